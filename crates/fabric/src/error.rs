@@ -1,0 +1,165 @@
+//! What can go wrong: with one operation ([`OpError`]), or in setting up ([`Error`]).
+
+use std::io;
+use std::path::PathBuf;
+
+use sidelong_layout::HeaderError;
+
+/// Why one operation of a batch failed. The others of the batch are not touched by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OpError {
+    /// The batch was not run.
+    #[error("the operation was not run")]
+    NotRun,
+    /// Beyond the region's end.
+    #[error("out of bounds: {len} bytes at {offset} of a region of {region}")]
+    OutOfBounds {
+        /// Where it began, in bytes.
+        offset: usize,
+        /// How long it was.
+        len: usize,
+        /// The region's length.
+        region: usize,
+    },
+    /// Not at a multiple of 8 bytes, or a write not of a multiple of 8.
+    #[error("misaligned: {len} bytes at {offset}; operations work on 8-byte words")]
+    Misaligned {
+        /// Where it began, in bytes.
+        offset: usize,
+        /// How long it was.
+        len: usize,
+    },
+    /// A write or atomic on a read-only key.
+    #[error("the key grants reading only")]
+    ReadOnly,
+    /// No answer in time. It may have taken effect, or may yet.
+    #[error("no completion before the deadline")]
+    Timeout,
+    /// The link is down: the peer died or left. It may have taken effect.
+    #[error("the peer is gone")]
+    PeerGone,
+    /// The target does not know the key: it restarted, or revoked it.
+    #[error("the key is not, or no longer, valid at the target")]
+    KeyRejected,
+    /// The link was closed by this side.
+    #[error("the link is closed")]
+    Closed,
+}
+
+/// Why a region could not be offered or a link not made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file behind a region could not be made.
+    #[error("cannot create region {path}: {source}{}", hint(.source))]
+    Create {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file behind a region could not be opened.
+    #[error("cannot open region {path}: {source}{}", hint(.source))]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Memory could not be mapped.
+    #[error("cannot map {len} bytes for region {name}: {source}")]
+    Map {
+        /// The region.
+        name: String,
+        /// Its length in bytes.
+        len: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another live process offers a region of that name.
+    #[error(
+        "region {path} is offered by a process that is still alive: stop it, or use another run directory"
+    )]
+    Taken {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The region is not what the reader expects.
+    #[error("region {name}: {source}")]
+    Header {
+        /// The region.
+        name: String,
+        /// What differs.
+        source: HeaderError,
+    },
+    /// Nobody published a key of that name.
+    #[error("no key for region {name} in {place}: is its process running?")]
+    NoKey {
+        /// The region.
+        name: String,
+        /// Where it was looked for.
+        place: String,
+    },
+    /// A published key that cannot be read.
+    #[error("key file {path}: {reason}")]
+    BadKey {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The run directory cannot be used.
+    #[error("run directory {path}: {source}{}", hint(.source))]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The run directory belongs to a running cluster.
+    #[error("{path} is in use by a running sidelong (process {pid}): stop it, or choose another run_dir")]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// Who holds it.
+        pid: String,
+    },
+    /// The tcp backend could not listen.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The tcp backend could not connect.
+    #[error("cannot connect to {address}: {source}")]
+    Connect {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The target refused the link.
+    #[error("{name}: the target refused the link: {reason}")]
+    Refused {
+        /// The region.
+        name: String,
+        /// As the target said.
+        reason: OpError,
+    },
+    /// A second simulated network on one initiator, or a key of one that is gone.
+    #[error("{name}: an initiator joins one simulated network")]
+    OtherNetwork {
+        /// The region.
+        name: String,
+    },
+}
+
+/// What the operator can do about it, for the errors that people meet.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull => " (is /dev/shm full? free some of it, or set run_dir elsewhere)",
+        io::ErrorKind::PermissionDenied => " (run as the directory's owner, or set run_dir elsewhere)",
+        _ => "",
+    }
+}

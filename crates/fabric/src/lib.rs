@@ -1,0 +1,38 @@
+//! One-sided memory: regions that a process offers, keys that grant their use, links to them, and batches of reads,
+//! writes, compare-and-swaps and fetch-and-adds over many peers with one wait.
+//!
+//! | backend | who does the work | where |
+//! |---|---|---|
+//! | [`shm`] | the initiator's CPU, in mapped memory | one machine |
+//! | [`tcp`] | a thread on the target: two-sided, and slower the busier the target is | anywhere |
+//! | [`sim`] | nobody: virtual time, with delays, losses, crashes and reordering from a seed | tests, the simulator |
+//!
+//! Verbs (InfiniBand, RoCE, iWARP) is the fourth: another variant of [`Host`], of [`Key`]'s locator and of the
+//! [`Initiator`]'s links, held to the same conformance suite (`tests/conformance.rs`).
+//!
+//! What every backend promises:
+//! - operations of one batch on one link take effect in the order in which they were added; on different links in any;
+//! - an operation that failed with [`OpError::Timeout`] or [`OpError::PeerGone`] may have taken effect, or may yet;
+//! - atomics are atomic against other atomics of the same backend, not against stores: a word is changed by atomics
+//!   alone or by its owner's stores alone;
+//! - a read is not atomic beyond 8 bytes: readers validate what they got (`layout`'s check).
+//!
+//! The memory-unsafe code of the project lives here, in `memory`.
+
+mod batch;
+mod directory;
+mod error;
+mod host;
+mod initiator;
+mod key;
+mod memory;
+pub mod shm;
+pub mod sim;
+pub mod tcp;
+
+pub use batch::{Batch, OpId};
+pub use directory::{Directory, RunDirectory};
+pub use error::{Error, OpError};
+pub use host::{Host, Region, RegionSpec};
+pub use initiator::{Initiator, LinkId};
+pub use key::{Access, Key};

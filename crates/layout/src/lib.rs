@@ -1,0 +1,26 @@
+//! What lies in memory that others read or change from the side: load records, 8-byte words, region headers.
+//!
+//! Plain data only. This crate does no I/O, holds no pointer and asks no clock; `fabric` moves these bytes, `state`
+//! says in which order, `policy` reads the decoded values. Every size and offset is asserted at compile time, and
+//! their sum is the [`LAYOUT_HASH`] that each region carries, so that two builds that disagree refuse each other by
+//! name instead of misreading a field.
+#![forbid(unsafe_code)]
+
+mod header;
+mod id;
+mod map;
+mod record;
+mod word;
+
+pub use header::{HEADER_BYTES, HeaderError, LAYOUT_HASH, LAYOUT_VERSION, MAGIC, RegionHeader, RegionKind};
+pub use id::{EDGES_MAX, EdgeId, NODES_MAX, NodeId, SITES_MAX, SiteId};
+pub use map::{BoardMap, LOAD_ACK, LOAD_BYTES, LOAD_DETAIL, LOAD_HOT, WORDS_BYTES, WORDS_OWNERSHIP};
+pub use record::{DETAIL_BYTES, Detail, HOT_BYTES, Hot, Rejected, valid};
+pub use word::{Ack, Budget, Lock, NodeState, Ownership, SEQUENCE_MAX};
+
+/// A cache line, in bytes: the unit of layout. Each word that is changed remotely has one of its own, and a record
+/// that fits in one is read in one piece by every NIC we know of.
+pub const LINE_BYTES: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn hot(sequence: u32) -> Hot {
+    Hot {
+        sequence,
+        generation: 7,
+        valid: valid::ALL,
+        run_queue: 3,
+        time_ns: 42,
+        served: 99,
+        ..Hot::default()
+    }
+}
+
+#[test]
+fn a_sealed_record_reads_back() {
+    assert_eq!(Hot::validated(&hot(2).sealed().words()), Ok(hot(2).sealed()));
+    let detail = Detail { sequence: 8, cpus: 2, reserved: [0, 0, 0, 1], ..Detail::default() }.sealed();
+    assert_eq!(Detail::validated(&detail.words()), Ok(detail));
+}
+
+#[test]
+fn what_cannot_be_used_says_why() {
+    assert_eq!(Hot::validated(&[0; 8]), Err(Rejected::Never));
+    assert_eq!(Hot::validated(&hot(3).sealed().words()), Err(Rejected::Writing));
+}
+
+#[test]
+fn another_layout_is_refused_by_name() {
+    let header = RegionHeader::new(RegionKind::Load, 1, LOAD_BYTES);
+    let check = |header: RegionHeader| RegionHeader::checked(&header.words(), RegionKind::Load, LOAD_BYTES);
+    assert_eq!(check(header), Ok(header));
+    assert_eq!(check(RegionHeader { magic: 1, ..header }), Err(HeaderError::Magic(1)));
+    let newer = RegionHeader { version: LAYOUT_VERSION + 1, ..header };
+    assert!(check(newer).unwrap_err().to_string().contains("layout version 2, this build reads 1"));
+    assert_eq!(check(RegionHeader { layout_hash: 5, ..header }), Err(HeaderError::Layout { found: 5 }));
+    assert!(matches!(check(RegionHeader { kind: 2, ..header }), Err(HeaderError::Kind { found: 2, .. })));
+    assert!(matches!(check(RegionHeader { len: 64, ..header }), Err(HeaderError::Length { found: 64, .. })));
+}
+
+/// The hash is part of the wire format: if this fails, a struct or [`LAYOUT_HASH`]'s description changed, and
+/// `LAYOUT_VERSION` must rise with it.
+#[test]
+fn the_layout_of_version_1_is_what_it_was() {
+    assert_eq!((LAYOUT_VERSION, LAYOUT_HASH), (1, 0xd43a_c8ad_b54a_170d));
+}
+
+#[test]
+fn a_budget_stops_at_its_floor() {
+    let budget = Budget { floor: 1, current: 2, generation: 5 };
+    let reserved = budget.reserved().unwrap();
+    assert_eq!(reserved, Budget { floor: 1, current: 1, generation: 6 });
+    assert_eq!(reserved.reserved(), None);
+}
+
+#[test]
+fn sequences_wrap_within_their_bits() {
+    let lock = Lock { owner: None, incarnation: 0, sequence: (1 << 40) - 1 };
+    let held = lock.held_by(EdgeId::new(EDGES_MAX - 1), 0xfff);
+    assert_eq!(
+        Lock::decode(held.encode()),
+        Lock { owner: Some(EdgeId::new(4094)), incarnation: 0xfff, sequence: 0 }
+    );
+    let node = Ownership::serving(SiteId::new(1), SEQUENCE_MAX);
+    assert_eq!(node.now_serving(SiteId::new(1)).generation, 0);
+}
+
+proptest! {
+    /// A copy of two publications, cut anywhere in any order of words, is seen.
+    #[test]
+    fn a_torn_copy_is_rejected(a: [u64; 7], b: [u64; 7], from_b in 1u8..255) {
+        let words = |sequence: u32, rest: [u64; 7]| {
+            let mut words = [0; 8];
+            words[0] = sequence as u64;
+            words[1..].copy_from_slice(&rest);
+            bytemuck::cast::<_, Hot>(words).sealed().words()
+        };
+        let (a, b) = (words(2, a), words(4, b));
+        let torn: [u64; 8] = std::array::from_fn(|i| if from_b >> i & 1 == 1 { b[i] } else { a[i] });
+        prop_assert!(torn == a || torn == b || Hot::validated(&torn) == Err(Rejected::Torn));
+    }
+
+    #[test]
+    fn words_round_trip(word: u64) {
+        prop_assert_eq!(Lock::decode(word).encode() & !(0xfff << 40), word & !(0xfff << 40));
+        prop_assert_eq!(Budget::decode(word).encode(), word);
+        if let Some(node) = Ownership::decode(word) {
+            prop_assert_eq!(node.encode(), word);
+        }
+        if let Some(ack) = Ack::decode(word) {
+            prop_assert_eq!(ack.encode(), word & ((1 << 40) - 1));
+        }
+    }
+
+    /// Every change of a word differs from what was there: a late compare-and-swap fails.
+    #[test]
+    fn successors_differ(word: u64, site in 0usize..SITES_MAX) {
+        let site = SiteId::new(site);
+        let lock = Lock::decode(word);
+        prop_assert_ne!(lock.held_by(EdgeId::new(0), 1).sequence, lock.sequence);
+        prop_assert_ne!(lock.freed().sequence, lock.sequence);
+        let budget = Budget::decode(word);
+        prop_assert_ne!(budget.with_current(budget.current).generation, budget.generation);
+        if let Some(node) = Ownership::decode(word) {
+            prop_assert_ne!(node.now_serving(site).generation, node.generation);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The 8-byte words that are changed by remote atomics: site lock, site budget, node ownership; and the
+//! acknowledgement, which only the node's own CPU writes.
+//!
+//! Each change is a compare-and-swap of the whole word that raises its sequence, so a late operation of a stalled or
+//! dead process finds another value and fails. Sequences wrap: at one change a microsecond 36 bits last 19 hours, and a
+//! late operation would have to sleep through a whole turn and wake at the very value it expects.
+
+use crate::id::{EdgeId, SiteId};
+
+const FIELD: u64 = (1 << 12) - 1;
+const SEQUENCE_40: u64 = (1 << 40) - 1;
+/// The largest generation of an ownership word, after which it wraps to 0.
+pub const SEQUENCE_MAX: u64 = (1 << 36) - 1;
+
+/// Who may reconfigure a site just now: `owner:12 incarnation:12 sequence:40`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Lock {
+    /// The holder; `None` while free.
+    pub owner: Option<EdgeId>,
+    /// Which life of the holder, 12 bits: a process that died and came back is another holder.
+    pub incarnation: u16,
+    /// Raised by every change, 40 bits. It doubles as the shared update counter of R 3.1.2.
+    pub sequence: u64,
+}
+
+impl Lock {
+    /// The word's value.
+    pub const fn encode(self) -> u64 {
+        owner_field(self.owner) << 52 | (self.incarnation as u64 & FIELD) << 40 | self.sequence & SEQUENCE_40
+    }
+
+    /// From the word's value; every value means something.
+    pub const fn decode(word: u64) -> Self {
+        Lock {
+            owner: owner_of(word >> 52),
+            incarnation: (word >> 40 & FIELD) as u16,
+            sequence: word & SEQUENCE_40,
+        }
+    }
+
+    /// The successor held by `owner` in its life `incarnation`: taken, renewed or stolen.
+    pub const fn held_by(self, owner: EdgeId, incarnation: u16) -> Self {
+        Lock { owner: Some(owner), incarnation, sequence: self.sequence.wrapping_add(1) & SEQUENCE_40 }
+    }
+
+    /// The successor that nobody holds.
+    pub const fn freed(self) -> Self {
+        Lock { owner: None, incarnation: 0, sequence: self.sequence.wrapping_add(1) & SEQUENCE_40 }
+    }
+}
+
+/// How many nodes a site may still give: `floor:12 current:12 generation:40`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Budget {
+    /// Guaranteed nodes; no move takes the site below.
+    pub floor: u16,
+    /// Nodes that serve the site and are not promised to a move. Never more than truly serve it.
+    pub current: u16,
+    /// Raised by every change, 40 bits.
+    pub generation: u64,
+}
+
+impl Budget {
+    /// The word's value.
+    pub const fn encode(self) -> u64 {
+        (self.floor as u64 & FIELD) << 52
+            | (self.current as u64 & FIELD) << 40
+            | self.generation & SEQUENCE_40
+    }
+
+    /// From the word's value.
+    pub const fn decode(word: u64) -> Self {
+        Budget {
+            floor: (word >> 52) as u16,
+            current: (word >> 40 & FIELD) as u16,
+            generation: word & SEQUENCE_40,
+        }
+    }
+
+    /// The successor after one node was reserved for another site; `None` at the floor.
+    pub const fn reserved(self) -> Option<Self> {
+        if self.current > self.floor { Some(self.with_current(self.current - 1)) } else { None }
+    }
+
+    /// The successor that counts `current` nodes.
+    pub const fn with_current(self, current: u16) -> Self {
+        Budget { floor: self.floor, current, generation: self.generation.wrapping_add(1) & SEQUENCE_40 }
+    }
+}
+
+/// What a node is doing, as the cluster sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum NodeState {
+    /// Of no site; may be taken by any.
+    Free = 0,
+    /// Serves `Ownership::site`.
+    Serving = 1,
+    /// Leaves `Ownership::site` for `Ownership::next`: gets no new requests until it has acknowledged.
+    Draining = 2,
+}
+
+/// Which site a node serves: `state:4 site:12 next_site:12 generation:36`, in the node's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ownership {
+    /// What the node is doing.
+    pub state: NodeState,
+    /// The site that it serves or leaves.
+    pub site: Option<SiteId>,
+    /// While draining, the site that it will serve.
+    pub next: Option<SiteId>,
+    /// Raised by every change, 36 bits.
+    pub generation: u64,
+}
+
+impl Ownership {
+    /// A node that serves `site`, at `generation`.
+    pub const fn serving(site: SiteId, generation: u64) -> Self {
+        Ownership {
+            state: NodeState::Serving,
+            site: Some(site),
+            next: None,
+            generation: generation & SEQUENCE_MAX,
+        }
+    }
+
+    /// The word's value.
+    pub const fn encode(self) -> u64 {
+        (self.state as u64) << 60
+            | site_field(self.site) << 48
+            | site_field(self.next) << 36
+            | self.generation & SEQUENCE_MAX
+    }
+
+    /// From the word's value; `None` for a state that this version does not know, or a state without its site.
+    pub const fn decode(word: u64) -> Option<Self> {
+        let site = site_of(word >> 48 & FIELD);
+        let next = site_of(word >> 36 & FIELD);
+        let state = match (word >> 60, site, next) {
+            (0, None, None) => NodeState::Free,
+            (1, Some(_), None) => NodeState::Serving,
+            (2, Some(_), Some(_)) => NodeState::Draining,
+            _ => return None,
+        };
+        Some(Ownership { state, site, next, generation: word & SEQUENCE_MAX })
+    }
+
+    /// The successor that leaves its site for `next`; `None` unless it serves another site now.
+    pub fn draining_to(self, next: SiteId) -> Option<Self> {
+        let leaves = self.state == NodeState::Serving && self.site != Some(next);
+        leaves.then(|| Ownership {
+            state: NodeState::Draining,
+            site: self.site,
+            next: Some(next),
+            generation: self.next_generation(),
+        })
+    }
+
+    /// The successor that serves `site`. With the site unchanged it fences whoever read the word before.
+    pub const fn now_serving(self, site: SiteId) -> Self {
+        Ownership::serving(site, self.next_generation())
+    }
+
+    /// Whether the node counts for `site`: it serves it and is not leaving.
+    pub fn serves(self, site: SiteId) -> bool {
+        self.state == NodeState::Serving && self.site == Some(site)
+    }
+
+    /// The site whose requests the node may be sent.
+    pub fn serving_site(self) -> Option<SiteId> {
+        if self.state == NodeState::Serving { self.site } else { None }
+    }
+
+    const fn next_generation(self) -> u64 {
+        self.generation.wrapping_add(1) & SEQUENCE_MAX
+    }
+}
+
+/// The last ownership that the node itself acted on: `generation:36 state:4`. Stored by the node's CPU only.
+///
+/// A draining node acknowledges once the requests of the site that it leaves are done.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Ack {
+    /// The generation of the ownership word that is in effect on the node.
+    pub generation: u64,
+}
+
+impl Ack {
+    /// The word's value.
+    pub const fn encode(self) -> u64 {
+        (self.generation & SEQUENCE_MAX) << 4 | 1
+    }
+
+    /// From the word's value; `None` before the first acknowledgement.
+    pub const fn decode(word: u64) -> Option<Self> {
+        if word & 0xf == 1 { Some(Ack { generation: word >> 4 & SEQUENCE_MAX }) } else { None }
+    }
+}
+
+// An identifier in a 12-bit field is its index plus one, so that zeroed memory names nobody.
+
+const fn owner_field(owner: Option<EdgeId>) -> u64 {
+    match owner {
+        Some(owner) => owner.index() as u64 + 1,
+        None => 0,
+    }
+}
+
+const fn owner_of(field: u64) -> Option<EdgeId> {
+    if field == 0 { None } else { Some(EdgeId::new(field as usize - 1)) }
+}
+
+const fn site_field(site: Option<SiteId>) -> u64 {
+    match site {
+        Some(site) => site.index() as u64 + 1,
+        None => 0,
+    }
+}
+
+const fn site_of(field: u64) -> Option<SiteId> {
+    if field == 0 { None } else { Some(SiteId::new(field as usize - 1)) }
+}
