@@ -1,0 +1,319 @@
+//! Whether an edge sends requests to a node, judged by the fate of those that it sent.
+//!
+//! A node that refuses connections is taken out by the first refusal, and comes back by itself: after a pause one
+//! request tries it; if that fails the pause doubles, if it succeeds the node is up. Nothing else brings a node back: an
+//! answer to an old request does not, since a server that stops listening still answers those.
+//!
+//! [`Health`] is a value that fits in a word. An edge keeps one for each node in an `AtomicU64` and replaces it by
+//! compare-and-swap; where the new value equals the old, as for every success of a node that is up, nothing is to be
+//! written and no cache line moves.
+//!
+//! A refusal takes effect at once. A node that is silent is out after [`Settings::failures`] timeouts of the edge, so
+//! with the default of 2 a connect timeout of 50 ms keeps that within 100 ms.
+
+use std::time::Duration;
+
+use crate::{SettingsError, Time};
+
+/// When a node is taken out, and when it is tried again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Failures in a row, the last of them a refused connection, that take a node out.
+    pub refusals: u8,
+    /// Failures in a row, the last of them of another kind, that take a node out.
+    pub failures: u8,
+    /// The first pause before a node is tried.
+    pub backoff_min: Duration,
+    /// The longest pause; they double up to it.
+    pub backoff_max: Duration,
+    /// A trial that has not ended by then has failed, and another may start.
+    pub trial_max: Duration,
+}
+
+impl Default for Settings {
+    /// A refusal is proof, one other failure may be the request's own fault, two in a row are not. Pauses of 50 ms to
+    /// 1 s cost a node that came back at most a second, and a dead one at most one request a second.
+    fn default() -> Self {
+        Settings {
+            refusals: 1,
+            failures: 2,
+            backoff_min: Duration::from_millis(50),
+            backoff_max: Duration::from_secs(1),
+            trial_max: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Settings {
+    /// # Errors
+    /// Where a node would be taken out for nothing or tried without pause.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        SettingsError::if_zero("refusals", self.refusals == 0)?;
+        SettingsError::if_zero("failures", self.failures == 0)?;
+        SettingsError::if_zero("backoff_min", self.backoff_min.is_zero())?;
+        SettingsError::if_zero("trial_max", self.trial_max.is_zero())?;
+        if self.backoff_min > self.backoff_max {
+            return Err(SettingsError::Order { less: "backoff_min", more: "backoff_max" });
+        }
+        Ok(())
+    }
+
+    fn backoff(&self, doublings: u8) -> Duration {
+        let factor = 1u32.checked_shl(u32::from(doublings)).unwrap_or(u32::MAX);
+        self.backoff_min.saturating_mul(factor).min(self.backoff_max)
+    }
+}
+
+/// How a request failed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Failure {
+    /// The connection was refused or reset while it was set up: nobody listens there.
+    Refused,
+    /// A timeout, a broken connection, an answer that was none.
+    Other,
+}
+
+/// What may be sent to a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Requests.
+    Up,
+    /// Nothing before then: it failed, or a trial is under way.
+    Down {
+        /// When it may be tried.
+        until: Time,
+    },
+    /// One request, by whoever stores [`Health::trial`] first.
+    Trial,
+}
+
+/// The health of a node: `phase:2 count:8 until_us:54` in a word. Up by default, as 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Health {
+    phase: Phase,
+    /// While up, the failures in a row; while out, how often the pause was doubled.
+    count: u8,
+    /// While down, when a trial may start; during a trial, when it has failed. In us, rounded up.
+    until_us: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Phase {
+    #[default]
+    Up = 0,
+    Down = 1,
+    Trial = 2,
+}
+
+const COUNT_BITS: u32 = 8;
+const UNTIL_BITS: u32 = 54;
+const UNTIL_US_MAX: u64 = (1 << UNTIL_BITS) - 1;
+
+impl Health {
+    /// Of a node that nothing is known against.
+    pub const UP: Health = Health { phase: Phase::Up, count: 0, until_us: 0 };
+
+    /// What may be sent to it.
+    pub fn state(self, now: Time) -> State {
+        let until = Time::from_ns(self.until_us.saturating_mul(1_000));
+        match self.phase {
+            Phase::Up => State::Up,
+            _ if now < until => State::Down { until },
+            _ => State::Trial,
+        }
+    }
+
+    /// After a request succeeded: a node on trial is up again, and the failures of one that is up are forgotten.
+    #[must_use]
+    pub fn on_success(self) -> Health {
+        match self.phase {
+            Phase::Up | Phase::Trial => Health::UP,
+            Phase::Down => self,
+        }
+    }
+
+    /// After a request failed. What fails while the node is out already was sent before, and changes nothing: the pause
+    /// must not grow with the number of requests that a dying node took along.
+    #[must_use]
+    pub fn on_failure(self, now: Time, failure: Failure, settings: &Settings) -> Health {
+        match self.phase {
+            Phase::Up => {
+                let count = self.count.saturating_add(1);
+                let limit = match failure {
+                    Failure::Refused => settings.refusals,
+                    Failure::Other => settings.failures,
+                };
+                if count >= limit { Health::down(now, 0, settings) } else { Health { count, ..Health::UP } }
+            }
+            Phase::Down => self,
+            Phase::Trial => Health::down(now, self.count.saturating_add(1), settings),
+        }
+    }
+
+    /// With a trial under way, if one may start now. Whoever puts it in place of `self` sends the one request and
+    /// reports its fate; if that is never told, another trial starts after [`Settings::trial_max`].
+    pub fn trial(self, now: Time, settings: &Settings) -> Option<Health> {
+        let lost = u8::from(self.phase == Phase::Trial);
+        (self.state(now) == State::Trial).then(|| Health {
+            phase: Phase::Trial,
+            count: self.count.saturating_add(lost),
+            until_us: us_up(now.after(settings.trial_max)),
+        })
+    }
+
+    fn down(now: Time, doublings: u8, settings: &Settings) -> Health {
+        let until = now.after(settings.backoff(doublings));
+        Health { phase: Phase::Down, count: doublings, until_us: us_up(until) }
+    }
+
+    /// As one word.
+    pub const fn encode(self) -> u64 {
+        (self.phase as u64) << (COUNT_BITS + UNTIL_BITS) | (self.count as u64) << UNTIL_BITS | self.until_us
+    }
+
+    /// From its word. A phase that no version writes is taken for a trial: it ends by itself.
+    pub const fn decode(word: u64) -> Self {
+        let phase = match word >> (COUNT_BITS + UNTIL_BITS) {
+            0 => Phase::Up,
+            1 => Phase::Down,
+            _ => Phase::Trial,
+        };
+        Health { phase, count: (word >> UNTIL_BITS) as u8, until_us: word & UNTIL_US_MAX }
+    }
+}
+
+fn us_up(time: Time) -> u64 {
+    time.as_ns().div_ceil(1_000).min(UNTIL_US_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ms(ms: u64) -> Time {
+        Time::from_ns(ms * 1_000_000)
+    }
+
+    fn fail(health: Health, at: Time, failure: Failure) -> Health {
+        health.on_failure(at, failure, &Settings::default())
+    }
+
+    fn trial(health: Health, at: Time) -> Option<Health> {
+        health.trial(at, &Settings::default())
+    }
+
+    #[test]
+    fn one_refusal_or_two_other_failures_take_a_node_out() {
+        let refused = fail(Health::UP, ms(0), Failure::Refused);
+        assert_eq!(refused.state(ms(0)), State::Down { until: ms(50) });
+        let once = fail(Health::UP, ms(0), Failure::Other);
+        assert_eq!(once.state(ms(0)), State::Up);
+        assert_eq!(fail(once, ms(1), Failure::Other).state(ms(1)), State::Down { until: ms(51) });
+        assert_eq!(fail(once, ms(1), Failure::Refused).state(ms(1)), State::Down { until: ms(51) });
+    }
+
+    #[test]
+    fn failures_count_only_in_a_row() {
+        let once = fail(Health::UP, ms(0), Failure::Other);
+        assert_eq!(fail(once.on_success(), ms(1), Failure::Other).state(ms(1)), State::Up);
+    }
+
+    #[test]
+    fn requests_that_a_dying_node_took_along_do_not_lengthen_its_pause() {
+        let mut health = fail(Health::UP, ms(0), Failure::Refused);
+        for at in 1..40 {
+            health = fail(health, ms(at), Failure::Other);
+        }
+        assert_eq!(health.state(ms(40)), State::Down { until: ms(50) });
+        assert_eq!(health.on_success(), health, "nor does a late answer end it");
+    }
+
+    #[test]
+    fn one_trial_at_a_time_decides() {
+        let down = fail(Health::UP, ms(0), Failure::Refused);
+        assert_eq!(trial(down, ms(49)), None);
+        assert_eq!(down.state(ms(50)), State::Trial);
+        let trying = trial(down, ms(50)).unwrap();
+        assert_eq!(trying.state(ms(51)), State::Down { until: ms(1_050) });
+        assert_eq!(trial(trying, ms(51)), None);
+        assert_eq!(trying.on_success(), Health::UP);
+        assert_eq!(fail(trying, ms(60), Failure::Other).state(ms(60)), State::Down { until: ms(160) });
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_second() {
+        let mut health = fail(Health::UP, ms(0), Failure::Refused);
+        let mut pauses = vec![];
+        let mut now = ms(0);
+        for _ in 0..300 {
+            let State::Down { until } = health.state(now) else { panic!("{health:?} at {now:?}") };
+            pauses.push(until.since(now).as_millis());
+            now = until;
+            health = fail(trial(health, now).unwrap(), now, Failure::Refused);
+        }
+        assert_eq!(pauses[..7], [50, 100, 200, 400, 800, 1_000, 1_000]);
+        assert!(pauses[7..].iter().all(|pause| *pause == 1_000));
+    }
+
+    #[test]
+    fn a_trial_whose_end_nobody_tells_is_repeated() {
+        let lost = trial(fail(Health::UP, ms(0), Failure::Refused), ms(50)).unwrap();
+        assert_eq!(trial(lost, ms(1_049)), None);
+        let again = trial(lost, ms(1_050)).unwrap();
+        assert_eq!(fail(again, ms(1_051), Failure::Other).state(ms(1_051)), State::Down { until: ms(1_251) });
+        assert_eq!(again.on_success().state(ms(1_051)), State::Up);
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        let settings = Settings::default();
+        assert_eq!(settings.check(), Ok(()));
+        assert!(Settings { failures: 0, ..settings }.check().is_err());
+        assert!(Settings { backoff_min: Duration::ZERO, ..settings }.check().is_err());
+        let swapped = Settings { backoff_min: Duration::from_secs(2), ..settings };
+        assert_eq!(swapped.check().unwrap_err().to_string(), "backoff_min must not exceed backoff_max");
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        Success,
+        Failure(Failure),
+        Trial,
+    }
+
+    proptest! {
+        /// Whatever happens: the word holds it all, and a node is out for a bounded time only.
+        #[test]
+        fn every_node_gets_its_trial_in_the_end(
+            events in proptest::collection::vec((0u64..2_000, prop_oneof![
+                Just(Event::Success), Just(Event::Failure(Failure::Refused)),
+                Just(Event::Failure(Failure::Other)), Just(Event::Trial),
+            ]), 0..100),
+        ) {
+            let mut health = Health::UP;
+            let mut now = ms(0);
+            for (pause, event) in events {
+                now = now.after(Duration::from_millis(pause));
+                health = match event {
+                    Event::Success => health.on_success(),
+                    Event::Failure(failure) => fail(health, now, failure),
+                    Event::Trial => trial(health, now).unwrap_or(health),
+                };
+                prop_assert_eq!(Health::decode(health.encode()), health);
+                if let State::Down { until } = health.state(now) {
+                    prop_assert!(until.since(now) <= Duration::from_millis(1_001));
+                    prop_assert_eq!(health.state(until), State::Trial);
+                }
+            }
+        }
+
+        #[test]
+        fn any_word_decodes(word: u64, at: u64) {
+            let health = Health::decode(word);
+            prop_assert_eq!(Health::decode(health.encode()), health);
+            health.state(Time::from_ns(at));
+        }
+    }
+}

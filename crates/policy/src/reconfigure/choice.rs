@@ -1,0 +1,131 @@
+//! The rules: who receives, who gives, which node.
+
+use std::cmp::Reverse;
+
+use sidelong_layout::{NodeId, NodeState, SiteId};
+
+use super::account::Account;
+use super::{History, MovePlan, Need, Settings, Snapshot, Source};
+use crate::Time;
+use crate::index::LoadIndex;
+
+/// Everything that a look decides from.
+pub(super) struct Look<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) snapshot: &'a Snapshot<'a>,
+    pub(super) account: &'a Account,
+    pub(super) histories: &'a [History],
+    pub(super) now: Time,
+}
+
+/// A site that is to have another node. In the order of its fields: the greatest is the neediest.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Receiver {
+    need: Need,
+    priority: u8,
+    load: LoadIndex,
+    site: Reverse<SiteId>,
+}
+
+/// A node that a receiver could have. In the order of its fields: the least is the best.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Offer {
+    source: Source,
+    donor_priority: u8,
+    unknown: bool,
+    load: LoadIndex,
+    in_flight: u32,
+    node: NodeId,
+}
+
+impl Look<'_> {
+    /// The best node for the neediest site that can have one.
+    pub(super) fn plan(&self) -> Option<MovePlan> {
+        let mut receivers: Vec<_> =
+            (0..self.snapshot.sites.len()).filter_map(|site| self.receiver(SiteId::new(site))).collect();
+        receivers.sort_unstable_by(|a, b| b.cmp(a));
+
+        receivers.into_iter().find_map(|Receiver { need, site: Reverse(to), .. }| {
+            let offers = (0..self.snapshot.nodes.len()).map(NodeId::new);
+            let Offer { node, source, .. } = offers.filter_map(|node| self.offer(node, to, need)).min()?;
+            let expected = self.snapshot.nodes[node.index()].ownership?;
+            let load = self.account.sites[to.index()].load();
+            Some(MovePlan { node, expected, from: expected.site, to, need, source, load })
+        })
+    }
+
+    /// The site, if it is to have another node now.
+    fn receiver(&self, site: SiteId) -> Option<Receiver> {
+        let (view, sums) = (&self.snapshot.sites[site.index()], &self.account.sites[site.index()]);
+        let history = &self.histories[site.index()];
+        let ours = self.settings.only.is_none_or(|only| only == site);
+        if !ours || !history.is_settled(self.now) || sums.coming() >= u32::from(view.ceiling) {
+            return None;
+        }
+        let need = if sums.coming() < u32::from(view.floor) {
+            Need::Floor
+        } else if sums.load().is_infinite() {
+            Need::Stranded
+        } else if history.was_high(self.settings, self.now) {
+            Need::High
+        } else {
+            return None;
+        };
+        let load = LoadIndex::from_load(sums.load());
+        Some(Receiver { need, priority: view.priority, load, site: Reverse(site) })
+    }
+
+    /// The node, if `to` can have it.
+    fn offer(&self, node: NodeId, to: SiteId, need: Need) -> Option<Offer> {
+        let (view, sums) = (&self.snapshot.nodes[node.index()], &self.account.nodes[node.index()]);
+        let ownership = view.ownership.filter(|_| view.up)?;
+        let (source, donor_priority) = match (ownership.state, ownership.site) {
+            (NodeState::Free, _) => (Source::Free, 0),
+            (NodeState::Serving, Some(from)) => {
+                (self.source(from, to, need, sums.rate)?, self.snapshot.sites[from.index()].priority)
+            }
+            _ => return None,
+        };
+        let (load, in_flight) = (sums.load, view.in_flight);
+        Some(Offer { source, donor_priority, unknown: view.load.is_none(), load, in_flight, node })
+    }
+
+    /// Why `from` can spare a node of that rate for `to`; `None` if it cannot, or is no site of this cluster.
+    fn source(&self, from: SiteId, to: SiteId, need: Need, rate: f64) -> Option<Source> {
+        let (donor, receiver) = (self.snapshot.sites.get(from.index())?, &self.snapshot.sites[to.index()]);
+        let (sums, history) = (&self.account.sites[from.index()], &self.histories[from.index()]);
+        if from == to || sums.up <= u32::from(donor.floor) {
+            return None;
+        }
+        // A load is believed once the last move has taken effect on it, and if all nodes have told theirs.
+        let known = history.is_settled(self.now) && !sums.unknown;
+        let idle = history.was_low(self.settings, self.now) && sums.load_with(-rate) < self.settings.low;
+        if known && sums.up > u32::from(donor.ceiling) {
+            Some(Source::Surplus)
+        } else if known && idle {
+            Some(Source::Idle)
+        } else if known && donor.priority < receiver.priority {
+            Some(Source::LowerPriority)
+        } else if known && donor.priority == receiver.priority && self.pays(from, to, rate) {
+            Some(Source::Pays)
+        } else if need == Need::Floor {
+            Some(Source::Guarantee)
+        } else {
+            None
+        }
+    }
+
+    /// The cost model between equals: the receiver's load clearly exceeds the donor's, and the move would lower the
+    /// greater of the two.
+    fn pays(&self, from: SiteId, to: SiteId, rate: f64) -> bool {
+        /// The least gain, as a share of the load: more than the rounding of indices, twice half of 1e-4 of a load that
+        /// is high, so that no move pays both ways; less than what one of `NODES_MAX` nodes gains.
+        const GAIN_MIN: f64 = 2e-4;
+        let averaged =
+            |site: SiteId| self.account.sites[site.index()].with_work(self.histories[site.index()].work);
+        let (donor, receiver) = (averaged(from), averaged(to));
+        let load = receiver.load();
+        let load_after = receiver.load_with(rate).max(donor.load_with(-rate));
+        load >= donor.load() * (1.0 + self.settings.margin) && load_after < load * (1.0 - GAIN_MIN)
+    }
+}

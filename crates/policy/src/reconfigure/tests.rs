@@ -1,0 +1,431 @@
+use sidelong_layout::valid;
+
+use super::*;
+
+const NODE: Capacity = Capacity { workers: 4, speed: 1.0, cpus: 0, net_bytes_per_s: 0 };
+
+fn ms(ms: u64) -> Time {
+    Time::from_ns(ms * 1_000_000)
+}
+
+fn site(index: usize) -> SiteId {
+    SiteId::new(index)
+}
+
+/// A node of 4 workers that serves a site and has that many requests.
+fn node(of: usize, requests: u32) -> NodeView {
+    let hot = Hot {
+        valid: valid::ORIGIN,
+        workers: 4,
+        busy: requests.min(4),
+        queued: requests.max(4) - 4,
+        ..Hot::default()
+    };
+    let ownership = Some(Ownership::serving(site(of), 1));
+    NodeView { ownership, load: Some(hot), up: true, capacity: NODE, in_flight: 0 }
+}
+
+fn sites(count: usize) -> Vec<SiteView> {
+    vec![SiteView { floor: 1, ceiling: 100, priority: 0, waiting: 0 }; count]
+}
+
+/// The first move on a load that stays what it is, and when.
+fn first(settings: Settings, nodes: &[NodeView], sites: &[SiteView]) -> Option<(MovePlan, Time)> {
+    let mut reconfigurer = Reconfigurer::new(settings, sites.len(), nodes.len()).unwrap();
+    (0..50).find_map(|at| Some((reconfigurer.step(&Snapshot { nodes, sites }, ms(at))?, ms(at))))
+}
+
+fn first_default(nodes: &[NodeView], sites: &[SiteView]) -> Option<MovePlan> {
+    Some(first(Settings::default(), nodes, sites)?.0)
+}
+
+/// When a step plans a move, of `nodes` that stay what they are.
+fn planned_at(
+    reconfigurer: &mut Reconfigurer,
+    nodes: &[NodeView],
+    sites: &[SiteView],
+    ms_range: std::ops::Range<u64>,
+) -> Vec<u64> {
+    ms_range.filter(|at| reconfigurer.step(&Snapshot { nodes, sites }, ms(*at)).is_some()).collect()
+}
+
+#[test]
+fn a_high_load_takes_an_idle_node_after_t() {
+    let nodes = [node(0, 0), node(0, 0), node(1, 8)];
+    let (plan, at) = first(Settings::default(), &nodes, &sites(2)).unwrap();
+    assert_eq!(at, ms(2));
+    assert_eq!((plan.node, plan.from, plan.to), (NodeId::new(0), Some(site(0)), site(1)));
+    assert_eq!((plan.need, plan.source, plan.load), (Need::High, Source::Idle, 2.0));
+    assert_eq!(Some(plan.expected), nodes[0].ownership);
+    let (_, at) =
+        first(Settings { history: Duration::from_millis(7), ..Settings::default() }, &nodes, &sites(2))
+            .unwrap();
+    assert_eq!(at, ms(7));
+}
+
+#[test]
+fn a_load_that_is_only_full_moves_nothing() {
+    assert_eq!(first_default(&[node(0, 0), node(0, 0), node(1, 4)], &sites(2)), None);
+}
+
+#[test]
+fn a_load_that_falls_starts_its_history_anew() {
+    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 3).unwrap();
+    let high = [node(0, 0), node(0, 0), node(1, 8)];
+    let low = [node(0, 0), node(0, 0), node(1, 2)];
+    let moves = (0..20).filter_map(|at| {
+        let nodes = if at % 3 == 2 { &low } else { &high };
+        reconfigurer.step(&Snapshot { nodes, sites: &sites(2) }, ms(at))
+    });
+    assert_eq!(moves.count(), 0);
+}
+
+#[test]
+fn looks_come_s_apart() {
+    let nodes = [node(0, 0), node(0, 0), node(1, 8)];
+    let sites = sites(2);
+    let snapshot = Snapshot { nodes: &nodes, sites: &sites };
+    let settings =
+        Settings { history: Duration::ZERO, sensitivity: Duration::from_millis(4), ..Settings::default() };
+    let mut reconfigurer = Reconfigurer::new(settings, 2, 3).unwrap();
+    let calm = Snapshot { nodes: &[node(0, 0), node(0, 0), node(1, 0)], sites: &sites };
+    assert_eq!(reconfigurer.step(&calm, ms(10)), None);
+    assert_eq!(reconfigurer.step(&snapshot, ms(11)), None, "no look yet");
+    assert_eq!(reconfigurer.step(&snapshot, ms(5)), None, "nor back in time");
+    assert!(reconfigurer.step(&snapshot, ms(13)).is_some(), "the timer was late last time");
+}
+
+#[test]
+fn each_receiver_takes_one_node_in_t() {
+    let nodes = [node(0, 0), node(0, 0), node(0, 0), node(0, 0), node(1, 80)];
+    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 5).unwrap();
+    let sites = sites(2);
+    // The moves are never carried out: what was planned counts all the same.
+    assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 0..12), [2, 5, 8, 11]);
+    let settings = Settings { settle: Duration::from_millis(6), ..Settings::default() };
+    let mut reconfigurer = Reconfigurer::new(settings, 2, 5).unwrap();
+    assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 0..15), [2, 8, 14]);
+}
+
+#[test]
+fn a_move_by_another_edge_restarts_the_history() {
+    let mut nodes = [node(0, 0), node(0, 0), node(0, 0), node(1, 80)];
+    let sites = sites(2);
+    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 4).unwrap();
+    assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 0..2), []);
+    nodes[0].ownership = nodes[0].ownership.unwrap().draining_to(site(1));
+    assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 2..6), [4]);
+    // That it arrives, or is fenced, is no other move.
+    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 4).unwrap();
+    let at: Vec<u64> = (0..4)
+        .filter(|at| {
+            nodes[0].ownership = Some(Ownership::serving(site(1), 10 + at));
+            reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites }, ms(*at)).is_some()
+        })
+        .collect();
+    assert_eq!(at, [2]);
+}
+
+#[test]
+fn a_donor_rests_after_each_move_too() {
+    // Two important sites want the nodes of one that is as busy, one of them a look later.
+    let nodes = [node(0, 8), node(0, 8), node(0, 8), node(0, 8), node(1, 8), node(2, 8)];
+    let mut sites = sites(3);
+    sites[1].priority = 1;
+    sites[2].priority = 1;
+    let mut reconfigurer = Reconfigurer::new(Settings::default(), 3, 6).unwrap();
+    assert_eq!(
+        planned_at(&mut reconfigurer, &nodes, &sites, 0..8),
+        [2, 4, 6],
+        "not at 3, when the second could"
+    );
+    // The same where another edge made the move.
+    let mut reconfigurer = Reconfigurer::new(Settings::default(), 3, 6).unwrap();
+    assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 0..2), []);
+    let mut moved = nodes;
+    moved[0].ownership = moved[0].ownership.unwrap().draining_to(site(1));
+    assert_eq!(planned_at(&mut reconfigurer, &moved, &sites, 2..8), [4, 7]);
+}
+
+#[test]
+fn a_site_below_its_floor_waits_for_what_it_planned() {
+    let nodes = [node(0, 0), node(0, 0), node(0, 0), node(1, 0)];
+    let mut sites = sites(2);
+    sites[1].floor = 3;
+    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 4).unwrap();
+    assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 0..6), [0, 2, 4]);
+}
+
+#[test]
+fn a_site_that_idles_for_a_moment_is_not_idle() {
+    let (busy, idle) = ([node(0, 4), node(0, 4), node(1, 8)], [node(0, 0), node(0, 0), node(1, 8)]);
+    let mut sites = sites(2);
+    sites[0].priority = 1;
+    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 3).unwrap();
+    assert_eq!(planned_at(&mut reconfigurer, &busy, &sites, 0..5), []);
+    assert_eq!(planned_at(&mut reconfigurer, &idle, &sites, 5..9), [7]);
+}
+
+#[test]
+fn a_draining_node_takes_its_requests_with_it_but_not_the_work() {
+    // 3 requests of site 0 on the node that leaves: they, or those that follow them, are for its other nodes.
+    let mut nodes = [node(0, 0), node(0, 0), node(0, 3), node(1, 40)];
+    let mut sites = sites(2);
+    sites[0].priority = 1;
+    nodes[2].ownership = nodes[2].ownership.unwrap().draining_to(site(1));
+    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 4).unwrap();
+    assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 0..8), []);
+    assert_eq!((reconfigurer.load(site(0)), reconfigurer.load(site(1))), (3.0 / 8.0, 5.0));
+}
+
+#[test]
+fn a_node_on_its_way_counts_as_an_empty_one() {
+    let mut nodes = vec![node(0, 0), node(0, 0), node(0, 0), node(1, 6)];
+    nodes[0].ownership = nodes[0].ownership.unwrap().draining_to(site(1));
+    assert_eq!(first_default(&nodes, &sites(2)), None, "6 requests on 8 workers");
+    nodes[3] = node(1, 9);
+    assert_eq!(first_default(&nodes, &sites(2)).unwrap().node, NodeId::new(1));
+}
+
+#[test]
+fn a_free_node_is_taken_first() {
+    let mut nodes = vec![node(0, 0), node(0, 0), node(0, 3), node(1, 8)];
+    nodes[2].ownership = Some(Ownership { state: NodeState::Free, site: None, next: None, generation: 4 });
+    let plan = first_default(&nodes, &sites(2)).unwrap();
+    assert_eq!((plan.node, plan.from, plan.source), (NodeId::new(2), None, Source::Free));
+}
+
+#[test]
+fn the_least_loaded_node_is_taken_then_the_one_with_fewer_of_our_requests() {
+    let mut nodes = vec![node(0, 1), node(0, 0), node(0, 0), node(2, 1), node(2, 2), node(1, 8)];
+    nodes[1].load = Some(Hot { busy: 1, ..nodes[1].load.unwrap() });
+    nodes[1].in_flight = 1;
+    assert_eq!(first_default(&nodes, &sites(3)).unwrap().node, NodeId::new(2));
+    nodes[2] = node(0, 1);
+    assert_eq!(first_default(&nodes, &sites(3)).unwrap().node, NodeId::new(0), "of equals the first");
+}
+
+#[test]
+fn nodes_that_are_down_drain_or_cannot_be_read_are_left_alone() {
+    let mut nodes = vec![node(0, 0), node(0, 0), node(0, 0), node(0, 1), node(0, 1), node(1, 8)];
+    nodes[0].up = false;
+    nodes[1].ownership = nodes[1].ownership.unwrap().draining_to(site(2));
+    nodes[2].ownership = None;
+    assert_eq!(first_default(&nodes, &sites(3)).unwrap().node, NodeId::new(3));
+}
+
+#[test]
+fn a_node_whose_word_cannot_be_read_counts_where_it_was() {
+    let mut nodes = vec![node(0, 2), node(0, 2), node(1, 2), node(1, 2)];
+    let mut sites = sites(2);
+    sites[1].floor = 2;
+    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 4).unwrap();
+    assert_eq!(reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites }, ms(0)), None);
+    nodes[3].ownership = None;
+    assert_eq!(reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites }, ms(1)), None);
+    nodes[3].up = false;
+    assert_eq!(
+        reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites }, ms(2)).unwrap().need,
+        Need::Floor
+    );
+}
+
+#[test]
+fn no_donor_falls_below_its_floor_and_no_receiver_rises_above_its_ceiling() {
+    let nodes = [node(0, 0), node(0, 0), node(1, 8)];
+    let mut at_floor = sites(2);
+    at_floor[0].floor = 2;
+    assert_eq!(first_default(&nodes, &at_floor), None);
+    let mut at_ceiling = sites(2);
+    at_ceiling[1].ceiling = 1;
+    assert_eq!(first_default(&nodes, &at_ceiling), None);
+    // Down nodes do not keep a floor.
+    let mut down = [node(0, 0), node(0, 0), node(1, 8)];
+    down[1].up = false;
+    assert_eq!(first_default(&down, &sites(2)), None);
+}
+
+#[test]
+fn a_site_below_its_floor_takes_at_once_and_without_load() {
+    let mut nodes = vec![node(0, 4), node(0, 4), node(1, 0), node(1, 0)];
+    nodes[3].up = false;
+    let mut sites = sites(2);
+    sites[0].priority = 9;
+    sites[1].floor = 2;
+    let (plan, at) = first(Settings::default(), &nodes, &sites).unwrap();
+    assert_eq!((plan.need, plan.source, plan.to, at), (Need::Floor, Source::Guarantee, site(1), ms(0)));
+    sites[0].floor = 2;
+    assert_eq!(first_default(&nodes, &sites), None, "but not from another that would then be");
+}
+
+#[test]
+fn a_site_whose_nodes_died_is_overloaded_at_once() {
+    let mut nodes = vec![node(0, 2), node(0, 2), node(1, 0)];
+    nodes[2].up = false;
+    let mut sites = sites(2);
+    sites[1].floor = 0;
+    assert_eq!(first_default(&nodes, &sites), None, "nobody asks for it");
+    sites[1].waiting = 1;
+    let (plan, at) = first(Settings::default(), &nodes, &sites).unwrap();
+    assert_eq!((plan.need, plan.source, at), (Need::Stranded, Source::Pays, ms(0)));
+    assert!(plan.load.is_infinite());
+}
+
+#[test]
+fn requests_that_the_edge_holds_back_are_load() {
+    let nodes = [node(0, 0), node(0, 0), node(1, 4)];
+    let mut sites = sites(2);
+    sites[1].waiting = 1;
+    assert_eq!(first_default(&nodes, &sites).unwrap().load, 1.25);
+}
+
+#[test]
+fn priority_decides_between_loaded_sites() {
+    let nodes = [node(0, 16), node(0, 16), node(1, 6), node(1, 6)];
+    let mut sites = sites(2);
+    sites[1].priority = 1;
+    let plan = first_default(&nodes, &sites).unwrap();
+    assert_eq!((plan.source, plan.from, plan.to), (Source::LowerPriority, Some(site(0)), site(1)));
+    // The less important site, though more loaded, gets none of the busy nodes of the more important.
+    let nodes = [node(0, 16), node(0, 16), node(1, 3), node(1, 3)];
+    assert_eq!(first_default(&nodes, &sites), None);
+    // But those that idle.
+    let nodes = [node(0, 16), node(0, 16), node(1, 0), node(1, 1)];
+    assert_eq!(first_default(&nodes, &sites).unwrap().source, Source::Idle);
+}
+
+#[test]
+fn a_site_is_idle_only_if_it_stays_so_without_the_node() {
+    // 3 of 8 workers busy is below `low`, 3 of 4 is not; and between unequal sites nothing else counts.
+    let nodes = [node(0, 2), node(0, 1), node(1, 8)];
+    let mut sites = sites(2);
+    sites[0].priority = 1;
+    assert_eq!(first_default(&nodes, &sites), None);
+    assert!(first_default(&[node(0, 1), node(0, 0), node(1, 8)], &sites).is_some());
+}
+
+#[test]
+fn between_equals_a_move_must_pay() {
+    // 12 on 4 workers against 4 on 8: afterwards 12 on 8 and 4 on 4.
+    let plan = first_default(&[node(0, 2), node(0, 2), node(1, 12)], &sites(2)).unwrap();
+    assert_eq!(plan.source, Source::Pays);
+    // 10 on 8 workers against 7 on 8: afterwards the donor would have 7 on 4.
+    assert_eq!(first_default(&[node(0, 4), node(0, 3), node(1, 5), node(1, 5)], &sites(2)), None);
+    // It would pay, but for less than the margin: 52 on 40 against 42 on 40 workers.
+    let many = |donor: u32| -> Vec<_> {
+        (0..20).map(|i| if i < 10 { node(0, donor) } else { node(1, 5) }).collect()
+    };
+    assert!(first_default(&many(3), &sites(2)).is_some());
+    assert_eq!(first_default(&many(4), &sites(2)).map(|plan| plan.source), Some(Source::Pays));
+    let settings = Settings { margin: 0.5, ..Settings::default() };
+    assert_eq!(first(settings, &many(4), &sites(2)), None);
+}
+
+#[test]
+fn what_a_node_can_do_enters_into_what_pays() {
+    let mut nodes = vec![node(0, 3), node(0, 3), node(1, 12)];
+    assert!(first_default(&nodes, &sites(2)).is_some());
+    // The donor's nodes unlike: all of its speed is in the one that is less loaded.
+    nodes[0] = NodeView { capacity: Capacity { speed: 8.0, ..NODE }, ..node(0, 3) };
+    nodes[1] = NodeView { capacity: Capacity { speed: 0.5, ..NODE }, ..node(0, 4) };
+    assert_eq!(first_default(&nodes, &sites(2)).unwrap().node, NodeId::new(1));
+}
+
+#[test]
+fn the_neediest_site_is_served_first() {
+    let nodes = [node(0, 0), node(0, 0), node(0, 0), node(1, 8), node(2, 12), node(3, 1)];
+    let mut sites = sites(4);
+    let to = |sites: &[SiteView]| first_default(&nodes, sites).unwrap().to;
+    assert_eq!(to(&sites), site(2), "the more loaded");
+    sites[1].priority = 1;
+    assert_eq!(to(&sites), site(1), "the more important");
+    sites[3].floor = 2;
+    assert_eq!(to(&sites), site(3), "what was guaranteed");
+}
+
+#[test]
+fn a_receiver_that_can_get_none_does_not_stop_the_others() {
+    let nodes = [node(0, 3), node(0, 3), node(1, 16), node(2, 12)];
+    let mut sites = sites(3);
+    sites[0].priority = 1;
+    sites[2].priority = 2;
+    sites[1].floor = 1;
+    assert_eq!(first_default(&nodes, &sites).unwrap().to, site(2));
+    sites[2].ceiling = 1;
+    assert_eq!(first_default(&nodes, &sites), None);
+}
+
+#[test]
+fn a_site_of_unknown_load_gives_nothing_unless_guaranteed() {
+    let mut nodes = vec![node(0, 0), node(0, 0), node(1, 8)];
+    nodes[0].load = None;
+    assert_eq!(first_default(&nodes, &sites(2)), None);
+    // Nor is it known to have idled before its load was known.
+    let known = [node(0, 0), node(0, 0), node(1, 8)];
+    let mut important = sites(2);
+    important[0].priority = 1;
+    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 3).unwrap();
+    assert_eq!(planned_at(&mut reconfigurer, &nodes, &important, 0..5), []);
+    assert_eq!(planned_at(&mut reconfigurer, &known, &important, 5..9), [7]);
+    let mut promised = sites(2);
+    promised[1].floor = 2;
+    let plan = first_default(&nodes, &promised).unwrap();
+    assert_eq!((plan.source, plan.node), (Source::Guarantee, NodeId::new(1)), "the one that is known");
+    // What the edge sent itself is enough to know that a site is loaded.
+    let mut blind = vec![node(0, 0), node(0, 0), node(1, 0)];
+    blind[2] = NodeView { load: None, in_flight: 9, ..blind[2] };
+    assert!(first_default(&blind, &sites(2)).is_some());
+}
+
+#[test]
+fn where_the_origin_is_not_known_the_index_decides() {
+    let with_cpu = |of: usize, permille: u16, run_queue: u16| {
+        let hot =
+            Hot { valid: valid::CPU | valid::RUN_QUEUE, cpu_permille: permille, run_queue, ..Hot::default() };
+        NodeView { load: Some(hot), capacity: Capacity { cpus: 2, ..NODE }, ..node(of, 0) }
+    };
+    let weights = Weights { cpu: 1.0, connections: 0.0, run_queue: 1.0, ..Weights::SYSTEM };
+    let nodes = [with_cpu(0, 100, 0), with_cpu(0, 100, 0), with_cpu(1, 1000, 12)];
+    let (plan, _) = first(Settings { weights, ..Settings::default() }, &nodes, &sites(2)).unwrap();
+    assert_eq!((plan.source, plan.load), (Source::Idle, 3.5));
+    // How busy a node is does not depend on its speed.
+    let blind =
+        NodeView { load: None, in_flight: 6, capacity: Capacity { speed: 2.0, ..NODE }, ..node(1, 0) };
+    assert_eq!(first_default(&[node(0, 0), node(0, 0), blind], &sites(2)).unwrap().load, 1.5);
+}
+
+#[test]
+fn nodes_above_the_ceiling_are_given_first() {
+    let mut sites = sites(3);
+    sites[0] = SiteView { ceiling: 1, priority: 5, ..sites[0] };
+    let nodes = [node(0, 4), node(0, 4), node(2, 0), node(2, 0), node(1, 8)];
+    assert_eq!(first_default(&nodes, &sites).unwrap().source, Source::Surplus);
+}
+
+#[test]
+fn server_based_reconfiguration_looks_after_its_own_site() {
+    let nodes = [node(0, 0), node(0, 0), node(0, 0), node(1, 8), node(2, 6)];
+    let of = |only| first(Settings { only: Some(site(only)), ..Settings::default() }, &nodes, &sites(3));
+    assert_eq!(of(2).unwrap().0.to, site(2));
+    assert_eq!(of(1).unwrap().0.to, site(1));
+    assert_eq!(of(0), None);
+}
+
+#[test]
+fn nodes_of_a_foreign_site_are_of_none() {
+    assert_eq!(first_default(&[node(7, 0), node(7, 0), node(1, 8)], &sites(2)), None);
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    let settings = Settings::default();
+    assert_eq!(settings.check(), Ok(()));
+    assert!(matches!(Settings { low: 2.0, ..settings }.check(), Err(SettingsError::Order { .. })));
+    assert!(matches!(Settings { high: f64::NAN, ..settings }.check(), Err(SettingsError::Figure { .. })));
+    assert!(matches!(
+        Settings { sensitivity: Duration::ZERO, ..settings }.check(),
+        Err(SettingsError::Zero { .. })
+    ));
+    let too_many = Reconfigurer::new(settings, 2, NODES_MAX + 1).unwrap_err();
+    assert_eq!(too_many.to_string(), "4096 nodes: the words can name 4095");
+}

@@ -1,0 +1,152 @@
+//! What could not be read: how much of it, where, and why. A log of millions of lines has a few bad ones, and they must
+//! neither stop the work nor vanish.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::clf::LINE_BYTES_MAX;
+use crate::reader::Format;
+
+/// Broken records that are kept with their place and reason; the rest are only counted.
+pub const BROKEN_FIRST_MAX: usize = 5;
+
+/// Above one in this many, a source is refused: what is left would no longer be the workload that was logged.
+const TOLERATED_ONE_IN: u64 = 100;
+
+/// When this many records have been seen and all are broken, the source is given up: it is another format, and reading
+/// on for gigabytes would only delay the same answer.
+const HOPELESS_RECORDS: u64 = 1000;
+
+/// The account of a source's broken records.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Broken {
+    /// The format that the source was read as.
+    pub format: Format,
+    /// Records seen, the broken ones included.
+    pub total: u64,
+    /// Records that were broken.
+    pub broken: u64,
+    /// The first [`BROKEN_FIRST_MAX`] of them.
+    pub first: Vec<BrokenAt>,
+}
+
+/// One broken record.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct BrokenAt {
+    /// Its line or record number, counting from 1.
+    pub number: u64,
+    /// What is wrong with it.
+    pub reason: Flaw,
+}
+
+/// What is wrong with a line or record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
+pub enum Flaw {
+    /// A binary record that the end of the source cuts short.
+    #[error("it ends after {bytes} of {} bytes", crate::wc98::RECORD_BYTES)]
+    Truncated {
+        /// Bytes that are there.
+        bytes: usize,
+    },
+    /// A binary record with an unknown method code.
+    #[error("no method has the code {0}")]
+    MethodCode(u8),
+    /// A binary record with an unknown status code.
+    #[error("no status has the code {0}")]
+    StatusCode(u8),
+    /// A binary record with an unknown file type code.
+    #[error("no file type has the code {0}")]
+    KindCode(u8),
+    /// A line of more than [`LINE_BYTES_MAX`] bytes.
+    #[error("the line is longer than {LINE_BYTES_MAX} bytes")]
+    LineTooLong,
+    /// A line that does not start with a host.
+    #[error("no host")]
+    Host,
+    /// A line without a time like `[10/Oct/2000:13:55:36 -0700]`, or whose time is none or not between 1970 and 2106.
+    #[error("no valid time in brackets")]
+    Time,
+    /// A line without a request in quotes.
+    #[error("no request in quotes")]
+    Request,
+    /// A line without a status of three digits after the request.
+    #[error("no status of three digits")]
+    Status,
+    /// A line without a size in bytes, or `-`, after the status.
+    #[error("no size in bytes")]
+    Size,
+}
+
+impl Broken {
+    pub(crate) fn new(format: Format) -> Self {
+        Broken { format, total: 0, broken: 0, first: Vec::new() }
+    }
+
+    pub(crate) fn note_sound(&mut self) {
+        self.total += 1;
+    }
+
+    pub(crate) fn note_broken(&mut self, reason: Flaw) {
+        self.total += 1;
+        self.broken += 1;
+        if self.first.len() < BROKEN_FIRST_MAX {
+            self.first.push(BrokenAt { number: self.total, reason });
+        }
+    }
+
+    /// More than 1 % of what was seen. Decided at the end of the source, for a log may well begin with its bad lines.
+    pub(crate) fn is_too_many(&self) -> bool {
+        // Not `broken * 100 > total`, which could overflow.
+        self.broken > self.total / TOLERATED_ONE_IN
+    }
+
+    /// Bad enough to stop before the end.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        self.total >= HOPELESS_RECORDS && self.broken == self.total
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = self.format.unit();
+        write!(f, "{} of {} {unit}s are broken", self.broken, self.total)?;
+        for (i, at) in self.first.iter().enumerate() {
+            let separator = if i == 0 { ": " } else { "; " };
+            write!(f, "{separator}{unit} {}: {}", at.number, at.reason)?;
+        }
+        if self.broken > self.first.len() as u64 {
+            f.write_str("; and so on")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_percent_is_tolerated_and_not_one_more() {
+        let mut broken = Broken::new(Format::CommonLog);
+        broken.note_broken(Flaw::Host);
+        assert!(broken.is_too_many());
+        (0..99).for_each(|_| broken.note_sound());
+        assert!(!broken.is_too_many());
+        broken.note_broken(Flaw::Size);
+        assert!(broken.is_too_many());
+        assert_eq!(
+            broken.to_string(),
+            "2 of 101 lines are broken: line 1: no host; line 101: no size in bytes"
+        );
+    }
+
+    #[test]
+    fn only_the_first_are_kept() {
+        let mut broken = Broken::new(Format::WorldCup98);
+        (0..9).for_each(|code| broken.note_broken(Flaw::MethodCode(code)));
+        assert_eq!((broken.broken, broken.first.len()), (9, BROKEN_FIRST_MAX));
+        assert!(broken.to_string().ends_with("record 5: no method has the code 4; and so on"));
+    }
+}
