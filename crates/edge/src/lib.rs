@@ -1,1 +1,21 @@
-//! stub
+//! The edge: a reverse proxy on Pingora whose routes follow the ownership words in its view.
+#![forbid(unsafe_code)]
+
+mod access_log;
+mod bare;
+mod clock;
+mod door;
+mod metrics;
+mod proxy;
+mod server;
+mod settings;
+mod view;
+mod watch;
+
+pub use bare::run_bare_proxy;
+pub use door::DoorLimits;
+pub use metrics::Metrics;
+pub use server::{Edge, Error};
+pub use settings::{Limits, NodeAddress, Settings, SiteHosts, Tls};
+pub use view::View;
+pub use watch::{Decider, Event, ReadLoads, Watch};

@@ -1,0 +1,365 @@
+//! What a cluster file may not say. Each check names the key, what it found there, and what it expected.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use sidelong_layout::{EDGES_MAX, NODES_MAX, SITES_MAX};
+
+use crate::cluster::Node;
+use crate::file::{ClusterFile, EdgeEntry, NodeEntry, SiteEntry};
+use crate::lines::At;
+use crate::sections::{Balance, Limits, Load, Reconfig, Workload};
+use crate::words::{LoadMode, MovedBy, Service, WorkloadKind};
+
+/// Names become file names in the run directory.
+const NAME_BYTES_MAX: usize = 64;
+/// RFC 1035, 2.3.4: a name has 255 octets on the wire, 253 characters as text.
+const HOST_BYTES_MAX: usize = 253;
+/// Hosts of one site.
+const HOSTS_MAX: usize = 256;
+
+/// Why a file is refused, without its lines.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) at: At,
+    pub(crate) found: String,
+    pub(crate) expected: String,
+}
+
+type Check = Result<(), Problem>;
+
+/// The tables that stand once.
+pub(crate) fn sections(file: &ClusterFile) -> Check {
+    name(At::section("cluster").key("name"), "cluster", &file.cluster.name)?;
+    load(&file.load)?;
+    balance(&file.balance)?;
+    reconfig(&file.reconfig)?;
+    limits(&file.limits)?;
+    file.workload.as_ref().map_or(Ok(()), workload)
+}
+
+/// The tables that stand many times, each by itself and as a list.
+pub(crate) fn entries(file: &ClusterFile) -> Check {
+    count("site", file.sites.len(), SITES_MAX)?;
+    count("node", file.nodes.len(), NODES_MAX)?;
+    count("edge", file.edges.len(), EDGES_MAX)?;
+    let mut names = Seen::default();
+    let mut hosts = Seen::default();
+    for (i, entry) in file.sites.iter().enumerate() {
+        let at = At::entry("site", i);
+        site(at, entry)?;
+        names.once(at.key("name"), "name", &entry.name, "a site".into())?;
+        for (j, host) in entry.hosts.iter().enumerate() {
+            hosts.once(at.key("hosts").item(j), "host", host, format!("site {:?}", entry.name))?;
+        }
+    }
+    file.nodes.iter().enumerate().try_for_each(|(i, entry)| node(At::entry("node", i), entry))?;
+    file.edges.iter().enumerate().try_for_each(|(i, entry)| edge(At::entry("edge", i), entry))?;
+
+    let pool: usize = file.nodes.iter().map(|entry| entry.count).sum();
+    let mut wanted = 0;
+    for (i, entry) in file.sites.iter().enumerate() {
+        wanted += entry.nodes;
+        expect(wanted <= pool, At::entry("site", i).key("nodes"), || {
+            let found = format!(
+                "site {:?}: with its {} nodes the sites start with {wanted}, the pool has {pool}",
+                entry.name, entry.nodes
+            );
+            (found, "no more nodes at the sites than [[node]] entries give".into())
+        })?;
+    }
+    Ok(())
+}
+
+/// The pool of `total` nodes, `copies` of which over-provisioning adds.
+pub(crate) fn pool(file: &ClusterFile, total: usize, copies: usize) -> Check {
+    let last = At::entry("node", file.nodes.len() - 1);
+    expect(total <= NODES_MAX, last.key("count"), || {
+        let of_which =
+            if copies > 0 { format!(", {copies} of them to over-provision") } else { String::new() };
+        (format!("the pool has {total} nodes{of_which}"), format!("at most {NODES_MAX}"))
+    })?;
+    let entry = &file.nodes[file.nodes.len() - 1];
+    expect(copies == 0 || entry.cgroup.is_none(), last.key("cgroup"), || {
+        let found = format!("node {:?} is copied {copies} times to over-provision", entry.name);
+        (found, "no cgroup, which the copies could not share".into())
+    })?;
+    let owners = match file.reconfig.by {
+        MovedBy::Edge => file.edges.len(),
+        MovedBy::Server => file.edges.len() + total,
+    };
+    expect(owners <= EDGES_MAX, At::section("reconfig").key("by"), || {
+        (format!("{owners} edges and nodes would take locks"), format!("at most {EDGES_MAX}"))
+    })
+}
+
+/// What the processes would share: names and addresses. Each node comes with the index of its entry.
+pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
+    let mut names = Seen::default();
+    let mut addresses = Addresses::default();
+    for (node, entry) in nodes {
+        let at = At::entry("node", *entry);
+        let who = || format!("node {:?}", node.name);
+        names.once(at.key("name"), "name", &node.name, "a node".into())?;
+        addresses.once(at.key("listen"), node.listen, who)?;
+        if node.fabric_listen.port() != 0 {
+            addresses.once(at.key("fabric_listen"), node.fabric_listen, who)?;
+        }
+    }
+    for (i, edge) in file.edges.iter().enumerate() {
+        let at = At::entry("edge", i);
+        let who = || format!("edge {:?}", edge.name);
+        names.once(at.key("name"), "name", &edge.name, "an edge".into())?;
+        addresses.once(at.key("listen"), edge.listen, who)?;
+        if let Some(admin) = edge.admin {
+            addresses.once(at.key("admin"), admin, who)?;
+        }
+    }
+    Ok(())
+}
+
+/// The address whose port is `k` above that of `address`.
+pub(crate) fn port_after(at: At, address: SocketAddr, k: usize) -> Result<SocketAddr, Problem> {
+    let port = usize::from(address.port()) + k;
+    let port = u16::try_from(port).map_err(|_| Problem {
+        at,
+        found: format!("the nodes from {address} on would need port {port}"),
+        expected: format!("at most {}", u16::MAX),
+    })?;
+    Ok(SocketAddr::new(address.ip(), port))
+}
+
+const MILLI: Duration = Duration::from_millis(1);
+const MICROS_10: Duration = Duration::from_micros(10);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn load(load: &Load) -> Check {
+    let at = At::section("load");
+    millis(at, "period_ms", load.period, MICROS_10, MINUTE)?;
+    millis(at, "proc_period_ms", load.proc_period, MILLI, MINUTE)?;
+    millis(at, "stale_ms", load.stale, MILLI, MINUTE)?;
+    expect(load.stale >= 2 * load.period, at.key("stale_ms"), || {
+        let found = format!("stale_ms is {}, period_ms is {}", ms(load.stale), ms(load.period));
+        (found, "stale_ms >= 2 x period_ms, or every record is too old".into())
+    })
+}
+
+fn balance(balance: &Balance) -> Check {
+    let at = At::section("balance").key("weights");
+    let named = balance.weights.named();
+    for (weight, value) in named {
+        expect((0.0..=1e6).contains(&value), at, || {
+            (format!("the weight of {weight} is {value}"), "a number from 0 to 1000000".into())
+        })?;
+    }
+    expect(named.iter().any(|(_, value)| *value > 0.0), at, || {
+        ("all weights are 0".into(), "at least one above it".into())
+    })
+}
+
+fn reconfig(reconfig: &Reconfig) -> Check {
+    let at = At::section("reconfig");
+    millis(at, "history_ms", reconfig.history, Duration::ZERO, MINUTE)?;
+    millis(at, "sensitivity_ms", reconfig.sensitivity, MICROS_10, MINUTE)?;
+    millis(at, "settle_ms", reconfig.settle(), Duration::ZERO, MINUTE)?;
+    millis(at, "lease_ms", reconfig.lease, MILLI, HOUR)?;
+    millis(at, "drain_ms_max", reconfig.drain_max, MILLI, HOUR)?;
+    within(at, "high", reconfig.high, 0.0, 1e6)?;
+    within(at, "low", reconfig.low, 0.0, 1e6)?;
+    expect(reconfig.low < reconfig.high, at.key("low"), || {
+        let found = format!("low is {}, high is {}", reconfig.low, reconfig.high);
+        (found, "low < high, or a site would take and give at once".into())
+    })?;
+    expect(reconfig.lease >= 3 * reconfig.sensitivity, at.key("lease_ms"), || {
+        let found =
+            format!("lease_ms is {}, sensitivity_ms is {}", ms(reconfig.lease), ms(reconfig.sensitivity));
+        (found, "lease_ms >= 3 x sensitivity_ms, so that a holder can renew it".into())
+    })
+}
+
+fn limits(limits: &Limits) -> Check {
+    let at = At::section("limits");
+    within(at, "header_bytes_max", limits.header_bytes_max, 256, 1 << 20)?;
+    within(at, "body_bytes_max", limits.body_bytes_max, 0, 1 << 40)?;
+    millis(at, "client_header_timeout_ms", limits.client_header_timeout, MILLI, HOUR)?;
+    millis(at, "client_body_timeout_ms", limits.client_body_timeout, MILLI, HOUR)?;
+    millis(at, "connect_timeout_ms", limits.connect_timeout, MILLI, HOUR)?;
+    millis(at, "response_timeout_ms", limits.response_timeout, MILLI, HOUR)?;
+    millis(at, "idle_timeout_ms", limits.idle_timeout, MILLI, 24 * HOUR)?;
+    within(at, "connections_max", limits.connections_max, 1, 1 << 20)?;
+    within(at, "retries", limits.retries, 0, 16)
+}
+
+fn workload(load: &Workload) -> Check {
+    let at = At::section("workload");
+    within(at, "file_bytes", load.file_bytes, 0, 1 << 30)?;
+    within(at, "alpha", load.alpha, 0.0, 64.0)?;
+    within(at, "objects", load.objects, 1, 1 << 24)?;
+    within(at, "clients_per_edge", load.clients_per_edge, 1, 1 << 16)?;
+    within(at, "burst", load.burst, 1, 1 << 40)?;
+    within(at, "requests", load.requests.unwrap_or(1), 1, 1 << 40)?;
+    millis(at, "duration_s", load.duration.unwrap_or(MINUTE), MILLI, 24 * 366 * HOUR)?;
+    millis(at, "timeout_ms", load.timeout, MILLI, HOUR)?;
+    within(at, "rate", load.rate.unwrap_or(1.0), 1e-3, 1e7)?;
+    expect(load.rate.is_some() == (load.mode == LoadMode::Open), at.key("rate"), || {
+        let given = if load.rate.is_some() { "given" } else { "not given" };
+        let found = format!("rate is {given} with mode = \"{}\"", load.mode);
+        (found, "requests/s with mode = \"open\", and nothing with \"closed\"".into())
+    })?;
+    expect(load.trace.is_none() || load.kind == WorkloadKind::Trace, at.key("trace"), || {
+        (format!("trace is given with kind = \"{}\"", load.kind), "kind = \"trace\" with it".into())
+    })
+}
+
+fn site(at: At, entry: &SiteEntry) -> Check {
+    name(at.key("name"), "site", &entry.name)?;
+    let who = format!("site {:?}", entry.name);
+    expect(!entry.hosts.is_empty() && entry.hosts.len() <= HOSTS_MAX, at.key("hosts"), || {
+        (format!("{who} has {} hosts", entry.hosts.len()), format!("from 1 to {HOSTS_MAX}"))
+    })?;
+    for (j, host) in entry.hosts.iter().enumerate() {
+        let usable = |c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_');
+        expect(is_text(host, HOST_BYTES_MAX, usable), at.key("hosts").item(j), || {
+            let expected = "a host in lower case without its port, such as \"a.example\"";
+            (format!("{who}: host {:?}", excerpt(host)), expected.into())
+        })?;
+    }
+    expect(entry.floor >= 1, at.key("floor"), || {
+        (format!("{who}: floor is 0"), "at least 1: a site without a node cannot answer to get one".into())
+    })?;
+    expect(entry.floor <= entry.nodes, at.key("floor"), || {
+        let found = format!("{who}: floor is {} but the site starts with {} nodes", entry.floor, entry.nodes);
+        (found, "floor <= nodes".into())
+    })?;
+    within(at, "nodes", entry.nodes, 1, NODES_MAX)?;
+    expect(entry.ceiling.is_none_or(|ceiling| entry.nodes <= ceiling), at.key("ceiling"), || {
+        let ceiling = entry.ceiling.unwrap_or_default();
+        let found = format!("{who}: ceiling is {ceiling} but the site starts with {} nodes", entry.nodes);
+        (found, "nodes <= ceiling".into())
+    })
+}
+
+fn node(at: At, entry: &NodeEntry) -> Check {
+    name(at.key("name"), "node", &entry.name)?;
+    within(at, "count", entry.count, 1, NODES_MAX)?;
+    port(at.key("listen"), entry.listen)?;
+    within(at, "workers", entry.workers, 1, 1 << 12)?;
+    within(at, "queue_depth_max", entry.queue_depth_max, 0, 1 << 20)?;
+    millis(at, "service_ms", entry.service_time, Duration::ZERO, HOUR)?;
+    let timed = entry.service == Service::None || !entry.service_time.is_zero();
+    expect(timed, at.key("service_ms"), || {
+        let found = format!("node {:?}: service_ms is 0 with service = \"{}\"", entry.name, entry.service);
+        (found, "a time above 0, or service = \"none\"".into())
+    })?;
+    expect(entry.cgroup.is_none() || entry.count == 1, at.key("cgroup"), || {
+        let found = format!("node {:?}: {} nodes in one cgroup", entry.name, entry.count);
+        (found, "an entry for each node that has a cgroup".into())
+    })
+}
+
+fn edge(at: At, entry: &EdgeEntry) -> Check {
+    name(at.key("name"), "edge", &entry.name)?;
+    port(at.key("listen"), entry.listen)?;
+    if let Some(admin) = entry.admin {
+        port(at.key("admin"), admin)?;
+    }
+    if let Some(tls) = &entry.tls {
+        let named = !tls.certificate.as_os_str().is_empty() && !tls.key.as_os_str().is_empty();
+        expect(named, at.key("tls"), || {
+            let found = format!("edge {:?}: a file of tls has no name", entry.name);
+            (found, "certificate and key, both PEM files".into())
+        })?;
+    }
+    within(at, "threads", entry.threads, 1, 1 << 10)
+}
+
+fn count(section: &'static str, count: usize, max: usize) -> Check {
+    expect((1..=max).contains(&count), At::section(section), || {
+        let found = if count == 0 { format!("no [[{section}]]") } else { format!("{count} [[{section}]]") };
+        (found, format!("from 1 to {max} of them"))
+    })
+}
+
+fn name(at: At, what: &str, name: &str) -> Check {
+    let usable = |c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    expect(is_text(name, NAME_BYTES_MAX, usable), at, || {
+        let expected = format!("1 to {NAME_BYTES_MAX} of a-z, 0-9 and -: it names files");
+        (format!("{what} name {:?}", excerpt(name)), expected)
+    })
+}
+
+fn port(at: At, address: SocketAddr) -> Check {
+    expect(address.port() != 0, at, || {
+        (format!("address {address} leaves the port open"), "a port that the other processes know".into())
+    })
+}
+
+fn millis(at: At, key: &'static str, time: Duration, min: Duration, max: Duration) -> Check {
+    let unit = |time: Duration| if key.ends_with("_s") { time.as_secs_f64() } else { ms(time) };
+    expect((min..=max).contains(&time), at.key(key), || {
+        (format!("{key} is {}", unit(time)), format!("from {} to {}", unit(min), unit(max)))
+    })
+}
+
+fn within<T: PartialOrd + Display>(at: At, key: &'static str, value: T, min: T, max: T) -> Check {
+    expect(min <= value && value <= max, at.key(key), || {
+        (format!("{key} is {value}"), format!("from {min} to {max}"))
+    })
+}
+
+/// Refuses with what was found and what was expected unless `holds`.
+fn expect(holds: bool, at: At, otherwise: impl FnOnce() -> (String, String)) -> Check {
+    if holds {
+        return Ok(());
+    }
+    let (found, expected) = otherwise();
+    Err(Problem { at, found, expected })
+}
+
+fn is_text(text: &str, bytes_max: usize, usable: impl Fn(u8) -> bool) -> bool {
+    (1..=bytes_max).contains(&text.len()) && text.bytes().all(usable)
+}
+
+/// The start of an unusable text, so that an error stays a line.
+fn excerpt(text: &str) -> String {
+    text.chars().take(NAME_BYTES_MAX + 1).collect()
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e6
+}
+
+/// What may stand in a file only once, and whose it is.
+#[derive(Default)]
+struct Seen<'a>(HashMap<&'a str, String>);
+
+impl<'a> Seen<'a> {
+    fn once(&mut self, at: At, what: &str, text: &'a str, whose: String) -> Check {
+        let first = self.0.insert(text, whose);
+        expect(first.is_none(), at, || {
+            (format!("{what} {text:?} is that of {} already", first.unwrap_or_default()), "each once".into())
+        })
+    }
+}
+
+/// Addresses that processes listen at. One that listens at all addresses of its port leaves it to nobody else.
+#[derive(Default)]
+struct Addresses(HashMap<u16, Vec<(IpAddr, String)>>);
+
+impl Addresses {
+    fn once(&mut self, at: At, address: SocketAddr, who: impl Fn() -> String) -> Check {
+        let port = self.0.entry(address.port()).or_default();
+        let clash = port
+            .iter()
+            .find(|(ip, _)| *ip == address.ip() || ip.is_unspecified() || address.ip().is_unspecified());
+        expect(clash.is_none(), at, || {
+            let first = clash.map_or("", |(_, first)| first);
+            (format!("{} would listen at {address}, where {first} does", who()), "each address once".into())
+        })?;
+        port.push((address.ip(), who()));
+        Ok(())
+    }
+}

@@ -1,0 +1,200 @@
+//! The file as it is written.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::sections::{Balance, Limits, Load, Reconfig, Workload};
+use crate::time;
+use crate::words::{Fabric, Service};
+
+/// A cluster file. `demo.toml` of this crate is one with comments. The default has all defaults and, which no usable file
+/// may, neither sites nor nodes nor edges.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterFile {
+    /// `[cluster]`.
+    #[serde(default)]
+    pub cluster: Identity,
+    /// `[load]`.
+    #[serde(default)]
+    pub load: Load,
+    /// `[balance]`.
+    #[serde(default)]
+    pub balance: Balance,
+    /// `[reconfig]`.
+    #[serde(default)]
+    pub reconfig: Reconfig,
+    /// `[limits]`.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Each `[[site]]`, at least one.
+    #[serde(default, rename = "site")]
+    pub sites: Vec<SiteEntry>,
+    /// Each `[[node]]`, at least one.
+    #[serde(default, rename = "node")]
+    pub nodes: Vec<NodeEntry>,
+    /// Each `[[edge]]`, at least one.
+    #[serde(default, rename = "edge")]
+    pub edges: Vec<EdgeEntry>,
+    /// `[workload]`, which only `up` and the lab use.
+    #[serde(default)]
+    pub workload: Option<Workload>,
+}
+
+/// `[cluster]`: its name and the ground it stands on.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Identity {
+    /// Default `demo`.
+    pub name: String,
+    /// Where regions, keys and process files lie. Default [`crate::default_run_dir`] of the name.
+    pub run_dir: Option<PathBuf>,
+    /// Default `auto`.
+    pub fabric: Fabric,
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        Identity { name: "demo".into(), run_dir: None, fabric: Fabric::default() }
+    }
+}
+
+/// `[[site]]`: one hosted service.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SiteEntry {
+    /// Its name in logs and results.
+    pub name: String,
+    /// The Host headers that mean it, at least one. The load generator uses the first.
+    pub hosts: Vec<String>,
+    /// Nodes at the start, taken from the pool in its order. Default 1.
+    #[serde(default = "one")]
+    pub nodes: usize,
+    /// Nodes that it never falls below. Default 1.
+    #[serde(default = "one")]
+    pub floor: usize,
+    /// Nodes that it never rises above. Default the whole pool.
+    #[serde(default)]
+    pub ceiling: Option<usize>,
+    /// Where two sites want a node, the higher gets it. Default 0.
+    #[serde(default)]
+    pub priority: u8,
+}
+
+impl SiteEntry {
+    /// A site of `nodes` nodes and one host, all else by default.
+    pub fn new(name: impl Into<String>, host: impl Into<String>, nodes: usize) -> Self {
+        SiteEntry { name: name.into(), hosts: vec![host.into()], nodes, floor: 1, ceiling: None, priority: 0 }
+    }
+}
+
+/// `[[node]]`: a server of the pool, or `count` of them that differ in name and port only.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeEntry {
+    /// Of the node; with `count` above 1 what comes before the number (`n` makes `n1`, `n2`...).
+    pub name: String,
+    /// How many. Default 1.
+    #[serde(default = "one")]
+    pub count: usize,
+    /// Where its origin answers HTTP; the following ports are those of the following nodes.
+    pub listen: SocketAddr,
+    /// Where it serves its regions over the tcp fabric, on following ports likewise. Default any free port of
+    /// `listen`'s address.
+    #[serde(default)]
+    pub fabric_listen: Option<SocketAddr>,
+    /// Requests that its origin serves at a time. Default 2.
+    #[serde(default = "NodeEntry::default_workers")]
+    pub workers: u16,
+    /// Default `fixed`.
+    #[serde(default)]
+    pub service: Service,
+    /// `service_ms`: for which a worker holds a request. Default 5 ms, which makes 400 requests/s with 2 workers.
+    #[serde(rename = "service_ms", with = "time::millis", default = "NodeEntry::default_service_time")]
+    pub service_time: Duration,
+    /// Requests that wait for a worker; 503 beyond it. Default 1024.
+    #[serde(default = "NodeEntry::default_queue_depth_max")]
+    pub queue_depth_max: u32,
+    /// Real files that its origin serves. Default none: bodies are made up.
+    #[serde(default)]
+    pub root: Option<PathBuf>,
+    /// The cgroup (v2) directory that holds the node, whose load is then the cgroup's. Default none: the machine's.
+    #[serde(default)]
+    pub cgroup: Option<PathBuf>,
+}
+
+impl NodeEntry {
+    /// `count` nodes from `listen` on, all else by default.
+    pub fn new(name: impl Into<String>, count: usize, listen: SocketAddr) -> Self {
+        NodeEntry {
+            name: name.into(),
+            count,
+            listen,
+            fabric_listen: None,
+            workers: Self::default_workers(),
+            service: Service::default(),
+            service_time: Self::default_service_time(),
+            queue_depth_max: Self::default_queue_depth_max(),
+            root: None,
+            cgroup: None,
+        }
+    }
+
+    fn default_workers() -> u16 {
+        2
+    }
+
+    fn default_service_time() -> Duration {
+        Duration::from_millis(5)
+    }
+
+    fn default_queue_depth_max() -> u32 {
+        1024
+    }
+}
+
+/// `[[edge]]`: a front-tier proxy.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EdgeEntry {
+    /// Its name in logs and results.
+    pub name: String,
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where `/metrics` is served. Default nowhere.
+    #[serde(default)]
+    pub admin: Option<SocketAddr>,
+    /// Default plain HTTP.
+    #[serde(default)]
+    pub tls: Option<Tls>,
+    /// A line for each request, to this file or (`-`) standard output. Default none.
+    #[serde(default)]
+    pub access_log: Option<PathBuf>,
+    /// Threads that serve requests. Default 1.
+    #[serde(default = "one")]
+    pub threads: usize,
+}
+
+impl EdgeEntry {
+    /// An edge of one thread, all else by default.
+    pub fn new(name: impl Into<String>, listen: SocketAddr) -> Self {
+        EdgeEntry { name: name.into(), listen, admin: None, tls: None, access_log: None, threads: 1 }
+    }
+}
+
+/// `edge.tls`: PEM files.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// The certificate chain, the leaf first.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+fn one() -> usize {
+    1
+}

@@ -1,0 +1,98 @@
+//! Reading and writing the file.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::cluster::Cluster;
+use crate::error::{Error, Place, Result};
+use crate::file::{ClusterFile, Tls};
+use crate::lines::line_at;
+
+/// Length of a cluster file at most, in bytes.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+
+const DEMO: &str = include_str!("demo.toml");
+
+impl ClusterFile {
+    /// Reads and checks a file. Relative paths in it are taken from its own directory.
+    ///
+    /// # Errors
+    /// Where it cannot be read or used.
+    pub fn load(path: &Path) -> Result<ClusterFile> {
+        let text = read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        let mut file = Self::parse(&text, &path.display().to_string())?;
+        if let Some(directory) = path.parent() {
+            file.paths_from(directory);
+        }
+        Ok(file)
+    }
+
+    /// Reads and checks a text that errors call `name`. Relative paths in it stay relative.
+    ///
+    /// # Errors
+    /// Where it cannot be used: the line, what is wrong, and what was expected.
+    pub fn parse(text: &str, name: &str) -> Result<ClusterFile> {
+        let place = |line| Place::Line { file: name.to_owned(), line };
+        let file: ClusterFile = toml::from_str(text).map_err(|error| Error::Parse {
+            place: place(line_at(text, error.span().map_or(0, |span| span.start))),
+            message: error.message().replace('\n', ", "),
+        })?;
+        Cluster::new(&file).map_err(|problem| Error::Check {
+            place: place(problem.at.line(text)),
+            found: problem.found,
+            expected: problem.expected,
+        })?;
+        Ok(file)
+    }
+
+    /// The cluster that runs where nobody says otherwise: 8 nodes, 3 sites with 3, 3 and 2 of them, 2 edges, and the
+    /// WorldCup98 sample as load. It needs no root and nothing but this machine.
+    ///
+    /// # Panics
+    /// Never: the text is part of the program, and a test reads it.
+    pub fn demo() -> ClusterFile {
+        Self::parse(DEMO, "demo.toml").expect("the embedded cluster file is usable")
+    }
+
+    /// The text of [`ClusterFile::demo`], with its comments: what one's own file may start from.
+    pub fn demo_text() -> &'static str {
+        DEMO
+    }
+
+    /// As text that [`ClusterFile::parse`] reads the same.
+    ///
+    /// # Errors
+    /// Where a path is not UTF-8.
+    pub fn to_toml(&self) -> Result<String> {
+        Ok(toml::to_string(self)?)
+    }
+
+    /// Takes relative paths from `directory`.
+    fn paths_from(&mut self, directory: &Path) {
+        let nodes = self.nodes.iter_mut().flat_map(|node| [&mut node.root, &mut node.cgroup]);
+        let workload = self.workload.iter_mut().map(|workload| &mut workload.trace);
+        let optional = nodes.chain(workload).chain([&mut self.cluster.run_dir]).flatten();
+        let mut edges = Vec::new();
+        for edge in &mut self.edges {
+            edges.extend(edge.access_log.as_mut().filter(|path| path.as_os_str() != "-"));
+            edges.extend(edge.tls.iter_mut().flat_map(|Tls { certificate, key }| [certificate, key]));
+        }
+        for path in optional.chain(edges) {
+            // An absolute path stays what it is.
+            *path = directory.join(std::mem::take::<PathBuf>(path));
+        }
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("a cluster file has at most {FILE_BYTES_MAX} bytes"),
+        ));
+    }
+    Ok(text)
+}

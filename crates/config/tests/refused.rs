@@ -1,0 +1,340 @@
+//! What a cluster file is refused for: the line, what is wrong, and what was expected.
+
+use std::fmt::Write as _;
+
+use sidelong_config::ClusterFile;
+
+/// A usable file of nine lines, to which the cases below add or in which they replace one.
+const BASE: &str = r#"[[site]]
+name = "a"
+hosts = ["a.example"]
+[[node]]
+name = "n"
+listen = "127.0.0.1:7101"
+[[edge]]
+name = "e"
+listen = "127.0.0.1:8081"
+"#;
+
+fn refused(text: &str) -> String {
+    match ClusterFile::parse(text, "cluster.toml") {
+        Ok(_) => panic!("not refused:\n{text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// The base with these lines after it, of which the first is line 10.
+fn refused_after(lines: &str) -> String {
+    refused(&format!("{BASE}{lines}"))
+}
+
+/// The base with line `line` replaced.
+fn refused_at(line: usize, with: &str) -> String {
+    let mut text = String::new();
+    for (i, old) in BASE.lines().enumerate() {
+        writeln!(text, "{}", if i + 1 == line { with } else { old }).unwrap();
+    }
+    refused(&text)
+}
+
+#[test]
+fn the_base_is_usable() {
+    let cluster = ClusterFile::parse(BASE, "cluster.toml").unwrap().cluster().unwrap();
+    assert_eq!(cluster.nodes[0].site, Some(0));
+}
+
+#[test]
+fn an_unknown_key_lists_the_known_ones() {
+    let error = refused_after("[load]\nperiod_ms = 2\nperid_ms = 1\n");
+    assert_eq!(
+        error,
+        "cluster.toml:12: unknown field `perid_ms`, expected one of `scheme`, `period_ms`, `proc_period_ms`, `stale_ms`"
+    );
+    let error = refused_after("[lode]\n");
+    assert!(
+        error.starts_with("cluster.toml:10: unknown field `lode`, expected one of `cluster`, `load`,"),
+        "{error}"
+    );
+    let error = refused_at(2, "nam = \"a\"");
+    assert!(
+        error.starts_with("cluster.toml:2: unknown field `nam`, expected one of `name`, `hosts`,"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_unknown_word_lists_the_known_ones() {
+    assert_eq!(
+        refused_after("[load]\nscheme = \"telepathy\"\n"),
+        "cluster.toml:11: unknown variant `telepathy`, expected one of `auto`, `socket-async`, `socket-sync`, \
+         `rdma-async`, `rdma-sync`, `e-rdma-sync`"
+    );
+}
+
+#[test]
+fn broken_toml_and_wrong_types_name_their_line() {
+    let cases = [
+        ("[load]\nperiod_ms =\n", "cluster.toml:11: "),
+        ("[load]\nperiod_ms = \"fast\"\n", "cluster.toml:11: invalid type: string \"fast\", expected f64"),
+        (
+            "[load]\nperiod_ms = -1\n",
+            "cluster.toml:11: invalid value: floating point `-1.0`, expected a number of milliseconds",
+        ),
+        ("[load]\nperiod_ms = nan\n", "cluster.toml:11: invalid value"),
+        ("[load]\nperiod_ms = 1e300\n", "cluster.toml:11: invalid value"),
+        ("[load]\n[load]\n", "cluster.toml:11: duplicate key"),
+        ("[limits]\nretries = -1\n", "cluster.toml:11: invalid value"),
+        ("[[node]]\nname = \"m\"\n", "cluster.toml:10: missing field `listen`"),
+        (
+            "[[edge]]\nname = \"f\"\nlisten = \"localhost\"\n",
+            "cluster.toml:12: invalid socket address syntax",
+        ),
+        ("tls = { certificate = \"c.pem\" }\n", "cluster.toml:10: missing field `key`"),
+    ];
+    for (lines, expected) in cases {
+        let error = refused_after(lines);
+        assert!(error.starts_with(expected), "{error}\nexpected {expected}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn every_section_is_checked() {
+    let cases = [
+        (
+            "[cluster]\nname = \"../x\"\n",
+            "11: cluster name \"../x\"; expected 1 to 64 of a-z, 0-9 and -: it names files",
+        ),
+        (
+            "[cluster]\nname = \"\"\n",
+            "11: cluster name \"\"; expected 1 to 64 of a-z, 0-9 and -: it names files",
+        ),
+        ("[load]\nperiod_ms = 0\n", "11: period_ms is 0; expected from 0.01 to 60000"),
+        ("[load]\nproc_period_ms = 0.5\n", "11: proc_period_ms is 0.5; expected from 1 to 60000"),
+        (
+            "[load]\nperiod_ms = 150\n",
+            "10: stale_ms is 200, period_ms is 150; expected stale_ms >= 2 x period_ms, or every record is too old",
+        ),
+        (
+            "[balance]\nweights = { cpu = -1 }\n",
+            "11: the weight of cpu is -1; expected a number from 0 to 1000000",
+        ),
+        (
+            "[balance]\nweights = { cpu = nan }\n",
+            "11: the weight of cpu is NaN; expected a number from 0 to 1000000",
+        ),
+        (
+            "[balance.weights]\ncpu = 0\nmemory = 0\nnetwork = 0\nconnections = 0\n",
+            "10: all weights are 0; expected at least one above it",
+        ),
+        ("[reconfig]\nsensitivity_ms = 0\n", "11: sensitivity_ms is 0; expected from 0.01 to 60000"),
+        ("[reconfig]\nhistory_ms = 60001\n", "11: history_ms is 60001; expected from 0 to 60000"),
+        ("[reconfig]\nhigh = nan\n", "11: high is NaN; expected from 0 to 1000000"),
+        (
+            "[reconfig]\nhigh = 0.4\n",
+            "10: low is 0.5, high is 0.4; expected low < high, or a site would take and give at once",
+        ),
+        (
+            "[reconfig]\n\nlease_ms = 2\n",
+            "12: lease_ms is 2, sensitivity_ms is 1; expected lease_ms >= 3 x sensitivity_ms, so that a holder can \
+             renew it",
+        ),
+        ("[limits]\nheader_bytes_max = 1\n", "11: header_bytes_max is 1; expected from 256 to 1048576"),
+        ("[limits]\nconnections_max = 0\n", "11: connections_max is 0; expected from 1 to 1048576"),
+        ("[limits]\nretries = 17\n", "11: retries is 17; expected from 0 to 16"),
+        ("[limits]\nconnect_timeout_ms = 0\n", "11: connect_timeout_ms is 0; expected from 1 to 3600000"),
+        ("[workload]\nburst = 0\n", "11: burst is 0; expected from 1 to 1099511627776"),
+        ("[workload]\nduration_s = 0\n", "11: duration_s is 0; expected from 0.001 to 31622400"),
+        ("[workload]\nrequests = 0\n", "11: requests is 0; expected from 1 to 1099511627776"),
+        (
+            "[workload]\nmode = \"open\"\n",
+            "10: rate is not given with mode = \"open\"; expected requests/s with mode = \"open\", and nothing with \
+             \"closed\"",
+        ),
+        (
+            "[workload]\nrate = 100\n",
+            "11: rate is given with mode = \"closed\"; expected requests/s with mode = \"open\", and nothing with \
+             \"closed\"",
+        ),
+        (
+            "[workload]\nkind = \"zipf\"\ntrace = \"x\"\n",
+            "12: trace is given with kind = \"zipf\"; expected kind = \"trace\" with it",
+        ),
+    ];
+    for (lines, expected) in cases {
+        assert_eq!(refused_after(lines), format!("cluster.toml:{expected}"));
+    }
+}
+
+#[test]
+fn every_entry_is_checked() {
+    let cases = [
+        (2, "name = \"A\"", "2: site name \"A\"; expected 1 to 64 of a-z, 0-9 and -: it names files"),
+        (3, "hosts = []", "3: site \"a\" has 0 hosts; expected from 1 to 256"),
+        (
+            3,
+            "hosts = [\"a.example\", \"B.example:80\"]",
+            "3: site \"a\": host \"B.example:80\"; expected a host in lower case without its port, such as \"a.example\"",
+        ),
+        (
+            3,
+            "hosts = [\"a.example\"]\nnodes = 1\nfloor = 0",
+            "5: site \"a\": floor is 0; expected at least 1: a site without a node cannot answer to get one",
+        ),
+        (
+            3,
+            "hosts = [\"a.example\"]\nnodes = 2\nfloor = 4",
+            "5: site \"a\": floor is 4 but the site starts with 2 nodes; expected floor <= nodes",
+        ),
+        (
+            3,
+            "hosts = [\"a.example\"]\nnodes = 3\nceiling = 2",
+            "5: site \"a\": ceiling is 2 but the site starts with 3 nodes; expected nodes <= ceiling",
+        ),
+        (
+            3,
+            "hosts = [\"a.example\"]\nnodes = 2",
+            "4: site \"a\": with its 2 nodes the sites start with 2, the pool has 1; expected no more nodes at the \
+             sites than [[node]] entries give",
+        ),
+        (5, "name = \"n/1\"", "5: node name \"n/1\"; expected 1 to 64 of a-z, 0-9 and -: it names files"),
+        (5, "name = \"n\"\ncount = 0", "6: count is 0; expected from 1 to 4095"),
+        (5, "name = \"n\"\ncount = 18446744073709551615", "6: "),
+        (5, "name = \"n\"\nworkers = 0", "6: workers is 0; expected from 1 to 4096"),
+        (
+            5,
+            "name = \"n\"\nservice_ms = 0",
+            "6: node \"n\": service_ms is 0 with service = \"fixed\"; expected a time above 0, or service = \"none\"",
+        ),
+        (
+            5,
+            "name = \"n\"\ncount = 2\ncgroup = \"/sys/fs/cgroup/n\"",
+            "7: node \"n\": 2 nodes in one cgroup; expected an entry for each node that has a cgroup",
+        ),
+        (
+            6,
+            "listen = \"127.0.0.1:65535\"\ncount = 2",
+            "6: the nodes from 127.0.0.1:65535 on would need port 65536; expected at most 65535",
+        ),
+        (
+            6,
+            "listen = \"127.0.0.1:0\"",
+            "6: address 127.0.0.1:0 leaves the port open; expected a port that the other processes know",
+        ),
+        (
+            6,
+            "listen = \"127.0.0.1:8081\"",
+            "9: edge \"e\" would listen at 127.0.0.1:8081, where node \"n\" does; expected each address once",
+        ),
+        (
+            6,
+            "listen = \"0.0.0.0:8080\"\ncount = 2",
+            "10: edge \"e\" would listen at 127.0.0.1:8081, where node \"n2\" does; expected each address once",
+        ),
+        (8, "name = \"n\"", "8: name \"n\" is that of a node already; expected each once"),
+        (9, "listen = \"127.0.0.1:8081\"\nthreads = 0", "10: threads is 0; expected from 1 to 1024"),
+        (
+            9,
+            "listen = \"127.0.0.1:8081\"\ntls = { certificate = \"c\", key = \"\" }",
+            "10: edge \"e\": a file of tls has no name; expected certificate and key, both PEM files",
+        ),
+    ];
+    for (line, with, expected) in cases {
+        let error = refused_at(line, with);
+        assert!(error.starts_with(&format!("cluster.toml:{expected}")), "{error}\nexpected {expected}");
+    }
+}
+
+#[test]
+fn nothing_stands_twice() {
+    let site = "[[site]]\nname = \"a\"\nhosts = [\"b.example\"]\n";
+    assert_eq!(
+        refused_after(site),
+        "cluster.toml:11: name \"a\" is that of a site already; expected each once"
+    );
+    let site = "[[site]]\nname = \"b\"\nhosts = [\"b.example\",\n \"a.example\"]\n";
+    assert_eq!(
+        refused_after(site),
+        "cluster.toml:13: host \"a.example\" is that of site \"a\" already; expected each once"
+    );
+    let node = "[[node]]\nname = \"n\"\nlisten = \"127.0.0.1:7102\"\n";
+    assert_eq!(
+        refused_after(node),
+        "cluster.toml:11: name \"n\" is that of a node already; expected each once"
+    );
+    let admin = "admin = \"127.0.0.1:8081\"\n";
+    assert_eq!(
+        refused_after(admin),
+        "cluster.toml:10: edge \"e\" would listen at 127.0.0.1:8081, where edge \"e\" does; expected each address once"
+    );
+}
+
+#[test]
+fn a_cluster_has_sites_nodes_and_edges() {
+    assert_eq!(refused(""), "cluster.toml:1: no [[site]]; expected from 1 to 4095 of them");
+    let without = |section: &str| {
+        let parts = BASE.split_inclusive("[[").collect::<String>();
+        let start = parts.find(&format!("[[{section}]]")).unwrap();
+        let end = parts[start + 2..].find("[[").map_or(parts.len(), |next| start + 2 + next);
+        refused(&format!("{}{}", &parts[..start], &parts[end..]))
+    };
+    for section in ["site", "node", "edge"] {
+        assert_eq!(
+            without(section),
+            format!("cluster.toml:1: no [[{section}]]; expected from 1 to 4095 of them")
+        );
+    }
+}
+
+#[test]
+fn a_pool_fits_the_words() {
+    let over = "[[node]]\nname = \"m\"\nlisten = \"127.0.0.1:10000\"\ncount = 4095\n";
+    assert_eq!(refused_after(over), "cluster.toml:13: the pool has 4096 nodes; expected at most 4095");
+    let grown = "[reconfig]\nconfiguration = \"over-provisioned\"\n[[site]]\nname = \"b\"\nhosts = [\"b.example\"]\n\
+                 [[node]]\nname = \"m\"\nlisten = \"127.0.0.1:10000\"\ncount = 3000\n";
+    assert_eq!(
+        refused_after(grown),
+        "cluster.toml:18: the pool has 6000 nodes, 2999 of them to over-provision; expected at most 4095"
+    );
+    let owners =
+        "[reconfig]\nby = \"server\"\n[[node]]\nname = \"m\"\nlisten = \"127.0.0.1:10000\"\ncount = 4094\n";
+    assert_eq!(
+        refused_after(owners),
+        "cluster.toml:11: 4096 edges and nodes would take locks; expected at most 4095"
+    );
+}
+
+#[test]
+fn copies_share_no_cgroup() {
+    let copied = "[reconfig]\nconfiguration = \"over-provisioned\"\n[[site]]\nname = \"b\"\nhosts = [\"b.example\"]\n\
+                  [[node]]\nname = \"m\"\nlisten = \"127.0.0.1:7201\"\n[[node]]\nname = \"o\"\n\
+                  listen = \"127.0.0.1:7301\"\ncgroup = \"/c\"\n";
+    assert_eq!(
+        refused_after(copied),
+        "cluster.toml:21: node \"o\" is copied 1 times to over-provision; expected no cgroup, which the copies could \
+         not share"
+    );
+}
+
+#[test]
+fn a_file_that_a_program_made_names_its_key() {
+    let mut file = ClusterFile::demo();
+    file.sites[1].floor = 4;
+    assert_eq!(
+        file.cluster().unwrap_err().to_string(),
+        "cluster file, site[1].floor: site \"beta\": floor is 4 but the site starts with 3 nodes; expected floor <= nodes"
+    );
+}
+
+#[test]
+fn a_file_that_is_missing_or_too_long_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("none.toml");
+    let error = ClusterFile::load(&path).unwrap_err().to_string();
+    assert!(error.starts_with(&path.display().to_string()) && error.contains("No such file"), "{error}");
+
+    let path = directory.path().join("long.toml");
+    std::fs::write(&path, "#".repeat((1 << 20) + 1)).unwrap();
+    let error = ClusterFile::load(&path).unwrap_err().to_string();
+    assert!(error.ends_with("a cluster file has at most 1048576 bytes"), "{error}");
+}

@@ -1,0 +1,341 @@
+//! What happens to a request: site by Host, node by the view, one retry elsewhere, counted and logged.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header;
+use pingora_core::upstreams::peer::HttpPeer;
+use pingora_core::{
+    ConnectRefused, ConnectTimedout, ConnectionClosed, Error, ErrorSource, ErrorType, ReadError, Result,
+};
+use pingora_http::{RequestHeader, ResponseHeader};
+use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+use sidelong_layout::{NodeId, SiteId};
+use sidelong_policy::health::Failure;
+
+use crate::access_log::{AccessLog, Entry};
+use crate::clock;
+use crate::door::Progress;
+use crate::metrics::Metrics;
+use crate::settings::{Limits, NodeAddress, Settings};
+use crate::view::View;
+
+/// A request waits this long at most for a node of its site to come up or to arrive, then is told 503.
+const WAIT_FOR_NODE_MAX: Duration = Duration::from_secs(1);
+/// How often it looks meanwhile.
+const WAIT_STEP: Duration = Duration::from_millis(1);
+/// Requests of a site that wait so at most.
+const WAITING_MAX: u32 = 10_000;
+
+pub(crate) struct Proxy {
+    view: Arc<View>,
+    metrics: Arc<Metrics>,
+    log: Option<AccessLog>,
+    hosts: HashMap<String, SiteId>,
+    site_names: Vec<Arc<str>>,
+    nodes: Vec<(Arc<str>, HttpPeer)>,
+    limits: Limits,
+}
+
+impl Proxy {
+    pub(crate) fn new(
+        settings: &Settings,
+        view: Arc<View>,
+        metrics: Arc<Metrics>,
+        log: Option<AccessLog>,
+    ) -> Self {
+        let mut hosts = HashMap::new();
+        for (index, site) in settings.sites.iter().enumerate() {
+            hosts.extend(site.hosts.iter().map(|host| (host.to_ascii_lowercase(), SiteId::new(index))));
+        }
+        let peer = |node: &NodeAddress| (node.name.as_str().into(), peer(node.address, &settings.limits));
+        Proxy {
+            view,
+            metrics,
+            log,
+            hosts,
+            site_names: settings.sites.iter().map(|site| site.name.as_str().into()).collect(),
+            nodes: settings.nodes.iter().map(peer).collect(),
+            limits: settings.limits,
+        }
+    }
+
+    /// The site that a request is for: by the authority of its target, else by its Host header (RFC 9110, 7.2).
+    fn site_of(&self, request: &RequestHeader) -> Option<SiteId> {
+        let host = match request.uri.host() {
+            Some(host) => host,
+            None => {
+                let host = request.headers.get(header::HOST)?.to_str().ok()?;
+                // A port, but not the inside of an IPv6 address.
+                host.rsplit_once(':').filter(|(_, port)| !port.contains(']')).map_or(host, |(name, _)| name)
+            }
+        };
+        match self.hosts.get(host) {
+            Some(site) => Some(*site),
+            None => self.hosts.get(&host.to_ascii_lowercase()).copied(),
+        }
+    }
+
+    /// A node, at once or as soon as one can be had.
+    async fn node_for(&self, site: SiteId, tried: Option<NodeId>) -> Option<NodeId> {
+        if let Some(node) = self.view.choose(site, tried, clock::now()) {
+            return Some(node);
+        }
+        if self.view.waiting(site) >= WAITING_MAX {
+            return None;
+        }
+        let _waiting = self.view.wait(site);
+        let deadline = Instant::now() + WAIT_FOR_NODE_MAX;
+        while Instant::now() < deadline {
+            tokio::time::sleep(WAIT_STEP).await;
+            // Where the tried node is all that the site has, it may as well have come back.
+            let chosen = self.view.choose(site, tried, clock::now());
+            if let Some(node) = chosen.or_else(|| self.view.choose(site, None, clock::now())) {
+                return Some(node);
+            }
+        }
+        None
+    }
+
+    /// The request is no longer at its node.
+    fn leave(&self, ctx: &mut Visit) {
+        if let Some(node) = ctx.at.take() {
+            self.view.release(node);
+            ctx.tried = Some(node);
+        }
+    }
+}
+
+/// One request on its way.
+pub(crate) struct Visit {
+    begun: Instant,
+    site: Option<SiteId>,
+    /// Where it is now.
+    at: Option<NodeId>,
+    /// Where it was last.
+    tried: Option<NodeId>,
+    tries: u32,
+}
+
+#[async_trait]
+impl ProxyHttp for Proxy {
+    type CTX = Visit;
+
+    fn new_ctx(&self) -> Visit {
+        Visit { begun: Instant::now(), site: None, at: None, tried: None, tries: 0 }
+    }
+
+    fn init_downstream_modules(&self, _modules: &mut pingora_core::modules::http::HttpModules) {
+        // Pingora's default adds response compression; the servers decide on that here.
+    }
+
+    async fn early_request_filter(&self, session: &mut Session, _ctx: &mut Visit) -> Result<()> {
+        let request = session.req_header();
+        let has_body = request.headers.contains_key(header::CONTENT_LENGTH)
+            || request.headers.contains_key(header::TRANSFER_ENCODING);
+        let body_bytes =
+            request.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
+        if let Some(progress) = Progress::of(session) {
+            progress.header_done(has_body);
+        }
+        if body_bytes.is_some_and(|bytes: u64| bytes > self.limits.body_bytes_max) {
+            return Error::e_explain(ErrorType::HTTPStatus(413), "request body too large");
+        }
+        Ok(())
+    }
+
+    async fn request_filter(&self, session: &mut Session, ctx: &mut Visit) -> Result<bool> {
+        ctx.site = self.site_of(session.req_header());
+        if ctx.site.is_some() {
+            return Ok(false);
+        }
+        let text = Bytes::from_static(b"421 Misdirected Request: no site of this cluster has that Host\n");
+        let mut response = ResponseHeader::build(421, Some(2))?;
+        response.insert_header(header::CONTENT_TYPE, "text/plain; charset=utf-8")?;
+        response.insert_header(header::CONTENT_LENGTH, text.len())?;
+        session.write_response_header(Box::new(response), false).await?;
+        session.write_response_body(Some(text), true).await?;
+        Ok(true)
+    }
+
+    async fn request_body_filter(
+        &self,
+        session: &mut Session,
+        _body: &mut Option<Bytes>,
+        end_of_stream: bool,
+        _ctx: &mut Visit,
+    ) -> Result<()> {
+        if session.body_bytes_read() as u64 > self.limits.body_bytes_max {
+            return Error::e_explain(ErrorType::HTTPStatus(413), "request body too large");
+        }
+        if end_of_stream && let Some(progress) = Progress::of(session) {
+            progress.request_done();
+        }
+        Ok(())
+    }
+
+    async fn upstream_peer(&self, _session: &mut Session, ctx: &mut Visit) -> Result<Box<HttpPeer>> {
+        let Some(site) = ctx.site else { return Error::e_explain(ErrorType::HTTPStatus(421), "no site") };
+        self.leave(ctx);
+        ctx.tries += 1;
+        let Some(node) = self.node_for(site, ctx.tried).await else {
+            return Error::e_explain(ErrorType::HTTPStatus(503), "no node of the site can be reached");
+        };
+        ctx.at = Some(node);
+        Ok(Box::new(self.nodes[node.index()].1.clone()))
+    }
+
+    async fn upstream_request_filter(
+        &self,
+        session: &mut Session,
+        request: &mut RequestHeader,
+        _ctx: &mut Visit,
+    ) -> Result<()> {
+        if let Some(client) = session.client_addr().and_then(|address| address.as_inet()) {
+            let client = client.ip().to_string();
+            let chain = match request.headers.get("x-forwarded-for").and_then(|v| v.to_str().ok()) {
+                Some(before) => format!("{before}, {client}"),
+                None => client,
+            };
+            request.insert_header("x-forwarded-for", chain)?;
+        }
+        Ok(())
+    }
+
+    fn fail_to_connect(
+        &self,
+        _session: &mut Session,
+        _peer: &HttpPeer,
+        ctx: &mut Visit,
+        mut error: Box<Error>,
+    ) -> Box<Error> {
+        let refused = !matches!(error.etype(), ConnectTimedout);
+        if let Some(node) = ctx.at {
+            let failure = if refused { Failure::Refused } else { Failure::Other };
+            self.view.on_failure(node, clock::now(), failure);
+        }
+        // Nothing was sent, so even what may not be repeated may go elsewhere.
+        error.set_retry(ctx.tries <= self.limits.retries);
+        if matches!(error.etype(), ConnectRefused | ConnectTimedout) {
+            error.as_up();
+        }
+        error
+    }
+
+    fn error_while_proxy(
+        &self,
+        _peer: &HttpPeer,
+        session: &mut Session,
+        mut error: Box<Error>,
+        ctx: &mut Visit,
+        client_reused: bool,
+    ) -> Box<Error> {
+        let by_node = *error.esource() == ErrorSource::Upstream;
+        // A server may close an idle connection just as it is used again: no failure of the node.
+        let idle_close = client_reused && matches!(error.etype(), ConnectionClosed | ReadError);
+        if by_node
+            && !idle_close
+            && let Some(node) = ctx.at
+        {
+            self.view.on_failure(node, clock::now(), Failure::Other);
+        }
+        let repeatable = by_node
+            && ctx.tries <= self.limits.retries
+            && session.req_header().method.is_idempotent()
+            && session.response_written().is_none()
+            && !session.as_ref().retry_buffer_truncated();
+        error.set_retry(repeatable);
+        error
+    }
+
+    async fn upstream_response_filter(
+        &self,
+        session: &mut Session,
+        _response: &mut ResponseHeader,
+        ctx: &mut Visit,
+    ) -> Result<()> {
+        if let Some(node) = ctx.at {
+            self.view.on_success(node);
+        }
+        // An answer under way must not be broken by the word that the client was slow.
+        if let Some(progress) = Progress::of(session) {
+            progress.request_done();
+        }
+        Ok(())
+    }
+
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, _ctx: &mut Visit) -> FailToProxy {
+        let code = match (error.etype(), error.esource()) {
+            (ErrorType::HTTPStatus(code), _) => *code,
+            (ErrorType::ReadTimedout, ErrorSource::Upstream) => 504,
+            (_, ErrorSource::Upstream) => 502,
+            // The client is gone or was shown out by the door.
+            (_, ErrorSource::Downstream) => 0,
+            _ => 500,
+        };
+        if code > 0 && session.response_written().is_none() {
+            let _ = session.respond_error(code).await;
+        }
+        FailToProxy { error_code: code, can_reuse_downstream: false }
+    }
+
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Visit) {
+        self.leave(ctx);
+        let elapsed = ctx.begun.elapsed();
+        let status = session.response_written().map_or(0, |response| response.status.as_u16());
+        self.metrics.answered(ctx.site, status, elapsed, ctx.tries);
+        if let Some(error) = error {
+            tracing::debug!(%error, status, "request failed");
+        }
+        if let Some(progress) = Progress::of(session) {
+            progress.answered();
+        }
+        if let Some(log) = &self.log {
+            log.write(Entry {
+                client: session
+                    .client_addr()
+                    .and_then(|a| a.as_inet())
+                    .map_or_else(|| "-".into(), |a| a.ip().to_string()),
+                request: format!("{} {} HTTP/1.1", session.req_header().method, session.req_header().uri),
+                status,
+                bytes: session.body_bytes_sent(),
+                site: ctx.site.map(|site| Arc::clone(&self.site_names[site.index()])),
+                node: ctx.tried.map(|node| Arc::clone(&self.nodes[node.index()].0)),
+                micros: elapsed.as_micros(),
+                tries: ctx.tries,
+            });
+        }
+    }
+
+    // Failures are counted, and said by the watch thread once per node: a line for each request of a dead node would
+    // fill the disk just then.
+
+    fn suppress_error_log(&self, _session: &Session, _ctx: &Visit, _error: &Error) -> bool {
+        true
+    }
+
+    fn suppress_proxy_warn_log(
+        &self,
+        _session: &Session,
+        _ctx: &Visit,
+        _error: &Error,
+        _context: ProxyWarnLogContext,
+    ) -> bool {
+        true
+    }
+}
+
+/// How Pingora reaches a node.
+fn peer(address: SocketAddr, limits: &Limits) -> HttpPeer {
+    let mut peer = HttpPeer::new(address, false, String::new());
+    peer.options.connection_timeout = Some(limits.connect_timeout);
+    peer.options.total_connection_timeout = Some(limits.connect_timeout);
+    peer.options.read_timeout = Some(limits.response_timeout);
+    peer.options.write_timeout = Some(limits.response_timeout);
+    peer.options.idle_timeout = Some(limits.idle_timeout);
+    peer
+}

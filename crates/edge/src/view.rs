@@ -1,0 +1,395 @@
+//! The view: an edge's latest picture of all nodes, written by its watch thread and read by every request.
+//!
+//! All of it is atomics. A request takes no lock, allocates nothing, and may see one node's old value beside another's
+//! new one; what it chose is checked again by the node's own word being the newest that was read. What the edge knows by
+//! itself (its own requests, its own failures) stands here too, so that a view that has grown old still routes.
+
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use sidelong_layout::{NodeId, Ownership, SiteId};
+use sidelong_policy::Time;
+use sidelong_policy::balance::{Balance, Candidates};
+use sidelong_policy::health::{self, Failure, Health};
+use sidelong_policy::index::{LoadIndex, Reading};
+
+/// The picture, and how to choose by it.
+#[derive(Debug)]
+pub struct View {
+    nodes: Box<[NodeSlot]>,
+    sites: Box<[SiteSlot]>,
+    /// When the watch thread last refreshed it, ns on this machine's monotonic clock; 0 before the first time.
+    refreshed_ns: AtomicU64,
+    stale_ns: u64,
+    balance: Balance,
+    health: health::Settings,
+}
+
+/// What is known of one node. A line of its own, since each request changes one of them.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct NodeSlot {
+    /// Its ownership word as last read; 0 before.
+    ownership: AtomicU64,
+    /// [`Reading`].
+    reading: AtomicU64,
+    /// [`Health`].
+    health: AtomicU64,
+    /// This edge's own requests there.
+    in_flight: AtomicU32,
+    /// Set when the node has come to a site, until a request goes to it.
+    arrived: AtomicBool,
+    /// When that request went, in ns; taken by the watch thread.
+    first_request_ns: AtomicU64,
+}
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct SiteSlot {
+    /// Rises with each request.
+    ticket: AtomicU64,
+    /// Requests that wait for a node.
+    waiting: AtomicU32,
+    members: AtomicUsize,
+    /// The nodes that serve the site: the first `members` of these.
+    nodes: Box<[AtomicU16]>,
+}
+
+impl View {
+    /// Of `nodes` nodes and `sites` sites, of which nothing is known yet. Readings older than `stale` do not count.
+    pub fn new(
+        nodes: usize,
+        sites: usize,
+        stale: Duration,
+        balance: Balance,
+        health: health::Settings,
+    ) -> Self {
+        let site = || SiteSlot {
+            ticket: AtomicU64::new(0),
+            waiting: AtomicU32::new(0),
+            members: AtomicUsize::new(0),
+            nodes: (0..nodes).map(|_| AtomicU16::new(0)).collect(),
+        };
+        View {
+            nodes: (0..nodes).map(|_| NodeSlot::default()).collect(),
+            sites: (0..sites).map(|_| site()).collect(),
+            refreshed_ns: AtomicU64::new(0),
+            stale_ns: stale.as_nanos() as u64,
+            balance,
+            health,
+        }
+    }
+
+    // What a request does.
+
+    /// A node for a request of `site`, not `tried`, with the request counted as being there until
+    /// [`View::release`]. `None` where no node is usable.
+    pub fn choose(&self, site: SiteId, tried: Option<NodeId>, now: Time) -> Option<NodeId> {
+        let slot = &self.sites[site.index()];
+        let ticket = slot.ticket.fetch_add(1, Ordering::Relaxed);
+        // A node on trial takes one request; who loses the race for it chooses again.
+        for attempt in 0..3 {
+            let candidates = SiteView { view: self, slot, site, tried, now, stale: self.is_stale(now) };
+            let random = ticket.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ now.as_ns().rotate_left(attempt);
+            let chosen = self.balance.choose(&candidates, ticket, random)?;
+            let node = candidates.node(chosen);
+            if self.admit(node, now) {
+                let slot = &self.nodes[node.index()];
+                slot.in_flight.fetch_add(1, Ordering::Relaxed);
+                if slot.arrived.load(Ordering::Relaxed) && slot.arrived.swap(false, Ordering::Relaxed) {
+                    slot.first_request_ns.store(now.as_ns(), Ordering::Relaxed);
+                }
+                return Some(node);
+            }
+        }
+        None
+    }
+
+    /// A request has left `node`.
+    pub fn release(&self, node: NodeId) {
+        self.nodes[node.index()].in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A request succeeded at `node`.
+    pub fn on_success(&self, node: NodeId) {
+        self.change_health(node, Health::on_success);
+    }
+
+    /// A request failed at `node`.
+    pub fn on_failure(&self, node: NodeId, now: Time, failure: Failure) {
+        self.change_health(node, |health| health.on_failure(now, failure, &self.health));
+    }
+
+    /// A request of `site` waits for a node while the returned value lives.
+    pub(crate) fn wait(&self, site: SiteId) -> Waiting<'_> {
+        let waiting = &self.sites[site.index()].waiting;
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(waiting)
+    }
+
+    fn admit(&self, node: NodeId, now: Time) -> bool {
+        let word = &self.nodes[node.index()].health;
+        let old = word.load(Ordering::Relaxed);
+        match Health::decode(old).state(now) {
+            health::State::Up => true,
+            health::State::Down { .. } => false,
+            health::State::Trial => Health::decode(old).trial(now, &self.health).is_some_and(|trial| {
+                word.compare_exchange(old, trial.encode(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            }),
+        }
+    }
+
+    fn change_health(&self, node: NodeId, change: impl Fn(Health) -> Health) {
+        let word = &self.nodes[node.index()].health;
+        // Contended only while a node fails; then one of the contenders' changes is as good as another.
+        for _ in 0..8 {
+            let old = word.load(Ordering::Relaxed);
+            let new = change(Health::decode(old)).encode();
+            if new == old || word.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+
+    // What the watch thread does.
+
+    /// Takes in what was read of `node`: its word, and the load that was made of its record. Returns whether it now
+    /// serves another site than before.
+    pub fn observe(&self, node: NodeId, ownership: Option<Ownership>, reading: Reading) -> bool {
+        let slot = &self.nodes[node.index()];
+        slot.reading.store(reading.encode(), Ordering::Relaxed);
+        let Some(ownership) = ownership else { return false };
+        let old = slot.ownership.swap(ownership.encode(), Ordering::Relaxed);
+        if old == ownership.encode() {
+            return false;
+        }
+        let served = Ownership::decode(old).and_then(Ownership::serving_site);
+        let came = old != 0 && ownership.serving_site().is_some() && ownership.serving_site() != served;
+        if came {
+            slot.arrived.store(true, Ordering::Relaxed);
+        }
+        served != ownership.serving_site()
+    }
+
+    /// Lists each site's nodes anew. After a change of any ownership.
+    pub fn relist(&self) {
+        for (index, site) in self.sites.iter().enumerate() {
+            let id = SiteId::new(index);
+            let serving = (0..self.nodes.len()).map(NodeId::new).filter(|node| self.serves(*node, id));
+            let mut members = 0;
+            for node in serving {
+                site.nodes[members].store(node.index() as u16, Ordering::Relaxed);
+                members += 1;
+            }
+            site.members.store(members, Ordering::Release);
+        }
+    }
+
+    /// All nodes were looked at.
+    pub fn refreshed(&self, now: Time) {
+        self.refreshed_ns.store(now.as_ns(), Ordering::Relaxed);
+    }
+
+    /// When the first request since it arrived at its site was sent to `node`, if that is news.
+    pub fn take_first_request(&self, node: NodeId) -> Option<Time> {
+        let word = &self.nodes[node.index()].first_request_ns;
+        if word.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        Some(Time::from_ns(word.swap(0, Ordering::Relaxed)))
+    }
+
+    // What both, the metrics and the policy look at.
+
+    /// How long ago it was refreshed; `None` before the first time.
+    pub fn age(&self, now: Time) -> Option<Duration> {
+        match self.refreshed_ns.load(Ordering::Relaxed) {
+            0 => None,
+            refreshed => Some(now.since(Time::from_ns(refreshed))),
+        }
+    }
+
+    /// Whether it is too old to balance by: the edge then goes by its own requests and failures.
+    pub fn is_stale(&self, now: Time) -> bool {
+        let refreshed = self.refreshed_ns.load(Ordering::Relaxed);
+        now.as_ns().saturating_sub(refreshed) > self.stale_ns
+    }
+
+    /// The word of `node` as last read.
+    pub fn ownership(&self, node: NodeId) -> Option<Ownership> {
+        Ownership::decode(self.nodes[node.index()].ownership.load(Ordering::Relaxed))
+    }
+
+    /// This edge's own requests at `node`.
+    pub fn in_flight(&self, node: NodeId) -> u32 {
+        self.nodes[node.index()].in_flight.load(Ordering::Relaxed)
+    }
+
+    /// The load of `node`, up to now.
+    pub fn index(&self, node: NodeId) -> LoadIndex {
+        Reading::decode(self.nodes[node.index()].reading.load(Ordering::Relaxed)).now(self.in_flight(node))
+    }
+
+    /// Whether requests go to `node`: it has not failed, or may be tried again.
+    pub fn is_up(&self, node: NodeId, now: Time) -> bool {
+        let health = Health::decode(self.nodes[node.index()].health.load(Ordering::Relaxed));
+        !matches!(health.state(now), health::State::Down { .. })
+    }
+
+    /// Whether `node` has answered as it should since its last failure.
+    pub fn is_proven(&self, node: NodeId, now: Time) -> bool {
+        let health = Health::decode(self.nodes[node.index()].health.load(Ordering::Relaxed));
+        matches!(health.state(now), health::State::Up)
+    }
+
+    /// Requests of `site` that wait here for a node.
+    pub fn waiting(&self, site: SiteId) -> u32 {
+        self.sites[site.index()].waiting.load(Ordering::Relaxed)
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.nodes.len()).map(NodeId::new)
+    }
+
+    /// All sites.
+    pub fn sites(&self) -> impl Iterator<Item = SiteId> + use<> {
+        (0..self.sites.len()).map(SiteId::new)
+    }
+
+    fn serves(&self, node: NodeId, site: SiteId) -> bool {
+        self.ownership(node).is_some_and(|ownership| ownership.serves(site))
+    }
+}
+
+/// A request that waits; see [`View::wait`].
+pub(crate) struct Waiting<'a>(&'a AtomicU32);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One site's nodes, as [`Balance`] wants to see them.
+struct SiteView<'a> {
+    view: &'a View,
+    slot: &'a SiteSlot,
+    site: SiteId,
+    tried: Option<NodeId>,
+    now: Time,
+    stale: bool,
+}
+
+impl SiteView<'_> {
+    fn node(&self, candidate: usize) -> NodeId {
+        NodeId::new(usize::from(self.slot.nodes[candidate].load(Ordering::Relaxed)))
+    }
+}
+
+impl Candidates for SiteView<'_> {
+    fn len(&self) -> usize {
+        self.slot.members.load(Ordering::Acquire)
+    }
+
+    fn index(&self, candidate: usize) -> LoadIndex {
+        let node = self.node(candidate);
+        if self.stale { LoadIndex(self.view.in_flight(node)) } else { self.view.index(node) }
+    }
+
+    fn in_flight(&self, candidate: usize) -> u32 {
+        self.view.in_flight(self.node(candidate))
+    }
+
+    fn usable(&self, candidate: usize) -> bool {
+        let node = self.node(candidate);
+        self.tried != Some(node) && self.view.serves(node, self.site) && self.view.is_up(node, self.now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SITE: SiteId = SiteId::new(0);
+    const OTHER: SiteId = SiteId::new(1);
+
+    fn ms(ms: u64) -> Time {
+        Time::from_ns(ms * 1_000_000)
+    }
+
+    /// Four nodes, of which the first three serve `SITE`, looked at 1 ms ago.
+    fn view() -> View {
+        let view =
+            View::new(4, 2, Duration::from_millis(200), Balance::Weighted, health::Settings::default());
+        for node in view.nodes() {
+            let site = if node.index() < 3 { SITE } else { OTHER };
+            view.observe(node, Some(Ownership::serving(site, 1)), Reading::default());
+        }
+        view.relist();
+        view.refreshed(ms(9));
+        view
+    }
+
+    #[test]
+    fn the_route_follows_the_ownership_word() {
+        let view = view();
+        let moved = NodeId::new(3);
+        for _ in 0..9 {
+            let node = view.choose(SITE, None, ms(10)).unwrap();
+            assert_ne!(node, moved);
+            view.release(node);
+        }
+        assert!(view.observe(moved, Some(Ownership::serving(SITE, 3)), Reading::default()));
+        view.relist();
+        assert!((0..4).any(|_| view.choose(SITE, None, ms(10)) == Some(moved)));
+        assert_eq!(view.take_first_request(moved), Some(ms(10)));
+        assert_eq!(view.take_first_request(moved), None);
+        assert_eq!(view.choose(OTHER, None, ms(10)), None);
+    }
+
+    #[test]
+    fn a_node_that_left_is_not_chosen_even_before_the_lists_are_made_anew() {
+        let view = view();
+        let leaving = Ownership::serving(SITE, 1).draining_to(OTHER);
+        view.observe(NodeId::new(0), leaving, Reading::default());
+        assert!((0..9).all(|_| view.choose(SITE, None, ms(10)) != Some(NodeId::new(0))));
+    }
+
+    #[test]
+    fn requests_spread_by_what_is_in_flight() {
+        let view = view();
+        let mut chosen: Vec<_> = (0..3).map(|_| view.choose(SITE, None, ms(10)).unwrap().index()).collect();
+        chosen.sort_unstable();
+        assert_eq!(chosen, [0, 1, 2]);
+    }
+
+    #[test]
+    fn an_old_view_still_routes_by_what_the_edge_knows_itself() {
+        let view = view();
+        let late = ms(10_000);
+        assert!(view.is_stale(late));
+        let first = view.choose(SITE, None, late).unwrap();
+        assert_ne!(view.choose(SITE, None, late), Some(first));
+    }
+
+    #[test]
+    fn a_failed_node_is_out_until_one_request_has_tried_it() {
+        let view = view();
+        let failed = NodeId::new(1);
+        view.on_failure(failed, ms(10), Failure::Refused);
+        assert!((0..9).all(|_| view.choose(SITE, None, ms(11)) != Some(failed)));
+        let later = ms(100);
+        let tries = (0..30).filter(|_| view.choose(SITE, None, later) == Some(failed)).count();
+        assert_eq!(tries, 1);
+        view.on_success(failed);
+        assert!((0..30).any(|_| view.choose(SITE, None, later) == Some(failed)));
+    }
+
+    #[test]
+    fn a_retry_goes_elsewhere() {
+        let view = view();
+        let first = view.choose(SITE, None, ms(10)).unwrap();
+        assert!((0..9).all(|_| view.choose(SITE, Some(first), ms(10)) != Some(first)));
+    }
+}

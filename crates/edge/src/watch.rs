@@ -1,0 +1,237 @@
+//! The watch thread: every S it looks at all nodes from the side, brings the view up to date, and lets the policy decide
+//! whether one of them changes its site.
+//!
+//! Everything that takes time happens here, so that a request never waits for it. In server-based reconfiguration (R's
+//! baseline) a node runs the same thread beside its own server, with a view that serves nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use sidelong_layout::{Hot, NodeId, SiteId};
+use sidelong_policy::Time;
+use sidelong_policy::index::{Capacity, Weights};
+use sidelong_policy::reconfigure::{NodeView, Reconfigurer, SiteView, Snapshot};
+use sidelong_reconfig::{Ended, Links, Mover};
+use sidelong_state::Plan;
+
+use crate::clock;
+use crate::metrics::Metrics;
+use crate::view::View;
+
+/// Something that people want to know of. Times are of this machine's monotonic clock.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    /// The view is complete for the first time.
+    Ready,
+    /// A move or repair has ended.
+    Ended(Ended),
+    /// The first request went to a node since it came to its site.
+    FirstRequest {
+        /// The node.
+        node: NodeId,
+        /// Its site.
+        site: SiteId,
+        /// When the request was routed.
+        at: Time,
+    },
+    /// A node is taken out, or taken back in.
+    Health {
+        /// The node.
+        node: NodeId,
+        /// Whether requests go to it.
+        up: bool,
+    },
+    /// No node's words or load could be read for too long, or they can again.
+    View {
+        /// Whether the edge now routes by what it knows itself.
+        stale: bool,
+    },
+}
+
+/// What the load of all nodes is read by: fills in a record for each node, `None` where there is none to be used, and
+/// returns how many were there and had to be rejected.
+pub type ReadLoads = Box<dyn FnMut(Time, &mut [Option<Hot>]) -> u64 + Send>;
+
+/// Who decides on moves, if anyone does here.
+#[derive(Debug)]
+pub enum Decider {
+    /// Nobody: the rigid and over-provisioned configurations, or reconfiguration by the servers.
+    Nobody,
+    /// An edge, for all sites (load-balancer-based, R 3.1).
+    Edge(Box<Reconfigurer>),
+    /// A node, for the site that it serves: one reconfigurer for each site (server-based, R 3.1).
+    Node(NodeId, Vec<Reconfigurer>),
+}
+
+/// Everything that the thread needs.
+pub struct Watch {
+    /// What it keeps up to date.
+    pub view: Arc<View>,
+    /// What it counts in.
+    pub metrics: Option<Arc<Metrics>>,
+    /// Links to the cluster's words.
+    pub links: Links,
+    /// Reads the load.
+    pub loads: ReadLoads,
+    /// What the load index is made of.
+    pub weights: Weights,
+    /// What each node can do.
+    pub capacities: Vec<Capacity>,
+    /// Floor, ceiling and priority of each site.
+    pub sites: Vec<SiteView>,
+    /// Who decides.
+    pub decider: Decider,
+    /// Who carries it out.
+    pub mover: Mover,
+    /// S: the time between two looks.
+    pub sensitivity: Duration,
+    /// Hears what happens.
+    pub events: Box<dyn FnMut(Event) + Send>,
+}
+
+impl Watch {
+    /// Looks and decides until `stop`, then carries what is under way to its end, for `drain` at most.
+    pub fn run(mut self, stop: &AtomicBool, drain: Duration) {
+        let nodes = self.capacities.len();
+        let mut tick = Tick {
+            hots: vec![None; nodes],
+            snapshot: Vec::with_capacity(nodes),
+            up: vec![true; nodes],
+            ready: false,
+            stale: false,
+        };
+        let mut next = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            self.look(&mut tick);
+            // A fixed rate: what a look takes is not added, and a look that was missed is not made up for.
+            next = (next + self.sensitivity).max(Instant::now());
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+        self.decider = Decider::Nobody;
+        let deadline = Instant::now() + drain;
+        while !self.mover.is_idle() && Instant::now() < deadline {
+            self.drive();
+            std::thread::sleep(self.sensitivity);
+        }
+    }
+
+    fn look(&mut self, tick: &mut Tick) {
+        let now = clock::now();
+        self.links.scan(sidelong_state::Time(now.as_ns()));
+        let rejected = (self.loads)(now, &mut tick.hots);
+        if let Some(metrics) = self.metrics.as_ref().filter(|_| rejected > 0) {
+            metrics.rejected_reads(rejected);
+        }
+
+        let (mut relist, mut seen) = (false, 0);
+        for (index, hot) in tick.hots.iter().enumerate() {
+            let node = NodeId::new(index);
+            let ownership = self.links.ownership(node);
+            seen += usize::from(ownership.is_some());
+            let reading = self.weights.read(hot.as_ref(), &self.capacities[index], self.view.in_flight(node));
+            relist |= self.view.observe(node, ownership, reading);
+        }
+        if relist {
+            self.view.relist();
+        }
+        // One node out of reach is that node's trouble; all of them are the view's.
+        if seen > 0 {
+            self.view.refreshed(now);
+        }
+        self.tell(tick, now, seen);
+        self.decide(tick, now);
+        self.drive();
+    }
+
+    /// Says what has changed since the last look.
+    fn tell(&mut self, tick: &mut Tick, now: Time, seen: usize) {
+        if !tick.ready && seen == self.capacities.len() {
+            tick.ready = true;
+            (self.events)(Event::Ready);
+        }
+        let stale = tick.ready && self.view.is_stale(now);
+        if stale != tick.stale {
+            tick.stale = stale;
+            (self.events)(Event::View { stale });
+        }
+        for node in self.view.nodes() {
+            if let Some(at) = self.view.take_first_request(node)
+                && let Some(site) = self.view.ownership(node).and_then(|o| o.serving_site())
+            {
+                (self.events)(Event::FirstRequest { node, site, at });
+            }
+            let up = self.view.is_proven(node, now);
+            if up != tick.up[node.index()] {
+                tick.up[node.index()] = up;
+                (self.events)(Event::Health { node, up });
+            }
+        }
+    }
+
+    fn decide(&mut self, tick: &mut Tick, now: Time) {
+        if matches!(self.decider, Decider::Nobody) {
+            return;
+        }
+        let state_now = sidelong_state::Time(now.as_ns());
+        self.mover.begin_repair_if_needed(&self.links, state_now);
+
+        tick.snapshot.clear();
+        for (index, hot) in tick.hots.iter().enumerate() {
+            let node = NodeId::new(index);
+            tick.snapshot.push(NodeView {
+                ownership: self.links.ownership(node),
+                load: *hot,
+                up: self.view.is_proven(node, now),
+                capacity: self.capacities[index],
+                in_flight: self.view.in_flight(node),
+            });
+        }
+        for (index, site) in self.sites.iter_mut().enumerate() {
+            site.waiting = self.view.waiting(SiteId::new(index));
+        }
+        let snapshot = Snapshot { nodes: &tick.snapshot, sites: &self.sites };
+        let reconfigurer = match &mut self.decider {
+            Decider::Nobody => return,
+            Decider::Edge(reconfigurer) => reconfigurer,
+            Decider::Node(node, reconfigurers) => {
+                match self.links.ownership(*node).and_then(|own| own.serving_site()) {
+                    Some(site) => &mut reconfigurers[site.index()],
+                    None => return,
+                }
+            }
+        };
+        // It is shown every look, so that its histories are right; a plan made while another is under way is dropped,
+        // and made again if it still holds.
+        if let Some(plan) = reconfigurer.step(&snapshot, now)
+            && self.mover.is_idle()
+        {
+            let plan = Plan { node: plan.node, from: plan.from, to: plan.to };
+            self.mover.begin(plan, state_now);
+        }
+    }
+
+    fn drive(&mut self) {
+        let clock = || sidelong_state::Time(clock::now().as_ns());
+        let Some(ended) = self.mover.drive(&mut self.links, clock, |_| ()) else { return };
+        if let Some(metrics) = &self.metrics {
+            match ended.plan {
+                Some(plan) if ended.moved() => {
+                    let elapsed = Duration::from_nanos(ended.ended.0.saturating_sub(ended.began.0));
+                    metrics.moved(plan.from, plan.to, elapsed);
+                }
+                _ => metrics.abandoned(&format!("{:?}", ended.how)),
+            }
+        }
+        (self.events)(Event::Ended(ended));
+    }
+}
+
+/// What is kept from look to look.
+struct Tick {
+    hots: Vec<Option<Hot>>,
+    snapshot: Vec<NodeView>,
+    up: Vec<bool>,
+    ready: bool,
+    stale: bool,
+}

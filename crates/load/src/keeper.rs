@@ -1,0 +1,195 @@
+//! The node's side of the asynchronous schemes: a thread that keeps the record (M 3.1.1, 3.2.1).
+//!
+//! The two parts of a record age at different speeds. What the server itself knows costs nothing to ask, so the hot line
+//! is published every millisecond; the kernel's files cost a hundred microseconds to read, so they are looked at as
+//! often as M's schemes do (M 5: T = 50 ms).
+//!
+//! The same thread gives the node's acknowledgement of moves, as both want to be done often and take no time. Under
+//! socket-sync, where no record is kept, that is all that it does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use sidelong_fabric::Region;
+use sidelong_layout::{Hot, LOAD_ACK, LOAD_DETAIL, LOAD_HOT};
+use sidelong_state::{Publisher, Record};
+
+use crate::Error;
+use crate::clock::monotonic_ns;
+use crate::recorder::Recorder;
+use crate::snapshot::incarnation_of;
+
+/// How often a [`Keeper`] does what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeeperSpec {
+    /// Between two hot lines and acknowledgements.
+    pub period: Duration,
+    /// Between two looks at the kernel's files.
+    pub proc_period: Duration,
+}
+
+impl Default for KeeperSpec {
+    fn default() -> Self {
+        KeeperSpec { period: Duration::from_millis(1), proc_period: Duration::from_millis(50) }
+    }
+}
+
+/// The thread; it ends, with a last record that says so, when this is dropped.
+#[derive(Debug)]
+pub struct Keeper {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+const THREAD: &str = "load-keeper";
+
+impl Keeper {
+    /// Keeps the record in `region`, made by `recorder`, and whatever `acknowledge` returns at its acknowledgement.
+    ///
+    /// Without a recorder only the acknowledgement is kept. A region has one keeper in its life: readers count on the
+    /// sequence going up.
+    ///
+    /// # Errors
+    /// Where the region is not a load region, or the thread cannot start.
+    ///
+    /// # Panics
+    /// Where a period is zero.
+    pub fn start(
+        region: Region,
+        recorder: Option<Recorder>,
+        acknowledge: impl FnMut() -> Option<u64> + Send + 'static,
+        spec: KeeperSpec,
+    ) -> Result<Self, Error> {
+        assert!(!spec.period.is_zero() && !spec.proc_period.is_zero(), "a period of zero never rests");
+        let generation = incarnation_of(&region)? as u32;
+        let stop = Arc::new(AtomicBool::new(false));
+        let book = recorder.map(|recorder| Book {
+            recorder,
+            hot: Publisher::new(generation),
+            detail: Publisher::new(generation),
+            look: Deadline::new(spec.proc_period),
+        });
+        let mut work = Work { region, book, acknowledge };
+        let stopped = Arc::clone(&stop);
+        let thread = thread::Builder::new()
+            .name(THREAD.to_owned())
+            .spawn(move || work.run(Deadline::new(spec.period), &stopped))
+            .map_err(|source| Error::Thread { name: THREAD, source })?;
+        Ok(Keeper { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the load keeper had panicked; its record has been stale since");
+            }
+        }
+    }
+}
+
+struct Work<A> {
+    region: Region,
+    book: Option<Book>,
+    acknowledge: A,
+}
+
+/// What it takes to keep a record.
+struct Book {
+    recorder: Recorder,
+    hot: Publisher,
+    detail: Publisher,
+    look: Deadline,
+}
+
+impl<A: FnMut() -> Option<u64>> Work<A> {
+    fn run(&mut self, mut tick: Deadline, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            let now_ns = monotonic_ns();
+            if tick.passed(now_ns) {
+                self.tick(now_ns);
+            } else {
+                // Wakes early where it is stopped, or for no reason; then it comes back here.
+                thread::park_timeout(tick.left(now_ns));
+            }
+        }
+        if let Some(book) = &mut self.book {
+            store(&self.region, LOAD_HOT, &mut book.hot, Hot { time_ns: monotonic_ns(), ..Hot::default() });
+        }
+    }
+
+    fn tick(&mut self, now_ns: u64) {
+        if let Some(word) = (self.acknowledge)() {
+            self.region.store(LOAD_ACK, word, Ordering::Release);
+        }
+        let Some(book) = &mut self.book else { return };
+        if book.look.passed(now_ns) {
+            book.recorder.look(now_ns);
+            store(&self.region, LOAD_DETAIL, &mut book.detail, book.recorder.detail());
+        }
+        store(&self.region, LOAD_HOT, &mut book.hot, book.recorder.hot(now_ns));
+    }
+}
+
+fn store<const W: usize, R: Record<W> + Copy>(
+    region: &Region,
+    offset: usize,
+    publisher: &mut Publisher,
+    record: R,
+) {
+    for (index, value) in publisher.publish(record) {
+        region.store(offset + index * 8, value, Ordering::Release);
+    }
+}
+
+/// Something to do every so often, counted from when it should have been done and not from when it was: it does not
+/// drift. What was overslept is left out, not made up for.
+#[derive(Debug)]
+struct Deadline {
+    due_ns: u64,
+    period_ns: u64,
+}
+
+impl Deadline {
+    /// Due at once.
+    fn new(period: Duration) -> Self {
+        Deadline { due_ns: 0, period_ns: u64::try_from(period.as_nanos()).unwrap_or(u64::MAX) }
+    }
+
+    /// Whether it is due; then it is next due in a period.
+    fn passed(&mut self, now_ns: u64) -> bool {
+        if now_ns < self.due_ns {
+            return false;
+        }
+        let next_ns = self.due_ns.saturating_add(self.period_ns);
+        self.due_ns = if next_ns > now_ns { next_ns } else { now_ns.saturating_add(self.period_ns) };
+        true
+    }
+
+    fn left(&self, now_ns: u64) -> Duration {
+        Duration::from_nanos(self.due_ns.saturating_sub(now_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_do_not_drift_and_make_nothing_up() {
+        let mut tick = Deadline::new(Duration::from_nanos(10));
+        assert!(tick.passed(1000), "the first is due at once");
+        assert!(!tick.passed(1009) && tick.left(1009) == Duration::from_nanos(1));
+        assert!(tick.passed(1013), "late");
+        assert!(!tick.passed(1019) && tick.passed(1020), "the next comes as if it had not been");
+        assert!(
+            tick.passed(1055) && !tick.passed(1064) && tick.passed(1065),
+            "one that overslept has one to do"
+        );
+    }
+}

@@ -1,0 +1,191 @@
+//! From the kernel's files to the figures of a record.
+
+mod cgroup;
+mod machine;
+mod probe;
+mod process;
+mod window;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use sidelong_layout::{Detail, Hot, valid};
+
+use crate::Error;
+use cgroup::Cgroup;
+use machine::Machine;
+use probe::Probe;
+use process::Process;
+pub(crate) use window::Window;
+
+/// Whose load a node reports.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// This machine, where a node has it to itself.
+    Machine,
+    /// A control group, where several nodes share the machine. Its directory: of version 2, or of any controller of
+    /// version 1 (`/sys/fs/cgroup/cpuacct/NAME`), the other controllers' then being found beside it.
+    Cgroup(PathBuf),
+    /// One process, where nodes share the machine and nobody made control groups.
+    Process(u32),
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scope::Machine => f.write_str("this machine"),
+            Scope::Cgroup(path) => write!(f, "control group {}", path.display()),
+            Scope::Process(pid) => write!(f, "process {pid}"),
+        }
+    }
+}
+
+/// Rates are taken over this long at least, in ns. The kernel counts CPU time in ticks of 10 ms (proc_stat(5)), so a
+/// shorter look would see nothing but 0 and 1000 permille. It is the period at which M's schemes look (M 5).
+pub const RATE_WINDOW_NS: u64 = 50_000_000;
+
+/// The figures of one look. `hot.valid` says which could be had; sequence, check and generation are for whoever
+/// publishes them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sample {
+    /// Run queue, CPU, memory and network.
+    pub hot: Hot,
+    /// All the rest; what could not be had is 0.
+    pub detail: Detail,
+}
+
+/// Reads the load of a [`Scope`] from files that it keeps open.
+#[derive(Debug)]
+pub struct Sampler {
+    source: Source,
+    /// Every file is read into this.
+    buffer: Vec<u8>,
+    window: Window<Counters>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Machine(Machine),
+    Cgroup(Cgroup),
+    Process(Process),
+}
+
+/// What only grows, and is worth its difference. `None` where it cannot be had.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    cpu: Option<CpuCounter>,
+    network_bytes: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct CpuCounter {
+    used_ns: u64,
+    /// What could have been used.
+    offered_ns: u64,
+}
+
+impl Sampler {
+    /// Opens what there is.
+    ///
+    /// # Errors
+    /// [`Error::NothingToSample`] where nothing is.
+    pub fn new(scope: &Scope) -> Result<Self, Error> {
+        Sampler::under(Path::new("/proc"), scope)
+    }
+
+    /// With /proc elsewhere.
+    fn under(proc: &Path, scope: &Scope) -> Result<Self, Error> {
+        let mut buffer = Vec::new();
+        let source = match scope {
+            Scope::Machine => Source::Machine(Machine::open(proc)),
+            Scope::Cgroup(path) => Source::Cgroup(Cgroup::open(proc, path, &mut buffer)),
+            Scope::Process(pid) => Source::Process(Process::open(proc, *pid, &mut buffer)),
+        };
+        if let Some((path, source)) = source.nothing_opened() {
+            return Err(Error::NothingToSample { scope: scope.clone(), path, source });
+        }
+        Ok(Sampler { source, buffer, window: Window::default() })
+    }
+
+    /// The load now. CPU and network are rates since an earlier call, between one and two [`RATE_WINDOW_NS`] ago if
+    /// called often, so the first call has neither.
+    pub fn sample(&mut self, now_ns: u64) -> Sample {
+        let mut sample = Sample::default();
+        (sample.hot.time_ns, sample.detail.time_ns) = (now_ns, now_ns);
+        let counters = match &mut self.source {
+            Source::Machine(machine) => machine.look(&mut self.buffer, &mut sample),
+            Source::Cgroup(cgroup) => cgroup.look(now_ns, &mut self.buffer, &mut sample),
+            Source::Process(process) => process.look(now_ns, &mut self.buffer, &mut sample),
+        };
+        if let Some((elapsed_ns, earlier)) = self.window.slide(now_ns, counters, RATE_WINDOW_NS) {
+            sample.set_cpu(earlier.cpu, counters.cpu);
+            sample.set_network(elapsed_ns, earlier.network_bytes, counters.network_bytes);
+        }
+        sample
+    }
+}
+
+impl Source {
+    /// The first file that was tried, where none opened.
+    fn nothing_opened(&self) -> Option<(PathBuf, std::io::Error)> {
+        let probes: &[&Probe] = match self {
+            Source::Machine(machine) => &machine.probes(),
+            Source::Cgroup(cgroup) => &cgroup.probes(),
+            Source::Process(process) => &process.probes(),
+        };
+        if probes.iter().any(|probe| probe.is_open()) {
+            return None;
+        }
+        probes.first().and_then(|probe| probe.failure())
+    }
+}
+
+impl Sample {
+    fn set_run_queue(&mut self, running: u32) {
+        self.hot.run_queue = u16::try_from(running).unwrap_or(u16::MAX);
+        self.hot.valid |= valid::RUN_QUEUE;
+    }
+
+    fn set_memory(&mut self, used_bytes: u64, total_bytes: u64) {
+        let Some(permille) = permille(used_bytes, total_bytes) else { return };
+        self.hot.memory_permille = permille;
+        self.hot.valid |= valid::MEMORY;
+        (self.detail.memory_used_bytes, self.detail.memory_total_bytes) = (used_bytes, total_bytes);
+    }
+
+    fn set_cpu(&mut self, earlier: Option<CpuCounter>, now: Option<CpuCounter>) {
+        let (Some(earlier), Some(now)) = (earlier, now) else { return };
+        let used_ns = now.used_ns.saturating_sub(earlier.used_ns);
+        let offered_ns = now.offered_ns.saturating_sub(earlier.offered_ns);
+        if let Some(permille) = permille(used_ns, offered_ns) {
+            self.hot.cpu_permille = permille;
+            self.hot.valid |= valid::CPU;
+        }
+    }
+
+    fn set_network(&mut self, elapsed_ns: u64, earlier: Option<u64>, now: Option<u64>) {
+        let (Some(earlier), Some(now)) = (earlier, now) else { return };
+        self.hot.net_bytes_per_s = per_second(now.saturating_sub(earlier), elapsed_ns);
+        self.hot.valid |= valid::NETWORK;
+    }
+}
+
+/// `part` of `whole` in thousandths, 1000 at most.
+fn permille(part: u64, whole: u64) -> Option<u16> {
+    let permille = (u128::from(part) * 1000).checked_div(u128::from(whole))?;
+    Some(permille.min(1000) as u16)
+}
+
+/// `amount` in `elapsed_ns`, by the second; `elapsed_ns` is not 0.
+pub(crate) fn per_second(amount: u64, elapsed_ns: u64) -> u64 {
+    let rate = u128::from(amount) * 1_000_000_000 / u128::from(elapsed_ns.max(1));
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+/// Nanoseconds of so many clock ticks.
+fn ticks_ns(ticks: u64) -> u64 {
+    ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
+}
+
+#[cfg(test)]
+mod tests;

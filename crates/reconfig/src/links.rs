@@ -1,0 +1,216 @@
+//! Links to all words of a cluster: the nodes' ownerships and acknowledgements, the board.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sidelong_fabric::{Access, Batch, Directory, Error, Initiator, LinkId, OpError};
+use sidelong_layout::{
+    Ack, BoardMap, Budget, LOAD_ACK, LOAD_BYTES, Lock, NodeId, Ownership, RegionKind, SiteId, WORDS_BYTES,
+    WORDS_OWNERSHIP,
+};
+use sidelong_state::{Op, Reply, Time, Word};
+
+use crate::offer::{BOARD, load_region, words_region};
+
+/// How long one operation, or one scan of all words, may take. On one machine nothing takes a thousandth of it.
+const OPERATION_MAX: Duration = Duration::from_millis(20);
+/// To connect to one peer.
+const CONNECT_MAX: Duration = Duration::from_millis(50);
+/// Pauses between tries to connect: the first, doubled up to the last.
+const RECONNECT_NS: (u64, u64) = (1_000_000, 1_000_000_000);
+
+/// Why the words cannot be reached.
+pub type LinksError = Error;
+
+/// A site's words as last read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SiteWords {
+    /// Its lock, as the word: lock machines compare whole words.
+    pub lock: u64,
+    /// Its budget.
+    pub budget: Budget,
+}
+
+impl SiteWords {
+    /// Whether nobody holds the lock.
+    pub fn is_free(&self) -> bool {
+        Lock::decode(self.lock).owner.is_none()
+    }
+}
+
+/// A link that is made anew when it breaks.
+#[derive(Debug)]
+struct Peer {
+    region: String,
+    kind: RegionKind,
+    len: usize,
+    access: Access,
+    link: Option<LinkId>,
+    retry_at: Time,
+    pause_ns: u64,
+}
+
+/// All words of a cluster, for one thread.
+pub struct Links {
+    directory: Arc<dyn Directory>,
+    initiator: Initiator,
+    batch: Batch,
+    map: BoardMap,
+    board: Peer,
+    words: Vec<Peer>,
+    acks: Vec<Peer>,
+    /// As of the last scan; `None` where a word could not be read.
+    ownerships: Vec<Option<Ownership>>,
+    sites: Vec<Option<SiteWords>>,
+}
+
+impl Links {
+    /// To the words of the nodes of those names and the board. Nothing is connected yet: [`Links::scan`] does it, and
+    /// does it again for whatever breaks.
+    pub fn new(directory: Arc<dyn Directory>, nodes: &[String], map: BoardMap) -> Self {
+        let atomic = |region, kind, len| Peer::new(region, kind, len, Access::Atomic);
+        let load =
+            |node: &String| Peer::new(load_region(node), RegionKind::Load, LOAD_BYTES, Access::ReadOnly);
+        Links {
+            directory,
+            initiator: Initiator::new(),
+            batch: Batch::new(),
+            map,
+            board: atomic(BOARD.to_owned(), RegionKind::Board, map.len()),
+            words: nodes
+                .iter()
+                .map(|node| atomic(words_region(node), RegionKind::Words, WORDS_BYTES))
+                .collect(),
+            acks: nodes.iter().map(load).collect(),
+            ownerships: vec![None; nodes.len()],
+            sites: vec![None; map.sites],
+        }
+    }
+
+    /// Reads all ownerships, locks and budgets, with one wait.
+    pub fn scan(&mut self, now: Time) {
+        self.connect(now);
+        self.batch.clear();
+        let batch = &mut self.batch;
+        let nodes: Vec<_> =
+            self.words.iter().map(|peer| Some(batch.read(peer.link?, WORDS_OWNERSHIP, 8))).collect();
+        // A site's lock and budget stand on neighbouring lines: one read takes both.
+        let map = self.map;
+        let site = |index| {
+            let site = SiteId::new(index);
+            (map.lock(site), map.budget(site) - map.lock(site) + 8)
+        };
+        let sites: Vec<_> = (0..map.sites)
+            .map(|index| Some(batch.read(self.board.link?, site(index).0, site(index).1)))
+            .collect();
+        self.initiator.run(&mut self.batch, OPERATION_MAX);
+
+        for (index, op) in nodes.into_iter().enumerate() {
+            let value = op.map(|op| self.batch.value(op));
+            self.ownerships[index] = value.and_then(Result::ok).and_then(Ownership::decode);
+            self.words[index].judge(value.and_then(Result::err), &mut self.initiator);
+        }
+        for (index, op) in sites.into_iter().enumerate() {
+            let words = op.map(|op| self.batch.words(op));
+            let read =
+                |words: &[u64]| SiteWords { lock: words[0], budget: Budget::decode(words[words.len() - 1]) };
+            self.sites[index] = words.and_then(Result::ok).map(read);
+            self.board.judge(words.and_then(Result::err), &mut self.initiator);
+        }
+    }
+
+    /// The ownership of `node` as of the last scan.
+    pub fn ownership(&self, node: NodeId) -> Option<Ownership> {
+        self.ownerships[node.index()]
+    }
+
+    /// The words of `site` as of the last scan.
+    pub fn site(&self, site: SiteId) -> Option<SiteWords> {
+        self.sites[site.index()]
+    }
+
+    /// How many nodes there are.
+    pub fn node_count(&self) -> usize {
+        self.words.len()
+    }
+
+    /// How many sites there are.
+    pub fn site_count(&self) -> usize {
+        self.map.sites
+    }
+
+    /// Whether `site` and the last scan agree: its budget counts just the nodes that serve it.
+    pub fn budget_is_exact(&self, site: SiteId) -> Option<bool> {
+        let serving =
+            self.ownerships.iter().filter(|node| node.is_some_and(|node| node.serves(site))).count();
+        let all_read = self.ownerships.iter().all(Option::is_some);
+        let budget = self.site(site)?.budget;
+        all_read.then_some(usize::from(budget.current) == serving)
+    }
+
+    /// Does one operation for a machine of `state`.
+    pub fn execute(&mut self, op: Op) -> Reply {
+        let (peer, offset) = match op.word() {
+            Word::Lock(site) => (&self.board, self.map.lock(site)),
+            Word::Budget(site) => (&self.board, self.map.budget(site)),
+            Word::Counter(site, edge) => (&self.board, self.map.counter(site, edge)),
+            Word::Ownership(node) => (&self.words[node.index()], WORDS_OWNERSHIP),
+            Word::Ack(node) => (&self.acks[node.index()], LOAD_ACK),
+        };
+        let Some(link) = peer.link else { return Reply::Lost };
+        self.batch.clear();
+        let id = match op {
+            Op::Read(_) => self.batch.read(link, offset, 8),
+            Op::CompareAndSwap { expected, new, .. } => {
+                self.batch.compare_and_swap(link, offset, expected, new)
+            }
+            Op::FetchAndAdd { add, .. } => self.batch.fetch_and_add(link, offset, add),
+        };
+        self.initiator.run(&mut self.batch, OPERATION_MAX);
+        match self.batch.value(id) {
+            Ok(value) => Reply::Value(value),
+            Err(_) => Reply::Lost,
+        }
+    }
+
+    /// What `node` last acknowledged.
+    pub fn ack(&mut self, node: NodeId) -> Option<Ack> {
+        match self.execute(Op::Read(Word::Ack(node))) {
+            Reply::Value(value) => Ack::decode(value),
+            Reply::Lost => None,
+        }
+    }
+
+    /// Connects what is not connected and may be tried again.
+    fn connect(&mut self, now: Time) {
+        let peers = self.words.iter_mut().chain(&mut self.acks).chain([&mut self.board]);
+        for peer in peers.filter(|peer| peer.link.is_none() && now >= peer.retry_at) {
+            let found = self.directory.find(&peer.region, peer.kind, peer.len, peer.access);
+            match found.and_then(|key| self.initiator.connect(&key, CONNECT_MAX)) {
+                Ok(link) => {
+                    peer.link = Some(link);
+                    peer.pause_ns = RECONNECT_NS.0;
+                }
+                Err(error) => {
+                    tracing::debug!(region = %peer.region, %error, "not connected");
+                    peer.retry_at = now.after(peer.pause_ns);
+                    peer.pause_ns = (peer.pause_ns * 2).min(RECONNECT_NS.1);
+                }
+            }
+        }
+    }
+}
+
+impl Peer {
+    fn new(region: String, kind: RegionKind, len: usize, access: Access) -> Self {
+        Peer { region, kind, len, access, link: None, retry_at: Time(0), pause_ns: RECONNECT_NS.0 }
+    }
+
+    /// Gives up a link that is broken for good; one that was only slow stays.
+    fn judge(&mut self, error: Option<OpError>, initiator: &mut Initiator) {
+        let broken = matches!(error, Some(OpError::PeerGone | OpError::KeyRejected | OpError::Closed));
+        if broken && let Some(link) = self.link.take() {
+            initiator.close(link);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Whoever moves nodes: one machine of `state` at a time, and the signs that a site needs repair.
+
+use sidelong_layout::{NodeId, NodeState, SiteId};
+use sidelong_state::{
+    Holder, Memo, Move, Outcome, PaperMove, PaperOutcome, Plan, Pool, Step, Time, Timing, UpdateCounter,
+};
+
+use crate::links::Links;
+
+/// Which protocol moves are made by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Protocol {
+    /// Leases, budgets, draining and repair (`state`'s module documentation).
+    #[default]
+    Lease,
+    /// As the papers print it (R 3.1.2), with nothing for crashes. For comparison.
+    Paper,
+}
+
+/// How a move or repair ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum How {
+    /// By the protocol with leases.
+    Lease(Outcome),
+    /// By the papers'.
+    Paper(PaperOutcome),
+}
+
+/// A move or repair that has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// What was to be moved; `None` for a repair.
+    pub plan: Option<Plan>,
+    /// The site whose lock was taken.
+    pub site: SiteId,
+    /// How it ended.
+    pub how: How,
+    /// When it began.
+    pub began: Time,
+    /// When it ended.
+    pub ended: Time,
+}
+
+impl Ended {
+    /// Whether the node of the plan now serves its new site.
+    pub fn moved(&self) -> bool {
+        matches!(self.how, How::Lease(Outcome::Moved) | How::Paper(PaperOutcome::Moved))
+    }
+}
+
+/// Carries out one move or repair at a time.
+#[derive(Debug)]
+pub struct Mover {
+    holder: Holder,
+    owners: u16,
+    pool: Pool,
+    timing: Timing,
+    protocol: Protocol,
+    memos: Vec<Memo>,
+    counters: Vec<UpdateCounter>,
+    /// Since when each site's budget is known not to be that of the scan while its lock is free.
+    inexact_since: Vec<Option<Time>>,
+    job: Option<(Job, Option<Plan>, Time)>,
+}
+
+#[derive(Debug)]
+enum Job {
+    Lease(Box<Move>),
+    Paper(Box<PaperMove>),
+}
+
+impl Mover {
+    /// One of `owners` that may hold locks.
+    pub fn new(holder: Holder, owners: u16, pool: Pool, timing: Timing, protocol: Protocol) -> Self {
+        let sites = usize::from(pool.sites);
+        Mover {
+            holder,
+            owners,
+            pool,
+            timing,
+            protocol,
+            memos: vec![Memo::default(); sites],
+            counters: vec![UpdateCounter::default(); sites],
+            inexact_since: vec![None; sites],
+            job: None,
+        }
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.job.is_none()
+    }
+
+    /// Begins a move.
+    ///
+    /// # Panics
+    /// Where something is under way.
+    pub fn begin(&mut self, plan: Plan, now: Time) {
+        assert!(self.is_idle(), "one move at a time");
+        let site = plan.to.index();
+        let job = match self.protocol {
+            Protocol::Lease => {
+                let machine = Move::new(plan, self.holder, self.pool, self.timing, self.memos[site]);
+                Job::Lease(Box::new(machine))
+            }
+            Protocol::Paper => {
+                let machine = PaperMove::new(plan, self.holder.edge, self.owners, self.counters[site]);
+                Job::Paper(Box::new(machine))
+            }
+        };
+        self.job = Some((job, Some(plan), now));
+    }
+
+    /// Looks at the last scan for what a dead holder left, and begins its repair. The papers' protocol has none.
+    pub fn begin_repair_if_needed(&mut self, links: &Links, now: Time) {
+        if self.protocol == Protocol::Paper {
+            return;
+        }
+        for site in (0..usize::from(self.pool.sites)).map(SiteId::new) {
+            let needed = self.needs_repair(site, links, now);
+            if needed && self.is_idle() {
+                let memo = self.memos[site.index()];
+                let machine = Move::repair(site, self.holder, self.pool, self.timing, memo);
+                self.job = Some((Job::Lease(Box::new(machine)), None, now));
+            }
+        }
+    }
+
+    fn needs_repair(&mut self, site: SiteId, links: &Links, now: Time) -> bool {
+        let Some(words) = links.site(site) else { return false };
+        let overdue = |since: Time| now >= since.after(self.timing.steal_ns());
+        if let Some(since) = self.memos[site.index()].see(now, words.lock) {
+            // Held: by a live holder, or by a dead one if nothing has changed for too long.
+            self.inexact_since[site.index()] = None;
+            return overdue(since);
+        }
+        // Free: then no node drains towards it, and its budget is right but for a moment.
+        let drains = |node: NodeId| {
+            links.ownership(node).is_some_and(|o| o.state == NodeState::Draining && o.next == Some(site))
+        };
+        let unfinished = (0..links.node_count()).map(NodeId::new).any(drains);
+        if links.budget_is_exact(site) == Some(false) || unfinished {
+            let since = *self.inexact_since[site.index()].get_or_insert(now);
+            overdue(since)
+        } else {
+            self.inexact_since[site.index()] = None;
+            false
+        }
+    }
+
+    /// Goes on with what is under way until it has ended or waits. `before` hears the name of each operation before it
+    /// is posted.
+    pub fn drive(
+        &mut self,
+        links: &mut Links,
+        clock: impl Fn() -> Time,
+        mut before: impl FnMut(&'static str),
+    ) -> Option<Ended> {
+        let (job, plan, began) = self.job.as_mut()?;
+        let how = match job {
+            Job::Lease(machine) => {
+                let mut reply = None;
+                let outcome = loop {
+                    match machine.step(clock(), reply.take()) {
+                        Step::Do(op) => {
+                            before(machine.step_name());
+                            reply = Some(links.execute(op));
+                        }
+                        Step::WaitUntil(_) => return None,
+                        Step::Done(outcome) => break outcome,
+                    }
+                };
+                self.memos[machine.site().index()] = machine.memo();
+                How::Lease(outcome)
+            }
+            Job::Paper(machine) => {
+                let mut reply = None;
+                let outcome = loop {
+                    match machine.step(reply.take()) {
+                        Step::Do(op) => {
+                            before(machine.step_name());
+                            reply = Some(links.execute(op));
+                        }
+                        Step::WaitUntil(_) => return None,
+                        Step::Done(outcome) => break outcome,
+                    }
+                };
+                self.counters[machine.site().index()] = machine.counter();
+                How::Paper(outcome)
+            }
+        };
+        let site = match job {
+            Job::Lease(machine) => machine.site(),
+            Job::Paper(machine) => machine.site(),
+        };
+        let ended = Ended { plan: *plan, site, how, began: *began, ended: clock() };
+        self.job = None;
+        Some(ended)
+    }
+}

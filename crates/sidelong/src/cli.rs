@@ -1,0 +1,260 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use sidelong_config::ClusterFile;
+
+use crate::failure::Failure;
+
+/// Shared clusters that look at their servers from the side.
+///
+/// Several sites share one pool of servers behind edge proxies. Sidelong reads the servers' load one-sidedly, routes by
+/// it, and moves servers between sites in milliseconds.
+#[derive(Parser)]
+#[command(version, after_help = EXAMPLES, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// Say only what is wrong (SIDELONG_LOG=debug says more).
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  sidelong up                              a whole shared data-center on this machine, live
+  sidelong up --for 30s --json             the same for 30 s, then its figures as JSON
+  sidelong config demo > cluster.toml      a commented cluster file to start from
+  sidelong up --config cluster.toml
+  sidelong trace info access.log.gz
+  sidelong lab run R10 --out results";
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run a whole shared data-center on this machine: nodes, edges and load.
+    Up(UpArgs),
+    /// Run one node of a cluster file: its origin server and its load record.
+    Node(PartArgs),
+    /// Run one edge of a cluster file: the proxy that clients talk to.
+    Edge(PartArgs),
+    /// Look into request logs.
+    Trace(TraceArgs),
+    /// Run the published experiments again.
+    Lab(LabArgs),
+    /// Measure one-sided operations on this machine.
+    Perf(PerfArgs),
+    /// Write or check cluster files.
+    Config(ConfigArgs),
+}
+
+#[derive(Args)]
+pub(crate) struct UpArgs {
+    /// The cluster file; without it, eight nodes, three sites and two edges on loopback.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// End by itself after this time (30s, 500ms, 2m).
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Print nothing but one JSON summary at the end.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write each site's nodes and busy nodes over time as CSV.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) samples: Option<PathBuf>,
+    /// Plain lines even on a terminal.
+    #[arg(long)]
+    pub(crate) plain: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct PartArgs {
+    /// The cluster file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Which of the file's nodes or edges to be.
+    pub(crate) name: String,
+    /// Tell what happens as JSON lines on standard output.
+    #[arg(long)]
+    pub(crate) events: bool,
+    /// End when the process that started this one does.
+    #[arg(long)]
+    pub(crate) with_parent: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct TraceArgs {
+    #[command(subcommand)]
+    pub(crate) command: TraceCommand,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum TraceCommand {
+    /// What a log holds: requests, objects, bytes, span, clients, Zipf alpha, burstiness.
+    Info {
+        /// WorldCup98 binary or Common Log Format, as it is or compressed (gzip, zstd).
+        file: PathBuf,
+        /// One JSON object instead of a table.
+        #[arg(long)]
+        json: bool,
+        /// The format (wc98, clf), where it shall not be told from the content.
+        #[arg(long)]
+        format: Option<String>,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    pub(crate) command: LabCommand,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum LabCommand {
+    /// The experiments, and what each reproduces.
+    List,
+    /// Run one, and write result.json, rows.csv, a figure and report.md to DIR/ID.
+    Run {
+        /// Which; see `sidelong lab list`.
+        id: String,
+        /// Where the results go.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// A short run: fewer points, fewer requests.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// A bare Pingora proxy to one server, for `lab run edge-overhead`.
+    #[command(hide = true)]
+    BareProxy {
+        /// Where it listens.
+        listen: std::net::SocketAddr,
+        /// Where it sends everything.
+        to: std::net::SocketAddr,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct PerfArgs {
+    /// What to measure.
+    #[arg(value_enum, default_value = "read")]
+    pub(crate) operation: PerfOperation,
+    /// Over which fabric.
+    #[arg(long, value_enum, default_value = "shm")]
+    pub(crate) fabric: PerfFabric,
+    /// Regions of another process, one operation on each, in one batch.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4000))]
+    pub(crate) peers: u32,
+    /// Bytes of each read.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub(crate) bytes: u32,
+    /// One JSON object instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// A short run.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// The target's side, started by the other one.
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub(crate) serve: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum PerfOperation {
+    /// One-sided read.
+    Read,
+    /// One-sided write.
+    Write,
+    /// Compare-and-swap.
+    Cas,
+    /// Fetch-and-add.
+    Faa,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum PerfFabric {
+    Shm,
+    Tcp,
+}
+
+#[derive(Args)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    command: ConfigCommand,
+}
+
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Print the cluster file that `up` runs without one, with every key explained.
+    Demo,
+    /// Check a cluster file and say what it means.
+    Check {
+        /// The cluster file.
+        file: PathBuf,
+    },
+}
+
+pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
+    match &args.command {
+        ConfigCommand::Demo => print!("{}", ClusterFile::demo_text()),
+        ConfigCommand::Check { file } => {
+            let cluster = ClusterFile::load(file)?.cluster()?;
+            println!(
+                "{}: cluster {}, {} sites, {} nodes, {} edges, {}",
+                file.display(),
+                cluster.name,
+                cluster.sites.len(),
+                cluster.nodes.len(),
+                cluster.edges.len(),
+                cluster.reconfig.configuration,
+            );
+            for (index, site) in cluster.sites.iter().enumerate() {
+                let nodes = cluster.nodes.iter().filter(|node| node.site == Some(index));
+                let nodes: Vec<_> = nodes.map(|node| node.name.as_str()).collect();
+                println!("  site {}: {} (floor {}): {}", site.name, site.nodes, site.floor, nodes.join(" "));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `30s`, `500ms`, `2m`, `1h`; a day at most.
+fn duration(text: &str) -> Result<Duration, String> {
+    let number = text.trim_end_matches(char::is_alphabetic);
+    let unit_s = match &text[number.len()..] {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("a number with ms, s, m or h".to_owned()),
+    };
+    let seconds: f64 = number.parse().map_err(|_| "a number with ms, s, m or h".to_owned())?;
+    let seconds = seconds * unit_s;
+    if (0.001..=86_400.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("between 1ms and 24h".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert!(duration("30").is_err() && duration("s").is_err() && duration("-1s").is_err());
+        assert!(duration("1e9h").is_err() && duration("NaNs").is_err() && duration("").is_err());
+    }
+}

@@ -1,0 +1,148 @@
+//! `sidelong edge`: one edge of a cluster file.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sidelong_edge::{Edge, Event as EdgeEvent, Watch};
+use sidelong_layout::EdgeId;
+use sidelong_reconfig::{Ended, How, offer_board};
+use sidelong_state::{Outcome, PaperOutcome};
+
+use crate::cli::PartArgs;
+use crate::event::Event;
+use crate::failure::Failure;
+use crate::parts::{Parts, end_with_parent};
+
+/// A move under way when the edge is told to end has this long.
+const MOVE_DRAIN_MAX: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
+    end_with_parent(args)?;
+    let parts = Arc::new(Parts::load(args)?);
+    let edges = &parts.cluster.edges;
+    let index = edges.iter().position(|edge| edge.name == args.name).ok_or_else(|| {
+        let names: Vec<_> = edges.iter().map(|edge| edge.name.as_str()).collect();
+        Failure::new(format!(
+            "{} has no edge {:?}; it has {}",
+            args.config.display(),
+            args.name,
+            names.join(", ")
+        ))
+    })?;
+
+    let view = Arc::new(parts.view());
+    let edge = Edge::new(parts.edge_settings(index), Arc::clone(&view))?;
+    // The board is nobody's: the first process to come makes it. Over TCP it is the first node's.
+    let _board = match parts.over_tcp() {
+        true => None,
+        false => {
+            let host = parts.host(parts.cluster.edges[index].listen)?;
+            Some(offer_board(&host, parts.board_map(), &parts.board_init(), parts.incarnation_s)?)
+        }
+    };
+    let owner = parts.owner(Some(index), None);
+    let watch = watch(&parts, owner, args.events, view, Some(&edge))?;
+    if args.events {
+        Event::Note { text: parts.scheme_note()? }.tell();
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let thread = {
+        let stop = Arc::clone(&stop);
+        std::thread::Builder::new().name("watch".into()).spawn(move || watch.run(&stop, MOVE_DRAIN_MAX))?
+    };
+    edge.run()?;
+    stop.store(true, Ordering::Relaxed);
+    // Its panic was printed where it happened.
+    let _ = thread.join();
+    Ok(())
+}
+
+/// The thread that looks and decides, for an edge or (R's baseline) for a node.
+fn watch(
+    parts: &Arc<Parts>,
+    owner: EdgeId,
+    tell: bool,
+    view: Arc<sidelong_edge::View>,
+    edge: Option<&Edge>,
+) -> Result<Watch, Failure> {
+    Ok(Watch {
+        view,
+        metrics: edge.map(Edge::metrics),
+        links: parts.links(),
+        loads: parts.loads()?,
+        weights: parts.weights(),
+        capacities: parts.capacities(),
+        sites: parts.sites(),
+        decider: parts.decider(None)?,
+        mover: parts.mover(owner)?,
+        sensitivity: parts.cluster.reconfig.sensitivity,
+        events: events(Arc::clone(parts), tell),
+    })
+}
+
+/// The same thread beside a node's own server.
+pub(crate) fn watch_for_node(parts: &Arc<Parts>, node: usize, tell: bool) -> Result<Watch, Failure> {
+    let owner = parts.owner(None, Some(node));
+    let mut watch = watch(parts, owner, tell, Arc::new(parts.view()), None)?;
+    watch.decider = parts.decider(Some(sidelong_layout::NodeId::new(node)))?;
+    Ok(watch)
+}
+
+/// What happens, by name.
+fn events(parts: Arc<Parts>, tell: bool) -> Box<dyn FnMut(EdgeEvent) + Send> {
+    Box::new(move |event| {
+        let at_ns = sidelong_load::monotonic_ns();
+        let event = match event {
+            EdgeEvent::Ready => Event::Ready,
+            EdgeEvent::Ended(ended) => ended_event(&parts, &ended),
+            EdgeEvent::FirstRequest { node, site, at } => Event::FirstRequest {
+                node: parts.node_name(node),
+                site: parts.site_name(site),
+                at_ns: at.as_ns(),
+            },
+            EdgeEvent::Health { node, up } => Event::Health { node: parts.node_name(node), up, at_ns },
+            EdgeEvent::View { stale } => Event::View { stale, at_ns },
+        };
+        tracing::info!(?event);
+        if tell {
+            event.tell();
+        }
+    })
+}
+
+fn ended_event(parts: &Parts, ended: &Ended) -> Event {
+    let at_ns = ended.ended.0;
+    match ended.plan {
+        Some(plan) if ended.moved() => Event::Moved {
+            node: parts.node_name(plan.node),
+            from: plan.from.map(|site| parts.site_name(site)),
+            to: parts.site_name(plan.to),
+            at_ns,
+            took_ns: at_ns.saturating_sub(ended.began.0),
+        },
+        plan => Event::Ended {
+            site: parts.site_name(ended.site),
+            node: plan.map(|plan| parts.node_name(plan.node)),
+            how: how(ended.how).to_owned(),
+            at_ns,
+        },
+    }
+}
+
+fn how(how: How) -> &'static str {
+    match how {
+        How::Lease(Outcome::Moved) | How::Paper(PaperOutcome::Moved) => "moved",
+        How::Lease(Outcome::Busy) | How::Paper(PaperOutcome::Busy) => "busy",
+        How::Lease(Outcome::Recent) | How::Paper(PaperOutcome::Recent) => "recent",
+        How::Lease(Outcome::AtFloor) => "the donor is at its floor",
+        How::Lease(Outcome::NodeChanged) | How::Paper(PaperOutcome::NodeChanged) => "the node had changed",
+        How::Lease(Outcome::NotDrained) => "the node did not finish its requests in time",
+        How::Lease(Outcome::Contended) => "the donor's budget kept changing",
+        How::Lease(Outcome::Unreachable) => "a word could not be reached",
+        How::Lease(Outcome::Uncertain) => "completions were lost; repaired",
+        How::Lease(Outcome::Recovered { .. }) => "repaired",
+        How::Lease(Outcome::LeaseLost) => "the lease was lost",
+        How::Paper(PaperOutcome::Lost) => "completions were lost",
+    }
+}

@@ -1,0 +1,27 @@
+//! Why a command ended without doing what it was asked: one line for whoever asked.
+
+/// The line.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) String);
+
+impl Failure {
+    pub(crate) fn new(line: impl Into<String>) -> Self {
+        Failure(line.into())
+    }
+}
+
+/// Any error's own words, with what caused it where they leave that out.
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let mut line = error.to_string();
+        let mut cause = error.source();
+        while let Some(source) = cause {
+            let words = source.to_string();
+            if !line.contains(&words) {
+                line = format!("{line}: {words}");
+            }
+            cause = source.source();
+        }
+        Failure(line)
+    }
+}

@@ -1,0 +1,199 @@
+//! `sidelong node`: one node of a cluster file, with its built-in origin server.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sidelong_config::{self as config, Service};
+use sidelong_fabric::{Access, Directory as _, Host, Region, RegionSpec};
+use sidelong_layout::{LOAD_BYTES, RegionKind, SiteId, WORDS_OWNERSHIP};
+use sidelong_load::{
+    Keeper, KeeperSpec, OriginGauge, OriginLoad, Recorder, Responder, ResponderKind, Scheme, Scope, publish_address,
+};
+use sidelong_reconfig::{load_region, offer_board, offer_words};
+use sidelong_state::NodeAgent;
+use sidelong_workload::origin::{OriginConfig, OriginGauges, ServiceTime, serve};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::PartArgs;
+use crate::edge::watch_for_node;
+use crate::event::Event;
+use crate::failure::Failure;
+use crate::parts::{Parts, end_with_parent};
+
+pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
+    end_with_parent(args)?;
+    let parts = Arc::new(Parts::load(args)?);
+    let nodes = &parts.cluster.nodes;
+    let index = nodes.iter().position(|node| node.name == args.name).ok_or_else(|| {
+        let (file, name) = (args.config.display(), &args.name);
+        let names: Vec<_> = nodes.iter().map(|node| node.name.as_str()).collect();
+        Failure::new(format!("{file} has no node {name:?}; it has {}", names.join(", ")))
+    })?;
+    let node = &nodes[index];
+
+    let listener = TcpListener::bind(node.listen).map_err(|error| {
+        Failure::new(format!("node {}: cannot listen on {}: {error}", node.name, node.listen))
+    })?;
+    listener.set_nonblocking(true)?;
+
+    let gauges = Arc::new(OriginGauges::default());
+    let host = parts.host(node.fabric_listen)?;
+    let memory = Memory::offer(&parts, index, &host)?;
+    let _kept = keep_load(&parts, node, &memory, &gauges)?;
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let watch = if parts.cluster.reconfig.by == config::MovedBy::Server {
+        let watch = watch_for_node(&parts, index, args.events)?;
+        let (stop, drain) = (Arc::clone(&stop), parts.cluster.reconfig.drain_max);
+        Some(std::thread::Builder::new().name("watch".into()).spawn(move || watch.run(&stop, drain))?)
+    } else {
+        if args.events {
+            Event::Ready.tell();
+        }
+        None
+    };
+
+    let served = serve_origin(listener, origin_config(node, index), gauges);
+    stop.store(true, Ordering::Relaxed);
+    if let Some(watch) = watch {
+        // Its panic was printed where it happened.
+        let _ = watch.join();
+    }
+    served
+}
+
+/// What a node offers to others, for as long as it lives.
+struct Memory {
+    load: Region,
+    words: Region,
+    /// On the first node, over TCP; over shared memory it is nobody's.
+    _board: Option<Region>,
+}
+
+impl Memory {
+    fn offer(parts: &Parts, index: usize, host: &Host) -> Result<Self, Failure> {
+        let node = &parts.cluster.nodes[index];
+        let spec = RegionSpec {
+            name: &load_region(&node.name),
+            kind: RegionKind::Load,
+            len: LOAD_BYTES,
+            access: Access::ReadOnly,
+            incarnation: parts.incarnation_s,
+        };
+        let load = host.offer(&spec, |_| ())?;
+        let words = offer_words(host, &node.name, node.site.map(SiteId::new), parts.incarnation_s)?;
+        let board = match !parts.over_tcp() || index == 0 {
+            true => Some(offer_board(host, parts.board_map(), &parts.board_init(), parts.incarnation_s)?),
+            false => None,
+        };
+        for region in [Some(&load), Some(&words), board.as_ref()].into_iter().flatten() {
+            parts.run.publish(region.key())?;
+        }
+        Ok(Memory { load, words, _board: board })
+    }
+}
+
+/// What keeps the node's record, acknowledges moves, and answers where load is asked for.
+struct LoadThreads {
+    _keeper: Keeper,
+    _responder: Option<Responder>,
+}
+
+fn keep_load(
+    parts: &Parts,
+    node: &config::Node,
+    memory: &Memory,
+    gauges: &Arc<OriginGauges>,
+) -> Result<LoadThreads, Failure> {
+    let scope = match &node.cgroup {
+        Some(path) => Scope::Cgroup(path.clone()),
+        None => Scope::Process(std::process::id()),
+    };
+    let recorder = || Recorder::new(&scope, Some(gauge(node, gauges)));
+    let scheme = parts.scheme()?.scheme;
+    let load = &parts.cluster.load;
+    let spec = KeeperSpec { period: load.period, proc_period: load.proc_period };
+    let acknowledge = acknowledge(memory.words.clone(), Arc::clone(gauges));
+    let kept = if scheme.is_kept_by_thread() { Some(recorder()?) } else { None };
+    let keeper = Keeper::start(memory.load.clone(), kept, acknowledge, spec)?;
+
+    let kind = match scheme {
+        Scheme::SocketAsync => Some(ResponderKind::Async(memory.load.clone())),
+        Scheme::SocketSync => Some(ResponderKind::Sync(memory.load.clone(), recorder()?)),
+        Scheme::RdmaAsync | Scheme::RdmaSync | Scheme::ERdmaSync => None,
+    };
+    let any_port = SocketAddr::new(node.fabric_listen.ip(), 0);
+    let responder = kind.map(|kind| Responder::listen(any_port, kind)).transpose()?;
+    if let Some(responder) = &responder {
+        publish_address(parts.run.path(), &node.name, responder.address())?;
+    }
+    Ok(LoadThreads { _keeper: keeper, _responder: responder })
+}
+
+fn gauge(node: &config::Node, gauges: &Arc<OriginGauges>) -> OriginGauge {
+    let gauges = Arc::clone(gauges);
+    let workers = node.workers;
+    Box::new(move || OriginLoad {
+        connections: gauges.connections.load(Ordering::Relaxed),
+        queued: gauges.queued(),
+        busy: gauges.in_service(),
+        workers,
+        service_us: u32::try_from(gauges.service_mean().as_micros()).unwrap_or(u32::MAX),
+        served: gauges.served_total.load(Ordering::Relaxed),
+        errors: gauges.errors_total.load(Ordering::Relaxed),
+        sent_bytes: gauges.sent_bytes_total.load(Ordering::Relaxed),
+    })
+}
+
+/// What to acknowledge, from the node's own word and the requests that it still has.
+fn acknowledge(words: Region, gauges: Arc<OriginGauges>) -> impl FnMut() -> Option<u64> + Send {
+    let mut agent = NodeAgent::new();
+    move || {
+        let word = words.load(WORDS_OWNERSHIP);
+        // Looked at after the word: see `NodeAgent::observe`.
+        let in_flight = gauges.outstanding.load(Ordering::Relaxed);
+        agent.observe(word, in_flight).map(|ack| ack.encode())
+    }
+}
+
+fn origin_config(node: &config::Node, index: usize) -> OriginConfig {
+    OriginConfig {
+        name: Some(node.name.clone()),
+        workers: u32::from(node.workers),
+        service: match node.service {
+            Service::Fixed => ServiceTime::Fixed(node.service_time),
+            Service::Exponential => ServiceTime::Exponential { mean: node.service_time },
+            Service::None => ServiceTime::None,
+        },
+        seed: index as u64,
+        queue_depth_max: node.queue_depth_max,
+        root: node.root.clone(),
+        ..OriginConfig::default()
+    }
+}
+
+/// Serves until SIGTERM or SIGINT, then finishes what is under way.
+fn serve_origin(
+    listener: TcpListener,
+    config: OriginConfig,
+    gauges: Arc<OriginGauges>,
+) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let shutdown = async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        let drained = serve(listener, config, gauges, shutdown).await?;
+        if drained.cut > 0 {
+            tracing::warn!(cut = drained.cut, "connections were cut: their requests did not end in time");
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,291 @@
+//! What a cluster file means to the crates: each setting in the type of whoever uses it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use sidelong_config::{self as config, BalancePolicy, Cluster, ClusterFile, Configuration, MovedBy, Service};
+use sidelong_edge::{Decider, DoorLimits, Limits, NodeAddress, ReadLoads, Settings, SiteHosts, Tls, View};
+use sidelong_fabric::{Directory, Host, RunDirectory, shm::ShmHost, tcp::TcpHost};
+use sidelong_layout::{BoardMap, EdgeId, NodeId, SiteId};
+use sidelong_load::{self as load, OneSided, Reading, Scheme, Sockets, Source, Status};
+use sidelong_policy::balance::Balance;
+use sidelong_policy::health;
+use sidelong_policy::index::{Capacity, Weights};
+use sidelong_policy::reconfigure::{self, Reconfigurer, SiteView};
+use sidelong_reconfig::{BoardInit, Links, Mover, Protocol, board_map, load_region};
+use sidelong_state::{Holder, Pool, Timing};
+
+use crate::cli::PartArgs;
+use crate::failure::Failure;
+
+/// A margin of a lease that its holder does not use: what a clock may be off by within one lease, and then some.
+const LEASE_MARGIN: u32 = 10;
+/// How often a mover asks a draining node whether it is done, where looks are rarer than that.
+const ACK_POLL_MAX: Duration = Duration::from_millis(1);
+
+/// One process's view of its cluster.
+pub(crate) struct Parts {
+    pub(crate) cluster: Cluster,
+    pub(crate) run: RunDirectory,
+    /// When this process began, in seconds since 1970: which life of its name this is.
+    pub(crate) incarnation_s: u64,
+}
+
+impl Parts {
+    pub(crate) fn load(args: &PartArgs) -> Result<Self, Failure> {
+        Parts::new(ClusterFile::load(&args.config)?.cluster()?)
+    }
+
+    pub(crate) fn new(cluster: Cluster) -> Result<Self, Failure> {
+        let run = RunDirectory::open(&cluster.run_dir)?;
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        let incarnation_s = since_1970.map_or(1, |time| time.as_secs().max(1));
+        Ok(Parts { cluster, run, incarnation_s })
+    }
+
+    /// Whether memory is reached over TCP; else it is shared.
+    pub(crate) fn over_tcp(&self) -> bool {
+        self.cluster.fabric == config::Fabric::Tcp
+    }
+
+    /// The fabric that is used, and why.
+    pub(crate) fn fabric_note(&self) -> &'static str {
+        match self.cluster.fabric {
+            config::Fabric::Auto => "fabric shm: all parts share this machine's memory (auto)",
+            config::Fabric::Shm => "fabric shm, as the cluster file says",
+            config::Fabric::Tcp => "fabric tcp, as the cluster file says: two-sided, the target's CPU answers",
+        }
+    }
+
+    /// Where this process offers its regions; over TCP at `listen`.
+    pub(crate) fn host(&self, listen: SocketAddr) -> Result<Host, Failure> {
+        if self.over_tcp() {
+            Ok(Host::Tcp(TcpHost::listen(listen)?))
+        } else {
+            Ok(Host::Shm(ShmHost::new(self.run.path())))
+        }
+    }
+
+    pub(crate) fn directory(&self) -> Arc<dyn Directory> {
+        Arc::new(self.run.clone())
+    }
+
+    pub(crate) fn node_names(&self) -> Vec<String> {
+        self.cluster.nodes.iter().map(|node| node.name.clone()).collect()
+    }
+
+    pub(crate) fn node_name(&self, node: NodeId) -> String {
+        self.cluster.nodes[node.index()].name.clone()
+    }
+
+    pub(crate) fn site_name(&self, site: SiteId) -> String {
+        self.cluster.sites[site.index()].name.clone()
+    }
+
+    /// The scheme that load is read by, and why.
+    ///
+    /// # Errors
+    /// Where the cluster file asks for one that cannot be had.
+    pub(crate) fn scheme(&self) -> Result<load::Choice, Failure> {
+        Ok(Scheme::resolve(self.cluster.load.scheme.as_str())?)
+    }
+
+    pub(crate) fn scheme_note(&self) -> Result<String, Failure> {
+        let load::Choice { scheme, reason } = self.scheme()?;
+        Ok(format!("load by {scheme}, because {reason}"))
+    }
+
+    /// Reads the load of all nodes.
+    pub(crate) fn loads(&self) -> Result<ReadLoads, Failure> {
+        let limits = load::Limits { stale: self.cluster.load.stale, ..load::Limits::default() };
+        let names = self.node_names();
+        let mut source: Box<dyn Source + Send> = if self.scheme()?.scheme.is_one_sided() {
+            let regions: Vec<_> = names.iter().map(|name| load_region(name)).collect();
+            Box::new(OneSided::new(self.directory(), regions, limits))
+        } else {
+            let run = self.run.path().to_owned();
+            let find = Box::new(move |name: &str| load::find_address(&run, name));
+            Box::new(Sockets::new(find, names, limits)?)
+        };
+        let mut readings = vec![Reading::default(); self.cluster.nodes.len()];
+        Ok(Box::new(move |now, hots| {
+            source.refresh(now.as_ns(), &mut readings);
+            let mut rejected = 0;
+            for (hot, reading) in hots.iter_mut().zip(&readings) {
+                *hot = reading.fresh().copied();
+                rejected += u64::from(matches!(reading.status, Status::Stale | Status::Torn));
+            }
+            rejected
+        }))
+    }
+
+    /// Edges hold locks; where servers reconfigure, nodes do, numbered after them.
+    fn owners(&self) -> usize {
+        let nodes = if self.cluster.reconfig.by == MovedBy::Server { self.cluster.nodes.len() } else { 0 };
+        self.cluster.edges.len() + nodes
+    }
+
+    pub(crate) fn board_map(&self) -> BoardMap {
+        board_map(self.cluster.sites.len(), self.owners())
+    }
+
+    pub(crate) fn board_init(&self) -> Vec<BoardInit> {
+        let site = |site: &config::Site| BoardInit { floor: site.floor as u16, nodes: site.nodes as u16 };
+        self.cluster.sites.iter().map(site).collect()
+    }
+
+    pub(crate) fn links(&self) -> Links {
+        Links::new(self.directory(), &self.node_names(), self.board_map())
+    }
+
+    /// The lock owner that the `index`-th edge is, or for servers the node after all edges.
+    pub(crate) fn owner(&self, edge: Option<usize>, node: Option<usize>) -> EdgeId {
+        EdgeId::new(edge.unwrap_or_else(|| self.cluster.edges.len() + node.unwrap_or(0)))
+    }
+
+    pub(crate) fn mover(&self, owner: EdgeId) -> Result<Mover, Failure> {
+        let settings = &self.cluster.reconfig;
+        let ns = |time: Duration| time.as_nanos() as u64;
+        let timing = Timing::new(
+            ns(settings.lease),
+            ns(settings.lease / LEASE_MARGIN),
+            ns(settings.drain_max),
+            ns(settings.sensitivity.min(ACK_POLL_MAX)),
+        )?;
+        let holder = Holder { edge: owner, incarnation: (self.incarnation_s & 0xfff) as u16 };
+        let pool = Pool { sites: self.cluster.sites.len() as u16, nodes: self.cluster.nodes.len() as u16 };
+        let protocol = match settings.protocol {
+            config::Protocol::Lease => Protocol::Lease,
+            config::Protocol::Paper => Protocol::Paper,
+        };
+        Ok(Mover::new(holder, self.owners() as u16, pool, timing, protocol))
+    }
+
+    /// Who decides on moves in an edge (`node` is none) or in a node.
+    pub(crate) fn decider(&self, node: Option<NodeId>) -> Result<Decider, Failure> {
+        let moves = self.cluster.reconfig.configuration == Configuration::Reconfigured;
+        match (node, self.cluster.reconfig.by) {
+            (None, MovedBy::Edge) if moves => Ok(Decider::Edge(Box::new(self.reconfigurer(None)?))),
+            (Some(node), MovedBy::Server) if moves => {
+                let sites = (0..self.cluster.sites.len()).map(SiteId::new);
+                let all: Result<_, _> = sites.map(|site| self.reconfigurer(Some(site))).collect();
+                Ok(Decider::Node(node, all?))
+            }
+            _ => Ok(Decider::Nobody),
+        }
+    }
+
+    fn reconfigurer(&self, only: Option<SiteId>) -> Result<Reconfigurer, Failure> {
+        let settings = &self.cluster.reconfig;
+        let settings = reconfigure::Settings {
+            history: settings.history,
+            sensitivity: settings.sensitivity,
+            settle: settings.settle(),
+            high: settings.high,
+            low: settings.low,
+            weights: self.weights(),
+            only,
+            ..reconfigure::Settings::default()
+        };
+        Ok(Reconfigurer::new(settings, self.cluster.sites.len(), self.cluster.nodes.len())?)
+    }
+
+    pub(crate) fn sites(&self) -> Vec<SiteView> {
+        let site = |site: &config::Site| SiteView {
+            floor: site.floor as u16,
+            ceiling: site.ceiling as u16,
+            priority: site.priority,
+            waiting: 0,
+        };
+        self.cluster.sites.iter().map(site).collect()
+    }
+
+    pub(crate) fn weights(&self) -> Weights {
+        let weights = self.cluster.balance.weights;
+        Weights {
+            cpu: weights.cpu as f32,
+            memory: weights.memory as f32,
+            network: weights.network as f32,
+            connections: weights.connections as f32,
+            run_queue: weights.run_queue as f32,
+            ..Weights::SYSTEM
+        }
+    }
+
+    /// What each node can do: a node of half the pool's mean service time has twice the speed.
+    pub(crate) fn capacities(&self) -> Vec<Capacity> {
+        let seconds = |node: &config::Node| match node.service {
+            Service::None => 0.0,
+            Service::Fixed | Service::Exponential => node.service_time.as_secs_f32(),
+        };
+        let nodes = &self.cluster.nodes;
+        let mean = nodes.iter().map(seconds).sum::<f32>() / nodes.len() as f32;
+        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+        let capacity = |node: &config::Node| {
+            let speed = if seconds(node) > 0.0 { mean / seconds(node) } else { 1.0 };
+            Capacity { workers: u32::from(node.workers), speed, cpus, net_bytes_per_s: 0 }
+        };
+        nodes.iter().map(capacity).collect()
+    }
+
+    pub(crate) fn view(&self) -> View {
+        let balance = match self.cluster.balance.policy {
+            BalancePolicy::Weighted => Balance::Weighted,
+            BalancePolicy::RoundRobin => Balance::RoundRobin,
+            BalancePolicy::LeastConnections => Balance::LeastConnections,
+            BalancePolicy::PowerOfTwo => Balance::PowerOfTwo,
+        };
+        let (nodes, sites) = (self.cluster.nodes.len(), self.cluster.sites.len());
+        View::new(nodes, sites, self.cluster.load.stale, balance, health::Settings::default())
+    }
+
+    pub(crate) fn edge_settings(&self, edge: usize) -> Settings {
+        let limits = &self.cluster.limits;
+        let edge = &self.cluster.edges[edge];
+        Settings {
+            name: edge.name.clone(),
+            listen: edge.listen,
+            tls: edge
+                .tls
+                .as_ref()
+                .map(|tls| Tls { certificate: tls.certificate.clone(), key: tls.key.clone() }),
+            admin: edge.admin,
+            access_log: edge.access_log.clone(),
+            threads: edge.threads as usize,
+            limits: Limits {
+                door: DoorLimits {
+                    header_bytes_max: limits.header_bytes_max as usize,
+                    header_timeout: limits.client_header_timeout,
+                    body_timeout: limits.client_body_timeout,
+                    connections_max: limits.connections_max as usize,
+                },
+                body_bytes_max: limits.body_bytes_max,
+                connect_timeout: limits.connect_timeout,
+                response_timeout: limits.response_timeout,
+                idle_timeout: limits.idle_timeout,
+                retries: limits.retries,
+            },
+            sites: self
+                .cluster
+                .sites
+                .iter()
+                .map(|site| SiteHosts { name: site.name.clone(), hosts: site.hosts.clone() })
+                .collect(),
+            nodes: self
+                .cluster
+                .nodes
+                .iter()
+                .map(|node| NodeAddress { name: node.name.clone(), address: node.listen })
+                .collect(),
+        }
+    }
+}
+
+/// Ends this process with its parent, where it was started as a part of one.
+pub(crate) fn end_with_parent(args: &PartArgs) -> Result<(), Failure> {
+    if args.with_parent {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! The load of a cluster file: objects of a trace, or made up, in bursts over the sites in turn (R 4.3.1).
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Uri};
+use sidelong_config::{Cluster, LoadMode, Site, Workload, WorkloadKind};
+use sidelong_trace::{Sizes, Trace, Zipf};
+use sidelong_workload::client::{Arrivals, ClientConfig, Load, Shot};
+
+use crate::failure::Failure;
+
+/// Requests of an open loop that are in flight at most; more are counted as dropped.
+const IN_FLIGHT_MAX: u32 = 4096;
+
+/// Which request comes when.
+pub(super) struct Bursts {
+    workload: Workload,
+    objects: sidelong_trace::Workload,
+    bursts: sidelong_trace::Bursts,
+    hosts: Vec<HeaderValue>,
+}
+
+impl Bursts {
+    pub(super) fn new(workload: &Workload, sites: &[Site]) -> Result<Self, Failure> {
+        let objects = match workload.kind {
+            WorkloadKind::SingleFile => {
+                sidelong_trace::Workload::SingleFile { bytes: workload.file_bytes }
+            }
+            WorkloadKind::Zipf => {
+                let objects = u32::try_from(workload.objects).unwrap_or(u32::MAX);
+                let sizes = Sizes::Fixed { bytes: workload.file_bytes };
+                sidelong_trace::Workload::Zipf(Zipf::new(workload.alpha, objects, sizes, workload.seed)?)
+            }
+            WorkloadKind::Trace => {
+                let trace = match &workload.trace {
+                    Some(path) => {
+                        let (trace, broken) = Trace::load(path)?;
+                        if broken.broken > 0 {
+                            tracing::warn!("{}: {broken}", path.display());
+                        }
+                        trace
+                    }
+                    None => sidelong_trace::sample(),
+                };
+                sidelong_trace::Workload::Trace(Arc::new(trace))
+            }
+        };
+        let burst = NonZero::new(workload.burst).ok_or_else(|| Failure::new("a burst of 0 requests"))?;
+        let count = NonZero::new(sites.len()).ok_or_else(|| Failure::new("no site"))?;
+        let host = |site: &Site| HeaderValue::from_str(&site.hosts[0]);
+        let hosts: Result<_, _> = sites.iter().map(host).collect();
+        Ok(Bursts {
+            workload: workload.clone(),
+            objects,
+            bursts: sidelong_trace::Bursts::new(burst, count),
+            hosts: hosts?,
+        })
+    }
+
+    /// The site whose burst begins with the `index`-th request.
+    pub(super) fn begins(&self, index: u64) -> Option<usize> {
+        index.is_multiple_of(self.workload.burst).then(|| self.bursts.site(index))
+    }
+
+    pub(super) fn shot(&self, index: u64) -> Shot {
+        let site = self.bursts.site(index);
+        let object = self.objects.object(index);
+        let path = format!("/o/{}/{}", object.id, object.bytes);
+        // Two numbers in a path are a URI.
+        let uri = Uri::try_from(path).unwrap_or_default();
+        Shot::get(site, self.hosts[site].clone(), uri)
+    }
+
+    pub(super) fn client_config(&self, cluster: &Cluster) -> ClientConfig {
+        let edges: Vec<_> = cluster.edges.iter().map(|edge| edge.listen).collect();
+        let sites = cluster.sites.iter().map(|site| site.name.clone()).collect();
+        let load = match (self.workload.mode, self.workload.rate) {
+            (LoadMode::Open, Some(per_s)) => Load::Open {
+                arrivals: Arrivals::Poisson { per_s, seed: self.workload.seed },
+                in_flight_max: IN_FLIGHT_MAX,
+            },
+            _ => Load::Closed {
+                connections_per_edge: self.workload.clients_per_edge,
+                think: Duration::ZERO,
+            },
+        };
+        ClientConfig {
+            requests_max: self.workload.requests,
+            duration_max: self.workload.duration,
+            timeout: self.workload.timeout,
+            ..ClientConfig::new(edges, sites, load)
+        }
+    }
+}

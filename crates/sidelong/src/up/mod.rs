@@ -1,0 +1,271 @@
+//! `sidelong up`: a whole shared data-center on this machine.
+//!
+//! It starts each node and each edge as a process of its own, puts the cluster file's workload on the edges, and looks on
+//! from the side: what the screen shows of nodes is read from their memory, as an edge does it.
+
+mod bursts;
+mod children;
+mod monitor;
+mod outcome;
+mod plain;
+mod samples;
+mod screen;
+
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use sidelong_config::{Cluster, ClusterFile};
+use sidelong_workload::client::{Generator, Live, Run};
+
+use crate::cli::UpArgs;
+use crate::event::Event;
+use crate::failure::Failure;
+use crate::parts::Parts;
+use bursts::Bursts;
+use children::Children;
+use monitor::Monitor;
+use outcome::{Outcome, StepTimes};
+use samples::Samples;
+
+/// Between two looks from the side.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Between two lines where there is no terminal, and what a terminal's figures are averaged over.
+const LINE_EVERY: Duration = Duration::from_secs(1);
+/// Between two frames on a terminal.
+const FRAME_EVERY: Duration = Duration::from_millis(100);
+/// Moves that are remembered for the screen.
+const MOVES_SHOWN: usize = 64;
+
+/// What is known while the cluster runs, for whoever shows it.
+pub(crate) struct Status<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) notes: &'a [String],
+    pub(crate) elapsed: Duration,
+    pub(crate) live: Option<&'a Live>,
+    pub(crate) monitor: &'a Monitor,
+    pub(crate) moves: u64,
+    /// The latest, newest last: since the start, what happened.
+    pub(crate) happened: &'a [(Duration, String)],
+}
+
+pub(crate) fn run(args: &UpArgs) -> Result<(), Failure> {
+    let file = match &args.config {
+        Some(path) => ClusterFile::load(path)?,
+        None => ClusterFile::demo(),
+    };
+    let parts = Parts::new(file.cluster()?)?;
+    let claim = parts.run.claim()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let outcome = Up::start(args, &file, parts, stop)?.run();
+    drop(claim);
+    let outcome = outcome?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&outcome)?);
+    } else {
+        print!("{outcome}");
+    }
+    Ok(())
+}
+
+struct Up<'a> {
+    args: &'a UpArgs,
+    parts: Parts,
+    children: Children,
+    monitor: Monitor,
+    samples: Option<Samples>,
+    load: Option<Run>,
+    stop: Arc<AtomicBool>,
+    steps: StepTimes,
+    notes: Vec<String>,
+    happened: Vec<(Duration, String)>,
+    moves: u64,
+    began: Instant,
+}
+
+impl<'a> Up<'a> {
+    fn start(args: &'a UpArgs, file: &ClusterFile, parts: Parts, stop: Arc<AtomicBool>) -> Result<Self, Failure> {
+        // The parts read what this process has read, whatever becomes of the user's file meanwhile.
+        let config = parts.run.path().join("cluster.toml");
+        write_private(&config, &file.to_toml()?)?;
+        let bursts = match &parts.cluster.workload {
+            Some(workload) => Some(Bursts::new(workload, &parts.cluster.sites)?),
+            None => None,
+        };
+        let samples = args.samples.as_deref().map(Samples::create).transpose()?;
+
+        let mut children = Children::new(&config, parts.run.path())?;
+        for node in &parts.cluster.nodes {
+            children.start("node", &node.name)?;
+        }
+        for edge in &parts.cluster.edges {
+            children.start("edge", &edge.name)?;
+        }
+        children.await_ready(|| stop.load(Ordering::Relaxed))?;
+
+        let monitor = Monitor::new(&parts)?;
+        let steps = StepTimes::default();
+        let load = match bursts {
+            Some(bursts) => Some(start_load(&parts.cluster, bursts, &steps)?),
+            None => None,
+        };
+        Ok(Up {
+            args,
+            notes: vec![parts.fabric_note().to_owned()],
+            parts,
+            children,
+            monitor,
+            samples,
+            load,
+            stop,
+            steps,
+            happened: Vec::new(),
+            moves: 0,
+            began: Instant::now(),
+        })
+    }
+
+    fn run(mut self) -> Result<Outcome, Failure> {
+        let quiet = self.args.json;
+        let mut screen = match std::io::stdout().is_terminal() && !quiet && !self.args.plain {
+            true => Some(screen::Screen::open()?),
+            false => None,
+        };
+        let show_every = if screen.is_some() { FRAME_EVERY } else { LINE_EVERY };
+        let (mut live, mut live_at, mut shown_at) = (None, Instant::now(), Instant::now());
+        while !self.is_over() {
+            std::thread::sleep(LOOK_EVERY);
+            self.monitor.look();
+            self.hear();
+            if let Some(samples) = &mut self.samples {
+                samples.take(self.began.elapsed(), &self.parts.cluster, &mut self.monitor)?;
+            }
+            if live_at.elapsed() >= LINE_EVERY {
+                live = self.load.as_mut().map(Run::live);
+                live_at = Instant::now();
+            }
+            if shown_at.elapsed() >= show_every {
+                shown_at = Instant::now();
+                let status = self.status(live.as_ref());
+                match &mut screen {
+                    Some(screen) => {
+                        screen.draw(&status)?;
+                        if screen.wants_to_quit()? {
+                            self.stop.store(true, Ordering::Relaxed);
+                        }
+                    }
+                    None if !quiet => plain::print(&status),
+                    None => {}
+                }
+            }
+        }
+        drop(screen);
+        self.end()
+    }
+
+    /// Stops the load, lets what is under way finish, and ends the parts.
+    fn end(mut self) -> Result<Outcome, Failure> {
+        let summary = match self.load.take() {
+            Some(load) => {
+                load.stopper().stop();
+                Some(load.wait()?)
+            }
+            None => None,
+        };
+        self.monitor.look();
+        self.hear();
+        self.children.end();
+        if let Some(samples) = &mut self.samples {
+            samples.finish()?;
+        }
+        let outcome = Outcome::new(&self.parts.cluster, summary, &self.monitor, self.moves, &self.steps);
+        self.parts.run.sweep()?;
+        Ok(outcome)
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+            || self.args.duration.is_some_and(|time| self.began.elapsed() >= time)
+            || self.load.as_ref().is_some_and(Run::is_finished)
+    }
+
+    /// Takes in what the parts have told.
+    fn hear(&mut self) {
+        for (part, (_, event)) in self.children.poll() {
+            let text = match event {
+                None => format!("{part} ended; it is started again"),
+                Some(Event::Ready) => format!("{part} is ready"),
+                Some(Event::Note { text }) => {
+                    let note = format!("{part}: {text}");
+                    if !self.notes.contains(&note) {
+                        self.notes.push(note);
+                    }
+                    continue;
+                }
+                Some(Event::Moved { node, from, to, took_ns, .. }) => {
+                    self.moves += 1;
+                    let from = from.unwrap_or_else(|| "free".to_owned());
+                    format!("{node} moved {from} → {to} in {:.2} ms by {part}", took_ns as f64 / 1e6)
+                }
+                Some(Event::FirstRequest { site, at_ns, .. }) => {
+                    self.steps.first_request(&site, at_ns);
+                    continue;
+                }
+                // Two edges race for most moves; the one that comes second is no news.
+                Some(Event::Ended { how, .. }) if how == "busy" || how == "recent" => continue,
+                Some(Event::Ended { site, node, how, .. }) => match node {
+                    Some(node) => format!("{node} did not move to {site}: {how}"),
+                    None => format!("{site} repaired by {part}: {how}"),
+                },
+                Some(Event::Health { node, up: false, .. }) => format!("{node} taken out by {part}"),
+                Some(Event::Health { node, up: true, .. }) => format!("{node} taken back by {part}"),
+                Some(Event::View { stale: true, .. }) => {
+                    format!("{part} routes by itself: its view is old")
+                }
+                Some(Event::View { stale: false, .. }) => format!("{part} has a fresh view again"),
+            };
+            self.happened.push((self.began.elapsed(), text));
+        }
+        let surplus = self.happened.len().saturating_sub(MOVES_SHOWN);
+        self.happened.drain(..surplus);
+    }
+
+    fn status<'s>(&'s self, live: Option<&'s Live>) -> Status<'s> {
+        Status {
+            cluster: &self.parts.cluster,
+            notes: &self.notes,
+            elapsed: self.began.elapsed(),
+            live,
+            monitor: &self.monitor,
+            moves: self.moves,
+            happened: &self.happened,
+        }
+    }
+}
+
+fn start_load(cluster: &Cluster, bursts: Bursts, steps: &StepTimes) -> Result<Run, Failure> {
+    let config = bursts.client_config(cluster);
+    let steps = steps.clone();
+    let sites: Vec<String> = cluster.sites.iter().map(|site| site.name.clone()).collect();
+    let source = move |index| {
+        if let Some(site) = bursts.begins(index) {
+            steps.begin(&sites[site]);
+        }
+        bursts.shot(index)
+    };
+    Ok(Generator::new(config, source)?.start()?)
+}
+
+/// Writes a file that only its owner may read.
+fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    Ok(file.write_all(text.as_bytes())?)
+}

@@ -1,0 +1,156 @@
+//! How a run ended: the summary, for people and as JSON.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use sidelong_config::Cluster;
+use sidelong_layout::SiteId;
+use sidelong_workload::client::Summary;
+
+use super::monitor::Monitor;
+
+/// The whole run. Times in the unit that the name says.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Outcome {
+    seconds: f64,
+    requests: u64,
+    errors: u64,
+    moves: u64,
+    requests_per_s: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    sites: Vec<SiteOutcome>,
+    /// From the first request of a burst to the first that goes to a node which came for it.
+    step_to_first_request_ms: Option<Quantiles>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct SiteOutcome {
+    name: String,
+    requests: u64,
+    errors: u64,
+    requests_per_s: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    nodes: usize,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct Quantiles {
+    count: usize,
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+impl Outcome {
+    pub(super) fn new(
+        cluster: &Cluster,
+        summary: Option<Summary>,
+        monitor: &Monitor,
+        moves: u64,
+        steps: &StepTimes,
+    ) -> Self {
+        let sites = cluster.sites.iter().enumerate().map(|(index, site)| {
+            let load = summary.as_ref().map(|summary| &summary.sites[index]);
+            SiteOutcome {
+                name: site.name.clone(),
+                requests: load.map_or(0, |load| load.requests),
+                errors: load.map_or(0, |load| load.errors),
+                requests_per_s: load.map_or(0.0, |load| load.requests_per_s),
+                p50_ms: load.map_or(0.0, |load| load.latency.p50_ms),
+                p99_ms: load.map_or(0.0, |load| load.latency.p99_ms),
+                nodes: monitor.serving(SiteId::new(index)),
+            }
+        });
+        Outcome {
+            sites: sites.collect(),
+            seconds: summary.as_ref().map_or(0.0, |summary| summary.seconds),
+            requests: summary.as_ref().map_or(0, |summary| summary.requests),
+            errors: summary.as_ref().map_or(0, |summary| summary.errors),
+            moves,
+            requests_per_s: summary.as_ref().map_or(0.0, |summary| summary.requests_per_s),
+            p50_ms: summary.as_ref().map_or(0.0, |summary| summary.latency.p50_ms),
+            p99_ms: summary.as_ref().map_or(0.0, |summary| summary.latency.p99_ms),
+            step_to_first_request_ms: steps.quantiles(),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "\n{} requests in {:.1} s: {:.0} requests/s, p50 {:.1} ms, p99 {:.1} ms, {} errors, {} moves",
+            self.requests, self.seconds, self.requests_per_s, self.p50_ms, self.p99_ms, self.errors, self.moves
+        )?;
+        if let Some(steps) = &self.step_to_first_request_ms {
+            writeln!(
+                f,
+                "load step to first request on a moved node: p50 {:.1} ms, p99 {:.1} ms over {} steps",
+                steps.p50, steps.p99, steps.count
+            )?;
+        }
+        let width = self.sites.iter().map(|site| site.name.len()).max().unwrap_or(0).max(4);
+        writeln!(
+            f,
+            "{:width$} {:>6} {:>10} {:>11} {:>9} {:>9} {:>7}",
+            "site", "nodes", "requests", "requests/s", "p50 ms", "p99 ms", "errors"
+        )?;
+        for site in &self.sites {
+            writeln!(
+                f,
+                "{:width$} {:>6} {:>10} {:>11.0} {:>9.1} {:>9.1} {:>7}",
+                site.name, site.nodes, site.requests, site.requests_per_s, site.p50_ms, site.p99_ms, site.errors
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// When bursts began, and how long each waited for its first new node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StepTimes {
+    inner: Arc<Mutex<Steps>>,
+}
+
+#[derive(Debug, Default)]
+struct Steps {
+    /// Of each site, when its last burst began, until a node came for it. In ns of the monotonic clock.
+    begun: HashMap<String, u64>,
+    took_ms: Vec<f64>,
+}
+
+impl StepTimes {
+    /// A burst for `site` begins, and with it any other's ends.
+    pub(super) fn begin(&self, site: &str) {
+        let now = sidelong_load::monotonic_ns();
+        let mut steps = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        steps.begun.clear();
+        steps.begun.insert(site.to_owned(), now);
+    }
+
+    /// The first request went to a node that came to `site`.
+    pub(super) fn first_request(&self, site: &str, at_ns: u64) {
+        let mut steps = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was routed before the step belongs to an earlier one.
+        if let Some(begun) = steps.begun.get(site).copied().filter(|begun| *begun <= at_ns) {
+            steps.begun.remove(site);
+            steps.took_ms.push((at_ns - begun) as f64 / 1e6);
+        }
+    }
+
+    fn quantiles(&self) -> Option<Quantiles> {
+        let mut took = self.inner.lock().unwrap_or_else(PoisonError::into_inner).took_ms.clone();
+        took.sort_by(f64::total_cmp);
+        let at = |quantile: f64| took[((took.len() - 1) as f64 * quantile).round() as usize];
+        (!took.is_empty()).then(|| Quantiles {
+            count: took.len(),
+            p50: at(0.5),
+            p99: at(0.99),
+            max: at(1.0),
+        })
+    }
+}

@@ -1,0 +1,25 @@
+//! The closed loop: send, await, think, send again.
+
+use std::time::Duration;
+
+use super::backoff::Backoff;
+use super::worker::{Flight, Worker};
+
+/// One connection to one edge, until the run is over. While the edge is away, it keeps trying and each try is a
+/// request that failed.
+pub(super) async fn closed_loop(worker: Worker, edge: usize, think: Duration) {
+    let mut link = None;
+    let mut backoff = Backoff::default();
+    while let Some(index) = worker.next_index() {
+        let shot = worker.shared.source.shot(index);
+        match worker.fly(&mut link, Flight { index, edge, due_at: None }, shot).await {
+            Ok(()) => {
+                backoff.succeeded();
+                if !think.is_zero() {
+                    worker.pause(think).await;
+                }
+            }
+            Err(_) => worker.pause(backoff.failed()).await,
+        }
+    }
+}

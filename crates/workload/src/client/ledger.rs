@@ -1,0 +1,263 @@
+//! What became of the requests, counted where it costs least: one page for each thread.
+//!
+//! A thread enters into its own page, under a lock that nobody else wants but the reader, a few times a second. The
+//! reader swaps an empty page for the full one, so the lock is held for a moment only, and adds up outside.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use super::report::Errors;
+use super::worker::ErrorKind;
+
+/// Longest latency that is told apart, in µs; longer ones are entered as this.
+const LATENCY_US_MAX: u64 = 60_000_000;
+/// Precision of latencies, in significant digits.
+const DIGITS: u8 = 3;
+/// Nodes that are told apart at most. Their names come from outside; those beyond are not counted by node.
+const NODES_MAX: usize = 4096;
+
+/// The pages of all threads.
+pub(super) struct Ledger {
+    pages: Vec<Mutex<Page>>,
+}
+
+/// One request, to be entered.
+pub(super) struct Entry<'a> {
+    pub(super) site: usize,
+    pub(super) edge: usize,
+    pub(super) node: Option<&'a str>,
+    pub(super) error: Option<ErrorKind>,
+    pub(super) latency: Duration,
+    /// Size of the response body.
+    pub(super) bytes: u64,
+    /// Since the start of the run.
+    pub(super) at: Duration,
+}
+
+/// What has been entered over some time.
+pub(super) struct Page {
+    pub(super) sites: Vec<SiteTally>,
+    pub(super) edges: Vec<EdgeTally>,
+    /// By name, then by site.
+    pub(super) nodes: HashMap<Box<str>, BTreeMap<usize, NodeTally>>,
+    /// When the first and the last success were entered, since the start of the run.
+    pub(super) span: Option<(Duration, Duration)>,
+}
+
+/// What became of one site's requests.
+pub(super) struct SiteTally {
+    /// Latencies of successes, in µs.
+    pub(super) latencies: Histogram<u64>,
+    pub(super) counts: Counts,
+}
+
+/// Requests of one site by what became of them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub(super) requests: u64,
+    pub(super) errors: Errors,
+    /// Due, and not sent for want of room.
+    pub(super) dropped: u64,
+    /// Of response bodies.
+    pub(super) bytes: u64,
+}
+
+/// What became of the requests to one edge.
+#[derive(Clone, Copy, Default)]
+pub(super) struct EdgeTally {
+    pub(super) requests: u64,
+    pub(super) errors: u64,
+}
+
+/// What one node answered for one site.
+#[derive(Clone, Copy)]
+pub(super) struct NodeTally {
+    pub(super) requests: u64,
+    /// Since the start of the run.
+    pub(super) first_seen: Duration,
+}
+
+impl Ledger {
+    pub(super) fn new(threads: usize, sites: usize, edges: usize) -> Self {
+        Ledger { pages: (0..threads).map(|_| Mutex::new(Page::new(sites, edges))).collect() }
+    }
+
+    /// Enters a request that has ended into the page of `thread`.
+    pub(super) fn enter(&self, thread: usize, entry: &Entry<'_>) {
+        self.pages[thread].lock().unwrap_or_else(PoisonError::into_inner).enter(entry);
+    }
+
+    /// Enters a request that was not sent.
+    pub(super) fn enter_dropped(&self, thread: usize, site: usize) {
+        self.pages[thread].lock().unwrap_or_else(PoisonError::into_inner).sites[site].counts.dropped += 1;
+    }
+
+    /// Adds all that was entered since the last harvest to `into`; `spare` is an empty page, and is one again.
+    pub(super) fn harvest(&self, into: &mut Page, spare: &mut Page) {
+        for page in &self.pages {
+            std::mem::swap(&mut *page.lock().unwrap_or_else(PoisonError::into_inner), spare);
+            into.add(spare);
+            spare.clear();
+        }
+    }
+}
+
+impl Page {
+    pub(super) fn new(sites: usize, edges: usize) -> Self {
+        Page {
+            sites: (0..sites).map(|_| SiteTally::new()).collect(),
+            edges: vec![EdgeTally::default(); edges],
+            nodes: HashMap::new(),
+            span: None,
+        }
+    }
+
+    fn enter(&mut self, entry: &Entry<'_>) {
+        let site = &mut self.sites[entry.site];
+        let edge = &mut self.edges[entry.edge];
+        site.counts.requests += 1;
+        edge.requests += 1;
+        site.counts.bytes += entry.bytes;
+        match entry.error {
+            Some(kind) => {
+                site.counts.errors.count(kind);
+                edge.errors += 1;
+            }
+            None => {
+                let latency_us = u64::try_from(entry.latency.as_micros()).unwrap_or(u64::MAX);
+                // It grows as far as the bound, so nothing within fails.
+                let _ = site.latencies.record(latency_us.clamp(1, LATENCY_US_MAX));
+                self.span = joined(self.span, Some((entry.at, entry.at)));
+            }
+        }
+        if let Some(node) = entry.node {
+            self.enter_node(node, entry.site, NodeTally { requests: 1, first_seen: entry.at });
+        }
+    }
+
+    fn enter_node(&mut self, node: &str, site: usize, tally: NodeTally) {
+        // Looked up by reference first: a new name is rare, and allocating one for each request is not.
+        if !self.nodes.contains_key(node) {
+            if self.nodes.len() >= NODES_MAX {
+                return;
+            }
+            self.nodes.insert(node.into(), BTreeMap::new());
+        }
+        if let Some(sites) = self.nodes.get_mut(node) {
+            let known = sites.entry(site).or_insert(NodeTally { requests: 0, ..tally });
+            known.requests += tally.requests;
+            known.first_seen = known.first_seen.min(tally.first_seen);
+        }
+    }
+
+    /// Adds all of `other`.
+    pub(super) fn add(&mut self, other: &Page) {
+        for (site, other) in self.sites.iter_mut().zip(&other.sites) {
+            site.add(other);
+        }
+        for (edge, other) in self.edges.iter_mut().zip(&other.edges) {
+            edge.requests += other.requests;
+            edge.errors += other.errors;
+        }
+        for (node, sites) in &other.nodes {
+            for (&site, &tally) in sites {
+                self.enter_node(node, site, tally);
+            }
+        }
+        self.span = joined(self.span, other.span);
+    }
+
+    /// Forgets everything, and keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.sites.iter_mut().for_each(SiteTally::clear);
+        self.edges.fill(EdgeTally::default());
+        self.nodes.clear();
+        self.span = None;
+    }
+}
+
+impl SiteTally {
+    pub(super) fn new() -> Self {
+        // It grows with the latencies that it is given, so a site that nobody asks for costs little.
+        let latencies = Histogram::new(DIGITS).expect("the digits are within what a histogram takes");
+        SiteTally { latencies, counts: Counts::default() }
+    }
+
+    pub(super) fn add(&mut self, other: &SiteTally) {
+        // This grows as the other did, so it can hold all of it.
+        let _ = self.latencies.add(&other.latencies);
+        self.counts.requests += other.counts.requests;
+        self.counts.errors.add(&other.counts.errors);
+        self.counts.dropped += other.counts.dropped;
+        self.counts.bytes += other.counts.bytes;
+    }
+
+    fn clear(&mut self) {
+        self.latencies.reset();
+        self.counts = Counts::default();
+    }
+}
+
+fn joined(a: Option<(Duration, Duration)>, b: Option<(Duration, Duration)>) -> Option<(Duration, Duration)> {
+    match (a, b) {
+        (Some((first, last)), Some((other_first, other_last))) => {
+            Some((first.min(other_first), last.max(other_last)))
+        }
+        (a, b) => a.or(b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(site: usize, error: Option<ErrorKind>, at_ms: u64) -> Entry<'static> {
+        let (latency, at) = (Duration::from_millis(at_ms + 1), Duration::from_millis(at_ms));
+        Entry { site, edge: 0, node: Some("n1"), error, latency, bytes: 10, at }
+    }
+
+    #[test]
+    fn a_harvest_moves_everything_and_leaves_nothing() {
+        let ledger = Ledger::new(2, 2, 1);
+        ledger.enter(0, &entry(0, None, 20));
+        ledger.enter(1, &entry(0, None, 10));
+        ledger.enter(1, &entry(1, Some(ErrorKind::Status5xx), 5));
+        ledger.enter_dropped(1, 1);
+        let (mut all, mut spare) = (Page::new(2, 1), Page::new(2, 1));
+        for _ in 0..2 {
+            ledger.harvest(&mut all, &mut spare);
+            assert_eq!(all.sites[0].counts.requests, 2);
+            assert_eq!(all.sites[0].counts.bytes, 20);
+            assert_eq!(all.sites[0].latencies.max() / 100, 210);
+            assert_eq!(all.sites[1].counts.errors.status_5xx, 1);
+            assert_eq!(all.sites[1].counts.dropped, 1);
+            assert_eq!(all.sites[1].latencies.len(), 0, "errors have no latency");
+            assert_eq!((all.edges[0].requests, all.edges[0].errors), (3, 1));
+            assert_eq!(all.span, Some((Duration::from_millis(10), Duration::from_millis(20))));
+            let node = all.nodes["n1"][&0];
+            assert_eq!((node.requests, node.first_seen), (2, Duration::from_millis(10)));
+        }
+    }
+
+    #[test]
+    fn latencies_are_bounded() {
+        let mut page = Page::new(1, 1);
+        page.enter(&Entry { latency: Duration::MAX, ..entry(0, None, 0) });
+        page.enter(&Entry { latency: Duration::ZERO, ..entry(0, None, 0) });
+        assert_eq!(page.sites[0].latencies.len(), 2);
+        assert!(page.sites[0].latencies.equivalent(page.sites[0].latencies.max(), LATENCY_US_MAX));
+    }
+
+    #[test]
+    fn names_from_outside_do_not_grow_the_table_without_bound() {
+        let mut page = Page::new(1, 1);
+        for number in 0..NODES_MAX + 10 {
+            page.enter(&Entry { node: Some(&number.to_string()), ..entry(0, None, 0) });
+        }
+        assert_eq!(page.nodes.len(), NODES_MAX);
+        assert_eq!(page.sites[0].counts.requests, (NODES_MAX + 10) as u64);
+    }
+}

@@ -1,0 +1,117 @@
+//! One keep-alive connection to an edge.
+//!
+//! hyper splits a connection into a handle that sends and a task that drives. Here one task does both, so that a
+//! request costs no switch between tasks. An idle link is not driven; [`Link::is_usable`] catches up on what happened.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{self, Connection, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+
+use super::worker::ErrorKind;
+use crate::origin::NODE_HEADER;
+
+/// A connection that may carry one request at a time. After an error it is of no more use.
+pub(super) struct Link {
+    sender: SendRequest<Full<Bytes>>,
+    /// None once it has ended.
+    connection: Option<Connection<TokioIo<TcpStream>, Full<Bytes>>>,
+    /// Moved on by each request: moving a timer to a later time is far cheaper than making one.
+    alarm: Pin<Box<Sleep>>,
+}
+
+/// A complete response, its body read and forgotten.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    /// The node that answered, where it says so.
+    pub(super) node: Option<HeaderValue>,
+    /// Size of the body.
+    pub(super) bytes: u64,
+}
+
+impl Link {
+    /// Connects to `edge`.
+    pub(super) async fn open(edge: SocketAddr, deadline: Instant) -> Result<Self, ErrorKind> {
+        let failed = |error| {
+            tracing::debug!(%edge, error, "cannot connect");
+            ErrorKind::Connect
+        };
+        let stream = timeout_at(deadline, TcpStream::connect(edge)).await.map_err(|_| ErrorKind::Timeout)?;
+        let stream = stream.map_err(|error| failed(error.to_string()))?;
+        stream.set_nodelay(true).map_err(|error| failed(error.to_string()))?;
+        // Nothing is sent in an HTTP/1 handshake, so it needs no deadline.
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(error.to_string()))?;
+        Ok(Link { sender, connection: Some(connection), alarm: Box::pin(sleep_until(deadline)) })
+    }
+
+    /// Whether a request can be sent: the edge may have closed the connection since the last one, which is no error
+    /// of any request.
+    pub(super) async fn is_usable(&mut self) -> bool {
+        self.drive_once().await;
+        self.sender.is_ready()
+    }
+
+    /// Sends a request and reads the response to its end.
+    pub(super) async fn exchange(
+        &mut self,
+        request: Request<Full<Bytes>>,
+        deadline: Instant,
+    ) -> Result<Answer, ErrorKind> {
+        self.alarm.as_mut().reset(deadline);
+        let response = self.sender.send_request(request);
+        let response = self.drive(response).await?.map_err(|error| {
+            tracing::debug!(%error, "a connection broke before the response");
+            ErrorKind::Broken
+        })?;
+        let (head, mut body) = response.into_parts();
+        let mut bytes = 0;
+        while let Some(frame) = self.drive(body.frame()).await? {
+            let frame = frame.map_err(|error| {
+                tracing::debug!(%error, "a connection broke within the response");
+                ErrorKind::Body
+            })?;
+            bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        Ok(Answer { status: head.status, node: head.headers.get(NODE_HEADER).cloned(), bytes })
+    }
+
+    /// Drives the connection until `awaited` is there, or the alarm goes off.
+    async fn drive<F: Future>(&mut self, awaited: F) -> Result<F::Output, ErrorKind> {
+        let mut awaited = pin!(awaited);
+        poll_fn(|context| {
+            self.poll_connection(context);
+            if let Poll::Ready(output) = awaited.as_mut().poll(context) {
+                return Poll::Ready(Ok(output));
+            }
+            self.alarm.as_mut().poll(context).map(|()| Err(ErrorKind::Timeout))
+        })
+        .await
+    }
+
+    async fn drive_once(&mut self) {
+        poll_fn(|context| {
+            self.poll_connection(context);
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// What ended a connection is told to whoever awaits a response on it; dropping it is what tells.
+    fn poll_connection(&mut self, context: &mut std::task::Context<'_>) {
+        if let Some(connection) = &mut self.connection
+            && Pin::new(connection).poll(context).is_ready()
+        {
+            self.connection = None;
+        }
+    }
+}

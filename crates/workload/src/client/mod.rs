@@ -1,0 +1,33 @@
+//! The load generator: requests from a [`Source`], put on the edges, and what became of them for each site.
+//!
+//! [`Generator::start`] runs it on threads of its own, so that it can be used from anywhere; the [`Run`] that it returns
+//! tells how things are going, stops it, and gives the [`Summary`].
+//!
+//! # What the latencies mean
+//! Under [`Load::Open`] a latency runs from the moment at which the request *should* have been sent, so a server that
+//! stalls is charged for every request that came due meanwhile (no coordinated omission). Connecting is included.
+//! Under [`Load::Closed`] a client sends its next request when the last one is answered, and a latency runs from
+//! sending to the last byte of the body: a stall is seen once by each connection. That is the response time of a
+//! fixed number of users (R 4: sixteen threads on each load balancer), not what arriving users would see.
+//!
+//! Only requests that succeeded are in the percentiles and in the rates; the others are counted by [`ErrorKind`]. Nothing
+//! is sent again.
+
+mod backoff;
+mod closed;
+mod config;
+mod ledger;
+mod link;
+mod open;
+mod pace;
+mod report;
+mod run;
+mod worker;
+
+pub use config::{
+    Arrivals, CONNECTIONS_MAX, ClientConfig, ClientError, Load, RATE_PER_S_MAX, SITES_MAX, THREADS_MAX,
+    TIMEOUT_MAX,
+};
+pub use report::{EdgeSummary, Errors, Latency, Live, LiveSite, NodeSummary, SiteSummary, Summary};
+pub use run::{Generator, Run, Stopper};
+pub use worker::{Completion, ErrorKind, Shot, Source};

@@ -1,0 +1,146 @@
+//! The open loop: requests are sent when they are due, on whichever connection is idle.
+
+use std::io;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Semaphore;
+use tokio::task::yield_now;
+use tokio::time::Instant;
+
+use super::backoff::Backoff;
+use super::link::Link;
+use super::pace::{Schedule, Timer};
+use super::worker::{ErrorKind, Flight, Shot, Worker};
+
+/// Requests that are sent without letting the ones under way go on, where the schedule is behind.
+const BUNCH_MAX: u32 = 32;
+
+/// One thread's share of the schedule, to its end and that of its last request.
+pub(super) async fn open_loop(worker: Worker, schedule: Schedule, in_flight_max: u32) -> io::Result<()> {
+    let timer = Timer::new()?;
+    let edges = worker.shared.config.edges.len();
+    let pool = Arc::new(Pool::new(edges));
+    let in_flight = Arc::new(Semaphore::new(in_flight_max as usize));
+    let mut stopped = pin!(worker.stopped());
+    let mut bunch = 0;
+    for (index, due) in schedule {
+        let Some(due_at) = worker.shared.epoch.checked_add(due) else { break };
+        if !worker.is_wanted(index) || worker.is_over(due_at) || worker.is_stopped() {
+            break;
+        }
+        if due_at > Instant::now() {
+            bunch = 0;
+            tokio::select! {
+                waited = timer.wait_until(due_at) => waited?,
+                () = stopped.as_mut() => break,
+            }
+        } else {
+            bunch += 1;
+            if bunch % BUNCH_MAX == 0 {
+                yield_now().await;
+            }
+        }
+        let shot = worker.shared.source.shot(index);
+        let Ok(permit) = Arc::clone(&in_flight).try_acquire_owned() else {
+            worker.shared.ledger.enter_dropped(worker.number, shot.site);
+            continue;
+        };
+        let flight = Flight { index, edge: (index % edges as u64) as usize, due_at: Some(due_at) };
+        let (worker, pool) = (worker.clone(), Arc::clone(&pool));
+        tokio::spawn(async move {
+            pool.fly(&worker, flight, shot).await;
+            drop(permit);
+        });
+    }
+    // Each request has its timeout, so this ends.
+    let _ = in_flight.acquire_many(in_flight_max).await;
+    Ok(())
+}
+
+/// The idle connections of one thread. As many as were ever in flight at once, and so bounded by that.
+struct Pool {
+    edges: Vec<Mutex<EdgePool>>,
+}
+
+#[derive(Default)]
+struct EdgePool {
+    /// The last one used is used next, so that the others may age and be closed.
+    idle: Vec<Link>,
+    backoff: Backoff,
+    /// Until then the edge is taken to be away, and requests to it fail without a try.
+    away_until: Option<Instant>,
+}
+
+impl EdgePool {
+    fn is_away(&self, now: Instant) -> bool {
+        self.away_until.is_some_and(|until| now < until)
+    }
+
+    /// Learns from a request that ended at `now`.
+    fn learn(&mut self, flown: Result<(), ErrorKind>, now: Instant) {
+        match flown {
+            Ok(()) => {
+                self.backoff.succeeded();
+                self.away_until = None;
+            }
+            // Requests that were under way together have failed together: that is one failure.
+            Err(ErrorKind::Connect) if !self.is_away(now) => {
+                self.away_until = Some(now + self.backoff.failed());
+            }
+            // The edge is there, or known to be away.
+            Err(_) => {}
+        }
+    }
+}
+
+impl Pool {
+    fn new(edges: usize) -> Self {
+        Pool { edges: (0..edges).map(|_| Mutex::default()).collect() }
+    }
+
+    /// Never held across an await, and only ever by one thread: it does not wait.
+    fn edge(&self, edge: usize) -> MutexGuard<'_, EdgePool> {
+        self.edges[edge].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn fly(&self, worker: &Worker, flight: Flight, shot: Shot) {
+        let (edge, now) = (flight.edge, Instant::now());
+        let (mut link, is_away) = {
+            let mut pool = self.edge(edge);
+            (pool.idle.pop(), pool.is_away(now))
+        };
+        if link.is_none() && is_away {
+            worker.enter(&flight, shot.site, now, &Err(ErrorKind::Connect));
+            return;
+        }
+        let flown = worker.fly(&mut link, flight, shot).await;
+        let mut pool = self.edge(edge);
+        pool.learn(flown, Instant::now());
+        pool.idle.extend(link);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn an_edge_is_away_for_a_while_after_each_failed_try_and_back_with_a_success() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut pool = EdgePool::default();
+        pool.learn(Err(ErrorKind::Timeout), at(0));
+        assert!(!pool.is_away(at(0)), "it was there");
+        for ms in [0, 1, 9] {
+            pool.learn(Err(ErrorKind::Connect), at(ms));
+        }
+        assert!(pool.is_away(at(9)) && !pool.is_away(at(10)), "all at once are one failure");
+        pool.learn(Err(ErrorKind::Connect), at(10));
+        assert!(pool.is_away(at(29)) && !pool.is_away(at(30)), "the next is a second one");
+        pool.learn(Ok(()), at(15));
+        assert!(!pool.is_away(at(15)));
+    }
+}

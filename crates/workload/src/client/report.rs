@@ -1,0 +1,285 @@
+//! How a run is going, and how it went.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::config::ClientConfig;
+use super::ledger::{Page, SiteTally};
+use super::worker::ErrorKind;
+
+/// Requests that failed, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Errors {
+    /// See [`ErrorKind::Connect`].
+    pub connect: u64,
+    /// See [`ErrorKind::Timeout`].
+    pub timeout: u64,
+    /// See [`ErrorKind::Broken`].
+    pub broken: u64,
+    /// See [`ErrorKind::Body`].
+    pub body: u64,
+    /// See [`ErrorKind::Status4xx`].
+    pub status_4xx: u64,
+    /// See [`ErrorKind::Status5xx`].
+    pub status_5xx: u64,
+}
+
+impl Errors {
+    /// Of all kinds.
+    pub fn total(&self) -> u64 {
+        let Errors { connect, timeout, broken, body, status_4xx, status_5xx } = *self;
+        connect + timeout + broken + body + status_4xx + status_5xx
+    }
+
+    pub(super) fn count(&mut self, kind: ErrorKind) {
+        *match kind {
+            ErrorKind::Connect => &mut self.connect,
+            ErrorKind::Timeout => &mut self.timeout,
+            ErrorKind::Broken => &mut self.broken,
+            ErrorKind::Body => &mut self.body,
+            ErrorKind::Status4xx => &mut self.status_4xx,
+            ErrorKind::Status5xx => &mut self.status_5xx,
+        } += 1;
+    }
+
+    pub(super) fn add(&mut self, other: &Errors) {
+        self.connect += other.connect;
+        self.timeout += other.timeout;
+        self.broken += other.broken;
+        self.body += other.body;
+        self.status_4xx += other.status_4xx;
+        self.status_5xx += other.status_5xx;
+    }
+}
+
+/// Response times of requests that succeeded, in ms, exact to three digits up to 60 s; all 0 where there were none.
+/// The [module](super) says what they are measured from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Latency {
+    /// Arithmetic mean.
+    pub mean_ms: f64,
+    /// Median.
+    pub p50_ms: f64,
+    /// Exceeded by one in ten.
+    pub p90_ms: f64,
+    /// Exceeded by one in a hundred.
+    pub p99_ms: f64,
+    /// Exceeded by one in a thousand.
+    pub p999_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+}
+
+impl Latency {
+    fn of(latencies_us: &Histogram<u64>) -> Self {
+        let quantile = |quantile| ms(latencies_us.value_at_quantile(quantile) as f64);
+        Latency {
+            mean_ms: ms(latencies_us.mean()),
+            p50_ms: quantile(0.5),
+            p90_ms: quantile(0.9),
+            p99_ms: quantile(0.99),
+            p999_ms: quantile(0.999),
+            max_ms: ms(latencies_us.max() as f64),
+        }
+    }
+}
+
+/// How a run is going. Windowed figures are of the time since the last look.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Live {
+    /// Time since the start, in s.
+    pub elapsed_s: f64,
+    /// Length of the window, in s.
+    pub window_s: f64,
+    /// All sites together.
+    pub total: LiveSite,
+    /// Each site, in the order of [`ClientConfig::sites`].
+    pub sites: Vec<LiveSite>,
+}
+
+/// How a run is going for one site.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LiveSite {
+    /// Requests that have ended since the start, failed ones included.
+    pub requests: u64,
+    /// Requests that have failed since the start.
+    pub errors: u64,
+    /// Requests not sent since the start, for want of room in flight (open loop).
+    pub dropped: u64,
+    /// Successes each second in the window.
+    pub requests_per_s: f64,
+    /// Median response time of the window's successes in ms; 0 without any.
+    pub p50_ms: f64,
+    /// 99th percentile of the same, in ms.
+    pub p99_ms: f64,
+}
+
+impl Live {
+    /// `total` already includes `window`.
+    pub(super) fn new(elapsed: Duration, window_time: Duration, window: &Page, total: &Page) -> Self {
+        let window_s = window_time.as_secs_f64();
+        let site = |window: &SiteTally, total: &SiteTally| LiveSite {
+            requests: total.counts.requests,
+            errors: total.counts.errors.total(),
+            dropped: total.counts.dropped,
+            requests_per_s: per_s(window.latencies.len(), window_s),
+            p50_ms: ms(window.latencies.value_at_quantile(0.5) as f64),
+            p99_ms: ms(window.latencies.value_at_quantile(0.99) as f64),
+        };
+        Live {
+            elapsed_s: elapsed.as_secs_f64(),
+            window_s,
+            total: site(&window.all_sites(), &total.all_sites()),
+            sites: window.sites.iter().zip(&total.sites).map(|(window, total)| site(window, total)).collect(),
+        }
+    }
+}
+
+/// How a run went.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// From the first success to the last, in s: what rates are taken over.
+    pub seconds: f64,
+    /// Requests that ended, failed ones included.
+    pub requests: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// The same by kind.
+    pub errors_by_kind: Errors,
+    /// Requests not sent, for want of room in flight (open loop).
+    pub dropped: u64,
+    /// Bytes of response bodies.
+    pub bytes: u64,
+    /// Successes each second.
+    pub requests_per_s: f64,
+    /// Of all sites together.
+    #[serde(flatten)]
+    pub latency: Latency,
+    /// Each site, in the order of [`ClientConfig::sites`].
+    pub sites: Vec<SiteSummary>,
+    /// Each edge, in the order of [`ClientConfig::edges`].
+    pub edges: Vec<EdgeSummary>,
+    /// Each node that named itself, for each site that it answered for; by name, then by site.
+    pub nodes: Vec<NodeSummary>,
+}
+
+/// How a run went for one site.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SiteSummary {
+    /// Its name.
+    pub site: String,
+    /// Requests that ended, failed ones included.
+    pub requests: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// The same by kind.
+    pub errors_by_kind: Errors,
+    /// Requests not sent, for want of room in flight (open loop).
+    pub dropped: u64,
+    /// Bytes of response bodies.
+    pub bytes: u64,
+    /// Successes each second, over [`Summary::seconds`]: the sites' rates add up to the total.
+    pub requests_per_s: f64,
+    /// Of this site.
+    #[serde(flatten)]
+    pub latency: Latency,
+}
+
+/// How a run went on one edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct EdgeSummary {
+    /// Its address.
+    pub edge: SocketAddr,
+    /// Requests that ended, failed ones included.
+    pub requests: u64,
+    /// Requests that failed.
+    pub errors: u64,
+}
+
+/// What one node answered for one site.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeSummary {
+    /// The node, by its `x-sidelong-node` header.
+    pub node: String,
+    /// The site.
+    pub site: String,
+    /// Complete responses, of any status.
+    pub requests: u64,
+    /// When the first of them was complete, in s since the start.
+    pub first_seen_s: f64,
+}
+
+impl Summary {
+    pub(super) fn new(config: &ClientConfig, page: &Page) -> Self {
+        let seconds = page.span.map_or(0.0, |(first, last)| (last - first).as_secs_f64());
+        let sites: Vec<_> = page
+            .sites
+            .iter()
+            .zip(&config.sites)
+            .map(|(t, name)| SiteSummary::new(name, t, seconds))
+            .collect();
+        let total = SiteSummary::new("", &page.all_sites(), seconds);
+        let edges = page.edges.iter().zip(&config.edges).map(|(tally, &edge)| EdgeSummary {
+            edge,
+            requests: tally.requests,
+            errors: tally.errors,
+        });
+        let mut nodes: Vec<_> = page.nodes.iter().collect();
+        nodes.sort_by_key(|(node, _)| *node);
+        let nodes = nodes.into_iter().flat_map(|(node, sites)| {
+            sites.iter().map(|(&site, tally)| NodeSummary {
+                node: node.to_string(),
+                site: config.sites[site].clone(),
+                requests: tally.requests,
+                first_seen_s: tally.first_seen.as_secs_f64(),
+            })
+        });
+        Summary {
+            seconds,
+            requests: total.requests,
+            errors: total.errors,
+            errors_by_kind: total.errors_by_kind,
+            dropped: total.dropped,
+            bytes: total.bytes,
+            requests_per_s: total.requests_per_s,
+            latency: total.latency,
+            sites,
+            edges: edges.collect(),
+            nodes: nodes.collect(),
+        }
+    }
+}
+
+impl SiteSummary {
+    fn new(site: &str, tally: &SiteTally, seconds: f64) -> Self {
+        SiteSummary {
+            site: site.to_owned(),
+            requests: tally.counts.requests,
+            errors: tally.counts.errors.total(),
+            errors_by_kind: tally.counts.errors,
+            dropped: tally.counts.dropped,
+            bytes: tally.counts.bytes,
+            requests_per_s: per_s(tally.latencies.len(), seconds),
+            latency: Latency::of(&tally.latencies),
+        }
+    }
+}
+
+impl Page {
+    fn all_sites(&self) -> SiteTally {
+        let mut all = SiteTally::new();
+        self.sites.iter().for_each(|site| all.add(site));
+        all
+    }
+}
+
+fn per_s(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+}
+
+fn ms(us: f64) -> f64 {
+    us / 1000.0
+}

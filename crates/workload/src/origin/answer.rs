@@ -1,0 +1,164 @@
+//! One request: what it asks for, a worker's time, the response.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+
+use super::book::Full;
+use super::config::{OriginConfig, OriginError};
+use super::content::{Content, ContentBody, synthetic_bytes};
+use super::files::{Absent, Files};
+use super::gauges::OriginGauges;
+use super::serve::Pulse;
+use super::workers::Workers;
+
+static NODE: HeaderName = HeaderName::from_static(super::NODE_HEADER);
+
+/// An origin without its sockets.
+pub(super) struct Origin {
+    pub(super) config: OriginConfig,
+    pub(super) gauges: Arc<OriginGauges>,
+    name: Option<HeaderValue>,
+    files: Option<Files>,
+    /// None where requests take no time.
+    workers: Option<Workers>,
+}
+
+/// Why a request did not get what it asked for.
+enum Refusal {
+    Method,
+    BodyTooLarge,
+    BodyBroken,
+    Absent(Absent),
+    Busy(Full),
+}
+
+impl Origin {
+    pub(super) fn new(config: OriginConfig, gauges: Arc<OriginGauges>) -> Result<Self, OriginError> {
+        let name = config.check()?;
+        let files = Files::open(&config)?;
+        let workers = config.takes_time().then(|| Workers::new(&config));
+        gauges.workers.store(config.workers, Relaxed);
+        Ok(Origin { config, gauges, name, files, workers })
+    }
+
+    pub(super) async fn answer(
+        &self,
+        pulse: &Arc<Pulse>,
+        request: Request<Incoming>,
+    ) -> Response<ContentBody> {
+        pulse.beat();
+        if request.uri().path() == "/healthz" {
+            return self.response(StatusCode::OK);
+        }
+        let wants_body = request.method() != Method::HEAD;
+        let response = match self.obtain(pulse, request).await {
+            Ok(content) => {
+                self.gauges.served_total.fetch_add(1, Relaxed);
+                if wants_body {
+                    self.gauges.sent_bytes_total.fetch_add(content.bytes(), Relaxed);
+                }
+                let content_type = HeaderValue::from_static(content.content_type);
+                // hyper leaves the body away from the answer to a HEAD, and its size in.
+                let mut response =
+                    self.response(StatusCode::OK).map(|_| content.into_body(Arc::clone(pulse)));
+                response.headers_mut().insert(CONTENT_TYPE, content_type);
+                response
+            }
+            Err(refusal) => self.refuse(&refusal),
+        };
+        pulse.beat();
+        response
+    }
+
+    /// What a request asks for, once a worker has had its time for it.
+    async fn obtain(&self, pulse: &Pulse, request: Request<Incoming>) -> Result<Content, Refusal> {
+        let (head, body) = request.into_parts();
+        if !matches!(head.method, Method::GET | Method::HEAD | Method::POST) {
+            return Err(Refusal::Method);
+        }
+        if !body.is_end_stream() {
+            self.read(pulse, body).await?;
+        }
+        let content = self.content(head.uri.path()).await.map_err(Refusal::Absent)?;
+        if let Some(workers) = &self.workers {
+            let sent_bytes = if head.method == Method::HEAD { 0 } else { content.bytes() };
+            let turn = workers.take(&self.gauges, sent_bytes).map_err(Refusal::Busy)?;
+            pulse.working(true);
+            turn.end().await;
+            pulse.working(false);
+        }
+        Ok(content)
+    }
+
+    /// Reads a request body and forgets it.
+    async fn read(&self, pulse: &Pulse, mut body: Incoming) -> Result<(), Refusal> {
+        // Refused by what it announces where it does, before any of it has been read.
+        if body.size_hint().lower() > self.config.body_bytes_max {
+            return Err(Refusal::BodyTooLarge);
+        }
+        let mut bytes_left = self.config.body_bytes_max;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| Refusal::BodyBroken)?;
+            let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+            self.gauges.received_bytes_total.fetch_add(bytes, Relaxed);
+            bytes_left = bytes_left.checked_sub(bytes).ok_or(Refusal::BodyTooLarge)?;
+            pulse.beat();
+        }
+        Ok(())
+    }
+
+    async fn content(&self, path: &str) -> Result<Content, Absent> {
+        if let Some(body) = &self.config.body {
+            return Ok(Content::whole(body.clone(), "application/octet-stream"));
+        }
+        if let Some(bytes) = synthetic_bytes(path) {
+            let fits = bytes <= self.config.synthetic_bytes_max;
+            return if fits { Ok(Content::synthetic(bytes)) } else { Err(Absent::TooLarge) };
+        }
+        match &self.files {
+            Some(files) => files.get(path).await,
+            None => Err(Absent::Missing),
+        }
+    }
+
+    fn refuse(&self, refusal: &Refusal) -> Response<ContentBody> {
+        let mut response = self.response(match refusal {
+            Refusal::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::BodyBroken => StatusCode::BAD_REQUEST,
+            Refusal::Absent(Absent::Missing) => StatusCode::NOT_FOUND,
+            Refusal::Absent(Absent::TooLarge) => StatusCode::FORBIDDEN,
+            Refusal::Absent(Absent::Unreadable) => StatusCode::INTERNAL_SERVER_ERROR,
+            Refusal::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+        });
+        self.gauges.errors_total.fetch_add(1, Relaxed);
+        match refusal {
+            Refusal::Busy(full) => {
+                self.gauges.refused_total.fetch_add(1, Relaxed);
+                // Whole seconds are all that the header can say.
+                let retry_after_s = full.wait.div_ceil(1_000_000_000).max(1);
+                response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
+            }
+            Refusal::Method => {
+                response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST"));
+            }
+            _ => {}
+        }
+        response
+    }
+
+    /// An empty response that says who gives it.
+    fn response(&self, status: StatusCode) -> Response<ContentBody> {
+        let mut response = Response::new(ContentBody::empty());
+        *response.status_mut() = status;
+        if let Some(name) = &self.name {
+            response.headers_mut().insert(&NODE, name.clone());
+        }
+        response
+    }
+}

@@ -1,0 +1,55 @@
+//! What an origin is doing, for whoever looks from the side.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Counters of one origin, each written with relaxed atomics and read likewise: two of them may be of slightly
+/// different moments. `/healthz` is not counted.
+#[derive(Debug, Default)]
+pub struct OriginGauges {
+    /// Virtual workers, as configured; set when the origin starts.
+    pub workers: AtomicU32,
+    /// Connections open.
+    pub connections: AtomicU32,
+    /// Connections accepted.
+    pub accepted_total: AtomicU64,
+    /// Requests that hold a worker or wait for one. Work that its client has given up counts until it is done, as
+    /// its worker does not know. Always 0 where requests take no time. See [`OriginGauges::in_service`] and
+    /// [`OriginGauges::queued`].
+    pub outstanding: AtomicU32,
+    /// Requests answered with a status below 400.
+    pub served_total: AtomicU64,
+    /// Requests answered with a status of 400 or above, the refused ones included.
+    pub errors_total: AtomicU64,
+    /// Requests answered 503, as too many were waiting.
+    pub refused_total: AtomicU64,
+    /// Bytes of response bodies, counted as the head of the response is sent.
+    pub sent_bytes_total: AtomicU64,
+    /// Bytes of request bodies.
+    pub received_bytes_total: AtomicU64,
+    /// Service time of all requests that a worker took, in ns.
+    pub service_ns_total: AtomicU64,
+    /// Requests that a worker took: the divisor of `service_ns_total`.
+    pub service_total: AtomicU64,
+}
+
+impl OriginGauges {
+    /// Requests that hold a worker.
+    ///
+    /// No worker is idle while a request waits, so this and [`queued`](Self::queued) follow from one counter, and
+    /// agree with each other if they are asked of the same reading.
+    pub fn in_service(&self) -> u32 {
+        self.outstanding.load(Relaxed).min(self.workers.load(Relaxed))
+    }
+
+    /// Requests that wait for a worker.
+    pub fn queued(&self) -> u32 {
+        self.outstanding.load(Relaxed).saturating_sub(self.workers.load(Relaxed))
+    }
+
+    /// Mean service time since the start, waiting not included; zero before the first request.
+    pub fn service_mean(&self) -> Duration {
+        let mean_ns = self.service_ns_total.load(Relaxed).checked_div(self.service_total.load(Relaxed));
+        Duration::from_nanos(mean_ns.unwrap_or(0))
+    }
+}

@@ -1,0 +1,31 @@
+//! The origin server of one node: real files or bodies of any size, served at a capacity that is set.
+//!
+//! [`serve`] runs it on a listener until its shutdown resolves, and then drains. What it does at any moment can be
+//! read from [`OriginGauges`], at no cost to it.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/healthz` | 200, without taking a worker |
+//! | `/o/<id>/<bytes>` | a body of that many bytes |
+//! | anything else | the file under [`OriginConfig::root`], or 404 |
+//!
+//! Where [`OriginConfig::body`] is set, it is the answer to every path but `/healthz`.
+//!
+//! The *rate* of a saturated origin is exact, as its workers are free when the book says so. Each single *response* is up
+//! to a millisecond or two late, which is what tokio's timers are.
+
+mod answer;
+mod book;
+mod config;
+mod content;
+mod files;
+mod gauges;
+mod serve;
+mod workers;
+
+pub use config::{OriginConfig, OriginError, ServiceTime};
+pub use gauges::OriginGauges;
+pub use serve::{Drained, serve};
+
+/// The response header that names the node which answered.
+pub const NODE_HEADER: &str = "x-sidelong-node";
