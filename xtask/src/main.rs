@@ -1,1 +1,93 @@
-fn main() {}
+//! What the project does for itself: `cargo xtask tidy` looks over the tree, `cargo xtask ci` runs all that must pass
+//! before a change lands. No crate depends on this one, and it links none of theirs: it drives cargo, git and the built
+//! program from outside, as a developer would.
+#![forbid(unsafe_code)]
+
+mod ci;
+mod error;
+mod exec;
+mod repo;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::error::Error;
+use crate::repo::Repo;
+
+/// What the project does for itself.
+#[derive(Parser)]
+#[command(
+    name = "xtask",
+    bin_name = "cargo xtask",
+    after_help = "Exit codes: 0 all is well, 1 something must be mended, 2 it could not be found out."
+)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Look over the tree for what no compiler checks.
+    ///
+    /// Prints each finding as path:line: what it is and how to mend it.
+    #[command(after_long_help = tidy::help())]
+    Tidy,
+    /// Run all that must pass before a change lands, in order, and stop at what fails.
+    ///
+    /// The last line sums up all test binaries: N passed, N failed, N skipped.
+    #[command(after_help = ci::EXAMPLES)]
+    Ci(ci::Args),
+    /// Sum up the log of a failed `cargo test` as the last line of `ci` does.
+    Tally {
+        /// What `cargo test` printed, standard error included.
+        log: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().task {
+        Task::Tidy => find_root().and_then(|root| tidy::run(&Repo::read(root)?)),
+        Task::Ci(args) => find_root().and_then(|root| ci::run(root, &args)),
+        Task::Tally { log } => ci::tally(&log),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The root of the workspace that the current directory lies in. Asked at run time: with a build directory that clones
+/// share, what was true when this program was built need not be.
+fn find_root() -> Result<PathBuf, Error> {
+    let said =
+        exec::output(exec::cargo().args(["locate-project", "--workspace", "--message-format", "plain"]))?;
+    let mut root = PathBuf::from(said.trim_end());
+    root.pop();
+    Ok(root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn steps_are_known_by_name() {
+        assert!(Cli::try_parse_from(["xtask", "ci", "fmt", "tidy"]).is_ok());
+        let refused = Cli::try_parse_from(["xtask", "ci", "frobnicate"]).err().expect("no such step");
+        assert!(refused.to_string().contains("clippy"), "the steps that there are: {refused}");
+    }
+}

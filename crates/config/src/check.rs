@@ -202,6 +202,7 @@ fn workload(load: &Workload) -> Check {
     within(at, "burst", load.burst, 1, 1 << 40)?;
     within(at, "requests", load.requests.unwrap_or(1), 1, 1 << 40)?;
     millis(at, "duration_s", load.duration.unwrap_or(MINUTE), MILLI, 24 * 366 * HOUR)?;
+    millis(at, "pause_ms", load.pause, Duration::ZERO, HOUR)?;
     millis(at, "timeout_ms", load.timeout, MILLI, HOUR)?;
     within(at, "rate", load.rate.unwrap_or(1.0), 1e-3, 1e7)?;
     expect(load.rate.is_some() == (load.mode == LoadMode::Open), at.key("rate"), || {

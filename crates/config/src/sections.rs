@@ -211,6 +211,9 @@ pub struct Workload {
     pub rate: Option<f64>,
     /// Requests in a run for one site before the next has its turn. Default 4096.
     pub burst: u64,
+    /// `pause_ms`: between two bursts, so that each finds the cluster at rest. Closed loop only. Default none.
+    #[serde(rename = "pause_ms", with = "time::millis")]
+    pub pause: Duration,
     /// Stop after so many. Default never.
     pub requests: Option<u64>,
     /// `duration_s`: stop after so long. Default never.
@@ -234,6 +237,7 @@ impl Default for Workload {
             clients_per_edge: 16,
             rate: None,
             burst: 4096,
+            pause: Duration::ZERO,
             requests: None,
             duration: None,
             timeout: Duration::from_secs(5),

@@ -93,6 +93,11 @@ impl Edge {
         Ok(Edge { settings, view, metrics, log })
     }
 
+    /// Where clients connect.
+    pub fn listen(&self) -> SocketAddr {
+        self.settings.listen
+    }
+
     /// What it counts.
     pub fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(&self.metrics)

@@ -1,1 +1,94 @@
-//! stub
+//! The published experiments, run again: R10 to R24, by driving the program itself.
+//!
+//! An [`Experiment`] is a list of runs. For each the lab writes a cluster file and starts `sidelong up` with it as a
+//! child process, so that any single run can be repeated by hand from the file that it leaves. It links neither the
+//! edge nor the load generator, and measures nothing: what `up` reports is what counts. Results land in `OUT/ID/`:
+//!
+//! | file | what |
+//! |---|---|
+//! | `configs/RUN.toml` | the cluster file of each run |
+//! | `runs/RUN.json`, `.csv`, `.log` | what `up` printed, its samples, its log |
+//! | `rows.csv` | the numbers, a line as each run ends |
+//! | `shorter.csv` | R10-R14: the search, below the paper's burst lengths, for the shortest that pays |
+//! | `result.json` | machine, versions, settings, rows, checks |
+//! | `figure.svg` | the paper's figure, redrawn from the rows |
+//! | `report.md` | the paper beside ours, and whether its shape holds |
+//!
+//! Absolute speed drifts on a shared machine, so the runs that are compared alternate, and what is judged are ratios.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod check;
+mod csv;
+mod error;
+mod experiment;
+mod figure;
+mod machine;
+mod ports;
+mod report;
+mod setup;
+mod throughput;
+mod up;
+mod utilisation;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+pub use check::Check;
+pub use error::{Error, Result};
+pub use experiment::{Experiment, experiments};
+
+/// How to run an experiment.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Results go to the directory of the experiment's id in this one. Both are made.
+    pub out: PathBuf,
+    /// Fewer burst lengths and shorter runs: the same comparisons, coarser.
+    pub quick: bool,
+    /// `sidelong` itself: `std::env::current_exe()`, for a caller who is it.
+    pub program: PathBuf,
+    /// Raised (by a signal handler, say) to stop: the run under way is ended and [`Error::Interrupted`] returned.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What an experiment is about to do.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Progress<'a> {
+    /// Runs that are behind it.
+    pub done: usize,
+    /// Runs in all, at most: a search may end early.
+    pub total: usize,
+    /// The run that starts now, as its files are named. Empty when all are done.
+    pub run: &'a str,
+    /// For the rest, by the ideal speed of each run.
+    pub remaining: Duration,
+}
+
+/// What came of an experiment.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// Whose.
+    pub experiment: &'static Experiment,
+    /// Where its files are.
+    pub directory: PathBuf,
+    /// The targets, met or missed.
+    pub checks: Vec<Check>,
+}
+
+/// Runs the experiment `id` (R10, in upper or lower case) and writes its files. `progress` is called before each run and
+/// after the last.
+///
+/// # Errors
+/// Where the id is unknown, the directory cannot be written, or a run fails: then with what it said and the command that
+/// repeats it. Rows of runs before it are kept. A missed target is no error.
+pub fn run(id: &str, options: &RunOptions, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Report> {
+    let experiment = experiment::find(id)?;
+    let mut bench = bench::Bench::open(experiment, options, progress)?;
+    let checks = match experiment.plan {
+        experiment::Plan::Throughput { demand } => throughput::run(&mut bench, demand)?,
+        experiment::Plan::Utilisation { demand, layout } => utilisation::run(&mut bench, demand, layout)?,
+    };
+    Ok(Report { experiment, directory: bench.into_directory(), checks })
+}

@@ -1,8 +1,9 @@
 //! `sidelong edge`: one edge of a cluster file.
 
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sidelong_edge::{Edge, Event as EdgeEvent, Watch};
 use sidelong_layout::EdgeId;
@@ -16,6 +17,9 @@ use crate::parts::{Parts, end_with_parent};
 
 /// A move under way when the edge is told to end has this long.
 const MOVE_DRAIN_MAX: Duration = Duration::from_secs(1);
+
+/// Pingora has this long to begin to listen once the view is there.
+const LISTEN_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     end_with_parent(args)?;
@@ -77,7 +81,7 @@ fn watch(
         decider: parts.decider(None)?,
         mover: parts.mover(owner)?,
         sensitivity: parts.cluster.reconfig.sensitivity,
-        events: events(Arc::clone(parts), tell),
+        events: events(Arc::clone(parts), tell, edge.map(Edge::listen)),
     })
 }
 
@@ -89,12 +93,17 @@ pub(crate) fn watch_for_node(parts: &Arc<Parts>, node: usize, tell: bool) -> Res
     Ok(watch)
 }
 
-/// What happens, by name.
-fn events(parts: Arc<Parts>, tell: bool) -> Box<dyn FnMut(EdgeEvent) + Send> {
+/// What happens, by name. An edge that listens at `listen` is ready when clients can connect, too.
+fn events(parts: Arc<Parts>, tell: bool, listen: Option<SocketAddr>) -> Box<dyn FnMut(EdgeEvent) + Send> {
     Box::new(move |event| {
         let at_ns = sidelong_load::monotonic_ns();
         let event = match event {
-            EdgeEvent::Ready => Event::Ready,
+            EdgeEvent::Ready => {
+                if let Some(address) = listen {
+                    await_listener(address);
+                }
+                Event::Ready
+            }
             EdgeEvent::Ended(ended) => ended_event(&parts, &ended),
             EdgeEvent::FirstRequest { node, site, at } => Event::FirstRequest {
                 node: parts.node_name(node),
@@ -109,6 +118,14 @@ fn events(parts: Arc<Parts>, tell: bool) -> Box<dyn FnMut(EdgeEvent) + Send> {
             event.tell();
         }
     })
+}
+
+/// Until someone listens there, within reason.
+fn await_listener(address: SocketAddr) {
+    let deadline = Instant::now() + LISTEN_MAX;
+    while TcpStream::connect_timeout(&address, LISTEN_MAX).is_err() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn ended_event(parts: &Parts, ended: &Ended) -> Event {

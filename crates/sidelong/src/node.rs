@@ -120,7 +120,7 @@ fn keep_load(
 
     let kind = match scheme {
         Scheme::SocketAsync => Some(ResponderKind::Async(memory.load.clone())),
-        Scheme::SocketSync => Some(ResponderKind::Sync(memory.load.clone(), recorder()?)),
+        Scheme::SocketSync => Some(ResponderKind::Sync(memory.load.clone(), Box::new(recorder()?))),
         Scheme::RdmaAsync | Scheme::RdmaSync | Scheme::ERdmaSync => None,
     };
     let any_port = SocketAddr::new(node.fabric_listen.ip(), 0);

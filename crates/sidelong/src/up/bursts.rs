@@ -1,14 +1,16 @@
 //! The load of a cluster file: objects of a trace, or made up, in bursts over the sites in turn (R 4.3.1).
 
 use std::num::NonZero;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderValue, Uri};
 use sidelong_config::{Cluster, LoadMode, Site, Workload, WorkloadKind};
 use sidelong_trace::{Sizes, Trace, Zipf};
-use sidelong_workload::client::{Arrivals, ClientConfig, Load, Shot};
+use sidelong_workload::client::{Arrivals, ClientConfig, Load, Shot, Source};
+use tokio::time::Instant;
 
+use super::outcome::StepTimes;
 use crate::failure::Failure;
 
 /// Requests of an open loop that are in flight at most; more are counted as dropped.
@@ -20,10 +22,14 @@ pub(super) struct Bursts {
     objects: sidelong_trace::Workload,
     bursts: sidelong_trace::Bursts,
     hosts: Vec<HeaderValue>,
+    steps: StepTimes,
+    /// The latest burst that has begun, counted from 0, and when its first request may be sent.
+    begun: Mutex<Option<(u64, Instant)>>,
 }
 
 impl Bursts {
-    pub(super) fn new(workload: &Workload, sites: &[Site]) -> Result<Self, Failure> {
+    /// Tells `steps` when each burst begins.
+    pub(super) fn new(workload: &Workload, sites: &[Site], steps: StepTimes) -> Result<Self, Failure> {
         let objects = match workload.kind {
             WorkloadKind::SingleFile => {
                 sidelong_trace::Workload::SingleFile { bytes: workload.file_bytes }
@@ -56,21 +62,9 @@ impl Bursts {
             objects,
             bursts: sidelong_trace::Bursts::new(burst, count),
             hosts: hosts?,
+            steps,
+            begun: Mutex::new(None),
         })
-    }
-
-    /// The site whose burst begins with the `index`-th request.
-    pub(super) fn begins(&self, index: u64) -> Option<usize> {
-        index.is_multiple_of(self.workload.burst).then(|| self.bursts.site(index))
-    }
-
-    pub(super) fn shot(&self, index: u64) -> Shot {
-        let site = self.bursts.site(index);
-        let object = self.objects.object(index);
-        let path = format!("/o/{}/{}", object.id, object.bytes);
-        // Two numbers in a path are a URI.
-        let uri = Uri::try_from(path).unwrap_or_default();
-        Shot::get(site, self.hosts[site].clone(), uri)
     }
 
     pub(super) fn client_config(&self, cluster: &Cluster) -> ClientConfig {
@@ -91,6 +85,41 @@ impl Bursts {
             duration_max: self.workload.duration,
             timeout: self.workload.timeout,
             ..ClientConfig::new(edges, sites, load)
+        }
+    }
+}
+
+impl Source for Bursts {
+    fn shot(&self, index: u64) -> Shot {
+        let site = self.bursts.site(index);
+        if index.is_multiple_of(self.workload.burst) {
+            self.steps.begin(site);
+        }
+        let object = self.objects.object(index);
+        let path = format!("/o/{}/{}", object.id, object.bytes);
+        // Two numbers in a path are a URI.
+        let uri = Uri::try_from(path).unwrap_or_default();
+        Shot::get(site, self.hosts[site].clone(), uri)
+    }
+
+    /// A pause before each burst but the first. Whoever draws a request of a burst first sets its time for all.
+    fn not_before(&self, index: u64) -> Option<Instant> {
+        if self.workload.pause.is_zero() {
+            return None;
+        }
+        let burst = index / self.workload.burst;
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        match *begun {
+            Some((latest, time)) if latest >= burst => (latest == burst).then_some(time),
+            None => {
+                *begun = Some((burst, Instant::now()));
+                None
+            }
+            Some(_) => {
+                let time = Instant::now() + self.workload.pause;
+                *begun = Some((burst, time));
+                Some(time)
+            }
         }
     }
 }

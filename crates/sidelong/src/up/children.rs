@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,6 +20,8 @@ const END_MAX: Duration = Duration::from_secs(5);
 const RESTART: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
 /// One that lived longer than this begins with the first pause again.
 const RESTART_FORGET: Duration = Duration::from_secs(30);
+/// Events that wait to be heard at most; then whoever tells them waits, which is a thread for that alone.
+const EVENTS_MAX: usize = 4096;
 /// Of what a process says on standard error, the end that is kept.
 const WORDS_MAX: usize = 4096;
 
@@ -33,7 +35,7 @@ pub(super) struct Children {
     config: PathBuf,
     logs: PathBuf,
     told: Receiver<Told>,
-    tell: Sender<Told>,
+    tell: SyncSender<Told>,
 }
 
 struct Part {
@@ -49,7 +51,7 @@ struct Part {
 impl Children {
     /// Of this program, on the cluster file `config`; what they say beside events goes to `logs`/NAME.log.
     pub(super) fn new(config: &Path, logs: &Path) -> Result<Self, Failure> {
-        let (tell, told) = channel();
+        let (tell, told) = sync_channel(EVENTS_MAX);
         let program = std::env::current_exe()?;
         let (config, logs) = (config.to_owned(), logs.to_owned());
         Ok(Children { parts: Vec::new(), program, config, logs, told, tell })

@@ -93,8 +93,9 @@ impl<'a> Up<'a> {
         // The parts read what this process has read, whatever becomes of the user's file meanwhile.
         let config = parts.run.path().join("cluster.toml");
         write_private(&config, &file.to_toml()?)?;
+        let steps = StepTimes::new(&parts.cluster);
         let bursts = match &parts.cluster.workload {
-            Some(workload) => Some(Bursts::new(workload, &parts.cluster.sites)?),
+            Some(workload) => Some(Bursts::new(workload, &parts.cluster.sites, steps.clone())?),
             None => None,
         };
         let samples = args.samples.as_deref().map(Samples::create).transpose()?;
@@ -109,9 +110,8 @@ impl<'a> Up<'a> {
         children.await_ready(|| stop.load(Ordering::Relaxed))?;
 
         let monitor = Monitor::new(&parts)?;
-        let steps = StepTimes::default();
         let load = match bursts {
-            Some(bursts) => Some(start_load(&parts.cluster, bursts, &steps)?),
+            Some(bursts) => Some(Generator::new(bursts.client_config(&parts.cluster), bursts)?.start()?),
             None => None,
         };
         Ok(Up {
@@ -246,19 +246,6 @@ impl<'a> Up<'a> {
             happened: &self.happened,
         }
     }
-}
-
-fn start_load(cluster: &Cluster, bursts: Bursts, steps: &StepTimes) -> Result<Run, Failure> {
-    let config = bursts.client_config(cluster);
-    let steps = steps.clone();
-    let sites: Vec<String> = cluster.sites.iter().map(|site| site.name.clone()).collect();
-    let source = move |index| {
-        if let Some(site) = bursts.begins(index) {
-            steps.begin(&sites[site]);
-        }
-        bursts.shot(index)
-    };
-    Ok(Generator::new(config, source)?.start()?)
 }
 
 /// Writes a file that only its owner may read.

@@ -1,13 +1,12 @@
 //! How a run ended: the summary, for people and as JSON.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use sidelong_config::Cluster;
 use sidelong_layout::SiteId;
-use sidelong_workload::client::Summary;
+use sidelong_workload::client::{Errors, Summary};
 
 use super::monitor::Monitor;
 
@@ -17,6 +16,7 @@ pub(crate) struct Outcome {
     seconds: f64,
     requests: u64,
     errors: u64,
+    errors_by_kind: Errors,
     moves: u64,
     requests_per_s: f64,
     p50_ms: f64,
@@ -70,6 +70,7 @@ impl Outcome {
             seconds: summary.as_ref().map_or(0.0, |summary| summary.seconds),
             requests: summary.as_ref().map_or(0, |summary| summary.requests),
             errors: summary.as_ref().map_or(0, |summary| summary.errors),
+            errors_by_kind: summary.as_ref().map_or_else(Errors::default, |summary| summary.errors_by_kind),
             moves,
             requests_per_s: summary.as_ref().map_or(0.0, |summary| summary.requests_per_s),
             p50_ms: summary.as_ref().map_or(0.0, |summary| summary.latency.p50_ms),
@@ -111,39 +112,48 @@ impl fmt::Display for Outcome {
 }
 
 /// When bursts began, and how long each waited for its first new node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct StepTimes {
+    sites: Arc<[String]>,
     inner: Arc<Mutex<Steps>>,
 }
 
 #[derive(Debug, Default)]
 struct Steps {
-    /// Of each site, when its last burst began, until a node came for it. In ns of the monotonic clock.
-    begun: HashMap<String, u64>,
+    /// The site of the latest burst and when that began, in ns of the monotonic clock, until a node came for it.
+    begun: Option<(usize, u64)>,
     took_ms: Vec<f64>,
 }
 
 impl StepTimes {
+    pub(super) fn new(cluster: &Cluster) -> Self {
+        let sites = cluster.sites.iter().map(|site| site.name.clone()).collect();
+        StepTimes { sites, inner: Arc::default() }
+    }
+
     /// A burst for `site` begins, and with it any other's ends.
-    pub(super) fn begin(&self, site: &str) {
+    pub(super) fn begin(&self, site: usize) {
         let now = sidelong_load::monotonic_ns();
-        let mut steps = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        steps.begun.clear();
-        steps.begun.insert(site.to_owned(), now);
+        self.lock().begun = Some((site, now));
     }
 
     /// The first request went to a node that came to `site`.
     pub(super) fn first_request(&self, site: &str, at_ns: u64) {
-        let mut steps = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut steps = self.lock();
         // What was routed before the step belongs to an earlier one.
-        if let Some(begun) = steps.begun.get(site).copied().filter(|begun| *begun <= at_ns) {
-            steps.begun.remove(site);
+        let begun = steps.begun.filter(|(burst, begun)| self.sites[*burst] == site && *begun <= at_ns);
+        if let Some((_, begun)) = begun {
+            steps.begun = None;
             steps.took_ms.push((at_ns - begun) as f64 / 1e6);
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, Steps> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn quantiles(&self) -> Option<Quantiles> {
-        let mut took = self.inner.lock().unwrap_or_else(PoisonError::into_inner).took_ms.clone();
+        let mut took = self.lock().took_ms.clone();
         took.sort_by(f64::total_cmp);
         let at = |quantile: f64| took[((took.len() - 1) as f64 * quantile).round() as usize];
         (!took.is_empty()).then(|| Quantiles {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::backoff::Backoff;
 use super::worker::{Flight, Worker};
 
@@ -11,6 +13,9 @@ pub(super) async fn closed_loop(worker: Worker, edge: usize, think: Duration) {
     let mut link = None;
     let mut backoff = Backoff::default();
     while let Some(index) = worker.next_index() {
+        if let Some(time) = worker.shared.source.not_before(index) {
+            worker.pause(time.saturating_duration_since(Instant::now())).await;
+        }
         let shot = worker.shared.source.shot(index);
         match worker.fly(&mut link, Flight { index, edge, due_at: None }, shot).await {
             Ok(()) => {

@@ -51,6 +51,12 @@ impl Shot {
 pub trait Source: Send + Sync {
     /// The `index`-th request of the run, counted from 0.
     fn shot(&self, index: u64) -> Shot;
+
+    /// When the `index`-th request may be sent at the earliest; asked for before its shot, in a closed loop only (an
+    /// open one has its own times). `None` for at once.
+    fn not_before(&self, _index: u64) -> Option<Instant> {
+        None
+    }
 }
 
 impl<F: Fn(u64) -> Shot + Send + Sync> Source for F {

@@ -1,0 +1,169 @@
+//! An experiment under way: its directory, its ports, its progress.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::csv::Table;
+use crate::error::{Error, Result, file};
+use crate::experiment::{Experiment, Plan};
+use crate::setup::{Demand, Ground, PORTS, Run};
+use crate::up::{self, Files, Summary};
+use crate::{Progress, RunOptions, ports};
+
+/// A run may take this many times its ideal duration,
+const SLOWER_MAX: u32 = 5;
+/// and this long on top for starting and draining.
+const OVERHEAD_MAX: Duration = Duration::from_secs(60);
+
+pub(crate) struct Bench<'a> {
+    pub(crate) experiment: &'static Experiment,
+    pub(crate) options: &'a RunOptions,
+    progress: &'a mut dyn FnMut(Progress<'_>),
+    directory: PathBuf,
+    ground: Ground,
+    begun: Instant,
+    done: usize,
+    /// Ideal durations of the runs that are not done.
+    ahead: VecDeque<Duration>,
+}
+
+/// What came of a run.
+pub(crate) struct Done {
+    pub(crate) summary: Summary,
+    pub(crate) files: Files,
+    /// [`Run::ideal_rate`].
+    pub(crate) ideal_requests_per_s: f64,
+}
+
+impl<'a> Bench<'a> {
+    /// Makes the experiment's directory and the files that it serves, and finds ports.
+    pub(crate) fn open(
+        experiment: &'static Experiment,
+        options: &'a RunOptions,
+        progress: &'a mut dyn FnMut(Progress<'_>),
+    ) -> Result<Self> {
+        let directory = options.out.join(experiment.id);
+        for part in ["configs", "runs"] {
+            let path = directory.join(part);
+            file(&path, fs::create_dir_all(&path))?;
+        }
+        // The cluster files name the files to serve, and are to work from anywhere.
+        let directory = file(&directory, directory.canonicalize())?;
+        let demand = match experiment.plan {
+            Plan::Throughput { demand } | Plan::Utilisation { demand, .. } => demand,
+        };
+        let ground = Ground {
+            name: format!("lab-{}", experiment.id.to_lowercase()),
+            port: ports::free(PORTS, std::process::id())?,
+            root: files_to_serve(&directory, demand)?,
+        };
+        let begun = Instant::now();
+        Ok(Bench { experiment, options, progress, directory, ground, begun, done: 0, ahead: VecDeque::new() })
+    }
+
+    /// Announces runs, for the progress.
+    pub(crate) fn expect(&mut self, runs: impl IntoIterator<Item = Run>) -> Result<()> {
+        for run in runs {
+            self.ahead.push_back(run.ideal_duration(&run.plan(&self.ground)?.1));
+        }
+        Ok(())
+    }
+
+    /// Passes over the next run that was announced.
+    pub(crate) fn skip(&mut self) {
+        self.ahead.pop_front();
+        if self.ahead.is_empty() {
+            self.report("");
+        }
+    }
+
+    /// Runs `run`, the next that was announced, and waits for its end.
+    pub(crate) fn run(&mut self, run: &Run) -> Result<Done> {
+        let name = run.name();
+        self.report(&name);
+        let (cluster_file, cluster) = run.plan(&self.ground)?;
+        let files = self.files(&name);
+        let repeat = files.repeat(&self.options.program);
+        let about = format!("# {}: {}.\n# To repeat it: {repeat}\n", self.experiment.id, run.describe());
+        let written = fs::write(&files.config, format!("{about}\n{}", cluster_file.to_toml()?));
+        file(&files.config, written)?;
+
+        let limit = run.ideal_duration(&cluster) * SLOWER_MAX + OVERHEAD_MAX;
+        let summary = up::run(&self.options.program, &files, limit, &self.options.stop)?;
+        if summary.requests == 0 {
+            let said = format!("no request was answered, {} errors", summary.errors);
+            return Err(Error::Failed { run: name, said, repeat });
+        }
+        self.done += 1;
+        self.skip();
+        Ok(Done { summary, files, ideal_requests_per_s: run.ideal_rate(&cluster) })
+    }
+
+    /// A table among the results.
+    pub(crate) fn table(&self, name: &str, columns: &[&str]) -> Result<Table> {
+        Table::create(self.directory.join(name), columns)
+    }
+
+    /// Writes a file of the results in one piece: it is there whole or not at all.
+    pub(crate) fn write(&self, name: &str, content: &str) -> Result<()> {
+        let (path, part) = (self.directory.join(name), self.directory.join(format!("{name}.part")));
+        let write = || {
+            let mut to = fs::File::create(&part)?;
+            to.write_all(content.as_bytes())?;
+            fs::rename(&part, &path)
+        };
+        file(&path, write())
+    }
+
+    /// The command that runs the whole experiment again.
+    pub(crate) fn command(&self) -> String {
+        let quick = if self.options.quick { " --quick" } else { "" };
+        let (program, out) = (up::quoted(&self.options.program), up::quoted(&self.options.out));
+        format!("{program} lab run {} --out {out}{quick}", self.experiment.id)
+    }
+
+    /// How long it has taken so far.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    pub(crate) fn into_directory(self) -> PathBuf {
+        self.directory
+    }
+
+    fn report(&mut self, run: &str) {
+        (self.progress)(Progress {
+            done: self.done,
+            total: self.done + self.ahead.len(),
+            run,
+            remaining: self.ahead.iter().sum(),
+        });
+    }
+
+    fn files(&self, run: &str) -> Files {
+        let output = |extension: &str| self.directory.join("runs").join(format!("{run}.{extension}"));
+        Files {
+            run: run.to_owned(),
+            config: self.directory.join("configs").join(format!("{run}.toml")),
+            summary: output("json"),
+            samples: output("csv"),
+            log: output("log"),
+        }
+    }
+}
+
+/// The real file that R10-R12 ask for: the origin serves `/o/0/BYTES` from under its root.
+fn files_to_serve(directory: &Path, demand: Demand) -> Result<Option<PathBuf>> {
+    let Demand::SingleFile(bytes) = demand else { return Ok(None) };
+    let root = directory.join("files");
+    let objects = root.join("o").join("0");
+    file(&objects, fs::create_dir_all(&objects))?;
+    let path = objects.join(bytes.to_string());
+    let line = b"Sidelong looks at servers from the side, without disturbing them.\n";
+    let body: Vec<u8> = line.iter().copied().cycle().take(bytes as usize).collect();
+    file(&path, fs::write(&path, body))?;
+    Ok(Some(root))
+}

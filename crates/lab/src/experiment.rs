@@ -1,0 +1,139 @@
+//! Which experiments there are.
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::setup::{Demand, Layout};
+
+/// A published experiment that can be run again.
+#[derive(PartialEq, Debug, Serialize)]
+pub struct Experiment {
+    /// Its name: the paper's letter and the number of the figure.
+    pub id: &'static str,
+    /// What it measures.
+    pub title: &'static str,
+    /// Where it was published.
+    pub figure: &'static str,
+    /// Of its `rows.csv`.
+    pub columns: &'static [&'static str],
+    #[serde(skip)]
+    pub(crate) plan: Plan,
+}
+
+/// The kinds of experiment.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Plan {
+    /// R 4.3.1: throughput by burst length.
+    Throughput { demand: Demand },
+    /// R 4.3.2: nodes in use over time.
+    Utilisation { demand: Demand, layout: Layout },
+}
+
+const THROUGHPUT: &[&str] =
+    &["sites", "workload", "configuration", "burst", "requests_per_s", "p50_ms", "p99_ms", "errors", "moves"];
+const UTILISATION: &[&str] = &["t_s", "site", "nodes_busy", "configuration", "burst"];
+
+const fn throughput(
+    id: &'static str,
+    figure: &'static str,
+    title: &'static str,
+    demand: Demand,
+) -> Experiment {
+    Experiment { id, title, figure, columns: THROUGHPUT, plan: Plan::Throughput { demand } }
+}
+
+const fn utilisation(
+    id: &'static str,
+    figure: &'static str,
+    title: &'static str,
+    demand: Demand,
+    layout: Layout,
+) -> Experiment {
+    Experiment { id, title, figure, columns: UTILISATION, plan: Plan::Utilisation { demand, layout } }
+}
+
+static EXPERIMENTS: [Experiment; 15] = {
+    use Demand::{SingleFile, WorldCup, Zipf};
+    use Layout::{Four, Three};
+    const KB: u64 = 1024;
+    [
+        throughput("R10", "R Figure 10", "throughput by burst length, one file of 1 KB", SingleFile(KB)),
+        throughput("R11", "R Figure 11", "throughput by burst length, one file of 4 KB", SingleFile(4 * KB)),
+        throughput(
+            "R12",
+            "R Figure 12",
+            "throughput by burst length, one file of 16 KB",
+            SingleFile(16 * KB),
+        ),
+        throughput("R13", "R Figure 13", "throughput by burst length, Zipf", Zipf),
+        throughput("R14", "R Figure 14", "throughput by burst length, WorldCup98", WorldCup),
+        utilisation("R15", "R Figure 15", "nodes in use, 3 sites, one file of 1 KB", SingleFile(KB), Three),
+        utilisation("R16", "R Figure 16", "nodes in use, 4 sites, one file of 1 KB", SingleFile(KB), Four),
+        utilisation(
+            "R17",
+            "R Figure 17",
+            "nodes in use, 3 sites, one file of 4 KB",
+            SingleFile(4 * KB),
+            Three,
+        ),
+        utilisation(
+            "R18",
+            "R Figure 18",
+            "nodes in use, 4 sites, one file of 4 KB",
+            SingleFile(4 * KB),
+            Four,
+        ),
+        utilisation(
+            "R19",
+            "R Figure 19",
+            "nodes in use, 3 sites, one file of 16 KB",
+            SingleFile(16 * KB),
+            Three,
+        ),
+        utilisation(
+            "R20",
+            "R Figure 20",
+            "nodes in use, 4 sites, one file of 16 KB",
+            SingleFile(16 * KB),
+            Four,
+        ),
+        utilisation("R21", "R Figure 21", "nodes in use, 3 sites, Zipf", Zipf, Three),
+        utilisation("R22", "R Figure 22", "nodes in use, 4 sites, Zipf", Zipf, Four),
+        utilisation("R23", "R Figure 23", "nodes in use, 3 sites, WorldCup98", WorldCup, Three),
+        utilisation("R24", "R Figure 24", "nodes in use, 4 sites, WorldCup98", WorldCup, Four),
+    ]
+};
+
+/// All that there are, by number.
+pub fn experiments() -> &'static [Experiment] {
+    &EXPERIMENTS
+}
+
+pub(crate) fn find(id: &str) -> Result<&'static Experiment> {
+    EXPERIMENTS.iter().find(|experiment| experiment.id.eq_ignore_ascii_case(id)).ok_or_else(|| {
+        let known: Vec<_> = EXPERIMENTS.iter().map(|experiment| experiment.id).collect();
+        Error::Unknown { id: id.chars().take(32).collect(), known: known.join(", ") }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_found_by_its_id() {
+        for experiment in experiments() {
+            assert_eq!(find(&experiment.id.to_lowercase()).unwrap(), experiment);
+            assert_eq!(experiment.figure, format!("R Figure {}", &experiment.id[1..]));
+        }
+    }
+
+    #[test]
+    fn an_unknown_one_lists_the_known() {
+        let error = find("R9").unwrap_err().to_string();
+        assert!(
+            error.starts_with("no experiment \"R9\"; there are R10, R11,") && error.ends_with("R24"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,270 @@
+//! Figures: panels side by side, with one legend below them, as SVG.
+//!
+//! Colours are those of Okabe and Ito, which the colour-blind tell apart; each configuration has a marker of its own too.
+
+use std::ops::Range;
+
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use sidelong_config::Configuration;
+
+use crate::error::{Error, Result};
+
+const WIDTH: u32 = 1240;
+const HEIGHT: u32 = 560;
+const TITLE_HEIGHT: u32 = 52;
+const LEGEND_HEIGHT: u32 = 44;
+/// Of a legend entry's line, and between it and its text, in pixels.
+const SAMPLE_WIDTH: i32 = 44;
+const SAMPLE_GAP: i32 = 10;
+/// Of a character of the legend on average, in pixels.
+const LETTER_WIDTH: i32 = 8;
+const ENTRY_GAP: i32 = 36;
+const FONT: &str = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif";
+const INK: RGBColor = RGBColor(40, 40, 40);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+
+type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = std::result::Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+/// How a line looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Look {
+    colour: RGBColor,
+    marker: Marker,
+    dashed: bool,
+    /// In pixels.
+    width: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Marker {
+    Circle,
+    Square,
+    Triangle,
+    None,
+}
+
+impl Look {
+    /// That of a configuration's measurements.
+    pub(crate) const fn of(configuration: Configuration) -> Look {
+        let (colour, marker) = match configuration {
+            Configuration::Rigid => (RGBColor(213, 94, 0), Marker::Square),
+            Configuration::Reconfigured => (RGBColor(0, 114, 178), Marker::Circle),
+            Configuration::OverProvisioned => (RGBColor(0, 158, 115), Marker::Triangle),
+        };
+        Look { colour, marker, dashed: false, width: 3 }
+    }
+
+    /// The same for what it could reach at best.
+    pub(crate) const fn ideal(self) -> Look {
+        Look { marker: Marker::None, dashed: true, width: 2, ..self }
+    }
+
+    /// The same for points that stand too close for markers.
+    pub(crate) const fn bare(self) -> Look {
+        Look { marker: Marker::None, ..self }
+    }
+
+    /// The same for a line that others are to lie on without hiding it.
+    pub(crate) const fn beneath(self) -> Look {
+        Look { width: 8, ..self }
+    }
+}
+
+/// A line of a panel.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Line {
+    pub(crate) look: Look,
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// An axis: what it shows, from where to where, and the values that it names.
+#[derive(Clone, Debug)]
+pub(crate) struct Axis {
+    pub(crate) title: String,
+    pub(crate) range: Range<f64>,
+    pub(crate) ticks: Vec<f64>,
+    pub(crate) label: fn(f64) -> String,
+}
+
+impl Axis {
+    /// From 0 to somewhat above `max`, with up to eight round values on the way.
+    pub(crate) fn from_zero(title: impl Into<String>, max: f64) -> Axis {
+        let max = if max.is_finite() && max > 0.0 { max } else { 1.0 };
+        let power = 10f64.powf((max / 8.0).log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * power).into_iter().find(|step| max / step <= 8.0);
+        let step = step.unwrap_or(max);
+        let ticks = (0..=8).map(|n| f64::from(n) * step).take_while(|tick| *tick <= max * 1.05).collect();
+        Axis { title: title.into(), range: 0.0..max * 1.05, ticks, label: plain }
+    }
+}
+
+impl Ranged for Axis {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let share = (value - self.range.start) / (self.range.end - self.range.start);
+        limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.ticks.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.range.clone()
+    }
+}
+
+impl ValueFormatter<f64> for Axis {
+    fn format_ext(&self, value: &f64) -> String {
+        (self.label)(*value)
+    }
+}
+
+/// One coordinate system.
+#[derive(Clone, Debug)]
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) lines: Vec<Line>,
+}
+
+/// Draws `panels` side by side under `title`, above the legend.
+pub(crate) fn draw(title: &str, panels: &[Panel], legend: &[(String, Look)]) -> Result<String> {
+    let mut svg = String::new();
+    draw_on(SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area(), title, panels, legend)
+        .map_err(|error| Error::Draw(error.to_string()))?;
+    Ok(svg)
+}
+
+fn draw_on(root: Root<'_>, title: &str, panels: &[Panel], legend: &[(String, Look)]) -> Drawn {
+    root.fill(&WHITE)?;
+    let (head, rest) = root.split_vertically(TITLE_HEIGHT);
+    let (body, foot) = rest.split_vertically(HEIGHT - TITLE_HEIGHT - LEGEND_HEIGHT);
+    let centred = text(24).pos(Pos::new(HPos::Center, VPos::Center));
+    head.draw(&Text::new(title.to_owned(), (WIDTH as i32 / 2, TITLE_HEIGHT as i32 / 2 + 4), centred))?;
+    for (area, panel) in body.split_evenly((1, panels.len().max(1))).iter().zip(panels) {
+        draw_panel(&root, area, panel)?;
+    }
+    draw_legend(&foot, legend)?;
+    root.present()
+}
+
+fn draw_panel(root: &Root<'_>, area: &Root<'_>, panel: &Panel) -> Drawn {
+    let mut chart = ChartBuilder::on(area)
+        .margin(8)
+        .margin_right(24)
+        .caption(&panel.title, text(19))
+        .x_label_area_size(50)
+        .y_label_area_size(72)
+        .build_cartesian_2d(panel.x.clone(), panel.y.clone())?;
+    chart
+        .configure_mesh()
+        .axis_style(INK)
+        .bold_line_style(GRID)
+        .max_light_lines(0)
+        .label_style(text(16))
+        .axis_desc_style(text(17))
+        .x_desc(&panel.x.title)
+        .y_desc(&panel.y.title)
+        .draw()?;
+    for Line { look, points } in &panel.lines {
+        let pixels: Vec<_> = points.iter().map(|point| chart.backend_coord(point)).collect();
+        draw_line(root, *look, &pixels)?;
+    }
+    Ok(())
+}
+
+fn draw_legend(area: &Root<'_>, legend: &[(String, Look)]) -> Drawn {
+    let width = |label: &str| SAMPLE_WIDTH + SAMPLE_GAP + LETTER_WIDTH * label.chars().count() as i32;
+    let gaps = ENTRY_GAP * (legend.len() as i32 - 1).max(0);
+    let total = legend.iter().map(|(label, _)| width(label)).sum::<i32>() + gaps;
+    let y = LEGEND_HEIGHT as i32 / 2 - 6;
+    let mut x = (WIDTH as i32 - total) / 2;
+    for (label, look) in legend {
+        draw_line(area, look.bare(), &[(x, y), (x + SAMPLE_WIDTH, y)])?;
+        draw_mark(area, *look, (x + SAMPLE_WIDTH / 2, y))?;
+        let style = text(17).pos(Pos::new(HPos::Left, VPos::Center));
+        area.draw(&Text::new(label.clone(), (x + SAMPLE_WIDTH + SAMPLE_GAP, y), style))?;
+        x += width(label) + ENTRY_GAP;
+    }
+    Ok(())
+}
+
+/// A line through points in pixels of `area`.
+fn draw_line(area: &Root<'_>, look: Look, pixels: &[(i32, i32)]) -> Drawn {
+    let style = look.colour.stroke_width(look.width);
+    if look.dashed {
+        area.draw(&DashedPathElement::new(pixels.iter().copied(), 7, 6, style))?;
+    } else {
+        area.draw(&PathElement::new(pixels.to_vec(), style))?;
+    }
+    pixels.iter().try_for_each(|pixel| draw_mark(area, look, *pixel))
+}
+
+fn draw_mark(area: &Root<'_>, look: Look, (x, y): (i32, i32)) -> Drawn {
+    let style = look.colour.filled();
+    match look.marker {
+        Marker::Circle => area.draw(&Circle::new((x, y), 6, style)),
+        Marker::Square => area.draw(&Rectangle::new([(x - 5, y - 5), (x + 5, y + 5)], style)),
+        Marker::Triangle => area.draw(&TriangleMarker::new((x, y), 8, style)),
+        Marker::None => Ok(()),
+    }
+}
+
+fn text(size: u32) -> TextStyle<'static> {
+    (FONT, size).into_font().color(&INK)
+}
+
+/// A number without needless digits.
+fn plain(value: f64) -> String {
+    let rounded = (value * 1e6).round() / 1e6;
+    format!("{rounded}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_svg_with_its_texts_and_lines() {
+        let look = Look::of(Configuration::Rigid);
+        let panel = Panel {
+            title: "(a) three".into(),
+            x: Axis::from_zero("time (s)", 10.0),
+            y: Axis::from_zero("requests/s", 2400.0),
+            lines: vec![
+                Line { look, points: vec![(0.0, 1.0), (10.0, 2400.0)] },
+                Line { look: look.ideal(), points: vec![(0.0, 1000.0), (10.0, 1000.0)] },
+                Line { look, points: vec![] },
+            ],
+        };
+        let svg = draw("A title", &[panel.clone(), panel], &[("rigid".into(), look)]).unwrap();
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        for text in ["A title", "(a) three", "time (s)", "requests/s", "rigid", "2000", "#D55E00"] {
+            assert!(svg.contains(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn axes_from_zero_name_round_values() {
+        assert_eq!(Axis::from_zero("", 2400.0).ticks, [0.0, 500.0, 1000.0, 1500.0, 2000.0, 2500.0]);
+        assert_eq!(Axis::from_zero("", 8.0).ticks, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+        for strange in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let axis = Axis::from_zero("", strange);
+            assert!(axis.range.end > 0.0 && axis.ticks.len() > 1);
+        }
+    }
+
+    #[test]
+    fn numbers_have_no_needless_digits() {
+        assert_eq!((plain(0.30000000000000004), plain(2000.0)), ("0.3".to_owned(), "2000".to_owned()));
+    }
+}

@@ -1,0 +1,289 @@
+//! One run: `sidelong up --config FILE --json --samples FILE.csv` as a child process.
+//!
+//! The child prints a [`Summary`] as one JSON object and exits with 0, or says in one line on standard error why not. While
+//! it runs it appends to the samples. SIGTERM makes it drain. Its output goes to files, so nothing here can block on it,
+//! and a child never outlives the value that watches it.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+use crate::csv;
+use crate::error::{Error, Result, file};
+
+/// Between two looks at a child.
+const POLL: Duration = Duration::from_millis(20);
+/// After SIGTERM, before SIGKILL.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// Of a summary, in bytes.
+const SUMMARY_BYTES_MAX: u64 = 1 << 24;
+/// Of a log that is searched for the last line, in bytes from its end.
+const LOG_TAIL_BYTES: u64 = 1 << 14;
+const SAMPLE_COLUMNS: &str = "t_s,site,nodes,nodes_busy";
+
+/// What `up --json` prints in the end.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Summary {
+    /// From the first request to the last answer.
+    pub(crate) seconds: f64,
+    pub(crate) requests: u64,
+    pub(crate) errors: u64,
+    pub(crate) moves: u64,
+    pub(crate) requests_per_s: f64,
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
+    pub(crate) sites: Vec<SiteSummary>,
+    /// From a site's load step to the first request on a node that moved to it. None where none moved.
+    #[serde(default)]
+    pub(crate) step_to_first_request_ms: Option<Spread>,
+}
+
+/// One site's part of it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct SiteSummary {
+    pub(crate) name: String,
+    pub(crate) requests: u64,
+    pub(crate) errors: u64,
+    pub(crate) requests_per_s: f64,
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
+    /// At the end.
+    pub(crate) nodes: u64,
+}
+
+/// How some times are spread.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Spread {
+    pub(crate) count: u64,
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) max: f64,
+}
+
+/// A line of the samples: a site over the last 100 ms.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Sample {
+    /// Seconds since the load began.
+    pub(crate) t_s: f64,
+    pub(crate) site: String,
+    /// The sum over the site's nodes of the busy share of their workers.
+    pub(crate) nodes_busy: f64,
+}
+
+/// A run's name and files.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Files {
+    pub(crate) run: String,
+    pub(crate) config: PathBuf,
+    pub(crate) summary: PathBuf,
+    pub(crate) samples: PathBuf,
+    pub(crate) log: PathBuf,
+}
+
+impl Files {
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.arg("up").arg("--config").arg(&self.config).arg("--json").arg("--samples").arg(&self.samples);
+        command
+    }
+
+    /// What a person types to do the same.
+    pub(crate) fn repeat(&self, program: &Path) -> String {
+        format!("{} up --config {} --json", quoted(program), quoted(&self.config))
+    }
+
+    /// The samples that the run wrote.
+    pub(crate) fn read_samples(&self) -> Result<Vec<Sample>> {
+        csv::read(&self.samples, SAMPLE_COLUMNS, |line| {
+            let mut fields = line.split(',');
+            let t_s = fields.next()?.parse().ok()?;
+            let site = fields.next()?.to_owned();
+            let _nodes: f64 = fields.next()?.parse().ok()?;
+            let nodes_busy = fields.next()?.parse().ok()?;
+            fields.next().is_none().then_some(Sample { t_s, site, nodes_busy })
+        })
+    }
+}
+
+/// A path as a shell takes it for one word.
+pub(crate) fn quoted(path: &Path) -> String {
+    let path = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@,".contains(c);
+    if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
+}
+
+/// Runs `program` to its end, for `limit` at most and until `stop` is raised.
+pub(crate) fn run(program: &Path, files: &Files, limit: Duration, stop: &AtomicBool) -> Result<Summary> {
+    let create = |path: &Path| file(path, File::create(path));
+    let mut up = files
+        .command(program)
+        .stdin(Stdio::null())
+        .stdout(create(&files.summary)?)
+        .stderr(create(&files.log)?)
+        .spawn()
+        .map(Up)
+        .map_err(|source| Error::Start { program: program.to_owned(), source })?;
+    let repeat = || files.repeat(program);
+    match up.wait(limit, stop).map_err(|source| Error::Start { program: program.to_owned(), source })? {
+        Ended::Stopped => Err(Error::Interrupted),
+        Ended::TooLong => Err(Error::TooLong { run: files.run.clone(), limit, repeat: repeat() }),
+        Ended::Itself(status) if !status.success() => {
+            let said = last_line(&files.log).unwrap_or_else(|| format!("ended with {status}"));
+            Err(Error::Failed { run: files.run.clone(), said, repeat: repeat() })
+        }
+        Ended::Itself(_) => read_summary(&files.summary),
+    }
+}
+
+enum Ended {
+    Itself(ExitStatus),
+    TooLong,
+    Stopped,
+}
+
+/// A child that is told to end, and then made to, when this value goes.
+struct Up(Child);
+
+impl Up {
+    fn wait(&mut self, limit: Duration, stop: &AtomicBool) -> std::io::Result<Ended> {
+        let begun = Instant::now();
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Ended::Stopped);
+            }
+            if let Some(status) = self.0.try_wait()? {
+                return Ok(Ended::Itself(status));
+            }
+            if begun.elapsed() > limit {
+                return Ok(Ended::TooLong);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        if !matches!(self.0.try_wait(), Ok(None)) {
+            return;
+        }
+        // Not waited for yet, so the number is still this child's. What fails here fails because it has just ended.
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let never = AtomicBool::new(false);
+        if !matches!(self.wait(DRAIN_MAX, &never), Ok(Ended::Itself(_))) {
+            tracing::warn!(pid = self.0.id(), "does not drain, is killed");
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+fn read_summary(path: &Path) -> Result<Summary> {
+    let mut text = String::new();
+    let from = file(path, File::open(path))?;
+    file(path, from.take(SUMMARY_BYTES_MAX).read_to_string(&mut text))?;
+    serde_json::from_str(&text)
+        .map_err(|error| Error::Output { path: path.to_owned(), found: format!("not a summary: {error}") })
+}
+
+/// The last line of a log that is not empty.
+fn last_line(path: &Path) -> Option<String> {
+    let mut from = File::open(path).ok()?;
+    let length = from.metadata().ok()?.len();
+    from.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES))).ok()?;
+    let mut tail = Vec::new();
+    from.take(LOG_TAIL_BYTES).read_to_end(&mut tail).ok()?;
+    let tail = String::from_utf8_lossy(&tail);
+    tail.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A program that does `script`, and the files of a run in a directory that lasts as long as they do.
+    fn program(script: &str) -> (tempfile::TempDir, PathBuf, Files) {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let program = at("program");
+        symlink(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program.sh"), &program).unwrap();
+        std::fs::write(at("script"), script).unwrap();
+        let files = Files {
+            run: "r".into(),
+            config: at("c.toml"),
+            summary: at("r.json"),
+            samples: at("r.csv"),
+            log: at("r.log"),
+        };
+        (directory, program, files)
+    }
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_failure_says_why_and_how_to_repeat_it() {
+        let (_directory, program, files) =
+            program("echo first >&2; echo 'port 7 is in use' >&2; echo >&2; exit 2");
+        let error = run(&program, &files, MINUTE, &AtomicBool::new(false)).unwrap_err();
+        let repeat = format!("{} up --config {} --json", program.display(), files.config.display());
+        assert_eq!(error.to_string(), format!("run r: port 7 is in use; to repeat it: {repeat}"));
+    }
+
+    #[test]
+    fn a_silent_failure_is_told_by_its_status() {
+        let (_directory, program, files) = program("exit 3");
+        let error = run(&program, &files, MINUTE, &AtomicBool::new(false)).unwrap_err().to_string();
+        assert!(error.contains("ended with exit status: 3"), "{error}");
+    }
+
+    #[test]
+    fn a_child_is_ended_when_the_lab_is_stopped_or_the_time_is_up() {
+        let (directory, program, files) = program(
+            "trap 'touch drained; exit 0' TERM; cd \"$(dirname \"$0\")\"; while :; do sleep 0.02; done",
+        );
+        let error = run(&program, &files, MINUTE, &AtomicBool::new(true)).unwrap_err();
+        assert!(matches!(error, Error::Interrupted));
+
+        let error = run(&program, &files, Duration::from_millis(300), &AtomicBool::new(false)).unwrap_err();
+        assert!(matches!(error, Error::TooLong { .. }));
+        assert!(directory.path().join("drained").exists());
+    }
+
+    #[test]
+    fn what_is_no_summary_is_refused() {
+        let (_directory, program, files) = program("echo '{\"seconds\": 1}'");
+        let error = run(&program, &files, MINUTE, &AtomicBool::new(false)).unwrap_err().to_string();
+        assert!(error.contains("r.json: not a summary: missing field `requests`"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let (directory, _, files) = program("");
+        let missing = directory.path().join("missing");
+        let error = run(&missing, &files, MINUTE, &AtomicBool::new(false)).unwrap_err().to_string();
+        assert!(error.contains("missing: cannot be started: No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_path_is_one_word() {
+        assert_eq!(quoted(Path::new("/tmp/R10/a.toml")), "/tmp/R10/a.toml");
+        assert_eq!(quoted(Path::new("/tmp/my lab's")), r"'/tmp/my lab'\''s'");
+    }
+
+    #[test]
+    fn samples_are_read() {
+        let (_directory, _, files) = program("");
+        std::fs::write(&files.samples, "t_s,site,nodes,nodes_busy\n0.1,a,3,2.75\n0.1,b,5,0\n").unwrap();
+        let samples = files.read_samples().unwrap();
+        assert_eq!(samples.len(), 2);
+        assert_eq!(samples[0], Sample { t_s: 0.1, site: "a".into(), nodes_busy: 2.75 });
+    }
+}

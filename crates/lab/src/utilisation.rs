@@ -1,0 +1,264 @@
+//! R15-R24: nodes in use over time (R 4.3.2).
+//!
+//! R counts the nodes that are fully used to serve the loaded site. `up` samples, for each site, the sum of the busy shares
+//! of its nodes; one site is loaded at a time, so that their sum over the sites is R's number, also in those samples in
+//! which one burst ends and the next begins.
+
+mod report;
+
+use serde::Serialize;
+use sidelong_config::Configuration;
+
+use crate::bench::Bench;
+use crate::check::Check;
+use crate::error::Result;
+use crate::figure::{self, Axis, Line, Look, Panel};
+use crate::machine::Machine;
+use crate::report::Outcome;
+use crate::setup::{CONFIGURATIONS, Demand, Layout, POOL, Run, Until};
+use crate::up::{Sample, Summary};
+
+/// Burst lengths of R's figures, and seconds for which each is watched: some rounds of the short one, a round of the
+/// long one under rigid.
+const BURSTS: [(u64, f64); 2] = [(512, 8.0), (8192, 24.0)];
+const BURSTS_QUICK: [(u64, f64); 2] = [(512, 4.0), (8192, 10.0)];
+/// The start is not judged: processes warm up.
+const SETTLED_S: f64 = 0.5;
+
+/// One run: its samples, and what they come to.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct Watched {
+    configuration: Configuration,
+    burst: u64,
+    requests_per_s: f64,
+    errors: u64,
+    moves: u64,
+    /// Nodes in use, averaged over time.
+    nodes_busy_mean: f64,
+    /// In the sample with the most.
+    nodes_busy_max: f64,
+    /// Seconds and nodes in use, all sites together.
+    over_time: Vec<(f64, f64)>,
+}
+
+impl Watched {
+    fn new(run: &Run, summary: &Summary, samples: &[Sample]) -> Watched {
+        let over_time = sum_over_sites(samples);
+        let settled: Vec<f64> =
+            over_time.iter().filter(|(t, _)| *t >= SETTLED_S).map(|(_, busy)| *busy).collect();
+        Watched {
+            configuration: run.configuration,
+            burst: run.burst,
+            requests_per_s: summary.requests_per_s,
+            errors: summary.errors,
+            moves: summary.moves,
+            nodes_busy_mean: settled.iter().sum::<f64>() / settled.len().max(1) as f64,
+            nodes_busy_max: settled.iter().copied().fold(0.0, f64::max),
+            over_time,
+        }
+    }
+}
+
+pub(crate) fn run(bench: &mut Bench<'_>, demand: Demand, layout: Layout) -> Result<Vec<Check>> {
+    let runs = plan(demand, layout, if bench.options.quick { &BURSTS_QUICK } else { &BURSTS });
+    bench.expect(runs.iter().copied())?;
+    let mut table = bench.table("rows.csv", bench.experiment.columns)?;
+    let mut watched = Vec::with_capacity(runs.len());
+    for run in &runs {
+        let done = bench.run(run)?;
+        let samples = done.files.read_samples()?;
+        table.rows(samples.iter().map(|sample| csv(run, sample)))?;
+        watched.push(Watched::new(run, &done.summary, &samples));
+    }
+
+    let checks = checks(layout, &watched);
+    bench.write("figure.svg", &draw(bench, layout, &watched)?)?;
+    let machine = Machine::here();
+    let outcome = Outcome::new(bench, &machine, demand, &watched, &checks);
+    bench.write("result.json", &outcome.to_json()?)?;
+    bench.write("report.md", &report::markdown(&outcome, layout))?;
+    Ok(checks)
+}
+
+fn plan(demand: Demand, layout: Layout, bursts: &[(u64, f64)]) -> Vec<Run> {
+    let run = |burst, seconds| {
+        let until = Until::Seconds(seconds);
+        CONFIGURATIONS.map(|configuration| Run { layout, demand, configuration, burst, until })
+    };
+    bursts.iter().flat_map(|&(burst, seconds)| run(burst, seconds)).collect()
+}
+
+fn csv(run: &Run, sample: &Sample) -> String {
+    let Sample { t_s, site, nodes_busy } = sample;
+    format!("{t_s:.3},{site},{nodes_busy:.3},{},{}", run.configuration, run.burst)
+}
+
+/// The samples of one time added up. A sample's sites follow each other.
+fn sum_over_sites(samples: &[Sample]) -> Vec<(f64, f64)> {
+    let same_time = samples.chunk_by(|a, b| a.t_s == b.t_s);
+    same_time.map(|sites| (sites[0].t_s, sites.iter().map(|sample| sample.nodes_busy).sum())).collect()
+}
+
+fn find(watched: &[Watched], burst: u64, configuration: Configuration) -> Option<&Watched> {
+    watched.iter().find(|run| run.burst == burst && run.configuration == configuration)
+}
+
+/// Nodes that a site has at most while it is loaded: what R names for each configuration (3 and 6 of 3:3:2; 2 and 5).
+fn nodes_max(layout: Layout, configuration: Configuration) -> f64 {
+    match configuration {
+        Configuration::Rigid => layout.nodes().iter().copied().max().unwrap_or(0) as f64,
+        Configuration::Reconfigured | Configuration::OverProvisioned => {
+            (POOL - (layout.nodes().len() - 1)) as f64
+        }
+    }
+}
+
+fn checks(layout: Layout, watched: &[Watched]) -> Vec<Check> {
+    use Configuration::{OverProvisioned, Reconfigured, Rigid};
+    let [(short, _), (long, _)] = BURSTS;
+    let mean = |burst, configuration| find(watched, burst, configuration).map(|run| run.nodes_busy_mean);
+    let ratio = |burst, one, other| {
+        mean(burst, other).filter(|nodes| *nodes > 0.0).and_then(|other| Some(mean(burst, one)? / other))
+    };
+    let (few, many) = (nodes_max(layout, Rigid), nodes_max(layout, OverProvisioned));
+    vec![
+        Check::at_most(format!("bursts of {long}: nodes in use, rigid"), few + 0.1, mean(long, Rigid)),
+        Check::at_least(
+            format!("bursts of {long}: nodes in use, over-provisioned"),
+            0.9 * many,
+            mean(long, OverProvisioned),
+        ),
+        Check::at_least(
+            format!("bursts of {long}: reconfigured / over-provisioned"),
+            0.9,
+            ratio(long, Reconfigured, OverProvisioned),
+        ),
+        Check::at_least(
+            format!("bursts of {short}: reconfigured / rigid"),
+            1.0,
+            ratio(short, Reconfigured, Rigid),
+        ),
+        Check::at_most(
+            "requests without an answer, all runs",
+            0.0,
+            Some(watched.iter().map(|run| run.errors).sum::<u64>() as f64),
+        ),
+    ]
+}
+
+fn draw(bench: &Bench<'_>, layout: Layout, watched: &[Watched]) -> Result<String> {
+    let title = format!("{} ({}): {}", bench.experiment.id, bench.experiment.figure, bench.experiment.title);
+    let panels: Vec<_> = BURSTS
+        .iter()
+        .zip(["a", "b"])
+        .map(|(&(burst, _), part)| panel(layout, part, burst, watched))
+        .collect();
+    let legend =
+        CONFIGURATIONS.map(|configuration| (configuration.to_string(), Look::of(configuration).bare()));
+    figure::draw(&title, &panels, &legend)
+}
+
+/// Reconfigured is to lie on over-provisioned most of the time.
+fn look(configuration: Configuration) -> Look {
+    let look = Look::of(configuration).bare();
+    if configuration == Configuration::OverProvisioned { look.beneath() } else { look }
+}
+
+fn panel(layout: Layout, part: &str, burst: u64, watched: &[Watched]) -> Panel {
+    let of = |configuration| find(watched, burst, configuration);
+    // What is judged is drawn last, on top.
+    let order = [Configuration::OverProvisioned, Configuration::Rigid, Configuration::Reconfigured];
+    let lines: Vec<Line> = order
+        .into_iter()
+        .filter_map(of)
+        .map(|run| Line { look: look(run.configuration), points: run.over_time.clone() })
+        .collect();
+    let end = lines.iter().flat_map(|line| line.points.last()).map(|(t, _)| *t).fold(0.0, f64::max);
+    let most = lines.iter().flat_map(|line| &line.points).map(|(_, busy)| *busy).fold(0.0, f64::max);
+    Panel {
+        title: format!("({part}) bursts of {burst}, nodes {}", layout.label()),
+        x: Axis::from_zero("time (s)", end),
+        y: Axis::from_zero("nodes in use", most.max(POOL as f64)),
+        lines,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(t_s: f64, site: &str, nodes_busy: f64) -> Sample {
+        Sample { t_s, site: site.into(), nodes_busy }
+    }
+
+    fn watched(configuration: Configuration, burst: u64, mean: f64) -> Watched {
+        Watched {
+            configuration,
+            burst,
+            requests_per_s: 400.0 * mean,
+            errors: 0,
+            moves: 0,
+            nodes_busy_mean: mean,
+            nodes_busy_max: mean,
+            over_time: vec![(0.1, mean), (0.2, mean)],
+        }
+    }
+
+    #[test]
+    fn sites_add_up() {
+        let samples =
+            [sample(0.1, "a", 2.5), sample(0.1, "b", 0.25), sample(0.2, "a", 0.0), sample(0.2, "b", 3.0)];
+        assert_eq!(sum_over_sites(&samples), [(0.1, 2.75), (0.2, 3.0)]);
+    }
+
+    #[test]
+    fn a_row_has_the_columns_of_its_experiment() {
+        let run = plan(Demand::Zipf, Layout::Three, &BURSTS)[5];
+        assert_eq!(csv(&run, &sample(0.1, "a", 2.5)), "0.100,a,2.500,over-provisioned,8192");
+        let columns = crate::experiments()[5].columns.join(",");
+        assert_eq!(columns, "t_s,site,nodes_busy,configuration,burst");
+    }
+
+    #[test]
+    fn r_s_numbers_of_nodes_are_ours() {
+        let most = |layout| CONFIGURATIONS.map(|configuration| nodes_max(layout, configuration));
+        assert_eq!(most(Layout::Three), [3.0, 6.0, 6.0]);
+        assert_eq!(most(Layout::Four), [2.0, 5.0, 5.0]);
+    }
+
+    #[test]
+    fn checks_compare_means() {
+        use Configuration::{OverProvisioned, Reconfigured, Rigid};
+        let mut runs = vec![
+            watched(Rigid, 512, 2.5),
+            watched(Reconfigured, 512, 2.4),
+            watched(Rigid, 8192, 2.6),
+            watched(Reconfigured, 8192, 5.6),
+            watched(OverProvisioned, 8192, 5.9),
+        ];
+        let verdicts =
+            |runs: &[Watched]| checks(Layout::Three, runs).iter().map(Check::verdict).collect::<Vec<_>>();
+        assert_eq!(verdicts(&runs), ["met", "met", "met", "MISSED", "met"]);
+        runs.pop();
+        assert_eq!(verdicts(&runs)[1..3], ["not measured", "not measured"]);
+    }
+
+    #[test]
+    fn the_start_is_not_judged() {
+        let run = plan(Demand::Zipf, Layout::Three, &BURSTS)[0];
+        let summary = Summary {
+            seconds: 1.0,
+            requests: 1,
+            errors: 0,
+            moves: 0,
+            requests_per_s: 1.0,
+            p50_ms: 1.0,
+            p99_ms: 1.0,
+            sites: Vec::new(),
+            step_to_first_request_ms: None,
+        };
+        let samples = [sample(0.4, "a", 0.0), sample(0.5, "a", 2.0), sample(0.6, "a", 3.0)];
+        let watched = Watched::new(&run, &summary, &samples);
+        assert_eq!((watched.nodes_busy_mean, watched.nodes_busy_max), (2.5, 3.0));
+    }
+}

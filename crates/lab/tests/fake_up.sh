@@ -1,0 +1,35 @@
+# Stands in for `sidelong up` in the lab's tests: prints what a machine would that serves as fast as it ideally can,
+# with moves that cost a quarter of a second of each burst.
+set -eu
+[ "$1 $2 $4 $5" = "up --config --json --samples" ] || { echo "fake: $*" >&2; exit 2; }
+config=$3 samples=$6
+value() { sed -n "s/^$1 = \"\{0,1\}\([^\"]*\)\"\{0,1\}$/\1/p" "$config" | head -n 1; }
+
+sites=$(grep -c '^\[\[site\]\]' "$config")
+burst=$(value burst)
+best=$((8 - sites + 1))
+case "$(value configuration)" in
+rigid) nodes=$([ "$sites" = 3 ] && echo 2.57 || echo 2) lost=0 moves=0 ;;
+over-provisioned) nodes=$best lost=0 moves=0 ;;
+reconfigured) nodes=$best lost=0.25 moves=40 ;;
+esac
+[ ! -e "$(dirname "$0")/fail-at-$burst" ] || { echo "warming up" >&2; echo "node n3: port in use" >&2; exit 2; }
+
+echo "t_s,site,nodes,nodes_busy" >"$samples"
+awk -v n="$nodes" -v burst="$burst" -v lost="$lost" -v sites="$sites" 'BEGIN {
+    for (i = 1; i <= 100; i++) {
+        t = i / 10; length_s = burst / (400 * n) + lost; at = t % length_s
+        busy = at < lost ? 1 + (n - 1) * at / lost : n
+        loaded = int(t / length_s) % sites
+        for (s = 0; s < sites; s++) printf "%.1f,%s,%d,%.3f\n", t, substr("abcd", s + 1, 1), 2, s == loaded ? busy : 0
+    }
+}' >>"$samples"
+step=null
+[ "$moves" = 0 ] || step='{"count":40,"p50":6.2,"p99":9.9,"max":12.0}'
+awk -v n="$nodes" -v burst="$burst" -v lost="$lost" -v moves="$moves" -v step="$step" 'BEGIN {
+    rate = burst / (burst / (400 * n) + lost) * 0.97; p50 = 32 / rate * 1000
+    printf "{\"seconds\":12.5,\"requests\":12288,\"errors\":0,\"moves\":%d,\"requests_per_s\":%.3f,", moves, rate
+    printf "\"p50_ms\":%.3f,\"p99_ms\":%.3f,", p50, p50 * 1.8
+    printf "\"sites\":[{\"name\":\"a\",\"requests\":12288,\"errors\":0,\"requests_per_s\":%.3f,", rate
+    printf "\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"nodes\":3}],\"step_to_first_request_ms\":%s}\n", p50, p50 * 1.8, step
+}'

@@ -1,0 +1,167 @@
+//! `cargo xtask ci`: the steps that must pass before a change lands, one after the other, until one fails.
+
+mod smoke;
+mod steps;
+mod tally;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use clap::builder::PossibleValuesParser;
+
+use crate::error::Error;
+use crate::exec;
+use steps::STEPS;
+use tally::Tally;
+
+/// Shown below the options.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  cargo xtask ci               all steps
+  cargo xtask ci fmt clippy    these, in the order of --list
+  cargo xtask ci --list        what there is";
+
+/// What to run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only these, in the order of --list.
+    #[arg(value_name = "STEP", value_parser = PossibleValuesParser::new(STEPS.iter().map(|step| step.name)))]
+    steps: Vec<String>,
+    /// Print the steps and what each proves.
+    #[arg(long)]
+    list: bool,
+    /// `cargo test` has passed already, and printed this: count it and run no test twice.
+    #[arg(long, value_name = "LOG")]
+    tested: Option<PathBuf>,
+}
+
+/// One thing that must hold.
+struct Step {
+    name: &'static str,
+    proves: &'static str,
+    run: fn(&mut Run) -> Result<(), Failure>,
+}
+
+/// Why a step failed.
+#[derive(Debug)]
+enum Failure {
+    /// What was run does not do what it must.
+    Unmet(String),
+    /// It could not be run.
+    Broken(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Broken(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Unmet(what) => write!(f, "{what}"),
+            Failure::Broken(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+/// What the steps of one run share.
+struct Run {
+    root: PathBuf,
+    tested: Option<PathBuf>,
+    tally: Tally,
+}
+
+impl Run {
+    /// cargo with the given arguments, in the project's root.
+    fn cargo(&self, args: &[&str]) -> Command {
+        let mut cargo = exec::cargo();
+        cargo.current_dir(&self.root).args(args);
+        cargo
+    }
+
+    /// Runs a command that must end well.
+    fn must(&self, mut command: Command) -> Result<(), Failure> {
+        announce(&command);
+        let status = exec::status(&mut command)?;
+        ended_well(&command, status)
+    }
+
+    /// Runs a command that runs tests, which are counted. At least one must have passed: a filter that finds none
+    /// proves nothing.
+    fn must_test(&mut self, mut command: Command) -> Result<(), Failure> {
+        announce(&command);
+        let before = self.tally.passed();
+        let status = exec::lines(&mut command, |line| self.tally.line(line))?;
+        ended_well(&command, status)?;
+        if self.tally.passed() > before {
+            return Ok(());
+        }
+        Err(Failure::Unmet(format!("`{}` ran no test", exec::command_line(&command))))
+    }
+
+    /// What a command prints, which must end well within `limit`.
+    fn must_print(&self, mut command: Command, limit: Duration) -> Result<String, Failure> {
+        announce(&command);
+        let (status, printed) = exec::output_within(&mut command, limit)?;
+        let Some(status) = status else {
+            let what = format!("`{}` was not done after {limit:?}", exec::command_line(&command));
+            return Err(Failure::Unmet(what));
+        };
+        ended_well(&command, status)?;
+        Ok(printed)
+    }
+}
+
+fn announce(command: &Command) {
+    println!("   $ {}", exec::command_line(command));
+}
+
+fn ended_well(command: &Command, status: ExitStatus) -> Result<(), Failure> {
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::Unmet(format!("`{}` ended with {status}", exec::command_line(command))))
+}
+
+/// Runs the steps that `args` names, or all. Whether they passed.
+pub(crate) fn run(root: PathBuf, args: &Args) -> Result<bool, Error> {
+    if args.list {
+        STEPS.iter().for_each(|step| println!("{:<8} {}", step.name, step.proves));
+        return Ok(true);
+    }
+    let tested = args.tested.as_deref().map(std::path::absolute).transpose();
+    let tested =
+        tested.map_err(|source| Error::Read { path: args.tested.clone().unwrap_or_default(), source })?;
+    let mut run = Run { root, tested, tally: Tally::default() };
+    let mut times = Vec::new();
+    let mut failed = None;
+    for step in STEPS.iter().filter(|step| args.steps.is_empty() || args.steps.iter().any(|s| s == step.name))
+    {
+        println!("== {}: {}", step.name, step.proves);
+        let start = Instant::now();
+        let done = (step.run)(&mut run);
+        times.push((step.name, start.elapsed()));
+        if let Err(failure) = done {
+            failed = Some((step.name, failure));
+            break;
+        }
+    }
+
+    println!("== times");
+    times.iter().for_each(|(name, time)| println!("{name:<8} {:>7.1} s", time.as_secs_f64()));
+    if let Some((name, failure)) = &failed {
+        println!("FAILED: {name}: {failure}");
+    }
+    run.tally.print(failed.is_some());
+    Ok(failed.is_none())
+}
+
+/// Prints the sum of a `cargo test` that failed.
+pub(crate) fn tally(log: &Path) -> Result<bool, Error> {
+    Tally::of(log)?.print(true);
+    Ok(true)
+}

@@ -1,0 +1,80 @@
+//! What the built program must have said. Loose on purpose: that it works at all is proved here, how well in the lab.
+
+use serde_json::Value;
+
+/// Requests that ten seconds must answer on the slowest machine: eight nodes could do several hundred a second each.
+const REQUESTS_MIN: u64 = 1_000;
+
+/// The columns that the README promises to whoever reads rows.csv with a program.
+const COLUMNS: &str = "sites,workload,configuration,burst,requests_per_s,p50_ms,p99_ms,errors,moves";
+const CONFIGURATIONS: &[&str] = &["rigid", "reconfigured", "over-provisioned"];
+
+/// The summary of `sidelong up --json`: requests were served, none failed, and nodes moved.
+pub(super) fn summary(printed: &str) -> Result<(), String> {
+    let summary: Value =
+        serde_json::from_str(printed).map_err(|e| format!("the summary is not JSON: {e}"))?;
+    let count = |key| summary[key].as_u64().ok_or_else(|| format!("the summary has no count of {key}"));
+    let (requests, errors, moves) = (count("requests")?, count("errors")?, count("moves")?);
+    if errors > 0 {
+        return Err(format!("{errors} of {requests} requests failed, none may"));
+    }
+    if requests <= REQUESTS_MIN {
+        return Err(format!("{requests} requests, more than {REQUESTS_MIN} expected"));
+    }
+    if moves == 0 {
+        return Err("no node moved".into());
+    }
+    Ok(())
+}
+
+/// The rows.csv of R10: the columns in their order, and a full row for each configuration.
+pub(super) fn rows(csv: &str) -> Result<(), String> {
+    let (header, rows) = csv.split_once('\n').ok_or("rows.csv has no rows")?;
+    if header != COLUMNS {
+        return Err(format!("rows.csv has the columns {header}, expected {COLUMNS}"));
+    }
+    let at = COLUMNS.split(',').position(|column| column == "configuration").unwrap_or_default();
+    let rows: Vec<Vec<_>> = rows.lines().map(|row| row.split(',').collect()).collect();
+    if let Some(odd) = rows.iter().find(|row| row.len() != COLUMNS.split(',').count()) {
+        return Err(format!("rows.csv has the row {}, which does not fit its columns", odd.join(",")));
+    }
+    match CONFIGURATIONS.iter().find(|wanted| !rows.iter().any(|row| row[at] == **wanted)) {
+        Some(missing) => Err(format!("rows.csv has no row of the configuration {missing}")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_good_summary_passes() {
+        assert_eq!(summary("{\"requests\": 20000, \"errors\": 0, \"moves\": 3, \"sites\": []}\n"), Ok(()));
+    }
+
+    #[test]
+    fn any_other_says_why_not() {
+        let said = |requests: u64, errors: u64, moves: u64| {
+            let json = serde_json::json!({ "requests": requests, "errors": errors, "moves": moves });
+            summary(&json.to_string()).unwrap_err()
+        };
+        assert!(said(20_000, 1, 3).contains("1 of 20000 requests failed"));
+        assert!(said(1_000, 0, 3).contains("more than 1000 expected"));
+        assert!(said(20_000, 0, 0).contains("no node moved"));
+        assert!(summary("{\"requests\": 1}").unwrap_err().contains("no count of errors"));
+        assert!(summary("").unwrap_err().contains("not JSON"));
+    }
+
+    #[test]
+    fn rows_have_their_columns_and_configurations() {
+        let row = |configuration: &str| format!("3,static-1k,{configuration},512,1000,1.5,9.0,0,4\n");
+        let good: String = CONFIGURATIONS.iter().map(|configuration| row(configuration)).collect();
+        assert_eq!(rows(&format!("{COLUMNS}\n{good}")), Ok(()));
+        let said = rows(&format!("{COLUMNS}\n{}", row("rigid"))).unwrap_err();
+        assert!(said.contains("configuration reconfigured"), "{said}");
+        assert!(rows(&format!("{COLUMNS}\n{good}1,2\n")).unwrap_err().contains("the row 1,2"));
+        assert!(rows(&format!("{COLUMNS},more\n{good}")).unwrap_err().contains("has the columns"));
+        assert!(rows("").is_err());
+    }
+}

@@ -1,0 +1,124 @@
+//! The steps: what each runs, in the order in which they run. Cheap ones come first, what needs the release build last.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use super::smoke;
+use super::tally::Tally;
+use super::{Failure, Run, Step};
+use crate::error::Error;
+use crate::exec;
+use crate::repo::Repo;
+use crate::tidy;
+
+/// How long `sidelong up` may take beyond the time that it is asked to run for: start, drain, summary.
+const UP_LIMIT: Duration = Duration::from_secs(60);
+/// A quick experiment, all of its configurations.
+const LAB_LIMIT: Duration = Duration::from_secs(10 * 60);
+
+pub(super) const STEPS: &[Step] = &[
+    Step { name: "fmt", proves: "the code is formatted", run: fmt },
+    Step { name: "clippy", proves: "no lint of the workspace has anything to say", run: clippy },
+    Step { name: "tidy", proves: "the tree is in order: `cargo xtask tidy --help`", run: tidy },
+    Step { name: "test", proves: "all tests pass, those in the documentation included", run: test },
+    Step { name: "doc", proves: "the documentation builds, and its links lead somewhere", run: doc },
+    Step { name: "release", proves: "the program builds as users build it", run: release },
+    Step { name: "model", proves: "the lock protocol holds under the larger bound of its model", run: model },
+    Step {
+        name: "kill",
+        proves: "no death at any step of a move loses a node or a lock, 100 rounds",
+        run: kill,
+    },
+    Step { name: "up", proves: "a data-center starts, serves without error, moves nodes, and ends", run: up },
+    Step { name: "lab", proves: "a short R10 runs and writes its rows", run: lab },
+];
+
+fn fmt(run: &mut Run) -> Result<(), Failure> {
+    run.must(run.cargo(&["fmt", "--all", "--check"]))
+}
+
+fn clippy(run: &mut Run) -> Result<(), Failure> {
+    run.must(run.cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))
+}
+
+fn tidy(run: &mut Run) -> Result<(), Failure> {
+    if tidy::run(&Repo::read(run.root.clone())?)? {
+        return Ok(());
+    }
+    Err(Failure::Unmet("`cargo xtask tidy` found what is to be mended".into()))
+}
+
+/// With a log of `cargo test`, only what that leaves out is run: xtask is no default member, so that a bare `cargo run`
+/// means the program.
+fn test(run: &mut Run) -> Result<(), Failure> {
+    let Some(log) = run.tested.take() else {
+        return run.must_test(run.cargo(&["test", "--workspace", "--locked"]));
+    };
+    println!("   `cargo test` has passed: {}", log.display());
+    run.tally = Tally::of(&log)?;
+    if run.tally.passed() == 0 {
+        return Err(Failure::Unmet(format!("no test passed in {}", log.display())));
+    }
+    run.must_test(run.cargo(&["test", "-p", "xtask", "--locked"]))
+}
+
+fn doc(run: &mut Run) -> Result<(), Failure> {
+    let mut doc = run.cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
+    doc.env("RUSTDOCFLAGS", "-D warnings");
+    run.must(doc)
+}
+
+/// What `cargo run --release` would build.
+fn release(run: &mut Run) -> Result<(), Failure> {
+    run.must(run.cargo(&["build", "--release", "--locked", "--bin", "sidelong"]))
+}
+
+fn model(run: &mut Run) -> Result<(), Failure> {
+    long_tests(run, "sidelong-state")
+}
+
+fn kill(run: &mut Run) -> Result<(), Failure> {
+    long_tests(run, "sidelong-reconfig")
+}
+
+/// The tests of a package that take too long without optimization, and are ignored elsewhere.
+fn long_tests(run: &mut Run, package: &str) -> Result<(), Failure> {
+    let tests = ["test", "--package", package, "--tests", "--release", "--locked", "--", "--ignored"];
+    run.must_test(run.cargo(&tests))
+}
+
+fn up(run: &mut Run) -> Result<(), Failure> {
+    let mut up = sidelong(run)?;
+    up.args(["up", "--for", "10s", "--json"]);
+    let printed = run.must_print(up, UP_LIMIT)?;
+    print!("{printed}");
+    smoke::summary(&printed).map_err(Failure::Unmet)
+}
+
+fn lab(run: &mut Run) -> Result<(), Failure> {
+    let cannot_read = |path: PathBuf| |source| Error::Read { path, source };
+    let out = tempfile::tempdir().map_err(cannot_read(std::env::temp_dir()))?;
+    let mut lab = sidelong(run)?;
+    lab.args(["lab", "run", "R10", "--quick", "--out"]).arg(out.path());
+    print!("{}", run.must_print(lab, LAB_LIMIT)?);
+    let rows = out.path().join("R10/rows.csv");
+    let rows = std::fs::read_to_string(&rows).map_err(cannot_read(rows))?;
+    smoke::rows(&rows).map_err(Failure::Unmet)
+}
+
+/// The program, as the step `release` has built it.
+fn sidelong(run: &Run) -> Result<Command, Failure> {
+    let metadata =
+        exec::output(&mut run.cargo(&["metadata", "--no-deps", "--format-version", "1", "--locked"]))?;
+    let metadata: serde_json::Value = serde_json::from_str(&metadata)
+        .map_err(|error| Error::Parse { what: "`cargo metadata`".into(), why: error.to_string() })?;
+    let program =
+        PathBuf::from(metadata["target_directory"].as_str().unwrap_or("target")).join("release/sidelong");
+    if !program.exists() {
+        return Err(Failure::Unmet(format!("no {}: run the step `release` first", program.display())));
+    }
+    let mut command = Command::new(program);
+    command.current_dir(&run.root);
+    Ok(command)
+}

@@ -1,0 +1,173 @@
+//! Which crate may depend on which. A wall that a dependency crosses is no wall.
+
+use std::collections::BTreeMap;
+
+use super::manifest::{self, Manifest};
+use super::{Found, Problem};
+use crate::repo::Repo;
+
+/// Each member and the members that it may depend on. ARCHITECTURE.md shows the same picture and says why the arrows
+/// run this way: change both, in one commit.
+///
+/// load and reconfig never import each other: edge composes them. state speaks of operations and does none: whoever
+/// drives it brings the fabric. lab runs the program as a child process, so nothing depends on sidelong.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("layout", &[]),
+    ("config", &["layout"]),
+    ("policy", &["layout"]),
+    ("fabric", &["layout"]),
+    ("state", &["layout"]),
+    ("load", &["layout", "fabric", "state"]),
+    ("reconfig", &["layout", "fabric", "state", "policy"]),
+    ("edge", &["layout", "fabric", "state", "policy", "load", "reconfig"]),
+    ("trace", &[]),
+    ("workload", &["trace"]),
+    ("lab", &["config", "trace", "workload"]),
+    (
+        "sidelong",
+        &[
+            "layout", "config", "policy", "fabric", "state", "load", "reconfig", "edge", "trace", "workload",
+            "lab",
+        ],
+    ),
+    ("xtask", &[]),
+];
+
+/// Compares the manifests with the table, and looks for circles, which dev-dependencies could close.
+pub(super) fn look(repo: &Repo) -> Found {
+    let members = manifest::members(repo)?;
+    let mut problems = Vec::new();
+    for manifest in &members {
+        against_table(manifest, &mut problems);
+    }
+    problems.extend(circle(&members));
+    Ok(problems)
+}
+
+fn against_table(manifest: &Manifest<'_>, problems: &mut Vec<Problem>) {
+    let member = manifest.member;
+    let named = manifest.get(&["package", "name"]).and_then(toml::Value::as_str);
+    if named != Some(&*package_of(member)) {
+        let what = format!("the package of this directory is to be called {}", package_of(member));
+        problems.push(Problem::new(manifest.path, manifest.line_of("package"), what));
+    }
+    let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == member) else {
+        let what = format!(
+            "{member} is a new crate: say what it may depend on in xtask/src/tidy/arrows.rs and ARCHITECTURE.md"
+        );
+        problems.push(Problem::new(manifest.path, 1, what));
+        return;
+    };
+    for dependency in manifest.dependencies().iter().filter(|dependency| !dependency.dev) {
+        let Some(on) = member_of(&dependency.package) else { continue };
+        if !allowed.contains(&on) {
+            let what = format!(
+                "{member} must not depend on {on}: move what it needs to where both may reach it, or let a crate above \
+                 them bring it"
+            );
+            problems.push(Problem::new(manifest.path, dependency.line, what));
+        }
+    }
+}
+
+/// A circle of dependencies, dev-dependencies included, reported at the manifest that closes it.
+fn circle(members: &[Manifest<'_>]) -> Option<Problem> {
+    let asks = |manifest: &Manifest<'_>| {
+        let dependencies = manifest.dependencies();
+        let on = dependencies.iter().filter_map(|dependency| member_of(&dependency.package));
+        on.map(str::to_owned).filter(|on| on != manifest.member).collect::<Vec<_>>()
+    };
+    let mut left: BTreeMap<_, _> = members.iter().map(|manifest| (manifest.member, asks(manifest))).collect();
+    // Takes away what depends on nothing that is left, until no more goes: what stays lies on a circle or above one.
+    while let Some(free) = left.iter().find(|(_, on)| !on.iter().any(|on| left.contains_key(&**on))) {
+        let free = *free.0;
+        left.remove(free);
+    }
+    let (first, _) = left.first_key_value()?;
+    let mut path = vec![*first];
+    loop {
+        let here = *path.last()?;
+        let (next, _) = left[here].iter().find_map(|on| left.get_key_value(&**on))?;
+        if let Some(start) = path.iter().position(|on| on == next) {
+            path.push(*next);
+            let at = members.iter().find(|manifest| manifest.member == here)?;
+            let what = format!(
+                "dependencies run in a circle, {}: move the test that needs the last one up",
+                path[start..].join(" → ")
+            );
+            return Some(Problem::new(at.path, 1, what));
+        }
+        path.push(*next);
+    }
+}
+
+fn package_of(member: &str) -> String {
+    if matches!(member, "sidelong" | "xtask") { member.into() } else { format!("sidelong-{member}") }
+}
+
+/// The member that a package is, where it is ours.
+fn member_of(package: &str) -> Option<&str> {
+    if matches!(package, "sidelong" | "xtask") { Some(package) } else { package.strip_prefix("sidelong-") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::printed;
+    use super::*;
+
+    fn manifest(name: &str, rest: &str) -> String {
+        format!("[package]\nname = \"{name}\"\n{rest}")
+    }
+
+    fn seen(manifests: &[(&str, String)]) -> Vec<String> {
+        let files: Vec<_> = manifests.iter().map(|(path, text)| (*path, &**text)).collect();
+        printed(&look(&Repo::of(&files)).unwrap())
+    }
+
+    #[test]
+    fn an_arrow_of_the_table_is_allowed() {
+        let load = "[dependencies]\nsidelong-fabric.workspace = true\nserde = \"1\"\n";
+        assert!(seen(&[("crates/load/Cargo.toml", manifest("sidelong-load", load))]).is_empty());
+    }
+
+    #[test]
+    fn any_other_is_not() {
+        let load = "[dependencies]\nsidelong-fabric.workspace = true\nsidelong-reconfig.workspace = true\n";
+        let said = seen(&[("crates/load/Cargo.toml", manifest("sidelong-load", load))]);
+        assert_eq!(said.len(), 1);
+        assert!(
+            said[0].starts_with("crates/load/Cargo.toml:5: load must not depend on reconfig"),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn tests_may_reach_further_but_not_in_a_circle() {
+        let fabric = "[dev-dependencies]\nsidelong-state.workspace = true\n";
+        let fabric = ("crates/fabric/Cargo.toml", manifest("sidelong-fabric", fabric));
+        let state = "[dev-dependencies]\nsidelong-fabric.workspace = true\n";
+        let state = ("crates/state/Cargo.toml", manifest("sidelong-state", state));
+        let load = "[dependencies]\nsidelong-state.workspace = true\n";
+        let load = ("crates/load/Cargo.toml", manifest("sidelong-load", load));
+        assert!(seen(&[fabric.clone(), load.clone()]).is_empty());
+        let said = seen(&[fabric, state, load]);
+        assert_eq!(said.len(), 1);
+        assert!(said[0].contains("fabric → state → fabric"), "{said:?}");
+    }
+
+    #[test]
+    fn a_crate_must_be_known_and_well_named() {
+        let said = seen(&[("crates/attic/Cargo.toml", manifest("attic", ""))]);
+        assert_eq!(said.len(), 2);
+        assert!(said[0].contains("called sidelong-attic") && said[1].contains("new crate"), "{said:?}");
+    }
+
+    #[test]
+    fn the_table_names_only_what_stands_above() {
+        for (i, (member, allowed)) in ALLOWED.iter().enumerate() {
+            let above = &ALLOWED[..i];
+            let known = |on: &&str| above.iter().any(|(name, _)| name == on);
+            assert!(allowed.iter().all(known), "{member} comes before what it may depend on");
+        }
+    }
+}

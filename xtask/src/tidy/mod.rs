@@ -1,0 +1,153 @@
+//! `cargo xtask tidy`: what no compiler checks. A module for each check; each is a function of the files alone, except
+//! where it has to ask git, cargo or sha256sum.
+
+mod arrows;
+mod committed;
+mod licences;
+mod links;
+mod lints;
+mod manifest;
+mod readme;
+mod shape;
+mod shipped;
+mod spdx;
+mod unsafety;
+mod whitespace;
+mod words;
+
+use std::fmt;
+
+use crate::error::Error;
+use crate::repo::Repo;
+
+/// Something to mend.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Problem {
+    path: String,
+    line: usize,
+    what: String,
+}
+
+impl Problem {
+    /// `line` counts from 1. `what` says what is wrong and how to mend it.
+    fn new(path: &str, line: usize, what: impl Into<String>) -> Problem {
+        Problem { path: path.into(), line, what: what.into() }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.what)
+    }
+}
+
+type Found = Result<Vec<Problem>, Error>;
+
+/// A check: its name, what must hold, and who looks.
+struct Check {
+    name: &'static str,
+    holds: &'static str,
+    look: fn(&Repo) -> Found,
+}
+
+const CHECKS: &[Check] = &[
+    Check {
+        name: "arrows",
+        holds: "crates depend on each other as ARCHITECTURE.md draws it",
+        look: arrows::look,
+    },
+    Check {
+        name: "unsafe",
+        holds: "memory-unsafe code lies where we said, and nowhere else",
+        look: unsafety::look,
+    },
+    Check { name: "lints", holds: "every crate inherits the workspace's lints", look: lints::look },
+    Check {
+        name: "shape",
+        holds: "every module says what it is, and none has grown into two",
+        look: shape::look,
+    },
+    Check {
+        name: "words",
+        holds: "nothing is left for later, no path of one machine is left in",
+        look: words::look,
+    },
+    Check {
+        name: "whitespace",
+        holds: "lines end in \\n alone, after no blank; files end in one",
+        look: whitespace::look,
+    },
+    Check { name: "links", holds: "links to local files in *.md lead somewhere", look: links::look },
+    Check {
+        name: "readme",
+        holds: "README.md has the commands that CI runs; it and CONTRIBUTING.md stay short",
+        look: readme::look,
+    },
+    Check {
+        name: "committed",
+        holds: "Cargo.lock and proptest's regressions are in git",
+        look: committed::look,
+    },
+    Check {
+        name: "shipped",
+        holds: "the shipped trace and its notice are those that were published",
+        look: shipped::look,
+    },
+    Check {
+        name: "licences",
+        holds: "dependencies have the licences and sources that deny.toml allows",
+        look: licences::look,
+    },
+];
+
+/// Prints what is to be mended. Whether there was nothing.
+pub(crate) fn run(repo: &Repo) -> Result<bool, Error> {
+    let mut problems = Vec::new();
+    for check in CHECKS {
+        problems.extend((check.look)(repo)?);
+    }
+    problems.sort();
+    problems.iter().for_each(|problem| println!("{problem}"));
+    let count = match problems.len() {
+        0 => "nothing to mend".into(),
+        count => format!("{count} to mend"),
+    };
+    println!("tidy: {} checks of {} files, {count}", CHECKS.len(), repo.files.len());
+    Ok(problems.is_empty())
+}
+
+/// The checks by name, for `--help`.
+pub(crate) fn help() -> String {
+    let row = |check: &Check| format!("  {:<10}  {}\n", check.name, check.holds);
+    format!("Checks:\n{}", CHECKS.iter().map(row).collect::<String>())
+}
+
+/// The TOML that the file at `path` holds.
+fn parse_toml(path: &str, text: &str) -> Result<toml::Table, Error> {
+    text.parse()
+        .map_err(|error: toml::de::Error| Error::Parse { what: path.into(), why: error.message().into() })
+}
+
+/// Problems as they are printed, for the tests of checks.
+#[cfg(test)]
+fn printed(problems: &[Problem]) -> Vec<String> {
+    problems.iter().map(Problem::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_can_be_jumped_to() {
+        assert_eq!(
+            Problem::new("a/b.rs", 7, "too long: split it").to_string(),
+            "a/b.rs:7: too long: split it"
+        );
+    }
+
+    #[test]
+    fn help_names_every_check() {
+        assert!(CHECKS.iter().all(|check| help().contains(check.name)));
+    }
+}
