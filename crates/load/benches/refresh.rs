@@ -6,15 +6,18 @@ use std::hint::black_box;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Region, RegionSpec, RunDirectory};
-use sidelong_layout::{LOAD_BYTES, RegionKind};
+use sidelong_layout::{Hot, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
 use sidelong_load::{
     Keeper, KeeperSpec, Limits, OneSided, Reading, Recorder, Responder, ResponderKind, Sampler, Scope,
     Sockets, Source, Status, find_address, monotonic_ns, publish_address,
 };
+use sidelong_state::Publisher;
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
@@ -46,27 +49,37 @@ fn refresh(c: &mut Criterion, name: &str, nodes: usize, source: &mut impl Source
         if seen(&readings) {
             break;
         }
+        std::thread::sleep(Duration::from_millis(1));
     }
     assert!(seen(&readings), "{name}: {:?}", source.problem(0));
     c.bench_function(name, |b| b.iter(|| source.refresh(monotonic_ns(), black_box(&mut readings))));
 }
 
 fn one_sided(c: &mut Criterion) {
-    // Under 1,000 keepers two cores would do nothing else; the records of most are written once.
-    for (nodes, period_ms) in [(1, 1), (8, 1), (1000, 3_600_000)] {
-        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
-        let period = std::time::Duration::from_millis(period_ms);
-        let spec = KeeperSpec { period, ..KeeperSpec::default() };
-        let keepers: Vec<Keeper> = (names(nodes).iter())
-            .map(|name| region(directory.path(), name))
-            .map(|region| Keeper::start(region, Some(recorder()), || None, spec).expect("a thread"))
-            .collect();
-        let run_directory = Arc::new(RunDirectory::open(directory.path()).expect("a run directory"));
-        let limits = Limits { stale: std::time::Duration::from_secs(3600), ..Limits::default() };
-        let mut source = OneSided::new(run_directory, names(nodes), limits);
-        refresh(c, &format!("one-sided, {nodes} nodes, shm"), nodes, &mut source);
-        drop(keepers);
+    for nodes in [1, 8] {
+        one_sided_of(c, nodes, |region| {
+            Keeper::start(region, Some(recorder()), || None, KeeperSpec::default()).expect("a thread")
+        });
     }
+    // Under 1,000 keepers two cores would do nothing else: these records are written once, and their memory outlives
+    // whoever offered it.
+    one_sided_of(c, 1000, |region| {
+        let hot = Hot { valid: valid::ALL, time_ns: monotonic_ns(), ..Hot::default() };
+        for (index, value) in Publisher::new(1).publish(hot) {
+            region.store(LOAD_HOT + index * 8, value, Ordering::Release);
+        }
+    });
+}
+
+fn one_sided_of<T>(c: &mut Criterion, nodes: usize, keep: impl Fn(Region) -> T) {
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
+    let regions = names(nodes).into_iter().map(|name| region(directory.path(), &name));
+    let kept: Vec<T> = regions.map(keep).collect();
+    let run_directory = Arc::new(RunDirectory::open(directory.path()).expect("a run directory"));
+    let limits = Limits { stale: Duration::from_secs(3600), ..Limits::default() };
+    let mut source = OneSided::new(run_directory, names(nodes), limits);
+    refresh(c, &format!("one-sided, {nodes} nodes, shm"), nodes, &mut source);
+    drop(kept);
 }
 
 fn sockets(c: &mut Criterion) {
@@ -84,7 +97,7 @@ fn sockets(c: &mut Criterion) {
                 let kind = if is_async {
                     ResponderKind::Async(region)
                 } else {
-                    ResponderKind::Sync(region, recorder())
+                    ResponderKind::Sync(region, Box::new(recorder()))
                 };
                 let responder = Responder::listen(ANY, kind).expect("a port");
                 publish_address(directory.path(), name, responder.address()).expect("a file");
@@ -100,12 +113,10 @@ fn sockets(c: &mut Criterion) {
 }
 
 fn sampler(c: &mut Criterion) {
-    for scope in [Scope::Machine, Scope::Process(std::process::id())] {
+    let process = Scope::Process(std::process::id());
+    for (name, scope) in [("sample of the machine", Scope::Machine), ("sample of a process", process)] {
         let mut sampler = Sampler::new(&scope).expect("/proc");
-        c.bench_function(
-            &format!("sample of {}", if scope == Scope::Machine { "the machine" } else { "a process" }),
-            |b| b.iter(|| sampler.sample(monotonic_ns())),
-        );
+        c.bench_function(name, |b| b.iter(|| sampler.sample(monotonic_ns())));
     }
 }
 

@@ -1,8 +1,8 @@
 //! The node's side of the asynchronous schemes: a thread that keeps the record (M 3.1.1, 3.2.1).
 //!
 //! The two parts of a record age at different speeds. What the server itself knows costs nothing to ask, so the hot line
-//! is published every millisecond; the kernel's files cost a hundred microseconds to read, so they are looked at as
-//! often as M's schemes do (M 5: T = 50 ms).
+//! is published every millisecond; the kernel's files cost tens of microseconds to read, so they are looked at as often
+//! as M's schemes do (M 5: T = 50 ms).
 //!
 //! The same thread gives the node's acknowledgement of moves, as both want to be done often and take no time. Under
 //! socket-sync, where no record is kept, that is all that it does.
@@ -119,7 +119,9 @@ impl<A: FnMut() -> Option<u64>> Work<A> {
             }
         }
         if let Some(book) = &mut self.book {
-            store(&self.region, LOAD_HOT, &mut book.hot, Hot { time_ns: monotonic_ns(), ..Hot::default() });
+            // A record that says nothing, no field of it being valid, is a farewell.
+            let farewell = Hot { time_ns: monotonic_ns(), ..Hot::default() };
+            store(&self.region, LOAD_HOT, &mut book.hot, farewell);
         }
     }
 

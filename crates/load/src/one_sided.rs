@@ -187,6 +187,7 @@ impl Source for OneSided {
             node.status = reading.status;
             if node.status == Status::Fresh {
                 node.retry.succeeded();
+                node.problem = None;
             }
         }
     }

@@ -71,7 +71,8 @@ pub trait Source {
 pub struct Limits {
     /// Records older than this are not used.
     pub stale: Duration,
-    /// The longest that one refresh waits for answers, and one connection for its peer.
+    /// The longest wait for the answers of all nodes together, and for connections. A refresh has one of the first,
+    /// or three where copies were torn; and one of the second, where a node is to be linked to.
     pub wait: Duration,
     /// Between the first and the second try to reach a node that is not there; it doubles with each.
     pub retry_min: Duration,
@@ -161,9 +162,9 @@ impl Track {
         self.last = Last::Nothing;
     }
 
-    /// The node cannot be reached.
+    /// The node cannot be reached. What it said before is forgotten: who comes back may be another.
     pub(crate) fn lost(&mut self) {
-        self.last = Last::Lost;
+        *self = Track { ack: self.ack, ..Track::default() };
     }
 
     fn hold(&mut self, hot: Hot, now_ns: u64) {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{all_are, limits, recorder, refresh_until, region};
-use sidelong_fabric::{Access, Host, RegionSpec, RunDirectory, shm::ShmHost};
-use sidelong_layout::{Ack, Hot, LOAD_HOT, RegionKind, valid};
+use sidelong_fabric::{Access, Directory as _, Host, RegionSpec, RunDirectory, shm::ShmHost, tcp::TcpHost};
+use sidelong_layout::{Ack, Hot, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
 use sidelong_load::{
     Error, Keeper, KeeperSpec, Limits, OneSided, Reading, Source as _, Status, monotonic_ns,
 };
@@ -207,4 +207,30 @@ fn what_is_no_load_region_is_refused_by_name() {
     reader.refresh(monotonic_ns(), &mut readings);
     assert_eq!(readings[0].status, Status::Gone);
     assert!(reader.problem(0).unwrap().contains("layout version 99"), "{:?}", reader.problem(0));
+}
+
+/// The two-sided backend does the same, but for the wait; and a node that comes back has another address and key.
+#[test]
+fn over_tcp_a_node_that_comes_back_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let run_directory = RunDirectory::open(directory.path()).unwrap();
+    let mut reader = reader(directory.path(), &["n0"], limits());
+    for incarnation in [1, 2] {
+        let host = Host::Tcp(TcpHost::listen("127.0.0.1:0".parse().unwrap()).unwrap());
+        let spec = RegionSpec {
+            name: "n0",
+            kind: RegionKind::Load,
+            len: LOAD_BYTES,
+            access: Access::ReadOnly,
+            incarnation,
+        };
+        let region = host.offer(&spec, |_| {}).unwrap();
+        run_directory.publish(region.key()).unwrap();
+        let keeper = Keeper::start(region, Some(recorder()), || None, KeeperSpec::default()).unwrap();
+        let [fresh] = refresh_until(&mut reader, all_are(Status::Fresh));
+        assert_eq!(u64::from(fresh.hot.unwrap().generation), incarnation);
+        drop(keeper);
+        drop(host);
+        refresh_until(&mut reader, all_are::<1>(Status::Gone));
+    }
 }

@@ -252,7 +252,7 @@ impl Parts {
                 .map(|tls| Tls { certificate: tls.certificate.clone(), key: tls.key.clone() }),
             admin: edge.admin,
             access_log: edge.access_log.clone(),
-            threads: edge.threads as usize,
+            threads: edge.threads,
             limits: Limits {
                 door: DoorLimits {
                     header_bytes_max: limits.header_bytes_max as usize,

@@ -127,6 +127,9 @@ fn silence_costs_age_and_loss_all() {
     assert_eq!(track.reading(20 * MS, &limits).status, Status::Stale);
     track.lost();
     assert_eq!(track.reading(2 * MS, &limits).hot, None);
+    // Reached again, but not heard of: what it said before is not taken for news.
+    track.missed();
+    assert_eq!(track.reading(2 * MS, &limits).status, Status::Gone);
 }
 
 #[test]

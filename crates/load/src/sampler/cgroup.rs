@@ -6,7 +6,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::probe::{Machinery, Offer, Probe};
-use super::{Counters, CpuCounter, Sample};
+use super::{Counters, CpuCounter, Sample, Source};
 use crate::proc::cgroup;
 
 #[derive(Debug)]
@@ -53,13 +53,15 @@ impl Cgroup {
             offer: Offer::default(),
         }
     }
+}
 
-    /// Those that hold a figure; a limit alone is none.
-    pub(super) fn probes(&self) -> [&Probe; 4] {
-        [&self.cpu_stat, &self.cpu_usage, &self.memory, &self.pids]
+impl Source for Cgroup {
+    /// A limit alone is no figure.
+    fn probes(&self) -> Vec<&Probe> {
+        vec![&self.cpu_stat, &self.cpu_usage, &self.memory, &self.pids]
     }
 
-    pub(super) fn look(&mut self, now_ns: u64, buffer: &mut Vec<u8>, sample: &mut Sample) -> Counters {
+    fn look(&mut self, now_ns: u64, buffer: &mut Vec<u8>, sample: &mut Sample) -> Counters {
         let threads = self.pids.read(buffer, cgroup::count).unwrap_or(0);
         sample.detail.threads = u32::try_from(threads).unwrap_or(u32::MAX);
         if let Some((used_bytes, total_bytes)) = self.memory(buffer) {
@@ -74,14 +76,15 @@ impl Cgroup {
         });
         Counters { cpu, network_bytes: None }
     }
+}
 
+impl Cgroup {
     /// The working set and the limit of it, in bytes.
     fn memory(&self, buffer: &mut Vec<u8>) -> Option<(u64, u64)> {
         let used_bytes = self.memory.read(buffer, cgroup::count)?;
         let idle_bytes = self.memory_stat.read(buffer, cgroup::inactive_file).unwrap_or(0);
         let limit = self.memory_limit.read(buffer, cgroup::memory_limit).unwrap_or(cgroup::Limit::Unlimited);
-        let total_bytes = limit.within(self.machinery.memory_bytes.unwrap_or(u64::MAX));
-        Some((used_bytes.saturating_sub(idle_bytes), total_bytes))
+        Some((used_bytes.saturating_sub(idle_bytes), limit.within(self.machinery.memory_bytes?)))
     }
 
     fn cpu_used_ns(&self, buffer: &mut Vec<u8>, sample: &mut Sample) -> Option<u64> {

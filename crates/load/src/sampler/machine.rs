@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::probe::Probe;
-use super::{Counters, CpuCounter, Sample, ticks_ns};
+use super::{Counters, CpuCounter, Sample, Source, ticks_ns};
 use crate::proc::machine;
 
 #[derive(Debug)]
@@ -28,12 +28,14 @@ impl Machine {
             sockets: open("net/sockstat"),
         }
     }
+}
 
-    pub(super) fn probes(&self) -> [&Probe; 6] {
-        [&self.stat, &self.load_average, &self.memory, &self.network, &self.tcp, &self.sockets]
+impl Source for Machine {
+    fn probes(&self) -> Vec<&Probe> {
+        vec![&self.stat, &self.load_average, &self.memory, &self.network, &self.tcp, &self.sockets]
     }
 
-    pub(super) fn look(&mut self, buffer: &mut Vec<u8>, sample: &mut Sample) -> Counters {
+    fn look(&mut self, _now_ns: u64, buffer: &mut Vec<u8>, sample: &mut Sample) -> Counters {
         let mut counters = Counters::default();
         let mut running = None;
         if let Some(stat) = self.stat.read(buffer, machine::stat) {
@@ -76,3 +78,5 @@ impl Machine {
         counters
     }
 }
+
+impl Machine {}

@@ -57,17 +57,19 @@ pub struct Sample {
 /// Reads the load of a [`Scope`] from files that it keeps open.
 #[derive(Debug)]
 pub struct Sampler {
-    source: Source,
+    source: Box<dyn Source + Send>,
     /// Every file is read into this.
     buffer: Vec<u8>,
     window: Window<Counters>,
 }
 
-#[derive(Debug)]
-enum Source {
-    Machine(Machine),
-    Cgroup(Cgroup),
-    Process(Process),
+/// The files of one scope.
+trait Source: fmt::Debug {
+    /// Those that hold a figure, whether they opened or not; at least one.
+    fn probes(&self) -> Vec<&Probe>;
+
+    /// Reads them into `sample`, but for what is worth its difference only.
+    fn look(&mut self, now_ns: u64, buffer: &mut Vec<u8>, sample: &mut Sample) -> Counters;
 }
 
 /// What only grows, and is worth its difference. `None` where it cannot be had.
@@ -96,14 +98,18 @@ impl Sampler {
     /// With /proc elsewhere.
     fn under(proc: &Path, scope: &Scope) -> Result<Self, Error> {
         let mut buffer = Vec::new();
-        let source = match scope {
-            Scope::Machine => Source::Machine(Machine::open(proc)),
-            Scope::Cgroup(path) => Source::Cgroup(Cgroup::open(proc, path, &mut buffer)),
-            Scope::Process(pid) => Source::Process(Process::open(proc, *pid, &mut buffer)),
+        let source: Box<dyn Source + Send> = match scope {
+            Scope::Machine => Box::new(Machine::open(proc)),
+            Scope::Cgroup(path) => Box::new(Cgroup::open(proc, path, &mut buffer)),
+            Scope::Process(pid) => Box::new(Process::open(proc, *pid, &mut buffer)),
         };
-        if let Some((path, source)) = source.nothing_opened() {
+        let probes = source.probes();
+        if !probes.iter().any(|probe| probe.is_open())
+            && let Some((path, source)) = probes.first().and_then(|probe| probe.failure())
+        {
             return Err(Error::NothingToSample { scope: scope.clone(), path, source });
         }
+        drop(probes);
         Ok(Sampler { source, buffer, window: Window::default() })
     }
 
@@ -112,31 +118,12 @@ impl Sampler {
     pub fn sample(&mut self, now_ns: u64) -> Sample {
         let mut sample = Sample::default();
         (sample.hot.time_ns, sample.detail.time_ns) = (now_ns, now_ns);
-        let counters = match &mut self.source {
-            Source::Machine(machine) => machine.look(&mut self.buffer, &mut sample),
-            Source::Cgroup(cgroup) => cgroup.look(now_ns, &mut self.buffer, &mut sample),
-            Source::Process(process) => process.look(now_ns, &mut self.buffer, &mut sample),
-        };
+        let counters = self.source.look(now_ns, &mut self.buffer, &mut sample);
         if let Some((elapsed_ns, earlier)) = self.window.slide(now_ns, counters, RATE_WINDOW_NS) {
             sample.set_cpu(earlier.cpu, counters.cpu);
             sample.set_network(elapsed_ns, earlier.network_bytes, counters.network_bytes);
         }
         sample
-    }
-}
-
-impl Source {
-    /// The first file that was tried, where none opened.
-    fn nothing_opened(&self) -> Option<(PathBuf, std::io::Error)> {
-        let probes: &[&Probe] = match self {
-            Source::Machine(machine) => &machine.probes(),
-            Source::Cgroup(cgroup) => &cgroup.probes(),
-            Source::Process(process) => &process.probes(),
-        };
-        if probes.iter().any(|probe| probe.is_open()) {
-            return None;
-        }
-        probes.first().and_then(|probe| probe.failure())
     }
 }
 

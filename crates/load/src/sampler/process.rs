@@ -8,7 +8,7 @@ use rustix::process::Pid;
 use rustix::thread::sched_getaffinity;
 
 use super::probe::{Machinery, Offer, Probe};
-use super::{Counters, CpuCounter, Sample, ticks_ns};
+use super::{Counters, CpuCounter, Sample, Source, ticks_ns};
 use crate::proc::process;
 
 #[derive(Debug)]
@@ -28,12 +28,14 @@ impl Process {
             offer: Offer::default(),
         }
     }
+}
 
-    pub(super) fn probes(&self) -> [&Probe; 1] {
-        [&self.stat]
+impl Source for Process {
+    fn probes(&self) -> Vec<&Probe> {
+        vec![&self.stat]
     }
 
-    pub(super) fn look(&mut self, now_ns: u64, buffer: &mut Vec<u8>, sample: &mut Sample) -> Counters {
+    fn look(&mut self, now_ns: u64, buffer: &mut Vec<u8>, sample: &mut Sample) -> Counters {
         let Some(stat) = self.stat.read(buffer, process::process) else { return Counters::default() };
         let detail = &mut sample.detail;
         detail.threads = stat.threads;
@@ -49,7 +51,9 @@ impl Process {
             .map(|cpus| CpuCounter { used_ns, offered_ns: self.offer.count(now_ns, u64::from(cpus) * 1000) });
         Counters { cpu, network_bytes: None }
     }
+}
 
+impl Process {
     /// CPUs that the process may use; where the kernel does not say, all.
     fn cpus(&self) -> Option<u32> {
         let allowed = self.pid.and_then(|pid| sched_getaffinity(Some(pid)).ok());

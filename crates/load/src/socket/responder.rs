@@ -46,10 +46,10 @@ pub enum ResponderKind {
     Async(Region),
     /// A record that is made at each request: socket-sync. The acknowledgement is that in the region, where a
     /// [`Keeper`](crate::Keeper) without a recorder keeps it.
-    Sync(Region, Recorder),
+    Sync(Region, Box<Recorder>),
 }
 
-/// The thread; it ends when this is dropped.
+/// The thread; it ends when this is dropped. Whoever can connect may read the record, which holds no secret.
 #[derive(Debug)]
 pub struct Responder {
     address: SocketAddr,
@@ -131,7 +131,7 @@ struct Answers {
 struct Made {
     incarnation: u64,
     publisher: Publisher,
-    recorder: Recorder,
+    recorder: Box<Recorder>,
 }
 
 impl Answers {
