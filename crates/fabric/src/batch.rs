@@ -1,18 +1,34 @@
 //! A list of one-sided operations, their buffers and their outcomes.
 //!
 //! The batch owns every buffer that an operation reads from or into, and is borrowed by [`Initiator::run`] until the
-//! last completion, so memory in flight can be neither touched nor freed. It is reused: [`Batch::clear`] keeps what it
-//! has allocated.
+//! last completion, so memory in flight can be neither touched nor freed:
+//!
+//! ```compile_fail,E0502
+//! # use std::time::Duration;
+//! # fn f(initiator: &mut sidelong_fabric::Initiator, link: sidelong_fabric::LinkId) {
+//! let mut batch = sidelong_fabric::Batch::new();
+//! let record = batch.read(link, 64, 64);
+//! let words = batch.words(record).unwrap();
+//! initiator.run(&mut batch, Duration::from_millis(1)); // refused: `words` still looks at the buffer
+//! println!("{words:?}");
+//! # }
+//! ```
+//!
+//! It is reused: [`Batch::clear`] keeps what it has allocated, and one that was run may be run again as it is.
 //!
 //! [`Initiator::run`]: crate::Initiator::run
 
-use crate::{LinkId, OpError};
+use crate::{Access, LinkId, OpError};
+
+/// The longest operation, in bytes: what a target agrees to move at once for one peer. Longer ones fail with
+/// [`OpError::TooLong`], whatever the backend.
+pub const OP_BYTES_MAX: usize = 16 << 20;
 
 /// One operation of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpId(u32);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Read,
     Write,
@@ -20,17 +36,47 @@ pub(crate) enum Kind {
     FetchAndAdd { add: u64 },
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Op {
-    pub(crate) link: LinkId,
+/// What an operation asks of a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Request {
     pub(crate) kind: Kind,
     /// In the region, in bytes.
     pub(crate) offset: usize,
     /// In bytes; 8 for atomics.
     pub(crate) len: usize,
-    /// First word of its buffer in `Batch::words`: data of a read or write, the value before of an atomic.
+}
+
+impl Request {
+    /// How many words its buffer has: what a read or write moves, the value before of an atomic.
+    pub(crate) fn words(&self) -> usize {
+        if self.len > OP_BYTES_MAX { 0 } else { self.len.div_ceil(8) }
+    }
+
+    /// Whether a region of `region` bytes, of whose rights `granted` are this peer's, takes it.
+    pub(crate) fn check(&self, region: usize, granted: Access) -> Result<(), OpError> {
+        let Request { kind, offset, len } = *self;
+        let reads = kind == Kind::Read;
+        if len > OP_BYTES_MAX {
+            Err(OpError::TooLong { len })
+        } else if !reads && granted == Access::ReadOnly {
+            Err(OpError::ReadOnly)
+        } else if !offset.is_multiple_of(8) || !(reads || len.is_multiple_of(8)) {
+            Err(OpError::Misaligned { offset, len })
+        } else if offset > region || len > region - offset {
+            Err(OpError::OutOfBounds { offset, len, region })
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Op {
+    pub(crate) link: LinkId,
+    pub(crate) request: Request,
+    /// First word of its buffer in `Batch::words`.
     buffer: usize,
-    pub(crate) outcome: Result<(), OpError>,
+    outcome: Result<(), OpError>,
 }
 
 /// Operations to run together; see the module.
@@ -62,26 +108,27 @@ impl Batch {
         self.ops.is_empty()
     }
 
-    /// Adds a read of `len` bytes at `offset`, a multiple of 8.
+    /// Adds a read of `len` bytes, not 0, at `offset`, a multiple of 8.
     pub fn read(&mut self, link: LinkId, offset: usize, len: usize) -> OpId {
-        self.add(link, Kind::Read, offset, len)
+        self.add(link, Request { kind: Kind::Read, offset, len })
     }
 
     /// Adds a write of `words` at `offset`, a multiple of 8.
     pub fn write(&mut self, link: LinkId, offset: usize, words: &[u64]) -> OpId {
-        let op = self.add(link, Kind::Write, offset, words.len() * 8);
-        self.buffer_mut(op.0 as usize).copy_from_slice(words);
+        let op = self.add(link, Request { kind: Kind::Write, offset, len: size_of_val(words) });
+        let buffer = self.buffer_mut(op.0 as usize);
+        buffer.copy_from_slice(&words[..buffer.len()]); // one that is too long has none
         op
     }
 
     /// Adds a compare-and-swap of the word at `offset`. It took place if [`Batch::value`] then is `expected`.
     pub fn compare_and_swap(&mut self, link: LinkId, offset: usize, expected: u64, new: u64) -> OpId {
-        self.add(link, Kind::CompareAndSwap { expected, new }, offset, 8)
+        self.add(link, Request { kind: Kind::CompareAndSwap { expected, new }, offset, len: 8 })
     }
 
     /// Adds a fetch-and-add, wrapping, to the word at `offset`.
     pub fn fetch_and_add(&mut self, link: LinkId, offset: usize, add: u64) -> OpId {
-        self.add(link, Kind::FetchAndAdd { add }, offset, 8)
+        self.add(link, Request { kind: Kind::FetchAndAdd { add }, offset, len: 8 })
     }
 
     /// What a read brought, the last word padded with whatever follows in the region.
@@ -97,7 +144,7 @@ impl Batch {
     /// # Errors
     /// Why the operation failed.
     pub fn bytes(&self, op: OpId) -> Result<&[u8], OpError> {
-        let len = self.ops[op.0 as usize].len;
+        let len = self.ops[op.0 as usize].request.len;
         Ok(&bytemuck::cast_slice(self.words(op)?)[..len])
     }
 
@@ -109,10 +156,10 @@ impl Batch {
         self.words(op).map(|words| words[0])
     }
 
-    fn add(&mut self, link: LinkId, kind: Kind, offset: usize, len: usize) -> OpId {
+    fn add(&mut self, link: LinkId, request: Request) -> OpId {
         let buffer = self.words.len();
-        self.words.resize(buffer + len.div_ceil(8), 0);
-        self.ops.push(Op { link, kind, offset, len, buffer, outcome: Err(OpError::NotRun) });
+        self.words.resize(buffer + request.words(), 0);
+        self.ops.push(Op { link, request, buffer, outcome: Err(OpError::NotRun) });
         OpId(self.ops.len() as u32 - 1)
     }
 
@@ -128,11 +175,11 @@ impl Batch {
 
     pub(crate) fn buffer(&self, index: usize) -> &[u64] {
         let op = &self.ops[index];
-        &self.words[op.buffer..op.buffer + op.len.div_ceil(8)]
+        &self.words[op.buffer..op.buffer + op.request.words()]
     }
 
     pub(crate) fn buffer_mut(&mut self, index: usize) -> &mut [u64] {
         let op = &self.ops[index];
-        &mut self.words[op.buffer..op.buffer + op.len.div_ceil(8)]
+        &mut self.words[op.buffer..op.buffer + op.request.words()]
     }
 }

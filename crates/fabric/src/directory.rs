@@ -2,12 +2,16 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::geteuid;
 use sidelong_layout::RegionKind;
 
+use crate::host::check_name;
 use crate::key::{Key, Locator, Token};
 use crate::{Access, Error, shm};
 
@@ -26,8 +30,16 @@ pub trait Directory: Send + Sync {
     fn find(&self, name: &str, kind: RegionKind, len: usize, access: Access) -> Result<Key, Error>;
 }
 
+/// A process number as the lock file has it.
+const PID_BYTES_MAX: u64 = 20;
+
+/// How often a lock is tried that is held.
+const LOCK_TRIES_MAX: usize = 20;
+/// How long it is left alone in between.
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
 /// A directory of one machine that only its owner may enter: regions (`NAME.region`, whose file is the key), keys of
-/// the tcp backend (`NAME.key`), and the lock of the cluster that runs in it.
+/// the tcp backend (`NAME.tcpkey`), and the lock of the cluster that runs in it.
 #[derive(Clone, Debug)]
 pub struct RunDirectory {
     path: PathBuf,
@@ -37,11 +49,17 @@ impl RunDirectory {
     /// Opens it, or makes it with mode 0700.
     ///
     /// # Errors
-    /// Where it cannot be made.
+    /// Where it cannot be made, or others could put files in it.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        made.map_err(|source| Error::Directory { path: path.clone(), source })?;
+        let failed = |source| Error::Directory { path: path.clone(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed)?;
+        let found = std::fs::metadata(&path).map_err(failed)?;
+        let owned = [0, geteuid().as_raw()].contains(&found.uid());
+        if !owned || found.mode() & 0o022 != 0 {
+            let reason = "others may write in it; make it with mode 0700";
+            return Err(failed(io::Error::new(io::ErrorKind::PermissionDenied, reason)));
+        }
         Ok(RunDirectory { path })
     }
 
@@ -56,13 +74,13 @@ impl RunDirectory {
     /// [`Error::InUse`] where a live process has it.
     pub fn claim(&self) -> Result<File, Error> {
         let failed = |source| Error::Directory { path: self.path.clone(), source };
-        let lock = self.path.join("lock");
+        let path = self.path.join("lock");
         let opened =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(lock);
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         let mut file = opened.map_err(failed)?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if !lock(&file, FlockOperation::NonBlockingLockExclusive).map_err(failed)? {
             let mut pid = String::new();
-            let _ = file.read_to_string(&mut pid);
+            let _ = (&file).take(PID_BYTES_MAX).read_to_string(&mut pid);
             return Err(Error::InUse { path: self.path.clone(), pid: pid.trim().to_owned() });
         }
         file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
@@ -76,17 +94,22 @@ impl RunDirectory {
     /// Where one cannot be removed.
     pub fn sweep(&self) -> io::Result<()> {
         for entry in std::fs::read_dir(&self.path)? {
-            let path = entry?.path();
-            let ours = path.extension().is_some_and(|e| e == "region" || e == "key" || e == "new");
-            if ours {
-                std::fs::remove_file(path)?;
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let unfinished = name.starts_with('.') && name.ends_with(".new");
+            if unfinished || name.ends_with(".region") || name.ends_with(".tcpkey") {
+                match std::fs::remove_file(entry.path()) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
             }
         }
         Ok(())
     }
 
     fn key_path(&self, name: &str) -> PathBuf {
-        self.path.join(format!("{name}.key"))
+        self.path.join(format!("{name}.tcpkey"))
     }
 }
 
@@ -97,14 +120,13 @@ impl Directory for RunDirectory {
         };
         let path = self.key_path(&key.name);
         let failed = |source| Error::Create { path: path.clone(), source };
-        let temporary = self.path.join(format!(".{}.{}.new", key.name, std::process::id()));
-        let options = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary);
-        let mut file = options.map_err(failed)?;
+        let (temporary, mut file) = create_temporary(&self.path, &key.name).map_err(failed)?;
         let written = writeln!(file, "tcp {address} {:032x}", token.0);
         written.and_then(|()| std::fs::rename(&temporary, &path)).map_err(failed)
     }
 
     fn find(&self, name: &str, kind: RegionKind, len: usize, access: Access) -> Result<Key, Error> {
+        check_name(name)?;
         let key = |locator| Key { name: name.to_owned(), kind, len, access, locator };
         let region = shm::region_path(&self.path, name);
         if region.exists() {
@@ -122,6 +144,28 @@ impl Directory for RunDirectory {
             Err(source) => Err(Error::Open { path, source }),
         }
     }
+}
+
+/// A new file of a name that nobody else uses, to be given its real one once it is whole. What a killed process left of
+/// these goes with the next sweep.
+pub(crate) fn create_temporary(directory: &Path, name: &str) -> io::Result<(PathBuf, File)> {
+    let path = directory.join(format!(".{name}.{:032x}.new", Token::random()?.0));
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    Ok((path, file))
+}
+
+/// Takes a lock, or tells that another holds it.
+///
+/// A process that is being spawned holds its parent's locks until it becomes another program, so one that was just
+/// given up may seem to be held for a moment: it is tried for a while.
+pub(crate) fn lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
+    for _ in 0..LOCK_TRIES_MAX {
+        match flock(file, operation) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            locked => return Ok(locked.map(|()| true)?),
+        }
+    }
+    Ok(false)
 }
 
 fn parse(text: &str) -> Option<Locator> {

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use sidelong_layout::HeaderError;
 
+use crate::batch::OP_BYTES_MAX;
+use crate::host::NAME_BYTES_MAX;
+
 /// Why one operation of a batch failed. The others of the batch are not touched by it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpError {
@@ -29,13 +32,19 @@ pub enum OpError {
         /// How long it was.
         len: usize,
     },
+    /// Longer than one operation may be.
+    #[error("{len} bytes in one operation, {OP_BYTES_MAX} at most: split it")]
+    TooLong {
+        /// How long it was.
+        len: usize,
+    },
     /// A write or atomic on a read-only key.
     #[error("the key grants reading only")]
     ReadOnly,
     /// No answer in time. It may have taken effect, or may yet.
     #[error("no completion before the deadline")]
     Timeout,
-    /// The link is down: the peer died or left. It may have taken effect.
+    /// The link is down and stays down: the peer died or left. It may have taken effect. Close the link and connect anew.
     #[error("the peer is gone")]
     PeerGone,
     /// The target does not know the key: it restarted, or revoked it.
@@ -56,6 +65,14 @@ pub enum Error {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// A name that a region cannot have.
+    #[error(
+        "region name {name:?}: 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`, the first not a `.`"
+    )]
+    Name {
+        /// As given.
+        name: String,
     },
     /// The file behind a region could not be opened.
     #[error("cannot open region {path}: {source}{}", hint(.source))]
@@ -80,7 +97,7 @@ pub enum Error {
         "region {path} is offered by a process that is still alive: stop it, or use another run directory"
     )]
     Taken {
-        /// The file.
+        /// The file; with other backends than shm, the name.
         path: PathBuf,
     },
     /// The region is not what the reader expects.
@@ -139,6 +156,16 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// The target speaks another version of the tcp protocol, or something else altogether.
+    #[error("{address} does not speak version {expected} of Sidelong's protocol: {found}")]
+    Protocol {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// What this build speaks.
+        expected: u32,
+        /// What the target answered.
+        found: String,
+    },
     /// The target refused the link.
     #[error("{name}: the target refused the link: {reason}")]
     Refused {
@@ -147,8 +174,8 @@ pub enum Error {
         /// As the target said.
         reason: OpError,
     },
-    /// A second simulated network on one initiator, or a key of one that is gone.
-    #[error("{name}: an initiator joins one simulated network")]
+    /// A key of another simulated network, or of no simulated one.
+    #[error("{name}: not a region of this simulated network")]
     OtherNetwork {
         /// The region.
         name: String,

@@ -1,5 +1,6 @@
 //! The target's side: memory that this process offers to others.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,10 +9,13 @@ use sidelong_layout::{HEADER_BYTES, RegionHeader, RegionKind};
 use crate::memory::Memory;
 use crate::{Access, Error, Key, shm, sim, tcp};
 
+/// The longest name of a region, in bytes.
+pub const NAME_BYTES_MAX: usize = 128;
+
 /// What to offer.
 #[derive(Clone, Debug)]
 pub struct RegionSpec<'a> {
-    /// Unique in the cluster; part of a file name.
+    /// Unique in the cluster; part of a file name: letters, digits, `-`, `_` and `.`, not first.
     pub name: &'a str,
     /// What it holds.
     pub kind: RegionKind,
@@ -24,8 +28,21 @@ pub struct RegionSpec<'a> {
 }
 
 impl RegionSpec<'_> {
-    pub(crate) fn header(&self) -> RegionHeader {
-        RegionHeader::new(self.kind, self.incarnation, self.len)
+    /// Its first contents: the header, and what `init` makes of the rest.
+    pub(crate) fn contents(&self, init: impl FnOnce(&mut [u64])) -> Vec<u64> {
+        let mut words = vec![0; self.len / 8];
+        let header = RegionHeader::new(self.kind, self.incarnation, self.len);
+        words[..HEADER_BYTES / 8].copy_from_slice(&header.words());
+        init(&mut words);
+        words
+    }
+
+    /// Memory of this process that holds the first contents.
+    pub(crate) fn memory(&self, init: impl FnOnce(&mut [u64])) -> Result<Memory, Error> {
+        let memory = Memory::anonymous(self.len);
+        let memory = memory.map_err(|source| Error::Map { name: self.name.into(), len: self.len, source })?;
+        memory.fill(&self.contents(init));
+        Ok(memory)
     }
 }
 
@@ -46,12 +63,13 @@ impl Host {
     /// are as they were, `init` is not called, and the header has the new incarnation.
     ///
     /// # Errors
-    /// Where memory cannot be had, or a live process offers the name.
+    /// Where memory cannot be had, a live process offers the name, or the name cannot be one.
     pub fn offer(&self, spec: &RegionSpec<'_>, init: impl FnOnce(&mut [u64])) -> Result<Region, Error> {
         assert!(
             spec.len.is_multiple_of(8) && spec.len >= HEADER_BYTES,
             "a region is whole words after its header"
         );
+        check_name(spec.name)?;
         match self {
             Host::Shm(host) => host.offer(spec, init),
             Host::Tcp(host) => host.offer(spec, init),
@@ -60,7 +78,14 @@ impl Host {
     }
 }
 
-/// A region as its owner holds it. Peers lose it when the last clone is dropped.
+/// Names come from the operator and become file names: nothing leads out of the run directory.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let fits = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with('.');
+    if fits && name.bytes().all(allowed) { Ok(()) } else { Err(Error::Name { name: name.to_owned() }) }
+}
+
+/// A region as its owner holds it. With the last clone its peers lose it too; but for shm, whose memory stays.
 #[derive(Clone, Debug)]
 pub struct Region {
     inner: Arc<Inner>,
@@ -70,13 +95,13 @@ pub struct Region {
 struct Inner {
     memory: Arc<Memory>,
     key: Key,
-    /// What must live as long as the region: a lock on its file.
-    _keep: Option<std::fs::File>,
+    /// What must live as long as the region: the lock on its file, the thread that answers for it.
+    _hold: Box<dyn Any + Send + Sync>,
 }
 
 impl Region {
-    pub(crate) fn new(memory: Arc<Memory>, key: Key, keep: Option<std::fs::File>) -> Self {
-        Region { inner: Arc::new(Inner { memory, key, _keep: keep }) }
+    pub(crate) fn new(memory: Arc<Memory>, key: Key, hold: impl Any + Send + Sync) -> Self {
+        Region { inner: Arc::new(Inner { memory, key, _hold: Box::new(hold) }) }
     }
 
     /// The grant for others.

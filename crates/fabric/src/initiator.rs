@@ -7,22 +7,39 @@ use sidelong_layout::{HEADER_BYTES, RegionHeader};
 use crate::key::Locator;
 use crate::{Batch, Error, Key, OpError, shm, sim, tcp};
 
+/// The longest wait for a batch or a peer, whatever is asked for.
+const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+
 /// A link of one [`Initiator`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct LinkId(u32);
+#[cfg_attr(test, derive(Default))]
+pub struct LinkId {
+    slot: u32,
+    /// Which link in that slot: the id of a closed link is not that of its successor.
+    life: u32,
+}
+
+#[derive(Debug)]
+struct Slot {
+    life: u32,
+    link: Link,
+}
 
 #[derive(Debug)]
 enum Link {
     Shm(shm::ShmLink),
-    Tcp(tcp::TcpLink),
-    Sim(sim::SimLink),
+    /// By its number among the tcp links.
+    Tcp(usize),
+    Sim(sim::BatchLink),
     Closed,
 }
 
 /// A thread's links. Not shared: a thread that wants to talk makes its own, as queue pairs are best used.
 #[derive(Debug, Default)]
 pub struct Initiator {
-    links: Vec<Link>,
+    slots: Vec<Slot>,
+    /// Made with the first tcp link.
+    tcp: Option<tcp::Links>,
 }
 
 impl Initiator {
@@ -36,38 +53,56 @@ impl Initiator {
     /// # Errors
     /// Where the peer cannot be reached, does not know the key, or has another layout.
     pub fn connect(&mut self, key: &Key, timeout: Duration) -> Result<LinkId, Error> {
+        let mut timeout = timeout.min(TIMEOUT_MAX);
         let link = match &key.locator {
             Locator::Shm { path } => Link::Shm(shm::ShmLink::open(path, key)?),
-            Locator::Tcp { .. } => Link::Tcp(tcp::TcpLink::connect(key, timeout)?),
-            Locator::Sim { .. } => Link::Sim(sim::SimLink::connect(key)?),
+            Locator::Tcp { address, token } => {
+                let deadline = Instant::now() + timeout;
+                if self.tcp.is_none() {
+                    let made = tcp::Links::new();
+                    self.tcp = Some(made.map_err(|source| Error::Connect { address: *address, source })?);
+                }
+                let link = tcp_links(&mut self.tcp).connect(key, *address, *token, deadline)?;
+                timeout = deadline.saturating_duration_since(Instant::now());
+                Link::Tcp(link)
+            }
+            Locator::Sim { network, .. } => Link::Sim(sim::BatchLink::new(network.connect(key)?)),
         };
-        let id = LinkId(self.links.len() as u32);
-        self.links.push(link);
-        if let Err(error) = self.check_header(id, key, timeout) {
-            self.links.pop();
-            return Err(error);
-        }
+        let id = self.insert(link);
+        self.check_header(id, key, timeout).inspect_err(|_| self.close(id))?;
         Ok(id)
     }
 
     /// Closes a link; its id is not used again.
     pub fn close(&mut self, link: LinkId) {
-        self.links[link.0 as usize] = Link::Closed;
+        let Some(slot) = self.slots.get_mut(link.slot as usize).filter(|slot| slot.life == link.life) else {
+            return;
+        };
+        slot.life = slot.life.wrapping_add(1);
+        if let Link::Tcp(link) = std::mem::replace(&mut slot.link, Link::Closed) {
+            tcp_links(&mut self.tcp).close(link);
+        }
     }
 
     /// Runs all operations of `batch` and waits for the last, or for `timeout`. Each one's outcome is in the batch.
     pub fn run(&mut self, batch: &mut Batch, timeout: Duration) {
+        let timeout = timeout.min(TIMEOUT_MAX);
         let mut waiting = false;
         for index in 0..batch.len() {
-            let link = batch.op(index).link;
-            match &mut self.links[link.0 as usize] {
+            let op = batch.op(index);
+            let slot = self.slots.get_mut(op.link.slot as usize).filter(|slot| slot.life == op.link.life);
+            let Some(slot) = slot else {
+                batch.finish(index, Err(OpError::Closed));
+                continue;
+            };
+            match &mut slot.link {
                 Link::Shm(link) => link.execute(batch, index),
                 Link::Tcp(link) => {
-                    link.post(batch, index);
+                    tcp_links(&mut self.tcp).post(*link, batch, index);
                     waiting = true;
                 }
                 Link::Sim(link) => {
-                    link.post(batch, index);
+                    link.post(batch, index, timeout);
                     waiting = true;
                 }
                 Link::Closed => batch.finish(index, Err(OpError::Closed)),
@@ -80,8 +115,25 @@ impl Initiator {
 
     fn wait(&mut self, batch: &mut Batch, timeout: Duration) {
         let deadline = Instant::now() + timeout;
-        sim::complete(self.links.iter_mut().filter_map(Link::as_sim), batch, timeout);
-        tcp::complete(self.links.iter_mut().filter_map(Link::as_tcp), batch, deadline);
+        for index in 0..batch.len() {
+            let link = batch.op(index).link;
+            if let Some(Slot { link: Link::Sim(link), .. }) = self.slots.get_mut(link.slot as usize) {
+                link.complete(batch);
+            }
+        }
+        if let Some(links) = &mut self.tcp {
+            links.complete(batch, deadline);
+        }
+    }
+
+    fn insert(&mut self, link: Link) -> LinkId {
+        let free = self.slots.iter().position(|slot| matches!(slot.link, Link::Closed));
+        let slot = free.unwrap_or(self.slots.len());
+        if slot == self.slots.len() {
+            self.slots.push(Slot { life: 0, link: Link::Closed });
+        }
+        self.slots[slot].link = link;
+        LinkId { slot: slot as u32, life: self.slots[slot].life }
     }
 
     fn check_header(&mut self, link: LinkId, key: &Key, timeout: Duration) -> Result<(), Error> {
@@ -96,12 +148,6 @@ impl Initiator {
     }
 }
 
-impl Link {
-    fn as_tcp(&mut self) -> Option<&mut tcp::TcpLink> {
-        if let Link::Tcp(link) = self { Some(link) } else { None }
-    }
-
-    fn as_sim(&mut self) -> Option<&mut sim::SimLink> {
-        if let Link::Sim(link) = self { Some(link) } else { None }
-    }
+fn tcp_links(links: &mut Option<tcp::Links>) -> &mut tcp::Links {
+    links.as_mut().expect("a tcp link was made by them")
 }

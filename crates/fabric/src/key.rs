@@ -1,9 +1,12 @@
 //! Keys: what a peer needs to reach a region, and with which rights.
 
 use std::fmt;
+use std::hint::black_box;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use rustix::rand::{GetRandomFlags, getrandom};
 use sidelong_layout::RegionKind;
 
 /// What a key grants to others.
@@ -34,12 +37,31 @@ pub struct Key {
 pub(crate) enum Locator {
     Shm { path: PathBuf },
     Tcp { address: SocketAddr, token: Token },
-    Sim { network: crate::sim::NetworkId, region: usize, token: Token },
+    Sim { network: crate::sim::Network, region: usize, token: Token },
 }
 
 /// An unguessable number that the target checks; it is the right itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token(pub(crate) u128);
+
+impl Token {
+    /// From the kernel's generator.
+    pub(crate) fn random() -> io::Result<Token> {
+        let mut bytes = [0; 16];
+        let filled = getrandom(&mut bytes, GetRandomFlags::empty())?;
+        // Up to 256 bytes are given whole, once the system has booted far enough to give any.
+        if filled == bytes.len() {
+            Ok(Token(u128::from_ne_bytes(bytes)))
+        } else {
+            Err(io::ErrorKind::Other.into())
+        }
+    }
+
+    /// Equality in a time that does not tell how many bytes of a guess were right.
+    pub(crate) fn matches(self, other: Token) -> bool {
+        black_box(self.0 ^ other.0) == 0
+    }
+}
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,7 +12,8 @@
 //!
 //! What every backend promises:
 //! - operations of one batch on one link take effect in the order in which they were added; on different links in any;
-//! - an operation that failed with [`OpError::Timeout`] or [`OpError::PeerGone`] may have taken effect, or may yet;
+//! - one that succeeded has taken effect, for all others to see, when the run ends;
+//! - one that failed with [`OpError::Timeout`] or [`OpError::PeerGone`] may have taken effect, or may yet;
 //! - atomics are atomic against other atomics of the same backend, not against stores: a word is changed by atomics
 //!   alone or by its owner's stores alone;
 //! - a read is not atomic beyond 8 bytes: readers validate what they got (`layout`'s check).
@@ -30,9 +31,9 @@ pub mod shm;
 pub mod sim;
 pub mod tcp;
 
-pub use batch::{Batch, OpId};
+pub use batch::{Batch, OP_BYTES_MAX, OpId};
 pub use directory::{Directory, RunDirectory};
 pub use error::{Error, OpError};
-pub use host::{Host, Region, RegionSpec};
+pub use host::{Host, NAME_BYTES_MAX, Region, RegionSpec};
 pub use initiator::{Initiator, LinkId};
 pub use key::{Access, Key};

@@ -2,6 +2,10 @@
 //!
 //! It is only ever touched as 8-byte atomics, so concurrent access from other threads and processes is a race of
 //! atomics, which is defined, and never one of plain accesses, which is not.
+//!
+//! Operations of one thread take effect in its program order, a write before a later read included, as a peer's NIC
+//! would have it: hence the sequentially consistent loads (on x86 and Arm they cost what acquiring ones do) and the
+//! fence behind a write.
 
 use std::fs::File;
 use std::io;
@@ -9,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::batch::Kind;
-use crate::{Access, Batch, OpError};
+use crate::batch::{Kind, Request};
+use crate::{Access, OpError};
 
 /// Mapped words, writable or not.
 #[derive(Debug)]
@@ -45,12 +49,16 @@ impl Memory {
         self.map.len()
     }
 
-    /// All of it, as words.
-    fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping lives as long as `self`, starts at a page and so is aligned to 8, and spans `len` bytes.
-        // Every access by every process is atomic (see the module), and where the mapping is read-only `checked` and
-        // `store` keep this process to loads, which are allowed on such memory.
-        unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast::<AtomicU64>(), self.map.len() / 8) }
+    /// What this mapping allows.
+    pub(crate) fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Puts `contents` there from the start, before anyone else sees it.
+    pub(crate) fn fill(&self, contents: &[u64]) {
+        for (index, word) in contents.iter().enumerate() {
+            self.store(index * 8, *word, Ordering::Relaxed);
+        }
     }
 
     /// The word at `offset` bytes.
@@ -64,65 +72,54 @@ impl Memory {
         self.words()[offset / 8].store(value, ordering);
     }
 
-    /// Does one operation of a batch here and now: the whole of the shm backend, and the target's half of the others.
-    pub(crate) fn execute(&self, batch: &mut Batch, index: usize, granted: Access) {
-        let op = *batch.op(index);
-        let outcome = self.apply(op.kind, op.offset, op.len, granted, batch.buffer_mut(index));
-        batch.finish(index, outcome);
-    }
-
-    /// `buffer` is the source of a write, and takes the data of a read and the value before an atomic.
+    /// Does one operation here and now, if it may: the whole of the shm backend. `buffer` is the source of a write, and
+    /// takes the data of a read and the value before an atomic.
+    #[inline]
     pub(crate) fn apply(
         &self,
-        kind: Kind,
-        offset: usize,
-        len: usize,
+        request: &Request,
         granted: Access,
         buffer: &mut [u64],
     ) -> Result<(), OpError> {
-        let words = self.checked(kind, offset, len, granted)?;
-        match kind {
-            Kind::Read => {
-                for (to, from) in buffer.iter_mut().zip(words) {
-                    *to = from.load(Ordering::Relaxed);
-                }
-                fence(Ordering::Acquire);
-            }
-            Kind::Write => {
-                fence(Ordering::Release);
-                for (from, to) in buffer.iter().zip(words) {
-                    to.store(*from, Ordering::Relaxed);
-                }
-            }
+        request.check(self.len(), granted)?;
+        match request.kind {
+            Kind::Read => self.read(request.offset, buffer),
+            Kind::Write => self.write(request.offset, buffer),
             Kind::CompareAndSwap { expected, new } => {
-                let swap = words[0].compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire);
+                let word = &self.words()[request.offset / 8];
+                let swap = word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst);
                 buffer[0] = swap.unwrap_or_else(|found| found);
             }
-            Kind::FetchAndAdd { add } => buffer[0] = words[0].fetch_add(add, Ordering::AcqRel),
+            Kind::FetchAndAdd { add } => {
+                buffer[0] = self.words()[request.offset / 8].fetch_add(add, Ordering::SeqCst);
+            }
         }
         Ok(())
     }
 
-    /// The words that an operation touches, if it may.
-    fn checked(
-        &self,
-        kind: Kind,
-        offset: usize,
-        len: usize,
-        granted: Access,
-    ) -> Result<&[AtomicU64], OpError> {
-        let reads = matches!(kind, Kind::Read);
-        if !reads && (granted == Access::ReadOnly || self.access == Access::ReadOnly) {
-            return Err(OpError::ReadOnly);
+    /// Copies words out, from `offset` bytes on; they are there (`Request::check`).
+    #[inline]
+    pub(crate) fn read(&self, offset: usize, to: &mut [u64]) {
+        for (to, from) in to.iter_mut().zip(&self.words()[offset / 8..]) {
+            *to = from.load(Ordering::SeqCst);
         }
-        if !offset.is_multiple_of(8) || !(reads || len.is_multiple_of(8)) {
-            return Err(OpError::Misaligned { offset, len });
+    }
+
+    /// Copies words in; they are there, and the mapping is writable.
+    pub(crate) fn write(&self, offset: usize, from: &[u64]) {
+        fence(Ordering::Release);
+        for (from, to) in from.iter().zip(&self.words()[offset / 8..]) {
+            to.store(*from, Ordering::Relaxed);
         }
-        let (first, count) = (offset / 8, len.div_ceil(8));
-        self.words().get(first..first.saturating_add(count)).ok_or(OpError::OutOfBounds {
-            offset,
-            len,
-            region: self.len(),
-        })
+        fence(Ordering::SeqCst);
+    }
+
+    /// All of it, as words.
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping lives as long as `self`, starts at a page and so is aligned to 8, and spans `len` bytes.
+        // Every access by every process is atomic (see the module), and where the mapping is read-only
+        // `Request::check` and `store` keep this process to loads, which are allowed on such memory.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast::<AtomicU64>(), self.map.len() / 8) }
     }
 }

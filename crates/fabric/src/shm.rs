@@ -2,22 +2,29 @@
 //!
 //! The owner holds a lock on the file for its lifetime. A peer's read-only key is a mapping without the right to write.
 //! The memory outlives its process: one that died and comes back finds its words as they were, and its peers' links
-//! hold.
+//! hold all the while.
+//!
+//! A file is only ever replaced by whoever holds its lock alone, and by another file of the same name: who has it mapped
+//! keeps what they mapped, and no file is ever cut short under a mapping.
 
+use std::cell::LazyCell;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
-use sidelong_layout::{HEADER_BYTES, RegionHeader};
+use sidelong_layout::{HEADER_BYTES, HeaderError, RegionHeader, RegionKind};
 
-use crate::host::Region;
+use crate::directory::{self, create_temporary};
+use crate::host::{Region, check_name};
 use crate::key::{Key, Locator};
 use crate::memory::Memory;
 use crate::{Access, Batch, Error, RegionSpec};
+
+/// How often a file that others keep making, replacing and removing is tried.
+const TRIES_MAX: usize = 4;
 
 /// Offers regions as files of one directory.
 #[derive(Clone, Debug)]
@@ -43,12 +50,13 @@ impl ShmHost {
     /// board is such a region.
     ///
     /// # Errors
-    /// Where memory cannot be had, or another layout is there.
+    /// Where memory cannot be had, or a live process uses one of that name in another layout.
     pub fn offer_common(
         &self,
         spec: &RegionSpec<'_>,
         init: impl FnOnce(&mut [u64]),
     ) -> Result<Region, Error> {
+        check_name(spec.name)?;
         self.open(spec, FlockOperation::NonBlockingLockShared, init)
     }
 
@@ -59,20 +67,16 @@ impl ShmHost {
         init: impl FnOnce(&mut [u64]),
     ) -> Result<Region, Error> {
         let path = region_path(&self.directory, spec.name);
-        let mut init = Some(init);
-        // A file of another layout or length is replaced once; a second time means that someone keeps making them.
-        for _ in 0..4 {
-            match self.create(spec, &path, lock, &mut init) {
-                Err(Error::Create { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {}
-                created => return created,
-            }
-            match adopt(spec, &path, lock) {
-                Err(Error::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-                Err(Error::Header { .. } | Error::Map { .. }) => {
-                    std::fs::remove_file(&path)
-                        .map_err(|source| Error::Create { path: path.clone(), source })?;
+        let contents = LazyCell::new(|| spec.contents(init));
+        for _ in 0..TRIES_MAX {
+            if !path.exists() {
+                match self.create(spec, &path, lock, &contents) {
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                    created => return created.map_err(|source| Error::Create { path, source }),
                 }
-                adopted => return adopted,
+            }
+            if let Some(region) = adopt(spec, &path, lock)? {
+                return Ok(region);
             }
         }
         Err(Error::Taken { path })
@@ -84,60 +88,87 @@ impl ShmHost {
         spec: &RegionSpec<'_>,
         path: &Path,
         lock: FlockOperation,
-        init: &mut Option<impl FnOnce(&mut [u64])>,
-    ) -> Result<Region, Error> {
-        let failed = |source| Error::Create { path: path.to_owned(), source };
-        if path.exists() {
-            return Err(failed(io::ErrorKind::AlreadyExists.into()));
-        }
-        let temporary = self.directory.join(format!(".{}.{}.new", spec.name, std::process::id()));
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&temporary)
-            .map_err(failed)?;
+        contents: &[u64],
+    ) -> io::Result<Region> {
+        let (temporary, file) = create_temporary(&self.directory, spec.name)?;
         let made = (|| {
             // Allocated now: a sparse file on a full tmpfs would kill whoever touches the missing page.
             fallocate(&file, FallocateFlags::empty(), 0, spec.len as u64)?;
-            flock(&file, lock)?;
+            flock(&file, lock)?; // nobody else knows it yet
             let memory = Memory::of_file(&file, spec.len, Access::Atomic)?;
-            let mut words = vec![0; spec.len / 8];
-            words[..HEADER_BYTES / 8].copy_from_slice(&spec.header().words());
-            if let Some(init) = init.take() {
-                init(&mut words);
-            }
-            for (index, word) in words.into_iter().enumerate() {
-                memory.store(index * 8, word, Ordering::Relaxed);
-            }
+            memory.fill(contents);
             std::fs::hard_link(&temporary, path)?;
             Ok(memory)
         })();
         // Either it has its real name now or it is of no use.
         let _ = std::fs::remove_file(&temporary);
-        Ok(Region::new(Arc::new(made.map_err(failed)?), key(spec, path), Some(file)))
+        made.map(|memory| Region::new(Arc::new(memory), key(spec, path), file))
     }
 }
 
-/// Takes over what an earlier life left, or another process made in common.
-fn adopt(spec: &RegionSpec<'_>, path: &Path, lock: FlockOperation) -> Result<Region, Error> {
-    let opened = OpenOptions::new().read(true).write(true).open(path);
-    let file = opened.map_err(|source| Error::Open { path: path.to_owned(), source })?;
-    flock(&file, lock).map_err(|_| Error::Taken { path: path.to_owned() })?;
-    let map = |source| Error::Map { name: spec.name.to_owned(), len: spec.len, source };
-    let memory = Memory::of_file(&file, spec.len, Access::Atomic).map_err(map)?;
-    let words = std::array::from_fn(|index| memory.load(index * 8));
-    let found = RegionHeader::checked(&words, spec.kind, spec.len)
-        .map_err(|source| Error::Header { name: spec.name.to_owned(), source })?;
-    let header = RegionHeader { incarnation: spec.incarnation, ..found };
-    if lock == FlockOperation::NonBlockingLockExclusive {
-        for (index, word) in header.words().into_iter().enumerate() {
-            memory.store(index * 8, word, Ordering::Release);
-        }
+/// Takes over what an earlier life left, or another process made in common. `None` where the file is no more: it has
+/// gone, was replaced, or was of no use and is now removed.
+fn adopt(spec: &RegionSpec<'_>, path: &Path, lock: FlockOperation) -> Result<Option<Region>, Error> {
+    let failed = |source| Error::Open { path: path.to_owned(), source };
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(failed)?,
+    };
+    if !directory::lock(&file, lock).map_err(failed)? {
+        return Err(Error::Taken { path: path.to_owned() });
     }
-    Ok(Region::new(Arc::new(memory), key(spec, path), Some(file)))
+    if !is_named(&file, path) {
+        return Ok(None);
+    }
+    match map(&file, spec.name, spec.kind, spec.len, Access::Atomic) {
+        Ok((header, memory)) => {
+            if lock == FlockOperation::NonBlockingLockExclusive {
+                memory.fill(&RegionHeader { incarnation: spec.incarnation, ..header }.words());
+            }
+            Ok(Some(Region::new(Arc::new(memory), key(spec, path), file)))
+        }
+        Err(error @ Error::Header { .. }) => {
+            // Another version's. Whoever shares a common region's lock may be using it.
+            if !directory::lock(&file, FlockOperation::NonBlockingLockExclusive).map_err(failed)? {
+                return Err(error);
+            }
+            if is_named(&file, path) {
+                std::fs::remove_file(path).map_err(failed)?;
+            }
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Maps the region in `file`, if it is the one that is meant.
+fn map(
+    file: &File,
+    name: &str,
+    kind: RegionKind,
+    len: usize,
+    access: Access,
+) -> Result<(RegionHeader, Memory), Error> {
+    let unmapped = |source| Error::Map { name: name.to_owned(), len, source };
+    let other = |source| Error::Header { name: name.to_owned(), source };
+    let room = file.metadata().map_err(unmapped)?.len();
+    let mut words = [0; HEADER_BYTES / 8];
+    if room >= HEADER_BYTES as u64 {
+        file.read_exact_at(bytemuck::bytes_of_mut(&mut words), 0).map_err(unmapped)?;
+    }
+    let header = RegionHeader::checked(&words, kind, len).map_err(other)?;
+    if room < len as u64 {
+        return Err(other(HeaderError::Length { found: room, expected: len as u64 }));
+    }
+    Ok((header, Memory::of_file(file, len, access).map_err(unmapped)?))
+}
+
+/// Whether `path` still names `file`.
+fn is_named(file: &File, path: &Path) -> bool {
+    match (file.metadata(), std::fs::metadata(path)) {
+        (Ok(held), Ok(named)) => (held.dev(), held.ino()) == (named.dev(), named.ino()),
+        _ => false,
+    }
 }
 
 fn key(spec: &RegionSpec<'_>, path: &Path) -> Key {
@@ -159,23 +190,20 @@ pub(crate) fn region_path(directory: &Path, name: &str) -> PathBuf {
 #[derive(Debug)]
 pub(crate) struct ShmLink {
     memory: Memory,
-    access: Access,
 }
 
 impl ShmLink {
     pub(crate) fn open(path: &Path, key: &Key) -> Result<Self, Error> {
-        let writable = key.access == Access::Atomic;
-        let file = File::options().read(true).write(writable).open(path);
+        let file = File::options().read(true).write(key.access == Access::Atomic).open(path);
         let file = file.map_err(|source| Error::Open { path: path.to_owned(), source })?;
-        let memory = Memory::of_file(&file, key.len, key.access).map_err(|source| Error::Map {
-            name: key.name.clone(),
-            len: key.len,
-            source,
-        })?;
-        Ok(ShmLink { memory, access: key.access })
+        let (_, memory) = map(&file, &key.name, key.kind, key.len, key.access)?;
+        Ok(ShmLink { memory })
     }
 
+    #[inline]
     pub(crate) fn execute(&self, batch: &mut Batch, index: usize) {
-        self.memory.execute(batch, index, self.access);
+        let request = batch.op(index).request;
+        let outcome = self.memory.apply(&request, self.memory.access(), batch.buffer_mut(index));
+        batch.finish(index, outcome);
     }
 }

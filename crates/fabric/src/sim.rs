@@ -1,21 +1,271 @@
-//! stub: to be written
-use crate::{Batch, Error, Key, RegionSpec, host::Region};
+//! A simulated network in virtual time: delays, losses, operations that take effect after their initiator gave up, and
+//! crashes, all from a seed. The same seed and the same calls give the same run.
+//!
+//! It has two faces. A [`Host::Sim`] and an [`Initiator`] use it like any backend: [`Initiator::run`] lets virtual time
+//! pass until the batch is done. A discrete-event simulation with many actors instead posts single operations
+//! ([`Network::post`]), sets timers ([`Network::wake_at`]), and takes one event after the other ([`Network::next`]).
+//! Both may be mixed: what falls due for the second face while the first one waits is handed out later, in its order and
+//! with its own time. What is on its way is bounded by what is posted and set, and by nothing else.
+//!
+//! What is drawn and what holds:
+//! - operations of one link take effect in the order in which they were posted, and are answered in that order; those
+//!   of different links in any;
+//! - one that is lost takes with it what was posted on its link since, until it has been reported: a link that stalled
+//!   does not overtake itself;
+//! - every operation is reported once, at its deadline at the latest, with [`OpError::Timeout`] there; it may have taken
+//!   effect, or may yet;
+//! - a crash takes the memory of a host and what is on the way to it. Whether the peers are told ([`OpError::PeerGone`])
+//!   or hear nothing is drawn. After the restart their links and keys are of no use ([`OpError::KeyRejected`]).
+//!
+//! [`Host::Sim`]: crate::Host::Sim
+//! [`Initiator`]: crate::Initiator
+//! [`Initiator::run`]: crate::Initiator::run
+
+mod world;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NetworkId(u64);
-#[derive(Debug)]
-pub struct SimHost;
+
+use world::{Face, World};
+
+use crate::batch::{Kind, Request};
+use crate::host::Region;
+use crate::key::{Key, Locator};
+use crate::{Batch, Error, OpError, RegionSpec};
+
+/// What the network does to operations. Chances are in thousandths and drawn for each operation.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    /// How long a request is on its way, and again its answer.
+    pub delay: Range<Duration>,
+    /// How many are lost, half of them before they take effect and half after.
+    pub loss_permille: u32,
+    /// How many take effect only after their deadline.
+    pub late_permille: u32,
+}
+
+impl Default for Faults {
+    /// A quiet network: one to three microseconds each way, nothing lost, nothing late.
+    fn default() -> Self {
+        Faults {
+            delay: Duration::from_micros(1)..Duration::from_micros(3),
+            loss_permille: 0,
+            late_permille: 0,
+        }
+    }
+}
+
+/// A simulated network; clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Network {
+    world: Arc<Mutex<World>>,
+}
+
+impl PartialEq for Network {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.world, &other.world)
+    }
+}
+
+impl Eq for Network {}
+
+/// An operation that was posted by itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket(u64);
+
+/// What to post; as in [`Batch`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "as the parameters of Batch's methods")]
+pub enum Op {
+    Read { offset: usize, len: usize },
+    Write { offset: usize, words: Vec<u64> },
+    CompareAndSwap { offset: usize, expected: u64, new: u64 },
+    FetchAndAdd { offset: usize, add: u64 },
+}
+
+/// What happened next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A posted operation is over.
+    Done {
+        /// When.
+        at: Duration,
+        /// Which.
+        ticket: Ticket,
+        /// The words read, the word before an atomic, or those written; or why it failed.
+        outcome: Result<Vec<u64>, OpError>,
+    },
+    /// A timer that was set.
+    Wake {
+        /// When.
+        at: Duration,
+        /// Whose.
+        actor: u64,
+    },
+}
+
+impl Event {
+    /// The virtual time at which it happened.
+    pub fn at(&self) -> Duration {
+        match self {
+            Event::Done { at, .. } | Event::Wake { at, .. } => *at,
+        }
+    }
+}
+
+impl Network {
+    /// A network that begins at time 0.
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        Network { world: Arc::new(Mutex::new(World::new(seed, faults))) }
+    }
+
+    /// The machine of that name, which is made if there is none.
+    pub fn host(&self, name: &str) -> SimHost {
+        SimHost { network: self.clone(), host: self.world().host(name) }
+    }
+
+    /// From now on; what is on its way keeps its fate.
+    pub fn set_faults(&self, faults: Faults) {
+        self.world().set_faults(faults);
+    }
+
+    /// The host loses its memory, and what is on the way to it. Its owner's [`Region`]s no longer are of the network.
+    pub fn crash(&self, host: &SimHost) {
+        self.world().crash(host.host);
+    }
+
+    /// As [`Network::crash`], once time has come there: in the middle of a batch, say.
+    pub fn crash_at(&self, at: Duration, host: &SimHost) {
+        self.world().crash_at(at, host.host);
+    }
+
+    /// A crashed host offers again.
+    pub fn restart(&self, host: &SimHost) {
+        self.world().restart(host.host);
+    }
+
+    /// Virtual time since the beginning.
+    pub fn now(&self) -> Duration {
+        self.world().now()
+    }
+
+    /// Lets time pass. What happens meanwhile is kept for [`Network::next`].
+    pub fn advance(&self, by: Duration) {
+        self.world().advance(by);
+    }
+
+    /// A link to the region of `key`, for [`Network::post`]. Nothing is asked of the target.
+    ///
+    /// # Errors
+    /// Where the key is of another network.
+    pub fn connect(&self, key: &Key) -> Result<SimLink, Error> {
+        match &key.locator {
+            Locator::Sim { network, region, token } if network == self => {
+                let link = self.world().connect(*region, *token);
+                Ok(SimLink { network: self.clone(), link })
+            }
+            _ => Err(Error::OtherNetwork { name: key.name.clone() }),
+        }
+    }
+
+    /// Posts one operation now. Its end is an event, at its deadline at the latest.
+    pub fn post(&self, link: &SimLink, op: Op, timeout: Duration) -> Ticket {
+        let request = |kind, offset, len| Request { kind, offset, len };
+        let (request, words) = match op {
+            Op::Read { offset, len } => (request(Kind::Read, offset, len), Vec::new()),
+            Op::Write { offset, words } => (request(Kind::Write, offset, size_of_val(&*words)), words),
+            Op::CompareAndSwap { offset, expected, new } => {
+                (request(Kind::CompareAndSwap { expected, new }, offset, 8), Vec::new())
+            }
+            Op::FetchAndAdd { offset, add } => (request(Kind::FetchAndAdd { add }, offset, 8), Vec::new()),
+        };
+        self.world().post(link.link, request, words, timeout, Face::Events)
+    }
+
+    /// Sets a timer; one in the past is due now.
+    pub fn wake_at(&self, at: Duration, actor: u64) {
+        self.world().wake_at(at, actor);
+    }
+
+    /// Lets time pass until something happens that was posted or set; `None` where nothing will.
+    pub fn next(&self) -> Option<Event> {
+        self.world().next()
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        // A caller's mistake that panics in there leaves the world as it was.
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A simulated machine; clones are the same one.
+#[derive(Clone, Debug)]
+pub struct SimHost {
+    network: Network,
+    host: usize,
+}
+
 impl SimHost {
-    pub(crate) fn offer(&self, _s: &RegionSpec<'_>, _i: impl FnOnce(&mut [u64])) -> Result<Region, Error> {
-        unreachable!()
+    pub(crate) fn offer(
+        &self,
+        spec: &RegionSpec<'_>,
+        init: impl FnOnce(&mut [u64]),
+    ) -> Result<Region, Error> {
+        let memory = Arc::new(spec.memory(init)?);
+        let offered = self.network.world().offer(self.host, spec.name, spec.access, &memory);
+        let (region, token) = offered.ok_or_else(|| Error::Taken { path: spec.name.into() })?;
+        let key = Key {
+            name: spec.name.to_owned(),
+            kind: spec.kind,
+            len: spec.len,
+            access: spec.access,
+            locator: Locator::Sim { network: self.network.clone(), region, token },
+        };
+        Ok(Region::new(memory, key, ()))
     }
 }
+
+/// A link for [`Network::post`].
 #[derive(Debug)]
-pub(crate) struct SimLink;
-impl SimLink {
-    pub(crate) fn connect(_k: &Key) -> Result<Self, Error> {
-        unreachable!()
-    }
-    pub(crate) fn post(&mut self, _b: &mut Batch, _i: usize) {}
+pub struct SimLink {
+    network: Network,
+    link: u64,
 }
-pub(crate) fn complete<'a>(_l: impl Iterator<Item = &'a mut SimLink>, _b: &mut Batch, _t: Duration) {}
+
+impl Drop for SimLink {
+    fn drop(&mut self) {
+        self.network.world().close(self.link);
+    }
+}
+
+/// An initiator's link: posts a batch's operations and waits for them.
+#[derive(Debug)]
+pub(crate) struct BatchLink {
+    link: SimLink,
+    /// Posted and not yet collected, with their place in the batch.
+    posted: VecDeque<(usize, Ticket)>,
+}
+
+impl BatchLink {
+    pub(crate) fn new(link: SimLink) -> Self {
+        BatchLink { link, posted: VecDeque::new() }
+    }
+
+    pub(crate) fn post(&mut self, batch: &Batch, index: usize, timeout: Duration) {
+        let request = batch.op(index).request;
+        let words = if request.kind == Kind::Write { batch.buffer(index).to_vec() } else { Vec::new() };
+        let ticket = self.link.network.world().post(self.link.link, request, words, timeout, Face::Batch);
+        self.posted.push_back((index, ticket));
+    }
+
+    /// Lets time pass until all that was posted is done.
+    pub(crate) fn complete(&mut self, batch: &mut Batch) {
+        let mut world = self.link.network.world();
+        for (index, ticket) in self.posted.drain(..) {
+            let outcome = world.wait(ticket).map(|words| batch.buffer_mut(index).copy_from_slice(&words));
+            batch.finish(index, outcome);
+        }
+    }
+}

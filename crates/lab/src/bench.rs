@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::csv::Table;
 use crate::error::{Error, Result, file};
-use crate::experiment::{Experiment, Plan};
+use crate::experiment::Experiment;
+use crate::process::quoted;
 use crate::setup::{Demand, Ground, PORTS, Run};
 use crate::up::{self, Files, Summary};
 use crate::{Progress, RunOptions, ports};
@@ -23,7 +24,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) options: &'a RunOptions,
     progress: &'a mut dyn FnMut(Progress<'_>),
     directory: PathBuf,
-    ground: Ground,
+    pub(crate) ground: Ground,
     begun: Instant,
     done: usize,
     /// Ideal durations of the runs that are not done.
@@ -52,13 +53,10 @@ impl<'a> Bench<'a> {
         }
         // The cluster files name the files to serve, and are to work from anywhere.
         let directory = file(&directory, directory.canonicalize())?;
-        let demand = match experiment.plan {
-            Plan::Throughput { demand } | Plan::Utilisation { demand, .. } => demand,
-        };
         let ground = Ground {
             name: format!("lab-{}", experiment.id.to_lowercase()),
             port: ports::free(PORTS, std::process::id())?,
-            root: files_to_serve(&directory, demand)?,
+            root: files_to_serve(&directory, experiment.plan.demand())?,
         };
         let begun = Instant::now();
         Ok(Bench { experiment, options, progress, directory, ground, begun, done: 0, ahead: VecDeque::new() })
@@ -67,9 +65,25 @@ impl<'a> Bench<'a> {
     /// Announces runs, for the progress.
     pub(crate) fn expect(&mut self, runs: impl IntoIterator<Item = Run>) -> Result<()> {
         for run in runs {
-            self.ahead.push_back(run.ideal_duration(&run.plan(&self.ground)?.1));
+            self.expect_for(run.ideal_duration(&run.plan(&self.ground)?.1));
         }
         Ok(())
+    }
+
+    /// Announces one of another kind.
+    pub(crate) fn expect_for(&mut self, duration: Duration) {
+        self.ahead.push_back(duration);
+    }
+
+    /// The next run that was announced begins.
+    pub(crate) fn begin(&mut self, name: &str) {
+        self.report(name);
+    }
+
+    /// It has ended.
+    pub(crate) fn end(&mut self) {
+        self.done += 1;
+        self.skip();
     }
 
     /// Passes over the next run that was announced.
@@ -83,7 +97,7 @@ impl<'a> Bench<'a> {
     /// Runs `run`, the next that was announced, and waits for its end.
     pub(crate) fn run(&mut self, run: &Run) -> Result<Done> {
         let name = run.name();
-        self.report(&name);
+        self.begin(&name);
         let (cluster_file, cluster) = run.plan(&self.ground)?;
         let files = self.files(&name);
         let repeat = files.repeat(&self.options.program);
@@ -97,19 +111,23 @@ impl<'a> Bench<'a> {
             let said = format!("no request was answered, {} errors", summary.errors);
             return Err(Error::Failed { run: name, said, repeat });
         }
-        self.done += 1;
-        self.skip();
+        self.end();
         Ok(Done { summary, files, ideal_requests_per_s: run.ideal_rate(&cluster) })
+    }
+
+    /// A file among the results.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
     }
 
     /// A table among the results.
     pub(crate) fn table(&self, name: &str, columns: &[&str]) -> Result<Table> {
-        Table::create(self.directory.join(name), columns)
+        Table::create(self.path(name), columns)
     }
 
     /// Writes a file of the results in one piece: it is there whole or not at all.
     pub(crate) fn write(&self, name: &str, content: &str) -> Result<()> {
-        let (path, part) = (self.directory.join(name), self.directory.join(format!("{name}.part")));
+        let (path, part) = (self.path(name), self.path(&format!("{name}.part")));
         let write = || {
             let mut to = fs::File::create(&part)?;
             to.write_all(content.as_bytes())?;
@@ -121,7 +139,7 @@ impl<'a> Bench<'a> {
     /// The command that runs the whole experiment again.
     pub(crate) fn command(&self) -> String {
         let quick = if self.options.quick { " --quick" } else { "" };
-        let (program, out) = (up::quoted(&self.options.program), up::quoted(&self.options.out));
+        let (program, out) = (quoted(&self.options.program), quoted(&self.options.out));
         format!("{program} lab run {} --out {out}{quick}", self.experiment.id)
     }
 
@@ -155,9 +173,9 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The real file that R10-R12 ask for: the origin serves `/o/0/BYTES` from under its root.
-fn files_to_serve(directory: &Path, demand: Demand) -> Result<Option<PathBuf>> {
-    let Demand::SingleFile(bytes) = demand else { return Ok(None) };
+/// The real file that a single-file load asks for: the origin serves `/o/0/BYTES` from under its root.
+fn files_to_serve(directory: &Path, demand: Option<Demand>) -> Result<Option<PathBuf>> {
+    let Some(Demand::SingleFile(bytes)) = demand else { return Ok(None) };
     let root = directory.join("files");
     let objects = root.join("o").join("0");
     file(&objects, fs::create_dir_all(&objects))?;

@@ -47,6 +47,20 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// Two CPUs are needed and cannot be had, or not be kept apart.
+    #[error("two CPUs, one for what is measured and one for what measures it: {0}")]
+    Cpus(String),
+    /// A process that is measured does not serve.
+    #[error("{what} does not serve: {said}")]
+    Serve {
+        /// Which.
+        what: String,
+        /// The last line that it wrote to standard error, or what was waited for.
+        said: String,
+    },
+    /// The load generator cannot be run.
+    #[error("load: {0}")]
+    Load(#[from] sidelong_workload::client::ClientError),
     /// A run failed.
     #[error("run {run}: {said}; to repeat it: {repeat}")]
     Failed {

@@ -5,14 +5,14 @@ use serde::Serialize;
 use crate::error::{Error, Result};
 use crate::setup::{Demand, Layout};
 
-/// A published experiment that can be run again.
+/// An experiment that can be run: a published one again, or one of Sidelong's own.
 #[derive(PartialEq, Debug, Serialize)]
 pub struct Experiment {
-    /// Its name: the paper's letter and the number of the figure.
+    /// Its name: the paper's letter and the number of the figure, or for our own what it is of.
     pub id: &'static str,
     /// What it measures.
     pub title: &'static str,
-    /// Where it was published.
+    /// Where it was published, or that it is our own.
     pub figure: &'static str,
     /// Of its `rows.csv`.
     pub columns: &'static [&'static str],
@@ -27,11 +27,31 @@ pub(crate) enum Plan {
     Throughput { demand: Demand },
     /// R 4.3.2: nodes in use over time.
     Utilisation { demand: Demand, layout: Layout },
+    /// The edge beside a bare proxy of what it is made of.
+    EdgeOverhead,
+    /// From a load step to the first request on a moved node.
+    MoveLatency { demand: Demand },
+}
+
+impl Plan {
+    /// What the clusters of its runs are asked for, where it has any.
+    pub(crate) fn demand(self) -> Option<Demand> {
+        match self {
+            Plan::Throughput { demand } | Plan::Utilisation { demand, .. } | Plan::MoveLatency { demand } => {
+                Some(demand)
+            }
+            Plan::EdgeOverhead => None,
+        }
+    }
 }
 
 const THROUGHPUT: &[&str] =
     &["sites", "workload", "configuration", "burst", "requests_per_s", "p50_ms", "p99_ms", "errors", "moves"];
 const UTILISATION: &[&str] = &["t_s", "site", "nodes_busy", "configuration", "burst"];
+const EDGE_OVERHEAD: &[&str] =
+    &["round", "proxy", "requests_per_s", "p50_ms", "p99_ms", "cpu_us_per_request", "errors"];
+const MOVE_LATENCY: &[&str] = &["case", "steps", "p50_ms", "p99_ms", "max_ms", "moves", "errors"];
+const OWN: &str = "Sidelong's own";
 
 const fn throughput(
     id: &'static str,
@@ -52,7 +72,7 @@ const fn utilisation(
     Experiment { id, title, figure, columns: UTILISATION, plan: Plan::Utilisation { demand, layout } }
 }
 
-static EXPERIMENTS: [Experiment; 15] = {
+static EXPERIMENTS: [Experiment; 17] = {
     use Demand::{SingleFile, WorldCup, Zipf};
     use Layout::{Four, Three};
     const KB: u64 = 1024;
@@ -101,10 +121,24 @@ static EXPERIMENTS: [Experiment; 15] = {
         utilisation("R22", "R Figure 22", "nodes in use, 4 sites, Zipf", Zipf, Four),
         utilisation("R23", "R Figure 23", "nodes in use, 3 sites, WorldCup98", WorldCup, Three),
         utilisation("R24", "R Figure 24", "nodes in use, 4 sites, WorldCup98", WorldCup, Four),
+        Experiment {
+            id: "edge-overhead",
+            title: "the edge beside a bare Pingora proxy",
+            figure: OWN,
+            columns: EDGE_OVERHEAD,
+            plan: Plan::EdgeOverhead,
+        },
+        Experiment {
+            id: "move-latency",
+            title: "load step to first request on a moved node",
+            figure: OWN,
+            columns: MOVE_LATENCY,
+            plan: Plan::MoveLatency { demand: SingleFile(KB) },
+        },
     ]
 };
 
-/// All that there are, by number.
+/// All that there are: the published ones by number, then our own.
 pub fn experiments() -> &'static [Experiment] {
     &EXPERIMENTS
 }
@@ -124,7 +158,10 @@ mod tests {
     fn each_is_found_by_its_id() {
         for experiment in experiments() {
             assert_eq!(find(&experiment.id.to_lowercase()).unwrap(), experiment);
-            assert_eq!(experiment.figure, format!("R Figure {}", &experiment.id[1..]));
+            match experiment.id.strip_prefix('R') {
+                Some(number) => assert_eq!(experiment.figure, format!("R Figure {number}")),
+                None => assert_eq!(experiment.figure, OWN),
+            }
         }
     }
 
@@ -132,7 +169,7 @@ mod tests {
     fn an_unknown_one_lists_the_known() {
         let error = find("R9").unwrap_err().to_string();
         assert!(
-            error.starts_with("no experiment \"R9\"; there are R10, R11,") && error.ends_with("R24"),
+            error.starts_with("no experiment \"R9\"; there are R10, R11,") && error.ends_with("R24, edge-overhead, move-latency"),
             "{error}"
         );
     }

@@ -1,30 +1,34 @@
-//! The published experiments, run again: R10 to R24, by driving the program itself.
+//! Experiments, run by driving the program itself: the published ones again (R10 to R24), and our own.
 //!
-//! An [`Experiment`] is a list of runs. For each the lab writes a cluster file and starts `sidelong up` with it as a
-//! child process, so that any single run can be repeated by hand from the file that it leaves. It links neither the
-//! edge nor the load generator, and measures nothing: what `up` reports is what counts. Results land in `OUT/ID/`:
+//! An [`Experiment`] is a list of runs. For most the lab writes a cluster file and starts `sidelong up` with it as a
+//! child process, so that any single run can be repeated by hand from the file that it leaves, and what `up` reports is
+//! what counts. `edge-overhead` starts single parts and puts the load on them itself. Results land in `OUT/ID/`:
 //!
 //! | file | what |
 //! |---|---|
 //! | `configs/RUN.toml` | the cluster file of each run |
-//! | `runs/RUN.json`, `.csv`, `.log` | what `up` printed, its samples, its log |
+//! | `runs/RUN.json`, `.csv`, `.log` | what `up` (or the part) printed, its samples, its log |
 //! | `rows.csv` | the numbers, a line as each run ends |
 //! | `shorter.csv` | R10-R14: the search, below the paper's burst lengths, for the shortest that pays |
 //! | `result.json` | machine, versions, settings, rows, checks |
 //! | `figure.svg` | the paper's figure, redrawn from the rows |
-//! | `report.md` | the paper beside ours, and whether its shape holds |
+//! | `report.md` | the paper beside ours, whether its shape holds, the targets |
 //!
 //! Absolute speed drifts on a shared machine, so the runs that are compared alternate, and what is judged are ratios.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod check;
+mod cpus;
 mod csv;
 mod error;
 mod experiment;
 mod figure;
+mod latency;
 mod machine;
+mod overhead;
 mod ports;
+mod process;
 mod report;
 mod setup;
 mod throughput;
@@ -89,6 +93,8 @@ pub fn run(id: &str, options: &RunOptions, progress: &mut dyn FnMut(Progress<'_>
     let checks = match experiment.plan {
         experiment::Plan::Throughput { demand } => throughput::run(&mut bench, demand)?,
         experiment::Plan::Utilisation { demand, layout } => utilisation::run(&mut bench, demand, layout)?,
+        experiment::Plan::EdgeOverhead => overhead::run(&mut bench)?,
+        experiment::Plan::MoveLatency { demand } => latency::run(&mut bench, demand)?,
     };
     Ok(Report { experiment, directory: bench.into_directory(), checks })
 }

@@ -1,30 +1,23 @@
 //! One run: `sidelong up --config FILE --json --samples FILE.csv` as a child process.
 //!
 //! The child prints a [`Summary`] as one JSON object and exits with 0, or says in one line on standard error why not. While
-//! it runs it appends to the samples. SIGTERM makes it drain. Its output goes to files, so nothing here can block on it,
-//! and a child never outlives the value that watches it.
+//! it runs it appends to the samples. SIGTERM makes it drain.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::csv;
 use crate::error::{Error, Result, file};
+use crate::process::{Ended, Process, last_line, quoted};
 
-/// Between two looks at a child.
-const POLL: Duration = Duration::from_millis(20);
-/// After SIGTERM, before SIGKILL.
-const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// Of a summary, in bytes.
 const SUMMARY_BYTES_MAX: u64 = 1 << 24;
-/// Of a log that is searched for the last line, in bytes from its end.
-const LOG_TAIL_BYTES: u64 = 1 << 14;
 const SAMPLE_COLUMNS: &str = "t_s,site,nodes,nodes_busy";
 
 /// What `up --json` prints in the end.
@@ -111,26 +104,11 @@ impl Files {
     }
 }
 
-/// A path as a shell takes it for one word.
-pub(crate) fn quoted(path: &Path) -> String {
-    let path = path.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@,".contains(c);
-    if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
-}
-
 /// Runs `program` to its end, for `limit` at most and until `stop` is raised.
 pub(crate) fn run(program: &Path, files: &Files, limit: Duration, stop: &AtomicBool) -> Result<Summary> {
-    let create = |path: &Path| file(path, File::create(path));
-    let mut up = files
-        .command(program)
-        .stdin(Stdio::null())
-        .stdout(create(&files.summary)?)
-        .stderr(create(&files.log)?)
-        .spawn()
-        .map(Up)
-        .map_err(|source| Error::Start { program: program.to_owned(), source })?;
+    let mut up = Process::start(files.command(program), &files.summary, &files.log)?;
     let repeat = || files.repeat(program);
-    match up.wait(limit, stop).map_err(|source| Error::Start { program: program.to_owned(), source })? {
+    match up.wait(limit, stop)? {
         Ended::Stopped => Err(Error::Interrupted),
         Ended::TooLong => Err(Error::TooLong { run: files.run.clone(), limit, repeat: repeat() }),
         Ended::Itself(status) if !status.success() => {
@@ -141,66 +119,12 @@ pub(crate) fn run(program: &Path, files: &Files, limit: Duration, stop: &AtomicB
     }
 }
 
-enum Ended {
-    Itself(ExitStatus),
-    TooLong,
-    Stopped,
-}
-
-/// A child that is told to end, and then made to, when this value goes.
-struct Up(Child);
-
-impl Up {
-    fn wait(&mut self, limit: Duration, stop: &AtomicBool) -> std::io::Result<Ended> {
-        let begun = Instant::now();
-        loop {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(Ended::Stopped);
-            }
-            if let Some(status) = self.0.try_wait()? {
-                return Ok(Ended::Itself(status));
-            }
-            if begun.elapsed() > limit {
-                return Ok(Ended::TooLong);
-            }
-            std::thread::sleep(POLL);
-        }
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        if !matches!(self.0.try_wait(), Ok(None)) {
-            return;
-        }
-        // Not waited for yet, so the number is still this child's. What fails here fails because it has just ended.
-        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
-        let never = AtomicBool::new(false);
-        if !matches!(self.wait(DRAIN_MAX, &never), Ok(Ended::Itself(_))) {
-            tracing::warn!(pid = self.0.id(), "does not drain, is killed");
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-}
-
 fn read_summary(path: &Path) -> Result<Summary> {
     let mut text = String::new();
     let from = file(path, File::open(path))?;
     file(path, from.take(SUMMARY_BYTES_MAX).read_to_string(&mut text))?;
     serde_json::from_str(&text)
         .map_err(|error| Error::Output { path: path.to_owned(), found: format!("not a summary: {error}") })
-}
-
-/// The last line of a log that is not empty.
-fn last_line(path: &Path) -> Option<String> {
-    let mut from = File::open(path).ok()?;
-    let length = from.metadata().ok()?.len();
-    from.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES))).ok()?;
-    let mut tail = Vec::new();
-    from.take(LOG_TAIL_BYTES).read_to_end(&mut tail).ok()?;
-    let tail = String::from_utf8_lossy(&tail);
-    tail.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -270,12 +194,6 @@ mod tests {
         let missing = directory.path().join("missing");
         let error = run(&missing, &files, MINUTE, &AtomicBool::new(false)).unwrap_err().to_string();
         assert!(error.contains("missing: cannot be started: No such file"), "{error}");
-    }
-
-    #[test]
-    fn a_path_is_one_word() {
-        assert_eq!(quoted(Path::new("/tmp/R10/a.toml")), "/tmp/R10/a.toml");
-        assert_eq!(quoted(Path::new("/tmp/my lab's")), r"'/tmp/my lab'\''s'");
     }
 
     #[test]

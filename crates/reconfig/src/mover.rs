@@ -1,6 +1,6 @@
 //! Whoever moves nodes: one machine of `state` at a time, and the signs that a site needs repair.
 
-use sidelong_layout::{NodeId, NodeState, SiteId};
+use sidelong_layout::{EdgeId, NodeId, NodeState, SiteId};
 use sidelong_state::{
     Holder, Memo, Move, Outcome, PaperMove, PaperOutcome, Plan, Pool, Step, Time, Timing, UpdateCounter,
 };
@@ -51,6 +51,7 @@ impl Ended {
 /// Carries out one move or repair at a time.
 #[derive(Debug)]
 pub struct Mover {
+    edge: EdgeId,
     holder: Holder,
     owners: u16,
     pool: Pool,
@@ -70,11 +71,19 @@ enum Job {
 }
 
 impl Mover {
-    /// One of `owners` that may hold locks.
-    pub fn new(holder: Holder, owners: u16, pool: Pool, timing: Timing, protocol: Protocol) -> Self {
+    /// One of `owners` that may hold locks, in its life `incarnation`: of that the last 12 bits tell lives apart.
+    pub fn new(
+        edge: EdgeId,
+        incarnation: u64,
+        owners: u16,
+        pool: Pool,
+        timing: Timing,
+        protocol: Protocol,
+    ) -> Self {
         let sites = usize::from(pool.sites);
         Mover {
-            holder,
+            edge,
+            holder: Holder::new(edge, incarnation),
             owners,
             pool,
             timing,
@@ -104,7 +113,7 @@ impl Mover {
                 Job::Lease(Box::new(machine))
             }
             Protocol::Paper => {
-                let machine = PaperMove::new(plan, self.holder.edge, self.owners, self.counters[site]);
+                let machine = PaperMove::new(plan, self.edge, self.owners, self.counters[site]);
                 Job::Paper(Box::new(machine))
             }
         };

@@ -66,26 +66,22 @@ pub fn offer_board(
 /// Offers a node's ownership word: as an earlier life of the node left it where the memory outlived that, else serving
 /// `site`.
 ///
-/// Generations start from `incarnation_s`, the start of this life in seconds since 1970, times 16: above all that
-/// a life which began earlier and lost its memory can have reached, so that late operations on that one fail here.
+/// Generations start from `began_ms`, the start of this life in ms since 1970, whose last 36 bits last two years: above
+/// all that a life which began earlier and lost its memory can have reached (a node does not move a thousand times a
+/// second for long), so that late operations on that one fail here.
 ///
 /// # Errors
 /// Where memory cannot be had, or a live process has the node's name.
-pub fn offer_words(
-    host: &Host,
-    node: &str,
-    site: Option<SiteId>,
-    incarnation_s: u64,
-) -> Result<Region, Error> {
+pub fn offer_words(host: &Host, node: &str, site: Option<SiteId>, began_ms: u64) -> Result<Region, Error> {
     let name = words_region(node);
     let spec = RegionSpec {
         name: &name,
         kind: RegionKind::Words,
         len: WORDS_BYTES,
         access: Access::Atomic,
-        incarnation: incarnation_s,
+        incarnation: began_ms,
     };
-    let generation = incarnation_s.wrapping_mul(16) & SEQUENCE_MAX;
+    let generation = began_ms & SEQUENCE_MAX;
     let first = match site {
         Some(site) => Ownership::serving(site, generation),
         None => Ownership { state: NodeState::Free, site: None, next: None, generation },

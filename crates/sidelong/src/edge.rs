@@ -42,7 +42,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
         true => None,
         false => {
             let host = parts.host(parts.cluster.edges[index].listen)?;
-            Some(offer_board(&host, parts.board_map(), &parts.board_init(), parts.incarnation_s)?)
+            Some(offer_board(&host, parts.board_map(), &parts.board_init(), parts.began_ms)?)
         }
     };
     let owner = parts.owner(Some(index), None);

@@ -31,7 +31,13 @@ pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
             let options = RunOptions { out: out.clone(), quick: *quick, program, stop };
             let report = sidelong_lab::run(id, &options, &mut show)?;
             for check in &report.checks {
-                println!("{:12} {}: {} (target {})", check.verdict(), check.what, figure(check.measured), check.target);
+                println!(
+                    "{:12} {}: {} (target {})",
+                    check.verdict(),
+                    check.what,
+                    figure(check.measured),
+                    check.target
+                );
             }
             println!("{}", report.directory.join("report.md").display());
             Ok(())

@@ -8,7 +8,8 @@ use sidelong_config::{self as config, Service};
 use sidelong_fabric::{Access, Directory as _, Host, Region, RegionSpec};
 use sidelong_layout::{LOAD_BYTES, RegionKind, SiteId, WORDS_OWNERSHIP};
 use sidelong_load::{
-    Keeper, KeeperSpec, OriginGauge, OriginLoad, Recorder, Responder, ResponderKind, Scheme, Scope, publish_address,
+    Keeper, KeeperSpec, OriginGauge, OriginLoad, Recorder, Responder, ResponderKind, Scheme, Scope,
+    publish_address,
 };
 use sidelong_reconfig::{load_region, offer_board, offer_words};
 use sidelong_state::NodeAgent;
@@ -79,12 +80,12 @@ impl Memory {
             kind: RegionKind::Load,
             len: LOAD_BYTES,
             access: Access::ReadOnly,
-            incarnation: parts.incarnation_s,
+            incarnation: parts.began_ms,
         };
         let load = host.offer(&spec, |_| ())?;
-        let words = offer_words(host, &node.name, node.site.map(SiteId::new), parts.incarnation_s)?;
+        let words = offer_words(host, &node.name, node.site.map(SiteId::new), parts.began_ms)?;
         let board = match !parts.over_tcp() || index == 0 {
-            true => Some(offer_board(host, parts.board_map(), &parts.board_init(), parts.incarnation_s)?),
+            true => Some(offer_board(host, parts.board_map(), &parts.board_init(), parts.began_ms)?),
             false => None,
         };
         for region in [Some(&load), Some(&words), board.as_ref()].into_iter().flatten() {

@@ -14,13 +14,16 @@ use sidelong_policy::health;
 use sidelong_policy::index::{Capacity, Weights};
 use sidelong_policy::reconfigure::{self, Reconfigurer, SiteView};
 use sidelong_reconfig::{BoardInit, Links, Mover, Protocol, board_map, load_region};
-use sidelong_state::{Holder, Pool, Timing};
+use sidelong_state::{Pool, Timing};
 
 use crate::cli::PartArgs;
 use crate::failure::Failure;
 
 /// A margin of a lease that its holder does not use: what a clock may be off by within one lease, and then some.
 const LEASE_MARGIN: u32 = 10;
+/// Two lives of one process begin at least this far apart: it is less than it takes to start one. A lock word holds 12
+/// bits of a life, which so repeat after four minutes, long after the lease of the earlier one.
+const LIFE_MS_MIN: u64 = 64;
 /// How often a mover asks a draining node whether it is done, where looks are rarer than that.
 const ACK_POLL_MAX: Duration = Duration::from_millis(1);
 
@@ -28,8 +31,8 @@ const ACK_POLL_MAX: Duration = Duration::from_millis(1);
 pub(crate) struct Parts {
     pub(crate) cluster: Cluster,
     pub(crate) run: RunDirectory,
-    /// When this process began, in seconds since 1970: which life of its name this is.
-    pub(crate) incarnation_s: u64,
+    /// When this process began, in ms since 1970: which life of its name this is.
+    pub(crate) began_ms: u64,
 }
 
 impl Parts {
@@ -40,8 +43,8 @@ impl Parts {
     pub(crate) fn new(cluster: Cluster) -> Result<Self, Failure> {
         let run = RunDirectory::open(&cluster.run_dir)?;
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-        let incarnation_s = since_1970.map_or(1, |time| time.as_secs().max(1));
-        Ok(Parts { cluster, run, incarnation_s })
+        let began_ms = since_1970.map_or(1, |time| time.as_millis() as u64);
+        Ok(Parts { cluster, run, began_ms })
     }
 
     /// Whether memory is reached over TCP; else it is shared.
@@ -54,7 +57,9 @@ impl Parts {
         match self.cluster.fabric {
             config::Fabric::Auto => "fabric shm: all parts share this machine's memory (auto)",
             config::Fabric::Shm => "fabric shm, as the cluster file says",
-            config::Fabric::Tcp => "fabric tcp, as the cluster file says: two-sided, the target's CPU answers",
+            config::Fabric::Tcp => {
+                "fabric tcp, as the cluster file says: two-sided, the target's CPU answers"
+            }
         }
     }
 
@@ -153,13 +158,12 @@ impl Parts {
             ns(settings.drain_max),
             ns(settings.sensitivity.min(ACK_POLL_MAX)),
         )?;
-        let holder = Holder { edge: owner, incarnation: (self.incarnation_s & 0xfff) as u16 };
         let pool = Pool { sites: self.cluster.sites.len() as u16, nodes: self.cluster.nodes.len() as u16 };
         let protocol = match settings.protocol {
             config::Protocol::Lease => Protocol::Lease,
             config::Protocol::Paper => Protocol::Paper,
         };
-        Ok(Mover::new(holder, self.owners() as u16, pool, timing, protocol))
+        Ok(Mover::new(owner, self.began_ms / LIFE_MS_MIN, self.owners() as u16, pool, timing, protocol))
     }
 
     /// Who decides on moves in an edge (`node` is none) or in a node.

@@ -125,7 +125,8 @@ fn measure_in(args: &PerfArgs, run: &RunDirectory) -> Result<Figures, Failure> {
     let mut once = || -> Result<(), Failure> {
         batch.clear();
         operations.clear();
-        operations.extend(links.iter().zip(&expected).map(|(link, word)| add(args, &mut batch, *link, *word)));
+        operations
+            .extend(links.iter().zip(&expected).map(|(link, word)| add(args, &mut batch, *link, *word)));
         initiator.run(&mut batch, TIMEOUT);
         for (operation, expected) in operations.iter().zip(&mut expected) {
             let value = batch.value(*operation)?;

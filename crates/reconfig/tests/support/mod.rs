@@ -15,7 +15,7 @@ use sidelong_layout::{
 use sidelong_reconfig::{
     BoardInit, Links, Mover, Protocol, board_map, load_region, offer_board, offer_words,
 };
-use sidelong_state::{Holder, NodeAgent, Plan, Pool, Time, Timing};
+use sidelong_state::{NodeAgent, Plan, Pool, Time, Timing};
 
 pub(crate) const SITES: usize = 3;
 const NODES: usize = 8;
@@ -171,15 +171,14 @@ fn acknowledge(nodes: &[(Region, Region)], stop: &AtomicBool) {
     }
 }
 
-fn edge(directory: PathBuf, owner: usize, incarnation: u16) -> (Links, Mover) {
+fn edge(directory: PathBuf, owner: usize, incarnation: u64) -> (Links, Mover) {
     let names: Vec<_> = (0..NODES).map(name).collect();
     let directory = Arc::new(RunDirectory::open(directory).unwrap());
     let links = Links::new(directory, &names, board_map(SITES, OWNERS));
     let lease = LEASE.as_nanos() as u64;
     let timing = Timing::new(lease, lease / 10, 5 * lease, 1_000_000).unwrap();
-    let holder = Holder { edge: EdgeId::new(owner), incarnation };
     let pool = Pool { sites: SITES as u16, nodes: NODES as u16 };
-    (links, Mover::new(holder, OWNERS as u16, pool, timing, Protocol::Lease))
+    (links, Mover::new(EdgeId::new(owner), incarnation, OWNERS as u16, pool, timing, Protocol::Lease))
 }
 
 fn now() -> Time {
@@ -235,7 +234,7 @@ pub(crate) fn child_main() {
     let Ok(task) = std::env::var(TASK) else { return };
     let step = std::env::var(STEP).unwrap();
     let directory = PathBuf::from(std::env::var(DIRECTORY).unwrap());
-    let (mut links, mut mover) = edge(directory, 1, (std::process::id() & 0xfff) as u16);
+    let (mut links, mut mover) = edge(directory, 1, u64::from(std::process::id()));
     links.scan(now());
     if task != "repair" {
         let part: Vec<usize> = task.split(' ').map(|part| part.parse().unwrap()).collect();

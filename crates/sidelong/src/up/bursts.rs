@@ -31,9 +31,7 @@ impl Bursts {
     /// Tells `steps` when each burst begins.
     pub(super) fn new(workload: &Workload, sites: &[Site], steps: StepTimes) -> Result<Self, Failure> {
         let objects = match workload.kind {
-            WorkloadKind::SingleFile => {
-                sidelong_trace::Workload::SingleFile { bytes: workload.file_bytes }
-            }
+            WorkloadKind::SingleFile => sidelong_trace::Workload::SingleFile { bytes: workload.file_bytes },
             WorkloadKind::Zipf => {
                 let objects = u32::try_from(workload.objects).unwrap_or(u32::MAX);
                 let sizes = Sizes::Fixed { bytes: workload.file_bytes };
@@ -75,10 +73,7 @@ impl Bursts {
                 arrivals: Arrivals::Poisson { per_s, seed: self.workload.seed },
                 in_flight_max: IN_FLIGHT_MAX,
             },
-            _ => Load::Closed {
-                connections_per_edge: self.workload.clients_per_edge,
-                think: Duration::ZERO,
-            },
+            _ => Load::Closed { connections_per_edge: self.workload.clients_per_edge, think: Duration::ZERO },
         };
         ClientConfig {
             requests_max: self.workload.requests,

@@ -89,7 +89,12 @@ struct Up<'a> {
 }
 
 impl<'a> Up<'a> {
-    fn start(args: &'a UpArgs, file: &ClusterFile, parts: Parts, stop: Arc<AtomicBool>) -> Result<Self, Failure> {
+    fn start(
+        args: &'a UpArgs,
+        file: &ClusterFile,
+        parts: Parts,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self, Failure> {
         // The parts read what this process has read, whatever becomes of the user's file meanwhile.
         let config = parts.run.path().join("cluster.toml");
         write_private(&config, &file.to_toml()?)?;

@@ -44,7 +44,8 @@ impl Monitor {
             let Some(hot) = hot.filter(|hot| hot.workers > 0) else { continue };
             let site = self.links.ownership(NodeId::new(index)).and_then(|ownership| ownership.site);
             if let Some(site) = site {
-                self.busy[site.index()] += f64::from(hot.busy.min(hot.workers.into())) / f64::from(hot.workers);
+                self.busy[site.index()] +=
+                    f64::from(hot.busy.min(hot.workers.into())) / f64::from(hot.workers);
             }
         }
     }

@@ -85,7 +85,13 @@ impl fmt::Display for Outcome {
         writeln!(
             f,
             "\n{} requests in {:.1} s: {:.0} requests/s, p50 {:.1} ms, p99 {:.1} ms, {} errors, {} moves",
-            self.requests, self.seconds, self.requests_per_s, self.p50_ms, self.p99_ms, self.errors, self.moves
+            self.requests,
+            self.seconds,
+            self.requests_per_s,
+            self.p50_ms,
+            self.p99_ms,
+            self.errors,
+            self.moves
         )?;
         if let Some(steps) = &self.step_to_first_request_ms {
             writeln!(
@@ -104,7 +110,13 @@ impl fmt::Display for Outcome {
             writeln!(
                 f,
                 "{:width$} {:>6} {:>10} {:>11.0} {:>9.1} {:>9.1} {:>7}",
-                site.name, site.nodes, site.requests, site.requests_per_s, site.p50_ms, site.p99_ms, site.errors
+                site.name,
+                site.nodes,
+                site.requests,
+                site.requests_per_s,
+                site.p50_ms,
+                site.p99_ms,
+                site.errors
             )?;
         }
         Ok(())
@@ -156,11 +168,6 @@ impl StepTimes {
         let mut took = self.lock().took_ms.clone();
         took.sort_by(f64::total_cmp);
         let at = |quantile: f64| took[((took.len() - 1) as f64 * quantile).round() as usize];
-        (!took.is_empty()).then(|| Quantiles {
-            count: took.len(),
-            p50: at(0.5),
-            p99: at(0.99),
-            max: at(1.0),
-        })
+        (!took.is_empty()).then(|| Quantiles { count: took.len(), p50: at(0.5), p99: at(0.99), max: at(1.0) })
     }
 }

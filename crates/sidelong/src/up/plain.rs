@@ -13,7 +13,10 @@ pub(super) fn print(status: &Status<'_>) {
             site.name, live.requests_per_s, live.p50_ms, live.p99_ms
         )
     });
-    let age = status.monitor.age_max().map_or_else(|| "-".to_owned(), |age| format!("{:.1}", age.as_secs_f64() * 1e3));
+    let age = status
+        .monitor
+        .age_max()
+        .map_or_else(|| "-".to_owned(), |age| format!("{:.1}", age.as_secs_f64() * 1e3));
     println!(
         "{:>5.0}s  {}  | {:.0}/s, {} errors, {} moves, oldest record {age} ms",
         status.elapsed.as_secs_f64(),

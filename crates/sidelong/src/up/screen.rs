@@ -137,7 +137,8 @@ fn site_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
     ];
     let head = ["site", "nodes", "", "", "", "", ""];
     let mut head: Vec<_> = head.into_iter().map(Cell::from).collect();
-    for (cell, name) in head[2..].iter_mut().zip(["floor–top", "requests/s", "p50 ms", "p99 ms", "errors"]) {
+    for (cell, name) in head[2..].iter_mut().zip(["floor–top", "requests/s", "p50 ms", "p99 ms", "errors"])
+    {
         *cell = right(name.to_owned());
     }
     let table = Table::new(rows, widths).header(Row::new(head).dim()).block(block("sites"));

@@ -1,0 +1,72 @@
+//! A choice of node by the edge, view included: what every request pays. It must stay below a microsecond at the 99th
+//! percentile.
+//!
+//! `cargo bench -p sidelong-edge --bench choose`
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use criterion::{BenchmarkId, Criterion};
+use sidelong_edge::View;
+use sidelong_layout::{Hot, NodeId, Ownership, SiteId, valid};
+use sidelong_policy::Time;
+use sidelong_policy::balance::Balance;
+use sidelong_policy::health;
+use sidelong_policy::index::{Capacity, Weights};
+
+const SITE: SiteId = SiteId::new(0);
+
+fn view(nodes: usize, balance: Balance) -> View {
+    let view = View::new(nodes, 3, Duration::from_millis(200), balance, health::Settings::default());
+    for node in view.nodes() {
+        let hot = Hot { valid: valid::ORIGIN, workers: 2, busy: node.index() as u32 % 3, ..Hot::default() };
+        let reading = Weights::default().read(Some(&hot), &Capacity::default(), 0);
+        // Half of the nodes serve the site, as in a cluster whose nodes move.
+        let site = if node.index() % 2 == 0 { SITE } else { SiteId::new(1) };
+        view.observe(node, Some(Ownership::serving(site, 1)), reading);
+    }
+    view.relist();
+    view.refreshed(Time::from_ns(1));
+    view
+}
+
+fn choose_and_release(view: &View, now: u64) -> Option<NodeId> {
+    let node = view.choose(SITE, None, Time::from_ns(now));
+    if let Some(node) = node {
+        view.release(node);
+    }
+    node
+}
+
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    for (balance, name) in [(Balance::Weighted, "weighted"), (Balance::PowerOfTwo, "power-of-two")] {
+        let mut group = criterion.benchmark_group(format!("choose/{name}"));
+        for nodes in [8, 64, 1000] {
+            let view = view(nodes, balance);
+            group.bench_function(BenchmarkId::from_parameter(nodes), |bencher| {
+                bencher.iter(|| choose_and_release(black_box(&view), black_box(2)));
+            });
+        }
+        group.finish();
+    }
+    criterion.final_summary();
+
+    println!("\none call each, clock readings included, ns:");
+    println!("{:>6} {:>14} {:>8} {:>8} {:>8}", "nodes", "", "p50", "p99", "p99.9");
+    for (balance, name) in [(Balance::Weighted, "weighted"), (Balance::PowerOfTwo, "power-of-two")] {
+        for nodes in [8, 64, 1000] {
+            let view = view(nodes, balance);
+            let mut took: Vec<_> = (0..200_000)
+                .map(|now| {
+                    let begun = Instant::now();
+                    black_box(choose_and_release(&view, now + 2));
+                    begun.elapsed().as_nanos()
+                })
+                .collect();
+            took.sort_unstable();
+            let at = |per_mille: usize| took[took.len() * per_mille / 1000];
+            println!("{nodes:>6} {name:>14} {:>8} {:>8} {:>8}", at(500), at(990), at(999));
+        }
+    }
+}

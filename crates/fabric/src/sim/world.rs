@@ -1,0 +1,389 @@
+//! The simulated world: what is on its way, ordered by time, and what it does when it arrives.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64;
+
+use crate::batch::Request;
+use crate::key::Token;
+use crate::memory::Memory;
+use crate::sim::{Event, Faults, Ticket};
+use crate::{Access, OpError};
+
+/// Who posted an operation, and so where its end is put.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Face {
+    /// A batch, which waits for it.
+    Batch,
+    /// A simulation, which takes events.
+    Events,
+}
+
+#[derive(Debug)]
+pub(super) struct World {
+    now: Duration,
+    /// Given to whatever needs a number of its own; it also orders what happens at the same time.
+    serial: u64,
+    rng: Pcg64,
+    faults: Faults,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    hosts: Vec<Host>,
+    host_names: BTreeMap<String, usize>,
+    regions: Vec<Offer>,
+    /// A name keeps its number from one life to the next.
+    region_names: BTreeMap<String, usize>,
+    links: BTreeMap<u64, Link>,
+    /// Ends that a batch will collect.
+    ended: BTreeMap<Ticket, Outcome>,
+    /// Ends and timers that `next` will hand out.
+    events: VecDeque<Event>,
+}
+
+type Outcome = Result<Vec<u64>, OpError>;
+
+#[derive(Debug)]
+struct Host {
+    up: bool,
+    /// How often it has crashed.
+    life: u64,
+    /// Whether the peers were told of the last crash.
+    told: bool,
+}
+
+#[derive(Debug)]
+struct Offer {
+    host: usize,
+    token: Token,
+    access: Access,
+    /// Gone once the owner dropped the region, or the host crashed.
+    memory: Weak<Memory>,
+}
+
+/// What a link leads to.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    region: usize,
+    token: Token,
+    host: usize,
+    /// The host's, when the link was made.
+    life: u64,
+}
+
+#[derive(Debug)]
+struct Link {
+    target: Target,
+    /// When the last request arrives and the last answer: the next ones do not overtake them.
+    arrival: Duration,
+    answer: Duration,
+    /// When the end of a lost request is reported, or of one whose answer was lost: until then all that follows it is
+    /// lost with it.
+    stalled_until: Duration,
+    unheard_until: Duration,
+}
+
+#[derive(Debug)]
+struct Scheduled {
+    at: Duration,
+    serial: u64,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Arrive(Box<Arrival>),
+    Report { ticket: Ticket, face: Face, outcome: Outcome },
+    Wake { actor: u64 },
+    Crash { host: usize },
+}
+
+/// A request on its way.
+#[derive(Debug)]
+struct Arrival {
+    ticket: Ticket,
+    face: Face,
+    link: u64,
+    target: Target,
+    request: Request,
+    /// A write's; else room for what it brings.
+    words: Vec<u64>,
+    deadline: Duration,
+    /// How long its answer takes; `None` where it is lost.
+    back: Option<Duration>,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, faults: Faults) -> Self {
+        World {
+            now: Duration::ZERO,
+            serial: 0,
+            rng: Pcg64::seed_from_u64(seed),
+            faults,
+            queue: BinaryHeap::new(),
+            hosts: Vec::new(),
+            host_names: BTreeMap::new(),
+            regions: Vec::new(),
+            region_names: BTreeMap::new(),
+            links: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.now
+    }
+
+    pub(super) fn set_faults(&mut self, faults: Faults) {
+        self.faults = faults;
+    }
+
+    // Hosts and what they offer.
+
+    pub(super) fn host(&mut self, name: &str) -> usize {
+        *self.host_names.entry(name.to_owned()).or_insert_with(|| {
+            self.hosts.push(Host { up: true, life: 0, told: false });
+            self.hosts.len() - 1
+        })
+    }
+
+    /// The number and token of a new region; `None` where a live one has the name.
+    pub(super) fn offer(
+        &mut self,
+        host: usize,
+        name: &str,
+        access: Access,
+        memory: &Arc<Memory>,
+    ) -> Option<(usize, Token)> {
+        assert!(self.hosts[host].up, "a crashed host offers nothing until it is restarted");
+        let token = Token(self.next_serial().into());
+        let offer = Offer { host, token, access, memory: Arc::downgrade(memory) };
+        match self.region_names.get(name) {
+            Some(&region) if self.regions[region].memory.strong_count() > 0 => None,
+            Some(&region) => {
+                self.regions[region] = offer;
+                Some((region, token))
+            }
+            None => {
+                self.regions.push(offer);
+                self.region_names.insert(name.to_owned(), self.regions.len() - 1);
+                Some((self.regions.len() - 1, token))
+            }
+        }
+    }
+
+    pub(super) fn crash(&mut self, host: usize) {
+        let told = self.rng.random();
+        let crashed = &mut self.hosts[host];
+        *crashed = Host { up: false, life: crashed.life + 1, told };
+        for offer in self.regions.iter_mut().filter(|offer| offer.host == host) {
+            offer.memory = Weak::new();
+        }
+    }
+
+    pub(super) fn crash_at(&mut self, at: Duration, host: usize) {
+        self.schedule(at, What::Crash { host });
+    }
+
+    pub(super) fn restart(&mut self, host: usize) {
+        self.hosts[host].up = true;
+    }
+
+    // Links and what is posted on them.
+
+    pub(super) fn connect(&mut self, region: usize, token: Token) -> u64 {
+        let host = self.regions[region].host;
+        let id = self.next_serial();
+        let link = Link {
+            target: Target { region, token, host, life: self.hosts[host].life },
+            arrival: Duration::ZERO,
+            answer: Duration::ZERO,
+            stalled_until: Duration::ZERO,
+            unheard_until: Duration::ZERO,
+        };
+        self.links.insert(id, link);
+        id
+    }
+
+    pub(super) fn close(&mut self, link: u64) {
+        self.links.remove(&link);
+    }
+
+    pub(super) fn post(
+        &mut self,
+        link: u64,
+        request: Request,
+        mut words: Vec<u64>,
+        timeout: Duration,
+        face: Face,
+    ) -> Ticket {
+        let ticket = Ticket(self.next_serial());
+        let deadline = self.now + timeout;
+        // All of it is drawn for each operation, so that one fault more does not shift the fate of all that follow.
+        let lost = self.chance(self.faults.loss_permille);
+        let late = self.chance(self.faults.late_permille);
+        let lost_there = self.rng.random::<bool>() && lost;
+        let (there, back) = (self.delay(), self.delay());
+
+        let now = self.now;
+        let sent = self.links.get_mut(&link).expect("an open link");
+        if now < sent.stalled_until {
+            let at = deadline.min(sent.stalled_until);
+            self.report(at, ticket, face, Err(OpError::Timeout));
+        } else if lost_there {
+            sent.stalled_until = deadline;
+            self.report(deadline, ticket, face, Err(OpError::Timeout));
+        } else {
+            let arrival = (if late { deadline } else { now } + there).max(sent.arrival);
+            sent.arrival = arrival;
+            let target = sent.target;
+            if arrival > deadline {
+                self.report(deadline, ticket, face, Err(OpError::Timeout));
+            }
+            words.resize(request.words(), 0);
+            let back = (!lost).then_some(back);
+            let arrive = Arrival { ticket, face, link, target, request, words, deadline, back };
+            self.schedule(arrival, What::Arrive(Box::new(arrive)));
+        }
+        ticket
+    }
+
+    /// A request has come to its target. It is reported from here, unless its deadline has passed.
+    fn arrive(&mut self, mut arrival: Arrival) {
+        let outcome = self.effect(&mut arrival);
+        let Arrival { ticket, face, words, deadline, back, .. } = arrival;
+        if self.now > deadline {
+            return;
+        }
+        let Some(link) = self.links.get_mut(&arrival.link) else {
+            return self.report(self.now, ticket, face, Err(OpError::Closed));
+        };
+        let timeout = Err(OpError::Timeout);
+        let (Some(back), Some(outcome)) = (back, outcome) else {
+            link.unheard_until = link.unheard_until.max(deadline);
+            return self.report(deadline, ticket, face, timeout);
+        };
+        link.answer = link.answer.max(self.now + back);
+        let (answer, unheard_until) = (link.answer, link.unheard_until);
+        if self.now < unheard_until {
+            self.report(deadline.min(unheard_until), ticket, face, timeout);
+        } else if answer > deadline {
+            self.report(deadline, ticket, face, timeout);
+        } else {
+            self.report(answer, ticket, face, outcome.map(|()| words));
+        }
+    }
+
+    /// What a request does at its target, and how that answers; `None` where it does not.
+    fn effect(&self, arrival: &mut Arrival) -> Option<Result<(), OpError>> {
+        let Target { region, token, host, life } = arrival.target;
+        let (host, offer) = (&self.hosts[host], &self.regions[region]);
+        if host.life != life && host.told {
+            return Some(Err(OpError::PeerGone));
+        }
+        if !host.up {
+            return None;
+        }
+        let memory = offer.memory.upgrade().filter(|_| host.life == life && offer.token.matches(token));
+        let memory = memory.ok_or(OpError::KeyRejected);
+        Some(memory.and_then(|memory| memory.apply(&arrival.request, offer.access, &mut arrival.words)))
+    }
+
+    // Time.
+
+    pub(super) fn wake_at(&mut self, at: Duration, actor: u64) {
+        self.schedule(at, What::Wake { actor });
+    }
+
+    pub(super) fn advance(&mut self, by: Duration) {
+        let until = self.now + by;
+        while self.queue.peek().is_some_and(|Reverse(next)| next.at <= until) {
+            self.step();
+        }
+        self.now = until;
+    }
+
+    pub(super) fn next(&mut self) -> Option<Event> {
+        while self.events.is_empty() && self.step() {}
+        self.events.pop_front()
+    }
+
+    /// The end of an operation that a batch posted.
+    pub(super) fn wait(&mut self, ticket: Ticket) -> Outcome {
+        loop {
+            if let Some(outcome) = self.ended.remove(&ticket) {
+                return outcome;
+            }
+            assert!(self.step(), "an operation that will never be reported");
+        }
+    }
+
+    /// Goes on to the next thing that happens, if any will.
+    fn step(&mut self) -> bool {
+        let Some(Reverse(Scheduled { at, what, .. })) = self.queue.pop() else { return false };
+        self.now = self.now.max(at);
+        match what {
+            What::Arrive(arrival) => self.arrive(*arrival),
+            What::Report { ticket, face: Face::Batch, outcome } => {
+                self.ended.insert(ticket, outcome);
+            }
+            What::Report { ticket, face: Face::Events, outcome } => {
+                self.events.push_back(Event::Done { at, ticket, outcome });
+            }
+            What::Wake { actor } => self.events.push_back(Event::Wake { at, actor }),
+            What::Crash { host } => self.crash(host),
+        }
+        true
+    }
+
+    fn report(&mut self, at: Duration, ticket: Ticket, face: Face, outcome: Outcome) {
+        self.schedule(at, What::Report { ticket, face, outcome });
+    }
+
+    fn schedule(&mut self, at: Duration, what: What) {
+        let scheduled = Scheduled { at: at.max(self.now), serial: self.next_serial(), what };
+        self.queue.push(Reverse(scheduled));
+    }
+
+    fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    // Chance.
+
+    fn chance(&mut self, permille: u32) -> bool {
+        self.rng.random_range(0..1000) < permille
+    }
+
+    fn delay(&mut self) -> Duration {
+        let nanos = |duration: Duration| duration.as_nanos() as u64;
+        let (start, end) = (nanos(self.faults.delay.start), nanos(self.faults.delay.end));
+        Duration::from_nanos(self.rng.random_range(start..end.max(start + 1)))
+    }
+}
+
+// Ordered by time, then by number.
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at, self.serial).cmp(&(other.at, other.serial))
+    }
+}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Scheduled {}

@@ -1,0 +1,299 @@
+//! The target's thread: sockets, readiness and time around [`Session`]s.
+//!
+//! Everything is bounded: the connections, the time that one may stay silent, its buffers, and what is done for it
+//! before the next one's turn.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use crate::tcp::fifo::Fifo;
+use crate::tcp::session::{Ended, INPUT_BYTES, OUTPUT_BYTES, Registry, Session};
+
+/// Connections to one target; each costs some 84 KiB.
+const CONNECTIONS_MAX: usize = 1024;
+/// Connections accepted before the others' turn.
+const ACCEPTS_MAX: usize = 16;
+/// Rounds of answering and sending for one connection before the others' turn.
+const ROUNDS_MAX: usize = 8;
+/// Sockets looked at together.
+const EVENTS_MAX: usize = 256;
+/// How long a connection may stay silent before its hello.
+const HELLO_WAIT: Duration = Duration::from_secs(5);
+/// How often the silent are looked at, and accepting is tried again after the system ran out of descriptors.
+const TICK: Duration = Duration::from_millis(100);
+
+const LISTENER: u64 = u64::MAX;
+const WAKER: u64 = u64::MAX - 1;
+
+/// A running thread; it ends with this.
+#[derive(Debug)]
+pub(super) struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    registry: Registry,
+    refused: AtomicU64,
+    stop: AtomicBool,
+    waker: OwnedFd,
+}
+
+impl Server {
+    pub(super) fn start(address: SocketAddr) -> io::Result<Server> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared {
+            registry: Registry::default(),
+            refused: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            waker,
+        });
+        let mut work = Work::new(Arc::clone(&shared), listener)?;
+        let thread = std::thread::Builder::new().name("sidelong-tcp".to_owned()).spawn(move || {
+            if let Err(error) = work.run() {
+                tracing::error!(%address, %error, "the tcp backend has stopped answering");
+            }
+        })?;
+        Ok(Server { shared, address, thread: Some(thread) })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn registry(&self) -> &Registry {
+        &self.shared.registry
+    }
+
+    pub(super) fn refused(&self) -> u64 {
+        self.shared.refused.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        // It cannot fail: the counter holds far more than one wake-up.
+        let _ = rustix::io::write(&self.shared.waker, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread works on.
+struct Work {
+    shared: Arc<Shared>,
+    epoll: OwnedFd,
+    listener: TcpListener,
+    /// Whether connections are waited for; not for a while after the system ran out of descriptors.
+    accepting: bool,
+    /// When `tick` has something to do.
+    tick_at: Option<Instant>,
+    connections: Vec<Option<Connection>>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    peer: SocketAddr,
+    since: Instant,
+    session: Session,
+    input: Fifo,
+    output: Fifo,
+    interest: epoll::EventFlags,
+}
+
+impl Work {
+    fn new(shared: Arc<Shared>, listener: TcpListener) -> io::Result<Work> {
+        listener.set_nonblocking(true)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let readable = epoll::EventFlags::IN;
+        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), readable)?;
+        epoll::add(&epoll, &shared.waker, epoll::EventData::new_u64(WAKER), readable)?;
+        Ok(Work { shared, epoll, listener, accepting: true, tick_at: None, connections: Vec::new() })
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        while !self.shared.stop.load(Ordering::Acquire) {
+            events.clear();
+            let wait = self.tick_at.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), wait.as_ref()) {
+                Err(Errno::INTR) => continue,
+                waited => waited?,
+            };
+            for event in &events {
+                match event.data.u64() {
+                    LISTENER => self.accept()?,
+                    WAKER => {}
+                    slot => self.serve(slot as usize),
+                }
+            }
+            if self.tick_at.is_some_and(|at| at <= Instant::now()) {
+                self.tick()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) -> io::Result<()> {
+        for _ in 0..ACCEPTS_MAX {
+            match self.listener.accept() {
+                Ok((stream, peer)) => self.admit(stream, peer),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    tracing::debug!(%error, "a connection could not be accepted");
+                    // A peer that gave up is no reason to wait; a system that has no more to give is.
+                    let short = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+                    if Errno::from_io_error(&error).is_some_and(|errno| short.contains(&errno)) {
+                        return self.accept_when(false);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, stream: TcpStream, peer: SocketAddr) {
+        let slot = self.connections.iter().position(Option::is_none).unwrap_or(self.connections.len());
+        if slot >= CONNECTIONS_MAX {
+            self.refuse(peer, "there are too many connections");
+            return;
+        }
+        let interest = epoll::EventFlags::IN;
+        let prepared = stream.set_nonblocking(true).and_then(|()| prepare(&stream)).and_then(|()| {
+            Ok(epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(slot as u64), interest)?)
+        });
+        if let Err(error) = prepared {
+            tracing::debug!(%peer, %error, "a connection could not be set up");
+            return;
+        }
+        if slot == self.connections.len() {
+            self.connections.push(None);
+        }
+        self.connections[slot] = Some(Connection {
+            stream,
+            peer,
+            since: Instant::now(),
+            session: Session::new(),
+            input: Fifo::new(INPUT_BYTES),
+            output: Fifo::new(OUTPUT_BYTES),
+            interest,
+        });
+        self.tick_later();
+    }
+
+    fn serve(&mut self, slot: usize) {
+        let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return };
+        let served = connection.serve(&self.shared.registry, &self.epoll, slot);
+        let Err(reason) = served else { return };
+        let peer = connection.peer;
+        self.connections[slot] = None;
+        match reason {
+            Closed::Ended(Ended::Malformed) => self.refuse(peer, "a frame was malformed"),
+            Closed::Ended(Ended::Refused) => self.refuse(peer, "the hello was refused"),
+            Closed::Ended(Ended::Revoked) => tracing::debug!(%peer, "the region was revoked during a read"),
+            Closed::Lost(error) => tracing::debug!(%peer, %error, "the connection ended"),
+        }
+    }
+
+    /// What is done by time: ends who stays silent, tries again to accept.
+    fn tick(&mut self) -> io::Result<()> {
+        self.tick_at = None;
+        for slot in 0..self.connections.len() {
+            let Some(connection) = &self.connections[slot] else { continue };
+            if !connection.session.is_silent() {
+                continue;
+            }
+            if connection.since.elapsed() < HELLO_WAIT {
+                self.tick_later();
+            } else {
+                let peer = connection.peer;
+                self.connections[slot] = None;
+                self.refuse(peer, "no hello came");
+            }
+        }
+        if self.accepting { Ok(()) } else { self.accept_when(true) }
+    }
+
+    fn tick_later(&mut self) {
+        self.tick_at.get_or_insert_with(|| Instant::now() + TICK);
+    }
+
+    fn accept_when(&mut self, accepting: bool) -> io::Result<()> {
+        let interest = if accepting { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+        epoll::modify(&self.epoll, &self.listener, epoll::EventData::new_u64(LISTENER), interest)?;
+        self.accepting = accepting;
+        if !accepting {
+            self.tick_later();
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, peer: SocketAddr, reason: &str) {
+        self.shared.refused.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!(%peer, reason, "a connection was refused");
+    }
+}
+
+/// Why a connection is over.
+enum Closed {
+    Ended(Ended),
+    Lost(io::Error),
+}
+
+impl Connection {
+    fn serve(&mut self, registry: &Registry, epoll: &OwnedFd, slot: usize) -> Result<(), Closed> {
+        self.input.fill(&mut self.stream).map_err(Closed::Lost)?;
+        let mut full = true;
+        for _ in 0..ROUNDS_MAX {
+            let advanced = self.session.advance(&mut self.input, &mut self.output, registry);
+            let drained = self.output.drain(&mut self.stream);
+            full = advanced.map_err(Closed::Ended)?;
+            drained.map_err(Closed::Lost)?;
+            if !full || !self.output.is_empty() {
+                break;
+            }
+        }
+        let mut interest = epoll::EventFlags::empty();
+        interest.set(epoll::EventFlags::IN, self.input.room() > 0);
+        interest.set(epoll::EventFlags::OUT, full || !self.output.is_empty());
+        if interest != self.interest {
+            let data = epoll::EventData::new_u64(slot as u64);
+            epoll::modify(epoll, &self.stream, data, interest).map_err(|errno| Closed::Lost(errno.into()))?;
+            self.interest = interest;
+        }
+        Ok(())
+    }
+}
+
+/// As `epoll::wait` wants it; it rounds up to milliseconds.
+pub(super) fn timespec(duration: Duration) -> Timespec {
+    let seconds = duration.as_secs().min(u64::from(u16::MAX));
+    Timespec { tv_sec: seconds as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
+}
+
+/// What both ends set on their sockets: no waiting for more to send, and an end within some 10 s where the other
+/// machine is gone without a word.
+pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(5))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1))?;
+    sockopt::set_tcp_keepcnt(stream, 5)?;
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! The backends as the conformance suite sees them: nodes that offer, stall, die and come back.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sidelong_fabric::shm::ShmHost;
+use sidelong_fabric::sim::{Faults, Network};
+use sidelong_fabric::tcp::TcpHost;
+use sidelong_fabric::{Host, Region};
+
+use crate::relay::{Passing, Relay};
+
+/// One backend, fresh for each property. A node is a process of its own, as far as the backend can tell.
+pub(crate) trait Backend {
+    /// The memory outlives the process that offered it, and so do links and keys. True of shm; with the others a
+    /// process takes its memory with it.
+    const MEMORY_OUTLIVES_ITS_PROCESS: bool;
+    /// The initiator's CPU does the work itself, so nothing can be late. True of shm.
+    const NEVER_LATE: bool;
+
+    fn new() -> Self;
+
+    /// The process on `node`, which starts, or starts again.
+    fn start(&self, node: &str) -> Host;
+
+    /// Kills the process on `node`, which held these.
+    fn kill(&self, node: &str, host: Host, region: Region);
+
+    /// The process on `node` will die in the middle of the next batch.
+    fn kill_during_the_next_batch(&self, node: &str, host: &Host);
+
+    /// What `node` is asked from now on takes effect, but is not answered until `resume`.
+    fn stall(&self, node: &str);
+
+    fn resume(&self, node: &str);
+}
+
+pub(crate) struct Shm {
+    directory: tempfile::TempDir,
+}
+
+impl Backend for Shm {
+    const MEMORY_OUTLIVES_ITS_PROCESS: bool = true;
+    const NEVER_LATE: bool = true;
+
+    fn new() -> Self {
+        Shm { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn start(&self, _: &str) -> Host {
+        Host::Shm(ShmHost::new(self.directory.path()))
+    }
+
+    fn kill(&self, _: &str, _: Host, _: Region) {}
+
+    fn kill_during_the_next_batch(&self, _: &str, _: &Host) {}
+
+    fn stall(&self, _: &str) {}
+
+    fn resume(&self, _: &str) {}
+}
+
+/// Each node behind a relay, whose address is in its keys and stays the same when the node comes back.
+pub(crate) struct Tcp {
+    relays: RefCell<BTreeMap<String, Relay>>,
+}
+
+impl Tcp {
+    fn relay(&self, node: &str) -> Relay {
+        self.relays.borrow_mut().entry(node.to_owned()).or_insert_with(Relay::start).clone()
+    }
+}
+
+impl Backend for Tcp {
+    const MEMORY_OUTLIVES_ITS_PROCESS: bool = false;
+    const NEVER_LATE: bool = false;
+
+    fn new() -> Self {
+        Tcp { relays: RefCell::default() }
+    }
+
+    fn start(&self, node: &str) -> Host {
+        let relay = self.relay(node);
+        let host = TcpHost::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        relay.set_target(host.address());
+        relay.pass(Passing::Everything);
+        Host::Tcp(host.advertising(relay.address()))
+    }
+
+    fn kill(&self, _: &str, _: Host, _: Region) {}
+
+    fn kill_during_the_next_batch(&self, node: &str, _: &Host) {
+        self.relay(node).pass(Passing::UntilAnswered(10_001));
+    }
+
+    fn stall(&self, node: &str) {
+        self.relay(node).pass(Passing::Requests);
+    }
+
+    fn resume(&self, node: &str) {
+        self.relay(node).pass(Passing::Everything);
+    }
+}
+
+pub(crate) struct Sim {
+    network: Network,
+}
+
+impl Backend for Sim {
+    const MEMORY_OUTLIVES_ITS_PROCESS: bool = false;
+    const NEVER_LATE: bool = false;
+
+    fn new() -> Self {
+        Sim { network: Network::new(7, Faults::default()) }
+    }
+
+    fn start(&self, node: &str) -> Host {
+        let host = self.network.host(node);
+        self.network.restart(&host);
+        Host::Sim(host)
+    }
+
+    fn kill(&self, node: &str, _: Host, _: Region) {
+        self.network.crash(&self.network.host(node));
+    }
+
+    fn kill_during_the_next_batch(&self, node: &str, _: &Host) {
+        let soon = self.network.now() + Duration::from_micros(2);
+        self.network.crash_at(soon, &self.network.host(node));
+    }
+
+    fn stall(&self, _: &str) {
+        self.network.set_faults(Faults { late_permille: 1000, ..Faults::default() });
+    }
+
+    fn resume(&self, _: &str) {
+        self.network.set_faults(Faults::default());
+    }
+}

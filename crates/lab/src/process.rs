@@ -1,0 +1,176 @@
+//! Processes that the lab starts. They write to files, so nothing here can block on one, and none outlives the value that
+//! watches it: it is told to end, then made to.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::error::{Error, Result, file};
+
+/// Between two looks at a process.
+const POLL: Duration = Duration::from_millis(20);
+/// After SIGTERM, before SIGKILL.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// Of a log that is searched for the last line, in bytes from its end.
+const LOG_TAIL_BYTES: u64 = 1 << 14;
+
+/// A child of this process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    program: PathBuf,
+    child: Child,
+}
+
+/// How a wait for a process ended.
+pub(crate) enum Ended {
+    Itself(ExitStatus),
+    TooLong,
+    Stopped,
+}
+
+impl Process {
+    /// Starts `command`, which reads nothing, and writes to the new files `output` and `log`.
+    pub(crate) fn start(mut command: Command, output: &Path, log: &Path) -> Result<Process> {
+        let create = |path: &Path| file(path, File::create(path));
+        command.stdin(Stdio::null()).stdout(create(output)?).stderr(create(log)?);
+        let program = PathBuf::from(command.get_program());
+        match command.spawn() {
+            Ok(child) => Ok(Process { program, child }),
+            Err(source) => Err(Error::Start { program, source }),
+        }
+    }
+
+    /// Waits for its end, for `limit` at most and until `stop` is raised.
+    pub(crate) fn wait(&mut self, limit: Duration, stop: &AtomicBool) -> Result<Ended> {
+        let begun = Instant::now();
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Ended::Stopped);
+            }
+            if let Some(status) = self.status()? {
+                return Ok(Ended::Itself(status));
+            }
+            if begun.elapsed() > limit {
+                return Ok(Ended::TooLong);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Its status, if it has ended.
+    pub(crate) fn status(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().map_err(|source| Error::Start { program: self.program.clone(), source })
+    }
+
+    /// Holds it where it is: it takes no CPU until [`Process::resume`].
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// CPU time that it has taken, all threads together, to a hundredth of a second.
+    pub(crate) fn cpu_time(&self) -> Result<Duration> {
+        let path = PathBuf::from(format!("/proc/{}/stat", self.child.id()));
+        let stat = file(&path, std::fs::read_to_string(&path))?;
+        let ticks = ticks_of(&stat).ok_or_else(|| Error::Output { path, found: "no CPU time".into() })?;
+        Ok(Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second().max(1) as u32)
+    }
+
+    /// Sends a signal. It has not been waited for, so the number is still its own; who has just ended misses it.
+    fn signal(&self, signal: Signal) {
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
+        self.signal(Signal::TERM);
+        self.resume();
+        let never = AtomicBool::new(false);
+        if !matches!(self.wait(DRAIN_MAX, &never), Ok(Ended::Itself(_))) {
+            tracing::warn!(pid = self.child.id(), "does not drain, is killed");
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// utime and stime of a /proc/PID/stat. The name in parentheses may hold anything, spaces and parentheses included.
+fn ticks_of(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    // Fields 14 and 15, of which 3 is the first here.
+    let mut times = fields.split(' ').skip(11);
+    let utime: u64 = times.next()?.parse().ok()?;
+    let stime: u64 = times.next()?.parse().ok()?;
+    Some(utime + stime)
+}
+
+/// The last line of a log that is not empty.
+pub(crate) fn last_line(path: &Path) -> Option<String> {
+    let mut from = File::open(path).ok()?;
+    let length = from.metadata().ok()?.len();
+    from.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES))).ok()?;
+    let mut tail = Vec::new();
+    from.take(LOG_TAIL_BYTES).read_to_end(&mut tail).ok()?;
+    let tail = String::from_utf8_lossy(&tail);
+    tail.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
+}
+
+/// A path as a shell takes it for one word.
+pub(crate) fn quoted(path: &Path) -> String {
+    let path = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@,".contains(c);
+    if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_word() {
+        assert_eq!(quoted(Path::new("/tmp/R10/a.toml")), "/tmp/R10/a.toml");
+        assert_eq!(quoted(Path::new("/tmp/my lab's")), r"'/tmp/my lab'\''s'");
+    }
+
+    #[test]
+    fn cpu_time_is_found_behind_any_name() {
+        let stat = "42 (a) b) S 1 42 42 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 3 0 100 1 1";
+        assert_eq!(ticks_of(stat), Some(300));
+        assert_eq!(ticks_of("42 (a) S 1"), None);
+    }
+
+    #[test]
+    fn a_paused_process_takes_no_cpu_and_ends_all_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut busy = Command::new("sh");
+        busy.args(["-c", "while :; do :; done"]);
+        let output = directory.path().join("output");
+        let mut busy = Process::start(busy, &output, &output).unwrap();
+        while busy.cpu_time().unwrap() < Duration::from_millis(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        busy.pause();
+        std::thread::sleep(Duration::from_millis(20));
+        let before = busy.cpu_time().unwrap();
+        std::thread::sleep(Duration::from_millis(60));
+        assert_eq!(busy.cpu_time().unwrap(), before);
+        assert!(busy.status().unwrap().is_none());
+
+        let begun = Instant::now();
+        drop(busy);
+        assert!(begun.elapsed() < DRAIN_MAX);
+    }
+}

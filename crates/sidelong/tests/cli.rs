@@ -1,0 +1,185 @@
+//! The commands that need no cluster: trace, config, lab list, perf, and help for all.
+
+mod support;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use support::{Cluster, run};
+
+/// The WorldCup98 records that come with the project.
+fn sample() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces/worldcup98/wc_day50_4.first10000.bin")
+}
+
+fn trace_info(file: &Path, more: &[&str]) -> support::Done {
+    run([&["trace", "info", file.to_str().unwrap()], more].concat())
+}
+
+#[test]
+fn trace_info_says_what_a_log_holds() {
+    let table = trace_info(&sample(), &[]).succeeded();
+    let row = |name: &str| {
+        let line =
+            table.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {table}"));
+        line[name.len()..].trim().to_owned()
+    };
+    assert_eq!(row("requests "), "10000");
+    assert_eq!(row("broken lines"), "0");
+    assert_eq!(row("format"), "wc98");
+    assert!(row("Zipf alpha, maximum likelihood").parse::<f64>().unwrap() > 0.5, "{table}");
+
+    let figures = trace_info(&sample(), &["--json"]).json();
+    assert_eq!(figures["requests"], 10_000);
+    for key in ["objects", "clients", "bytes", "span_s", "rate_peak"] {
+        assert!(figures[key].as_u64().unwrap() > 0, "{key} of {figures}");
+    }
+    for key in ["rate_mean", "zipf_alpha_mle", "zipf_alpha_lsq", "dispersion_1s"] {
+        assert!(figures[key].as_f64().unwrap() > 0.0, "{key} of {figures}");
+    }
+    assert_eq!(row("distinct objects"), figures["objects"].to_string());
+    assert_eq!(row("bytes"), figures["bytes"].to_string());
+    assert_eq!(row("clients"), figures["clients"].to_string());
+}
+
+#[test]
+fn a_compressed_log_holds_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    // What it is stands in its content, whatever its name says.
+    for name in ["day50.gz", "day50"] {
+        let path = directory.path().join(name);
+        let mut gzip = GzEncoder::new(std::fs::File::create(&path).unwrap(), Compression::fast());
+        gzip.write_all(&std::fs::read(sample()).unwrap()).unwrap();
+        gzip.finish().unwrap();
+        assert_eq!(trace_info(&path, &["--json"]).json(), trace_info(&sample(), &["--json"]).json());
+    }
+}
+
+#[test]
+fn a_log_that_is_not_there_is_named() {
+    let line = trace_info(Path::new("/nowhere/access.log"), &[]).refused();
+    assert!(line.contains("/nowhere/access.log") && line.contains("No such file"), "{line}");
+    let line = trace_info(&sample(), &["--format", "xls"]).refused();
+    assert!(line.contains("xls") && line.contains("wc98") && line.contains("clf"), "{line}");
+}
+
+/// A log of `good` lines, among which stand `bad` ones.
+fn log(directory: &Path, good: usize, bad: usize) -> PathBuf {
+    let path = directory.join("access.log");
+    let mut lines = vec![""; 0];
+    lines.resize(good, r#"10.0.0.1 - - [10/Oct/2000:13:55:36 -0700] "GET /a.html HTTP/1.0" 200 2326"#);
+    for k in 0..bad {
+        lines.insert(good * (k + 1) / (bad + 1) + k, "10.0.0.1 - - no time at all");
+    }
+    std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+    path
+}
+
+#[test]
+fn a_few_broken_lines_are_reported_and_more_than_one_in_a_hundred_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let done = trace_info(&log(directory.path(), 990, 10), &["--json"]);
+    assert!(done.err.starts_with("sidelong: ") && done.err.lines().count() == 1, "{done:?}");
+    assert!(done.err.contains("10 of 1000") && done.err.contains("no valid time"), "{done:?}");
+    let figures = done.json();
+    assert_eq!((figures["requests"].as_u64(), figures["broken"].as_u64()), (Some(990), Some(10)));
+
+    let line = trace_info(&log(directory.path(), 989, 11), &[]).refused();
+    assert!(line.contains("11 of 1000") && line.contains("no valid time"), "{line}");
+    assert!(line.contains("access.log"), "{line}");
+}
+
+#[test]
+fn the_demo_file_is_usable_as_it_is_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cluster.toml");
+    std::fs::write(&path, run(["config", "demo"]).succeeded()).unwrap();
+    let said = run(["config", "check", path.to_str().unwrap()]).succeeded();
+    assert!(said.contains("3 sites, 8 nodes, 2 edges, reconfigured"), "{said}");
+    assert!(said.contains("alpha: 3 (floor 1): n1 n2 n3"), "{said}");
+    assert!(said.contains("gamma: 2 (floor 1): n7 n8"), "{said}");
+}
+
+#[test]
+fn a_file_that_the_tests_make_is_usable_too() {
+    let cluster = Cluster::new(&[("alpha", 2), ("beta", 1)]);
+    let said = run(["config", "check", cluster.config().to_str().unwrap()]).succeeded();
+    assert!(said.contains("2 sites, 3 nodes, 2 edges"), "{said}");
+}
+
+#[test]
+fn every_command_has_help() {
+    let commands: [&[&str]; 14] = [
+        &[],
+        &["up"],
+        &["node"],
+        &["edge"],
+        &["trace"],
+        &["trace", "info"],
+        &["lab"],
+        &["lab", "list"],
+        &["lab", "run"],
+        &["perf"],
+        &["config"],
+        &["config", "demo"],
+        &["config", "check"],
+        &["lab", "bare-proxy"],
+    ];
+    for command in commands {
+        let help = run([command, &["--help"]].concat()).succeeded();
+        let about = help.lines().next().unwrap();
+        assert!(about.len() > 10 && !about.starts_with("Usage"), "{command:?}: {help}");
+        assert!(help.contains("Usage: sidelong"), "{command:?}: {help}");
+    }
+    assert!(run(["--help"]).succeeded().contains("Examples:"));
+    let version = run(["--version"]).succeeded();
+    assert_eq!(version, format!("sidelong {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn what_is_no_command_is_refused() {
+    for wrong in [&["updown"][..], &["up", "--json=yes"], &["lab", "run", "R10"], &["perf", "fly"], &[]] {
+        let done = run(wrong);
+        assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{wrong:?}: {done:?}");
+        assert!(done.err.contains("Usage: sidelong"), "{wrong:?}: {done:?}");
+    }
+}
+
+#[test]
+fn the_lab_lists_its_experiments() {
+    let list = run(["lab", "list"]).succeeded();
+    for number in 10..=24 {
+        let id = format!("R{number} ");
+        let line = list.lines().find(|line| line.starts_with(&id)).unwrap_or_else(|| panic!("{id}: {list}"));
+        assert!(line.len() > 30, "{line}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let line = run(["lab", "run", "R99", "--out", directory.path().to_str().unwrap()]).refused();
+    assert!(line.contains("R99") && line.contains("R10"), "{line}");
+}
+
+#[test]
+fn perf_measures_operations_between_processes() {
+    for (operation, fabric) in
+        [("read", "shm"), ("read", "tcp"), ("write", "shm"), ("cas", "tcp"), ("faa", "shm")]
+    {
+        let figures =
+            run(["perf", operation, "--fabric", fabric, "--peers", "2", "--quick", "--json"]).json();
+        assert_eq!((&figures["operation"], &figures["fabric"]), (&operation.into(), &fabric.into()));
+        assert_eq!(figures["peers"], 2);
+        let quantiles: Vec<_> = ["p50_ns", "p99_ns", "p999_ns", "max_ns"]
+            .iter()
+            .map(|key| figures[key].as_f64().unwrap())
+            .collect();
+        assert!(quantiles[0] > 0.0 && quantiles.is_sorted(), "{figures}");
+        // No measure, but a figure in other units would not pass.
+        assert!(quantiles[0] < 1e6, "{figures}");
+    }
+    let table = run(["perf", "--quick"]).succeeded();
+    assert!(
+        table.contains("read of 64 bytes over shm, 1 in one batch") && table.contains("p99.9 ns"),
+        "{table}"
+    );
+}

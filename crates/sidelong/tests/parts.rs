@@ -1,0 +1,116 @@
+//! `sidelong node` and `sidelong edge`: a cluster started by hand, part by part, in any order.
+
+mod support;
+
+use rustix::process::Signal;
+use sidelong_config::Fabric;
+use support::{Cluster, eventually, get, try_get};
+
+/// Two nodes and an edge, for a site each.
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
+    cluster.file.edges.truncate(1);
+    cluster
+}
+
+fn answers(cluster: &Cluster, site: &str) -> bool {
+    let reply = try_get(cluster.edge(0), &format!("{site}.test"), "/o/1/10");
+    reply.is_ok_and(|reply| reply.status == 200)
+}
+
+fn serves_in_parts(cluster: &Cluster) {
+    // The edge first: it waits for what it will route to.
+    let mut edge = cluster.part("edge", "edge1");
+    let first = cluster.part("node", "n1");
+    eventually("the first node's site answers", || answers(cluster, "alpha"));
+    let early = get(cluster.edge(0), "beta.test", "/o/1/10");
+    assert_eq!(early.status, 503, "a site whose node is not there: {early:?}");
+
+    let second = cluster.part("node", "n2");
+    eventually("the second node's site answers", || answers(cluster, "beta"));
+    for (site, node) in [("alpha", "n1"), ("beta", "n2")] {
+        let reply = get(cluster.edge(0), &format!("{site}.test"), "/o/1/10");
+        assert_eq!((reply.status, reply.node(), reply.body.len()), (200, node, 10), "{reply:?}");
+    }
+
+    // A node that ends takes nobody along, and comes back.
+    first.end().succeeded();
+    eventually("its site does not answer", || !answers(cluster, "alpha"));
+    assert!(edge.is_running() && answers(cluster, "beta"));
+    let first = cluster.part("node", "n1");
+    eventually("its site answers again", || answers(cluster, "alpha"));
+
+    for part in [first, second, edge] {
+        let done = part.end();
+        assert_eq!((done.code, done.out.as_str()), (Some(0), ""), "{done:?}");
+    }
+}
+
+#[test]
+fn over_shared_memory() {
+    let mut cluster = cluster();
+    cluster.file.cluster.fabric = Fabric::Shm;
+    serves_in_parts(&cluster);
+}
+
+#[test]
+fn over_tcp() {
+    let mut cluster = cluster();
+    cluster.file.cluster.fabric = Fabric::Tcp;
+    serves_in_parts(&cluster);
+}
+
+#[test]
+fn they_tell_what_happens_where_asked() {
+    let mut cluster = cluster();
+    // Told on the next look, and not before there is a word to look at.
+    cluster.file.sites.truncate(1);
+    let mut node = std::process::Command::new(env!("CARGO_BIN_EXE_sidelong"));
+    node.args(["node", "n1", "--events", "--config"]).arg(cluster.config());
+    let node = support::Running::start_command(node);
+    eventually("the node is ready", || node.out().contains("{\"event\":\"ready\"}"));
+    let mut edge = std::process::Command::new(env!("CARGO_BIN_EXE_sidelong"));
+    edge.args(["edge", "edge1", "--events", "--config"]).arg(cluster.config());
+    let edge = support::Running::start_command(edge);
+    assert!(!edge.out().contains("\"ready\""), "the second node is not there: {}", edge.out());
+    let second = cluster.part("node", "n2");
+    eventually("the edge is ready", || edge.out().contains("{\"event\":\"ready\"}"));
+    assert!(edge.out().contains("load by rdma-async, because"), "{}", edge.out());
+    for line in edge.out().lines().chain(node.out().lines()) {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(event["event"].is_string(), "{event}");
+    }
+    assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/10").status, 200);
+    for part in [node, edge, second] {
+        part.end().succeeded();
+    }
+}
+
+#[test]
+fn a_node_of_a_live_ones_name_is_refused() {
+    let cluster = cluster();
+    let mut first = cluster.part("node", "n1");
+    eventually("the node serves", || try_get(cluster.file.nodes[0].listen, "any", "/healthz").is_ok());
+    let line = cluster.part("node", "n1").finish().refused();
+    assert!(line.contains("cannot listen on"), "{line}");
+    // On another port it is the name that is taken.
+    let mut other = Cluster::new(&[("alpha", 1), ("beta", 1)]);
+    other.file.cluster.run_dir = Some(cluster.run_dir());
+    let line = other.part("node", "n1").finish().refused();
+    assert!(line.contains("offered by a process that is still alive"), "{line}");
+    assert!(first.is_running());
+}
+
+#[test]
+fn an_edge_ends_on_sigint_too() {
+    let cluster = cluster();
+    let nodes = [cluster.part("node", "n1"), cluster.part("node", "n2")];
+    let edge = cluster.part("edge", "edge1");
+    eventually("it serves", || answers(&cluster, "beta"));
+    edge.signal(Signal::INT);
+    assert_eq!(edge.finish().code, Some(0));
+    for node in nodes {
+        node.signal(Signal::INT);
+        node.finish().succeeded();
+    }
+}

@@ -1,0 +1,204 @@
+//! What the program does not start with: one line that says what is wrong and where, and exit code 2.
+
+mod support;
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sidelong_config::{Scheme, Tls, Workload, WorkloadKind};
+use support::{Cluster, Running, run, skipped};
+
+/// A cluster of one node.
+fn small() -> Cluster {
+    Cluster::new(&[("alpha", 1)])
+}
+
+/// Every command that reads a cluster file, on this one.
+fn every_command(file: &Path) -> Vec<String> {
+    let file = file.to_str().unwrap();
+    let commands = [
+        ["up", "--config", file].as_slice(),
+        &["config", "check", file],
+        &["node", "n1", "--config", file],
+        &["edge", "edge1", "--config", file],
+    ];
+    commands.iter().map(|command| run(*command).refused()).collect()
+}
+
+#[test]
+fn a_wrong_cluster_file_is_refused_with_its_line() {
+    let cluster = small();
+    let (good, path) = (cluster.config(), cluster.path("wrong.toml"));
+    let good = fs::read_to_string(good).unwrap();
+    let wrongs = [
+        ("floor = 1", "floor = 2", "floor <= nodes"),
+        ("name = \"alpha\"", "name = \"Alpha\"", "a-z, 0-9 and -"),
+        ("workers = 2", "worker = 2", "unknown field `worker`"),
+        ("retries = 1", "retries = \"one\"", "invalid type"),
+        ("scheme = \"auto\"", "scheme = auto", "auto"),
+    ];
+    for (right, wrong, expected) in wrongs {
+        assert!(good.contains(right), "{right} in {good}");
+        fs::write(&path, good.replacen(right, wrong, 1)).unwrap();
+        let line_number = 1 + good.lines().position(|line| line.contains(right)).unwrap();
+        let place = format!("{}:{line_number}: ", path.display());
+        for line in every_command(&path) {
+            assert!(line.starts_with(&place) && line.contains(expected), "{place}{expected}: {line}");
+        }
+    }
+}
+
+#[test]
+fn a_missing_cluster_file_is_named() {
+    let path = Path::new("/nowhere/cluster.toml");
+    for line in every_command(path) {
+        assert!(line.starts_with("/nowhere/cluster.toml: ") && line.contains("No such file"), "{line}");
+    }
+}
+
+#[test]
+fn a_missing_trace_is_named() {
+    let mut cluster = small();
+    let trace = Some(PathBuf::from("gone.log"));
+    cluster.file.workload = Some(Workload { kind: WorkloadKind::Trace, trace, ..Workload::default() });
+    let line = cluster.up(&[]).finish().refused();
+    // From the cluster file's directory, and not from wherever one stands.
+    assert!(line.contains(cluster.path("gone.log").to_str().unwrap()), "{line}");
+    assert!(line.contains("No such file"), "{line}");
+    assert_eq!((cluster.parts(), cluster.regions()), (vec![], vec![]));
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let cluster = Cluster::new(&[("alpha", 2)]);
+    let node = cluster.file.nodes[1].listen;
+    for (who, address) in
+        [("node n2", node), ("edge edge2", cluster.edge(1)), ("edge edge2", cluster.admin(1))]
+    {
+        let taken = TcpListener::bind(address).unwrap();
+        let line = cluster.up(&[]).finish().refused();
+        assert!(line.starts_with(&format!("{who}: cannot listen on {address}: ")), "{line}");
+        assert!(line.contains("in use"), "{line}");
+        assert_eq!((cluster.parts(), cluster.regions()), (vec![], vec![]), "nothing is left of the others");
+        drop(taken);
+    }
+    cluster.serving(&["--json"]).end().json();
+}
+
+#[test]
+fn a_run_directory_that_cannot_be_had_is_named() {
+    let mut cluster = small();
+    let file = cluster.path("file");
+    fs::write(&file, "no directory").unwrap();
+    let open = cluster.path("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    let sealed = cluster.path("sealed");
+    fs::create_dir(&sealed).unwrap();
+    fs::set_permissions(&sealed, fs::Permissions::from_mode(0o500)).unwrap();
+
+    let mut refused = vec![(file.join("run"), "Not a directory"), (open, "others may write in it")];
+    if rustix::process::geteuid().is_root() {
+        skipped("a run directory without permission: root has it");
+    } else {
+        refused.push((sealed.join("run"), "Permission denied"));
+    }
+    for (directory, reason) in refused {
+        cluster.file.cluster.run_dir = Some(directory.clone());
+        for command in [cluster.up(&[]), cluster.part("node", "n1"), cluster.part("edge", "edge1")] {
+            let line = command.finish().refused();
+            let place = format!("run directory {}: ", directory.display());
+            assert!(line.starts_with(&place) && line.contains(reason), "{line}");
+        }
+    }
+}
+
+/// The program in a mount namespace of its own, where `cluster`'s run directory is a file system of so many bytes.
+fn up_in(bytes: usize, cluster: &Cluster) -> Running {
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.arg("--map-root-user");
+    }
+    let script =
+        "mount -t tmpfs -o mode=0700,size=$1 tmpfs \"$2\" && exec \"$3\" up --json --for 1s --config \"$4\"";
+    command.args(["--mount", "sh", "-c", script, "sh", &bytes.to_string()]);
+    command.arg(cluster.run_dir()).arg(env!("CARGO_BIN_EXE_sidelong")).arg(cluster.config());
+    Running::start_command(command)
+}
+
+#[test]
+fn full_memory_is_said_and_kills_nobody() {
+    let cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(64, None);
+    fs::create_dir(cluster.run_dir()).unwrap();
+    let roomy = up_in(4 << 20, &cluster).finish();
+    if roomy.code != Some(0) {
+        return skipped(&format!("a full run directory: no mount namespace here: {}", roomy.err.trim()));
+    }
+    // From no room at all to none for the last region.
+    for pages in [1, 2, 3, 4, 6, 8, 10, 12, 13] {
+        let done = up_in(pages * 4096, &cluster).finish();
+        if done.code == Some(0) {
+            assert!(pages > 6, "it ran in {pages} pages");
+            break;
+        }
+        let line = done.refused();
+        assert!(line.contains("No space left") || line.contains("full"), "{pages} pages: {line}");
+        assert!(line.contains(cluster.run_dir().to_str().unwrap()), "{pages} pages: {line}");
+    }
+}
+
+#[test]
+fn a_scheme_that_cannot_be_had_is_refused_with_the_reason() {
+    let mut cluster = small();
+    for (scheme, name) in [(Scheme::RdmaSync, "rdma-sync"), (Scheme::ERdmaSync, "e-rdma-sync")] {
+        cluster.file.load.scheme = scheme;
+        for command in [cluster.up(&[]), cluster.part("node", "n1"), cluster.part("edge", "edge1")] {
+            let line = command.finish().refused();
+            assert!(line.contains(name) && line.contains("eBPF"), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_certificate_that_is_none_is_refused() {
+    let mut cluster = small();
+    let (certificate, key) = (cluster.path("cert.pem"), cluster.path("key.pem"));
+    cluster.file.edges[0].tls = Some(Tls { certificate: certificate.clone(), key: key.clone() });
+    let line = cluster.part("edge", "edge1").finish().refused();
+    assert!(line.contains(certificate.to_str().unwrap()) && line.contains("No such file"), "{line}");
+
+    fs::write(&certificate, "no certificate").unwrap();
+    fs::write(&key, "no key").unwrap();
+    let by_hand = cluster.part("edge", "edge1").finish().refused();
+    let line = cluster.up(&[]).finish().refused();
+    assert_eq!(line, by_hand, "`up` says what its part said");
+    assert!(line.starts_with("edge edge1: certificate ") && line.contains("cert.pem"), "{line}");
+}
+
+#[test]
+fn an_access_log_that_cannot_be_written_is_named() {
+    let mut cluster = small();
+    cluster.file.edges[0].access_log = Some("/nowhere/access.log".into());
+    let line = cluster.part("edge", "edge1").finish().refused();
+    assert!(line.starts_with("edge edge1: access log /nowhere/access.log: "), "{line}");
+}
+
+#[test]
+fn a_part_that_the_file_does_not_have_is_refused_with_those_it_has() {
+    let cluster = Cluster::new(&[("alpha", 2)]);
+    let line = cluster.part("node", "n3").finish().refused();
+    assert!(line.contains("no node \"n3\"") && line.contains("n1, n2"), "{line}");
+    let line = cluster.part("edge", "n1").finish().refused();
+    assert!(line.contains("no edge \"n1\"") && line.contains("edge1, edge2"), "{line}");
+}
+
+#[test]
+fn samples_that_cannot_be_written_are_named() {
+    let cluster = small();
+    let line = cluster.up(&["--samples", "/nowhere/samples.csv"]).finish().refused();
+    assert!(line.contains("/nowhere/samples.csv"), "{line}");
+    assert_eq!(cluster.parts(), []);
+}

@@ -1,0 +1,125 @@
+//! HTTP/1.1 by hand: what goes over the wire is what a test says.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+
+use super::PATIENCE;
+
+/// A client's connection.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Self {
+        Self::try_connect(address).unwrap_or_else(|error| panic!("{address}: {error}"))
+    }
+
+    pub fn try_connect(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Client { stream: BufReader::new(stream) })
+    }
+
+    pub fn local_address(&self) -> SocketAddr {
+        self.stream.get_ref().local_addr().unwrap()
+    }
+
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.stream.get_mut().write_all(bytes.as_ref())
+    }
+
+    /// Sends a request without a body, on a connection that is kept.
+    pub fn ask(&mut self, method: &str, host: &str, path: &str) -> io::Result<Reply> {
+        self.send(format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\n\r\n"))?;
+        self.reply(method != "HEAD")
+    }
+
+    /// The next reply, of which a body follows unless it is the one to a HEAD.
+    pub fn reply(&mut self, with_body: bool) -> io::Result<Reply> {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if self.stream.read_line(&mut head)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let status = status.ok_or_else(|| io::Error::other(format!("no status: {head:?}")))?;
+        let mut reply = Reply { status, head, body: String::new() };
+        assert_eq!(reply.header("transfer-encoding"), None, "no test here wants chunks");
+        let mut body = Vec::new();
+        match reply.header("content-length").map(|length| length.parse::<usize>().unwrap()) {
+            _ if !with_body => {}
+            Some(length) => {
+                body.resize(length, 0);
+                self.stream.read_exact(&mut body)?;
+            }
+            None => {
+                self.stream.read_to_end(&mut body)?;
+            }
+        }
+        reply.body = String::from_utf8_lossy(&body).into_owned();
+        Ok(reply)
+    }
+
+    /// Reads until the server closes; what it said until then.
+    pub fn rest(&mut self) -> String {
+        let mut bytes = Vec::new();
+        match self.stream.read_to_end(&mut bytes) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                panic!("the server does not close")
+            }
+            // What was not read of the request makes of the close a reset.
+            _ => String::from_utf8_lossy(&bytes).into_owned(),
+        }
+    }
+}
+
+/// What a server answered.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Reply {
+    /// A header field, by its name in small letters.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut fields = self.head.lines().filter_map(|line| line.split_once(':'));
+        fields.find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+
+    /// The node that answered.
+    pub fn node(&self) -> &str {
+        self.header("x-sidelong-node").unwrap_or_else(|| panic!("of no node: {self:?}"))
+    }
+}
+
+/// One GET on a connection of its own.
+pub fn get(address: SocketAddr, host: &str, path: &str) -> Reply {
+    try_get(address, host, path).unwrap_or_else(|error| panic!("{address}: {error}"))
+}
+
+pub fn try_get(address: SocketAddr, host: &str, path: &str) -> io::Result<Reply> {
+    let mut client = Client::try_connect(address)?;
+    client.send(format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"))?;
+    client.reply(true)
+}
+
+/// The samples of an edge's `/metrics`, by name with labels.
+pub fn metrics(admin: SocketAddr) -> BTreeMap<String, f64> {
+    let text = get(admin, "metrics", "/metrics").body;
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    let sample = |line: &str| {
+        let (name, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no sample: {line:?}"));
+        let value = value.parse().unwrap_or_else(|error| panic!("{line:?}: {error}"));
+        (name.to_owned(), value)
+    };
+    samples.map(sample).collect()
+}

@@ -1,0 +1,33 @@
+//! What the tests of the program share: clusters of real processes on loopback addresses of their own, and HTTP written
+//! out by hand.
+//!
+//! Nothing is timed: what is awaited has [`PATIENCE`], which is there for a test that fails and no measure of anything.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
+
+mod cluster;
+mod http;
+mod process;
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+pub use cluster::{Cluster, Part};
+pub use http::{Client, Reply, get, metrics, try_get};
+pub use process::{Done, Running, run};
+
+/// Longest that anything awaited here may take.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until `condition` holds.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Says on standard error what could not be tested here, where the test harness does not swallow it.
+pub fn skipped(why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+}

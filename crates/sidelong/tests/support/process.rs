@@ -1,0 +1,148 @@
+//! Processes of the program, each ended with the value that holds it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::PATIENCE;
+
+/// A process that was asked to end when a test is over has this long before it is made to.
+const END_MAX: Duration = Duration::from_secs(10);
+
+/// A process that a test started.
+pub struct Running {
+    child: Child,
+    out: File,
+    err: File,
+}
+
+impl Running {
+    /// The program with these arguments.
+    pub fn start<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
+        command.args(arguments);
+        Self::start_command(command)
+    }
+
+    /// Any command. What it says goes to files, so that it never waits for a reader.
+    pub fn start_command(mut command: Command) -> Self {
+        let (out, err) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        let child = command
+            .env_remove("SIDELONG_LOG")
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().unwrap())
+            .stderr(err.try_clone().unwrap())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Running { child, out, err }
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// What it has said on standard output so far.
+    pub fn out(&self) -> String {
+        text(&self.out)
+    }
+
+    /// What it has said on standard error so far.
+    pub fn err(&self) -> String {
+        text(&self.err)
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Waits until it ends by itself.
+    pub fn finish(mut self) -> Done {
+        let deadline = Instant::now() + PATIENCE;
+        while self.is_running() {
+            assert!(Instant::now() < deadline, "does not end; it said:\n{}{}", self.out(), self.err());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let status = self.child.wait().unwrap();
+        Done { code: status.code(), signal: status.signal(), out: self.out(), err: self.err() }
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub fn end(self) -> Done {
+        self.signal(Signal::TERM);
+        self.finish()
+    }
+
+    /// Ends it without a chance to say or do anything more.
+    pub fn kill(self) -> Done {
+        self.signal(Signal::KILL);
+        self.finish()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + END_MAX;
+        if self.is_running() {
+            self.signal(Signal::TERM);
+        }
+        while self.is_running() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Which does nothing to a child that has been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How a process ended.
+#[derive(Debug)]
+pub struct Done {
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Done {
+    /// Its standard output, after it has done what it was asked.
+    pub fn succeeded(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.out
+    }
+
+    /// The same as JSON.
+    pub fn json(self) -> serde_json::Value {
+        let out = self.succeeded();
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
+    }
+
+    /// The line in which it said why it did not do what it was asked: one, on standard error, and exit code 2.
+    pub fn refused(self) -> String {
+        assert_eq!((self.code, self.signal), (Some(2), None), "{self:?}");
+        assert_eq!(self.out, "", "{self:?}");
+        let line = self.err.strip_prefix("sidelong: ").and_then(|err| err.strip_suffix('\n'));
+        let line = line.filter(|line| !line.is_empty() && !line.contains('\n'));
+        line.unwrap_or_else(|| panic!("not one line: {self:?}")).to_owned()
+    }
+}
+
+/// Runs the program to its end.
+pub fn run<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Done {
+    Running::start(arguments).finish()
+}
+
+/// All that is in a file, whatever its writer's position.
+fn text(file: &File) -> String {
+    let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,174 @@
+//! `sidelong up`: a whole cluster started, loaded, summed up and ended, whatever ends it.
+
+mod support;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use support::{Cluster, Done, Running, eventually, run, skipped};
+
+/// A whole number of the summary.
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_else(|| panic!("{key} of {value}"))
+}
+
+#[test]
+fn a_run_of_so_many_requests_serves_every_site_and_moves_nodes() {
+    let cluster = Cluster::demo().with_load(512, Some(3072));
+    let summary = cluster.up(&["--json"]).finish().json();
+
+    for key in ["seconds", "requests_per_s", "p50_ms", "p99_ms"] {
+        assert!(summary[key].as_f64().unwrap() > 0.0, "{key} of {summary}");
+    }
+    assert_eq!(number(&summary, "requests"), 3072, "{summary}");
+    assert_eq!(number(&summary, "errors"), 0, "{summary}");
+    for kind in ["connect", "timeout", "broken", "body", "status_4xx", "status_5xx"] {
+        assert_eq!(number(&summary["errors_by_kind"], kind), 0, "{summary}");
+    }
+    assert!(number(&summary, "moves") > 0, "{summary}");
+    let steps = &summary["step_to_first_request_ms"];
+    assert!(number(steps, "count") > 0 && steps["p50"].as_f64() <= steps["max"].as_f64(), "{summary}");
+
+    let sites = summary["sites"].as_array().unwrap();
+    let names: Vec<_> = sites.iter().map(|site| site["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["alpha", "beta", "gamma"]);
+    for site in sites {
+        assert_eq!(number(site, "requests"), 1024, "two bursts each: {summary}");
+        assert_eq!(number(site, "errors"), 0, "{summary}");
+        assert!(number(site, "nodes") >= 1, "no site falls below its floor: {summary}");
+        for key in ["requests_per_s", "p50_ms", "p99_ms"] {
+            assert!(site[key].as_f64().unwrap() > 0.0, "{key} of {site}");
+        }
+    }
+    let nodes: u64 = sites.iter().map(|site| number(site, "nodes")).sum();
+    assert!(nodes <= 8, "no node serves two sites: {summary}");
+    assert_eq!(cluster.regions(), [""; 0], "what it made is gone with it");
+    assert_eq!(cluster.parts(), []);
+}
+
+#[test]
+fn without_a_terminal_it_prints_lines_and_a_summary() {
+    let cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_load(64, None);
+    let samples = cluster.path("samples.csv");
+    let up = cluster.up(&["--for", "2500ms", "--samples", samples.to_str().unwrap()]);
+    let out = up.finish().succeeded();
+
+    let mut lines = out.lines();
+    let first = lines.next().unwrap();
+    for part in ["alpha 1 nodes", "beta 1 nodes", "requests", "0 errors", "moves", "oldest record"] {
+        assert!(part == "requests" || first.contains(part), "{part:?} of {first:?}");
+    }
+    let summary = out.lines().find(|line| line.contains(" requests in ")).unwrap_or_else(|| panic!("{out}"));
+    assert!(summary.contains(" 0 errors"), "{summary}");
+    assert!(out.lines().any(|line| line.starts_with("site ")), "{out}");
+    assert!(out.lines().last().unwrap().starts_with("beta "), "{out}");
+    assert!(!out.contains('\x1b'), "no terminal, no escapes: {out:?}");
+
+    let samples = std::fs::read_to_string(samples).unwrap();
+    let mut rows = samples.lines();
+    assert_eq!(rows.next(), Some("t_s,site,nodes,nodes_busy"));
+    let (alpha, beta) = (rows.next().unwrap(), rows.next().unwrap());
+    assert!(alpha.contains(",alpha,1,") && beta.contains(",beta,1,"), "{samples}");
+}
+
+#[test]
+fn on_a_terminal_there_is_a_page_which_q_ends() {
+    let cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_load(64, None);
+    let program = env!("CARGO_BIN_EXE_sidelong");
+    let command = format!("{program} up --config {} --for 2s", cluster.config().display());
+    let mut script = std::process::Command::new("script");
+    script.args(["--quiet", "--return", "--flush", "--command", &command, "/dev/null"]).env("TERM", "xterm");
+    if std::process::Command::new("script").arg("--version").output().is_err() {
+        return skipped("no `script` program, which lends a terminal");
+    }
+    let out = Running::start_command(script).finish().succeeded();
+    let (page, after) = out.rsplit_once("\x1b[?1049l").unwrap_or_else(|| panic!("{out:?}"));
+    assert!(page.contains("\x1b[?1049h"), "a screen of its own: {page:?}");
+    for text in ["alpha", "beta", "requests/s", "what happened"] {
+        assert!(page.contains(text), "{text:?} of {page:?}");
+    }
+    assert!(after.contains(" requests in "), "the summary stays on the terminal: {after:?}");
+}
+
+/// Starts a cluster under load, sends `signal` to `up` alone, and checks that all of it ends in order.
+fn ends_in_order_on(signal: Signal) {
+    let cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(256, None);
+    let up = cluster.serving(&["--plain"]);
+    let parts = cluster.parts();
+    assert_eq!(parts.len(), 4 + 2, "{parts:?}");
+    up.signal(signal);
+    let out = up.finish().succeeded();
+    assert!(out.contains(" requests in ") && out.contains(", 0 errors,"), "{out}");
+    assert!(parts.iter().all(|part| !part.is_alive()), "{:?}", cluster.parts());
+    assert_eq!(cluster.regions(), [""; 0]);
+}
+
+#[test]
+fn sigterm_drains_and_sums_up() {
+    ends_in_order_on(Signal::TERM);
+}
+
+#[test]
+fn sigint_drains_and_sums_up() {
+    ends_in_order_on(Signal::INT);
+}
+
+#[test]
+fn killed_it_takes_its_parts_along_and_the_next_one_cleans_up() {
+    let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(256, None);
+    let up = cluster.serving(&["--json"]);
+    let parts = cluster.parts();
+    assert_eq!(up.kill().signal, Some(Signal::KILL.as_raw()));
+    eventually("its parts end", || parts.iter().all(|part| !part.is_alive()));
+    assert!(cluster.regions().contains(&"n4.words.region".to_owned()), "{:?}", cluster.regions());
+
+    // Another layout, so that nothing of the old one may be taken over.
+    cluster.file.sites[1].nodes = 1;
+    cluster.file.nodes.pop();
+    let up = cluster.serving(&["--json"]);
+    let regions = cluster.regions();
+    assert!(
+        regions.iter().all(|region| !region.starts_with("n4.") && !region.ends_with(".new")),
+        "{regions:?}"
+    );
+    let summary = up.end().json();
+    assert_eq!(number(&summary, "errors"), 0, "{summary}");
+    assert_eq!(cluster.regions(), [""; 0]);
+}
+
+#[test]
+fn killed_it_can_be_started_again_at_once() {
+    let cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_load(256, None);
+    let up = cluster.serving(&["--json"]);
+    up.kill();
+    let summary = cluster.serving(&["--json"]).end().json();
+    assert_eq!(number(&summary, "errors"), 0, "{summary}");
+}
+
+#[test]
+fn a_second_one_in_the_same_run_directory_is_refused() {
+    let cluster = Cluster::new(&[("alpha", 1)]).with_load(256, None);
+    let up = cluster.serving(&["--json"]);
+    let regions = cluster.regions();
+    let line = cluster.up(&["--json"]).finish().refused();
+    assert!(line.contains(&cluster.run_dir().display().to_string()), "{line}");
+    assert!(line.contains(&format!("in use by a running sidelong (process {})", up.pid())), "{line}");
+    assert_eq!(cluster.regions().len(), regions.len(), "the first one's are left alone");
+    let summary = up.end().json();
+    assert_eq!(number(&summary, "errors"), 0, "{summary}");
+}
+
+#[test]
+fn no_load_is_a_cluster_for_others_to_load() {
+    let cluster = Cluster::new(&[("alpha", 1)]);
+    let up = cluster.serving(&["--json"]);
+    let Done { code, out, .. } = up.end();
+    let summary: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, number(&summary, "requests"), number(&summary, "moves")), (Some(0), 0, 0));
+}
+
+#[test]
+fn the_time_must_have_a_unit() {
+    let done = run(["up", "--for", "30"]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(done.err.contains("--for") && done.err.contains("ms, s, m or h"), "{done:?}");
+}
