@@ -1,0 +1,282 @@
+//! The machine that an edge runs to move a node, or to repair a site: the site's lock around a job.
+//!
+//! Between any two operations of the job it renews the lease when that is due, and lets the job post nothing while the
+//! lease has run out. What ends well, or at least in certainty, frees the lock. What does not leaves it, and whoever
+//! steals it repairs the site first, which is then all that this machine does: the plan was made before.
+
+use sidelong_layout::{NodeId, SiteId};
+
+use crate::lease::{Acquire, Acquired, Holder, Lease, Memo, Release, Renewal, Timing};
+use crate::op::{Pool, Reply, Step, Time, done};
+use crate::reconcile::Reconcile;
+use crate::transfer::{Transfer, Transferred};
+
+/// Every name that [`Move::step_name`] gives before the end: where a test may kill a process.
+pub const STEPS: &[&str] = &[
+    "read-lock",
+    "take-lock",
+    "steal-lock",
+    "read-node",
+    "read-donor-budget",
+    "reserve",
+    "drain",
+    "await-ack",
+    "read-receiver-budget",
+    "land",
+    "raise-budget",
+    "roll-back-read-budget",
+    "roll-back",
+    "give-back",
+    "reconcile-read-budget",
+    "reconcile-read-node",
+    "reconcile-raise-node",
+    "reconcile-budget",
+    "recover-read-budget",
+    "recover-read-node",
+    "recover-await-ack",
+    "recover-node",
+    "recover-budget",
+    "renew-lock",
+    "free-lock",
+];
+
+/// Which node goes where.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Plan {
+    /// The node.
+    pub node: NodeId,
+    /// The site that it serves now; `None` for a free node.
+    pub from: Option<SiteId>,
+    /// The site that it shall serve.
+    pub to: SiteId,
+}
+
+/// How a [`Move`] ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Outcome {
+    /// The node serves the receiver.
+    Moved,
+    /// Another holds the receiver's lock.
+    Busy,
+    /// The receiver was reconfigured since this edge last looked: let the load settle first.
+    Recent,
+    /// The donor is at its floor.
+    AtFloor,
+    /// The node was not, or no longer, what the plan took it for.
+    NodeChanged,
+    /// The node did not finish its old site's requests in time, and stays.
+    NotDrained,
+    /// The donor's budget kept changing.
+    Contended,
+    /// A needed word was out of reach; nothing was changed but, for a while, the lock.
+    Unreachable,
+    /// Completions were lost, or budgets kept changing, and a repair followed. The node may have moved or not.
+    Uncertain {
+        /// As in [`Outcome::Recovered`].
+        left_out: u16,
+    },
+    /// The site was repaired: as asked, or because the lock was taken over from a dead holder.
+    Recovered {
+        /// Words out of reach, or changed by others again and again, and so left as they were. Where it is not 0,
+        /// nodes may lie idle until another repair.
+        left_out: u16,
+    },
+    /// The lock was stolen or could not be renewed. Nothing more was written; whoever takes the lock repairs.
+    LeaseLost,
+}
+
+/// A move or a repair, from taking the receiver's lock to freeing it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Move {
+    site: SiteId,
+    pool: Pool,
+    timing: Timing,
+    plan: Option<Plan>,
+    memo: Memo,
+    stage: Stage,
+    posted: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a machine spends its life in the largest one")]
+enum Stage {
+    Locking(Acquire),
+    Holding(Holding),
+    Freeing { release: Release, then: Outcome },
+    Over,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Holding {
+    lease: Lease,
+    job: Job,
+    renewal: Option<Renewal>,
+    /// The job's reply that came in when a renewal was due.
+    kept: Option<Reply>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Job {
+    Transfer(Transfer),
+    Recover { reconcile: Reconcile, doubtful: bool },
+}
+
+impl Move {
+    /// Moves a node by `plan`. `memo` is what the last machine for the same receiver left.
+    ///
+    /// # Panics
+    /// Where the plan's sites are the same.
+    pub fn new(plan: Plan, holder: Holder, pool: Pool, timing: Timing, memo: Memo) -> Self {
+        assert!(plan.from != Some(plan.to), "a move from a site to itself");
+        Move::with(plan.to, Some(plan), holder, pool, timing, memo)
+    }
+
+    /// Repairs `site` and whatever was left unfinished towards it: at start-up, when its lock stands unchanged too
+    /// long ([`Memo::see`]), when a node drains towards it while its lock is free, when a node came back.
+    pub fn repair(site: SiteId, holder: Holder, pool: Pool, timing: Timing, memo: Memo) -> Self {
+        Move::with(site, None, holder, pool, timing, memo)
+    }
+
+    fn with(
+        site: SiteId,
+        plan: Option<Plan>,
+        holder: Holder,
+        pool: Pool,
+        timing: Timing,
+        memo: Memo,
+    ) -> Self {
+        let stage = Stage::Locking(Acquire::new(site, holder, timing, plan.is_some()));
+        Move { site, pool, timing, plan, memo, stage, posted: false }
+    }
+
+    /// The site whose lock it takes.
+    pub const fn site(&self) -> SiteId {
+        self.site
+    }
+
+    /// What to hand to the next machine for the same site.
+    pub const fn memo(&self) -> Memo {
+        self.memo
+    }
+
+    /// Whether it holds the site's lock, as far as it can know at `now`.
+    pub fn may_act(&self, now: Time) -> bool {
+        matches!(&self.stage, Stage::Holding(holding) if holding.lease.may_act(now))
+    }
+
+    /// The operation that is posted or comes next, one of [`STEPS`]; at last "over".
+    pub const fn step_name(&self) -> &'static str {
+        match &self.stage {
+            Stage::Locking(acquire) => acquire.step_name(),
+            Stage::Holding(Holding { renewal: Some(_), .. }) => "renew-lock",
+            Stage::Holding(Holding { job: Job::Transfer(transfer), .. }) => transfer.step_name(),
+            Stage::Holding(Holding { job: Job::Recover { reconcile, .. }, .. }) => reconcile.step_name(),
+            Stage::Freeing { .. } => "free-lock",
+            Stage::Over => "over",
+        }
+    }
+
+    /// Goes on: without a reply at first and after a wait, with one after an operation.
+    ///
+    /// # Panics
+    /// Where a reply is missing, comes uninvited, or the machine is over.
+    pub fn step(&mut self, now: Time, reply: Option<Reply>) -> Step<Outcome> {
+        assert_eq!(self.posted, reply.is_some(), "each operation has one reply");
+        let step = self.advance(now, reply);
+        self.posted = matches!(step, Step::Do(_));
+        if let Step::Done(_) = step {
+            self.stage = Stage::Over;
+        }
+        step
+    }
+
+    fn advance(&mut self, now: Time, mut reply: Option<Reply>) -> Step<Outcome> {
+        loop {
+            match &mut self.stage {
+                Stage::Locking(acquire) => match done!(acquire.step(now, reply.take(), &mut self.memo)) {
+                    Acquired::Held { lease, taken_over } => {
+                        let job = self.job(taken_over);
+                        self.stage = Stage::Holding(Holding { lease, job, renewal: None, kept: None });
+                    }
+                    Acquired::Busy => return Step::Done(Outcome::Busy),
+                    Acquired::Recent => return Step::Done(Outcome::Recent),
+                    Acquired::Unreachable => return Step::Done(Outcome::Unreachable),
+                },
+                Stage::Holding(holding) => match done!(holding.step(now, reply.take(), self.timing)) {
+                    Held::Ended(then) => {
+                        self.stage = Stage::Freeing { release: holding.lease.release(), then };
+                    }
+                    Held::Doubtful => holding.job = recovery(self.site, self.pool, self.timing, true),
+                    Held::Lost => return Step::Done(Outcome::LeaseLost),
+                },
+                Stage::Freeing { release, then } => {
+                    let then = *then;
+                    if let Some(sequence) = done!(release.step(reply.take())) {
+                        self.memo.counter.note(sequence);
+                    }
+                    return Step::Done(then);
+                }
+                Stage::Over => panic!("stepped after its end"),
+            }
+        }
+    }
+
+    fn job(&self, taken_over: bool) -> Job {
+        match self.plan {
+            Some(plan) if !taken_over => {
+                Job::Transfer(Transfer::new(plan.node, plan.from, plan.to, self.pool, self.timing))
+            }
+            _ => recovery(self.site, self.pool, self.timing, false),
+        }
+    }
+}
+
+fn recovery(site: SiteId, pool: Pool, timing: Timing, doubtful: bool) -> Job {
+    Job::Recover { reconcile: Reconcile::recover(site, pool, timing), doubtful }
+}
+
+enum Held {
+    Ended(Outcome),
+    Doubtful,
+    Lost,
+}
+
+impl Holding {
+    fn step(&mut self, now: Time, mut reply: Option<Reply>, timing: Timing) -> Step<Held> {
+        if self.renewal.is_none() && now >= self.lease.renew_at() {
+            self.kept = reply.take();
+            self.renewal = Some(Renewal::new(now, &self.lease));
+        }
+        if let Some(renewal) = &mut self.renewal {
+            if !done!(renewal.step(now, reply.take(), &mut self.lease, timing)) {
+                return Step::Done(Held::Lost);
+            }
+            self.renewal = None;
+            reply = self.kept.take();
+        }
+        match self.job.step(now, reply) {
+            Step::WaitUntil(time) => Step::WaitUntil(time.min(self.lease.renew_at())),
+            other => other,
+        }
+    }
+}
+
+impl Job {
+    fn step(&mut self, now: Time, reply: Option<Reply>) -> Step<Held> {
+        Step::Done(match self {
+            Job::Transfer(transfer) => match done!(transfer.step(now, reply)) {
+                Transferred::As(outcome) => Held::Ended(outcome),
+                Transferred::Doubtful => Held::Doubtful,
+            },
+            Job::Recover { reconcile, doubtful } => {
+                let left_out = done!(reconcile.step(now, reply));
+                let doubtful = *doubtful;
+                Held::Ended(if doubtful {
+                    Outcome::Uncertain { left_out }
+                } else {
+                    Outcome::Recovered { left_out }
+                })
+            }
+        })
+    }
+}

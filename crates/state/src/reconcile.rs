@@ -1,0 +1,238 @@
+//! Repair: budgets rebuilt from what the nodes' words say, and unfinished moves settled.
+//!
+//! One pass reads the budgets concerned, goes over all nodes, and swaps the budgets to what it counted. Every node that
+//! counts has its generation raised after the budget was read, by this pass or by somebody else, so no earlier
+//! reservation can take it any more. A budget that changed meanwhile is read and counted again, a few times.
+//!
+//! [`Reconcile::site`] concerns one budget: what a mover does when it cannot tell whether a change of its own is in it.
+//! [`Reconcile::recover`] follows a holder whose last operations nobody knows the fate of. It settles the nodes that
+//! drain towards the receiver (forward once they acknowledged, back when they do not in time), raises the generation
+//! of every other node that could be taken, and counts for all sites, because a late operation may be aimed at any.
+//!
+//! Two things are as they are because the plainer way does not hold, as the model checker shows. A budget whose swap
+//! was lost is counted again, not swapped again: finding the new value there proves nothing, as a mover that landed
+//! another node may have written the same. And a repair after a theft rebuilds *all* budgets and raises *all* nodes:
+//! the dead holder's reservation is missing at a donor that only it knew, and its last swap may be aimed at a node that
+//! does not drain yet.
+//!
+//! A node out of reach is passed over and not counted. It may be drained by a reservation that the pass forgets, which
+//! costs its site nothing that was counted. When it is back, its site has a node more than its budget says, and it may
+//! drain under a free lock: whoever sees that runs a repair.
+
+use sidelong_layout::{Ack, Budget, NodeId, NodeState, Ownership, SEQUENCE_MAX, SiteId};
+
+use crate::lease::Timing;
+use crate::op::{Pool, Reply, Step, Time, Word, done};
+use crate::primitive::{Load, Swap, Swapped};
+
+/// Passes over a budget that keeps changing. Every pass but the last was in vain because somebody else's change came
+/// through, of which a move makes two to a budget. Giving up leaves the budget as those left it.
+const PASSES_MAX: u8 = 8;
+/// Swaps of one node that keeps changing.
+const TRIES_MAX: u8 = 3;
+
+/// A repair in progress.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Reconcile {
+    nodes: u16,
+    timing: Timing,
+    /// While recovering: the site towards which unfinished moves are settled.
+    receiver: Option<SiteId>,
+    tallies: Vec<Tally>,
+    passes: u8,
+    deadline: Option<Time>,
+    left_out: u16,
+    phase: Phase,
+}
+
+/// One site's budget as read, and the nodes counted since.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Tally {
+    site: SiteId,
+    budget: u64,
+    count: u16,
+    open: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Phase {
+    ReadBudget { tally: usize, load: Load },
+    ReadNode { node: u16, load: Load },
+    AwaitAck { node: u16, tries: u8, word: Ownership, load: Load },
+    Raise { node: u16, tries: u8, to: Ownership, swap: Swap },
+    Swap { tally: usize, swap: Swap },
+    Over,
+}
+
+impl Reconcile {
+    /// Rebuilds one budget.
+    pub(crate) fn site(site: SiteId, pool: Pool, timing: Timing) -> Self {
+        Reconcile::new(vec![site], None, pool, timing)
+    }
+
+    /// Settles what is unfinished towards `receiver` and rebuilds all budgets.
+    pub(crate) fn recover(receiver: SiteId, pool: Pool, timing: Timing) -> Self {
+        let sites = (0..pool.sites as usize).map(SiteId::new).collect();
+        Reconcile::new(sites, Some(receiver), pool, timing)
+    }
+
+    fn new(sites: Vec<SiteId>, receiver: Option<SiteId>, pool: Pool, timing: Timing) -> Self {
+        let tally = |site| Tally { site, budget: 0, count: 0, open: true };
+        let tallies: Vec<Tally> = sites.into_iter().map(tally).collect();
+        let phase = read_budget(&tallies, 0, pool.nodes);
+        let nodes = pool.nodes;
+        Reconcile { nodes, timing, receiver, tallies, passes: 1, deadline: None, left_out: 0, phase }
+    }
+
+    pub(crate) const fn step_name(&self) -> &'static str {
+        match (&self.phase, self.receiver.is_some()) {
+            (Phase::ReadBudget { .. }, false) => "reconcile-read-budget",
+            (Phase::ReadNode { .. }, false) => "reconcile-read-node",
+            (Phase::Raise { .. }, false) => "reconcile-raise-node",
+            (Phase::Swap { .. }, false) => "reconcile-budget",
+            (Phase::ReadBudget { .. }, true) => "recover-read-budget",
+            (Phase::ReadNode { .. }, true) => "recover-read-node",
+            (Phase::AwaitAck { .. }, _) => "recover-await-ack",
+            (Phase::Raise { .. }, true) => "recover-node",
+            (Phase::Swap { .. }, true) => "recover-budget",
+            (Phase::Over, _) => "over",
+        }
+    }
+
+    /// How many words were left as they were: out of reach, or changed by others again and again.
+    pub(crate) fn step(&mut self, now: Time, mut reply: Option<Reply>) -> Step<u16> {
+        loop {
+            self.phase = match &mut self.phase {
+                Phase::ReadBudget { tally, load } => {
+                    let (tally, value) = (*tally, done!(load.step(reply.take())));
+                    match value {
+                        Some(value) => self.tallies[tally].budget = value,
+                        None => self.leave_out(tally),
+                    }
+                    read_budget(&self.tallies, tally + 1, self.nodes)
+                }
+                Phase::ReadNode { node, load } => {
+                    let (node, value) = (*node, done!(load.step(reply.take())));
+                    match value {
+                        Some(value) => self.judge(node, value, 0),
+                        None => self.leave_out_node(node),
+                    }
+                }
+                Phase::AwaitAck { node, tries, word, load } => {
+                    let deadline = *self.deadline.get_or_insert(self.timing.drain_deadline(now));
+                    let ack = done!(load.step(reply.take())).and_then(Ack::decode);
+                    let (node, tries, word) = (*node, *tries, *word);
+                    let (Some(from), Some(to)) = (word.site, word.next) else { unreachable!("it drains") };
+                    if ack.is_some_and(|ack| ack.generation == word.generation) {
+                        raise(node, tries, word, word.now_serving(to))
+                    } else if now >= deadline {
+                        raise(node, tries, word, word.now_serving(from))
+                    } else {
+                        self.phase = await_ack(node, tries, word);
+                        return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
+                    }
+                }
+                Phase::Raise { node, tries, to, swap } => {
+                    let (node, tries, to) = (*node, *tries, *to);
+                    match done!(swap.step(reply.take())) {
+                        Swapped::Yes | Swapped::Already => self.count(node, to),
+                        Swapped::No(found) => self.judge(node, found, tries),
+                        Swapped::Unknown => self.leave_out_node(node),
+                    }
+                }
+                Phase::Swap { tally, swap } => {
+                    let (tally, swapped) = (*tally, done!(swap.step(reply.take())));
+                    self.tallies[tally].open = swapped != Swapped::Yes;
+                    self.swap_budget(tally + 1)
+                }
+                Phase::Over => return Step::Done(self.left_out),
+            }
+        }
+    }
+
+    /// What to do about a node of this value. With `tries` above 0 it was found by a swap that failed: somebody raised
+    /// its generation after the budgets were read, so it need not be raised again.
+    fn judge(&mut self, node: u16, value: u64, tries: u8) -> Phase {
+        let Some(word) = Ownership::decode(value) else { return self.next_node(node) };
+        let raised = tries > 0;
+        match (word.state, word.site) {
+            (NodeState::Draining, _) if self.receiver.is_some() && word.next == self.receiver => {
+                if tries == TRIES_MAX { self.leave_out_node(node) } else { await_ack(node, tries + 1, word) }
+            }
+            (NodeState::Draining, _) => self.next_node(node),
+            _ if raised => self.count(node, word),
+            (NodeState::Serving, Some(site)) if self.receiver.is_some() || self.tally(site).is_some() => {
+                raise(node, 1, word, word.now_serving(site))
+            }
+            (NodeState::Free, _) if self.receiver.is_some() => {
+                let next = Ownership { generation: (word.generation + 1) & SEQUENCE_MAX, ..word };
+                raise(node, 1, word, next)
+            }
+            (NodeState::Serving | NodeState::Free, _) => self.next_node(node),
+        }
+    }
+
+    fn count(&mut self, node: u16, word: Ownership) -> Phase {
+        if let Some(tally) = word.serving_site().and_then(|site| self.tally(site)) {
+            tally.count += 1;
+        }
+        self.next_node(node)
+    }
+
+    fn tally(&mut self, site: SiteId) -> Option<&mut Tally> {
+        self.tallies.iter_mut().find(|tally| tally.open && tally.site == site)
+    }
+
+    fn leave_out(&mut self, tally: usize) {
+        self.tallies[tally].open = false;
+        self.left_out = self.left_out.saturating_add(1);
+    }
+
+    fn leave_out_node(&mut self, node: u16) -> Phase {
+        self.left_out = self.left_out.saturating_add(1);
+        self.next_node(node)
+    }
+
+    fn next_node(&mut self, node: u16) -> Phase {
+        if node + 1 < self.nodes { read_node(node + 1) } else { self.swap_budget(0) }
+    }
+
+    /// Swaps the next budget; after the last one, goes over those again that had changed.
+    fn swap_budget(&mut self, from: usize) -> Phase {
+        if let Some(tally) = (from..self.tallies.len()).find(|&tally| self.tallies[tally].open) {
+            let Tally { site, budget, count, .. } = self.tallies[tally];
+            let new = Budget::decode(budget).with_current(count).encode();
+            return Phase::Swap { tally, swap: Swap::once(Word::Budget(site), budget, new) };
+        }
+        self.tallies.retain(|tally| tally.open);
+        if self.tallies.is_empty() || self.passes == PASSES_MAX {
+            self.left_out = self.left_out.saturating_add(self.tallies.len() as u16);
+            return Phase::Over;
+        }
+        self.passes += 1;
+        self.receiver = None;
+        self.tallies.iter_mut().for_each(|tally| tally.count = 0);
+        read_budget(&self.tallies, 0, self.nodes)
+    }
+}
+
+fn read_budget(tallies: &[Tally], tally: usize, nodes: u16) -> Phase {
+    match tallies.get(tally) {
+        Some(Tally { site, .. }) => Phase::ReadBudget { tally, load: Load::new(Word::Budget(*site)) },
+        None if nodes == 0 => Phase::Over,
+        None => read_node(0),
+    }
+}
+
+fn read_node(node: u16) -> Phase {
+    Phase::ReadNode { node, load: Load::new(Word::Ownership(NodeId::new(node as usize))) }
+}
+
+fn await_ack(node: u16, tries: u8, word: Ownership) -> Phase {
+    Phase::AwaitAck { node, tries, word, load: Load::new(Word::Ack(NodeId::new(node as usize))) }
+}
+
+fn raise(node: u16, tries: u8, from: Ownership, to: Ownership) -> Phase {
+    let swap = Swap::new(Word::Ownership(NodeId::new(node as usize)), from.encode(), to.encode());
+    Phase::Raise { node, tries, to, swap }
+}

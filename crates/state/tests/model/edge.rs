@@ -1,0 +1,228 @@
+//! An edge: a machine at work, what it posted, and what it does next.
+
+use sidelong_layout::{EdgeId, SiteId};
+use sidelong_state::{
+    Holder, Memo, Move, Op, Outcome, PaperMove, PaperOutcome, Plan, Reply, Step, Time, UpdateCounter,
+};
+
+use crate::memory::{Flight, Memory};
+use crate::world::{Protocol, Setup, timing};
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are large")]
+pub(crate) enum Machine {
+    Leased(Move),
+    Paper(PaperMove),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Ended {
+    Leased(Outcome),
+    Paper(PaperOutcome),
+}
+
+impl Machine {
+    pub(crate) fn site(&self) -> SiteId {
+        match self {
+            Machine::Leased(machine) => machine.site(),
+            Machine::Paper(machine) => machine.site(),
+        }
+    }
+
+    pub(crate) fn step_name(&self) -> &'static str {
+        match self {
+            Machine::Leased(machine) => machine.step_name(),
+            Machine::Paper(machine) => machine.step_name(),
+        }
+    }
+
+    fn step(&mut self, now: Time, reply: Option<Reply>) -> Step<Ended> {
+        fn map<T>(step: Step<T>, ended: fn(T) -> Ended) -> Step<Ended> {
+            match step {
+                Step::Do(op) => Step::Do(op),
+                Step::WaitUntil(time) => Step::WaitUntil(time),
+                Step::Done(outcome) => Step::Done(ended(outcome)),
+            }
+        }
+        match self {
+            Machine::Leased(machine) => map(machine.step(now, reply), Ended::Leased),
+            Machine::Paper(machine) => map(machine.step(reply), Ended::Paper),
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Edge {
+    index: usize,
+    incarnation: u64,
+    pub(crate) machine: Option<Machine>,
+    pub(crate) posted: Option<Flight>,
+    pub(crate) wake: Option<Time>,
+    /// To the posted operation, if it took effect while the edge sleeps.
+    pub(crate) reply: Option<Reply>,
+    /// With an operation posted.
+    pub(crate) asleep: bool,
+    pub(crate) crashed: bool,
+    /// How often the lock it holds had been freed when it took it.
+    pub(crate) tenure: Option<u32>,
+    memos: Vec<Memo>,
+    next_plan: usize,
+    retries_left: u8,
+    pub(crate) last: Option<Ended>,
+}
+
+impl Edge {
+    pub(crate) fn new(index: usize, setup: &Setup) -> Self {
+        Edge {
+            index,
+            incarnation: 1,
+            machine: None,
+            posted: None,
+            reply: None,
+            wake: None,
+            asleep: false,
+            crashed: false,
+            tenure: None,
+            memos: vec![Memo::default(); setup.floors.len()],
+            next_plan: 0,
+            retries_left: setup.retries,
+            last: None,
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.machine.is_none() && self.wake.is_none() && !self.crashed
+    }
+
+    pub(crate) fn is_idle_or_dead(&self) -> bool {
+        self.crashed || self.is_idle()
+    }
+
+    pub(crate) fn may_act(&self, now: Time) -> bool {
+        matches!(&self.machine, Some(Machine::Leased(machine)) if machine.may_act(now))
+    }
+
+    /// Starts on the next plan, if there is one.
+    pub(crate) fn begin(&mut self, setup: &Setup, now: Time, memory: &Memory) {
+        while let Some(&plan) = setup.scripts[self.index].get(self.next_plan) {
+            let serves = memory.node(plan.node.index()).site;
+            let plan = if setup.fresh_plans { Plan { from: serves, ..plan } } else { plan };
+            if plan.from != Some(plan.to) {
+                let machine = self.machine_for(plan, setup);
+                return self.start(machine, setup, now, memory);
+            }
+            self.next_plan += 1;
+        }
+    }
+
+    /// Looks after a site whose lock stands.
+    pub(crate) fn watch(&mut self, site: SiteId, setup: &Setup, now: Time, memory: &Memory) {
+        let memo = self.memos[site.index()];
+        let repair = Move::repair(site, self.holder(), setup.pool(), timing(), memo);
+        self.start(Machine::Leased(repair), setup, now, memory);
+    }
+
+    pub(crate) fn wake_up(&mut self, setup: &Setup, now: Time, memory: &Memory) {
+        self.wake = None;
+        if self.machine.is_some() {
+            self.go_on(setup, now, None, memory);
+        } else {
+            self.begin(setup, now, memory);
+        }
+    }
+
+    /// Hears of the posted operation, and wakes from whatever it slept.
+    pub(crate) fn answer(&mut self, reply: Reply, setup: &Setup, now: Time, memory: &Memory) {
+        (self.posted, self.reply, self.asleep) = (None, None, false);
+        self.go_on(setup, now, Some(reply), memory);
+    }
+
+    /// Steps the machine, and sees to what it wants.
+    fn go_on(&mut self, setup: &Setup, now: Time, reply: Option<Reply>, memory: &Memory) {
+        let machine = self.machine.as_mut().expect("a machine at work");
+        let site = machine.site();
+        match machine.step(now, reply) {
+            Step::Do(op) => self.posted = Some(self.flight(op, site, memory)),
+            Step::WaitUntil(time) => {
+                assert!(time > now, "a wait for the past would spin");
+                self.wake = Some(time);
+            }
+            Step::Done(ended) => self.end(ended, setup, now, memory),
+        }
+    }
+
+    /// Dies; what it posted may be late.
+    pub(crate) fn crash(&mut self, setup: &Setup) -> Option<Flight> {
+        let posted = self.posted;
+        let (index, next_plan, incarnation) = (self.index, self.next_plan, self.incarnation);
+        *self = Edge { next_plan, incarnation, crashed: true, ..Edge::new(index, setup) };
+        posted
+    }
+
+    pub(crate) fn restart(&mut self, setup: &Setup, now: Time, memory: &Memory) {
+        self.crashed = false;
+        self.incarnation += 1;
+        self.begin(setup, now, memory);
+    }
+
+    fn holder(&self) -> Holder {
+        Holder::new(EdgeId::new(self.index), self.incarnation)
+    }
+
+    fn machine_for(&self, plan: Plan, setup: &Setup) -> Machine {
+        let memo = self.memos[plan.to.index()];
+        let holder = self.holder();
+        match setup.protocol {
+            Protocol::Leased => Machine::Leased(Move::new(plan, holder, setup.pool(), timing(), memo)),
+            Protocol::Paper => {
+                let edges = setup.scripts.len() as u16;
+                Machine::Paper(PaperMove::new(plan, EdgeId::new(self.index), edges, UpdateCounter::default()))
+            }
+        }
+    }
+
+    fn start(&mut self, machine: Machine, setup: &Setup, now: Time, memory: &Memory) {
+        self.machine = Some(machine);
+        self.go_on(setup, now, None, memory);
+    }
+
+    fn flight(&self, op: Op, site: SiteId, memory: &Memory) -> Flight {
+        let tenure = self.tenure.unwrap_or(memory.freed(site));
+        Flight { op, edge: self.index, site, tenure }
+    }
+
+    fn end(&mut self, ended: Ended, setup: &Setup, now: Time, memory: &Memory) {
+        let machine = self.machine.take().expect("it ended");
+        self.tenure = None;
+        self.last = Some(ended);
+        let again = match (&machine, ended) {
+            (Machine::Leased(machine), Ended::Leased(outcome)) => {
+                self.memos[machine.site().index()] = machine.memo();
+                matches!(outcome, Outcome::Busy | Outcome::LeaseLost | Outcome::Recovered { .. })
+            }
+            _ => false,
+        };
+        if self.next_plan == setup.scripts[self.index].len() {
+            // It was watching, and will again.
+            self.wait_for_lock(machine.site(), ended, now);
+        } else if again && self.retries_left > 0 {
+            self.retries_left -= 1;
+            if !self.wait_for_lock(machine.site(), ended, now) {
+                self.begin(setup, now, memory);
+            }
+        } else {
+            self.next_plan += 1;
+            self.retries_left = setup.retries;
+            self.begin(setup, now, memory);
+        }
+    }
+
+    /// Waits until a busy lock may be stolen.
+    fn wait_for_lock(&mut self, site: SiteId, ended: Ended, now: Time) -> bool {
+        let busy = ended == Ended::Leased(Outcome::Busy);
+        let sighting = self.memos[site.index()].sighting.filter(|_| busy);
+        self.wake =
+            sighting.map(|sighting| sighting.since.after(timing().steal_ns())).filter(|wake| *wake > now);
+        self.wake.is_some()
+    }
+}

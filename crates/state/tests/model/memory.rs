@@ -1,0 +1,211 @@
+//! The words, and what their changes must obey.
+
+use sidelong_layout::{Ack, Budget, Lock, NodeId, NodeState, Ownership, SiteId};
+use sidelong_state::{NodeAgent, Op, Reply, Word};
+
+use crate::world::{Protocol, Setup, Weakness};
+
+/// The one rule that a node out of reach of a repair may break.
+pub(crate) const LATE: &str = "an operation took effect after its lock was freed";
+
+/// An operation on its way.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Flight {
+    pub(crate) op: Op,
+    /// The sender, the site whose lock it works under, and how often that had been freed when the sender took it.
+    pub(crate) edge: usize,
+    pub(crate) site: SiteId,
+    pub(crate) tenure: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Memory {
+    locks: Vec<u64>,
+    budgets: Vec<u64>,
+    counters: Vec<Vec<u64>>,
+    nodes: Vec<u64>,
+    acks: Vec<u64>,
+    agents: Vec<NodeAgent>,
+    /// How often each lock was freed.
+    freed: Vec<u32>,
+    /// A rule that a change broke.
+    pub(crate) broken: Option<&'static str>,
+}
+
+impl Memory {
+    pub(crate) fn new(setup: &Setup) -> Self {
+        let sites = setup.floors.len();
+        let node = |home: &Option<usize>| match home {
+            Some(site) => Ownership::serving(SiteId::new(*site), 0).encode(),
+            None => 0,
+        };
+        let budget = |site: usize| {
+            let current = setup.homes.iter().filter(|home| **home == Some(site)).count() as u16;
+            Budget { floor: setup.floors[site], current, generation: 0 }.encode()
+        };
+        Memory {
+            locks: vec![0; sites],
+            budgets: (0..sites).map(budget).collect(),
+            counters: vec![vec![0; setup.scripts.len()]; sites],
+            nodes: setup.homes.iter().map(node).collect(),
+            acks: vec![0; setup.homes.len()],
+            agents: vec![NodeAgent::new(); setup.homes.len()],
+            freed: vec![0; sites],
+            broken: None,
+        }
+    }
+
+    pub(crate) fn value(&self, word: Word) -> u64 {
+        match word {
+            Word::Lock(site) => self.locks[site.index()],
+            Word::Budget(site) => self.budgets[site.index()],
+            Word::Counter(site, edge) => self.counters[site.index()][edge.index()],
+            Word::Ownership(node) => self.nodes[node.index()],
+            Word::Ack(node) => self.acks[node.index()],
+        }
+    }
+
+    fn place(&mut self, word: Word) -> &mut u64 {
+        match word {
+            Word::Lock(site) => &mut self.locks[site.index()],
+            Word::Budget(site) => &mut self.budgets[site.index()],
+            Word::Counter(site, edge) => &mut self.counters[site.index()][edge.index()],
+            Word::Ownership(node) => &mut self.nodes[node.index()],
+            Word::Ack(node) => &mut self.acks[node.index()],
+        }
+    }
+
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(crate) fn node(&self, node: usize) -> Ownership {
+        Ownership::decode(self.nodes[node]).expect("only machines write it")
+    }
+
+    pub(crate) fn budget(&self, site: SiteId) -> Budget {
+        Budget::decode(self.budgets[site.index()])
+    }
+
+    pub(crate) fn serving(&self, site: SiteId) -> u16 {
+        (0..self.nodes()).filter(|&node| self.node(node).serves(site)).count() as u16
+    }
+
+    pub(crate) fn freed(&self, site: SiteId) -> u32 {
+        self.freed[site.index()]
+    }
+
+    pub(crate) fn awaits_acknowledgement(&self, node: usize) -> bool {
+        let word = self.node(node);
+        word.state == NodeState::Draining
+            && Ack::decode(self.acks[node]).is_none_or(|ack| ack.generation != word.generation)
+    }
+
+    pub(crate) fn acknowledge(&mut self, node: usize) {
+        let ack = self.agents[node].observe(self.nodes[node], 0);
+        self.acks[node] = ack.expect("it awaits one").encode();
+    }
+
+    /// Executes an operation and checks what it changes.
+    pub(crate) fn take_effect(&mut self, flight: Flight, setup: &Setup) -> Reply {
+        let word = flight.op.word();
+        let before = self.value(word);
+        let Op::CompareAndSwap { expected, new, .. } = flight.op else {
+            *self.place(word) = flight.op.applied_to(before);
+            return Reply::Value(before);
+        };
+        if !matches(word, before, expected, setup.weakness) {
+            return Reply::Value(before);
+        }
+        let rule = match setup.protocol {
+            Protocol::Leased => self.broken_rule(flight.op.word(), before, new, setup.weakness),
+            Protocol::Paper => None,
+        };
+        let late = (flight.tenure != self.freed(flight.site)).then_some(LATE);
+        self.broken = self.broken.or(rule).or(late);
+        *self.place(word) = new;
+        if let Word::Lock(site) = word
+            && Lock::decode(new).owner.is_none()
+        {
+            self.freed[site.index()] += 1;
+        }
+        Reply::Value(expected)
+    }
+
+    /// After a flight took effect: if it put its sender in possession of a lock, since how many frees.
+    pub(crate) fn tenure_begun(&self, flight: Flight) -> Option<u32> {
+        let Op::CompareAndSwap { word: Word::Lock(site), new, .. } = flight.op else { return None };
+        let taken = Lock::decode(new).owner.is_some_and(|owner| owner.index() == flight.edge);
+        (taken && self.value(Word::Lock(site)) == new).then(|| self.freed(site))
+    }
+
+    /// Whether a late operation may yet change something: with sequences that count, one whose expected value is gone
+    /// may not.
+    pub(crate) fn may_take_effect(&self, flight: &Flight, setup: &Setup) -> bool {
+        match flight.op {
+            Op::Read(_) => false,
+            Op::FetchAndAdd { .. } => true,
+            Op::CompareAndSwap { word, expected, .. } => {
+                setup.protocol == Protocol::Paper
+                    || setup.weakness != Weakness::None
+                    || self.value(word) == expected
+            }
+        }
+    }
+
+    fn broken_rule(&self, word: Word, before: u64, new: u64, weakness: Weakness) -> Option<&'static str> {
+        match word {
+            Word::Lock(_) => {
+                let raised = Lock::decode(before).sequence + 1 == Lock::decode(new).sequence;
+                (!raised && weakness != Weakness::LockSequence)
+                    .then_some("a lock's sequence was not raised by one")
+            }
+            Word::Budget(_) => {
+                let (before, new) = (Budget::decode(before), Budget::decode(new));
+                let raised = before.generation + 1 == new.generation && before.floor == new.floor;
+                (!raised && weakness != Weakness::BudgetGeneration).then_some("a budget was changed wrongly")
+            }
+            Word::Ownership(node) => self.check_node(node, before, new, weakness),
+            Word::Counter(..) | Word::Ack(_) => Some("a word was swapped that is not for swapping"),
+        }
+    }
+
+    fn check_node(&self, node: NodeId, before: u64, new: u64, weakness: Weakness) -> Option<&'static str> {
+        let (Some(before), Some(new)) = (Ownership::decode(before), Ownership::decode(new)) else {
+            return Some("a node's word means nothing");
+        };
+        if before.generation + 1 != new.generation && weakness != Weakness::NodeGeneration {
+            return Some("a node's generation was not raised by one");
+        }
+        let acknowledged = Ack::decode(self.acks[node.index()]).map(|ack| ack.generation);
+        let lawful = match (before.state, new.state) {
+            (NodeState::Free, NodeState::Free | NodeState::Serving) => true,
+            (NodeState::Serving, NodeState::Serving | NodeState::Draining) => before.site == new.site,
+            (NodeState::Draining, NodeState::Serving) => {
+                new.site == before.site
+                    || (new.site == before.next && acknowledged == Some(before.generation))
+            }
+            _ => false,
+        };
+        (!lawful).then_some("a node was sent to a site without leaving its old one")
+    }
+}
+
+/// Compares as the memory does, or as a weak one would.
+fn matches(word: Word, before: u64, expected: u64, weakness: Weakness) -> bool {
+    const FORTY_BITS: u64 = (1 << 40) - 1;
+    const THIRTY_SIX_BITS: u64 = (1 << 36) - 1;
+    let ignored = match (word, weakness) {
+        (Word::Lock(_), Weakness::LockSequence) | (Word::Budget(_), Weakness::BudgetGeneration) => FORTY_BITS,
+        (Word::Ownership(_), Weakness::NodeGeneration) => THIRTY_SIX_BITS,
+        _ => 0,
+    };
+    before | ignored == expected | ignored
+}
+
+/// If `op` takes a node from its site: which, and at what word.
+pub(crate) fn drained_node(op: Op) -> Option<(usize, u64)> {
+    let Op::CompareAndSwap { word: Word::Ownership(node), expected, new } = op else { return None };
+    let drains = Ownership::decode(new).is_some_and(|word| word.state == NodeState::Draining);
+    drains.then_some((node.index(), expected))
+}
