@@ -2,7 +2,7 @@
 //! time to everything that decides.
 
 use rustix::time::{ClockId, clock_gettime};
-use sidelong_policy::Time;
+use sidelong_layout::Time;
 
 /// Now.
 pub(crate) fn now() -> Time {

@@ -11,6 +11,7 @@ use pingora_core::protocols::http::ServerSession;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
 use pingora_core::services::listening::Service;
+use pingora_core::tls::{ServerConfig, install_default_crypto_provider, load_certs_and_key_files};
 use pingora_proxy::http_proxy;
 
 use crate::access_log::AccessLog;
@@ -159,8 +160,16 @@ fn tls_settings(settings: &Settings) -> Result<Option<TlsSettings>, Error> {
     for file in [&tls.certificate, &tls.key] {
         std::fs::File::open(file).map_err(|error| refused(format!("{}: {error}", file.display())))?;
     }
-    let mut tls =
-        TlsSettings::intermediate(&certificate, &key).map_err(|error| refused(error.to_string()))?;
+    let explained = |error: Box<pingora_core::Error>| refused(error.to_string());
+    let mut tls = TlsSettings::intermediate(&certificate, &key).map_err(explained)?;
+    tls.set_certificate_chain_file(&certificate).map_err(explained)?;
+    tls.set_private_key_file(&key).map_err(explained)?;
+    // Pingora puts the two together when it listens, on its own, and panics where it cannot.
+    let loaded = load_certs_and_key_files(&certificate, &key).map_err(explained)?;
+    let (chain, private) = loaded.ok_or_else(|| refused("a key of a kind that is not known".to_owned()))?;
+    install_default_crypto_provider();
+    let together = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, private);
+    together.map_err(|error| refused(error.to_string()))?;
     tls.enable_h2();
     Ok(Some(tls))
 }

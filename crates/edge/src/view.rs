@@ -7,8 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use sidelong_layout::{NodeId, Ownership, SiteId};
-use sidelong_policy::Time;
+use sidelong_layout::{NodeId, Ownership, SiteId, Time};
 use sidelong_policy::balance::{Balance, Candidates};
 use sidelong_policy::health::{self, Failure, Health};
 use sidelong_policy::index::{LoadIndex, Reading};

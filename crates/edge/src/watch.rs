@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use sidelong_layout::{Hot, NodeId, SiteId};
-use sidelong_policy::Time;
+use sidelong_layout::{Hot, NodeId, SiteId, Time};
 use sidelong_policy::index::{Capacity, Weights};
 use sidelong_policy::reconfigure::{NodeView, Reconfigurer, SiteView, Snapshot};
 use sidelong_reconfig::{Ended, Links, Mover};
@@ -98,6 +97,7 @@ impl Watch {
             hots: vec![None; nodes],
             snapshot: Vec::with_capacity(nodes),
             up: vec![true; nodes],
+            heard: vec![false; nodes],
             ready: false,
             stale: false,
         };
@@ -118,7 +118,7 @@ impl Watch {
 
     fn look(&mut self, tick: &mut Tick) {
         let now = clock::now();
-        self.links.scan(sidelong_state::Time(now.as_ns()));
+        self.links.scan(now);
         let rejected = (self.loads)(now, &mut tick.hots);
         if let Some(metrics) = self.metrics.as_ref().filter(|_| rejected > 0) {
             metrics.rejected_reads(rejected);
@@ -173,16 +173,19 @@ impl Watch {
         if matches!(self.decider, Decider::Nobody) {
             return;
         }
-        let state_now = sidelong_state::Time(now.as_ns());
-        self.mover.begin_repair_if_needed(&self.links, state_now);
+        self.mover.begin_repair_if_needed(&self.links, now);
 
         tick.snapshot.clear();
         for (index, hot) in tick.hots.iter().enumerate() {
             let node = NodeId::new(index);
+            tick.heard[index] |= hot.is_some();
+            // A node whose record has gone old is dead or hangs, though no request may have found that out yet. One that
+            // was never heard may be about to start.
+            let alive = hot.is_some() || !tick.heard[index];
             tick.snapshot.push(NodeView {
                 ownership: self.links.ownership(node),
                 load: *hot,
-                up: self.view.is_proven(node, now),
+                up: alive && self.view.is_proven(node, now),
                 capacity: self.capacities[index],
                 in_flight: self.view.in_flight(node),
             });
@@ -207,17 +210,16 @@ impl Watch {
             && self.mover.is_idle()
         {
             let plan = Plan { node: plan.node, from: plan.from, to: plan.to };
-            self.mover.begin(plan, state_now);
+            self.mover.begin(plan, now);
         }
     }
 
     fn drive(&mut self) {
-        let clock = || sidelong_state::Time(clock::now().as_ns());
-        let Some(ended) = self.mover.drive(&mut self.links, clock, |_| ()) else { return };
+        let Some(ended) = self.mover.drive(&mut self.links, clock::now, |_| ()) else { return };
         if let Some(metrics) = &self.metrics {
             match ended.plan {
                 Some(plan) if ended.moved() => {
-                    let elapsed = Duration::from_nanos(ended.ended.0.saturating_sub(ended.began.0));
+                    let elapsed = ended.ended.since(ended.began);
                     metrics.moved(plan.from, plan.to, elapsed);
                 }
                 _ => metrics.abandoned(&format!("{:?}", ended.how)),
@@ -232,6 +234,8 @@ struct Tick {
     hots: Vec<Option<Hot>>,
     snapshot: Vec<NodeView>,
     up: Vec<bool>,
+    /// Whether a record of each node was ever read.
+    heard: Vec<bool>,
     ready: bool,
     stale: bool,
 }

@@ -10,12 +10,14 @@ mod header;
 mod id;
 mod map;
 mod record;
+mod time;
 mod word;
 
 pub use header::{HEADER_BYTES, HeaderError, LAYOUT_HASH, LAYOUT_VERSION, MAGIC, RegionHeader, RegionKind};
 pub use id::{EDGES_MAX, EdgeId, NODES_MAX, NodeId, SITES_MAX, SiteId};
 pub use map::{BoardMap, LOAD_ACK, LOAD_BYTES, LOAD_DETAIL, LOAD_HOT, WORDS_BYTES, WORDS_OWNERSHIP};
 pub use record::{DETAIL_BYTES, Detail, HOT_BYTES, Hot, Rejected, valid};
+pub use time::Time;
 pub use word::{Ack, Budget, Lock, NodeState, Ownership, SEQUENCE_MAX};
 
 /// A cache line, in bytes: the unit of layout. Each word that is changed remotely has one of its own, and a record

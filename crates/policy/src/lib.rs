@@ -20,34 +20,7 @@ pub mod health;
 pub mod index;
 pub mod reconfigure;
 
-use std::time::Duration;
-
-/// A moment, in ns since an epoch that the caller chose and keeps: its own monotonic clock, or simulated time.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Time(u64);
-
-impl Time {
-    /// `ns` after the epoch.
-    pub const fn from_ns(ns: u64) -> Self {
-        Time(ns)
-    }
-
-    /// Since the epoch, in ns.
-    pub const fn as_ns(self) -> u64 {
-        self.0
-    }
-
-    /// The moment `span` later, or the last one that can be told.
-    pub const fn after(self, span: Duration) -> Self {
-        let ns = span.as_nanos();
-        Time(self.0.saturating_add(if ns > u64::MAX as u128 { u64::MAX } else { ns as u64 }))
-    }
-
-    /// How long ago `earlier` was; zero where it is still to come.
-    pub const fn since(self, earlier: Time) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-}
+pub use sidelong_layout::Time;
 
 /// Why settings are refused. The configuration is checked with these before anything starts.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
@@ -101,15 +74,6 @@ impl SettingsError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn time_saturates_at_both_ends() {
-        let (early, late) = (Time::from_ns(1_000), Time::from_ns(3_000));
-        assert_eq!(late.since(early), Duration::from_micros(2));
-        assert_eq!(early.since(late), Duration::ZERO);
-        assert_eq!(early.after(Duration::from_micros(2)), late);
-        assert_eq!(late.after(Duration::MAX), Time::from_ns(u64::MAX));
-    }
 
     #[test]
     fn errors_name_the_setting() {

@@ -193,7 +193,7 @@ impl Links {
                 }
                 Err(error) => {
                     tracing::debug!(region = %peer.region, %error, "not connected");
-                    peer.retry_at = now.after(peer.pause_ns);
+                    peer.retry_at = now.after_ns(peer.pause_ns);
                     peer.pause_ns = (peer.pause_ns * 2).min(RECONNECT_NS.1);
                 }
             }

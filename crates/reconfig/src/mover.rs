@@ -137,7 +137,7 @@ impl Mover {
 
     fn needs_repair(&mut self, site: SiteId, links: &Links, now: Time) -> bool {
         let Some(words) = links.site(site) else { return false };
-        let overdue = |since: Time| now >= since.after(self.timing.steal_ns());
+        let overdue = |since: Time| now >= since.after_ns(self.timing.steal_ns());
         if let Some(since) = self.memos[site.index()].see(now, words.lock) {
             // Held: by a live holder, or by a dead one if nothing has changed for too long.
             self.inexact_since[site.index()] = None;

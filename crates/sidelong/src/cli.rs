@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use sidelong_config::ClusterFile;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, say};
 
 /// Shared clusters that look at their servers from the side.
 ///
@@ -197,7 +197,7 @@ enum ConfigCommand {
 
 pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
     match &args.command {
-        ConfigCommand::Demo => print!("{}", ClusterFile::demo_text()),
+        ConfigCommand::Demo => say(ClusterFile::demo_text())?,
         ConfigCommand::Check { file } => {
             let cluster = ClusterFile::load(file)?.cluster()?;
             println!(

@@ -129,14 +129,14 @@ fn await_listener(address: SocketAddr) {
 }
 
 fn ended_event(parts: &Parts, ended: &Ended) -> Event {
-    let at_ns = ended.ended.0;
+    let at_ns = ended.ended.as_ns();
     match ended.plan {
         Some(plan) if ended.moved() => Event::Moved {
             node: parts.node_name(plan.node),
             from: plan.from.map(|site| parts.site_name(site)),
             to: parts.site_name(plan.to),
             at_ns,
-            took_ns: at_ns.saturating_sub(ended.began.0),
+            took_ns: ended.ended.since(ended.began).as_nanos() as u64,
         },
         plan => Event::Ended {
             site: parts.site_name(ended.site),
@@ -157,7 +157,7 @@ fn how(how: How) -> &'static str {
         How::Lease(Outcome::NotDrained) => "the node did not finish its requests in time",
         How::Lease(Outcome::Contended) => "the donor's budget kept changing",
         How::Lease(Outcome::Unreachable) => "a word could not be reached",
-        How::Lease(Outcome::Uncertain) => "completions were lost; repaired",
+        How::Lease(Outcome::Uncertain { .. }) => "completions were lost; repaired",
         How::Lease(Outcome::Recovered { .. }) => "repaired",
         How::Lease(Outcome::LeaseLost) => "the lease was lost",
         How::Paper(PaperOutcome::Lost) => "completions were lost",

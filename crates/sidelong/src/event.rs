@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Event {
     /// It serves: a node its requests, an edge with a fresh view.
     Ready,
+    /// It ends without doing what it was asked.
+    Failed { reason: String },
     /// It chose something for the operator, and why.
     Note { text: String },
     /// It moved a node.

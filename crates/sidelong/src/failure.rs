@@ -1,4 +1,6 @@
-//! Why a command ended without doing what it was asked: one line for whoever asked.
+//! Why a command ended without doing what it was asked: one line for whoever asked. And what it says where it did.
+
+use std::io::Write as _;
 
 /// The line.
 #[derive(Debug)]
@@ -24,4 +26,14 @@ impl<E: std::error::Error> From<E> for Failure {
         }
         Failure(line)
     }
+}
+
+/// Writes to standard output.
+///
+/// # Errors
+/// Where nobody reads it any more: a command that has others to look after must still end them in order.
+pub(crate) fn say(text: impl std::fmt::Display) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let written = write!(out, "{text}").and_then(|()| out.flush());
+    written.map_err(|error| Failure(format!("cannot write to standard output: {error}")))
 }

@@ -14,11 +14,13 @@ mod perf;
 mod trace;
 mod up;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, PartArgs};
+use crate::event::Event;
 use crate::failure::Failure;
 
 /// Pingora's figures in `docs/` are with it; the system's allocator costs the edge a fifth of its throughput.
@@ -30,12 +32,14 @@ fn main() -> ExitCode {
     let default = if cli.quiet { "error" } else { "warn" };
     let filter = tracing_subscriber::EnvFilter::try_from_env("SIDELONG_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // A log that cannot be written (its disk is full) must not end what would write it.
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).log_internal_errors(false);
+    log.with_env_filter(filter).init();
 
     let done = match cli.command {
         Command::Up(args) => up::run(&args),
-        Command::Node(args) => node::run(&args),
-        Command::Edge(args) => edge::run(&args),
+        Command::Node(args) => part(&args, node::run),
+        Command::Edge(args) => part(&args, edge::run),
         Command::Trace(args) => trace::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Perf(args) => perf::run(&args),
@@ -44,8 +48,17 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure(line)) => {
-            eprintln!("sidelong: {line}");
+            let _ = writeln!(std::io::stderr(), "sidelong: {line}");
             ExitCode::from(2)
         }
     }
+}
+
+/// Runs a part of a cluster; why it fails is told to who listens to its events, too.
+fn part(args: &PartArgs, run: fn(&PartArgs) -> Result<(), Failure>) -> Result<(), Failure> {
+    let done = run(args);
+    if let (true, Err(Failure(reason))) = (args.events, &done) {
+        Event::Failed { reason: reason.clone() }.tell();
+    }
+    done
 }

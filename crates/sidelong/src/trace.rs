@@ -3,7 +3,7 @@
 use sidelong_trace::{Format, Reader, Summary, summarise};
 
 use crate::cli::{TraceArgs, TraceCommand};
-use crate::failure::Failure;
+use crate::failure::{Failure, say};
 
 pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
     let TraceCommand::Info { file, json, format } = &args.command;
@@ -15,15 +15,10 @@ pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
     if reader.broken().broken > 0 {
         eprintln!("sidelong: {}: {}", file.display(), reader.broken());
     }
-    if *json {
-        println!("{}", serde_json::to_string_pretty(&summary)?);
-    } else {
-        print(&reader, &summary);
-    }
-    Ok(())
+    if *json { say(serde_json::to_string_pretty(&summary)? + "\n") } else { say(table(&reader, &summary)) }
 }
 
-fn print(reader: &Reader, summary: &Summary) {
+fn table(reader: &Reader, summary: &Summary) -> String {
     let figure = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
     let rows = [
         ("format", reader.format().to_string()),
@@ -40,7 +35,5 @@ fn print(reader: &Reader, summary: &Summary) {
         ("burstiness, variance/mean in 60 s", figure(summary.dispersion_60s)),
         ("broken lines", summary.broken.to_string()),
     ];
-    for (name, value) in rows {
-        println!("{name:34} {value:>14}");
-    }
+    rows.iter().map(|(name, value)| format!("{name:34} {value:>14}\n")).collect()
 }

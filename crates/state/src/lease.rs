@@ -11,8 +11,9 @@
 
 use sidelong_layout::{EdgeId, Lock, SiteId};
 
+use crate::Time;
 use crate::counter::UpdateCounter;
-use crate::op::{Reply, Step, Time, Word, done};
+use crate::op::{Reply, Step, Word, done};
 use crate::primitive::{Load, Swap, Swapped};
 
 /// Swaps of a lock that may find another value, before the site counts as busy; and renewals in a row that may come
@@ -93,11 +94,11 @@ impl Timing {
     }
 
     pub(crate) const fn drain_deadline(self, now: Time) -> Time {
-        now.after(self.drain_ns_max)
+        now.after_ns(self.drain_ns_max)
     }
 
     pub(crate) const fn next_poll(self, now: Time) -> Time {
-        now.after(self.poll_ns)
+        now.after_ns(self.poll_ns)
     }
 }
 
@@ -151,8 +152,8 @@ impl Lease {
             site,
             holder,
             word,
-            until: posted.after(timing.lease_ns - timing.margin_ns),
-            renew_at: posted.after(timing.lease_ns / 3),
+            until: posted.after_ns(timing.lease_ns - timing.margin_ns),
+            renew_at: posted.after_ns(timing.lease_ns / 3),
         }
     }
 
@@ -280,7 +281,7 @@ impl Acquire {
                 return Err(Acquired::Recent);
             }
             None => true,
-            Some(since) => self.holder.has(lock) || now >= since.after(self.timing.steal_ns()),
+            Some(since) => self.holder.has(lock) || now >= since.after_ns(self.timing.steal_ns()),
         };
         self.tries += 1;
         if !may_take || self.tries > TRIES_MAX {

@@ -91,9 +91,11 @@ pub use agent::NodeAgent;
 pub use counter::UpdateCounter;
 pub use lease::{Holder, Memo, Sighting, Timing, TimingError};
 pub use moving::{Move, Outcome, Plan, STEPS};
-pub use op::{Op, Pool, Reply, Step, Time, Word};
+pub use op::{Op, Pool, Reply, Step, Word};
 pub use paper::{PaperMove, PaperOutcome};
 pub use record::{COPIES_MAX, Newest, Publisher, Record, Unusable, Verdict};
+
+pub use sidelong_layout::Time;
 
 #[cfg(test)]
 mod tests;

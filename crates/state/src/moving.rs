@@ -6,8 +6,9 @@
 
 use sidelong_layout::{NodeId, SiteId};
 
+use crate::Time;
 use crate::lease::{Acquire, Acquired, Holder, Lease, Memo, Release, Renewal, Timing};
-use crate::op::{Pool, Reply, Step, Time, done};
+use crate::op::{Pool, Reply, Step, done};
 use crate::reconcile::Reconcile;
 use crate::transfer::{Transfer, Transferred};
 

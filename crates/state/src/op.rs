@@ -1,17 +1,6 @@
-//! What machines and their drivers exchange: operations on named words, replies, and the time.
+//! What machines and their drivers exchange: operations on named words, and replies.
 
-use sidelong_layout::{EdgeId, NodeId, SiteId};
-
-/// Nanoseconds on the caller's own monotonic clock. Never compared with another machine's.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Time(pub u64);
-
-impl Time {
-    /// `ns` later.
-    pub const fn after(self, ns: u64) -> Time {
-        Time(self.0.saturating_add(ns))
-    }
-}
+use sidelong_layout::{EdgeId, NodeId, SiteId, Time};
 
 /// How many sites and nodes there are: what a repair goes over.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -21,8 +21,9 @@
 
 use sidelong_layout::{Ack, Budget, NodeId, NodeState, Ownership, SEQUENCE_MAX, SiteId};
 
+use crate::Time;
 use crate::lease::Timing;
-use crate::op::{Pool, Reply, Step, Time, Word, done};
+use crate::op::{Pool, Reply, Step, Word, done};
 use crate::primitive::{Load, Swap, Swapped};
 
 /// Passes over a budget that keeps changing. Every pass but the last was in vain because somebody else's change came

@@ -362,7 +362,7 @@ proptest! {
         let (mut now, mut reply) = (Time(0), None);
         let mut replies = replies.into_iter().cycle();
         for _ in 0..20_000 {
-            now = now.after(pace);
+            now = now.after_ns(pace);
             match machine.step(now, reply.take()) {
                 Step::Do(op) => {
                     reply = Some(match (replies.next().flatten(), op) {

@@ -13,9 +13,10 @@
 
 use sidelong_layout::{Ack, Budget, NodeId, NodeState, Ownership, SiteId};
 
+use crate::Time;
 use crate::lease::Timing;
 use crate::moving::Outcome;
-use crate::op::{Pool, Reply, Step, Time, Word, done};
+use crate::op::{Pool, Reply, Step, Word, done};
 use crate::primitive::{Load, Swap, Swapped};
 use crate::reconcile::Reconcile;
 

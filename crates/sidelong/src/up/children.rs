@@ -73,7 +73,9 @@ impl Children {
 
     fn spawn(&mut self, index: usize) -> Result<(), Failure> {
         let part = &mut self.parts[index];
-        let log = std::fs::File::create(self.logs.join(format!("{}.log", part.name)))?;
+        let log = self.logs.join(format!("{}.log", part.name));
+        let log = std::fs::File::create(&log)
+            .map_err(|error| Failure::new(format!("cannot write {}: {error}", log.display())))?;
         let mut child = Command::new(&self.program)
             .args([part.kind, &part.name, "--events", "--with-parent", "--config"])
             .arg(&self.config)
@@ -117,6 +119,7 @@ impl Children {
             }
             match self.told.recv_timeout(Duration::from_millis(100)) {
                 Ok((index, Some(Event::Ready))) => self.parts[index].ready = true,
+                Ok((_, Some(Event::Failed { reason }))) => return Err(Failure::new(reason)),
                 Ok((index, None)) => return Err(Failure::new(self.last_words(index))),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(Failure::new("no part is running")),

@@ -22,7 +22,7 @@ use sidelong_workload::client::{Generator, Live, Run};
 
 use crate::cli::UpArgs;
 use crate::event::Event;
-use crate::failure::Failure;
+use crate::failure::{Failure, say};
 use crate::parts::Parts;
 use bursts::Bursts;
 use children::Children;
@@ -57,20 +57,21 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Failure> {
         None => ClusterFile::demo(),
     };
     let parts = Parts::new(file.cluster()?)?;
-    let claim = parts.run.claim()?;
+    let run = parts.run.clone();
+    let claim = run.claim()?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let outcome = Up::start(args, &file, parts, stop)?.run();
+    let outcome = Up::start(args, &file, parts, stop).and_then(Up::run);
+    // However it ended: the parts have ended too, and what they offered is of no use.
+    let swept = run.sweep();
     drop(claim);
     let outcome = outcome?;
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
-    } else {
-        print!("{outcome}");
-    }
-    Ok(())
+    swept?;
+    let summary =
+        if args.json { serde_json::to_string_pretty(&outcome)? + "\n" } else { outcome.to_string() };
+    say(summary)
 }
 
 struct Up<'a> {
@@ -164,7 +165,7 @@ impl<'a> Up<'a> {
                             self.stop.store(true, Ordering::Relaxed);
                         }
                     }
-                    None if !quiet => plain::print(&status),
+                    None if !quiet => plain::print(&status)?,
                     None => {}
                 }
             }
@@ -188,9 +189,7 @@ impl<'a> Up<'a> {
         if let Some(samples) = &mut self.samples {
             samples.finish()?;
         }
-        let outcome = Outcome::new(&self.parts.cluster, summary, &self.monitor, self.moves, &self.steps);
-        self.parts.run.sweep()?;
-        Ok(outcome)
+        Ok(Outcome::new(&self.parts.cluster, summary, &self.monitor, self.moves, &self.steps))
     }
 
     fn is_over(&self) -> bool {
@@ -205,6 +204,7 @@ impl<'a> Up<'a> {
             let text = match event {
                 None => format!("{part} ended; it is started again"),
                 Some(Event::Ready) => format!("{part} is ready"),
+                Some(Event::Failed { reason }) => format!("{part} failed: {reason}"),
                 Some(Event::Note { text }) => {
                     let note = format!("{part}: {text}");
                     if !self.notes.contains(&note) {
@@ -258,6 +258,8 @@ fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    Ok(file.write_all(text.as_bytes())?)
+    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    opened
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
 }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use sidelong_edge::ReadLoads;
-use sidelong_layout::{Hot, NodeId, NodeState, Ownership, SiteId};
-use sidelong_policy::Time;
+use sidelong_layout::{Hot, NodeId, NodeState, Ownership, SiteId, Time};
 use sidelong_reconfig::Links;
 
 use crate::failure::Failure;
@@ -37,7 +36,7 @@ impl Monitor {
 
     pub(super) fn look(&mut self) {
         self.at = Time::from_ns(sidelong_load::monotonic_ns());
-        self.links.scan(sidelong_state::Time(self.at.as_ns()));
+        self.links.scan(self.at);
         (self.loads)(self.at, &mut self.hots);
         self.looks += 1;
         for (index, hot) in self.hots.iter().enumerate() {

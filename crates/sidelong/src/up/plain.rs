@@ -3,9 +3,10 @@
 use sidelong_layout::SiteId;
 
 use super::Status;
+use crate::failure::{Failure, say};
 
-pub(super) fn print(status: &Status<'_>) {
-    let Some(live) = status.live else { return };
+pub(super) fn print(status: &Status<'_>) -> Result<(), Failure> {
+    let Some(live) = status.live else { return Ok(()) };
     let sites = status.cluster.sites.iter().zip(&live.sites).enumerate().map(|(index, (site, live))| {
         let nodes = status.monitor.serving(SiteId::new(index));
         format!(
@@ -17,12 +18,12 @@ pub(super) fn print(status: &Status<'_>) {
         .monitor
         .age_max()
         .map_or_else(|| "-".to_owned(), |age| format!("{:.1}", age.as_secs_f64() * 1e3));
-    println!(
-        "{:>5.0}s  {}  | {:.0}/s, {} errors, {} moves, oldest record {age} ms",
+    say(format_args!(
+        "{:>5.0}s  {}  | {:.0}/s, {} errors, {} moves, oldest record {age} ms\n",
         status.elapsed.as_secs_f64(),
         sites.collect::<Vec<_>>().join("  "),
         live.total.requests_per_s,
         live.total.errors,
         status.moves,
-    );
+    ))
 }

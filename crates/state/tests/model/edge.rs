@@ -222,7 +222,7 @@ impl Edge {
         let busy = ended == Ended::Leased(Outcome::Busy);
         let sighting = self.memos[site.index()].sighting.filter(|_| busy);
         self.wake =
-            sighting.map(|sighting| sighting.since.after(timing().steal_ns())).filter(|wake| *wake > now);
+            sighting.map(|sighting| sighting.since.after_ns(timing().steal_ns())).filter(|wake| *wake > now);
         self.wake.is_some()
     }
 }

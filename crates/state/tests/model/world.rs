@@ -240,7 +240,7 @@ impl World {
             return None;
         }
         let sleeper_holds = self.edges.iter().any(|edge| edge.asleep && edge.may_act(self.clock));
-        let past_lease = sleeper_holds.then(|| self.clock.after(LEASE_NS));
+        let past_lease = sleeper_holds.then(|| self.clock.after_ns(LEASE_NS));
         awake().filter_map(|edge| edge.wake).min().or(past_lease)
     }
 
