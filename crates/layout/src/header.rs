@@ -11,7 +11,7 @@ pub const LAYOUT_VERSION: u32 = 1;
 /// Size of [`RegionHeader`] in bytes.
 pub const HEADER_BYTES: usize = 64;
 
-/// Over the sizes, offsets and meanings of all that lies in regions: FNV-1a of [`DESCRIPTION`].
+/// Over the sizes, offsets and meanings of all that lies in regions: FNV-1a of `DESCRIPTION`.
 pub const LAYOUT_HASH: u64 = fnv1a(DESCRIPTION.as_bytes());
 
 /// Every field with its width, in order. Edit it with the structs: the offsets below are asserted, the names are not.
