@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
@@ -21,6 +21,8 @@ use time::macros::format_description;
 const LINES_MAX: usize = 8192;
 /// How long a line waits in the buffer at most.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
+/// How long the end waits for the disk at most.
+const FLUSH_MAX: Duration = Duration::from_secs(2);
 const TIME: &[BorrowedFormatItem<'_>] =
     format_description!("[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000");
 
@@ -37,10 +39,17 @@ pub(crate) struct Entry {
     pub(crate) tries: u32,
 }
 
+/// What the writer is handed.
+enum Line {
+    Entry(Entry),
+    /// All before it shall be in the file, and whoever waits be told so.
+    Flush(SyncSender<()>),
+}
+
 /// Hands entries to the writer.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessLog {
-    lines: SyncSender<Entry>,
+    lines: SyncSender<Line>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -58,9 +67,23 @@ impl AccessLog {
     }
 
     pub(crate) fn write(&self, entry: Entry) {
-        if let Err(TrySendError::Full(_)) = self.lines.try_send(entry) {
+        if let Err(TrySendError::Full(_)) = self.lines.try_send(Line::Entry(entry)) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Waits until everything is written, within reason: no more will be.
+    pub(crate) fn finish(&self) {
+        let deadline = Instant::now() + FLUSH_MAX;
+        let (flushed, wait) = mpsc::sync_channel(1);
+        let mut line = Line::Flush(flushed);
+        while let Err(TrySendError::Full(unsent)) = self.lines.try_send(line)
+            && Instant::now() < deadline
+        {
+            line = unsent;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _ = wait.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 
     /// Lines that were not written because the disk was slower than the clients.
@@ -70,11 +93,16 @@ impl AccessLog {
 }
 
 /// Until the last sender is gone. A log that cannot be written is said once and then not kept, for sites go before logs.
-fn write_all(entries: &Receiver<Entry>, out: impl Write) {
+fn write_all(entries: &Receiver<Line>, out: impl Write) {
     let mut out = BufWriter::with_capacity(64 * 1024, out);
     loop {
         let written = match entries.recv_timeout(FLUSH_EVERY) {
-            Ok(entry) => write_line(&mut out, &entry),
+            Ok(Line::Entry(entry)) => write_line(&mut out, &entry),
+            Ok(Line::Flush(flushed)) => {
+                let written = out.flush();
+                let _ = flushed.try_send(());
+                written
+            }
             Err(mpsc::RecvTimeoutError::Timeout) => out.flush(),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 let _ = out.flush();

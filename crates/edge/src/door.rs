@@ -4,11 +4,14 @@
 //! the client to a deadline for its header and for its body however slowly it dribbles them, to a size of header, and
 //! all clients together to a number of connections. Whoever breaks a bound is told (408, 431, 503) and shown out. It
 //! costs a request that arrives in one piece nothing: a deadline is armed when a second read is needed.
+//!
+//! Of an HTTP/2 connection it sees no requests, only frames of many: there Pingora holds headers to their size, the
+//! proxy bodies to their deadline, and the door counts the connection.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -25,6 +28,8 @@ use pingora_http::ResponseHeader;
 use pingora_proxy::Session;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
+
+use crate::closing::Closing;
 
 /// What a client is held to.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -44,11 +49,12 @@ pub(crate) struct Door<A> {
     app: Arc<A>,
     limits: DoorLimits,
     inside: Arc<AtomicUsize>,
+    closing: Arc<Closing>,
 }
 
 impl<A> Door<A> {
-    pub(crate) fn new(app: A, limits: DoorLimits) -> Self {
-        Door { app: Arc::new(app), limits, inside: Arc::default() }
+    pub(crate) fn new(app: A, limits: DoorLimits, closing: Arc<Closing>) -> Self {
+        Door { app: Arc::new(app), limits, inside: Arc::default(), closing }
     }
 }
 
@@ -56,8 +62,10 @@ impl<A> Door<A> {
 impl<A: ServerApp + Send + Sync + 'static> ServerApp for Door<A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let mut guarded = Guarded::new(stream, self.limits, Visit::enter(&self.inside));
-        if self.inside.load(Ordering::Relaxed) > self.limits.connections_max {
-            guarded.refusal = Some(Refusal::new(FULL, io::ErrorKind::ConnectionRefused));
+        let is_full = self.inside.load(Ordering::Relaxed) > self.limits.connections_max;
+        if is_full || self.closing.has_begun() {
+            let words = if guarded.is_h2 { &[] } else { FULL };
+            guarded.refusal = Some(Refusal::new(words, io::ErrorKind::ConnectionRefused));
         }
         self.app.process_new(Box::new(guarded), shutdown).await
     }
@@ -84,13 +92,15 @@ impl Drop for Visit {
     }
 }
 
-/// What the client is sending: told by the proxy, which parses, to the door, which only sees bytes.
-#[derive(Debug)]
-pub(crate) struct Progress(AtomicU8);
+/// What the client is sending: told by the proxy, which parses, to the door, which only sees bytes. `request:30 phase:2`,
+/// so that the door knows one request from the next even where it was not asked to read in between.
+#[derive(Debug, Default)]
+pub(crate) struct Progress(AtomicU32);
 
-const HEADER: u8 = 0;
-const BODY: u8 = 1;
-const DONE: u8 = 2;
+const HEADER: u32 = 0;
+const BODY: u32 = 1;
+const DONE: u32 = 2;
+const PHASE: u32 = 3;
 
 impl Progress {
     /// Of the connection that `session` came over.
@@ -102,17 +112,23 @@ impl Progress {
 
     /// The header is there; a body follows or not.
     pub(crate) fn header_done(&self, body_follows: bool) {
-        self.0.store(if body_follows { BODY } else { DONE }, Ordering::Relaxed);
+        self.enter(if body_follows { BODY } else { DONE });
     }
 
     /// The whole request is there.
     pub(crate) fn request_done(&self) {
-        self.0.store(DONE, Ordering::Relaxed);
+        self.enter(DONE);
     }
 
     /// The answer is sent: the next bytes begin another request.
     pub(crate) fn answered(&self) {
-        self.0.store(HEADER, Ordering::Relaxed);
+        let request = self.0.load(Ordering::Relaxed) & !PHASE;
+        self.0.store(request.wrapping_add(PHASE + 1) | HEADER, Ordering::Relaxed);
+    }
+
+    /// One task alone tells and asks.
+    fn enter(&self, phase: u32) {
+        self.0.store(self.0.load(Ordering::Relaxed) & !PHASE | phase, Ordering::Relaxed);
     }
 }
 
@@ -142,10 +158,12 @@ struct Guarded {
     limits: DoorLimits,
     progress: Arc<Progress>,
     digest: Arc<ProxyDigest>,
+    /// Many requests at a time, which the door does not see.
+    is_h2: bool,
     /// Of the current request, while it is in `HEADER`.
     header_bytes: usize,
-    /// The phase as of the last read, and its deadline once armed.
-    phase: u8,
+    /// The progress as of the last read, and the deadline of its phase once armed.
+    progress_seen: u32,
     deadline: Option<Pin<Box<Sleep>>>,
     refusal: Option<Refusal>,
     _visit: Visit,
@@ -153,19 +171,20 @@ struct Guarded {
 
 impl Guarded {
     fn new(inner: Stream, limits: DoorLimits, visit: Visit) -> Self {
-        let progress = Arc::new(Progress(AtomicU8::new(HEADER)));
+        let progress = Arc::<Progress>::default();
         // Pingora carries this digest to the session untouched; its response is for CONNECT and stays empty.
         let response = ResponseHeader::build(200, None).expect("200 is a status");
         let digest = ProxyDigest::new(Box::new(response), Some(Box::new(Arc::clone(&progress))));
         let digest = Arc::new(digest);
-        let (phase, header_bytes) = (HEADER, 0);
+        let is_h2 = matches!(inner.selected_alpn_proto(), Some(ALPN::H2));
         Guarded {
             inner,
             limits,
             progress,
             digest,
-            header_bytes,
-            phase,
+            is_h2,
+            header_bytes: 0,
+            progress_seen: HEADER,
             deadline: None,
             refusal: None,
             _visit: visit,
@@ -174,22 +193,39 @@ impl Guarded {
 
     /// Notices that the request has moved on since the last read.
     fn follow(&mut self) {
-        let phase = self.progress.0.load(Ordering::Relaxed);
-        if phase != self.phase {
-            self.phase = phase;
+        let progress = self.progress.0.load(Ordering::Relaxed);
+        if progress != self.progress_seen {
+            self.progress_seen = progress;
             self.deadline = None;
             self.header_bytes = 0;
         }
     }
 
+    fn phase(&self) -> u32 {
+        if self.is_h2 { DONE } else { self.progress_seen & PHASE }
+    }
+
     /// Whether the client has begun what it is held to finish.
     fn is_held(&self) -> bool {
-        self.phase == BODY || (self.phase == HEADER && self.header_bytes > 0)
+        self.phase() == BODY || (self.phase() == HEADER && self.header_bytes > 0)
     }
 
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let limit = if self.phase == BODY { self.limits.body_timeout } else { self.limits.header_timeout };
+        let limit = if self.phase() == BODY { self.limits.body_timeout } else { self.limits.header_timeout };
         self.deadline.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(cx)
+    }
+
+    /// Reads no more than a header may have and the byte that is too many, for Pingora takes whatever comes in one read.
+    fn poll_header(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let room = self.limits.header_bytes_max + 1 - self.header_bytes;
+        if room >= buf.remaining() {
+            return Pin::new(&mut self.inner).poll_read(cx, buf);
+        }
+        let mut part = ReadBuf::new(buf.initialize_unfilled_to(room));
+        let outcome = Pin::new(&mut self.inner).poll_read(cx, &mut part);
+        let read = part.filled().len();
+        buf.advance(read);
+        outcome
     }
 
     /// Says the last word, then fails the read.
@@ -207,17 +243,21 @@ impl AsyncRead for Guarded {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.follow();
-        if this.refusal.is_none() && this.phase == HEADER && this.header_bytes > this.limits.header_bytes_max
-        {
+        let in_header = this.phase() == HEADER;
+        if this.refusal.is_none() && in_header && this.header_bytes > this.limits.header_bytes_max {
             this.refusal = Some(Refusal::new(TOO_LARGE, io::ErrorKind::InvalidData));
         }
         if this.refusal.is_some() {
             return this.poll_refuse(cx);
         }
         let before = buf.filled().len();
-        match Pin::new(&mut this.inner).poll_read(cx, buf) {
+        let polled = match in_header {
+            true => this.poll_header(cx, buf),
+            false => Pin::new(&mut this.inner).poll_read(cx, buf),
+        };
+        match polled {
             Poll::Ready(outcome) => {
-                if this.phase == HEADER {
+                if in_header {
                     this.header_bytes += buf.filled().len() - before;
                 }
                 Poll::Ready(outcome)

@@ -4,6 +4,7 @@
 mod access_log;
 mod bare;
 mod clock;
+mod closing;
 mod door;
 mod metrics;
 mod proxy;

@@ -19,6 +19,7 @@ use sidelong_policy::health::Failure;
 
 use crate::access_log::{AccessLog, Entry};
 use crate::clock;
+use crate::closing::{Closing, UnderWay};
 use crate::door::Progress;
 use crate::metrics::Metrics;
 use crate::settings::{Limits, NodeAddress, Settings};
@@ -31,6 +32,10 @@ const WAIT_STEP: Duration = Duration::from_millis(1);
 /// Requests of a site that wait so at most.
 const WAITING_MAX: u32 = 10_000;
 
+/// What the access log has where the client left, or was shown out by the door, before it was answered: nginx's word for
+/// it, since Common Log Format has a place for three digits.
+const UNANSWERED: u16 = 499;
+
 pub(crate) struct Proxy {
     view: Arc<View>,
     metrics: Arc<Metrics>,
@@ -39,6 +44,7 @@ pub(crate) struct Proxy {
     site_names: Vec<Arc<str>>,
     nodes: Vec<(Arc<str>, HttpPeer)>,
     limits: Limits,
+    closing: Arc<Closing>,
 }
 
 impl Proxy {
@@ -47,6 +53,7 @@ impl Proxy {
         view: Arc<View>,
         metrics: Arc<Metrics>,
         log: Option<AccessLog>,
+        closing: Arc<Closing>,
     ) -> Self {
         let mut hosts = HashMap::new();
         for (index, site) in settings.sites.iter().enumerate() {
@@ -61,6 +68,7 @@ impl Proxy {
             site_names: settings.sites.iter().map(|site| site.name.as_str().into()).collect(),
             nodes: settings.nodes.iter().map(peer).collect(),
             limits: settings.limits,
+            closing,
         }
     }
 
@@ -119,6 +127,7 @@ pub(crate) struct Visit {
     /// Where it was last.
     tried: Option<NodeId>,
     tries: u32,
+    _under_way: UnderWay,
 }
 
 #[async_trait]
@@ -126,7 +135,8 @@ impl ProxyHttp for Proxy {
     type CTX = Visit;
 
     fn new_ctx(&self) -> Visit {
-        Visit { begun: Instant::now(), site: None, at: None, tried: None, tries: 0 }
+        let under_way = self.closing.enter();
+        Visit { begun: Instant::now(), site: None, at: None, tried: None, tries: 0, _under_way: under_way }
     }
 
     fn init_downstream_modules(&self, _modules: &mut pingora_core::modules::http::HttpModules) {
@@ -141,6 +151,11 @@ impl ProxyHttp for Proxy {
             request.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
         if let Some(progress) = Progress::of(session) {
             progress.header_done(has_body);
+        }
+        // A client that wants its connection kept would have it for ever.
+        if session.get_keepalive().is_some() {
+            let idle_s = self.limits.idle_timeout.as_secs_f64().ceil() as u64;
+            session.set_keepalive((!self.closing.has_begun()).then_some(idle_s));
         }
         if body_bytes.is_some_and(|bytes: u64| bytes > self.limits.body_bytes_max) {
             return Error::e_explain(ErrorType::HTTPStatus(413), "request body too large");
@@ -167,8 +182,12 @@ impl ProxyHttp for Proxy {
         session: &mut Session,
         _body: &mut Option<Bytes>,
         end_of_stream: bool,
-        _ctx: &mut Visit,
+        ctx: &mut Visit,
     ) -> Result<()> {
+        // Over HTTP/1 the door sees to that.
+        if session.is_http2() && ctx.begun.elapsed() > self.limits.door.body_timeout {
+            return Error::e_explain(ErrorType::HTTPStatus(408), "request body too slow");
+        }
         if session.body_bytes_read() as u64 > self.limits.body_bytes_max {
             return Error::e_explain(ErrorType::HTTPStatus(413), "request body too large");
         }
@@ -301,7 +320,7 @@ impl ProxyHttp for Proxy {
                     .and_then(|a| a.as_inet())
                     .map_or_else(|| "-".into(), |a| a.ip().to_string()),
                 request: format!("{} {} HTTP/1.1", session.req_header().method, session.req_header().uri),
-                status,
+                status: if status == 0 { UNANSWERED } else { status },
                 bytes: session.body_bytes_sent(),
                 site: ctx.site.map(|site| Arc::clone(&self.site_names[site.index()])),
                 node: ctx.tried.map(|node| Arc::clone(&self.nodes[node.index()].0)),

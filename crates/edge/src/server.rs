@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use http::{Response, StatusCode, header};
+use pingora_core::apps::HttpServerOptions;
 use pingora_core::apps::http_app::{HttpServer, ServeHttp};
 use pingora_core::listeners::tls::TlsSettings;
 use pingora_core::protocols::http::ServerSession;
+use pingora_core::protocols::http::v2::server::default_h2_options;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
 use pingora_core::services::listening::Service;
@@ -16,6 +18,7 @@ use pingora_proxy::http_proxy;
 
 use crate::access_log::AccessLog;
 use crate::clock;
+use crate::closing::{Closing, Signals};
 use crate::door::Door;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
@@ -104,7 +107,7 @@ impl Edge {
         Arc::clone(&self.metrics)
     }
 
-    /// Serves until SIGTERM (finishes what was begun) or SIGINT (does not).
+    /// Serves until SIGTERM (finishes what was begun, for as long as a node's answer may take) or SIGINT (does not).
     ///
     /// # Errors
     /// A certificate that has gone bad since it was checked.
@@ -113,9 +116,19 @@ impl Edge {
         let mut server = Server::new_with_opt_and_conf(None, conf);
         server.bootstrap();
 
-        let proxy = Proxy::new(&self.settings, Arc::clone(&self.view), Arc::clone(&self.metrics), self.log);
-        let proxy = http_proxy(&server.configuration, proxy);
-        let mut clients = Service::new("edge".to_owned(), Door::new(proxy, self.settings.limits.door));
+        let closing = Arc::<Closing>::default();
+        let (view, metrics) = (Arc::clone(&self.view), Arc::clone(&self.metrics));
+        let proxy = Proxy::new(&self.settings, view, metrics, self.log.clone(), Arc::clone(&closing));
+        let mut proxy = http_proxy(&server.configuration, proxy);
+        let limits = &self.settings.limits;
+        let mut options = HttpServerOptions::default();
+        options.h2_idle_timeout = Some(limits.idle_timeout);
+        proxy.server_options = Some(options);
+        let mut options = default_h2_options();
+        options.max_header_list_size(limits.door.header_bytes_max.try_into().unwrap_or(u32::MAX));
+        proxy.h2_options = Some(options);
+        let mut clients =
+            Service::new("edge".to_owned(), Door::new(proxy, limits.door, Arc::clone(&closing)));
         let listen = self.settings.listen.to_string();
         match tls_settings(&self.settings)? {
             Some(tls) => clients.add_tls_with_settings(&listen, None, tls),
@@ -129,7 +142,11 @@ impl Edge {
             admin.add_tcp(&address.to_string());
             server.add_service(admin);
         }
-        server.run(RunArgs::default());
+        let signals = Signals { closing, drain_max: limits.response_timeout };
+        server.run(RunArgs { shutdown_signal: Box::new(signals) });
+        if let Some(log) = self.log {
+            log.finish();
+        }
         Ok(())
     }
 }

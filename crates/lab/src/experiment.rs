@@ -169,7 +169,8 @@ mod tests {
     fn an_unknown_one_lists_the_known() {
         let error = find("R9").unwrap_err().to_string();
         assert!(
-            error.starts_with("no experiment \"R9\"; there are R10, R11,") && error.ends_with("R24, edge-overhead, move-latency"),
+            error.starts_with("no experiment \"R9\"; there are R10, R11,")
+                && error.ends_with("R24, edge-overhead, move-latency"),
             "{error}"
         );
     }

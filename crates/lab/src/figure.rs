@@ -49,14 +49,26 @@ enum Marker {
 }
 
 impl Look {
+    /// What ours is compared with.
+    pub(crate) const BASELINE: Look = Look::solid(RGBColor(213, 94, 0), Marker::Square);
+    /// What it is all about.
+    pub(crate) const OURS: Look = Look::solid(RGBColor(0, 114, 178), Marker::Circle);
+    /// What is neither.
+    pub(crate) const THIRD: Look = Look::solid(RGBColor(0, 158, 115), Marker::Triangle);
+    /// What is to be reached.
+    pub(crate) const TARGET: Look = Look::solid(INK, Marker::None).ideal();
+
+    const fn solid(colour: RGBColor, marker: Marker) -> Look {
+        Look { colour, marker, dashed: false, width: 3 }
+    }
+
     /// That of a configuration's measurements.
     pub(crate) const fn of(configuration: Configuration) -> Look {
-        let (colour, marker) = match configuration {
-            Configuration::Rigid => (RGBColor(213, 94, 0), Marker::Square),
-            Configuration::Reconfigured => (RGBColor(0, 114, 178), Marker::Circle),
-            Configuration::OverProvisioned => (RGBColor(0, 158, 115), Marker::Triangle),
-        };
-        Look { colour, marker, dashed: false, width: 3 }
+        match configuration {
+            Configuration::Rigid => Look::BASELINE,
+            Configuration::Reconfigured => Look::OURS,
+            Configuration::OverProvisioned => Look::THIRD,
+        }
     }
 
     /// The same for what it could reach at best.
@@ -95,11 +107,25 @@ impl Axis {
     /// From 0 to somewhat above `max`, with up to eight round values on the way.
     pub(crate) fn from_zero(title: impl Into<String>, max: f64) -> Axis {
         let max = if max.is_finite() && max > 0.0 { max } else { 1.0 };
-        let power = 10f64.powf((max / 8.0).log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * power).into_iter().find(|step| max / step <= 8.0);
-        let step = step.unwrap_or(max);
-        let ticks = (0..=8).map(|n| f64::from(n) * step).take_while(|tick| *tick <= max * 1.05).collect();
-        Axis { title: title.into(), range: 0.0..max * 1.05, ticks, label: plain }
+        Axis::between(title, 0.0, max * 1.05)
+    }
+
+    /// From `min` to `max`, which is more, with some eight round values on the way.
+    pub(crate) fn between(title: impl Into<String>, min: f64, max: f64) -> Axis {
+        let span = max - min;
+        let power = 10f64.powf((span / 8.4).log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * power).into_iter().find(|step| span / step <= 8.4);
+        let step = step.unwrap_or(span);
+        let first = (min / step).ceil();
+        let ticks = (0..=8).map(|n| (first + f64::from(n)) * step).take_while(|tick| *tick <= max).collect();
+        Axis { title: title.into(), range: min..max, ticks, label: plain }
+    }
+
+    /// 1, 2, 3... to `last`, with room at the ends.
+    pub(crate) fn counting(title: impl Into<String>, last: u32) -> Axis {
+        let every = last.div_ceil(16).max(1) as usize;
+        let ticks = (1..=last).step_by(every).map(f64::from).collect();
+        Axis { title: title.into(), range: 0.5..f64::from(last) + 0.5, ticks, label: plain }
     }
 }
 

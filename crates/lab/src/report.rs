@@ -1,6 +1,7 @@
 //! What the reports and results of all experiments have in common.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -18,12 +19,12 @@ pub(crate) const R_NODE_RATE: f64 = 26_000.0 / 3.0;
 
 /// `result.json`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Outcome<'a, Row> {
+pub(crate) struct Outcome<'a, Row, S = Settings> {
     pub(crate) experiment: &'a Experiment,
     pub(crate) quick: bool,
     pub(crate) machine: &'a Machine,
     pub(crate) versions: Versions,
-    pub(crate) settings: Settings,
+    pub(crate) settings: S,
     /// Wall-clock time of the whole experiment.
     pub(crate) seconds: f64,
     pub(crate) rows: &'a [Row],
@@ -32,11 +33,11 @@ pub(crate) struct Outcome<'a, Row> {
     pub(crate) command: String,
 }
 
-impl<'a, Row: Serialize> Outcome<'a, Row> {
+impl<'a, Row: Serialize, S: Serialize> Outcome<'a, Row, S> {
     pub(crate) fn new(
         bench: &Bench<'_>,
         machine: &'a Machine,
-        demand: Demand,
+        settings: S,
         rows: &'a [Row],
         checks: &'a [Check],
     ) -> Self {
@@ -45,7 +46,7 @@ impl<'a, Row: Serialize> Outcome<'a, Row> {
             quick: bench.options.quick,
             machine,
             versions: Versions { sidelong: env!("CARGO_PKG_VERSION") },
-            settings: Settings::of(demand),
+            settings,
             seconds: bench.elapsed().as_secs_f64(),
             rows,
             checks,
@@ -64,7 +65,7 @@ pub(crate) struct Versions {
     pub(crate) sidelong: &'static str,
 }
 
-/// What all runs of an experiment share.
+/// What all runs of `up` in an experiment share.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Settings {
     pub(crate) workload: String,
@@ -76,16 +77,18 @@ pub(crate) struct Settings {
     pub(crate) clients_per_edge: u32,
     pub(crate) history_ms: f64,
     pub(crate) sensitivity_ms: f64,
+    pub(crate) record_period_ms: f64,
     pub(crate) scheme: &'static str,
     pub(crate) balance: &'static str,
     pub(crate) protocol: &'static str,
 }
 
 impl Settings {
-    fn of(demand: Demand) -> Settings {
+    pub(crate) fn of(demand: Demand) -> Settings {
         // Any run's file says what all of them say.
         let configuration = sidelong_config::Configuration::Reconfigured;
-        let run = Run { layout: Layout::Three, demand, configuration, burst: 1, until: Until::Requests(1) };
+        let (layout, until) = (Layout::Three, Until::Requests(1));
+        let run = Run { layout, demand, configuration, burst: 1, pause: Duration::ZERO, until };
         let file = run.cluster_file(&Ground { name: "any".into(), port: 1, root: None });
         Settings {
             workload: demand.describe(),
@@ -97,13 +100,14 @@ impl Settings {
             clients_per_edge: CLIENTS_PER_EDGE,
             history_ms: file.reconfig.history.as_secs_f64() * 1e3,
             sensitivity_ms: file.reconfig.sensitivity.as_secs_f64() * 1e3,
+            record_period_ms: file.load.period.as_secs_f64() * 1e3,
             scheme: file.load.scheme.as_str(),
             balance: file.balance.policy.as_str(),
             protocol: file.reconfig.protocol.as_str(),
         }
     }
 
-    fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         format!(
             "{} nodes with {} workers each, every request held for {} ms by waiting (so {} requests/s a node); {} edges, \
              {} closed-loop clients at each; T = {} ms, S = {} ms; load by {}, balancing {}, protocol {}; workload: {}.",
@@ -138,7 +142,7 @@ impl Markdown {
         let Experiment { id, title, figure, .. } = experiment;
         let mut report = Markdown(format!("# {id}: {title} ({figure})\n"));
         if quick {
-            report.paragraph("A quick run: fewer burst lengths, shorter runs. What it left out is marked.");
+            report.paragraph("A quick run: fewer runs, and shorter ones. What it left out is marked.");
         }
         report.paragraph(&format!("![{id}](figure.svg)"));
         report
@@ -191,8 +195,8 @@ impl Markdown {
         );
     }
 
-    /// The scale, the machine, the settings, what could not be had, and how to repeat it.
-    pub(crate) fn close<Row>(mut self, outcome: &Outcome<'_, Row>, errors: u64) -> String {
+    /// For an experiment of R's: the scale, what could not be had, and all that [`Markdown::close`] says.
+    pub(crate) fn close_beside_r<Row>(mut self, outcome: &Outcome<'_, Row>, errors: u64) -> String {
         self.heading("Scale");
         self.paragraph(&format!(
             "R's nodes serve about {R_NODE_RATE:.0} requests/s each (26,000 on three), ours {:.0}: throughput measures the \
@@ -215,16 +219,26 @@ impl Markdown {
             "R's number of load-balancers, and the values of T and S: it does not print them. Ours are below.".to_owned(),
             "The points of R's figures: its text gives a few of them, and those are the ones compared here.".to_owned(),
         ]);
+        self.close(outcome, &outcome.settings.describe(), errors)
+    }
+
+    /// The machine, the settings, and how to repeat it.
+    pub(crate) fn close<Row, S>(
+        mut self,
+        outcome: &Outcome<'_, Row, S>,
+        settings: &str,
+        errors: u64,
+    ) -> String {
         self.heading("How it was measured");
         self.paragraph(&format!(
             "On {}; Sidelong {}.",
             outcome.machine.describe(),
             outcome.versions.sidelong
         ));
-        self.paragraph(&outcome.settings.describe());
+        self.paragraph(settings);
         self.paragraph(&format!(
-            "{errors} requests failed in all runs. The whole took {:.0} s. Every run's cluster file is in `configs/`, and \
-             its first lines name the command that repeats it; what it printed is in `runs/`.",
+            "{errors} requests failed in all runs. The whole took {:.0} s. The cluster files are in `configs/`, and what was \
+             printed is in `runs/`; the first lines of a file for `up` name the command that repeats its run.",
             outcome.seconds
         ));
         self.paragraph(&format!("```\n{}\n```", outcome.command));

@@ -142,6 +142,8 @@ pub(crate) struct Run {
     pub(crate) demand: Demand,
     pub(crate) configuration: Configuration,
     pub(crate) burst: u64,
+    /// Between two bursts.
+    pub(crate) pause: Duration,
     pub(crate) until: Until,
 }
 
@@ -159,13 +161,21 @@ pub(crate) struct Ground {
 impl Run {
     /// As its files are called.
     pub(crate) fn name(&self) -> String {
-        format!("{}-sites-{}-{}", self.layout.sites(), self.burst, self.configuration)
+        let pause = match self.pause.as_millis() {
+            0 => String::new(),
+            ms => format!("-pause-{ms}ms"),
+        };
+        format!("{}-sites-{}{pause}-{}", self.layout.sites(), self.burst, self.configuration)
     }
 
     /// In a sentence.
     pub(crate) fn describe(&self) -> String {
         let (label, burst) = (self.layout.label(), self.burst);
-        format!("{}, nodes {label}, bursts of {burst}, {}", self.configuration, self.demand.describe())
+        let pause = match self.pause.as_millis() {
+            0 => String::new(),
+            ms => format!(" with {ms} ms between"),
+        };
+        format!("{}, nodes {label}, bursts of {burst}{pause}, {}", self.configuration, self.demand.describe())
     }
 
     /// Its cluster file.
@@ -191,7 +201,13 @@ impl Run {
                 ..NodeEntry::new("n", POOL, at(2 * EDGES))
             }],
             edges: (0..EDGES).map(edge).collect(),
-            workload: Some(Workload { burst: self.burst, requests, duration, ..self.demand.workload() }),
+            workload: Some(Workload {
+                burst: self.burst,
+                pause: self.pause,
+                requests,
+                duration,
+                ..self.demand.workload()
+            }),
             ..ClusterFile::default()
         };
         file.reconfig.configuration = self.configuration;
@@ -212,7 +228,10 @@ impl Run {
     /// How long it takes at least.
     pub(crate) fn ideal_duration(&self, cluster: &Cluster) -> Duration {
         Duration::from_secs_f64(match self.until {
-            Until::Requests(requests) => requests as f64 / self.ideal_rate(cluster),
+            Until::Requests(requests) => {
+                let pauses = requests / self.burst;
+                requests as f64 / self.ideal_rate(cluster) + pauses as f64 * self.pause.as_secs_f64()
+            }
             Until::Seconds(seconds) => seconds,
         })
     }
@@ -235,7 +254,8 @@ mod tests {
 
     fn run(layout: Layout, configuration: Configuration) -> Run {
         let demand = Demand::SingleFile(1024);
-        Run { layout, demand, configuration, burst: 512, until: Until::Requests(12_288) }
+        let until = Until::Requests(12_288);
+        Run { layout, demand, configuration, burst: 512, pause: Duration::ZERO, until }
     }
 
     #[test]
@@ -280,6 +300,16 @@ mod tests {
         assert_eq!(ideal(Layout::Three, Configuration::OverProvisioned), 2400.0);
         assert_eq!(ideal(Layout::Four, Configuration::Rigid), 800.0);
         assert_eq!(ideal(Layout::Four, Configuration::OverProvisioned), 2000.0);
+    }
+
+    #[test]
+    fn a_pause_is_part_of_the_run() {
+        let run =
+            Run { pause: Duration::from_millis(100), ..run(Layout::Three, Configuration::Reconfigured) };
+        let (file, cluster) = run.plan(&ground()).unwrap();
+        assert_eq!(file.workload.unwrap().pause, run.pause);
+        assert_eq!(run.name(), "3-sites-512-pause-100ms-reconfigured");
+        assert_eq!(run.ideal_duration(&cluster), Duration::from_secs_f64(12_288.0 / 2400.0 + 24.0 * 0.1));
     }
 
     #[test]

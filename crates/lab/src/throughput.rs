@@ -3,6 +3,8 @@
 mod judge;
 mod report;
 
+use std::time::Duration;
+
 use serde::Serialize;
 use sidelong_config::Configuration;
 
@@ -12,7 +14,7 @@ use crate::csv::Table;
 use crate::error::Result;
 use crate::figure::{self, Axis, Line, Look, Panel};
 use crate::machine::Machine;
-use crate::report::{Outcome, node_seconds};
+use crate::report::{Outcome, Settings, node_seconds};
 use crate::setup::{CONFIGURATIONS, Demand, Layout, Run, Until};
 use crate::up::Spread;
 use judge::Results;
@@ -109,7 +111,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, demand: Demand) -> Result<Vec<Check>> {
     bench.write("figure.svg", &draw(bench, &results)?)?;
     let machine = Machine::here();
     let rows: Vec<Row> = results.all().cloned().collect();
-    let outcome = Outcome::new(bench, &machine, demand, &rows, &checks);
+    let outcome = Outcome::new(bench, &machine, Settings::of(demand), &rows, &checks);
     bench.write("result.json", &outcome.to_json()?)?;
     bench.write("report.md", &report::markdown(&outcome, &results))?;
     Ok(checks)
@@ -128,6 +130,7 @@ fn plan(demand: Demand, bursts: &[u64], configurations: &[Configuration], reques
                 demand,
                 configuration,
                 burst,
+                pause: Duration::ZERO,
                 until,
             }));
         }

@@ -6,6 +6,8 @@
 
 mod report;
 
+use std::time::Duration;
+
 use serde::Serialize;
 use sidelong_config::Configuration;
 
@@ -14,7 +16,7 @@ use crate::check::Check;
 use crate::error::Result;
 use crate::figure::{self, Axis, Line, Look, Panel};
 use crate::machine::Machine;
-use crate::report::Outcome;
+use crate::report::{Outcome, Settings};
 use crate::setup::{CONFIGURATIONS, Demand, Layout, POOL, Run, Until};
 use crate::up::{Sample, Summary};
 
@@ -74,7 +76,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, demand: Demand, layout: Layout) -> Resu
     let checks = checks(layout, &watched);
     bench.write("figure.svg", &draw(bench, layout, &watched)?)?;
     let machine = Machine::here();
-    let outcome = Outcome::new(bench, &machine, demand, &watched, &checks);
+    let outcome = Outcome::new(bench, &machine, Settings::of(demand), &watched, &checks);
     bench.write("result.json", &outcome.to_json()?)?;
     bench.write("report.md", &report::markdown(&outcome, layout))?;
     Ok(checks)
@@ -83,7 +85,8 @@ pub(crate) fn run(bench: &mut Bench<'_>, demand: Demand, layout: Layout) -> Resu
 fn plan(demand: Demand, layout: Layout, bursts: &[(u64, f64)]) -> Vec<Run> {
     let run = |burst, seconds| {
         let until = Until::Seconds(seconds);
-        CONFIGURATIONS.map(|configuration| Run { layout, demand, configuration, burst, until })
+        let pause = Duration::ZERO;
+        CONFIGURATIONS.map(|configuration| Run { layout, demand, configuration, burst, pause, until })
     };
     bursts.iter().flat_map(|&(burst, seconds)| run(burst, seconds)).collect()
 }

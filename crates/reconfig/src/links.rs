@@ -139,23 +139,28 @@ impl Links {
         self.map.sites
     }
 
-    /// Whether `site` and the last scan agree: its budget counts just the nodes that serve it.
+    /// Whether the budget of `site` counts just the nodes that serve it, by the last scan; `None` where that depends on
+    /// words which it could not read.
     pub fn budget_is_exact(&self, site: SiteId) -> Option<bool> {
-        let serving =
-            self.ownerships.iter().filter(|node| node.is_some_and(|node| node.serves(site))).count();
-        let all_read = self.ownerships.iter().all(Option::is_some);
-        let budget = self.site(site)?.budget;
-        all_read.then_some(usize::from(budget.current) == serving)
+        let current = usize::from(self.site(site)?.budget.current);
+        let serves = |node: &&Option<Ownership>| node.is_some_and(|node| node.serves(site));
+        let serving = self.ownerships.iter().filter(serves).count();
+        let unread = self.ownerships.iter().filter(|node| node.is_none()).count();
+        if !(serving..=serving + unread).contains(&current) {
+            Some(false)
+        } else {
+            (unread == 0).then_some(true)
+        }
     }
 
     /// Does one operation for a machine of `state`.
     pub fn execute(&mut self, op: Op) -> Reply {
         let (peer, offset) = match op.word() {
-            Word::Lock(site) => (&self.board, self.map.lock(site)),
-            Word::Budget(site) => (&self.board, self.map.budget(site)),
-            Word::Counter(site, edge) => (&self.board, self.map.counter(site, edge)),
-            Word::Ownership(node) => (&self.words[node.index()], WORDS_OWNERSHIP),
-            Word::Ack(node) => (&self.acks[node.index()], LOAD_ACK),
+            Word::Lock(site) => (&mut self.board, self.map.lock(site)),
+            Word::Budget(site) => (&mut self.board, self.map.budget(site)),
+            Word::Counter(site, edge) => (&mut self.board, self.map.counter(site, edge)),
+            Word::Ownership(node) => (&mut self.words[node.index()], WORDS_OWNERSHIP),
+            Word::Ack(node) => (&mut self.acks[node.index()], LOAD_ACK),
         };
         let Some(link) = peer.link else { return Reply::Lost };
         self.batch.clear();
@@ -167,10 +172,9 @@ impl Links {
             Op::FetchAndAdd { add, .. } => self.batch.fetch_and_add(link, offset, add),
         };
         self.initiator.run(&mut self.batch, OPERATION_MAX);
-        match self.batch.value(id) {
-            Ok(value) => Reply::Value(value),
-            Err(_) => Reply::Lost,
-        }
+        let value = self.batch.value(id);
+        peer.judge(value.err(), &mut self.initiator);
+        value.map_or(Reply::Lost, Reply::Value)
     }
 
     /// What `node` last acknowledged.
@@ -181,11 +185,16 @@ impl Links {
         }
     }
 
-    /// Connects what is not connected and may be tried again.
+    /// Connects what is not connected and may be tried again; those first that have waited longest. A peer that is
+    /// silent costs [`CONNECT_MAX`], so after one that cannot be reached the others wait for the next look: whoever
+    /// looks may hold a lease.
     fn connect(&mut self, now: Time) {
         let peers = self.words.iter_mut().chain(&mut self.acks).chain([&mut self.board]);
-        for peer in peers.filter(|peer| peer.link.is_none() && now >= peer.retry_at) {
+        let mut due: Vec<_> = peers.filter(|peer| peer.link.is_none() && now >= peer.retry_at).collect();
+        due.sort_by_key(|peer| peer.retry_at);
+        for peer in due {
             let found = self.directory.find(&peer.region, peer.kind, peer.len, peer.access);
+            let is_published = found.is_ok();
             match found.and_then(|key| self.initiator.connect(&key, CONNECT_MAX)) {
                 Ok(link) => {
                     peer.link = Some(link);
@@ -195,6 +204,9 @@ impl Links {
                     tracing::debug!(region = %peer.region, %error, "not connected");
                     peer.retry_at = now.after_ns(peer.pause_ns);
                     peer.pause_ns = (peer.pause_ns * 2).min(RECONNECT_NS.1);
+                    if is_published {
+                        break;
+                    }
                 }
             }
         }

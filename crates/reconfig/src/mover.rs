@@ -148,13 +148,16 @@ impl Mover {
             links.ownership(node).is_some_and(|o| o.state == NodeState::Draining && o.next == Some(site))
         };
         let unfinished = (0..links.node_count()).map(NodeId::new).any(drains);
-        if links.budget_is_exact(site) == Some(false) || unfinished {
-            let since = *self.inexact_since[site.index()].get_or_insert(now);
-            overdue(since)
-        } else {
-            self.inexact_since[site.index()] = None;
-            false
+        let inexact_since = &mut self.inexact_since[site.index()];
+        let exact = links.budget_is_exact(site);
+        if exact == Some(false) || unfinished {
+            return overdue(*inexact_since.get_or_insert(now));
         }
+        // Where not all could be read there is no news, good or bad.
+        if exact == Some(true) {
+            *inexact_since = None;
+        }
+        false
     }
 
     /// Goes on with what is under way until it has ended or waits. `before` hears the name of each operation before it

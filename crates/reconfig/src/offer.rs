@@ -28,12 +28,17 @@ pub const fn board_map(sites: usize, owners: usize) -> BoardMap {
 pub struct BoardInit {
     /// Guaranteed nodes.
     pub floor: u16,
-    /// Nodes that serve it at the start.
+    /// Nodes that serve it at the start, where that is known: over shared memory.
     pub nodes: u16,
 }
 
 /// Offers the board, or finds it where another process of the machine has offered it already. Over shared memory it
-/// belongs to nobody and outlives every process; elsewhere to the process that calls this.
+/// belongs to nobody and outlives every process; elsewhere to the process that calls this, and is lost with it.
+///
+/// So elsewhere nobody can tell whether the nodes are still where the sites were configured to have them. Budgets then
+/// begin at no node at all, which the first to look repairs after two leases, and at a generation above all that an
+/// earlier board can have reached (`incarnation`, as in [`offer_words`]): too low only delays a move, too high strips a
+/// site below its floor.
 ///
 /// # Errors
 /// Where memory cannot be had, or a board of another layout is in use.
@@ -51,9 +56,11 @@ pub fn offer_board(
         access: Access::Atomic,
         incarnation,
     };
+    let outlives_us = matches!(host, Host::Shm(_));
     let init = |words: &mut [u64]| {
         for (index, site) in sites.iter().enumerate() {
-            let budget = Budget { floor: site.floor, current: site.nodes, generation: 1 };
+            let (current, generation) = if outlives_us { (site.nodes, 1) } else { (0, incarnation) };
+            let budget = Budget { floor: site.floor, current, generation };
             words[map.budget(SiteId::new(index)) / 8] = budget.encode();
         }
     };

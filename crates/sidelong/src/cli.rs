@@ -78,9 +78,9 @@ pub(crate) struct PartArgs {
     /// Tell what happens as JSON lines on standard output.
     #[arg(long)]
     pub(crate) events: bool,
-    /// End when the process that started this one does.
-    #[arg(long)]
-    pub(crate) with_parent: bool,
+    /// End when the process that started this one does; at once where that is no longer PID.
+    #[arg(long, value_name = "PID", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    pub(crate) with_parent: Option<i32>,
 }
 
 #[derive(Args)]

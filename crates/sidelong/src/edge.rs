@@ -13,7 +13,8 @@ use sidelong_state::{Outcome, PaperOutcome};
 use crate::cli::PartArgs;
 use crate::event::Event;
 use crate::failure::Failure;
-use crate::parts::{Parts, end_with_parent};
+use crate::parent::{self, end_with_parent};
+use crate::parts::Parts;
 
 /// A move under way when the edge is told to end has this long.
 const MOVE_DRAIN_MAX: Duration = Duration::from_secs(1);
@@ -24,6 +25,7 @@ const LISTEN_MAX: Duration = Duration::from_secs(5);
 pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     end_with_parent(args)?;
     let parts = Arc::new(Parts::load(args)?);
+    let _held = parent::hold(args, &parts.run)?;
     let edges = &parts.cluster.edges;
     let index = edges.iter().position(|edge| edge.name == args.name).ok_or_else(|| {
         let names: Vec<_> = edges.iter().map(|edge| edge.name.as_str()).collect();

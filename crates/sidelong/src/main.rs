@@ -9,6 +9,7 @@ mod event;
 mod failure;
 mod lab;
 mod node;
+mod parent;
 mod parts;
 mod perf;
 mod trace;

@@ -20,11 +20,13 @@ use crate::cli::PartArgs;
 use crate::edge::watch_for_node;
 use crate::event::Event;
 use crate::failure::Failure;
-use crate::parts::{Parts, end_with_parent};
+use crate::parent::{self, end_with_parent};
+use crate::parts::Parts;
 
 pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     end_with_parent(args)?;
     let parts = Arc::new(Parts::load(args)?);
+    let _held = parent::hold(args, &parts.run)?;
     let nodes = &parts.cluster.nodes;
     let index = nodes.iter().position(|node| node.name == args.name).ok_or_else(|| {
         let (file, name) = (args.config.display(), &args.name);

@@ -285,11 +285,3 @@ impl Parts {
         }
     }
 }
-
-/// Ends this process with its parent, where it was started as a part of one.
-pub(crate) fn end_with_parent(args: &PartArgs) -> Result<(), Failure> {
-    if args.with_parent {
-        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
-    }
-    Ok(())
-}

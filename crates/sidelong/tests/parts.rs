@@ -2,9 +2,11 @@
 
 mod support;
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use sidelong_config::Fabric;
-use support::{Cluster, eventually, get, try_get};
+use support::{Client, Cluster, Running, eventually, get, metrics, try_get};
 
 /// Two nodes and an edge, for a site each.
 fn cluster() -> Cluster {
@@ -67,11 +69,11 @@ fn they_tell_what_happens_where_asked() {
     cluster.file.sites.truncate(1);
     let mut node = std::process::Command::new(env!("CARGO_BIN_EXE_sidelong"));
     node.args(["node", "n1", "--events", "--config"]).arg(cluster.config());
-    let node = support::Running::start_command(node);
+    let node = Running::start_command(node);
     eventually("the node is ready", || node.out().contains("{\"event\":\"ready\"}"));
     let mut edge = std::process::Command::new(env!("CARGO_BIN_EXE_sidelong"));
     edge.args(["edge", "edge1", "--events", "--config"]).arg(cluster.config());
-    let edge = support::Running::start_command(edge);
+    let edge = Running::start_command(edge);
     assert!(!edge.out().contains("\"ready\""), "the second node is not there: {}", edge.out());
     let second = cluster.part("node", "n2");
     eventually("the edge is ready", || edge.out().contains("{\"event\":\"ready\"}"));
@@ -113,4 +115,54 @@ fn an_edge_ends_on_sigint_too() {
         node.signal(Signal::INT);
         node.finish().succeeded();
     }
+}
+
+/// Two slow nodes by hand, an edge with a log, and a client whose request has come to the first node.
+fn in_the_middle_of_a_request() -> (Cluster, [Running; 2], Running, Client) {
+    let mut cluster = cluster().with_service(Duration::from_millis(700));
+    cluster.file.edges[0].access_log = Some(cluster.path("access.log"));
+    let nodes = [cluster.part("node", "n1"), cluster.part("node", "n2")];
+    let edge = cluster.part("edge", "edge1");
+    eventually("it serves", || answers(&cluster, "beta"));
+    let mut client = Client::connect(cluster.edge(0));
+    client.send("GET /o/4711/10 HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
+    let in_flight = "sidelong_edge_node_in_flight{node=\"n1\"}";
+    eventually("a request is at its node", || metrics(cluster.admin(0)).get(in_flight) == Some(&1.0));
+    (cluster, nodes, edge, client)
+}
+
+#[test]
+fn an_edge_finishes_what_was_begun() {
+    let (cluster, _nodes, edge, mut client) = in_the_middle_of_a_request();
+    edge.signal(Signal::TERM);
+    let reply = client.reply(true).unwrap();
+    assert_eq!((reply.status, reply.body.len()), (200, 10), "{reply:?}");
+    edge.finish().succeeded();
+    assert!(try_get(cluster.edge(0), "alpha.test", "/o/1/10").is_err(), "nobody listens any more");
+    let log = std::fs::read_to_string(cluster.path("access.log")).unwrap();
+    assert!(log.lines().last().unwrap().contains("\"GET /o/4711/10 HTTP/1.1\" 200 10 alpha n1"), "{log}");
+}
+
+#[test]
+fn a_node_finishes_what_was_begun() {
+    let (_cluster, [node, _other], _edge, mut client) = in_the_middle_of_a_request();
+    node.signal(Signal::TERM);
+    let reply = client.reply(true).unwrap();
+    assert_eq!((reply.status, reply.body.len()), (200, 10), "{reply:?}");
+    node.finish().succeeded();
+}
+
+#[test]
+fn a_part_whose_parent_is_gone_does_not_start() {
+    let cluster = cluster();
+    let config = cluster.config();
+    let started = |parent: u32| {
+        let parent = format!("--with-parent={parent}");
+        Running::start(["node", "n1", "--config", config.to_str().unwrap(), &parent])
+    };
+    let line = started(1).finish().refused();
+    assert!(line.contains("the process that started this one has ended"), "{line}");
+    let node = started(std::process::id());
+    eventually("the node serves", || try_get(cluster.file.nodes[0].listen, "any", "/healthz").is_ok());
+    node.end().succeeded();
 }

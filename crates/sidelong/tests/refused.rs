@@ -19,13 +19,23 @@ fn small() -> Cluster {
 /// Every command that reads a cluster file, on this one.
 fn every_command(file: &Path) -> Vec<String> {
     let file = file.to_str().unwrap();
-    let commands = [
-        ["up", "--config", file].as_slice(),
+    let commands: [&[&str]; 4] = [
+        &["up", "--config", file],
         &["config", "check", file],
         &["node", "n1", "--config", file],
         &["edge", "edge1", "--config", file],
     ];
-    commands.iter().map(|command| run(*command).refused()).collect()
+    commands.into_iter().map(|command| run(command).refused()).collect()
+}
+
+/// Every command that starts something of it, one after the other.
+fn every_start(cluster: &Cluster) -> [String; 3] {
+    let starts: [fn(&Cluster) -> Running; 3] = [
+        |cluster| cluster.up(&[]),
+        |cluster| cluster.part("node", "n1"),
+        |cluster| cluster.part("edge", "edge1"),
+    ];
+    starts.map(|start| start(cluster).finish().refused())
 }
 
 #[test]
@@ -38,7 +48,7 @@ fn a_wrong_cluster_file_is_refused_with_its_line() {
         ("name = \"alpha\"", "name = \"Alpha\"", "a-z, 0-9 and -"),
         ("workers = 2", "worker = 2", "unknown field `worker`"),
         ("retries = 1", "retries = \"one\"", "invalid type"),
-        ("scheme = \"auto\"", "scheme = auto", "auto"),
+        ("scheme = \"auto\"", "scheme = auto", "must be quoted"),
     ];
     for (right, wrong, expected) in wrongs {
         assert!(good.contains(right), "{right} in {good}");
@@ -108,8 +118,7 @@ fn a_run_directory_that_cannot_be_had_is_named() {
     }
     for (directory, reason) in refused {
         cluster.file.cluster.run_dir = Some(directory.clone());
-        for command in [cluster.up(&[]), cluster.part("node", "n1"), cluster.part("edge", "edge1")] {
-            let line = command.finish().refused();
+        for line in every_start(&cluster) {
             let place = format!("run directory {}: ", directory.display());
             assert!(line.starts_with(&place) && line.contains(reason), "{line}");
         }
@@ -155,8 +164,7 @@ fn a_scheme_that_cannot_be_had_is_refused_with_the_reason() {
     let mut cluster = small();
     for (scheme, name) in [(Scheme::RdmaSync, "rdma-sync"), (Scheme::ERdmaSync, "e-rdma-sync")] {
         cluster.file.load.scheme = scheme;
-        for command in [cluster.up(&[]), cluster.part("node", "n1"), cluster.part("edge", "edge1")] {
-            let line = command.finish().refused();
+        for line in every_start(&cluster) {
             assert!(line.contains(name) && line.contains("eBPF"), "{line}");
         }
     }

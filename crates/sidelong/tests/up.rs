@@ -71,10 +71,11 @@ fn without_a_terminal_it_prints_lines_and_a_summary() {
 }
 
 #[test]
-fn on_a_terminal_there_is_a_page_which_q_ends() {
+fn on_a_terminal_there_is_a_page_and_then_the_summary() {
     let cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_load(64, None);
     let program = env!("CARGO_BIN_EXE_sidelong");
-    let command = format!("{program} up --config {} --for 2s", cluster.config().display());
+    let command =
+        format!("stty rows 40 cols 120; {program} up --config {} --for 2s", cluster.config().display());
     let mut script = std::process::Command::new("script");
     script.args(["--quiet", "--return", "--flush", "--command", &command, "/dev/null"]).env("TERM", "xterm");
     if std::process::Command::new("script").arg("--version").output().is_err() {
@@ -171,4 +172,17 @@ fn the_time_must_have_a_unit() {
     let done = run(["up", "--for", "30"]);
     assert_eq!(done.code, Some(2), "{done:?}");
     assert!(done.err.contains("--for") && done.err.contains("ms, s, m or h"), "{done:?}");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_in_order() {
+    let cluster = Cluster::new(&[("alpha", 1)]).with_load(64, None);
+    let program = env!("CARGO_BIN_EXE_sidelong");
+    let mut shell = std::process::Command::new("sh");
+    let command = format!("{program} up --plain --config {} | head -n 1", cluster.config().display());
+    shell.args(["-c", &command]);
+    let done = Running::start_command(shell).finish();
+    assert!(done.out.contains("alpha 1 nodes") && done.out.lines().count() == 1, "{done:?}");
+    assert!(done.err.starts_with("sidelong: cannot write to standard output: Broken pipe"), "{done:?}");
+    assert_eq!((cluster.parts(), cluster.regions()), (vec![], vec![]));
 }

@@ -102,7 +102,6 @@ impl Results {
         let gains = Layout::ALL.iter().flat_map(|&layout| {
             self.bursts(layout, false).into_iter().filter_map(move |burst| self.gain(layout, burst))
         });
-        let steps = self.all().filter_map(|row| row.step_to_first_request_ms).map(|step| step.p50);
         let gain = |layout: Layout, burst| {
             format!("{} sites, bursts of {burst}: reconfigured / rigid", layout.sites())
         };
@@ -114,11 +113,6 @@ impl Results {
             Check::at_least(gain(Three, SHORTEST), 1.6, self.gain(Three, SHORTEST)),
             Check::at_least(gain(Four, SHORTEST), 1.6, self.gain(Four, SHORTEST)),
             Check::at_least("the least reconfigured / rigid of R's bursts", 1.0, gains.reduce(f64::min)),
-            Check::at_most(
-                "load step to first request on a moved node: the worst run's p50, ms",
-                10.0,
-                steps.reduce(f64::max),
-            ),
             Check::at_most("requests without an answer, all runs", 0.0, Some(self.errors() as f64)),
         ]
     }
@@ -194,7 +188,7 @@ pub(super) mod tests {
     fn checks_say_plainly_what_holds() {
         let checks = results().checks();
         let verdicts: Vec<_> = checks.iter().map(Check::verdict).collect();
-        assert_eq!(verdicts, ["met", "met", "met", "MISSED", "MISSED", "met", "met", "met"]);
+        assert_eq!(verdicts, ["met", "met", "met", "MISSED", "MISSED", "met", "met"]);
         let mut quick = results();
         quick.rows.retain(|row| row.burst == 512);
         assert_eq!(quick.checks()[0].verdict(), "not measured");

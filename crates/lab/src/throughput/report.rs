@@ -16,7 +16,7 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row>, results: &Results) -> String 
     for layout in Layout::ALL {
         measured(&mut report, layout, results);
     }
-    report.close(outcome, results.errors())
+    report.close_beside_r(outcome, results.errors())
 }
 
 fn against_the_paper(report: &mut Markdown, outcome: &Outcome<'_, Row>, results: &Results) {

@@ -11,7 +11,7 @@ pub(super) fn markdown(outcome: &Outcome<'_, Watched>, layout: Layout) -> String
     against_the_paper(&mut report, layout, watched);
     report.checks(outcome.checks);
     measured(&mut report, layout, watched);
-    report.close(outcome, watched.iter().map(|run| run.errors).sum())
+    report.close_beside_r(outcome, watched.iter().map(|run| run.errors).sum())
 }
 
 fn against_the_paper(report: &mut Markdown, layout: Layout, watched: &[Watched]) {

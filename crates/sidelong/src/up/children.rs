@@ -77,8 +77,9 @@ impl Children {
         let log = std::fs::File::create(&log)
             .map_err(|error| Failure::new(format!("cannot write {}: {error}", log.display())))?;
         let mut child = Command::new(&self.program)
-            .args([part.kind, &part.name, "--events", "--with-parent", "--config"])
+            .args([part.kind, &part.name, "--events", "--config"])
             .arg(&self.config)
+            .arg(format!("--with-parent={}", std::process::id()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)

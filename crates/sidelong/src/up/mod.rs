@@ -23,6 +23,7 @@ use sidelong_workload::client::{Generator, Live, Run};
 use crate::cli::UpArgs;
 use crate::event::Event;
 use crate::failure::{Failure, say};
+use crate::parent::await_left_behind;
 use crate::parts::Parts;
 use bursts::Bursts;
 use children::Children;
@@ -59,6 +60,7 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Failure> {
     let parts = Parts::new(file.cluster()?)?;
     let run = parts.run.clone();
     let claim = run.claim()?;
+    await_left_behind(&run)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;

@@ -37,6 +37,8 @@ impl Cluster {
         let address = claim.local_addr().unwrap().ip();
         let at = |port| SocketAddr::new(address, port);
         let mut file = ClusterFile::default();
+        // A machine that does much else besides may be slow to connect, which is no fault of anybody's.
+        file.limits.connect_timeout = Duration::from_secs(2);
         file.cluster.name = "test".into();
         file.cluster.run_dir = Some(directory.path().join("run"));
         file.sites =

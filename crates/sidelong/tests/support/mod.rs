@@ -2,7 +2,7 @@
 //! out by hand.
 //!
 //! Nothing is timed: what is awaited has [`PATIENCE`], which is there for a test that fails and no measure of anything.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test binary uses its own part of this")]
 
 mod cluster;
 mod http;

@@ -1,0 +1,387 @@
+//! What an edge does with requests, right ones and wrong ones, over real sockets.
+
+mod support;
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use sidelong_config::Service;
+use support::{Client, Cluster, PATIENCE, Running, eventually, get, metrics, run, try_get};
+
+/// Two sites of two nodes each that take no time, behind one edge with an access log.
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]);
+    for node in &mut cluster.file.nodes {
+        node.service = Service::None;
+    }
+    cluster.file.edges.truncate(1);
+    cluster.file.edges[0].access_log = Some(cluster.path("access.log"));
+    cluster
+}
+
+/// The cluster as most tests want it, and a client of its edge.
+fn served(change: impl FnOnce(&mut Cluster)) -> (Cluster, Running, Client) {
+    let mut cluster = cluster();
+    change(&mut cluster);
+    let up = cluster.serving(&["--json"]);
+    let client = Client::connect(cluster.edge(0));
+    (cluster, up, client)
+}
+
+#[test]
+fn requests_go_to_their_hosts_site() {
+    let (cluster, _up, mut client) = served(|cluster| {
+        cluster.file.sites[1].hosts.push("www.beta.test".into());
+    });
+    let port = cluster.edge(0).port();
+    let hosts = [
+        ("alpha.test", ["n1", "n2"]),
+        ("ALPHA.Test", ["n1", "n2"]),
+        (&format!("alpha.test:{port}"), ["n1", "n2"]),
+        ("beta.test", ["n3", "n4"]),
+        ("www.beta.test", ["n3", "n4"]),
+    ];
+    for (host, nodes) in hosts {
+        for _ in 0..8 {
+            let reply = client.ask("GET", host, "/o/7/100").unwrap();
+            assert_eq!((reply.status, reply.body.len()), (200, 100), "{host}: {reply:?}");
+            assert!(nodes.contains(&reply.node()), "{host}: {reply:?}");
+        }
+    }
+    let reply = client.ask("GET", "beta.test", "http://beta.test/o/7/100").unwrap();
+    assert_eq!((reply.status, reply.body.len()), (200, 100), "as to a proxy: {reply:?}");
+    // Two hosts in one request are what servers are tricked by.
+    assert_eq!(client.ask("GET", "alpha.test", "http://beta.test/o/7/100").unwrap().status, 400);
+}
+
+#[test]
+fn a_host_of_no_site_is_misdirected() {
+    let (_cluster, _up, mut client) = served(|_| ());
+    for host in ["gamma.test", "", "alpha.test.gamma.test", "127.0.0.1", "[::1]:80"] {
+        let reply = client.ask("GET", host, "/").unwrap();
+        assert_eq!(reply.status, 421, "{host:?}: {reply:?}");
+        assert!(reply.header("content-type").unwrap().starts_with("text/plain"), "{reply:?}");
+        assert!(reply.body.contains("no site of this cluster has that Host"), "{reply:?}");
+    }
+    assert_eq!(client.ask("GET", "alpha.test", "/o/1/1").unwrap().status, 200, "on the same connection");
+}
+
+#[test]
+fn many_misdirected_requests_add_up_to_nothing() {
+    let (_cluster, _up, mut client) = served(|cluster| {
+        cluster.file.limits.header_bytes_max = 1024;
+        cluster.file.limits.client_header_timeout = Duration::from_millis(300);
+    });
+    // More headers and more time than one request may take.
+    for _ in 0..4 {
+        for _ in 0..20 {
+            assert_eq!(client.ask("GET", "gamma.test", &"/long".repeat(20)).unwrap().status, 421);
+        }
+        std::thread::sleep(Duration::from_millis(400));
+    }
+    assert_eq!(client.ask("GET", "alpha.test", "/o/1/1").unwrap().status, 200);
+}
+
+#[test]
+fn connections_that_nobody_uses_are_closed() {
+    let (_cluster, _up, mut client) =
+        served(|cluster| cluster.file.limits.idle_timeout = Duration::from_secs(1));
+    assert_eq!(client.ask("GET", "alpha.test", "/o/1/1").unwrap().status, 200);
+    assert_eq!(client.rest(), "");
+}
+
+#[test]
+fn headers_are_bounded() {
+    let (cluster, _up, mut client) = served(|cluster| cluster.file.limits.header_bytes_max = 4096);
+    let fits = "x".repeat(3500);
+    let request =
+        |padding: &str| format!("GET /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\nx-pad: {padding}\r\n\r\n");
+    client.send(request(&fits)).unwrap();
+    assert_eq!(client.reply(true).unwrap().status, 200);
+    // The bound is of each request, not of the connection.
+    client.send(request(&fits)).unwrap();
+    assert_eq!(client.reply(true).unwrap().status, 200);
+
+    for bytes in [5_000, 64 << 10, 4 << 20] {
+        let mut client = Client::connect(cluster.edge(0));
+        // The edge need not read it to the end.
+        let _ = client.send(request(&"x".repeat(bytes)));
+        let answer = client.rest();
+        assert!(answer.starts_with("HTTP/1.1 431 "), "{bytes}: {answer:?}");
+    }
+    let mut client = Client::connect(cluster.edge(0));
+    let many = (0..1000).map(|k| format!("x-{k}: y\r\n")).collect::<String>();
+    let _ = client.send(format!("GET / HTTP/1.1\r\nhost: alpha.test\r\n{many}\r\n"));
+    let answer = client.rest();
+    // Pingora counts 256 of them before they are so many bytes.
+    assert!(answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.1 431 "), "{answer:?}");
+    assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/1").status, 200, "nobody else notices");
+}
+
+/// Sends `begin`, then piece after piece without a pause that any single read would mind, until the server has had
+/// enough; its last words.
+fn dribble(cluster: &Cluster, begin: &str, piece: &str) -> String {
+    let mut client = Client::connect(cluster.edge(0));
+    client.send(begin).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while client.send(piece).is_ok() {
+        assert!(Instant::now() < deadline, "it may dribble for ever");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    client.rest()
+}
+
+#[test]
+fn who_dribbles_a_header_is_cut_off() {
+    let (cluster, _up, mut client) =
+        served(|cluster| cluster.file.limits.client_header_timeout = Duration::from_millis(300));
+    let words = dribble(&cluster, "GET /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\n", "x-slow: y\r\n");
+    assert!(words.is_empty() || words.starts_with("HTTP/1.1 408 "), "{words:?}");
+    let words = dribble(&cluster, "GET /", "x");
+    assert!(words.is_empty() || words.starts_with("HTTP/1.1 408 "), "{words:?}");
+    // One that says nothing more at all is told so.
+    let mut silent = Client::connect(cluster.edge(0));
+    silent.send("GET /o/1/1 HTTP/1.1\r\nhost:").unwrap();
+    let words = silent.rest();
+    assert!(words.starts_with("HTTP/1.1 408 "), "{words:?}");
+    // One that has not begun another request is let be.
+    assert_eq!(client.ask("GET", "alpha.test", "/o/1/1").unwrap().status, 200);
+    std::thread::sleep(Duration::from_millis(900));
+    assert_eq!(client.ask("GET", "alpha.test", "/o/1/1").unwrap().status, 200);
+}
+
+#[test]
+fn who_dribbles_a_body_is_cut_off() {
+    let (cluster, _up, _client) =
+        served(|cluster| cluster.file.limits.client_body_timeout = Duration::from_millis(300));
+    let head = "POST /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: 100000\r\n\r\n";
+    let words = dribble(&cluster, head, "x");
+    assert!(words.is_empty() || words.starts_with("HTTP/1.1 408 "), "{words:?}");
+    let head = "POST /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\ntransfer-encoding: chunked\r\n\r\n";
+    let words = dribble(&cluster, head, "1\r\nx\r\n");
+    assert!(words.is_empty() || words.starts_with("HTTP/1.1 408 "), "{words:?}");
+    assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/1").status, 200);
+}
+
+#[test]
+fn bodies_are_bounded() {
+    let (cluster, _up, mut client) = served(|cluster| cluster.file.limits.body_bytes_max = 10_000);
+    let post = |bytes: usize| {
+        let body = "x".repeat(bytes);
+        format!("POST /o/1/5 HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: {bytes}\r\n\r\n{body}")
+    };
+    client.send(post(10_000)).unwrap();
+    let reply = client.reply(true).unwrap();
+    assert_eq!((reply.status, reply.body.len()), (200, 5), "{reply:?}");
+
+    let mut client = Client::connect(cluster.edge(0));
+    client.send(post(10_001)).unwrap();
+    assert_eq!(client.reply(true).unwrap().status, 413);
+
+    // One that does not say how long it will be.
+    let mut client = Client::connect(cluster.edge(0));
+    client.send("POST /o/1/5 HTTP/1.1\r\nhost: alpha.test\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
+    let chunk = format!("1000\r\n{}\r\n", "x".repeat(4096));
+    for _ in 0..4 {
+        let _ = client.send(&chunk);
+    }
+    assert_eq!(client.reply(true).unwrap().status, 413);
+    assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/1").status, 200, "its node is not blamed");
+    let up = metrics(cluster.admin(0));
+    assert!((1..=4).all(|k| up[&format!("sidelong_edge_node_up{{node=\"n{k}\"}}")] == 1.0), "{up:?}");
+}
+
+#[test]
+fn a_connection_carries_many_requests() {
+    let (_cluster, _up, mut client) = served(|_| ());
+    for bytes in [10, 0, 100_000, 1] {
+        let reply = client.ask("GET", "alpha.test", &format!("/o/1/{bytes}")).unwrap();
+        assert_eq!((reply.status, reply.body.len()), (200, bytes), "{}", reply.head);
+    }
+    // Of a HEAD there is no body to wait for, though its length is told.
+    let reply = client.ask("HEAD", "alpha.test", "/o/1/77").unwrap();
+    assert_eq!((reply.status, reply.header("content-length")), (200, Some("77")), "{reply:?}");
+    let reply = client.ask("GET", "beta.test", "/o/1/5").unwrap();
+    assert_eq!((reply.status, reply.body.len()), (200, 5), "{reply:?}");
+
+    client.send("POST /o/1/3 HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: 4\r\n\r\nbody").unwrap();
+    let reply = client.reply(true).unwrap();
+    assert_eq!((reply.status, reply.body.len()), (200, 3), "{reply:?}");
+    let reply = client.ask("GET", "beta.test", "/nowhere").unwrap();
+    assert_eq!(reply.status, 404, "a server's own answer: {reply:?}");
+    assert_eq!(client.ask("GET", "beta.test", "/o/1/5").unwrap().status, 200);
+}
+
+#[test]
+fn requests_sent_without_waiting_are_answered_in_order_or_not_at_all() {
+    let (_cluster, _up, mut client) = served(|_| ());
+    let request = |bytes: usize| format!("GET /o/1/{bytes} HTTP/1.1\r\nhost: alpha.test\r\n\r\n");
+    client.send([request(11), request(22), request(33)].concat()).unwrap();
+    let mut lengths = Vec::new();
+    while let Ok(reply) = client.reply(true) {
+        lengths.push(reply.body.len());
+        if lengths.len() == 3 {
+            break;
+        }
+    }
+    // A client may have to send again what was not answered before the close (RFC 9112, 9.3.2).
+    assert!([11, 22, 33].starts_with(&lengths) && !lengths.is_empty(), "{lengths:?}");
+}
+
+#[test]
+fn too_many_connections_are_turned_away() {
+    let (cluster, _up, first) = served(|cluster| cluster.file.limits.connections_max = 3);
+    let mut inside = vec![first];
+    inside.extend((0..2).map(|_| Client::connect(cluster.edge(0))));
+    for client in &mut inside {
+        // Which were used for the start may be on their way out.
+        eventually("there is room for three", || {
+            let reply = client.ask("GET", "alpha.test", "/o/1/1");
+            let inside = reply.is_ok_and(|reply| reply.status == 200);
+            if !inside {
+                *client = Client::connect(cluster.edge(0));
+            }
+            inside
+        });
+    }
+    let mut outside = Client::connect(cluster.edge(0));
+    let reply = outside.ask("GET", "alpha.test", "/o/1/1").unwrap();
+    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{reply:?}");
+    inside.pop();
+    eventually("there is room again", || {
+        try_get(cluster.edge(0), "alpha.test", "/o/1/1").is_ok_and(|reply| reply.status == 200)
+    });
+}
+
+#[test]
+fn nonsense_harms_nobody() {
+    let (cluster, mut up, _client) = served(|_| ());
+    let wrong = [
+        "\r\n\r\n",
+        "\0\0\0\0\r\n\r\n",
+        "GET\r\n\r\n",
+        "GET / HTTP/9.9\r\nhost: alpha.test\r\n\r\n",
+        "GET / HTTP/1.1\r\nhost alpha.test\r\n\r\n",
+        "POST /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: -1\r\n\r\n",
+        "POST /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nxx",
+        "POST /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ];
+    for words in wrong {
+        let mut client = Client::connect(cluster.edge(0));
+        client.send(words).unwrap();
+        let status = client.reply(true).map(|reply| reply.status);
+        let refused = matches!(status, Ok(400..=599))
+            || status.as_ref().is_err_and(|e| e.kind() != io::ErrorKind::WouldBlock);
+        assert!(refused, "{words:?}: {status:?}");
+        assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/1").status, 200, "after {words:?}");
+    }
+    assert!(up.is_running());
+}
+
+#[test]
+fn it_counts_and_logs_what_it_answers() {
+    let (cluster, up, mut client) = served(|_| ());
+    let begun = metrics(cluster.admin(0));
+    for _ in 0..7 {
+        assert_eq!(client.ask("GET", "alpha.test", "/o/1/1000").unwrap().status, 200);
+    }
+    for _ in 0..3 {
+        assert_eq!(
+            client.ask("GET", "beta.test", "/nowhere \"quoted\"".split(' ').next().unwrap()).unwrap().status,
+            404
+        );
+    }
+    for _ in 0..2 {
+        assert_eq!(client.ask("GET", "gamma.test", "/").unwrap().status, 421);
+    }
+
+    let page = get(cluster.admin(0), "any", "/metrics");
+    assert_eq!(page.status, 200);
+    let kind = page.header("content-type").unwrap();
+    assert!(kind.starts_with("application/openmetrics-text; version=1.0.0"), "{kind}");
+    assert!(page.body.ends_with("\n# EOF\n"), "{}", page.body);
+    // Those of moves come with the first one.
+    let families = [
+        ("requests", "counter"),
+        ("request_duration_seconds", "histogram"),
+        ("retries", "counter"),
+        ("misdirected", "counter"),
+        ("move_duration_seconds", "histogram"),
+        ("rejected_reads", "counter"),
+        ("view_age_seconds", "gauge"),
+        ("view_stale", "gauge"),
+        ("access_log_dropped", "counter"),
+        ("node_up", "gauge"),
+        ("node_in_flight", "gauge"),
+        ("node_load", "gauge"),
+        ("node_site", "gauge"),
+    ];
+    let types: Vec<_> = page.body.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    for (family, kind) in families {
+        let line = format!("sidelong_edge_{family} {kind}");
+        assert_eq!(types.iter().filter(|found| **found == line).count(), 1, "{line} once in {types:#?}");
+    }
+    let others = types.iter().filter(|line| !line.contains("_moves"));
+    assert_eq!(others.count(), families.len(), "and no others: {types:#?}");
+
+    // Counted once they are answered, which may be a moment after their clients know.
+    let counts = [
+        (r#"requests_total{site="alpha",code="2xx"}"#, 7.0),
+        (r#"requests_total{site="beta",code="4xx"}"#, 3.0),
+        (r#"requests_total{site="beta",code="5xx"}"#, 0.0),
+        (r#"request_duration_seconds_count{site="alpha"}"#, 7.0),
+        ("misdirected_total", 2.0),
+        ("retries_total", 0.0),
+    ];
+    for (name, count) in counts {
+        let name = format!("sidelong_edge_{name}");
+        eventually(&format!("{name} has risen by {count}"), || {
+            metrics(cluster.admin(0))[&name] - begun[&name] == count
+        });
+    }
+    let now = metrics(cluster.admin(0));
+    for (node, site) in [("n1", "alpha"), ("n2", "alpha"), ("n3", "beta"), ("n4", "beta")] {
+        assert_eq!(now[&format!("sidelong_edge_node_site{{node=\"{node}\",site=\"{site}\"}}")], 1.0);
+        assert_eq!(now[&format!("sidelong_edge_node_in_flight{{node=\"{node}\"}}")], 0.0);
+    }
+    assert_eq!(now["sidelong_edge_view_stale"], 0.0);
+
+    assert_eq!(get(cluster.admin(0), "any", "/healthz").body, "ok\n");
+    assert_eq!(get(cluster.admin(0), "any", "/").status, 404);
+    up.end().succeeded();
+
+    // The start asked each site once or more.
+    let path = cluster.path("access.log");
+    let log = std::fs::read_to_string(&path).unwrap();
+    let having = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+    assert_eq!(having("\"GET /o/1/1000 HTTP/1.1\" 200 1000 alpha n"), 7, "{log}");
+    assert_eq!(having("\"GET /nowhere HTTP/1.1\" 404 0 beta n"), 3, "{log}");
+    assert_eq!(having("\"GET / HTTP/1.1\" 421 "), 2, "{log}");
+    assert!(log.lines().all(|line| line.starts_with("127.") && line.contains(" - - [")), "{log}");
+    let figures = run(["trace", "info", path.to_str().unwrap(), "--json"]).json();
+    assert_eq!(
+        (figures["requests"].as_u64(), figures["broken"].as_u64()),
+        (Some(log.lines().count() as u64), Some(0))
+    );
+}
+
+#[test]
+fn a_client_that_leaves_is_logged_as_any_other() {
+    let (cluster, up, mut client) = served(|cluster| {
+        for node in &mut cluster.file.nodes {
+            (node.service, node.service_time) = (Service::Fixed, Duration::from_millis(300));
+        }
+    });
+    client.send("GET /o/1/4711 HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
+    eventually("its request is on its way", || {
+        metrics(cluster.admin(0)).iter().any(|(name, value)| name.contains("node_in_flight") && *value > 0.0)
+    });
+    drop(client);
+    let path = cluster.path("access.log");
+    let log = || std::fs::read_to_string(&path).unwrap();
+    eventually("it is logged", || log().contains("/o/1/4711 "));
+    up.end().succeeded();
+    let figures = run(["trace", "info", path.to_str().unwrap(), "--json"]);
+    assert_eq!(figures.err, "", "{}", log());
+}

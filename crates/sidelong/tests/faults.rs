@@ -1,0 +1,202 @@
+//! Parts that die while others work, and the configurations that a cluster can run in.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use sidelong_config::{Configuration, Fabric, MovedBy, Protocol, Scheme};
+use support::{Client, Cluster, Running, eventually, metrics, try_get};
+
+/// What became of one request.
+#[derive(Debug)]
+struct Fate {
+    begun: Instant,
+    /// The node that answered with 200, or else what happened.
+    node: Result<String, String>,
+}
+
+/// Asks the edges for `site` over and over, as `clients` clients on kept connections, while `work` is done.
+fn while_asked(
+    cluster: &Cluster,
+    site: &str,
+    edge: usize,
+    clients: usize,
+    work: impl FnOnce(&Mutex<Vec<Fate>>),
+) -> Vec<Fate> {
+    let (fates, over) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+    let (host, address) = (format!("{site}.test"), cluster.edge(edge));
+    std::thread::scope(|scope| {
+        for _ in 0..clients {
+            scope.spawn(|| {
+                let mut client = None;
+                while !over.load(Ordering::Relaxed) {
+                    let begun = Instant::now();
+                    let mut ask = || {
+                        let client = client.get_or_insert_with(|| Client::connect(address));
+                        client.ask("GET", &host, "/o/1/100")
+                    };
+                    let node = match ask() {
+                        Ok(reply) if reply.status == 200 => Ok(reply.node().to_owned()),
+                        Ok(reply) => Err(format!("{reply:?}")),
+                        Err(error) => Err(error.to_string()),
+                    };
+                    if node.is_err() {
+                        client = None;
+                    }
+                    fates.lock().unwrap().push(Fate { begun, node });
+                }
+            });
+        }
+        let _ends_them = Ends(&over);
+        work(&fates);
+    });
+    fates.into_inner().unwrap()
+}
+
+/// Sets it when dropped, even by a failed assertion.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether an answer after the first `so_far` came from `node`.
+fn is_seen(fates: &Mutex<Vec<Fate>>, so_far: usize, node: &str) -> bool {
+    fates.lock().unwrap().iter().skip(so_far).any(|fate| fate.node.as_deref() == Ok(node))
+}
+
+#[test]
+fn a_killed_node_costs_no_answer_and_comes_back() {
+    let cluster = Cluster::new(&[("alpha", 3), ("beta", 1)]);
+    let _up = cluster.serving(&["--json"]);
+    let mut killed = None;
+    let fates = while_asked(&cluster, "alpha", 0, 4, |fates| {
+        eventually("every node answers", || ["n1", "n2", "n3"].iter().all(|node| is_seen(fates, 0, node)));
+        let victim = cluster.find("node", "n2");
+        killed = Some(Instant::now());
+        victim.kill();
+        eventually("another is started", || {
+            cluster.parts().iter().any(|part| part.name == "n2" && *part != victim)
+        });
+        let so_far = fates.lock().unwrap().len();
+        eventually("it answers again", || is_seen(fates, so_far, "n2"));
+    });
+    let late = killed.unwrap() + Duration::from_millis(100);
+    let failed: Vec<_> = fates.iter().filter(|fate| fate.node.is_err()).collect();
+    let too_late: Vec<_> = failed.iter().filter(|fate| fate.begun >= late).collect();
+    assert!(too_late.is_empty(), "of {} requests {} failed: {failed:?}", fates.len(), too_late.len());
+}
+
+#[test]
+fn a_killed_edge_leaves_the_other_serving_and_moving() {
+    let cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(256, None);
+    let up = cluster.serving(&["--json"]);
+    let moves = || {
+        metrics(cluster.admin(1))
+            .iter()
+            .filter(|(name, _)| name.contains("_moves_total{"))
+            .map(|(_, n)| n)
+            .sum::<f64>()
+    };
+    let fates = while_asked(&cluster, "alpha", 1, 1, |fates| {
+        eventually("it answers", || !fates.lock().unwrap().is_empty());
+        let before = moves();
+        cluster.find("edge", "edge1").kill();
+        eventually("the other goes on moving nodes", || moves() > before);
+        eventually("it comes back", || {
+            try_get(cluster.edge(0), "beta.test", "/o/1/1").is_ok_and(|r| r.status == 200)
+        });
+    });
+    let failed: Vec<_> = fates.iter().filter(|fate| fate.node.is_err()).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    let summary = up.end().json();
+    assert!(summary["moves"].as_u64().unwrap() > 0, "{summary}");
+}
+
+/// Runs to the end of its load; the summary, of no errors and all sites.
+fn summary(cluster: &Cluster) -> Value {
+    let summary = cluster.up(&["--json"]).finish().json();
+    assert_eq!(summary["errors"], 0, "{summary}");
+    for site in summary["sites"].as_array().unwrap() {
+        assert!(site["requests"].as_u64().unwrap() > 0 && site["nodes"].as_u64().unwrap() > 0, "{summary}");
+    }
+    summary
+}
+
+/// Two sites of two nodes, four bursts.
+fn loaded() -> Cluster {
+    Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(384, Some(4 * 384))
+}
+
+fn moves_nodes(change: impl FnOnce(&mut Cluster)) {
+    let mut cluster = loaded();
+    change(&mut cluster);
+    let summary = summary(&cluster);
+    assert!(summary["moves"].as_u64().unwrap() > 0, "{summary}");
+}
+
+#[test]
+fn servers_may_move_themselves() {
+    moves_nodes(|cluster| cluster.file.reconfig.by = MovedBy::Server);
+}
+
+#[test]
+fn the_papers_protocol_moves_nodes() {
+    moves_nodes(|cluster| cluster.file.reconfig.protocol = Protocol::Paper);
+}
+
+#[test]
+fn servers_may_move_themselves_by_the_papers_protocol() {
+    moves_nodes(|cluster| {
+        cluster.file.reconfig.by = MovedBy::Server;
+        cluster.file.reconfig.protocol = Protocol::Paper;
+    });
+}
+
+#[test]
+fn memory_may_be_reached_over_tcp() {
+    moves_nodes(|cluster| cluster.file.cluster.fabric = Fabric::Tcp);
+}
+
+#[test]
+fn load_may_be_asked_for_over_sockets() {
+    for scheme in [Scheme::SocketAsync, Scheme::SocketSync] {
+        moves_nodes(|cluster| cluster.file.load.scheme = scheme);
+    }
+}
+
+#[test]
+fn sockets_and_tcp_go_together() {
+    moves_nodes(|cluster| {
+        cluster.file.load.scheme = Scheme::SocketSync;
+        cluster.file.cluster.fabric = Fabric::Tcp;
+    });
+}
+
+#[test]
+fn a_rigid_cluster_moves_nothing() {
+    let mut cluster = loaded();
+    cluster.file.reconfig.configuration = Configuration::Rigid;
+    let summary = summary(&cluster);
+    assert_eq!(summary["moves"], 0, "{summary}");
+    assert!(summary["sites"].as_array().unwrap().iter().all(|site| site["nodes"] == 2), "{summary}");
+}
+
+#[test]
+fn an_over_provisioned_cluster_has_nodes_for_the_worst_case() {
+    let mut cluster = Cluster::demo().with_load(512, None);
+    cluster.file.reconfig.configuration = Configuration::OverProvisioned;
+    let up: Running = cluster.serving(&["--json"]);
+    let nodes: BTreeSet<_> =
+        cluster.parts().into_iter().filter(|part| part.kind == "node").map(|part| part.name).collect();
+    assert_eq!(nodes.len(), 18, "six for each site: {nodes:?}");
+    let summary = up.end().json();
+    assert_eq!((&summary["errors"], &summary["moves"]), (&0.into(), &0.into()), "{summary}");
+    assert!(summary["sites"].as_array().unwrap().iter().all(|site| site["nodes"] == 6), "{summary}");
+}

@@ -1,0 +1,206 @@
+//! Which requests an edge sends to another node after the first has failed, and what it adds to them. The nodes' memory
+//! is real; where they should serve, servers stand that do what a test says.
+
+mod support;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use sidelong_config::NodeEntry;
+use support::{Client, Cluster, Running, eventually, metrics, try_get};
+
+/// What a server says to a request that is the `n`-th of its connection; `None` closes it.
+type Answers = fn(n: usize) -> Option<&'static str>;
+
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+/// A server that keeps the heads of what it was sent.
+struct Stub {
+    address: SocketAddr,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Stub {
+    fn start(address: SocketAddr, answers: Answers) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
+        let (address, heads) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<_>>>::default());
+        let kept = Arc::clone(&heads);
+        // It ends with the test's process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let kept = Arc::clone(&kept);
+                std::thread::spawn(move || serve(stream, answers, &kept));
+            }
+        });
+        Stub { address, heads }
+    }
+
+    fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+
+    /// How many requests of `method` it was sent.
+    fn count(&self, method: &str) -> usize {
+        self.heads().iter().filter(|head| head.starts_with(method)).count()
+    }
+}
+
+fn serve(stream: TcpStream, answers: Answers, heads: &Mutex<Vec<String>>) {
+    let mut stream = BufReader::new(stream);
+    for n in 1.. {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if stream.read_line(&mut head).unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: ").or(line.strip_prefix("Content-Length: ")));
+        let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+        if stream.read_exact(&mut body).is_err() {
+            return;
+        }
+        heads.lock().unwrap().push(head);
+        match answers(n) {
+            Some(answer) if stream.get_mut().write_all(answer.as_bytes()).is_ok() => {}
+            _ => return,
+        }
+    }
+}
+
+/// An edge of one site, in place of whose nodes stubs serve.
+struct Bench {
+    cluster: Cluster,
+    stubs: Vec<Stub>,
+    _processes: Vec<Running>,
+}
+
+impl Bench {
+    /// Of a node for each of `answers`.
+    fn new(answers: &[Answers]) -> Self {
+        let mut cluster = Cluster::new(&[("alpha", answers.len())]);
+        cluster.file.edges.truncate(1);
+        let nodes = cluster.file.nodes.iter().map(|node| cluster.part("node", &node.name));
+        let mut processes: Vec<_> = nodes.collect();
+        for node in &cluster.file.nodes {
+            eventually("the node has read its file", || try_get(node.listen, "any", "/healthz").is_ok());
+        }
+        // The edge reads the nodes' memory, and sends their requests elsewhere.
+        let stubs: Vec<_> = answers.iter().map(|answers| Stub::start(cluster.at(0), *answers)).collect();
+        for (node, stub) in cluster.file.nodes.iter_mut().zip(&stubs) {
+            node.listen = stub.address;
+        }
+        processes.push(cluster.part("edge", "edge1"));
+        eventually("the edge has seen all nodes", || {
+            let metrics = try_get(cluster.admin(0), "any", "/metrics")
+                .map_or_else(|_| String::new(), |reply| reply.body);
+            let seen = |node: &NodeEntry| {
+                metrics.contains(&format!("node_site{{node=\"{}\",site=\"alpha\"}} 1", node.name))
+            };
+            cluster.file.nodes.iter().all(seen)
+        });
+        eventually("the edge listens", || TcpStream::connect(cluster.edge(0)).is_ok());
+        Bench { cluster, stubs, _processes: processes }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.cluster.edge(0))
+    }
+
+    /// How many requests of `method` the nodes were sent.
+    fn count(&self, method: &str) -> usize {
+        self.stubs.iter().map(|stub| stub.count(method)).sum()
+    }
+}
+
+const POST: &str = "POST /order HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: 5\r\n\r\nhello";
+
+#[test]
+fn what_may_be_repeated_is_tried_once_on_another_node() {
+    let bench = Bench::new(&[|_| None, |_| None]);
+    let reply = bench.client().ask("GET", "alpha.test", "/").unwrap();
+    assert_eq!(reply.status, 502, "{reply:?}");
+    let tries: Vec<_> = bench.stubs.iter().map(|stub| stub.count("GET")).collect();
+    assert_eq!(tries, [1, 1], "once on each");
+    eventually("it is counted", || metrics(bench.cluster.admin(0))["sidelong_edge_retries_total"] == 1.0);
+}
+
+#[test]
+fn what_may_not_be_repeated_is_not() {
+    let bench = Bench::new(&[|_| None, |_| None]);
+    let mut client = bench.client();
+    client.send(POST).unwrap();
+    let reply = client.reply(true).unwrap();
+    assert_eq!(reply.status, 502, "{reply:?}");
+    assert_eq!(bench.count("POST"), 1, "one order, not two");
+    assert_eq!(metrics(bench.cluster.admin(0))["sidelong_edge_retries_total"], 0.0);
+}
+
+#[test]
+fn nor_is_it_where_a_kept_connection_breaks() {
+    // A connection serves one request, and breaks at the next.
+    let bench = Bench::new(&[|n| (n == 1).then_some(OK)]);
+    let mut client = bench.client();
+    assert_eq!(client.ask("GET", "alpha.test", "/").unwrap().status, 200);
+    client.send(POST).unwrap();
+    assert_eq!(client.reply(true).unwrap().status, 502);
+    assert_eq!(bench.count("POST"), 1);
+    // The node is not blamed, and serves the next.
+    assert_eq!(bench.client().ask("GET", "alpha.test", "/").unwrap().status, 200);
+}
+
+#[test]
+fn a_node_that_breaks_costs_no_answer_while_another_serves() {
+    let bench = Bench::new(&[|_| None, |_| Some(OK)]);
+    let mut client = bench.client();
+    for _ in 0..50 {
+        let reply = client.ask("GET", "alpha.test", "/").unwrap();
+        assert_eq!((reply.status, reply.body.as_str()), (200, "ok"), "{reply:?}");
+    }
+    let broken = bench.stubs[0].count("GET");
+    assert!((1..50).contains(&broken), "it is taken out: asked {broken} times");
+    assert_eq!(bench.stubs[1].count("GET"), 50);
+}
+
+#[test]
+fn an_unheard_post_goes_to_another_node() {
+    // Where nobody listens nothing was sent, so even what may not be repeated is sent elsewhere.
+    let mut cluster = Cluster::new(&[("alpha", 2)]);
+    cluster.file.edges.truncate(1);
+    let nodes = [cluster.part("node", "n1"), cluster.part("node", "n2")];
+    for node in &cluster.file.nodes {
+        eventually("the node has read its file", || try_get(node.listen, "any", "/healthz").is_ok());
+    }
+    cluster.file.nodes[0].listen.set_port(6001);
+    let _edge = cluster.part("edge", "edge1");
+    eventually("the edge serves", || {
+        try_get(cluster.edge(0), "alpha.test", "/o/1/1").is_ok_and(|reply| reply.status == 200)
+    });
+    for _ in 0..20 {
+        let mut client = Client::connect(cluster.edge(0));
+        client.send(POST.replace("/order", "/o/1/2")).unwrap();
+        let reply = client.reply(true).unwrap();
+        assert_eq!((reply.status, reply.node()), (200, "n2"), "{reply:?}");
+    }
+    drop(nodes);
+}
+
+#[test]
+fn servers_learn_who_asks() {
+    let bench = Bench::new(&[|_| Some(OK), |_| Some(OK)]);
+    let mut client = bench.client();
+    let address = client.local_address().ip();
+    client.ask("GET", "alpha.test", "/plain?query=1").unwrap();
+    client.send("GET /chained HTTP/1.1\r\nhost: alpha.test\r\nx-forwarded-for: 192.0.2.1\r\n\r\n").unwrap();
+    client.reply(true).unwrap();
+    let heads = bench.stubs.iter().flat_map(Stub::heads).collect::<Vec<_>>();
+    let of = |path: &str| heads.iter().find(|head| head.contains(path)).unwrap().to_lowercase();
+    let plain = of("/plain");
+    assert!(plain.starts_with("get /plain?query=1 http/1.1\r\n"), "{plain}");
+    assert!(plain.contains(&format!("\r\nx-forwarded-for: {address}\r\n")), "{plain}");
+    assert!(plain.contains("\r\nhost: alpha.test\r\n"), "{plain}");
+    let chained = of("/chained");
+    assert!(chained.contains(&format!("\r\nx-forwarded-for: 192.0.2.1, {address}\r\n")), "{chained}");
+}

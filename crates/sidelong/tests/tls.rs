@@ -1,0 +1,155 @@
+//! An edge with a certificate.
+
+mod support;
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use sidelong_config::Tls;
+use support::{Cluster, Running, eventually, skipped};
+
+/// A cluster whose edge has a certificate of its own; `None` where there is no program to make one.
+fn cluster(change: impl FnOnce(&mut Cluster)) -> Option<(Cluster, Running)> {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    change(&mut cluster);
+    cluster.file.edges.truncate(1);
+    let (certificate, key) = (cluster.path("cert.pem"), cluster.path("key.pem"));
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=alpha.test"]);
+    openssl
+        .args(["-addext", "subjectAltName=DNS:alpha.test", "-out"])
+        .arg(&certificate)
+        .arg("-keyout")
+        .arg(&key);
+    match openssl.stderr(Stdio::null()).status() {
+        Ok(status) => assert!(status.success(), "{openssl:?}"),
+        Err(error) => {
+            skipped(&format!("TLS: no openssl program to make a certificate: {error}"));
+            return None;
+        }
+    }
+    cluster.file.edges[0].tls = Some(Tls { certificate, key });
+    let up = cluster.up(&["--json"]);
+    eventually("the edge listens", || std::net::TcpStream::connect(cluster.edge(0)).is_ok());
+    Some((cluster, up))
+}
+
+/// Says `words` over TLS, checked against the edge's own certificate, until the other side closes.
+fn over_tls(cluster: &Cluster, words: &str) -> String {
+    let certificate = &cluster.file.edges[0].tls.as_ref().unwrap().certificate;
+    let mut openssl = Command::new("openssl");
+    openssl.args([
+        "s_client",
+        "-quiet",
+        "-verify_return_error",
+        "-servername",
+        "alpha.test",
+        "-verify_hostname",
+        "alpha.test",
+    ]);
+    openssl.args(["-alpn", "http/1.1", "-connect", &cluster.edge(0).to_string(), "-CAfile"]).arg(certificate);
+    let mut child =
+        openssl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(words.as_bytes()).unwrap();
+    String::from_utf8_lossy(&child.wait_with_output().unwrap().stdout).into_owned()
+}
+
+#[test]
+fn requests_are_answered_over_tls() {
+    let Some((cluster, up)) = cluster(|_| ()) else { return };
+    eventually("its site is served", || {
+        let request = "GET /o/1/10 HTTP/1.1\r\nhost: alpha.test\r\nconnection: close\r\n\r\n";
+        over_tls(&cluster, request).starts_with("HTTP/1.1 200 ")
+    });
+    let request = "GET /o/1/10 HTTP/1.1\r\nhost: beta.test\r\nconnection: close\r\n\r\n";
+    let answer = over_tls(&cluster, request);
+    assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
+    // Who speaks plain HTTP there is not served, and nobody is hurt.
+    let mut plain = support::Client::connect(cluster.edge(0));
+    plain.send("GET / HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
+    assert!(!plain.rest().starts_with("HTTP/1.1 200"));
+    up.end().succeeded();
+}
+
+/// A client of HTTP/2 that writes `version status bytes connections` for each request: paths, each with options of its
+/// own. `None` where there is none.
+fn curl(cluster: &Cluster, requests: &[(&str, &[&str])]) -> Option<String> {
+    let version = Command::new("curl").arg("--version").output();
+    if !version.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("HTTP2")) {
+        skipped("HTTP/2: no curl program that speaks it");
+        return None;
+    }
+    let (address, tls) = (cluster.edge(0), cluster.file.edges[0].tls.as_ref().unwrap());
+    let (ip, port) = (address.ip(), address.port());
+    let mut curl = Command::new("curl");
+    for (index, (path, options)) in requests.iter().enumerate() {
+        curl.args((index > 0).then_some("--next")).args(["--silent", "--http2", "--max-time", "20"]);
+        curl.args(["--resolve", &format!("alpha.test:{port}:{ip}")]).arg("--cacert").arg(&tls.certificate);
+        curl.args(["--write-out", "%{http_version} %{http_code} %{size_download} %{num_connects}\\n"]);
+        curl.args(["--output", "/dev/null"]).args(*options).arg(format!("https://alpha.test:{port}{path}"));
+    }
+    Some(String::from_utf8(curl.output().unwrap().stdout).unwrap())
+}
+
+/// Whether there is a client of HTTP/2; waits until it is served.
+fn is_served(cluster: &Cluster) -> bool {
+    let get = || curl(cluster, &[("/o/1/10", &[])]);
+    if get().is_none() {
+        return false;
+    }
+    eventually("its site is served", || get().unwrap() == "2 200 10 1\n");
+    true
+}
+
+#[test]
+fn requests_are_answered_over_http_2() {
+    let Some((cluster, _up)) = cluster(|_| ()) else { return };
+    if !is_served(&cluster) {
+        return;
+    }
+    let out = curl(&cluster, &[("/o/1/10", &[]), ("/o/2/100000", &[]), ("/o/3/1", &[])]).unwrap();
+    assert_eq!(out, "2 200 10 1\n2 200 100000 0\n2 200 1 0\n", "three requests on one connection");
+    let long = format!("x-pad: {}", "x".repeat(40_000));
+    let out = curl(&cluster, &[("/o/1/10", &["--header", &long])]).unwrap();
+    assert!(out.starts_with("2 431 "), "{out}");
+}
+
+/// What became of three requests on one connection, sorted: `version status bytes`. The second has a body that takes a
+/// while; the others are asked meanwhile.
+fn beside_an_upload(cluster: &Cluster, bytes_per_s: &str) -> Vec<String> {
+    let body = cluster.path("body");
+    std::fs::write(&body, vec![b'x'; 300_000]).unwrap();
+    let body = format!("@{}", body.display());
+    let two_at_a_time: &[&str] = &["--parallel", "--parallel-max", "2"];
+    let upload: &[&str] = &["--data-binary", &body, "--limit-rate", bytes_per_s];
+    let out = curl(cluster, &[("/o/1/10", two_at_a_time), ("/o/2/20", upload), ("/o/3/10", &[])]).unwrap();
+    let mut answers: Vec<_> = out.lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect();
+    answers.sort();
+    answers
+}
+
+#[test]
+fn http_2_requests_are_held_to_their_own_deadlines() {
+    let limit = Duration::from_millis(300);
+    let Some((cluster, _up)) = cluster(|cluster| cluster.file.limits.client_header_timeout = limit) else {
+        return;
+    };
+    if is_served(&cluster) {
+        // A body that takes several times as long as a header may.
+        assert_eq!(beside_an_upload(&cluster, "300000"), ["2 200 10", "2 200 10", "2 200 20"]);
+    }
+}
+
+#[test]
+fn who_dribbles_a_body_over_http_2_is_cut_off_alone() {
+    let limit = Duration::from_millis(300);
+    let Some((cluster, _up)) = cluster(|cluster| cluster.file.limits.client_body_timeout = limit) else {
+        return;
+    };
+    if is_served(&cluster) {
+        let answers = beside_an_upload(&cluster, "100000");
+        assert_eq!(answers[1..], ["2 200 10", "2 200 10"], "{answers:?}");
+        assert!(["0 000 0", "2 408 0"].contains(&answers[0].as_str()), "{answers:?}");
+    }
+}
