@@ -73,7 +73,9 @@ fn is_seen(fates: &Mutex<Vec<Fate>>, so_far: usize, node: &str) -> bool {
 
 #[test]
 fn a_killed_node_costs_no_answer_and_comes_back() {
-    let cluster = Cluster::new(&[("alpha", 3), ("beta", 1)]);
+    let mut cluster = Cluster::new(&[("alpha", 3), ("beta", 1)]);
+    // None of the three leaves the site that is asked for.
+    cluster.file.reconfig.configuration = Configuration::Rigid;
     let _up = cluster.serving(&["--json"]);
     let mut killed = None;
     let fates = while_asked(&cluster, "alpha", 0, 4, |fates| {
@@ -97,18 +99,11 @@ fn a_killed_node_costs_no_answer_and_comes_back() {
 fn a_killed_edge_leaves_the_other_serving_and_moving() {
     let cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(256, None);
     let up = cluster.serving(&["--json"]);
-    let moves = || {
-        metrics(cluster.admin(1))
-            .iter()
-            .filter(|(name, _)| name.contains("_moves_total{"))
-            .map(|(_, n)| n)
-            .sum::<f64>()
-    };
     let fates = while_asked(&cluster, "alpha", 1, 1, |fates| {
         eventually("it answers", || !fates.lock().unwrap().is_empty());
-        let before = moves();
+        let before = moves(&cluster, 1);
         cluster.find("edge", "edge1").kill();
-        eventually("the other goes on moving nodes", || moves() > before);
+        eventually("the other goes on moving nodes", || moves(&cluster, 1) > before);
         eventually("it comes back", || {
             try_get(cluster.edge(0), "beta.test", "/o/1/1").is_ok_and(|r| r.status == 200)
         });
@@ -117,6 +112,63 @@ fn a_killed_edge_leaves_the_other_serving_and_moving() {
     assert!(failed.is_empty(), "{failed:?}");
     let summary = up.end().json();
     assert!(summary["moves"].as_u64().unwrap() > 0, "{summary}");
+}
+
+/// The nodes that an edge sees serving each site, in the file's order.
+fn nodes_seen(cluster: &Cluster, edge: usize) -> Vec<usize> {
+    let seen = metrics(cluster.admin(edge));
+    let of = |site: &str| {
+        let label = format!(",site=\"{site}\"}}");
+        seen.keys()
+            .filter(|name| name.starts_with("sidelong_edge_node_site{") && name.ends_with(&label))
+            .count()
+    };
+    cluster.file.sites.iter().map(|site| of(&site.name)).collect()
+}
+
+/// Moves that an edge has made.
+fn moves(cluster: &Cluster, edge: usize) -> f64 {
+    let seen = metrics(cluster.admin(edge));
+    seen.iter()
+        .filter(|(name, _)| name.starts_with("sidelong_edge_moves_total{"))
+        .map(|(_, count)| count)
+        .sum()
+}
+
+/// Kills one node after the other while nodes move; all of them must be back, moving, and none lost or doubled.
+fn nodes_may_die_while_they_move(fabric: Fabric) {
+    let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 2), ("gamma", 2)]).with_load(256, None);
+    cluster.file.cluster.fabric = fabric;
+    let up = cluster.serving(&["--json"]);
+    for name in ["n1", "n4", "n6", "n1"] {
+        let before = moves(&cluster, 0) + moves(&cluster, 1);
+        let victim = cluster.find("node", name);
+        victim.kill();
+        eventually("it is started again", || {
+            cluster.parts().iter().any(|part| part.name == name && *part != victim)
+        });
+        eventually("nodes move on", || moves(&cluster, 0) + moves(&cluster, 1) > before + 2.0);
+    }
+    for edge in [0, 1] {
+        eventually("all six nodes serve, at least one each site", || {
+            let seen = nodes_seen(&cluster, edge);
+            assert!(seen.iter().sum::<usize>() <= 6, "{seen:?}");
+            seen.iter().sum::<usize>() == 6 && seen.iter().all(|nodes| *nodes >= 1)
+        });
+    }
+    let summary = up.end().json();
+    assert!(summary["moves"].as_u64().unwrap() > 0, "{summary}");
+}
+
+#[test]
+fn nodes_may_die_while_they_move_over_shared_memory() {
+    nodes_may_die_while_they_move(Fabric::Shm);
+}
+
+#[test]
+fn nodes_may_die_while_they_move_over_tcp() {
+    // The first of them has the locks and budgets in its memory.
+    nodes_may_die_while_they_move(Fabric::Tcp);
 }
 
 /// Runs to the end of its load; the summary, of no errors and all sites.

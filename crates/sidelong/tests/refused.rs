@@ -4,11 +4,13 @@ mod support;
 
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sidelong_config::{Scheme, Tls, Workload, WorkloadKind};
+use rustix::process::geteuid;
+use sidelong_config::{Fabric, Scheme, Tls, Workload, WorkloadKind};
 use support::{Cluster, Running, run, skipped};
 
 /// A cluster of one node.
@@ -99,6 +101,17 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
+fn a_port_in_use_of_the_fabric_is_named() {
+    let mut cluster = small();
+    let address = cluster.at(6001);
+    cluster.file.cluster.fabric = Fabric::Tcp;
+    cluster.file.nodes[0].fabric_listen = Some(address);
+    let _taken = TcpListener::bind(address).unwrap();
+    let line = cluster.up(&[]).finish().refused();
+    assert!(line.contains(&format!("cannot listen on {address}: ")), "{line}");
+}
+
+#[test]
 fn a_run_directory_that_cannot_be_had_is_named() {
     let mut cluster = small();
     let file = cluster.path("file");
@@ -106,17 +119,7 @@ fn a_run_directory_that_cannot_be_had_is_named() {
     let open = cluster.path("open");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-    let sealed = cluster.path("sealed");
-    fs::create_dir(&sealed).unwrap();
-    fs::set_permissions(&sealed, fs::Permissions::from_mode(0o500)).unwrap();
-
-    let mut refused = vec![(file.join("run"), "Not a directory"), (open, "others may write in it")];
-    if rustix::process::geteuid().is_root() {
-        skipped("a run directory without permission: root has it");
-    } else {
-        refused.push((sealed.join("run"), "Permission denied"));
-    }
-    for (directory, reason) in refused {
+    for (directory, reason) in [(file.join("run"), "Not a directory"), (open, "others may write in it")] {
         cluster.file.cluster.run_dir = Some(directory.clone());
         for line in every_start(&cluster) {
             let place = format!("run directory {}: ", directory.display());
@@ -125,10 +128,49 @@ fn a_run_directory_that_cannot_be_had_is_named() {
     }
 }
 
+/// Nobody, who is a user like any other.
+const NOBODY: u32 = 65534;
+
+/// `up` as an ordinary user: as who runs the tests, or where that is root, as another.
+fn up_as_user(cluster: &Cluster) -> Running {
+    let arguments = ["--json", "--for", "1s"];
+    if !geteuid().is_root() {
+        return cluster.up(&arguments);
+    }
+    // Where it was built, root alone may go.
+    let program = cluster.path("sidelong");
+    fs::copy(env!("CARGO_BIN_EXE_sidelong"), &program).unwrap();
+    fs::set_permissions(cluster.path("."), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(program);
+    command.arg("up").args(arguments).arg("--config").arg(cluster.config());
+    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    Running::start_command(command)
+}
+
+#[test]
+fn an_ordinary_user_may_run_it_where_that_user_may_write() {
+    let mut cluster = small().with_load(64, None);
+    let (own, others) = (cluster.path("own"), cluster.path("others"));
+    for directory in [&own, &others] {
+        fs::create_dir(directory).unwrap();
+    }
+    if geteuid().is_root() {
+        chown(&own, Some(NOBODY), Some(NOBODY)).unwrap();
+    } else {
+        fs::set_permissions(&others, fs::Permissions::from_mode(0o500)).unwrap();
+    }
+    cluster.file.cluster.run_dir = Some(own.join("run"));
+    assert_eq!(up_as_user(&cluster).finish().json()["errors"], 0);
+    cluster.file.cluster.run_dir = Some(others.join("run"));
+    let line = up_as_user(&cluster).finish().refused();
+    assert!(line.starts_with(&format!("run directory {}: ", others.join("run").display())), "{line}");
+    assert!(line.contains("Permission denied"), "{line}");
+}
+
 /// The program in a mount namespace of its own, where `cluster`'s run directory is a file system of so many bytes.
 fn up_in(bytes: usize, cluster: &Cluster) -> Running {
     let mut command = Command::new("unshare");
-    if !rustix::process::geteuid().is_root() {
+    if !geteuid().is_root() {
         command.arg("--map-root-user");
     }
     let script =

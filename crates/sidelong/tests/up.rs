@@ -186,3 +186,17 @@ fn a_reader_that_goes_away_ends_it_in_order() {
     assert!(done.err.starts_with("sidelong: cannot write to standard output: Broken pipe"), "{done:?}");
     assert_eq!((cluster.parts(), cluster.regions()), (vec![], vec![]));
 }
+
+#[test]
+fn it_may_be_ended_while_it_starts() {
+    let cluster = Cluster::demo();
+    let up = cluster.up(&[]);
+    eventually("it has begun", || !cluster.parts().is_empty());
+    let done = up.end();
+    match done.code {
+        // It was ready by then.
+        Some(0) => assert!(done.out.contains(" requests in "), "{done:?}"),
+        _ => assert_eq!(done.refused(), "interrupted while the cluster was starting"),
+    }
+    assert_eq!((cluster.parts(), cluster.regions()), (vec![], vec![]));
+}

@@ -72,7 +72,7 @@ fn clusters_hold_whatever_happens() {
 }
 
 #[test]
-#[ignore = "half a minute, in a release build; `cargo xtask ci kill` runs it"]
+#[ignore = "a minute, in a release build; `cargo xtask ci kill` runs it"]
 fn many_clusters_hold_whatever_happens() {
     runs(0..1_500);
 }
