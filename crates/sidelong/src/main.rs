@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     log.with_env_filter(filter).init();
 
     let done = match cli.command {
-        Command::Up(args) => up::run(&args),
+        Command::Up(args) => up::run(&args, cli.quiet),
         Command::Node(args) => part(&args, node::run),
         Command::Edge(args) => part(&args, edge::run),
         Command::Trace(args) => trace::run(&args),

@@ -131,19 +131,15 @@ fn a_run_directory_that_cannot_be_had_is_named() {
 /// Nobody, who is a user like any other.
 const NOBODY: u32 = 65534;
 
-/// `up` as an ordinary user: as who runs the tests, or where that is root, as another.
-fn up_as_user(cluster: &Cluster) -> Running {
-    let arguments = ["--json", "--for", "1s"];
-    if !geteuid().is_root() {
-        return cluster.up(&arguments);
-    }
-    // Where it was built, root alone may go.
-    let program = cluster.path("sidelong");
-    fs::copy(env!("CARGO_BIN_EXE_sidelong"), &program).unwrap();
-    fs::set_permissions(cluster.path("."), fs::Permissions::from_mode(0o755)).unwrap();
+/// `up` as an ordinary user: as who runs the tests, or where that is root, as another, who gets a copy of the program:
+/// where it was built root alone may go.
+fn up_as_user(cluster: &Cluster, program: &Path) -> Running {
     let mut command = Command::new(program);
-    command.arg("up").args(arguments).arg("--config").arg(cluster.config());
-    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    command.args(["up", "--json", "--for", "1s", "--config"]).arg(cluster.config()).current_dir("/");
+    if geteuid().is_root() {
+        fs::set_permissions(cluster.path("."), fs::Permissions::from_mode(0o755)).unwrap();
+        command.uid(NOBODY).gid(NOBODY);
+    }
     Running::start_command(command)
 }
 
@@ -154,15 +150,21 @@ fn an_ordinary_user_may_run_it_where_that_user_may_write() {
     for directory in [&own, &others] {
         fs::create_dir(directory).unwrap();
     }
+    let mut program = PathBuf::from(env!("CARGO_BIN_EXE_sidelong"));
+    let elsewhere = tempfile::tempdir().unwrap();
     if geteuid().is_root() {
         chown(&own, Some(NOBODY), Some(NOBODY)).unwrap();
+        // By another process: a file that this one writes could be held by a child of another test, and not be run.
+        fs::set_permissions(elsewhere.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(Command::new("cp").arg(&program).arg(elsewhere.path()).status().unwrap().success());
+        program = elsewhere.path().join("sidelong");
     } else {
         fs::set_permissions(&others, fs::Permissions::from_mode(0o500)).unwrap();
     }
     cluster.file.cluster.run_dir = Some(own.join("run"));
-    assert_eq!(up_as_user(&cluster).finish().json()["errors"], 0);
+    assert_eq!(up_as_user(&cluster, &program).finish().json()["errors"], 0);
     cluster.file.cluster.run_dir = Some(others.join("run"));
-    let line = up_as_user(&cluster).finish().refused();
+    let line = up_as_user(&cluster, &program).finish().refused();
     assert!(line.starts_with(&format!("run directory {}: ", others.join("run").display())), "{line}");
     assert!(line.contains("Permission denied"), "{line}");
 }

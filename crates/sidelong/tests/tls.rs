@@ -9,19 +9,14 @@ use std::time::Duration;
 use sidelong_config::Tls;
 use support::{Cluster, Running, eventually, skipped};
 
-/// A cluster whose edge has a certificate of its own; `None` where there is no program to make one.
-fn cluster(change: impl FnOnce(&mut Cluster)) -> Option<(Cluster, Running)> {
-    let mut cluster = Cluster::new(&[("alpha", 1)]);
-    change(&mut cluster);
-    cluster.file.edges.truncate(1);
-    let (certificate, key) = (cluster.path("cert.pem"), cluster.path("key.pem"));
+/// A certificate for alpha.test that nobody else has signed, and its key; `None` where there is no program to make them.
+fn certificate(cluster: &Cluster, name: &str) -> Option<Tls> {
+    let tls =
+        Tls { certificate: cluster.path(&format!("{name}.pem")), key: cluster.path(&format!("{name}.key")) };
     let mut openssl = Command::new("openssl");
     openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=alpha.test"]);
-    openssl
-        .args(["-addext", "subjectAltName=DNS:alpha.test", "-out"])
-        .arg(&certificate)
-        .arg("-keyout")
-        .arg(&key);
+    openssl.args(["-addext", "subjectAltName=DNS:alpha.test"]);
+    openssl.arg("-out").arg(&tls.certificate).arg("-keyout").arg(&tls.key);
     match openssl.stderr(Stdio::null()).status() {
         Ok(status) => assert!(status.success(), "{openssl:?}"),
         Err(error) => {
@@ -29,7 +24,15 @@ fn cluster(change: impl FnOnce(&mut Cluster)) -> Option<(Cluster, Running)> {
             return None;
         }
     }
-    cluster.file.edges[0].tls = Some(Tls { certificate, key });
+    Some(tls)
+}
+
+/// A cluster whose edge has a certificate.
+fn cluster(change: impl FnOnce(&mut Cluster)) -> Option<(Cluster, Running)> {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    change(&mut cluster);
+    cluster.file.edges.truncate(1);
+    cluster.file.edges[0].tls = Some(certificate(&cluster, "own")?);
     let up = cluster.up(&["--json"]);
     eventually("the edge listens", || std::net::TcpStream::connect(cluster.edge(0)).is_ok());
     Some((cluster, up))
@@ -53,6 +56,17 @@ fn over_tls(cluster: &Cluster, words: &str) -> String {
         openssl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     child.stdin.as_mut().unwrap().write_all(words.as_bytes()).unwrap();
     String::from_utf8_lossy(&child.wait_with_output().unwrap().stdout).into_owned()
+}
+
+#[test]
+fn a_key_of_another_certificate_is_refused() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    let (Some(one), Some(other)) = (certificate(&cluster, "one"), certificate(&cluster, "other")) else {
+        return;
+    };
+    cluster.file.edges[0].tls = Some(Tls { key: other.key, ..one });
+    let line = cluster.part("edge", "edge1").finish().refused();
+    assert!(line.contains("one.pem") && line.contains("other.key"), "{line}");
 }
 
 #[test]

@@ -52,7 +52,8 @@ pub(crate) struct Status<'a> {
     pub(crate) happened: &'a [(Duration, String)],
 }
 
-pub(crate) fn run(args: &UpArgs) -> Result<(), Failure> {
+/// With `quiet` it does not say that it is up.
+pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
     let file = match &args.config {
         Some(path) => ClusterFile::load(path)?,
         None => ClusterFile::demo(),
@@ -65,7 +66,7 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Failure> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let outcome = Up::start(args, &file, parts, stop).and_then(Up::run);
+    let outcome = Up::start(args, quiet, &file, parts, stop).and_then(Up::run);
     // However it ended: the parts have ended too, and what they offered is of no use.
     let swept = run.sweep();
     drop(claim);
@@ -78,6 +79,7 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Failure> {
 
 struct Up<'a> {
     args: &'a UpArgs,
+    quiet: bool,
     parts: Parts,
     children: Children,
     monitor: Monitor,
@@ -94,6 +96,7 @@ struct Up<'a> {
 impl<'a> Up<'a> {
     fn start(
         args: &'a UpArgs,
+        quiet: bool,
         file: &ClusterFile,
         parts: Parts,
         stop: Arc<AtomicBool>,
@@ -124,6 +127,7 @@ impl<'a> Up<'a> {
         };
         Ok(Up {
             args,
+            quiet,
             notes: vec![parts.fabric_note().to_owned()],
             parts,
             children,
@@ -139,11 +143,14 @@ impl<'a> Up<'a> {
     }
 
     fn run(mut self) -> Result<Outcome, Failure> {
-        let quiet = self.args.json;
-        let mut screen = match std::io::stdout().is_terminal() && !quiet && !self.args.plain {
+        let json = self.args.json;
+        let mut screen = match std::io::stdout().is_terminal() && !json && !self.args.plain {
             true => Some(screen::Screen::open()?),
             false => None,
         };
+        if screen.is_none() && !self.quiet {
+            eprintln!("{}", greeting(&self.parts.cluster));
+        }
         let show_every = if screen.is_some() { FRAME_EVERY } else { LINE_EVERY };
         let (mut live, mut live_at, mut shown_at) = (None, Instant::now(), Instant::now());
         while !self.is_over() {
@@ -167,7 +174,7 @@ impl<'a> Up<'a> {
                             self.stop.store(true, Ordering::Relaxed);
                         }
                     }
-                    None if !quiet => plain::print(&status)?,
+                    None if !json => plain::print(&status)?,
                     None => {}
                 }
             }
@@ -253,6 +260,18 @@ impl<'a> Up<'a> {
             happened: &self.happened,
         }
     }
+}
+
+/// What runs, and where to knock.
+fn greeting(cluster: &Cluster) -> String {
+    let edges: Vec<_> = cluster.edges.iter().map(|edge| edge.listen.to_string()).collect();
+    format!(
+        "sidelong: {} is up: {} sites on {} nodes behind {}; Ctrl-C ends it",
+        cluster.name,
+        cluster.sites.len(),
+        cluster.nodes.len(),
+        edges.join(" and "),
+    )
 }
 
 /// Writes a file that only its owner may read.

@@ -117,6 +117,8 @@ impl Cluster {
     pub fn serving(&self, arguments: &[&str]) -> Running {
         let mut up = self.up(arguments);
         self.await_serving(&mut up);
+        // Until then it is starting, and ends otherwise where it is told to.
+        eventually("it says that it is up", || up.err().contains(" is up: "));
         up
     }
 
