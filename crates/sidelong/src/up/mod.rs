@@ -11,7 +11,7 @@ mod plain;
 mod samples;
 mod screen;
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -149,7 +149,8 @@ impl<'a> Up<'a> {
             false => None,
         };
         if screen.is_none() && !self.quiet {
-            eprintln!("{}", greeting(&self.parts.cluster));
+            // Where nobody reads it, it runs all the same.
+            let _ = writeln!(std::io::stderr(), "{}", greeting(&self.parts.cluster));
         }
         let show_every = if screen.is_some() { FRAME_EVERY } else { LINE_EVERY };
         let (mut live, mut live_at, mut shown_at) = (None, Instant::now(), Instant::now());
@@ -276,7 +277,6 @@ fn greeting(cluster: &Cluster) -> String {
 
 /// Writes a file that only its owner may read.
 fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
-    use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut options = std::fs::OpenOptions::new();
     let opened = options.write(true).create(true).truncate(true).mode(0o600).open(path);
