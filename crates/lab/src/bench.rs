@@ -3,8 +3,12 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::csv::Table;
 use crate::error::{Error, Result, file};
@@ -25,6 +29,8 @@ pub(crate) struct Bench<'a> {
     progress: &'a mut dyn FnMut(Progress<'_>),
     directory: PathBuf,
     pub(crate) ground: Ground,
+    /// Held, so that no other lab writes over the results of this one.
+    _lock: fs::File,
     begun: Instant,
     done: usize,
     /// Ideal durations of the runs that are not done.
@@ -53,13 +59,23 @@ impl<'a> Bench<'a> {
         }
         // The cluster files name the files to serve, and are to work from anywhere.
         let directory = file(&directory, directory.canonicalize())?;
+        let lock = lock(&directory)?;
         let ground = Ground {
-            name: format!("lab-{}", experiment.id.to_lowercase()),
+            name: cluster_name(experiment, &directory),
             port: ports::free(PORTS, std::process::id())?,
             root: files_to_serve(&directory, experiment.plan.demand())?,
         };
-        let begun = Instant::now();
-        Ok(Bench { experiment, options, progress, directory, ground, begun, done: 0, ahead: VecDeque::new() })
+        Ok(Bench {
+            experiment,
+            options,
+            progress,
+            directory,
+            ground,
+            _lock: lock,
+            begun: Instant::now(),
+            done: 0,
+            ahead: VecDeque::new(),
+        })
     }
 
     /// Announces runs, for the progress.
@@ -173,6 +189,29 @@ impl<'a> Bench<'a> {
     }
 }
 
+/// Claims `directory` for as long as what it returns lives.
+fn lock(directory: &Path) -> Result<fs::File> {
+    let path = directory.join("lock");
+    let lock = file(&path, fs::OpenOptions::new().create(true).append(true).open(&path))?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(Errno::WOULDBLOCK) => Err(Error::Busy { directory: directory.to_owned() }),
+        Err(errno) => file(&path, Err(errno.into())),
+    }
+}
+
+/// One for each directory of results: two labs can run the same experiment, and what a killed one left behind in its run
+/// directory is cleaned up by the next one here.
+fn cluster_name(experiment: &Experiment, directory: &Path) -> String {
+    // FNV-1a. It names, and protects nothing.
+    let hash = directory
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    format!("lab-{}-{hash:08x}", experiment.id.to_lowercase())
+}
+
 /// The real file that a single-file load asks for: the origin serves `/o/0/BYTES` from under its root.
 fn files_to_serve(directory: &Path, demand: Option<Demand>) -> Result<Option<PathBuf>> {
     let Some(Demand::SingleFile(bytes)) = demand else { return Ok(None) };
@@ -184,4 +223,28 @@ fn files_to_serve(directory: &Path, demand: Option<Demand>) -> Result<Option<Pat
     let body: Vec<u8> = line.iter().copied().cycle().take(bytes as usize).collect();
     file(&path, fs::write(&path, body))?;
     Ok(Some(root))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_one_lab_s() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = lock(directory.path()).unwrap();
+        let error = lock(directory.path()).unwrap_err().to_string();
+        assert!(error.contains("in use by another lab run"), "{error}");
+        drop(first);
+        lock(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn clusters_are_named_after_their_results() {
+        let experiment = &crate::experiments()[0];
+        let name = |path: &str| cluster_name(experiment, Path::new(path));
+        assert_eq!(name("/tmp/a"), name("/tmp/a"));
+        assert_ne!(name("/tmp/a"), name("/tmp/b"));
+        assert!(name("/tmp/a").starts_with("lab-r10-"));
+    }
 }

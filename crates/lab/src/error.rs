@@ -26,6 +26,12 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// Another lab writes there.
+    #[error("{}: in use by another lab run; choose another --out, or wait for it to end", directory.display())]
+    Busy {
+        /// The experiment's directory.
+        directory: PathBuf,
+    },
     /// The cluster of a run is not one.
     #[error(transparent)]
     Config(#[from] sidelong_config::Error),

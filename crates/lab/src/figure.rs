@@ -81,10 +81,17 @@ impl Look {
         Look { marker: Marker::None, ..self }
     }
 
-    /// The same for a line that others are to lie on without hiding it.
+    /// The same for a line that others are to lie on without hiding it: broad and pale.
     pub(crate) const fn beneath(self) -> Look {
-        Look { width: 8, ..self }
+        let RGBColor(red, green, blue) = self.colour;
+        let colour = RGBColor(pale(red), pale(green), pale(blue));
+        Look { colour, width: 7, ..self }
     }
+}
+
+/// Halfway to white.
+const fn pale(part: u8) -> u8 {
+    part / 2 + 127
 }
 
 /// A line of a panel.

@@ -13,6 +13,7 @@
 //! | `result.json` | machine, versions, settings, rows, checks |
 //! | `figure.svg` | the paper's figure, redrawn from the rows |
 //! | `report.md` | the paper beside ours, whether its shape holds, the targets |
+//! | `lock` | held by the lab that writes there |
 //!
 //! Absolute speed drifts on a shared machine, so the runs that are compared alternate, and what is judged are ratios.
 #![forbid(unsafe_code)]

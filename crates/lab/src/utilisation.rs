@@ -156,8 +156,7 @@ fn draw(bench: &Bench<'_>, layout: Layout, watched: &[Watched]) -> Result<String
         .zip(["a", "b"])
         .map(|(&(burst, _), part)| panel(layout, part, burst, watched))
         .collect();
-    let legend =
-        CONFIGURATIONS.map(|configuration| (configuration.to_string(), Look::of(configuration).bare()));
+    let legend = CONFIGURATIONS.map(|configuration| (configuration.to_string(), look(configuration)));
     figure::draw(&title, &panels, &legend)
 }
 

@@ -1,13 +1,16 @@
 //! Whole experiments against a stand-in for the program.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use sidelong_config::{ClusterFile, Configuration};
 use sidelong_lab::{Error, Report, Result, RunOptions};
+use sidelong_workload::origin::{OriginConfig, OriginGauges, serve};
 
 struct Lab {
     directory: tempfile::TempDir,
@@ -16,6 +19,13 @@ struct Lab {
 }
 
 impl Lab {
+    /// Whose program does what `script` says.
+    fn of(script: &str, quick: bool) -> Lab {
+        let lab = Lab::new(quick);
+        fs::write(lab.directory.path().join("script"), script).unwrap();
+        lab
+    }
+
     fn new(quick: bool) -> Lab {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("fake-sidelong");
@@ -156,6 +166,126 @@ fn r15_watches_nodes() {
     let json: serde_json::Value = serde_json::from_str(&lab.read("R15/result.json")).unwrap();
     assert_eq!(json["rows"][5]["over_time"].as_array().unwrap().len(), 100);
     assert!(lab.read("R15/figure.svg").contains("bursts of 8192"));
+}
+
+#[test]
+fn move_latency_from_rest_and_busy() {
+    let mut lab = Lab::new(false);
+    let report = lab.run("move-latency").unwrap();
+    keep(&lab.out("move-latency/figure.svg"), "move-latency.svg");
+    assert_eq!(lab.runs, ["3-sites-600-pause-100ms-reconfigured", "3-sites-600-reconfigured"]);
+    assert_eq!(
+        lab.read("move-latency/rows.csv"),
+        "case,steps,p50_ms,p99_ms,max_ms,moves,errors\n\
+         rest,40,6.200,9.900,12.000,40,0\n\
+         busy,40,6.200,9.900,12.000,40,0\n"
+    );
+    let verdicts: Vec<_> = report.checks.iter().map(|check| check.verdict()).collect();
+    assert_eq!(verdicts, ["met", "MISSED", "met"], "40 steps are few");
+
+    let cluster =
+        ClusterFile::load(&lab.out("move-latency/configs/3-sites-600-pause-100ms-reconfigured.toml"));
+    let workload = cluster.unwrap().workload.unwrap();
+    assert_eq!((workload.pause, workload.requests), (Duration::from_millis(100), Some(240 * 600)));
+
+    let text = lab.read("move-latency/report.md");
+    for part in [
+        "# move-latency: load step to first request on a moved node (Sidelong's own)",
+        "| load step to first request on a moved node, from rest: p50, ms | at most 10 | 6.20 | met |",
+        "| busy: each burst follows at once | 240 | 40 | 6.20 | 9.90 | 12.00 | 40 |",
+        "T = 2 ms, as seen every S = 1 ms",
+        "lab run move-latency --out ",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&lab.read("move-latency/result.json")).unwrap();
+    assert_eq!(json["rows"][0]["step_to_first_request_ms"]["p50"], 6.2);
+    assert!(lab.read("move-latency/figure.svg").contains("each burst finds the cluster at rest"));
+}
+
+/// Serves in the place of each part that `lab` starts, for as long as this process lives.
+fn serve_for(lab: &Lab) {
+    let started = lab.directory.path().join("started");
+    let config = lab.out("edge-overhead/configs/edge.toml");
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut served = 0;
+            loop {
+                let text = fs::read_to_string(&started).unwrap_or_default();
+                for line in text.lines().skip(served) {
+                    let cluster = ClusterFile::load(&config).unwrap();
+                    let address: SocketAddr = match line.split(' ').collect::<Vec<_>>()[..] {
+                        ["node", "n1", "--with-parent", "--config", _] => cluster.nodes[0].listen,
+                        ["edge", "edge1", "--with-parent", "--config", _] => cluster.edges[0].listen,
+                        ["lab", "bare-proxy", listen, to] => {
+                            assert_eq!(to, cluster.nodes[0].listen.to_string());
+                            listen.parse().unwrap()
+                        }
+                        _ => panic!("{line}"),
+                    };
+                    let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+                    let gauges = Arc::<OriginGauges>::default();
+                    tokio::spawn(serve(listener, OriginConfig::default(), gauges, std::future::pending()));
+                    served += 1;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+    });
+}
+
+/// Whether edge-overhead has the two CPUs that it needs.
+fn has_two_cpus() -> bool {
+    std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1)
+}
+
+#[test]
+fn edge_overhead_in_turns() {
+    if !has_two_cpus() {
+        return;
+    }
+    let mut lab = Lab::of(include_str!("fake_part.sh"), true);
+    serve_for(&lab);
+    let report = lab.run("edge-overhead").unwrap();
+    keep(&lab.out("edge-overhead/figure.svg"), "edge-overhead.svg");
+    assert_eq!(lab.runs, ["warm-up", "round-1", "round-2", "round-3", "round-4", "round-5"]);
+
+    let rows = lab.read("edge-overhead/rows.csv");
+    let mut lines = rows.lines();
+    let header = "round,proxy,requests_per_s,p50_ms,p99_ms,cpu_us_per_request,errors";
+    assert_eq!(lines.next().unwrap(), header);
+    let turns: Vec<_> = lines.map(|line| line.split(',').take(2).collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(&turns[..4], ["1 bare", "1 edge", "2 edge", "2 bare"]);
+    assert_eq!(turns.len(), 10);
+
+    assert!(report.checks[0].measured.is_some_and(|ratio| ratio > 0.0));
+    assert_eq!(report.checks[1].verdict(), "MISSED", "those that stand in take no CPU");
+    assert_eq!(report.checks[2].verdict(), "met", "{rows}");
+    let text = lab.read("edge-overhead/report.md");
+    for part in [
+        "# edge-overhead: the edge beside a bare Pingora proxy (Sidelong's own)",
+        "A quick run",
+        "| requests/s, edge / bare proxy, median of the rounds | at least 0.97 |",
+        "| share of its CPU | 0.000 | 0.000 |",
+        "the other is stopped (SIGSTOP)",
+        "5 rounds, in each a turn of 0.6 s for each proxy",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&lab.read("edge-overhead/result.json")).unwrap();
+    assert_eq!((&json["rows"][9]["proxy"], &json["rows"][9]["round"]), (&"edge".into(), &5.into()));
+    assert!(json["rows"][9]["requests"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_part_that_does_not_start_says_why() {
+    if !has_two_cpus() {
+        return;
+    }
+    let mut lab = Lab::of("echo \"node n1: cannot listen\" >&2; exit 2", true);
+    let error = lab.run("edge-overhead").unwrap_err().to_string();
+    assert_eq!(error, "node does not serve: node n1: cannot listen");
 }
 
 #[test]

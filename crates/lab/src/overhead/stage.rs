@@ -66,7 +66,7 @@ impl Stage {
         let [proxy_cpu, load_cpu] = cpus;
         let config = bench.path("configs/edge.toml");
         let cluster = cluster_file(&bench.ground.name, bench.ground.port);
-        let run = RunFiles(default_run_dir(&cluster.cluster.name));
+        let run = RunFiles::clear(default_run_dir(&cluster.cluster.name));
         let (node, edge) = (cluster.nodes[0].listen, cluster.edges[0].listen);
         let bare = SocketAddr::from((Ipv4Addr::LOCALHOST, bench.ground.port + 2));
         let text = format!("# {}: one edge before one node, which takes no time.\n\n", bench.experiment.id);
@@ -104,8 +104,7 @@ impl Stage {
 fn cluster_file(name: &str, port: u16) -> ClusterFile {
     let at = |offset: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port + offset));
     ClusterFile {
-        // Of its own for each lab, since nothing claims it as `up` would.
-        cluster: Identity { name: format!("{name}-{}", std::process::id()), ..Identity::default() },
+        cluster: Identity { name: name.to_owned(), ..Identity::default() },
         sites: vec![SiteEntry::new("a", HOST, 1)],
         nodes: vec![NodeEntry { service: Service::None, ..NodeEntry::new(NODE, 1, at(0)) }],
         edges: vec![EdgeEntry::new(EDGE, at(1))],
@@ -115,6 +114,14 @@ fn cluster_file(name: &str, port: u16) -> ClusterFile {
 
 /// The run directory, which goes with this value.
 struct RunFiles(PathBuf);
+
+impl RunFiles {
+    /// Without what a lab that was killed left there.
+    fn clear(path: PathBuf) -> RunFiles {
+        drop(RunFiles(path.clone()));
+        RunFiles(path)
+    }
+}
 
 impl Drop for RunFiles {
     fn drop(&mut self) {

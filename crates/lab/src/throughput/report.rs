@@ -176,7 +176,8 @@ fn measured(report: &mut Markdown, layout: Layout, results: &Results) {
         number(results.row(layout, burst, configuration).map(|row| row.ideal_requests_per_s), 0)
     };
     report.paragraph(&format!(
-        "Ideal, with nothing but the nodes in the way: rigid {}, reconfigured and over-provisioned {}.",
+        "Ideal, with nothing but the nodes in the way: rigid {}, reconfigured and over-provisioned {}. Short bursts can pass \
+         it, since a burst's last requests and the next one's first are at different nodes.",
         ideal(Rigid),
         ideal(OverProvisioned)
     ));

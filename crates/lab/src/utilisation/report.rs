@@ -47,7 +47,8 @@ fn against_the_paper(report: &mut Markdown, layout: Layout, watched: &[Watched])
     report.paragraph(&format!(
         "Reconfigured keeps {} of the {many} nodes busy that it could have at bursts of 8192, and {} at bursts of 512, {} \
          times as many as rigid there. R describes a drop when the load goes to another site, which then has one node: it \
-         lasts as long as the moves, and shows in the figure where it is longer than the 100 ms of a sample.",
+         lasts as long as the moves, and shows in the figure as far as it fills the 100 ms of a sample. A peak above what \
+         one site can have is where a burst ends while the next has begun: both sites' nodes are in use then.",
         percent(share(8192)),
         percent(share(512)),
         number(more, 2),
