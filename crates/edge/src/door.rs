@@ -2,20 +2,25 @@
 //!
 //! Pingora bounds each read of a request, not the whole of it, and takes headers of up to a megabyte. The door holds
 //! the client to a deadline for its header and for its body however slowly it dribbles them, to a size of header, and
-//! all clients together to a number of connections. Whoever breaks a bound is told (408, 431, 503) and shown out. It
-//! costs a request that arrives in one piece nothing: a deadline is armed when a second read is needed.
+//! all clients together to a number of connections. Whoever breaks a bound is told (408, 431, 503) and shown out.
 //!
-//! Of an HTTP/2 connection it sees no requests, only frames of many: there Pingora holds headers to their size, the
-//! proxy bodies to their deadline, and the door counts the connection.
+//! It holds the server to its deadline too, for Pingora keeps a timer for each wait, some of them for a request, which
+//! cost more than all else that an edge does for it. The door is asked for the client's next bytes whatever is being
+//! waited for, so that one alarm for a connection does: it is set for the first thing that may be due, and set anew only
+//! when it rings.
+//!
+//! Of an HTTP/2 connection it sees no requests, only frames of many: there Pingora holds headers to their size and
+//! servers to their deadline, the proxy bodies to theirs, and the door counts the connection.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use http::HeaderValue;
 use pingora_core::apps::ServerApp;
 use pingora_core::protocols::raw_connect::ProxyDigest;
 use pingora_core::protocols::tls::SslDigest;
@@ -26,12 +31,15 @@ use pingora_core::protocols::{
 use pingora_core::server::ShutdownWatch;
 use pingora_http::ResponseHeader;
 use pingora_proxy::Session;
+use sidelong_layout::Time;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep_until};
 
+use crate::clock;
 use crate::closing::Closing;
+use crate::metrics::Metrics;
 
-/// What a client is held to.
+/// What a client is held to, and the server that answers it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct DoorLimits {
     /// Bytes of a request's line and headers.
@@ -40,6 +48,10 @@ pub struct DoorLimits {
     pub header_timeout: Duration,
     /// From the end of the headers to the end of the body.
     pub body_timeout: Duration,
+    /// From the end of the request to the server's first bytes, and between any two writes to the client.
+    pub response_timeout: Duration,
+    /// From one request to the next one's first byte.
+    pub idle_timeout: Duration,
     /// Connections at once.
     pub connections_max: usize,
 }
@@ -49,23 +61,24 @@ pub(crate) struct Door<A> {
     app: Arc<A>,
     limits: DoorLimits,
     inside: Arc<AtomicUsize>,
+    metrics: Arc<Metrics>,
     closing: Arc<Closing>,
 }
 
 impl<A> Door<A> {
-    pub(crate) fn new(app: A, limits: DoorLimits, closing: Arc<Closing>) -> Self {
-        Door { app: Arc::new(app), limits, inside: Arc::default(), closing }
+    pub(crate) fn new(app: A, limits: DoorLimits, metrics: Arc<Metrics>, closing: Arc<Closing>) -> Self {
+        Door { app: Arc::new(app), limits, inside: Arc::default(), metrics, closing }
     }
 }
 
 #[async_trait]
 impl<A: ServerApp + Send + Sync + 'static> ServerApp for Door<A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
-        let mut guarded = Guarded::new(stream, self.limits, Visit::enter(&self.inside));
+        let visit = Visit::enter(&self.inside);
+        let mut guarded = Guarded::new(stream, self.limits, Arc::clone(&self.metrics), visit);
         let is_full = self.inside.load(Ordering::Relaxed) > self.limits.connections_max;
         if is_full || self.closing.has_begun() {
-            let words = if guarded.is_h2 { &[] } else { FULL };
-            guarded.refusal = Some(Refusal::new(words, io::ErrorKind::ConnectionRefused));
+            guarded.refuse(FULL);
         }
         self.app.process_new(Box::new(guarded), shutdown).await
     }
@@ -92,63 +105,123 @@ impl Drop for Visit {
     }
 }
 
-/// What the client is sending: told by the proxy, which parses, to the door, which only sees bytes. `request:30 phase:2`,
-/// so that the door knows one request from the next even where it was not asked to read in between.
-#[derive(Debug, Default)]
-pub(crate) struct Progress(AtomicU32);
+/// One client connection, as the proxy, which parses, and the door, which only sees bytes, know it together.
+#[derive(Debug)]
+pub(crate) struct Client {
+    /// `request:29 phase:3`, so that the door knows one request from the next even where it was not asked to read in
+    /// between. One task alone tells and asks.
+    progress: AtomicU32,
+    /// When the phase began, in ns of this machine's monotonic clock.
+    since_ns: AtomicU64,
+    /// What servers are told of where it came from.
+    forwarded_for: Option<HeaderValue>,
+}
 
-const HEADER: u32 = 0;
-const BODY: u32 = 1;
-const DONE: u32 = 2;
-const PHASE: u32 = 3;
+/// What is being waited for: a request,
+const IDLE: u32 = 0;
+/// the rest of its header,
+const HEADER: u32 = 1;
+/// of its body,
+const BODY: u32 = 2;
+/// or the server's bytes,
+const ANSWER: u32 = 3;
+/// which let its deadline pass.
+const OVERDUE: u32 = 4;
+const PHASE: u32 = 7;
 
-impl Progress {
-    /// Of the connection that `session` came over.
-    pub(crate) fn of(session: &Session) -> Option<&Progress> {
-        let digest = session.digest()?.proxy_digest.as_ref()?;
-        let progress: &Arc<Progress> = digest.user_data.as_ref()?.downcast_ref()?;
-        Some(progress)
+impl Client {
+    /// That `session` came from.
+    pub(crate) fn of(session: &Session) -> Option<&Arc<Client>> {
+        session.digest()?.proxy_digest.as_ref()?.user_data.as_ref()?.downcast_ref()
+    }
+
+    fn new(stream: &Stream) -> Self {
+        let address = stream.get_socket_digest().and_then(|digest| digest.peer_addr()?.as_inet().copied());
+        let forwarded_for = address.and_then(|address| address.ip().to_string().try_into().ok());
+        let since_ns = clock::now().as_ns().into();
+        Client { progress: AtomicU32::new(IDLE), since_ns, forwarded_for }
+    }
+
+    /// Its address, as x-forwarded-for has it.
+    pub(crate) fn forwarded_for(&self) -> Option<&HeaderValue> {
+        self.forwarded_for.as_ref()
     }
 
     /// The header is there; a body follows or not.
-    pub(crate) fn header_done(&self, body_follows: bool) {
-        self.enter(if body_follows { BODY } else { DONE });
+    pub(crate) fn header_done(&self, body_follows: bool, now: Time) {
+        self.enter(if body_follows { BODY } else { ANSWER }, now);
     }
 
-    /// The whole request is there.
+    /// The whole request is there, or the answer has begun and what is missing does not matter: the server has its time.
     pub(crate) fn request_done(&self) {
-        self.enter(DONE);
+        if self.phase() != ANSWER {
+            self.enter(ANSWER, clock::now());
+        }
     }
 
     /// The answer is sent: the next bytes begin another request.
-    pub(crate) fn answered(&self) {
-        let request = self.0.load(Ordering::Relaxed) & !PHASE;
-        self.0.store(request.wrapping_add(PHASE + 1) | HEADER, Ordering::Relaxed);
+    pub(crate) fn answered(&self, now: Time) {
+        self.progress.store(self.request().wrapping_add(PHASE + 1), Ordering::Relaxed);
+        self.enter(IDLE, now);
     }
 
-    /// One task alone tells and asks.
-    fn enter(&self, phase: u32) {
-        self.0.store(self.0.load(Ordering::Relaxed) & !PHASE | phase, Ordering::Relaxed);
+    /// Whether the server has let its deadline pass.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.phase() == OVERDUE
+    }
+
+    fn phase(&self) -> u32 {
+        self.progress.load(Ordering::Relaxed) & PHASE
+    }
+
+    fn request(&self) -> u32 {
+        self.progress.load(Ordering::Relaxed) & !PHASE
+    }
+
+    fn since(&self) -> Time {
+        Time::from_ns(self.since_ns.load(Ordering::Relaxed))
+    }
+
+    fn enter(&self, phase: u32, now: Time) {
+        self.progress.store(self.request() | phase, Ordering::Relaxed);
+        self.since_ns.store(now.as_ns(), Ordering::Relaxed);
     }
 }
 
-const TOO_LARGE: &[u8] =
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-const TOO_SLOW: &[u8] = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-const FULL: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
+const NEVER: Time = Time::from_ns(u64::MAX);
 
-/// A last word to a client, and what Pingora is told then.
-#[derive(Debug)]
-struct Refusal {
-    unsent: &'static [u8],
+/// What a client is told who breaks a bound.
+struct LastWord {
+    code: u16,
+    text: &'static [u8],
+    /// What Pingora is told.
     reason: io::ErrorKind,
 }
 
-impl Refusal {
-    fn new(words: &'static [u8], reason: io::ErrorKind) -> Self {
-        Refusal { unsent: words, reason }
-    }
+const TOO_LARGE: LastWord = LastWord {
+    code: 431,
+    text: b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+    reason: io::ErrorKind::InvalidData,
+};
+const TOO_SLOW: LastWord = LastWord {
+    code: 408,
+    text: b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+    reason: io::ErrorKind::TimedOut,
+};
+const FULL: LastWord = LastWord {
+    code: 503,
+    text: b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n",
+    reason: io::ErrorKind::ConnectionRefused,
+};
+
+/// The codes of them all.
+pub(crate) const REFUSALS: [u16; 3] = [TOO_SLOW.code, TOO_LARGE.code, FULL.code];
+
+/// A connection's end, once the last word is said: in an error, or as if the client had closed it.
+#[derive(Debug)]
+struct Refusal {
+    unsent: &'static [u8],
+    reason: Option<io::ErrorKind>,
 }
 
 /// A client's connection, plain or TLS, under the door's limits.
@@ -156,125 +229,183 @@ impl Refusal {
 struct Guarded {
     inner: Stream,
     limits: DoorLimits,
-    progress: Arc<Progress>,
+    client: Arc<Client>,
     digest: Arc<ProxyDigest>,
     /// Many requests at a time, which the door does not see.
     is_h2: bool,
-    /// Of the current request, while it is in `HEADER`.
+    /// The request that was read of last, and how much of its header.
+    request: u32,
     header_bytes: usize,
-    /// The progress as of the last read, and the deadline of its phase once armed.
-    progress_seen: u32,
-    deadline: Option<Pin<Box<Sleep>>>,
+    /// When the alarm rings, which is never later than what is due.
+    alarm_at: Time,
+    alarm: Option<Pin<Box<Sleep>>>,
+    woken: Option<Waker>,
+    /// Whether something was sent to the client since the alarm was set.
+    has_sent: bool,
     refusal: Option<Refusal>,
+    metrics: Arc<Metrics>,
     _visit: Visit,
 }
 
 impl Guarded {
-    fn new(inner: Stream, limits: DoorLimits, visit: Visit) -> Self {
-        let progress = Arc::<Progress>::default();
+    fn new(inner: Stream, limits: DoorLimits, metrics: Arc<Metrics>, visit: Visit) -> Self {
+        let client = Arc::new(Client::new(&inner));
         // Pingora carries this digest to the session untouched; its response is for CONNECT and stays empty.
         let response = ResponseHeader::build(200, None).expect("200 is a status");
-        let digest = ProxyDigest::new(Box::new(response), Some(Box::new(Arc::clone(&progress))));
+        let digest = ProxyDigest::new(Box::new(response), Some(Box::new(Arc::clone(&client))));
         let digest = Arc::new(digest);
         let is_h2 = matches!(inner.selected_alpn_proto(), Some(ALPN::H2));
         Guarded {
             inner,
             limits,
-            progress,
+            client,
             digest,
             is_h2,
+            request: 0,
             header_bytes: 0,
-            progress_seen: HEADER,
-            deadline: None,
+            alarm_at: NEVER,
+            alarm: None,
+            woken: None,
+            has_sent: false,
             refusal: None,
+            metrics,
             _visit: visit,
         }
     }
 
-    /// Notices that the request has moved on since the last read.
-    fn follow(&mut self) {
-        let progress = self.progress.0.load(Ordering::Relaxed);
-        if progress != self.progress_seen {
-            self.progress_seen = progress;
-            self.deadline = None;
-            self.header_bytes = 0;
+    /// How long what is being waited for may take.
+    fn limit(&self) -> Duration {
+        match self.client.phase() {
+            IDLE => self.limits.idle_timeout,
+            HEADER => self.limits.header_timeout,
+            BODY => self.limits.body_timeout,
+            _ => self.limits.response_timeout,
         }
     }
 
-    fn phase(&self) -> u32 {
-        if self.is_h2 { DONE } else { self.progress_seen & PHASE }
+    /// Ready when what is being waited for is overdue.
+    fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.client.phase() == IDLE && self.header_bytes > 0 {
+            self.client.enter(HEADER, clock::now());
+        }
+        let limit = self.limit();
+        loop {
+            let due = self.client.since().after(limit);
+            if due < self.alarm_at {
+                self.set_alarm(due, clock::now());
+            }
+            let Some(alarm) = &mut self.alarm else { return Poll::Pending };
+            // It wakes whoever asked last, so that it need not be asked again by the same task.
+            if !alarm.is_elapsed() && self.woken.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                return Poll::Pending;
+            }
+            self.woken = Some(cx.waker().clone());
+            ready!(alarm.as_mut().poll(cx));
+            let now = clock::now();
+            if self.client.phase() == ANSWER && self.has_sent {
+                self.client.enter(ANSWER, now);
+            }
+            self.alarm_at = NEVER;
+            if now >= self.client.since().after(limit) {
+                return Poll::Ready(());
+            }
+        }
     }
 
-    /// Whether the client has begun what it is held to finish.
-    fn is_held(&self) -> bool {
-        self.phase() == BODY || (self.phase() == HEADER && self.header_bytes > 0)
-    }
-
-    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let limit = if self.phase() == BODY { self.limits.body_timeout } else { self.limits.header_timeout };
-        self.deadline.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(cx)
+    fn set_alarm(&mut self, at: Time, now: Time) {
+        let deadline = tokio::time::Instant::now() + at.since(now);
+        self.alarm_at = at;
+        self.woken = None;
+        self.has_sent = false;
+        match &mut self.alarm {
+            Some(alarm) => alarm.as_mut().reset(deadline),
+            None => self.alarm = Some(Box::pin(sleep_until(deadline))),
+        }
     }
 
     /// Reads no more than a header may have and the byte that is too many, for Pingora takes whatever comes in one read.
     fn poll_header(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let room = self.limits.header_bytes_max + 1 - self.header_bytes;
-        if room >= buf.remaining() {
-            return Pin::new(&mut self.inner).poll_read(cx, buf);
-        }
-        let mut part = ReadBuf::new(buf.initialize_unfilled_to(room));
-        let outcome = Pin::new(&mut self.inner).poll_read(cx, &mut part);
-        let read = part.filled().len();
-        buf.advance(read);
+        let before = buf.filled().len();
+        let outcome = if room >= buf.remaining() {
+            Pin::new(&mut self.inner).poll_read(cx, buf)
+        } else {
+            let mut part = ReadBuf::new(buf.initialize_unfilled_to(room));
+            let outcome = Pin::new(&mut self.inner).poll_read(cx, &mut part);
+            let read = part.filled().len();
+            buf.advance(read);
+            outcome
+        };
+        self.header_bytes += buf.filled().len() - before;
         outcome
     }
 
-    /// Says the last word, then fails the read.
+    fn refuse(&mut self, word: LastWord) {
+        self.metrics.refused(word.code);
+        // An HTTP/2 client would not understand it.
+        let unsent = if self.is_h2 { &[] } else { word.text };
+        self.refusal = Some(Refusal { unsent, reason: Some(word.reason) });
+    }
+
+    /// Says the last word, then ends the read.
     fn poll_refuse(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(refusal) = &mut self.refusal else { return Poll::Pending };
         while !refusal.unsent.is_empty() {
             let sent = ready!(Pin::new(&mut self.inner).poll_write(cx, refusal.unsent)).unwrap_or(0);
             refusal.unsent = if sent == 0 { &[] } else { &refusal.unsent[sent..] };
         }
-        Poll::Ready(Err(refusal.reason.into()))
+        Poll::Ready(refusal.reason.map_or(Ok(()), |reason| Err(reason.into())))
+    }
+
+    /// Deals with whoever keeps the other waiting.
+    fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.client.phase() {
+            IDLE => self.refusal = Some(Refusal { unsent: &[], reason: None }),
+            HEADER | BODY => self.refuse(TOO_SLOW),
+            // The proxy may turn to another server.
+            _ => {
+                self.client.enter(OVERDUE, clock::now());
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+        self.poll_refuse(cx)
     }
 }
 
 impl AsyncRead for Guarded {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.follow();
-        let in_header = this.phase() == HEADER;
-        if this.refusal.is_none() && in_header && this.header_bytes > this.limits.header_bytes_max {
-            this.refusal = Some(Refusal::new(TOO_LARGE, io::ErrorKind::InvalidData));
-        }
         if this.refusal.is_some() {
             return this.poll_refuse(cx);
         }
-        let before = buf.filled().len();
-        let polled = match in_header {
-            true => this.poll_header(cx, buf),
-            false => Pin::new(&mut this.inner).poll_read(cx, buf),
-        };
-        match polled {
-            Poll::Ready(outcome) => {
-                if in_header {
-                    this.header_bytes += buf.filled().len() - before;
-                }
-                Poll::Ready(outcome)
-            }
-            Poll::Pending if this.is_held() => {
-                ready!(this.poll_deadline(cx));
-                this.refusal = Some(Refusal::new(TOO_SLOW, io::ErrorKind::TimedOut));
-                this.poll_refuse(cx)
-            }
-            Poll::Pending => Poll::Pending,
+        if this.is_h2 {
+            return Pin::new(&mut this.inner).poll_read(cx, buf);
         }
+        if this.request != this.client.request() {
+            this.request = this.client.request();
+            this.header_bytes = 0;
+        }
+        let polled = match this.client.phase() {
+            IDLE | HEADER if this.header_bytes > this.limits.header_bytes_max => {
+                this.refuse(TOO_LARGE);
+                return this.poll_refuse(cx);
+            }
+            IDLE | HEADER => this.poll_header(cx, buf),
+            _ => Pin::new(&mut this.inner).poll_read(cx, buf),
+        };
+        if polled.is_pending() {
+            ready!(this.poll_due(cx));
+            return this.poll_overdue(cx);
+        }
+        polled
     }
 }
 
 impl AsyncWrite for Guarded {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().inner).poll_write(cx, buf)
+        let this = self.get_mut();
+        this.has_sent = true;
+        Pin::new(&mut this.inner).poll_write(cx, buf)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -290,7 +421,9 @@ impl AsyncWrite for Guarded {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().inner).poll_write_vectored(cx, bufs)
+        let this = self.get_mut();
+        this.has_sent = true;
+        Pin::new(&mut this.inner).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {

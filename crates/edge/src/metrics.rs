@@ -16,6 +16,7 @@ use sidelong_layout::SiteId;
 
 use crate::access_log::AccessLog;
 use crate::clock;
+use crate::door::REFUSALS;
 use crate::settings::Settings;
 use crate::view::View;
 
@@ -43,10 +44,16 @@ struct FromTo {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct EndLabel {
-    end: String,
+    end: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct CodeLabel {
+    code: u16,
 }
 
 /// Everything that is counted.
+#[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     /// For each site and class of status, 1xx to 5xx and none; looked up once.
@@ -54,6 +61,7 @@ pub struct Metrics {
     latency: Vec<Histogram>,
     retries: Counter,
     misdirected: Counter,
+    refused: Family<CodeLabel, Counter>,
     moves: Family<FromTo, Counter>,
     abandoned: Family<EndLabel, Counter>,
     move_seconds: Histogram,
@@ -87,6 +95,7 @@ impl Metrics {
                 .collect(),
             retries: Counter::default(),
             misdirected: Counter::default(),
+            refused: Family::default(),
             moves: Family::default(),
             abandoned: Family::default(),
             move_seconds: Histogram::new(MOVE_S),
@@ -100,6 +109,15 @@ impl Metrics {
             metrics.retries.clone(),
         );
         registry.register("misdirected", "Requests for a Host of no site", metrics.misdirected.clone());
+        // Those that have not happened yet are 0.
+        for code in REFUSALS {
+            let _ = metrics.refused.get_or_create(&CodeLabel { code });
+        }
+        registry.register(
+            "refused",
+            "Clients shown out before they had a whole request: too slow, too large, too many",
+            metrics.refused.clone(),
+        );
         registry.register("moves", "Nodes moved by this edge, by site", metrics.moves.clone());
         registry.register(
             "moves_abandoned",
@@ -153,8 +171,13 @@ impl Metrics {
     }
 
     /// A move or repair ended otherwise: `end` is one of a fixed few words.
-    pub fn abandoned(&self, end: &str) {
-        self.abandoned.get_or_create(&EndLabel { end: end.to_owned() }).inc();
+    pub fn abandoned(&self, end: &'static str) {
+        self.abandoned.get_or_create(&EndLabel { end }).inc();
+    }
+
+    /// A client was shown out at the door, with a status for an answer.
+    pub(crate) fn refused(&self, code: u16) {
+        self.refused.get_or_create(&CodeLabel { code }).inc();
     }
 
     /// `count` load records were read and could not be used.

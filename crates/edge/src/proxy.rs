@@ -7,20 +7,21 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header;
+use http::{HeaderValue, header};
+use pingora_core::protocols::TcpKeepalive;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{
     ConnectRefused, ConnectTimedout, ConnectionClosed, Error, ErrorSource, ErrorType, ReadError, Result,
 };
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
-use sidelong_layout::{NodeId, SiteId};
+use sidelong_layout::{NodeId, SiteId, Time};
 use sidelong_policy::health::Failure;
 
 use crate::access_log::{AccessLog, Entry};
 use crate::clock;
 use crate::closing::{Closing, UnderWay};
-use crate::door::Progress;
+use crate::door::Client;
 use crate::metrics::Metrics;
 use crate::settings::{Limits, NodeAddress, Settings};
 use crate::view::View;
@@ -31,6 +32,12 @@ const WAIT_FOR_NODE_MAX: Duration = Duration::from_secs(1);
 const WAIT_STEP: Duration = Duration::from_millis(1);
 /// Requests of a site that wait so at most.
 const WAITING_MAX: u32 = 10_000;
+
+/// To a node whose connection is silent, before it is given up.
+const KEEPALIVE_PROBES: u32 = 3;
+
+/// Where a request came from, one address for each proxy on its way.
+const FORWARDED_FOR: &str = "x-forwarded-for";
 
 /// What the access log has where the client left, or was shown out by the door, before it was answered: nginx's word for
 /// it, since Common Log Format has a place for three digits.
@@ -89,8 +96,8 @@ impl Proxy {
     }
 
     /// A node, at once or as soon as one can be had.
-    async fn node_for(&self, site: SiteId, tried: Option<NodeId>) -> Option<NodeId> {
-        if let Some(node) = self.view.choose(site, tried, clock::now()) {
+    async fn node_for(&self, site: SiteId, tried: Option<NodeId>, now: Time) -> Option<NodeId> {
+        if let Some(node) = self.view.choose(site, tried, now) {
             return Some(node);
         }
         if self.view.waiting(site) >= WAITING_MAX {
@@ -120,7 +127,8 @@ impl Proxy {
 
 /// One request on its way.
 pub(crate) struct Visit {
-    begun: Instant,
+    begun: Time,
+    client: Option<Arc<Client>>,
     site: Option<SiteId>,
     /// Where it is now.
     at: Option<NodeId>,
@@ -136,35 +144,37 @@ impl ProxyHttp for Proxy {
 
     fn new_ctx(&self) -> Visit {
         let under_way = self.closing.enter();
-        Visit { begun: Instant::now(), site: None, at: None, tried: None, tries: 0, _under_way: under_way }
+        Visit {
+            begun: clock::now(),
+            client: None,
+            site: None,
+            at: None,
+            tried: None,
+            tries: 0,
+            _under_way: under_way,
+        }
     }
 
     fn init_downstream_modules(&self, _modules: &mut pingora_core::modules::http::HttpModules) {
         // Pingora's default adds response compression; the servers decide on that here.
     }
 
-    async fn early_request_filter(&self, session: &mut Session, _ctx: &mut Visit) -> Result<()> {
+    async fn request_filter(&self, session: &mut Session, ctx: &mut Visit) -> Result<bool> {
+        ctx.client = Client::of(session).cloned();
+        let has_body = !session.as_mut().is_body_empty();
         let request = session.req_header();
-        let has_body = request.headers.contains_key(header::CONTENT_LENGTH)
-            || request.headers.contains_key(header::TRANSFER_ENCODING);
-        let body_bytes =
-            request.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
-        if let Some(progress) = Progress::of(session) {
-            progress.header_done(has_body);
+        ctx.site = self.site_of(request);
+        if let Some(client) = &ctx.client {
+            client.header_done(has_body, ctx.begun);
         }
-        // A client that wants its connection kept would have it for ever.
-        if session.get_keepalive().is_some() {
-            let idle_s = self.limits.idle_timeout.as_secs_f64().ceil() as u64;
-            session.set_keepalive((!self.closing.has_begun()).then_some(idle_s));
+        let length = request.headers.get(header::CONTENT_LENGTH).filter(|_| has_body);
+        let body_bytes: Option<u64> = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        if self.closing.has_begun() {
+            session.set_keepalive(None);
         }
-        if body_bytes.is_some_and(|bytes: u64| bytes > self.limits.body_bytes_max) {
+        if body_bytes.is_some_and(|bytes| bytes > self.limits.body_bytes_max) {
             return Error::e_explain(ErrorType::HTTPStatus(413), "request body too large");
         }
-        Ok(())
-    }
-
-    async fn request_filter(&self, session: &mut Session, ctx: &mut Visit) -> Result<bool> {
-        ctx.site = self.site_of(session.req_header());
         if ctx.site.is_some() {
             return Ok(false);
         }
@@ -185,44 +195,50 @@ impl ProxyHttp for Proxy {
         ctx: &mut Visit,
     ) -> Result<()> {
         // Over HTTP/1 the door sees to that.
-        if session.is_http2() && ctx.begun.elapsed() > self.limits.door.body_timeout {
+        if session.is_http2() && clock::now().since(ctx.begun) > self.limits.door.body_timeout {
             return Error::e_explain(ErrorType::HTTPStatus(408), "request body too slow");
         }
         if session.body_bytes_read() as u64 > self.limits.body_bytes_max {
             return Error::e_explain(ErrorType::HTTPStatus(413), "request body too large");
         }
-        if end_of_stream && let Some(progress) = Progress::of(session) {
-            progress.request_done();
+        if end_of_stream && let Some(client) = &ctx.client {
+            client.request_done();
         }
         Ok(())
     }
 
-    async fn upstream_peer(&self, _session: &mut Session, ctx: &mut Visit) -> Result<Box<HttpPeer>> {
+    async fn upstream_peer(&self, session: &mut Session, ctx: &mut Visit) -> Result<Box<HttpPeer>> {
         let Some(site) = ctx.site else { return Error::e_explain(ErrorType::HTTPStatus(421), "no site") };
         self.leave(ctx);
         ctx.tries += 1;
-        let Some(node) = self.node_for(site, ctx.tried).await else {
+        let now = if ctx.tries == 1 { ctx.begun } else { clock::now() };
+        let Some(node) = self.node_for(site, ctx.tried, now).await else {
             return Error::e_explain(ErrorType::HTTPStatus(503), "no node of the site can be reached");
         };
         ctx.at = Some(node);
-        Ok(Box::new(self.nodes[node.index()].1.clone()))
+        let mut peer = Box::new(self.nodes[node.index()].1.clone());
+        // Over HTTP/1 the door sees to that.
+        peer.options.read_timeout = session.is_http2().then_some(self.limits.door.response_timeout);
+        Ok(peer)
     }
 
     async fn upstream_request_filter(
         &self,
-        session: &mut Session,
+        _session: &mut Session,
         request: &mut RequestHeader,
-        _ctx: &mut Visit,
+        ctx: &mut Visit,
     ) -> Result<()> {
-        if let Some(client) = session.client_addr().and_then(|address| address.as_inet()) {
-            let client = client.ip().to_string();
-            let chain = match request.headers.get("x-forwarded-for").and_then(|v| v.to_str().ok()) {
-                Some(before) => format!("{before}, {client}"),
-                None => client,
-            };
-            request.insert_header("x-forwarded-for", chain)?;
-        }
-        Ok(())
+        let Some(client) = ctx.client.as_ref().and_then(|client| client.forwarded_for()) else {
+            return Ok(());
+        };
+        let value = match request.headers.get(FORWARDED_FOR) {
+            None => client.clone(),
+            Some(before) => {
+                let chain = [before.as_bytes(), b", ", client.as_bytes()].concat();
+                HeaderValue::from_maybe_shared(Bytes::from(chain)).unwrap_or_else(|_| client.clone())
+            }
+        };
+        request.insert_header(FORWARDED_FOR, value)
     }
 
     fn fail_to_connect(
@@ -253,6 +269,11 @@ impl ProxyHttp for Proxy {
         ctx: &mut Visit,
         client_reused: bool,
     ) -> Box<Error> {
+        // The door cut the wait short, but it was the node's doing.
+        if ctx.client.as_ref().is_some_and(|client| client.is_overdue()) {
+            error.etype = ErrorType::ReadTimedout;
+            error.as_up();
+        }
         let by_node = *error.esource() == ErrorSource::Upstream;
         // A server may close an idle connection just as it is used again: no failure of the node.
         let idle_close = client_reused && matches!(error.etype(), ConnectionClosed | ReadError);
@@ -273,7 +294,7 @@ impl ProxyHttp for Proxy {
 
     async fn upstream_response_filter(
         &self,
-        session: &mut Session,
+        _session: &mut Session,
         _response: &mut ResponseHeader,
         ctx: &mut Visit,
     ) -> Result<()> {
@@ -281,8 +302,8 @@ impl ProxyHttp for Proxy {
             self.view.on_success(node);
         }
         // An answer under way must not be broken by the word that the client was slow.
-        if let Some(progress) = Progress::of(session) {
-            progress.request_done();
+        if let Some(client) = &ctx.client {
+            client.request_done();
         }
         Ok(())
     }
@@ -304,14 +325,15 @@ impl ProxyHttp for Proxy {
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Visit) {
         self.leave(ctx);
-        let elapsed = ctx.begun.elapsed();
+        let now = clock::now();
+        let elapsed = now.since(ctx.begun);
         let status = session.response_written().map_or(0, |response| response.status.as_u16());
         self.metrics.answered(ctx.site, status, elapsed, ctx.tries);
         if let Some(error) = error {
             tracing::debug!(%error, status, "request failed");
         }
-        if let Some(progress) = Progress::of(session) {
-            progress.answered();
+        if let Some(client) = &ctx.client {
+            client.answered(now);
         }
         if let Some(log) = &self.log {
             log.write(Entry {
@@ -353,8 +375,13 @@ fn peer(address: SocketAddr, limits: &Limits) -> HttpPeer {
     let mut peer = HttpPeer::new(address, false, String::new());
     peer.options.connection_timeout = Some(limits.connect_timeout);
     peer.options.total_connection_timeout = Some(limits.connect_timeout);
-    peer.options.read_timeout = Some(limits.response_timeout);
-    peer.options.write_timeout = Some(limits.response_timeout);
-    peer.options.idle_timeout = Some(limits.idle_timeout);
+    // A node that is gone or takes nothing is the kernel's to notice, on connections in use and in the pool alike.
+    let silence_max = limits.door.response_timeout.max(Duration::from_secs(KEEPALIVE_PROBES.into()));
+    peer.options.tcp_keepalive = Some(TcpKeepalive {
+        idle: silence_max,
+        interval: silence_max / KEEPALIVE_PROBES,
+        count: KEEPALIVE_PROBES as usize,
+        user_timeout: silence_max,
+    });
     peer
 }

@@ -122,13 +122,15 @@ impl Edge {
         let mut proxy = http_proxy(&server.configuration, proxy);
         let limits = &self.settings.limits;
         let mut options = HttpServerOptions::default();
-        options.h2_idle_timeout = Some(limits.idle_timeout);
+        options.h2_idle_timeout = Some(limits.door.idle_timeout);
         proxy.server_options = Some(options);
         let mut options = default_h2_options();
         options.max_header_list_size(limits.door.header_bytes_max.try_into().unwrap_or(u32::MAX));
         proxy.h2_options = Some(options);
-        let mut clients =
-            Service::new("edge".to_owned(), Door::new(proxy, limits.door, Arc::clone(&closing)));
+        let mut clients = Service::new(
+            "edge".to_owned(),
+            Door::new(proxy, limits.door, Arc::clone(&self.metrics), Arc::clone(&closing)),
+        );
         let listen = self.settings.listen.to_string();
         match tls_settings(&self.settings)? {
             Some(tls) => clients.add_tls_with_settings(&listen, None, tls),
@@ -142,7 +144,7 @@ impl Edge {
             admin.add_tcp(&address.to_string());
             server.add_service(admin);
         }
-        let signals = Signals { closing, drain_max: limits.response_timeout };
+        let signals = Signals { closing, drain_max: limits.door.response_timeout };
         server.run(RunArgs { shutdown_signal: Box::new(signals) });
         if let Some(log) = self.log {
             log.finish();

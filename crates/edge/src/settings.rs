@@ -59,16 +59,12 @@ pub struct NodeAddress {
 /// Bounds on requests and connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// On clients.
+    /// On clients and how long they wait.
     pub door: DoorLimits,
     /// Bytes of a request's body.
     pub body_bytes_max: u64,
     /// To connect to a node. Two of them pass before a silent node is taken out.
     pub connect_timeout: Duration,
-    /// Between two reads of a node's answer.
-    pub response_timeout: Duration,
-    /// That an unused connection to a node is kept.
-    pub idle_timeout: Duration,
     /// Other nodes that a failed request is sent to.
     pub retries: u32,
 }

@@ -18,6 +18,10 @@ use crate::clock;
 use crate::metrics::Metrics;
 use crate::view::View;
 
+/// From its start on, a watch thread decides on no move for so long unless it has seen all nodes before: those of a site
+/// may just be starting, and need no help from others.
+const SETTLE_MAX: Duration = Duration::from_secs(3);
+
 /// Something that people want to know of. Times are of this machine's monotonic clock.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
@@ -98,6 +102,7 @@ impl Watch {
             snapshot: Vec::with_capacity(nodes),
             up: vec![true; nodes],
             heard: vec![false; nodes],
+            begun: clock::now(),
             ready: false,
             stale: false,
         };
@@ -174,6 +179,9 @@ impl Watch {
             return;
         }
         self.mover.begin_repair_if_needed(&self.links, now);
+        if !tick.ready && now.since(tick.begun) < SETTLE_MAX {
+            return;
+        }
 
         tick.snapshot.clear();
         for (index, hot) in tick.hots.iter().enumerate() {
@@ -222,7 +230,7 @@ impl Watch {
                     let elapsed = ended.ended.since(ended.began);
                     metrics.moved(plan.from, plan.to, elapsed);
                 }
-                _ => metrics.abandoned(&format!("{:?}", ended.how)),
+                _ => metrics.abandoned(ended.how.word()),
             }
         }
         (self.events)(Event::Ended(ended));
@@ -236,6 +244,7 @@ struct Tick {
     up: Vec<bool>,
     /// Whether a record of each node was ever read.
     heard: Vec<bool>,
+    begun: Time,
     ready: bool,
     stale: bool,
 }

@@ -26,6 +26,16 @@ pub enum How {
     Paper(PaperOutcome),
 }
 
+impl How {
+    /// A word for it, the same for all of a kind.
+    pub const fn word(self) -> &'static str {
+        match self {
+            How::Lease(outcome) => outcome.word(),
+            How::Paper(outcome) => outcome.word(),
+        }
+    }
+}
+
 /// A move or repair that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ended {

@@ -144,6 +144,7 @@ fn who_dribbles_a_header_is_cut_off() {
     silent.send("GET /o/1/1 HTTP/1.1\r\nhost:").unwrap();
     let words = silent.rest();
     assert!(words.starts_with("HTTP/1.1 408 "), "{words:?}");
+    assert_eq!(metrics(cluster.admin(0))[r#"sidelong_edge_refused_total{code="408"}"#], 3.0);
     // One that has not begun another request is let be.
     assert_eq!(client.ask("GET", "alpha.test", "/o/1/1").unwrap().status, 200);
     std::thread::sleep(Duration::from_millis(900));
@@ -247,6 +248,7 @@ fn too_many_connections_are_turned_away() {
     let mut outside = Client::connect(cluster.edge(0));
     let reply = outside.ask("GET", "alpha.test", "/o/1/1").unwrap();
     assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{reply:?}");
+    assert!(metrics(cluster.admin(0))[r#"sidelong_edge_refused_total{code="503"}"#] >= 1.0);
     inside.pop();
     eventually("there is room again", || {
         try_get(cluster.edge(0), "alpha.test", "/o/1/1").is_ok_and(|reply| reply.status == 200)
@@ -307,6 +309,7 @@ fn it_counts_and_logs_what_it_answers() {
         ("request_duration_seconds", "histogram"),
         ("retries", "counter"),
         ("misdirected", "counter"),
+        ("refused", "counter"),
         ("move_duration_seconds", "histogram"),
         ("rejected_reads", "counter"),
         ("view_age_seconds", "gauge"),

@@ -6,13 +6,15 @@ mod support;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use sidelong_config::NodeEntry;
 use support::{Client, Cluster, Running, eventually, metrics, try_get};
 
-/// What a server says to a request that is the `n`-th of its connection; `None` closes it.
+/// What a server says to a request that is the `n`-th of its connection, with a [`PAUSE`] for each `|`; `None` closes it.
 type Answers = fn(n: usize) -> Option<&'static str>;
 
+const PAUSE: Duration = Duration::from_millis(100);
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
 /// A server that keeps the heads of what it was sent.
@@ -63,9 +65,12 @@ fn serve(stream: TcpStream, answers: Answers, heads: &Mutex<Vec<String>>) {
             return;
         }
         heads.lock().unwrap().push(head);
-        match answers(n) {
-            Some(answer) if stream.get_mut().write_all(answer.as_bytes()).is_ok() => {}
-            _ => return,
+        let Some(answer) = answers(n) else { return };
+        for (k, part) in answer.split('|').enumerate() {
+            std::thread::sleep(PAUSE * u32::from(k > 0));
+            if stream.get_mut().write_all(part.as_bytes()).is_err() {
+                return;
+            }
         }
     }
 }
@@ -80,7 +85,13 @@ struct Bench {
 impl Bench {
     /// Of a node for each of `answers`.
     fn new(answers: &[Answers]) -> Self {
+        Bench::with_patience(answers, Duration::from_secs(10))
+    }
+
+    /// Whose edge waits so long for a node's bytes.
+    fn with_patience(answers: &[Answers], response_timeout: Duration) -> Self {
         let mut cluster = Cluster::new(&[("alpha", answers.len())]);
+        cluster.file.limits.response_timeout = response_timeout;
         cluster.file.edges.truncate(1);
         let nodes = cluster.file.nodes.iter().map(|node| cluster.part("node", &node.name));
         let mut processes: Vec<_> = nodes.collect();
@@ -162,6 +173,50 @@ fn a_node_that_breaks_costs_no_answer_while_another_serves() {
     let broken = bench.stubs[0].count("GET");
     assert!((1..50).contains(&broken), "it is taken out: asked {broken} times");
     assert_eq!(bench.stubs[1].count("GET"), 50);
+}
+
+/// Longer than a server that answers at all takes.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+#[test]
+fn a_node_that_hangs_costs_no_answer_while_another_serves() {
+    let bench = Bench::with_patience(&[|_| Some(""), |_| Some(OK)], PATIENCE);
+    let mut client = bench.client();
+    for _ in 0..10 {
+        let reply = client.ask("GET", "alpha.test", "/").unwrap();
+        assert_eq!((reply.status, reply.body.as_str()), (200, "ok"), "{reply:?}");
+    }
+    let hung = bench.stubs[0].count("GET");
+    assert!((1..10).contains(&hung), "it is taken out: asked {hung} times");
+}
+
+#[test]
+fn an_answer_that_does_not_come_is_a_timeout() {
+    let bench = Bench::with_patience(&[|_| Some("")], PATIENCE);
+    let mut client = bench.client();
+    client.send(POST).unwrap();
+    let reply = client.reply(true).unwrap();
+    assert_eq!(reply.status, 504, "{reply:?}");
+    assert_eq!(bench.count("POST"), 1, "one order, not two");
+}
+
+#[test]
+fn an_answer_that_stops_midway_is_cut_off() {
+    let bench = Bench::with_patience(&[|_| Some("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok")], PATIENCE);
+    let mut client = bench.client();
+    client.send("GET / HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
+    let answer = client.rest();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok"), "{answer:?}");
+}
+
+#[test]
+fn a_long_answer_has_all_the_time_it_takes() {
+    let bench = Bench::with_patience(
+        &[|_| Some("HTTP/1.1 200 OK\r\ncontent-length: 15\r\n\r\n|1|2|3|4|5|6|7|8|9|0|1|2|3|4|5")],
+        PATIENCE,
+    );
+    let reply = bench.client().ask("GET", "alpha.test", "/").unwrap();
+    assert_eq!((reply.status, reply.body.as_str()), (200, "123456789012345"), "{reply:?}");
 }
 
 #[test]

@@ -86,6 +86,25 @@ pub enum Outcome {
     LeaseLost,
 }
 
+impl Outcome {
+    /// A word for it, the same for all of a kind: for metrics and logs.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Outcome::Moved => "moved",
+            Outcome::Busy => "busy",
+            Outcome::Recent => "recent",
+            Outcome::AtFloor => "at_floor",
+            Outcome::NodeChanged => "node_changed",
+            Outcome::NotDrained => "not_drained",
+            Outcome::Contended => "contended",
+            Outcome::Unreachable => "unreachable",
+            Outcome::Uncertain { .. } => "uncertain",
+            Outcome::Recovered { .. } => "recovered",
+            Outcome::LeaseLost => "lease_lost",
+        }
+    }
+}
+
 /// A move or a repair, from taking the receiver's lock to freeing it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Move {

@@ -27,6 +27,19 @@ pub enum PaperOutcome {
     Lost,
 }
 
+impl PaperOutcome {
+    /// A word for it, as [`Outcome::word`](crate::Outcome::word).
+    pub const fn word(self) -> &'static str {
+        match self {
+            PaperOutcome::Moved => "moved",
+            PaperOutcome::Busy => "busy",
+            PaperOutcome::Recent => "recent",
+            PaperOutcome::NodeChanged => "node_changed",
+            PaperOutcome::Lost => "lost",
+        }
+    }
+}
+
 /// One reconfiguration by the papers' protocol.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PaperMove {
