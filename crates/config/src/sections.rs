@@ -161,7 +161,7 @@ pub struct Limits {
     /// `response_timeout_ms`: for a node's next bytes. Default 10 s.
     #[serde(rename = "response_timeout_ms", with = "time::millis")]
     pub response_timeout: Duration,
-    /// `idle_timeout_ms`: a connection with no request on it is closed after this. Default 60 s.
+    /// `idle_timeout_ms`: a client's connection with no request on it is closed after this. Default 60 s.
     #[serde(rename = "idle_timeout_ms", with = "time::millis")]
     pub idle_timeout: Duration,
     /// Client connections of one edge. Default 4096.
