@@ -200,8 +200,8 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
         ConfigCommand::Demo => say(ClusterFile::demo_text())?,
         ConfigCommand::Check { file } => {
             let cluster = ClusterFile::load(file)?.cluster()?;
-            println!(
-                "{}: cluster {}, {} sites, {} nodes, {} edges, {}",
+            let mut text = format!(
+                "{}: cluster {}, {} sites, {} nodes, {} edges, {}\n",
                 file.display(),
                 cluster.name,
                 cluster.sites.len(),
@@ -212,8 +212,10 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
             for (index, site) in cluster.sites.iter().enumerate() {
                 let nodes = cluster.nodes.iter().filter(|node| node.site == Some(index));
                 let nodes: Vec<_> = nodes.map(|node| node.name.as_str()).collect();
-                println!("  site {}: {} (floor {}): {}", site.name, site.nodes, site.floor, nodes.join(" "));
+                let nodes = nodes.join(" ");
+                text += &format!("  site {}: {} (floor {}): {nodes}\n", site.name, site.nodes, site.floor);
             }
+            say(&text)?;
         }
     }
     Ok(())

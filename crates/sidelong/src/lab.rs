@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use sidelong_lab::{Progress, RunOptions, experiments};
+use sidelong_lab::{Check, Experiment, Progress, RunOptions, experiments};
 
 use crate::cli::{LabArgs, LabCommand};
-use crate::failure::Failure;
+use crate::failure::{Failure, say};
 
 pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
     match &args.command {
         LabCommand::List => {
-            for experiment in experiments() {
-                println!("{:14} {} ({})", experiment.id, experiment.title, experiment.figure);
-            }
-            Ok(())
+            let line = |experiment: &Experiment| {
+                format!("{:14} {} ({})\n", experiment.id, experiment.title, experiment.figure)
+            };
+            say(&experiments().iter().map(line).collect::<String>())
         }
         LabCommand::BareProxy { listen, to } => {
             sidelong_edge::run_bare_proxy(*listen, *to, 1);
@@ -30,17 +30,12 @@ pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
             let program = std::env::current_exe()?;
             let options = RunOptions { out: out.clone(), quick: *quick, program, stop };
             let report = sidelong_lab::run(id, &options, &mut show)?;
-            for check in &report.checks {
-                println!(
-                    "{:12} {}: {} (target {})",
-                    check.verdict(),
-                    check.what,
-                    figure(check.measured),
-                    check.target
-                );
-            }
-            println!("{}", report.directory.join("report.md").display());
-            Ok(())
+            let line = |check: &Check| {
+                let (verdict, measured) = (check.verdict(), figure(check.measured));
+                format!("{verdict:12} {}: {measured} (target {})\n", check.what, check.target)
+            };
+            let checks: String = report.checks.iter().map(line).collect();
+            say(&format!("{checks}{}\n", report.directory.join("report.md").display()))
         }
     }
 }

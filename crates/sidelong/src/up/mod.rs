@@ -266,11 +266,12 @@ impl<'a> Up<'a> {
 /// What runs, and where to knock.
 fn greeting(cluster: &Cluster) -> String {
     let edges: Vec<_> = cluster.edges.iter().map(|edge| edge.listen.to_string()).collect();
+    let some = |count: usize, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     format!(
-        "sidelong: {} is up: {} sites on {} nodes behind {}; Ctrl-C ends it",
+        "sidelong: {} is up: {} on {} behind {}; Ctrl-C ends it",
         cluster.name,
-        cluster.sites.len(),
-        cluster.nodes.len(),
+        some(cluster.sites.len(), "site"),
+        some(cluster.nodes.len(), "node"),
         edges.join(" and "),
     )
 }
