@@ -88,7 +88,7 @@ impl RunDirectory {
         Ok(file)
     }
 
-    /// Removes regions and keys; other files are none of ours.
+    /// Removes regions, keys and the addresses of those who answer for load; other files are none of ours.
     ///
     /// # Errors
     /// Where one cannot be removed.
@@ -98,7 +98,8 @@ impl RunDirectory {
             let name = entry.file_name();
             let name = name.to_string_lossy();
             let unfinished = name.starts_with('.') && name.ends_with(".new");
-            if unfinished || name.ends_with(".region") || name.ends_with(".tcpkey") {
+            let ours = [".region", ".tcpkey", ".responder"].iter().any(|kind| name.ends_with(kind));
+            if unfinished || ours {
                 match std::fs::remove_file(entry.path()) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                     _ => {}
@@ -115,13 +116,13 @@ impl RunDirectory {
 
 impl Directory for RunDirectory {
     fn publish(&self, key: &Key) -> Result<(), Error> {
-        let Locator::Tcp { address, token } = &key.locator else {
+        let Some(text) = key.locator.to_text() else {
             return Ok(()); // A region's file is its own key, and a simulated region has none.
         };
         let path = self.key_path(&key.name);
         let failed = |source| Error::Create { path: path.clone(), source };
         let (temporary, mut file) = create_temporary(&self.path, &key.name).map_err(failed)?;
-        let written = writeln!(file, "tcp {address} {:032x}", token.0);
+        let written = writeln!(file, "{text}");
         written.and_then(|()| std::fs::rename(&temporary, &path)).map_err(failed)
     }
 
@@ -134,7 +135,7 @@ impl Directory for RunDirectory {
         }
         let path = self.key_path(name);
         match std::fs::read_to_string(&path) {
-            Ok(text) => Ok(key(parse(&text).ok_or(Error::BadKey {
+            Ok(text) => Ok(key(Locator::from_text(&text).ok_or(Error::BadKey {
                 path,
                 reason: "not `tcp ADDRESS TOKEN`; was it written by another version?".to_owned(),
             })?)),
@@ -168,10 +169,23 @@ pub(crate) fn lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
     Ok(false)
 }
 
-fn parse(text: &str) -> Option<Locator> {
-    let mut parts = text.split_whitespace();
-    let ("tcp", address, token, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else {
-        return None;
-    };
-    Some(Locator::Tcp { address: address.parse().ok()?, token: Token(u128::from_str_radix(token, 16).ok()?) })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_takes_what_killed_parts_left_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = RunDirectory::open(directory.path()).unwrap();
+        let ours =
+            ["n1.load.region", "n1.load.tcpkey", "n1.responder", ".n1.load.00ff.new", ".n1.7.responder.new"];
+        let others = ["cluster.toml", "n1.log", "lock", "region", ".hidden", "new.new"];
+        for name in ours.iter().chain(&others) {
+            std::fs::write(directory.path().join(name), "").unwrap();
+        }
+        run.sweep().unwrap();
+        for (names, left) in [(&ours[..], false), (&others, true)] {
+            names.iter().for_each(|name| assert_eq!(directory.path().join(name).exists(), left, "{name}"));
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use sidelong_layout::HeaderError;
 
 use crate::batch::OP_BYTES_MAX;
+use crate::control::{Cause, SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 use crate::host::NAME_BYTES_MAX;
 
 /// Why one operation of a batch failed. The others of the batch are not touched by it.
@@ -165,6 +166,36 @@ pub enum Error {
         expected: u32,
         /// What the target answered.
         found: String,
+    },
+    /// A process of the cluster and this one do not take each other for what they say.
+    #[error("{address}: {cause}")]
+    Control {
+        /// The process's control endpoint.
+        address: std::net::SocketAddr,
+        /// Why not.
+        cause: Cause,
+    },
+    /// A process of the cluster does not do what it was asked.
+    #[error("{address} declines: {reason}")]
+    Declined {
+        /// Its control endpoint.
+        address: std::net::SocketAddr,
+        /// In its own words.
+        reason: String,
+    },
+    /// A cluster's secret that is none.
+    #[error("the secret has {bytes} bytes: {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} are needed")]
+    SecretLength {
+        /// How many it has.
+        bytes: usize,
+    },
+    /// A file with a cluster's secret that cannot be used.
+    #[error("secret file {path}: {reason}")]
+    SecretFile {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
     },
     /// The target refused the link.
     #[error("{name}: the target refused the link: {reason}")]

@@ -8,7 +8,7 @@ use crate::key::Locator;
 use crate::{Batch, Error, Key, OpError, shm, sim, tcp};
 
 /// The longest wait for a batch or a peer, whatever is asked for.
-const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
 /// A link of one [`Initiator`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

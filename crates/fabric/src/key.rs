@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hint::black_box;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -38,6 +38,35 @@ pub(crate) enum Locator {
     Shm { path: PathBuf },
     Tcp { address: SocketAddr, token: Token },
     Sim { network: crate::sim::Network, region: usize, token: Token },
+}
+
+impl Locator {
+    /// As a line that stands in a file or a message; none where the memory itself is found by its name.
+    pub(crate) fn to_text(&self) -> Option<String> {
+        match self {
+            Locator::Tcp { address, token } => Some(format!("tcp {address} {:032x}", token.0)),
+            Locator::Shm { .. } | Locator::Sim { .. } => None,
+        }
+    }
+
+    /// Of such a line.
+    pub(crate) fn from_text(text: &str) -> Option<Locator> {
+        let mut parts = text.split_whitespace();
+        let (fabric, address, token) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
+        let token = Token(u128::from_str_radix(token, 16).ok()?);
+        match (fabric, parts.next()) {
+            ("tcp", None) => Some(Locator::Tcp { address, token }),
+            _ => None,
+        }
+    }
+
+    /// Puts `host` in place of an address that means all of a machine's.
+    pub(crate) fn at_host(&mut self, host: IpAddr) {
+        match self {
+            Locator::Tcp { address, .. } if address.ip().is_unspecified() => address.set_ip(host),
+            _ => {}
+        }
+    }
 }
 
 /// An unguessable number that the target checks; it is the right itself.

@@ -10,6 +10,9 @@
 //! Verbs (InfiniBand, RoCE, iWARP) is the fourth: another variant of [`Host`], of [`Key`]'s locator and of the
 //! [`Initiator`]'s links, held to the same conformance suite (`tests/conformance.rs`).
 //!
+//! How processes find each other's regions is a [`Directory`]: on one machine a directory of it, between machines the
+//! [`control`] endpoint of whoever offers.
+//!
 //! What every backend promises:
 //! - operations of one batch on one link take effect in the order in which they were added; on different links in any;
 //! - one that succeeded has taken effect, for all others to see, when the run ends;
@@ -21,6 +24,7 @@
 //! The memory-unsafe code of the project lives here, in `memory`.
 
 mod batch;
+pub mod control;
 mod directory;
 mod error;
 mod host;

@@ -26,6 +26,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub(crate) use link::Links;
+pub(crate) use server::{prepare, timespec};
 
 use crate::host::Region;
 use crate::key::{Key, Locator, Token};

@@ -282,14 +282,14 @@ impl Connection {
 }
 
 /// As `epoll::wait` wants it; it rounds up to milliseconds.
-pub(super) fn timespec(duration: Duration) -> Timespec {
+pub(crate) fn timespec(duration: Duration) -> Timespec {
     let seconds = duration.as_secs().min(u64::from(u16::MAX));
     Timespec { tv_sec: seconds as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
 }
 
 /// What both ends set on their sockets: no waiting for more to send, and an end within some 10 s where the other
 /// machine is gone without a word.
-pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
+pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(5))?;

@@ -1,4 +1,5 @@
-//! A relay between tcp initiators and their target, which stalls and cuts the connections as a network would.
+//! A relay between tcp initiators and their target, which stalls, cuts and overhears the connections as a network would.
+#![allow(dead_code, reason = "each test binary uses its own part of this")]
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -30,13 +31,15 @@ pub(crate) struct Relay {
 struct State {
     passing: Passing,
     target: Option<SocketAddr>,
+    /// What has passed from initiators to the target, where someone listens.
+    overheard: Option<Vec<u8>>,
 }
 
 impl Relay {
     pub(crate) fn start() -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let state = State { passing: Passing::Everything, target: None };
+        let state = State { passing: Passing::Everything, target: None, overheard: None };
         let relay = Relay { address, state: Arc::new((Mutex::new(state), Condvar::new())) };
         let accepting = relay.clone();
         thread::spawn(move || {
@@ -64,6 +67,15 @@ impl Relay {
     pub(crate) fn pass(&self, passing: Passing) {
         self.state().passing = passing;
         self.state.1.notify_all();
+    }
+
+    /// From here on, what initiators say is kept.
+    pub(crate) fn overhear(&self) {
+        self.state().overheard = Some(Vec::new());
+    }
+
+    pub(crate) fn overheard(&self) -> Vec<u8> {
+        self.state().overheard.clone().expect("it was told to listen")
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -108,6 +120,9 @@ impl Relay {
                 },
                 Passing::Cut => return Ok(()),
                 _ => {}
+            }
+            if let Some(overheard) = state.overheard.as_mut().filter(|_| !answers) {
+                overheard.extend_from_slice(&bytes[..count]);
             }
             drop(state);
             to.write_all(&bytes[..count])?;

@@ -1,0 +1,433 @@
+//! The control endpoint over real sockets: who is let in, who is not and how that is counted, and what becomes of
+//! sessions whose other side goes.
+
+#[path = "support/relay.rs"]
+mod relay;
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rand::{Rng as _, RngExt as _, SeedableRng as _};
+use relay::{Passing, Relay};
+use sidelong_fabric::control::{Cause, ControlDirectory, Endpoint, Secret, Session};
+use sidelong_fabric::tcp::TcpHost;
+use sidelong_fabric::{Access, Directory as _, Error, Host, Initiator, Key, Region, RegionSpec};
+use sidelong_layout::RegionKind;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const WORDS: &[u8] = b"what everybody here knows";
+const LEN: usize = 4096;
+/// Frames as `control::wire` has them.
+const HELLO: usize = 48;
+const PROOF: usize = 32;
+const VERDICT: usize = 40;
+
+#[test]
+fn a_region_is_found_and_used() {
+    let endpoint = endpoint();
+    let (_host, region) = offered("n1.words");
+    endpoint.publish(region.key());
+    let mut session = open(endpoint.address()).unwrap();
+    let key = session.find("n1.words", RegionKind::Raw, LEN, Access::Atomic, PATIENCE).unwrap();
+    assert_eq!(&key, region.key());
+    Initiator::new().connect(&key, PATIENCE).unwrap();
+    let error = session.find("n2.words", RegionKind::Raw, LEN, Access::Atomic, PATIENCE).unwrap_err();
+    assert!(matches!(&error, Error::NoKey { name, .. } if name == "n2.words"), "{error}");
+    let error = session.find("../x", RegionKind::Raw, LEN, Access::Atomic, PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::Name { .. }), "{error}");
+    assert!(!session.is_closed() && endpoint.refused().total() == 0);
+}
+
+#[test]
+fn an_address_that_means_all_is_the_one_that_was_asked() {
+    let endpoint = endpoint();
+    let host = Host::Tcp(TcpHost::listen("0.0.0.0:0".parse().unwrap()).unwrap());
+    let region = offer(&host, "r");
+    endpoint.publish(region.key());
+    let mut session = open(endpoint.address()).unwrap();
+    let key = session.find("r", RegionKind::Raw, LEN, Access::Atomic, PATIENCE).unwrap();
+    assert!(format!("{key:?}").contains("127.0.0.1:"), "{key:?}");
+    Initiator::new().connect(&key, PATIENCE).unwrap();
+}
+
+#[test]
+fn what_is_asked_is_answered_for_as_long_as_the_session_lives() {
+    struct Held(Arc<AtomicUsize>);
+    impl Drop for Held {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+    let relay = Relay::start();
+    let endpoint = endpoint();
+    relay.set_target(endpoint.address());
+    let held = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&held);
+    endpoint.serve(5, move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        let _held = Held(Arc::clone(&count));
+        Box::new(move |body| {
+            let _ = &_held;
+            if body.is_empty() { Err("say\nsomething".to_owned()) } else { Ok(body.to_vec()) }
+        })
+    });
+    let mut first = open(relay.address()).unwrap();
+    let mut second = open(endpoint.address()).unwrap();
+    let long = vec![7; sidelong_fabric::control::BODY_BYTES_MAX];
+    for session in [&mut first, &mut second] {
+        assert_eq!(session.exchange(5, &long, PATIENCE).unwrap(), long);
+        let error = session.exchange(5, b"", PATIENCE).unwrap_err();
+        assert!(matches!(&error, Error::Declined { reason, .. } if reason == "saysomething"), "{error}");
+        assert!(matches!(session.exchange(6, b"", PATIENCE), Err(Error::Declined { .. })));
+        assert_eq!(session.exchange(5, b"on", PATIENCE).unwrap(), b"on");
+    }
+    assert_eq!(held.load(Ordering::Relaxed), 2);
+    drop(second);
+    wait_for(|| held.load(Ordering::Relaxed) == 1);
+    // A network that breaks is as good as a peer that leaves.
+    relay.pass(Passing::UntilAnswered(10));
+    let error = first.exchange(5, b"on", PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }), "{error}");
+    wait_for(|| held.load(Ordering::Relaxed) == 0);
+    assert!(first.is_closed());
+    assert!(matches!(first.exchange(5, b"on", PATIENCE), Err(Error::Connect { .. })));
+}
+
+#[test]
+fn a_session_knows_when_its_endpoint_has_gone() {
+    let endpoint = endpoint();
+    let mut session = open(endpoint.address()).unwrap();
+    assert!(!session.is_closed());
+    drop(endpoint);
+    wait_for(|| session.is_closed());
+    let error = session.exchange(1, b"", PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }), "{error}");
+}
+
+#[test]
+fn an_answer_that_does_not_come_ends_the_session() {
+    let relay = Relay::start();
+    let endpoint = endpoint();
+    relay.set_target(endpoint.address());
+    let mut session = open(relay.address()).unwrap();
+    relay.pass(Passing::Requests);
+    let error = session.exchange(1, b"", Duration::from_millis(20)).unwrap_err();
+    let timed_out =
+        matches!(&error, Error::Connect { source, .. } if source.kind() == std::io::ErrorKind::TimedOut);
+    assert!(timed_out, "{error}");
+    relay.pass(Passing::Everything);
+    assert!(session.is_closed(), "a late answer is not taken for the next one");
+}
+
+#[test]
+fn another_secret_is_refused_on_both_sides_and_never_shown() {
+    let endpoint = endpoint();
+    let other = Secret::new(b"what somebody else knows").unwrap();
+    let error = Session::open(endpoint.address(), &other, PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::Control { cause: Cause::Secret, .. }), "{error}");
+    assert_eq!((endpoint.refused().of(Cause::Secret), endpoint.refused().total()), (1, 1));
+    let session = open(endpoint.address()).unwrap();
+    let shown = format!("{error} {error:?} {endpoint:?} {session:?} {other:?}");
+    assert!(!shown.contains("knows"), "{shown}");
+}
+
+#[test]
+fn another_version_is_refused_by_name_on_both_sides() {
+    let endpoint = endpoint();
+    let mut hello = recorded_session(&endpoint)[..HELLO].to_vec();
+    hello[8] = 2;
+    let answer = told(endpoint.address(), &hello);
+    assert_eq!((answer.len(), answer[8]), (HELLO, 1), "it says which version it speaks");
+    let refused = endpoint.refused();
+    assert_eq!((refused.of(Cause::Version { found: 2 }), refused.total()), (1, 1));
+
+    hello[12] = 3;
+    let impostor = answering(hello);
+    let error = open(impostor).unwrap_err();
+    assert!(matches!(error, Error::Control { cause: Cause::Version { found: 2 }, .. }), "{error}");
+    assert!(error.to_string().contains("version 2") && error.to_string().contains("version 1"), "{error}");
+}
+
+#[test]
+fn a_recorded_session_is_worth_nothing() {
+    let endpoint = endpoint();
+    let recorded = recorded_session(&endpoint);
+    assert!(recorded.len() > HELLO + PROOF);
+    let answer = told(endpoint.address(), &recorded);
+    // A challenge that the recorded proof does not fit, and a verdict that says so.
+    assert_eq!(answer.len(), HELLO + VERDICT);
+    assert_eq!(answer[HELLO..HELLO + 4], [1, 0, 0, 0]);
+    assert_eq!((endpoint.refused().of(Cause::Secret), endpoint.refused().total()), (1, 1));
+}
+
+#[test]
+fn a_repeated_or_altered_message_ends_its_session() {
+    for repeated in [true, false] {
+        let endpoint = endpoint();
+        let to = endpoint.address();
+        let between = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = between.local_addr().unwrap();
+        let meddler = thread::spawn(move || {
+            let mut near = between.accept().unwrap().0;
+            let mut far = TcpStream::connect(to).unwrap();
+            for (bytes, down) in [(HELLO, true), (HELLO, false), (PROOF, true), (VERDICT, false)] {
+                let (from, to) = if down { (&mut near, &mut far) } else { (&mut far, &mut near) };
+                let mut frame = vec![0; bytes];
+                from.read_exact(&mut frame).unwrap();
+                to.write_all(&frame).unwrap();
+            }
+            let mut message = vec![0; 8 + 2 + 32];
+            near.read_exact(&mut message).unwrap();
+            if repeated {
+                far.write_all(&message).unwrap();
+                far.read_exact(&mut [0; 8 + 2 + 32]).unwrap();
+            } else {
+                message[9] ^= 1;
+            }
+            far.write_all(&message).unwrap();
+            let mut rest = Vec::new();
+            let _ = far.read_to_end(&mut rest);
+            assert_eq!(rest, b"", "it is not answered");
+        });
+        endpoint.serve(5, || Box::new(|body| Ok(body.to_vec())));
+        let error = open(address).unwrap().exchange(5, b"on", PATIENCE).unwrap_err();
+        assert!(matches!(error, Error::Connect { .. }), "{error}");
+        meddler.join().unwrap();
+        wait_for(|| endpoint.refused().of(Cause::Replay) == 1);
+        assert_eq!(endpoint.refused().total(), 1);
+    }
+}
+
+#[test]
+fn a_mirror_is_not_taken_for_an_endpoint() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mirror = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut hello = [0; HELLO];
+        stream.read_exact(&mut hello).unwrap();
+        stream.write_all(&hello).unwrap();
+        let mut verdict = [0; VERDICT];
+        stream.read_exact(&mut verdict[VERDICT - PROOF..]).unwrap();
+        stream.write_all(&verdict).unwrap();
+    });
+    let error = open(mirror).unwrap_err();
+    assert!(matches!(error, Error::Control { cause: Cause::Secret, .. }), "{error}");
+}
+
+#[test]
+fn what_is_cut_off_is_counted_and_harms_nobody() {
+    let endpoint = endpoint();
+    let recorded = recorded_session(&endpoint);
+    let mut malformed = 0;
+    for cut in (1..HELLO).step_by(7).chain([HELLO + 1, HELLO + PROOF - 1]) {
+        told(endpoint.address(), &recorded[..cut]);
+        malformed += 1;
+        wait_for(|| endpoint.refused().of(Cause::Malformed) == malformed);
+    }
+    told(endpoint.address(), b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n");
+    wait_for(|| endpoint.refused().of(Cause::Malformed) == malformed + 1);
+    // One that leaves between two frames, or comes and goes, is nobody's fault.
+    told(endpoint.address(), &recorded[..HELLO]);
+    told(endpoint.address(), b"");
+    open(endpoint.address()).unwrap();
+    assert_eq!(endpoint.refused().total(), malformed + 1);
+}
+
+#[test]
+fn no_bytes_upset_either_side() {
+    let seed = 20_261_122;
+    let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+    let endpoint = endpoint();
+    let recorded = recorded_session(&endpoint);
+    for round in 0..200 {
+        // Now a hello before them, now not.
+        let mut bytes = recorded[..if round % 2 == 0 { HELLO } else { 0 }].to_vec();
+        let begin = bytes.len();
+        bytes.resize(begin + random.random_range(0..200), 0);
+        random.fill_bytes(&mut bytes[begin..]);
+        assert!(told(endpoint.address(), &bytes).len() <= HELLO + VERDICT, "seed {seed}, round {round}");
+        let impostor = answering(bytes);
+        let error = open(impostor).unwrap_err();
+        let expected = matches!(error, Error::Connect { .. } | Error::Control { .. });
+        assert!(expected, "seed {seed}, round {round}: {error}");
+    }
+    open(endpoint.address()).unwrap();
+}
+
+#[test]
+fn who_says_nothing_is_shown_out() {
+    let endpoint = endpoint();
+    let mut resting = open(endpoint.address()).unwrap();
+    let mut silent = TcpStream::connect(endpoint.address()).unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
+    wait_for(|| endpoint.refused().of(Cause::Silent) == 1);
+    endpoint.serve(5, || Box::new(|_| Ok(Vec::new())));
+    resting.exchange(5, b"", PATIENCE).unwrap();
+    assert_eq!(endpoint.refused().total(), 1, "a session may rest");
+}
+
+#[test]
+fn an_endpoint_that_says_nothing_is_not_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let begun = Instant::now();
+    let error = Session::open(address, &secret(), Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }), "{error}");
+    assert!(begun.elapsed() < PATIENCE);
+    drop(listener);
+    assert!(matches!(open(address), Err(Error::Connect { .. })));
+}
+
+#[test]
+fn too_many_strangers_do_not_shut_out_those_inside() {
+    let endpoint = endpoint();
+    endpoint.serve(5, || Box::new(|_| Ok(Vec::new())));
+    let mut inside = open(endpoint.address()).unwrap();
+    let strangers: Vec<_> = (0..64).map(|_| TcpStream::connect(endpoint.address()).unwrap()).collect();
+    let error = open(endpoint.address()).unwrap_err();
+    // Being shown out may come before what it is told.
+    let refused = matches!(error, Error::Connect { .. } | Error::Control { cause: Cause::TooMany, .. });
+    assert!(refused && endpoint.refused().of(Cause::TooMany) == 1, "{error}");
+    inside.exchange(5, b"", PATIENCE).unwrap();
+    drop(strangers);
+    wait_for(|| open(endpoint.address()).is_ok());
+}
+
+#[test]
+fn a_flood_of_refusals_is_slowed_and_then_over() {
+    let endpoint = endpoint();
+    let begun = Instant::now();
+    for _ in 0..300 {
+        told(endpoint.address(), &[0xff; HELLO]);
+    }
+    // Four windows of a tenth of a second are full.
+    assert!(begun.elapsed() >= Duration::from_millis(300), "{:?}", begun.elapsed());
+    wait_for(|| endpoint.refused().of(Cause::Malformed) == 300);
+    open(endpoint.address()).unwrap();
+}
+
+#[test]
+fn a_directory_follows_whoever_offers() {
+    let own = endpoint();
+    let (_host, region) = offered("n1.words");
+    let address = own.address();
+    let publishing = ControlDirectory::new(secret(), []).publishing(own);
+    publishing.publish(region.key()).unwrap();
+    let directory = ControlDirectory::new(secret(), table(address));
+    let find = |name| find(&directory, name);
+    assert_eq!(&find("n1.words").unwrap(), region.key());
+    assert!(matches!(find("n1.load"), Err(Error::NoKey { .. })), "nobody offers it");
+    assert!(matches!(find("n9.words"), Err(Error::NoKey { .. })), "nobody has heard of it");
+
+    drop(publishing);
+    let error = find("n1.words").unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }), "{error}");
+    // It is let be for a while; whoever asks hears the same again.
+    assert_eq!(find("n1.words").unwrap_err().to_string(), error.to_string());
+
+    let again = Endpoint::listen(address, secret()).unwrap();
+    let (_host, region) = offered("n1.words");
+    again.publish(region.key());
+    wait_for(|| find("n1.words").is_ok());
+    assert_eq!(&find("n1.words").unwrap(), region.key(), "the new one's");
+    assert_eq!(directory.refused().total(), 0);
+    // Where it was restarted while nobody asked, nobody notices.
+    drop(again);
+    let again = Endpoint::listen(address, secret()).unwrap();
+    again.publish(region.key());
+    find("n1.words").unwrap();
+}
+
+#[test]
+fn a_directory_counts_who_refuses_it() {
+    let endpoint = endpoint();
+    let other = Secret::new(b"what somebody else knows").unwrap();
+    let directory = ControlDirectory::new(other, table(endpoint.address()));
+    for _ in 0..3 {
+        let error = find(&directory, "n1.words").unwrap_err();
+        assert!(matches!(error, Error::Control { cause: Cause::Secret, .. }), "{error}");
+    }
+    assert!((1..=3).contains(&directory.refused().of(Cause::Secret)));
+    assert_eq!(directory.refused(), endpoint.refused(), "it asks no more often than it is refused");
+}
+
+fn secret() -> Secret {
+    Secret::new(WORDS).unwrap()
+}
+
+fn endpoint() -> Endpoint {
+    Endpoint::listen("127.0.0.1:0".parse().unwrap(), secret()).unwrap()
+}
+
+fn open(address: SocketAddr) -> Result<Session, Error> {
+    Session::open(address, &secret(), PATIENCE)
+}
+
+fn table(address: SocketAddr) -> [(String, SocketAddr); 2] {
+    ["n1.words", "n1.load"].map(|name| (name.to_owned(), address))
+}
+
+fn find(directory: &ControlDirectory, name: &str) -> Result<Key, Error> {
+    directory.find(name, RegionKind::Raw, LEN, Access::Atomic)
+}
+
+fn offered(name: &str) -> (Host, Region) {
+    let host = Host::Tcp(TcpHost::listen("127.0.0.1:0".parse().unwrap()).unwrap());
+    let region = offer(&host, name);
+    (host, region)
+}
+
+fn offer(host: &Host, name: &str) -> Region {
+    let spec = RegionSpec { name, kind: RegionKind::Raw, len: LEN, access: Access::Atomic, incarnation: 1 };
+    host.offer(&spec, |_| {}).unwrap()
+}
+
+/// All that a whole session's asking side says: hello, proof and a request.
+fn recorded_session(endpoint: &Endpoint) -> Vec<u8> {
+    let relay = Relay::start();
+    relay.set_target(endpoint.address());
+    relay.overhear();
+    let mut session = open(relay.address()).unwrap();
+    let _ = session.find("x", RegionKind::Raw, LEN, Access::Atomic, PATIENCE);
+    relay.overheard()
+}
+
+/// Says these bytes and no more; what is answered until the other side closes.
+fn told(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // Who is shown out before the end cannot say it all.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+/// The address of one who answers whatever he is asked with these bytes.
+fn answering(bytes: Vec<u8>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let _ = stream.read(&mut [0; 1024]);
+        let _ = stream.write_all(&bytes);
+        let _ = stream.shutdown(Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    address
+}
+
+fn wait_for(done: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "it did not happen");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
