@@ -41,4 +41,37 @@ pub(crate) enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// A file or directory could not be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A guest needs what is not there.
+    #[error("a guest needs more packages: apt-get install -y --no-install-recommends {packages}")]
+    NotInstalled {
+        /// Their names, with blanks between them.
+        packages: String,
+    },
+    /// A guest was asked for a shell where nobody could type.
+    #[error("there is no terminal for a shell: name a command")]
+    NoCommand,
+    /// A guest ended, or never came.
+    #[error("the guest {name} {what}; the end of its console:{console}")]
+    Guest {
+        /// Its host name.
+        name: &'static str,
+        /// What became of it.
+        what: &'static str,
+        /// The last lines, each on a line of its own.
+        console: String,
+    },
+    /// The caller of a command in a guest has closed what it prints to.
+    #[error("cannot pass on the command's output: {source}")]
+    Output {
+        /// Why.
+        source: io::Error,
+    },
 }

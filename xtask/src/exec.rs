@@ -2,9 +2,9 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,9 +35,34 @@ fn quoted(word: &OsStr) -> String {
 
 /// What a program printed, once it has ended well.
 pub(crate) fn output(command: &mut Command) -> Result<String, Error> {
-    let out = command.stdin(Stdio::null()).output().map_err(|source| cannot(command, source))?;
+    output_on(command.stdin(Stdio::null()))
+}
+
+/// The same, with the standard input that `command` has.
+pub(crate) fn output_on(command: &mut Command) -> Result<String, Error> {
+    let out = command.output().map_err(|source| cannot(command, source))?;
+    Ok(String::from_utf8_lossy(&ended_well(command, out)?).into_owned())
+}
+
+/// What a program made of `input`, once it has ended well.
+pub(crate) fn filter(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut run = || {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let stdin = child.stdin.take();
+        thread::scope(|scope| {
+            // A program that wants no more of it says why when it ends.
+            scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
+            child.wait_with_output()
+        })
+    };
+    let out = run().map_err(|source| cannot(command, source))?;
+    ended_well(command, out)
+}
+
+fn ended_well(command: &Command, out: Output) -> Result<Vec<u8>, Error> {
     if out.status.success() {
-        return Ok(String::from_utf8_lossy(&out.stdout).into_owned());
+        return Ok(out.stdout);
     }
     let said = String::from_utf8_lossy(&out.stderr);
     let last = said.trim_end().lines().last().unwrap_or("and no message").to_owned();

@@ -1,5 +1,5 @@
 //! What the project does for itself: `cargo xtask tidy` looks over the tree, `cargo xtask ci` runs all that must pass
-//! before a change lands. No crate depends on this one, and it links none of theirs: it drives cargo, git and the built
+//! before a change lands, `cargo xtask vm` runs a command in a guest that has RDMA. No crate depends on this one, and it links none of theirs: it drives cargo, git and the built
 //! program from outside, as a developer would.
 #![forbid(unsafe_code)]
 
@@ -8,6 +8,7 @@ mod error;
 mod exec;
 mod repo;
 mod tidy;
+mod vm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -46,17 +47,21 @@ enum Task {
         /// What `cargo test` printed, standard error included.
         log: PathBuf,
     },
+    /// Run a command where there is RDMA: in a guest with soft-RoCE, on the files of this machine.
+    #[command(after_help = vm::EXAMPLES)]
+    Vm(vm::Args),
 }
 
 fn main() -> ExitCode {
+    let code = |well: bool| if well { 0 } else { 1 };
     let done = match Cli::parse().task {
-        Task::Tidy => find_root().and_then(|root| tidy::run(&Repo::read(root)?)),
-        Task::Ci(args) => find_root().and_then(|root| ci::run(root, &args)),
-        Task::Tally { log } => ci::tally(&log),
+        Task::Tidy => find_root().and_then(|root| tidy::run(&Repo::read(root)?)).map(code),
+        Task::Ci(args) => find_root().and_then(|root| ci::run(root, &args)).map(code),
+        Task::Tally { log } => ci::tally(&log).map(code),
+        Task::Vm(args) => vm::run(&args),
     };
     match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("xtask: {error}");
             ExitCode::from(2)
