@@ -1,4 +1,4 @@
-//! A list of one-sided operations, their buffers and their outcomes.
+//! A list of operations, their buffers and their outcomes.
 //!
 //! The batch owns every buffer that an operation reads from or into, and is borrowed by [`Initiator::run`] until the
 //! last completion, so memory in flight can be neither touched nor freed:
@@ -32,22 +32,50 @@ pub struct OpId(u32);
 pub(crate) enum Kind {
     Read,
     Write,
-    CompareAndSwap { expected: u64, new: u64 },
-    FetchAndAdd { add: u64 },
+    CompareAndSwap {
+        expected: u64,
+        new: u64,
+    },
+    FetchAndAdd {
+        add: u64,
+    },
+    /// A message to the region's inbox.
+    Send,
+    /// A write, and then word of it to the region's inbox.
+    WriteWithImmediate {
+        immediate: u32,
+    },
+}
+
+impl Kind {
+    /// Whether its buffer goes to the target. Else it takes what comes from there.
+    pub(crate) fn carries(self) -> bool {
+        matches!(self, Kind::Write | Kind::Send | Kind::WriteWithImmediate { .. })
+    }
+
+    /// Whether memory alone cannot do it.
+    pub(crate) fn is_for_inbox(self) -> bool {
+        matches!(self, Kind::Send | Kind::WriteWithImmediate { .. })
+    }
+
+    /// Whether it works on bytes, and not on whole words.
+    fn is_of_bytes(self) -> bool {
+        matches!(self, Kind::Read | Kind::Send)
+    }
 }
 
 /// What an operation asks of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Request {
     pub(crate) kind: Kind,
-    /// In the region, in bytes.
+    /// In the region, in bytes; 0 for a message.
     pub(crate) offset: usize,
     /// In bytes; 8 for atomics.
     pub(crate) len: usize,
 }
 
 impl Request {
-    /// How many words its buffer has: what a read or write moves, the value before of an atomic.
+    /// How many words its buffer has: what is moved, or the value before an atomic.
     pub(crate) fn words(&self) -> usize {
         if self.len > OP_BYTES_MAX { 0 } else { self.len.div_ceil(8) }
     }
@@ -55,14 +83,13 @@ impl Request {
     /// Whether a region of `region` bytes, of whose rights `granted` are this peer's, takes it.
     pub(crate) fn check(&self, region: usize, granted: Access) -> Result<(), OpError> {
         let Request { kind, offset, len } = *self;
-        let reads = kind == Kind::Read;
         if len > OP_BYTES_MAX {
             Err(OpError::TooLong { len })
-        } else if !reads && granted == Access::ReadOnly {
+        } else if kind != Kind::Read && granted == Access::ReadOnly {
             Err(OpError::ReadOnly)
-        } else if !offset.is_multiple_of(8) || !(reads || len.is_multiple_of(8)) {
+        } else if !offset.is_multiple_of(8) || !(len.is_multiple_of(8) || kind.is_of_bytes()) {
             Err(OpError::Misaligned { offset, len })
-        } else if offset > region || len > region - offset {
+        } else if (offset > region || len > region - offset) && kind != Kind::Send {
             Err(OpError::OutOfBounds { offset, len, region })
         } else {
             Ok(())
@@ -129,6 +156,32 @@ impl Batch {
     /// Adds a fetch-and-add, wrapping, to the word at `offset`.
     pub fn fetch_and_add(&mut self, link: LinkId, offset: usize, add: u64) -> OpId {
         self.add(link, Request { kind: Kind::FetchAndAdd { add }, offset, len: 8 })
+    }
+
+    /// Adds a message to the region's inbox: bytes that its owner receives, and no more than it said it would.
+    pub fn send(&mut self, link: LinkId, message: &[u8]) -> OpId {
+        let op = self.add(link, Request { kind: Kind::Send, offset: 0, len: message.len() });
+        let buffer = self.buffer_mut(op.0 as usize);
+        for (word, bytes) in buffer.iter_mut().zip(message.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(whole);
+        }
+        op
+    }
+
+    /// Adds a write of `words` at `offset`, a multiple of 8, of which the region's inbox is told with `immediate`. Where
+    /// the inbox is full the words may have been written all the same.
+    pub fn write_with_immediate(
+        &mut self,
+        link: LinkId,
+        offset: usize,
+        words: &[u64],
+        immediate: u32,
+    ) -> OpId {
+        let op = self.write(link, offset, words);
+        self.ops[op.0 as usize].request.kind = Kind::WriteWithImmediate { immediate };
+        op
     }
 
     /// What a read brought, the last word padded with whatever follows in the region.

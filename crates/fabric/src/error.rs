@@ -54,6 +54,18 @@ pub enum OpError {
     /// The link was closed by this side.
     #[error("the link is closed")]
     Closed,
+    /// A message to a region without an inbox, or whose owner has dropped it.
+    #[error("the region has no inbox")]
+    NoInbox,
+    /// The inbox holds as many messages as it can: its owner does not take them out as fast as they come. Try again.
+    #[error("the inbox is full")]
+    InboxFull,
+    /// Longer than the inbox takes.
+    #[error("a message of {len} bytes, more than the inbox takes")]
+    MessageTooLong {
+        /// How long it was.
+        len: usize,
+    },
 }
 
 /// Why a region could not be offered or a link not made.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use sidelong_layout::{HEADER_BYTES, RegionHeader, RegionKind};
 
 use crate::memory::Memory;
-use crate::{Access, Error, Key, shm, sim, tcp};
+use crate::{Access, Error, Inbox, InboxSpec, Key, shm, sim, tcp};
 
 /// The longest name of a region, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
@@ -28,6 +28,14 @@ pub struct RegionSpec<'a> {
 }
 
 impl RegionSpec<'_> {
+    fn check(&self) -> Result<(), Error> {
+        assert!(
+            self.len.is_multiple_of(8) && self.len >= HEADER_BYTES,
+            "a region is whole words after its header"
+        );
+        check_name(self.name)
+    }
+
     /// Its first contents: the header, and what `init` makes of the rest.
     pub(crate) fn contents(&self, init: impl FnOnce(&mut [u64])) -> Vec<u64> {
         let mut words = vec![0; self.len / 8];
@@ -65,15 +73,41 @@ impl Host {
     /// # Errors
     /// Where memory cannot be had, a live process offers the name, or the name cannot be one.
     pub fn offer(&self, spec: &RegionSpec<'_>, init: impl FnOnce(&mut [u64])) -> Result<Region, Error> {
-        assert!(
-            spec.len.is_multiple_of(8) && spec.len >= HEADER_BYTES,
-            "a region is whole words after its header"
-        );
-        check_name(spec.name)?;
+        spec.check()?;
         match self {
             Host::Shm(host) => host.offer(spec, init),
-            Host::Tcp(host) => host.offer(spec, init),
-            Host::Sim(host) => host.offer(spec, init),
+            Host::Tcp(host) => host.offer(spec, None, init),
+            Host::Sim(host) => host.offer(spec, None, init),
+        }
+    }
+
+    /// As [`Host::offer`], with an inbox for messages and for word of writes. Over shm it takes the name `NAME.inbox`, and
+    /// outlives its process as the region does, with what has not been received.
+    ///
+    /// # Errors
+    /// As [`Host::offer`].
+    ///
+    /// # Panics
+    /// Where the key would grant reading only: who may not write may not send either.
+    pub fn offer_with_inbox(
+        &self,
+        spec: &RegionSpec<'_>,
+        inbox: &InboxSpec,
+        init: impl FnOnce(&mut [u64]),
+    ) -> Result<(Region, Inbox), Error> {
+        assert!(spec.access == Access::Atomic, "an inbox is for those who may write");
+        inbox.check();
+        spec.check()?;
+        match self {
+            Host::Shm(host) => host.offer_with_inbox(spec, inbox, init),
+            Host::Tcp(host) => {
+                let queue = inbox.queue();
+                Ok((host.offer(spec, Some(&queue), init)?, Inbox::of_queue(queue)))
+            }
+            Host::Sim(host) => {
+                let queue = inbox.queue();
+                Ok((host.offer(spec, Some(&queue), init)?, host.inbox(queue)))
+            }
         }
     }
 }
@@ -102,6 +136,10 @@ struct Inner {
 impl Region {
     pub(crate) fn new(memory: Arc<Memory>, key: Key, hold: impl Any + Send + Sync) -> Self {
         Region { inner: Arc::new(Inner { memory, key, _hold: Box::new(hold) }) }
+    }
+
+    pub(crate) fn memory(&self) -> Arc<Memory> {
+        Arc::clone(&self.inner.memory)
     }
 
     /// The grant for others.

@@ -1,5 +1,6 @@
 //! One-sided memory: regions that a process offers, keys that grant their use, links to them, and batches of reads,
-//! writes, compare-and-swaps and fetch-and-adds over many peers with one wait.
+//! writes, compare-and-swaps and fetch-and-adds over many peers with one wait. Beside them, two-sided: messages to a
+//! region's inbox, and writes that it is told of.
 //!
 //! | backend | who does the work | where |
 //! |---|---|---|
@@ -28,6 +29,7 @@ pub mod control;
 mod directory;
 mod error;
 mod host;
+mod inbox;
 mod initiator;
 mod key;
 mod memory;
@@ -39,5 +41,6 @@ pub use batch::{Batch, OP_BYTES_MAX, OpId};
 pub use directory::{Directory, RunDirectory};
 pub use error::{Error, OpError};
 pub use host::{Host, NAME_BYTES_MAX, Region, RegionSpec};
+pub use inbox::{INBOX_BYTES_MAX, Inbox, InboxSpec, Message};
 pub use initiator::{Initiator, LinkId};
 pub use key::{Access, Key};

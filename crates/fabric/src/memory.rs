@@ -9,7 +9,7 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use memmap2::{MmapOptions, MmapRaw};
 
@@ -73,7 +73,8 @@ impl Memory {
     }
 
     /// Does one operation here and now, if it may: the whole of the shm backend. `buffer` is the source of a write, and
-    /// takes the data of a read and the value before an atomic.
+    /// takes the data of a read and the value before an atomic. What is for an inbox is checked and left to whoever knows
+    /// it, with [`OpError::NoInbox`].
     #[inline]
     pub(crate) fn apply(
         &self,
@@ -93,6 +94,7 @@ impl Memory {
             Kind::FetchAndAdd { add } => {
                 buffer[0] = self.words()[request.offset / 8].fetch_add(add, Ordering::SeqCst);
             }
+            Kind::Send | Kind::WriteWithImmediate { .. } => return Err(OpError::NoInbox),
         }
         Ok(())
     }
@@ -112,6 +114,21 @@ impl Memory {
             to.store(*from, Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
+    }
+
+    /// The word at `offset` bytes, for protocols on memory (an inbox's ring).
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(self.access == Access::Atomic, "a protocol in memory needs the right to write");
+        &self.words()[offset / 8]
+    }
+
+    /// The half word at `offset` bytes, a multiple of 8, which the kernel waits on. Nobody uses it as a whole word, once
+    /// the memory is filled.
+    pub(crate) fn half_word(&self, offset: usize) -> &AtomicU32 {
+        let word = self.word(offset);
+        // SAFETY: the first half of a word that outlives the borrow, aligned as it is. Every access to it is atomic and of
+        // this size, as said above.
+        unsafe { &*word.as_ptr().cast::<AtomicU32>() }
     }
 
     /// All of it, as words.

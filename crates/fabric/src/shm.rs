@@ -19,10 +19,13 @@ use sidelong_layout::{HEADER_BYTES, HeaderError, RegionHeader, RegionKind};
 
 use crate::directory::{self, create_temporary};
 use crate::host::{Region, check_name};
+use crate::inbox::ring::Ring;
 use crate::key::{Key, Locator};
 use crate::memory::Memory;
-use crate::{Access, Batch, Error, RegionSpec};
+use crate::{Access, Batch, Error, Inbox, InboxSpec, OpError, RegionSpec, inbox};
 
+/// What a region's name and this make is the name of its inbox.
+const INBOX: &str = ".inbox";
 /// How often a file that others keep making, replacing and removing is tried.
 const TRIES_MAX: usize = 4;
 
@@ -44,6 +47,24 @@ impl ShmHost {
         init: impl FnOnce(&mut [u64]),
     ) -> Result<Region, Error> {
         self.open(spec, FlockOperation::NonBlockingLockExclusive, init)
+    }
+
+    /// The inbox comes first: who sees the region finds it.
+    pub(crate) fn offer_with_inbox(
+        &self,
+        spec: &RegionSpec<'_>,
+        inbox: &InboxSpec,
+        init: impl FnOnce(&mut [u64]),
+    ) -> Result<(Region, Inbox), Error> {
+        let name = format!("{}{INBOX}", spec.name);
+        check_name(&name)?;
+        let len = Ring::bytes(inbox);
+        let ring_spec = RegionSpec { name: &name, kind: RegionKind::Raw, len, ..*spec };
+        let held = self.offer(&ring_spec, |words| Ring::init(inbox, words))?;
+        let path = region_path(&self.directory, &name);
+        // One of another shape that is as long: remove it, as what it holds is of no use.
+        let ring = Ring::open(held.memory()).filter(|ring| ring.is(inbox)).ok_or(Error::Taken { path })?;
+        Ok((self.offer(spec, init)?, Inbox::of_ring(ring, held)))
     }
 
     /// Offers a region that nobody owns: the first process makes it, the others find it, and it outlives them all. The
@@ -190,6 +211,34 @@ pub(crate) fn region_path(directory: &Path, name: &str) -> PathBuf {
 #[derive(Debug)]
 pub(crate) struct ShmLink {
     memory: Memory,
+    inbox: Box<InboxLink>,
+}
+
+/// The way to its inbox, which is mapped when it is first needed.
+#[derive(Debug)]
+struct InboxLink {
+    name: String,
+    path: PathBuf,
+    ring: Option<Ring>,
+}
+
+impl InboxLink {
+    /// The mapped ring, if there is one.
+    fn ring(&mut self) -> Result<&Ring, OpError> {
+        if self.ring.is_none() {
+            let opened = self.open().inspect_err(|error| tracing::debug!(%error, "no inbox"));
+            self.ring = opened.ok().flatten();
+        }
+        self.ring.as_ref().ok_or(OpError::NoInbox)
+    }
+
+    fn open(&self) -> Result<Option<Ring>, Error> {
+        let failed = |source| Error::Open { path: self.path.clone(), source };
+        let file = File::options().read(true).write(true).open(&self.path).map_err(failed)?;
+        let len = file.metadata().map_err(failed)?.len() as usize;
+        let (_, memory) = map(&file, &self.name, RegionKind::Raw, len, Access::Atomic)?;
+        Ok(Ring::open(Arc::new(memory)))
+    }
 }
 
 impl ShmLink {
@@ -197,13 +246,31 @@ impl ShmLink {
         let file = File::options().read(true).write(key.access == Access::Atomic).open(path);
         let file = file.map_err(|source| Error::Open { path: path.to_owned(), source })?;
         let (_, memory) = map(&file, &key.name, key.kind, key.len, key.access)?;
-        Ok(ShmLink { memory })
+        let name = format!("{}{INBOX}", key.name);
+        let path = path.with_file_name(format!("{name}.region"));
+        Ok(ShmLink { memory, inbox: Box::new(InboxLink { name, path, ring: None }) })
     }
 
     #[inline]
-    pub(crate) fn execute(&self, batch: &mut Batch, index: usize) {
+    pub(crate) fn execute(&mut self, batch: &mut Batch, index: usize) {
         let request = batch.op(index).request;
+        if request.kind.is_for_inbox() {
+            return self.deliver(batch, index);
+        }
         let outcome = self.memory.apply(&request, self.memory.access(), batch.buffer_mut(index));
         batch.finish(index, outcome);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn deliver(&mut self, batch: &mut Batch, index: usize) {
+        // Not handed over: the request of the way before would have to be in memory for it.
+        let request = &batch.op(index).request;
+        let checked = request.check(self.memory.len(), self.memory.access());
+        let delivered = checked.and_then(|()| self.inbox.ring()).and_then(|ring| {
+            let put = |words: &[u64], len, immediate| ring.put(words, len, immediate);
+            inbox::deliver(request, &self.memory, batch.buffer(index), put)
+        });
+        batch.finish(index, delivered);
     }
 }

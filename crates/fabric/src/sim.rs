@@ -25,15 +25,16 @@ mod world;
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use world::{Face, World};
 
 use crate::batch::{Kind, Request};
 use crate::host::Region;
+use crate::inbox::{Letter, Queue};
 use crate::key::{Key, Locator};
-use crate::{Batch, Error, OpError, RegionSpec};
+use crate::{Batch, Error, Inbox, OpError, RegionSpec};
 
 /// What the network does to operations. Chances are in thousandths and drawn for each operation.
 #[derive(Clone, Debug)]
@@ -194,6 +195,11 @@ impl Network {
         self.world().next()
     }
 
+    /// The next message, for which `timeout` of virtual time may pass.
+    pub(crate) fn receive(&self, queue: &Queue, timeout: Duration) -> Option<Letter> {
+        self.world().receive(queue, timeout)
+    }
+
     fn world(&self) -> MutexGuard<'_, World> {
         // A caller's mistake that panics in there leaves the world as it was.
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
@@ -211,10 +217,12 @@ impl SimHost {
     pub(crate) fn offer(
         &self,
         spec: &RegionSpec<'_>,
+        inbox: Option<&Arc<Queue>>,
         init: impl FnOnce(&mut [u64]),
     ) -> Result<Region, Error> {
         let memory = Arc::new(spec.memory(init)?);
-        let offered = self.network.world().offer(self.host, spec.name, spec.access, &memory);
+        let inbox = inbox.map_or_else(Weak::new, Arc::downgrade);
+        let offered = self.network.world().offer(self.host, spec.name, spec.access, &memory, inbox);
         let (region, token) = offered.ok_or_else(|| Error::Taken { path: spec.name.into() })?;
         let key = Key {
             name: spec.name.to_owned(),
@@ -224,6 +232,10 @@ impl SimHost {
             locator: Locator::Sim { network: self.network.clone(), region, token },
         };
         Ok(Region::new(memory, key, ()))
+    }
+
+    pub(crate) fn inbox(&self, queue: Arc<Queue>) -> Inbox {
+        Inbox::simulated(queue, self.network.clone())
     }
 }
 
@@ -255,7 +267,7 @@ impl BatchLink {
 
     pub(crate) fn post(&mut self, batch: &Batch, index: usize, timeout: Duration) {
         let request = batch.op(index).request;
-        let words = if request.kind == Kind::Write { batch.buffer(index).to_vec() } else { Vec::new() };
+        let words = if request.kind.carries() { batch.buffer(index).to_vec() } else { Vec::new() };
         let ticket = self.link.network.world().post(self.link.link, request, words, timeout, Face::Batch);
         self.posted.push_back((index, ticket));
     }

@@ -23,12 +23,13 @@ mod wire;
 mod tests;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 pub(crate) use link::Links;
 pub(crate) use server::{prepare, timespec};
 
 use crate::host::Region;
+use crate::inbox::Queue;
 use crate::key::{Key, Locator, Token};
 use crate::{Error, RegionSpec};
 
@@ -69,6 +70,7 @@ impl TcpHost {
     pub(crate) fn offer(
         &self,
         spec: &RegionSpec<'_>,
+        inbox: Option<&Arc<Queue>>,
         init: impl FnOnce(&mut [u64]),
     ) -> Result<Region, Error> {
         let memory = Arc::new(spec.memory(init)?);
@@ -77,7 +79,8 @@ impl TcpHost {
             len: spec.len,
             source,
         })?;
-        if !self.server.registry().offer(spec.name, token, spec.access, &memory) {
+        let inbox = inbox.map_or_else(Weak::new, Arc::downgrade);
+        if !self.server.registry().offer(spec.name, token, spec.access, &memory, inbox) {
             return Err(Error::Taken { path: spec.name.into() });
         }
         let key = Key {

@@ -4,6 +4,8 @@
 
 #[path = "support/backends.rs"]
 mod backends;
+#[path = "support/messages.rs"]
+mod messages;
 #[path = "support/node.rs"]
 mod node;
 #[path = "support/relay.rs"]
@@ -15,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use backends::Backend;
+use messages::*;
 use node::{LEN, Node, PATIENCE, WORD, spec};
 use sidelong_fabric::{Access, Batch, Error, Initiator, Key, OP_BYTES_MAX, OpError};
 use sidelong_layout::{HeaderError, RegionHeader, RegionKind};
@@ -71,6 +74,13 @@ conformance! {
     a_dropped_region_is_revoked
     late_answers_belong_to_nobody
     a_stalled_target_delays_no_other_outcome
+    messages_arrive_whole_and_in_order
+    a_write_with_immediate_is_told_of_when_it_is_there
+    a_full_inbox_says_so_and_takes_more_later
+    what_an_inbox_does_not_take_fails_alone
+    a_region_without_an_inbox_says_so
+    messages_of_many_initiators_all_arrive
+    a_dropped_inbox_takes_no_more
 }
 
 fn reads_what_the_owner_stored<B: Backend>(backend: &B) {

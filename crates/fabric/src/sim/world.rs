@@ -9,6 +9,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 
 use crate::batch::Request;
+use crate::inbox::{self, Letter, Queue};
 use crate::key::Token;
 use crate::memory::Memory;
 use crate::sim::{Event, Faults, Ticket};
@@ -61,6 +62,7 @@ struct Offer {
     access: Access,
     /// Gone once the owner dropped the region, or the host crashed.
     memory: Weak<Memory>,
+    inbox: Weak<Queue>,
 }
 
 /// What a link leads to.
@@ -157,10 +159,11 @@ impl World {
         name: &str,
         access: Access,
         memory: &Arc<Memory>,
+        inbox: Weak<Queue>,
     ) -> Option<(usize, Token)> {
         assert!(self.hosts[host].up, "a crashed host offers nothing until it is restarted");
         let token = Token(self.next_serial().into());
-        let offer = Offer { host, token, access, memory: Arc::downgrade(memory) };
+        let offer = Offer { host, token, access, memory: Arc::downgrade(memory), inbox };
         match self.region_names.get(name) {
             Some(&region) if self.regions[region].memory.strong_count() > 0 => None,
             Some(&region) => {
@@ -181,6 +184,7 @@ impl World {
         *crashed = Host { up: false, life: crashed.life + 1, told };
         for offer in self.regions.iter_mut().filter(|offer| offer.host == host) {
             offer.memory = Weak::new();
+            offer.inbox = Weak::new();
         }
     }
 
@@ -289,7 +293,18 @@ impl World {
         }
         let memory = offer.memory.upgrade().filter(|_| host.life == life && offer.token.matches(token));
         let memory = memory.ok_or(OpError::KeyRejected);
-        Some(memory.and_then(|memory| memory.apply(&arrival.request, offer.access, &mut arrival.words)))
+        Some(memory.and_then(|memory| {
+            match memory.apply(&arrival.request, offer.access, &mut arrival.words) {
+                Err(OpError::NoInbox) => {
+                    let inbox = offer.inbox.upgrade().ok_or(OpError::NoInbox)?;
+                    let put = |words: &[u64], len, immediate| {
+                        inbox.put(Letter { words: words.to_vec(), len, immediate })
+                    };
+                    inbox::deliver(&arrival.request, &memory, &arrival.words, put)
+                }
+                applied => applied,
+            }
+        }))
     }
 
     // Time.
@@ -304,6 +319,21 @@ impl World {
             self.step();
         }
         self.now = until;
+    }
+
+    /// Lets time pass until there is a message, for `timeout` at most.
+    pub(super) fn receive(&mut self, inbox: &Queue, timeout: Duration) -> Option<Letter> {
+        let until = self.now + timeout;
+        loop {
+            if let Some(letter) = inbox.take() {
+                return Some(letter);
+            }
+            if self.queue.peek().is_none_or(|Reverse(next)| next.at > until) {
+                self.now = until;
+                return None;
+            }
+            self.step();
+        }
     }
 
     pub(super) fn next(&mut self) -> Option<Event> {

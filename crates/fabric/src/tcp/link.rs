@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use crate::batch::{Kind, OP_BYTES_MAX};
+use crate::batch::OP_BYTES_MAX;
 use crate::key::{Key, Token};
 use crate::tcp::fifo::is_transient;
 use crate::tcp::server::{prepare, timespec};
@@ -233,7 +233,7 @@ impl Link {
         let request = &batch.op(index).request;
         self.posted.push_back(Posted { index: tag.index, start: self.outgoing.len() });
         self.outgoing.extend_from_slice(&wire::encode_request(tag, request));
-        if request.kind == Kind::Write {
+        if request.kind.carries() {
             for word in batch.buffer(index) {
                 self.outgoing.extend_from_slice(&word.to_le_bytes());
             }
@@ -320,8 +320,8 @@ impl Link {
             let first = self.posted.front().ok_or(Malformed)?;
             let request = batch.op(first.index as usize).request;
             let outcome = answer.status.outcome(&request, self.region);
-            let expected =
-                if outcome.is_ok() && request.kind != Kind::Write { request.words() * 8 } else { 0 };
+            let brings = outcome.is_ok() && !request.kind.carries();
+            let expected = if brings { request.words() * 8 } else { 0 };
             if first.index != answer.tag.index || answer.len != expected {
                 return Err(Malformed);
             }

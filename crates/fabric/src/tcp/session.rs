@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use crate::Access;
 use crate::batch::{Kind, Request};
+use crate::inbox::{Letter, Queue};
 use crate::key::Token;
 use crate::memory::Memory;
 use crate::tcp::fifo::Fifo;
 use crate::tcp::wire::{self, Answer, Greeting, Hello, Malformed, Status, Tag};
+use crate::{Access, OpError};
 
 /// Words that are moved at once. What is no longer comes from memory in one go, as a record is best read.
 const CHUNK_WORDS: usize = 512;
@@ -40,16 +41,24 @@ struct Offer {
 struct Grant {
     memory: Weak<Memory>,
     access: Access,
+    inbox: Weak<Queue>,
 }
 
 impl Registry {
     /// Adds a region, unless a live one has its name.
-    pub(super) fn offer(&self, name: &str, token: Token, access: Access, memory: &Arc<Memory>) -> bool {
+    pub(super) fn offer(
+        &self,
+        name: &str,
+        token: Token,
+        access: Access,
+        memory: &Arc<Memory>,
+        inbox: Weak<Queue>,
+    ) -> bool {
         let mut offers = self.lock();
         offers.retain(|_, offer| offer.grant.memory.strong_count() > 0);
         let free = !offers.contains_key(name);
         if free {
-            let grant = Grant { memory: Arc::downgrade(memory), access };
+            let grant = Grant { memory: Arc::downgrade(memory), access, inbox };
             offers.insert(name.to_owned(), Offer { token, grant });
         }
         free
@@ -63,6 +72,18 @@ impl Registry {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Offer>> {
         self.offers.lock().expect("nothing panics while it holds the offers")
+    }
+}
+
+impl Grant {
+    /// Whether there is an inbox for what is asked of one.
+    fn takes(&self, request: &Request) -> Result<(), OpError> {
+        let len = match request.kind {
+            Kind::Send => request.len,
+            Kind::WriteWithImmediate { .. } => 0,
+            _ => return Ok(()),
+        };
+        self.inbox.upgrade().ok_or(OpError::NoInbox)?.takes(len)
     }
 }
 
@@ -96,10 +117,31 @@ enum State {
     Silent,
     /// Between requests.
     Ready(Grant),
-    /// Inside a write: `left` words are to come for `at`. They are dropped where `status` is not `Done`.
-    Receiving { grant: Grant, tag: Tag, status: Status, at: usize, left: usize },
+    /// Inside what is written or sent: `left` words are to come. They are dropped where `status` is not `Done`.
+    Receiving { grant: Grant, tag: Tag, status: Status, sink: Sink, left: usize },
     /// Inside the answer to a read.
     Sending { grant: Grant, at: usize, left: usize },
+}
+
+/// Where words go that come.
+#[derive(Debug)]
+enum Sink {
+    /// Into memory from `at` on; the inbox is told with `immediate` when all are there.
+    Memory { at: usize, immediate: Option<u32> },
+    /// Into a message of the inbox.
+    Letter(Letter),
+}
+
+impl Sink {
+    /// All words have come.
+    fn finish(&mut self, inbox: &Weak<Queue>) -> Result<(), OpError> {
+        let letter = match self {
+            Sink::Memory { immediate: None, .. } => return Ok(()),
+            Sink::Memory { immediate, .. } => Letter { immediate: *immediate, ..Letter::default() },
+            Sink::Letter(letter) => std::mem::take(letter),
+        };
+        inbox.upgrade().ok_or(OpError::NoInbox)?.put(letter)
+    }
 }
 
 /// How one step went.
@@ -162,7 +204,7 @@ impl Session {
                 let grant = grant.clone();
                 self.state = start(grant, tag, &request, output);
             }
-            State::Receiving { grant, tag, status, at, left } => {
+            State::Receiving { grant, tag, status, sink, left } => {
                 let count = (*left).min(input.len() / 8).min(CHUNK_WORDS);
                 if count == 0 && *left > 0 {
                     return Ok(Step::Hungry);
@@ -172,14 +214,22 @@ impl Session {
                     *word = u64::from_le_bytes(*input.front().expect("the words counted are there"));
                     input.consume(8);
                 }
-                match grant.memory.upgrade() {
-                    Some(memory) if *status == Status::Done => memory.write(*at, words),
-                    Some(_) => {}
-                    None => *status = Status::KeyRejected,
+                match (grant.memory.upgrade(), &mut *sink) {
+                    (None, _) => *status = Status::KeyRejected,
+                    (Some(_), _) if *status != Status::Done => {}
+                    (Some(memory), Sink::Memory { at, .. }) => {
+                        memory.write(*at, words);
+                        *at += count * 8;
+                    }
+                    (Some(_), Sink::Letter(letter)) => letter.words.extend_from_slice(words),
                 }
-                *at += count * 8;
                 *left -= count;
                 if *left == 0 {
+                    if *status == Status::Done
+                        && let Err(error) = sink.finish(&grant.inbox)
+                    {
+                        *status = Status::of(error);
+                    }
                     output.push(&Answer { tag: *tag, status: *status, len: 0 }.encode());
                     self.state = State::Ready(grant.clone());
                 }
@@ -210,16 +260,28 @@ fn start(grant: Grant, tag: Tag, request: &Request, output: &mut Fifo) -> State 
     let memory = grant.memory.upgrade();
     let status = match &memory {
         None => Status::KeyRejected,
-        Some(memory) => match request.check(memory.len(), grant.access) {
+        Some(memory) => match request.check(memory.len(), grant.access).and_then(|()| grant.takes(request)) {
             Ok(()) => Status::Done,
             Err(error) => Status::of(error),
         },
     };
-    // Words that are dropped count from anywhere: what was asked for may not be an address.
-    let at = if status == Status::Done { request.offset } else { 0 };
+    let at = request.offset;
     let left = request.words();
     match (request.kind, memory) {
-        (Kind::Write, _) => return State::Receiving { grant, tag, status, at, left },
+        (Kind::Write, _) => {
+            let sink = Sink::Memory { at, immediate: None };
+            return State::Receiving { grant, tag, status, sink, left };
+        }
+        (Kind::WriteWithImmediate { immediate }, _) => {
+            let sink = Sink::Memory { at, immediate: Some(immediate) };
+            return State::Receiving { grant, tag, status, sink, left };
+        }
+        (Kind::Send, _) => {
+            // Room for no more than the inbox has said that it takes.
+            let words = Vec::with_capacity(if status == Status::Done { left } else { 0 });
+            let sink = Sink::Letter(Letter { words, len: request.len, immediate: None });
+            return State::Receiving { grant, tag, status, sink, left };
+        }
         (Kind::Read, Some(_)) if status == Status::Done => {
             output.push(&Answer { tag, status, len: left * 8 }.encode());
             return if left == 0 { State::Ready(grant) } else { State::Sending { grant, at, left } };

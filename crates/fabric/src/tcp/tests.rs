@@ -1,6 +1,6 @@
 //! The protocol's two halves without sockets, fed with anything.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use proptest::prelude::*;
 use sidelong_layout::HeaderError;
@@ -30,7 +30,7 @@ impl Target {
     fn new(access: Access) -> Target {
         let memory = Arc::new(Memory::anonymous(LEN).unwrap());
         let registry = Registry::default();
-        assert!(registry.offer("r", TOKEN, access, &memory));
+        assert!(registry.offer("r", TOKEN, access, &memory, Weak::new()));
         Target {
             registry,
             memory: Some(memory),
@@ -135,7 +135,7 @@ fn requests_that_no_initiator_sends_end_the_connection() {
         assert_eq!(target.ask(kind, 0, len), Err(Ended::Malformed), "{kind:?} of {len}");
     }
     let mut frame = encode_request(TAG, &Request { kind: Kind::Read, offset: 0, len: 8 });
-    frame[36] = 5;
+    frame[36] = 7;
     assert_eq!(Target::greeted(Access::Atomic).hear(&frame), Err(Ended::Malformed));
 }
 
@@ -162,10 +162,13 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Kind::Write),
         any::<(u64, u64)>().prop_map(|(expected, new)| Kind::CompareAndSwap { expected, new }),
         any::<u64>().prop_map(|add| Kind::FetchAndAdd { add }),
+        Just(Kind::Send),
+        any::<u32>().prop_map(|immediate| Kind::WriteWithImmediate { immediate }),
     ];
     let offset = prop_oneof![0..LEN + 64, any::<usize>()];
     (kind, offset, 0usize..256).prop_map(|(kind, offset, words)| {
-        let len = if matches!(kind, Kind::Read | Kind::Write) { words * 8 } else { 8 };
+        let atomic = matches!(kind, Kind::CompareAndSwap { .. } | Kind::FetchAndAdd { .. });
+        let len = if atomic { 8 } else { words * 8 };
         Request { kind, offset, len }
     })
 }
@@ -226,14 +229,14 @@ proptest! {
             let tag = Tag { batch: 1, index: index as u32 };
             asked.extend(encode_request(tag, request));
             let mut words = vec![0; request.words()];
-            if request.kind == Kind::Write {
+            if request.kind.carries() {
                 words.fill(writes.wrapping_add(index as u64));
                 asked.extend_from_slice(bytemuck::cast_slice(&words));
             }
             let outcome = model.apply(request, Access::Atomic, &mut words);
             let status = outcome.map_or_else(Status::of, |()| Status::Done);
             prop_assert_eq!(status.outcome(request, LEN), outcome);
-            let brings = outcome.is_ok() && request.kind != Kind::Write;
+            let brings = outcome.is_ok() && !request.kind.carries();
             expected.extend(Answer { tag, status, len: if brings { words.len() * 8 } else { 0 } }.encode());
             if brings {
                 expected.extend_from_slice(bytemuck::cast_slice(&words));

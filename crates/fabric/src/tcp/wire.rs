@@ -4,11 +4,11 @@
 //! |---|---|---|
 //! | hello | 176 | magic 8, protocol 4, layout version 4, layout hash 8, token 16, name length 8, name 128 |
 //! | greeting | 32 | magic 8, status 4, protocol 4, layout version 4, zero 4, layout hash 8 |
-//! | request | 40 | tag 8, offset 8, a 8, b 8, length 4, kind 1, zero 3; then a write's words |
+//! | request | 40 | tag 8, offset 8, a 8, b 8, length 4, kind 1, zero 3; then what is written or sent, in words |
 //! | answer | 16 | tag 8, length 4, status 1, zero 3; then the words read, or the word before an atomic |
 //!
-//! `a` and `b` are the expected and the new word of a compare-and-swap, `a` what a fetch-and-add adds. Decoding never
-//! panics and never allocates, whatever the bytes.
+//! `a` and `b` are the expected and the new word of a compare-and-swap, `a` what a fetch-and-add adds and what a write
+//! says to the inbox. Decoding never panics and never allocates, whatever the bytes.
 
 use sidelong_layout::{HeaderError, LAYOUT_HASH, LAYOUT_VERSION};
 
@@ -18,7 +18,7 @@ use crate::host::NAME_BYTES_MAX;
 use crate::key::Token;
 
 /// Raised by every change of what stands above.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 const MAGIC: u64 = u64::from_le_bytes(*b"SIDELTCP");
 
 pub(super) const HELLO_BYTES: usize = 176;
@@ -147,6 +147,8 @@ pub(super) fn encode_request(tag: Tag, request: &Request) -> [u8; REQUEST_BYTES]
         Kind::Write => (2, 0, 0),
         Kind::CompareAndSwap { expected, new } => (3, expected, new),
         Kind::FetchAndAdd { add } => (4, add, 0),
+        Kind::Send => (5, 0, 0),
+        Kind::WriteWithImmediate { immediate } => (6, immediate.into(), 0),
     };
     let mut frame = [0; REQUEST_BYTES];
     put(&mut frame, 0, tag.encode());
@@ -165,13 +167,15 @@ pub(super) fn decode_request(frame: &[u8; REQUEST_BYTES]) -> Result<(Tag, Reques
         2 => Kind::Write,
         3 => Kind::CompareAndSwap { expected: a, new: b },
         4 => Kind::FetchAndAdd { add: a },
+        5 => Kind::Send,
+        6 => Kind::WriteWithImmediate { immediate: u32::try_from(a).map_err(|_| Malformed)? },
         _ => return Err(Malformed),
     };
     let offset = usize::try_from(u64::from_le_bytes(get(frame, 8))).map_err(|_| Malformed)?;
     let len = u32::from_le_bytes(get(frame, 32)) as usize;
     let fits = match kind {
-        Kind::Read => len <= OP_BYTES_MAX,
-        Kind::Write => len <= OP_BYTES_MAX && len.is_multiple_of(8),
+        Kind::Read | Kind::Send => len <= OP_BYTES_MAX,
+        Kind::Write | Kind::WriteWithImmediate { .. } => len <= OP_BYTES_MAX && len.is_multiple_of(8),
         Kind::CompareAndSwap { .. } | Kind::FetchAndAdd { .. } => len == 8,
     };
     if fits { Ok((Tag::decode(get(frame, 0)), Request { kind, offset, len })) } else { Err(Malformed) }
@@ -185,6 +189,9 @@ pub(super) enum Status {
     Misaligned = 2,
     ReadOnly = 3,
     KeyRejected = 4,
+    NoInbox = 5,
+    InboxFull = 6,
+    MessageTooLong = 7,
 }
 
 impl Status {
@@ -193,6 +200,9 @@ impl Status {
             OpError::OutOfBounds { .. } | OpError::TooLong { .. } => Status::OutOfBounds,
             OpError::Misaligned { .. } => Status::Misaligned,
             OpError::ReadOnly => Status::ReadOnly,
+            OpError::NoInbox => Status::NoInbox,
+            OpError::InboxFull => Status::InboxFull,
+            OpError::MessageTooLong { .. } => Status::MessageTooLong,
             OpError::NotRun
             | OpError::Timeout
             | OpError::PeerGone
@@ -210,6 +220,9 @@ impl Status {
             Status::Misaligned => Err(OpError::Misaligned { offset, len }),
             Status::ReadOnly => Err(OpError::ReadOnly),
             Status::KeyRejected => Err(OpError::KeyRejected),
+            Status::NoInbox => Err(OpError::NoInbox),
+            Status::InboxFull => Err(OpError::InboxFull),
+            Status::MessageTooLong => Err(OpError::MessageTooLong { len }),
         }
     }
 }
@@ -239,6 +252,9 @@ impl Answer {
             2 => Status::Misaligned,
             3 => Status::ReadOnly,
             4 => Status::KeyRejected,
+            5 => Status::NoInbox,
+            6 => Status::InboxFull,
+            7 => Status::MessageTooLong,
             _ => return Err(Malformed),
         };
         let len = u32::from_le_bytes(get(frame, 8)) as usize;

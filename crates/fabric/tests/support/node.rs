@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sidelong_fabric::{Access, Host, Initiator, LinkId, Region, RegionSpec};
+use sidelong_fabric::{Access, Host, Inbox, InboxSpec, Initiator, LinkId, Region, RegionSpec};
 use sidelong_layout::RegionKind;
 
 use crate::backends::Backend;
@@ -36,6 +36,14 @@ impl Node {
         let host = backend.start(name);
         let region = host.offer(&spec(name, access, len, life), |_| {}).unwrap();
         Node { name: name.to_owned(), host, region }
+    }
+
+    /// With an inbox.
+    pub(crate) fn receiving<B: Backend>(backend: &B, name: &str, inbox: &InboxSpec) -> (Node, Inbox) {
+        let host = backend.start(name);
+        let offered = host.offer_with_inbox(&spec(name, Access::Atomic, LEN, 1), inbox, |_| {});
+        let (region, inbox) = offered.unwrap();
+        (Node { name: name.to_owned(), host, region }, inbox)
     }
 
     pub(crate) fn link(&self, initiator: &mut Initiator) -> LinkId {
