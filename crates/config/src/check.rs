@@ -10,8 +10,9 @@ use sidelong_layout::{EDGES_MAX, NODES_MAX, SITES_MAX};
 use crate::cluster::Node;
 use crate::file::{ClusterFile, EdgeEntry, NodeEntry, SiteEntry};
 use crate::lines::At;
-use crate::sections::{Balance, Limits, Load, Reconfig, Workload};
-use crate::words::{LoadMode, MovedBy, Service, WorkloadKind};
+use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
+use crate::sections::{Balance, Limits, Load, Reconfig, Verbs, Workload};
+use crate::words::{Fabric, LoadMode, MovedBy, Service, WorkloadKind};
 
 /// Names become file names in the run directory.
 const NAME_BYTES_MAX: usize = 64;
@@ -33,6 +34,8 @@ type Check = Result<(), Problem>;
 /// The tables that stand once.
 pub(crate) fn sections(file: &ClusterFile) -> Check {
     name(At::section("cluster").key("name"), "cluster", &file.cluster.name)?;
+    secret(file)?;
+    verbs(&file.verbs)?;
     load(&file.load)?;
     balance(&file.balance)?;
     reconfig(&file.reconfig)?;
@@ -99,8 +102,16 @@ pub(crate) fn pool(file: &ClusterFile, total: usize, copies: usize) -> Check {
 pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
     let mut names = Seen::default();
     let mut addresses = Addresses::default();
+    let (secret, fabric) = (&file.cluster.secret, file.cluster.fabric);
+    let several = (secret.is_some() || file.cluster.secret_file.is_some()) && fabric != Fabric::Shm;
     for (node, entry) in nodes {
         let at = At::entry("node", *entry);
+        let listen = node.fabric_listen;
+        let told = listen.port() != 0 && !listen.ip().is_unspecified();
+        expect(!several || told, at.key("fabric_listen"), || {
+            let found = format!("node {:?} would tell at {listen} how to reach its memory", node.name);
+            (found, "with a secret, an address and a port that the other machines know".into())
+        })?;
         let who = || format!("node {:?}", node.name);
         names.once(at.key("name"), "name", &node.name, "a node".into())?;
         addresses.once(at.key("listen"), node.listen, who)?;
@@ -135,6 +146,29 @@ const MILLI: Duration = Duration::from_millis(1);
 const MICROS_10: Duration = Duration::from_micros(10);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
+
+fn secret(file: &ClusterFile) -> Check {
+    let at = At::section("cluster");
+    let cluster = &file.cluster;
+    let bytes = cluster.secret.as_ref().map_or(SECRET_BYTES_MIN, |secret| secret.reveal().len());
+    expect((SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes), at.key("secret"), || {
+        let expected = format!("from {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} that nobody guesses");
+        (format!("the secret has {bytes} bytes"), expected)
+    })?;
+    expect(cluster.secret.is_none() || cluster.secret_file.is_none(), at.key("secret_file"), || {
+        ("secret and secret_file are given".into(), "one of them".into())
+    })
+}
+
+fn verbs(verbs: &Verbs) -> Check {
+    let at = At::section("verbs");
+    within(at, "port", verbs.port, 1, u8::MAX)?;
+    let Some(device) = &verbs.device else { return Ok(()) };
+    let usable = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
+    expect(is_text(device, NAME_BYTES_MAX, usable), at.key("device"), || {
+        (format!("device {:?}", excerpt(device)), "a name as ibv_devices lists it".into())
+    })
+}
 
 fn load(load: &Load) -> Check {
     let at = At::section("load");

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crate::check::{self, Problem};
 use crate::error::{Error, Place, Result};
-use crate::file::{ClusterFile, EdgeEntry, NodeEntry, SiteEntry};
+use crate::file::{ClusterFile, EdgeEntry, Identity, NodeEntry, SiteEntry};
 use crate::lines::At;
-use crate::sections::{Balance, Limits, Load, Reconfig, Workload};
+use crate::secret::Secret;
+use crate::sections::{Balance, Limits, Load, Reconfig, Verbs, Workload};
 use crate::words::{Configuration, Fabric, Service};
 
 /// A cluster, checked. All processes that read the same file get the same one, indices included.
@@ -20,6 +21,10 @@ pub struct Cluster {
     pub run_dir: PathBuf,
     /// How memory of other processes is reached.
     pub fabric: Fabric,
+    /// What its processes know and nobody else, if they are on several machines.
+    pub secret: Option<Secret>,
+    /// Which RDMA device they use, where they use one.
+    pub verbs: Verbs,
     /// How load gets from the nodes to the edges.
     pub load: Load,
     /// Which node of its site gets a request.
@@ -62,7 +67,8 @@ pub struct Node {
     pub name: String,
     /// Where its origin answers HTTP.
     pub listen: SocketAddr,
-    /// Where it serves its regions over the tcp fabric; port 0 for any free one.
+    /// Where it serves its regions over tcp or verbs, port 0 for any free one; with a secret where it tells how to reach
+    /// them.
     pub fabric_listen: SocketAddr,
     /// Requests that its origin serves at a time.
     pub workers: u16,
@@ -95,6 +101,8 @@ impl Cluster {
             name: file.cluster.name.clone(),
             run_dir: file.cluster.run_dir.clone().unwrap_or_else(|| default_run_dir(&file.cluster.name)),
             fabric: file.cluster.fabric,
+            secret: secret(&file.cluster),
+            verbs: file.verbs.clone(),
             load: file.load.clone(),
             balance: file.balance.clone(),
             reconfig: file.reconfig.clone(),
@@ -128,6 +136,12 @@ pub fn default_run_dir(name: &str) -> PathBuf {
     let shm = Path::new("/dev/shm");
     let base = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
     base.join(format!("sidelong-{}", rustix::process::getuid().as_raw())).join(name)
+}
+
+/// The one that is given; the checks see to it that there are not two.
+fn secret(identity: &Identity) -> Option<Secret> {
+    let file = identity.secret_file.clone().map(Secret::File);
+    identity.secret.clone().map(Secret::Text).or(file)
 }
 
 /// The sites with the nodes that they start with, which over-provisioning raises to what reconfiguration could give

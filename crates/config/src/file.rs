@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sections::{Balance, Limits, Load, Reconfig, Workload};
+use crate::secret::SecretText;
+use crate::sections::{Balance, Limits, Load, Reconfig, Verbs, Workload};
 use crate::time;
 use crate::words::{Fabric, Service};
 
@@ -18,6 +19,9 @@ pub struct ClusterFile {
     /// `[cluster]`.
     #[serde(default)]
     pub cluster: Identity,
+    /// `[verbs]`.
+    #[serde(default)]
+    pub verbs: Verbs,
     /// `[load]`.
     #[serde(default)]
     pub load: Load,
@@ -54,11 +58,23 @@ pub struct Identity {
     pub run_dir: Option<PathBuf>,
     /// Default `auto`.
     pub fabric: Fabric,
+    /// What the processes prove to each other to know, where they are on several machines: they then tell each other at
+    /// every node's `fabric_listen` how to reach its memory. [`crate::SECRET_BYTES_MIN`] to [`crate::SECRET_BYTES_MAX`]
+    /// bytes, in a file of mode 0600. Default none: all are on one machine, and find each other in `run_dir`.
+    pub secret: Option<SecretText>,
+    /// The same in a file of its own, of mode 0600.
+    pub secret_file: Option<PathBuf>,
 }
 
 impl Default for Identity {
     fn default() -> Self {
-        Identity { name: "demo".into(), run_dir: None, fabric: Fabric::default() }
+        Identity {
+            name: "demo".into(),
+            run_dir: None,
+            fabric: Fabric::default(),
+            secret: None,
+            secret_file: None,
+        }
     }
 }
 
@@ -102,8 +118,8 @@ pub struct NodeEntry {
     pub count: usize,
     /// Where its origin answers HTTP; the following ports are those of the following nodes.
     pub listen: SocketAddr,
-    /// Where it serves its regions over the tcp fabric, on following ports likewise. Default any free port of
-    /// `listen`'s address.
+    /// Where it serves its regions over tcp or verbs, on following ports likewise; in a cluster with a secret, where it
+    /// tells how to reach them, and a port is needed. Default any free port of `listen`'s address.
     #[serde(default)]
     pub fabric_listen: Option<SocketAddr>,
     /// Requests that its origin serves at a time. Default 2.

@@ -17,6 +17,7 @@ mod error;
 mod file;
 mod lines;
 mod parse;
+mod secret;
 mod sections;
 mod time;
 mod words;
@@ -25,7 +26,9 @@ pub use cluster::{Cluster, Edge, Node, Site, default_run_dir};
 pub use error::{Error, Place, Result};
 pub use file::{ClusterFile, EdgeEntry, Identity, NodeEntry, SiteEntry, Tls};
 pub use parse::FILE_BYTES_MAX;
-pub use sections::{Balance, Limits, Load, Reconfig, Weights, Workload};
+pub use secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret, SecretText};
+pub use sections::{Balance, Limits, Load, Reconfig, Verbs, Weights, Workload};
 pub use words::{
-    BalancePolicy, Configuration, Fabric, LoadMode, MovedBy, Protocol, Scheme, Service, WorkloadKind,
+    BalancePolicy, Completion, Configuration, Fabric, LoadMode, MovedBy, Protocol, Scheme, Service,
+    WorkloadKind,
 };

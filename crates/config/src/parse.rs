@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::cluster::Cluster;
 use crate::error::{Error, Place, Result};
 use crate::file::{ClusterFile, Tls};
-use crate::lines::line_at;
+use crate::lines::{At, line_at};
 
 /// Length of a cluster file at most, in bytes.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -20,9 +21,19 @@ impl ClusterFile {
     /// # Errors
     /// Where it cannot be read or used.
     pub fn load(path: &Path) -> Result<ClusterFile> {
-        let text = read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
-        let mut file = Self::parse(&text, &path.display().to_string())?;
-        if let Some(directory) = path.parent() {
+        let failed = |source| Error::Read { path: path.to_owned(), source };
+        let (text, mode) = read(path).map_err(failed)?;
+        let name = path.display().to_string();
+        let mut file = Self::parse(&text, &name)?;
+        if file.cluster.secret.is_some() && mode & 0o077 != 0 {
+            return Err(Error::Check {
+                place: Place::Line { file: name, line: At::section("cluster").key("secret").line(&text) },
+                found: format!("a secret in a file that others may read or change (mode {mode:o})"),
+                expected: "mode 0600, or a secret_file of that mode".to_owned(),
+            });
+        }
+        // Whoever gets a copy of it may stand elsewhere.
+        if let Some(directory) = std::path::absolute(path).map_err(failed)?.parent() {
             file.paths_from(directory);
         }
         Ok(file)
@@ -72,7 +83,8 @@ impl ClusterFile {
     fn paths_from(&mut self, directory: &Path) {
         let nodes = self.nodes.iter_mut().flat_map(|node| [&mut node.root, &mut node.cgroup]);
         let workload = self.workload.iter_mut().map(|workload| &mut workload.trace);
-        let optional = nodes.chain(workload).chain([&mut self.cluster.run_dir]).flatten();
+        let cluster = [&mut self.cluster.run_dir, &mut self.cluster.secret_file];
+        let optional = nodes.chain(workload).chain(cluster).flatten();
         let mut edges = Vec::new();
         for edge in &mut self.edges {
             edges.extend(edge.access_log.as_mut().filter(|path| path.as_os_str() != "-"));
@@ -85,14 +97,17 @@ impl ClusterFile {
     }
 }
 
-fn read(path: &Path) -> io::Result<String> {
+/// The text, and who may do what with its file.
+fn read(path: &Path) -> io::Result<(String, u32)> {
     let mut text = String::new();
-    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    let file = File::open(path)?;
+    let mode = file.metadata()?.permissions().mode() & 0o777;
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
             format!("a cluster file has at most {FILE_BYTES_MAX} bytes"),
         ));
     }
-    Ok(text)
+    Ok((text, mode))
 }

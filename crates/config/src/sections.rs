@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::time;
-use crate::words::{BalancePolicy, Configuration, LoadMode, MovedBy, Protocol, Scheme, WorkloadKind};
+use crate::words::{
+    BalancePolicy, Completion, Configuration, LoadMode, MovedBy, Protocol, Scheme, WorkloadKind,
+};
 
 /// `[load]`: how load gets from the nodes to the edges.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -183,6 +185,26 @@ impl Default for Limits {
             connections_max: 4096,
             retries: 1,
         }
+    }
+}
+
+/// `[verbs]`: which RDMA device a process uses, and how. The same on every machine.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Verbs {
+    /// Its name, such as `mlx5_0`. Default the first with an active port.
+    pub device: Option<String>,
+    /// The port of it, from 1. Default 1.
+    pub port: u8,
+    /// Which address of the port (RoCE). Default the first of RoCE v2 with an IPv4 address, else 0.
+    pub gid_index: Option<u8>,
+    /// How completions are waited for. Default `polling`.
+    pub completion: Completion,
+}
+
+impl Default for Verbs {
+    fn default() -> Self {
+        Verbs { device: None, port: 1, gid_index: None, completion: Completion::default() }
     }
 }
 

@@ -32,13 +32,27 @@ macro_rules! words {
 words! {
     /// `cluster.fabric`: how one process reaches the memory of another.
     Fabric {
-        /// Shared memory where all parts run on one machine, else TCP.
+        /// Shared memory where all parts run on one machine; where they do not (the file has a secret), verbs on a
+        /// machine with a device, else TCP.
         #[default]
         Auto = "auto",
         /// POSIX shared memory, files in the run directory.
         Shm = "shm",
         /// A server thread on the target: two-sided, and honest about it.
         Tcp = "tcp",
+        /// RDMA: InfiniBand, RoCE or iWARP, by a program that was built with it.
+        Verbs = "verbs",
+    }
+}
+
+words! {
+    /// `verbs.completion`: how a process learns that its operations are done.
+    Completion {
+        /// It looks, over and over: the shortest wait, and a CPU for it.
+        #[default]
+        Polling = "polling",
+        /// It sleeps until the device wakes it.
+        Events = "events",
     }
 }
 

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sidelong_config::{ClusterFile, Configuration, Error, WorkloadKind, default_run_dir};
+use sidelong_config::{
+    ClusterFile, Configuration, Error, Fabric, Secret, SecretText, WorkloadKind, default_run_dir,
+};
 
 #[test]
 fn the_demo_is_the_cluster_of_the_readme() {
@@ -38,8 +40,8 @@ fn the_demo_names_the_defaults() {
     let bare_node = (bare.nodes[0].workers, bare.nodes[0].service_time, bare.nodes[0].queue_depth_max);
     assert_eq!(demo_node, bare_node);
     assert_eq!(
-        (demo.cluster, demo.load, demo.balance, demo.reconfig, demo.limits, demo.workload),
-        (bare.cluster, bare.load, bare.balance, bare.reconfig, bare.limits, bare.workload)
+        (demo.cluster, demo.verbs, demo.load, demo.balance, demo.reconfig, demo.limits, demo.workload),
+        (bare.cluster, bare.verbs, bare.load, bare.balance, bare.reconfig, bare.limits, bare.workload)
     );
 }
 
@@ -61,6 +63,45 @@ fn the_demo_is_written_as_it_is_read() {
     let demo = ClusterFile::demo();
     let text = demo.to_toml().unwrap();
     assert_eq!(ClusterFile::parse(&text, "written").unwrap(), demo);
+}
+
+#[test]
+fn machines_are_several_where_there_is_a_secret() {
+    let mut file = ClusterFile::demo();
+    assert_eq!(file.cluster().unwrap().secret, None);
+    file.cluster.secret_file = Some("s".into());
+    file.nodes[0].fabric_listen = Some("10.0.0.1:7000".parse().unwrap());
+    let cluster = file.cluster().unwrap();
+    assert_eq!(cluster.secret, Some(Secret::File("s".into())));
+    assert_eq!(cluster.nodes[7].fabric_listen.port(), 7007);
+    (file.cluster.secret_file, file.cluster.secret) = (None, Some(SecretText::new("sixteen bytes it")));
+    let read = ClusterFile::parse(&file.to_toml().unwrap(), "written").unwrap();
+    assert_eq!(read.cluster().unwrap().secret, file.cluster.secret.map(Secret::Text));
+}
+
+#[test]
+fn a_secret_is_in_a_file_that_others_do_not_read() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let mut file = ClusterFile::demo();
+    file.cluster.secret = Some(SecretText::new("sixteen bytes it"));
+    file.nodes[0].fabric_listen = Some("10.0.0.1:7000".parse().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cluster.toml");
+    std::fs::write(&path, file.to_toml().unwrap()).unwrap();
+    for (mode, usable) in [(0o644, false), (0o620, false), (0o600, true)] {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let read = ClusterFile::load(&path).map_err(|error| error.to_string());
+        assert_eq!(read.is_ok(), usable, "{read:?}");
+    }
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let error = ClusterFile::load(&path).unwrap_err().to_string();
+    let line = file.to_toml().unwrap().lines().position(|line| line.starts_with("secret = ")).unwrap() + 1;
+    let expected = format!("{}:{line}: a secret in a file that others may read", path.display());
+    assert!(
+        error.starts_with(&expected) && error.contains("mode 640") && !error.contains("sixteen"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -127,6 +168,8 @@ fn relative_paths_are_those_of_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let mut file = ClusterFile::demo();
     file.cluster.run_dir = Some("run".into());
+    file.cluster.fabric = Fabric::Shm;
+    file.cluster.secret_file = Some("secret".into());
     file.nodes[0].root = Some("www".into());
     file.edges[0].access_log = Some("-".into());
     file.edges[1].access_log = Some("access.log".into());
@@ -136,6 +179,7 @@ fn relative_paths_are_those_of_the_file() {
 
     let read = ClusterFile::load(&path).unwrap();
     assert_eq!(read.cluster.run_dir.as_deref(), Some(directory.path().join("run").as_path()));
+    assert_eq!(read.cluster.secret_file.as_deref(), Some(directory.path().join("secret").as_path()));
     assert_eq!(read.nodes[0].root.as_deref(), Some(directory.path().join("www").as_path()));
     assert_eq!(read.edges[0].access_log.as_deref(), Some(Path::new("-")));
     assert_eq!(read.edges[1].access_log.as_deref(), Some(directory.path().join("access.log").as_path()));

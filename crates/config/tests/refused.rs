@@ -52,7 +52,9 @@ fn an_unknown_key_lists_the_known_ones() {
     );
     let error = refused_after("[lode]\n");
     assert!(
-        error.starts_with("cluster.toml:10: unknown field `lode`, expected one of `cluster`, `load`,"),
+        error.starts_with(
+            "cluster.toml:10: unknown field `lode`, expected one of `cluster`, `verbs`, `load`,"
+        ),
         "{error}"
     );
     let error = refused_at(2, "nam = \"a\"");
@@ -109,6 +111,21 @@ fn every_section_is_checked() {
             "[cluster]\nname = \"\"\n",
             "11: cluster name \"\"; expected 1 to 64 of a-z, 0-9 and -: it names files",
         ),
+        (
+            "[cluster]\nsecret = \"too short\"\n",
+            "11: the secret has 9 bytes; expected from 16 to 1024 that nobody guesses",
+        ),
+        (
+            "[cluster]\nsecret = \"sixteen bytes it\"\nsecret_file = \"s\"\n",
+            "12: secret and secret_file are given; expected one of them",
+        ),
+        (
+            "[cluster]\nsecret_file = \"s\"\n",
+            "4: node \"n\" would tell at 127.0.0.1:0 how to reach its memory; expected with a secret, an address and a \
+             port that the other machines know",
+        ),
+        ("[verbs]\nport = 0\n", "11: port is 0; expected from 1 to 255"),
+        ("[verbs]\ndevice = \"mlx5 0\"\n", "11: device \"mlx5 0\"; expected a name as ibv_devices lists it"),
         ("[load]\nperiod_ms = 0\n", "11: period_ms is 0; expected from 0.01 to 60000"),
         ("[load]\nproc_period_ms = 0.5\n", "11: proc_period_ms is 0.5; expected from 1 to 60000"),
         (

@@ -2,6 +2,7 @@
 //!
 //! Counters are bumped where things happen; what the view knows is read at the scrape.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use sidelong_fabric::control::Refusals;
 use sidelong_layout::SiteId;
 
 use crate::access_log::AccessLog;
@@ -71,7 +73,12 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new(settings: &Settings, view: Arc<View>, log: Option<AccessLog>) -> Self {
+    pub(crate) fn new(
+        settings: &Settings,
+        view: Arc<View>,
+        log: Option<AccessLog>,
+        refusals: Option<CountRefusals>,
+    ) -> Self {
         let mut registry = Registry::with_prefix("sidelong_edge");
         let requests = Family::<SiteCode, Counter>::default();
         registry.register("requests", "Requests answered, by site and class of status", requests.clone());
@@ -142,6 +149,9 @@ impl Metrics {
             sites: metrics.sites.clone(),
             log,
         }));
+        if let Some(refusals) = refusals {
+            registry.register_collector(Box::new(RefusalsCollector { refusals }));
+        }
         Metrics { registry, ..metrics }
     }
 
@@ -191,6 +201,35 @@ impl Metrics {
         // Writing to a String does not fail.
         let _ = text::encode(&mut out, &self.registry);
         out
+    }
+}
+
+/// How often other processes of the cluster refused this one or it them, since the start.
+pub type CountRefusals = Box<dyn Fn() -> Refusals + Send + Sync>;
+
+/// The same, read at the scrape.
+struct RefusalsCollector {
+    refusals: CountRefusals,
+}
+
+impl fmt::Debug for RefusalsCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RefusalsCollector")
+    }
+}
+
+impl Collector for RefusalsCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(
+            "control_refused",
+            "Sessions with nodes for their keys that either side refused, by cause",
+            None,
+            ConstCounter::new(0u64).metric_type(),
+        )?;
+        for (cause, count) in (self.refusals)().iter() {
+            ConstCounter::new(count).encode(family.encode_family(&[("cause", cause)])?)?;
+        }
+        Ok(())
     }
 }
 

@@ -20,7 +20,7 @@ use crate::access_log::AccessLog;
 use crate::clock;
 use crate::closing::{Closing, Signals};
 use crate::door::Door;
-use crate::metrics::Metrics;
+use crate::metrics::{CountRefusals, Metrics};
 use crate::proxy::Proxy;
 use crate::settings::Settings;
 use crate::view::View;
@@ -71,11 +71,12 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// Checks that its ports, certificate and log can be had.
+    /// Checks that its ports, certificate and log can be had. `refusals` tells how often other processes of the cluster
+    /// refused this one or it them, where it asks them for keys.
     ///
     /// # Errors
     /// What cannot be had.
-    pub fn new(settings: Settings, view: Arc<View>) -> Result<Self, Error> {
+    pub fn new(settings: Settings, view: Arc<View>, refusals: Option<CountRefusals>) -> Result<Self, Error> {
         for address in [Some(settings.listen), settings.admin].into_iter().flatten() {
             // Pingora listens later, on its own, and ends the process where it cannot: this says why in one line.
             TcpListener::bind(address).map_err(|source| Error::Listen {
@@ -93,7 +94,7 @@ impl Edge {
             None => None,
         };
         tls_settings(&settings)?;
-        let metrics = Arc::new(Metrics::new(&settings, Arc::clone(&view), log.clone()));
+        let metrics = Arc::new(Metrics::new(&settings, Arc::clone(&view), log.clone(), refusals));
         Ok(Edge { settings, view, metrics, log })
     }
 

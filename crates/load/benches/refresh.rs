@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use sidelong_fabric::shm::ShmHost;
-use sidelong_fabric::{Access, Host, Region, RegionSpec, RunDirectory};
+use sidelong_fabric::{Access, Host, Initiator, Region, RegionSpec, RunDirectory};
 use sidelong_layout::{Hot, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
 use sidelong_load::{
     Keeper, KeeperSpec, Limits, OneSided, Reading, Recorder, Responder, ResponderKind, Sampler, Scope,
@@ -77,7 +77,7 @@ fn one_sided_of<T>(c: &mut Criterion, nodes: usize, keep: impl Fn(Region) -> T) 
     let kept: Vec<T> = regions.map(keep).collect();
     let run_directory = Arc::new(RunDirectory::open(directory.path()).expect("a run directory"));
     let limits = Limits { stale: Duration::from_secs(3600), ..Limits::default() };
-    let mut source = OneSided::new(run_directory, names(nodes), limits);
+    let mut source = OneSided::new(run_directory, Initiator::new(), names(nodes), limits);
     refresh(c, &format!("one-sided, {nodes} nodes, shm"), nodes, &mut source);
     drop(kept);
 }

@@ -65,6 +65,22 @@ pub enum Error {
         /// Where it was looked for.
         place: PathBuf,
     },
+    /// A node could not be asked for its responder's address.
+    #[error("the load responder of {name} cannot be asked for: {source}")]
+    Ask {
+        /// The node.
+        name: String,
+        /// Why not.
+        source: sidelong_fabric::Error,
+    },
+    /// A node was asked for its responder's address and told something else.
+    #[error("the node {name} tells `{text}`, which is not ADDRESS:PORT, for its load responder")]
+    BadAnswer {
+        /// The node.
+        name: String,
+        /// What it told.
+        text: String,
+    },
     /// A published address that cannot be read.
     #[error("address file {path}: `{text}` is not ADDRESS:PORT")]
     BadAddress {

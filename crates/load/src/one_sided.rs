@@ -47,6 +47,7 @@ impl OneSided {
     /// Reads the load regions of these names, found through `directory`. None is looked for before the first refresh.
     pub fn new(
         directory: Arc<dyn Directory>,
+        initiator: Initiator,
         regions: impl IntoIterator<Item = String>,
         limits: Limits,
     ) -> Self {
@@ -62,7 +63,7 @@ impl OneSided {
         OneSided {
             directory,
             limits,
-            initiator: Initiator::new(),
+            initiator,
             nodes: regions.into_iter().map(node).collect(),
             batch: Batch::new(),
             in_step: true,

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{all_are, limits, recorder, refresh_until, region};
-use sidelong_fabric::{Access, Directory as _, Host, RegionSpec, RunDirectory, shm::ShmHost, tcp::TcpHost};
+use sidelong_fabric::{
+    Access, Directory as _, Host, Initiator, RegionSpec, RunDirectory, shm::ShmHost, tcp::TcpHost,
+};
 use sidelong_layout::{Ack, Hot, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
 use sidelong_load::{
     Error, Keeper, KeeperSpec, Limits, OneSided, Reading, Source as _, Status, monotonic_ns,
@@ -18,7 +20,7 @@ use sidelong_state::Publisher;
 
 fn reader(directory: &std::path::Path, nodes: &[&str], limits: Limits) -> OneSided {
     let directory = Arc::new(RunDirectory::open(directory).unwrap());
-    OneSided::new(directory, nodes.iter().map(|name| (*name).to_owned()), limits)
+    OneSided::new(directory, Initiator::new(), nodes.iter().map(|name| (*name).to_owned()), limits)
 }
 
 fn keep(directory: &std::path::Path, name: &str, incarnation: u64) -> Keeper {

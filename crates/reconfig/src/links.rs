@@ -67,13 +67,13 @@ pub struct Links {
 impl Links {
     /// To the words of the nodes of those names and the board. Nothing is connected yet: [`Links::scan`] does it, and
     /// does it again for whatever breaks.
-    pub fn new(directory: Arc<dyn Directory>, nodes: &[String], map: BoardMap) -> Self {
+    pub fn new(directory: Arc<dyn Directory>, initiator: Initiator, nodes: &[String], map: BoardMap) -> Self {
         let atomic = |region, kind, len| Peer::new(region, kind, len, Access::Atomic);
         let load =
             |node: &String| Peer::new(load_region(node), RegionKind::Load, LOAD_BYTES, Access::ReadOnly);
         Links {
             directory,
-            initiator: Initiator::new(),
+            initiator,
             batch: Batch::new(),
             map,
             board: atomic(BOARD.to_owned(), RegionKind::Board, map.len()),
@@ -186,15 +186,15 @@ impl Links {
     }
 
     /// Connects what is not connected and may be tried again; those first that have waited longest. A peer that is
-    /// silent costs [`CONNECT_MAX`], so after one that cannot be reached the others wait for the next look: whoever
-    /// looks may hold a lease.
+    /// silent costs [`CONNECT_MAX`], so after one that cannot be reached, or asked for its key, the others wait for the
+    /// next look: whoever looks may hold a lease.
     fn connect(&mut self, now: Time) {
         let peers = self.words.iter_mut().chain(&mut self.acks).chain([&mut self.board]);
         let mut due: Vec<_> = peers.filter(|peer| peer.link.is_none() && now >= peer.retry_at).collect();
         due.sort_by_key(|peer| peer.retry_at);
         for peer in due {
             let found = self.directory.find(&peer.region, peer.kind, peer.len, peer.access);
-            let is_published = found.is_ok();
+            let is_unpublished = matches!(found, Err(Error::NoKey { .. }));
             match found.and_then(|key| self.initiator.connect(&key, CONNECT_MAX)) {
                 Ok(link) => {
                     peer.link = Some(link);
@@ -204,7 +204,7 @@ impl Links {
                     tracing::debug!(region = %peer.region, %error, "not connected");
                     peer.retry_at = now.after_ns(peer.pause_ns);
                     peer.pause_ns = (peer.pause_ns * 2).min(RECONNECT_NS.1);
-                    if is_published {
+                    if !is_unpublished {
                         break;
                     }
                 }

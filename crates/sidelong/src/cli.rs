@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use sidelong_config::ClusterFile;
+use sidelong_config::{ClusterFile, Fabric};
 
 use crate::failure::{Failure, say};
 
@@ -54,6 +54,9 @@ pub(crate) struct UpArgs {
     /// The cluster file; without it, eight nodes, three sites and two edges on loopback.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// In place of the file's cluster.fabric: auto, shm, tcp or verbs.
+    #[arg(long, value_name = "FABRIC", value_parser = fabric)]
+    pub(crate) fabric: Option<Fabric>,
     /// End by itself after this time (30s, 500ms, 2m).
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
@@ -75,6 +78,9 @@ pub(crate) struct PartArgs {
     pub(crate) config: PathBuf,
     /// Which of the file's nodes or edges to be.
     pub(crate) name: String,
+    /// In place of the file's cluster.fabric: auto, shm, tcp or verbs. The same for all parts.
+    #[arg(long, value_name = "FABRIC", value_parser = fabric)]
+    pub(crate) fabric: Option<Fabric>,
     /// Tell what happens as JSON lines on standard output.
     #[arg(long)]
     pub(crate) events: bool,
@@ -219,6 +225,13 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// As the cluster file has it.
+fn fabric(text: &str) -> Result<Fabric, String> {
+    let known = Fabric::ALL.iter().find(|fabric| fabric.as_str() == text);
+    let words = || Fabric::ALL.iter().map(|fabric| fabric.as_str()).collect::<Vec<_>>().join(", ");
+    known.copied().ok_or_else(|| format!("one of {}", words()))
 }
 
 /// `30s`, `500ms`, `2m`, `1h`; a day at most.

@@ -38,12 +38,12 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     })?;
 
     let view = Arc::new(parts.view());
-    let edge = Edge::new(parts.edge_settings(index), Arc::clone(&view))?;
-    // The board is nobody's: the first process to come makes it. Over TCP it is the first node's.
-    let _board = match parts.over_tcp() {
-        true => None,
-        false => {
-            let host = parts.host(parts.cluster.edges[index].listen)?;
+    let edge = Edge::new(parts.edge_settings(index), Arc::clone(&view), parts.fabric.refusals())?;
+    // In shared memory the board is nobody's: the first process to come makes it. Else it is the first node's.
+    let _board = match parts.fabric.shares_memory() {
+        false => None,
+        true => {
+            let host = parts.fabric.offer(parts.cluster.edges[index].listen)?.host;
             Some(offer_board(&host, parts.board_map(), &parts.board_init(), parts.began_ms)?)
         }
     };
@@ -51,6 +51,10 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let watch = watch(&parts, owner, args.events, view, Some(&edge))?;
     if args.events {
         Event::Note { text: parts.scheme_note()? }.tell();
+        // On one machine all parts take the same, and `up` says which.
+        if parts.cluster.secret.is_some() {
+            Event::Note { text: parts.fabric.note().to_owned() }.tell();
+        }
     }
     let stop = Arc::new(AtomicBool::new(false));
     let thread = {

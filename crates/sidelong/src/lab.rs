@@ -16,7 +16,7 @@ pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
             let line = |experiment: &Experiment| {
                 format!("{:14} {} ({})\n", experiment.id, experiment.title, experiment.figure)
             };
-            say(&experiments().iter().map(line).collect::<String>())
+            say(experiments().iter().map(line).collect::<String>())
         }
         LabCommand::BareProxy { listen, to } => {
             sidelong_edge::run_bare_proxy(*listen, *to, 1);
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
                 format!("{verdict:12} {}: {measured} (target {})\n", check.what, check.target)
             };
             let checks: String = report.checks.iter().map(line).collect();
-            say(&format!("{checks}{}\n", report.directory.join("report.md").display()))
+            say(format!("{checks}{}\n", report.directory.join("report.md").display()))
         }
     }
 }

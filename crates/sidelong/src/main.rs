@@ -6,6 +6,7 @@
 mod cli;
 mod edge;
 mod event;
+mod fabric;
 mod failure;
 mod lab;
 mod node;

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sidelong_config::{self as config, Service};
-use sidelong_fabric::{Access, Directory as _, Host, Region, RegionSpec};
+use sidelong_fabric::{Access, Region, RegionSpec};
 use sidelong_layout::{LOAD_BYTES, RegionKind, SiteId, WORDS_OWNERSHIP};
 use sidelong_load::{
     Keeper, KeeperSpec, OriginGauge, OriginLoad, Recorder, Responder, ResponderKind, Scheme, Scope,
-    publish_address,
 };
 use sidelong_reconfig::{load_region, offer_board, offer_words};
 use sidelong_state::NodeAgent;
@@ -19,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::cli::PartArgs;
 use crate::edge::watch_for_node;
 use crate::event::Event;
+use crate::fabric::Offer;
 use crate::failure::Failure;
 use crate::parent::{self, end_with_parent};
 use crate::parts::Parts;
@@ -41,9 +41,9 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     listener.set_nonblocking(true)?;
 
     let gauges = Arc::new(OriginGauges::default());
-    let host = parts.host(node.fabric_listen)?;
-    let memory = Memory::offer(&parts, index, &host)?;
-    let _kept = keep_load(&parts, node, &memory, &gauges)?;
+    let offer = parts.fabric.offer(node.fabric_listen)?;
+    let memory = Memory::offer(&parts, index, &offer)?;
+    let _kept = keep_load(&parts, node, &offer, &memory, &gauges)?;
 
     let stop = Arc::new(AtomicBool::new(false));
     let watch = if parts.cluster.reconfig.by == config::MovedBy::Server {
@@ -70,12 +70,13 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
 struct Memory {
     load: Region,
     words: Region,
-    /// On the first node, over TCP; over shared memory it is nobody's.
+    /// On the first node; over shared memory it is nobody's.
     _board: Option<Region>,
 }
 
 impl Memory {
-    fn offer(parts: &Parts, index: usize, host: &Host) -> Result<Self, Failure> {
+    fn offer(parts: &Parts, index: usize, offer: &Offer) -> Result<Self, Failure> {
+        let host = &offer.host;
         let node = &parts.cluster.nodes[index];
         let spec = RegionSpec {
             name: &load_region(&node.name),
@@ -86,12 +87,12 @@ impl Memory {
         };
         let load = host.offer(&spec, |_| ())?;
         let words = offer_words(host, &node.name, node.site.map(SiteId::new), parts.began_ms)?;
-        let board = match !parts.over_tcp() || index == 0 {
+        let board = match parts.fabric.shares_memory() || index == 0 {
             true => Some(offer_board(host, parts.board_map(), &parts.board_init(), parts.began_ms)?),
             false => None,
         };
         for region in [Some(&load), Some(&words), board.as_ref()].into_iter().flatten() {
-            parts.run.publish(region.key())?;
+            offer.publish(region)?;
         }
         Ok(Memory { load, words, _board: board })
     }
@@ -106,6 +107,7 @@ struct LoadThreads {
 fn keep_load(
     parts: &Parts,
     node: &config::Node,
+    offer: &Offer,
     memory: &Memory,
     gauges: &Arc<OriginGauges>,
 ) -> Result<LoadThreads, Failure> {
@@ -129,7 +131,7 @@ fn keep_load(
     let any_port = SocketAddr::new(node.fabric_listen.ip(), 0);
     let responder = kind.map(|kind| Responder::listen(any_port, kind)).transpose()?;
     if let Some(responder) = &responder {
-        publish_address(parts.run.path(), &node.name, responder.address())?;
+        offer.publish_responder(&node.name, responder.address())?;
     }
     Ok(LoadThreads { _keeper: keeper, _responder: responder })
 }

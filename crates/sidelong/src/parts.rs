@@ -1,12 +1,10 @@
 //! What a cluster file means to the crates: each setting in the type of whoever uses it.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sidelong_config::{self as config, BalancePolicy, Cluster, ClusterFile, Configuration, MovedBy, Service};
 use sidelong_edge::{Decider, DoorLimits, Limits, NodeAddress, ReadLoads, Settings, SiteHosts, Tls, View};
-use sidelong_fabric::{Directory, Host, RunDirectory, shm::ShmHost, tcp::TcpHost};
+use sidelong_fabric::RunDirectory;
 use sidelong_layout::{BoardMap, EdgeId, NodeId, SiteId};
 use sidelong_load::{self as load, OneSided, Reading, Scheme, Sockets, Source, Status};
 use sidelong_policy::balance::Balance;
@@ -17,6 +15,7 @@ use sidelong_reconfig::{BoardInit, Links, Mover, Protocol, board_map, load_regio
 use sidelong_state::{Pool, Timing};
 
 use crate::cli::PartArgs;
+use crate::fabric::Fabric;
 use crate::failure::Failure;
 
 /// A margin of a lease that its holder does not use: what a clock may be off by within one lease, and then some.
@@ -31,49 +30,24 @@ const ACK_POLL_MAX: Duration = Duration::from_millis(1);
 pub(crate) struct Parts {
     pub(crate) cluster: Cluster,
     pub(crate) run: RunDirectory,
+    pub(crate) fabric: Fabric,
     /// When this process began, in ms since 1970: which life of its name this is.
     pub(crate) began_ms: u64,
 }
 
 impl Parts {
     pub(crate) fn load(args: &PartArgs) -> Result<Self, Failure> {
-        Parts::new(ClusterFile::load(&args.config)?.cluster()?)
+        let mut file = ClusterFile::load(&args.config)?;
+        file.cluster.fabric = args.fabric.unwrap_or(file.cluster.fabric);
+        Parts::new(file.cluster()?)
     }
 
     pub(crate) fn new(cluster: Cluster) -> Result<Self, Failure> {
         let run = RunDirectory::open(&cluster.run_dir)?;
+        let fabric = Fabric::new(&cluster, &run)?;
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         let began_ms = since_1970.map_or(1, |time| time.as_millis() as u64);
-        Ok(Parts { cluster, run, began_ms })
-    }
-
-    /// Whether memory is reached over TCP; else it is shared.
-    pub(crate) fn over_tcp(&self) -> bool {
-        self.cluster.fabric == config::Fabric::Tcp
-    }
-
-    /// The fabric that is used, and why.
-    pub(crate) fn fabric_note(&self) -> &'static str {
-        match self.cluster.fabric {
-            config::Fabric::Auto => "fabric shm: all parts share this machine's memory (auto)",
-            config::Fabric::Shm => "fabric shm, as the cluster file says",
-            config::Fabric::Tcp => {
-                "fabric tcp, as the cluster file says: two-sided, the target's CPU answers"
-            }
-        }
-    }
-
-    /// Where this process offers its regions; over TCP at `listen`.
-    pub(crate) fn host(&self, listen: SocketAddr) -> Result<Host, Failure> {
-        if self.over_tcp() {
-            Ok(Host::Tcp(TcpHost::listen(listen)?))
-        } else {
-            Ok(Host::Shm(ShmHost::new(self.run.path())))
-        }
-    }
-
-    pub(crate) fn directory(&self) -> Arc<dyn Directory> {
-        Arc::new(self.run.clone())
+        Ok(Parts { cluster, run, fabric, began_ms })
     }
 
     pub(crate) fn node_names(&self) -> Vec<String> {
@@ -107,11 +81,9 @@ impl Parts {
         let names = self.node_names();
         let mut source: Box<dyn Source + Send> = if self.scheme()?.scheme.is_one_sided() {
             let regions: Vec<_> = names.iter().map(|name| load_region(name)).collect();
-            Box::new(OneSided::new(self.directory(), regions, limits))
+            Box::new(OneSided::new(self.fabric.directory(), self.fabric.initiator(), regions, limits))
         } else {
-            let run = self.run.path().to_owned();
-            let find = Box::new(move |name: &str| load::find_address(&run, name));
-            Box::new(Sockets::new(find, names, limits)?)
+            Box::new(Sockets::new(self.fabric.responders(), names, limits)?)
         };
         let mut readings = vec![Reading::default(); self.cluster.nodes.len()];
         Ok(Box::new(move |now, hots| {
@@ -141,7 +113,7 @@ impl Parts {
     }
 
     pub(crate) fn links(&self) -> Links {
-        Links::new(self.directory(), &self.node_names(), self.board_map())
+        Links::new(self.fabric.directory(), self.fabric.initiator(), &self.node_names(), self.board_map())
     }
 
     /// The lock owner that the `index`-th edge is, or for servers the node after all edges.

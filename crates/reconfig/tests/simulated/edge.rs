@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use sidelong_fabric::Initiator;
 use sidelong_fabric::sim::Network;
 use sidelong_layout::{EdgeId, NodeId, SiteId, Time};
 use sidelong_reconfig::{Ended, Links, Mover, Protocol};
@@ -137,7 +138,7 @@ impl Turn {
 
 /// What `edge::watch` does at each look, with chance for a policy.
 fn live(turn: &Turn, setting: &Setting, edge: usize, incarnation: u64) {
-    let mut links = Links::new(setting.keys.clone(), &node_names(), MAP);
+    let mut links = Links::new(setting.keys.clone(), Initiator::new(), &node_names(), MAP);
     let owner = EdgeId::new(edge);
     let mut mover = Mover::new(owner, incarnation, EDGES as u16, POOL, timing(), setting.protocol);
     let mut after = Duration::ZERO;

@@ -19,7 +19,7 @@ const N0: NodeId = NodeId::new(0);
 
 fn start(seed: u64) -> (Cluster, Links) {
     let cluster = Cluster::start(&Network::new(seed, Faults::default()), &Lots::new(seed, 0));
-    let links = Links::new(cluster.keys.clone(), &node_names(), MAP);
+    let links = Links::new(cluster.keys.clone(), Initiator::new(), &node_names(), MAP);
     (cluster, links)
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use sidelong_fabric::{Access, Host, Region, RegionSpec, RunDirectory, shm::ShmHost};
+use sidelong_fabric::{Access, Host, Initiator, Region, RegionSpec, RunDirectory, shm::ShmHost};
 use sidelong_layout::{
     EdgeId, LOAD_ACK, LOAD_BYTES, NodeId, NodeState, Ownership, RegionKind, SiteId, WORDS_OWNERSHIP,
 };
@@ -174,7 +174,7 @@ fn acknowledge(nodes: &[(Region, Region)], stop: &AtomicBool) {
 fn edge(directory: PathBuf, owner: usize, incarnation: u64) -> (Links, Mover) {
     let names: Vec<_> = (0..NODES).map(name).collect();
     let directory = Arc::new(RunDirectory::open(directory).unwrap());
-    let links = Links::new(directory, &names, board_map(SITES, OWNERS));
+    let links = Links::new(directory, Initiator::new(), &names, board_map(SITES, OWNERS));
     let lease = LEASE.as_nanos() as u64;
     let timing = Timing::new(lease, lease / 10, 5 * lease, 1_000_000).unwrap();
     let pool = Pool { sites: SITES as u16, nodes: NODES as u16 };

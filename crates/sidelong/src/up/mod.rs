@@ -54,10 +54,11 @@ pub(crate) struct Status<'a> {
 
 /// With `quiet` it does not say that it is up.
 pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
-    let file = match &args.config {
+    let mut file = match &args.config {
         Some(path) => ClusterFile::load(path)?,
         None => ClusterFile::demo(),
     };
+    file.cluster.fabric = args.fabric.unwrap_or(file.cluster.fabric);
     let parts = Parts::new(file.cluster()?)?;
     let run = parts.run.clone();
     let claim = run.claim()?;
@@ -128,7 +129,7 @@ impl<'a> Up<'a> {
         Ok(Up {
             args,
             quiet,
-            notes: vec![parts.fabric_note().to_owned()],
+            notes: vec![parts.fabric.note().to_owned()],
             parts,
             children,
             monitor,

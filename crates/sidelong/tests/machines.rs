@@ -1,0 +1,219 @@
+//! A cluster whose parts are on several machines, as far as they can tell: each has an address and a run directory of its
+//! own, and finds the others by asking them.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sidelong_config::{Fabric, MovedBy, NodeEntry, Scheme, SecretText};
+use support::{Cluster, Running, eventually, get, metrics, run, try_get};
+
+const SECRET: &str = "what everybody here knows";
+/// Where nodes tell how to reach their memory.
+const FABRIC: u16 = 6001;
+
+/// One cluster on as many machines as there are loopback addresses in it.
+struct Machines {
+    cluster: Cluster,
+    /// For their addresses alone.
+    others: Vec<Cluster>,
+}
+
+impl Machines {
+    /// A site of one node and one of two; each node on a machine of its own, and the edge on the last node's.
+    fn new() -> Self {
+        let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]);
+        let others = vec![Cluster::new(&[("none", 1)]), Cluster::new(&[("none", 1)])];
+        cluster.file.edges.truncate(1);
+        cluster.file.cluster.fabric = Fabric::Tcp;
+        cluster.file.cluster.secret_file = Some("secret".into());
+        // Two machines' words may take longer than one's.
+        cluster.file.reconfig.lease = Duration::from_millis(500);
+        for (k, node) in cluster.file.nodes.iter_mut().enumerate() {
+            let machine = others.get(k).unwrap_or(&others[1]);
+            let port = FABRIC + k as u16;
+            let listen = machine.at(node.listen.port());
+            let entry = NodeEntry::new(node.name.clone(), 1, listen);
+            *node = NodeEntry { fabric_listen: Some(machine.at(port)), ..entry };
+        }
+        Machines { cluster, others }
+    }
+
+    /// Starts one part, whose machine has this secret.
+    fn part_with(&self, secret: &str, kind: &str, name: &str, arguments: &[&str]) -> Running {
+        let directory = self.cluster.path(name);
+        fs::create_dir_all(&directory).unwrap();
+        let mut file = self.cluster.file.clone();
+        file.cluster.run_dir = Some("run".into());
+        fs::write(directory.join("secret"), secret).unwrap();
+        fs::set_permissions(directory.join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+        let config = directory.join("cluster.toml");
+        fs::write(&config, file.to_toml().unwrap()).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
+        command.args([kind, name]).args(arguments).arg("--config").arg(config);
+        Running::start_command(command)
+    }
+
+    fn part(&self, kind: &str, name: &str) -> Running {
+        self.part_with(SECRET, kind, name, &[])
+    }
+
+    fn answers(&self, site: &str) -> bool {
+        let reply = try_get(self.cluster.edge(0), &format!("{site}.test"), "/o/1/10");
+        reply.is_ok_and(|reply| reply.status == 200)
+    }
+
+    /// What the edge tells of itself.
+    fn metric(&self, name: &str) -> f64 {
+        metrics(self.cluster.admin(0)).get(name).copied().unwrap_or(0.0)
+    }
+
+    /// Keeps alpha's node busy until it gets another.
+    fn await_move(&self) {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        let _ = try_get(self.cluster.edge(0), "alpha.test", "/o/1/10");
+                    }
+                });
+            }
+            eventually("alpha gets a node of beta's", || {
+                let sites = metrics(self.cluster.admin(0));
+                let serving = |k| format!("sidelong_edge_node_site{{node=\"n{k}\",site=\"alpha\"}}");
+                (2..=3).any(|k| sites.get(&serving(k)) == Some(&1.0))
+            });
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+fn reads_routes_and_moves(change: impl FnOnce(&mut Machines)) {
+    let mut machines = Machines::new();
+    change(&mut machines);
+    let nodes: Vec<_> = ["n1", "n2", "n3"].map(|name| machines.part("node", name)).into();
+    let edge = machines.part_with(SECRET, "edge", "edge1", &["--events"]);
+    eventually("the edge is ready", || edge.out().contains("{\"event\":\"ready\"}"));
+    assert!(edge.out().contains("\"fabric tcp"), "{}", edge.out());
+    let reply = get(machines.cluster.edge(0), "alpha.test", "/o/1/10");
+    assert_eq!((reply.status, reply.node()), (200, "n1"), "{reply:?}");
+    assert!(machines.answers("beta"));
+
+    machines.await_move();
+    let refused = metrics(machines.cluster.admin(0));
+    let refused = refused.iter().filter(|(name, _)| name.contains("control_refused"));
+    assert!(refused.clone().count() == 6 && refused.clone().all(|(_, count)| *count == 0.0), "{refused:?}");
+    edge.end().succeeded();
+    for (node, name) in nodes.into_iter().zip(["n1", "n2", "n3"]) {
+        node.end().succeeded();
+        let left = fs::read_dir(machines.cluster.path(name).join("run")).unwrap().count();
+        assert_eq!(left, 0, "nothing is told through a directory");
+    }
+}
+
+#[test]
+fn an_edge_reads_routes_and_moves_nodes_of_other_machines() {
+    reads_routes_and_moves(|_| ());
+}
+
+#[test]
+fn auto_takes_what_reaches_other_machines_and_says_why() {
+    reads_routes_and_moves(|machines| machines.cluster.file.cluster.fabric = Fabric::Auto);
+}
+
+#[test]
+fn nodes_of_several_machines_may_move_themselves() {
+    reads_routes_and_moves(|machines| machines.cluster.file.reconfig.by = MovedBy::Server);
+}
+
+#[test]
+fn load_may_be_asked_for_over_sockets_of_other_machines() {
+    reads_routes_and_moves(|machines| machines.cluster.file.load.scheme = Scheme::SocketAsync);
+}
+
+#[test]
+fn a_node_that_restarts_is_found_again() {
+    let machines = Machines::new();
+    let _edge = machines.part("edge", "edge1");
+    let [first, _second, _third] = ["n1", "n2", "n3"].map(|name| machines.part("node", name));
+    eventually("both sites answer", || machines.answers("alpha") && machines.answers("beta"));
+    // It holds the board, which goes with it and comes back.
+    first.kill();
+    eventually("its site does not answer", || !machines.answers("alpha"));
+    assert!(machines.answers("beta"));
+    let _first = machines.part("node", "n1");
+    eventually("its site answers again", || machines.answers("alpha"));
+    machines.await_move();
+}
+
+#[test]
+fn a_node_with_another_secret_is_refused_and_harms_nobody() {
+    let machines = Machines::new();
+    let mut edge = machines.part("edge", "edge1");
+    let _nodes = ["n1", "n2"].map(|name| machines.part("node", name));
+    let stranger = machines.part_with("what somebody else knows", "node", "n3", &[]);
+    eventually("the others serve", || machines.answers("alpha") && machines.answers("beta"));
+    let refused = r#"sidelong_edge_control_refused_total{cause="secret"}"#;
+    eventually("it is counted", || machines.metric(refused) >= 3.0);
+
+    let address = machines.others[1].at(FABRIC + 2);
+    let said = edge.err();
+    let lines: Vec<_> = said.lines().filter(|line| line.contains(&address.to_string())).collect();
+    let expected = "the secrets differ: all machines of a cluster need the same one";
+    assert!(lines.iter().any(|line| line.contains("n3.load") && line.contains(expected)), "{said}");
+    assert_eq!(lines.iter().filter(|line| line.contains(expected)).count(), 1, "said once: {said}");
+    let its = stranger.err();
+    assert!(its.contains("the control endpoint refuses a peer") && its.contains(expected), "{its}");
+    assert!(!(said + &its).contains("knows"), "secrets are not shown");
+
+    assert!(edge.is_running() && machines.answers("alpha") && machines.answers("beta"));
+    assert_eq!(machines.metric(r#"sidelong_edge_control_refused_total{cause="version"}"#), 0.0);
+    stranger.end().succeeded();
+    let _third = machines.part("node", "n3");
+    let serves = r#"sidelong_edge_node_site{node="n3",site="beta"}"#;
+    eventually("with the right one it is taken in", || machines.metric(serves) == 1.0);
+}
+
+#[test]
+fn secrets_that_cannot_be_used_are_refused_at_once() {
+    let mut machines = Machines::new();
+    let refused = |machines: &Machines, secret: &str| {
+        ["n1", "edge1"].map(|name| {
+            let kind = if name == "n1" { "node" } else { "edge" };
+            machines.part_with(secret, kind, name, &[]).finish().refused()
+        })
+    };
+    for line in refused(&machines, "too short") {
+        assert!(line.contains("/secret: ") && line.contains("9 bytes: 16 to 1024 are needed"), "{line}");
+    }
+    machines.cluster.file.cluster.secret_file = Some("cluster.toml".into());
+    for line in refused(&machines, SECRET) {
+        assert!(line.contains("cluster.toml: ") && line.contains("mode 0600"), "{line}");
+    }
+    machines.cluster.file.cluster.secret_file = None;
+    machines.cluster.file.cluster.secret = Some(SecretText::new(SECRET));
+    for line in refused(&machines, SECRET) {
+        assert!(line.contains("cluster.toml:") && line.contains("others may read"), "{line}");
+        assert!(!line.contains(SECRET), "{line}");
+    }
+}
+
+#[test]
+fn the_fabric_may_be_chosen_on_the_command_line() {
+    let cluster = Cluster::new(&[("alpha", 1)]);
+    let up = cluster.up(&["--fabric", "tcp", "--plain"]);
+    eventually("it is up", || up.err().contains(" is up: "));
+    assert!(cluster.run_dir().join("n1.load.tcpkey").exists());
+    up.end().succeeded();
+
+    let config = cluster.config();
+    let line = run(["up", "--fabric", "verbs", "--config", config.to_str().unwrap()]).refused();
+    assert!(line.contains("fabric verbs cannot be had: this program was built without verbs"), "{line}");
+    let line = run(["node", "n1", "--fabric", "ether", "--config", config.to_str().unwrap()]);
+    assert!(line.code == Some(2) && line.err.contains("one of auto, shm, tcp, verbs"), "{line:?}");
+}
