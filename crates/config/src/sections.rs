@@ -189,23 +189,17 @@ impl Default for Limits {
 }
 
 /// `[verbs]`: which RDMA device a process uses, and how. The same on every machine.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Verbs {
     /// Its name, such as `mlx5_0`. Default the first with an active port.
     pub device: Option<String>,
-    /// The port of it, from 1. Default 1.
-    pub port: u8,
-    /// Which address of the port (RoCE). Default the first of RoCE v2 with an IPv4 address, else 0.
+    /// Its port, from 1. Default the first that is active.
+    pub port: Option<u8>,
+    /// Which of the port's addresses. Default the first of RoCE version 2, on InfiniBand 0.
     pub gid_index: Option<u8>,
     /// How completions are waited for. Default `polling`.
     pub completion: Completion,
-}
-
-impl Default for Verbs {
-    fn default() -> Self {
-        Verbs { device: None, port: 1, gid_index: None, completion: Completion::default() }
-    }
 }
 
 /// `[workload]`: the load that `up` and the lab put on the edges. Bursts go to the sites in turn (R 4.3.1).

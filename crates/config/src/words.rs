@@ -40,7 +40,7 @@ words! {
         Shm = "shm",
         /// A server thread on the target: two-sided, and honest about it.
         Tcp = "tcp",
-        /// RDMA: InfiniBand, RoCE or iWARP, by a program that was built with it.
+        /// RDMA: InfiniBand or RoCE, by a program that was built with it.
         Verbs = "verbs",
     }
 }

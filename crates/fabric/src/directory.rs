@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use sidelong_layout::RegionKind;
 
+use crate::control::Secret;
 use crate::host::check_name;
 use crate::key::{Key, Locator, Token};
 use crate::{Access, Error, shm};
@@ -86,6 +87,31 @@ impl RunDirectory {
         file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
         self.sweep().map_err(failed)?;
         Ok(file)
+    }
+
+    /// What the processes that use it, all of this machine and of one user, may prove to each other to know. The first to
+    /// ask makes it up.
+    ///
+    /// # Errors
+    /// Where it cannot be made or read.
+    pub fn secret(&self) -> Result<Secret, Error> {
+        let path = self.path.join("run.secret");
+        if !path.exists() {
+            let failed =
+                |error: io::Error| Error::SecretFile { path: path.clone(), reason: error.to_string() };
+            let (temporary, mut file) = create_temporary(&self.path, "run").map_err(failed)?;
+            let made = [Token::random(), Token::random()]
+                .into_iter()
+                .try_for_each(|half| write!(file, "{:032x}", half?.0));
+            // Of two that make one at a time the first wins, and nobody reads half of one.
+            let linked = made.and_then(|()| std::fs::hard_link(&temporary, &path));
+            let removed = std::fs::remove_file(&temporary);
+            match linked {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+                _ => removed.map_err(failed)?,
+            }
+        }
+        Secret::read(&path)
     }
 
     /// Removes regions, keys and the addresses of those who answer for load; other files are none of ours.
@@ -172,6 +198,23 @@ pub(crate) fn lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn its_processes_agree_on_a_secret() {
+        use crate::control::{Endpoint, Session};
+
+        let directory = tempfile::tempdir().unwrap();
+        let secrets: Vec<_> = std::thread::scope(|scope| {
+            let read = || RunDirectory::open(directory.path()).unwrap().secret().unwrap();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(read)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let endpoint = Endpoint::listen(([127, 0, 0, 1], 0).into(), secrets[0].clone()).unwrap();
+        for secret in &secrets {
+            Session::open(endpoint.address(), secret, Duration::from_secs(30)).unwrap();
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing else is left");
+    }
 
     #[test]
     fn a_sweep_takes_what_killed_parts_left_and_nothing_else() {

@@ -13,7 +13,7 @@ use sidelong_reconfig::{BOARD, load_region, words_region};
 use crate::failure::Failure;
 
 /// The kind of request that asks a node for the address of its load responder.
-const RESPONDER: u8 = 16;
+const RESPONDER: u8 = 128;
 
 /// How memory is reached.
 enum Backend {

@@ -27,7 +27,7 @@ pub(super) const HEADER_BYTES: usize = 8;
 
 /// The longest body of a message, in bytes.
 pub const BODY_BYTES_MAX: usize = 16 << 10;
-/// The kind of request that asks for a region by name. Kinds up to 15 are the fabric's own, all others are free.
+/// The kind of request that asks for a region by name. Kinds below 128 are the fabric's own.
 pub const FIND: u8 = 0;
 
 /// The longest message, in bytes.
