@@ -44,6 +44,26 @@ pub(super) fn rows(csv: &str) -> Result<(), String> {
     }
 }
 
+/// What ibv_devinfo says of the guest's device.
+pub(super) fn device(printed: &str) -> Result<(), String> {
+    match printed.lines().find_map(|line| line.trim().strip_prefix("state:")).map(str::trim) {
+        Some(state) if state.starts_with("PORT_ACTIVE") => Ok(()),
+        Some(state) => Err(format!("the device's port is {state}, PORT_ACTIVE expected")),
+        None => Err("ibv_devinfo names no port".into()),
+    }
+}
+
+/// The row of perftest's ib_*_lat: message size, iterations, then times in microseconds.
+pub(super) fn latency(printed: &str) -> Result<(), String> {
+    let mut lines = printed.lines().skip_while(|line| !line.contains("t_typical[usec]"));
+    let row = lines.nth(1).ok_or("perftest printed no latency")?;
+    let typical = row.rsplit("| ").next().and_then(|row| row.split_whitespace().nth(4)?.parse::<f64>().ok());
+    match typical {
+        Some(microseconds) if microseconds > 0.0 => Ok(()),
+        _ => Err(format!("perftest printed no latency, but {row}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +96,24 @@ mod tests {
         assert!(rows(&format!("{COLUMNS}\n{good}1,2\n")).unwrap_err().contains("the row 1,2"));
         assert!(rows(&format!("{COLUMNS},more\n{good}")).unwrap_err().contains("has the columns"));
         assert!(rows("").is_err());
+    }
+
+    #[test]
+    fn a_device_is_active() {
+        let said = |state: &str| device(&format!("hca_id:\trxe0\n\t\tport:\t1\n\t\t\tstate:\t\t\t{state}\n"));
+        assert_eq!(said("PORT_ACTIVE (4)"), Ok(()));
+        assert!(said("PORT_DOWN (1)").unwrap_err().contains("PORT_DOWN"));
+        assert!(device("Failed to get IB devices list").is_err());
+    }
+
+    #[test]
+    fn a_latency_is_in_its_row() {
+        let table =
+            |row: &str| format!("n| #bytes #iterations t_min[usec] t_max[usec] t_typical[usec]\n{row}\n");
+        assert_eq!(latency(&table(" 2       1000          17.16          335.97       35.55    \t")), Ok(()));
+        assert_eq!(latency(&table("edge|  2 1000 17.16 335.97 35.55")), Ok(()));
+        assert!(latency(&table("2 1000 0 0 0")).is_err());
+        assert!(latency(&table("---")).is_err());
+        assert!(latency("Couldn't connect to localhost:18515").is_err());
     }
 }

@@ -14,6 +14,8 @@ use crate::tidy;
 
 /// How long `sidelong up` may take beyond the time that it is asked to run for: start, drain, summary.
 const UP_LIMIT: Duration = Duration::from_secs(60);
+/// A guest starts in seconds; emulation, and whatever else the machine does, stretch what it runs.
+const VM_LIMIT: Duration = Duration::from_secs(3 * 60);
 /// A quick experiment, all of its configurations.
 const LAB_LIMIT: Duration = Duration::from_secs(10 * 60);
 
@@ -32,6 +34,11 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step { name: "up", proves: "a data-center starts, serves without error, moves nodes, and ends", run: up },
     Step { name: "lab", proves: "a short R10 runs and writes its rows", run: lab },
+    Step {
+        name: "vm",
+        proves: "a guest has verbs, and reads its own memory and another guest's by them",
+        run: vm,
+    },
 ];
 
 fn fmt(run: &mut Run) -> Result<(), Failure> {
@@ -105,6 +112,24 @@ fn lab(run: &mut Run) -> Result<(), Failure> {
     let rows = out.path().join("R10/rows.csv");
     let rows = std::fs::read_to_string(&rows).map_err(cannot_read(rows))?;
     smoke::rows(&rows).map_err(Failure::Unmet)
+}
+
+fn vm(run: &mut Run) -> Result<(), Failure> {
+    // The client comes again until the server listens.
+    let alone = "ibv_devinfo -d rxe0; ib_read_lat -d rxe0 >&2 & until ib_read_lat -d rxe0 localhost; do sleep 1; done";
+    let printed = in_guest(run, &["sh", "-c", alone])?;
+    smoke::device(&printed).map_err(Failure::Unmet)?;
+    smoke::latency(&printed).map_err(Failure::Unmet)?;
+    let two =
+        ["--two", "--port", "18515", "--node", "ib_read_lat -d rxe0", "--edge", "ib_read_lat -d rxe0 node"];
+    smoke::latency(&in_guest(run, &two)?).map_err(Failure::Unmet)
+}
+
+/// What `cargo xtask vm` prints, which must end well.
+fn in_guest(run: &Run, args: &[&str]) -> Result<String, Failure> {
+    let printed = run.must_print(run.cargo(&[&["xtask", "vm"], args].concat()), VM_LIMIT)?;
+    print!("{printed}");
+    Ok(printed)
 }
 
 /// The program, as the step `release` has built it.

@@ -53,10 +53,12 @@ impl Job<'_> {
         }
         script.extend_from_slice(b"run() {\ncd ");
         quote(self.dir.as_ref(), &mut script);
-        // A session of its own, so that all of it can be told to end. env takes names that no shell would. By their paths,
-        // since busybox would take its own, and then its own of the command, too.
+        // A session of its own, so that all of it can be told to end. env takes names that no shell would, and takes back
+        // that a shell's background jobs ignore Ctrl-C. By their paths: busybox would take its own, and then its own of
+        // the command, too.
         let setsid = if self.terminal.is_some() { "setsid -c" } else { "setsid" };
-        script.extend_from_slice(format!(" || exit 126\nexec /usr/bin/{setsid} /usr/bin/env -i").as_bytes());
+        let env = "env -i --default-signal=INT,QUIT";
+        script.extend_from_slice(format!(" || exit 126\nexec /usr/bin/{setsid} /usr/bin/{env}").as_bytes());
         for (key, value) in self.environment {
             let mut pair = key.clone();
             pair.push("=");

@@ -20,8 +20,7 @@ read -r word <&5
 
 ulimit -Hn 1048576
 if [ -n "$tty" ]; then
-    stty $tty </dev/hvc0
-    ( run 3>&- 4>&- 5>&- 6>&- 7>&- ) <>/dev/hvc0 >&0 2>&0 &
+    ( stty $tty; run 3>&- 4>&- 5>&- 6>&- 7>&- ) <>/dev/hvc0 >&0 2>&0 &
 else
     ( run 5>&- 6>&- 7>&- ) </dev/null >&3 2>&4 3>&- 4>&- &
 fi

@@ -21,7 +21,8 @@ impl Terminal {
             return Err(Error::NoCommand);
         }
         let size = stty("size")?;
-        let (rows, columns) = size.split_once(' ').unwrap_or(("24", "80"));
+        // One that does not know its size says 0.
+        let (rows, columns) = size.split_once(' ').filter(|(rows, _)| *rows != "0").unwrap_or(("24", "80"));
         Ok(Terminal { size: format!("rows {rows} cols {columns}"), settings: stty("-g")? })
     }
 }
