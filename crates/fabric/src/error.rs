@@ -195,6 +195,25 @@ pub enum Error {
         /// In its own words.
         reason: String,
     },
+    /// A region that is reached over verbs, by an initiator that has none.
+    #[error("{name} is offered over verbs: {reason}")]
+    NoVerbs {
+        /// The region.
+        name: String,
+        /// What is missing.
+        reason: &'static str,
+    },
+    /// An inbox where the backend has none.
+    #[cfg(feature = "verbs")]
+    #[error("{name}: a region has no inbox over verbs: offer it over tcp or shm")]
+    NoInbox {
+        /// The region.
+        name: String,
+    },
+    /// An RDMA device did not do what was asked.
+    #[cfg(feature = "verbs")]
+    #[error(transparent)]
+    Device(#[from] crate::verbs::DeviceError),
     /// A cluster's secret that is none.
     #[error("the secret has {bytes} bytes: {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} are needed")]
     SecretLength {

@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering;
 use sidelong_layout::{HEADER_BYTES, RegionHeader, RegionKind};
 
 use crate::memory::Memory;
+#[cfg(feature = "verbs")]
+use crate::verbs;
 use crate::{Access, Error, Inbox, InboxSpec, Key, shm, sim, tcp};
 
 /// The longest name of a region, in bytes.
@@ -28,7 +30,7 @@ pub struct RegionSpec<'a> {
 }
 
 impl RegionSpec<'_> {
-    fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         assert!(
             self.len.is_multiple_of(8) && self.len >= HEADER_BYTES,
             "a region is whole words after its header"
@@ -63,6 +65,9 @@ pub enum Host {
     Tcp(tcp::TcpHost),
     /// A simulated machine.
     Sim(sim::SimHost),
+    /// An RDMA device, which answers by itself.
+    #[cfg(feature = "verbs")]
+    Verbs(verbs::VerbsHost),
 }
 
 impl Host {
@@ -78,6 +83,8 @@ impl Host {
             Host::Shm(host) => host.offer(spec, init),
             Host::Tcp(host) => host.offer(spec, None, init),
             Host::Sim(host) => host.offer(spec, None, init),
+            #[cfg(feature = "verbs")]
+            Host::Verbs(host) => host.offer(spec, init),
         }
     }
 
@@ -108,6 +115,8 @@ impl Host {
                 let queue = inbox.queue();
                 Ok((host.offer(spec, Some(&queue), init)?, host.inbox(queue)))
             }
+            #[cfg(feature = "verbs")]
+            Host::Verbs(_) => Err(Error::NoInbox { name: spec.name.to_owned() }),
         }
     }
 }

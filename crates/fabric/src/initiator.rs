@@ -6,6 +6,8 @@ use sidelong_layout::{HEADER_BYTES, RegionHeader};
 
 use crate::key::Locator;
 use crate::{Batch, Error, Key, OpError, shm, sim, tcp};
+#[cfg(feature = "verbs")]
+use crate::{control::Secret, verbs};
 
 /// The longest wait for a batch or a peer, whatever is asked for.
 pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
@@ -31,6 +33,9 @@ enum Link {
     /// By its number among the tcp links.
     Tcp(usize),
     Sim(sim::BatchLink),
+    /// By its number among the verbs links.
+    #[cfg(feature = "verbs")]
+    Verbs(usize),
     Closed,
 }
 
@@ -40,12 +45,24 @@ pub struct Initiator {
     slots: Vec<Slot>,
     /// Made with the first tcp link.
     tcp: Option<tcp::Links>,
+    /// Where it was given a device.
+    #[cfg(feature = "verbs")]
+    verbs: Option<verbs::Links>,
 }
 
 impl Initiator {
     /// Without links.
     pub fn new() -> Self {
         Initiator::default()
+    }
+
+    /// Without links, and with a device for those over verbs, which are asked for by `secret`.
+    ///
+    /// # Errors
+    /// Where the device gives no completion queue.
+    #[cfg(feature = "verbs")]
+    pub fn with_verbs(device: &verbs::Device, secret: &Secret) -> Result<Self, Error> {
+        Ok(Initiator { verbs: Some(verbs::Links::new(device, secret)?), ..Initiator::default() })
     }
 
     /// Links to the region of `key` and checks its header. Waits for the peer for `timeout` at most.
@@ -66,6 +83,21 @@ impl Initiator {
                 timeout = deadline.saturating_duration_since(Instant::now());
                 Link::Tcp(link)
             }
+            #[cfg(feature = "verbs")]
+            Locator::Verbs { address, token } => {
+                let deadline = Instant::now() + timeout;
+                let reason = "this initiator was given no RDMA device";
+                let none = || Error::NoVerbs { name: key.name.clone(), reason };
+                let links = self.verbs.as_mut().ok_or_else(none)?;
+                let link = links.connect(key, *address, *token, deadline)?;
+                timeout = deadline.saturating_duration_since(Instant::now());
+                Link::Verbs(link)
+            }
+            #[cfg(not(feature = "verbs"))]
+            Locator::Verbs { .. } => {
+                let reason = "this program was built without the feature `verbs`";
+                return Err(Error::NoVerbs { name: key.name.clone(), reason });
+            }
             Locator::Sim { network, .. } => Link::Sim(sim::BatchLink::new(network.connect(key)?)),
         };
         let id = self.insert(link);
@@ -79,8 +111,11 @@ impl Initiator {
             return;
         };
         slot.life = slot.life.wrapping_add(1);
-        if let Link::Tcp(link) = std::mem::replace(&mut slot.link, Link::Closed) {
-            tcp_links(&mut self.tcp).close(link);
+        match std::mem::replace(&mut slot.link, Link::Closed) {
+            Link::Tcp(link) => tcp_links(&mut self.tcp).close(link),
+            #[cfg(feature = "verbs")]
+            Link::Verbs(link) => verbs_links(&mut self.verbs).close(link),
+            Link::Shm(_) | Link::Sim(_) | Link::Closed => {}
         }
     }
 
@@ -105,6 +140,11 @@ impl Initiator {
                     link.post(batch, index, timeout);
                     waiting = true;
                 }
+                #[cfg(feature = "verbs")]
+                Link::Verbs(link) => {
+                    verbs_links(&mut self.verbs).post(*link, batch, index);
+                    waiting = true;
+                }
                 Link::Closed => batch.finish(index, Err(OpError::Closed)),
             }
         }
@@ -120,6 +160,10 @@ impl Initiator {
             if let Some(Slot { link: Link::Sim(link), .. }) = self.slots.get_mut(link.slot as usize) {
                 link.complete(batch);
             }
+        }
+        #[cfg(feature = "verbs")]
+        if let Some(links) = &mut self.verbs {
+            links.complete(batch, deadline);
         }
         if let Some(links) = &mut self.tcp {
             links.complete(batch, deadline);
@@ -146,6 +190,11 @@ impl Initiator {
         let checked = RegionHeader::checked(words, key.kind, key.len);
         checked.map(|_| ()).map_err(|source| Error::Header { name: key.name.clone(), source })
     }
+}
+
+#[cfg(feature = "verbs")]
+fn verbs_links(links: &mut Option<verbs::Links>) -> &mut verbs::Links {
+    links.as_mut().expect("a verbs link was made by them")
 }
 
 fn tcp_links(links: &mut Option<tcp::Links>) -> &mut tcp::Links {

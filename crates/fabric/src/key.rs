@@ -37,6 +37,7 @@ pub struct Key {
 pub(crate) enum Locator {
     Shm { path: PathBuf },
     Tcp { address: SocketAddr, token: Token },
+    Verbs { address: SocketAddr, token: Token },
     Sim { network: crate::sim::Network, region: usize, token: Token },
 }
 
@@ -45,6 +46,7 @@ impl Locator {
     pub(crate) fn to_text(&self) -> Option<String> {
         match self {
             Locator::Tcp { address, token } => Some(format!("tcp {address} {:032x}", token.0)),
+            Locator::Verbs { address, token } => Some(format!("verbs {address} {:032x}", token.0)),
             Locator::Shm { .. } | Locator::Sim { .. } => None,
         }
     }
@@ -56,6 +58,7 @@ impl Locator {
         let token = Token(u128::from_str_radix(token, 16).ok()?);
         match (fabric, parts.next()) {
             ("tcp", None) => Some(Locator::Tcp { address, token }),
+            ("verbs", None) => Some(Locator::Verbs { address, token }),
             _ => None,
         }
     }
@@ -63,7 +66,11 @@ impl Locator {
     /// Puts `host` in place of an address that means all of a machine's.
     pub(crate) fn at_host(&mut self, host: IpAddr) {
         match self {
-            Locator::Tcp { address, .. } if address.ip().is_unspecified() => address.set_ip(host),
+            Locator::Tcp { address, .. } | Locator::Verbs { address, .. }
+                if address.ip().is_unspecified() =>
+            {
+                address.set_ip(host);
+            }
             _ => {}
         }
     }

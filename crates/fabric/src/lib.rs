@@ -6,10 +6,11 @@
 //! |---|---|---|
 //! | [`shm`] | the initiator's CPU, in mapped memory | one machine |
 //! | [`tcp`] | a thread on the target: two-sided, and slower the busier the target is | anywhere |
+//! | `verbs` (a cargo feature) | the two adapters: InfiniBand, RoCE | where there are some |
 //! | [`sim`] | nobody: virtual time, with delays, losses, crashes and reordering from a seed | tests, the simulator |
 //!
-//! Verbs (InfiniBand, RoCE, iWARP) is the fourth: another variant of [`Host`], of [`Key`]'s locator and of the
-//! [`Initiator`]'s links, held to the same conformance suite (`tests/conformance.rs`).
+//! Each is a variant of [`Host`], of [`Key`]'s locator and of the [`Initiator`]'s links, and held to the same conformance
+//! suite (`tests/conformance.rs`).
 //!
 //! How processes find each other's regions is a [`Directory`]: on one machine a directory of it, between machines the
 //! [`control`] endpoint of whoever offers.
@@ -22,7 +23,7 @@
 //!   alone or by its owner's stores alone;
 //! - a read is not atomic beyond 8 bytes: readers validate what they got (`layout`'s check).
 //!
-//! The memory-unsafe code of the project lives here, in `memory`.
+//! The memory-unsafe code of the project lives here, in `memory` and `verbs::sys`.
 
 mod batch;
 pub mod control;
@@ -36,6 +37,8 @@ mod memory;
 pub mod shm;
 pub mod sim;
 pub mod tcp;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 
 pub use batch::{Batch, OP_BYTES_MAX, OpId};
 pub use directory::{Directory, RunDirectory};

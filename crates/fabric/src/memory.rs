@@ -45,8 +45,25 @@ impl Memory {
         Ok(Memory { map, access })
     }
 
+    /// The first `len` bytes of what `file` maps, writable, whatever its own length is said to be: a BPF map has none.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn of_map(file: &File, len: usize) -> io::Result<Self> {
+        let found = file.metadata()?;
+        if found.is_file() {
+            return Memory::of_file(file, len, Access::Atomic);
+        }
+        let map = MmapOptions::new().len(len).map_raw(file)?;
+        Ok(Memory { map, access: Access::Atomic })
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.map.len()
+    }
+
+    /// Where it is mapped, for a device that is told to reach it.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn address(&self) -> *const u8 {
+        self.map.as_ptr()
     }
 
     /// What this mapping allows.

@@ -8,6 +8,9 @@ mod backends;
 mod messages;
 #[path = "support/node.rs"]
 mod node;
+#[cfg(feature = "verbs")]
+#[path = "support/rdma.rs"]
+mod rdma;
 #[path = "support/relay.rs"]
 mod relay;
 
@@ -26,18 +29,22 @@ use sidelong_layout::{HeaderError, RegionHeader, RegionKind};
 const IMPATIENCE: Duration = Duration::from_millis(50);
 
 macro_rules! conformance {
-    ($($property:ident)*) => {
-        conformance!(@ shm Shm $($property)*);
-        conformance!(@ tcp Tcp $($property)*);
-        conformance!(@ sim Sim $($property)*);
+    ({ $($property:ident)* } messages { $($message:ident)* }) => {
+        conformance!(@ shm Shm $($property)* $($message)*);
+        conformance!(@ tcp Tcp $($property)* $($message)*);
+        conformance!(@ sim Sim $($property)* $($message)*);
+        #[cfg(feature = "verbs")]
+        conformance!(@ verbs Verbs $($property)*);
     };
     (@ $module:ident $backend:ident $($property:ident)*) => {
         mod $module {
-            use crate::backends::{$backend, Backend as _};
+            use crate::backends::{Backend as _, $backend};
             $(
                 #[test]
                 fn $property() {
-                    super::$property(&$backend::new());
+                    if let Some(backend) = $backend::new() {
+                        super::$property(&backend);
+                    }
                 }
             )*
         }
@@ -45,6 +52,7 @@ macro_rules! conformance {
 }
 
 conformance! {
+    {
     reads_what_the_owner_stored
     the_owner_sees_what_was_written
     compare_and_swap_returns_the_word_before
@@ -74,6 +82,8 @@ conformance! {
     a_dropped_region_is_revoked
     late_answers_belong_to_nobody
     a_stalled_target_delays_no_other_outcome
+    }
+    messages {
     messages_arrive_whole_and_in_order
     a_write_with_immediate_is_told_of_when_it_is_there
     a_full_inbox_says_so_and_takes_more_later
@@ -81,6 +91,7 @@ conformance! {
     a_region_without_an_inbox_says_so
     messages_of_many_initiators_all_arrive
     a_dropped_inbox_takes_no_more
+    }
 }
 
 fn reads_what_the_owner_stored<B: Backend>(backend: &B) {
@@ -214,7 +225,7 @@ fn a_read_may_end_within_a_word<B: Backend>(backend: &B) {
 fn one_run_serves_many_peers<B: Backend>(backend: &B) {
     let nodes: Vec<_> =
         (0..8).map(|node| Node::start(backend, &format!("node-{node}"), Access::ReadOnly)).collect();
-    let mut initiator = Initiator::new();
+    let mut initiator = B::initiator();
     let links: Vec<_> = nodes.iter().map(|node| node.link(&mut initiator)).collect();
     let mut batch = Batch::new();
     for round in 0..50 {
@@ -317,7 +328,7 @@ fn another_layout_is_refused_by_name<B: Backend>(backend: &B) {
     let host = backend.start("a");
     let foreign = |words: &mut [u64]| words[1] += 1; // the version is the low half
     let region = host.offer(&spec("from-tomorrow", Access::ReadOnly, LEN, 1), foreign).unwrap();
-    let error = Initiator::new().connect(region.key(), PATIENCE).unwrap_err();
+    let error = B::initiator().connect(region.key(), PATIENCE).unwrap_err();
     assert!(matches!(error, Error::Header { source: HeaderError::Version { .. }, .. }), "{error}");
     assert!(error.to_string().contains("from-tomorrow"), "{error}");
 }
@@ -325,7 +336,7 @@ fn another_layout_is_refused_by_name<B: Backend>(backend: &B) {
 fn another_kind_or_length_is_refused<B: Backend>(backend: &B) {
     let host = backend.start("a");
     let region = host.offer(&spec("a", Access::ReadOnly, LEN, 1), |_| {}).unwrap();
-    let refusal = |key: &Key| match Initiator::new().connect(key, PATIENCE) {
+    let refusal = |key: &Key| match B::initiator().connect(key, PATIENCE) {
         Err(Error::Header { source, .. }) => source,
         other => panic!("{other:?}"),
     };
@@ -463,7 +474,7 @@ fn an_empty_batch_is_no_wait<B: Backend>(backend: &B) {
 fn a_death_in_the_middle_is_the_dead_ones_alone<B: Backend>(backend: &B) {
     let (dying, living) =
         (Node::start(backend, "dying", Access::Atomic), Node::start(backend, "living", Access::Atomic));
-    let mut initiator = Initiator::new();
+    let mut initiator = B::initiator();
     let links = [&dying, &living].map(|node| node.link(&mut initiator));
     backend.kill_during_the_next_batch("dying", &dying.host);
     let mut batch = Batch::new();
@@ -523,7 +534,7 @@ fn a_stale_key_opens_nothing<B: Backend>(backend: &B) {
     let stale = node.region.key().clone();
     node.kill(backend);
     let node = Node::start_with(backend, "a", Access::Atomic, LEN, 2);
-    let opened = Initiator::new().connect(&stale, PATIENCE);
+    let opened = B::initiator().connect(&stale, PATIENCE);
     if B::MEMORY_OUTLIVES_ITS_PROCESS {
         assert!(opened.is_ok());
     } else {
@@ -544,7 +555,7 @@ fn a_new_life_has_its_incarnation<B: Backend>(backend: &B) {
         let region = host.offer(&spec("a", Access::Atomic, LEN, life), init).unwrap();
         let survived = B::MEMORY_OUTLIVES_ITS_PROCESS && life > 1;
         assert_eq!(inits, if survived { 0 } else { 1 });
-        let node = Node { name: "a".to_owned(), host, region };
+        let node = Node { name: "a".to_owned(), host, region, initiator: B::initiator };
         let (mut initiator, link) = node.linked();
         let mut batch = Batch::new();
         let header = batch.read(link, 0, 64);
@@ -576,13 +587,16 @@ fn a_dropped_region_is_revoked<B: Backend>(backend: &B) {
     drop(clone);
     if !B::MEMORY_OUTLIVES_ITS_PROCESS {
         assert_eq!(add(), [Err(OpError::KeyRejected); 2]);
-        let refused = Initiator::new().connect(&key, PATIENCE).unwrap_err();
+        let refused = B::initiator().connect(&key, PATIENCE).unwrap_err();
         assert!(matches!(refused, Error::Refused { reason: OpError::KeyRejected, .. }), "{refused}");
     }
-    Initiator::new().connect(another.key(), PATIENCE).unwrap();
+    B::initiator().connect(another.key(), PATIENCE).unwrap();
 }
 
 fn late_answers_belong_to_nobody<B: Backend>(backend: &B) {
+    if !backend.can_stall() {
+        return;
+    }
     const ROUNDS: u64 = 5;
     let node = Node::start(backend, "a", Access::Atomic);
     let (mut initiator, link) = node.linked();
@@ -618,12 +632,12 @@ fn late_answers_belong_to_nobody<B: Backend>(backend: &B) {
 }
 
 fn a_stalled_target_delays_no_other_outcome<B: Backend>(backend: &B) {
-    if B::NEVER_LATE {
+    if B::NEVER_LATE || !backend.can_stall() {
         return; // no target can stall an initiator's own CPU
     }
     let (stalled, lively) =
         (Node::start(backend, "stalled", Access::Atomic), Node::start(backend, "lively", Access::Atomic));
-    let mut initiator = Initiator::new();
+    let mut initiator = B::initiator();
     let links = [&stalled, &lively].map(|node| node.link(&mut initiator));
     let mut batch = Batch::new();
     let ops = links.map(|link| batch.fetch_and_add(link, WORD, 1));

@@ -9,6 +9,11 @@ const HOME: &str = "crates/fabric/src/memory.rs";
 /// The files that may hold unsafe code, and why. A crate without one forbids it to the compiler.
 const HOLDERS: &[(&str, &str)] = &[
     (HOME, "hands out mapped memory, which other processes change, as atomics"),
+    ("crates/fabric/src/verbs/sys.rs", "calls libibverbs, whose objects it frees in their order"),
+    (
+        "crates/fabric/src/verbs/sys/queue.rs",
+        "gives the device memory, and takes it back when that is done with it",
+    ),
     ("crates/fabric/benches/oneside.rs", "times a bare mapping, the floor that links are compared with"),
 ];
 

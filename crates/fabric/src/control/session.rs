@@ -130,6 +130,14 @@ impl Session {
 /// Of the reason for which a request was declined.
 const REASON_CHARS_MAX: usize = 256;
 
+/// Readable when the session has ended.
+#[cfg(feature = "verbs")]
+impl std::os::fd::AsFd for Session {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Session({})", self.peer)

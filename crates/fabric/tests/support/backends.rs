@@ -7,8 +7,10 @@ use std::time::Duration;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::sim::{Faults, Network};
 use sidelong_fabric::tcp::TcpHost;
-use sidelong_fabric::{Host, Region};
+use sidelong_fabric::{Host, Initiator, Region};
 
+#[cfg(feature = "verbs")]
+pub(crate) use crate::rdma::Verbs;
 use crate::relay::{Passing, Relay};
 
 /// One backend, fresh for each property. A node is a process of its own, as far as the backend can tell.
@@ -19,7 +21,14 @@ pub(crate) trait Backend {
     /// The initiator's CPU does the work itself, so nothing can be late. True of shm.
     const NEVER_LATE: bool;
 
-    fn new() -> Self;
+    /// `None`, having said why, where this machine has no such thing.
+    fn new() -> Option<Self>
+    where
+        Self: Sized;
+
+    fn initiator() -> Initiator {
+        Initiator::new()
+    }
 
     /// The process on `node`, which starts, or starts again.
     fn start(&self, node: &str) -> Host;
@@ -29,6 +38,11 @@ pub(crate) trait Backend {
 
     /// The process on `node` will die in the middle of the next batch.
     fn kill_during_the_next_batch(&self, node: &str, host: &Host);
+
+    /// Whether targets can be stalled here; where not, it has said why.
+    fn can_stall(&self) -> bool {
+        true
+    }
 
     /// What `node` is asked from now on takes effect, but is not answered until `resume`.
     fn stall(&self, node: &str);
@@ -44,8 +58,8 @@ impl Backend for Shm {
     const MEMORY_OUTLIVES_ITS_PROCESS: bool = true;
     const NEVER_LATE: bool = true;
 
-    fn new() -> Self {
-        Shm { directory: tempfile::tempdir().unwrap() }
+    fn new() -> Option<Self> {
+        Some(Shm { directory: tempfile::tempdir().unwrap() })
     }
 
     fn start(&self, _: &str) -> Host {
@@ -76,8 +90,8 @@ impl Backend for Tcp {
     const MEMORY_OUTLIVES_ITS_PROCESS: bool = false;
     const NEVER_LATE: bool = false;
 
-    fn new() -> Self {
-        Tcp { relays: RefCell::default() }
+    fn new() -> Option<Self> {
+        Some(Tcp { relays: RefCell::default() })
     }
 
     fn start(&self, node: &str) -> Host {
@@ -111,8 +125,8 @@ impl Backend for Sim {
     const MEMORY_OUTLIVES_ITS_PROCESS: bool = false;
     const NEVER_LATE: bool = false;
 
-    fn new() -> Self {
-        Sim { network: Network::new(7, Faults::default()) }
+    fn new() -> Option<Self> {
+        Some(Sim { network: Network::new(7, Faults::default()) })
     }
 
     fn start(&self, node: &str) -> Host {

@@ -129,7 +129,7 @@ pub(crate) fn messages_of_many_initiators_all_arrive<B: Backend>(backend: &B) {
         for sender in 0..SENDERS {
             let key = &key;
             scope.spawn(move || {
-                let mut initiator = Initiator::new();
+                let mut initiator = B::initiator();
                 let link = initiator.connect(key, PATIENCE).unwrap();
                 for n in 0..EACH {
                     let message = [sender.to_ne_bytes(), n.to_ne_bytes()].concat();

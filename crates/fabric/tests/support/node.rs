@@ -19,6 +19,8 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) host: Host,
     pub(crate) region: Region,
+    /// Makes initiators that reach it.
+    pub(crate) initiator: fn() -> Initiator,
 }
 
 impl Node {
@@ -35,7 +37,7 @@ impl Node {
     ) -> Node {
         let host = backend.start(name);
         let region = host.offer(&spec(name, access, len, life), |_| {}).unwrap();
-        Node { name: name.to_owned(), host, region }
+        Node { name: name.to_owned(), host, region, initiator: B::initiator }
     }
 
     /// With an inbox.
@@ -43,7 +45,7 @@ impl Node {
         let host = backend.start(name);
         let offered = host.offer_with_inbox(&spec(name, Access::Atomic, LEN, 1), inbox, |_| {});
         let (region, inbox) = offered.unwrap();
-        (Node { name: name.to_owned(), host, region }, inbox)
+        (Node { name: name.to_owned(), host, region, initiator: B::initiator }, inbox)
     }
 
     pub(crate) fn link(&self, initiator: &mut Initiator) -> LinkId {
@@ -51,7 +53,7 @@ impl Node {
     }
 
     pub(crate) fn linked(&self) -> (Initiator, LinkId) {
-        let mut initiator = Initiator::new();
+        let mut initiator = (self.initiator)();
         let link = self.link(&mut initiator);
         (initiator, link)
     }

@@ -1,0 +1,506 @@
+//! The initiator's half: all links of one initiator, with one completion queue, one wait and one deadline.
+//!
+//! Operations are staged in windows of as many as a queue pair takes, of which the device reports the last. Data comes and
+//! goes through buffers of the link, so that what the device still moves after a batch was given up never touches the
+//! batch: a late completion gives its buffer back, and that is all.
+//!
+//! A link that failed stays down, and its operations end with what it failed of, until the caller closes it and connects
+//! anew: a new queue pair with new numbers. Its peers' operations do not wait for it: its queue pair is taken down when
+//! they are done.
+//!
+//! While nothing completes, each millisecond the sessions of the links that are waited for are looked at: one that has
+//! ended tells of a dead process before the device's retries do. With events, they are waited for together.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::setup::{self, Endpoint, Request, Unwelcome};
+use super::sys::{CompletionQueue, Failure, Note, ProtectionDomain, QueuePair, Registered, Rights, Work};
+use super::{Device, DeviceError, KIND, random_sequence};
+use crate::batch::Kind;
+use crate::control::{Secret, Session};
+use crate::key::{Key, Token};
+use crate::tcp::timespec;
+use crate::{Access, Batch, Error, OpError};
+
+/// Requests in flight on one link.
+const DEPTH: u32 = 64;
+/// A small buffer: a load record and more. There are as many as requests.
+const SLOT_WORDS: usize = 64;
+/// A large one: longer operations go in pieces of this length. They are made with the first long operation.
+const CHUNK_WORDS: usize = 8 << 10;
+const CHUNKS: usize = 8;
+/// What goes to the device with the request, where the device can.
+const INLINE_BYTES: u32 = 220;
+/// Links of one initiator: a completion names its link in 16 bits.
+const LINKS_MAX: usize = 1 << 12;
+/// For how many links the completion queue is made at first.
+const LINKS_AT_FIRST: u32 = 32;
+/// Empty polls between two looks at the clock.
+const POLLS: u32 = 64;
+/// How long nothing completes before sessions are looked at, and again.
+const LOOK: Duration = Duration::from_millis(1);
+/// Regions whose links have failed and not come back, for the count of those that do.
+const LOST_MAX: usize = 1024;
+/// What the completion queue's channel is known by; sessions are known by their link's slot.
+const CHANNEL: u64 = u64::MAX;
+const EVENTS_MAX: usize = 16;
+
+/// The verbs links of one initiator.
+pub(crate) struct Links {
+    links: Vec<Option<Link>>,
+    /// Those that the batch under way uses.
+    used: Vec<usize>,
+    /// Its number.
+    batch: u32,
+    /// Operations of it that have no outcome yet.
+    open: usize,
+    completions: CompletionQueue,
+    completions_max: u32,
+    /// Where the channel and the sessions are waited for; not with polling.
+    epoll: Option<OwnedFd>,
+    domain: Arc<ProtectionDomain>,
+    lost: VecDeque<String>,
+    device: Device,
+    secret: Secret,
+}
+
+struct Link {
+    /// `None` once it is taken down. Freed before the buffers' memory: what is in flight is in it.
+    queue: Option<QueuePair>,
+    /// Why it is down.
+    down: Option<OpError>,
+    slots: Vec<Registered>,
+    chunks: Vec<Registered>,
+    /// Operations of this batch that are not wholly staged, in order; so many words of the first are.
+    waiting: VecDeque<u32>,
+    at: usize,
+    /// Whether a read was staged that no later write or atomic has waited for.
+    reads: bool,
+    used: bool,
+    /// Where the region begins at the target, how long it is, and what the key grants.
+    address: u64,
+    len: usize,
+    access: Access,
+    name: String,
+    session: Option<Session>,
+}
+
+impl fmt::Debug for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.links.iter().flatten().map(|link| &link.name);
+        f.debug_list().entries(names).finish()
+    }
+}
+
+impl Links {
+    pub(crate) fn new(device: &Device, secret: &Secret) -> Result<Links, DeviceError> {
+        let completions_max = LINKS_AT_FIRST * DEPTH;
+        let completions = device.completion_queue(completions_max, device.waits_by_events())?;
+        let mut epoll = None;
+        if let Some(channel) = completions.channel() {
+            let made = epoll::create(epoll::CreateFlags::CLOEXEC).and_then(|epoll| {
+                epoll::add(&epoll, channel, epoll::EventData::new_u64(CHANNEL), epoll::EventFlags::IN)?;
+                Ok(epoll)
+            });
+            epoll = Some(made.map_err(|errno| device.failed("epoll")(errno.into()))?);
+        }
+        Ok(Links {
+            links: Vec::new(),
+            used: Vec::new(),
+            batch: 0,
+            open: 0,
+            completions,
+            completions_max,
+            epoll,
+            domain: device.domain()?,
+            lost: VecDeque::new(),
+            device: device.clone(),
+            secret: secret.clone(),
+        })
+    }
+
+    /// Connects over the control endpoint at `address`; the link's number.
+    pub(crate) fn connect(
+        &mut self,
+        key: &Key,
+        address: SocketAddr,
+        token: Token,
+        deadline: Instant,
+    ) -> Result<usize, Error> {
+        let device = self.device.clone();
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let slot = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
+        self.make_room(slot)?;
+        let mut session = Session::open(address, &self.secret, left())?;
+        let made = QueuePair::new(&self.completions, &self.domain, slot as u16, DEPTH, INLINE_BYTES);
+        let mut queue = made.map_err(device.failed("ibv_create_qp"))?;
+        let sequence = random_sequence().map_err(device.failed("getrandom"))?;
+        let own = device.address(&queue, sequence);
+        let request = Request { token, name: &key.name, endpoint: Endpoint::new(own, device.reads_out()) };
+        let answer = session.exchange(KIND, &request.encode(), left())?;
+        let grant = setup::decode_answer(&answer).map_err(|unwelcome| {
+            device.tallies().refused.fetch_add(1, Ordering::Relaxed);
+            refused(key, address, unwelcome)
+        })?;
+        tracing::debug!(name = key.name, incarnation = grant.incarnation, "a verbs link");
+        let timers = device.timers(sequence, device.reads_out().min(grant.endpoint.reads), 0);
+        let connected = queue.connect(&timers, &grant.endpoint.peer(own.mtu), Rights::Local);
+        connected.map_err(device.failed("ibv_modify_qp"))?;
+        queue.use_rkey(grant.rkey);
+        if let Some(epoll) = &self.epoll {
+            let added =
+                epoll::add(epoll, &session, epoll::EventData::new_u64(slot as u64), epoll::EventFlags::IN);
+            added.map_err(|errno| device.failed("epoll")(errno.into()))?;
+        }
+        if let Some(at) = self.lost.iter().position(|name| *name == key.name) {
+            self.lost.remove(at);
+            device.tallies().reconnects.fetch_add(1, Ordering::Relaxed);
+        }
+        let link = Link {
+            queue: Some(queue),
+            down: None,
+            slots: device.buffers(&self.domain, DEPTH as usize, SLOT_WORDS)?,
+            chunks: Vec::new(),
+            waiting: VecDeque::with_capacity(DEPTH as usize),
+            at: 0,
+            reads: false,
+            used: false,
+            address: grant.address,
+            len: key.len.min(usize::try_from(grant.len).unwrap_or(usize::MAX)),
+            access: key.access,
+            name: key.name.clone(),
+            session: Some(session),
+        };
+        if slot == self.links.len() {
+            self.links.push(None);
+        }
+        self.links[slot] = Some(link);
+        Ok(slot)
+    }
+
+    /// Sees to it that all requests of all links may fail at once, each with a completion.
+    fn make_room(&mut self, slot: usize) -> Result<(), DeviceError> {
+        let failed = self.device.failed("ibv_resize_cq");
+        if slot >= LINKS_MAX {
+            return Err(failed(std::io::Error::other(format!("an initiator has {LINKS_MAX} links at most"))));
+        }
+        let wanted = (slot as u32 + 1) * DEPTH;
+        if wanted > self.completions_max {
+            let doubled = wanted.next_power_of_two();
+            self.completions.resize(doubled).map_err(failed)?;
+            self.completions_max = doubled;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn close(&mut self, slot: usize) {
+        // What its queue pair has left to be polled is dropped by the next run: whoever has this slot then has another life.
+        let Some(link) = self.links[slot].take() else { return };
+        if link.down.is_some() {
+            if self.lost.len() == LOST_MAX {
+                self.lost.pop_front();
+            }
+            self.lost.push_back(link.name.clone());
+        }
+    }
+
+    /// Adds an operation to what `complete` will run.
+    #[inline]
+    pub(crate) fn post(&mut self, slot: usize, batch: &mut Batch, index: usize) {
+        let link = self.links[slot].as_mut().expect("an open link's number");
+        if let Some(reason) = link.down {
+            return batch.finish(index, Err(reason));
+        }
+        let request = batch.op(index).request;
+        // Found here: at the target it would cost the connection.
+        if let Err(error) = request.check(link.len, link.access) {
+            return batch.finish(index, Err(error));
+        }
+        if request.kind.is_for_inbox() {
+            return batch.finish(index, Err(OpError::NoInbox));
+        }
+        if !link.used {
+            link.used = true;
+            self.used.push(slot);
+        }
+        link.waiting.push_back(index as u32);
+        // What is to be said of it if nothing comes.
+        batch.finish(index, Err(OpError::Timeout));
+        self.open += 1;
+    }
+
+    /// Runs what was posted until the last completion or the deadline.
+    pub(crate) fn complete(&mut self, batch: &mut Batch, deadline: Instant) {
+        for at in 0..self.used.len() {
+            self.pump(self.used[at], batch);
+        }
+        let (mut polls, mut look_at) = (0, None);
+        while self.open > 0 {
+            let completed = self.reap(batch);
+            polls += 1;
+            if completed && polls < POLLS {
+                continue;
+            }
+            if self.epoll.is_some() && !completed {
+                if !self.sleep(batch, deadline) {
+                    break;
+                }
+            } else if polls >= POLLS {
+                polls = 0;
+                let now = Instant::now();
+                if now >= deadline {
+                    break;
+                }
+                if now >= *look_at.get_or_insert(now + LOOK) {
+                    look_at = Some(now + LOOK);
+                    self.look(batch);
+                    // Whoever else wants this CPU may be who is waited for.
+                    std::thread::yield_now();
+                }
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        for slot in self.used.drain(..) {
+            if let Some(link) = &mut self.links[slot] {
+                link.rest();
+            }
+        }
+        self.open = 0;
+        self.batch = self.batch.wrapping_add(1);
+    }
+
+    /// Stages and posts what a link takes.
+    fn pump(&mut self, slot: usize, batch: &mut Batch) {
+        let Some(link) = &mut self.links[slot] else { return };
+        if let Err(error) = link.stage(self.batch, batch, &self.domain, &self.device) {
+            tracing::error!(%error, name = link.name, "a verbs link is down");
+            self.open -= link.fail(OpError::PeerGone, self.batch, batch);
+        }
+    }
+
+    /// Takes completions, and posts what there is room for; whether there were any.
+    fn reap(&mut self, batch: &mut Batch) -> bool {
+        let Links { links, completions, open, device, domain, batch: number, .. } = self;
+        let polled = match completions.poll() {
+            Ok(polled) => polled,
+            Err(error) => {
+                tracing::error!(%error, "the verbs links are down");
+                for link in links.iter_mut().flatten() {
+                    *open -= link.fail(OpError::PeerGone, *number, batch);
+                }
+                return false;
+            }
+        };
+        for completion in polled {
+            let Some(Some(link)) = links.get_mut(usize::from(completion.slot())) else { continue };
+            let Some(queue) = link.queue.as_mut().filter(|queue| queue.is_told_of(completion)) else {
+                continue;
+            };
+            if link.down.is_some() {
+                continue;
+            }
+            while let Some((buffer, note)) = queue.retire(completion) {
+                if note.batch == *number {
+                    if note.words > 0 {
+                        let (at, words) = (note.at as usize, note.words as usize);
+                        let to = &mut batch.buffer_mut(note.index as usize)[at..at + words];
+                        to.copy_from_slice(&buffer.words()[..words]);
+                    }
+                    if note.last {
+                        batch.finish(note.index as usize, Ok(()));
+                        *open -= 1;
+                    }
+                }
+                let pool =
+                    if buffer.words().len() == SLOT_WORDS { &mut link.slots } else { &mut link.chunks };
+                pool.push(buffer);
+            }
+            if let Err(failure) = completion.outcome() {
+                device.tallies().completions_in_error.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(?failure, name = link.name, "a verbs link is down");
+                if let Failure::Other(status) = failure {
+                    tracing::error!(status, name = link.name, "a completion that no correct request meets");
+                }
+                *open -= link.fail(reason(failure), *number, batch);
+            } else if !link.waiting.is_empty()
+                && let Err(error) = link.stage(*number, batch, domain, device)
+            {
+                tracing::error!(%error, name = link.name, "a verbs link is down");
+                *open -= link.fail(OpError::PeerGone, *number, batch);
+            }
+        }
+        !polled.is_empty()
+    }
+
+    /// Fails the links whose sessions have ended.
+    fn look(&mut self, batch: &mut Batch) {
+        for at in 0..self.used.len() {
+            let slot = self.used[at];
+            let waits =
+                |link: &Link| link.queue.as_ref().is_some_and(|queue| queue.in_flight().next().is_some());
+            if self.links[slot].as_ref().is_some_and(waits) {
+                self.look_at(slot, batch);
+            }
+        }
+    }
+
+    fn look_at(&mut self, slot: usize, batch: &mut Batch) {
+        let Some(Some(link)) = self.links.get_mut(slot) else { return };
+        if link.session.as_ref().is_some_and(Session::is_closed) {
+            tracing::debug!(name = link.name, "the peer's process is gone");
+            self.open -= link.fail(OpError::PeerGone, self.batch, batch);
+            // It has told what it had to tell.
+            link.session = None;
+        }
+    }
+
+    /// Waits for completions or the end of a session; whether there is time for more.
+    fn sleep(&mut self, batch: &mut Batch, deadline: Instant) -> bool {
+        let armed = self.completions.arm();
+        // What was reported before it was armed is not told.
+        if armed.is_ok() && self.reap(batch) {
+            return true;
+        }
+        let Some(epoll) = &self.epoll else { return false };
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; EVENTS_MAX];
+        let left = deadline.saturating_duration_since(Instant::now());
+        let ready = match epoll::wait(epoll, &mut events[..], Some(&timespec(left))) {
+            Ok((ready, _)) => ready,
+            Err(Errno::INTR) => return !left.is_zero(),
+            Err(error) => {
+                tracing::error!(%error, "the verbs links cannot be waited for");
+                return false;
+            }
+        };
+        let mut taken = armed;
+        for event in ready {
+            match event.data.u64() {
+                CHANNEL => taken = taken.and(self.completions.take_event()),
+                slot => self.look_at(slot as usize, batch),
+            }
+        }
+        if let Err(error) = taken {
+            tracing::error!(%error, "the completion queue tells nothing");
+            return false;
+        }
+        !left.is_zero()
+    }
+}
+
+impl Link {
+    /// Stages as much of what waits as there are buffers and room for, and posts it.
+    #[inline]
+    fn stage(
+        &mut self,
+        number: u32,
+        batch: &Batch,
+        domain: &Arc<ProtectionDomain>,
+        device: &Device,
+    ) -> Result<(), DeviceError> {
+        let Some(queue) = &mut self.queue else { return Ok(()) };
+        while let Some(index) = self.waiting.front().copied() {
+            if queue.room() == 0 {
+                break;
+            }
+            let request = batch.op(index as usize).request;
+            let words = request.words();
+            let pool = if words <= SLOT_WORDS { &mut self.slots } else { &mut self.chunks };
+            if words > SLOT_WORDS && pool.capacity() == 0 {
+                *pool = device.buffers(domain, CHUNKS, CHUNK_WORDS)?;
+            }
+            let Some(mut buffer) = pool.pop() else { break };
+            let (at, words) = (self.at, (words - self.at).min(buffer.words().len()));
+            let last = at + words == request.words();
+            let place = self.address + (request.offset + at * 8) as u64;
+            let len = (words * 8) as u32;
+            let reads = self.reads;
+            self.reads = false;
+            let work = match request.kind {
+                Kind::Read => {
+                    self.reads = true;
+                    Work::Read { from: place, len }
+                }
+                Kind::Write => {
+                    buffer.words_mut()[..words]
+                        .copy_from_slice(&batch.buffer(index as usize)[at..at + words]);
+                    Work::Write { to: place, len, after_reads: reads }
+                }
+                Kind::CompareAndSwap { expected, new } => {
+                    Work::CompareAndSwap { at: place, expected, new, after_reads: reads }
+                }
+                Kind::FetchAndAdd { add } => Work::FetchAndAdd { at: place, add, after_reads: reads },
+                Kind::Send | Kind::WriteWithImmediate { .. } => unreachable!("they are refused when posted"),
+            };
+            let brings = if request.kind.carries() { 0 } else { words as u32 };
+            let note = Note { batch: number, index, at: at as u32, words: brings, last };
+            if let Err(buffer) = queue.stage(&work, buffer, note) {
+                pool.push(buffer);
+                break;
+            }
+            if last {
+                self.waiting.pop_front();
+                self.at = 0;
+            } else {
+                self.at += words;
+            }
+        }
+        queue.post().map_err(device.failed("ibv_post_send"))
+    }
+
+    /// It is down; how many operations of the batch `number` have their outcome by that.
+    fn fail(&mut self, reason: OpError, number: u32, batch: &mut Batch) -> usize {
+        self.down.get_or_insert(reason);
+        let mut failed = 0;
+        let in_flight = self.queue.iter().flat_map(QueuePair::in_flight);
+        let last_pieces = in_flight.filter(|note| note.last && note.batch == number).map(|note| note.index);
+        for index in last_pieces.chain(self.waiting.drain(..)) {
+            batch.finish(index as usize, Err(reason));
+            failed += 1;
+        }
+        failed
+    }
+
+    /// The batch is over.
+    fn rest(&mut self) {
+        self.used = false;
+        self.waiting.clear();
+        self.at = 0;
+        if self.down.is_some() {
+            // The device is done with the buffers when the queue pair is gone; the target hears of it, too.
+            self.queue = None;
+            self.session = None;
+            self.slots = Vec::new();
+            self.chunks = Vec::new();
+        }
+    }
+}
+
+fn reason(failure: Failure) -> OpError {
+    match failure {
+        Failure::Denied => OpError::KeyRejected,
+        Failure::Unreachable | Failure::Flushed | Failure::Other(_) => OpError::PeerGone,
+    }
+}
+
+fn refused(key: &Key, address: SocketAddr, unwelcome: Unwelcome) -> Error {
+    let other = |found| Error::Protocol { address, expected: setup::PROTOCOL, found };
+    match unwelcome {
+        Unwelcome::Key => Error::Refused { name: key.name.clone(), reason: OpError::KeyRejected },
+        Unwelcome::Layout(source) => Error::Header { name: key.name.clone(), source },
+        Unwelcome::Protocol(found) => other(format!("it speaks version {found}")),
+        Unwelcome::Malformed => other("it answered something else".to_owned()),
+        Unwelcome::Device => {
+            Error::Declined { address, reason: "its device cannot connect; its log says why".to_owned() }
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! What the two ends tell each other before a queue pair can reach its peer: messages of a few hundred bytes at most,
+//! little-endian, exchanged over a session that then stays open for as long as the connection does.
+//!
+//! | message | bytes | fields |
+//! |---|---|---|
+//! | request | 80 + name | magic 8, protocol 4, layout version 4, layout hash 8, token 16, endpoint 36, zero 2, name length 2, name |
+//! | answer | 100 | magic 8, status 4, protocol 4, layout version 4, zero 4, layout hash 8, address 8, incarnation 8, length 8, rkey 4, endpoint 36, zero 4 |
+//! | endpoint | 36 | GID 16, queue pair 4, first sequence 4, LID 2, MTU 1, reads 1, zero 8 |
+//!
+//! Decoding never panics and never allocates, whatever the bytes.
+
+use sidelong_layout::{HeaderError, LAYOUT_HASH, LAYOUT_VERSION};
+
+use super::sys::Peer;
+use crate::control::BODY_BYTES_MAX;
+use crate::host::NAME_BYTES_MAX;
+use crate::key::Token;
+
+/// Raised by every change of what stands above.
+pub(super) const PROTOCOL: u32 = 1;
+const MAGIC: u64 = u64::from_le_bytes(*b"SIDELVRB");
+
+const ENDPOINT_BYTES: usize = 36;
+const REQUEST_BYTES: usize = 80;
+const ANSWER_BYTES: usize = 100;
+/// The longest message.
+const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES + NAME_BYTES_MAX;
+
+/// Numbers of queue pairs and sequences have 24 bits (IBA volume 1, 9.2).
+const NUMBER_MAX: u32 = (1 << 24) - 1;
+/// `IBV_MTU_256` to `IBV_MTU_4096`.
+const MTUS: std::ops::RangeInclusive<u8> = 1..=5;
+
+/// A message that no peer of this version sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Malformed;
+
+/// One end of the connection to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Endpoint {
+    pub(super) number: u32,
+    /// Of its first request (PSN).
+    pub(super) sequence: u32,
+    pub(super) gid: [u8; 16],
+    pub(super) lid: u16,
+    pub(super) mtu: u8,
+    /// Reads and atomics at once: those that an initiator sends, or a target takes.
+    pub(super) reads: u8,
+}
+
+impl Endpoint {
+    pub(super) fn new(own: Peer, reads: u8) -> Endpoint {
+        let Peer { number, sequence, gid, lid, mtu } = own;
+        Endpoint { number, sequence, gid, lid, mtu, reads }
+    }
+
+    /// It as the other end's peer, with frames that both can take.
+    pub(super) fn peer(&self, own_mtu: u8) -> Peer {
+        let Endpoint { number, sequence, gid, lid, mtu, .. } = *self;
+        Peer { number, sequence, gid, lid, mtu: mtu.min(own_mtu) }
+    }
+
+    fn put(&self, to: &mut [u8]) {
+        put(to, 0, self.gid);
+        put(to, 16, self.number.to_le_bytes());
+        put(to, 20, self.sequence.to_le_bytes());
+        put(to, 24, self.lid.to_le_bytes());
+        put(to, 26, [self.mtu, self.reads]);
+    }
+
+    fn get(from: &[u8]) -> Result<Endpoint, Malformed> {
+        let [mtu, reads] = get(from, 26)?;
+        let endpoint = Endpoint {
+            gid: get(from, 0)?,
+            number: u32::from_le_bytes(get(from, 16)?),
+            sequence: u32::from_le_bytes(get(from, 20)?),
+            lid: u16::from_le_bytes(get(from, 24)?),
+            mtu,
+            reads,
+        };
+        let fits = endpoint.number <= NUMBER_MAX && endpoint.sequence <= NUMBER_MAX && MTUS.contains(&mtu);
+        if fits { Ok(endpoint) } else { Err(Malformed) }
+    }
+}
+
+/// An initiator asks for a connection to a region.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Request<'a> {
+    pub(super) token: Token,
+    pub(super) name: &'a str,
+    pub(super) endpoint: Endpoint,
+}
+
+impl<'a> Request<'a> {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; REQUEST_BYTES];
+        put(&mut bytes, 0, MAGIC.to_le_bytes());
+        put(&mut bytes, 8, PROTOCOL.to_le_bytes());
+        put(&mut bytes, 12, LAYOUT_VERSION.to_le_bytes());
+        put(&mut bytes, 16, LAYOUT_HASH.to_le_bytes());
+        put(&mut bytes, 24, self.token.0.to_le_bytes());
+        self.endpoint.put(&mut bytes[40..]);
+        put(&mut bytes, 78, (self.name.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(self.name.as_bytes());
+        bytes
+    }
+
+    /// The request, or how one of another version is answered.
+    pub(super) fn decode(bytes: &'a [u8]) -> Result<Result<Request<'a>, Refusal>, Malformed> {
+        if u64::from_le_bytes(get(bytes, 0)?) != MAGIC {
+            return Err(Malformed);
+        }
+        if u32::from_le_bytes(get(bytes, 8)?) != PROTOCOL {
+            return Ok(Err(Refusal::Protocol));
+        }
+        let layout = (u32::from_le_bytes(get(bytes, 12)?), u64::from_le_bytes(get(bytes, 16)?));
+        if layout != (LAYOUT_VERSION, LAYOUT_HASH) {
+            return Ok(Err(Refusal::Layout));
+        }
+        let token = Token(u128::from_le_bytes(get(bytes, 24)?));
+        let endpoint = Endpoint::get(&bytes[40..])?;
+        let len = usize::from(u16::from_le_bytes(get(bytes, 78)?));
+        let name = bytes.get(REQUEST_BYTES..).filter(|name| name.len() == len && len <= NAME_BYTES_MAX);
+        let name = name.and_then(|name| std::str::from_utf8(name).ok()).ok_or(Malformed)?;
+        Ok(Ok(Request { token, name, endpoint }))
+    }
+}
+
+/// What a target grants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Grant {
+    pub(super) endpoint: Endpoint,
+    /// Where the region begins, and under which key.
+    pub(super) address: u64,
+    pub(super) rkey: u32,
+    pub(super) len: u64,
+    /// Which life of the target.
+    pub(super) incarnation: u64,
+}
+
+/// Why a target grants nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refusal {
+    /// No region of that name, or not that token.
+    Key = 1,
+    /// The target's protocol is another.
+    Protocol,
+    /// The target's layout is another.
+    Layout,
+    /// The target's device did not do what was asked; the target's log says why.
+    Device,
+}
+
+/// Why an initiator does not use a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Unwelcome {
+    Malformed,
+    Protocol(u32),
+    Layout(HeaderError),
+    Key,
+    Device,
+}
+
+impl From<Malformed> for Unwelcome {
+    fn from(_: Malformed) -> Self {
+        Unwelcome::Malformed
+    }
+}
+
+/// How a target answers.
+pub(super) fn encode_answer(answer: &Result<Grant, Refusal>) -> Vec<u8> {
+    let mut bytes = vec![0; ANSWER_BYTES];
+    put(&mut bytes, 0, MAGIC.to_le_bytes());
+    put(&mut bytes, 8, answer.as_ref().map_or_else(|refusal| *refusal as u32, |_| 0).to_le_bytes());
+    put(&mut bytes, 12, PROTOCOL.to_le_bytes());
+    put(&mut bytes, 16, LAYOUT_VERSION.to_le_bytes());
+    put(&mut bytes, 24, LAYOUT_HASH.to_le_bytes());
+    if let Ok(grant) = answer {
+        put(&mut bytes, 32, grant.address.to_le_bytes());
+        put(&mut bytes, 40, grant.incarnation.to_le_bytes());
+        put(&mut bytes, 48, grant.len.to_le_bytes());
+        put(&mut bytes, 56, grant.rkey.to_le_bytes());
+        grant.endpoint.put(&mut bytes[60..]);
+    }
+    bytes
+}
+
+/// What a target has answered.
+pub(super) fn decode_answer(bytes: &[u8]) -> Result<Grant, Unwelcome> {
+    let status = u32::from_le_bytes(get(bytes, 8)?);
+    let protocol = u32::from_le_bytes(get(bytes, 12)?);
+    if u64::from_le_bytes(get(bytes, 0)?) != MAGIC {
+        return Err(Unwelcome::Malformed);
+    }
+    if protocol != PROTOCOL {
+        return Err(Unwelcome::Protocol(protocol));
+    }
+    let version = u32::from_le_bytes(get(bytes, 16)?);
+    let hash = u64::from_le_bytes(get(bytes, 24)?);
+    if version != LAYOUT_VERSION {
+        return Err(Unwelcome::Layout(HeaderError::Version { found: version }));
+    }
+    if hash != LAYOUT_HASH {
+        return Err(Unwelcome::Layout(HeaderError::Layout { found: hash }));
+    }
+    match status {
+        0 if bytes.len() == ANSWER_BYTES => Ok(Grant {
+            address: u64::from_le_bytes(get(bytes, 32)?),
+            incarnation: u64::from_le_bytes(get(bytes, 40)?),
+            len: u64::from_le_bytes(get(bytes, 48)?),
+            rkey: u32::from_le_bytes(get(bytes, 56)?),
+            endpoint: Endpoint::get(&bytes[60..])?,
+        }),
+        status if status == Refusal::Key as u32 => Err(Unwelcome::Key),
+        status if status == Refusal::Device as u32 => Err(Unwelcome::Device),
+        _ => Err(Unwelcome::Malformed),
+    }
+}
+
+fn put<const N: usize>(to: &mut [u8], at: usize, bytes: [u8; N]) {
+    to[at..at + N].copy_from_slice(&bytes);
+}
+
+fn get<const N: usize>(from: &[u8], at: usize) -> Result<[u8; N], Malformed> {
+    from.get(at..at + N).and_then(|bytes| bytes.try_into().ok()).ok_or(Malformed)
+}
+
+const _: () = assert!(40 + ENDPOINT_BYTES <= 78 && 60 + ENDPOINT_BYTES <= ANSWER_BYTES);
+const _: () = assert!(MESSAGE_BYTES_MAX <= BODY_BYTES_MAX);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn endpoint() -> impl Strategy<Value = Endpoint> {
+        let numbers = (0..=NUMBER_MAX, 0..=NUMBER_MAX);
+        (numbers, any::<[u8; 16]>(), any::<u16>(), MTUS, any::<u8>()).prop_map(
+            |((number, sequence), gid, lid, mtu, reads)| Endpoint { number, sequence, gid, lid, mtu, reads },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_request_arrives_as_it_was_sent(
+            token in any::<u128>(),
+            name in "[a-z0-9.-]{0,128}",
+            endpoint in endpoint(),
+        ) {
+            let request = Request { token: Token(token), name: &name, endpoint };
+            let bytes = request.encode();
+            prop_assert!(bytes.len() <= MESSAGE_BYTES_MAX);
+            prop_assert_eq!(Request::decode(&bytes), Ok(Ok(request)));
+            for cut in [1, 40, bytes.len() - 1] {
+                prop_assert_eq!(Request::decode(&bytes[..cut]), Err(Malformed));
+            }
+        }
+
+        #[test]
+        fn an_answer_arrives_as_it_was_sent(
+            endpoint in endpoint(),
+            (address, rkey, len, incarnation) in any::<(u64, u32, u64, u64)>(),
+        ) {
+            let grant = Grant { endpoint, address, rkey, len, incarnation };
+            let bytes = encode_answer(&Ok(grant));
+            prop_assert_eq!(decode_answer(&bytes), Ok(grant));
+            prop_assert_eq!(decode_answer(&bytes[..ANSWER_BYTES - 1]), Err(Unwelcome::Malformed));
+        }
+
+        #[test]
+        fn any_bytes_are_taken(bytes in prop::collection::vec(any::<u8>(), 0..MESSAGE_BYTES_MAX + 9)) {
+            let _ = Request::decode(&bytes);
+            let _ = decode_answer(&bytes);
+        }
+
+        /// Those that begin well reach further than random ones do.
+        #[test]
+        fn any_bytes_behind_a_good_start_are_taken(
+            request in any::<bool>(),
+            keep in 8usize..60,
+            rest in prop::collection::vec(any::<u8>(), 0..MESSAGE_BYTES_MAX),
+        ) {
+            let endpoint = Endpoint { number: 1, sequence: 2, gid: [0; 16], lid: 0, mtu: 3, reads: 1 };
+            let good = match request {
+                true => Request { token: Token(1), name: "a", endpoint }.encode(),
+                false => encode_answer(&Ok(Grant { endpoint, address: 0, rkey: 0, len: 0, incarnation: 0 })),
+            };
+            let bytes = [&good[..keep], &rest].concat();
+            let _ = Request::decode(&bytes);
+            let _ = decode_answer(&bytes);
+        }
+    }
+
+    #[test]
+    fn another_version_is_told_from_garbage() {
+        let endpoint = Endpoint { number: 1, sequence: 2, gid: [0; 16], lid: 0, mtu: 3, reads: 1 };
+        let request = Request { token: Token(1), name: "a", endpoint }.encode();
+        let changed = |at: usize| {
+            let mut bytes = request.clone();
+            bytes[at] ^= 1;
+            bytes
+        };
+        assert_eq!(Request::decode(&changed(0)), Err(Malformed));
+        assert_eq!(Request::decode(&changed(8)), Ok(Err(Refusal::Protocol)));
+        assert_eq!(Request::decode(&changed(12)), Ok(Err(Refusal::Layout)));
+        assert_eq!(Request::decode(&changed(16)), Ok(Err(Refusal::Layout)));
+        for (refusal, expected) in [(Refusal::Key, Unwelcome::Key), (Refusal::Device, Unwelcome::Device)] {
+            assert_eq!(decode_answer(&encode_answer(&Err(refusal))), Err(expected));
+        }
+    }
+}

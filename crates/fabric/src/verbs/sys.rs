@@ -1,0 +1,528 @@
+//! The calls to libibverbs, behind safe functions: each object of the library is a type here that frees it, and holds
+//! what the library wants freed later (a queue pair its completion queue, that its device).
+//!
+//! `rdma-mummy-sys` declares the library and loads it with dlopen, so a program starts without it; then every call here
+//! fails with `EOPNOTSUPP`. Its wrapper `sideway` is not used: it has none for completion events, memory windows and
+//! memory that is registered where it lies, which is most of what is here, and no owner for a buffer in flight.
+//!
+//! Sources: ibv_*(3) of rdma-core; InfiniBand Architecture Specification volume 1, chapters 10 and 11.
+//!
+//! It decides nothing and waits for nothing. The rest of `verbs` calls it, and nobody else.
+
+mod queue;
+
+use std::ffi::CStr;
+use std::fmt;
+use std::io;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use rdma_mummy_sys as ibv;
+
+pub use self::queue::{Note, QueuePair, Registered, Work};
+pub(super) use self::queue::{Peer, Rights, Timers};
+use crate::memory::Memory;
+
+/// Completions that are taken from a queue at once.
+const POLL_MAX: usize = 32;
+
+/// What a call says that returns 0 or an error number.
+fn checked(number: i32) -> io::Result<()> {
+    if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(number)) }
+}
+
+/// What a call says that returns an object, or none and the reason in `errno`.
+fn object<T>(raw: *mut T) -> io::Result<NonNull<T>> {
+    NonNull::new(raw).ok_or_else(io::Error::last_os_error)
+}
+
+/// Logs why an object could not be freed. It is leaked then, with all that it holds.
+fn leaked(what: &str, number: i32) {
+    let error = io::Error::from_raw_os_error(number);
+    tracing::error!(%error, "{what} cannot be freed");
+}
+
+/// Names of the devices of this machine.
+pub(super) fn device_names() -> io::Result<Vec<String>> {
+    let list = DeviceList::new()?;
+    Ok(list.devices().iter().map(|device| device_name(*device)).collect())
+}
+
+struct DeviceList {
+    raw: NonNull<*mut ibv::ibv_device>,
+    len: usize,
+}
+
+impl DeviceList {
+    fn new() -> io::Result<DeviceList> {
+        let mut len = 0;
+        // SAFETY: `len` is ours to write to.
+        let raw = object(unsafe { ibv::ibv_get_device_list(&mut len) })?;
+        Ok(DeviceList { raw, len: len.max(0) as usize })
+    }
+
+    fn devices(&self) -> &[*mut ibv::ibv_device] {
+        // SAFETY: the library gave an array of so many devices, which lives until `drop`.
+        unsafe { std::slice::from_raw_parts(self.raw.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for DeviceList {
+    fn drop(&mut self) {
+        // SAFETY: the list is freed once, here; opened devices outlive it.
+        unsafe { ibv::ibv_free_device_list(self.raw.as_ptr()) }
+    }
+}
+
+fn device_name(device: *mut ibv::ibv_device) -> String {
+    // SAFETY: `device` is of a list that is not yet freed; its name is a text that lives as long.
+    let name = unsafe { CStr::from_ptr(ibv::ibv_get_device_name(device)) };
+    name.to_string_lossy().into_owned()
+}
+
+/// An open device.
+pub(super) struct Context {
+    raw: NonNull<ibv::ibv_context>,
+    pub(super) iwarp: bool,
+}
+
+// SAFETY: libibverbs allows calls on one device from all threads at once (ibv_open_device(3) and its thread safety in
+// rdma-core's Documentation/libibverbs.md); `Context` frees it once, when the last holder goes.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Context")
+    }
+}
+
+impl Context {
+    /// Opens the device called `name`.
+    pub(super) fn open(name: &str) -> io::Result<Arc<Context>> {
+        let list = DeviceList::new()?;
+        let found = list.devices().iter().find(|device| device_name(**device) == name);
+        let device = *found.ok_or(io::ErrorKind::NotFound)?;
+        // SAFETY: no arguments. Pages of children are kept apart from registered ones on kernels that need to be told.
+        unsafe { ibv::ibv_fork_init() };
+        // SAFETY: the device is of a list that lives until the end of this function.
+        let raw = object(unsafe { ibv::ibv_open_device(device) })?;
+        // SAFETY: as above.
+        let transport = unsafe { (*device).transport_type };
+        Ok(Arc::new(Context { raw, iwarp: transport == ibv::ibv_transport_type::IBV_TRANSPORT_IWARP }))
+    }
+
+    pub(super) fn limits(&self) -> io::Result<Limits> {
+        let mut attributes = MaybeUninit::<ibv::ibv_device_attr>::zeroed();
+        // SAFETY: the device is open, and the attributes are ours to write to.
+        checked(unsafe { ibv::ibv_query_device(self.raw.as_ptr(), attributes.as_mut_ptr()) })?;
+        // SAFETY: numbers alone, for which zeroes would do as well.
+        let found = unsafe { attributes.assume_init() };
+        let two_b = ibv::ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
+        Ok(Limits {
+            atomics: match found.atomic_cap {
+                ibv::ibv_atomic_cap::IBV_ATOMIC_NONE => None,
+                ibv::ibv_atomic_cap::IBV_ATOMIC_HCA => Some(AtomicClass::Device),
+                _ => Some(AtomicClass::Machine),
+            },
+            windows: found.device_cap_flags & two_b != 0,
+            reads_out: depth(found.max_qp_init_rd_atom),
+            reads_in: depth(found.max_qp_rd_atom),
+            ports: found.phys_port_cnt,
+        })
+    }
+
+    pub(super) fn port(&self, number: u8) -> io::Result<Port> {
+        let mut attributes = MaybeUninit::<ibv::ibv_port_attr>::zeroed();
+        // SAFETY: the device is open, and the attributes are ours to write to.
+        checked(unsafe { ibv::ibv_query_port(self.raw.as_ptr(), number, attributes.as_mut_ptr()) })?;
+        // SAFETY: numbers alone, for which zeroes would do as well.
+        let found = unsafe { attributes.assume_init() };
+        Ok(Port {
+            active: found.state == ibv::ibv_port_state::IBV_PORT_ACTIVE,
+            ethernet: found.link_layer == ibv::IBV_LINK_LAYER_ETHERNET,
+            lid: found.lid,
+            mtu: found.active_mtu as u8,
+            gids_max: found.gid_tbl_len.max(0) as usize,
+        })
+    }
+
+    /// The addresses of all ports.
+    pub(super) fn gids(&self, max: usize) -> io::Result<Vec<Gid>> {
+        let empty = ibv::ibv_gid_entry {
+            gid: ibv::ibv_gid { raw: [0; 16] },
+            gid_index: 0,
+            port_num: 0,
+            gid_type: 0,
+            ndev_ifindex: 0,
+        };
+        let mut entries = vec![empty; max.max(1)];
+        // SAFETY: the device is open, and `entries` has room for as many as are said.
+        let count =
+            unsafe { ibv::ibv_query_gid_table(self.raw.as_ptr(), entries.as_mut_ptr(), entries.len(), 0) };
+        let Ok(count) = usize::try_from(count) else {
+            return Err(io::Error::from_raw_os_error(-count as i32));
+        };
+        let gid = |entry: &ibv::ibv_gid_entry| Gid {
+            port: entry.port_num,
+            index: entry.gid_index,
+            // SAFETY: 16 bytes, however one looks at them.
+            raw: unsafe { entry.gid.raw },
+            routable: entry.gid_type == 2, // IBV_GID_TYPE_ROCE_V2
+        };
+        Ok(entries.iter().take(count).map(gid).collect())
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: nothing that holds the device is left, and it is closed once.
+        if unsafe { ibv::ibv_close_device(self.raw.as_ptr()) } != 0 {
+            tracing::error!("an RDMA device cannot be closed");
+        }
+    }
+}
+
+fn depth(count: i32) -> u8 {
+    count.clamp(0, i32::from(u8::MAX)) as u8
+}
+
+/// What a device can do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) atomics: Option<AtomicClass>,
+    /// Whether it has memory windows of type 2B.
+    pub(super) windows: bool,
+    /// Reads and atomics on their way from one queue pair.
+    pub(super) reads_out: u8,
+    /// Reads and atomics on their way to one queue pair.
+    pub(super) reads_in: u8,
+    pub(super) ports: u8,
+}
+
+/// Against what else a device's atomics are atomic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum AtomicClass {
+    /// `IBV_ATOMIC_HCA`: other atomics of the same device.
+    Device,
+    /// `IBV_ATOMIC_GLOB`: the machine's CPUs and other devices too.
+    Machine,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Port {
+    pub(super) active: bool,
+    pub(super) ethernet: bool,
+    pub(super) lid: u16,
+    /// As `enum ibv_mtu` counts: 1 is 256 bytes, each step doubles it.
+    pub(super) mtu: u8,
+    pub(super) gids_max: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gid {
+    pub(super) port: u32,
+    pub(super) index: u32,
+    pub(super) raw: [u8; 16],
+    /// RoCE version 2, which is carried over UDP.
+    pub(super) routable: bool,
+}
+
+/// What is registered in one is not reached through queue pairs of another.
+#[derive(Debug)]
+pub(super) struct ProtectionDomain {
+    raw: NonNull<ibv::ibv_pd>,
+    _context: Arc<Context>,
+}
+
+// SAFETY: see `Context`.
+unsafe impl Send for ProtectionDomain {}
+// SAFETY: see `Context`.
+unsafe impl Sync for ProtectionDomain {}
+
+impl ProtectionDomain {
+    pub(super) fn new(context: &Arc<Context>) -> io::Result<Arc<ProtectionDomain>> {
+        // SAFETY: the device is open.
+        let raw = object(unsafe { ibv::ibv_alloc_pd(context.raw.as_ptr()) })?;
+        Ok(Arc::new(ProtectionDomain { raw, _context: Arc::clone(context) }))
+    }
+}
+
+impl Drop for ProtectionDomain {
+    fn drop(&mut self) {
+        // SAFETY: regions, windows and queue pairs hold their domain, so none is left.
+        let freed = unsafe { ibv::ibv_dealloc_pd(self.raw.as_ptr()) };
+        if freed != 0 {
+            leaked("a protection domain", freed);
+        }
+    }
+}
+
+/// Memory that the device may reach.
+#[derive(Debug)]
+pub(super) struct MemoryRegion {
+    raw: NonNull<ibv::ibv_mr>,
+    /// Mapped for as long as it is registered.
+    memory: ManuallyDrop<Arc<Memory>>,
+    domain: Arc<ProtectionDomain>,
+}
+
+// SAFETY: see `Context`. The memory is only touched as atomics (`Memory`), or by whoever owns a part (`Registered`).
+unsafe impl Send for MemoryRegion {}
+// SAFETY: as above.
+unsafe impl Sync for MemoryRegion {}
+
+impl MemoryRegion {
+    /// Registers all of `memory`, wherever it comes from.
+    pub(super) fn register(
+        domain: &Arc<ProtectionDomain>,
+        memory: Arc<Memory>,
+        rights: Rights,
+    ) -> io::Result<Arc<MemoryRegion>> {
+        let (address, len) = (memory.address().cast_mut().cast(), memory.len());
+        // SAFETY: the memory is mapped and stays so, as it is held until it is no longer registered. Where the device
+        // may write to it, all others see it as atomics. The kernel refuses rights that the mapping does not have.
+        let raw =
+            object(unsafe { ibv::ibv_reg_mr(domain.raw.as_ptr(), address, len, rights.flags() as i32) })?;
+        let (memory, domain) = (ManuallyDrop::new(memory), Arc::clone(domain));
+        Ok(Arc::new(MemoryRegion { raw, memory, domain }))
+    }
+
+    pub(super) fn rkey(&self) -> u32 {
+        // SAFETY: the region lives, and its keys do not change.
+        unsafe { self.raw.as_ref().rkey }
+    }
+
+    fn lkey(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { self.raw.as_ref().lkey }
+    }
+
+    /// Where peers find its first byte.
+    pub(super) fn address(&self) -> u64 {
+        self.memory.address() as u64
+    }
+
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        // SAFETY: windows and parts hold their region, so none is left; it is freed once.
+        let freed = unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) };
+        if freed != 0 {
+            // The memory stays mapped: the device may still reach it.
+            return leaked("a memory region", freed);
+        }
+        // SAFETY: the device no longer reaches the memory, and it is not used again.
+        unsafe { ManuallyDrop::drop(&mut self.memory) }
+    }
+}
+
+/// A right to a region that only the queue pair has to which it is bound (a memory window of type 2B), and that ends
+/// with it.
+#[derive(Debug)]
+pub(super) struct Window {
+    raw: NonNull<ibv::ibv_mw>,
+    region: Arc<MemoryRegion>,
+}
+
+// SAFETY: see `Context`.
+unsafe impl Send for Window {}
+// SAFETY: see `Context`.
+unsafe impl Sync for Window {}
+
+impl Window {
+    /// One that grants nothing until a queue pair binds it.
+    pub(super) fn new(region: &Arc<MemoryRegion>) -> io::Result<Window> {
+        let domain = region.domain.raw.as_ptr();
+        // SAFETY: the domain lives.
+        let raw = object(unsafe { ibv::ibv_alloc_mw(domain, ibv::ibv_mw_type::IBV_MW_TYPE_2) })?;
+        Ok(Window { raw, region: Arc::clone(region) })
+    }
+
+    /// The key that a bind gives to it: of a type 2 window, its owner chooses the last 8 bits, others than before.
+    pub(super) fn next_rkey(&self) -> u32 {
+        // SAFETY: the window lives.
+        let rkey = unsafe { self.raw.as_ref().rkey };
+        rkey & !0xff | rkey.wrapping_add(1) & 0xff
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: it is freed once. Whoever still uses its key is refused from here on.
+        let freed = unsafe { ibv::ibv_dealloc_mw(self.raw.as_ptr()) };
+        if freed != 0 {
+            leaked("a memory window", freed);
+        }
+    }
+}
+
+/// Where queue pairs report what is done. Queue pairs hold the inner part.
+#[derive(Debug)]
+pub(super) struct CompletionQueue {
+    inner: Arc<RawQueue>,
+    polled: Box<[Completion; POLL_MAX]>,
+}
+
+#[derive(Debug)]
+struct RawQueue {
+    raw: NonNull<ibv::ibv_cq>,
+    /// Where it tells that something was reported; not for one that is polled.
+    channel: Option<NonNull<ibv::ibv_comp_channel>>,
+    _context: Arc<Context>,
+}
+
+// SAFETY: see `Context`.
+unsafe impl Send for RawQueue {}
+// SAFETY: see `Context`.
+unsafe impl Sync for RawQueue {}
+
+impl CompletionQueue {
+    /// One with room for `len` completions, and a channel for events where `events` are wanted.
+    pub(super) fn new(context: &Arc<Context>, len: u32, events: bool) -> io::Result<CompletionQueue> {
+        let device = context.raw.as_ptr();
+        // SAFETY: the device is open.
+        let channel = events.then(|| object(unsafe { ibv::ibv_create_comp_channel(device) })).transpose()?;
+        let channel_or_none = channel.map_or(ptr::null_mut(), NonNull::as_ptr);
+        // SAFETY: the device is open, and the channel one of it.
+        let made =
+            object(unsafe { ibv::ibv_create_cq(device, len as i32, ptr::null_mut(), channel_or_none, 0) });
+        let raw = made.inspect_err(|_| {
+            // SAFETY: nobody else knows the channel.
+            channel.map(|channel| unsafe { ibv::ibv_destroy_comp_channel(channel.as_ptr()) });
+        })?;
+        let inner = Arc::new(RawQueue { raw, channel, _context: Arc::clone(context) });
+        let queue = CompletionQueue { inner, polled: Box::new([const { Completion::NONE }; POLL_MAX]) };
+        if let Some(channel) = queue.channel() {
+            let flags = rustix::fs::fcntl_getfl(channel)?;
+            rustix::fs::fcntl_setfl(channel, flags | rustix::fs::OFlags::NONBLOCK)?;
+        }
+        Ok(queue)
+    }
+
+    /// Makes room for `len` completions in all.
+    pub(super) fn resize(&mut self, len: u32) -> io::Result<()> {
+        // SAFETY: the queue lives, and nobody else polls it now.
+        checked(unsafe { ibv::ibv_resize_cq(self.inner.raw.as_ptr(), len as i32) })
+    }
+
+    /// Takes what was reported, some of it if it is much. The completions are gone with the next call.
+    #[inline]
+    pub(super) fn poll(&mut self) -> io::Result<&[Completion]> {
+        let into: *mut ibv::ibv_wc = self.polled.as_mut_ptr().cast();
+        // SAFETY: the queue lives, and there is room for so many: a `Completion` is an `ibv_wc`.
+        let count = unsafe { ibv::ibv_poll_cq(self.inner.raw.as_ptr(), POLL_MAX as i32, into) };
+        let polled = usize::try_from(count).ok().and_then(|count| self.polled.get(..count));
+        polled.ok_or_else(|| io::Error::other("the completion queue cannot be polled"))
+    }
+
+    /// Lets the next completion, after the last one that was polled, be told through the channel.
+    pub(super) fn arm(&mut self) -> io::Result<()> {
+        // SAFETY: the queue lives.
+        checked(unsafe { ibv::ibv_req_notify_cq(self.inner.raw.as_ptr(), 0) })
+    }
+
+    /// Takes what was told, if anything.
+    pub(super) fn take_event(&mut self) -> io::Result<()> {
+        let Some(channel) = self.inner.channel else { return Ok(()) };
+        let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the channel lives, does not block, and tells of this queue alone.
+        if unsafe { ibv::ibv_get_cq_event(channel.as_ptr(), &mut queue, &mut context) } != 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::WouldBlock { Ok(()) } else { Err(error) };
+        }
+        // SAFETY: one event was taken, which is acknowledged once.
+        unsafe { ibv::ibv_ack_cq_events(queue, 1) };
+        Ok(())
+    }
+
+    /// What is readable when something was told.
+    pub(super) fn channel(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the descriptor is open for as long as the channel lives, which the queue holds.
+        self.inner.channel.map(|channel| unsafe { BorrowedFd::borrow_raw(channel.as_ref().fd) })
+    }
+}
+
+impl Drop for RawQueue {
+    fn drop(&mut self) {
+        // SAFETY: queue pairs hold their queue, so none is left, and all events were acknowledged.
+        let freed = unsafe { ibv::ibv_destroy_cq(self.raw.as_ptr()) };
+        if freed != 0 {
+            return leaked("a completion queue", freed);
+        }
+        if let Some(channel) = self.channel {
+            // SAFETY: its one queue is gone.
+            unsafe { ibv::ibv_destroy_comp_channel(channel.as_ptr()) };
+        }
+    }
+}
+
+/// What a queue pair reported of the work up to one request.
+#[repr(transparent)]
+pub(super) struct Completion(ibv::ibv_wc);
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Completion({:#x}, {})", self.0.wr_id, self.0.status)
+    }
+}
+
+/// Why work was not done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Failure {
+    /// The peer's device does not answer.
+    Unreachable,
+    /// The peer's device does not grant what was asked.
+    Denied,
+    /// The queue pair was in error before.
+    Flushed,
+    /// Any other, by its `enum ibv_wc_status`: none that correct work meets.
+    Other(u32),
+}
+
+impl Completion {
+    const NONE: Completion = Completion(ibv::ibv_wc {
+        wr_id: u64::MAX,
+        status: 0,
+        opcode: 0,
+        vendor_err: 0,
+        byte_len: 0,
+        imm_data_invalidated_rkey_union: ibv::imm_data_invalidated_rkey_union_t { imm_data: 0 },
+        qp_num: 0,
+        src_qp: 0,
+        wc_flags: 0,
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    });
+
+    /// The slot that the queue pair was made for.
+    #[inline]
+    pub(super) fn slot(&self) -> u16 {
+        queue::slot_of(self.0.wr_id)
+    }
+
+    #[inline]
+    pub(super) fn outcome(&self) -> Result<(), Failure> {
+        use ibv::ibv_wc_status as status;
+        match self.0.status {
+            status::IBV_WC_SUCCESS => Ok(()),
+            status::IBV_WC_RETRY_EXC_ERR
+            | status::IBV_WC_RNR_RETRY_EXC_ERR
+            | status::IBV_WC_RESP_TIMEOUT_ERR
+            | status::IBV_WC_REM_OP_ERR
+            | status::IBV_WC_REM_ABORT_ERR => Err(Failure::Unreachable),
+            status::IBV_WC_REM_ACCESS_ERR | status::IBV_WC_REM_INV_REQ_ERR => Err(Failure::Denied),
+            status::IBV_WC_WR_FLUSH_ERR => Err(Failure::Flushed),
+            other => Err(Failure::Other(other)),
+        }
+    }
+}

@@ -1,0 +1,569 @@
+//! Queue pairs of reliable connections, and the buffers that are in flight on them.
+//!
+//! A [`Registered`] buffer is owned by one side at a time. [`QueuePair::stage`] takes it, and only the completion of its
+//! work gives it back, so that nobody looks at memory that the device may still write to, or frees it:
+//!
+//! ```
+//! # use sidelong_fabric::verbs::{Note, QueuePair, Registered, Work};
+//! # fn f(queue: &mut QueuePair, buffer: Registered, work: &Work, note: Note) {
+//! println!("{:?}", buffer.words());
+//! queue.stage(work, buffer, note).unwrap();
+//! # }
+//! ```
+//!
+//! ```compile_fail,E0382
+//! # use sidelong_fabric::verbs::{Note, QueuePair, Registered, Work};
+//! # fn f(queue: &mut QueuePair, buffer: Registered, work: &Work, note: Note) {
+//! queue.stage(work, buffer, note).unwrap();
+//! println!("{:?}", buffer.words()); // refused: it is in flight
+//! # }
+//! ```
+//!
+//! ```compile_fail,E0382
+//! # use sidelong_fabric::verbs::{Note, QueuePair, Registered, Work};
+//! # fn f(queue: &mut QueuePair, buffer: Registered, work: &Work, note: Note) {
+//! queue.stage(work, buffer, note).unwrap();
+//! drop(buffer); // refused: it is in flight
+//! # }
+//! ```
+//!
+//! A reliable connection completes its work in order, so one completion speaks for all work before it.
+
+use std::fmt;
+use std::io;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rdma_mummy_sys as ibv;
+
+use super::{
+    Completion, CompletionQueue, MemoryRegion, ProtectionDomain, RawQueue, Window, checked, leaked, object,
+};
+use crate::memory::Memory;
+
+use ibv::ibv_access_flags as access;
+use ibv::ibv_qp_attr_mask as mask;
+
+/// Requests that a queue pair may have in flight: a sequence of 16 bits tells them apart.
+const DEPTH_MAX: u32 = 1 << 14;
+/// How long a target that is not ready is left alone: 14 is 1.28 ms (IBA volume 1, table 45). One-sided work meets none.
+const NOT_READY_TIMER: u8 = 14;
+/// How often it is tried again; 7 would be for ever.
+const NOT_READY_RETRIES_MAX: u8 = 3;
+
+/// Lives of queue pairs, so that a completion of an earlier one in a slot is told from those of the next.
+static LIFE: AtomicU32 = AtomicU32::new(0);
+
+/// What the device may do with memory, and who may ask it to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::verbs) enum Rights {
+    /// This process alone, through work that it posts.
+    Local,
+    /// Peers may read.
+    Read,
+    /// Peers may read, write and do atomics.
+    Atomic,
+    /// Peers may read through windows.
+    WindowedRead,
+    /// Peers may read, write and do atomics through windows.
+    WindowedAtomic,
+}
+
+impl Rights {
+    pub(super) fn flags(self) -> u32 {
+        let local = access::IBV_ACCESS_LOCAL_WRITE;
+        let flags = match self {
+            Rights::Local => local,
+            Rights::Read | Rights::Atomic => {
+                return self.remote() | if self == Rights::Atomic { local.0 } else { 0 };
+            }
+            Rights::WindowedRead => access::IBV_ACCESS_MW_BIND,
+            Rights::WindowedAtomic => access::IBV_ACCESS_MW_BIND | local,
+        };
+        flags.0
+    }
+
+    /// What peers may, whichever way.
+    fn remote(self) -> u32 {
+        let read = access::IBV_ACCESS_REMOTE_READ;
+        let flags = match self {
+            Rights::Local => return 0,
+            Rights::Read | Rights::WindowedRead => read,
+            Rights::Atomic | Rights::WindowedAtomic => {
+                read | access::IBV_ACCESS_REMOTE_WRITE | access::IBV_ACCESS_REMOTE_ATOMIC
+            }
+        };
+        flags.0
+    }
+}
+
+/// A part of registered memory that this process alone uses. Its owner may look at it and write to it: nothing is in
+/// flight there.
+pub struct Registered {
+    at: NonNull<u64>,
+    words: u32,
+    lkey: u32,
+    _region: Arc<MemoryRegion>,
+}
+
+// SAFETY: it is the only way to its part of the region, as a `Box` would be.
+unsafe impl Send for Registered {}
+// SAFETY: as above; shared, it is only read.
+unsafe impl Sync for Registered {}
+
+impl fmt::Debug for Registered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Registered({} words)", self.words)
+    }
+}
+
+impl Registered {
+    /// Maps and registers memory for `count` buffers of `words` words each.
+    pub(in crate::verbs) fn carve(
+        domain: &Arc<ProtectionDomain>,
+        count: usize,
+        words: usize,
+    ) -> io::Result<Vec<Registered>> {
+        let memory = Arc::new(Memory::anonymous(count * words * 8)?);
+        let base =
+            NonNull::new(memory.address().cast_mut().cast::<u64>()).ok_or(io::ErrorKind::InvalidData)?;
+        let region = MemoryRegion::register(domain, memory, Rights::Local)?;
+        let part = |part: usize| Registered {
+            // SAFETY: so many parts lie in the mapping, one behind the other.
+            at: unsafe { base.add(part * words) },
+            words: words as u32,
+            lkey: region.lkey(),
+            _region: Arc::clone(&region),
+        };
+        Ok((0..count).map(part).collect())
+    }
+
+    /// What is in it.
+    #[inline]
+    pub fn words(&self) -> &[u64] {
+        // SAFETY: the part is mapped for as long as the region is held, begins at a word, and is this buffer's alone:
+        // `carve` gave it out once, to the process's own memory, which peers have no right to.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.words as usize) }
+    }
+
+    /// What is in it, to be changed.
+    #[inline]
+    pub fn words_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.words as usize) }
+    }
+}
+
+/// What a queue pair is to do, at an address of the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// Brings `len` bytes into the buffer.
+    Read {
+        /// From where.
+        from: u64,
+        /// In bytes.
+        len: u32,
+    },
+    /// Takes `len` bytes out of the buffer.
+    Write {
+        /// To where.
+        to: u64,
+        /// In bytes.
+        len: u32,
+        /// Not before all reads that were staged earlier are done (a fence).
+        after_reads: bool,
+    },
+    /// Brings the word before into the buffer.
+    CompareAndSwap {
+        /// Which word.
+        at: u64,
+        /// Swaps if the word is this.
+        expected: u64,
+        /// With this.
+        new: u64,
+        /// Not before all reads that were staged earlier are done (a fence).
+        after_reads: bool,
+    },
+    /// Brings the word before into the buffer.
+    FetchAndAdd {
+        /// Which word.
+        at: u64,
+        /// Adds this.
+        add: u64,
+        /// Not before all reads that were staged earlier are done (a fence).
+        after_reads: bool,
+    },
+}
+
+/// What the poster wants to be told with the completion.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Note {
+    pub(in crate::verbs) batch: u32,
+    /// The operation in it.
+    pub(in crate::verbs) index: u32,
+    /// First word of the operation's buffer that this piece is of, and how many.
+    pub(in crate::verbs) at: u32,
+    pub(in crate::verbs) words: u32,
+    /// Whether it is the operation's last piece.
+    pub(in crate::verbs) last: bool,
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct Peer {
+    pub(in crate::verbs) number: u32,
+    pub(in crate::verbs) sequence: u32,
+    pub(in crate::verbs) gid: [u8; 16],
+    pub(in crate::verbs) lid: u16,
+    pub(in crate::verbs) mtu: u8,
+}
+
+/// This end.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct Timers {
+    pub(in crate::verbs) port: u8,
+    pub(in crate::verbs) gid_index: u8,
+    /// Whether frames are routed by GID; on InfiniBand's own links the LID suffices.
+    pub(in crate::verbs) routed: bool,
+    pub(in crate::verbs) sequence: u32,
+    /// The wait for an acknowledgement is 4.096 us doubled so many times.
+    pub(in crate::verbs) timeout: u8,
+    pub(in crate::verbs) retries: u8,
+    /// Reads and atomics on their way to the peer, and from it.
+    pub(in crate::verbs) reads_out: u8,
+    pub(in crate::verbs) reads_in: u8,
+}
+
+/// One end of a reliable connection.
+pub struct QueuePair {
+    raw: NonNull<ibv::ibv_qp>,
+    /// `life << 32 | slot << 16`: with a sequence in the lowest bits, the number of a request.
+    tag: u64,
+    rkey: u32,
+    inline_bytes_max: u32,
+    requests: Box<[ibv::ibv_send_wr]>,
+    pieces: Box<[ibv::ibv_sge]>,
+    /// By sequence, modulo the depth.
+    flight: ManuallyDrop<Box<[Option<InFlight>]>>,
+    /// Sequences: of the oldest request in flight, of the first that is staged, of the next.
+    oldest: u32,
+    staged: u32,
+    next: u32,
+    _completions: Arc<RawQueue>,
+    _domain: Arc<ProtectionDomain>,
+}
+
+/// A buffer that the device may read from or write to.
+struct InFlight {
+    buffer: Registered,
+    note: Note,
+}
+
+// SAFETY: see `Context`. The pointers in `requests` are set by the call that uses them.
+unsafe impl Send for QueuePair {}
+// SAFETY: shared, it can only be asked for its number.
+unsafe impl Sync for QueuePair {}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QueuePair({}, {} in flight)", self.number(), self.next.wrapping_sub(self.oldest))
+    }
+}
+
+pub(super) fn slot_of(request: u64) -> u16 {
+    (request >> 16) as u16
+}
+
+impl QueuePair {
+    /// One that takes `depth` requests, a power of two, and reports to `completions` as of `slot`.
+    pub(in crate::verbs) fn new(
+        completions: &CompletionQueue,
+        domain: &Arc<ProtectionDomain>,
+        slot: u16,
+        depth: u32,
+        inline_bytes: u32,
+    ) -> io::Result<QueuePair> {
+        assert!(depth.is_power_of_two() && depth <= DEPTH_MAX, "sequences are counted in 16 bits");
+        let made = create(completions, domain, depth, inline_bytes);
+        let (raw, inline_bytes_max) = match made {
+            // Not all devices can.
+            Err(_) if inline_bytes > 0 => create(completions, domain, depth, 0)?,
+            made => made?,
+        };
+        let life = LIFE.fetch_add(1, Ordering::Relaxed);
+        let empty = |_| {
+            // SAFETY: numbers, null pointers and unions of such.
+            unsafe { MaybeUninit::<ibv::ibv_send_wr>::zeroed().assume_init() }
+        };
+        Ok(QueuePair {
+            raw,
+            tag: u64::from(life) << 32 | u64::from(slot) << 16,
+            rkey: 0,
+            inline_bytes_max,
+            requests: (0..depth).map(empty).collect(),
+            pieces: vec![ibv::ibv_sge { addr: 0, length: 0, lkey: 0 }; depth as usize].into(),
+            flight: ManuallyDrop::new((0..depth).map(|_| None).collect()),
+            oldest: 0,
+            staged: 0,
+            next: 0,
+            _completions: Arc::clone(&completions.inner),
+            _domain: Arc::clone(domain),
+        })
+    }
+
+    /// By which the peer knows it.
+    pub(in crate::verbs) fn number(&self) -> u32 {
+        // SAFETY: the queue pair lives, and its number does not change.
+        unsafe { self.raw.as_ref().qp_num }
+    }
+
+    /// Lets `peer` do what `rights` say, and takes work from here on (RESET to INIT, RTR, RTS).
+    pub(in crate::verbs) fn connect(&mut self, own: &Timers, peer: &Peer, rights: Rights) -> io::Result<()> {
+        self.modify(
+            mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS,
+            |to| {
+                to.qp_state = ibv::ibv_qp_state::IBV_QPS_INIT;
+                to.port_num = own.port;
+                to.qp_access_flags = rights.remote();
+            },
+        )?;
+        let ready_to_receive = mask::IBV_QP_STATE
+            | mask::IBV_QP_AV
+            | mask::IBV_QP_PATH_MTU
+            | mask::IBV_QP_DEST_QPN
+            | mask::IBV_QP_RQ_PSN
+            | mask::IBV_QP_MAX_DEST_RD_ATOMIC
+            | mask::IBV_QP_MIN_RNR_TIMER;
+        self.modify(ready_to_receive, |to| {
+            to.qp_state = ibv::ibv_qp_state::IBV_QPS_RTR;
+            to.path_mtu = u32::from(peer.mtu);
+            to.dest_qp_num = peer.number;
+            to.rq_psn = peer.sequence;
+            to.max_dest_rd_atomic = own.reads_in;
+            to.min_rnr_timer = NOT_READY_TIMER;
+            to.ah_attr.dlid = peer.lid;
+            to.ah_attr.port_num = own.port;
+            to.ah_attr.is_global = u8::from(own.routed);
+            to.ah_attr.grh.dgid = ibv::ibv_gid { raw: peer.gid };
+            to.ah_attr.grh.sgid_index = own.gid_index;
+            to.ah_attr.grh.hop_limit = 64;
+        })?;
+        let ready_to_send = mask::IBV_QP_STATE
+            | mask::IBV_QP_TIMEOUT
+            | mask::IBV_QP_RETRY_CNT
+            | mask::IBV_QP_RNR_RETRY
+            | mask::IBV_QP_SQ_PSN
+            | mask::IBV_QP_MAX_QP_RD_ATOMIC;
+        self.modify(ready_to_send, |to| {
+            to.qp_state = ibv::ibv_qp_state::IBV_QPS_RTS;
+            to.timeout = own.timeout;
+            to.retry_cnt = own.retries;
+            to.rnr_retry = NOT_READY_RETRIES_MAX;
+            to.sq_psn = own.sequence;
+            to.max_rd_atomic = own.reads_out;
+        })
+    }
+
+    fn modify(&mut self, what: mask, to: impl FnOnce(&mut ibv::ibv_qp_attr)) -> io::Result<()> {
+        // SAFETY: numbers and unions of such.
+        let mut attributes = unsafe { MaybeUninit::<ibv::ibv_qp_attr>::zeroed().assume_init() };
+        to(&mut attributes);
+        // SAFETY: the queue pair lives, and the attributes are as `what` says.
+        checked(unsafe { ibv::ibv_modify_qp(self.raw.as_ptr(), &mut attributes, what.0 as i32) })
+    }
+
+    /// From here on, work is on what the peer granted under this key.
+    pub(in crate::verbs) fn use_rkey(&mut self, rkey: u32) {
+        self.rkey = rkey;
+    }
+
+    /// How many more requests it takes before one completes.
+    #[inline]
+    pub(in crate::verbs) fn room(&self) -> u32 {
+        self.flight.len() as u32 - self.next.wrapping_sub(self.oldest)
+    }
+
+    /// Adds work to what the next `post` hands to the device. The buffer is in flight from here on.
+    ///
+    /// # Errors
+    /// Gives the buffer back where there is no room, or the work is of more than it holds.
+    #[inline]
+    pub fn stage(&mut self, work: &Work, buffer: Registered, note: Note) -> Result<(), Registered> {
+        use ibv::ibv_send_flags as flags;
+        use ibv::ibv_wr_opcode as opcode;
+        let len = match *work {
+            Work::Read { len, .. } | Work::Write { len, .. } => len,
+            Work::CompareAndSwap { .. } | Work::FetchAndAdd { .. } => 8,
+        };
+        if self.room() == 0 || len as usize > buffer.words as usize * 8 {
+            return Err(buffer);
+        }
+        let at = self.next as usize & (self.flight.len() - 1);
+        let fence = |after: bool| if after { flags::IBV_SEND_FENCE.0 } else { 0 };
+        let request = &mut self.requests[at];
+        request.wr_id = self.tag | u64::from(self.next as u16);
+        let rkey = self.rkey;
+        match *work {
+            Work::Read { from, .. } => {
+                request.opcode = opcode::IBV_WR_RDMA_READ;
+                request.send_flags = 0;
+                request.wr.rdma = ibv::rdma_t { remote_addr: from, rkey };
+            }
+            Work::Write { to, after_reads, .. } => {
+                request.opcode = opcode::IBV_WR_RDMA_WRITE;
+                let inline = if len <= self.inline_bytes_max { flags::IBV_SEND_INLINE.0 } else { 0 };
+                request.send_flags = fence(after_reads) | inline;
+                request.wr.rdma = ibv::rdma_t { remote_addr: to, rkey };
+            }
+            Work::CompareAndSwap { at, expected, new, after_reads } => {
+                request.opcode = opcode::IBV_WR_ATOMIC_CMP_AND_SWP;
+                request.send_flags = fence(after_reads);
+                request.wr.atomic = ibv::atomic_t { remote_addr: at, compare_add: expected, swap: new, rkey };
+            }
+            Work::FetchAndAdd { at, add, after_reads } => {
+                request.opcode = opcode::IBV_WR_ATOMIC_FETCH_AND_ADD;
+                request.send_flags = fence(after_reads);
+                request.wr.atomic = ibv::atomic_t { remote_addr: at, compare_add: add, swap: 0, rkey };
+            }
+        }
+        // A piece of no bytes would be one of 2 GiB to some devices.
+        request.num_sge = i32::from(len > 0);
+        self.pieces[at] = ibv::ibv_sge { addr: buffer.at.as_ptr() as u64, length: len, lkey: buffer.lkey };
+        self.flight[at] = Some(InFlight { buffer, note });
+        self.next = self.next.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Hands what was staged to the device, which reports the last of it.
+    #[inline]
+    pub(in crate::verbs) fn post(&mut self) -> io::Result<()> {
+        if self.staged == self.next {
+            return Ok(());
+        }
+        let index = |sequence: u32| sequence as usize & (self.flight.len() - 1);
+        let (requests, pieces) = (self.requests.as_mut_ptr(), self.pieces.as_mut_ptr());
+        let first = index(self.staged);
+        while self.staged != self.next {
+            let at = index(self.staged);
+            self.staged = self.staged.wrapping_add(1);
+            // SAFETY: `index` stays within both slices, which nobody else looks at during this call.
+            unsafe {
+                (*requests.add(at)).sg_list = pieces.add(at);
+                (*requests.add(at)).next = requests.add(index(self.staged));
+            }
+        }
+        let last = index(self.staged.wrapping_sub(1));
+        let mut refused = ptr::null_mut();
+        // SAFETY: the requests form a list that ends with the last that was staged. Each names a piece of a buffer that
+        // is registered, is in `flight`, and leaves it when a later completion says that the device is done with it.
+        // What the device did not take stays in `flight` too, until the queue pair is gone.
+        checked(unsafe {
+            (*requests.add(last)).next = ptr::null_mut();
+            (*requests.add(last)).send_flags |= ibv::ibv_send_flags::IBV_SEND_SIGNALED.0;
+            ibv::ibv_post_send(self.raw.as_ptr(), requests.add(first), &mut refused)
+        })
+    }
+
+    /// The next buffer, oldest first, with which the device is done as `completion` tells; `None` when that was all, or
+    /// where it tells of another queue pair. One that tells of a failure speaks for the work before it alone.
+    #[inline]
+    pub(in crate::verbs) fn retire(&mut self, completion: &Completion) -> Option<(Registered, Note)> {
+        let request = completion.0.wr_id;
+        let ahead = (request as u16).wrapping_sub(self.oldest as u16);
+        let done = completion.0.status == ibv::ibv_wc_status::IBV_WC_SUCCESS || ahead > 0;
+        let posted = self.staged.wrapping_sub(self.oldest);
+        if request >> 16 != self.tag >> 16 || u32::from(ahead) >= posted || !done {
+            return None;
+        }
+        let at = self.oldest as usize & (self.flight.len() - 1);
+        self.oldest = self.oldest.wrapping_add(1);
+        self.flight[at].take().map(|InFlight { buffer, note }| (buffer, note))
+    }
+
+    /// Whether `completion` tells of this queue pair, not of one that had its slot before.
+    #[inline]
+    pub(in crate::verbs) fn is_told_of(&self, completion: &Completion) -> bool {
+        completion.0.wr_id >> 16 == self.tag >> 16
+    }
+
+    /// Notes of what is in flight, oldest first.
+    pub(in crate::verbs) fn in_flight(&self) -> impl Iterator<Item = &Note> {
+        let sequences = (0..self.next.wrapping_sub(self.oldest)).map(|after| self.oldest.wrapping_add(after));
+        sequences.filter_map(|sequence| {
+            let at = sequence as usize & (self.flight.len() - 1);
+            self.flight[at].as_ref().map(|in_flight| &in_flight.note)
+        })
+    }
+
+    /// Gives the peer the rights of `rights` to all of the window's region, under the key that is returned, once the
+    /// device reports that it is done (with a completion of this queue pair that retires nothing).
+    pub(in crate::verbs) fn bind(&mut self, window: &Window, rights: Rights) -> io::Result<u32> {
+        let rkey = window.next_rkey();
+        let mut request = MaybeUninit::<ibv::ibv_send_wr>::zeroed();
+        let bind = ibv::bind_mw_t {
+            mw: window.raw.as_ptr(),
+            rkey,
+            bind_info: ibv::ibv_mw_bind_info {
+                mr: window.region.raw.as_ptr(),
+                addr: window.region.address(),
+                length: window.region.len() as u64,
+                mw_access_flags: rights.remote(),
+            },
+        };
+        let mut refused = ptr::null_mut();
+        // SAFETY: numbers, null pointers and unions of such; the window and its region live, and the call copies all of
+        // it.
+        checked(unsafe {
+            let request = request.assume_init_mut();
+            request.wr_id = self.tag | u64::from(u16::MAX);
+            request.opcode = ibv::ibv_wr_opcode::IBV_WR_BIND_MW;
+            request.send_flags = ibv::ibv_send_flags::IBV_SEND_SIGNALED.0;
+            request.bind_mw_tso_union.bind_mw = bind;
+            ibv::ibv_post_send(self.raw.as_ptr(), request, &mut refused)
+        })?;
+        Ok(rkey)
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: it is freed once. When this returns, the device is done with all that was in flight
+        // (ibv_destroy_qp(3); IBA volume 1, 10.2.4.4).
+        let freed = unsafe { ibv::ibv_destroy_qp(self.raw.as_ptr()) };
+        if freed != 0 {
+            // What is in flight stays mapped and registered: the device may still reach it.
+            return leaked("a queue pair", freed);
+        }
+        // SAFETY: it is not used again.
+        unsafe { ManuallyDrop::drop(&mut self.flight) }
+    }
+}
+
+fn create(
+    completions: &CompletionQueue,
+    domain: &Arc<ProtectionDomain>,
+    depth: u32,
+    inline_bytes: u32,
+) -> io::Result<(NonNull<ibv::ibv_qp>, u32)> {
+    let queue = completions.inner.raw.as_ptr();
+    let mut attributes = ibv::ibv_qp_init_attr {
+        qp_context: ptr::null_mut(),
+        send_cq: queue,
+        recv_cq: queue,
+        srq: ptr::null_mut(),
+        cap: ibv::ibv_qp_cap {
+            max_send_wr: depth,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: inline_bytes,
+        },
+        qp_type: ibv::ibv_qp_type::IBV_QPT_RC,
+        sq_sig_all: 0,
+    };
+    // SAFETY: domain and completion queue live, are of one device (`Device` makes both), and are held by the queue pair.
+    let raw = object(unsafe { ibv::ibv_create_qp(domain.raw.as_ptr(), &mut attributes) })?;
+    Ok((raw, attributes.cap.max_inline_data))
+}
