@@ -149,7 +149,10 @@ impl Guest {
         // QEMU's last words may still be under way.
         thread::sleep(CONSOLE_PATIENCE);
         let lines = self.console.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.iter().map(|line| format!("\n  {line}")).collect()
+        match lines.is_empty() {
+            true => " nothing".into(),
+            false => lines.iter().map(|line| format!("\n  {line}")).collect(),
+        }
     }
 }
 

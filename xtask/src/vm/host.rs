@@ -11,6 +11,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("rdma", "iproute2"),
     ("modprobe", "kmod"),
+    ("setpriv", "util-linux"),
     ("xz", "xz-utils"),
     ("ibv_devinfo", "ibverbs-utils"),
     ("ib_read_lat", "perftest"),

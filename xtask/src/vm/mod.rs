@@ -261,11 +261,11 @@ impl Watch {
                 if *stopped_by.get_or_insert(now + STOP_LIMIT) <= now {
                     return Ok(code);
                 }
+            } else if let Some(at) = self.course.not_ready().filter(|_| now >= up_by) {
+                return Err(self.lost(at, "did not come up in time"));
             } else if now >= self.end {
                 eprintln!("xtask: the command was not done after {:?}: see --timeout", self.limit);
                 return Ok(TIMED_OUT);
-            } else if let Some(at) = self.course.not_ready().filter(|_| now >= up_by) {
-                return Err(self.lost(at, "did not come up in time"));
             }
             match events.recv_timeout(LOOK_EVERY) {
                 Ok((from, Ok(event))) => {
