@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use sidelong_config::{ClusterFile, Fabric};
 
 use crate::failure::{Failure, say};
+use crate::perf::PerfArgs;
 
 /// Shared clusters that look at their servers from the side.
 ///
@@ -43,7 +44,7 @@ pub(crate) enum Command {
     Trace(TraceArgs),
     /// Run the published experiments again.
     Lab(LabArgs),
-    /// Measure one-sided operations on this machine.
+    /// Measure operations on memory of another process, here or on another machine.
     Perf(PerfArgs),
     /// Write or check cluster files.
     Config(ConfigArgs),
@@ -139,49 +140,6 @@ pub(crate) enum LabCommand {
         /// Where it sends everything.
         to: std::net::SocketAddr,
     },
-}
-
-#[derive(Args)]
-pub(crate) struct PerfArgs {
-    /// What to measure.
-    #[arg(value_enum, default_value = "read")]
-    pub(crate) operation: PerfOperation,
-    /// Over which fabric.
-    #[arg(long, value_enum, default_value = "shm")]
-    pub(crate) fabric: PerfFabric,
-    /// Regions of another process, one operation on each, in one batch.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4000))]
-    pub(crate) peers: u32,
-    /// Bytes of each read.
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    pub(crate) bytes: u32,
-    /// One JSON object instead of a table.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// A short run.
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// The target's side, started by the other one.
-    #[arg(long, hide = true, value_name = "DIR")]
-    pub(crate) serve: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum PerfOperation {
-    /// One-sided read.
-    Read,
-    /// One-sided write.
-    Write,
-    /// Compare-and-swap.
-    Cas,
-    /// Fetch-and-add.
-    Faa,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum PerfFabric {
-    Shm,
-    Tcp,
 }
 
 #[derive(Args)]

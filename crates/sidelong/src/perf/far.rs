@@ -1,0 +1,157 @@
+//! The other side, as the measuring side has it: a child process on this machine, or whoever serves on another one.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use sidelong_fabric::control::{ControlDirectory, Secret, Session};
+use sidelong_fabric::{Directory, Initiator, LinkId, RunDirectory};
+use sidelong_layout::RegionKind;
+
+use crate::failure::Failure;
+use crate::perf::args::{MeasureArgs, PerfFabric, address};
+use crate::perf::talk::{Answer, Ask, KIND, Offer, Offered, Used, VERSION};
+use crate::perf::{SECRET, secret};
+
+/// The other side may be busy with many threads: it has this long for an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// To be reached at all.
+const REACH_MAX: Duration = Duration::from_secs(5);
+/// A link's header must come within this.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+pub(super) struct Far {
+    session: Session,
+    secret: Secret,
+    offer: Offer,
+    pub(super) offered: Offered,
+    /// Dropped last: it ends when the session has.
+    _child: Option<Target>,
+}
+
+impl Far {
+    /// Starts or reaches the other side, and has it offer what is to be measured. `cpu` is for a side that is started.
+    pub(super) fn new(args: &MeasureArgs, cpu: Option<usize>) -> Result<Self, Failure> {
+        let (address, secret, child) = match &args.to {
+            Some(host) => (address(host)?, secret(&args.secret)?, None),
+            None => {
+                let text = random_secret()?;
+                let secret = Secret::new(text.as_bytes())?;
+                let (address, child) = Target::start(&text, cpu)?;
+                (address, secret, Some(child))
+            }
+        };
+        let mut session = Session::open(address, &secret, REACH_MAX).map_err(|error| {
+            let Failure(line) = error.into();
+            Failure(format!("{line}; does `sidelong perf serve` run there, with the same secret?"))
+        })?;
+        let offer = Offer {
+            version: VERSION,
+            fabric: args.fabric,
+            operation: args.operation,
+            peers: args.peers,
+            bytes: args.size_max(),
+            slots: args.slots(),
+            completion: args.completion(),
+        };
+        match ask(&mut session, &Ask::Offer(offer.clone()))? {
+            Answer::Offered(offered) => Ok(Far { session, secret, offer, offered, _child: child }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// A link to each region. The one place that knows every fabric on this side.
+    pub(super) fn links(&self, initiator: &mut Initiator) -> Result<Vec<LinkId>, Failure> {
+        let Far { offer, offered, .. } = self;
+        let names = (0..offer.peers).map(|peer| offered.region(peer));
+        let directory: Box<dyn Directory> = match offer.fabric {
+            PerfFabric::Shm => Box::new(RunDirectory::open(&offered.run_dir)?),
+            PerfFabric::Tcp => {
+                let at = |name| (name, self.session.peer());
+                Box::new(ControlDirectory::new(self.secret.clone(), names.clone().map(at)))
+            }
+        };
+        let link = |name: String| {
+            let key = directory.find(&name, RegionKind::Raw, offer.region_bytes(), offer.access())?;
+            Ok(initiator.connect(&key, CONNECT_MAX)?)
+        };
+        names.map(link).collect()
+    }
+
+    /// Has it run so many busy threads.
+    pub(super) fn background(&mut self, threads: u32) -> Result<(), Failure> {
+        match ask(&mut self.session, &Ask::Background { threads })? {
+            Answer::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What it has used so far.
+    pub(super) fn used(&mut self) -> Result<Used, Failure> {
+        match ask(&mut self.session, &Ask::Usage)? {
+            Answer::Used(used) => Ok(used),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Fails where the other side has ended: over shm its memory would stay, and be measured on.
+    pub(super) fn is_there(&self) -> Result<(), Failure> {
+        if self.session.is_closed() { Err(gone()) } else { Ok(()) }
+    }
+}
+
+/// What is said where the other side ends before the measurement does.
+pub(super) fn gone() -> Failure {
+    Failure::new("the target ended in the middle of the measurement")
+}
+
+fn ask(session: &mut Session, ask: &Ask) -> Result<Answer, Failure> {
+    let answer = session.exchange(KIND, &serde_json::to_vec(ask)?, ANSWER_MAX);
+    let answer = answer.map_err(|error| match error {
+        sidelong_fabric::Error::Connect { .. } => gone(),
+        other => other.into(),
+    })?;
+    Ok(serde_json::from_slice(&answer)?)
+}
+
+fn unexpected(answer: &Answer) -> Failure {
+    Failure(format!("the target answers something else: {answer:?}"))
+}
+
+/// For a target that is started for one measurement.
+fn random_secret() -> Result<String, Failure> {
+    let mut bytes = [0u8; 32];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The other process on this machine. It ends when its standard input does.
+struct Target(Child);
+
+impl Target {
+    fn start(secret: &str, cpu: Option<usize>) -> Result<(SocketAddr, Self), Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["perf", "serve", "--child", "--listen", "127.0.0.1:0", "--pin"]);
+        command.arg(cpu.map_or_else(|| "none".to_owned(), |cpu| cpu.to_string()));
+        command.env(SECRET, secret).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Ctrl-C is for this side, which ends the other.
+        let mut target = Target(command.process_group(0).spawn()?);
+        let mut line = String::new();
+        if let Some(out) = target.0.stdout.take() {
+            BufReader::new(out).read_line(&mut line)?;
+        }
+        match line.trim().parse() {
+            Ok(address) => Ok((address, target)),
+            Err(_) => Err(Failure::new("the target's side did not start; its reason stands above")),
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}

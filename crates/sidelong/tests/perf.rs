@@ -1,0 +1,255 @@
+//! `sidelong perf`: both sides on this machine, and one that serves. No figure is judged by how long anything takes.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use support::{Running, eventually, run};
+
+fn perf(arguments: &[&str]) -> support::Done {
+    run([&["perf"], arguments].concat())
+}
+
+/// Whether quantiles are quantiles, and each side has taken some CPU.
+fn is_latency(figures: &Value) -> bool {
+    let quantiles = ["p50_ns", "p99_ns", "p999_ns", "max_ns"].map(|key| figures[key].as_f64().unwrap());
+    let mean = figures["mean_ns"].as_f64().unwrap();
+    // A day would be another unit.
+    quantiles[0] > 0.0
+        && quantiles.is_sorted()
+        && mean > 0.0
+        && mean <= quantiles[3]
+        && quantiles[0] < 1e13
+        && figures["operations"].as_u64().unwrap() > 0
+        && figures["initiator_cpu_ns"].as_f64().unwrap() > 0.0
+        && figures["target_cpu_ns"].as_f64().is_some_and(|ns| ns >= 0.0)
+}
+
+#[test]
+fn every_operation_is_measured_on_every_fabric() {
+    for fabric in ["shm", "tcp"] {
+        for operation in ["read", "write", "write-imm", "send", "cas", "faa"] {
+            let figures =
+                perf(&[operation, "--fabric", fabric, "--quick", "--iterations", "300", "--json"]).json();
+            assert_eq!((&figures["operation"], &figures["fabric"]), (&operation.into(), &fabric.into()));
+            let atomic = ["cas", "faa"].contains(&operation);
+            assert_eq!(figures["bytes"], if atomic { 8 } else { 64 });
+            assert!(is_latency(&figures), "{figures}");
+            assert!(figures["operations"].as_u64().unwrap() >= 300, "{figures}");
+            let single = figures["batches_per_run"] == 1;
+            assert_eq!(single, fabric == "tcp", "{figures}");
+        }
+    }
+}
+
+#[test]
+fn a_batch_has_as_many_operations_as_peers() {
+    for fabric in ["shm", "tcp"] {
+        let peers = ["read", "--fabric", fabric, "--peers", "8", "--iterations", "100", "--json"];
+        let figures = perf(&peers).json();
+        assert_eq!((&figures["peers"], &figures["operations"]), (&8.into(), &800.into()));
+        assert!(is_latency(&figures), "{figures}");
+    }
+}
+
+#[test]
+fn all_sizes_are_a_list() {
+    for (operation, fabric, moved) in [("read", "shm", 8), ("send", "tcp", 1)] {
+        let all = perf(&[operation, "--fabric", fabric, "--sizes", "all", "--quick", "--json"]).json();
+        let all = all.as_array().unwrap();
+        let sizes: Vec<_> = all.iter().map(|figures| figures["bytes"].as_u64().unwrap()).collect();
+        assert_eq!(sizes, (0..=20).map(|power| 1 << power).collect::<Vec<_>>());
+        assert_eq!(all[0]["bytes_moved"], moved);
+        assert!(all.iter().all(is_latency), "{all:?}");
+    }
+    let table = perf(&["write", "--sizes", "all", "--iterations", "10"]).succeeded();
+    assert!(table.contains("write of all sizes over shm") && table.contains("1048576"), "{table}");
+    assert!(table.contains("8-byte words"), "{table}");
+}
+
+#[test]
+fn bandwidth_is_of_windows() {
+    for (operation, fabric) in [("read", "shm"), ("write", "tcp"), ("send", "shm"), ("write-imm", "tcp")] {
+        let asked = [operation, "--fabric", fabric, "--bandwidth", "--window", "4", "--size", "4K"];
+        let figures = perf(&[&asked[..], &["--iterations", "50", "--json"]].concat()).json();
+        assert_eq!(figures["window"], 4);
+        assert!(figures["operations"].as_u64().unwrap() >= 200, "{figures}");
+        let [bytes, operations] =
+            ["bytes_per_s", "operations_per_s"].map(|key| figures[key].as_f64().unwrap());
+        assert!(operations > 0.0 && (bytes / operations - 4096.0).abs() < 1.0, "{figures}");
+        assert!(figures.get("p50_ns").is_none(), "{figures}");
+    }
+}
+
+#[test]
+fn a_busy_target_is_measured_too() {
+    let figures = perf(&["read", "--fabric", "tcp", "--background", "3", "--quick", "--json"]).json();
+    assert_eq!(figures["background"], 3);
+    assert!(is_latency(&figures), "{figures}");
+    let table = perf(&["read", "--background", "1", "--quick"]).succeeded();
+    assert!(table.contains("1 busy threads on the target's CPU") && table.contains("p99.9 ns"), "{table}");
+}
+
+#[test]
+fn a_table_says_what_was_measured_and_where() {
+    let table = perf(&["--quick"]).succeeded();
+    assert!(table.starts_with("read of 64 bytes over shm, 1 in one batch, from another process"), "{table}");
+    assert!(table.contains("target on CPU ") && table.contains("p99.9 ns"), "{table}");
+    let table = perf(&["send", "--quick", "--pin", "none", "--completion", "events"]).succeeded();
+    assert!(table.contains("any CPU") && table.contains("until the target's inbox has it"), "{table}");
+}
+
+/// Where a target's regions lie.
+fn run_dir(target: i32) -> PathBuf {
+    sidelong_config::default_run_dir(&format!("perf-{target}"))
+}
+
+/// Whether a target has been asked for something.
+fn offers(target: &Running) -> bool {
+    let directory = run_dir(target.pid().as_raw_nonzero().get());
+    ["perf-0.region", "perf-0.tcpkey"].iter().any(|key| directory.join(key).exists())
+}
+
+/// A directory with a secret.
+struct Secret {
+    directory: tempfile::TempDir,
+}
+
+impl Secret {
+    fn new() -> Secret {
+        Secret { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path: PathBuf = self.directory.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn right(&self) -> String {
+        self.file("right", "a secret that nobody guesses\n")
+    }
+
+    /// A side that serves, and where.
+    fn serve(&self, more: &[&str]) -> (Running, String) {
+        let arguments = ["perf", "serve", "--listen", "127.0.0.1:0", "--secret-file", &self.right()];
+        let serving = Running::start([&arguments[..], more].concat());
+        eventually("the target serves", || serving.out().ends_with('\n'));
+        let said = serving.out();
+        let at = said.split(' ').find(|word| word.starts_with("127.0.0.1:")).unwrap();
+        let at = at.trim_end_matches(',').to_owned();
+        (serving, at)
+    }
+}
+
+#[test]
+fn one_side_serves_and_the_other_measures() {
+    let secret = Secret::new();
+    let (serving, at) = secret.serve(&[]);
+    let file = secret.right();
+    for (operation, fabric) in [("read", "tcp"), ("send", "tcp"), ("cas", "shm"), ("read", "tcp")] {
+        let to = ["--to", &at, "--secret-file", &file, "--fabric", fabric, "--iterations", "100", "--json"];
+        let figures = perf(&[&[operation][..], &to].concat()).json();
+        assert!(is_latency(&figures), "{figures}");
+    }
+    let done = serving.end();
+    assert_eq!(done.code, Some(0), "{done:?}");
+}
+
+#[test]
+fn a_side_that_serves_once_ends_when_the_other_hangs_up() {
+    let secret = Secret::new();
+    let (serving, at) = secret.serve(&["--once"]);
+    let file = secret.right();
+    let to = ["read", "--fabric", "tcp", "--to", &at, "--secret-file", &file, "--iterations", "1000000000"];
+    let measuring = Running::start([&["perf"][..], &to].concat());
+    eventually("a measurement has begun", || offers(&serving));
+    measuring.kill();
+    let done = serving.finish();
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
+}
+
+#[test]
+fn a_target_that_dies_ends_the_measurement_with_one_line() {
+    let secret = Secret::new();
+    for fabric in ["tcp", "shm"] {
+        let (serving, at) = secret.serve(&[]);
+        let file = secret.right();
+        let to =
+            ["read", "--fabric", fabric, "--to", &at, "--secret-file", &file, "--iterations", "1000000000"];
+        let measuring = Running::start([&["perf"][..], &to].concat());
+        eventually("a measurement has begun", || offers(&serving));
+        serving.kill();
+        let line = measuring.finish().refused();
+        assert!(line.contains("the target ended in the middle"), "{line}");
+    }
+}
+
+#[test]
+fn who_does_not_know_the_secret_is_refused() {
+    let secret = Secret::new();
+    let (_serving, at) = secret.serve(&[]);
+    let wrong = secret.file("wrong", "another secret that is as long\n");
+    let line = perf(&["read", "--fabric", "tcp", "--to", &at, "--secret-file", &wrong, "--quick"]).refused();
+    assert!(line.contains(&at) && line.contains("same secret"), "{line}");
+    let line = perf(&["read", "--fabric", "tcp", "--to", &at, "--quick"]).refused();
+    assert!(line.contains("--secret-file"), "{line}");
+    let line = perf(&["serve", "--listen", "127.0.0.1:0"]).refused();
+    assert!(line.contains("--secret-file"), "{line}");
+    let line = perf(&["read", "--fabric", "tcp", "--to", "127.0.0.1:1", "--secret-file", &wrong]).refused();
+    assert!(line.contains("127.0.0.1:1") && line.contains("perf serve"), "{line}");
+}
+
+#[test]
+fn a_measurement_that_is_interrupted_leaves_nothing() {
+    let measuring = Running::start(["perf", "read", "--iterations", "1000000000"]);
+    let pid = measuring.pid().as_raw_nonzero();
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let directory = || {
+        let target = fs::read_to_string(&children).ok()?.trim().parse().ok()?;
+        Some(run_dir(target)).filter(|directory| directory.join("perf-0.region").exists())
+    };
+    eventually("a measurement has begun", || directory().is_some());
+    let directory = directory().unwrap();
+    measuring.signal(Signal::INT);
+    assert_eq!(measuring.finish().refused(), "interrupted");
+    assert!(!directory.exists(), "{}", directory.display());
+}
+
+#[test]
+fn what_does_not_go_together_is_refused_with_what_does() {
+    for (wrong, what) in [
+        (&["read", "--completion", "events"][..], "this side's own CPU"),
+        (&["read", "--fabric", "tcp", "--completion", "polling"], "events alone"),
+        (&["cas", "--sizes", "all"], "always of 8 bytes"),
+        (&["send", "--peers", "2"], "one receiver"),
+        (&["read", "--bandwidth", "--peers", "2"], "one peer"),
+        (&["read", "--peers", "4000", "--size", "1M"], "256 MB"),
+        (&["send", "--size", "1M", "--window", "1024"], "smaller --window"),
+        (&["read", "--pin", "1"], "TARGET,THIS"),
+        (&["read", "--pin", "9999,0"], "CPU 9999"),
+        (&["read", "--to", "192.0.2.1"], "memory of one machine"),
+        (&["read", "--fabric", "tcp", "--to", "127.0.0.1", "--pin", "0,1"], "its own --pin"),
+    ] {
+        let done = perf(wrong);
+        // A CPU that is not there is found out by the side that is started, which says so before.
+        let line = done.err.lines().next().unwrap_or_default().to_owned();
+        assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{wrong:?}: {done:?}");
+        assert!(line.contains(what), "{wrong:?}: {line}");
+    }
+    for wrong in [
+        &["--size", "0"][..],
+        &["--size", "2M"],
+        &["--sizes", "some"],
+        &["--size", "8", "--sizes", "all"],
+        &["--window", "0"],
+        &["serve", "read"],
+    ] {
+        assert_eq!(perf(wrong).code, Some(2), "{wrong:?}");
+    }
+}
