@@ -98,7 +98,7 @@ impl OneSided {
                 continue;
             }
             let began = *began.get_or_insert_with(Instant::now);
-            let left = self.limits.wait.saturating_sub(began.elapsed());
+            let left = self.limits.connect.saturating_sub(began.elapsed());
             if left.is_zero() {
                 break; // The others are due at the next refresh, before those that were tried now.
             }

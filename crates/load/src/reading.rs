@@ -71,9 +71,11 @@ pub trait Source {
 pub struct Limits {
     /// Records older than this are not used.
     pub stale: Duration,
-    /// The longest wait for the answers of all nodes together, and for connections. A refresh has one of the first,
-    /// or three where copies were torn; and one of the second, where a node is to be linked to.
+    /// The longest wait for the answers of all nodes together. A refresh has one, or three where copies were torn.
     pub wait: Duration,
+    /// The longest wait for links, of which a refresh has one where nodes are to be linked to: over verbs both ends set
+    /// up a queue pair first.
+    pub connect: Duration,
     /// Between the first and the second try to reach a node that is not there; it doubles with each.
     pub retry_min: Duration,
     /// Until it is this.
@@ -91,6 +93,7 @@ impl Default for Limits {
         Limits {
             stale: Duration::from_millis(200),
             wait: Duration::from_millis(10),
+            connect: Duration::from_millis(50),
             retry_min: Duration::from_millis(10),
             retry_max: Duration::from_secs(1),
             same_clock: true,

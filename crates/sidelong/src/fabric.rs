@@ -57,6 +57,11 @@ impl Fabric {
         matches!(self.backend, Backend::Shm)
     }
 
+    /// Whether all parts are on one machine, and so have one clock.
+    pub(crate) fn is_of_one_machine(&self) -> bool {
+        self.control.is_none()
+    }
+
     /// Where the regions of others are found.
     pub(crate) fn directory(&self) -> Arc<dyn Directory> {
         match &self.control {

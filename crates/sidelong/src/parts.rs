@@ -77,7 +77,11 @@ impl Parts {
 
     /// Reads the load of all nodes.
     pub(crate) fn loads(&self) -> Result<ReadLoads, Failure> {
-        let limits = load::Limits { stale: self.cluster.load.stale, ..load::Limits::default() };
+        let limits = load::Limits {
+            stale: self.cluster.load.stale,
+            same_clock: self.fabric.is_of_one_machine(),
+            ..load::Limits::default()
+        };
         let names = self.node_names();
         let mut source: Box<dyn Source + Send> = if self.scheme()?.scheme.is_one_sided() {
             let regions: Vec<_> = names.iter().map(|name| load_region(name)).collect();
