@@ -15,7 +15,7 @@ mod watch;
 
 pub use bare::run_bare_proxy;
 pub use door::DoorLimits;
-pub use metrics::{CountRefusals, Metrics};
+pub use metrics::{Counts, Metrics};
 pub use server::{Edge, Error};
 pub use settings::{Limits, NodeAddress, Settings, SiteHosts, Tls};
 pub use view::View;

@@ -13,7 +13,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use sidelong_fabric::control::Refusals;
 use sidelong_layout::SiteId;
 
 use crate::access_log::AccessLog;
@@ -77,7 +76,7 @@ impl Metrics {
         settings: &Settings,
         view: Arc<View>,
         log: Option<AccessLog>,
-        refusals: Option<CountRefusals>,
+        counts: Vec<Counts>,
     ) -> Self {
         let mut registry = Registry::with_prefix("sidelong_edge");
         let requests = Family::<SiteCode, Counter>::default();
@@ -149,8 +148,8 @@ impl Metrics {
             sites: metrics.sites.clone(),
             log,
         }));
-        if let Some(refusals) = refusals {
-            registry.register_collector(Box::new(RefusalsCollector { refusals }));
+        for counts in counts {
+            registry.register_collector(Box::new(counts));
         }
         Metrics { registry, ..metrics }
     }
@@ -204,30 +203,30 @@ impl Metrics {
     }
 }
 
-/// How often other processes of the cluster refused this one or it them, since the start.
-pub type CountRefusals = Box<dyn Fn() -> Refusals + Send + Sync>;
-
-/// The same, read at the scrape.
-struct RefusalsCollector {
-    refusals: CountRefusals,
+/// What others count since the start, told among the edge's own metrics: a family of counters, read at the scrape.
+pub struct Counts {
+    /// Of the family, without what all names begin with.
+    pub name: &'static str,
+    /// What is counted.
+    pub help: &'static str,
+    /// What tells one counter from the next.
+    pub label: &'static str,
+    /// The label's values, always the same ones, each with its count.
+    pub read: Box<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>,
 }
 
-impl fmt::Debug for RefusalsCollector {
+impl fmt::Debug for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RefusalsCollector")
+        write!(f, "Counts({})", self.name)
     }
 }
 
-impl Collector for RefusalsCollector {
+impl Collector for Counts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut family = encoder.encode_descriptor(
-            "control_refused",
-            "Sessions with nodes for their keys that either side refused, by cause",
-            None,
-            ConstCounter::new(0u64).metric_type(),
-        )?;
-        for (cause, count) in (self.refusals)().iter() {
-            ConstCounter::new(count).encode(family.encode_family(&[("cause", cause)])?)?;
+        let kind = ConstCounter::new(0u64).metric_type();
+        let mut family = encoder.encode_descriptor(self.name, self.help, None, kind)?;
+        for (value, count) in (self.read)() {
+            ConstCounter::new(count).encode(family.encode_family(&[(self.label, value)])?)?;
         }
         Ok(())
     }

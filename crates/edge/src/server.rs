@@ -20,7 +20,7 @@ use crate::access_log::AccessLog;
 use crate::clock;
 use crate::closing::{Closing, Signals};
 use crate::door::Door;
-use crate::metrics::{CountRefusals, Metrics};
+use crate::metrics::{Counts, Metrics};
 use crate::proxy::Proxy;
 use crate::settings::Settings;
 use crate::view::View;
@@ -71,12 +71,11 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// Checks that its ports, certificate and log can be had. `refusals` tells how often other processes of the cluster
-    /// refused this one or it them, where it asks them for keys.
+    /// Checks that its ports, certificate and log can be had. `counts` go into its metrics beside its own.
     ///
     /// # Errors
     /// What cannot be had.
-    pub fn new(settings: Settings, view: Arc<View>, refusals: Option<CountRefusals>) -> Result<Self, Error> {
+    pub fn new(settings: Settings, view: Arc<View>, counts: Vec<Counts>) -> Result<Self, Error> {
         for address in [Some(settings.listen), settings.admin].into_iter().flatten() {
             // Pingora listens later, on its own, and ends the process where it cannot: this says why in one line.
             TcpListener::bind(address).map_err(|source| Error::Listen {
@@ -94,7 +93,7 @@ impl Edge {
             None => None,
         };
         tls_settings(&settings)?;
-        let metrics = Arc::new(Metrics::new(&settings, Arc::clone(&view), log.clone(), refusals));
+        let metrics = Arc::new(Metrics::new(&settings, Arc::clone(&view), log.clone(), counts));
         Ok(Edge { settings, view, metrics, log })
     }
 

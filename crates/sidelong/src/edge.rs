@@ -38,7 +38,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     })?;
 
     let view = Arc::new(parts.view());
-    let edge = Edge::new(parts.edge_settings(index), Arc::clone(&view), parts.fabric.refusals())?;
+    let edge = Edge::new(parts.edge_settings(index), Arc::clone(&view), parts.fabric.counts())?;
     // In shared memory the board is nobody's: the first process to come makes it. Else it is the first node's.
     let _board = match parts.fabric.shares_memory() {
         false => None,
@@ -79,7 +79,7 @@ fn watch(
     Ok(Watch {
         view,
         metrics: edge.map(Edge::metrics),
-        links: parts.links(),
+        links: parts.links()?,
         loads: parts.loads()?,
         weights: parts.weights(),
         capacities: parts.capacities(),

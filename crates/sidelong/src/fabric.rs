@@ -5,7 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use sidelong_config::{self as config, Cluster};
-use sidelong_fabric::control::{ControlDirectory, Endpoint, Refusals, Secret};
+use sidelong_edge::Counts;
+use sidelong_fabric::control::{ControlDirectory, Endpoint, Secret};
+#[cfg(feature = "verbs")]
+use sidelong_fabric::verbs::{Completions, Device, DeviceSpec, VerbsHost};
 use sidelong_fabric::{Directory, Host, Initiator, Region, RunDirectory, shm::ShmHost, tcp::TcpHost};
 use sidelong_load::{self as load, Finder};
 use sidelong_reconfig::{BOARD, load_region, words_region};
@@ -19,6 +22,8 @@ const RESPONDER: u8 = 128;
 enum Backend {
     Shm,
     Tcp,
+    #[cfg(feature = "verbs")]
+    Verbs(Device),
 }
 
 /// What a process reaches others by, and is reached by.
@@ -26,25 +31,27 @@ pub(crate) struct Fabric {
     backend: Backend,
     note: String,
     run: RunDirectory,
-    /// Where parts are on several machines.
-    control: Option<Control>,
-}
-
-struct Control {
-    secret: Secret,
-    directory: Arc<ControlDirectory>,
+    /// What control endpoints are shown, where there are any.
+    secret: Option<Secret>,
+    /// Who tells of which region, where parts are on several machines; else the run directory does.
+    control: Option<Arc<ControlDirectory>>,
 }
 
 impl Fabric {
     /// The one that the cluster file asks for, or the best for where its parts are.
     pub(crate) fn new(cluster: &Cluster, run: &RunDirectory) -> Result<Self, Failure> {
         let (backend, note) = choose(cluster)?;
-        let control = match (&backend, &cluster.secret) {
-            (Backend::Shm, _) | (_, None) => None,
-            (_, Some(secret)) => Some(Control::new(read(secret)?, &cluster.nodes)),
+        let secret = match (&backend, &cluster.secret) {
+            (Backend::Shm, _) | (Backend::Tcp, None) => None,
+            (_, Some(secret)) => Some(read(secret)?),
+            #[cfg(feature = "verbs")]
+            (Backend::Verbs(_), None) => Some(run.secret()?),
         };
+        let told = secret.as_ref().filter(|_| cluster.secret.is_some());
+        let control =
+            told.map(|secret| Arc::new(ControlDirectory::new(secret.clone(), table(&cluster.nodes))));
         tracing::info!("{note}");
-        Ok(Fabric { backend, note, run: run.clone(), control })
+        Ok(Fabric { backend, note, run: run.clone(), secret, control })
     }
 
     /// Which it is, and why.
@@ -65,21 +72,25 @@ impl Fabric {
     /// Where the regions of others are found.
     pub(crate) fn directory(&self) -> Arc<dyn Directory> {
         match &self.control {
-            Some(control) => Arc::clone(&control.directory) as _,
+            Some(control) => Arc::clone(control) as _,
             None => Arc::new(self.run.clone()),
         }
     }
 
     /// Who reaches them, without a link yet.
-    pub(crate) fn initiator(&self) -> Initiator {
-        Initiator::new()
+    pub(crate) fn initiator(&self) -> Result<Initiator, Failure> {
+        match (&self.backend, &self.secret) {
+            #[cfg(feature = "verbs")]
+            (Backend::Verbs(device), Some(secret)) => Ok(Initiator::with_verbs(device, secret)?),
+            _ => Ok(Initiator::new()),
+        }
     }
 
     /// How others' load responders are found.
     pub(crate) fn responders(&self) -> Finder {
         match &self.control {
             Some(control) => {
-                let directory = Arc::clone(&control.directory);
+                let directory = Arc::clone(control);
                 Box::new(move |node| find_responder(&directory, node))
             }
             None => {
@@ -89,34 +100,60 @@ impl Fabric {
         }
     }
 
-    /// How often other processes refused this one, or it them; none where it asks nobody.
-    pub(crate) fn refusals(&self) -> Option<Box<dyn Fn() -> Refusals + Send + Sync>> {
-        let directory = Arc::clone(&self.control.as_ref()?.directory);
-        Some(Box::new(move || directory.refused()))
+    /// What an edge tells of it in its metrics.
+    pub(crate) fn counts(&self) -> Vec<Counts> {
+        let mut counts = Vec::new();
+        if let Some(control) = self.control.clone() {
+            counts.push(Counts {
+                name: "control_refused",
+                help: "Sessions with nodes for their keys that either side refused, by cause",
+                label: "cause",
+                read: Box::new(move || control.refused().iter().collect()),
+            });
+        }
+        #[cfg(feature = "verbs")]
+        if let Backend::Verbs(device) = &self.backend {
+            let device = device.clone();
+            counts.push(Counts {
+                name: "verbs_links",
+                help: "Links over verbs that ended by a completion in error, and that were made again",
+                label: "what",
+                read: Box::new(move || {
+                    let counters = device.counters();
+                    vec![("failed", counters.completions_in_error), ("made_again", counters.reconnects)]
+                }),
+            });
+        }
+        counts
     }
 
     /// Where this process offers its own regions, at `listen` where it must be reached over a network.
     pub(crate) fn offer(&self, listen: SocketAddr) -> Result<Offer, Failure> {
-        // With an endpoint at it, that tells the port.
-        let endpoint = match &self.control {
-            Some(control) => Some(Endpoint::listen(listen, control.secret.clone())?),
+        let endpoint = match &self.secret {
+            Some(secret) => Some(Endpoint::listen(listen, secret.clone())?),
             None => None,
-        };
-        let data = match endpoint {
-            Some(_) => SocketAddr::new(listen.ip(), 0),
-            None => listen,
         };
         let host = match &self.backend {
             Backend::Shm => Host::Shm(ShmHost::new(self.run.path())),
-            Backend::Tcp => Host::Tcp(TcpHost::listen(data)?),
+            Backend::Tcp => {
+                // An endpoint has that port, and tells this one's.
+                let port = if endpoint.is_some() { 0 } else { listen.port() };
+                Host::Tcp(TcpHost::listen(SocketAddr::new(listen.ip(), port))?)
+            }
+            #[cfg(feature = "verbs")]
+            Backend::Verbs(device) => {
+                let endpoint = endpoint.as_ref().expect("where verbs is there is a secret");
+                Host::Verbs(VerbsHost::new(device, endpoint)?)
+            }
         };
-        Ok(Offer { host, endpoint, run: self.run.clone() })
+        Ok(Offer { host, endpoint: endpoint.filter(|_| self.control.is_some()), run: self.run.clone() })
     }
 }
 
 /// Where a process offers its regions, and lets others find them.
 pub(crate) struct Offer {
     pub(crate) host: Host,
+    /// Where others ask for keys; else they look into the run directory.
     endpoint: Option<Endpoint>,
     run: RunDirectory,
 }
@@ -146,17 +183,13 @@ impl Offer {
     }
 }
 
-impl Control {
-    /// Each node tells of its own regions, the first of the board, too.
-    fn new(secret: Secret, nodes: &[config::Node]) -> Self {
-        let of_node = |node: &config::Node| {
-            [load_region(&node.name), words_region(&node.name)].map(|region| (region, node.fabric_listen))
-        };
-        let board = nodes.first().map(|node| (BOARD.to_owned(), node.fabric_listen));
-        let table = nodes.iter().flat_map(of_node).chain(board);
-        let directory = Arc::new(ControlDirectory::new(secret.clone(), table));
-        Control { secret, directory }
-    }
+/// Where to ask for each region: each node tells of its own, the first of the board, too.
+fn table(nodes: &[config::Node]) -> impl Iterator<Item = (String, SocketAddr)> + '_ {
+    let of_node = |node: &config::Node| {
+        [load_region(&node.name), words_region(&node.name)].map(|region| (region, node.fabric_listen))
+    };
+    let board = nodes.first().map(|node| (BOARD.to_owned(), node.fabric_listen));
+    nodes.iter().flat_map(of_node).chain(board)
 }
 
 /// What the cluster's parts use, and why.
@@ -166,7 +199,10 @@ fn choose(cluster: &Cluster) -> Result<(Backend, String), Failure> {
             (Backend::Shm, "fabric shm: all parts share this machine's memory (auto)".to_owned())
         }
         (config::Fabric::Auto, Some(_)) => match verbs(cluster) {
-            Ok(backend) => (backend, "fabric verbs: parts are on several machines (auto)".to_owned()),
+            Ok((backend, device)) => (
+                backend,
+                format!("fabric verbs: parts are on several machines, and this one has {device} (auto)"),
+            ),
             Err(Failure(why)) => {
                 (Backend::Tcp, format!("fabric tcp: parts are on several machines, and {why} (auto)"))
             }
@@ -176,7 +212,7 @@ fn choose(cluster: &Cluster) -> Result<(Backend, String), Failure> {
             (Backend::Tcp, "fabric tcp, as was asked for: two-sided, the target's CPU answers".to_owned())
         }
         (config::Fabric::Verbs, _) => match verbs(cluster) {
-            Ok(backend) => (backend, "fabric verbs, as was asked for".to_owned()),
+            Ok((backend, device)) => (backend, format!("fabric verbs, as was asked for, on {device}")),
             Err(Failure(why)) => {
                 return Err(Failure::new(format!(
                     "fabric verbs cannot be had: {why}; fabric tcp reaches as far"
@@ -187,11 +223,25 @@ fn choose(cluster: &Cluster) -> Result<(Backend, String), Failure> {
     Ok(chosen)
 }
 
-/// The backend on this machine's RDMA device.
+/// The backend on this machine's RDMA device, and what that is.
 ///
 /// # Errors
 /// Why it cannot be had.
-fn verbs(_cluster: &Cluster) -> Result<Backend, Failure> {
+#[cfg(feature = "verbs")]
+fn verbs(cluster: &Cluster) -> Result<(Backend, String), Failure> {
+    let config::Verbs { device, port, gid_index, completion } = cluster.verbs.clone();
+    let completions = match completion {
+        config::Completion::Polling => Completions::Polling,
+        config::Completion::Events => Completions::Events,
+    };
+    let spec = DeviceSpec { device, port, gid_index, completions, ..DeviceSpec::default() };
+    let device = Device::open(&spec)?;
+    let described = device.describe();
+    Ok((Backend::Verbs(device), described))
+}
+
+#[cfg(not(feature = "verbs"))]
+fn verbs(_: &Cluster) -> Result<(Backend, String), Failure> {
     Err(Failure::new("this program was built without verbs"))
 }
 

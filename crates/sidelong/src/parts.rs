@@ -85,7 +85,7 @@ impl Parts {
         let names = self.node_names();
         let mut source: Box<dyn Source + Send> = if self.scheme()?.scheme.is_one_sided() {
             let regions: Vec<_> = names.iter().map(|name| load_region(name)).collect();
-            Box::new(OneSided::new(self.fabric.directory(), self.fabric.initiator(), regions, limits))
+            Box::new(OneSided::new(self.fabric.directory(), self.fabric.initiator()?, regions, limits))
         } else {
             Box::new(Sockets::new(self.fabric.responders(), names, limits)?)
         };
@@ -116,8 +116,13 @@ impl Parts {
         self.cluster.sites.iter().map(site).collect()
     }
 
-    pub(crate) fn links(&self) -> Links {
-        Links::new(self.fabric.directory(), self.fabric.initiator(), &self.node_names(), self.board_map())
+    pub(crate) fn links(&self) -> Result<Links, Failure> {
+        Ok(Links::new(
+            self.fabric.directory(),
+            self.fabric.initiator()?,
+            &self.node_names(),
+            self.board_map(),
+        ))
     }
 
     /// The lock owner that the `index`-th edge is, or for servers the node after all edges.

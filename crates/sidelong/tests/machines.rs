@@ -9,6 +9,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+#[cfg(feature = "verbs")]
+use sidelong_config::Completion;
 use sidelong_config::{Fabric, MovedBy, NodeEntry, Scheme, SecretText};
 use support::{Cluster, Running, eventually, get, metrics, run, try_get};
 
@@ -99,7 +101,7 @@ fn reads_routes_and_moves(change: impl FnOnce(&mut Machines)) {
     let nodes: Vec<_> = ["n1", "n2", "n3"].map(|name| machines.part("node", name)).into();
     let edge = machines.part_with(SECRET, "edge", "edge1", &["--events"]);
     eventually("the edge is ready", || edge.out().contains("{\"event\":\"ready\"}"));
-    assert!(edge.out().contains("\"fabric tcp"), "{}", edge.out());
+    assert!(edge.out().contains("\"fabric "), "{}", edge.out());
     let reply = get(machines.cluster.edge(0), "alpha.test", "/o/1/10");
     assert_eq!((reply.status, reply.node()), (200, "n1"), "{reply:?}");
     assert!(machines.answers("beta"));
@@ -212,8 +214,66 @@ fn the_fabric_may_be_chosen_on_the_command_line() {
     up.end().succeeded();
 
     let config = cluster.config();
-    let line = run(["up", "--fabric", "verbs", "--config", config.to_str().unwrap()]).refused();
-    assert!(line.contains("fabric verbs cannot be had: this program was built without verbs"), "{line}");
     let line = run(["node", "n1", "--fabric", "ether", "--config", config.to_str().unwrap()]);
     assert!(line.code == Some(2) && line.err.contains("one of auto, shm, tcp, verbs"), "{line:?}");
+}
+
+#[test]
+#[cfg(not(feature = "verbs"))]
+fn what_was_not_built_in_is_refused_in_one_line() {
+    let cluster = Cluster::new(&[("alpha", 1)]);
+    let line = cluster.up(&["--fabric", "verbs"]).finish().refused();
+    assert!(line.contains("fabric verbs cannot be had: this program was built without verbs"), "{line}");
+}
+
+#[cfg(feature = "verbs")]
+mod over_verbs {
+    use super::*;
+
+    fn has_device() -> bool {
+        let has = fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some());
+        if !has {
+            support::skipped("verbs: no RDMA device; cargo xtask vm has one");
+        }
+        has
+    }
+
+    #[test]
+    fn where_there_is_no_device_it_is_refused_in_one_line() {
+        if !has_device() {
+            let cluster = Cluster::new(&[("alpha", 1)]);
+            let line = cluster.up(&["--fabric", "verbs"]).finish().refused();
+            assert!(line.contains("fabric verbs cannot be had: no RDMA device"), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_whole_data_center_runs_on_one_machine() {
+        if has_device() {
+            let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).with_load(256, Some(4 * 256));
+            at_ease(&mut cluster);
+            let summary = cluster.up(&["--fabric", "verbs", "--json"]).finish().json();
+            assert!(summary["errors"] == 0 && summary["moves"].as_u64().unwrap() > 0, "{summary}");
+        }
+    }
+
+    #[test]
+    fn an_edge_reads_routes_and_moves_nodes_of_other_machines() {
+        if has_device() {
+            reads_routes_and_moves(|machines| {
+                machines.cluster.file.cluster.fabric = Fabric::Verbs;
+                at_ease(&mut machines.cluster);
+            });
+        }
+    }
+
+    /// For an emulated device on an emulated machine.
+    fn at_ease(cluster: &mut Cluster) {
+        let ms = Duration::from_millis;
+        cluster.file.verbs.completion = Completion::Events;
+        (cluster.file.load.period, cluster.file.load.stale) = (ms(5), ms(2000));
+        let reconfig = &mut cluster.file.reconfig;
+        (reconfig.sensitivity, reconfig.history) = (ms(20), ms(40));
+        (reconfig.lease, reconfig.drain_max) = (ms(1000), ms(2000));
+    }
 }

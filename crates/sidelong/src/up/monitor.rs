@@ -23,7 +23,7 @@ pub(crate) struct Monitor {
 impl Monitor {
     pub(super) fn new(parts: &Parts) -> Result<Self, Failure> {
         let mut monitor = Monitor {
-            links: parts.links(),
+            links: parts.links()?,
             loads: parts.loads()?,
             hots: vec![None; parts.cluster.nodes.len()],
             at: Time::default(),
