@@ -55,6 +55,9 @@ pub(crate) enum Error {
         /// Their names, with blanks between them.
         packages: String,
     },
+    /// The guest's processor could not run this machine's programs.
+    #[error("guests are x86-64 machines that run this one's programs: use an x86-64 machine")]
+    Architecture,
     /// A guest was asked for a shell where nobody could type.
     #[error("there is no terminal for a shell: name a command")]
     NoCommand,

@@ -118,19 +118,20 @@ impl Guest {
             thread::spawn(move || {
                 let sent = match output::pass_on(from, mark.as_bytes(), name.as_deref(), to()) {
                     Ok(()) => Ok(Event::Drained),
-                    Err(output::Error::From) => Err(Lost::Guest),
+                    Err(output::Error::From) => return,
                     Err(output::Error::To(source)) => Err(Lost::Caller(source)),
                 };
                 // Nobody waits for it any more: the run is over.
                 _ = events.send((place, sent));
-            });
+            })
         };
-        drain(stdout, || Box::new(io::stdout()));
-        drain(stderr, || Box::new(io::stderr()));
+        let drains = [drain(stdout, || Box::new(io::stdout())), drain(stderr, || Box::new(io::stderr()))];
         let said = status.try_clone().map_err(cannot)?;
         let (place, events) = (part.place, events.clone());
         thread::spawn(move || {
             read_status(said, |event| events.send((place, Ok(event))).is_ok());
+            // What it still had to say goes before the news of its end.
+            drains.into_iter().for_each(|drain| _ = drain.join());
             _ = events.send((place, Err(Lost::Guest)));
         });
         Ok(Guest { qemu, status, console })
@@ -173,7 +174,7 @@ fn spawn(machine: &Machine<'_>, part: &Part<'_>) -> io::Result<(Child, [UnixStre
     }
     let ports = theirs.each_ref().map(AsRawFd::as_raw_fd);
     let mut command = Command::new("setpriv");
-    // It must not outlive us, however we end.
+    // It must not outlive us, however we end; strictly, not the thread that starts it.
     command.args(["--pdeathsig", "KILL", "--", QEMU]).args(arguments(machine, part, ports));
     command.stderr(Stdio::piped());
     if !machine.terminal {

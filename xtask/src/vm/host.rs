@@ -1,5 +1,6 @@
 //! What the host must have: Debian packages, known by what they install.
 
+use std::env::consts::ARCH;
 use std::path::{Path, PathBuf};
 
 use super::kernel::Kernel;
@@ -35,6 +36,9 @@ pub(super) struct Host {
 impl Host {
     /// Looks, or names the packages to install.
     pub(super) fn look() -> Result<Host, Error> {
+        if ARCH != "x86_64" {
+            return Err(Error::Architecture);
+        }
         let mut missing: Vec<_> =
             PROGRAMS.iter().filter(|(program, _)| !has(program)).map(|(_, package)| *package).collect();
         if !Path::new(PROVIDER.0).exists() {

@@ -11,11 +11,11 @@ must() {
     "$@" || fail "this failed: $*"
 }
 
-# Waits up to five seconds for a command to succeed.
+# Waits up to ten seconds for a command to succeed.
 await() {
     tries=0
     until "$@" 2>/dev/null; do
-        [ $((tries += 1)) -lt 250 ] || fail "this did not come: $*"
+        [ $((tries += 1)) -lt 500 ] || fail "this did not come: $*"
         usleep 20000
     done
 }
@@ -28,14 +28,15 @@ while read -r module; do must insmod "/modules/$module"; done </modules/order
 
 # The host's root, and over it what this guest writes. Caching is sound as long as the guest does not care for what
 # the host changes meanwhile.
-must mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=524288 host /host
+must mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=512000 host /host
 must mount -t tmpfs tmpfs /layer
 mkdir /layer/upper /layer/work
 must mount -t overlay -o lowerdir=/host,upperdir=/layer/upper,workdir=/layer/work root /new
-must . "/host$job/job"
+must test -r "/host$job/job"
+. "/host$job/job"
 if [ -n "$out" ]; then
     must mkdir -p "/new$out"
-    must mount -t 9p -o trans=virtio,version=9p2000.L,cache=mmap,msize=524288 out "/new$out"
+    must mount -t 9p -o trans=virtio,version=9p2000.L,cache=mmap,msize=512000 out "/new$out"
 fi
 
 hostname "$name"

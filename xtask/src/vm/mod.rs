@@ -1,6 +1,7 @@
 //! `cargo xtask vm`: runs a command where there are verbs, whatever the machine: in a QEMU guest with Debian's kernel and
 //! soft-RoCE, whose root is the host's own. docs/vm.md is for its users; `guest` starts QEMU, `init.sh` and `run.sh` are
-//! the guest's side, and `course` says who may start and when all is over.
+//! the guest's side, and `course` says who may
+//! start and when all is over, as `watch` waits for it.
 
 mod course;
 mod cpio;
@@ -11,23 +12,21 @@ mod job;
 mod kernel;
 mod output;
 mod terminal;
+mod watch;
 
 use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
-
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::error::Error;
 use course::Course;
-use guest::{Guest, Lost, Machine, Part, Sent};
+use guest::{Guest, Machine, Part};
 use host::Host;
 use job::Job;
 use terminal::Terminal;
+use watch::Watch;
 
 /// Shown below the options.
 pub(crate) const EXAMPLES: &str = "\
@@ -81,17 +80,8 @@ pub(crate) struct Args {
 const COMMAND_LIMIT: Duration = Duration::from_secs(300);
 /// A shell that someone forgot.
 const SHELL_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
-/// A guest takes four seconds to be ready. This is for hosts that are slow and busy.
-const BOOT_LIMIT: Duration = Duration::from_secs(120);
-/// What the node's command has to end in order.
-const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// How often signals are looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Events under way from a guest's threads. A guest has six in all.
+/// Events under way from a guest's threads. A guest has some six in all.
 const EVENTS_MAX: usize = 16;
-
-/// As timeout(1) has it.
-const TIMED_OUT: u8 = 124;
 
 /// What guests find in /etc/hosts besides what the host has there.
 const HOSTS: &str = "10.77.0.1 node\n10.77.0.2 edge";
@@ -109,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<u8, Error> {
     let with_terminal = !args.two && args.command.is_empty();
     let terminal = with_terminal.then(Terminal::find).transpose()?;
     let host = Host::look()?;
-    let signal = catch_signals()?;
+    let signal = watch::catch_signals()?;
     let limit = args.timeout.unwrap_or(if with_terminal { SHELL_LIMIT } else { COMMAND_LIMIT });
     let end = Instant::now() + limit;
 
@@ -154,7 +144,8 @@ pub(crate) fn run(args: &Args) -> Result<u8, Error> {
     }
     drop(sender);
     let course = Course::of(guests.len(), args.port.is_some());
-    Watch { plans, guests, course, signal, limit, end }.see_through(&events)
+    Watch { names: plans.iter().map(|plan| plan.name).collect(), guests, course, signal, limit, end }
+        .see_through(&events)
 }
 
 /// The guests to boot, in the order in which their commands start.
@@ -207,17 +198,6 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     std::fs::write(path, bytes).map_err(|source| Error::Write { path: path.into(), source })
 }
 
-/// Where the number of a signal that asks us to end will stand.
-fn catch_signals() -> Result<Arc<AtomicUsize>, Error> {
-    let caught = Arc::default();
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        let number = usize::try_from(signal).unwrap_or(usize::MAX);
-        signal_hook::flag::register_usize(signal, Arc::clone(&caught), number)
-            .map_err(|source| Error::Start { command: "a handler of signals".into(), source })?;
-    }
-    Ok(caught)
-}
-
 /// A time as a user writes it.
 fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
@@ -230,62 +210,6 @@ fn duration(text: &str) -> Result<Duration, String> {
     match number.parse::<u32>() {
         Ok(number) if number > 0 && factor > 0 => Ok(Duration::from_secs(u64::from(number) * factor)),
         _ => Err("expected a number of seconds, or one with s, m or h behind it".into()),
-    }
-}
-
-/// A run that is under way.
-struct Watch {
-    plans: Vec<Plan>,
-    guests: Vec<Guest>,
-    course: Course,
-    signal: Arc<AtomicUsize>,
-    limit: Duration,
-    end: Instant,
-}
-
-impl Watch {
-    /// Waits for its end. Its guests end with it.
-    fn see_through(mut self, events: &Receiver<Sent>) -> Result<u8, Error> {
-        let up_by = self.end.min(Instant::now() + BOOT_LIMIT);
-        let mut stopped_by = None;
-        loop {
-            if let Some(code) = self.course.over() {
-                return Ok(code);
-            }
-            match self.signal.load(Ordering::Relaxed) {
-                0 => {}
-                signal => return Ok(128 | u8::try_from(signal).unwrap_or_default()),
-            }
-            let now = Instant::now();
-            if let Some(code) = self.course.last() {
-                if *stopped_by.get_or_insert(now + STOP_LIMIT) <= now {
-                    return Ok(code);
-                }
-            } else if let Some(at) = self.course.not_ready().filter(|_| now >= up_by) {
-                return Err(self.lost(at, "did not come up in time"));
-            } else if now >= self.end {
-                eprintln!("xtask: the command was not done after {:?}: see --timeout", self.limit);
-                return Ok(TIMED_OUT);
-            }
-            match events.recv_timeout(LOOK_EVERY) {
-                Ok((from, Ok(event))) => {
-                    for (to, word) in self.course.on(from, event) {
-                        self.guests[to].tell(word);
-                    }
-                }
-                Ok((_, Err(Lost::Caller(source)))) => return Err(Error::Output { source }),
-                // A guest that was to stop has done so.
-                Ok((from, Err(Lost::Guest))) => {
-                    return self.course.last().ok_or_else(|| self.lost(from, "ended before its command"));
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(self.lost(0, "went silent")),
-            }
-        }
-    }
-
-    fn lost(&self, at: usize, what: &'static str) -> Error {
-        Error::Guest { name: self.plans[at].name, what, console: self.guests[at].console() }
     }
 }
 
