@@ -16,7 +16,7 @@
 //!
 //! iWARP is refused: its connections are made by the RDMA connection manager, over which no session of ours runs.
 //!
-//! Every wait is bounded: a machine that has died without a word is reported after 2 retries of 67 ms
+//! Every wait is bounded: a machine that has died without a word is reported after 2 retries of 34 ms each
 //! ([`DeviceSpec::retries`]), a process that has, at once, as its session ends.
 
 mod device;

@@ -1,6 +1,6 @@
 //! The initiator's half: all links of one initiator, with one completion queue, one wait and one deadline.
 //!
-//! Operations are staged in windows of as many as a queue pair takes, of which the device reports the last. Data comes and
+//! Operations are staged in windows of half as many as a queue pair takes, of which the device reports the last. Data comes and
 //! goes through buffers of the link, so that what the device still moves after a batch was given up never touches the
 //! batch: a late completion gives its buffer back, and that is all.
 //!
@@ -71,6 +71,15 @@ pub(crate) struct Links {
     lost: VecDeque<String>,
     device: Device,
     secret: Secret,
+}
+
+/// What a look at the completion queue brought.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reaped {
+    Nothing,
+    Some,
+    /// And more work was posted where there now is room.
+    More,
 }
 
 struct Link {
@@ -245,29 +254,35 @@ impl Links {
         }
         let (mut polls, mut look_at) = (0, None);
         while self.open > 0 {
-            let completed = self.reap(batch);
-            polls += 1;
-            if completed && polls < POLLS {
-                continue;
-            }
-            if self.epoll.is_some() && !completed {
-                if !self.sleep(batch, deadline) {
-                    break;
+            match self.reap(batch) {
+                Reaped::More => {
+                    if Instant::now() >= deadline {
+                        break;
+                    }
                 }
-            } else if polls >= POLLS {
-                polls = 0;
-                let now = Instant::now();
-                if now >= deadline {
-                    break;
+                Reaped::Some => polls = 0,
+                Reaped::Nothing if self.epoll.is_some() => {
+                    if !self.sleep(batch, deadline) {
+                        break;
+                    }
                 }
-                if now >= *look_at.get_or_insert(now + LOOK) {
-                    look_at = Some(now + LOOK);
-                    self.look(batch);
-                    // Whoever else wants this CPU may be who is waited for.
-                    std::thread::yield_now();
+                Reaped::Nothing if polls < POLLS => {
+                    polls += 1;
+                    std::hint::spin_loop();
                 }
-            } else {
-                std::hint::spin_loop();
+                Reaped::Nothing => {
+                    polls = 0;
+                    let now = Instant::now();
+                    if now >= deadline {
+                        break;
+                    }
+                    if now >= *look_at.get_or_insert(now + LOOK) {
+                        look_at = Some(now + LOOK);
+                        self.look(batch);
+                        // Whoever else wants this CPU may be who is waited for.
+                        std::thread::yield_now();
+                    }
+                }
             }
         }
         for slot in self.used.drain(..) {
@@ -289,7 +304,7 @@ impl Links {
     }
 
     /// Takes completions, and posts what there is room for; whether there were any.
-    fn reap(&mut self, batch: &mut Batch) -> bool {
+    fn reap(&mut self, batch: &mut Batch) -> Reaped {
         let Links { links, completions, open, device, domain, batch: number, .. } = self;
         let polled = match completions.poll() {
             Ok(polled) => polled,
@@ -298,9 +313,10 @@ impl Links {
                 for link in links.iter_mut().flatten() {
                     *open -= link.fail(OpError::PeerGone, *number, batch);
                 }
-                return false;
+                return Reaped::Nothing;
             }
         };
+        let mut reaped = if polled.is_empty() { Reaped::Nothing } else { Reaped::Some };
         for completion in polled {
             let Some(Some(link)) = links.get_mut(usize::from(completion.slot())) else { continue };
             let Some(queue) = link.queue.as_mut().filter(|queue| queue.is_told_of(completion)) else {
@@ -332,14 +348,15 @@ impl Links {
                     tracing::error!(status, name = link.name, "a completion that no correct request meets");
                 }
                 *open -= link.fail(reason(failure), *number, batch);
-            } else if !link.waiting.is_empty()
-                && let Err(error) = link.stage(*number, batch, domain, device)
-            {
-                tracing::error!(%error, name = link.name, "a verbs link is down");
-                *open -= link.fail(OpError::PeerGone, *number, batch);
+            } else if !link.waiting.is_empty() {
+                reaped = Reaped::More;
+                if let Err(error) = link.stage(*number, batch, domain, device) {
+                    tracing::error!(%error, name = link.name, "a verbs link is down");
+                    *open -= link.fail(OpError::PeerGone, *number, batch);
+                }
             }
         }
-        !polled.is_empty()
+        reaped
     }
 
     /// Fails the links whose sessions have ended.
@@ -368,7 +385,7 @@ impl Links {
     fn sleep(&mut self, batch: &mut Batch, deadline: Instant) -> bool {
         let armed = self.completions.arm();
         // What was reported before it was armed is not told.
-        if armed.is_ok() && self.reap(batch) {
+        if armed.is_ok() && self.reap(batch) != Reaped::Nothing {
             return true;
         }
         let Some(epoll) = &self.epoll else { return false };
@@ -408,6 +425,7 @@ impl Link {
         device: &Device,
     ) -> Result<(), DeviceError> {
         let Some(queue) = &mut self.queue else { return Ok(()) };
+        let mut weight = 0;
         while let Some(index) = self.waiting.front().copied() {
             if queue.room() == 0 {
                 break;
@@ -452,6 +470,12 @@ impl Link {
                 self.at = 0;
             } else {
                 self.at += words;
+            }
+            // While half of it is under way, the other half is refilled.
+            weight += if request.words() <= SLOT_WORDS { 1 } else { DEPTH / CHUNKS as u32 };
+            if weight >= DEPTH / 2 {
+                weight = 0;
+                queue.post().map_err(device.failed("ibv_post_send"))?;
             }
         }
         queue.post().map_err(device.failed("ibv_post_send"))

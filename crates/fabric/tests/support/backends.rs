@@ -2,15 +2,23 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+#[cfg(feature = "verbs")]
+use std::net::SocketAddr;
+#[cfg(feature = "verbs")]
+use std::thread;
 use std::time::Duration;
 
+#[cfg(feature = "verbs")]
+use sidelong_fabric::control::Endpoint;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::sim::{Faults, Network};
 use sidelong_fabric::tcp::TcpHost;
+#[cfg(feature = "verbs")]
+use sidelong_fabric::verbs::{Device, VerbsHost};
 use sidelong_fabric::{Host, Initiator, Region};
 
 #[cfg(feature = "verbs")]
-pub(crate) use crate::rdma::Verbs;
+use crate::rdma::{device, secret, skipped};
 use crate::relay::{Passing, Relay};
 
 /// One backend, fresh for each property. A node is a process of its own, as far as the backend can tell.
@@ -151,4 +159,55 @@ impl Backend for Sim {
     fn resume(&self, _: &str) {
         self.network.set_faults(Faults::default());
     }
+}
+
+/// Each node's endpoint has the address that it had in its earlier lives.
+#[cfg(feature = "verbs")]
+pub(crate) struct Verbs {
+    device: &'static Device,
+    addresses: RefCell<BTreeMap<String, SocketAddr>>,
+}
+
+#[cfg(feature = "verbs")]
+impl Backend for Verbs {
+    const MEMORY_OUTLIVES_ITS_PROCESS: bool = false;
+    const NEVER_LATE: bool = false;
+
+    fn new() -> Option<Self> {
+        Some(Verbs { device: device()?, addresses: RefCell::default() })
+    }
+
+    fn initiator() -> Initiator {
+        Initiator::with_verbs(device().unwrap(), &secret()).unwrap()
+    }
+
+    fn start(&self, node: &str) -> Host {
+        let mut addresses = self.addresses.borrow_mut();
+        let address = addresses.get(node).copied().unwrap_or_else(|| "127.0.0.1:0".parse().unwrap());
+        let endpoint = Endpoint::listen(address, secret()).unwrap();
+        addresses.insert(node.to_owned(), endpoint.address());
+        Host::Verbs(VerbsHost::new(self.device, &endpoint).unwrap())
+    }
+
+    fn kill(&self, _: &str, _: Host, _: Region) {}
+
+    fn kill_during_the_next_batch(&self, _: &str, host: &Host) {
+        let Host::Verbs(host) = host else { unreachable!("this backend's") };
+        let host = host.clone();
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(1));
+            for connected in host.connected() {
+                host.evict(connected.id);
+            }
+        });
+    }
+
+    fn can_stall(&self) -> bool {
+        skipped::<()>("a device answers whatever its machine does, and nobody comes between two ends of one")
+            .is_some()
+    }
+
+    fn stall(&self, _: &str) {}
+
+    fn resume(&self, _: &str) {}
 }
