@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn clusters_are_named_after_their_results() {
-        let experiment = &crate::experiments()[0];
+        let experiment = crate::experiment::find("R10").unwrap();
         let name = |path: &str| cluster_name(experiment, Path::new(path));
         assert_eq!(name("/tmp/a"), name("/tmp/a"));
         assert_ne!(name("/tmp/a"), name("/tmp/b"));

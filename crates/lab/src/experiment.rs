@@ -2,8 +2,11 @@
 
 use serde::Serialize;
 
+use crate::busy::Of;
 use crate::error::{Error, Result};
+use crate::perf;
 use crate::setup::{Demand, Layout};
+use crate::sizes::{self, Sized};
 
 /// An experiment that can be run: a published one again, or one of Sidelong's own.
 #[derive(PartialEq, Debug, Serialize)]
@@ -23,6 +26,10 @@ pub struct Experiment {
 /// The kinds of experiment.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Plan {
+    /// R 4.1: one operation, by message size.
+    Sizes { what: Sized },
+    /// R 4.2, and A: reads from a busy target.
+    Busy { of: Of },
     /// R 4.3.1: throughput by burst length.
     Throughput { demand: Demand },
     /// R 4.3.2: nodes in use over time.
@@ -40,7 +47,7 @@ impl Plan {
             Plan::Throughput { demand } | Plan::Utilisation { demand, .. } | Plan::MoveLatency { demand } => {
                 Some(demand)
             }
-            Plan::EdgeOverhead => None,
+            Plan::Sizes { .. } | Plan::Busy { .. } | Plan::EdgeOverhead => None,
         }
     }
 }
@@ -72,11 +79,24 @@ const fn utilisation(
     Experiment { id, title, figure, columns: UTILISATION, plan: Plan::Utilisation { demand, layout } }
 }
 
-static EXPERIMENTS: [Experiment; 17] = {
+const fn sizes(id: &'static str, figure: &'static str, title: &'static str, what: Sized) -> Experiment {
+    Experiment { id, title, figure, columns: perf::COLUMNS, plan: Plan::Sizes { what } }
+}
+
+const fn busy(id: &'static str, figure: &'static str, title: &'static str, of: Of) -> Experiment {
+    Experiment { id, title, figure, columns: perf::COLUMNS, plan: Plan::Busy { of } }
+}
+
+static EXPERIMENTS: [Experiment; 23] = {
     use Demand::{SingleFile, WorldCup, Zipf};
     use Layout::{Four, Three};
     const KB: u64 = 1024;
     [
+        sizes("R5", "R Figure 5", "read, by message size", sizes::READ),
+        sizes("R6", "R Figure 6", "send and receive, by message size", sizes::SEND),
+        sizes("R7", "R Figure 7", "write, by message size", sizes::WRITE),
+        sizes("R8", "R Figure 8", "write with immediate data, by message size", sizes::WRITE_IMM),
+        busy("R9", "R Figure 9", "read from a busy target", Of::R9),
         throughput("R10", "R Figure 10", "throughput by burst length, one file of 1 KB", SingleFile(KB)),
         throughput("R11", "R Figure 11", "throughput by burst length, one file of 4 KB", SingleFile(4 * KB)),
         throughput(
@@ -121,6 +141,7 @@ static EXPERIMENTS: [Experiment; 17] = {
         utilisation("R22", "R Figure 22", "nodes in use, 4 sites, Zipf", Zipf, Four),
         utilisation("R23", "R Figure 23", "nodes in use, 3 sites, WorldCup98", WorldCup, Three),
         utilisation("R24", "R Figure 24", "nodes in use, 4 sites, WorldCup98", WorldCup, Four),
+        busy("A1", "A, micro-benchmarks", "read by message size, and from a busy target", Of::A1),
         Experiment {
             id: "edge-overhead",
             title: "the edge beside a bare Pingora proxy",
@@ -160,6 +181,7 @@ mod tests {
             assert_eq!(find(&experiment.id.to_lowercase()).unwrap(), experiment);
             match experiment.id.strip_prefix('R') {
                 Some(number) => assert_eq!(experiment.figure, format!("R Figure {number}")),
+                None if experiment.id.starts_with('A') => assert!(experiment.figure.starts_with("A, ")),
                 None => assert_eq!(experiment.figure, OWN),
             }
         }
@@ -167,10 +189,10 @@ mod tests {
 
     #[test]
     fn an_unknown_one_lists_the_known() {
-        let error = find("R9").unwrap_err().to_string();
+        let error = find("R4").unwrap_err().to_string();
         assert!(
-            error.starts_with("no experiment \"R9\"; there are R10, R11,")
-                && error.ends_with("R24, edge-overhead, move-latency"),
+            error.starts_with("no experiment \"R4\"; there are R5, R6,")
+                && error.ends_with("R24, A1, edge-overhead, move-latency"),
             "{error}"
         );
     }

@@ -55,6 +55,10 @@ impl Look {
     pub(crate) const OURS: Look = Look::solid(RGBColor(0, 114, 178), Marker::Circle);
     /// What is neither.
     pub(crate) const THIRD: Look = Look::solid(RGBColor(0, 158, 115), Marker::Triangle);
+    /// What is a variant of the third.
+    pub(crate) const FOURTH: Look = Look::solid(RGBColor(204, 121, 167), Marker::Triangle);
+    /// Single values that a paper prints.
+    pub(crate) const PAPER: Look = Look::solid(INK, Marker::Triangle);
     /// What is to be reached.
     pub(crate) const TARGET: Look = Look::solid(INK, Marker::None).ideal();
 
@@ -126,6 +130,34 @@ impl Axis {
         let first = (min / step).ceil();
         let ticks = (0..=8).map(|n| (first + f64::from(n)) * step).take_while(|tick| *tick <= max).collect();
         Axis { title: title.into(), range: min..max, ticks, label: plain }
+    }
+
+    /// 1 B to 1 MB, of which the places are powers of two.
+    pub(crate) fn bytes(title: impl Into<String>) -> Axis {
+        let label = |power: f64| {
+            let (power, unit) = [(20, "M"), (10, "K")]
+                .into_iter()
+                .find(|(from, _)| power >= f64::from(*from))
+                .map_or((power, ""), |(from, unit)| (power - f64::from(from), unit));
+            format!("{}{unit}", plain(power.exp2()))
+        };
+        Axis {
+            title: title.into(),
+            range: -0.5..20.5,
+            ticks: (0..=10).map(|n| 2.0 * f64::from(n)).collect(),
+            label,
+        }
+    }
+
+    /// For decimal logarithms: whole powers of ten around all of `logarithms`.
+    pub(crate) fn powers_of_ten(title: impl Into<String>, logarithms: impl Iterator<Item = f64>) -> Axis {
+        let finite = logarithms.filter(|value| value.is_finite());
+        let (min, max) =
+            finite.fold((f64::MAX, f64::MIN), |(min, max), value| (min.min(value), max.max(value)));
+        let (first, last) =
+            if min > max { (0.0, 1.0) } else { (min.floor(), max.ceil().max(min.floor() + 1.0)) };
+        let ticks = (0..=(last - first) as u32).map(|n| first + f64::from(n)).collect();
+        Axis { title: title.into(), range: first..last, ticks, label: |power| plain(10f64.powf(power)) }
     }
 
     /// 1, 2, 3... to `last`, with room at the ends.
@@ -294,6 +326,18 @@ mod tests {
             let axis = Axis::from_zero("", strange);
             assert!(axis.range.end > 0.0 && axis.ticks.len() > 1);
         }
+    }
+
+    #[test]
+    fn logarithmic_axes_name_what_they_stand_for() {
+        let axis = Axis::bytes("");
+        let labels: Vec<_> = axis.ticks.iter().map(|tick| (axis.label)(*tick)).collect();
+        assert_eq!(labels, ["1", "4", "16", "64", "256", "1K", "4K", "16K", "64K", "256K", "1M"]);
+        let axis = Axis::powers_of_ten("", [0.05f64, 300.0].map(f64::log10).into_iter());
+        let labels: Vec<_> = axis.ticks.iter().map(|tick| (axis.label)(*tick)).collect();
+        assert_eq!(labels, ["0.01", "0.1", "1", "10", "100", "1000"]);
+        assert_eq!(Axis::powers_of_ten("", [2.0].into_iter()).range, 2.0..3.0);
+        assert_eq!(Axis::powers_of_ten("", [].into_iter()).range, 0.0..1.0);
     }
 
     #[test]

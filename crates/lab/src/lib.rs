@@ -1,8 +1,9 @@
-//! Experiments, run by driving the program itself: the published ones again (R10 to R24), and our own.
+//! Experiments, run by driving the program itself: the published ones again (R5 to R24, A1), and our own.
 //!
 //! An [`Experiment`] is a list of runs. For most the lab writes a cluster file and starts `sidelong up` with it as a
 //! child process, so that any single run can be repeated by hand from the file that it leaves, and what `up` reports is
-//! what counts. `edge-overhead` starts single parts and puts the load on them itself. Results land in `OUT/ID/`:
+//! what counts. R5 to R9 and A1 start `sidelong perf`. `edge-overhead` starts single parts and puts the load on them
+//! itself. Results land in `OUT/ID/`:
 //!
 //! | file | what |
 //! |---|---|
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod busy;
 mod check;
 mod cpus;
 mod csv;
@@ -28,10 +30,12 @@ mod figure;
 mod latency;
 mod machine;
 mod overhead;
+mod perf;
 mod ports;
 mod process;
 mod report;
 mod setup;
+mod sizes;
 mod throughput;
 mod up;
 mod utilisation;
@@ -92,6 +96,8 @@ pub fn run(id: &str, options: &RunOptions, progress: &mut dyn FnMut(Progress<'_>
     let experiment = experiment::find(id)?;
     let mut bench = bench::Bench::open(experiment, options, progress)?;
     let checks = match experiment.plan {
+        experiment::Plan::Sizes { what } => sizes::run(&mut bench, what)?,
+        experiment::Plan::Busy { of } => busy::run(&mut bench, of)?,
         experiment::Plan::Throughput { demand } => throughput::run(&mut bench, demand)?,
         experiment::Plan::Utilisation { demand, layout } => utilisation::run(&mut bench, demand, layout)?,
         experiment::Plan::EdgeOverhead => overhead::run(&mut bench)?,

@@ -222,6 +222,39 @@ impl Markdown {
         self.close(outcome, &outcome.settings.describe(), errors)
     }
 
+    /// For an experiment that `sidelong perf` measures: what could not be had, the devices, and how to repeat it.
+    pub(crate) fn close_perf<Row, S>(
+        mut self,
+        outcome: &Outcome<'_, Row, S>,
+        devices: &[String],
+        placement: &str,
+        without_verbs: Option<&str>,
+    ) -> String {
+        self.heading("What could not be had");
+        self.list(without_verbs.map(|why| format!("RDMA by verbs: {why}.")).into_iter().chain([
+            "The papers' hardware: InfiniBand adapters and two machines. Over shm the initiator's own CPU does what an adapter \
+             does for verbs, so its times say what a one-sided operation need not wait for, and nothing of a wire. TCP on the \
+             loopback device stands for IPoIB."
+                .to_owned(),
+        ]));
+        self.heading("How it was measured");
+        self.paragraph(&format!(
+            "On {}; Sidelong {}. {placement}.",
+            outcome.machine.describe(),
+            outcome.versions.sidelong
+        ));
+        self.list(devices.iter().cloned());
+        self.paragraph(
+            "Figures taken under emulation (soft-RoCE, a virtual machine) say nothing about hardware.",
+        );
+        self.paragraph(&format!(
+            "The whole took {:.0} s. What each run of `sidelong perf` printed is in `runs/`.",
+            outcome.seconds
+        ));
+        self.paragraph(&format!("```\n{}\n```", outcome.command));
+        self.0
+    }
+
     /// The machine, the settings, and how to repeat it.
     pub(crate) fn close<Row, S>(
         mut self,

@@ -219,7 +219,7 @@ mod tests {
     fn a_row_has_the_columns_of_its_experiment() {
         let row = judge::tests::row(Layout::Three, 512, Configuration::OverProvisioned, 2345.678);
         assert_eq!(row.csv(), "3:3:2,1k,over-provisioned,512,2345.7,12.500,20.250,0,0");
-        let columns = crate::experiments()[0].columns.join(",");
+        let columns = crate::experiment::find("R10").unwrap().columns.join(",");
         assert_eq!(columns, "sites,workload,configuration,burst,requests_per_s,p50_ms,p99_ms,errors,moves");
     }
 

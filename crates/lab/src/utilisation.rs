@@ -217,7 +217,7 @@ mod tests {
     fn a_row_has_the_columns_of_its_experiment() {
         let run = plan(Demand::Zipf, Layout::Three, &BURSTS)[5];
         assert_eq!(csv(&run, &sample(0.1, "a", 2.5)), "0.100,a,2.500,over-provisioned,8192");
-        let columns = crate::experiments()[5].columns.join(",");
+        let columns = crate::experiment::find("R15").unwrap().columns.join(",");
         assert_eq!(columns, "t_s,site,nodes_busy,configuration,burst");
     }
 

@@ -203,6 +203,81 @@ fn move_latency_from_rest_and_busy() {
     assert!(lab.read("move-latency/figure.svg").contains("each burst finds the cluster at rest"));
 }
 
+/// Whether reports on operations would have verbs in them.
+fn has_rdma() -> bool {
+    fs::read_dir("/sys/class/infiniband").is_ok_and(|mut entries| entries.next().is_some())
+}
+
+#[test]
+fn r5_by_sizes() {
+    if has_rdma() {
+        return;
+    }
+    let mut lab = Lab::of(include_str!("fake_perf.sh"), true);
+    let report = lab.run("R5").unwrap();
+    keep(&lab.out("R5/figure.svg"), "R5.svg");
+    assert_eq!(lab.runs, ["latency-shm", "latency-tcp", "bandwidth-shm", "bandwidth-tcp"]);
+    let verdicts: Vec<_> = report.checks.iter().map(|check| check.verdict()).collect();
+    assert_eq!(verdicts, ["met", "met", "met"]);
+    let rows = lab.read("R5/rows.csv");
+    let header = "fabric,bytes,background,p50_us,p99_us,mean_us,mb_per_s,initiator_cpu_us,target_cpu_us";
+    assert_eq!(rows.lines().next().unwrap(), header);
+    assert_eq!(rows.lines().count(), 1 + 4 * 21);
+    let text = lab.read("R5/report.md");
+    for part in [
+        "# R5: read, by message size (R Figure 5)",
+        "| 1 byte, RDMA, polling | 11.89 µs | verbs | not to be had | µs |",
+        "| 1 byte, sockets | 53.8 µs (IPoIB) | TCP | 10.010 | µs |",
+        "| most bytes a second, RDMA | 839.1 MB/s | verbs | not to be had |",
+        "there is no RDMA device",
+        "Figures taken under emulation (soft-RoCE, a virtual machine) say nothing about hardware.",
+        "lab run R5 --out ",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    let svg = lab.read("R5/figure.svg");
+    assert!(svg.contains("message size (bytes)") && svg.contains("256K"), "{svg}");
+}
+
+#[test]
+fn r6_has_no_figures_of_the_paper_and_says_so() {
+    if has_rdma() {
+        return;
+    }
+    let mut lab = Lab::of(include_str!("fake_perf.sh"), true);
+    lab.run("R6").unwrap();
+    let text = lab.read("R6/report.md");
+    assert!(text.contains("R's text gives no figures for send and receive"), "{text}");
+    assert!(text.contains("not half a ping-pong"), "{text}");
+}
+
+#[test]
+fn r9_and_a1_by_busy_threads() {
+    if has_rdma() {
+        return;
+    }
+    for (id, runs) in [("R9", 12), ("A1", 8)] {
+        let mut lab = Lab::of(include_str!("fake_perf.sh"), true);
+        let report = lab.run(id).unwrap();
+        keep(&lab.out(&format!("{id}/figure.svg")), &format!("{id}.svg"));
+        assert_eq!(lab.runs.len(), runs, "{:?}", lab.runs);
+        let verdicts: Vec<_> = report.checks.iter().map(|check| check.verdict()).collect();
+        assert_eq!(verdicts, ["met", "met"]);
+        let text = lab.read(&format!("{id}/report.md"));
+        assert!(text.contains("64 busy threads at the target / 1 | at most 1.2 | 1.00 | met |"), "{text}");
+        assert!(text.contains("IPoIB"), "{text}");
+        assert!(lab.read(&format!("{id}/figure.svg")).contains("busy threads on the target"));
+    }
+}
+
+#[test]
+fn a_perf_that_fails_says_why_and_how_to_repeat_it() {
+    let mut lab = Lab::of("echo 'sidelong: no CPU to spare' >&2; exit 2", true);
+    let error = lab.run("R7").unwrap_err().to_string();
+    assert!(error.contains("no CPU to spare"), "{error}");
+    assert!(error.contains("perf write --sizes all --quick --fabric shm --json"), "{error}");
+}
+
 /// Serves in the place of each part that `lab` starts, for as long as this process lives.
 fn serve_for(lab: &Lab) {
     let started = lab.directory.path().join("started");
@@ -312,5 +387,5 @@ fn a_raised_stop_ends_it() {
 #[test]
 fn an_unknown_experiment_lists_the_known() {
     let error = Lab::new(true).run("R99").unwrap_err().to_string();
-    assert!(error.starts_with("no experiment \"R99\"; there are R10, R11"), "{error}");
+    assert!(error.starts_with("no experiment \"R99\"; there are R5, R6"), "{error}");
 }

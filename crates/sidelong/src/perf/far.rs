@@ -6,8 +6,8 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use sidelong_fabric::control::{ControlDirectory, Secret, Session};
-use sidelong_fabric::{Directory, Initiator, LinkId, RunDirectory};
+use sidelong_fabric::control::{Secret, Session};
+use sidelong_fabric::{Directory as _, Initiator, LinkId, RunDirectory};
 use sidelong_layout::RegionKind;
 
 use crate::failure::Failure;
@@ -18,13 +18,12 @@ use crate::perf::{SECRET, secret};
 /// The other side may be busy with many threads: it has this long for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// To be reached at all.
-const REACH_MAX: Duration = Duration::from_secs(5);
+const REACH_MAX: Duration = Duration::from_secs(10);
 /// A link's header must come within this.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct Far {
     session: Session,
-    secret: Secret,
     offer: Offer,
     pub(super) offered: Offered,
     /// Dropped last: it ends when the session has.
@@ -57,27 +56,24 @@ impl Far {
             completion: args.completion(),
         };
         match ask(&mut session, &Ask::Offer(offer.clone()))? {
-            Answer::Offered(offered) => Ok(Far { session, secret, offer, offered, _child: child }),
+            Answer::Offered(offered) => Ok(Far { session, offer, offered, _child: child }),
             other => Err(unexpected(&other)),
         }
     }
 
     /// A link to each region. The one place that knows every fabric on this side.
-    pub(super) fn links(&self, initiator: &mut Initiator) -> Result<Vec<LinkId>, Failure> {
-        let Far { offer, offered, .. } = self;
-        let names = (0..offer.peers).map(|peer| offered.region(peer));
-        let directory: Box<dyn Directory> = match offer.fabric {
-            PerfFabric::Shm => Box::new(RunDirectory::open(&offered.run_dir)?),
-            PerfFabric::Tcp => {
-                let at = |name| (name, self.session.peer());
-                Box::new(ControlDirectory::new(self.secret.clone(), names.clone().map(at)))
-            }
-        };
-        let link = |name: String| {
-            let key = directory.find(&name, RegionKind::Raw, offer.region_bytes(), offer.access())?;
-            Ok(initiator.connect(&key, CONNECT_MAX)?)
-        };
-        names.map(link).collect()
+    pub(super) fn links(&mut self, initiator: &mut Initiator) -> Result<Vec<LinkId>, Failure> {
+        let Far { session, offer, offered, .. } = self;
+        let (kind, len, access) = (RegionKind::Raw, offer.region_bytes(), offer.access());
+        let mut links = Vec::with_capacity(offer.peers as usize);
+        for name in (0..offer.peers).map(|peer| offered.region(peer)) {
+            let key = match offer.fabric {
+                PerfFabric::Shm => RunDirectory::open(&offered.run_dir)?.find(&name, kind, len, access)?,
+                PerfFabric::Tcp => session.find(&name, kind, len, access, ANSWER_MAX)?,
+            };
+            links.push(initiator.connect(&key, CONNECT_MAX)?);
+        }
+        Ok(links)
     }
 
     /// Has it run so many busy threads.

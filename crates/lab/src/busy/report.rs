@@ -1,0 +1,96 @@
+//! `report.md` of R9 and A1.
+
+use super::{Found, Measure, Of, Settings, find, growth};
+use crate::perf::{Row, Way, placement};
+use crate::report::{Markdown, Outcome, number};
+
+pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of, rows: &[Found], ways: &[Way]) -> String {
+    let mut report = Markdown::new(outcome.experiment, outcome.quick);
+    report.heading("The paper beside ours");
+    report.paragraph(match of {
+        Of::R9 => {
+            "R 4.2 performs \"background computation and communication operations on the server while the load-balancer performs \
+             the test with a separate thread on the server\": \"the performance of IPoIB degrades significantly with the increase \
+             in the background load. On the other hand, one-sided communication operations such as RDMA show absolutely no \
+             degradation in the performance.\" It prints no figures of Figure 9; idle, RDMA read has 11.89 µs by polling and \
+             IPoIB 53.8 µs."
+        }
+        Of::A1 => {
+            "A: \"1 Byte message: RDMA read 5.2 us, IPoIB 18.9 us\"; \"improvement using RDMA increases when message size \
+             increases\"; under background load \"IPoIB significantly degrades, RDMA read keeps constant latency\"."
+        }
+    });
+    beside(&mut report, of, rows, ways);
+    report.checks(outcome.checks);
+    report.heading("Measured");
+    let columns =
+        ["busy threads", "fabric", "p50, µs", "p99, µs", "mean, µs", "MB/s", "CPU of the target, µs"];
+    let threads = &outcome.settings.threads;
+    let lines = threads.iter().flat_map(|&threads| ways.iter().map(move |&way| line(rows, way, threads)));
+    report.table(&columns, lines);
+    report.paragraph(&format!(
+        "Reads of {} byte(s), one after the other without a pause{}. The p50 is that of the operations, of which there are many \
+         in the moments in which the target has its turn and none in those in which it waits; the mean tells of both. That is \
+         why TCP is judged by its mean, and shm, where other work on the machine shows in the mean, by its p50.",
+        of.bytes(),
+        if of == Of::R9 { "; bandwidth is of 64 KB, 16 in flight" } else { "" },
+    ));
+    report.paragraph(
+        "A busy thread computes on 64 KB for some 100 µs and then sends a message of 1 KB over a TCP connection of its own, to \
+         itself: it never sleeps. All are held to the target's one CPU.",
+    );
+    let Settings { devices, without_verbs, .. } = &outcome.settings;
+    report.close_perf(outcome, devices, &placement(outcome.rows), without_verbs.as_deref())
+}
+
+fn beside(report: &mut Markdown, of: Of, rows: &[Found], ways: &[Way]) {
+    let paper = |way| match (of, way) {
+        (_, Way::Shm) => "–".to_owned(),
+        (Of::A1, Way::Tcp) => "18.9 µs (IPoIB), then \"significantly degrades\"".to_owned(),
+        (Of::A1, _) => "5.2 µs (RDMA read), \"constant\"".to_owned(),
+        (Of::R9, Way::Tcp) => "53.8 µs (IPoIB), then \"degrades significantly\"".to_owned(),
+        (Of::R9, _) => "11.89 µs (RDMA read), \"absolutely no degradation\"".to_owned(),
+    };
+    let line = |way: &Way| {
+        let at = |threads, figure: fn(&Row) -> Option<f64>, digits| {
+            number(find(rows, Measure::Latency, *way, threads).and_then(figure), digits)
+        };
+        vec![
+            way.label().to_owned(),
+            paper(*way),
+            at(0, Row::p50_us, 3),
+            at(1, Row::p50_us, 3),
+            at(64, Row::p50_us, 3),
+            number(growth(rows, *way, Row::p50_us), 2),
+            at(1, Row::mean_us, 2),
+            at(64, Row::mean_us, 2),
+            number(growth(rows, *way, Row::mean_us), 1),
+        ]
+    };
+    let columns = [
+        "",
+        "paper, idle and then busy",
+        "idle, p50, µs",
+        "1 thread, p50",
+        "64 threads, p50",
+        "64 / 1",
+        "1 thread, mean, µs",
+        "64 threads, mean",
+        "64 / 1",
+    ];
+    report.table(&columns, ways.iter().map(line));
+}
+
+fn line(rows: &[Found], way: Way, threads: u32) -> Vec<String> {
+    let latency = find(rows, Measure::Latency, way, threads);
+    let us = |figure: fn(&Row) -> Option<f64>| number(latency.and_then(figure), 3);
+    vec![
+        threads.to_string(),
+        way.label().to_owned(),
+        us(Row::p50_us),
+        us(|row| row.figures.p99_ns.map(|ns| ns / 1e3)),
+        us(Row::mean_us),
+        number(find(rows, Measure::Bandwidth, way, threads).and_then(Row::mb_per_s), 1),
+        us(|row| Some(row.figures.target_cpu_ns / 1e3)),
+    ]
+}

@@ -1,0 +1,137 @@
+//! `report.md` of R5-R8.
+
+use super::{Paper, READ, SEND, Settings, Sized, WRITE_IMM, of, p50_us, peak};
+use crate::perf::{Row, Way, placement};
+use crate::report::{Markdown, Outcome, number};
+
+/// What is printed of all sizes.
+const SIZES: [u64; 6] = [1, 64, 1024, 16 << 10, 256 << 10, 1 << 20];
+
+pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, what: Sized, ways: &[Way]) -> String {
+    let rows = outcome.rows;
+    let mut report = Markdown::new(outcome.experiment, outcome.quick);
+    against_the_paper(&mut report, what, rows, ways);
+    report.checks(outcome.checks);
+
+    report.heading("Measured");
+    let columns = [
+        "bytes",
+        "fabric",
+        "p50, µs",
+        "p99, µs",
+        "mean, µs",
+        "MB/s",
+        "CPU here, µs",
+        "CPU of the target, µs",
+    ];
+    let lines = SIZES.iter().flat_map(|&bytes| ways.iter().map(move |&way| line(rows, way, bytes)));
+    report.table(&columns, lines);
+    report.paragraph(
+        "CPU time is that of each process for one operation of the latency run. `rows.csv` has every power of two.",
+    );
+    let mut told = String::from(
+        "A size that is no multiple of 8 is measured as the next one where memory is read or written: it is made of words. \
+         Over shm a short operation takes less than a clock reading; its times are means over runs of 20 µs and more, and \
+         percentiles are over such runs. Over TCP each operation is timed by itself.",
+    );
+    if what == SEND || what == WRITE_IMM {
+        told.push_str(
+            " The time is that until the target's inbox has the message; its receiver takes it out beside, by polling over \
+             shm and by events over TCP. The figures are therefore not half a ping-pong.",
+        );
+    }
+    report.paragraph(&told);
+    report.close_perf(
+        outcome,
+        &outcome.settings.devices,
+        &placement(rows),
+        outcome.settings.without_verbs.as_deref(),
+    )
+}
+
+fn line(rows: &[Row], way: Way, bytes: u64) -> Vec<String> {
+    let at = || of(rows, way).filter(|row| row.figures.bytes == bytes);
+    let latency = at().find(|row| row.figures.p50_ns.is_some());
+    let us = |figure: fn(&Row) -> Option<f64>| number(latency.and_then(figure), 3);
+    vec![
+        bytes.to_string(),
+        way.label().to_owned(),
+        us(Row::p50_us),
+        us(|row| row.figures.p99_ns.map(|ns| ns / 1e3)),
+        us(Row::mean_us),
+        number(at().find_map(Row::mb_per_s), 1),
+        us(|row| Some(row.figures.initiator_cpu_ns / 1e3)),
+        us(|row| Some(row.figures.target_cpu_ns / 1e3)),
+    ]
+}
+
+fn against_the_paper(report: &mut Markdown, what: Sized, rows: &[Row], ways: &[Way]) {
+    report.heading("The paper beside ours");
+    let Some(Paper { polling_us, events_us, ipoib_us, mb_per_s, ipoib_mb_per_s }) = what.paper else {
+        report.paragraph(&format!(
+            "R's text gives no figures for {}: \"The results for the other communication models (send/receive, RDMA write and \
+             RDMA write with Immediate data) are shown in Figures 6 through 8\", of which its points are not printed. For RDMA \
+             read it has 11.89 µs by polling, 23.97 µs by events, and 53.8 µs over IPoIB, of 1 byte.",
+            what.describe
+        ));
+        return;
+    };
+    let us = |way| number(p50_us(rows, way, 1), 3);
+    let rate = |way| number(peak(rows, way), 0);
+    let verbs = |text: String, way: Way| if ways.contains(&way) { text } else { "not to be had".to_owned() };
+    let paper = |value: f64, unit: &str| format!("{value} {unit}");
+    report.table(
+        &["", "paper (R 4.1)", "", "ours", ""],
+        [
+            [
+                "1 byte, RDMA, polling".into(),
+                paper(polling_us, "µs"),
+                "verbs".into(),
+                verbs(us(Way::VerbsPolling), Way::VerbsPolling),
+                "µs".into(),
+            ],
+            [
+                "1 byte, RDMA, events".into(),
+                paper(events_us, "µs"),
+                "verbs".into(),
+                verbs(us(Way::VerbsEvents), Way::VerbsEvents),
+                "µs".into(),
+            ],
+            ["1 byte, one-sided, one machine".into(), "–".into(), "shm".into(), us(Way::Shm), "µs".into()],
+            [
+                "1 byte, sockets".into(),
+                format!("{ipoib_us} µs (IPoIB)"),
+                "TCP".into(),
+                us(Way::Tcp),
+                "µs".into(),
+            ],
+            [
+                "most bytes a second, RDMA".into(),
+                paper(mb_per_s, "MB/s"),
+                "verbs".into(),
+                verbs(rate(Way::VerbsPolling), Way::VerbsPolling),
+                "MB/s".into(),
+            ],
+            [
+                "most bytes a second, one-sided".into(),
+                "–".into(),
+                "shm".into(),
+                rate(Way::Shm),
+                "MB/s".into(),
+            ],
+            [
+                "most bytes a second, sockets".into(),
+                format!("{ipoib_mb_per_s} MB/s (IPoIB)"),
+                "TCP".into(),
+                rate(Way::Tcp),
+                "MB/s".into(),
+            ],
+        ]
+        .map(|line: [String; 5]| line.to_vec()),
+    );
+    debug_assert!(what == READ, "R prints figures of reads alone");
+    report.paragraph(
+        "R: \"with increasing message sizes, the difference between the latency achieved by VAPI and IPoIB tends to increase\", \
+         and \"the CPU utilization for RDMA is negligible on the receiver side\".",
+    );
+}
