@@ -184,9 +184,12 @@ fn a_target_that_dies_ends_the_measurement_with_one_line() {
             ["read", "--fabric", fabric, "--to", &at, "--secret-file", &file, "--iterations", "1000000000"];
         let measuring = Running::start([&["perf"][..], &to].concat());
         eventually("a measurement has begun", || offers(&serving));
+        let left = run_dir(serving.pid().as_raw_nonzero().get());
         serving.kill();
         let line = measuring.finish().refused();
         assert!(line.contains("the target ended in the middle"), "{line}");
+        // It had no chance to.
+        fs::remove_dir_all(left).unwrap();
     }
 }
 
@@ -227,6 +230,7 @@ fn what_does_not_go_together_is_refused_with_what_does() {
         (&["read", "--completion", "events"][..], "this side's own CPU"),
         (&["read", "--fabric", "tcp", "--completion", "polling"], "events alone"),
         (&["cas", "--sizes", "all"], "always of 8 bytes"),
+        (&["read", "--device", "rxe0"], "for --fabric verbs"),
         (&["send", "--peers", "2"], "one receiver"),
         (&["read", "--bandwidth", "--peers", "2"], "one peer"),
         (&["read", "--peers", "4000", "--size", "1M"], "256 MB"),

@@ -57,12 +57,39 @@ pub(super) struct ServeArgs {
     /// The CPU to stay on: auto (the first), none, or its number.
     #[arg(long, value_name = "CPU", default_value = "auto", value_parser = pin)]
     pub(super) pin: Pin,
+    #[command(flatten)]
+    pub(super) device: DeviceArgs,
     /// End after the first measurement.
     #[arg(long)]
     pub(super) once: bool,
     /// Started by the measuring side, on the same machine: end with it.
     #[arg(long, hide = true)]
     pub(super) child: bool,
+}
+
+/// Which RDMA device, for verbs.
+#[derive(Args, Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct DeviceArgs {
+    /// The RDMA device, as `ibv_devices` names it; else the first with an active port.
+    #[arg(long, value_name = "NAME")]
+    pub(super) device: Option<String>,
+    /// Its port; else the first active one.
+    #[arg(long, value_name = "N")]
+    pub(super) port: Option<u8>,
+    /// Which of the port's addresses; else the first of RoCE version 2, on InfiniBand 0.
+    #[arg(long, value_name = "N")]
+    pub(super) gid_index: Option<u8>,
+}
+
+impl DeviceArgs {
+    /// The same, for another command line.
+    pub(super) fn words(&self) -> Vec<String> {
+        let DeviceArgs { device, port, gid_index } = self;
+        let numbers = [("--port", port), ("--gid-index", gid_index)];
+        let numbers = numbers.into_iter().filter_map(|(flag, n)| Some((flag, n.as_ref()?.to_string())));
+        let device = device.iter().map(|name| ("--device", name.clone()));
+        device.chain(numbers).flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
+    }
 }
 
 #[derive(Args)]
@@ -112,6 +139,8 @@ pub(super) struct MeasureArgs {
     pub(super) to: Option<String>,
     #[command(flatten)]
     pub(super) secret: SecretArgs,
+    #[command(flatten)]
+    pub(super) device: DeviceArgs,
     /// JSON instead of a table; a list with --sizes.
     #[arg(long)]
     pub(super) json: bool,
@@ -144,6 +173,8 @@ pub(super) enum PerfFabric {
     Shm,
     /// A thread of the target answers over TCP.
     Tcp,
+    /// RDMA: InfiniBand or RoCE.
+    Verbs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
@@ -208,7 +239,7 @@ impl MeasureArgs {
     /// How completions are waited for.
     pub(super) fn completion(&self) -> Completion {
         self.completion.unwrap_or(match self.fabric {
-            PerfFabric::Shm => Completion::Polling,
+            PerfFabric::Shm | PerfFabric::Verbs => Completion::Polling,
             PerfFabric::Tcp => Completion::Events,
         })
     }
@@ -235,6 +266,9 @@ impl MeasureArgs {
                 ));
             }
             _ => {}
+        }
+        if self.fabric != PerfFabric::Verbs && self.device != DeviceArgs::default() {
+            return refuse(format!("an RDMA device is for --fabric verbs, not {fabric}"));
         }
         if self.operation.is_atomic() && self.sizes.is_some() {
             return refuse(format!("{operation} is always of 8 bytes: leave --sizes out"));
@@ -327,6 +361,13 @@ mod tests {
         assert_eq!((pin("auto"), pin("none")), (Ok(Pin::Auto), Ok(Pin::None)));
         assert_eq!((pin("3"), pin("0,1")), (Ok(Pin::One(3)), Ok(Pin::Two(0, 1))));
         assert!(pin("0,1,2").is_err() && pin("x").is_err() && pin("").is_err());
+    }
+
+    #[test]
+    fn a_device_is_passed_on() {
+        let args = DeviceArgs { device: Some("rxe0".into()), port: None, gid_index: Some(1) };
+        assert_eq!(args.words(), ["--device", "rxe0", "--gid-index", "1"]);
+        assert!(DeviceArgs::default().words().is_empty());
     }
 
     #[test]

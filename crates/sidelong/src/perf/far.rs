@@ -11,9 +11,9 @@ use sidelong_fabric::{Directory as _, Initiator, LinkId, RunDirectory};
 use sidelong_layout::RegionKind;
 
 use crate::failure::Failure;
-use crate::perf::args::{MeasureArgs, PerfFabric, address};
+use crate::perf::args::{DeviceArgs, MeasureArgs, PerfFabric, address};
 use crate::perf::talk::{Answer, Ask, KIND, Offer, Offered, Used, VERSION};
-use crate::perf::{SECRET, secret};
+use crate::perf::{SECRET, device, run_dir, secret};
 
 /// The other side may be busy with many threads: it has this long for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -24,6 +24,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct Far {
     session: Session,
+    secret: Secret,
     offer: Offer,
     pub(super) offered: Offered,
     /// Dropped last: it ends when the session has.
@@ -38,7 +39,7 @@ impl Far {
             None => {
                 let text = random_secret()?;
                 let secret = Secret::new(text.as_bytes())?;
-                let (address, child) = Target::start(&text, cpu)?;
+                let (address, child) = Target::start(&text, cpu, &args.device)?;
                 (address, secret, Some(child))
             }
         };
@@ -56,12 +57,25 @@ impl Far {
             completion: args.completion(),
         };
         match ask(&mut session, &Ask::Offer(offer.clone()))? {
-            Answer::Offered(offered) => Ok(Far { session, offer, offered, _child: child }),
+            Answer::Offered(offered) => Ok(Far { session, secret, offer, offered, _child: child }),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// A link to each region. The one place that knows every fabric on this side.
+    /// Who reaches it, and through what, for people.
+    pub(super) fn initiator(&self, args: &MeasureArgs) -> Result<(Initiator, String), Failure> {
+        let device = match (args.fabric, &args.to) {
+            (PerfFabric::Verbs, _) => {
+                return device::initiator(&args.device, args.completion(), &self.secret);
+            }
+            (PerfFabric::Shm, _) => "shared memory".to_owned(),
+            (PerfFabric::Tcp, None) => "TCP on the loopback device".to_owned(),
+            (PerfFabric::Tcp, Some(host)) => format!("TCP to {host}"),
+        };
+        Ok((Initiator::new(), device))
+    }
+
+    /// A link to each region.
     pub(super) fn links(&mut self, initiator: &mut Initiator) -> Result<Vec<LinkId>, Failure> {
         let Far { session, offer, offered, .. } = self;
         let (kind, len, access) = (RegionKind::Raw, offer.region_bytes(), offer.access());
@@ -69,7 +83,7 @@ impl Far {
         for name in (0..offer.peers).map(|peer| offered.region(peer)) {
             let key = match offer.fabric {
                 PerfFabric::Shm => RunDirectory::open(&offered.run_dir)?.find(&name, kind, len, access)?,
-                PerfFabric::Tcp => session.find(&name, kind, len, access, ANSWER_MAX)?,
+                PerfFabric::Tcp | PerfFabric::Verbs => session.find(&name, kind, len, access, ANSWER_MAX)?,
             };
             links.push(initiator.connect(&key, CONNECT_MAX)?);
         }
@@ -127,11 +141,11 @@ fn random_secret() -> Result<String, Failure> {
 struct Target(Child);
 
 impl Target {
-    fn start(secret: &str, cpu: Option<usize>) -> Result<(SocketAddr, Self), Failure> {
+    fn start(secret: &str, cpu: Option<usize>, device: &DeviceArgs) -> Result<(SocketAddr, Self), Failure> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["perf", "serve", "--child", "--listen", "127.0.0.1:0", "--pin"]);
         command.arg(cpu.map_or_else(|| "none".to_owned(), |cpu| cpu.to_string()));
-        command.env(SECRET, secret).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(device.words()).env(SECRET, secret).stdin(Stdio::piped()).stdout(Stdio::piped());
         // Ctrl-C is for this side, which ends the other.
         let mut target = Target(command.process_group(0).spawn()?);
         let mut line = String::new();
@@ -149,5 +163,7 @@ impl Drop for Target {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         let _ = self.0.wait();
+        // It does so itself, but where it was killed.
+        let _ = std::fs::remove_dir_all(run_dir(self.0.id()));
     }
 }

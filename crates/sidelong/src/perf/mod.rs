@@ -8,6 +8,7 @@
 //! | `talk` | what both say to each other, over the control endpoint |
 //! | `measure` | latency and bandwidth |
 //! | `background` | busy threads at the target |
+//! | `device` | RDMA devices, where there are verbs |
 //! | `cpus` | which side runs where |
 //! | `figures` | what came of it |
 //!
@@ -17,6 +18,7 @@
 mod args;
 mod background;
 mod cpus;
+mod device;
 mod far;
 mod figures;
 mod measure;
@@ -24,14 +26,14 @@ mod talk;
 mod target;
 
 use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use sidelong_fabric::Initiator;
 use sidelong_fabric::control::Secret;
 
 pub(crate) use args::PerfArgs;
-use args::{MeasureArgs, PerfCommand, PerfFabric, SecretArgs, word};
+use args::{MeasureArgs, PerfCommand, SecretArgs, word};
 use far::Far;
 use figures::Figures;
 use measure::Measurement;
@@ -71,7 +73,7 @@ fn measure_against(
     initiator_cpu: Option<usize>,
     stop: &AtomicBool,
 ) -> Result<Vec<Figures>, Failure> {
-    let mut initiator = Initiator::new();
+    let (mut initiator, device) = far.initiator(args)?;
     let links = far.links(&mut initiator)?;
     if args.background > 0 {
         far.background(args.background)?;
@@ -92,7 +94,7 @@ fn measure_against(
         all.push(Figures {
             operation: args.operation,
             fabric: args.fabric,
-            device: device(args),
+            device: device.clone(),
             completion: args.completion(),
             peers: args.peers,
             bytes,
@@ -109,15 +111,6 @@ fn measure_against(
     Ok(all)
 }
 
-/// What carries the operations, for people.
-fn device(args: &MeasureArgs) -> String {
-    match (args.fabric, &args.to) {
-        (PerfFabric::Shm, _) => "shared memory".to_owned(),
-        (PerfFabric::Tcp, None) => "TCP on the loopback device".to_owned(),
-        (PerfFabric::Tcp, Some(host)) => format!("TCP to {host}"),
-    }
-}
-
 /// A line that is written over, on a terminal alone.
 fn show(args: &MeasureArgs, done: usize, total: usize, bytes: usize) {
     let mut err = std::io::stderr().lock();
@@ -131,6 +124,11 @@ fn show(args: &MeasureArgs, done: usize, total: usize, bytes: usize) {
         write!(err, "\x1b[K")
     };
     let _ = err.flush();
+}
+
+/// Where the target of that process number has its regions.
+fn run_dir(target: u32) -> PathBuf {
+    sidelong_config::default_run_dir(&format!("perf-{target}"))
 }
 
 /// Raised by Ctrl-C and SIGTERM.

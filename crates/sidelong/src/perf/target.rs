@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -18,10 +18,10 @@ use sidelong_fabric::{
 use sidelong_layout::{HEADER_BYTES, Hot, RegionKind};
 
 use crate::failure::{Failure, say};
-use crate::perf::args::{BYTES_MAX, Completion, PerfFabric, ServeArgs};
+use crate::perf::args::{BYTES_MAX, Completion, DeviceArgs, PerfFabric, ServeArgs};
 use crate::perf::background::Background;
 use crate::perf::talk::{Answer, Ask, KIND, Offer, Offered, Used, VERSION, region};
-use crate::perf::{cpus, secret, stop_flag};
+use crate::perf::{cpus, device, run_dir, secret, stop_flag};
 
 /// Records are rewritten so often.
 const REWRITE_EVERY: Duration = Duration::from_millis(1);
@@ -40,7 +40,8 @@ pub(super) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let cpu = cpus::target(args.pin)?;
     // Before any thread is started: they all stay there.
     cpus::hold(cpu)?;
-    let place = Arc::new(Place::new(args.listen.ip(), cpu)?);
+    let files = RunFiles(run_dir(std::process::id()));
+    let place = Arc::new(Place::new(args, cpu, &files.0)?);
     let endpoint = Arc::new(Endpoint::listen(args.listen, secret(&args.secret)?)?);
     let (desk, of_sessions) = (Arc::downgrade(&endpoint), Arc::clone(&place));
     endpoint.serve(KIND, move || answers(Session::new(Arc::clone(&of_sessions), Weak::clone(&desk))));
@@ -71,34 +72,43 @@ fn announce(args: &ServeArgs, address: SocketAddr, cpu: Option<usize>) -> Result
 /// Where regions are offered, and which CPU this is.
 struct Place {
     ip: IpAddr,
+    device: DeviceArgs,
     cpu: Option<usize>,
     run: RunDirectory,
-    path: PathBuf,
     /// There is a measurement: two at a time would measure each other.
     is_busy: AtomicBool,
     has_served: AtomicBool,
 }
 
 impl Place {
-    fn new(ip: IpAddr, cpu: Option<usize>) -> Result<Self, Failure> {
-        let path = sidelong_config::default_run_dir(&format!("perf-{}", std::process::id()));
-        let (is_busy, has_served) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Place { ip, cpu, run: RunDirectory::open(&path)?, path, is_busy, has_served })
+    fn new(args: &ServeArgs, cpu: Option<usize>, path: &Path) -> Result<Self, Failure> {
+        Ok(Place {
+            ip: args.listen.ip(),
+            device: args.device.clone(),
+            cpu,
+            run: RunDirectory::open(path)?,
+            is_busy: AtomicBool::new(false),
+            has_served: AtomicBool::new(false),
+        })
     }
 
     /// The one place that knows every fabric on this side.
-    fn host(&self, fabric: PerfFabric) -> Result<Host, sidelong_fabric::Error> {
+    fn host(&self, fabric: PerfFabric, endpoint: &Endpoint) -> Result<Host, Failure> {
         match fabric {
-            PerfFabric::Shm => Ok(Host::Shm(ShmHost::new(&self.path))),
+            PerfFabric::Shm => Ok(Host::Shm(ShmHost::new(self.run.path()))),
             PerfFabric::Tcp => Ok(Host::Tcp(TcpHost::listen((self.ip, 0).into())?)),
+            PerfFabric::Verbs => device::host(&self.device, endpoint),
         }
     }
 }
 
-impl Drop for Place {
+/// The run directory, which goes with this.
+struct RunFiles(PathBuf);
+
+impl Drop for RunFiles {
     fn drop(&mut self) {
         // It was made here and holds nothing else.
-        let _ = std::fs::remove_dir_all(&self.path);
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -173,7 +183,8 @@ impl Session {
             return Err(Failure::new("more than it offers to one measurement"));
         }
         self.turn = Some(Turn::take(&self.place)?);
-        let host = self.place.host(offer.fabric)?;
+        let desk = self.desk.upgrade().ok_or_else(|| Failure::new("it is ending"))?;
+        let host = self.place.host(offer.fabric, &desk)?;
         let prefix = "perf".to_owned();
         let (mut regions, mut inbox) = (Vec::new(), None);
         for peer in 0..offer.peers {
@@ -189,15 +200,13 @@ impl Session {
                 host.offer(&spec, |_| ())?
             };
             self.place.run.publish(region.key())?;
-            if let Some(desk) = self.desk.upgrade() {
-                desk.publish(region.key());
-            }
+            desk.publish(region.key());
             regions.push(region);
         }
         self.workers.start(regions, inbox, offer)?;
         self.host = Some(host);
-        let Place { cpu, path, .. } = &*self.place;
-        Ok(Answer::Offered(Offered { prefix, run_dir: path.clone(), cpu: *cpu }))
+        let Place { cpu, run, .. } = &*self.place;
+        Ok(Answer::Offered(Offered { prefix, run_dir: run.path().to_owned(), cpu: *cpu }))
     }
 }
 
