@@ -163,6 +163,7 @@ fn secret(file: &ClusterFile) -> Check {
 fn verbs(verbs: &Verbs) -> Check {
     let at = At::section("verbs");
     within(at, "port", verbs.port.unwrap_or(1), 1, u8::MAX)?;
+    within(at, "retries", verbs.retries, 0, 6)?;
     let Some(device) = &verbs.device else { return Ok(()) };
     let usable = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
     expect(is_text(device, NAME_BYTES_MAX, usable), at.key("device"), || {

@@ -189,7 +189,7 @@ impl Default for Limits {
 }
 
 /// `[verbs]`: which RDMA device a process uses, and how. The same on every machine.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Verbs {
     /// Its name, such as `mlx5_0`. Default the first with an active port.
@@ -200,6 +200,15 @@ pub struct Verbs {
     pub gid_index: Option<u8>,
     /// How completions are waited for. Default `polling`.
     pub completion: Completion,
+    /// How often a request is sent again that is not acknowledged within 34 ms, at most 6. With 2 a machine that dies is
+    /// given up within 200 ms; one that may stall for longer, as emulated ones do, wants more. Default 2.
+    pub retries: u8,
+}
+
+impl Default for Verbs {
+    fn default() -> Self {
+        Verbs { device: None, port: None, gid_index: None, completion: Completion::default(), retries: 2 }
+    }
 }
 
 /// `[workload]`: the load that `up` and the lab put on the edges. Bursts go to the sites in turn (R 4.3.1).

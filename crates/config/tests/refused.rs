@@ -125,6 +125,7 @@ fn every_section_is_checked() {
              port that the other machines know",
         ),
         ("[verbs]\nport = 0\n", "11: port is 0; expected from 1 to 255"),
+        ("[verbs]\nretries = 7\n", "11: retries is 7; expected from 0 to 6"),
         ("[verbs]\ndevice = \"mlx5 0\"\n", "11: device \"mlx5 0\"; expected a name as ibv_devices lists it"),
         ("[load]\nperiod_ms = 0\n", "11: period_ms is 0; expected from 0.01 to 60000"),
         ("[load]\nproc_period_ms = 0.5\n", "11: proc_period_ms is 0.5; expected from 1 to 60000"),

@@ -229,12 +229,12 @@ fn choose(cluster: &Cluster) -> Result<(Backend, String), Failure> {
 /// Why it cannot be had.
 #[cfg(feature = "verbs")]
 fn verbs(cluster: &Cluster) -> Result<(Backend, String), Failure> {
-    let config::Verbs { device, port, gid_index, completion } = cluster.verbs.clone();
+    let config::Verbs { device, port, gid_index, completion, retries } = cluster.verbs.clone();
     let completions = match completion {
         config::Completion::Polling => Completions::Polling,
         config::Completion::Events => Completions::Events,
     };
-    let spec = DeviceSpec { device, port, gid_index, completions, ..DeviceSpec::default() };
+    let spec = DeviceSpec { device, port, gid_index, completions, retries };
     let device = Device::open(&spec)?;
     let described = device.describe();
     Ok((Backend::Verbs(device), described))
