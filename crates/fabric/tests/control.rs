@@ -4,7 +4,7 @@
 #[path = "support/relay.rs"]
 mod relay;
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -117,7 +117,7 @@ fn an_answer_that_does_not_come_ends_the_session() {
     relay.pass(Passing::Requests);
     let error = session.exchange(1, b"", Duration::from_millis(20)).unwrap_err();
     let timed_out =
-        matches!(&error, Error::Connect { source, .. } if source.kind() == std::io::ErrorKind::TimedOut);
+        matches!(&error, Error::Connect { source, .. } if source.kind() == io::ErrorKind::TimedOut);
     assert!(timed_out, "{error}");
     relay.pass(Passing::Everything);
     assert!(session.is_closed(), "a late answer is not taken for the next one");
@@ -320,7 +320,7 @@ fn a_directory_follows_whoever_offers() {
     let publishing = ControlDirectory::new(secret(), []).publishing(own);
     publishing.publish(region.key()).unwrap();
     let directory = ControlDirectory::new(secret(), table(address));
-    let find = |name| find(&directory, name);
+    let find = |name| found(&directory, name);
     assert_eq!(&find("n1.words").unwrap(), region.key());
     assert!(matches!(find("n1.load"), Err(Error::NoKey { .. })), "nobody offers it");
     assert!(matches!(find("n9.words"), Err(Error::NoKey { .. })), "nobody has heard of it");
@@ -345,12 +345,34 @@ fn a_directory_follows_whoever_offers() {
 }
 
 #[test]
+fn a_machine_that_is_gone_costs_its_own_keys_alone() {
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = endpoint();
+    let (_host, region) = offered("n1.words");
+    endpoint.publish(region.key());
+    let of_gone = ("n2.words".to_owned(), gone.local_addr().unwrap());
+    let directory = ControlDirectory::new(secret(), table(endpoint.address()).into_iter().chain([of_gone]));
+    found(&directory, "n1.words").unwrap();
+    // It takes connections and says nothing. A try takes a second, through which nobody else is kept waiting.
+    let begun = Instant::now();
+    for _ in 0..200 {
+        let error = directory.find("n2.words", RegionKind::Raw, LEN, Access::Atomic).unwrap_err();
+        assert!(matches!(error, Error::Connect { .. }), "{error}");
+        found(&directory, "n1.words").unwrap();
+    }
+    gone.set_nonblocking(true).unwrap();
+    let tries = gone.incoming().map_while(Result::ok).count() as u64;
+    assert!((1..=1 + begun.elapsed().as_secs()).contains(&tries), "{tries} tries");
+    assert_eq!(directory.refused().total(), 0);
+}
+
+#[test]
 fn a_directory_counts_who_refuses_it() {
     let endpoint = endpoint();
     let other = Secret::new(b"what somebody else knows").unwrap();
     let directory = ControlDirectory::new(other, table(endpoint.address()));
     for _ in 0..3 {
-        let error = find(&directory, "n1.words").unwrap_err();
+        let error = found(&directory, "n1.words").unwrap_err();
         assert!(matches!(error, Error::Control { cause: Cause::Secret, .. }), "{error}");
     }
     assert!((1..=3).contains(&directory.refused().of(Cause::Secret)));
@@ -373,8 +395,19 @@ fn table(address: SocketAddr) -> [(String, SocketAddr); 2] {
     ["n1.words", "n1.load"].map(|name| (name.to_owned(), address))
 }
 
-fn find(directory: &ControlDirectory, name: &str) -> Result<Key, Error> {
-    directory.find(name, RegionKind::Raw, LEN, Access::Atomic)
+/// What is found, once it is no longer being asked for.
+fn found(directory: &ControlDirectory, name: &str) -> Result<Key, Error> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match directory.find(name, RegionKind::Raw, LEN, Access::Atomic) {
+            Err(Error::Connect { source, .. })
+                if source.kind() == io::ErrorKind::TimedOut && Instant::now() < deadline =>
+            {
+                thread::sleep(Duration::from_millis(1));
+            }
+            found => return found,
+        }
+    }
 }
 
 fn offered(name: &str) -> (Host, Region) {

@@ -1,8 +1,12 @@
 //! [`Directory`] by asking: whoever offers a region tells its key.
+//!
+//! Whoever looks for keys has others to look after. So a session is opened by a thread of its own, at most one for each
+//! peer: a machine that is gone costs those who ask for it a short wait now and then.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -14,8 +18,12 @@ use crate::control::secret::Secret;
 use crate::control::session::Session;
 use crate::{Access, Directory, Error, Key};
 
-/// How long one peer is waited for.
+/// How long an answer is waited for.
 const WAIT_MAX: Duration = Duration::from_millis(50);
+/// How long a session may take to open.
+const OPEN_MAX: Duration = Duration::from_secs(1);
+/// How long whoever first asked for it waits for that; then it is looked for at the next question.
+const OPENING_WAIT: Duration = Duration::from_millis(10);
 /// How long one that could not be reached, or refused us, is let be: the first time, doubled up to the last. Until then
 /// whoever asks for it hears the same again at once.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -34,6 +42,8 @@ pub struct ControlDirectory {
 #[derive(Debug, Default)]
 struct Peer {
     session: Option<Session>,
+    /// One that is being opened.
+    opening: Option<Receiver<Result<Session, Error>>>,
     /// Until when it is let be, and why.
     rest: Option<(Instant, Trouble)>,
     pause: Duration,
@@ -115,9 +125,11 @@ impl Peer {
             return Err(trouble.at(address));
         }
         self.rest = None;
-        let asked = self
-            .session(address, secret)
-            .and_then(|session| request(session, WAIT_MAX.saturating_sub(now.elapsed())));
+        let asked = match self.session(address, secret) {
+            Ok(Some(session)) => request(session, WAIT_MAX),
+            Ok(None) => return Err(Trouble::Network(io::ErrorKind::TimedOut, None).at(address)),
+            Err(error) => Err(error),
+        };
         match &asked {
             // An answer, though it may be no.
             Ok(_) | Err(Error::NoKey { .. } | Error::Declined { .. }) => self.pause = Duration::ZERO,
@@ -133,13 +145,35 @@ impl Peer {
         asked
     }
 
-    fn session(&mut self, address: SocketAddr, secret: &Secret) -> Result<&mut Session, Error> {
+    /// The one that is open; none while it is being opened.
+    fn session(&mut self, address: SocketAddr, secret: &Secret) -> Result<Option<&mut Session>, Error> {
         self.session = self.session.take().filter(|session| !session.is_closed());
-        match &mut self.session {
-            Some(session) => Ok(session),
-            none => Ok(none.insert(Session::open(address, secret, WAIT_MAX)?)),
+        if self.session.is_none() {
+            let (opening, wait) = match self.opening.take() {
+                Some(opening) => (opening, Duration::ZERO),
+                None => (open(address, secret.clone())?, OPENING_WAIT),
+            };
+            match opening.recv_timeout(wait) {
+                Ok(opened) => self.session = Some(opened?),
+                Err(RecvTimeoutError::Timeout) => self.opening = Some(opening),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Trouble::Network(io::ErrorKind::Other, None).at(address));
+                }
+            }
         }
+        Ok(self.session.as_mut())
     }
+}
+
+/// Has a thread open a session.
+fn open(address: SocketAddr, secret: Secret) -> Result<Receiver<Result<Session, Error>>, Error> {
+    let (tell, told) = sync_channel(1);
+    let thread = std::thread::Builder::new().name("sidelong-ask".to_owned());
+    let spawned = thread.spawn(move || {
+        // Whoever wanted it may be gone.
+        let _ = tell.send(Session::open(address, &secret, OPEN_MAX));
+    });
+    spawned.map(|_| told).map_err(|source| Error::Connect { address, source })
 }
 
 impl Trouble {
