@@ -105,7 +105,9 @@ pub(crate) struct Figures {
     pub(crate) mean_ns: Option<f64>,
     pub(crate) bytes_per_s: Option<f64>,
     pub(crate) operations: u64,
+    #[serde(default)]
     pub(crate) initiator_cpu_ns: f64,
+    #[serde(default)]
     pub(crate) target_cpu_ns: f64,
 }
 

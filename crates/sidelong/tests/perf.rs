@@ -14,7 +14,7 @@ fn perf(arguments: &[&str]) -> support::Done {
     run([&["perf"], arguments].concat())
 }
 
-/// Whether quantiles are quantiles, and each side has taken some CPU.
+/// Whether quantiles are quantiles.
 fn is_latency(figures: &Value) -> bool {
     let quantiles = ["p50_ns", "p99_ns", "p999_ns", "max_ns"].map(|key| figures[key].as_f64().unwrap());
     let mean = figures["mean_ns"].as_f64().unwrap();
@@ -25,8 +25,6 @@ fn is_latency(figures: &Value) -> bool {
         && mean <= quantiles[3]
         && quantiles[0] < 1e13
         && figures["operations"].as_u64().unwrap() > 0
-        && figures["initiator_cpu_ns"].as_f64().unwrap() > 0.0
-        && figures["target_cpu_ns"].as_f64().is_some_and(|ns| ns >= 0.0)
 }
 
 #[test]
@@ -40,6 +38,7 @@ fn every_operation_is_measured_on_every_fabric() {
             assert_eq!(figures["bytes"], if atomic { 8 } else { 64 });
             assert!(is_latency(&figures), "{figures}");
             assert!(figures["operations"].as_u64().unwrap() >= 300, "{figures}");
+            assert!(figures.get("target_cpu_ns").is_none(), "{figures}");
             let single = figures["batches_per_run"] == 1;
             assert_eq!(single, fabric == "tcp", "{figures}");
         }
@@ -89,6 +88,9 @@ fn bandwidth_is_of_windows() {
 fn a_busy_target_is_measured_too() {
     let figures = perf(&["read", "--fabric", "tcp", "--background", "3", "--quick", "--json"]).json();
     assert_eq!(figures["background"], 3);
+    for side in ["initiator_cpu_ns", "target_cpu_ns"] {
+        assert!(figures[side].as_f64().unwrap() > 0.0, "{figures}");
+    }
     assert!(is_latency(&figures), "{figures}");
     let table = perf(&["read", "--background", "1", "--quick"]).succeeded();
     assert!(table.contains("1 busy threads on the target's CPU") && table.contains("p99.9 ns"), "{table}");

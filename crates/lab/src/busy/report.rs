@@ -23,15 +23,24 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of, rows: &[Fou
     beside(&mut report, of, rows, ways);
     report.checks(outcome.checks);
     report.heading("Measured");
-    let columns =
-        ["busy threads", "fabric", "p50, µs", "p99, µs", "mean, µs", "MB/s", "CPU of the target, µs"];
+    let columns = [
+        "busy threads",
+        "fabric",
+        "p50, µs",
+        "p99, µs",
+        "mean, µs",
+        "MB/s",
+        "CPU here, µs",
+        "CPU of the target, µs",
+    ];
     let threads = &outcome.settings.threads;
     let lines = threads.iter().flat_map(|&threads| ways.iter().map(move |&way| line(rows, way, threads)));
     report.table(&columns, lines);
     report.paragraph(&format!(
-        "Reads of {} byte(s), one after the other without a pause{}. The p50 is that of the operations, of which there are many \
+        "Reads of {} B, one after the other without a pause{}. The p50 is that of the operations, of which there are many \
          in the moments in which the target has its turn and none in those in which it waits; the mean tells of both. That is \
-         why TCP is judged by its mean, and shm, where other work on the machine shows in the mean, by its p50.",
+         why TCP is judged by its mean. Shm is judged by its p50: whatever else the machine has to do is driven from the target's \
+         CPU to the measuring side's, and shows in the mean and in the bandwidth, but not in its CPU time for a read.",
         of.bytes(),
         if of == Of::R9 { "; bandwidth is of 64 KB, 16 in flight" } else { "" },
     ));
@@ -91,6 +100,7 @@ fn line(rows: &[Found], way: Way, threads: u32) -> Vec<String> {
         us(|row| row.figures.p99_ns.map(|ns| ns / 1e3)),
         us(Row::mean_us),
         number(find(rows, Measure::Bandwidth, way, threads).and_then(Row::mb_per_s), 1),
+        us(|row| Some(row.figures.initiator_cpu_ns / 1e3)),
         us(|row| Some(row.figures.target_cpu_ns / 1e3)),
     ]
 }

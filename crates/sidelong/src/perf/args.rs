@@ -131,7 +131,7 @@ pub(super) struct MeasureArgs {
     /// The CPUs to stay on: auto (the target on the first and this side on the last), none, TARGET,THIS; with --to, THIS.
     #[arg(long, value_name = "CPUS", default_value = "auto", value_parser = pin)]
     pub(super) pin: Pin,
-    /// Exactly so many batches, in place of a time (for instruction counts: `valgrind --tool=callgrind`).
+    /// Exactly so many batches, in place of a time, and no CPU time (for `valgrind --tool=callgrind`).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(super) iterations: Option<u64>,
     /// The machine where `sidelong perf serve` runs, in place of this one.

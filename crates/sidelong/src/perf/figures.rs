@@ -55,13 +55,15 @@ pub(super) struct Bandwidth {
     pub(super) operations_per_s: f64,
 }
 
-/// CPU time per operation, on both sides.
+/// CPU time per operation, on both sides. None where the number of batches was given.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(super) struct Cost {
     pub(super) operations: u64,
-    pub(super) initiator_cpu_ns: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) initiator_cpu_ns: Option<f64>,
     /// Of the target's process, its rewriting of records each millisecond included, its background threads not.
-    pub(super) target_cpu_ns: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) target_cpu_ns: Option<f64>,
     /// Times that the inbox was full, and a message was sent again.
     pub(super) inbox_full: u64,
 }
@@ -120,8 +122,9 @@ fn latencies(out: &mut String, all: &[Figures]) {
             continue;
         };
         let Cost { initiator_cpu_ns, target_cpu_ns, .. } = figures.cost;
-        let times = [p50_ns, p99_ns, p999_ns, max_ns, mean_ns, initiator_cpu_ns, target_cpu_ns];
-        let [a, b, c, d, e, f, g] = times.map(|ns| format!("{ns:.1}"));
+        let times = [p50_ns, p99_ns, p999_ns, max_ns, mean_ns].map(Some);
+        let [a, b, c, d, e] = times.map(time);
+        let [f, g] = [initiator_cpu_ns, target_cpu_ns].map(time);
         row(out, [figures.bytes.to_string(), a, b, c, d, e, f, g]);
     }
 }
@@ -131,10 +134,14 @@ fn bandwidths(out: &mut String, all: &[Figures]) {
     for figures in all {
         let Some(Bandwidth { bytes_per_s, operations_per_s, .. }) = figures.bandwidth else { continue };
         let Cost { initiator_cpu_ns, target_cpu_ns, .. } = figures.cost;
-        let [there, here] = [target_cpu_ns, initiator_cpu_ns].map(|ns| format!("{ns:.1}"));
+        let [there, here] = [target_cpu_ns, initiator_cpu_ns].map(time);
         let rate = format!("{:.3}", bytes_per_s / 1e6);
         row(out, [figures.bytes.to_string(), rate, format!("{operations_per_s:.0}"), here, there]);
     }
+}
+
+fn time(ns: Option<f64>) -> String {
+    ns.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.1}"))
 }
 
 fn row<const N: usize>(out: &mut String, cells: [String; N]) {

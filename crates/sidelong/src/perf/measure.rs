@@ -65,7 +65,7 @@ impl Measurement<'_> {
         let runs = self.runs(batches_per_run);
         let time_max = if self.args.iterations.is_some() { Duration::MAX } else { self.time_max() };
         let mut samples = Vec::with_capacity(runs.min(SAMPLES_MAX));
-        let before = Meter::read(self.far)?;
+        let before = self.meter()?;
         work.forget();
         let mut left = self.args.iterations.unwrap_or(u64::MAX);
         let mut look = Look::new(self.stop);
@@ -80,7 +80,7 @@ impl Measurement<'_> {
             }
             samples.push(start.elapsed().as_nanos() as f64 / batches as f64);
         }
-        let cost = before.cost(self.far, &work)?;
+        let cost = cost(before, self.far, &work)?;
         Ok((latency(samples, batches_per_run), cost))
     }
 
@@ -92,7 +92,7 @@ impl Measurement<'_> {
         work.forget();
         let batches = self.args.iterations.unwrap_or(u64::MAX);
         let time_max = if self.args.iterations.is_some() { Duration::MAX } else { self.time_max() };
-        let before = Meter::read(self.far)?;
+        let before = self.meter()?;
         let mut look = Look::new(self.stop);
         let mut done = 0;
         while done < batches && look.elapsed() < time_max {
@@ -101,9 +101,14 @@ impl Measurement<'_> {
             done += 1;
         }
         let seconds = look.elapsed().as_secs_f64();
-        let cost = before.cost(self.far, &work)?;
+        let cost = cost(before, self.far, &work)?;
         let operations_per_s = cost.operations as f64 / seconds;
         Ok((Bandwidth { window, bytes_per_s: operations_per_s * self.bytes as f64, operations_per_s }, cost))
+    }
+
+    /// CPU time so far. Not for a given number of batches: that is for valgrind, under which this clock cannot be read.
+    fn meter(&mut self) -> Result<Option<Meter>, Failure> {
+        self.args.iterations.is_none().then(|| Meter::read(self.far)).transpose()
     }
 
     fn runs(&self, batches_per_run: u32) -> usize {
@@ -317,18 +322,17 @@ impl Meter {
         let there_ns = far.used()?.cpu_ns;
         Ok(Meter { here_ns: cpu_ns(), there_ns })
     }
+}
 
-    fn cost(&self, far: &mut Far, work: &Work) -> Result<Cost, Failure> {
-        let here_ns = cpu_ns() - self.here_ns;
-        let there_ns = far.used()?.cpu_ns.saturating_sub(self.there_ns);
-        let each = |ns: u64| ns as f64 / work.done.max(1) as f64;
-        Ok(Cost {
-            operations: work.done,
-            initiator_cpu_ns: each(here_ns),
-            target_cpu_ns: each(there_ns),
-            inbox_full: work.inbox_full,
-        })
+/// What `work` has cost since `before`.
+fn cost(before: Option<Meter>, far: &mut Far, work: &Work) -> Result<Cost, Failure> {
+    let (mut initiator_cpu_ns, mut target_cpu_ns) = (None, None);
+    if let Some(before) = before {
+        let each = |ns: u64| Some(ns as f64 / work.done.max(1) as f64);
+        initiator_cpu_ns = each(cpu_ns() - before.here_ns);
+        target_cpu_ns = each(far.used()?.cpu_ns.saturating_sub(before.there_ns));
     }
+    Ok(Cost { operations: work.done, initiator_cpu_ns, target_cpu_ns, inbox_full: work.inbox_full })
 }
 
 fn latency(mut samples: Vec<f64>, batches_per_run: u32) -> Latency {
