@@ -175,7 +175,7 @@ fn draw(bench: &Bench<'_>, of: Of, ways: &[Way], rows: &[Found]) -> Result<Strin
         }
     };
     let mut legend: Vec<_> = ways.iter().map(|way| (way.label().to_owned(), look(*way))).collect();
-    legend.push(("its mean".to_owned(), look(Way::Tcp).ideal()));
+    legend.push(("means, dashed".to_owned(), look(Way::Tcp).ideal()));
     if of == Of::A1 {
         legend.push(("A: RDMA read, IPoIB".to_owned(), Look::PAPER));
     }

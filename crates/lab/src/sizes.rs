@@ -173,7 +173,15 @@ fn panels(what: Sized, ways: &[Way], rows: &[Row]) -> [Panel; 2] {
     peaks.extend(lines(ways, rows, Row::mb_per_s));
     [
         latency_panel(ways, rows, &points, "(a) latency, p50"),
-        panel("(b) bandwidth, windows of 16", "MB/s", peaks),
+        panel(
+            if what.paper.is_some() {
+                "(b) bandwidth, windows of 16; dashed: R's RDMA and IPoIB"
+            } else {
+                "(b) bandwidth, windows of 16"
+            },
+            "MB/s",
+            peaks,
+        ),
     ]
 }
 

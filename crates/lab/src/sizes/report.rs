@@ -1,6 +1,6 @@
 //! `report.md` of R5-R8.
 
-use super::{Paper, READ, SEND, Settings, Sized, WRITE_IMM, of, p50_us, peak};
+use super::{Paper, SEND, Settings, Sized, WRITE_IMM, of, p50_us, peak};
 use crate::perf::{Row, Way, placement};
 use crate::report::{Markdown, Outcome, number};
 
@@ -76,60 +76,20 @@ fn against_the_paper(report: &mut Markdown, what: Sized, rows: &[Row], ways: &[W
         ));
         return;
     };
-    let us = |way| number(p50_us(rows, way, 1), 3);
-    let rate = |way| number(peak(rows, way), 0);
-    let verbs = |text: String, way: Way| if ways.contains(&way) { text } else { "not to be had".to_owned() };
-    let paper = |value: f64, unit: &str| format!("{value} {unit}");
-    report.table(
-        &["", "paper (R 4.1)", "", "ours", ""],
-        [
-            [
-                "1 byte, RDMA, polling".into(),
-                paper(polling_us, "µs"),
-                "verbs".into(),
-                verbs(us(Way::VerbsPolling), Way::VerbsPolling),
-                "µs".into(),
-            ],
-            [
-                "1 byte, RDMA, events".into(),
-                paper(events_us, "µs"),
-                "verbs".into(),
-                verbs(us(Way::VerbsEvents), Way::VerbsEvents),
-                "µs".into(),
-            ],
-            ["1 byte, one-sided, one machine".into(), "–".into(), "shm".into(), us(Way::Shm), "µs".into()],
-            [
-                "1 byte, sockets".into(),
-                format!("{ipoib_us} µs (IPoIB)"),
-                "TCP".into(),
-                us(Way::Tcp),
-                "µs".into(),
-            ],
-            [
-                "most bytes a second, RDMA".into(),
-                paper(mb_per_s, "MB/s"),
-                "verbs".into(),
-                verbs(rate(Way::VerbsPolling), Way::VerbsPolling),
-                "MB/s".into(),
-            ],
-            [
-                "most bytes a second, one-sided".into(),
-                "–".into(),
-                "shm".into(),
-                rate(Way::Shm),
-                "MB/s".into(),
-            ],
-            [
-                "most bytes a second, sockets".into(),
-                format!("{ipoib_mb_per_s} MB/s (IPoIB)"),
-                "TCP".into(),
-                rate(Way::Tcp),
-                "MB/s".into(),
-            ],
-        ]
-        .map(|line: [String; 5]| line.to_vec()),
-    );
-    debug_assert!(what == READ, "R prints figures of reads alone");
+    let us = |way| format!("{} {} µs", Way::label(way), number(p50_us(rows, way, 1), 3));
+    let rate = |way| format!("{} {} MB/s", Way::label(way), number(peak(rows, way), 0));
+    let verbs = |text: String, way| if ways.contains(&way) { text } else { "verbs not to be had".to_owned() };
+    let (polling, events) = (Way::VerbsPolling, Way::VerbsEvents);
+    let lines = [
+        ["1 byte, RDMA by polling".into(), format!("{polling_us} µs"), verbs(us(polling), polling)],
+        ["1 byte, RDMA by events".into(), format!("{events_us} µs"), verbs(us(events), events)],
+        ["1 byte, one-sided within one machine".into(), "–".into(), us(Way::Shm)],
+        ["1 byte, sockets".into(), format!("{ipoib_us} µs (IPoIB)"), us(Way::Tcp)],
+        ["most bytes a second, RDMA".into(), format!("{mb_per_s} MB/s"), verbs(rate(polling), polling)],
+        ["most bytes a second, one-sided within one machine".into(), "–".into(), rate(Way::Shm)],
+        ["most bytes a second, sockets".into(), format!("{ipoib_mb_per_s} MB/s (IPoIB)"), rate(Way::Tcp)],
+    ];
+    report.table(&["", "paper (R 4.1)", "ours"], lines.map(|line: [String; 3]| line.to_vec()));
     report.paragraph(
         "R: \"with increasing message sizes, the difference between the latency achieved by VAPI and IPoIB tends to increase\", \
          and \"the CPU utilization for RDMA is negligible on the receiver side\".",
