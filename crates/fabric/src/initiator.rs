@@ -122,7 +122,7 @@ impl Initiator {
     /// Runs all operations of `batch` and waits for the last, or for `timeout`. Each one's outcome is in the batch.
     pub fn run(&mut self, batch: &mut Batch, timeout: Duration) {
         let timeout = timeout.min(TIMEOUT_MAX);
-        let mut waiting = false;
+        let (mut waiting, mut simulated) = (false, false);
         for index in 0..batch.len() {
             let op = batch.op(index);
             let slot = self.slots.get_mut(op.link.slot as usize).filter(|slot| slot.life == op.link.life);
@@ -138,7 +138,7 @@ impl Initiator {
                 }
                 Link::Sim(link) => {
                     link.post(batch, index, timeout);
-                    waiting = true;
+                    simulated = true;
                 }
                 #[cfg(feature = "verbs")]
                 Link::Verbs(link) => {
@@ -148,19 +148,24 @@ impl Initiator {
                 Link::Closed => batch.finish(index, Err(OpError::Closed)),
             }
         }
+        if simulated {
+            self.wait_for_simulated(batch);
+        }
         if waiting {
-            self.wait(batch, timeout);
+            self.wait(batch, Instant::now() + timeout);
         }
     }
 
-    fn wait(&mut self, batch: &mut Batch, timeout: Duration) {
-        let deadline = Instant::now() + timeout;
+    fn wait_for_simulated(&mut self, batch: &mut Batch) {
         for index in 0..batch.len() {
             let link = batch.op(index).link;
             if let Some(Slot { link: Link::Sim(link), .. }) = self.slots.get_mut(link.slot as usize) {
                 link.complete(batch);
             }
         }
+    }
+
+    fn wait(&mut self, batch: &mut Batch, deadline: Instant) {
         #[cfg(feature = "verbs")]
         if let Some(links) = &mut self.verbs {
             links.complete(batch, deadline);

@@ -213,9 +213,12 @@ fn a_killed_process_is_reported_at_once_and_comes_back() {
     assert!(took < PATIENCE / 2);
     let done = ops.iter().take_while(|op| batch.value(**op).is_ok()).count();
     assert!(done < ops.len(), "it was killed too late");
-    assert!(ops[done..].iter().all(|op| batch.value(*op) == Err(OpError::PeerGone)));
+    // The kernel takes a dead process's windows down before its queue pairs, and either may be met first.
+    let reason = batch.value(ops[done]).unwrap_err();
+    assert!(matches!(reason, OpError::PeerGone | OpError::KeyRejected), "{reason}");
+    assert!(ops[done..].iter().all(|op| batch.value(*op) == Err(reason)));
     assert!(others.iter().all(|op| batch.value(*op).is_ok()));
-    assert_eq!(add(&mut initiator, link), Err(OpError::PeerGone), "it stays down");
+    assert_eq!(add(&mut initiator, link), Err(reason), "it stays down");
 
     let address = target.address.to_string();
     drop(target);

@@ -290,8 +290,8 @@ impl Device {
         queue.use_rkey(region.rkey());
         let at = region.address();
         let steps = [
-            (Work::FetchAndAdd { at, add: 1, after_reads: false }, BEFORE),
-            (Work::CompareAndSwap { at, expected: BEFORE + 1, new: 7, after_reads: false }, BEFORE + 1),
+            (Work::fetch_and_add(at, 1, false), BEFORE),
+            (Work::compare_and_swap(at, BEFORE + 1, 7, false), BEFORE + 1),
         ];
         for ((work, expected), buffer) in steps.into_iter().zip(self.buffers(&domain, 2, 1)?) {
             let posted = queue.stage(&work, buffer, Note::default()).map(|()| queue.post());
@@ -302,7 +302,7 @@ impl Device {
                 if let Some(completion) = polled.first() {
                     let source = |failure| io::Error::other(format!("an atomic on itself: {failure:?}"));
                     completion.outcome().map_err(source).map_err(self.failed("ibv_poll_cq"))?;
-                    break queue.retire(completion).map(|(buffer, _)| buffer.words()[0]);
+                    break queue.retire(completion).next().map(|(buffer, _)| buffer.words()[0]);
                 }
                 if Instant::now() > deadline {
                     return Err(self.failed("an atomic on itself")(io::ErrorKind::TimedOut.into()));

@@ -89,8 +89,9 @@ struct Link {
     down: Option<OpError>,
     slots: Vec<Registered>,
     chunks: Vec<Registered>,
-    /// Operations of this batch that are not wholly staged, in order; so many words of the first are.
-    waiting: VecDeque<u32>,
+    /// Operations of this batch, in order. Those before the `first` are wholly staged, and so many words of it are.
+    posted: Vec<u32>,
+    first: usize,
     at: usize,
     /// Whether a read was staged that no later write or atomic has waited for.
     reads: bool,
@@ -179,7 +180,8 @@ impl Links {
             down: None,
             slots: device.buffers(&self.domain, DEPTH as usize, SLOT_WORDS)?,
             chunks: Vec::new(),
-            waiting: VecDeque::with_capacity(DEPTH as usize),
+            posted: Vec::with_capacity(DEPTH as usize),
+            first: 0,
             at: 0,
             reads: false,
             used: false,
@@ -241,7 +243,7 @@ impl Links {
             link.used = true;
             self.used.push(slot);
         }
-        link.waiting.push_back(index as u32);
+        link.posted.push(index as u32);
         // What is to be said of it if nothing comes.
         batch.finish(index, Err(OpError::Timeout));
         self.open += 1;
@@ -325,7 +327,7 @@ impl Links {
             if link.down.is_some() {
                 continue;
             }
-            while let Some((buffer, note)) = queue.retire(completion) {
+            for (buffer, note) in queue.retire(completion) {
                 if note.batch == *number {
                     if note.words > 0 {
                         let (at, words) = (note.at as usize, note.words as usize);
@@ -348,7 +350,7 @@ impl Links {
                     tracing::error!(status, name = link.name, "a completion that no correct request meets");
                 }
                 *open -= link.fail(reason(failure), *number, batch);
-            } else if !link.waiting.is_empty() {
+            } else if link.first < link.posted.len() {
                 reaped = Reaped::More;
                 if let Err(error) = link.stage(*number, batch, domain, device) {
                     tracing::error!(%error, name = link.name, "a verbs link is down");
@@ -426,19 +428,19 @@ impl Link {
     ) -> Result<(), DeviceError> {
         let Some(queue) = &mut self.queue else { return Ok(()) };
         let mut weight = 0;
-        while let Some(index) = self.waiting.front().copied() {
+        while let Some(index) = self.posted.get(self.first).copied() {
             if queue.room() == 0 {
                 break;
             }
             let request = batch.op(index as usize).request;
-            let words = request.words();
-            let pool = if words <= SLOT_WORDS { &mut self.slots } else { &mut self.chunks };
-            if words > SLOT_WORDS && pool.capacity() == 0 {
+            let all = request.words();
+            let pool = if all <= SLOT_WORDS { &mut self.slots } else { &mut self.chunks };
+            if all > SLOT_WORDS && pool.capacity() == 0 {
                 *pool = device.buffers(domain, CHUNKS, CHUNK_WORDS)?;
             }
             let Some(mut buffer) = pool.pop() else { break };
-            let (at, words) = (self.at, (words - self.at).min(buffer.words().len()));
-            let last = at + words == request.words();
+            let (at, words) = (self.at, (all - self.at).min(buffer.words().len()));
+            let last = at + words == all;
             let place = self.address + (request.offset + at * 8) as u64;
             let len = (words * 8) as u32;
             let reads = self.reads;
@@ -446,17 +448,15 @@ impl Link {
             let work = match request.kind {
                 Kind::Read => {
                     self.reads = true;
-                    Work::Read { from: place, len }
+                    Work::read(place, len)
                 }
                 Kind::Write => {
                     buffer.words_mut()[..words]
                         .copy_from_slice(&batch.buffer(index as usize)[at..at + words]);
-                    Work::Write { to: place, len, after_reads: reads }
+                    Work::write(place, len, reads)
                 }
-                Kind::CompareAndSwap { expected, new } => {
-                    Work::CompareAndSwap { at: place, expected, new, after_reads: reads }
-                }
-                Kind::FetchAndAdd { add } => Work::FetchAndAdd { at: place, add, after_reads: reads },
+                Kind::CompareAndSwap { expected, new } => Work::compare_and_swap(place, expected, new, reads),
+                Kind::FetchAndAdd { add } => Work::fetch_and_add(place, add, reads),
                 Kind::Send | Kind::WriteWithImmediate { .. } => unreachable!("they are refused when posted"),
             };
             let brings = if request.kind.carries() { 0 } else { words as u32 };
@@ -466,19 +466,19 @@ impl Link {
                 break;
             }
             if last {
-                self.waiting.pop_front();
+                self.first += 1;
                 self.at = 0;
             } else {
                 self.at += words;
             }
             // While half of it is under way, the other half is refilled.
-            weight += if request.words() <= SLOT_WORDS { 1 } else { DEPTH / CHUNKS as u32 };
+            weight += if all <= SLOT_WORDS { 1 } else { DEPTH / CHUNKS as u32 };
             if weight >= DEPTH / 2 {
                 weight = 0;
-                queue.post().map_err(device.failed("ibv_post_send"))?;
+                queue.post().map_err(|source| device.failed("ibv_post_send")(source))?;
             }
         }
-        queue.post().map_err(device.failed("ibv_post_send"))
+        queue.post().map_err(|source| device.failed("ibv_post_send")(source))
     }
 
     /// It is down; how many operations of the batch `number` have their outcome by that.
@@ -487,18 +487,19 @@ impl Link {
         let mut failed = 0;
         let in_flight = self.queue.iter().flat_map(QueuePair::in_flight);
         let last_pieces = in_flight.filter(|note| note.last && note.batch == number).map(|note| note.index);
-        for index in last_pieces.chain(self.waiting.drain(..)) {
+        for index in last_pieces.chain(self.posted[self.first..].iter().copied()) {
             batch.finish(index as usize, Err(reason));
             failed += 1;
         }
+        self.first = self.posted.len();
         failed
     }
 
     /// The batch is over.
     fn rest(&mut self) {
         self.used = false;
-        self.waiting.clear();
-        self.at = 0;
+        self.posted.clear();
+        (self.first, self.at) = (0, 0);
         if self.down.is_some() {
             // The device is done with the buffers when the queue pair is gone; the target hears of it, too.
             self.queue = None;

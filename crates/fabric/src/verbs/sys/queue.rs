@@ -45,6 +45,8 @@ use crate::memory::Memory;
 
 use ibv::ibv_access_flags as access;
 use ibv::ibv_qp_attr_mask as mask;
+use ibv::ibv_send_flags as send;
+use ibv::ibv_wr_opcode as opcode;
 
 /// Requests that a queue pair may have in flight: a sequence of 16 bits tells them apart.
 const DEPTH_MAX: u32 = 1 << 14;
@@ -156,45 +158,48 @@ impl Registered {
     }
 }
 
-/// What a queue pair is to do, at an address of the peer.
+/// What a queue pair is to do, at an address of the peer. As the device wants it, so that staging need not ask what it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Work {
-    /// Brings `len` bytes into the buffer.
-    Read {
-        /// From where.
-        from: u64,
-        /// In bytes.
-        len: u32,
-    },
-    /// Takes `len` bytes out of the buffer.
-    Write {
-        /// To where.
-        to: u64,
-        /// In bytes.
-        len: u32,
-        /// Not before all reads that were staged earlier are done (a fence).
-        after_reads: bool,
-    },
-    /// Brings the word before into the buffer.
-    CompareAndSwap {
-        /// Which word.
-        at: u64,
-        /// Swaps if the word is this.
-        expected: u64,
-        /// With this.
-        new: u64,
-        /// Not before all reads that were staged earlier are done (a fence).
-        after_reads: bool,
-    },
-    /// Brings the word before into the buffer.
-    FetchAndAdd {
-        /// Which word.
-        at: u64,
-        /// Adds this.
-        add: u64,
-        /// Not before all reads that were staged earlier are done (a fence).
-        after_reads: bool,
-    },
+pub struct Work {
+    opcode: u32,
+    flags: u32,
+    len: u32,
+    at: u64,
+    /// Of an atomic: what is compared with or added, and what is swapped in.
+    operands: Option<(u64, u64)>,
+}
+
+impl Work {
+    /// Brings `len` bytes from the peer's `from` into the buffer.
+    #[inline]
+    pub fn read(from: u64, len: u32) -> Work {
+        Work { opcode: opcode::IBV_WR_RDMA_READ, flags: 0, len, at: from, operands: None }
+    }
+
+    /// Takes `len` bytes out of the buffer to the peer's `to`; `after_reads` waits for all reads that were staged
+    /// earlier (a fence).
+    #[inline]
+    pub fn write(to: u64, len: u32, after_reads: bool) -> Work {
+        Work { opcode: opcode::IBV_WR_RDMA_WRITE, flags: fence(after_reads), len, at: to, operands: None }
+    }
+
+    /// Swaps the word at `at` for `new` if it is `expected`, and brings the word before into the buffer.
+    #[inline]
+    pub fn compare_and_swap(at: u64, expected: u64, new: u64, after_reads: bool) -> Work {
+        let (opcode, operands) = (opcode::IBV_WR_ATOMIC_CMP_AND_SWP, Some((expected, new)));
+        Work { opcode, flags: fence(after_reads), len: 8, at, operands }
+    }
+
+    /// Adds `add` to the word at `at`, and brings the word before into the buffer.
+    #[inline]
+    pub fn fetch_and_add(at: u64, add: u64, after_reads: bool) -> Work {
+        let (opcode, operands) = (opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, Some((add, 0)));
+        Work { opcode, flags: fence(after_reads), len: 8, at, operands }
+    }
+}
+
+fn fence(after_reads: bool) -> u32 {
+    if after_reads { send::IBV_SEND_FENCE.0 } else { 0 }
 }
 
 /// What the poster wants to be told with the completion.
@@ -243,10 +248,8 @@ pub struct QueuePair {
     tag: u64,
     rkey: u32,
     inline_bytes_max: u32,
-    requests: Box<[ibv::ibv_send_wr]>,
-    pieces: Box<[ibv::ibv_sge]>,
     /// By sequence, modulo the depth.
-    flight: ManuallyDrop<Box<[Option<InFlight>]>>,
+    ring: ManuallyDrop<Box<[Entry]>>,
     /// Sequences: of the oldest request in flight, of the first that is staged, of the next.
     oldest: u32,
     staged: u32,
@@ -255,13 +258,20 @@ pub struct QueuePair {
     _domain: Arc<ProtectionDomain>,
 }
 
+/// A request, the piece of memory that it names, and whose that is.
+struct Entry {
+    request: ibv::ibv_send_wr,
+    piece: ibv::ibv_sge,
+    in_flight: Option<InFlight>,
+}
+
 /// A buffer that the device may read from or write to.
 struct InFlight {
     buffer: Registered,
     note: Note,
 }
 
-// SAFETY: see `Context`. The pointers in `requests` are set by the call that uses them.
+// SAFETY: see `Context`. The pointers in the ring are set by the call that uses them.
 unsafe impl Send for QueuePair {}
 // SAFETY: shared, it can only be asked for its number.
 unsafe impl Sync for QueuePair {}
@@ -293,18 +303,18 @@ impl QueuePair {
             made => made?,
         };
         let life = LIFE.fetch_add(1, Ordering::Relaxed);
-        let empty = |_| {
+        let entry = |_| Entry {
             // SAFETY: numbers, null pointers and unions of such.
-            unsafe { MaybeUninit::<ibv::ibv_send_wr>::zeroed().assume_init() }
+            request: unsafe { MaybeUninit::<ibv::ibv_send_wr>::zeroed().assume_init() },
+            piece: ibv::ibv_sge { addr: 0, length: 0, lkey: 0 },
+            in_flight: None,
         };
         Ok(QueuePair {
             raw,
             tag: u64::from(life) << 32 | u64::from(slot) << 16,
             rkey: 0,
             inline_bytes_max,
-            requests: (0..depth).map(empty).collect(),
-            pieces: vec![ibv::ibv_sge { addr: 0, length: 0, lkey: 0 }; depth as usize].into(),
-            flight: ManuallyDrop::new((0..depth).map(|_| None).collect()),
+            ring: ManuallyDrop::new((0..depth).map(entry).collect()),
             oldest: 0,
             staged: 0,
             next: 0,
@@ -382,7 +392,7 @@ impl QueuePair {
     /// How many more requests it takes before one completes.
     #[inline]
     pub(in crate::verbs) fn room(&self) -> u32 {
-        self.flight.len() as u32 - self.next.wrapping_sub(self.oldest)
+        self.ring.len() as u32 - self.next.wrapping_sub(self.oldest)
     }
 
     /// Adds work to what the next `post` hands to the device. The buffer is in flight from here on.
@@ -391,47 +401,26 @@ impl QueuePair {
     /// Gives the buffer back where there is no room, or the work is of more than it holds.
     #[inline]
     pub fn stage(&mut self, work: &Work, buffer: Registered, note: Note) -> Result<(), Registered> {
-        use ibv::ibv_send_flags as flags;
-        use ibv::ibv_wr_opcode as opcode;
-        let len = match *work {
-            Work::Read { len, .. } | Work::Write { len, .. } => len,
-            Work::CompareAndSwap { .. } | Work::FetchAndAdd { .. } => 8,
-        };
+        let Work { opcode, flags, len, at, operands } = *work;
         if self.room() == 0 || len as usize > buffer.words as usize * 8 {
             return Err(buffer);
         }
-        let at = self.next as usize & (self.flight.len() - 1);
-        let fence = |after: bool| if after { flags::IBV_SEND_FENCE.0 } else { 0 };
-        let request = &mut self.requests[at];
+        let inline = opcode == opcode::IBV_WR_RDMA_WRITE && len <= self.inline_bytes_max;
+        let index = self.next as usize & (self.ring.len() - 1);
+        let Entry { request, piece, in_flight } = &mut self.ring[index];
         request.wr_id = self.tag | u64::from(self.next as u16);
-        let rkey = self.rkey;
-        match *work {
-            Work::Read { from, .. } => {
-                request.opcode = opcode::IBV_WR_RDMA_READ;
-                request.send_flags = 0;
-                request.wr.rdma = ibv::rdma_t { remote_addr: from, rkey };
-            }
-            Work::Write { to, after_reads, .. } => {
-                request.opcode = opcode::IBV_WR_RDMA_WRITE;
-                let inline = if len <= self.inline_bytes_max { flags::IBV_SEND_INLINE.0 } else { 0 };
-                request.send_flags = fence(after_reads) | inline;
-                request.wr.rdma = ibv::rdma_t { remote_addr: to, rkey };
-            }
-            Work::CompareAndSwap { at, expected, new, after_reads } => {
-                request.opcode = opcode::IBV_WR_ATOMIC_CMP_AND_SWP;
-                request.send_flags = fence(after_reads);
-                request.wr.atomic = ibv::atomic_t { remote_addr: at, compare_add: expected, swap: new, rkey };
-            }
-            Work::FetchAndAdd { at, add, after_reads } => {
-                request.opcode = opcode::IBV_WR_ATOMIC_FETCH_AND_ADD;
-                request.send_flags = fence(after_reads);
-                request.wr.atomic = ibv::atomic_t { remote_addr: at, compare_add: add, swap: 0, rkey };
+        request.opcode = opcode;
+        request.send_flags = flags | if inline { send::IBV_SEND_INLINE.0 } else { 0 };
+        match operands {
+            None => request.wr.rdma = ibv::rdma_t { remote_addr: at, rkey: self.rkey },
+            Some((compare_add, swap)) => {
+                request.wr.atomic = ibv::atomic_t { remote_addr: at, compare_add, swap, rkey: self.rkey };
             }
         }
         // A piece of no bytes would be one of 2 GiB to some devices.
         request.num_sge = i32::from(len > 0);
-        self.pieces[at] = ibv::ibv_sge { addr: buffer.at.as_ptr() as u64, length: len, lkey: buffer.lkey };
-        self.flight[at] = Some(InFlight { buffer, note });
+        *piece = ibv::ibv_sge { addr: buffer.at.as_ptr() as u64, length: len, lkey: buffer.lkey };
+        *in_flight = Some(InFlight { buffer, note });
         self.next = self.next.wrapping_add(1);
         Ok(())
     }
@@ -442,44 +431,50 @@ impl QueuePair {
         if self.staged == self.next {
             return Ok(());
         }
-        let index = |sequence: u32| sequence as usize & (self.flight.len() - 1);
-        let (requests, pieces) = (self.requests.as_mut_ptr(), self.pieces.as_mut_ptr());
+        let depth = self.ring.len();
+        let index = |sequence: u32| sequence as usize & (depth - 1);
+        let ring = self.ring.as_mut_ptr();
         let first = index(self.staged);
         while self.staged != self.next {
             let at = index(self.staged);
             self.staged = self.staged.wrapping_add(1);
-            // SAFETY: `index` stays within both slices, which nobody else looks at during this call.
+            // SAFETY: `index` stays within the ring, which nobody else looks at during this call.
             unsafe {
-                (*requests.add(at)).sg_list = pieces.add(at);
-                (*requests.add(at)).next = requests.add(index(self.staged));
+                let entry = ring.add(at);
+                (*entry).request.sg_list = &raw mut (*entry).piece;
+                (*entry).request.next = &raw mut (*ring.add(index(self.staged))).request;
             }
         }
         let last = index(self.staged.wrapping_sub(1));
         let mut refused = ptr::null_mut();
         // SAFETY: the requests form a list that ends with the last that was staged. Each names a piece of a buffer that
-        // is registered, is in `flight`, and leaves it when a later completion says that the device is done with it.
-        // What the device did not take stays in `flight` too, until the queue pair is gone.
+        // is registered, is in the ring, and leaves it when a later completion says that the device is done with it.
+        // What the device did not take stays there too, until the queue pair is gone.
         checked(unsafe {
-            (*requests.add(last)).next = ptr::null_mut();
-            (*requests.add(last)).send_flags |= ibv::ibv_send_flags::IBV_SEND_SIGNALED.0;
-            ibv::ibv_post_send(self.raw.as_ptr(), requests.add(first), &mut refused)
+            let last = ring.add(last);
+            (*last).request.next = ptr::null_mut();
+            (*last).request.send_flags |= send::IBV_SEND_SIGNALED.0;
+            ibv::ibv_post_send(self.raw.as_ptr(), &raw mut (*ring.add(first)).request, &mut refused)
         })
     }
 
-    /// The next buffer, oldest first, with which the device is done as `completion` tells; `None` when that was all, or
-    /// where it tells of another queue pair. One that tells of a failure speaks for the work before it alone.
+    /// The buffers, oldest first, with which the device is done as `completion` tells; none where it tells of another queue
+    /// pair. One that tells of a failure speaks for the work before it alone.
     #[inline]
-    pub(in crate::verbs) fn retire(&mut self, completion: &Completion) -> Option<(Registered, Note)> {
+    pub(in crate::verbs) fn retire(
+        &mut self,
+        completion: &Completion,
+    ) -> impl Iterator<Item = (Registered, Note)> + use<'_> {
         let request = completion.0.wr_id;
-        let ahead = (request as u16).wrapping_sub(self.oldest as u16);
-        let done = completion.0.status == ibv::ibv_wc_status::IBV_WC_SUCCESS || ahead > 0;
-        let posted = self.staged.wrapping_sub(self.oldest);
-        if request >> 16 != self.tag >> 16 || u32::from(ahead) >= posted || !done {
-            return None;
-        }
-        let at = self.oldest as usize & (self.flight.len() - 1);
-        self.oldest = self.oldest.wrapping_add(1);
-        self.flight[at].take().map(|InFlight { buffer, note }| (buffer, note))
+        let before = u32::from((request as u16).wrapping_sub(self.oldest as u16));
+        let its_own = self.is_told_of(completion) && before < self.staged.wrapping_sub(self.oldest);
+        let last = u32::from(completion.0.status == ibv::ibv_wc_status::IBV_WC_SUCCESS);
+        let done = if its_own { before + last } else { 0 };
+        (0..done).map_while(|_| {
+            let at = self.oldest as usize & (self.ring.len() - 1);
+            self.oldest = self.oldest.wrapping_add(1);
+            self.ring[at].in_flight.take().map(|InFlight { buffer, note }| (buffer, note))
+        })
     }
 
     /// Whether `completion` tells of this queue pair, not of one that had its slot before.
@@ -492,8 +487,8 @@ impl QueuePair {
     pub(in crate::verbs) fn in_flight(&self) -> impl Iterator<Item = &Note> {
         let sequences = (0..self.next.wrapping_sub(self.oldest)).map(|after| self.oldest.wrapping_add(after));
         sequences.filter_map(|sequence| {
-            let at = sequence as usize & (self.flight.len() - 1);
-            self.flight[at].as_ref().map(|in_flight| &in_flight.note)
+            let at = sequence as usize & (self.ring.len() - 1);
+            self.ring[at].in_flight.as_ref().map(|in_flight| &in_flight.note)
         })
     }
 
@@ -519,7 +514,7 @@ impl QueuePair {
             let request = request.assume_init_mut();
             request.wr_id = self.tag | u64::from(u16::MAX);
             request.opcode = ibv::ibv_wr_opcode::IBV_WR_BIND_MW;
-            request.send_flags = ibv::ibv_send_flags::IBV_SEND_SIGNALED.0;
+            request.send_flags = send::IBV_SEND_SIGNALED.0;
             request.bind_mw_tso_union.bind_mw = bind;
             ibv::ibv_post_send(self.raw.as_ptr(), request, &mut refused)
         })?;
@@ -537,7 +532,7 @@ impl Drop for QueuePair {
             return leaked("a queue pair", freed);
         }
         // SAFETY: it is not used again.
-        unsafe { ManuallyDrop::drop(&mut self.flight) }
+        unsafe { ManuallyDrop::drop(&mut self.ring) }
     }
 }
 
