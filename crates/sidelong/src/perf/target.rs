@@ -58,6 +58,9 @@ pub(super) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     while !stop.load(Ordering::Relaxed) && !is_over() {
         std::thread::sleep(LOOK_EVERY);
     }
+    // A session that is still there may hold it, by a host over verbs, and must not be the last that does: it ends on the
+    // endpoint's own thread. Both end with this process, which is now.
+    std::mem::forget(endpoint);
     Ok(())
 }
 
