@@ -252,7 +252,7 @@ mod over_verbs {
     fn a_whole_data_center_runs_on_one_machine() {
         if has_device() {
             let cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]);
-            let mut cluster = cluster.with_load(100, Some(600));
+            let mut cluster = cluster.with_load(100, Some(300));
             at_ease(&mut cluster);
             let summary = cluster.up(&["--fabric", "verbs", "--json"]).finish().json();
             assert!(summary["errors"] == 0 && summary["moves"].as_u64().unwrap() > 0, "{summary}");

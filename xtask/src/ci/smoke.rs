@@ -64,9 +64,29 @@ pub(super) fn latency(printed: &str) -> Result<(), String> {
     }
 }
 
+/// What the edge of two guests tells when a node of the other one has moved: no request failed, none was refused.
+pub(super) fn moved(printed: &str) -> Result<(), String> {
+    let has = |what: &str| printed.lines().any(|line| line.contains(what));
+    if has("a request failed") {
+        return Err("requests failed between two guests, none may".into());
+    }
+    if !has("sidelong_edge_moves_total{from=\"beta\",to=\"alpha\"}") {
+        return Err("the edge counts no move from beta to alpha".into());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_move_between_guests_is_counted_and_costs_no_request() {
+        let counted = "edge| sidelong_edge_moves_total{from=\"beta\",to=\"alpha\"} 1\n";
+        assert_eq!(moved(counted), Ok(()));
+        assert!(moved("").unwrap_err().contains("no move"));
+        assert!(moved(&format!("edge| a request failed\n{counted}")).unwrap_err().contains("failed"));
+    }
 
     #[test]
     fn a_good_summary_passes() {

@@ -1,5 +1,7 @@
 //! The steps: what each runs, in the order in which they run. Cheap ones come first, what needs the release build last.
 
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -38,6 +40,11 @@ pub(super) const STEPS: &[Step] = &[
         name: "vm",
         proves: "a guest has verbs, and reads its own memory and another guest's by them",
         run: vm,
+    },
+    Step {
+        name: "verbs",
+        proves: "the verbs backend keeps its promises on a device, alone and between two",
+        run: verbs,
     },
 ];
 
@@ -125,6 +132,52 @@ fn vm(run: &mut Run) -> Result<(), Failure> {
     smoke::latency(&in_guest(run, &two)?).map_err(Failure::Unmet)
 }
 
+/// Tests run in the guest that way: cargo hands their binaries to what this names.
+const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
+
+/// Here clippy and the tests of the step `test`, which know nothing of the feature; there the tests that need a device.
+fn verbs(run: &mut Run) -> Result<(), Failure> {
+    let packages = ["-p", "sidelong-fabric", "-p", "sidelong", "--features", "verbs", "--locked"];
+    let clippy = [&["clippy"], &packages[..], &["--all-targets", "--", "-D", "warnings"]].concat();
+    run.must(run.cargo(&clippy))?;
+    run.must_test(run.cargo(&[&["test", "--doc"], &packages[..2], &packages[4..]].concat()))?;
+    let here = std::env::current_exe().map_err(|source| Error::Read { path: "xtask".into(), source })?;
+    for (package, tests, filter) in [
+        ("sidelong-fabric", "conformance", "verbs::"),
+        ("sidelong-fabric", "verbs", ""),
+        ("sidelong", "machines", "over_verbs::"),
+    ] {
+        let which = ["test", "-p", package, "--test", tests];
+        let mut tests = run.cargo(&[&which, &packages[4..], &["--", filter]].concat());
+        // One after the other: two emulated CPUs are soon busy.
+        tests.env(RUNNER, format!("{} vm --", here.display())).env("RUST_TEST_THREADS", "1");
+        run.must_test(tests)?;
+    }
+    two_machines(run)
+}
+
+/// An edge on one machine moves a node on another.
+fn two_machines(run: &Run) -> Result<(), Failure> {
+    let program = built(run, "debug/sidelong")?;
+    let directory =
+        tempfile::tempdir().map_err(|source| Error::Read { path: std::env::temp_dir(), source })?;
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        let mut options = std::fs::OpenOptions::new();
+        // It holds a secret.
+        let opened = options.write(true).create_new(true).mode(0o600).open(&path);
+        let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map(|()| path.clone()).map_err(|source| Error::Write { path, source })
+    };
+    let cluster = write("cluster.toml", include_str!("two/cluster.toml"))?;
+    let command =
+        |script: PathBuf| format!("sh {} {} {}", script.display(), program.display(), cluster.display());
+    let node = command(write("node.sh", include_str!("two/node.sh"))?);
+    let edge = command(write("edge.sh", include_str!("two/edge.sh"))?);
+    let printed = in_guest(run, &["--two", "--port", "7203", "--node", &node, "--edge", &edge])?;
+    smoke::moved(&printed).map_err(Failure::Unmet)
+}
+
 /// What `cargo xtask vm` prints, which must end well.
 fn in_guest(run: &Run, args: &[&str]) -> Result<String, Failure> {
     let printed = run.must_print(run.cargo(&[&["xtask", "vm"], args].concat()), VM_LIMIT)?;
@@ -134,16 +187,20 @@ fn in_guest(run: &Run, args: &[&str]) -> Result<String, Failure> {
 
 /// The program, as the step `release` has built it.
 fn sidelong(run: &Run) -> Result<Command, Failure> {
+    let mut command = Command::new(built(run, "release/sidelong")?);
+    command.current_dir(&run.root);
+    Ok(command)
+}
+
+/// Something that an earlier step has built.
+fn built(run: &Run, what: &str) -> Result<PathBuf, Failure> {
     let metadata =
         exec::output(&mut run.cargo(&["metadata", "--no-deps", "--format-version", "1", "--locked"]))?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata)
         .map_err(|error| Error::Parse { what: "`cargo metadata`".into(), why: error.to_string() })?;
-    let program =
-        PathBuf::from(metadata["target_directory"].as_str().unwrap_or("target")).join("release/sidelong");
-    if !program.exists() {
-        return Err(Failure::Unmet(format!("no {}: run the step `release` first", program.display())));
+    let path = PathBuf::from(metadata["target_directory"].as_str().unwrap_or("target")).join(what);
+    if path.exists() {
+        return Ok(path);
     }
-    let mut command = Command::new(program);
-    command.current_dir(&run.root);
-    Ok(command)
+    Err(Failure::Unmet(format!("no {}: run the step that builds it first", path.display())))
 }
