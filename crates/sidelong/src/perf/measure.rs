@@ -38,6 +38,11 @@ const SAMPLES_MAX: usize = 4_000_000;
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// An inbox that is full for this long is not emptied at all.
 const FULL_MAX: Duration = Duration::from_secs(20);
+/// Before what found it full is sent again, the first time and at most.
+const PAUSE: Duration = Duration::from_micros(1);
+const PAUSE_MAX: Duration = Duration::from_millis(1);
+/// A shorter pause is not worth a sleep.
+const SLEEP_MIN: Duration = Duration::from_micros(50);
 /// How often it is looked whether the other side is there.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -253,7 +258,7 @@ impl Work {
 
     /// Sends again what found the inbox full: as many as were refused, each as good as the other.
     fn until_received(&mut self, initiator: &mut Initiator) -> Result<(), Failure> {
-        let mut began = None;
+        let (mut began, mut tries) = (None, 0);
         let mut missing = self.operations.len();
         loop {
             for operation in &self.operations {
@@ -272,7 +277,8 @@ impl Work {
             if began.get_or_insert_with(Instant::now).elapsed() > FULL_MAX {
                 return Err(Failure::new("the target does not empty its inbox"));
             }
-            std::thread::yield_now();
+            pause(tries);
+            tries += 1;
             initiator.run(&mut self.batch, TIMEOUT);
         }
     }
@@ -300,6 +306,19 @@ impl Work {
             }
             batches *= 2;
         }
+    }
+}
+
+/// Before a message is sent again: twice as long each time, so that the receiver has the CPU that it may share with whoever
+/// tells that its inbox is full.
+fn pause(tries: u32) {
+    let time = PAUSE.saturating_mul(1 << tries.min(16)).min(PAUSE_MAX);
+    if time > SLEEP_MIN {
+        return std::thread::sleep(time);
+    }
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
     }
 }
 
