@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::setup::{self, Endpoint, Request, Unwelcome};
+use super::setup::{self, Endpoint, Unwelcome};
 use super::sys::{CompletionQueue, Failure, Note, ProtectionDomain, QueuePair, Registered, Rights, Work};
 use super::{Device, DeviceError, KIND, random_sequence};
-use crate::batch::Kind;
+use crate::batch::{Kind, Request};
 use crate::control::{Secret, Session};
 use crate::key::{Key, Token};
 use crate::tcp::timespec;
@@ -89,8 +89,9 @@ struct Link {
     down: Option<OpError>,
     slots: Vec<Registered>,
     chunks: Vec<Registered>,
-    /// Operations of this batch, in order. Those before the `first` are wholly staged, and so many words of it are.
-    posted: Vec<u32>,
+    /// Operations of this batch that found no room at once, in order. Those before the `first` are wholly staged by now,
+    /// and `at` words of it are.
+    waiting: Vec<u32>,
     first: usize,
     at: usize,
     /// Whether a read was staged that no later write or atomic has waited for.
@@ -155,7 +156,8 @@ impl Links {
         let mut queue = made.map_err(device.failed("ibv_create_qp"))?;
         let sequence = random_sequence().map_err(device.failed("getrandom"))?;
         let own = device.address(&queue, sequence);
-        let request = Request { token, name: &key.name, endpoint: Endpoint::new(own, device.reads_out()) };
+        let request =
+            setup::Request { token, name: &key.name, endpoint: Endpoint::new(own, device.reads_out()) };
         let answer = session.exchange(KIND, &request.encode(), left())?;
         let grant = setup::decode_answer(&answer).map_err(|unwelcome| {
             device.tallies().refused.fetch_add(1, Ordering::Relaxed);
@@ -180,7 +182,7 @@ impl Links {
             down: None,
             slots: device.buffers(&self.domain, DEPTH as usize, SLOT_WORDS)?,
             chunks: Vec::new(),
-            posted: Vec::with_capacity(DEPTH as usize),
+            waiting: Vec::with_capacity(DEPTH as usize),
             first: 0,
             at: 0,
             reads: false,
@@ -243,16 +245,24 @@ impl Links {
             link.used = true;
             self.used.push(slot);
         }
-        link.posted.push(index as u32);
         // What is to be said of it if nothing comes.
         batch.finish(index, Err(OpError::Timeout));
         self.open += 1;
+        if link.first < link.waiting.len() || !link.stage_small(self.batch, batch, index as u32, &request) {
+            link.waiting.push(index as u32);
+        } else if link.is_half_staged() {
+            self.pump(slot, batch);
+        }
     }
 
     /// Runs what was posted until the last completion or the deadline.
     pub(crate) fn complete(&mut self, batch: &mut Batch, deadline: Instant) {
         for at in 0..self.used.len() {
-            self.pump(self.used[at], batch);
+            let slot = self.used[at];
+            let rung = self.links[slot].as_mut().map(Link::ring_if_all_is_staged);
+            if rung != Some(true) {
+                self.pump(slot, batch);
+            }
         }
         let (mut polls, mut look_at) = (0, None);
         while self.open > 0 {
@@ -350,7 +360,7 @@ impl Links {
                     tracing::error!(status, name = link.name, "a completion that no correct request meets");
                 }
                 *open -= link.fail(reason(failure), *number, batch);
-            } else if link.first < link.posted.len() {
+            } else if link.first < link.waiting.len() {
                 reaped = Reaped::More;
                 if let Err(error) = link.stage(*number, batch, domain, device) {
                     tracing::error!(%error, name = link.name, "a verbs link is down");
@@ -417,8 +427,42 @@ impl Links {
 }
 
 impl Link {
-    /// Stages as much of what waits as there are buffers and room for, and posts it.
+    /// Stages an operation that a small buffer holds, if there is one left and nothing waits before it; whether it did.
     #[inline]
+    fn stage_small(&mut self, number: u32, batch: &Batch, index: u32, request: &Request) -> bool {
+        let words = request.words();
+        let Some(queue) = self.queue.as_mut().filter(|queue| words <= SLOT_WORDS && queue.room() > 0) else {
+            return false;
+        };
+        let Some(mut buffer) = self.slots.pop() else { return false };
+        if request.kind == Kind::Write {
+            buffer.words_mut()[..words].copy_from_slice(batch.buffer(index as usize));
+        }
+        let work = work(request, self.address + request.offset as u64, (words * 8) as u32, &mut self.reads);
+        let brings = if request.kind == Kind::Write { 0 } else { words as u32 };
+        let staged =
+            queue.stage(&work, buffer, Note { batch: number, index, at: 0, words: brings, last: true });
+        staged.map_err(|buffer| self.slots.push(buffer)).is_ok()
+    }
+
+    /// Stages the next piece of a long operation: how many words it has, if there is room for one.
+    fn stage_piece(&mut self, number: u32, batch: &Batch, index: u32, request: &Request) -> Option<usize> {
+        let queue = self.queue.as_mut().filter(|queue| queue.room() > 0)?;
+        let mut buffer = self.chunks.pop()?;
+        let (at, all) = (self.at, request.words());
+        let words = (all - at).min(buffer.words().len());
+        if request.kind == Kind::Write {
+            buffer.words_mut()[..words].copy_from_slice(&batch.buffer(index as usize)[at..at + words]);
+        }
+        let place = self.address + (request.offset + at * 8) as u64;
+        let work = work(request, place, (words * 8) as u32, &mut self.reads);
+        let brings = if request.kind == Kind::Write { 0 } else { words as u32 };
+        let note = Note { batch: number, index, at: at as u32, words: brings, last: at + words == all };
+        let staged = queue.stage(&work, buffer, note);
+        staged.map_err(|buffer| self.chunks.push(buffer)).ok().map(|()| words)
+    }
+
+    /// Stages as much of what waits as there are buffers and room for, and posts it.
     fn stage(
         &mut self,
         number: u32,
@@ -426,58 +470,51 @@ impl Link {
         domain: &Arc<ProtectionDomain>,
         device: &Device,
     ) -> Result<(), DeviceError> {
-        let Some(queue) = &mut self.queue else { return Ok(()) };
-        let mut weight = 0;
-        while let Some(index) = self.posted.get(self.first).copied() {
-            if queue.room() == 0 {
-                break;
-            }
+        let mut pieces = 0;
+        while let Some(index) = self.waiting.get(self.first).copied() {
             let request = batch.op(index as usize).request;
-            let all = request.words();
-            let pool = if all <= SLOT_WORDS { &mut self.slots } else { &mut self.chunks };
-            if all > SLOT_WORDS && pool.capacity() == 0 {
-                *pool = device.buffers(domain, CHUNKS, CHUNK_WORDS)?;
-            }
-            let Some(mut buffer) = pool.pop() else { break };
-            let (at, words) = (self.at, (all - self.at).min(buffer.words().len()));
-            let last = at + words == all;
-            let place = self.address + (request.offset + at * 8) as u64;
-            let len = (words * 8) as u32;
-            let reads = self.reads;
-            self.reads = false;
-            let work = match request.kind {
-                Kind::Read => {
-                    self.reads = true;
-                    Work::read(place, len)
+            if request.words() <= SLOT_WORDS {
+                if !self.stage_small(number, batch, index, &request) {
+                    break;
                 }
-                Kind::Write => {
-                    buffer.words_mut()[..words]
-                        .copy_from_slice(&batch.buffer(index as usize)[at..at + words]);
-                    Work::write(place, len, reads)
-                }
-                Kind::CompareAndSwap { expected, new } => Work::compare_and_swap(place, expected, new, reads),
-                Kind::FetchAndAdd { add } => Work::fetch_and_add(place, add, reads),
-                Kind::Send | Kind::WriteWithImmediate { .. } => unreachable!("they are refused when posted"),
-            };
-            let brings = if request.kind.carries() { 0 } else { words as u32 };
-            let note = Note { batch: number, index, at: at as u32, words: brings, last };
-            if let Err(buffer) = queue.stage(&work, buffer, note) {
-                pool.push(buffer);
-                break;
-            }
-            if last {
                 self.first += 1;
-                self.at = 0;
             } else {
+                if self.chunks.capacity() == 0 {
+                    self.chunks = device.buffers(domain, CHUNKS, CHUNK_WORDS)?;
+                }
+                let Some(words) = self.stage_piece(number, batch, index, &request) else { break };
                 self.at += words;
+                pieces += 1;
+                if self.at == request.words() {
+                    self.first += 1;
+                    self.at = 0;
+                }
             }
-            // While half of it is under way, the other half is refilled.
-            weight += if all <= SLOT_WORDS { 1 } else { DEPTH / CHUNKS as u32 };
-            if weight >= DEPTH / 2 {
-                weight = 0;
-                queue.post().map_err(|source| device.failed("ibv_post_send")(source))?;
+            // While half of what there is of room is under way, the other half is refilled.
+            if pieces == CHUNKS / 2 || self.is_half_staged() {
+                pieces = 0;
+                self.ring(device)?;
             }
         }
+        self.ring(device)
+    }
+
+    #[inline]
+    fn is_half_staged(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.staged() >= DEPTH / 2)
+    }
+
+    /// The short way, for a batch that found room: whether it was one, and the device took it.
+    #[inline]
+    fn ring_if_all_is_staged(&mut self) -> bool {
+        let queue = self.queue.as_mut().filter(|_| self.waiting.is_empty());
+        queue.is_some_and(|queue| queue.post().is_ok())
+    }
+
+    /// Hands what is staged to the device.
+    #[inline]
+    fn ring(&mut self, device: &Device) -> Result<(), DeviceError> {
+        let Some(queue) = &mut self.queue else { return Ok(()) };
         queue.post().map_err(|source| device.failed("ibv_post_send")(source))
     }
 
@@ -487,18 +524,18 @@ impl Link {
         let mut failed = 0;
         let in_flight = self.queue.iter().flat_map(QueuePair::in_flight);
         let last_pieces = in_flight.filter(|note| note.last && note.batch == number).map(|note| note.index);
-        for index in last_pieces.chain(self.posted[self.first..].iter().copied()) {
+        for index in last_pieces.chain(self.waiting[self.first..].iter().copied()) {
             batch.finish(index as usize, Err(reason));
             failed += 1;
         }
-        self.first = self.posted.len();
+        self.first = self.waiting.len();
         failed
     }
 
     /// The batch is over.
     fn rest(&mut self) {
         self.used = false;
-        self.posted.clear();
+        self.waiting.clear();
         (self.first, self.at) = (0, 0);
         if self.down.is_some() {
             // The device is done with the buffers when the queue pair is gone; the target hears of it, too.
@@ -507,6 +544,19 @@ impl Link {
             self.slots = Vec::new();
             self.chunks = Vec::new();
         }
+    }
+}
+
+/// A write or an atomic waits for the reads before it, or the target might do it first (IBA volume 1, 10.8.3.3).
+#[inline]
+fn work(request: &Request, place: u64, len: u32, reads: &mut bool) -> Work {
+    let after_reads = std::mem::replace(reads, request.kind == Kind::Read);
+    match request.kind {
+        Kind::Read => Work::read(place, len),
+        Kind::Write => Work::write(place, len, after_reads),
+        Kind::CompareAndSwap { expected, new } => Work::compare_and_swap(place, expected, new, after_reads),
+        Kind::FetchAndAdd { add } => Work::fetch_and_add(place, add, after_reads),
+        Kind::Send | Kind::WriteWithImmediate { .. } => unreachable!("they are refused when posted"),
     }
 }
 

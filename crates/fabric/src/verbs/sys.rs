@@ -512,17 +512,21 @@ impl Completion {
 
     #[inline]
     pub(super) fn outcome(&self) -> Result<(), Failure> {
+        if self.0.status == ibv::ibv_wc_status::IBV_WC_SUCCESS { Ok(()) } else { Err(self.failure()) }
+    }
+
+    #[cold]
+    fn failure(&self) -> Failure {
         use ibv::ibv_wc_status as status;
         match self.0.status {
-            status::IBV_WC_SUCCESS => Ok(()),
             status::IBV_WC_RETRY_EXC_ERR
             | status::IBV_WC_RNR_RETRY_EXC_ERR
             | status::IBV_WC_RESP_TIMEOUT_ERR
             | status::IBV_WC_REM_OP_ERR
-            | status::IBV_WC_REM_ABORT_ERR => Err(Failure::Unreachable),
-            status::IBV_WC_REM_ACCESS_ERR | status::IBV_WC_REM_INV_REQ_ERR => Err(Failure::Denied),
-            status::IBV_WC_WR_FLUSH_ERR => Err(Failure::Flushed),
-            other => Err(Failure::Other(other)),
+            | status::IBV_WC_REM_ABORT_ERR => Failure::Unreachable,
+            status::IBV_WC_REM_ACCESS_ERR | status::IBV_WC_REM_INV_REQ_ERR => Failure::Denied,
+            status::IBV_WC_WR_FLUSH_ERR => Failure::Flushed,
+            other => Failure::Other(other),
         }
     }
 }

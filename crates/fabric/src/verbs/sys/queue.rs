@@ -103,7 +103,10 @@ impl Rights {
 
 /// A part of registered memory that this process alone uses. Its owner may look at it and write to it: nothing is in
 /// flight there.
-pub struct Registered {
+pub struct Registered(Box<Part>);
+
+/// Boxed, so that what is handed on is a word.
+struct Part {
     at: NonNull<u64>,
     words: u32,
     lkey: u32,
@@ -117,7 +120,7 @@ unsafe impl Sync for Registered {}
 
 impl fmt::Debug for Registered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Registered({} words)", self.words)
+        write!(f, "Registered({} words)", self.0.words)
     }
 }
 
@@ -132,14 +135,14 @@ impl Registered {
         let base =
             NonNull::new(memory.address().cast_mut().cast::<u64>()).ok_or(io::ErrorKind::InvalidData)?;
         let region = MemoryRegion::register(domain, memory, Rights::Local)?;
-        let part = |part: usize| Registered {
+        let part = |part: usize| Part {
             // SAFETY: so many parts lie in the mapping, one behind the other.
             at: unsafe { base.add(part * words) },
             words: words as u32,
             lkey: region.lkey(),
             _region: Arc::clone(&region),
         };
-        Ok((0..count).map(part).collect())
+        Ok((0..count).map(|index| Registered(Box::new(part(index)))).collect())
     }
 
     /// What is in it.
@@ -147,14 +150,14 @@ impl Registered {
     pub fn words(&self) -> &[u64] {
         // SAFETY: the part is mapped for as long as the region is held, begins at a word, and is this buffer's alone:
         // `carve` gave it out once, to the process's own memory, which peers have no right to.
-        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.words as usize) }
+        unsafe { std::slice::from_raw_parts(self.0.at.as_ptr(), self.0.words as usize) }
     }
 
     /// What is in it, to be changed.
     #[inline]
     pub fn words_mut(&mut self) -> &mut [u64] {
         // SAFETY: as above.
-        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.words as usize) }
+        unsafe { std::slice::from_raw_parts_mut(self.0.at.as_ptr(), self.0.words as usize) }
     }
 }
 
@@ -395,6 +398,12 @@ impl QueuePair {
         self.ring.len() as u32 - self.next.wrapping_sub(self.oldest)
     }
 
+    /// How many requests wait for the next `post`.
+    #[inline]
+    pub(in crate::verbs) fn staged(&self) -> u32 {
+        self.next.wrapping_sub(self.staged)
+    }
+
     /// Adds work to what the next `post` hands to the device. The buffer is in flight from here on.
     ///
     /// # Errors
@@ -402,7 +411,7 @@ impl QueuePair {
     #[inline]
     pub fn stage(&mut self, work: &Work, buffer: Registered, note: Note) -> Result<(), Registered> {
         let Work { opcode, flags, len, at, operands } = *work;
-        if self.room() == 0 || len as usize > buffer.words as usize * 8 {
+        if self.room() == 0 || len as usize > buffer.0.words as usize * 8 {
             return Err(buffer);
         }
         let inline = opcode == opcode::IBV_WR_RDMA_WRITE && len <= self.inline_bytes_max;
@@ -419,7 +428,7 @@ impl QueuePair {
         }
         // A piece of no bytes would be one of 2 GiB to some devices.
         request.num_sge = i32::from(len > 0);
-        *piece = ibv::ibv_sge { addr: buffer.at.as_ptr() as u64, length: len, lkey: buffer.lkey };
+        *piece = ibv::ibv_sge { addr: buffer.0.at.as_ptr() as u64, length: len, lkey: buffer.0.lkey };
         *in_flight = Some(InFlight { buffer, note });
         self.next = self.next.wrapping_add(1);
         Ok(())
@@ -435,25 +444,26 @@ impl QueuePair {
         let index = |sequence: u32| sequence as usize & (depth - 1);
         let ring = self.ring.as_mut_ptr();
         let first = index(self.staged);
-        while self.staged != self.next {
+        loop {
             let at = index(self.staged);
             self.staged = self.staged.wrapping_add(1);
             // SAFETY: `index` stays within the ring, which nobody else looks at during this call.
             unsafe {
                 let entry = ring.add(at);
                 (*entry).request.sg_list = &raw mut (*entry).piece;
+                if self.staged == self.next {
+                    (*entry).request.next = ptr::null_mut();
+                    (*entry).request.send_flags |= send::IBV_SEND_SIGNALED.0;
+                    break;
+                }
                 (*entry).request.next = &raw mut (*ring.add(index(self.staged))).request;
             }
         }
-        let last = index(self.staged.wrapping_sub(1));
         let mut refused = ptr::null_mut();
         // SAFETY: the requests form a list that ends with the last that was staged. Each names a piece of a buffer that
         // is registered, is in the ring, and leaves it when a later completion says that the device is done with it.
         // What the device did not take stays there too, until the queue pair is gone.
         checked(unsafe {
-            let last = ring.add(last);
-            (*last).request.next = ptr::null_mut();
-            (*last).request.send_flags |= send::IBV_SEND_SIGNALED.0;
             ibv::ibv_post_send(self.raw.as_ptr(), &raw mut (*ring.add(first)).request, &mut refused)
         })
     }
