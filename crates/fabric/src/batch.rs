@@ -231,6 +231,14 @@ impl Batch {
         &self.words[op.buffer..op.buffer + op.request.words()]
     }
 
+    /// Some words of an operation's buffer, from its word `at` on.
+    #[cfg(feature = "verbs")]
+    #[inline]
+    pub(crate) fn piece_mut(&mut self, index: usize, at: usize, words: usize) -> &mut [u64] {
+        let start = self.ops[index].buffer + at;
+        &mut self.words[start..start + words]
+    }
+
     pub(crate) fn buffer_mut(&mut self, index: usize) -> &mut [u64] {
         let op = &self.ops[index];
         &mut self.words[op.buffer..op.buffer + op.request.words()]

@@ -1,6 +1,7 @@
 //! A device as an operator names it: found, checked, and opened; what initiators and hosts share of it.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
@@ -141,7 +142,10 @@ impl Device {
             move |source| DeviceError::Call { device, call, source }
         };
         let context = Context::open(name).map_err(|source| match source.kind() {
-            io::ErrorKind::PermissionDenied => DeviceError::Permission { device: device.clone() },
+            // libibverbs looks for the file elsewhere when it may not open it, and then finds none.
+            io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound if is_forbidden() => {
+                DeviceError::Permission { device: device.clone() }
+            }
             _ => failed("ibv_open_device")(source),
         })?;
         if context.iwarp {
@@ -337,6 +341,16 @@ fn names() -> Result<Vec<String>, DeviceError> {
             },
         }),
     }
+}
+
+/// Whether a device's file is there and may not be opened.
+fn is_forbidden() -> bool {
+    let files = std::fs::read_dir("/dev/infiniband").into_iter().flatten().flatten();
+    let mut uverbs = files.filter(|file| file.file_name().to_string_lossy().starts_with("uverbs"));
+    uverbs.any(|file| {
+        let opened = File::options().read(true).write(true).open(file.path());
+        opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    })
 }
 
 fn choose_port(

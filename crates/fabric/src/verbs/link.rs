@@ -341,7 +341,7 @@ impl Links {
                 if note.batch == *number {
                     if note.words > 0 {
                         let (at, words) = (note.at as usize, note.words as usize);
-                        let to = &mut batch.buffer_mut(note.index as usize)[at..at + words];
+                        let to = batch.piece_mut(note.index as usize, at, words);
                         to.copy_from_slice(&buffer.words()[..words]);
                     }
                     if note.last {
@@ -431,18 +431,25 @@ impl Link {
     #[inline]
     fn stage_small(&mut self, number: u32, batch: &Batch, index: u32, request: &Request) -> bool {
         let words = request.words();
-        let Some(queue) = self.queue.as_mut().filter(|queue| words <= SLOT_WORDS && queue.room() > 0) else {
-            return false;
-        };
+        let Some(queue) = self.queue.as_mut().filter(|_| words <= SLOT_WORDS) else { return false };
         let Some(mut buffer) = self.slots.pop() else { return false };
+        let (mut reads, mut brings) = (self.reads, words as u32);
         if request.kind == Kind::Write {
             buffer.words_mut()[..words].copy_from_slice(batch.buffer(index as usize));
+            brings = 0;
         }
-        let work = work(request, self.address + request.offset as u64, (words * 8) as u32, &mut self.reads);
-        let brings = if request.kind == Kind::Write { 0 } else { words as u32 };
-        let staged =
-            queue.stage(&work, buffer, Note { batch: number, index, at: 0, words: brings, last: true });
-        staged.map_err(|buffer| self.slots.push(buffer)).is_ok()
+        let work = work(request, self.address + request.offset as u64, (words * 8) as u32, &mut reads);
+        let note = Note { batch: number, index, at: 0, words: brings, last: true };
+        match queue.stage(&work, buffer, note) {
+            Ok(()) => {
+                self.reads = reads;
+                true
+            }
+            Err(buffer) => {
+                self.slots.push(buffer);
+                false
+            }
+        }
     }
 
     /// Stages the next piece of a long operation: how many words it has, if there is room for one.
