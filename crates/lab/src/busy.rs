@@ -68,7 +68,7 @@ enum Measure {
 }
 
 pub(crate) fn run(bench: &mut Bench<'_>, of: Of) -> Result<Vec<Check>> {
-    let Ways { all, without_verbs } = Ways::here(bench)?;
+    let Ways { all, without_verbs } = Ways::here(bench, "read")?;
     let quick = bench.options.quick;
     let (threads, time) = if quick { (THREADS_QUICK, RUN_TIME_QUICK) } else { (THREADS, RUN_TIME) };
     let runs = plan(of, &all, threads);

@@ -70,20 +70,16 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    /// Of this machine: shm and tcp always, verbs where there is a device that the program can use.
-    pub(crate) fn here(bench: &mut Bench<'_>) -> Result<Ways> {
-        Ways::with_devices(bench, Path::new(DEVICES))
-    }
-
-    fn with_devices(bench: &mut Bench<'_>, devices: &Path) -> Result<Ways> {
+    /// Of this machine: shm and tcp always, verbs where there is a device by which the program can do `operation`.
+    pub(crate) fn here(bench: &mut Bench<'_>, operation: &str) -> Result<Ways> {
         let mut ways = Ways { all: vec![Way::Shm, Way::Tcp], without_verbs: None };
-        let has_device = std::fs::read_dir(devices).is_ok_and(|mut entries| entries.next().is_some());
+        let has_device = std::fs::read_dir(DEVICES).is_ok_and(|mut entries| entries.next().is_some());
         if !has_device {
             ways.without_verbs = Some(format!("there is no RDMA device ({DEVICES} has none)"));
             return Ok(ways);
         }
         let way = Way::VerbsPolling;
-        match run(bench, "try-verbs", way, &["read", "--quick", "--iterations", "10"], Duration::ZERO) {
+        match run(bench, "try-verbs", way, &[operation, "--quick", "--iterations", "10"], Duration::ZERO) {
             Ok(_) => ways.all.extend([way, Way::VerbsEvents]),
             Err(Error::Failed { said, .. }) => ways.without_verbs = Some(said),
             Err(error) => return Err(error),

@@ -64,7 +64,7 @@ struct Settings {
 }
 
 pub(crate) fn run(bench: &mut Bench<'_>, what: Sized) -> Result<Vec<Check>> {
-    let Ways { all, without_verbs } = Ways::here(bench)?;
+    let Ways { all, without_verbs } = Ways::here(bench, what.operation)?;
     let time = if bench.options.quick { RUN_TIME_QUICK } else { RUN_TIME };
     (0..2 * all.len()).for_each(|_| bench.expect_for(time));
     let mut table = bench.table("rows.csv", bench.experiment.columns)?;
