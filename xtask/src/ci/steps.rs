@@ -158,7 +158,10 @@ fn verbs(run: &mut Run) -> Result<(), Failure> {
 
 /// An edge on one machine moves a node on another.
 fn two_machines(run: &Run) -> Result<(), Failure> {
-    let program = built(run, "debug/sidelong")?;
+    // Emulated, a debug build takes longer than its timeouts.
+    let features = ["--features", "verbs"];
+    run.must(run.cargo(&[&["build", "--release", "--locked", "-p", "sidelong"], &features[..]].concat()))?;
+    let program = built(run, "release/sidelong")?;
     let directory =
         tempfile::tempdir().map_err(|source| Error::Read { path: std::env::temp_dir(), source })?;
     let write = |name: &str, text: &str| {
@@ -171,7 +174,7 @@ fn two_machines(run: &Run) -> Result<(), Failure> {
     };
     let cluster = write("cluster.toml", include_str!("two/cluster.toml"))?;
     let command =
-        |script: PathBuf| format!("sh {} {} {}", script.display(), program.display(), cluster.display());
+        |script: PathBuf| format!("bash {} {} {}", script.display(), program.display(), cluster.display());
     let node = command(write("node.sh", include_str!("two/node.sh"))?);
     let edge = command(write("edge.sh", include_str!("two/edge.sh"))?);
     let printed = in_guest(run, &["--two", "--port", "7203", "--node", &node, "--edge", &edge])?;
