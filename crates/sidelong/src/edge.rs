@@ -20,7 +20,7 @@ use crate::parts::Parts;
 const MOVE_DRAIN_MAX: Duration = Duration::from_secs(1);
 
 /// Pingora has this long to begin to listen once the view is there.
-const LISTEN_MAX: Duration = Duration::from_secs(5);
+const LISTEN_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     end_with_parent(args)?;
