@@ -203,13 +203,6 @@ pub enum Error {
         /// What is missing.
         reason: &'static str,
     },
-    /// An inbox where the backend has none.
-    #[cfg(feature = "verbs")]
-    #[error("{name}: a region has no inbox over verbs: offer it over tcp or shm")]
-    NoInbox {
-        /// The region.
-        name: String,
-    },
     /// An RDMA device did not do what was asked.
     #[cfg(feature = "verbs")]
     #[error(transparent)]

@@ -89,7 +89,8 @@ impl Host {
     }
 
     /// As [`Host::offer`], with an inbox for messages and for word of writes. Over shm it takes the name `NAME.inbox`, and
-    /// outlives its process as the region does, with what has not been received.
+    /// outlives its process as the region does, with what has not been received. Over verbs each link has the inbox's slots
+    /// to itself, in pinned memory that comes and goes with the link.
     ///
     /// # Errors
     /// As [`Host::offer`].
@@ -116,7 +117,7 @@ impl Host {
                 Ok((host.offer(spec, Some(&queue), init)?, host.inbox(queue)))
             }
             #[cfg(feature = "verbs")]
-            Host::Verbs(_) => Err(Error::NoInbox { name: spec.name.to_owned() }),
+            Host::Verbs(host) => host.offer_with_inbox(spec, inbox, init),
         }
     }
 }

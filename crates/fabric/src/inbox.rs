@@ -9,6 +9,7 @@
 //! |---|---|
 //! | shm | a ring in a file of its own ([`ring`]), into which the sender's CPU puts its message |
 //! | tcp, sim | a queue of the owner's process |
+//! | verbs | receive buffers of the device, `slots` for each link: no sender takes another's room |
 //!
 //! Load and reconfiguration use none of this: they are one-sided. It is there for what the papers compare them with.
 //!
@@ -25,6 +26,8 @@ use ring::Ring;
 use crate::batch::{Kind, Request};
 use crate::memory::Memory;
 use crate::sim::Network;
+#[cfg(feature = "verbs")]
+use crate::verbs;
 use crate::{OP_BYTES_MAX, OpError, Region};
 
 /// All slots of one inbox together, in bytes.
@@ -75,9 +78,14 @@ pub struct Inbox {
 
 #[derive(Debug)]
 enum Source {
-    Ring { ring: Ring, _region: Region },
+    Ring {
+        ring: Ring,
+        _region: Region,
+    },
     Queue(Arc<Queue>),
     Sim(Arc<Queue>, Network),
+    #[cfg(feature = "verbs")]
+    Verbs(verbs::Receiver),
 }
 
 impl Inbox {
@@ -93,6 +101,11 @@ impl Inbox {
         Inbox { source: Source::Sim(queue, network), words: Vec::new() }
     }
 
+    #[cfg(feature = "verbs")]
+    pub(crate) fn of_device(receiver: verbs::Receiver) -> Inbox {
+        Inbox { source: Source::Verbs(receiver), words: Vec::new() }
+    }
+
     /// The next message if it is there, for those who poll: no system call, but for sim's passing of what is due.
     pub fn try_receive(&mut self) -> Option<Message<'_>> {
         let taken = match &self.source {
@@ -101,6 +114,8 @@ impl Inbox {
             Source::Sim(queue, network) => {
                 network.receive(queue, Duration::ZERO).map(|letter| letter.open(&mut self.words))
             }
+            #[cfg(feature = "verbs")]
+            Source::Verbs(receiver) => receiver.take(&mut self.words),
         };
         taken.map(|taken| taken.message(&mut self.words))
     }
@@ -116,6 +131,8 @@ impl Inbox {
             Source::Sim(queue, network) => {
                 network.receive(queue, timeout).map(|letter| letter.open(&mut self.words))
             }
+            #[cfg(feature = "verbs")]
+            Source::Verbs(receiver) => receiver.wait(&mut self.words, Instant::now() + timeout),
         };
         taken.map(|taken| taken.message(&mut self.words))
     }
@@ -125,8 +142,8 @@ impl Inbox {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Taken {
     /// Of its bytes.
-    len: usize,
-    immediate: Option<u32>,
+    pub(crate) len: usize,
+    pub(crate) immediate: Option<u32>,
 }
 
 impl Taken {

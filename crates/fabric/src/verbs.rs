@@ -8,7 +8,9 @@
 //! | `error` | why a device cannot be used |
 //! | `setup` | what the two ends tell each other first |
 //! | `host` | the target's side |
+//! | `inbox` | messages to it: buffers that wait for them, and a word that tells senders how far it is |
 //! | `link` | the initiator's side |
+//! | `outbox` | what it knows of a region's inbox |
 //!
 //! A program that has it starts without libibverbs, which is loaded when it is there; [`Device::open`] says what is
 //! missing. A connection is for one region. It is asked for over a session with the target's control endpoint
@@ -22,12 +24,15 @@
 mod device;
 mod error;
 mod host;
+mod inbox;
 mod link;
+mod outbox;
 mod setup;
 mod sys;
 
 use std::io;
 
+pub(crate) use inbox::Receiver;
 pub(crate) use link::Links;
 
 pub use self::device::{Completions, Counters, Device, DeviceSpec, RETRIES_MAX};

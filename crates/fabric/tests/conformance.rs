@@ -34,7 +34,7 @@ macro_rules! conformance {
         conformance!(@ tcp Tcp $($property)* $($message)*);
         conformance!(@ sim Sim $($property)* $($message)*);
         #[cfg(feature = "verbs")]
-        conformance!(@ verbs Verbs $($property)*);
+        conformance!(@ verbs Verbs $($property)* $($message)*);
     };
     (@ $module:ident $backend:ident $($property:ident)*) => {
         mod $module {

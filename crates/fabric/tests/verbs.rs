@@ -18,7 +18,9 @@ use rdma::{device, secret};
 use rustix::fs::{MemfdFlags, memfd_create};
 use sidelong_fabric::control::{Cause, Endpoint, Secret, Session};
 use sidelong_fabric::verbs::{Device, DeviceError, DeviceSpec, VerbsHost};
-use sidelong_fabric::{Access, Batch, Error, Host, Initiator, Key, LinkId, OpError, Region, RegionSpec};
+use sidelong_fabric::{
+    Access, Batch, Error, Host, Inbox, InboxSpec, Initiator, Key, LinkId, OpError, Region, RegionSpec,
+};
 use sidelong_layout::RegionKind;
 
 const ANY: &str = "127.0.0.1:0";
@@ -40,6 +42,22 @@ fn host(device: &Device) -> (VerbsHost, SocketAddr) {
 
 fn offer(host: &VerbsHost, name: &str, access: Access) -> Region {
     Host::Verbs(host.clone()).offer(&spec(name, access, LEN, 1), |_| {}).unwrap()
+}
+
+fn offer_with_inbox(host: &VerbsHost, slots: usize, message_bytes_max: usize) -> (Region, Inbox) {
+    let inbox = InboxSpec { slots, message_bytes_max };
+    let offered =
+        Host::Verbs(host.clone()).offer_with_inbox(&spec("a", Access::Atomic, LEN, 1), &inbox, |_| {});
+    offered.unwrap()
+}
+
+/// Waits until so many are connected.
+fn await_connected(host: &VerbsHost, count: usize) {
+    let begun = Instant::now();
+    while host.connected().len() > count {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", host.connected());
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn initiator(device: &Device) -> Initiator {
@@ -292,11 +310,7 @@ fn who_is_evicted_is_out_at_once_and_alone() {
     let again = leaving.connect(region.key(), PATIENCE).unwrap();
     assert_eq!((add(&mut leaving, again), add(&mut staying, stays)), (Ok(3), Ok(4)));
     drop(leaving);
-    let begun = Instant::now();
-    while host.connected().len() > 1 {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", host.connected());
-        thread::sleep(Duration::from_millis(1));
-    }
+    await_connected(&host, 1);
     assert_eq!(add(&mut staying, stays), Ok(5));
 }
 
@@ -383,6 +397,57 @@ fn links_come_and_go_with_work_in_flight() {
         }
         assert_eq!(add(&mut kept, stays), Ok(round as u64));
     }
+}
+
+#[test]
+fn messages_outlive_their_link() {
+    const LONG: usize = 100_001;
+    let Some(device) = device() else { return };
+    let (host, _) = host(device);
+    let (region, mut inbox) = offer_with_inbox(&host, 2, LONG);
+    for round in 0..5_u8 {
+        let mut leaving = initiator(device);
+        let link = leaving.connect(region.key(), PATIENCE).unwrap();
+        let mut batch = Batch::new();
+        let ops = [batch.send(link, &[round; LONG]), batch.send(link, &[round])];
+        leaving.run(&mut batch, PATIENCE);
+        assert_eq!(ops.map(|op| batch.words(op).map(|_| ())), [Ok(()); 2]);
+        drop(leaving);
+        await_connected(&host, 0);
+    }
+    for round in 0..5_u8 {
+        assert_eq!(inbox.try_receive().unwrap().bytes, [round; LONG]);
+        assert_eq!(inbox.try_receive().unwrap().bytes, [round]);
+    }
+    assert!(inbox.try_receive().is_none());
+}
+
+#[test]
+fn an_inbox_takes_nothing_from_who_is_evicted() {
+    let Some(device) = device() else { return };
+    let (host, _) = host(device);
+    let (region, mut inbox) = offer_with_inbox(&host, 2, 8);
+    let (mut staying, mut leaving) = (initiator(device), initiator(device));
+    let stays = staying.connect(region.key(), PATIENCE).unwrap();
+    let leaves = leaving.connect(region.key(), PATIENCE).unwrap();
+    let send = |initiator: &mut Initiator, link, message: &[u8]| {
+        let mut batch = Batch::new();
+        let sent = batch.send(link, message);
+        initiator.run(&mut batch, PATIENCE);
+        batch.words(sent).map(|_| ())
+    };
+    // Nobody takes another's room.
+    assert_eq!([send(&mut leaving, leaves, b"1"), send(&mut leaving, leaves, b"2")], [Ok(()); 2]);
+    assert_eq!(send(&mut leaving, leaves, b"3"), Err(OpError::InboxFull));
+    assert_eq!(send(&mut staying, stays, b"4"), Ok(()));
+    let mut received = || inbox.receive(PATIENCE).unwrap().bytes.to_vec();
+    assert_eq!([received(), received(), received()], [b"1", b"2", b"4"]);
+    assert!(host.evict(host.connected()[1].id));
+    let refused = send(&mut leaving, leaves, b"5").unwrap_err();
+    assert!(matches!(refused, OpError::NoInbox | OpError::PeerGone), "{refused}");
+    assert_eq!(send(&mut staying, stays, b"6"), Ok(()));
+    assert_eq!(inbox.receive(PATIENCE).unwrap().bytes, b"6");
+    assert!(inbox.receive(Duration::from_millis(20)).is_none());
 }
 
 #[test]

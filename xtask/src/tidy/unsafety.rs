@@ -14,6 +14,10 @@ const HOLDERS: &[(&str, &str)] = &[
         "crates/fabric/src/verbs/sys/queue.rs",
         "gives the device memory, and takes it back when that is done with it",
     ),
+    (
+        "crates/fabric/src/verbs/sys/receive.rs",
+        "gives the device memory for messages, and takes it back with one",
+    ),
     ("crates/fabric/benches/oneside.rs", "times a bare mapping, the floor that links are compared with"),
 ];
 

@@ -6,7 +6,8 @@
 //! the registration goes instead.
 //!
 //! A connection lives as long as the session of the control endpoint over which it was asked for, so whatever happens to
-//! an initiator, nothing is left of it. After set-up no thread of this process runs for what initiators do.
+//! an initiator, nothing is left of it but messages that wait. After set-up no thread of this process runs for what
+//! initiators do, but for the one that receives, where the region has an inbox.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,14 +20,15 @@ use std::time::{Duration, Instant};
 
 use sidelong_layout::RegionHeader;
 
+use super::inbox::{Mailbox, Receiver, Seat as InboxSeat};
 use super::setup::{self, Endpoint, Grant, Refusal, Request};
-use super::sys::{CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, Rights, Window};
+use super::sys::{CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, Receives, Rights, Window};
 use super::{Device, DeviceError, KIND, random_sequence};
 use crate::control;
 use crate::host::Region;
 use crate::key::{Key, Locator, Token};
 use crate::memory::Memory;
-use crate::{Access, Error, RegionSpec};
+use crate::{Access, Error, Inbox, InboxSpec, RegionSpec};
 
 /// How long the device may take to bind a window: a local operation of microseconds.
 const BIND_WAIT: Duration = Duration::from_secs(1);
@@ -61,15 +63,24 @@ struct Offer {
     incarnation: u64,
     len: usize,
     region: Arc<MemoryRegion>,
+    inbox: Option<Arc<Mailbox>>,
 }
 
 /// One initiator's way to one region. A window goes before its queue pair.
 struct Connection {
     window: Option<Window>,
-    _queue: QueuePair,
+    end: End,
     _completions: CompletionQueue,
     region: String,
     gid: [u8; 16],
+}
+
+/// Who has the queue pair.
+enum End {
+    /// Nobody: the device alone does something with it.
+    OneSided { _queue: QueuePair },
+    /// The region's inbox.
+    Inbox(InboxSeat),
 }
 
 /// An initiator's connection, as the owner of the region sees it.
@@ -133,7 +144,12 @@ impl VerbsHost {
         let mut state = self.shared.lock();
         match state.connections.get_mut(&id) {
             // The queue pair stays, for the device to answer with a refusal, until the initiator leaves.
-            Some(Connection { window: window @ Some(_), .. }) => *window = None,
+            Some(Connection { window: window @ Some(_), end, .. }) => {
+                *window = None;
+                if let End::Inbox(seat) = end {
+                    seat.shut();
+                }
+            }
             Some(_) => drop(state.connections.remove(&id)),
             None => return false,
         }
@@ -145,7 +161,19 @@ impl VerbsHost {
         spec: &RegionSpec<'_>,
         init: impl FnOnce(&mut [u64]),
     ) -> Result<Region, Error> {
-        self.offer_memory(spec, || spec.memory(init))
+        self.offer_memory(spec, None, || spec.memory(init))
+    }
+
+    pub(crate) fn offer_with_inbox(
+        &self,
+        spec: &RegionSpec<'_>,
+        inbox: &InboxSpec,
+        init: impl FnOnce(&mut [u64]),
+    ) -> Result<(Region, Inbox), Error> {
+        let (domain, _) = self.shared.granted(spec.access);
+        let mailbox = Mailbox::new(&self.shared.device, domain, inbox)?;
+        let region = self.offer_memory(spec, Some(&mailbox), || spec.memory(init))?;
+        Ok((region, Inbox::of_device(Receiver::new(&mailbox))))
     }
 
     /// Offers memory that is not this process's own: the first `spec.len` bytes of what `file` maps, such as a BPF map that
@@ -161,7 +189,7 @@ impl VerbsHost {
     pub fn offer_mapped(&self, spec: &RegionSpec<'_>, file: &File) -> Result<Region, Error> {
         assert!(spec.access == Access::ReadOnly, "memory of others is offered for reading");
         spec.check()?;
-        self.offer_memory(spec, || {
+        self.offer_memory(spec, None, || {
             let memory = Memory::of_map(file, spec.len);
             let memory =
                 memory.map_err(|source| Error::Map { name: spec.name.into(), len: spec.len, source })?;
@@ -173,6 +201,7 @@ impl VerbsHost {
     fn offer_memory(
         &self,
         spec: &RegionSpec<'_>,
+        inbox: Option<&Arc<Mailbox>>,
         memory: impl FnOnce() -> Result<Memory, Error>,
     ) -> Result<Region, Error> {
         let mut state = self.shared.lock();
@@ -188,7 +217,8 @@ impl VerbsHost {
         let (domain, rights) = self.shared.granted(spec.access);
         let region = self.shared.device.register(domain, Arc::clone(&memory), rights)?;
         let (access, incarnation, len) = (spec.access, spec.incarnation, spec.len);
-        state.offers.insert(spec.name.to_owned(), Offer { token, access, incarnation, len, region });
+        let offer = Offer { token, access, incarnation, len, region, inbox: inbox.cloned() };
+        state.offers.insert(spec.name.to_owned(), offer);
         drop(state);
         let key = Key {
             name: spec.name.to_owned(),
@@ -216,7 +246,9 @@ impl Drop for Hold {
         for connection in state.connections.values_mut().filter(|connection| connection.region == self.name) {
             connection.window = None;
         }
-        state.offers.remove(&self.name);
+        if let Some(Offer { inbox: Some(inbox), .. }) = state.offers.remove(&self.name) {
+            inbox.shut();
+        }
     }
 }
 
@@ -256,7 +288,13 @@ impl Shared {
         let device = &self.device;
         let (domain, rights) = self.granted(offer.access);
         let mut completions = device.completion_queue(4, false)?;
-        let created = QueuePair::new(&completions, domain, 0, 2, 0);
+        let (mut inbox, mut receives) = (None, Receives::none(&completions));
+        if let Some(mailbox) = &offer.inbox
+            && let Some(room) = mailbox.room()?
+        {
+            (inbox, receives) = (Some(mailbox), room);
+        }
+        let created = QueuePair::with_receives(&completions, domain, 0, 2, 0, receives);
         let mut queue = created.map_err(device.failed("ibv_create_qp"))?;
         let sequence = random_sequence().map_err(device.failed("getrandom"))?;
         let own = device.address(&queue, sequence);
@@ -271,15 +309,23 @@ impl Shared {
             await_bind(&mut completions).map_err(device.failed("binding a memory window"))?;
             window = Some(made);
         }
+        let (end, inbox) = match inbox {
+            Some(mailbox) => {
+                let (seat, grant) = mailbox.add(queue)?;
+                (End::Inbox(seat), Some(grant))
+            }
+            None => (End::OneSided { _queue: queue }, None),
+        };
         let grant = Grant {
             endpoint: Endpoint::new(own, reads),
             address: offer.region.address(),
             rkey,
             len: offer.len as u64,
             incarnation: offer.incarnation,
+            inbox,
         };
         let (region, gid) = (request.name.to_owned(), request.endpoint.gid);
-        Ok((Connection { window, _queue: queue, _completions: completions, region, gid }, grant))
+        Ok((Connection { window, end, _completions: completions, region, gid }, grant))
     }
 }
 

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
+use super::outbox::{Next, Outbox};
 use super::setup::{self, Endpoint, Unwelcome};
 use super::sys::{CompletionQueue, Failure, Note, ProtectionDomain, QueuePair, Registered, Rights, Work};
 use super::{Device, DeviceError, KIND, random_sequence};
@@ -101,6 +102,8 @@ struct Link {
     address: u64,
     len: usize,
     access: Access,
+    /// Where messages go, if the region has an inbox.
+    outbox: Option<Outbox>,
     name: String,
     session: Option<Session>,
 }
@@ -190,6 +193,7 @@ impl Links {
             address: grant.address,
             len: key.len.min(usize::try_from(grant.len).unwrap_or(usize::MAX)),
             access: key.access,
+            outbox: grant.inbox.map(Outbox::new),
             name: key.name.clone(),
             session: Some(session),
         };
@@ -239,7 +243,10 @@ impl Links {
             return batch.finish(index, Err(error));
         }
         if request.kind.is_for_inbox() {
-            return batch.finish(index, Err(OpError::NoInbox));
+            let checked = link.outbox.as_ref().map_or(Err(OpError::NoInbox), |outbox| outbox.check(&request));
+            if let Err(error) = checked {
+                return batch.finish(index, Err(error));
+            }
         }
         if !link.used {
             link.used = true;
@@ -248,7 +255,10 @@ impl Links {
         // What is to be said of it if nothing comes.
         batch.finish(index, Err(OpError::Timeout));
         self.open += 1;
-        if link.first < link.waiting.len() || !link.stage_small(self.batch, batch, index as u32, &request) {
+        if link.first < link.waiting.len()
+            || !link.has_room(&request)
+            || !link.stage_small(self.batch, batch, index as u32, &request)
+        {
             link.waiting.push(index as u32);
         } else if link.is_half_staged() {
             self.pump(slot, batch);
@@ -309,7 +319,7 @@ impl Links {
     /// Stages and posts what a link takes.
     fn pump(&mut self, slot: usize, batch: &mut Batch) {
         let Some(link) = &mut self.links[slot] else { return };
-        if let Err(error) = link.stage(self.batch, batch, &self.domain, &self.device) {
+        if let Err(error) = link.stage(self.batch, batch, &mut self.open, &self.domain, &self.device) {
             tracing::error!(%error, name = link.name, "a verbs link is down");
             self.open -= link.fail(OpError::PeerGone, self.batch, batch);
         }
@@ -338,6 +348,11 @@ impl Links {
                 continue;
             }
             for (buffer, note) in queue.retire(completion) {
+                let mut outcome = Ok(());
+                if let Some(outbox) = link.outbox.as_mut().filter(|_| note.look) {
+                    outbox.hear(buffer.words()[0], note.batch == *number);
+                    outcome = outbox.outcome();
+                }
                 if note.batch == *number {
                     if note.words > 0 {
                         let (at, words) = (note.at as usize, note.words as usize);
@@ -345,7 +360,7 @@ impl Links {
                         to.copy_from_slice(&buffer.words()[..words]);
                     }
                     if note.last {
-                        batch.finish(note.index as usize, Ok(()));
+                        batch.finish(note.index as usize, outcome);
                         *open -= 1;
                     }
                 }
@@ -362,7 +377,7 @@ impl Links {
                 *open -= link.fail(reason(failure), *number, batch);
             } else if link.first < link.waiting.len() {
                 reaped = Reaped::More;
-                if let Err(error) = link.stage(*number, batch, domain, device) {
+                if let Err(error) = link.stage(*number, batch, open, domain, device) {
                     tracing::error!(%error, name = link.name, "a verbs link is down");
                     *open -= link.fail(OpError::PeerGone, *number, batch);
                 }
@@ -434,15 +449,19 @@ impl Link {
         let Some(queue) = self.queue.as_mut().filter(|_| words <= SLOT_WORDS) else { return false };
         let Some(mut buffer) = self.slots.pop() else { return false };
         let (mut reads, mut brings) = (self.reads, words as u32);
-        if request.kind == Kind::Write {
-            buffer.words_mut()[..words].copy_from_slice(batch.buffer(index as usize));
+        if request.kind.carries() {
+            fill(&mut buffer, request, batch.buffer(index as usize));
             brings = 0;
         }
-        let work = work(request, self.address + request.offset as u64, (words * 8) as u32, &mut reads);
-        let note = Note { batch: number, index, at: 0, words: brings, last: true };
+        let work = work(request, self.address + request.offset as u64, (words * 8) as u32, true, &mut reads);
+        let tells = request.kind.is_for_inbox();
+        let note = Note { batch: number, index, at: 0, words: brings, last: !tells, look: false };
         match queue.stage(&work, buffer, note) {
             Ok(()) => {
                 self.reads = reads;
+                if tells {
+                    self.stage_look_behind(note);
+                }
                 true
             }
             Err(buffer) => {
@@ -458,28 +477,74 @@ impl Link {
         let mut buffer = self.chunks.pop()?;
         let (at, all) = (self.at, request.words());
         let words = (all - at).min(buffer.words().len());
-        if request.kind == Kind::Write {
-            buffer.words_mut()[..words].copy_from_slice(&batch.buffer(index as usize)[at..at + words]);
+        if request.kind.carries() {
+            fill(&mut buffer, request, &batch.buffer(index as usize)[at..at + words]);
         }
         let place = self.address + (request.offset + at * 8) as u64;
-        let work = work(request, place, (words * 8) as u32, &mut self.reads);
-        let brings = if request.kind == Kind::Write { 0 } else { words as u32 };
-        let note = Note { batch: number, index, at: at as u32, words: brings, last: at + words == all };
+        let (last, tells) = (at + words == all, request.kind.is_for_inbox());
+        let work = work(request, place, (words * 8) as u32, last, &mut self.reads);
+        let brings = if request.kind.carries() { 0 } else { words as u32 };
+        let note =
+            Note { batch: number, index, at: at as u32, words: brings, last: last && !tells, look: false };
         let staged = queue.stage(&work, buffer, note);
+        if staged.is_ok() && last && tells {
+            self.stage_look_behind(note);
+        }
         staged.map_err(|buffer| self.chunks.push(buffer)).ok().map(|()| words)
+    }
+
+    /// Whether it is not for the inbox, or that has room, and a look behind it would find some too.
+    #[inline]
+    fn has_room(&self, request: &Request) -> bool {
+        !request.kind.is_for_inbox()
+            || self.outbox.as_ref().is_some_and(|outbox| outbox.next() == Next::Send)
+                && self.queue.as_ref().is_some_and(|queue| queue.room() > 1)
+                && self.slots.len() > 1
+    }
+
+    /// Looks at the inbox behind a message that was staged as `note`, for which `has_room` was asked.
+    fn stage_look_behind(&mut self, note: Note) {
+        if let Some(outbox) = &mut self.outbox {
+            outbox.sent();
+        }
+        self.stage_look(Note { words: 0, last: true, ..note });
+    }
+
+    /// Stages a look at the inbox, if there is room for one.
+    fn stage_look(&mut self, note: Note) {
+        let (Some(queue), Some(outbox)) = (&mut self.queue, &mut self.outbox) else { return };
+        let Some(buffer) = self.slots.pop() else { return };
+        match queue.stage(&outbox.look(), buffer, Note { look: true, ..note }) {
+            Ok(()) => outbox.asked(),
+            Err(buffer) => self.slots.push(buffer),
+        }
     }
 
     /// Stages as much of what waits as there are buffers and room for, and posts it.
     fn stage(
         &mut self,
         number: u32,
-        batch: &Batch,
+        batch: &mut Batch,
+        open: &mut usize,
         domain: &Arc<ProtectionDomain>,
         device: &Device,
     ) -> Result<(), DeviceError> {
         let mut pieces = 0;
         while let Some(index) = self.waiting.get(self.first).copied() {
             let request = batch.op(index as usize).request;
+            if !self.has_room(&request) {
+                match self.outbox.as_ref().map(Outbox::next) {
+                    Some(Next::Refuse(error)) => {
+                        batch.finish(index as usize, Err(error));
+                        *open -= 1;
+                        (self.first, self.at) = (self.first + 1, 0);
+                        continue;
+                    }
+                    Some(Next::Look) => self.stage_look(Note { batch: number, index, ..Note::default() }),
+                    Some(Next::Send | Next::Wait) | None => {}
+                }
+                break;
+            }
             if request.words() <= SLOT_WORDS {
                 if !self.stage_small(number, batch, index, &request) {
                     break;
@@ -487,7 +552,10 @@ impl Link {
                 self.first += 1;
             } else {
                 if self.chunks.capacity() == 0 {
-                    self.chunks = device.buffers(domain, CHUNKS, CHUNK_WORDS)?;
+                    // A message is one piece, however long.
+                    let message = self.outbox.as_ref().map_or(0, Outbox::message_bytes_max);
+                    let words = CHUNK_WORDS.max(message.div_ceil(8));
+                    self.chunks = device.buffers(domain, CHUNKS, words)?;
                 }
                 let Some(words) = self.stage_piece(number, batch, index, &request) else { break };
                 self.at += words;
@@ -544,6 +612,9 @@ impl Link {
         self.used = false;
         self.waiting.clear();
         (self.first, self.at) = (0, 0);
+        if let Some(outbox) = &mut self.outbox {
+            outbox.rest();
+        }
         if self.down.is_some() {
             // The device is done with the buffers when the queue pair is gone; the target hears of it, too.
             self.queue = None;
@@ -554,16 +625,30 @@ impl Link {
     }
 }
 
+/// Copies what an operation takes to the target: words, or a message's bytes.
+#[inline]
+fn fill(buffer: &mut Registered, request: &Request, from: &[u64]) {
+    let to = &mut buffer.words_mut()[..from.len()];
+    to.copy_from_slice(from);
+    if request.kind == Kind::Send {
+        to.iter_mut().for_each(|word| *word = word.to_le());
+    }
+}
+
 /// A write or an atomic waits for the reads before it, or the target might do it first (IBA volume 1, 10.8.3.3).
 #[inline]
-fn work(request: &Request, place: u64, len: u32, reads: &mut bool) -> Work {
+fn work(request: &Request, place: u64, len: u32, last: bool, reads: &mut bool) -> Work {
     let after_reads = std::mem::replace(reads, request.kind == Kind::Read);
     match request.kind {
         Kind::Read => Work::read(place, len),
         Kind::Write => Work::write(place, len, after_reads),
         Kind::CompareAndSwap { expected, new } => Work::compare_and_swap(place, expected, new, after_reads),
         Kind::FetchAndAdd { add } => Work::fetch_and_add(place, add, after_reads),
-        Kind::Send | Kind::WriteWithImmediate { .. } => unreachable!("they are refused when posted"),
+        Kind::Send => Work::send(request.len as u32, after_reads),
+        Kind::WriteWithImmediate { immediate } if last => {
+            Work::write_with_immediate(place, len, immediate, after_reads)
+        }
+        Kind::WriteWithImmediate { .. } => Work::write(place, len, after_reads),
     }
 }
 

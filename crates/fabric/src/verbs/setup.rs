@@ -4,25 +4,28 @@
 //! | message | bytes | fields |
 //! |---|---|---|
 //! | request | 80 + name | magic 8, protocol 4, layout version 4, layout hash 8, token 16, endpoint 36, zero 2, name length 2, name |
-//! | answer | 100 | magic 8, status 4, protocol 4, layout version 4, zero 4, layout hash 8, address 8, incarnation 8, length 8, rkey 4, endpoint 36, zero 4 |
+//! | answer | 120 | magic 8, status 4, protocol 4, layout version 4, zero 4, layout hash 8, address 8, incarnation 8, length 8, rkey 4, endpoint 36, inbox 24 |
 //! | endpoint | 36 | GID 16, queue pair 4, first sequence 4, LID 2, MTU 1, reads 1, zero 8 |
+//! | inbox | 24 | address 8, rkey 4, slots 4, longest message 4, zero 4; no slots where there is none |
 //!
 //! Decoding never panics and never allocates, whatever the bytes.
 
 use sidelong_layout::{HeaderError, LAYOUT_HASH, LAYOUT_VERSION};
 
 use super::sys::Peer;
+use crate::OP_BYTES_MAX;
 use crate::control::BODY_BYTES_MAX;
 use crate::host::NAME_BYTES_MAX;
 use crate::key::Token;
 
 /// Raised by every change of what stands above.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 const MAGIC: u64 = u64::from_le_bytes(*b"SIDELVRB");
 
 const ENDPOINT_BYTES: usize = 36;
 const REQUEST_BYTES: usize = 80;
-const ANSWER_BYTES: usize = 100;
+const ANSWER_BYTES: usize = 120;
+const INBOX_BYTES: usize = 24;
 /// The longest message.
 const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES + NAME_BYTES_MAX;
 
@@ -136,6 +139,39 @@ pub(super) struct Grant {
     pub(super) len: u64,
     /// Which life of the target.
     pub(super) incarnation: u64,
+    pub(super) inbox: Option<InboxGrant>,
+}
+
+/// The region's inbox, as far as it is this initiator's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct InboxGrant {
+    /// Where the word is that tells how far it is, and under which key.
+    pub(super) address: u64,
+    pub(super) rkey: u32,
+    /// Messages that wait, not 0.
+    pub(super) slots: u32,
+    /// Bytes of the longest.
+    pub(super) message_bytes_max: u32,
+}
+
+impl InboxGrant {
+    fn put(&self, to: &mut [u8]) {
+        put(to, 0, self.address.to_le_bytes());
+        put(to, 8, self.rkey.to_le_bytes());
+        put(to, 12, self.slots.to_le_bytes());
+        put(to, 16, self.message_bytes_max.to_le_bytes());
+    }
+
+    fn get(from: &[u8]) -> Result<Option<InboxGrant>, Malformed> {
+        let inbox = InboxGrant {
+            address: u64::from_le_bytes(get(from, 0)?),
+            rkey: u32::from_le_bytes(get(from, 8)?),
+            slots: u32::from_le_bytes(get(from, 12)?),
+            message_bytes_max: u32::from_le_bytes(get(from, 16)?),
+        };
+        let fits = inbox.message_bytes_max as usize <= OP_BYTES_MAX;
+        if fits { Ok(Some(inbox).filter(|inbox| inbox.slots > 0)) } else { Err(Malformed) }
+    }
 }
 
 /// Why a target grants nothing.
@@ -181,6 +217,9 @@ pub(super) fn encode_answer(answer: &Result<Grant, Refusal>) -> Vec<u8> {
         put(&mut bytes, 48, grant.len.to_le_bytes());
         put(&mut bytes, 56, grant.rkey.to_le_bytes());
         grant.endpoint.put(&mut bytes[60..]);
+        if let Some(inbox) = &grant.inbox {
+            inbox.put(&mut bytes[96..]);
+        }
     }
     bytes
 }
@@ -210,6 +249,7 @@ pub(super) fn decode_answer(bytes: &[u8]) -> Result<Grant, Unwelcome> {
             len: u64::from_le_bytes(get(bytes, 48)?),
             rkey: u32::from_le_bytes(get(bytes, 56)?),
             endpoint: Endpoint::get(&bytes[60..])?,
+            inbox: InboxGrant::get(&bytes[96..])?,
         }),
         status if status == Refusal::Key as u32 => Err(Unwelcome::Key),
         status if status == Refusal::Device as u32 => Err(Unwelcome::Device),
@@ -225,7 +265,8 @@ fn get<const N: usize>(from: &[u8], at: usize) -> Result<[u8; N], Malformed> {
     from.get(at..at + N).and_then(|bytes| bytes.try_into().ok()).ok_or(Malformed)
 }
 
-const _: () = assert!(40 + ENDPOINT_BYTES <= 78 && 60 + ENDPOINT_BYTES <= ANSWER_BYTES);
+const _: () =
+    assert!(40 + ENDPOINT_BYTES <= 78 && 60 + ENDPOINT_BYTES <= 96 && 96 + INBOX_BYTES == ANSWER_BYTES);
 const _: () = assert!(MESSAGE_BYTES_MAX <= BODY_BYTES_MAX);
 
 #[cfg(test)]
@@ -261,8 +302,15 @@ mod tests {
         fn an_answer_arrives_as_it_was_sent(
             endpoint in endpoint(),
             (address, rkey, len, incarnation) in any::<(u64, u32, u64, u64)>(),
+            inbox in prop::option::of((any::<u64>(), any::<u32>(), 1u32.., 0..=OP_BYTES_MAX as u32)),
         ) {
-            let grant = Grant { endpoint, address, rkey, len, incarnation };
+            let inbox = inbox.map(|(address, rkey, slots, message_bytes_max)| InboxGrant {
+                address,
+                rkey,
+                slots,
+                message_bytes_max,
+            });
+            let grant = Grant { endpoint, address, rkey, len, incarnation, inbox };
             let bytes = encode_answer(&Ok(grant));
             prop_assert_eq!(decode_answer(&bytes), Ok(grant));
             prop_assert_eq!(decode_answer(&bytes[..ANSWER_BYTES - 1]), Err(Unwelcome::Malformed));
@@ -284,7 +332,14 @@ mod tests {
             let endpoint = Endpoint { number: 1, sequence: 2, gid: [0; 16], lid: 0, mtu: 3, reads: 1 };
             let good = match request {
                 true => Request { token: Token(1), name: "a", endpoint }.encode(),
-                false => encode_answer(&Ok(Grant { endpoint, address: 0, rkey: 0, len: 0, incarnation: 0 })),
+                false => encode_answer(&Ok(Grant {
+                    endpoint,
+                    address: 0,
+                    rkey: 0,
+                    len: 0,
+                    incarnation: 0,
+                    inbox: None,
+                })),
             };
             let bytes = [&good[..keep], &rest].concat();
             let _ = Request::decode(&bytes);

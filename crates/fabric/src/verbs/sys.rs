@@ -10,6 +10,7 @@
 //! It decides nothing and waits for nothing. The rest of `verbs` calls it, and nobody else.
 
 mod queue;
+mod receive;
 
 use std::ffi::CStr;
 use std::fmt;
@@ -23,6 +24,7 @@ use rdma_mummy_sys as ibv;
 
 pub use self::queue::{Note, QueuePair, Registered, Work};
 pub(super) use self::queue::{Peer, Rights, Timers};
+pub(super) use self::receive::{Arrival, RECEIVES_MAX, Receives};
 use crate::memory::Memory;
 
 /// Completions that are taken from a queue at once.
@@ -409,7 +411,7 @@ impl CompletionQueue {
 
     /// Makes room for `len` completions in all.
     pub(super) fn resize(&mut self, len: u32) -> io::Result<()> {
-        // SAFETY: the queue lives, and nobody else polls it now.
+        // SAFETY: the queue lives, and nobody else polls it now: who does needs it as `&mut`, too.
         checked(unsafe { ibv::ibv_resize_cq(self.inner.raw.as_ptr(), len as i32) })
     }
 

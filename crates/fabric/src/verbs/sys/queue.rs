@@ -39,7 +39,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rdma_mummy_sys as ibv;
 
 use super::{
-    Completion, CompletionQueue, MemoryRegion, ProtectionDomain, RawQueue, Window, checked, leaked, object,
+    Completion, CompletionQueue, MemoryRegion, ProtectionDomain, RawQueue, Receives, Window, checked, leaked,
+    object,
 };
 use crate::memory::Memory;
 
@@ -49,8 +50,9 @@ use ibv::ibv_send_flags as send;
 use ibv::ibv_wr_opcode as opcode;
 
 /// Requests that a queue pair may have in flight: a sequence of 16 bits tells them apart.
-const DEPTH_MAX: u32 = 1 << 14;
-/// How long a target that is not ready is left alone: 14 is 1.28 ms (IBA volume 1, table 45). One-sided work meets none.
+pub(super) const DEPTH_MAX: u32 = 1 << 14;
+/// How long a target that is not ready is left alone: 14 is 1.28 ms (IBA volume 1, table 45). One-sided work meets none,
+/// and neither does a message whose sender knows of a buffer for it.
 const NOT_READY_TIMER: u8 = 14;
 /// How often it is tried again; 7 would be for ever.
 const NOT_READY_RETRIES_MAX: u8 = 3;
@@ -103,13 +105,13 @@ impl Rights {
 
 /// A part of registered memory that this process alone uses. Its owner may look at it and write to it: nothing is in
 /// flight there.
-pub struct Registered(Box<Part>);
+pub struct Registered(pub(super) Box<Part>);
 
 /// Boxed, so that what is handed on is a word.
-struct Part {
-    at: NonNull<u64>,
-    words: u32,
-    lkey: u32,
+pub(super) struct Part {
+    pub(super) at: NonNull<u64>,
+    pub(super) words: u32,
+    pub(super) lkey: u32,
     _region: Arc<MemoryRegion>,
 }
 
@@ -170,34 +172,66 @@ pub struct Work {
     at: u64,
     /// Of an atomic: what is compared with or added, and what is swapped in.
     operands: Option<(u64, u64)>,
+    /// What a write tells the peer's inbox.
+    immediate: u32,
+    /// Under which key, if not that of the queue pair.
+    rkey: Option<u32>,
 }
 
 impl Work {
     /// Brings `len` bytes from the peer's `from` into the buffer.
     #[inline]
     pub fn read(from: u64, len: u32) -> Work {
-        Work { opcode: opcode::IBV_WR_RDMA_READ, flags: 0, len, at: from, operands: None }
+        Work {
+            opcode: opcode::IBV_WR_RDMA_READ,
+            flags: 0,
+            len,
+            at: from,
+            operands: None,
+            immediate: 0,
+            rkey: None,
+        }
     }
 
     /// Takes `len` bytes out of the buffer to the peer's `to`; `after_reads` waits for all reads that were staged
     /// earlier (a fence).
     #[inline]
     pub fn write(to: u64, len: u32, after_reads: bool) -> Work {
-        Work { opcode: opcode::IBV_WR_RDMA_WRITE, flags: fence(after_reads), len, at: to, operands: None }
+        let opcode = opcode::IBV_WR_RDMA_WRITE;
+        Work { opcode, flags: fence(after_reads), len, at: to, operands: None, immediate: 0, rkey: None }
+    }
+
+    /// As `write`; then it takes one of the peer's receive buffers, which stays as it is, to tell it `immediate`.
+    #[inline]
+    pub fn write_with_immediate(to: u64, len: u32, immediate: u32, after_reads: bool) -> Work {
+        let opcode = opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
+        Work { opcode, immediate, ..Work::write(to, len, after_reads) }
+    }
+
+    /// Takes `len` bytes out of the buffer to one of the peer's receive buffers.
+    #[inline]
+    pub fn send(len: u32, after_reads: bool) -> Work {
+        Work { opcode: opcode::IBV_WR_SEND, ..Work::write(0, len, after_reads) }
     }
 
     /// Swaps the word at `at` for `new` if it is `expected`, and brings the word before into the buffer.
     #[inline]
     pub fn compare_and_swap(at: u64, expected: u64, new: u64, after_reads: bool) -> Work {
         let (opcode, operands) = (opcode::IBV_WR_ATOMIC_CMP_AND_SWP, Some((expected, new)));
-        Work { opcode, flags: fence(after_reads), len: 8, at, operands }
+        Work { opcode, operands, ..Work::write(at, 8, after_reads) }
     }
 
     /// Adds `add` to the word at `at`, and brings the word before into the buffer.
     #[inline]
     pub fn fetch_and_add(at: u64, add: u64, after_reads: bool) -> Work {
         let (opcode, operands) = (opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, Some((add, 0)));
-        Work { opcode, flags: fence(after_reads), len: 8, at, operands }
+        Work { opcode, operands, ..Work::write(at, 8, after_reads) }
+    }
+
+    /// As it is, but of memory that the peer granted under another key than the queue pair's.
+    #[inline]
+    pub fn under(self, rkey: u32) -> Work {
+        Work { rkey: Some(rkey), ..self }
     }
 }
 
@@ -216,6 +250,8 @@ pub struct Note {
     pub(in crate::verbs) words: u32,
     /// Whether it is the operation's last piece.
     pub(in crate::verbs) last: bool,
+    /// Whether it looks at how far the inbox is, and is of no operation's buffer.
+    pub(in crate::verbs) look: bool,
 }
 
 /// The other end of a connection.
@@ -246,9 +282,9 @@ pub(in crate::verbs) struct Timers {
 
 /// One end of a reliable connection.
 pub struct QueuePair {
-    raw: NonNull<ibv::ibv_qp>,
+    pub(super) raw: NonNull<ibv::ibv_qp>,
     /// `life << 32 | slot << 16`: with a sequence in the lowest bits, the number of a request.
-    tag: u64,
+    pub(super) tag: u64,
     rkey: u32,
     inline_bytes_max: u32,
     /// By sequence, modulo the depth.
@@ -257,6 +293,7 @@ pub struct QueuePair {
     oldest: u32,
     staged: u32,
     next: u32,
+    pub(super) receives: ManuallyDrop<Receives>,
     _completions: Arc<RawQueue>,
     _domain: Arc<ProtectionDomain>,
 }
@@ -298,11 +335,23 @@ impl QueuePair {
         depth: u32,
         inline_bytes: u32,
     ) -> io::Result<QueuePair> {
+        QueuePair::with_receives(completions, domain, slot, depth, inline_bytes, Receives::none(completions))
+    }
+
+    /// As `new`; what it receives goes to the buffers of `receives`.
+    pub(in crate::verbs) fn with_receives(
+        completions: &CompletionQueue,
+        domain: &Arc<ProtectionDomain>,
+        slot: u16,
+        depth: u32,
+        inline_bytes: u32,
+        receives: Receives,
+    ) -> io::Result<QueuePair> {
         assert!(depth.is_power_of_two() && depth <= DEPTH_MAX, "sequences are counted in 16 bits");
-        let made = create(completions, domain, depth, inline_bytes);
+        let made = create(completions, &receives, domain, depth, inline_bytes);
         let (raw, inline_bytes_max) = match made {
             // Not all devices can.
-            Err(_) if inline_bytes > 0 => create(completions, domain, depth, 0)?,
+            Err(_) if inline_bytes > 0 => create(completions, &receives, domain, depth, 0)?,
             made => made?,
         };
         let life = LIFE.fetch_add(1, Ordering::Relaxed);
@@ -321,6 +370,7 @@ impl QueuePair {
             oldest: 0,
             staged: 0,
             next: 0,
+            receives: ManuallyDrop::new(receives),
             _completions: Arc::clone(&completions.inner),
             _domain: Arc::clone(domain),
         })
@@ -410,20 +460,26 @@ impl QueuePair {
     /// Gives the buffer back where there is no room, or the work is of more than it holds.
     #[inline]
     pub fn stage(&mut self, work: &Work, buffer: Registered, note: Note) -> Result<(), Registered> {
-        let Work { opcode, flags, len, at, operands } = *work;
+        let Work { opcode, flags, len, at, operands, immediate, rkey } = *work;
         if self.room() == 0 || len as usize > buffer.0.words as usize * 8 {
             return Err(buffer);
         }
-        let inline = opcode == opcode::IBV_WR_RDMA_WRITE && len <= self.inline_bytes_max;
+        let carries = matches!(
+            opcode,
+            opcode::IBV_WR_RDMA_WRITE | opcode::IBV_WR_RDMA_WRITE_WITH_IMM | opcode::IBV_WR_SEND
+        );
+        let inline = carries && len <= self.inline_bytes_max;
         let index = self.next as usize & (self.ring.len() - 1);
         let Entry { request, piece, in_flight } = &mut self.ring[index];
         request.wr_id = self.tag | u64::from(self.next as u16);
         request.opcode = opcode;
         request.send_flags = flags | if inline { send::IBV_SEND_INLINE.0 } else { 0 };
+        let rkey = rkey.unwrap_or(self.rkey);
+        request.imm_data_invalidated_rkey_union.imm_data = immediate.to_be();
         match operands {
-            None => request.wr.rdma = ibv::rdma_t { remote_addr: at, rkey: self.rkey },
+            None => request.wr.rdma = ibv::rdma_t { remote_addr: at, rkey },
             Some((compare_add, swap)) => {
-                request.wr.atomic = ibv::atomic_t { remote_addr: at, compare_add, swap, rkey: self.rkey };
+                request.wr.atomic = ibv::atomic_t { remote_addr: at, compare_add, swap, rkey };
             }
         }
         // A piece of no bytes would be one of 2 GiB to some devices.
@@ -543,24 +599,26 @@ impl Drop for QueuePair {
         }
         // SAFETY: it is not used again.
         unsafe { ManuallyDrop::drop(&mut self.ring) }
+        // SAFETY: as above.
+        unsafe { ManuallyDrop::drop(&mut self.receives) }
     }
 }
 
 fn create(
     completions: &CompletionQueue,
+    receives: &Receives,
     domain: &Arc<ProtectionDomain>,
     depth: u32,
     inline_bytes: u32,
 ) -> io::Result<(NonNull<ibv::ibv_qp>, u32)> {
-    let queue = completions.inner.raw.as_ptr();
     let mut attributes = ibv::ibv_qp_init_attr {
         qp_context: ptr::null_mut(),
-        send_cq: queue,
-        recv_cq: queue,
+        send_cq: completions.inner.raw.as_ptr(),
+        recv_cq: receives.completions.raw.as_ptr(),
         srq: ptr::null_mut(),
         cap: ibv::ibv_qp_cap {
             max_send_wr: depth,
-            max_recv_wr: 1,
+            max_recv_wr: receives.depth.max(1),
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline_data: inline_bytes,
@@ -568,7 +626,8 @@ fn create(
         qp_type: ibv::ibv_qp_type::IBV_QPT_RC,
         sq_sig_all: 0,
     };
-    // SAFETY: domain and completion queue live, are of one device (`Device` makes both), and are held by the queue pair.
+    // SAFETY: domain and completion queues live, are of one device (`Device` makes both), and are held by the
+    // queue pair.
     let raw = object(unsafe { ibv::ibv_create_qp(domain.raw.as_ptr(), &mut attributes) })?;
     Ok((raw, attributes.cap.max_inline_data))
 }
