@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::bench::Bench;
 use crate::error::{Error, Result, file};
 use crate::process::{Ended, Process, last_line, quoted};
+use crate::report::number;
 
 /// Of what it prints, in bytes.
 const OUTPUT_BYTES_MAX: u64 = 1 << 24;
@@ -152,6 +153,24 @@ impl Row {
             us(Some(figures.target_cpu_ns)),
         )
     }
+}
+
+/// What a report's table says of a measurement, under these heads.
+pub(crate) const HEADS: [&str; 7] =
+    ["fabric", "p50, µs", "p99, µs", "mean, µs", "MB/s", "CPU here, µs", "CPU of the target, µs"];
+
+/// The cells under [`HEADS`]: of a run of latency over `way` and one of bandwidth.
+pub(crate) fn cells(way: Way, latency: Option<&Row>, bandwidth: Option<&Row>) -> [String; 7] {
+    let us = |figure: fn(&Row) -> Option<f64>| number(latency.and_then(figure), 3);
+    [
+        way.label().to_owned(),
+        us(Row::p50_us),
+        us(|row| row.figures.p99_ns.map(|ns| ns / 1e3)),
+        us(Row::mean_us),
+        number(bandwidth.and_then(Row::mb_per_s), 1),
+        us(|row| Some(row.figures.initiator_cpu_ns / 1e3)),
+        us(|row| Some(row.figures.target_cpu_ns / 1e3)),
+    ]
 }
 
 /// The columns of [`Row::csv`].

@@ -1,7 +1,7 @@
 //! `report.md` of R9 and A1.
 
 use super::{Found, Measure, Of, Settings, find, growth};
-use crate::perf::{Row, Way, placement};
+use crate::perf::{HEADS, Row, Way, cells, placement};
 use crate::report::{Markdown, Outcome, number};
 
 pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of, rows: &[Found], ways: &[Way]) -> String {
@@ -23,19 +23,9 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of, rows: &[Fou
     beside(&mut report, of, rows, ways);
     report.checks(outcome.checks);
     report.heading("Measured");
-    let columns = [
-        "busy threads",
-        "fabric",
-        "p50, µs",
-        "p99, µs",
-        "mean, µs",
-        "MB/s",
-        "CPU here, µs",
-        "CPU of the target, µs",
-    ];
     let threads = &outcome.settings.threads;
     let lines = threads.iter().flat_map(|&threads| ways.iter().map(move |&way| line(rows, way, threads)));
-    report.table(&columns, lines);
+    report.table(&[&["busy threads"], &HEADS[..]].concat(), lines);
     report.paragraph(&format!(
         "Reads of {} B, one after the other without a pause{}. The p50 is that of the operations, of which there are many \
          in the moments in which the target has its turn and none in those in which it waits; the mean tells of both. That is \
@@ -92,15 +82,6 @@ fn beside(report: &mut Markdown, of: Of, rows: &[Found], ways: &[Way]) {
 
 fn line(rows: &[Found], way: Way, threads: u32) -> Vec<String> {
     let latency = find(rows, Measure::Latency, way, threads);
-    let us = |figure: fn(&Row) -> Option<f64>| number(latency.and_then(figure), 3);
-    vec![
-        threads.to_string(),
-        way.label().to_owned(),
-        us(Row::p50_us),
-        us(|row| row.figures.p99_ns.map(|ns| ns / 1e3)),
-        us(Row::mean_us),
-        number(find(rows, Measure::Bandwidth, way, threads).and_then(Row::mb_per_s), 1),
-        us(|row| Some(row.figures.initiator_cpu_ns / 1e3)),
-        us(|row| Some(row.figures.target_cpu_ns / 1e3)),
-    ]
+    let bandwidth = find(rows, Measure::Bandwidth, way, threads);
+    [threads.to_string()].into_iter().chain(cells(way, latency, bandwidth)).collect()
 }

@@ -1,7 +1,7 @@
 //! `report.md` of R5-R8.
 
 use super::{Paper, SEND, Settings, Sized, WRITE_IMM, of, p50_us, peak};
-use crate::perf::{Row, Way, placement};
+use crate::perf::{HEADS, Row, Way, cells, placement};
 use crate::report::{Markdown, Outcome, number};
 
 /// What is printed of all sizes.
@@ -14,18 +14,8 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, what: Sized, ways: 
     report.checks(outcome.checks);
 
     report.heading("Measured");
-    let columns = [
-        "bytes",
-        "fabric",
-        "p50, µs",
-        "p99, µs",
-        "mean, µs",
-        "MB/s",
-        "CPU here, µs",
-        "CPU of the target, µs",
-    ];
     let lines = SIZES.iter().flat_map(|&bytes| ways.iter().map(move |&way| line(rows, way, bytes)));
-    report.table(&columns, lines);
+    report.table(&[&["bytes"], &HEADS[..]].concat(), lines);
     report.paragraph(
         "CPU time is that of each process for one operation of the latency run. `rows.csv` has every power of two.",
     );
@@ -52,17 +42,8 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, what: Sized, ways: 
 fn line(rows: &[Row], way: Way, bytes: u64) -> Vec<String> {
     let at = || of(rows, way).filter(|row| row.figures.bytes == bytes);
     let latency = at().find(|row| row.figures.p50_ns.is_some());
-    let us = |figure: fn(&Row) -> Option<f64>| number(latency.and_then(figure), 3);
-    vec![
-        bytes.to_string(),
-        way.label().to_owned(),
-        us(Row::p50_us),
-        us(|row| row.figures.p99_ns.map(|ns| ns / 1e3)),
-        us(Row::mean_us),
-        number(at().find_map(Row::mb_per_s), 1),
-        us(|row| Some(row.figures.initiator_cpu_ns / 1e3)),
-        us(|row| Some(row.figures.target_cpu_ns / 1e3)),
-    ]
+    let bandwidth = at().find(|row| row.mb_per_s().is_some());
+    [bytes.to_string()].into_iter().chain(cells(way, latency, bandwidth)).collect()
 }
 
 fn against_the_paper(report: &mut Markdown, what: Sized, rows: &[Row], ways: &[Way]) {
