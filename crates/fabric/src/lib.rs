@@ -34,6 +34,7 @@ mod inbox;
 mod initiator;
 mod key;
 mod memory;
+mod service;
 pub mod shm;
 pub mod sim;
 pub mod tcp;

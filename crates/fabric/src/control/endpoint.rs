@@ -6,19 +6,17 @@
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::control::cause::{Cause, Counts, Refusals};
 use crate::control::dialogue::{Answers, Desk, Dialogue};
 use crate::control::secret::{Secret, random_nonce};
 use crate::control::wire::{self, MESSAGE_BYTES_MAX};
+use crate::service::{Service, Stop};
 use crate::tcp::{prepare, timespec};
 use crate::{Error, Key};
 
@@ -47,15 +45,13 @@ pub struct Endpoint {
 struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
-    thread: Option<JoinHandle<()>>,
+    _service: Service,
 }
 
 struct Shared {
     secret: Secret,
     desk: Desk,
     refused: Counts,
-    stop: AtomicBool,
-    waker: OwnedFd,
 }
 
 impl Shared {
@@ -115,37 +111,23 @@ impl Server {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
-            secret,
-            desk: Desk::default(),
-            refused: Counts::default(),
-            stop: AtomicBool::new(false),
-            waker: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-        });
-        let mut work = Work::new(Arc::clone(&shared), listener);
-        let thread = std::thread::Builder::new().name("sidelong-ctl".to_owned()).spawn(move || {
-            if let Err(error) = work.run() {
-                tracing::error!(%address, %error, "the control endpoint has stopped answering");
-            }
+        let shared = Arc::new(Shared { secret, desk: Desk::default(), refused: Counts::default() });
+        let service = Service::start("sidelong-ctl", |stop| {
+            let mut work = Work::new(Arc::clone(&shared), stop, listener);
+            Ok(move || {
+                if let Err(error) = work.run() {
+                    tracing::error!(%address, %error, "the control endpoint has stopped answering");
+                }
+            })
         })?;
-        Ok(Server { shared, address, thread: Some(thread) })
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
-        // It cannot fail: the counter holds far more than one wake-up.
-        let _ = rustix::io::write(&self.shared.waker, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        Ok(Server { shared, address, _service: service })
     }
 }
 
 /// What the thread works on.
 struct Work {
     shared: Arc<Shared>,
+    stop: Arc<Stop>,
     listener: TcpListener,
     connections: Vec<Connection>,
     /// Nobody is accepted before this.
@@ -166,13 +148,13 @@ struct Connection {
 }
 
 impl Work {
-    fn new(shared: Arc<Shared>, listener: TcpListener) -> Work {
+    fn new(shared: Arc<Shared>, stop: Arc<Stop>, listener: TcpListener) -> Work {
         let window = (Instant::now(), 0);
-        Work { shared, listener, connections: Vec::new(), accept_at: None, window, log: Log::default() }
+        Work { shared, stop, listener, connections: Vec::new(), accept_at: None, window, log: Log::default() }
     }
 
     fn run(&mut self) -> io::Result<()> {
-        while !self.shared.stop.load(Ordering::Acquire) {
+        while !self.stop.is_said() {
             let ready = match self.wait() {
                 Err(Errno::INTR) => continue,
                 waited => waited?,
@@ -206,7 +188,7 @@ impl Work {
     fn wait(&self) -> Result<Vec<PollFlags>, Errno> {
         let listening = if self.accept_at.is_none() { PollFlags::IN } else { PollFlags::empty() };
         let mut sockets =
-            vec![PollFd::new(&self.shared.waker, PollFlags::IN), PollFd::new(&self.listener, listening)];
+            vec![PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.listener, listening)];
         sockets.extend(self.connections.iter().map(|connection| {
             let wanted = if connection.output.is_empty() { PollFlags::IN } else { PollFlags::OUT };
             PollFd::new(&connection.stream, wanted)

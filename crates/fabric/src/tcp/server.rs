@@ -7,15 +7,15 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
+use crate::service::{Service, Stop};
 use crate::tcp::fifo::Fifo;
 use crate::tcp::session::{Ended, INPUT_BYTES, OUTPUT_BYTES, Registry, Session};
 
@@ -40,35 +40,29 @@ const WAKER: u64 = u64::MAX - 1;
 pub(super) struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
-    thread: Option<JoinHandle<()>>,
+    _service: Service,
 }
 
 #[derive(Debug)]
 struct Shared {
     registry: Registry,
     refused: AtomicU64,
-    stop: AtomicBool,
-    waker: OwnedFd,
 }
 
 impl Server {
     pub(super) fn start(address: SocketAddr) -> io::Result<Server> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
-        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared {
-            registry: Registry::default(),
-            refused: AtomicU64::new(0),
-            stop: AtomicBool::new(false),
-            waker,
-        });
-        let mut work = Work::new(Arc::clone(&shared), listener)?;
-        let thread = std::thread::Builder::new().name("sidelong-tcp".to_owned()).spawn(move || {
-            if let Err(error) = work.run() {
-                tracing::error!(%address, %error, "the tcp backend has stopped answering");
-            }
+        let shared = Arc::new(Shared { registry: Registry::default(), refused: AtomicU64::new(0) });
+        let service = Service::start("sidelong-tcp", |stop| {
+            let mut work = Work::new(Arc::clone(&shared), stop, listener)?;
+            Ok(move || {
+                if let Err(error) = work.run() {
+                    tracing::error!(%address, %error, "the tcp backend has stopped answering");
+                }
+            })
         })?;
-        Ok(Server { shared, address, thread: Some(thread) })
+        Ok(Server { shared, address, _service: service })
     }
 
     pub(super) fn address(&self) -> SocketAddr {
@@ -84,20 +78,10 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
-        // It cannot fail: the counter holds far more than one wake-up.
-        let _ = rustix::io::write(&self.shared.waker, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 /// What the thread works on.
 struct Work {
     shared: Arc<Shared>,
+    stop: Arc<Stop>,
     epoll: OwnedFd,
     listener: TcpListener,
     /// Whether connections are waited for; not for a while after the system ran out of descriptors.
@@ -118,18 +102,18 @@ struct Connection {
 }
 
 impl Work {
-    fn new(shared: Arc<Shared>, listener: TcpListener) -> io::Result<Work> {
+    fn new(shared: Arc<Shared>, stop: Arc<Stop>, listener: TcpListener) -> io::Result<Work> {
         listener.set_nonblocking(true)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let readable = epoll::EventFlags::IN;
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), readable)?;
-        epoll::add(&epoll, &shared.waker, epoll::EventData::new_u64(WAKER), readable)?;
-        Ok(Work { shared, epoll, listener, accepting: true, tick_at: None, connections: Vec::new() })
+        epoll::add(&epoll, &stop, epoll::EventData::new_u64(WAKER), readable)?;
+        Ok(Work { shared, stop, epoll, listener, accepting: true, tick_at: None, connections: Vec::new() })
     }
 
     fn run(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
-        while !self.shared.stop.load(Ordering::Acquire) {
+        while !self.stop.is_said() {
             events.clear();
             let wait = self.tick_at.map(|at| timespec(at.saturating_duration_since(Instant::now())));
             match epoll::wait(&self.epoll, spare_capacity(&mut events), wait.as_ref()) {

@@ -1,0 +1,67 @@
+//! A thread that serves others until its owner drops it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// The word to end. Readable once it is said, so that a thread waits for it beside whatever else it waits for.
+#[derive(Debug)]
+pub(crate) struct Stop {
+    said: AtomicBool,
+    waker: OwnedFd,
+}
+
+impl Stop {
+    pub(crate) fn is_said(&self) -> bool {
+        self.said.load(Ordering::Acquire)
+    }
+
+    fn say(&self) {
+        self.said.store(true, Ordering::Release);
+        // It cannot fail: the counter holds far more than one wake-up.
+        let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
+    }
+}
+
+impl AsFd for Stop {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waker.as_fd()
+    }
+}
+
+/// A running thread; it ends with this.
+#[derive(Debug)]
+pub(crate) struct Service {
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    /// Lets `prepare` make what the thread does, and starts it under `name`. It must end when it is told to stop.
+    pub(crate) fn start<F>(
+        name: &str,
+        prepare: impl FnOnce(Arc<Stop>) -> io::Result<F>,
+    ) -> io::Result<Service>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let stop = Arc::new(Stop { said: AtomicBool::new(false), waker });
+        let work = prepare(Arc::clone(&stop))?;
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
+        Ok(Service { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.stop.say();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
