@@ -137,18 +137,19 @@ const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
 
 /// Here clippy and the tests of the step `test`, which know nothing of the feature; there the tests that need a device.
 fn verbs(run: &mut Run) -> Result<(), Failure> {
-    let packages = ["-p", "sidelong-fabric", "-p", "sidelong", "--features", "verbs", "--locked"];
-    let clippy = [&["clippy"], &packages[..], &["--all-targets", "--", "-D", "warnings"]].concat();
-    run.must(run.cargo(&clippy))?;
-    run.must_test(run.cargo(&[&["test", "--doc"], &packages[..2], &packages[4..]].concat()))?;
+    let with_verbs = |run: &Run, args: &[&str], rest: &[&str]| {
+        run.cargo(&[args, &["--features", "verbs", "--locked"], rest].concat())
+    };
+    let both = ["clippy", "-p", "sidelong-fabric", "-p", "sidelong", "--all-targets"];
+    run.must(with_verbs(run, &both, &["--", "-D", "warnings"]))?;
+    run.must_test(with_verbs(run, &["test", "--doc", "-p", "sidelong-fabric"], &[]))?;
     let here = std::env::current_exe().map_err(|source| Error::Read { path: "xtask".into(), source })?;
     for (package, tests, filter) in [
         ("sidelong-fabric", "conformance", "verbs::"),
         ("sidelong-fabric", "verbs", ""),
         ("sidelong", "machines", "over_verbs::"),
     ] {
-        let which = ["test", "-p", package, "--test", tests];
-        let mut tests = run.cargo(&[&which, &packages[4..], &["--", filter]].concat());
+        let mut tests = with_verbs(run, &["test", "-p", package, "--test", tests], &["--", filter]);
         // One after the other: two emulated CPUs are soon busy.
         tests.env(RUNNER, format!("{} vm --", here.display())).env("RUST_TEST_THREADS", "1");
         run.must_test(tests)?;
@@ -159,8 +160,7 @@ fn verbs(run: &mut Run) -> Result<(), Failure> {
 /// An edge on one machine moves a node on another.
 fn two_machines(run: &Run) -> Result<(), Failure> {
     // Emulated, a debug build takes longer than its timeouts.
-    let features = ["--features", "verbs"];
-    run.must(run.cargo(&[&["build", "--release", "--locked", "-p", "sidelong"], &features[..]].concat()))?;
+    run.must(run.cargo(&["build", "--release", "--locked", "-p", "sidelong", "--features", "verbs"]))?;
     let program = built(run, "release/sidelong")?;
     let directory =
         tempfile::tempdir().map_err(|source| Error::Read { path: std::env::temp_dir(), source })?;
