@@ -4,8 +4,8 @@
 //! the client to a deadline for its header and for its body however slowly it dribbles them, to a size of header, and
 //! all clients together to a number of connections. Whoever breaks a bound is told (408, 431, 503) and shown out.
 //!
-//! It holds the server to its deadline too, for Pingora keeps a timer for each wait, some of them for a request, which
-//! cost more than all else that an edge does for it. The door is asked for the client's next bytes whatever is being
+//! It holds the server to its deadline too: Pingora would keep a timer for each wait, several for a request, which cost
+//! more than all else that an edge does for it. The door is asked for the client's next bytes whatever is being
 //! waited for, so that one alarm for a connection does: it is set for the first thing that may be due, and set anew only
 //! when it rings.
 //!

@@ -1,5 +1,5 @@
-//! The fabric that a process of a cluster uses: which, why, and how the others' regions are found over it. The one place
-//! that knows every backend; all else is handed a host, a directory and initiators.
+//! The fabric that a process of a cluster uses: which, why, and how the others' regions are found over it. All else of the
+//! cluster is handed a host, a directory and initiators, and knows no backend; `perf` alone takes the one it is told to.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
