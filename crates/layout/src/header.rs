@@ -7,7 +7,7 @@ use crate::record::{DETAIL_BYTES, HOT_BYTES};
 /// "SIDELONG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDELONG");
 /// Raised by every change of layout that readers must know of.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 /// Size of [`RegionHeader`] in bytes.
 pub const HEADER_BYTES: usize = 64;
 
@@ -21,7 +21,14 @@ detail192:sequence4,check4,generation4,pid4,time_ns8,load4x3,threads4,cpu8x4,swi
 net8x4,tcp4,cpus4,errors8,sent8,reserved32;\
 lock:owner12,incarnation12,sequence40;budget:floor12,current12,generation40;\
 ownership:state4,site12,next12,generation36;ack:generation36,state4;\
-load:header64,hot64,ack64,detail192;words:header64,ownership64;board:header64,site(lock64,budget64,counter64xedges)";
+load:header64,hot64,ack64,detail192;\
+beat64:sequence4,check4,generation4,valid2,cpus2,time_ns8,memory_permille2,places2,run_queue4,net_bytes8,\
+tcp_established4,accept_queue4,cpu_used_ns8,beats4,unplaced4;slot40:sequence4,check4,generation4,runnable2,flags2,time_ns8,\
+busy_ns8,switches8;tick32:sequence4,check4,generation4,runnable2,flags2,time_ns8,slot_sequence4,reserved4;\
+pending:raised32,serving16,pending16;machine192:sequence4,check4,generation4,valid2,cpus2,time_ns8,cpu8x8,switches8,\
+interrupts8,memory8x2,pressure8,net8x4,load4x3,tcp4,uninterruptible4,run_queue4,reserved8;\
+ports320:sequence4,check4,generation4,count2,dropped2,time_ns8,(port2,sockets2,established4,queue4,queue_max4)x16,\
+reserved40;kernel:load384,beat64,(slot64,tick32,pending8,zero24)x128,machine192,ports320;words:header64,ownership64;board:header64,site(lock64,budget64,counter64xedges)";
 
 /// What a region holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +42,8 @@ pub enum RegionKind {
     Board = 3,
     /// Anything else: benchmarks and tests.
     Raw = 4,
+    /// A node's load record that the kernel keeps: what a load region has, and more behind it.
+    Kernel = 5,
 }
 
 /// The first line of a region.

@@ -8,6 +8,7 @@
 
 mod header;
 mod id;
+mod kernel;
 mod map;
 mod record;
 mod time;
@@ -15,6 +16,11 @@ mod word;
 
 pub use header::{HEADER_BYTES, HeaderError, LAYOUT_HASH, LAYOUT_VERSION, MAGIC, RegionHeader, RegionKind};
 pub use id::{EDGES_MAX, EdgeId, NODES_MAX, NodeId, SITES_MAX, SiteId};
+pub use kernel::{
+    BEAT_BYTES, Beat, KERNEL_BEAT, KERNEL_BYTES, KERNEL_MACHINE, KERNEL_PLACES, KERNEL_PORTS, MACHINE_BYTES,
+    Machine, PLACE_BYTES, PLACE_PENDING, PLACE_TICK, PLACES_MAX, PORTS_BYTES, PORTS_MAX, Pending, Port,
+    Ports, SLOT_BYTES, Slot, TICK_BYTES, Tick, kept, kernel_slot,
+};
 pub use map::{BoardMap, LOAD_ACK, LOAD_BYTES, LOAD_DETAIL, LOAD_HOT, WORDS_BYTES, WORDS_OWNERSHIP};
 pub use record::{DETAIL_BYTES, Detail, HOT_BYTES, Hot, Rejected, valid};
 pub use time::Time;

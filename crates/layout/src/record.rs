@@ -124,9 +124,9 @@ pub enum Rejected {
 }
 
 macro_rules! record {
-    ($name:ident, $bytes:expr) => {
+    ($name:ident, $bytes:expr, $align:expr) => {
         const _: () = {
-            assert!(size_of::<$name>() == $bytes && align_of::<$name>() == LINE_BYTES);
+            assert!(size_of::<$name>() == $bytes && align_of::<$name>() == $align);
             assert!(core::mem::offset_of!($name, sequence) == 0 && core::mem::offset_of!($name, check) == 4);
             assert!(
                 core::mem::offset_of!($name, generation) == 8 && core::mem::offset_of!($name, time_ns) == 16
@@ -168,8 +168,10 @@ macro_rules! record {
     };
 }
 
-record!(Hot, HOT_BYTES);
-record!(Detail, DETAIL_BYTES);
+pub(crate) use record;
+
+record!(Hot, HOT_BYTES, LINE_BYTES);
+record!(Detail, DETAIL_BYTES, LINE_BYTES);
 
 const _: () = {
     use core::mem::offset_of;
@@ -184,7 +186,7 @@ const _: () = {
 
 /// 32 bits over all words, the check's own place taken as zero. Two independent lanes of multiply and fold (the
 /// multipliers are those of wyhash), so it costs a few nanoseconds a line; each step can be done by a BPF program.
-fn check(words: &[u64]) -> u32 {
+pub(crate) fn check(words: &[u64]) -> u32 {
     const A: u64 = 0xa076_1d64_78bd_642f;
     const B: u64 = 0xe703_7ed1_a0b4_28db;
     let sequence = words[0] as u32 as u64;

@@ -3,7 +3,7 @@
 //! A reader never uses a record that is torn, of an earlier life of the node, or older than one it has used. It asks
 //! for another copy a bounded number of times and then says why it has none.
 
-use sidelong_layout::{Detail, Hot, Rejected};
+use sidelong_layout::{Beat, Detail, Hot, Machine, Ports, Rejected, Slot, Tick};
 
 /// Copies of one record that a reader asks for before it gives up.
 pub const COPIES_MAX: u8 = 3;
@@ -41,6 +41,11 @@ macro_rules! record {
 
 record!(Hot);
 record!(Detail);
+record!(Beat);
+record!(Slot);
+record!(Tick);
+record!(Machine);
+record!(Ports);
 
 /// Why a reader has no record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

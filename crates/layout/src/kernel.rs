@@ -1,0 +1,289 @@
+//! The part of a load region that the kernel keeps, where it does (rdma-sync): behind today's parts, all of which such a
+//! region has too.
+//!
+//! A [`Beat`] each millisecond says that the kernel still keeps it; a place for each CPU holds the [`Slot`] that scheduler
+//! events write, under that CPU's run-queue lock, and the [`Tick`] that the timer writes beside it for what no event
+//! tells; [`Machine`] and [`Ports`] are for people and metrics. Each has one writer at a time and carries sequence and check
+//! as every record does. `crates/load/src/bpf/record.h` says the same in C.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::LINE_BYTES;
+use crate::map::LOAD_BYTES;
+use crate::record::{Rejected, check, record};
+
+/// CPUs that a region has a place for. What those beyond it do is in the [`Beat`]'s sums only.
+pub const PLACES_MAX: usize = 128;
+/// Listening ports that a region tells of; those with the lowest numbers of slots in the kernel's own table.
+pub const PORTS_MAX: usize = 16;
+
+/// Size of [`Beat`] in bytes.
+pub const BEAT_BYTES: usize = 64;
+/// Size of [`Slot`] in bytes.
+pub const SLOT_BYTES: usize = 40;
+/// Size of [`Tick`] in bytes.
+pub const TICK_BYTES: usize = 32;
+/// Size of [`Machine`] in bytes.
+pub const MACHINE_BYTES: usize = 192;
+/// Size of [`Ports`] in bytes.
+pub const PORTS_BYTES: usize = 320;
+
+/// A CPU's place: a line for its events, a line for the rest.
+pub const PLACE_BYTES: usize = 2 * LINE_BYTES;
+/// The [`Tick`] in a place; the [`Slot`] is at its start.
+pub const PLACE_TICK: usize = LINE_BYTES;
+/// The word of [`Pending`] in a place.
+pub const PLACE_PENDING: usize = PLACE_TICK + TICK_BYTES;
+
+/// The beat in a region that the kernel keeps.
+pub const KERNEL_BEAT: usize = LOAD_BYTES;
+/// The first place.
+pub const KERNEL_PLACES: usize = KERNEL_BEAT + BEAT_BYTES;
+/// The machine's part.
+pub const KERNEL_MACHINE: usize = KERNEL_PLACES + PLACES_MAX * PLACE_BYTES;
+/// The ports.
+pub const KERNEL_PORTS: usize = KERNEL_MACHINE + MACHINE_BYTES;
+/// Length of such a region.
+pub const KERNEL_BYTES: usize = KERNEL_PORTS + PORTS_BYTES;
+
+/// Bits of [`Beat::valid`] and [`Machine::valid`]: which fields this kernel could fill. The lower ones mean as in
+/// [`valid`](crate::valid).
+pub mod kept {
+    /// `cpu_*_ns`.
+    pub const CPU_TIMES: u16 = 1 << 6;
+    /// `context_switches`.
+    pub const SWITCHES: u16 = 1 << 7;
+    /// `interrupts`, the total.
+    pub const INTERRUPTS_TOTAL: u16 = 1 << 8;
+    /// `memory_pressure_us`.
+    pub const PRESSURE: u16 = 1 << 9;
+    /// `load_*_milli`.
+    pub const LOAD_AVERAGE: u16 = 1 << 10;
+    /// `tcp_established`.
+    pub const TCP: u16 = 1 << 11;
+    /// The table of [`Ports`](crate::Ports), and `accept_queue`.
+    pub const PORTS: u16 = 1 << 12;
+    /// `wanting` and `memory_*` are those of a control group, and not of the machine.
+    pub const OF_GROUP: u16 = 1 << 13;
+}
+
+/// The heartbeat, each millisecond by a timer: what a decision needs beside the places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub struct Beat {
+    /// As in [`Hot`](crate::Hot).
+    pub sequence: u32,
+    /// As in [`Hot`](crate::Hot).
+    pub check: u32,
+    /// As in [`Hot`](crate::Hot).
+    pub generation: u32,
+    /// Bits of [`valid`](crate::valid) and [`kept`].
+    pub valid: u16,
+    /// CPUs that are online.
+    pub cpus: u16,
+    /// When it was written, in ns of the node's monotonic clock: the age of all that the kernel keeps is counted from it.
+    pub time_ns: u64,
+    /// Memory in use, of all that may be used: 0-1000.
+    pub memory_permille: u16,
+    /// Places in use: CPUs that the machine may have, as far as there are places.
+    pub places: u16,
+    /// Threads that want a CPU, over all CPUs, those without a place included.
+    pub run_queue: u32,
+    /// Bytes received and sent since the record began, loopback not counted.
+    pub net_bytes: u64,
+    /// Established TCP connections.
+    pub tcp_established: u32,
+    /// Connections that wait to be accepted, over all listening sockets.
+    pub accept_queue: u32,
+    /// CPU time used since the machine started, over all CPUs, as the kernel accounts it at its ticks.
+    pub cpu_used_ns: u64,
+    /// How often the timer has fired; it wraps.
+    pub beats: u32,
+    /// CPUs that are online and have no place.
+    pub unplaced: u32,
+}
+
+/// One CPU as of its last event: a switch, or the waking of a thread on its run queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct Slot {
+    /// As in [`Hot`](crate::Hot).
+    pub sequence: u32,
+    /// As in [`Hot`](crate::Hot).
+    pub check: u32,
+    /// As in [`Hot`](crate::Hot).
+    pub generation: u32,
+    /// Threads on its run queue, the running one included.
+    pub runnable: u16,
+    /// [`Slot::RUNNING`] or 0.
+    pub flags: u16,
+    /// When the event was, in ns of the node's monotonic clock.
+    pub time_ns: u64,
+    /// Time that it was not idle, until then.
+    pub busy_ns: u64,
+    /// Context switches.
+    pub switches: u64,
+}
+
+impl Slot {
+    /// In [`Slot::flags`]: a thread of the record's scope runs since `time_ns`.
+    pub const RUNNING: u16 = 1;
+}
+
+/// One CPU as the timer saw it: newer than its [`Slot`] if that is still the one which the timer saw.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct Tick {
+    /// As in [`Hot`](crate::Hot).
+    pub sequence: u32,
+    /// As in [`Hot`](crate::Hot).
+    pub check: u32,
+    /// As in [`Hot`](crate::Hot).
+    pub generation: u32,
+    /// As in [`Slot`].
+    pub runnable: u16,
+    /// [`Tick::ONLINE`] or 0.
+    pub flags: u16,
+    /// When it was, in ns of the node's monotonic clock.
+    pub time_ns: u64,
+    /// The slot's sequence then.
+    pub slot_sequence: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+impl Tick {
+    /// In [`Tick::flags`]: the CPU is online.
+    pub const ONLINE: u16 = 1;
+}
+
+/// A CPU's softirqs, one word that is always of one moment: `pending:16 serving:16 raised:32`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pending {
+    /// Raised and not yet begun: a bit for each kind.
+    pub pending: u16,
+    /// Being served just now, likewise.
+    pub serving: u16,
+    /// How many were raised since the record began; it wraps.
+    pub raised: u32,
+}
+
+impl Pending {
+    /// From the word's value; every value means something.
+    pub const fn decode(word: u64) -> Self {
+        Pending { pending: word as u16, serving: (word >> 16) as u16, raised: (word >> 32) as u32 }
+    }
+
+    /// Kinds of softirq that were raised and are not yet served.
+    pub const fn unserved(self) -> u32 {
+        (self.pending | self.serving).count_ones()
+    }
+}
+
+/// The whole scope's counters, every 10 ms. Counters only grow; one that wraps does so at 2^64.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[repr(C, align(64))]
+#[expect(missing_docs, reason = "the names carry the meaning and the unit; /proc's own terms")]
+pub struct Machine {
+    /// As in [`Hot`](crate::Hot).
+    pub sequence: u32,
+    /// As in [`Hot`](crate::Hot).
+    pub check: u32,
+    /// As in [`Hot`](crate::Hot).
+    pub generation: u32,
+    /// Bits of [`valid`](crate::valid) and [`kept`].
+    pub valid: u16,
+    pub cpus: u16,
+    pub time_ns: u64,
+    pub cpu_user_ns: u64,
+    pub cpu_nice_ns: u64,
+    pub cpu_system_ns: u64,
+    pub cpu_irq_ns: u64,
+    pub cpu_softirq_ns: u64,
+    pub cpu_idle_ns: u64,
+    pub cpu_iowait_ns: u64,
+    pub cpu_steal_ns: u64,
+    pub context_switches: u64,
+    pub interrupts: u64,
+    pub memory_used_bytes: u64,
+    pub memory_total_bytes: u64,
+    /// Time that some thread waited for memory (PSI, "some").
+    pub memory_pressure_us: u64,
+    /// Of IP since the record began, loopback not counted.
+    pub net_received_bytes: u64,
+    pub net_sent_bytes: u64,
+    pub net_received_packets: u64,
+    pub net_sent_packets: u64,
+    /// Load averages over 1, 5 and 15 minutes, in thousandths.
+    pub load_1m_milli: u32,
+    pub load_5m_milli: u32,
+    pub load_15m_milli: u32,
+    pub tcp_established: u32,
+    /// Threads that wait uninterruptibly, for a disk most often.
+    pub uninterruptible: u32,
+    pub run_queue: u32,
+    /// Zero.
+    pub reserved: u64,
+}
+
+/// One listening port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct Port {
+    /// Its number.
+    pub port: u16,
+    /// Sockets that listen on it.
+    pub sockets: u16,
+    /// Established connections with that local port.
+    pub established: u32,
+    /// Connections that wait to be accepted.
+    pub queue: u32,
+    /// How many may.
+    pub queue_max: u32,
+}
+
+/// The listening ports, every 10 ms.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub struct Ports {
+    /// As in [`Hot`](crate::Hot).
+    pub sequence: u32,
+    /// As in [`Hot`](crate::Hot).
+    pub check: u32,
+    /// As in [`Hot`](crate::Hot).
+    pub generation: u32,
+    /// How many of `ports` are in use.
+    pub count: u16,
+    /// Listening sockets that found no place in the kernel's or this table.
+    pub dropped: u16,
+    /// When it was written, in ns of the node's monotonic clock.
+    pub time_ns: u64,
+    /// In no order.
+    pub ports: [Port; PORTS_MAX],
+    /// Zero.
+    pub reserved: [u64; 5],
+}
+
+record!(Beat, BEAT_BYTES, LINE_BYTES);
+record!(Slot, SLOT_BYTES, 8);
+record!(Tick, TICK_BYTES, 8);
+record!(Machine, MACHINE_BYTES, LINE_BYTES);
+record!(Ports, PORTS_BYTES, LINE_BYTES);
+
+/// The slot of CPU `cpu`.
+pub const fn kernel_slot(cpu: usize) -> usize {
+    assert!(cpu < PLACES_MAX, "a CPU without a place");
+    KERNEL_PLACES + cpu * PLACE_BYTES
+}
+
+const _: () = {
+    use core::mem::offset_of;
+    assert!(offset_of!(Beat, net_bytes) == 32 && offset_of!(Beat, cpu_used_ns) == 48);
+    assert!(offset_of!(Slot, runnable) == 12 && offset_of!(Slot, switches) == 32);
+    assert!(offset_of!(Tick, slot_sequence) == 24);
+    assert!(offset_of!(Machine, load_1m_milli) == 160 && offset_of!(Machine, reserved) == 184);
+    assert!(offset_of!(Ports, ports) == 24 && size_of::<Port>() == 16);
+    assert!(KERNEL_PLACES.is_multiple_of(LINE_BYTES) && KERNEL_BYTES.is_multiple_of(LINE_BYTES));
+    assert!(PLACE_PENDING + 8 <= PLACE_BYTES && SLOT_BYTES <= LINE_BYTES);
+    assert!(KERNEL_BYTES == 17_344);
+};
