@@ -39,7 +39,8 @@ const LOCK_TRIES_MAX: usize = 20;
 /// How long it is left alone in between.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// A directory of one machine that only its owner may enter: regions (`NAME.region`, whose file is the key), keys of
+/// A directory of one machine that only its owner may enter: regions (`NAME.region`, whose file is the key; `NAME.socket`
+/// where the memory lies elsewhere), keys of
 /// the tcp backend (`NAME.tcpkey`), and the lock of the cluster that runs in it.
 #[derive(Clone, Debug)]
 pub struct RunDirectory {
@@ -124,7 +125,8 @@ impl RunDirectory {
             let name = entry.file_name();
             let name = name.to_string_lossy();
             let unfinished = name.starts_with('.') && name.ends_with(".new");
-            let ours = [".region", ".tcpkey", ".responder"].iter().any(|kind| name.ends_with(kind));
+            let ours =
+                [".region", ".socket", ".tcpkey", ".responder"].iter().any(|kind| name.ends_with(kind));
             if unfinished || ours {
                 match std::fs::remove_file(entry.path()) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -220,8 +222,14 @@ mod tests {
     fn a_sweep_takes_what_killed_parts_left_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
         let run = RunDirectory::open(directory.path()).unwrap();
-        let ours =
-            ["n1.load.region", "n1.load.tcpkey", "n1.responder", ".n1.load.00ff.new", ".n1.7.responder.new"];
+        let ours = [
+            "n1.load.region",
+            "n1.load.socket",
+            "n1.load.tcpkey",
+            "n1.responder",
+            ".n1.load.00ff.new",
+            ".n1.7.responder.new",
+        ];
         let others = ["cluster.toml", "n1.log", "lock", "region", ".hidden", "new.new"];
         for name in ours.iter().chain(&others) {
             std::fs::write(directory.path().join(name), "").unwrap();

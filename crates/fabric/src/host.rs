@@ -1,6 +1,7 @@
 //! The target's side: memory that this process offers to others.
 
 use std::any::Any;
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -54,6 +55,14 @@ impl RegionSpec<'_> {
         memory.fill(&self.contents(init));
         Ok(memory)
     }
+
+    /// Memory that `file` maps, with the header written and the rest as it is found.
+    pub(crate) fn mapped(&self, file: &File) -> Result<Memory, Error> {
+        let memory = Memory::of_map(file, self.len, Access::Atomic);
+        let memory = memory.map_err(|source| Error::Map { name: self.name.into(), len: self.len, source })?;
+        memory.fill(&RegionHeader::new(self.kind, self.incarnation, self.len).words());
+        Ok(memory)
+    }
 }
 
 /// Where this process offers regions.
@@ -81,10 +90,34 @@ impl Host {
         spec.check()?;
         match self {
             Host::Shm(host) => host.offer(spec, init),
-            Host::Tcp(host) => host.offer(spec, None, init),
-            Host::Sim(host) => host.offer(spec, None, init),
+            Host::Tcp(host) => host.offer(spec, None, spec.memory(init)?),
+            Host::Sim(host) => host.offer(spec, None, spec.memory(init)?),
             #[cfg(feature = "verbs")]
             Host::Verbs(host) => host.offer(spec, init),
+        }
+    }
+
+    /// Offers memory that this process did not allocate: the first `spec.len` bytes of what `file` maps, such as a BPF map
+    /// that may be mapped. Whoever else changes them is seen by peers without this process's help. Only the region's header
+    /// is written here; the rest is as it is found.
+    ///
+    /// Over shm peers are given a descriptor of their own, on which they may do what this process may: it is for processes
+    /// of one user, as the region files are. They map it without the right to write.
+    ///
+    /// # Errors
+    /// As [`Host::offer`], and where the file cannot be mapped for writing, without which no device registers it.
+    ///
+    /// # Panics
+    /// Where the key would grant more than reading: who else changes the words does not do it by atomics of the fabric.
+    pub fn offer_mapped(&self, spec: &RegionSpec<'_>, file: &File) -> Result<Region, Error> {
+        assert!(spec.access == Access::ReadOnly, "memory of others is offered for reading");
+        spec.check()?;
+        match self {
+            Host::Shm(host) => host.offer_mapped(spec, file),
+            Host::Tcp(host) => host.offer(spec, None, spec.mapped(file)?),
+            Host::Sim(host) => host.offer(spec, None, spec.mapped(file)?),
+            #[cfg(feature = "verbs")]
+            Host::Verbs(host) => host.offer_mapped(spec, file),
         }
     }
 
@@ -110,11 +143,11 @@ impl Host {
             Host::Shm(host) => host.offer_with_inbox(spec, inbox, init),
             Host::Tcp(host) => {
                 let queue = inbox.queue();
-                Ok((host.offer(spec, Some(&queue), init)?, Inbox::of_queue(queue)))
+                Ok((host.offer(spec, Some(&queue), spec.memory(init)?)?, Inbox::of_queue(queue)))
             }
             Host::Sim(host) => {
                 let queue = inbox.queue();
-                Ok((host.offer(spec, Some(&queue), init)?, host.inbox(queue)))
+                Ok((host.offer(spec, Some(&queue), spec.memory(init)?)?, host.inbox(queue)))
             }
             #[cfg(feature = "verbs")]
             Host::Verbs(host) => host.offer_with_inbox(spec, inbox, init),

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use sidelong_layout::{HEADER_BYTES, RegionHeader};
+use sidelong_layout::{HEADER_BYTES, HeaderError, RegionHeader, RegionKind};
 
 use crate::key::Locator;
-use crate::{Batch, Error, Key, OpError, shm, sim, tcp};
+use crate::{Access, Batch, Directory, Error, Key, OpError, shm, sim, tcp};
 #[cfg(feature = "verbs")]
 use crate::{control::Secret, verbs};
 
@@ -72,7 +72,7 @@ impl Initiator {
     pub fn connect(&mut self, key: &Key, timeout: Duration) -> Result<LinkId, Error> {
         let mut timeout = timeout.min(TIMEOUT_MAX);
         let link = match &key.locator {
-            Locator::Shm { path } => Link::Shm(shm::ShmLink::open(path, key)?),
+            Locator::Shm { path } => Link::Shm(shm::ShmLink::open(path, key, timeout)?),
             Locator::Tcp { address, token } => {
                 let deadline = Instant::now() + timeout;
                 if self.tcp.is_none() {
@@ -103,6 +103,37 @@ impl Initiator {
         let id = self.insert(link);
         self.check_header(id, key, timeout).inspect_err(|_| self.close(id))?;
         Ok(id)
+    }
+
+    /// Links to the region `name` for reading, which is of one of `shapes` (kind, length in bytes): which of them is its
+    /// owner's to choose, and `guess` the place of the one to try first, as a link is dear on some backends. Waits for each
+    /// for `timeout` at most. The shape's place comes with the link.
+    ///
+    /// # Errors
+    /// As [`Initiator::connect`]; where it is of none of them, how it differs from the last.
+    pub fn connect_shaped(
+        &mut self,
+        directory: &dyn Directory,
+        name: &str,
+        shapes: &[(RegionKind, usize)],
+        guess: usize,
+        timeout: Duration,
+    ) -> Result<(LinkId, usize), Error> {
+        assert!(guess < shapes.len(), "a guess among them");
+        let others = (0..shapes.len()).filter(|place| *place != guess);
+        let mut tried = Err(Error::NoKey { name: name.to_owned(), place: "no shape".to_owned() });
+        for place in std::iter::once(guess).chain(others) {
+            let (kind, len) = shapes[place];
+            let key = directory.find(name, kind, len, Access::ReadOnly)?;
+            tried = self.connect(&key, timeout).map(|link| (link, place));
+            match &tried {
+                Err(Error::Header {
+                    source: HeaderError::Kind { .. } | HeaderError::Length { .. }, ..
+                }) => {}
+                _ => break,
+            }
+        }
+        tried
     }
 
     /// Closes a link; its id is not used again.

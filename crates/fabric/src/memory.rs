@@ -45,15 +45,19 @@ impl Memory {
         Ok(Memory { map, access })
     }
 
-    /// The first `len` bytes of what `file` maps, writable, whatever its own length is said to be: a BPF map has none.
-    #[cfg(feature = "verbs")]
-    pub(crate) fn of_map(file: &File, len: usize) -> io::Result<Self> {
-        let found = file.metadata()?;
-        if found.is_file() {
-            return Memory::of_file(file, len, Access::Atomic);
+    /// The first `len` bytes of what `file` maps, whatever its own length is said to be: a BPF map has none, and refuses to
+    /// be mapped beyond its end.
+    pub(crate) fn of_map(file: &File, len: usize, access: Access) -> io::Result<Self> {
+        if file.metadata()?.is_file() {
+            return Memory::of_file(file, len, access);
         }
-        let map = MmapOptions::new().len(len).map_raw(file)?;
-        Ok(Memory { map, access: Access::Atomic })
+        let mut options = MmapOptions::new();
+        options.len(len);
+        let map = match access {
+            Access::Atomic => options.map_raw(file)?,
+            Access::ReadOnly => options.map_raw_read_only(file)?,
+        };
+        Ok(Memory { map, access })
     }
 
     pub(crate) fn len(&self) -> usize {

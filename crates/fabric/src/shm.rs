@@ -4,8 +4,13 @@
 //! The memory outlives its process: one that died and comes back finds its words as they were, and its peers' links
 //! hold all the while.
 //!
+//! Memory that the owner did not allocate itself ([`Host::offer_mapped`](crate::Host::offer_mapped)) lies in no file: the
+//! region's file then holds a header alone, and beside it is the socket at which peers get the memory's descriptor.
+//!
 //! A file is only ever replaced by whoever holds its lock alone, and by another file of the same name: who has it mapped
 //! keeps what they mapped, and no file is ever cut short under a mapping.
+
+mod handle;
 
 use std::cell::LazyCell;
 use std::fs::{File, OpenOptions};
@@ -13,6 +18,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use sidelong_layout::{HEADER_BYTES, HeaderError, RegionHeader, RegionKind};
@@ -79,6 +85,18 @@ impl ShmHost {
     ) -> Result<Region, Error> {
         check_name(spec.name)?;
         self.open(spec, FlockOperation::NonBlockingLockShared, init)
+    }
+
+    /// The file with the header is the name and the lock.
+    pub(crate) fn offer_mapped(&self, spec: &RegionSpec<'_>, file: &File) -> Result<Region, Error> {
+        let memory = spec.mapped(file)?;
+        let stub = self.offer(&RegionSpec { len: HEADER_BYTES, ..spec.clone() }, |_| {})?;
+        let path = region_path(&self.directory, spec.name);
+        let socket = socket_path(&path);
+        let opened = file.try_clone().and_then(|file| handle::Counter::open(&socket, file));
+        let counter = opened.map_err(|source| Error::Create { path: socket, source })?;
+        // In this order: the name is free when nobody answers for it any more.
+        Ok(Region::new(Arc::new(memory), key(spec, &path), (counter, stub)))
     }
 
     fn open(
@@ -184,6 +202,14 @@ fn map(
     Ok((header, Memory::of_file(file, len, access).map_err(unmapped)?))
 }
 
+/// Whether the memory that `key` means lies elsewhere: the file has nothing but a header of its kind.
+fn is_stub(file: &File, key: &Key) -> bool {
+    let mut words = [0; HEADER_BYTES / 8];
+    key.len != HEADER_BYTES
+        && file.read_exact_at(bytemuck::bytes_of_mut(&mut words), 0).is_ok()
+        && RegionHeader::checked(&words, key.kind, HEADER_BYTES).is_ok()
+}
+
 /// Whether `path` still names `file`.
 fn is_named(file: &File, path: &Path) -> bool {
     match (file.metadata(), std::fs::metadata(path)) {
@@ -205,6 +231,11 @@ fn key(spec: &RegionSpec<'_>, path: &Path) -> Key {
 /// Where the region of that name lies.
 pub(crate) fn region_path(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("{name}.region"))
+}
+
+/// Where the descriptor of a region is had whose file is `path`.
+fn socket_path(path: &Path) -> PathBuf {
+    path.with_extension("socket")
 }
 
 /// A peer's mapping.
@@ -242,10 +273,20 @@ impl InboxLink {
 }
 
 impl ShmLink {
-    pub(crate) fn open(path: &Path, key: &Key) -> Result<Self, Error> {
+    /// Waits for `wait` at most, for the owner of memory that lies in no file.
+    pub(crate) fn open(path: &Path, key: &Key, wait: Duration) -> Result<Self, Error> {
         let file = File::options().read(true).write(key.access == Access::Atomic).open(path);
         let file = file.map_err(|source| Error::Open { path: path.to_owned(), source })?;
-        let (_, memory) = map(&file, &key.name, key.kind, key.len, key.access)?;
+        let memory = match key.access {
+            Access::ReadOnly if is_stub(&file, key) => {
+                let socket = socket_path(path);
+                let fetched = handle::fetch(&socket, wait);
+                let fetched = fetched.map_err(|source| Error::Open { path: socket, source })?;
+                let unmapped = |source| Error::Map { name: key.name.clone(), len: key.len, source };
+                Memory::of_map(&fetched, key.len, Access::ReadOnly).map_err(unmapped)?
+            }
+            _ => map(&file, &key.name, key.kind, key.len, key.access)?.1,
+        };
         let name = format!("{}{INBOX}", key.name);
         let path = path.with_file_name(format!("{name}.region"));
         Ok(ShmLink { memory, inbox: Box::new(InboxLink { name, path, ring: None }) })

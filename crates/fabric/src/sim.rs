@@ -34,6 +34,7 @@ use crate::batch::{Kind, Request};
 use crate::host::Region;
 use crate::inbox::{Letter, Queue};
 use crate::key::{Key, Locator};
+use crate::memory::Memory;
 use crate::{Batch, Error, Inbox, OpError, RegionSpec};
 
 /// What the network does to operations. Chances are in thousandths and drawn for each operation.
@@ -218,9 +219,9 @@ impl SimHost {
         &self,
         spec: &RegionSpec<'_>,
         inbox: Option<&Arc<Queue>>,
-        init: impl FnOnce(&mut [u64]),
+        memory: Memory,
     ) -> Result<Region, Error> {
-        let memory = Arc::new(spec.memory(init)?);
+        let memory = Arc::new(memory);
         let inbox = inbox.map_or_else(Weak::new, Arc::downgrade);
         let offered = self.network.world().offer(self.host, spec.name, spec.access, &memory, inbox);
         let (region, token) = offered.ok_or_else(|| Error::Taken { path: spec.name.into() })?;

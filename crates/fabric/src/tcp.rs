@@ -31,6 +31,7 @@ pub(crate) use server::{prepare, timespec};
 use crate::host::Region;
 use crate::inbox::Queue;
 use crate::key::{Key, Locator, Token};
+use crate::memory::Memory;
 use crate::{Error, RegionSpec};
 
 /// Offers regions over TCP. Its thread lives until the host and the last of its regions are dropped.
@@ -71,9 +72,9 @@ impl TcpHost {
         &self,
         spec: &RegionSpec<'_>,
         inbox: Option<&Arc<Queue>>,
-        init: impl FnOnce(&mut [u64]),
+        memory: Memory,
     ) -> Result<Region, Error> {
-        let memory = Arc::new(spec.memory(init)?);
+        let memory = Arc::new(memory);
         let token = Token::random().map_err(|source| Error::Map {
             name: spec.name.to_owned(),
             len: spec.len,

@@ -4,6 +4,8 @@
 
 #[path = "support/backends.rs"]
 mod backends;
+#[path = "support/mapped.rs"]
+mod mapped;
 #[path = "support/messages.rs"]
 mod messages;
 #[path = "support/node.rs"]
@@ -20,6 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use backends::Backend;
+use mapped::*;
 use messages::*;
 use node::{LEN, Node, PATIENCE, WORD, spec};
 use sidelong_fabric::{Access, Batch, Error, Initiator, Key, OP_BYTES_MAX, OpError};
@@ -82,6 +85,8 @@ conformance! {
     a_dropped_region_is_revoked
     late_answers_belong_to_nobody
     a_stalled_target_delays_no_other_outcome
+    memory_of_others_is_read_as_they_change_it
+    a_region_is_found_by_its_shape
     }
     messages {
     messages_arrive_whole_and_in_order

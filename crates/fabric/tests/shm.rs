@@ -2,14 +2,16 @@
 //!
 //! The other process is this test binary again, told by an environment variable to be `other_process`.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{
     Access, Batch, Directory as _, Error, Host, Initiator, Key, LinkId, OpError, Region, RegionSpec,
@@ -161,6 +163,56 @@ fn a_common_region_is_everybodys() {
     );
 }
 
+/// Memory that lies in no file, in a directory whose path is longer than a socket's address may be.
+#[test]
+fn who_hands_out_memory_need_not_run_for_those_who_have_it() {
+    let directory = Directory::below(&"x".repeat(120));
+    let mut owner = directory.spawn("map");
+    assert_eq!(owner.hear(), "offered");
+    let (mut initiator, link) = directory.link("r", Access::ReadOnly);
+    let mapped = fs::read_to_string("/proc/self/maps").unwrap();
+    let mapped: Vec<_> = mapped.lines().filter(|line| line.contains("memfd:theirs")).collect();
+    assert!(mapped.len() == 1 && mapped[0].contains(" r--s "), "{mapped:?}");
+    let mut batch = Batch::new();
+    let read = batch.read(link, WORD, 8);
+    initiator.run(&mut batch, PATIENCE);
+    assert_eq!(batch.value(read), Ok(77));
+
+    owner.signal(Signal::STOP);
+    let stopped = waitpid(Some(Pid::from_child(&owner.child)), WaitOptions::UNTRACED).unwrap();
+    assert!(stopped.is_some_and(|(_, status)| status.stopped()), "all of its threads");
+    initiator.run(&mut batch, PATIENCE);
+    assert_eq!(batch.value(read), Ok(77));
+    let key = directory.key("r", Access::ReadOnly);
+    let late = Initiator::new().connect(&key, Duration::from_millis(50)).unwrap_err();
+    assert!(late.to_string().contains("does not answer"), "{late}");
+    let taken = directory.try_offer("r", Access::ReadOnly, 2).unwrap_err();
+    assert!(matches!(taken, Error::Taken { .. }), "{taken}");
+    owner.signal(Signal::CONT);
+    Initiator::new().connect(&key, PATIENCE).unwrap();
+
+    // Its successor may have the memory in a file, and the other way round.
+    owner.kill();
+    let gone = Initiator::new().connect(&key, PATIENCE).unwrap_err();
+    assert!(matches!(gone, Error::Open { .. }), "{gone}");
+    let region = directory.offer("r", Access::ReadOnly, 2);
+    assert_eq!(header(&region).incarnation, 2);
+    let (mut second, link) = directory.link("r", Access::ReadOnly);
+    second.run(&mut batch, PATIENCE);
+    drop(region);
+    let mut owner = directory.spawn("map");
+    assert_eq!(owner.hear(), "offered");
+    let mut batch = Batch::new();
+    let old = batch.read(link, WORD, 8);
+    second.run(&mut batch, PATIENCE);
+    assert_eq!(batch.value(old), Ok(0), "who has the file mapped keeps it");
+    let (mut third, link) = directory.link("r", Access::ReadOnly);
+    let mut batch = Batch::new();
+    let new = batch.read(link, WORD, 8);
+    third.run(&mut batch, PATIENCE);
+    assert_eq!(batch.value(new), Ok(77));
+}
+
 #[test]
 fn many_processes_make_one_common_region() {
     for _ in 0..20 {
@@ -285,6 +337,14 @@ fn other_process() {
                 say(&"stored");
             }
         }
+        "map" => {
+            let file = File::from(memfd_create("theirs", MemfdFlags::CLOEXEC).unwrap());
+            file.set_len(LEN as u64).unwrap();
+            file.write_all_at(&77u64.to_ne_bytes(), WORD as u64).unwrap();
+            let _region = host.offer_mapped(&spec("r", Access::ReadOnly, 1), &file).unwrap();
+            say(&"offered");
+            told();
+        }
         "claim" => {
             let _claim = RunDirectory::open(directory).unwrap().claim().unwrap();
             let _region = host.offer(&spec("r", Access::Atomic, 1), |_| {}).unwrap();
@@ -304,16 +364,25 @@ fn other_process() {
 
 /// A run directory that goes with the test.
 struct Directory {
-    held: tempfile::TempDir,
+    _held: tempfile::TempDir,
+    path: PathBuf,
 }
 
 impl Directory {
     fn new() -> Directory {
-        Directory { held: tempfile::tempdir().unwrap() }
+        Directory::below("")
+    }
+
+    /// In a directory of that name.
+    fn below(name: &str) -> Directory {
+        let held = tempfile::tempdir().unwrap();
+        let path = held.path().join(name);
+        RunDirectory::open(&path).unwrap();
+        Directory { _held: held, path }
     }
 
     fn path(&self) -> &Path {
-        self.held.path()
+        &self.path
     }
 
     fn offer(&self, name: &str, access: Access, incarnation: u64) -> Region {
@@ -374,6 +443,10 @@ impl Other {
                 return said.trim().to_owned();
             }
         }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     fn kill(&mut self) {

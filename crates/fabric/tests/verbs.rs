@@ -314,29 +314,6 @@ fn who_is_evicted_is_out_at_once_and_alone() {
     assert_eq!(add(&mut staying, stays), Ok(5));
 }
 
-/// As the kernel's map is, with a file in its place.
-#[test]
-fn memory_of_others_is_read_as_they_change_it() {
-    let Some(device) = device() else { return };
-    let (host, _) = host(device);
-    let file: OwnedFd = memfd_create("map", MemfdFlags::CLOEXEC).unwrap();
-    let file = File::from(file);
-    let too_short = host.offer_mapped(&spec("a", Access::ReadOnly, LEN, 1), &file).unwrap_err();
-    assert!(matches!(too_short, Error::Map { .. }), "{too_short}");
-    file.set_len(LEN as u64).unwrap();
-    file.write_all_at(&77u64.to_ne_bytes(), WORD as u64).unwrap();
-    let region = host.offer_mapped(&spec("a", Access::ReadOnly, LEN, 3), &file).unwrap();
-    let mut initiator = initiator(device);
-    let link = initiator.connect(region.key(), PATIENCE).unwrap();
-    for value in [77, 78, 1 << 60] {
-        file.write_all_at(&u64::to_ne_bytes(value), WORD as u64).unwrap();
-        let mut batch = Batch::new();
-        let read = batch.read(link, WORD, 8);
-        initiator.run(&mut batch, PATIENCE);
-        assert_eq!(batch.value(read), Ok(value));
-    }
-}
-
 /// Batches are given up at any moment; what comes late never shows in a later one.
 #[test]
 fn a_batch_that_was_given_up_is_left_alone() {

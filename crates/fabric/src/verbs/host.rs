@@ -18,8 +18,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
-use sidelong_layout::RegionHeader;
-
 use super::inbox::{Mailbox, Receiver, Seat as InboxSeat};
 use super::setup::{self, Endpoint, Grant, Refusal, Request};
 use super::sys::{CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, Receives, Rights, Window};
@@ -176,26 +174,8 @@ impl VerbsHost {
         Ok((region, Inbox::of_device(Receiver::new(&mailbox))))
     }
 
-    /// Offers memory that is not this process's own: the first `spec.len` bytes of what `file` maps, such as a BPF map that
-    /// may be mapped. Whoever else changes them is seen by peers without this process's help. Only the region's header is
-    /// written here; the rest is as it is found.
-    ///
-    /// # Errors
-    /// As [`Host::offer`](crate::Host::offer), and where the file cannot be mapped for writing, without which no device
-    /// registers it.
-    ///
-    /// # Panics
-    /// Where the key would grant more than reading: who else changes the words does not do it by the device's atomics.
-    pub fn offer_mapped(&self, spec: &RegionSpec<'_>, file: &File) -> Result<Region, Error> {
-        assert!(spec.access == Access::ReadOnly, "memory of others is offered for reading");
-        spec.check()?;
-        self.offer_memory(spec, None, || {
-            let memory = Memory::of_map(file, spec.len);
-            let memory =
-                memory.map_err(|source| Error::Map { name: spec.name.into(), len: spec.len, source })?;
-            memory.fill(&RegionHeader::new(spec.kind, spec.incarnation, spec.len).words());
-            Ok(memory)
-        })
+    pub(crate) fn offer_mapped(&self, spec: &RegionSpec<'_>, file: &File) -> Result<Region, Error> {
+        self.offer_memory(spec, None, || spec.mapped(file))
     }
 
     fn offer_memory(
