@@ -71,6 +71,7 @@ impl Origin {
             }
             Err(refusal) => self.refuse(&refusal),
         };
+        self.gauges.changed();
         pulse.beat();
         response
     }

@@ -1,5 +1,7 @@
 //! What an origin is doing, for whoever looks from the side.
 
+use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -31,9 +33,34 @@ pub struct OriginGauges {
     pub service_ns_total: AtomicU64,
     /// Requests that a worker took: the divisor of `service_ns_total`.
     pub service_total: AtomicU64,
+    watcher: Watcher,
+}
+
+/// Who wants to know of each change.
+#[derive(Default)]
+struct Watcher(OnceLock<Box<dyn Fn() + Send + Sync>>);
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.get().is_some() { "Watcher(..)" } else { "Watcher" })
+    }
 }
 
 impl OriginGauges {
+    /// Has `watcher` called after each change: a request or a connection begins or ends. It runs on the origin's own
+    /// threads, between the change and what comes next, and must not block. There is one, and it is the first that was
+    /// given.
+    pub fn watch(&self, watcher: impl Fn() + Send + Sync + 'static) {
+        let _ = self.watcher.0.set(Box::new(watcher));
+    }
+
+    /// Tells of a change that was made.
+    pub(super) fn changed(&self) {
+        if let Some(watcher) = self.watcher.0.get() {
+            watcher();
+        }
+    }
+
     /// Requests that hold a worker.
     ///
     /// No worker is idle while a request waits, so this and [`queued`](Self::queued) follow from one counter, and

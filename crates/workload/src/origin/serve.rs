@@ -102,6 +102,7 @@ impl Connection {
     fn new(origin: Arc<Origin>, permit: OwnedSemaphorePermit) -> Self {
         origin.gauges.connections.fetch_add(1, Relaxed);
         origin.gauges.accepted_total.fetch_add(1, Relaxed);
+        origin.gauges.changed();
         Connection { origin, _permit: permit }
     }
 
@@ -154,6 +155,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.origin.gauges.connections.fetch_sub(1, Relaxed);
+        self.origin.gauges.changed();
     }
 }
 

@@ -103,6 +103,7 @@ struct Hold(Arc<OriginGauges>);
 impl Hold {
     fn new(gauges: &Arc<OriginGauges>) -> Self {
         gauges.outstanding.fetch_add(1, Relaxed);
+        gauges.changed();
         Hold(Arc::clone(gauges))
     }
 }
@@ -110,6 +111,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.0.outstanding.fetch_sub(1, Relaxed);
+        self.0.changed();
     }
 }
 
