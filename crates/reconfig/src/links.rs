@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use sidelong_fabric::{Access, Batch, Directory, Error, Initiator, LinkId, OpError};
 use sidelong_layout::{
-    Ack, BoardMap, Budget, LOAD_ACK, LOAD_BYTES, Lock, NodeId, Ownership, RegionKind, SiteId, WORDS_BYTES,
-    WORDS_OWNERSHIP,
+    Ack, BoardMap, Budget, HOT_BYTES, Hot, KERNEL_BYTES, LOAD_ACK, LOAD_BYTES, LOAD_HOT, Lock, NodeId,
+    Ownership, RegionKind, SiteId, WORDS_BYTES, WORDS_OWNERSHIP, valid,
 };
-use sidelong_state::{Op, Reply, Time, Word};
+use sidelong_state::{NodeAgent, Op, Reply, Time, Word};
 
 use crate::offer::{BOARD, load_region, words_region};
 
@@ -46,6 +46,8 @@ struct Peer {
     len: usize,
     access: Access,
     link: Option<LinkId>,
+    /// Of a node's load record: whether the kernel keeps it, or is expected to.
+    by_kernel: bool,
     retry_at: Time,
     pause_ns: u64,
 }
@@ -59,6 +61,8 @@ pub struct Links {
     board: Peer,
     words: Vec<Peer>,
     acks: Vec<Peer>,
+    /// Each node's ownership as an operation last found or left it.
+    seen: Vec<Option<Ownership>>,
     /// As of the last scan; `None` where a word could not be read.
     ownerships: Vec<Option<Ownership>>,
     sites: Vec<Option<SiteWords>>,
@@ -82,9 +86,16 @@ impl Links {
                 .map(|node| atomic(words_region(node), RegionKind::Words, WORDS_BYTES))
                 .collect(),
             acks: nodes.iter().map(load).collect(),
+            seen: vec![None; nodes.len()],
             ownerships: vec![None; nodes.len()],
             sites: vec![None; map.sites],
         }
+    }
+
+    /// With a guess at who keeps the nodes' load records, the kernel or a thread: a right one saves a link for each.
+    pub fn expecting_kernel(mut self, expects_kernel: bool) -> Self {
+        self.acks.iter_mut().for_each(|peer| peer.by_kernel = expects_kernel);
+        self
     }
 
     /// Reads all ownerships, locks and budgets, with one wait.
@@ -155,6 +166,40 @@ impl Links {
 
     /// Does one operation for a machine of `state`.
     pub fn execute(&mut self, op: Op) -> Reply {
+        if let Op::Read(Word::Ack(node)) = op
+            && self.acks[node.index()].by_kernel
+        {
+            return self.infer_ack(node);
+        }
+        let reply = self.post(op);
+        if let (Word::Ownership(node), Reply::Value(found)) = (op.word(), reply) {
+            self.seen[node.index()] = Ownership::decode(op.applied_to(found));
+        }
+        reply
+    }
+
+    /// What a node would acknowledge whose record the kernel keeps: nothing of ours runs there to say it. The server's line
+    /// counts its requests, and is read after the word was, as [`sidelong_state::NodeAgent::observe`] wants it; a line that
+    /// is being written may be about to count one more, and acknowledges nothing yet.
+    fn infer_ack(&mut self, node: NodeId) -> Reply {
+        let none = Reply::Value(0);
+        let Some(seen) = self.seen[node.index()] else { return none };
+        let peer = &mut self.acks[node.index()];
+        let Some(link) = peer.link else { return Reply::Lost };
+        self.batch.clear();
+        let id = self.batch.read(link, LOAD_HOT, HOT_BYTES);
+        self.initiator.run(&mut self.batch, OPERATION_MAX);
+        let words = self.batch.words(id);
+        peer.judge(words.err(), &mut self.initiator);
+        let Ok(words) = words else { return Reply::Lost };
+        let line = words.try_into().ok().and_then(|words| Hot::validated(words).ok());
+        let Some(line) = line.filter(|line| line.valid & valid::ORIGIN != 0) else { return none };
+        let in_flight = line.busy.saturating_add(line.queued);
+        let ack = NodeAgent::new().observe(seen.encode(), in_flight);
+        ack.map_or(none, |ack| Reply::Value(ack.encode()))
+    }
+
+    fn post(&mut self, op: Op) -> Reply {
         let (peer, offset) = match op.word() {
             Word::Lock(site) => (&mut self.board, self.map.lock(site)),
             Word::Budget(site) => (&mut self.board, self.map.budget(site)),
@@ -193,9 +238,9 @@ impl Links {
         let mut due: Vec<_> = peers.filter(|peer| peer.link.is_none() && now >= peer.retry_at).collect();
         due.sort_by_key(|peer| peer.retry_at);
         for peer in due {
-            let found = self.directory.find(&peer.region, peer.kind, peer.len, peer.access);
-            let is_unpublished = matches!(found, Err(Error::NoKey { .. }));
-            match found.and_then(|key| self.initiator.connect(&key, CONNECT_MAX)) {
+            let connected = peer.connect(&mut self.initiator, &*self.directory);
+            let is_unpublished = matches!(connected, Err(Error::NoKey { .. }));
+            match connected {
                 Ok(link) => {
                     peer.link = Some(link);
                     peer.pause_ns = RECONNECT_NS.0;
@@ -215,7 +260,21 @@ impl Links {
 
 impl Peer {
     fn new(region: String, kind: RegionKind, len: usize, access: Access) -> Self {
-        Peer { region, kind, len, access, link: None, retry_at: Time(0), pause_ns: RECONNECT_NS.0 }
+        let (retry_at, pause_ns) = (Time(0), RECONNECT_NS.0);
+        Peer { region, kind, len, access, link: None, by_kernel: false, retry_at, pause_ns }
+    }
+
+    fn connect(&mut self, initiator: &mut Initiator, directory: &dyn Directory) -> Result<LinkId, Error> {
+        if self.kind != RegionKind::Load {
+            let key = directory.find(&self.region, self.kind, self.len, self.access)?;
+            return initiator.connect(&key, CONNECT_MAX);
+        }
+        // Who keeps its record is the node's choice.
+        let shapes = [(RegionKind::Load, LOAD_BYTES), (RegionKind::Kernel, KERNEL_BYTES)];
+        let guess = usize::from(self.by_kernel);
+        let (link, shape) = initiator.connect_shaped(directory, &self.region, &shapes, guess, CONNECT_MAX)?;
+        self.by_kernel = shapes[shape].0 == RegionKind::Kernel;
+        Ok(link)
     }
 
     /// Gives up a link that is broken for good; one that was only slow stays.
