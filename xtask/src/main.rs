@@ -1,8 +1,10 @@
 //! What the project does for itself: `cargo xtask tidy` looks over the tree, `cargo xtask ci` runs all that must pass
-//! before a change lands, `cargo xtask vm` runs a command in a guest that has RDMA. No crate depends on this one, and it links none of theirs: it drives cargo, git and the built
+//! before a change lands, `cargo xtask bpf` rebuilds the object
+//! that is loaded into the kernel, `cargo xtask vm` runs a command in a guest that has RDMA. No crate depends on this one, and it links none of theirs: it drives cargo, git and the built
 //! program from outside, as a developer would.
 #![forbid(unsafe_code)]
 
+mod bpf;
 mod ci;
 mod error;
 mod exec;
@@ -47,6 +49,9 @@ enum Task {
         /// What `cargo test` printed, standard error included.
         log: PathBuf,
     },
+    /// Rebuild the object that is loaded into the kernel, or check that it is what its source says.
+    #[command(after_help = bpf::EXAMPLES)]
+    Bpf(bpf::Args),
     /// Run a command where there is RDMA: in a guest with soft-RoCE, on the files of this machine.
     #[command(after_help = vm::EXAMPLES)]
     Vm(vm::Args),
@@ -58,6 +63,7 @@ fn main() -> ExitCode {
         Task::Tidy => find_root().and_then(|root| tidy::run(&Repo::read(root)?)).map(code),
         Task::Ci(args) => find_root().and_then(|root| ci::run(root, &args)).map(code),
         Task::Tally { log } => ci::tally(&log).map(code),
+        Task::Bpf(args) => find_root().and_then(|root| bpf::run(&root, &args)).map(code),
         Task::Vm(args) => vm::run(&args),
     };
     match done {

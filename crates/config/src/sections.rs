@@ -62,26 +62,31 @@ pub struct Weights {
     pub network: f64,
     /// Requests in service and queued, for each worker. Default 4.
     pub connections: f64,
-    /// Threads that want a CPU, for each CPU, which e-RDMA-Sync adds. Default 0.
-    pub run_queue: f64,
+    /// Threads that want a CPU, for each CPU, which e-RDMA-Sync adds. Default 0, with that scheme 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_queue: Option<f64>,
+    /// Pending interrupts, for each CPU, likewise. Default 0, with that scheme 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interrupts: Option<f64>,
 }
 
 impl Weights {
     /// With their names in the file.
-    pub fn named(&self) -> [(&'static str, f64); 5] {
+    pub fn named(&self) -> [(&'static str, f64); 6] {
         [
             ("cpu", self.cpu),
             ("memory", self.memory),
             ("network", self.network),
             ("connections", self.connections),
-            ("run_queue", self.run_queue),
+            ("run_queue", self.run_queue.unwrap_or(0.0)),
+            ("interrupts", self.interrupts.unwrap_or(0.0)),
         ]
     }
 }
 
 impl Default for Weights {
     fn default() -> Self {
-        Weights { cpu: 2.0, memory: 0.5, network: 1.0, connections: 4.0, run_queue: 0.0 }
+        Weights { cpu: 2.0, memory: 0.5, network: 1.0, connections: 4.0, run_queue: None, interrupts: None }
     }
 }
 

@@ -13,12 +13,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use sidelong_fabric::Region;
-use sidelong_layout::{Hot, LOAD_ACK, LOAD_DETAIL, LOAD_HOT};
-use sidelong_state::{Publisher, Record};
+use sidelong_layout::{Hot, LOAD_ACK, LOAD_DETAIL, LOAD_HOT, RegionKind};
+use sidelong_state::Publisher;
 
 use crate::Error;
 use crate::clock::monotonic_ns;
 use crate::recorder::Recorder;
+use crate::server_line::store;
 use crate::snapshot::incarnation_of;
 
 /// How often a [`Keeper`] does what.
@@ -63,7 +64,7 @@ impl Keeper {
         spec: KeeperSpec,
     ) -> Result<Self, Error> {
         assert!(!spec.period.is_zero() && !spec.proc_period.is_zero(), "a period of zero never rests");
-        let generation = incarnation_of(&region)? as u32;
+        let generation = incarnation_of(&region, RegionKind::Load)? as u32;
         let stop = Arc::new(AtomicBool::new(false));
         let book = recorder.map(|recorder| Book {
             recorder,
@@ -135,17 +136,6 @@ impl<A: FnMut() -> Option<u64>> Work<A> {
             store(&self.region, LOAD_DETAIL, &mut book.detail, book.recorder.detail());
         }
         store(&self.region, LOAD_HOT, &mut book.hot, book.recorder.hot(now_ns));
-    }
-}
-
-fn store<const W: usize, R: Record<W> + Copy>(
-    region: &Region,
-    offset: usize,
-    publisher: &mut Publisher,
-    record: R,
-) {
-    for (index, value) in publisher.publish(record) {
-        region.store(offset + index * 8, value, Ordering::Release);
     }
 }
 

@@ -16,7 +16,7 @@
 //! | socket-async | [`Keeper`], [`Responder`] with [`ResponderKind::Async`] | [`Sockets`] |
 //! | socket-sync | [`Keeper`] without recorder, [`Responder`] with [`ResponderKind::Sync`] | [`Sockets`] |
 //! | rdma-async | [`Keeper`] | [`OneSided`] |
-//! | rdma-sync, e-rdma-sync | the kernel; refused by [`Scheme::resolve`] in this build | [`OneSided`] |
+//! | rdma-sync, e-rdma-sync | the kernel ([`KernelRecord`]), and the server at its own events ([`ServerLine`]) | [`OneSided`] |
 //!
 //! What never happens here: a decision (that is `policy`'s), a change to a word that others change, a wait without an end.
 #![forbid(unsafe_code)]
@@ -24,6 +24,8 @@
 mod clock;
 mod error;
 mod keeper;
+mod kept;
+mod kernel;
 mod one_sided;
 mod origin;
 pub mod proc;
@@ -32,16 +34,20 @@ mod recorder;
 mod retry;
 mod sampler;
 mod scheme;
+mod server_line;
 mod snapshot;
 mod socket;
 
 pub use clock::monotonic_ns;
 pub use error::Error;
 pub use keeper::{Keeper, KeeperSpec};
+pub use kept::CpuLoad;
+pub use kernel::{KernelError, KernelRecord, KernelSpec, drop_privileges};
 pub use one_sided::OneSided;
 pub use origin::{OriginGauge, OriginLoad};
 pub use reading::{Limits, Reading, Source, Status};
 pub use recorder::Recorder;
 pub use sampler::{RATE_WINDOW_NS, Sample, Sampler, Scope};
 pub use scheme::{AUTO, Choice, Scheme, SchemeError};
+pub use server_line::ServerLine;
 pub use socket::{Finder, Responder, ResponderKind, Sockets, find_address, publish_address};

@@ -7,13 +7,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sidelong_fabric::{Access, Batch, Directory, Error as FabricError, Initiator, LinkId, OpError, OpId};
-use sidelong_layout::{DETAIL_BYTES, Detail, LOAD_BYTES, LOAD_DETAIL, RegionKind};
-use sidelong_state::{Newest, Verdict};
+use sidelong_fabric::{Batch, Directory, Error as FabricError, Initiator, LinkId, OpError, OpId};
+use sidelong_layout::{Detail, KERNEL_MACHINE, KERNEL_PORTS, LOAD_DETAIL, Machine, Ports, RegionKind};
+use sidelong_state::{Newest, Record, Verdict};
 
+use crate::kept::{self, CpuLoad, Kept};
 use crate::reading::{Limits, Reading, Source, Status, Track};
 use crate::retry::Retry;
 use crate::snapshot::{self, Snapshot};
+
+/// A record that the kernel keeps beats each millisecond, however busy its machine is: one that is older than this has lost
+/// its owner, whatever the limit for others.
+const STALE_KEPT: Duration = Duration::from_millis(150);
 
 /// Readings by one-sided reads of load regions: rdma-async, and the schemes that keep the record in the kernel.
 pub struct OneSided {
@@ -36,6 +41,10 @@ struct Node {
     link: Option<LinkId>,
     /// In the batch.
     read: Option<OpId>,
+    /// Where the kernel keeps its record.
+    kept: Option<Box<Kept>>,
+    /// Whether it did when there was last a link, or is said to.
+    expects_kernel: bool,
     track: Track,
     /// As of the last refresh.
     status: Status,
@@ -55,6 +64,8 @@ impl OneSided {
             name,
             link: None,
             read: None,
+            kept: None,
+            expects_kernel: false,
             track: Track::default(),
             status: Status::default(),
             retry: Retry::default(),
@@ -72,18 +83,53 @@ impl OneSided {
         }
     }
 
+    /// With a guess at who keeps the nodes' records, the kernel or a thread: a right one saves a link for each.
+    pub fn expecting_kernel(mut self, expects_kernel: bool) -> Self {
+        self.nodes.iter_mut().for_each(|node| node.expects_kernel = expects_kernel);
+        self
+    }
+
     /// The detail part of a node's record, whatever its age; `None` where it cannot be had. For people and metrics: it
     /// waits for its own read.
     pub fn detail(&mut self, node: usize) -> Option<Detail> {
+        let own = self.record::<{ Detail::WORDS }, Detail>(node, LOAD_DETAIL);
+        if self.nodes[node].kept.is_none() {
+            return own;
+        }
+        self.machine(node).map(|machine| kept::detail(&machine, own))
+    }
+
+    /// The counters of a node whose record the kernel keeps, likewise.
+    pub fn machine(&mut self, node: usize) -> Option<Machine> {
+        self.nodes[node].kept.as_ref()?;
+        self.record::<{ Machine::WORDS }, Machine>(node, KERNEL_MACHINE)
+    }
+
+    /// The listening ports of such a node, likewise; `None` too where its kernel does not tell them.
+    pub fn ports(&mut self, node: usize) -> Option<Ports> {
+        self.nodes[node].kept.as_ref()?;
+        self.record::<{ Ports::WORDS }, Ports>(node, KERNEL_PORTS)
+    }
+
+    /// Each CPU of such a node as of the last refresh, by its number; none of others.
+    pub fn cpus(&self, node: usize) -> &[CpuLoad] {
+        self.nodes[node].kept.as_ref().map_or(&[], |kept| kept.cpus())
+    }
+
+    /// Whether the kernel keeps the node's record; `None` while that is not known.
+    pub fn is_kept_by_kernel(&self, node: usize) -> Option<bool> {
+        self.nodes[node].link.map(|_| self.nodes[node].kept.is_some())
+    }
+
+    fn record<const W: usize, R: Record<W>>(&mut self, node: usize, offset: usize) -> Option<R> {
         let link = self.nodes[node].link?;
         let mut newest = Newest::new();
         let mut batch = Batch::new();
-        let read = batch.read(link, LOAD_DETAIL, DETAIL_BYTES);
+        let read = batch.read(link, offset, W * 8);
         loop {
             self.initiator.run(&mut batch, self.limits.wait);
-            let words = batch.words(read).ok()?.try_into().ok()?;
-            match newest.judge::<{ Detail::WORDS }, Detail>(words) {
-                Verdict::Use(detail) => return Some(detail),
+            match newest.judge::<W, R>(batch.words(read).ok()?.try_into().ok()?) {
+                Verdict::Use(record) => return Some(record),
                 Verdict::Again => {}
                 Verdict::GiveUp(_) => return None,
             }
@@ -104,8 +150,13 @@ impl OneSided {
             }
             node.retry.tried(now_ns, &self.limits);
             match node.connect(&mut self.initiator, &*self.directory, left) {
-                Ok(link) => {
+                Ok((link, is_kept)) => {
                     node.problem = None;
+                    node.expects_kernel = is_kept;
+                    if is_kept != node.kept.is_some() {
+                        node.kept = is_kept.then(Box::default);
+                        node.track.lost();
+                    }
                     if let Some(old) = node.link.replace(link) {
                         self.initiator.close(old);
                     }
@@ -119,7 +170,7 @@ impl OneSided {
     fn make_batch(&mut self) {
         self.batch.clear();
         for node in &mut self.nodes {
-            node.read = node.link.map(|link| self.batch.read(link, snapshot::OFFSET, snapshot::BYTES));
+            node.read = node.link.map(|link| self.batch.read(link, snapshot::OFFSET, node.read_bytes()));
         }
         self.in_step = true;
     }
@@ -134,7 +185,7 @@ impl OneSided {
             };
             match self.batch.words(read) {
                 Ok(words) => {
-                    if node.track.see(&Snapshot::of_words(words), now_ns) {
+                    if node.see(words, now_ns, &mut self.in_step) {
                         self.torn.push((index, link));
                     }
                 }
@@ -155,16 +206,18 @@ impl OneSided {
         while !self.torn.is_empty() {
             self.again.clear();
             let reads: Vec<OpId> = (self.torn.iter())
-                .map(|(_, link)| self.again.read(*link, snapshot::OFFSET, snapshot::BYTES))
+                .map(|(index, link)| {
+                    self.again.read(*link, snapshot::OFFSET, self.nodes[*index].read_bytes())
+                })
                 .collect();
             self.initiator.run(&mut self.again, self.limits.wait);
             let mut reads = reads.into_iter();
             self.torn.retain(|(index, _)| {
-                let track = &mut self.nodes[*index].track;
+                let node = &mut self.nodes[*index];
                 match self.again.words(reads.next().expect("one read for each")) {
-                    Ok(words) => track.see(&Snapshot::of_words(words), now_ns),
+                    Ok(words) => node.see(words, now_ns, &mut self.in_step),
                     Err(_) => {
-                        track.missed(); // A link that is down shows at the next refresh.
+                        node.track.missed(); // A link that is down shows at the next refresh.
                         false
                     }
                 }
@@ -184,7 +237,8 @@ impl Source for OneSided {
         self.take(now_ns);
         self.read_again(now_ns);
         for (node, reading) in self.nodes.iter_mut().zip(into) {
-            *reading = node.track.reading(now_ns, &self.limits);
+            let stale = node.kept.as_ref().map_or(self.limits.stale, |_| self.limits.stale.min(STALE_KEPT));
+            *reading = node.track.reading(now_ns, &Limits { stale, ..self.limits });
             node.status = reading.status;
             if node.status == Status::Fresh {
                 node.retry.succeeded();
@@ -209,9 +263,22 @@ impl Node {
         initiator: &mut Initiator,
         directory: &dyn Directory,
         wait: Duration,
-    ) -> Result<LinkId, FabricError> {
-        let key = directory.find(&self.name, RegionKind::Load, LOAD_BYTES, Access::ReadOnly)?;
-        initiator.connect(&key, wait)
+    ) -> Result<(LinkId, bool), FabricError> {
+        let guess = usize::from(self.expects_kernel);
+        let shaped = initiator.connect_shaped(directory, &self.name, &snapshot::SHAPES, guess, wait);
+        shaped.map(|(link, shape)| (link, snapshot::SHAPES[shape].0 == RegionKind::Kernel))
+    }
+
+    fn read_bytes(&self) -> usize {
+        self.kept.as_ref().map_or(snapshot::BYTES, |kept| kept.bytes())
+    }
+
+    /// Takes in a copy. True: it was torn and another is worth its while.
+    fn see(&mut self, words: &[u64], now_ns: u64, in_step: &mut bool) -> bool {
+        let Some(kept) = &mut self.kept else { return self.track.see(&Snapshot::of_words(words), now_ns) };
+        let (look, has_grown) = kept.look(words);
+        *in_step &= !has_grown;
+        self.track.see_kept(words[0], look, now_ns)
     }
 
     fn complain(&mut self, problem: String) {

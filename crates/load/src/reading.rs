@@ -5,6 +5,7 @@ use std::time::Duration;
 use sidelong_layout::{Ack, Hot, Rejected};
 use sidelong_state::{Newest, Unusable, Verdict};
 
+use crate::kept::Look;
 use crate::snapshot::Snapshot;
 
 /// Whether a node's record may be decided from.
@@ -156,6 +157,24 @@ impl Track {
             Verdict::GiveUp(Unusable::Rejected(Rejected::Never)) => Last::NeverWritten,
             Verdict::GiveUp(Unusable::Rejected(_)) => Last::Torn,
             Verdict::GiveUp(Unusable::Foreign { .. } | Unusable::Older { .. }) => Last::Nothing,
+        };
+        false
+    }
+
+    /// As [`Track::see`] for a copy of a record that the kernel keeps. It has no word that acknowledges.
+    pub(crate) fn see_kept(&mut self, incarnation: u64, look: Look, now_ns: u64) -> bool {
+        if incarnation != self.incarnation {
+            *self = Track { incarnation, ..Track::default() };
+        }
+        self.last = match look {
+            Look::Again => return true,
+            Look::Whole(hot) => {
+                self.hold(hot, now_ns);
+                Last::Record
+            }
+            Look::Never => Last::NeverWritten,
+            Look::Torn => Last::Torn,
+            Look::Old => Last::Nothing,
         };
         false
     }

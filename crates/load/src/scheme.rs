@@ -22,12 +22,12 @@ pub enum Scheme {
 pub const AUTO: &str = "auto";
 
 /// A scheme that works here, and why this one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Choice {
     /// The scheme.
     pub scheme: Scheme,
     /// For the log, after "because".
-    pub reason: &'static str,
+    pub reason: String,
 }
 
 /// Why a scheme cannot be had.
@@ -41,46 +41,53 @@ pub enum SchemeError {
         /// As given.
         name: String,
     },
-    /// Its records are kept by the kernel.
-    #[error("{scheme} cannot be had: {NO_KERNEL_RECORDS}; use rdma-async, or {AUTO}")]
-    NoKernelRecords {
+    /// Its records are kept by the kernel, which here it does not do.
+    #[error("{scheme} cannot be had: {reason}; use rdma-async, or {AUTO}")]
+    NotKept {
         /// As asked for.
         scheme: Scheme,
+        /// Why not.
+        reason: String,
     },
 }
-
-const NO_KERNEL_RECORDS: &str =
-    "its records are kept by the kernel at each event (eBPF), which this build does not bring";
 
 impl Scheme {
     /// All of them, in the order of M.
     pub const ALL: [Scheme; 5] =
         [Scheme::SocketAsync, Scheme::SocketSync, Scheme::RdmaAsync, Scheme::RdmaSync, Scheme::ERdmaSync];
 
-    /// The scheme that `name` asks for, which may be [`AUTO`].
+    /// The scheme that `name` asks for, which may be [`AUTO`]: the best that works here. Where that is one whose records
+    /// the kernel keeps, `keep` has it keep one, and what it returns comes with the choice; it is not called for others.
     ///
     /// # Errors
-    /// Where there is none of that name, or it does not work here.
-    pub fn resolve(name: &str) -> Result<Choice, SchemeError> {
+    /// Where there is none of that name, or it was asked for by name and does not work here.
+    pub fn resolve<T, E: fmt::Display>(
+        name: &str,
+        keep: impl FnOnce() -> Result<T, E>,
+    ) -> Result<(Choice, Option<T>), SchemeError> {
         if name == AUTO {
-            let reason =
-                "rdma-sync needs records that the kernel keeps (eBPF), which this build does not bring";
-            return Ok(Choice { scheme: Scheme::RdmaAsync, reason });
+            return Ok(match keep() {
+                Ok(kept) => {
+                    let reason = "the kernel keeps the record, at its own events".to_owned();
+                    (Choice { scheme: Scheme::RdmaSync, reason }, Some(kept))
+                }
+                Err(why) => {
+                    let reason = format!("rdma-sync cannot be had: {why}");
+                    (Choice { scheme: Scheme::RdmaAsync, reason }, None)
+                }
+            });
         }
         let scheme: Scheme = name.parse()?;
-        scheme.available()?;
-        Ok(Choice { scheme, reason: "it was asked for" })
+        let kept = match scheme.is_kept_by_kernel() {
+            true => Some(keep().map_err(|why| SchemeError::NotKept { scheme, reason: why.to_string() })?),
+            false => None,
+        };
+        Ok((Choice { scheme, reason: "it was asked for".to_owned() }, kept))
     }
 
-    /// Whether it works here.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn available(self) -> Result<(), SchemeError> {
-        match self {
-            Scheme::SocketAsync | Scheme::SocketSync | Scheme::RdmaAsync => Ok(()),
-            Scheme::RdmaSync | Scheme::ERdmaSync => Err(SchemeError::NoKernelRecords { scheme: self }),
-        }
+    /// Whether the kernel of the node keeps the record.
+    pub const fn is_kept_by_kernel(self) -> bool {
+        matches!(self, Scheme::RdmaSync | Scheme::ERdmaSync)
     }
 
     /// Whether a node's record is read out of its memory, and not asked for.
@@ -135,23 +142,29 @@ mod tests {
         );
     }
 
+    const REFUSED: fn() -> Result<u8, &'static str> = || Err("no kernel like that");
+
     #[test]
-    fn auto_says_what_it_takes_and_why() {
-        let choice = Scheme::resolve(AUTO).unwrap();
-        assert_eq!(choice.scheme, Scheme::RdmaAsync);
-        assert!(choice.reason.contains("kernel"));
+    fn auto_takes_the_best_and_says_why_in_one_line() {
+        let (choice, kept) = Scheme::resolve(AUTO, || Ok::<_, &str>(7)).unwrap();
+        assert_eq!((choice.scheme, kept), (Scheme::RdmaSync, Some(7)));
+        let (choice, kept) = Scheme::resolve(AUTO, REFUSED).unwrap();
+        assert_eq!((choice.scheme, kept), (Scheme::RdmaAsync, None));
+        assert!(choice.reason.contains("no kernel like that") && !choice.reason.contains('\n'));
     }
 
     #[test]
     fn what_the_kernel_would_have_to_keep_is_refused_with_the_reason() {
         for scheme in Scheme::ALL {
-            let resolved = Scheme::resolve(scheme.name());
-            if scheme.is_one_sided() && !scheme.is_kept_by_thread() {
+            let resolved = Scheme::resolve(scheme.name(), REFUSED);
+            if scheme.is_kept_by_kernel() {
                 let error = resolved.unwrap_err();
-                assert_eq!(error, SchemeError::NoKernelRecords { scheme });
-                assert!(error.to_string().contains("eBPF"), "{error}");
+                assert_eq!(error, SchemeError::NotKept { scheme, reason: "no kernel like that".to_owned() });
+                assert!(error.to_string().starts_with(scheme.name()), "{error}");
+                let kept = Scheme::resolve(scheme.name(), || Ok::<_, &str>(7)).unwrap().1;
+                assert_eq!(kept, Some(7));
             } else {
-                assert_eq!(resolved.unwrap().scheme, scheme);
+                assert_eq!(resolved.unwrap().0.scheme, scheme);
             }
         }
     }

@@ -6,7 +6,9 @@
 use core::mem::offset_of;
 
 use sidelong_fabric::Region;
-use sidelong_layout::{HEADER_BYTES, Hot, LOAD_ACK, LOAD_BYTES, LOAD_HOT, RegionHeader, RegionKind};
+use sidelong_layout::{
+    HEADER_BYTES, Hot, KERNEL_BYTES, LOAD_ACK, LOAD_BYTES, LOAD_HOT, RegionHeader, RegionKind,
+};
 
 use crate::Error;
 
@@ -44,10 +46,15 @@ impl Snapshot {
 const _: () =
     assert!(LOAD_HOT == HEADER_BYTES && LOAD_ACK == LOAD_HOT + 8 * Hot::WORDS && OFFSET.is_multiple_of(8));
 
-/// Which life of the node offers `region`, if it is a load region.
-pub(crate) fn incarnation_of(region: &Region) -> Result<u64, Error> {
+/// The shapes that a node's load record has: kept by a thread, and by the kernel.
+pub(crate) const SHAPES: [(RegionKind, usize); 2] =
+    [(RegionKind::Load, LOAD_BYTES), (RegionKind::Kernel, KERNEL_BYTES)];
+
+/// Which life of the node offers `region`, if it is one with a load record of `kind`.
+pub(crate) fn incarnation_of(region: &Region, kind: RegionKind) -> Result<u64, Error> {
     let words = std::array::from_fn(|index| region.load(index * 8));
-    let header = RegionHeader::checked(&words, RegionKind::Load, LOAD_BYTES)
+    let len = SHAPES.iter().find(|(shape, _)| *shape == kind).map_or(0, |(_, len)| *len);
+    let header = RegionHeader::checked(&words, kind, len)
         .map_err(|source| Error::Region { name: region.key().name.clone(), source })?;
     Ok(header.incarnation)
 }

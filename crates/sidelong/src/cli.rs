@@ -88,6 +88,9 @@ pub(crate) struct PartArgs {
     /// End when the process that started this one does; at once where that is no longer PID.
     #[arg(long, value_name = "PID", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     pub(crate) with_parent: Option<i32>,
+    /// Of a node: move into this control group, whose load is then the node's.
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub(crate) join_cgroup: Option<PathBuf>,
 }
 
 #[derive(Args)]

@@ -3,6 +3,7 @@
 //! A command that cannot do what it was asked says why in one line on standard error and exits with 2.
 #![forbid(unsafe_code)]
 
+mod cgroup;
 mod cli;
 mod edge;
 mod event;

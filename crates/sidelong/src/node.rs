@@ -1,49 +1,61 @@
 //! `sidelong node`: one node of a cluster file, with its built-in origin server.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sidelong_config::{self as config, Service};
+use sidelong_config::{self as config, Cluster, Service};
 use sidelong_fabric::{Access, Region, RegionSpec};
-use sidelong_layout::{LOAD_BYTES, RegionKind, SiteId, WORDS_OWNERSHIP};
+use sidelong_layout::{KERNEL_BYTES, LOAD_BYTES, RegionKind, SiteId, WORDS_OWNERSHIP};
 use sidelong_load::{
-    Keeper, KeeperSpec, OriginGauge, OriginLoad, Recorder, Responder, ResponderKind, Scheme, Scope,
+    Keeper, KeeperSpec, KernelRecord, KernelSpec, OriginGauge, OriginLoad, Recorder, Responder,
+    ResponderKind, Scheme, Scope, ServerLine, drop_privileges,
 };
 use sidelong_reconfig::{load_region, offer_board, offer_words};
 use sidelong_state::NodeAgent;
 use sidelong_workload::origin::{OriginConfig, OriginGauges, ServiceTime, serve};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::cgroup;
 use crate::cli::PartArgs;
 use crate::edge::watch_for_node;
 use crate::event::Event;
 use crate::fabric::Offer;
 use crate::failure::Failure;
 use crate::parent::{self, end_with_parent};
-use crate::parts::Parts;
+use crate::parts::{self, Parts};
 
 pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     end_with_parent(args)?;
-    let parts = Arc::new(Parts::load(args)?);
-    let _held = parent::hold(args, &parts.run)?;
-    let nodes = &parts.cluster.nodes;
+    let cluster = parts::read(args)?;
+    let nodes = &cluster.nodes;
     let index = nodes.iter().position(|node| node.name == args.name).ok_or_else(|| {
         let (file, name) = (args.config.display(), &args.name);
         let names: Vec<_> = nodes.iter().map(|node| node.name.as_str()).collect();
         Failure::new(format!("{file} has no node {name:?}; it has {}", names.join(", ")))
     })?;
-    let node = &nodes[index];
+    let node = nodes[index].clone();
+    let node = &node;
 
     let listener = TcpListener::bind(node.listen).map_err(|error| {
         Failure::new(format!("node {}: cannot listen on {}: {error}", node.name, node.listen))
     })?;
     listener.set_nonblocking(true)?;
 
+    // Before there are other threads, as privileges are each thread's own, and before an RDMA device is opened, which
+    // serves nobody whose privileges have changed since.
+    let began_ms = parts::began_ms();
+    let (scheme, record) = choose_scheme(&cluster, index, args.join_cgroup.as_deref(), began_ms)?;
+    let parts = Arc::new(Parts::begun_at(began_ms, cluster)?);
+    let _held = parent::hold(args, &parts.run)?;
     let gauges = Arc::new(OriginGauges::default());
     let offer = parts.fabric.offer(node.fabric_listen)?;
-    let memory = Memory::offer(&parts, index, &offer)?;
-    let _kept = keep_load(&parts, node, &offer, &memory, &gauges)?;
+    let memory = Memory::offer(&parts, index, &offer, record.as_ref())?;
+    let _kept = match record {
+        Some(record) => Kept::Kernel { _line: publish_line(node, &memory, &gauges)?, _record: record },
+        None => Kept::Threads(keep_load(&parts, node, scheme, &offer, &memory, &gauges)?),
+    };
 
     let stop = Arc::new(AtomicBool::new(false));
     let watch = if parts.cluster.reconfig.by == config::MovedBy::Server {
@@ -75,17 +87,24 @@ struct Memory {
 }
 
 impl Memory {
-    fn offer(parts: &Parts, index: usize, offer: &Offer) -> Result<Self, Failure> {
+    fn offer(
+        parts: &Parts,
+        index: usize,
+        offer: &Offer,
+        record: Option<&KernelRecord>,
+    ) -> Result<Self, Failure> {
         let host = &offer.host;
         let node = &parts.cluster.nodes[index];
-        let spec = RegionSpec {
-            name: &load_region(&node.name),
-            kind: RegionKind::Load,
-            len: LOAD_BYTES,
-            access: Access::ReadOnly,
-            incarnation: parts.began_ms,
+        let (kind, len) = match record {
+            Some(_) => (RegionKind::Kernel, KERNEL_BYTES),
+            None => (RegionKind::Load, LOAD_BYTES),
         };
-        let load = host.offer(&spec, |_| ())?;
+        let name = &load_region(&node.name);
+        let spec = RegionSpec { name, kind, len, access: Access::ReadOnly, incarnation: parts.began_ms };
+        let load = match record {
+            Some(record) => host.offer_mapped(&spec, &record.memory()?)?,
+            None => host.offer(&spec, |_| ())?,
+        };
         let words = offer_words(host, &node.name, node.site.map(SiteId::new), parts.began_ms)?;
         let board = match parts.fabric.shares_memory() || index == 0 {
             true => Some(offer_board(host, parts.board_map(), &parts.board_init(), parts.began_ms)?),
@@ -98,6 +117,55 @@ impl Memory {
     }
 }
 
+/// The scheme that this node's load is had by. Where the kernel keeps the record it does so from here on, and this process
+/// has given up all privileges.
+fn choose_scheme(
+    cluster: &Cluster,
+    index: usize,
+    joined: Option<&Path>,
+    began_ms: u64,
+) -> Result<(Scheme, Option<KernelRecord>), Failure> {
+    if let Some(group) = joined {
+        cgroup::join(group)?;
+    }
+    let keep = || {
+        let scope = parts::kernel_scope(cluster, index, joined)?;
+        KernelRecord::start(&KernelSpec::new(scope, began_ms)).map_err(|error| error.to_string())
+    };
+    let (choice, record) = Scheme::resolve(cluster.load.scheme.as_str(), keep)?;
+    tracing::info!("load by {}, because {}", choice.scheme, choice.reason);
+    if record.is_some() {
+        drop_privileges()?;
+    }
+    Ok((choice.scheme, record))
+}
+
+/// What keeps the node's record for as long as it lives.
+enum Kept {
+    Kernel {
+        // The farewell goes before the record.
+        _line: Arc<ServerLine>,
+        _record: KernelRecord,
+    },
+    Threads(#[expect(dead_code, reason = "it is held, not used")] LoadThreads),
+}
+
+/// Has the server publish its own line whenever something begins or ends.
+fn publish_line(
+    node: &config::Node,
+    memory: &Memory,
+    gauges: &Arc<OriginGauges>,
+) -> Result<Arc<ServerLine>, Failure> {
+    let line = Arc::new(ServerLine::open(memory.load.clone(), gauge(node, gauges))?);
+    let published = Arc::downgrade(&line);
+    gauges.watch(move || {
+        if let Some(line) = published.upgrade() {
+            line.publish();
+        }
+    });
+    Ok(line)
+}
+
 /// What keeps the node's record, acknowledges moves, and answers where load is asked for.
 struct LoadThreads {
     _keeper: Keeper,
@@ -107,6 +175,7 @@ struct LoadThreads {
 fn keep_load(
     parts: &Parts,
     node: &config::Node,
+    scheme: Scheme,
     offer: &Offer,
     memory: &Memory,
     gauges: &Arc<OriginGauges>,
@@ -116,7 +185,6 @@ fn keep_load(
         None => Scope::Process(std::process::id()),
     };
     let recorder = || Recorder::new(&scope, Some(gauge(node, gauges)));
-    let scheme = parts.scheme()?.scheme;
     let load = &parts.cluster.load;
     let spec = KeeperSpec { period: load.period, proc_period: load.proc_period };
     let acknowledge = acknowledge(memory.words.clone(), Arc::clone(gauges));

@@ -1,5 +1,6 @@
 //! What a cluster file means to the crates: each setting in the type of whoever uses it.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sidelong_config::{self as config, BalancePolicy, Cluster, ClusterFile, Configuration, MovedBy, Service};
@@ -37,16 +38,17 @@ pub(crate) struct Parts {
 
 impl Parts {
     pub(crate) fn load(args: &PartArgs) -> Result<Self, Failure> {
-        let mut file = ClusterFile::load(&args.config)?;
-        file.cluster.fabric = args.fabric.unwrap_or(file.cluster.fabric);
-        Parts::new(file.cluster()?)
+        Parts::new(read(args)?)
     }
 
     pub(crate) fn new(cluster: Cluster) -> Result<Self, Failure> {
+        Parts::begun_at(began_ms(), cluster)
+    }
+
+    /// Of a process that began then.
+    pub(crate) fn begun_at(began_ms: u64, cluster: Cluster) -> Result<Self, Failure> {
         let run = RunDirectory::open(&cluster.run_dir)?;
         let fabric = Fabric::new(&cluster, &run)?;
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-        let began_ms = since_1970.map_or(1, |time| time.as_millis() as u64);
         Ok(Parts { cluster, run, fabric, began_ms })
     }
 
@@ -62,17 +64,36 @@ impl Parts {
         self.cluster.sites[site.index()].name.clone()
     }
 
-    /// The scheme that load is read by, and why.
-    ///
-    /// # Errors
-    /// Where the cluster file asks for one that cannot be had.
+    /// The scheme that load is read by, and why, as far as it is the reader's to say: who keeps a node's record, a thread
+    /// or the kernel, is that node's affair, and shows in what it offers.
     pub(crate) fn scheme(&self) -> Result<load::Choice, Failure> {
-        Ok(Scheme::resolve(self.cluster.load.scheme.as_str())?)
+        let mut nodes = (0..self.cluster.nodes.len()).map(|node| self.kernel_scope(node, None));
+        let shared = nodes.find_map(Result::err);
+        let (mut choice, _) = Scheme::resolve(self.cluster.load.scheme.as_str(), || match &shared {
+            // Asked for by name it is the node that refuses.
+            Some(shared) if self.cluster.load.scheme == config::Scheme::Auto => Err(shared.clone()),
+            _ => Ok(()),
+        })?;
+        if self.cluster.load.scheme == config::Scheme::Auto && shared.is_none() {
+            choice.reason =
+                "each node has its kernel keep the record where that does; else it is rdma-async".into();
+        }
+        Ok(choice)
     }
 
     pub(crate) fn scheme_note(&self) -> Result<String, Failure> {
         let load::Choice { scheme, reason } = self.scheme()?;
         Ok(format!("load by {scheme}, because {reason}"))
+    }
+
+    /// Whether some node could be told from others of its machine by a control group alone, and has none.
+    pub(crate) fn shares_machine(&self) -> bool {
+        (0..self.cluster.nodes.len()).any(|node| self.kernel_scope(node, None).is_err())
+    }
+
+    /// See [`kernel_scope`].
+    pub(crate) fn kernel_scope(&self, node: usize, joined: Option<&Path>) -> Result<load::Scope, String> {
+        kernel_scope(&self.cluster, node, joined)
     }
 
     /// Reads the load of all nodes.
@@ -85,7 +106,8 @@ impl Parts {
         let names = self.node_names();
         let mut source: Box<dyn Source + Send> = if self.scheme()?.scheme.is_one_sided() {
             let regions: Vec<_> = names.iter().map(|name| load_region(name)).collect();
-            Box::new(OneSided::new(self.fabric.directory(), self.fabric.initiator()?, regions, limits))
+            let source = OneSided::new(self.fabric.directory(), self.fabric.initiator()?, regions, limits);
+            Box::new(source.expecting_kernel(self.scheme()?.scheme.is_kept_by_kernel()))
         } else {
             Box::new(Sockets::new(self.fabric.responders(), names, limits)?)
         };
@@ -117,12 +139,9 @@ impl Parts {
     }
 
     pub(crate) fn links(&self) -> Result<Links, Failure> {
-        Ok(Links::new(
-            self.fabric.directory(),
-            self.fabric.initiator()?,
-            &self.node_names(),
-            self.board_map(),
-        ))
+        let (directory, initiator) = (self.fabric.directory(), self.fabric.initiator()?);
+        let links = Links::new(directory, initiator, &self.node_names(), self.board_map());
+        Ok(links.expecting_kernel(self.scheme()?.scheme.is_kept_by_kernel()))
     }
 
     /// The lock owner that the `index`-th edge is, or for servers the node after all edges.
@@ -188,13 +207,17 @@ impl Parts {
 
     pub(crate) fn weights(&self) -> Weights {
         let weights = self.cluster.balance.weights;
+        let more = match self.cluster.load.scheme {
+            config::Scheme::ERdmaSync => Weights::EXTENDED,
+            _ => Weights::SYSTEM,
+        };
         Weights {
             cpu: weights.cpu as f32,
             memory: weights.memory as f32,
             network: weights.network as f32,
             connections: weights.connections as f32,
-            run_queue: weights.run_queue as f32,
-            ..Weights::SYSTEM
+            run_queue: weights.run_queue.map_or(more.run_queue, |weight| weight as f32),
+            interrupts: weights.interrupts.map_or(more.interrupts, |weight| weight as f32),
         }
     }
 
@@ -264,5 +287,41 @@ impl Parts {
                 .map(|node| NodeAddress { name: node.name.clone(), address: node.listen })
                 .collect(),
         }
+    }
+}
+
+/// The cluster as a part's arguments have it.
+pub(crate) fn read(args: &PartArgs) -> Result<Cluster, Failure> {
+    let mut file = ClusterFile::load(&args.config)?;
+    file.cluster.fabric = args.fabric.unwrap_or(file.cluster.fabric);
+    Ok(file.cluster()?)
+}
+
+/// Now, in ms since 1970: which life of its name a process is that begins now.
+pub(crate) fn began_ms() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    since_1970.map_or(1, |time| time.as_millis() as u64)
+}
+
+/// Whose load the kernel would keep for a node: that of its control group, which is `joined` where the node was put
+/// into one, or of a machine that it has to itself.
+///
+/// # Errors
+/// Why there is none, for after a colon.
+pub(crate) fn kernel_scope(
+    cluster: &Cluster,
+    node: usize,
+    joined: Option<&Path>,
+) -> Result<load::Scope, String> {
+    let nodes = &cluster.nodes;
+    let own = nodes[node].listen.ip();
+    let shares = |other: &config::Node| cluster.secret.is_none() || other.listen.ip() == own;
+    match joined.or(nodes[node].cgroup.as_deref()) {
+        Some(path) => Ok(load::Scope::Cgroup(path.to_owned())),
+        None if nodes.iter().filter(|other| shares(other)).count() == 1 => Ok(load::Scope::Machine),
+        None => Err(format!(
+            "{} shares its machine with other nodes and has no control group (`cgroup` in the cluster file)",
+            nodes[node].name
+        )),
     }
 }

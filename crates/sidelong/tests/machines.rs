@@ -248,6 +248,20 @@ mod over_verbs {
         }
     }
 
+    /// The kernel's memory, registered for reading: nobody runs on the node to keep it.
+    #[test]
+    fn a_record_that_the_kernel_keeps_is_read() {
+        if has_device() {
+            let mut cluster = Cluster::new(&[("alpha", 1)]);
+            cluster.file.load.scheme = Scheme::RdmaSync;
+            at_ease(&mut cluster);
+            let out = cluster.up(&["--fabric", "verbs", "--plain", "--for", "4s"]).finish().succeeded();
+            let ages = out.lines().filter_map(|line| line.split_once("oldest record ")?.1.split(' ').next());
+            let ages: Vec<f64> = ages.filter_map(|age| age.parse().ok()).collect();
+            assert!(ages.last().is_some_and(|age_ms| *age_ms < 150.0), "{out}");
+        }
+    }
+
     #[test]
     fn a_whole_data_center_runs_on_one_machine() {
         if has_device() {

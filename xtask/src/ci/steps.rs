@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::smoke;
 use super::tally::Tally;
 use super::{Failure, Run, Step};
+use crate::bpf::{self, Checked};
 use crate::error::Error;
 use crate::exec;
 use crate::repo::Repo;
@@ -25,6 +26,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "fmt", proves: "the code is formatted", run: fmt },
     Step { name: "clippy", proves: "no lint of the workspace has anything to say", run: clippy },
     Step { name: "tidy", proves: "the tree is in order: `cargo xtask tidy --help`", run: tidy },
+    Step { name: "bpf", proves: "the object for the kernel is what its source says", run: bpf },
     Step { name: "test", proves: "all tests pass, those in the documentation included", run: test },
     Step { name: "doc", proves: "the documentation builds, and its links lead somewhere", run: doc },
     Step { name: "release", proves: "the program builds as users build it", run: release },
@@ -36,6 +38,11 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step { name: "up", proves: "a data-center starts, serves without error, moves nodes, and ends", run: up },
     Step { name: "lab", proves: "a short R10 runs and writes its rows", run: lab },
+    Step {
+        name: "kernel",
+        proves: "the kernel keeps records, and keeps them right: this one, and that of a guest",
+        run: kernel,
+    },
     Step {
         name: "vm",
         proves: "a guest has verbs, and reads its own memory and another guest's by them",
@@ -61,6 +68,17 @@ fn tidy(run: &mut Run) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Unmet("`cargo xtask tidy` found what is to be mended".into()))
+}
+
+fn bpf(run: &mut Run) -> Result<(), Failure> {
+    match bpf::check(&run.root)? {
+        Checked::Same => Ok(()),
+        Checked::Differs => Err(Failure::Unmet("`cargo xtask bpf` makes another object".into())),
+        Checked::Skipped(why) => {
+            run.tally.skip("bpf", &why);
+            Ok(())
+        }
+    }
 }
 
 /// With a log of `cargo test`, only what that leaves out is run: xtask is no default member, so that a bare `cargo run`
@@ -132,8 +150,25 @@ fn vm(run: &mut Run) -> Result<(), Failure> {
     smoke::latency(&in_guest(run, &two)?).map_err(Failure::Unmet)
 }
 
+/// The tests of a record that the kernel keeps: those that take too long elsewhere here, and all of them in the guest,
+/// whose CPUs may also be taken offline.
+fn kernel(run: &mut Run) -> Result<(), Failure> {
+    let tests =
+        ["test", "-p", "sidelong-load", "--release", "--locked", "--test", "kernel", "--test", "accuracy"];
+    run.must_test(run.cargo(&[&tests[..], &["--", "--ignored", "--skip", "offline"]].concat()))?;
+    let mut there =
+        run.cargo(&[&tests[..], &["--", "--include-ignored", "--skip", "in_100_million"]].concat());
+    there.env(RUNNER, guest_runner()?).env("RUST_TEST_THREADS", "1");
+    run.must_test(there)
+}
+
 /// Tests run in the guest that way: cargo hands their binaries to what this names.
 const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
+
+fn guest_runner() -> Result<String, Error> {
+    let here = std::env::current_exe().map_err(|source| Error::Read { path: "xtask".into(), source })?;
+    Ok(format!("{} vm --", here.display()))
+}
 
 /// Here clippy and the tests of the step `test`, which know nothing of the feature; there the tests that need a device.
 fn verbs(run: &mut Run) -> Result<(), Failure> {
@@ -143,7 +178,6 @@ fn verbs(run: &mut Run) -> Result<(), Failure> {
     let both = ["clippy", "-p", "sidelong-fabric", "-p", "sidelong", "--all-targets"];
     run.must(with_verbs(run, &both, &["--", "-D", "warnings"]))?;
     run.must_test(with_verbs(run, &["test", "--doc", "-p", "sidelong-fabric"], &[]))?;
-    let here = std::env::current_exe().map_err(|source| Error::Read { path: "xtask".into(), source })?;
     for (package, tests, filter) in [
         ("sidelong-fabric", "conformance", "verbs::"),
         ("sidelong-fabric", "verbs", ""),
@@ -151,7 +185,7 @@ fn verbs(run: &mut Run) -> Result<(), Failure> {
     ] {
         let mut tests = with_verbs(run, &["test", "-p", package, "--test", tests], &["--", filter]);
         // One after the other: two emulated CPUs are soon busy.
-        tests.env(RUNNER, format!("{} vm --", here.display())).env("RUST_TEST_THREADS", "1");
+        tests.env(RUNNER, guest_runner()?).env("RUST_TEST_THREADS", "1");
         run.must_test(tests)?;
     }
     two_machines(run)

@@ -56,6 +56,11 @@ impl Tally {
         }
     }
 
+    /// Notes something that is no test and could not be done here.
+    pub(super) fn skip(&mut self, what: &str, why: &str) {
+        self.ignored.insert(("xtask".to_owned(), what.to_owned()), why.to_owned());
+    }
+
     /// How many tests did what they are for.
     pub(super) fn passed(&self) -> u64 {
         self.passed.saturating_sub(self.gave_up.len() as u64)

@@ -113,7 +113,7 @@ impl Cgroup {
 
 /// The directory of the same group under another controller of version 1, each of which is a tree of its own:
 /// `/sys/fs/cgroup/memory/a/b` beside `/sys/fs/cgroup/cpuacct/a/b`.
-fn beside(group: &Path, controller: &str) -> Option<PathBuf> {
+pub(crate) fn beside(group: &Path, controller: &str) -> Option<PathBuf> {
     const TREES: [&str; 6] = ["cpu", "cpuacct", "cpu,cpuacct", "cpuset", "memory", "pids"];
     let is_tree = |part: &Component<'_>| TREES.iter().any(|tree| part.as_os_str() == *tree);
     let at = group.components().position(|part| is_tree(&part))?;

@@ -13,6 +13,7 @@ use sidelong_layout::{Detail, Hot, valid};
 
 use crate::Error;
 use cgroup::Cgroup;
+pub(crate) use cgroup::beside;
 use machine::Machine;
 use probe::Probe;
 use process::Process;
@@ -158,7 +159,7 @@ impl Sample {
 }
 
 /// `part` of `whole` in thousandths, 1000 at most.
-fn permille(part: u64, whole: u64) -> Option<u16> {
+pub(crate) fn permille(part: u64, whole: u64) -> Option<u16> {
     let permille = (u128::from(part) * 1000).checked_div(u128::from(whole))?;
     Some(permille.min(1000) as u16)
 }

@@ -1,7 +1,7 @@
 //! Differences over a window of time, however often one looks.
 
 /// Remembers a value from between one and two window lengths ago.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Window<T> {
     older: Option<(u64, T)>,
     newer: Option<(u64, T)>,

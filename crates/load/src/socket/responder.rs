@@ -16,7 +16,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use sidelong_fabric::Region;
-use sidelong_layout::Hot;
+use sidelong_layout::{Hot, RegionKind};
 use sidelong_state::{COPIES_MAX, Publisher};
 
 use super::frame::{self, REQUEST_BYTES, Refused};
@@ -140,7 +140,7 @@ impl Answers {
             ResponderKind::Async(region) => (region, None),
             ResponderKind::Sync(region, recorder) => (region, Some(recorder)),
         };
-        let incarnation = incarnation_of(&region)?;
+        let incarnation = incarnation_of(&region, RegionKind::Load)?;
         let publisher = Publisher::new(incarnation as u32);
         Ok(Answers { region, made: recorder.map(|recorder| Made { incarnation, publisher, recorder }) })
     }

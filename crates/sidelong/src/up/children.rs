@@ -41,6 +41,7 @@ pub(super) struct Children {
 struct Part {
     kind: &'static str,
     name: String,
+    group: Option<PathBuf>,
     child: Option<Child>,
     ready: bool,
     started: Instant,
@@ -57,11 +58,17 @@ impl Children {
         Ok(Children { parts: Vec::new(), program, config, logs, told, tell })
     }
 
-    /// Starts one more: a `kind` (node, edge) of that name.
-    pub(super) fn start(&mut self, kind: &'static str, name: &str) -> Result<(), Failure> {
+    /// Starts one more: a `kind` (node, edge) of that name, in the control group `group` if there is one.
+    pub(super) fn start(
+        &mut self,
+        kind: &'static str,
+        name: &str,
+        group: Option<PathBuf>,
+    ) -> Result<(), Failure> {
         self.parts.push(Part {
             kind,
             name: name.to_owned(),
+            group,
             child: None,
             ready: false,
             started: Instant::now(),
@@ -80,6 +87,7 @@ impl Children {
             .args([part.kind, &part.name, "--events", "--config"])
             .arg(&self.config)
             .arg(format!("--with-parent={}", std::process::id()))
+            .args(part.group.iter().flat_map(|group| ["--join-cgroup".as_ref(), group.as_os_str()]))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)

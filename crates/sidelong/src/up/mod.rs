@@ -17,9 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use sidelong_config::{Cluster, ClusterFile};
+use sidelong_config::{self as config, Cluster, ClusterFile};
 use sidelong_workload::client::{Generator, Live, Run};
 
+use crate::cgroup::Groups;
 use crate::cli::UpArgs;
 use crate::event::Event;
 use crate::failure::{Failure, say};
@@ -83,6 +84,8 @@ struct Up<'a> {
     quiet: bool,
     parts: Parts,
     children: Children,
+    // Goes after the processes in it.
+    _groups: Option<Groups>,
     monitor: Monitor,
     samples: Option<Samples>,
     load: Option<Run>,
@@ -112,12 +115,23 @@ impl<'a> Up<'a> {
         };
         let samples = args.samples.as_deref().map(Samples::create).transpose()?;
 
+        // The kernel tells nodes of one machine apart by control groups.
+        let groups = match parts.cluster.load.scheme {
+            config::Scheme::RdmaSync | config::Scheme::ERdmaSync if parts.shares_machine() => {
+                Some(Groups::create()?)
+            }
+            _ => None,
+        };
         let mut children = Children::new(&config, parts.run.path())?;
-        for node in &parts.cluster.nodes {
-            children.start("node", &node.name)?;
+        for (index, node) in parts.cluster.nodes.iter().enumerate() {
+            let group = match &groups {
+                Some(groups) if parts.kernel_scope(index, None).is_err() => Some(groups.add(&node.name)?),
+                _ => None,
+            };
+            children.start("node", &node.name, group)?;
         }
         for edge in &parts.cluster.edges {
-            children.start("edge", &edge.name)?;
+            children.start("edge", &edge.name, None)?;
         }
         children.await_ready(|| stop.load(Ordering::Relaxed))?;
 
@@ -137,6 +151,7 @@ impl<'a> Up<'a> {
             load,
             stop,
             steps,
+            _groups: groups,
             happened: Vec::new(),
             moves: 0,
             began: Instant::now(),

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
+/*
+ * What the programs know of the kernel: the fields that they touch, and no others. The loader finds where each lies in
+ * the kernel that runs (CO-RE), so neither order nor offsets mean anything here.
+ */
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef signed char s8;
+typedef short s16;
+typedef int s32;
+typedef long long s64;
+typedef u8 __u8;
+typedef u16 __u16;
+typedef u32 __u32;
+typedef u64 __u64;
+typedef s8 __s8;
+typedef s16 __s16;
+typedef s32 __s32;
+typedef s64 __s64;
+typedef u16 __be16;
+typedef u32 __be32;
+typedef u32 __wsum;
+typedef _Bool bool;
+
+#define true 1
+#define false 0
+
+/* <linux/bpf.h> */
+enum { BPF_MAP_TYPE_ARRAY = 2 };
+
+struct bpf_timer {
+    u64 opaque[2];
+} __attribute__((aligned(8)));
+
+/* <linux/socket.h>, <net/tcp_states.h>, <linux/time.h> */
+enum { TCP_ESTABLISHED = 1, TCP_LISTEN = 10 };
+enum { CLOCK_MONOTONIC = 1 };
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+typedef struct {
+    int counter;
+} atomic_t;
+
+typedef struct {
+    long counter;
+} atomic_long_t;
+
+struct kernfs_node {
+    u64 id;
+};
+
+struct cgroup {
+    struct kernfs_node *kn;
+};
+
+struct cgroup_subsys_state {
+    struct cgroup *cgroup;
+};
+
+struct task_group {
+    struct cgroup_subsys_state css;
+};
+
+struct cfs_rq {
+    struct rq *rq;
+    struct task_group *tg;
+    unsigned int h_nr_queued;
+};
+
+/* Until 6.14. */
+struct cfs_rq___old {
+    unsigned int h_nr_running;
+};
+
+struct rq {
+    unsigned int nr_running;
+    u64 nr_switches;
+    unsigned long nr_uninterruptible;
+    u64 clock;
+    atomic_t nr_iowait;
+    int cpu;
+    int online;
+};
+
+struct sched_entity {
+    struct sched_entity *parent;
+    struct cfs_rq *cfs_rq;
+};
+
+struct page_counter {
+    atomic_long_t usage;
+    unsigned long max;
+};
+
+struct pglist_data;
+
+struct lruvec {
+    struct pglist_data *pgdat;
+};
+
+struct mem_cgroup_per_node {
+    struct lruvec lruvec;
+};
+
+struct mem_cgroup {
+    struct cgroup_subsys_state css;
+    struct page_counter memory;
+    struct mem_cgroup_per_node *nodeinfo[];
+};
+
+struct zone {
+    unsigned long _watermark[4];
+    atomic_long_t vm_stat[1];
+};
+
+struct pglist_data {
+    struct zone node_zones[1];
+    int nr_zones;
+    unsigned long totalreserve_pages;
+    atomic_long_t vm_stat[1];
+};
+
+struct css_set {
+    struct cgroup_subsys_state *subsys[1];
+};
+
+struct ipstats_mib {
+    u64 mibs[1];
+};
+
+struct tcp_mib {
+    unsigned long mibs[1];
+};
+
+struct netns_mib {
+    struct ipstats_mib *ip_statistics;
+    struct ipstats_mib *ipv6_statistics;
+    struct tcp_mib *tcp_statistics;
+};
+
+typedef struct {
+    u64 v;
+} u64_stats_t;
+
+struct pcpu_lstats {
+    u64_stats_t packets;
+    u64_stats_t bytes;
+};
+
+struct net_device {
+    struct pcpu_lstats *lstats;
+};
+
+struct net {
+    struct netns_mib mib;
+    struct net_device *loopback_dev;
+};
+
+struct nsproxy {
+    struct net *net_ns;
+};
+
+typedef struct {
+    struct net *net;
+} possible_net_t;
+
+struct sock_common {
+    u16 skc_num;
+    unsigned char skc_state;
+    possible_net_t skc_net;
+};
+
+struct sock {
+    struct sock_common __sk_common;
+    u32 sk_ack_backlog;
+    u32 sk_max_ack_backlog;
+};
+
+struct bpf_iter__tcp {
+    struct sock_common *sk_common;
+};
+
+struct task_struct {
+    int pid;
+    int on_cpu;
+    struct sched_entity se;
+    struct css_set *cgroups;
+    struct nsproxy *nsproxy;
+};
+
+struct kernel_cpustat {
+    u64 cpustat[1];
+};
+
+struct kernel_stat {
+    unsigned long irqs_sum;
+};
+
+struct tick_sched {
+    unsigned long flags;
+    u64 idle_entrytime;
+    u64 idle_sleeptime;
+    u64 iowait_sleeptime;
+};
+
+/* Until 6.9. */
+struct tick_sched___old {
+    unsigned int idle_active : 1;
+};
+
+/* Of x86: what /proc/stat counts beside the interrupts that have a number. */
+typedef struct {
+    unsigned int __nmi_count;
+    unsigned int apic_timer_irqs;
+    unsigned int irq_spurious_count;
+    unsigned int icr_read_retry_count;
+    unsigned int x86_platform_ipis;
+    unsigned int apic_perf_irqs;
+    unsigned int apic_irq_work_irqs;
+    unsigned int irq_resched_count;
+    unsigned int irq_call_count;
+    unsigned int irq_thermal_count;
+    unsigned int irq_threshold_count;
+} irq_cpustat_t;
+
+struct psi_group {
+    u64 total[1];
+};
+
+#pragma clang attribute pop
+
+enum cpu_usage_stat {
+    CPUTIME_USER,
+    CPUTIME_NICE,
+    CPUTIME_SYSTEM,
+    CPUTIME_SOFTIRQ,
+    CPUTIME_IRQ,
+    CPUTIME_IDLE,
+    CPUTIME_IOWAIT,
+    CPUTIME_STEAL,
+};
+
+enum cgroup_subsys_id { memory_cgrp_id };
+enum zone_watermarks { WMARK_LOW = 1 };
+enum zone_stat_item { NR_FREE_PAGES };
+enum node_stat_item { NR_INACTIVE_FILE, NR_ACTIVE_FILE, NR_SLAB_RECLAIMABLE_B, NR_KERNEL_MISC_RECLAIMABLE };
+enum psi_states { PSI_MEM_SOME = 2 };

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
+/*
+ * What the timer adds up every BEATS_A_SURVEY beats, for people and metrics: a part of record.bpf.c, whose state it uses.
+ */
+#pragma once
+
+/* The kernel's counters of a CPU, each survey. */
+static long survey_cpu(u32 number, void *unused)
+{
+    u64 rq = cpu_of(number)->rq;
+    u64 area = cpu_of(number)->area;
+
+    if (!rq)
+        return 0;
+
+    machine.context_switches += PEEK(rq, struct rq, nr_switches);
+    if (config.cpustat) {
+        u64 stat = rq + config.cpustat;
+        u64 idle = peek(stat + 8 * bpf_core_enum_value(enum cpu_usage_stat, CPUTIME_IDLE));
+        u64 iowait = peek(stat + 8 * bpf_core_enum_value(enum cpu_usage_stat, CPUTIME_IOWAIT));
+
+        machine.cpu_user_ns += peek(stat + 8 * bpf_core_enum_value(enum cpu_usage_stat, CPUTIME_USER));
+        machine.cpu_nice_ns += peek(stat + 8 * bpf_core_enum_value(enum cpu_usage_stat, CPUTIME_NICE));
+        machine.cpu_system_ns += peek(stat + 8 * bpf_core_enum_value(enum cpu_usage_stat, CPUTIME_SYSTEM));
+        machine.cpu_irq_ns += peek(stat + 8 * bpf_core_enum_value(enum cpu_usage_stat, CPUTIME_IRQ));
+        machine.cpu_softirq_ns += peek(stat + 8 * bpf_core_enum_value(enum cpu_usage_stat, CPUTIME_SOFTIRQ));
+        machine.cpu_steal_ns += peek(stat + 8 * bpf_core_enum_value(enum cpu_usage_stat, CPUTIME_STEAL));
+        /* A CPU without a tick counts its idle time elsewhere. */
+        u64 sched = config.tick_sched ? rq + config.tick_sched : 0;
+        u64 slept = sched ? PEEK(sched, struct tick_sched, idle_sleeptime) : 0;
+        if (slept) {
+            idle = slept;
+            iowait = PEEK(sched, struct tick_sched, iowait_sleeptime);
+            bool sleeps;
+            if (bpf_core_field_exists(((struct tick_sched *)0)->flags))
+                sleeps = PEEK(sched, struct tick_sched, flags) & 4; /* TS_FLAG_IDLE_ACTIVE */
+            else
+                sleeps = BPF_CORE_READ_BITFIELD_PROBED((struct tick_sched___old *)sched, idle_active);
+            u64 since = PEEK(sched, struct tick_sched, idle_entrytime);
+            u64 now = bpf_ktime_get_ns();
+            if (sleeps && now > since) {
+                if (PEEK_U32(rq, struct rq, nr_iowait))
+                    iowait += now - since;
+                else
+                    idle += now - since;
+            }
+        }
+        machine.cpu_idle_ns += idle;
+        machine.cpu_iowait_ns += iowait;
+    }
+    if (config.kstat)
+        machine.interrupts += PEEK(rq + config.kstat, struct kernel_stat, irqs_sum);
+    if (config.irq_stat) {
+        u64 stat = rq + config.irq_stat;
+#define ADD_IRQ(field)                                         \
+    if (bpf_core_field_exists(((irq_cpustat_t *)0)->field)) \
+    machine.interrupts += PEEK_U32(stat, irq_cpustat_t, field)
+        ADD_IRQ(__nmi_count);
+        ADD_IRQ(apic_timer_irqs);
+        ADD_IRQ(irq_spurious_count);
+        ADD_IRQ(icr_read_retry_count);
+        ADD_IRQ(x86_platform_ipis);
+        ADD_IRQ(apic_perf_irqs);
+        ADD_IRQ(apic_irq_work_irqs);
+        ADD_IRQ(irq_resched_count);
+        ADD_IRQ(irq_call_count);
+        ADD_IRQ(irq_thermal_count);
+        ADD_IRQ(irq_threshold_count);
+    }
+    if (!config.area)
+        return 0;
+    if (net_ip) {
+        u64 mib = net_ip + area;
+        machine.net_received_bytes += peek(mib + 8 * config.ip_in_bytes);
+        machine.net_received_packets += peek(mib + 8 * config.ip_in_packets);
+        machine.net_sent_bytes += peek(mib + 8 * config.ip_out_bytes);
+        machine.net_sent_packets += peek(mib + 8 * config.ip_out_packets);
+    }
+    if (net_ip6) {
+        u64 mib = net_ip6 + area;
+        machine.net_received_bytes += peek(mib + 8 * config.ip_in_bytes);
+        machine.net_received_packets += peek(mib + 8 * config.ip_in_packets);
+        machine.net_sent_bytes += peek(mib + 8 * config.ip_out_bytes);
+        machine.net_sent_packets += peek(mib + 8 * config.ip_out_packets);
+    }
+    if (net_loopback) {
+        u64 stats = net_loopback + area;
+        u64 packets = PEEK(stats, struct pcpu_lstats, packets);
+        u64 bytes = PEEK(stats, struct pcpu_lstats, bytes);
+        machine.net_received_bytes -= bytes;
+        machine.net_received_packets -= packets;
+        machine.net_sent_bytes -= bytes;
+        machine.net_sent_packets -= packets;
+    }
+    if (net_tcp)
+        machine.tcp_established += (u32)peek(net_tcp + area + 8 * config.tcp_established);
+    return 0;
+}
+
+/*
+ * What IP has moved since the record began, less what stayed on the machine. The two are counted at different places, and
+ * loopback sends a packet in ten thousand of which IP does not know: what has been said once is not taken back.
+ */
+static __always_inline u64 since_start(u64 now, u64 *first, u64 *last)
+{
+    if (beat.beats == 0)
+        *first = now;
+    u64 passed = now - *first;
+
+    if ((s64)(passed - *last) > 0)
+        *last = passed;
+    return *last;
+}
+
+static __always_inline u64 zone_pages(u64 node, u32 zone, u64 at)
+{
+    return peek(node + OFFSET(struct pglist_data, node_zones) + zone * bpf_core_type_size(struct zone) + at);
+}
+
+#define NODE_PAGES(node, item) \
+    peek((node) + OFFSET(struct pglist_data, vm_stat) + 8 * bpf_core_enum_value(enum node_stat_item, item))
+
+/* As the kernel's si_mem_available(). */
+static __always_inline void survey_memory(void)
+{
+    u64 free = 0, reserve = 0, low = 0, cache = 0, reclaimable = 0;
+
+    for (u32 i = 0; i < NODES_MAX && i < node_count; i++) {
+        u64 node = nodes[i];
+
+        for (u32 zone = 0; zone < 8 && zone < PEEK_U32(node, struct pglist_data, nr_zones); zone++) {
+            free += zone_pages(node, zone,
+                               OFFSET(struct zone, vm_stat) + 8 * bpf_core_enum_value(enum zone_stat_item, NR_FREE_PAGES));
+            low += zone_pages(node, zone,
+                              OFFSET(struct zone, _watermark) + 8 * bpf_core_enum_value(enum zone_watermarks, WMARK_LOW));
+        }
+        reserve += PEEK(node, struct pglist_data, totalreserve_pages);
+        cache += NODE_PAGES(node, NR_ACTIVE_FILE) + NODE_PAGES(node, NR_INACTIVE_FILE);
+        reclaimable += NODE_PAGES(node, NR_SLAB_RECLAIMABLE_B) + NODE_PAGES(node, NR_KERNEL_MISC_RECLAIMABLE);
+    }
+    u64 available = free - reserve;
+    if ((s64)available < 0)
+        available = 0;
+    available += cache - (cache / 2 < low ? cache / 2 : low);
+    available += reclaimable - (reclaimable / 2 < low ? reclaimable / 2 : low);
+    machine.memory_total_bytes = config.memory_total_bytes;
+    available *= config.page_bytes;
+    if (available < config.memory_total_bytes)
+        machine.memory_used_bytes = config.memory_total_bytes - available;
+}
+
+static __always_inline void survey_group_memory(void)
+{
+    u64 counter = group_memory + OFFSET(struct mem_cgroup, memory);
+    u64 most = PEEK(counter, struct page_counter, max) * config.page_bytes;
+
+    machine.memory_used_bytes = PEEK(counter, struct page_counter, usage) * config.page_bytes;
+    machine.memory_total_bytes =
+        most && most < config.memory_total_bytes ? most : config.memory_total_bytes;
+}
+
+/* One listening socket into the table, with those of the same port. */
+static long survey_listener(u32 number, void *unused)
+{
+    u64 socket = number < LISTENERS_MAX ? listeners[number] : 0;
+
+    if (!socket)
+        return 0;
+    u64 common = socket + OFFSET(struct sock, __sk_common);
+    u8 state = 0;
+    u16 port = 0;
+
+    bpf_probe_read_kernel(&state, 1, (void *)(common + OFFSET(struct sock_common, skc_state)));
+    bpf_probe_read_kernel(&port, 2, (void *)(common + OFFSET(struct sock_common, skc_num)));
+    if (state != TCP_LISTEN)
+        return 0;
+    u32 queue = PEEK_U32(socket, struct sock, sk_ack_backlog);
+
+    beat.accept_queue += queue;
+    for (u32 i = 0; i < PORTS_MAX; i++) {
+        struct port *entry = &ports.ports[i];
+
+        if (i >= ports.count) {
+            ports.count = i + 1;
+            entry->port = port;
+            entry->sockets = 0;
+            entry->queue = 0;
+            entry->queue_max = 0;
+            entry->established = established[port];
+        }
+        if (entry->port == port) {
+            entry->sockets++;
+            entry->queue += queue;
+            entry->queue_max += PEEK_U32(socket, struct sock, sk_max_ack_backlog);
+            return 0;
+        }
+    }
+    ports.dropped++;
+    return 0;
+}
+
+static __always_inline void survey(u64 now)
+{
+    machine.generation = config.generation;
+    machine.time_ns = now;
+    machine.cpus = tick.online;
+    machine.cpu_user_ns = machine.cpu_nice_ns = machine.cpu_system_ns = machine.cpu_irq_ns = 0;
+    machine.cpu_softirq_ns = machine.cpu_idle_ns = machine.cpu_iowait_ns = machine.cpu_steal_ns = 0;
+    machine.context_switches = machine.interrupts = 0;
+    machine.memory_used_bytes = machine.memory_total_bytes = machine.memory_pressure_us = 0;
+    machine.net_received_bytes = machine.net_sent_bytes = 0;
+    machine.net_received_packets = machine.net_sent_packets = 0;
+    machine.tcp_established = 0;
+    machine.uninterruptible = tick.uninterruptible;
+    machine.run_queue = tick.run_queue;
+    u16 valid = config.valid;
+
+    if (config.cgroup_id) {
+        if (group_memory)
+            survey_group_memory();
+        else
+            valid &= ~VALID_MEMORY;
+    } else {
+        bpf_loop(config.cpus, survey_cpu, 0, 0);
+        machine.net_received_bytes = since_start(machine.net_received_bytes, &net_first[0], &net_last[0]);
+        machine.net_sent_bytes = since_start(machine.net_sent_bytes, &net_first[1], &net_last[1]);
+        machine.net_received_packets = since_start(machine.net_received_packets, &net_first[2], &net_last[2]);
+        machine.net_sent_packets = since_start(machine.net_sent_packets, &net_first[3], &net_last[3]);
+        if (node_count)
+            survey_memory();
+        else
+            valid &= ~VALID_MEMORY;
+        if (!net_ip || !config.area)
+            valid &= ~VALID_NETWORK;
+        if (!net_tcp || !config.area)
+            valid &= ~KEPT_TCP;
+        if (&psi_system && (valid & KEPT_PRESSURE))
+            machine.memory_pressure_us =
+                peek((u64)&psi_system + OFFSET(struct psi_group, total) +
+                     8 * bpf_core_enum_value(enum psi_states, PSI_MEM_SOME)) / 1000;
+        else
+            valid &= ~KEPT_PRESSURE;
+        machine.load_1m_milli = loads[0] * 1000 >> 11;
+        machine.load_5m_milli = loads[1] * 1000 >> 11;
+        machine.load_15m_milli = loads[2] * 1000 >> 11;
+        beat.accept_queue = 0;
+        ports.generation = config.generation;
+        ports.time_ns = now;
+        ports.count = 0;
+        ports.dropped = listeners_dropped;
+        bpf_loop(LISTENERS_MAX, survey_listener, 0, 0);
+#pragma unroll
+        for (u32 i = 0; i < PORTS_MAX; i++)
+            if (i >= ports.count)
+                __builtin_memset(&ports.ports[i], 0, sizeof(ports.ports[i]));
+        if (valid & KEPT_PORTS)
+            publish(region.ports, (const u64 *)&ports, sizeof(ports) / 8);
+    }
+    machine.valid = valid;
+    beat.valid = valid;
+    if (machine.memory_total_bytes)
+        beat.memory_permille = machine.memory_used_bytes * 1000 / machine.memory_total_bytes;
+    beat.net_bytes = machine.net_received_bytes + machine.net_sent_bytes;
+    beat.tcp_established = machine.tcp_established;
+    beat.cpu_used_ns = machine.cpu_user_ns + machine.cpu_nice_ns + machine.cpu_system_ns + machine.cpu_irq_ns +
+                       machine.cpu_softirq_ns + machine.cpu_steal_ns;
+    publish(region.machine, (const u64 *)&machine, sizeof(machine) / 8);
+}
+
+/* As the kernel's calc_load(), every 5 s. */
+static __always_inline void average(u64 now)
+{
+    static const u64 decay[3] = {1884, 2014, 2037};
+    u64 active = tick.run_queue + tick.uninterruptible;
+
+    if (now < load_at)
+        return;
+    load_at += 5000 * MS;
+    active = (s64)active > 0 ? active << 11 : 0;
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        u64 load = loads[i] * decay[i] + active * (2048 - decay[i]);
+        if (active >= loads[i])
+            load += 2047;
+        loads[i] = load >> 11;
+    }
+}

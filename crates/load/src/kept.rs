@@ -1,0 +1,318 @@
+//! A record that the kernel keeps, as a reader makes one hot line of it.
+//!
+//! The kernel's part has many small records, each of one moment: the beat, a slot and a tick for each CPU, the server's
+//! own line. They are validated one by one. Where a CPU's slot was torn in every copy, what it last said stands for it,
+//! which is of this life and valid; everything else must be of this look. The age of it all is that of the beat.
+
+use sidelong_layout::{
+    BEAT_BYTES, Beat, Detail, Hot, KERNEL_BEAT, KERNEL_PLACES, LOAD_HOT, Machine, PLACE_BYTES, PLACE_PENDING,
+    PLACE_TICK, PLACES_MAX, Pending, Rejected, Slot, Tick, kept, valid,
+};
+use sidelong_state::{COPIES_MAX, Newest, Record, Unusable, Verdict};
+
+use crate::sampler::{RATE_WINDOW_NS, Window, per_second, permille};
+use crate::snapshot::OFFSET;
+
+/// CPU time is exact to the event, so its rate is taken over this long only, in ns: ten beats.
+const BUSY_WINDOW_NS: u64 = 10_000_000;
+
+/// One CPU of a node whose record the kernel keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CpuLoad {
+    /// Threads that run on it or wait for it.
+    pub run_queue: u16,
+    /// Whether it is online.
+    pub online: bool,
+    /// CPU in use: 0-1000. `None` in the first moments.
+    pub busy_permille: Option<u16>,
+    /// Kinds of softirq that were raised on it and are not yet served.
+    pub pending: u32,
+    /// How many softirqs were raised on it; it wraps.
+    pub raised: u32,
+}
+
+/// What a look at a region brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Look {
+    /// All of it, in one line.
+    Whole(Hot),
+    /// Something was torn, and another copy is worth its while.
+    Again,
+    /// Too often.
+    Torn,
+    /// Nothing was published in this life.
+    Never,
+    /// It is older than one seen before.
+    Old,
+}
+
+/// What is known of one node from look to look.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    generation: u32,
+    /// As many as are read.
+    places: Vec<Place>,
+    beat: Newest,
+    server: Option<Hot>,
+    /// Copies in this look.
+    copies: u8,
+    busy: Window<u64>,
+    network: Window<u64>,
+    cpus: Vec<CpuLoad>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    slot: Slot,
+    tick: Tick,
+    pending: Pending,
+    /// Whether this look has brought it.
+    seen: bool,
+    busy: Window<u64>,
+}
+
+impl Kept {
+    /// Length of the read that brings all that is used, from [`OFFSET`] on, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        KERNEL_PLACES + self.places.len() * PLACE_BYTES - OFFSET
+    }
+
+    /// Each CPU as of the last whole look.
+    pub(crate) fn cpus(&self) -> &[CpuLoad] {
+        &self.cpus
+    }
+
+    /// Takes in a copy, of [`Kept::bytes`]. True with the look: from the next read on there are more places to bring.
+    pub(crate) fn look(&mut self, words: &[u64]) -> (Look, bool) {
+        let incarnation = words[0] as u32;
+        if incarnation != self.generation {
+            *self = Kept { generation: incarnation, ..Kept::default() };
+        }
+        let look = self.judge(words);
+        if look == Look::Again {
+            return (look, false);
+        }
+        self.copies = 0;
+        self.places.iter_mut().for_each(|place| place.seen = false);
+        // A fresh node's places are learned from its first beat; until they are read it has no record.
+        match look {
+            Look::Whole(_) => (look, false),
+            _ => (look, self.grow(words)),
+        }
+    }
+
+    fn judge(&mut self, words: &[u64]) -> Look {
+        let beat = match self.beat.judge::<{ Beat::WORDS }, Beat>(&part(words, KERNEL_BEAT)) {
+            Verdict::Use(beat) if beat.generation == self.generation => beat,
+            Verdict::Use(_)
+            | Verdict::GiveUp(Unusable::Rejected(Rejected::Never) | Unusable::Foreign { .. }) => {
+                return Look::Never;
+            }
+            Verdict::Again => return Look::Again,
+            Verdict::GiveUp(Unusable::Rejected(_)) => return Look::Torn,
+            Verdict::GiveUp(Unusable::Older { .. }) => {
+                self.beat = Newest::new();
+                return Look::Old;
+            }
+        };
+        if usize::from(beat.places) != self.places.len() {
+            return Look::Never;
+        }
+        self.copies += 1;
+        let mut whole = self.take_server(&part(words, LOAD_HOT));
+        for index in 0..self.places.len() {
+            whole &= self.take_place(words, index);
+        }
+        if !whole && self.copies < COPIES_MAX {
+            return Look::Again;
+        }
+        // What never had a value in this life has none to stand for it.
+        if self.places.iter().any(|place| place.tick.sequence == 0) {
+            return if whole { Look::Never } else { Look::Torn };
+        }
+        Look::Whole(self.compose(&beat))
+    }
+
+    /// The server's own line: without one, nothing is claimed for it.
+    fn take_server(&mut self, words: &[u64; Hot::WORDS]) -> bool {
+        match Hot::validated(words) {
+            Ok(hot) if hot.generation == self.generation => self.server = Some(hot),
+            Ok(_) | Err(Rejected::Never) => self.server = None,
+            Err(Rejected::Writing | Rejected::Torn) => return false,
+        }
+        true
+    }
+
+    fn take_place(&mut self, words: &[u64], index: usize) -> bool {
+        let place = &mut self.places[index];
+        if place.seen {
+            return true;
+        }
+        let at = KERNEL_PLACES + index * PLACE_BYTES;
+        let (slot, tick) = (part(words, at), part(words, at + PLACE_TICK));
+        // A CPU without an event has no slot, and one that was never online no tick.
+        let slot = taken::<_, Slot>(&slot, self.generation);
+        let tick = taken::<_, Tick>(&tick, self.generation);
+        let (Some(slot), Some(tick)) = (slot, tick) else { return false };
+        (place.slot, place.tick) = (slot, tick);
+        place.pending = Pending::decode(words[(at + PLACE_PENDING - OFFSET) / 8]);
+        place.seen = true;
+        true
+    }
+
+    fn compose(&mut self, beat: &Beat) -> Hot {
+        let mut hot = Hot {
+            sequence: beat.sequence,
+            generation: beat.generation,
+            valid: beat.valid & (valid::RUN_QUEUE | valid::MEMORY | valid::INTERRUPTS),
+            time_ns: beat.time_ns,
+            memory_permille: beat.memory_permille,
+            ..Hot::default()
+        };
+        let now_ns = self.places.iter().map(|place| place.slot.time_ns).fold(beat.time_ns, u64::max);
+        self.cpus.clear();
+        self.cpus.extend(self.places.iter_mut().map(|place| place.load(now_ns)));
+        let sum = |of: fn(&CpuLoad) -> u32| self.cpus.iter().map(of).sum::<u32>();
+        let online = u64::from(beat.cpus.max(1));
+        if beat.unplaced == 0 {
+            hot.run_queue = narrow(sum(|cpu| u32::from(cpu.run_queue)));
+            let busy_ns = self.places.iter().fold(0u64, |sum, place| sum.wrapping_add(place.busy_ns(now_ns)));
+            let earlier = self.busy.slide(now_ns, busy_ns, BUSY_WINDOW_NS);
+            hot.set_cpu(earlier, busy_ns, online);
+        } else {
+            // More CPUs than places: the sums have all of them, a beat and a survey old.
+            hot.run_queue = narrow(beat.run_queue);
+            let earlier = self.busy.slide(beat.time_ns, beat.cpu_used_ns, RATE_WINDOW_NS);
+            hot.set_cpu(earlier.filter(|_| beat.valid & kept::CPU_TIMES != 0), beat.cpu_used_ns, online);
+        }
+        hot.pending_interrupts = narrow(sum(|cpu| cpu.pending));
+        let earlier = self.network.slide(beat.time_ns, beat.net_bytes, RATE_WINDOW_NS);
+        if let Some((elapsed_ns, bytes)) = earlier.filter(|_| beat.valid & valid::NETWORK != 0) {
+            // A counter that went backwards was that of a device which has gone.
+            hot.net_bytes_per_s = per_second(beat.net_bytes.saturating_sub(bytes), elapsed_ns);
+            hot.valid |= valid::NETWORK;
+        }
+        match self.server {
+            // Its farewell.
+            Some(server) if server.valid == 0 => hot.valid = 0,
+            Some(server) if server.valid & valid::ORIGIN != 0 => {
+                hot.valid |= valid::ORIGIN;
+                hot.connections = server.connections;
+                hot.queued = server.queued;
+                hot.busy = server.busy;
+                hot.workers = server.workers;
+                hot.service_us = server.service_us;
+                hot.served = server.served;
+            }
+            _ => {}
+        }
+        hot
+    }
+
+    /// Makes room for the places that the node says it has.
+    fn grow(&mut self, words: &[u64]) -> bool {
+        let Ok(beat) = Beat::validated(&part(words, KERNEL_BEAT)) else { return false };
+        let places = usize::from(beat.places).min(PLACES_MAX);
+        if beat.generation != self.generation || places == self.places.len() {
+            return false;
+        }
+        self.places.clear();
+        self.places.resize_with(places, Place::default);
+        true
+    }
+}
+
+impl Place {
+    /// Busy time until `now_ns`, at which nothing newer than the slot was there to be seen.
+    fn busy_ns(&self, now_ns: u64) -> u64 {
+        let runs = self.slot.flags & Slot::RUNNING != 0;
+        let since = if runs { now_ns.saturating_sub(self.slot.time_ns) } else { 0 };
+        self.slot.busy_ns.wrapping_add(since)
+    }
+
+    fn load(&mut self, now_ns: u64) -> CpuLoad {
+        let busy_ns = self.busy_ns(now_ns);
+        let earlier = self.busy.slide(now_ns, busy_ns, BUSY_WINDOW_NS);
+        let busy = earlier.and_then(|(elapsed, before)| permille(busy_ns.wrapping_sub(before), elapsed));
+        // The timer sees what no event tells, such as a thread that was moved away.
+        let unchanged = self.slot.sequence == 0 || self.tick.slot_sequence == self.slot.sequence;
+        CpuLoad {
+            run_queue: if unchanged { self.tick.runnable } else { self.slot.runnable },
+            online: self.tick.flags & Tick::ONLINE != 0,
+            busy_permille: busy,
+            pending: self.pending.unserved(),
+            raised: self.pending.raised,
+        }
+    }
+}
+
+trait SetCpu {
+    fn set_cpu(&mut self, earlier: Option<(u64, u64)>, busy_ns: u64, online: u64);
+}
+
+impl SetCpu for Hot {
+    fn set_cpu(&mut self, earlier: Option<(u64, u64)>, busy_ns: u64, online: u64) {
+        let Some((elapsed_ns, before_ns)) = earlier else { return };
+        if let Some(permille) = permille(busy_ns.wrapping_sub(before_ns), elapsed_ns.saturating_mul(online)) {
+            self.cpu_permille = permille;
+            self.valid |= valid::CPU;
+        }
+    }
+}
+
+/// What people and metrics see of it, in the terms of a record that a thread keeps: the kernel's part, and the server's.
+pub(crate) fn detail(machine: &Machine, server: Option<Detail>) -> Detail {
+    let server = server.unwrap_or_default();
+    Detail {
+        pid: server.pid,
+        errors: server.errors,
+        origin_sent_bytes: server.origin_sent_bytes,
+        generation: machine.generation,
+        time_ns: machine.time_ns,
+        load_1m_milli: machine.load_1m_milli,
+        load_5m_milli: machine.load_5m_milli,
+        load_15m_milli: machine.load_15m_milli,
+        cpu_user_ns: machine.cpu_user_ns.wrapping_add(machine.cpu_nice_ns),
+        cpu_system_ns: machine
+            .cpu_system_ns
+            .wrapping_add(machine.cpu_irq_ns)
+            .wrapping_add(machine.cpu_softirq_ns),
+        cpu_iowait_ns: machine.cpu_iowait_ns,
+        cpu_idle_ns: machine.cpu_idle_ns,
+        context_switches: machine.context_switches,
+        interrupts: machine.interrupts,
+        memory_used_bytes: machine.memory_used_bytes,
+        memory_total_bytes: machine.memory_total_bytes,
+        net_received_bytes: machine.net_received_bytes,
+        net_sent_bytes: machine.net_sent_bytes,
+        net_received_packets: machine.net_received_packets,
+        net_sent_packets: machine.net_sent_packets,
+        tcp_established: machine.tcp_established,
+        cpus: u32::from(machine.cpus),
+        ..Detail::default()
+    }
+}
+
+/// A part of a place, if it is of one moment and of this life; as if it said nothing where nothing was published.
+fn taken<const W: usize, R: Record<W> + Default>(words: &[u64; W], generation: u32) -> Option<R> {
+    match R::validated(words) {
+        Ok(record) if record.version().0 == generation => Some(record),
+        Ok(_) | Err(Rejected::Never) => Some(R::default()),
+        Err(Rejected::Writing | Rejected::Torn) => None,
+    }
+}
+
+/// The words of the part at `offset` of the region.
+fn part<const W: usize>(words: &[u64], offset: usize) -> [u64; W] {
+    let start = (offset - OFFSET) / 8;
+    words[start..start + W].try_into().expect("a slice of that length")
+}
+
+fn narrow(number: u32) -> u16 {
+    u16::try_from(number).unwrap_or(u16::MAX)
+}
+
+const _: () = assert!(KERNEL_BEAT > LOAD_HOT && KERNEL_PLACES == KERNEL_BEAT + BEAT_BYTES);
+
+#[cfg(test)]
+mod tests;

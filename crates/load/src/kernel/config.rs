@@ -1,0 +1,119 @@
+//! What the programs are told: `struct config` of `../bpf/record.bpf.c`, field by field.
+
+use bytemuck::{Pod, Zeroable};
+use sidelong_layout::{PLACES_MAX, kept, valid};
+
+use super::facts::Facts;
+use super::group::Group;
+use super::{EVENTS, KernelError, KernelSpec, Needed};
+use crate::sampler::Scope;
+
+/// Bits behind the point in the kernel's load averages.
+const LOAD_BITS: u32 = 11;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Config {
+    cgroup_id: u64,
+    memory_cgroup_id: u64,
+    memory_total_bytes: u64,
+    page_bytes: u64,
+    load: [u64; 3],
+    cpustat: i64,
+    kstat: i64,
+    tick_sched: i64,
+    irq_stat: i64,
+    area: i64,
+    generation: u32,
+    cpus: u32,
+    places: u32,
+    ip_in_bytes: u32,
+    ip_in_packets: u32,
+    ip_out_bytes: u32,
+    ip_out_packets: u32,
+    tcp_established: u32,
+    nodes: u32,
+    valid: u32,
+}
+
+impl Config {
+    /// For a record of `spec`, of the fields that this kernel can fill.
+    pub(super) fn new(spec: &KernelSpec, facts: &Facts) -> Result<Self, KernelError> {
+        let group = match &spec.scope {
+            Scope::Machine => None,
+            Scope::Cgroup(path) => Some(Group::find(path)?),
+            Scope::Process(_) => {
+                let reason = "it tells control groups apart, and no processes".to_owned();
+                return Err(KernelError::Scope { scope: spec.scope.clone(), reason });
+            }
+        };
+        let lacks = |tracepoint: &&str| !facts.has_tracepoint(tracepoint);
+        let needed = EVENTS.iter().filter(|(.., needed)| *needed == Needed::Always).map(|(_, name, _)| *name);
+        if let Some(tracepoint) = needed.clone().find(lacks) {
+            return Err(KernelError::Lacks { what: format!("tracepoint {tracepoint}") });
+        }
+        let [ip_in_bytes, ip_in_packets, ip_out_bytes, ip_out_packets, tcp_established] =
+            facts.counters.map(Option::unwrap_or_default);
+        let mut config = Config {
+            memory_total_bytes: facts.memory_total_bytes,
+            page_bytes: rustix::param::page_size() as u64,
+            load: facts.load_milli.map(|milli| (u64::from(milli) << LOAD_BITS) / 1000),
+            cpustat: facts.variable("kernel_cpustat"),
+            kstat: facts.variable("kstat"),
+            tick_sched: facts.variable("tick_cpu_sched"),
+            irq_stat: facts.variable("irq_stat"),
+            area: facts.variable("this_cpu_off"),
+            generation: spec.incarnation as u32,
+            cpus: facts.cpus,
+            places: spec.places_max.min(PLACES_MAX).min(facts.cpus as usize) as u32,
+            ip_in_bytes,
+            ip_in_packets,
+            ip_out_bytes,
+            ip_out_packets,
+            tcp_established,
+            nodes: facts.nodes,
+            ..Config::default()
+        };
+        let mut fields = valid::RUN_QUEUE | valid::CPU | valid::MEMORY;
+        if let Some(group) = group {
+            config.cgroup_id = group.id;
+            config.memory_cgroup_id = group.memory_id.unwrap_or(0);
+            fields |= kept::OF_GROUP;
+        } else {
+            let all = |needed| {
+                let mut events = EVENTS.iter().filter(|event| event.2 == needed);
+                events.all(|(_, tracepoint, _)| facts.has_tracepoint(tracepoint))
+            };
+            let ip = facts.counters[..4].iter().all(Option::is_some);
+            for (bit, had) in [
+                (valid::NETWORK, ip),
+                (valid::INTERRUPTS, all(Needed::ForInterrupts)),
+                (kept::CPU_TIMES, config.cpustat != 0),
+                (kept::SWITCHES, true),
+                (kept::INTERRUPTS_TOTAL, config.kstat != 0),
+                (kept::PRESSURE, facts.pressure),
+                (kept::LOAD_AVERAGE, true),
+                (kept::TCP, facts.counters[4].is_some()),
+                (kept::PORTS, all(Needed::ForPorts)),
+            ] {
+                fields |= if had { bit } else { 0 };
+            }
+        }
+        config.valid = u32::from(fields);
+        Ok(config)
+    }
+
+    /// Whether programs that are for this are loaded.
+    pub(super) fn wants(&self, needed: Needed) -> bool {
+        let bit = match needed {
+            Needed::Always => return true,
+            Needed::ForInterrupts => valid::INTERRUPTS,
+            Needed::ForPorts => kept::PORTS,
+        };
+        self.valid & u32::from(bit) != 0
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        bytemuck::bytes_of(self)
+    }
+}

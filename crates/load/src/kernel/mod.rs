@@ -1,0 +1,198 @@
+//! Records that the kernel keeps (M 3.2.2): eBPF programs at its own events, in memory that peers map or register.
+//!
+//! This is the loader. It asks the running kernel what it has, leaves out what it has not, attaches the rest and arms a
+//! timer; from then on no thread of this process has anything to do with the record. What it loads is the object beside
+//! this file (`../bpf/record.bpf.o`, made by `cargo xtask bpf`), one for all kernels. Nothing is pinned: with this process
+//! the programs go, the timer stops, and the record goes stale.
+
+mod config;
+mod error;
+mod facts;
+mod group;
+mod privilege;
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+
+use libbpf_rs::{
+    Iter, Link, MapCore as _, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramInput, ProgramMut,
+    set_print,
+};
+use sidelong_layout::{KERNEL_BYTES, PLACES_MAX};
+
+use crate::sampler::Scope;
+use config::Config;
+pub use error::KernelError;
+use facts::Facts;
+pub use privilege::drop_privileges;
+
+/// The programs, as `cargo xtask bpf` builds them.
+const OBJECT: &[u8] = include_bytes!("../bpf/record.bpf.o");
+/// The map that is the region, and the one that the programs are told by.
+const REGION: &str = ".data.region";
+const CONFIG: &str = ".rodata.config";
+/// Runs a program on the CPU that is asked for (BPF_F_TEST_RUN_ON_CPU).
+const ON_CPU: u32 = 1;
+
+/// The programs that are attached, each with its tracepoint, and whether a record is of any use without it.
+const EVENTS: [(&str, &str, Needed); 7] = [
+    ("on_switch", "sched_switch", Needed::Always),
+    ("on_wakeup", "sched_wakeup", Needed::Always),
+    ("on_new", "sched_wakeup_new", Needed::Always),
+    ("on_raise", "softirq_raise", Needed::ForInterrupts),
+    ("on_serve", "softirq_entry", Needed::ForInterrupts),
+    ("on_served", "softirq_exit", Needed::ForInterrupts),
+    ("on_state", "inet_sock_set_state", Needed::ForPorts),
+];
+
+/// What a program is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Needed {
+    Always,
+    ForInterrupts,
+    ForPorts,
+}
+
+/// What to keep.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KernelSpec {
+    /// Whose load: the machine's, or a control group's. Processes have no record of this kind.
+    pub scope: Scope,
+    /// Which life of the node: its last 32 bits are the record's generation.
+    pub incarnation: u64,
+    /// CPUs that have a place of their own, at most [`PLACES_MAX`]; the others are in the sums.
+    pub places_max: usize,
+}
+
+impl KernelSpec {
+    /// Of `scope`, in this life, with all the places that there are.
+    pub fn new(scope: Scope, incarnation: u64) -> Self {
+        KernelSpec { scope, incarnation, places_max: PLACES_MAX }
+    }
+}
+
+/// A record that the kernel keeps until this is dropped.
+pub struct KernelRecord {
+    memory: File,
+    // Detached before the object goes.
+    _links: Vec<Link>,
+    _object: Object,
+}
+
+impl KernelRecord {
+    /// Has the kernel keep a record. When this returns it beats.
+    ///
+    /// # Errors
+    /// What is missing: a capability, type information, an event; or what the kernel said to the programs.
+    pub fn start(spec: &KernelSpec) -> Result<Self, KernelError> {
+        let facts = Facts::read()?;
+        let config = Config::new(spec, &facts)?;
+        let object = load(&config)?;
+        let program = |name: &str| {
+            let found = object.progs_mut().find(|program| program.name() == name);
+            found.ok_or_else(|| KernelError::Object { what: name.to_owned() })
+        };
+        let mut online = 0;
+        for cpu in 0..facts.cpus {
+            // One that is offline is found once it switches.
+            online += u32::from(run(&program("prime")?, cpu, ON_CPU).is_ok());
+        }
+        if online == 0 {
+            run(&program("prime")?, 0, ON_CPU).map_err(|source| refused("the look at each CPU", source))?;
+        }
+        let mut links = Vec::new();
+        for (name, tracepoint, needed) in EVENTS {
+            if !config.wants(needed) {
+                continue;
+            }
+            let attached = program(name)?.attach();
+            links.push(attached.map_err(|source| refused(tracepoint, source))?);
+        }
+        if config.wants(Needed::ForPorts) {
+            find_sockets(&program("on_found")?).map_err(|source| refused("the look at sockets", source))?;
+        }
+        let armed = run(&program("arm")?, 0, 0).map_err(|source| refused("the timer", source))?;
+        if armed != 0 {
+            return Err(KernelError::Timer { code: armed as i32 });
+        }
+        let region = object.maps().find(|map| map.name() == REGION);
+        let region = region.ok_or_else(|| KernelError::Object { what: REGION.to_owned() })?;
+        assert!(region.value_size() as usize == KERNEL_BYTES, "the object is of another layout");
+        let memory = region.as_fd().try_clone_to_owned().map_err(KernelError::Memory)?;
+        Ok(KernelRecord { memory: memory.into(), _links: links, _object: object })
+    }
+
+    /// Whether the kernel would keep a record of `scope` for this process: it is had, and given up again.
+    ///
+    /// # Errors
+    /// As [`KernelRecord::start`].
+    pub fn probe(scope: &Scope) -> Result<(), KernelError> {
+        let facts = Facts::read()?;
+        let config = Config::new(&KernelSpec::new(scope.clone(), 0), &facts)?;
+        load(&config).map(|_| ())
+    }
+
+    /// What is to be mapped: [`KERNEL_BYTES`] bytes of which the first 384 are the owner's.
+    ///
+    /// # Errors
+    /// Where there are no more descriptors.
+    pub fn memory(&self) -> Result<File, KernelError> {
+        self.memory.try_clone().map_err(KernelError::Memory)
+    }
+}
+
+impl std::fmt::Debug for KernelRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KernelRecord").field("memory", &self.memory).finish_non_exhaustive()
+    }
+}
+
+/// Loads what this kernel has and `config` wants.
+fn load(config: &Config) -> Result<Object, KernelError> {
+    set_print(Some((PrintLevel::Info, |_, text| tracing::debug!(libbpf = text.trim_end()))));
+    let opened = ObjectBuilder::default().name("sidelong").and_then(|builder| builder.open_memory(OBJECT));
+    let mut object = opened.map_err(|source| refused("the object", source))?;
+    for mut program in object.progs_mut() {
+        let event = EVENTS.iter().find(|(name, ..)| program.name() == *name);
+        let wanted = match event {
+            Some((.., needed)) => config.wants(*needed),
+            None if program.name() == "on_found" => config.wants(Needed::ForPorts),
+            None => true,
+        };
+        program.set_autoload(wanted);
+    }
+    configure(&mut object, config)?;
+    object.load().map_err(|source| refused("the programs", source))
+}
+
+fn configure(object: &mut OpenObject, config: &Config) -> Result<(), KernelError> {
+    let map = object.maps_mut().find(|map| map.name() == CONFIG);
+    let mut map = map.ok_or_else(|| KernelError::Object { what: CONFIG.to_owned() })?;
+    map.set_initial_value(config.bytes()).map_err(|source| refused("the configuration", source))
+}
+
+/// What the program returned.
+fn run(program: &ProgramMut<'_>, cpu: u32, flags: u32) -> Result<u32, libbpf_rs::Error> {
+    program.test_run(ProgramInput { cpu, flags, ..ProgramInput::default() }).map(|output| output.return_value)
+}
+
+/// Has the kernel show each TCP socket to `program`.
+fn find_sockets(program: &ProgramMut<'_>) -> Result<(), libbpf_rs::Error> {
+    let link = program.attach()?;
+    let mut nothing = [0; 64];
+    // It prints nothing, so the first read is the last.
+    while Iter::new(&link)?.read(&mut nothing)? > 0 {}
+    Ok(())
+}
+
+fn refused(what: &str, source: libbpf_rs::Error) -> KernelError {
+    let hint = match source.kind() {
+        // All capabilities are there: something above the kernel forbids it.
+        libbpf_rs::ErrorKind::PermissionDenied => {
+            " (a container's seccomp filter, or lockdown, may forbid it)"
+        }
+        _ => "",
+    };
+    KernelError::Refused { what: what.to_owned(), source, hint }
+}

@@ -1,0 +1,108 @@
+//! The server's own part of a record that the kernel keeps: published by the server at its own events, as nobody else
+//! runs.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+use sidelong_fabric::Region;
+use sidelong_layout::{Detail, Hot, LOAD_DETAIL, LOAD_HOT, RegionKind, valid};
+use sidelong_state::{Publisher, Record};
+
+use crate::Error;
+use crate::clock::monotonic_ns;
+use crate::origin::{OriginGauge, OriginLoad};
+use crate::snapshot::incarnation_of;
+
+/// Publishes a server's gauges; it says farewell when it is dropped.
+pub struct ServerLine {
+    /// Its threads publish one after the other, each what it then finds.
+    writer: Mutex<Writer>,
+}
+
+struct Writer {
+    gauge: OriginGauge,
+    region: Region,
+    hot: Publisher,
+    detail: Publisher,
+    last: Option<OriginLoad>,
+}
+
+impl ServerLine {
+    /// Into `region`, which the kernel keeps; a first line at once. A region has one in its life.
+    ///
+    /// # Errors
+    /// Where the region is none of that kind.
+    pub fn open(region: Region, gauge: OriginGauge) -> Result<Self, Error> {
+        let generation = incarnation_of(&region, RegionKind::Kernel)? as u32;
+        let (hot, detail) = (Publisher::new(generation), Publisher::new(generation));
+        let line = ServerLine { writer: Mutex::new(Writer { gauge, region, hot, detail, last: None }) };
+        line.publish();
+        Ok(line)
+    }
+
+    /// Publishes what the gauges say now, if that is news: where a request begins or ends, a connection opens or closes.
+    pub fn publish(&self) {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        // Asked inside, so that the last to publish has the latest.
+        let now = (writer.gauge)();
+        if writer.last != Some(now) {
+            writer.publish(&now);
+        }
+    }
+}
+
+impl Drop for ServerLine {
+    fn drop(&mut self) {
+        let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let farewell = Hot { time_ns: monotonic_ns(), ..Hot::default() };
+        store(&writer.region, LOAD_HOT, &mut writer.hot, farewell);
+    }
+}
+
+impl Writer {
+    fn publish(&mut self, now: &OriginLoad) {
+        let time_ns = monotonic_ns();
+        let hot = Hot {
+            valid: valid::ORIGIN,
+            time_ns,
+            workers: now.workers,
+            connections: now.connections,
+            queued: now.queued,
+            served: now.served,
+            busy: now.busy,
+            service_us: now.service_us,
+            ..Hot::default()
+        };
+        store(&self.region, LOAD_HOT, &mut self.hot, hot);
+        let totals = |load: &OriginLoad| (load.errors, load.sent_bytes);
+        if self.last.as_ref().map(totals) != Some(totals(now)) {
+            let detail = Detail {
+                pid: std::process::id(),
+                time_ns,
+                errors: now.errors,
+                origin_sent_bytes: now.sent_bytes,
+                ..Detail::default()
+            };
+            store(&self.region, LOAD_DETAIL, &mut self.detail, detail);
+        }
+        self.last = Some(*now);
+    }
+}
+
+impl std::fmt::Debug for ServerLine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerLine").finish_non_exhaustive()
+    }
+}
+
+/// Stores a record as readers expect it.
+pub(crate) fn store<const W: usize, R: Record<W> + Copy>(
+    region: &Region,
+    offset: usize,
+    publisher: &mut Publisher,
+    record: R,
+) {
+    for (index, value) in publisher.publish(record) {
+        region.store(offset + index * 8, value, Ordering::Release);
+    }
+}

@@ -1,0 +1,417 @@
+//! What the kernel keeps against the truth: what these tests know that they did, and what /proc says of it.
+//!
+//! Others use the machine meanwhile, so a figure is compared with /proc's between two looks at the record: a counter of
+//! /proc's lies between the two, and what only holds for a moment is compared where both looks say the same.
+
+mod common;
+#[path = "common/kernel.rs"]
+mod kernel;
+
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{all_are, limits, refresh_until};
+use kernel::{Other, keep, offer, reader, run_other, skipped};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use sidelong_fabric::Region;
+use sidelong_layout::{Machine, Port, kept, valid};
+use sidelong_load::proc::machine as proc;
+use sidelong_load::{KernelRecord, KernelSpec, OneSided, Reading, Scope, Source as _, Status, monotonic_ns};
+
+/// A survey and a beat of the kernel's, and then some.
+const SETTLE: Duration = Duration::from_millis(25);
+
+/// Not a test: a process in another network namespace or control group.
+#[test]
+fn kernel_process() {
+    run_other();
+}
+
+struct Kept {
+    reader: OneSided,
+    _region: Region,
+    _record: KernelRecord,
+    _directory: tempfile::TempDir,
+}
+
+impl Kept {
+    fn of(test: &str, scope: Scope) -> Option<Kept> {
+        let record = keep(test, &KernelSpec::new(scope, 1))?;
+        let directory = tempfile::tempdir().unwrap();
+        let region = offer(&record, directory.path(), 1);
+        let mut reader = reader(directory.path(), limits());
+        refresh_until(&mut reader, all_are::<1>(Status::Fresh));
+        Some(Kept { reader, _region: region, _record: record, _directory: directory })
+    }
+
+    /// What has been counted until now.
+    fn machine(&mut self) -> Machine {
+        std::thread::sleep(SETTLE);
+        self.reader.machine(0).unwrap()
+    }
+
+    fn look(&mut self) -> Reading {
+        let mut readings = [Reading::default()];
+        self.reader.refresh(monotonic_ns(), &mut readings);
+        readings[0]
+    }
+}
+
+fn read<T>(path: &str, parse: impl FnOnce(&[u8]) -> Option<T>) -> T {
+    parse(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn counters_lie_between_two_looks_at_proc() {
+    let Some(mut kept_) = Kept::of("counters_lie_between_two_looks_at_proc", Scope::Machine) else { return };
+    let (first, stat, second) = (kept_.machine(), read("/proc/stat", proc::stat), kept_.machine());
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+    let expected = kept::CPU_TIMES | kept::SWITCHES | kept::INTERRUPTS_TOTAL | kept::LOAD_AVERAGE;
+    assert_eq!(first.valid & expected, expected, "{first:?}");
+    let between = |what: &str, of: fn(&Machine) -> u64, ticks: u64| {
+        // /proc rounds each CPU's time down to a tick.
+        let (low, high) = (of(&first).saturating_sub(tick_ns * 8), of(&second) + tick_ns * 8);
+        assert!((low..=high).contains(&(ticks * tick_ns)), "{what}: {low} {} {high}", ticks * tick_ns);
+    };
+    between("user", |m| m.cpu_user_ns + m.cpu_nice_ns, stat.cpu.user);
+    between("system", |m| m.cpu_system_ns + m.cpu_irq_ns + m.cpu_softirq_ns, stat.cpu.system);
+    between("idle", |m| m.cpu_idle_ns, stat.cpu.idle);
+    between("steal", |m| m.cpu_steal_ns, stat.cpu.steal);
+    let exactly = |what: &str, of: fn(&Machine) -> u64, truth: u64| {
+        assert!((of(&first)..=of(&second)).contains(&truth), "{what}: {truth}, {first:?} {second:?}");
+    };
+    exactly("context switches", |m| m.context_switches, stat.context_switches);
+    // /proc adds what belongs to no CPU, which is next to nothing.
+    let interrupts = first.interrupts..=second.interrupts + second.interrupts / 1000;
+    assert!(interrupts.contains(&stat.interrupts), "{interrupts:?} {}", stat.interrupts);
+    assert_eq!(u32::from(first.cpus), stat.cpus);
+
+    let (first, memory, second) = (kept_.machine(), read("/proc/meminfo", proc::memory), kept_.machine());
+    assert_eq!(first.memory_total_bytes, memory.total_bytes);
+    let used = memory.total_bytes - memory.available_bytes;
+    let slack = memory.total_bytes / 100;
+    let low = first.memory_used_bytes.min(second.memory_used_bytes).saturating_sub(slack);
+    let high = first.memory_used_bytes.max(second.memory_used_bytes) + slack;
+    assert!((low..=high).contains(&used), "memory: {used}, {first:?} {second:?}");
+
+    // The record begins with the kernel's load averages, and goes on by the kernel's own rule.
+    let load = read("/proc/loadavg", proc::load_average);
+    for (ours, theirs) in [(second.load_1m_milli, load.milli[0]), (second.load_15m_milli, load.milli[2])] {
+        assert!(ours.abs_diff(theirs) <= 10 + theirs / 4, "{ours} {theirs}");
+    }
+}
+
+/// A load average moves by the kernel's rule: after ten seconds of known load it is where the kernel's is.
+#[test]
+fn load_averages_follow_the_kernels() {
+    let Some(mut kept) = Kept::of("load_averages_follow_the_kernels", Scope::Machine) else { return };
+    let stop = Arc::new(AtomicBool::new(false));
+    let threads: Vec<_> = (0..4).map(|_| busy(None, &stop)).collect();
+    std::thread::sleep(Duration::from_secs(11));
+    let (ours, theirs) = (kept.machine(), read("/proc/loadavg", proc::load_average));
+    stop.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    // The kernel's samples and ours are up to 5 s apart, in which the first grows by 8 % of the way to its end.
+    let (ours, theirs) = (ours.load_1m_milli, theirs.milli[0]);
+    assert!(ours.abs_diff(theirs) <= 500 + theirs / 5, "{ours} {theirs}");
+}
+
+#[test]
+fn run_queues_are_those_of_proc() {
+    let Some(mut kept) = Kept::of("run_queues_are_those_of_proc", Scope::Machine) else { return };
+    let stop = Arc::new(AtomicBool::new(false));
+    let threads: Vec<_> = (0..3).map(|_| busy(None, &stop)).collect();
+    std::thread::sleep(SETTLE);
+    let (mut compared, mut equal) = (0, 0);
+    for _ in 0..3000 {
+        let (first, truth) = (kept.look(), read("/proc/stat", proc::stat).running);
+        let second = kept.look();
+        let (Some(first), Some(second), Some(truth)) = (first.fresh(), second.fresh(), truth) else {
+            continue;
+        };
+        if first.run_queue == second.run_queue {
+            compared += 1;
+            equal += u32::from(u32::from(first.run_queue) == truth);
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    println!("{compared} compared, {equal} equal");
+    assert!(compared > 300 && equal * 100 >= compared * 97, "{compared} compared, {equal} equal");
+}
+
+#[test]
+fn a_busy_cpu_is_seen_busy_though_nothing_is_switched() {
+    let test = "a_busy_cpu_is_seen_busy_though_nothing_is_switched";
+    let Some(mut kept) = Kept::of(test, Scope::Machine) else { return };
+    let stop = Arc::new(AtomicBool::new(false));
+    let last = kept.reader.cpus(0).len() - 1;
+    let thread = busy(Some(last), &stop);
+    // The last CPU has nothing but this to do, or what else it has makes it no less busy.
+    refresh_until(&mut kept.reader, |[_]: &[Reading; 1]| true);
+    let began = Instant::now();
+    let mut most = 0;
+    while began.elapsed() < Duration::from_secs(10) && most < 995 {
+        kept.look();
+        most = most.max(kept.reader.cpus(0)[last].busy_permille.unwrap_or(0));
+    }
+    stop.store(true, Ordering::Relaxed);
+    thread.join().unwrap();
+    assert!(most >= 995, "{most}");
+}
+
+#[test]
+fn softirqs_are_seen_to_be_raised() {
+    let Some(mut kept) = Kept::of("softirqs_are_seen_to_be_raised", Scope::Machine) else { return };
+    let raised = |kept: &mut Kept| {
+        let look = kept.look();
+        let cpus = kept.reader.cpus(0).iter().map(|cpu| u64::from(cpu.raised)).sum::<u64>();
+        (look.hot.unwrap().valid & valid::INTERRUPTS != 0, cpus)
+    };
+    let softirqs = || {
+        let stat = std::fs::read_to_string("/proc/stat").unwrap();
+        let line = stat.lines().find(|line| line.starts_with("softirq ")).unwrap();
+        line.split(' ').nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let (is_valid, before) = raised(&mut kept);
+    assert!(is_valid);
+    let served = softirqs();
+    // Each datagram on the loopback interface raises one.
+    let (from, to) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    for _ in 0..2000 {
+        from.send_to(&[0; 100], to.local_addr().unwrap()).unwrap();
+    }
+    let served = softirqs() - served;
+    let (_, after) = raised(&mut kept);
+    assert!(after - before >= served * 9 / 10, "{} raised, {served} served", after - before);
+}
+
+#[test]
+fn connections_are_counted_by_port() {
+    let Some(mut kept) = Kept::of("connections_are_counted_by_port", Scope::Machine) else { return };
+    // There before it is looked for, and after.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut clients: Vec<_> = (0..8).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let accepted: Vec<_> = (0..3).map(|_| listener.accept().unwrap()).collect();
+    let port = |kept: &mut Kept| {
+        std::thread::sleep(SETTLE);
+        let ports = kept.reader.ports(0).unwrap();
+        ports.ports[..usize::from(ports.count)].iter().find(|port| port.port == address.port()).copied()
+    };
+    let found = port(&mut kept).unwrap();
+    assert_eq!((found.sockets, found.established, found.queue), (1, 8, 5), "{found:?}");
+    assert!(found.queue_max > 5);
+    // Those that the record found when it began.
+    let Some(mut later) = Kept::of("connections_are_counted_by_port", Scope::Machine) else { return };
+    assert_eq!(port(&mut later), Some(found));
+
+    let (first, truth, second) =
+        (kept.machine(), read("/proc/net/snmp", proc::tcp_established), kept.machine());
+    assert_eq!(first.valid & (kept::TCP | kept::PORTS), kept::TCP | kept::PORTS);
+    let (low, high) = (first.tcp_established, second.tcp_established);
+    assert!((low.min(high)..=low.max(high)).contains(&truth), "{low} {truth} {high}");
+
+    clients.truncate(2);
+    drop(accepted);
+    let Port { established, queue, .. } = port(&mut kept).unwrap();
+    // The clients' ends have gone; what was accepted is closed, what was not waits still.
+    assert_eq!((established, queue), (0, 5));
+    drop(listener);
+    assert_eq!(port(&mut kept), None);
+}
+
+/// Between two network namespaces, so that nobody else's bytes are among them.
+#[test]
+fn bytes_and_packets_are_those_that_were_sent() {
+    let test = "bytes_and_packets_are_those_that_were_sent";
+    let Some(wire) = Wire::new(test) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &wire.namespace]).arg(std::env::current_exe().unwrap());
+    let Some(_other) = Other::run(command, test, directory.path(), 1, &Scope::Machine) else { return };
+    let mut reader = reader(directory.path(), limits());
+    refresh_until(&mut reader, all_are::<1>(Status::Fresh));
+    let settled = |reader: &mut OneSided| {
+        std::thread::sleep(SETTLE);
+        reader.machine(0).unwrap()
+    };
+    let before = settled(&mut reader);
+    assert_ne!(before.valid & valid::NETWORK, 0);
+    let (datagrams, bytes) = (500u64, 1000u64);
+    let socket = UdpSocket::bind((wire.ours, 0)).unwrap();
+    for _ in 0..datagrams {
+        // To a port at which nobody listens: some are answered by ICMP.
+        let _ = socket.send_to(&vec![0; bytes as usize], (wire.theirs, 9));
+    }
+    let after = settled(&mut reader);
+    let received = after.net_received_bytes - before.net_received_bytes;
+    let packets = after.net_received_packets - before.net_received_packets;
+    // With headers of 20 and 8 bytes; neighbours greet each other, too.
+    let expected = datagrams * (bytes + 28);
+    assert!((expected..expected + 4096).contains(&received), "{received} of {expected}");
+    assert!((datagrams..datagrams + 40).contains(&packets), "{packets} of {datagrams}");
+    let answered = after.net_sent_packets - before.net_sent_packets;
+    assert!(answered > 0 && answered < datagrams, "ICMP answers at a limited rate: {answered}");
+    assert!(after.net_sent_bytes > before.net_sent_bytes);
+}
+
+/// Threads of a group are told from those of the others, and counted exactly.
+#[test]
+fn a_groups_threads_and_cpu_time_are_its_own() {
+    let test = "a_groups_threads_and_cpu_time_are_its_own";
+    let Some(group) = Group::new(test) else { return };
+    let Some(mut kept) = Kept::of(test, Scope::Cgroup(group.path.clone())) else { return };
+    // One of this process's, outside.
+    let stop = Arc::new(AtomicBool::new(false));
+    let outside = busy(None, &stop);
+    std::thread::sleep(SETTLE);
+    let nothing = kept.look();
+    assert_eq!(nothing.fresh().map(|hot| hot.run_queue), Some(0), "{nothing:?}");
+    let inside: Vec<_> = (0..3).map(|_| group.busy()).collect();
+    let mut counts = Vec::new();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(1) {
+        counts.extend(kept.look().fresh().map(|hot| hot.run_queue));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let right = counts.iter().filter(|count| **count == 3).count();
+    assert!(right * 100 >= counts.len() * 80, "{counts:?}");
+    // Three busy threads on two CPUs, with one outside: most of the machine is theirs.
+    let permille = kept.look().fresh().unwrap().cpu_permille;
+    assert!(permille > 100, "{permille}");
+    let machine = kept.machine();
+    if let Some(truth) = group.memory_bytes() {
+        assert_ne!(machine.valid & valid::MEMORY, 0, "{machine:?}");
+        assert!(machine.memory_used_bytes.abs_diff(truth) < 1 << 20, "{truth}, {machine:?}");
+    } else {
+        assert_eq!(machine.valid & valid::MEMORY, 0, "{machine:?}");
+    }
+    let hot = kept.look().hot.unwrap();
+    assert_eq!(hot.valid & (valid::NETWORK | valid::INTERRUPTS), 0, "not to be had of a group");
+    drop(inside);
+    refresh_until(&mut kept.reader, |[now]: &[Reading; 1]| now.fresh().is_some_and(|hot| hot.run_queue == 0));
+    stop.store(true, Ordering::Relaxed);
+    outside.join().unwrap();
+}
+
+/// A thread that uses a CPU, that one if it is said which.
+fn busy(cpu: Option<usize>, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
+    let stop = Arc::clone(stop);
+    std::thread::spawn(move || {
+        if let Some(cpu) = cpu {
+            let mut set = CpuSet::new();
+            set.set(cpu);
+            sched_setaffinity(None, &set).unwrap();
+        }
+        while !stop.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+    })
+}
+
+/// Two ends of a wire, one of them in a network namespace of its own.
+struct Wire {
+    namespace: String,
+    ours: std::net::Ipv4Addr,
+    theirs: std::net::Ipv4Addr,
+}
+
+impl Wire {
+    fn new(test: &str) -> Option<Wire> {
+        let pid = std::process::id();
+        let namespace = format!("sidelong-{pid}");
+        let (ours, theirs) = (format!("sl{pid}"), format!("sr{pid}"));
+        let wire =
+            Wire { namespace: namespace.clone(), ours: [10, 78, 0, 1].into(), theirs: [10, 78, 0, 2].into() };
+        for command in [
+            format!("netns add {namespace}"),
+            format!("link add {ours} type veth peer name {theirs} netns {namespace}"),
+            format!("addr add 10.78.0.1/24 dev {ours}"),
+            format!("link set {ours} up"),
+            format!("-n {namespace} addr add 10.78.0.2/24 dev {theirs}"),
+            format!("-n {namespace} link set {theirs} up"),
+        ] {
+            match Command::new("ip").args(command.split(' ')).output() {
+                Ok(output) if output.status.success() => {}
+                Ok(output) => {
+                    let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                    return skipped(test, &format!("ip {command}: {why}"));
+                }
+                Err(error) => return skipped(test, &format!("ip: {error}")),
+            }
+        }
+        Some(wire)
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        // Its end of the wire goes with it, and so the other.
+        let _ = Command::new("ip").args(["netns", "del", &self.namespace]).output();
+    }
+}
+
+/// A control group with the cpu controller.
+struct Group {
+    path: PathBuf,
+}
+
+impl Group {
+    fn new(test: &str) -> Option<Group> {
+        let first = Path::new("/sys/fs/cgroup/cpu");
+        let root = if first.is_dir() { first } else { Path::new("/sys/fs/cgroup") };
+        let path = root.join(format!("sidelong-test.{}", std::process::id()));
+        let control = root.join("cgroup.subtree_control");
+        if control.exists()
+            && let Err(error) = std::fs::write(&control, "+cpu")
+        {
+            return skipped(test, &format!("no cpu controller: {error}"));
+        }
+        // Where there is none its memory cannot be had, and is not claimed.
+        let _ = std::fs::write(control, "+memory");
+        match std::fs::create_dir(&path) {
+            Ok(()) => Some(Group { path }),
+            Err(error) => skipped(test, &format!("no control group: {error}")),
+        }
+    }
+
+    /// In version 2, with the memory controller on.
+    fn memory_bytes(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(self.path.join("memory.current")).ok()?;
+        text.trim().parse().ok()
+    }
+
+    /// A process in it that uses a CPU.
+    fn busy(&self) -> Busy {
+        let script = format!("echo $$ > {}/cgroup.procs; while :; do :; done", self.path.display());
+        Busy(Command::new("sh").args(["-c", &script]).spawn().unwrap())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // A process that was just killed is in it for a moment.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.path).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = writeln!(std::io::stderr(), "{} is left", self.path.display());
+    }
+}
+
+struct Busy(std::process::Child);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,135 @@
+//! What the tests of records that the kernel keeps share: keeping one here or in another process, and reading it.
+#![allow(dead_code, reason = "each test program uses some of it")]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use sidelong_fabric::shm::ShmHost;
+use sidelong_fabric::{Access, Host, Initiator, Region, RegionSpec, RunDirectory};
+use sidelong_layout::{KERNEL_BYTES, RegionKind};
+use sidelong_load::{KernelRecord, KernelSpec, Limits, OneSided, Scope};
+
+/// Tells the other process its directory, its life, and whose load to keep.
+const ROLE: &str = "SIDELONG_LOAD_TEST_KERNEL";
+/// What the other process says.
+const KEEPING: &str = "keeping";
+
+/// `None`, having said why, where this kernel keeps no record for this process.
+pub(crate) fn keep(test: &str, spec: &KernelSpec) -> Option<KernelRecord> {
+    match KernelRecord::start(spec) {
+        Ok(record) => Some(record),
+        Err(error) => skipped(test, &error),
+    }
+}
+
+/// Says so past the harness, which shows what a test prints only where it fails.
+pub(crate) fn skipped<T>(test: &str, why: &dyn std::fmt::Display) -> Option<T> {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {why}");
+    None
+}
+
+pub(crate) fn offer(record: &KernelRecord, directory: &Path, incarnation: u64) -> Region {
+    let (name, kind, len) = ("n0", RegionKind::Kernel, KERNEL_BYTES);
+    let spec = RegionSpec { name, kind, len, access: Access::ReadOnly, incarnation };
+    Host::Shm(ShmHost::new(directory)).offer_mapped(&spec, &record.memory().unwrap()).unwrap()
+}
+
+pub(crate) fn reader(directory: &Path, limits: Limits) -> OneSided {
+    let directory = Arc::new(RunDirectory::open(directory).unwrap());
+    OneSided::new(directory, Initiator::new(), ["n0".to_owned()], limits)
+}
+
+/// A process that has the kernel keep a record, and then sleeps.
+pub(crate) struct Other {
+    child: Child,
+    /// Open until it ends: the harness in it has its say after a minute.
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Other {
+    /// `None`, having said why, where the kernel does not.
+    pub(crate) fn start(test: &str, directory: &Path, incarnation: u64, scope: &Scope) -> Option<Other> {
+        Other::run(Command::new(std::env::current_exe().unwrap()), test, directory, incarnation, scope)
+    }
+
+    /// By `command`, to which the test program's arguments are added.
+    pub(crate) fn run(
+        mut command: Command,
+        test: &str,
+        directory: &Path,
+        incarnation: u64,
+        scope: &Scope,
+    ) -> Option<Other> {
+        let group = match scope {
+            Scope::Cgroup(path) => path.to_str().unwrap(),
+            _ => "",
+        };
+        let mut child = command
+            .args(["--exact", "kernel_process", "--nocapture"])
+            .env(ROLE, format!("{incarnation} {} {group}", directory.display()))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut lines = stdout.by_ref().lines().map(Result::unwrap);
+        let said = lines.find_map(|line| line.strip_prefix("> ").map(str::to_owned));
+        let other = Other { child, _stdout: stdout };
+        match said.as_deref() {
+            Some(KEEPING) => Some(other),
+            said => skipped(test, &said.unwrap_or("the other process ended")),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Stops it; when this returns no thread of it runs.
+    pub(crate) fn stop(&self) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::STOP).unwrap();
+        let stopped = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
+        assert!(stopped.is_some_and(|(_, status)| status.stopped()));
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap(); // SIGKILL
+        self.child.wait().unwrap();
+    }
+
+    /// CPU time that it has used, in clock ticks.
+    pub(crate) fn ticks(&self) -> u64 {
+        let stat = std::fs::read(format!("/proc/{}/stat", self.pid())).unwrap();
+        let stat = sidelong_load::proc::process::process(&stat).unwrap();
+        stat.user_ticks + stat.system_ticks
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the other process does; each test program has a `kernel_process` that calls it.
+pub(crate) fn run_other() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let mut parts = role.splitn(3, ' ');
+    let mut part = || parts.next().unwrap();
+    let (incarnation, directory, group) = (part().parse().unwrap(), part(), part());
+    let scope = if group.is_empty() { Scope::Machine } else { Scope::Cgroup(group.into()) };
+    let record = match KernelRecord::start(&KernelSpec::new(scope, incarnation)) {
+        Ok(record) => record,
+        Err(error) => return println!("\n> {error}"),
+    };
+    let _region = offer(&record, directory.as_ref(), incarnation);
+    println!("\n> {KEEPING}");
+    std::io::stdout().flush().unwrap();
+    loop {
+        std::thread::park();
+    }
+}

@@ -1,0 +1,124 @@
+//! Nodes whose records the kernel keeps: rdma-sync, e-rdma-sync, and auto where it takes the first.
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use sidelong_config::Scheme;
+use sidelong_fabric::{Initiator, RunDirectory};
+use sidelong_load::{Limits, OneSided, Reading, Source as _, Status, monotonic_ns};
+use support::{Cluster, Running, eventually, get, skipped, try_get};
+
+/// A node that has its machine to itself, once it serves; `None`, having said why, where the kernel keeps no record.
+fn lone_node(cluster: &Cluster) -> Option<Running> {
+    let mut node = cluster.part("node", "n1");
+    let mut serves = false;
+    eventually("the node serves or is refused", || {
+        serves = try_get(cluster.file.nodes[0].listen, "any", "/healthz").is_ok();
+        serves || !node.is_running()
+    });
+    if serves {
+        return Some(node);
+    }
+    skipped(&format!("kernel: {}", node.finish().refused()));
+    None
+}
+
+struct Reader(OneSided);
+
+impl Reader {
+    fn new(cluster: &Cluster) -> Reader {
+        let directory = Arc::new(RunDirectory::open(cluster.run_dir()).unwrap());
+        Reader(OneSided::new(directory, Initiator::new(), ["n1.load".to_owned()], Limits::default()))
+    }
+
+    fn look(&mut self) -> Reading {
+        let mut readings = [Reading::default()];
+        self.0.refresh(monotonic_ns(), &mut readings);
+        readings[0]
+    }
+
+    fn fresh(&mut self) -> Reading {
+        eventually("the record is fresh", || self.look().status == Status::Fresh);
+        self.look()
+    }
+}
+
+/// What the kernel says of the process: a field of its status, in hexadecimal.
+fn status(node: &Running, field: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/status", node.pid().as_raw_nonzero())).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    u64::from_str_radix(line.trim(), 16).unwrap()
+}
+
+fn ticks(node: &Running) -> u64 {
+    let stat = std::fs::read(format!("/proc/{}/stat", node.pid().as_raw_nonzero())).unwrap();
+    let stat = sidelong_load::proc::process::process(&stat).unwrap();
+    stat.user_ticks + stat.system_ticks
+}
+
+#[test]
+fn a_node_sleeps_while_its_record_goes_on() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    cluster.file.load.scheme = Scheme::RdmaSync;
+    let Some(node) = lone_node(&cluster) else { return };
+    assert_eq!(status(&node, "CapEff:") | status(&node, "CapPrm:"), 0, "it has given up all privileges");
+    let mut reader = Reader::new(&cluster);
+    let before = reader.fresh();
+    assert_eq!(reader.0.is_kept_by_kernel(0), Some(true));
+
+    // It runs when it serves, and says so at once; else never.
+    let listen = cluster.file.nodes[0].listen;
+    assert_eq!(get(listen, "alpha.test", "/o/1/10").status, 200);
+    eventually("the request is counted", || reader.look().hot.is_some_and(|hot| hot.served == 1));
+    eventually("the connection is closed", || reader.look().hot.is_some_and(|hot| hot.connections == 0));
+    let used = ticks(&node);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(ticks(&node), used);
+    node.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_millis(500));
+    let stopped = reader.fresh();
+    let passed = stopped.hot.unwrap().time_ns - before.hot.unwrap().time_ns;
+    assert!(passed > 2_000_000_000 && stopped.age_ns < 150_000_000, "{stopped:?}");
+    node.signal(Signal::CONT);
+
+    let pid = node.pid();
+    node.end().succeeded();
+    eventually("it has said that it ends, or is dead", || reader.look().status != Status::Fresh);
+    assert!(!Path::new(&format!("/proc/{}", pid.as_raw_nonzero())).exists());
+}
+
+#[test]
+fn auto_takes_it_where_a_node_has_its_machine_to_itself() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    cluster.file.load.scheme = Scheme::RdmaSync;
+    let Some(node) = lone_node(&cluster) else { return };
+    node.end().succeeded();
+    cluster.file.load.scheme = Scheme::Auto;
+    let node = lone_node(&cluster).unwrap();
+    let mut reader = Reader::new(&cluster);
+    reader.fresh();
+    assert_eq!(reader.0.is_kept_by_kernel(0), Some(true));
+    node.end().succeeded();
+}
+
+/// Eight nodes of one machine, in control groups that `up` makes: it serves, and moves are acknowledged by nobody.
+#[test]
+fn a_data_center_on_one_machine_serves_and_moves() {
+    for scheme in [Scheme::RdmaSync, Scheme::ERdmaSync] {
+        let mut cluster = Cluster::demo().with_load(512, Some(3072));
+        cluster.file.load.scheme = scheme;
+        let done = cluster.up(&["--json"]).finish();
+        if done.code == Some(2) {
+            return skipped(&format!("kernel: {}", done.refused()));
+        }
+        let summary = done.json();
+        assert_eq!((&summary["requests"], &summary["errors"]), (&3072.into(), &0.into()), "{summary}");
+        assert!(summary["moves"].as_u64().unwrap() > 0, "{summary}");
+        assert_eq!(cluster.regions(), [""; 0], "what it made is gone with it");
+        assert_eq!(cluster.parts(), []);
+    }
+}
