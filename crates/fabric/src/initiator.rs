@@ -152,7 +152,7 @@ impl Initiator {
             self.wait_for_simulated(batch);
         }
         if waiting {
-            self.wait(batch, Instant::now() + timeout);
+            self.wait(batch, timeout);
         }
     }
 
@@ -165,12 +165,13 @@ impl Initiator {
         }
     }
 
-    fn wait(&mut self, batch: &mut Batch, deadline: Instant) {
+    fn wait(&mut self, batch: &mut Batch, timeout: Duration) {
+        let deadline = self.tcp.as_ref().map(|_| Instant::now() + timeout);
         #[cfg(feature = "verbs")]
         if let Some(links) = &mut self.verbs {
-            links.complete(batch, deadline);
+            links.complete(batch, timeout);
         }
-        if let Some(links) = &mut self.tcp {
+        if let (Some(links), Some(deadline)) = (&mut self.tcp, deadline) {
             links.complete(batch, deadline);
         }
     }
