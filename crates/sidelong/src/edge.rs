@@ -38,7 +38,9 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     })?;
 
     let view = Arc::new(parts.view());
-    let edge = Edge::new(parts.edge_settings(index), Arc::clone(&view), parts.fabric.counts())?;
+    let settings = parts.edge_settings(index);
+    let counts = parts.fabric.counts();
+    let edge = Edge::new(settings, Arc::clone(&view), parts.about()?, counts)?;
     // In shared memory the board is nobody's: the first process to come makes it. Else it is the first node's.
     let _board = match parts.fabric.shares_memory() {
         false => None,
@@ -79,6 +81,7 @@ fn watch(
     Ok(Watch {
         view,
         metrics: edge.map(Edge::metrics),
+        seen: edge.map(Edge::seen),
         links: parts.links()?,
         loads: parts.loads()?,
         weights: parts.weights(),

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sidelong_config::{self as config, Service};
+use sidelong_edge::{Admin, NodeMetrics, Pages};
 use sidelong_fabric::{Access, Region, RegionSpec};
 use sidelong_layout::{LOAD_BYTES, RegionKind, SiteId, WORDS_OWNERSHIP};
 use sidelong_load::{
-    Keeper, KeeperSpec, OriginGauge, OriginLoad, Recorder, Responder, ResponderKind, Scheme, Scope,
+    Keeper, KeeperSpec, OriginGauge, OriginLoad, OwnRecord, Recorder, Responder, ResponderKind, Scheme, Scope,
 };
 use sidelong_reconfig::{load_region, offer_board, offer_words};
 use sidelong_state::NodeAgent;
@@ -35,15 +36,22 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     })?;
     let node = &nodes[index];
 
-    let listener = TcpListener::bind(node.listen).map_err(|error| {
-        Failure::new(format!("node {}: cannot listen on {}: {error}", node.name, node.listen))
-    })?;
+    let listen = |address| {
+        TcpListener::bind(address)
+            .map_err(|error| Failure::new(format!("node {}: cannot listen on {address}: {error}", node.name)))
+    };
+    let listener = listen(node.listen)?;
     listener.set_nonblocking(true)?;
+    let admin = node.admin.map(listen).transpose()?;
 
     let gauges = Arc::new(OriginGauges::default());
     let offer = parts.fabric.offer(node.fabric_listen)?;
     let memory = Memory::offer(&parts, index, &offer)?;
     let _kept = keep_load(&parts, node, &offer, &memory, &gauges)?;
+    let _admin = match admin {
+        Some(listener) => Some(Admin::start(listener, pages(&parts, node, &offer, &memory, &gauges)?)?),
+        None => None,
+    };
 
     let stop = Arc::new(AtomicBool::new(false));
     let watch = if parts.cluster.reconfig.by == config::MovedBy::Server {
@@ -111,11 +119,7 @@ fn keep_load(
     memory: &Memory,
     gauges: &Arc<OriginGauges>,
 ) -> Result<LoadThreads, Failure> {
-    let scope = match &node.cgroup {
-        Some(path) => Scope::Cgroup(path.clone()),
-        None => Scope::Process(std::process::id()),
-    };
-    let recorder = || Recorder::new(&scope, Some(gauge(node, gauges)));
+    let recorder = || Recorder::new(&scope(node), Some(gauge(node, gauges)));
     let scheme = parts.scheme()?.scheme;
     let load = &parts.cluster.load;
     let spec = KeeperSpec { period: load.period, proc_period: load.proc_period };
@@ -134,6 +138,40 @@ fn keep_load(
         offer.publish_responder(&node.name, responder.address())?;
     }
     Ok(LoadThreads { _keeper: keeper, _responder: responder })
+}
+
+/// What the node has to tell at its admin endpoint.
+fn pages(
+    parts: &Parts,
+    node: &config::Node,
+    offer: &Offer,
+    memory: &Memory,
+    gauges: &Arc<OriginGauges>,
+) -> Result<Pages, Failure> {
+    let origin = gauge(node, gauges);
+    let region = memory.load.clone();
+    // Where nobody keeps the record, a scrape makes it, as a request of an edge does.
+    let mut recorder = match parts.scheme()?.scheme {
+        Scheme::SocketSync => Some(Recorder::new(&scope(node), Some(gauge(node, gauges)))?),
+        Scheme::SocketAsync | Scheme::RdmaAsync | Scheme::RdmaSync | Scheme::ERdmaSync => None,
+    };
+    let read = move |now_ns| {
+        let record = match &mut recorder {
+            Some(recorder) => recorder.own(now_ns),
+            None => OwnRecord::of_region(&region),
+        };
+        (record, origin())
+    };
+    let counts = parts.fabric.counts().into_iter().chain(offer.counts()).collect();
+    let metrics = NodeMetrics::new(parts.about()?, counts, Box::new(read));
+    Ok(Pages { metrics: Box::new(move || metrics.encode()), health: Box::new(|| "ok\n") })
+}
+
+fn scope(node: &config::Node) -> Scope {
+    match &node.cgroup {
+        Some(path) => Scope::Cgroup(path.clone()),
+        None => Scope::Process(std::process::id()),
+    }
 }
 
 fn gauge(node: &config::Node, gauges: &Arc<OriginGauges>) -> OriginGauge {

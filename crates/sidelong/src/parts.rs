@@ -3,10 +3,13 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sidelong_config::{self as config, BalancePolicy, Cluster, ClusterFile, Configuration, MovedBy, Service};
-use sidelong_edge::{Decider, DoorLimits, Limits, NodeAddress, ReadLoads, Settings, SiteHosts, Tls, View};
+use sidelong_edge::{
+    About, Decider, DoorLimits, Limits, NodeAddress, ReadLoads, Settings, SiteHosts, Tls,
+    View,
+};
 use sidelong_fabric::RunDirectory;
 use sidelong_layout::{BoardMap, EdgeId, NodeId, SiteId};
-use sidelong_load::{self as load, OneSided, Reading, Scheme, Sockets, Source, Status};
+use sidelong_load::{self as load, OneSided, Scheme, Sockets, Source, Status};
 use sidelong_policy::balance::Balance;
 use sidelong_policy::health;
 use sidelong_policy::index::{Capacity, Weights};
@@ -75,6 +78,35 @@ impl Parts {
         Ok(format!("load by {scheme}, because {reason}"))
     }
 
+    /// What a process tells of itself that does not change.
+    ///
+    /// # Errors
+    /// As [`Parts::scheme`].
+    pub(crate) fn about(&self) -> Result<Vec<About>, Failure> {
+        let load::Choice { scheme, reason } = self.scheme()?;
+        let fabric = self.fabric.name();
+        Ok(vec![
+            About {
+                name: "build",
+                help: "The program",
+                labels: vec![
+                    ("version", env!("CARGO_PKG_VERSION").to_owned()),
+                    ("verbs", cfg!(feature = "verbs").to_string()),
+                ],
+            },
+            About {
+                name: "load_scheme",
+                help: "How load gets from the nodes to the edges, and why so",
+                labels: vec![("scheme", scheme.to_string()), ("reason", reason.to_owned())],
+            },
+            About {
+                name: "fabric",
+                help: "How memory of other processes is reached",
+                labels: vec![("fabric", fabric.to_owned())],
+            },
+        ])
+    }
+
     /// Reads the load of all nodes.
     pub(crate) fn loads(&self) -> Result<ReadLoads, Failure> {
         let limits = load::Limits {
@@ -89,15 +121,11 @@ impl Parts {
         } else {
             Box::new(Sockets::new(self.fabric.responders(), names, limits)?)
         };
-        let mut readings = vec![Reading::default(); self.cluster.nodes.len()];
-        Ok(Box::new(move |now, hots| {
-            source.refresh(now.as_ns(), &mut readings);
-            let mut rejected = 0;
-            for (hot, reading) in hots.iter_mut().zip(&readings) {
-                *hot = reading.fresh().copied();
-                rejected += u64::from(matches!(reading.status, Status::Stale | Status::Torn));
-            }
-            rejected
+        Ok(Box::new(move |now, readings| {
+            source.refresh(now.as_ns(), readings);
+            let rejected =
+                |reading: &&mut load::Reading| matches!(reading.status, Status::Stale | Status::Torn);
+            readings.iter_mut().filter(rejected).count() as u64
         }))
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sidelong_edge::ReadLoads;
 use sidelong_layout::{Hot, NodeId, NodeState, Ownership, SiteId, Time};
+use sidelong_load::Reading;
 use sidelong_reconfig::Links;
 
 use crate::failure::Failure;
@@ -13,7 +14,7 @@ use crate::parts::Parts;
 pub(crate) struct Monitor {
     links: Links,
     loads: ReadLoads,
-    hots: Vec<Option<Hot>>,
+    readings: Vec<Reading>,
     at: Time,
     /// For each site, the sum over looks of nodes in use.
     busy: Vec<f64>,
@@ -25,7 +26,7 @@ impl Monitor {
         let mut monitor = Monitor {
             links: parts.links()?,
             loads: parts.loads()?,
-            hots: vec![None; parts.cluster.nodes.len()],
+            readings: vec![Reading::default(); parts.cluster.nodes.len()],
             at: Time::default(),
             busy: vec![0.0; parts.cluster.sites.len()],
             looks: 0,
@@ -37,10 +38,10 @@ impl Monitor {
     pub(super) fn look(&mut self) {
         self.at = Time::from_ns(sidelong_load::monotonic_ns());
         self.links.scan(self.at);
-        (self.loads)(self.at, &mut self.hots);
+        (self.loads)(self.at, &mut self.readings);
         self.looks += 1;
-        for (index, hot) in self.hots.iter().enumerate() {
-            let Some(hot) = hot.filter(|hot| hot.workers > 0) else { continue };
+        for (index, reading) in self.readings.iter().enumerate() {
+            let Some(hot) = reading.fresh().filter(|hot| hot.workers > 0) else { continue };
             let site = self.links.ownership(NodeId::new(index)).and_then(|ownership| ownership.site);
             if let Some(site) = site {
                 self.busy[site.index()] +=
@@ -59,7 +60,7 @@ impl Monitor {
 
     /// The record of `node`, if it is fresh.
     pub(crate) fn hot(&self, node: NodeId) -> Option<&Hot> {
-        self.hots[node.index()].as_ref()
+        self.readings[node.index()].fresh()
     }
 
     pub(crate) fn ownership(&self, node: NodeId) -> Option<Ownership> {
@@ -68,13 +69,13 @@ impl Monitor {
 
     /// How many nodes serve `site`.
     pub(crate) fn serving(&self, site: SiteId) -> usize {
-        let nodes = (0..self.hots.len()).map(NodeId::new);
+        let nodes = (0..self.readings.len()).map(NodeId::new);
         nodes.filter(|node| self.ownership(*node).is_some_and(|o| o.serves(site))).count()
     }
 
     /// How many are between two sites.
     pub(crate) fn draining(&self) -> usize {
-        let nodes = (0..self.hots.len()).map(NodeId::new);
+        let nodes = (0..self.readings.len()).map(NodeId::new);
         nodes.filter(|node| self.ownership(*node).is_some_and(|o| o.state == NodeState::Draining)).count()
     }
 
@@ -85,6 +86,6 @@ impl Monitor {
 
     /// The oldest of them.
     pub(crate) fn age_max(&self) -> Option<Duration> {
-        (0..self.hots.len()).filter_map(|node| self.age(NodeId::new(node))).max()
+        (0..self.readings.len()).filter_map(|node| self.age(NodeId::new(node))).max()
     }
 }
