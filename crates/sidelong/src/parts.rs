@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sidelong_config::{self as config, BalancePolicy, Cluster, ClusterFile, Configuration, MovedBy, Service};
 use sidelong_edge::{
-    About, Decider, DoorLimits, Limits, NodeAddress, ReadLoads, Settings, SiteHosts, Tls,
+    About, Decider, DoorLimits, GangliaSettings, Limits, NodeAddress, ReadLoads, Settings, SiteHosts, Tls,
     View,
 };
 use sidelong_fabric::RunDirectory;
@@ -105,6 +105,19 @@ impl Parts {
                 labels: vec![("fabric", fabric.to_owned())],
             },
         ])
+    }
+
+    /// Whom the edge of that name tells of the nodes, besides its own metrics.
+    pub(crate) fn ganglia_settings(&self, edge: &str) -> Option<GangliaSettings> {
+        let ganglia = &self.cluster.ganglia;
+        let is_it = ganglia.edge.as_ref().is_none_or(|name| name == edge);
+        Some(GangliaSettings {
+            gmond: ganglia.gmond.filter(|_| is_it)?,
+            period: ganglia.period,
+            metadata: ganglia.metadata,
+            group: ganglia.group.clone(),
+            prefix: ganglia.prefix.clone(),
+        })
     }
 
     /// Reads the load of all nodes.
