@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use sidelong_config::{Fabric, Scheme};
-use support::{Cluster, eventually, get, metrics};
+use support::{Cluster, eventually, get, metrics, try_get};
 
 /// Documented, and not to be had in the cluster of this test.
 const ELSEWHERE: &[&str] = &[
@@ -129,10 +129,8 @@ fn an_edge_answers_while_the_fabric_is_down_and_says_how_old_everything_is() {
     cluster.file.cluster.fabric = Fabric::Tcp;
     let [first, second] = ["n1", "n2"].map(|name| cluster.part("node", name));
     let _edge = cluster.part("edge", "edge1");
-    let tells = |name: &str| {
-        let all = std::panic::catch_unwind(|| metrics(cluster.admin(0))).unwrap_or_default();
-        all.get(name).copied()
-    };
+    eventually("the edge answers", || try_get(cluster.admin(0), "any", "/healthz").is_ok());
+    let tells = |name: &str| metrics(cluster.admin(0)).get(name).copied();
     let workers = |node| format!("sidelong_edge_node_capacity_workers{{node=\"{node}\"}}");
     let record_age = |node| format!("sidelong_edge_record_age_seconds{{node=\"{node}\"}}");
     eventually("both are seen", || tells(&workers("n1")) == Some(2.0) && tells(&workers("n2")) == Some(2.0));
@@ -176,7 +174,7 @@ fn an_edge_answers_while_the_fabric_is_down_and_says_how_old_everything_is() {
 fn the_admin_endpoint_of_a_node_sleeps_until_somebody_asks() {
     let cluster = Cluster::new(&[("alpha", 1)]);
     let node = cluster.part("node", "n1");
-    eventually("it answers", || support::try_get(cluster.node_admin(0), "any", "/healthz").is_ok());
+    eventually("it answers", || try_get(cluster.node_admin(0), "any", "/healthz").is_ok());
     let tasks = format!("/proc/{}/task", node.pid().as_raw_nonzero());
     let of_admin =
         |path: &Path| fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == "admin");

@@ -152,6 +152,8 @@ fn a_server_refuses_what_is_not_openmetrics() {
     let cluster = Cluster::new(&[("alpha", 1)]);
     let cases = [
         ("# TYPE a counter\na_total 1\n# EOF\n", None),
+        // The age of what was never seen.
+        ("# TYPE a_seconds gauge\n# UNIT a_seconds seconds\na_seconds inf\n# EOF\n", None),
         ("# TYPE a counter\na_total 1\n", Some("data does not end with # EOF")),
         ("# TYPE a_seconds gauge\n# UNIT a_seconds bytes\na_seconds 1\n# EOF\n", Some("unit")),
     ];

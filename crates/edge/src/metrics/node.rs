@@ -114,7 +114,8 @@ mod tests {
     fn lines(record: OwnRecord) -> Vec<String> {
         let origin =
             OriginLoad { connections: 5, served: 7, errors: 2, sent_bytes: 9, ..OriginLoad::default() };
-        let about = About { name: "build", help: "The program", labels: vec![("version", "1".to_owned())] };
+        let about =
+            About { name: "build", help: "The program", labels: vec![("version", "1 \"x\"".to_owned())] };
         let metrics = NodeMetrics::new(vec![about], Vec::new(), Box::new(move |_| (record, origin)));
         metrics.encode().lines().map(str::to_owned).collect()
     }
@@ -123,7 +124,7 @@ mod tests {
     fn what_the_record_does_not_have_is_not_told() {
         let none = lines(OwnRecord::default());
         for line in [
-            "sidelong_node_build_info{version=\"1\"} 1",
+            r#"sidelong_node_build_info{version="1 \"x\""} 1"#,
             "sidelong_node_record_age_seconds inf",
             "sidelong_node_open_connections 5.0",
             "sidelong_node_served_requests_total 7.0",
