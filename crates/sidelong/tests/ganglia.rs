@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use sidelong_config::NodeEntry;
 use support::{Cluster, Running, eventually, get, skipped};
 
 /// Where gmond takes packets, and tells what it knows, of a cluster's own address.
@@ -87,16 +88,23 @@ fn gmond_learns_every_nodes_figures() {
     if !is_installed() {
         return;
     }
-    let cluster = cluster();
+    let mut cluster = cluster();
+    // Two nodes share an address, the third has one of its own.
+    let other = Cluster::new(&[("none", 1)]);
+    let third = NodeEntry::new("n3", 1, other.file.nodes[0].listen);
+    cluster.file.nodes.push(third);
+    let address = other.file.nodes[0].listen.ip().to_string();
     let gmond = Gmond::start(&cluster);
     let _up = cluster.serving(&["--json"]);
     let workers = "sidelong_capacity_workers";
-    eventually("it knows both nodes", || {
+    let hosts = [("n1", "n1"), ("n2", "n2"), ("n3", &address)];
+    eventually("it knows all nodes", || {
         let xml = gmond.tells();
-        ["n1", "n2"].iter().all(|host| figure(&xml, host, workers).is_some())
+        hosts.iter().all(|(host, _)| figure(&xml, host, workers).is_some())
     });
     let xml = gmond.tells();
-    for host in ["n1", "n2"] {
+    for (host, key) in hosts {
+        assert!(xml.contains(&format!("<HOST NAME=\"{host}\" IP=\"{key}\"")), "{xml}");
         let element = figure(&xml, host, workers).unwrap();
         for (name, expected) in [
             ("VAL", "2"),
@@ -111,7 +119,7 @@ fn gmond_learns_every_nodes_figures() {
         for extra in [
             "NAME=\"GROUP\" VAL=\"sidelong\"",
             "NAME=\"DESC\" VAL=\"Requests that the server works on at once\"",
-            &format!("NAME=\"SPOOF_HOST\" VAL=\"{host}:{host}\""),
+            &format!("NAME=\"SPOOF_HOST\" VAL=\"{key}:{host}\""),
         ] {
             assert!(element.contains(extra), "{extra} in {element}");
         }
@@ -119,7 +127,7 @@ fn gmond_learns_every_nodes_figures() {
         assert_eq!((attribute(ratio, "TYPE"), attribute(ratio, "UNITS")), ("double", "ratio"));
         assert!((0.0..=1.0).contains(&number(ratio, "VAL")), "{ratio}");
     }
-    assert_eq!(xml.matches("<HOST ").count(), 2, "no host but the nodes: {xml}");
+    assert_eq!(xml.matches("<HOST ").count(), hosts.len(), "no host but the nodes: {xml}");
 
     // A counter follows what is done.
     let served = || {
