@@ -85,13 +85,19 @@ fn what_is_told_is_documented_and_what_is_documented_is_told() {
     let unknown: Vec<_> = elsewhere.difference(&documented).collect();
     assert!(unknown.is_empty(), "not documented: {unknown:?}");
     let all = || told(cluster.admin(0)).union(&told(cluster.node_admin(0))).cloned().collect::<BTreeSet<_>>();
-    // Those of moves come with the first one.
-    eventually("a node has moved", || all().contains("sidelong_edge_moves_total"));
-    let told = all();
-    let undocumented: Vec<_> = told.difference(&documented).collect();
-    assert!(undocumented.is_empty(), "not documented: {undocumented:?}");
-    let untold: Vec<_> = documented.difference(&told).filter(|name| !elsewhere.contains(*name)).collect();
-    assert!(untold.is_empty(), "documented and not told: {untold:?}");
+    // Those of moves come with the first one, CPU time with the first tick of the kernel's.
+    let mut missing = usize::MAX;
+    eventually("all that is documented is told", || {
+        let told = all();
+        let undocumented: Vec<_> = told.difference(&documented).collect();
+        assert!(undocumented.is_empty(), "not documented: {undocumented:?}");
+        let untold: Vec<_> = documented.difference(&told).filter(|name| !elsewhere.contains(*name)).collect();
+        if untold.len() < missing {
+            missing = untold.len();
+            eprintln!("documented and not told so far: {untold:?}");
+        }
+        missing == 0
+    });
 }
 
 #[test]
