@@ -76,11 +76,13 @@ pub(crate) struct Request {
 
 impl Request {
     /// How many words its buffer has: what is moved, or the value before an atomic.
+    #[inline]
     pub(crate) fn words(&self) -> usize {
         if self.len > OP_BYTES_MAX { 0 } else { self.len.div_ceil(8) }
     }
 
     /// Whether a region of `region` bytes, of whose rights `granted` are this peer's, takes it.
+    #[inline]
     pub(crate) fn check(&self, region: usize, granted: Access) -> Result<(), OpError> {
         let Request { kind, offset, len } = *self;
         if len > OP_BYTES_MAX {

@@ -233,13 +233,23 @@ impl Links {
     /// Adds an operation to what `complete` will run.
     #[inline]
     pub(crate) fn post(&mut self, slot: usize, batch: &mut Batch, index: usize) {
+        // Most are reads: a way of their own, in which nothing is asked that is not of a read.
+        match batch.op(index).request {
+            Request { kind: Kind::Read, offset, len } => {
+                self.post_one(slot, batch, index, &Request { kind: Kind::Read, offset, len });
+            }
+            request => self.post_one(slot, batch, index, &request),
+        }
+    }
+
+    #[inline(always)]
+    fn post_one(&mut self, slot: usize, batch: &mut Batch, index: usize, request: &Request) {
         let link = self.links[slot].as_mut().expect("an open link's number");
         if let Some(reason) = link.down {
             return batch.finish(index, Err(reason));
         }
         // What is to be said of it if nothing comes.
         batch.finish(index, Err(OpError::Timeout));
-        let request = &batch.op(index).request;
         // Found here: at the target it would cost the connection.
         if let Err(error) = request.check(link.len, link.access) {
             return batch.finish(index, Err(error));
@@ -450,19 +460,13 @@ impl Links {
 
 impl Link {
     /// Stages an operation that a small buffer holds, if there is one left and nothing waits before it; whether it did.
-    #[inline]
+    #[inline(always)]
     fn stage_small(&mut self, number: u32, batch: &Batch, index: u32, request: &Request) -> bool {
         let words = request.words();
         let Some(queue) = self.queue.as_mut().filter(|_| words <= SLOT_WORDS) else { return false };
         let Some(mut buffer) = self.slots.pop() else { return false };
         let (place, bytes) = (self.address + request.offset as u64, (words * 8) as u32);
         let note = Note { batch: number, index, at: 0, words: words as u32, last: true, look: false };
-        if request.kind == Kind::Read {
-            // Most of what is posted: a way of its own, in which nothing is asked that is not of a read.
-            let staged = queue.stage(&Work::read(place, bytes), buffer, note);
-            self.reads |= staged.is_ok();
-            return staged.map_err(|buffer| self.slots.push(buffer)).is_ok();
-        }
         let (mut reads, mut brings) = (self.reads, words as u32);
         if request.kind.carries() {
             fill(&mut buffer, request, batch.buffer(index as usize));
