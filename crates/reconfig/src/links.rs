@@ -58,6 +58,7 @@ pub struct Links {
     map: BoardMap,
     board: Peer,
     words: Vec<Peer>,
+    /// None where nobody asks.
     acks: Vec<Peer>,
     /// As of the last scan; `None` where a word could not be read.
     ownerships: Vec<Option<Ownership>>,
@@ -85,6 +86,19 @@ impl Links {
             ownerships: vec![None; nodes.len()],
             sites: vec![None; map.sites],
         }
+    }
+
+    /// The same for whoever only looks: no operation of it can change a word, and acknowledgements are not linked to.
+    pub fn read_only(
+        directory: Arc<dyn Directory>,
+        initiator: Initiator,
+        nodes: &[String],
+        map: BoardMap,
+    ) -> Self {
+        let mut links = Links::new(directory, initiator, nodes, map);
+        links.acks.clear();
+        links.words.iter_mut().chain([&mut links.board]).for_each(|peer| peer.access = Access::ReadOnly);
+        links
     }
 
     /// Reads all ownerships, locks and budgets, with one wait.
@@ -154,6 +168,9 @@ impl Links {
     }
 
     /// Does one operation for a machine of `state`.
+    ///
+    /// # Panics
+    /// Where it is about an acknowledgement and the links are read-only.
     pub fn execute(&mut self, op: Op) -> Reply {
         let (peer, offset) = match op.word() {
             Word::Lock(site) => (&mut self.board, self.map.lock(site)),

@@ -1,5 +1,6 @@
 //! What a cluster file means to the crates: each setting in the type of whoever uses it.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sidelong_config::{self as config, BalancePolicy, Cluster, ClusterFile, Configuration, MovedBy, Service};
@@ -29,6 +30,13 @@ const LIFE_MS_MIN: u64 = 64;
 /// How often a mover asks a draining node whether it is done, where looks are rarer than that.
 const ACK_POLL_MAX: Duration = Duration::from_millis(1);
 
+/// What the cluster file at `path` means, with another fabric where one is asked for.
+pub(crate) fn cluster(path: &Path, fabric: Option<config::Fabric>) -> Result<Cluster, Failure> {
+    let mut file = ClusterFile::load(path)?;
+    file.cluster.fabric = fabric.unwrap_or(file.cluster.fabric);
+    Ok(file.cluster()?)
+}
+
 /// One process's view of its cluster.
 pub(crate) struct Parts {
     pub(crate) cluster: Cluster,
@@ -40,9 +48,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     pub(crate) fn load(args: &PartArgs) -> Result<Self, Failure> {
-        let mut file = ClusterFile::load(&args.config)?;
-        file.cluster.fabric = args.fabric.unwrap_or(file.cluster.fabric);
-        Parts::new(file.cluster()?)
+        Parts::new(cluster(&args.config, args.fabric)?)
     }
 
     pub(crate) fn new(cluster: Cluster) -> Result<Self, Failure> {
@@ -120,20 +126,25 @@ impl Parts {
         })
     }
 
-    /// Reads the load of all nodes.
-    pub(crate) fn loads(&self) -> Result<ReadLoads, Failure> {
+    /// Where the load of all nodes is read.
+    pub(crate) fn source(&self) -> Result<Box<dyn Source + Send>, Failure> {
         let limits = load::Limits {
             stale: self.cluster.load.stale,
             same_clock: self.fabric.is_of_one_machine(),
             ..load::Limits::default()
         };
         let names = self.node_names();
-        let mut source: Box<dyn Source + Send> = if self.scheme()?.scheme.is_one_sided() {
+        Ok(if self.scheme()?.scheme.is_one_sided() {
             let regions: Vec<_> = names.iter().map(|name| load_region(name)).collect();
             Box::new(OneSided::new(self.fabric.directory(), self.fabric.initiator()?, regions, limits))
         } else {
             Box::new(Sockets::new(self.fabric.responders(), names, limits)?)
-        };
+        })
+    }
+
+    /// Reads it for an edge.
+    pub(crate) fn loads(&self) -> Result<ReadLoads, Failure> {
+        let mut source = self.source()?;
         Ok(Box::new(move |now, readings| {
             source.refresh(now.as_ns(), readings);
             let rejected =
@@ -159,6 +170,16 @@ impl Parts {
 
     pub(crate) fn links(&self) -> Result<Links, Failure> {
         Ok(Links::new(
+            self.fabric.directory(),
+            self.fabric.initiator()?,
+            &self.node_names(),
+            self.board_map(),
+        ))
+    }
+
+    /// The same for whoever only looks.
+    pub(crate) fn read_only_links(&self) -> Result<Links, Failure> {
+        Ok(Links::read_only(
             self.fabric.directory(),
             self.fabric.initiator()?,
             &self.node_names(),
