@@ -15,6 +15,7 @@ mod page;
 mod parent;
 mod parts;
 mod perf;
+mod top;
 mod trace;
 mod up;
 
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
 
     let done = match cli.command {
         Command::Up(args) => up::run(&args, cli.quiet),
+        Command::Top(args) => top::run(&args),
         Command::Node(args) => part(&args, node::run),
         Command::Edge(args) => part(&args, edge::run),
         Command::Trace(args) => trace::run(&args),
