@@ -141,7 +141,8 @@ pub(super) struct Sums {
     pub(super) workers: u64,
     pub(super) queued: u64,
     pub(super) connections: u64,
-    pub(super) run_queue: u64,
+    /// `None` where no node knows its own.
+    pub(super) run_queue: Option<u64>,
     pub(super) net_bytes_per_s: u64,
     pub(super) requests_per_s: f64,
     cpu_permille: u64,
@@ -161,7 +162,9 @@ impl Sums {
         self.workers += u64::from(served.workers);
         self.queued += u64::from(served.queued);
         self.connections += u64::from(served.connections);
-        self.run_queue += u64::from(node.run_queue.unwrap_or_default());
+        if let Some(threads) = node.run_queue {
+            *self.run_queue.get_or_insert(0) += u64::from(threads);
+        }
         self.net_bytes_per_s = self.net_bytes_per_s.saturating_add(node.net_bytes_per_s.unwrap_or_default());
         self.requests_per_s += node.requests_per_s.unwrap_or_default();
         if let Some(cpu) = node.cpu_permille {

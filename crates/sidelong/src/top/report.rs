@@ -41,7 +41,7 @@ struct Figures {
     workers: u64,
     queued: u64,
     connections: u64,
-    run_queue: u64,
+    run_queue: Option<u64>,
     cpu_percent: Option<f64>,
     net_bytes_per_s: u64,
     requests_per_s: f64,

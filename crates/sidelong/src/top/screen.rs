@@ -93,7 +93,7 @@ fn heading(frame: &mut Frame<'_>, area: Rect, look: &Look, frozen: Option<Durati
     second.extend(figure("busy", format!("{}/{}", short(totals.busy), short(totals.workers))));
     second.extend(figure("queue", short(totals.queued)));
     second.extend(figure("conns", short(totals.connections)));
-    second.extend(figure("run", short(totals.run_queue)));
+    second.extend(figure("run", or_none(totals.run_queue.map(short))));
     second.extend(figure("cpu%", or_none(totals.cpu_percent().map(|cpu| format!("{cpu:.1}")))));
     second.extend(figure("oldest", or_none(totals.age_max.map(age))));
     frame.render_widget(Paragraph::new(vec![first, Line::from(second)]), area);

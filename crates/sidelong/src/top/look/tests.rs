@@ -72,7 +72,7 @@ fn sites_and_totals_sum_up_what_is_fresh() {
     assert_eq!((beta.serving, beta.leaving, beta.coming), (1, 0, 1));
     assert_eq!((alpha.sums.busy, alpha.sums.workers, alpha.sums.queued), (2, 4, 6));
     assert_eq!((alpha.sums.load(), beta.sums.load()), (Some(2.0), None), "a stale record counts for nothing");
-    assert_eq!((look.totals.nodes, look.totals.connections, look.totals.run_queue), (2, 8, 4));
+    assert_eq!((look.totals.nodes, look.totals.connections, look.totals.run_queue), (2, 8, Some(4)));
     assert_eq!(look.totals.cpu_percent(), Some(33.3));
     assert_eq!(
         look.nodes.iter().map(|node| node.status).collect::<Vec<_>>(),
