@@ -98,7 +98,7 @@ impl Initiator {
                 let reason = "this program was built without the feature `verbs`";
                 return Err(Error::NoVerbs { name: key.name.clone(), reason });
             }
-            Locator::Sim { network, .. } => Link::Sim(sim::BatchLink::new(network.connect(key)?)),
+            Locator::Sim { network, .. } => Link::Sim(sim::BatchLink::new(network.connect(key)?, key.access)),
         };
         let id = self.insert(link);
         self.check_header(id, key, timeout).inspect_err(|_| self.close(id))?;
