@@ -35,6 +35,7 @@ mod sampler;
 mod scheme;
 mod snapshot;
 mod socket;
+mod sweep;
 
 pub use clock::monotonic_ns;
 pub use error::Error;
@@ -47,3 +48,4 @@ pub use recorder::Recorder;
 pub use sampler::{RATE_WINDOW_NS, Sample, Sampler, Scope};
 pub use scheme::{AUTO, Choice, Scheme, SchemeError};
 pub use socket::{Finder, Responder, ResponderKind, Sockets, find_address, publish_address};
+pub use sweep::{Pace, Swept};

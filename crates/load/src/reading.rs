@@ -71,7 +71,8 @@ pub trait Source {
 pub struct Limits {
     /// Records older than this are not used.
     pub stale: Duration,
-    /// The longest wait for the answers of all nodes together. A refresh has one, or three where copies were torn.
+    /// The longest wait for the answers of all nodes together, and for those of nodes that are known to be silent. A refresh
+    /// has one, or three where copies were torn.
     pub wait: Duration,
     /// The longest wait for links, of which a refresh has one where nodes are to be linked to: over verbs both ends set
     /// up a queue pair first.
@@ -158,6 +159,11 @@ impl Track {
             Verdict::GiveUp(Unusable::Foreign { .. } | Unusable::Older { .. }) => Last::Nothing,
         };
         false
+    }
+
+    /// The last good record, whatever its age.
+    pub(crate) fn hot(&self) -> Option<&Hot> {
+        self.held.as_ref().map(|held| &held.hot)
     }
 
     /// No answer in time.
