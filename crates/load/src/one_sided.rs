@@ -96,11 +96,6 @@ impl OneSided {
         self
     }
 
-    /// What it has read, and what not, since it was made.
-    pub fn swept(&self) -> Swept {
-        self.sweep.swept()
-    }
-
     /// The detail part of a node's record, whatever its age; `None` where it cannot be had. For people and metrics: it
     /// waits for its own read.
     pub fn detail(&mut self, node: usize) -> Option<Detail> {
@@ -244,6 +239,10 @@ impl Source for OneSided {
 
     fn problem(&self, node: usize) -> Option<&str> {
         self.nodes[node].problem.as_deref()
+    }
+
+    fn swept(&self) -> Option<Swept> {
+        Some(self.sweep.swept())
     }
 }
 

@@ -6,6 +6,7 @@ use sidelong_layout::{Ack, Hot, Rejected};
 use sidelong_state::{Newest, Unusable, Verdict};
 
 use crate::snapshot::Snapshot;
+use crate::sweep::Swept;
 
 /// Whether a node's record may be decided from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -64,6 +65,11 @@ pub trait Source {
 
     /// What last went wrong with a node, for people; `None` if nothing has since it was reached.
     fn problem(&self, node: usize) -> Option<&str>;
+
+    /// What was read and what not since it was made, where that is counted.
+    fn swept(&self) -> Option<Swept> {
+        None
+    }
 }
 
 /// How long a front end waits, and what it takes for old.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sidelong_config::{self as config, BalancePolicy, Cluster, ClusterFile, Configuration, MovedBy, Service};
 use sidelong_edge::{
     About, Decider, DoorLimits, GangliaSettings, Limits, NodeAddress, ReadLoads, Settings, SiteHosts, Tls,
@@ -37,6 +38,15 @@ pub(crate) fn cluster(path: &Path, fabric: Option<config::Fabric>) -> Result<Clu
     Ok(file.cluster()?)
 }
 
+/// As many open files as this process may have. A link over tcp is a socket, and so is each connection of a client: by
+/// default a process begins with 1,024, which a cluster of some 300 nodes is beyond.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
+}
+
 /// One process's view of its cluster.
 pub(crate) struct Parts {
     pub(crate) cluster: Cluster,
@@ -52,6 +62,7 @@ impl Parts {
     }
 
     pub(crate) fn new(cluster: Cluster) -> Result<Self, Failure> {
+        raise_file_limit();
         let run = RunDirectory::open(&cluster.run_dir)?;
         let fabric = Fabric::new(&cluster, &run)?;
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -34,6 +34,11 @@ pub(super) const STEPS: &[Step] = &[
         proves: "no death at any step of a move loses a node or a lock, 100 rounds",
         run: kill,
     },
+    Step {
+        name: "soak",
+        proves: "of 100 million reads of records under way none that is torn or stale is accepted",
+        run: soak,
+    },
     Step { name: "up", proves: "a data-center starts, serves without error, moves nodes, and ends", run: up },
     Step { name: "lab", proves: "a short R10 runs and writes its rows", run: lab },
     Step {
@@ -94,6 +99,10 @@ fn model(run: &mut Run) -> Result<(), Failure> {
 
 fn kill(run: &mut Run) -> Result<(), Failure> {
     long_tests(run, "sidelong-reconfig")
+}
+
+fn soak(run: &mut Run) -> Result<(), Failure> {
+    long_tests(run, "sidelong-load")
 }
 
 /// The tests of a package that take too long without optimization, and are ignored elsewhere.
