@@ -22,8 +22,9 @@ const QUIET_LOOKS: u8 = 4;
 const WORK_PERMILLE: u16 = 100;
 /// Of a refresh with several batches each waits for so much of the whole.
 const PARTS_MAX: usize = 8;
-/// Between two waits for silent nodes, in such waits: they cost so much of a reader's time, whatever their number.
-const SILENT_EVERY: u32 = 16;
+/// Between two waits for silent nodes, in such waits: at first, doubled up to the last. So much of a reader's time they cost,
+/// whatever their number.
+const SILENT_PAUSE: (u32, u32) = (2, 16);
 
 /// How a whole cluster is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,6 +102,8 @@ pub(crate) struct Sweep {
     /// When silent nodes are next read, and from which on.
     silent_ns: u64,
     silent_first: usize,
+    /// Between this time and the next, in waits.
+    silent_pause: u32,
     swept: Swept,
 }
 
@@ -144,6 +147,7 @@ impl Sweep {
             each: Duration::ZERO,
             silent_ns: 0,
             silent_first: 0,
+            silent_pause: SILENT_PAUSE.0,
             swept: Swept::default(),
         }
     }
@@ -196,8 +200,13 @@ impl Sweep {
         let silent = nodes.filter(|node| self.turns[*node].state == State::Silent).take(self.pace.credits);
         self.chosen.extend(silent.map(|node| node as u32));
         self.silent_first = self.chosen.last().map_or(0, |last| (*last as usize + 1) % self.turns.len());
-        let pause = u64::try_from((self.wait * SILENT_EVERY).as_nanos()).unwrap_or(u64::MAX);
-        self.silent_ns = self.now_ns.saturating_add(pause);
+        self.silent_pause = (self.silent_pause * 2).min(SILENT_PAUSE.1);
+        self.silent_ns = self.after_waits(self.silent_pause);
+    }
+
+    fn after_waits(&self, waits: u32) -> u64 {
+        let span = u64::try_from(self.wait.saturating_mul(waits).as_nanos()).unwrap_or(u64::MAX);
+        self.now_ns.saturating_add(span)
     }
 
     /// Those to read together next; `None` once all have been, or there is no time for more.
@@ -236,7 +245,13 @@ impl Sweep {
     /// It has not, within its part's wait.
     pub(crate) fn missed(&mut self, node: usize) {
         self.swept.late += 1;
-        self.turns[node].state = State::Silent;
+        if std::mem::replace(&mut self.turns[node].state, State::Silent) == State::Prompt {
+            // It may only have been late: it is soon asked again.
+            let soon_ns = self.after_waits(SILENT_PAUSE.0);
+            let is_set = self.silent_ns > self.now_ns;
+            self.silent_ns = if is_set { self.silent_ns.min(soon_ns) } else { soon_ns };
+            self.silent_pause = SILENT_PAUSE.0;
+        }
     }
 
     /// Somebody of a part was waited for in vain.

@@ -184,8 +184,8 @@ fn a_silent_node_costs_its_own_read_only() {
     }
     let swept = reader.swept().unwrap();
     assert_eq!(swept.reads - before.reads, 7 * 400);
-    // The first look, and from then on one wait in seventeen.
-    let most = 2 + began.elapsed().as_millis() / (16 * 250);
+    // The first look, some soon after, and from then on one wait in seventeen.
+    let most = 5 + began.elapsed().as_millis() / (16 * 250);
     let late = u128::from(swept.late - before.late);
     assert!((1..=most).contains(&late), "{late} waits in {:?}", began.elapsed());
 

@@ -111,16 +111,17 @@ fn a_silent_node_costs_one_wait_and_then_a_sixteenth_of_the_time() {
     let mut sweep = sweep(8, Pace::default());
     let dead = |node| (node != 5).then_some(true);
     assert_eq!(refresh(&mut sweep, 0, dead).len(), 1, "with the others, when nobody knows");
-    let mut alone = 0;
+    let mut alone = Vec::new();
     for look in 1..=1600 {
         let asked = refresh(&mut sweep, look * MS, dead);
         assert_eq!(asked[0], [0, 1, 2, 3, 4, 6, 7]);
         if asked.len() > 1 {
             assert_eq!(asked[1..], [[5]]);
-            alone += 1;
+            alone.push(look);
         }
     }
-    assert_eq!(alone, 10, "every 160 ms");
+    assert_eq!(alone[..6], [20, 60, 140, 300, 460, 620], "in ms: ever more seldom, to a bound");
+    assert_eq!(alone.len(), 12);
     // It answers: with the others again.
     let mut look = 1601;
     while refresh(&mut sweep, look * MS, |_| Some(true)).len() == 1 {
