@@ -23,6 +23,8 @@ pub struct OneSided {
     limits: Limits,
     initiator: Initiator,
     nodes: Vec<Node>,
+    /// Those that want a link, as of the last refresh.
+    wanting: Vec<u32>,
     sweep: Sweep,
     /// One for each part of a sweep, kept from one refresh to the next.
     reads: Vec<Reads>,
@@ -76,6 +78,7 @@ impl OneSided {
             limits,
             initiator,
             sweep: Sweep::new(nodes.len(), Pace::default()),
+            wanting: (0..nodes.len() as u32).collect(),
             nodes,
             reads: Vec::new(),
             links: 1,
@@ -117,8 +120,9 @@ impl OneSided {
     /// Links to the nodes that want it and whose time has come, for no longer than one wait in all.
     fn link_up(&mut self, now_ns: u64) {
         let mut began = None;
-        for (index, node) in self.nodes.iter_mut().enumerate() {
-            if !node.wants_link() || !node.retry.is_due(now_ns) {
+        for index in self.wanting.iter().map(|index| *index as usize) {
+            let node = &mut self.nodes[index];
+            if !node.retry.is_due(now_ns) {
                 continue;
             }
             let began = *began.get_or_insert_with(Instant::now);
@@ -227,12 +231,16 @@ impl Source for OneSided {
             self.read(number, &part, now_ns);
             number += 1;
         }
-        for (node, reading) in self.nodes.iter_mut().zip(into) {
+        self.wanting.clear();
+        for (index, (node, reading)) in self.nodes.iter_mut().zip(into).enumerate() {
             *reading = node.track.reading(now_ns, &self.limits);
             node.status = reading.status;
             if node.status == Status::Fresh {
                 node.retry.succeeded();
                 node.problem = None;
+            }
+            if node.wants_link() {
+                self.wanting.push(index as u32);
             }
         }
     }
