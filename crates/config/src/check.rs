@@ -11,7 +11,7 @@ use crate::cluster::Node;
 use crate::file::{ClusterFile, EdgeEntry, NodeEntry, SiteEntry};
 use crate::lines::At;
 use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
-use crate::sections::{Balance, Limits, Load, Reconfig, Verbs, Workload};
+use crate::sections::{Balance, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::words::{Fabric, LoadMode, MovedBy, Service, WorkloadKind};
 
 /// Names become file names in the run directory.
@@ -40,6 +40,7 @@ pub(crate) fn sections(file: &ClusterFile) -> Check {
     balance(&file.balance)?;
     reconfig(&file.reconfig)?;
     limits(&file.limits)?;
+    ganglia(file)?;
     file.workload.as_ref().map_or(Ok(()), workload)
 }
 
@@ -117,6 +118,9 @@ pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
         addresses.once(at.key("listen"), node.listen, who)?;
         if node.fabric_listen.port() != 0 {
             addresses.once(at.key("fabric_listen"), node.fabric_listen, who)?;
+        }
+        if let Some(admin) = node.admin {
+            addresses.once(at.key("admin"), admin, who)?;
         }
     }
     for (i, edge) in file.edges.iter().enumerate() {
@@ -228,6 +232,28 @@ fn limits(limits: &Limits) -> Check {
     within(at, "retries", limits.retries, 0, 16)
 }
 
+fn ganglia(file: &ClusterFile) -> Check {
+    let at = At::section("ganglia");
+    let Ganglia { gmond, edge, period, metadata, group, prefix } = &file.ganglia;
+    if let Some(gmond) = gmond {
+        port(at.key("gmond"), *gmond)?;
+    }
+    let known = |name: &String| file.edges.iter().any(|edge| edge.name == *name);
+    expect(edge.as_ref().is_none_or(known), at.key("edge"), || {
+        let name = edge.as_deref().unwrap_or_default();
+        (format!("no edge {:?}", excerpt(name)), "the name of an [[edge]]".into())
+    })?;
+    millis(at, "period_ms", *period, MILLI, HOUR)?;
+    millis(at, "metadata_ms", *metadata, MILLI, HOUR)?;
+    let usable = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
+    for (key, text) in [("group", group), ("prefix", prefix)] {
+        expect(is_text(text, NAME_BYTES_MAX, usable), at.key(key), || {
+            (format!("{key} {:?}", excerpt(text)), "letters, digits, -, _ and .".into())
+        })?;
+    }
+    Ok(())
+}
+
 fn workload(load: &Workload) -> Check {
     let at = At::section("workload");
     within(at, "file_bytes", load.file_bytes, 0, 1 << 30)?;
@@ -282,6 +308,9 @@ fn node(at: At, entry: &NodeEntry) -> Check {
     name(at.key("name"), "node", &entry.name)?;
     within(at, "count", entry.count, 1, NODES_MAX)?;
     port(at.key("listen"), entry.listen)?;
+    if let Some(admin) = entry.admin {
+        port(at.key("admin"), admin)?;
+    }
     within(at, "workers", entry.workers, 1, 1 << 12)?;
     within(at, "queue_depth_max", entry.queue_depth_max, 0, 1 << 20)?;
     millis(at, "service_ms", entry.service_time, Duration::ZERO, HOUR)?;

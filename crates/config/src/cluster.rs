@@ -9,7 +9,7 @@ use crate::error::{Error, Place, Result};
 use crate::file::{ClusterFile, EdgeEntry, Identity, NodeEntry, SiteEntry};
 use crate::lines::At;
 use crate::secret::Secret;
-use crate::sections::{Balance, Limits, Load, Reconfig, Verbs, Workload};
+use crate::sections::{Balance, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::words::{Configuration, Fabric, Service};
 
 /// A cluster, checked. All processes that read the same file get the same one, indices included.
@@ -33,6 +33,8 @@ pub struct Cluster {
     pub reconfig: Reconfig,
     /// What an edge puts up with.
     pub limits: Limits,
+    /// Who else is told the nodes' figures.
+    pub ganglia: Ganglia,
     /// In the order of the file, at least one.
     pub sites: Vec<Site>,
     /// In the order of the file, at least one, at most [`sidelong_layout::NODES_MAX`].
@@ -70,6 +72,8 @@ pub struct Node {
     /// Where it serves its regions over tcp or verbs, port 0 for any free one; with a secret where it tells how to reach
     /// them.
     pub fabric_listen: SocketAddr,
+    /// Where it serves `/metrics`.
+    pub admin: Option<SocketAddr>,
     /// Requests that its origin serves at a time.
     pub workers: u16,
     /// How long for each.
@@ -107,6 +111,7 @@ impl Cluster {
             balance: file.balance.clone(),
             reconfig: file.reconfig.clone(),
             limits: file.limits.clone(),
+            ganglia: file.ganglia.clone(),
             sites,
             nodes: nodes.into_iter().map(|(node, _)| node).collect(),
             edges: file.edges.clone(),
@@ -204,6 +209,7 @@ fn node(entry: &NodeEntry, i: usize, k: usize, site: Option<usize>) -> std::resu
         name,
         listen: check::port_after(at.key("listen"), entry.listen, k)?,
         fabric_listen,
+        admin: entry.admin.map(|address| check::port_after(at.key("admin"), address, k)).transpose()?,
         workers: entry.workers,
         service: entry.service,
         service_time: entry.service_time,

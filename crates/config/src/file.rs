@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::secret::SecretText;
-use crate::sections::{Balance, Limits, Load, Reconfig, Verbs, Workload};
+use crate::sections::{Balance, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::time;
 use crate::words::{Fabric, Service};
 
@@ -34,6 +34,9 @@ pub struct ClusterFile {
     /// `[limits]`.
     #[serde(default)]
     pub limits: Limits,
+    /// `[ganglia]`.
+    #[serde(default)]
+    pub ganglia: Ganglia,
     /// Each `[[site]]`, at least one.
     #[serde(default, rename = "site")]
     pub sites: Vec<SiteEntry>,
@@ -122,6 +125,9 @@ pub struct NodeEntry {
     /// tells how to reach them, and a port is needed. Default any free port of `listen`'s address.
     #[serde(default)]
     pub fabric_listen: Option<SocketAddr>,
+    /// Where `/metrics` is served, on following ports likewise. Default nowhere.
+    #[serde(default)]
+    pub admin: Option<SocketAddr>,
     /// Requests that its origin serves at a time. Default 2.
     #[serde(default = "NodeEntry::default_workers")]
     pub workers: u16,
@@ -150,6 +156,7 @@ impl NodeEntry {
             count,
             listen,
             fabric_listen: None,
+            admin: None,
             workers: Self::default_workers(),
             service: Service::default(),
             service_time: Self::default_service_time(),

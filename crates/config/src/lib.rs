@@ -27,7 +27,7 @@ pub use error::{Error, Place, Result};
 pub use file::{ClusterFile, EdgeEntry, Identity, NodeEntry, SiteEntry, Tls};
 pub use parse::FILE_BYTES_MAX;
 pub use secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret, SecretText};
-pub use sections::{Balance, Limits, Load, Reconfig, Verbs, Weights, Workload};
+pub use sections::{Balance, Ganglia, Limits, Load, Reconfig, Verbs, Weights, Workload};
 pub use words::{
     BalancePolicy, Completion, Configuration, Fabric, LoadMode, MovedBy, Protocol, Scheme, Service,
     WorkloadKind,

@@ -1,5 +1,6 @@
 //! The tables that stand once in the file, with their defaults.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -213,6 +214,41 @@ pub struct Verbs {
 impl Default for Verbs {
     fn default() -> Self {
         Verbs { device: None, port: None, gid_index: None, completion: Completion::default(), retries: 2 }
+    }
+}
+
+/// `[ganglia]`: the figures of all nodes, told to a Ganglia monitor as gmetric tells it. An edge does it, which has them
+/// anyway (M 5.2.2).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ganglia {
+    /// Where a gmond takes packets (its `udp_recv_channel`). Default none: nobody is told.
+    pub gmond: Option<SocketAddr>,
+    /// The edge that tells. Default each of them, so that the loss of one is no loss.
+    pub edge: Option<String>,
+    /// `period_ms`: between two values of a figure. Default 15 s.
+    #[serde(rename = "period_ms", with = "time::millis")]
+    pub period: Duration,
+    /// `metadata_ms`: between two descriptions of a figure, without which a gmond that was started anew takes no
+    /// values of it. Default 60 s.
+    #[serde(rename = "metadata_ms", with = "time::millis")]
+    pub metadata: Duration,
+    /// What Ganglia's page shows them under. Default `sidelong`.
+    pub group: String,
+    /// What the name of each begins with. Default `sidelong_`.
+    pub prefix: String,
+}
+
+impl Default for Ganglia {
+    fn default() -> Self {
+        Ganglia {
+            gmond: None,
+            edge: None,
+            period: Duration::from_secs(15),
+            metadata: Duration::from_secs(60),
+            group: "sidelong".into(),
+            prefix: "sidelong_".into(),
+        }
     }
 }
 

@@ -18,6 +18,7 @@ fn the_demo_is_the_cluster_of_the_readme() {
     assert_eq!(owners, [0, 0, 0, 1, 1, 1, 2, 2]);
     let last = cluster.nodes.last().unwrap();
     assert_eq!((last.name.as_str(), last.listen.port()), ("n8", 7108));
+    assert_eq!(last.admin.unwrap().port(), 7308);
     assert_eq!(cluster.sites[0].ceiling, 8);
     assert_eq!(cluster.edges.len(), 2);
     assert_eq!(cluster.edges[1].admin.unwrap().port(), 9082);
@@ -40,8 +41,26 @@ fn the_demo_names_the_defaults() {
     let bare_node = (bare.nodes[0].workers, bare.nodes[0].service_time, bare.nodes[0].queue_depth_max);
     assert_eq!(demo_node, bare_node);
     assert_eq!(
-        (demo.cluster, demo.verbs, demo.load, demo.balance, demo.reconfig, demo.limits, demo.workload),
-        (bare.cluster, bare.verbs, bare.load, bare.balance, bare.reconfig, bare.limits, bare.workload)
+        (
+            demo.cluster,
+            demo.verbs,
+            demo.load,
+            demo.balance,
+            demo.reconfig,
+            demo.limits,
+            demo.ganglia,
+            demo.workload
+        ),
+        (
+            bare.cluster,
+            bare.verbs,
+            bare.load,
+            bare.balance,
+            bare.reconfig,
+            bare.limits,
+            bare.ganglia,
+            bare.workload
+        )
     );
 }
 
@@ -144,13 +163,15 @@ fn entries_of_one_keep_their_name() {
     one.name = "big".into();
     one.count = 1;
     one.listen = "127.0.0.1:7200".parse().unwrap();
-    one.fabric_listen = Some("127.0.0.1:7300".parse().unwrap());
+    one.fabric_listen = Some("127.0.0.1:7500".parse().unwrap());
+    one.admin = Some("127.0.0.1:7400".parse().unwrap());
     file.nodes.push(one);
     file.reconfig.configuration = Configuration::OverProvisioned;
     let cluster = file.cluster().unwrap();
     let named: Vec<_> = cluster.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(&named[7..11], ["n8", "big", "big2", "big3"]);
-    assert_eq!(cluster.nodes[9].fabric_listen.port(), 7301);
+    assert_eq!(cluster.nodes[9].fabric_listen.port(), 7501);
+    assert_eq!(cluster.nodes[9].admin.unwrap().port(), 7401);
     assert_eq!(cluster.nodes[0].fabric_listen.to_string(), "127.0.0.1:0");
 }
 

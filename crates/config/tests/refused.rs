@@ -161,6 +161,14 @@ fn every_section_is_checked() {
         ("[limits]\nconnections_max = 0\n", "11: connections_max is 0; expected from 1 to 1048576"),
         ("[limits]\nretries = 17\n", "11: retries is 17; expected from 0 to 16"),
         ("[limits]\nconnect_timeout_ms = 0\n", "11: connect_timeout_ms is 0; expected from 1 to 3600000"),
+        (
+            "[ganglia]\ngmond = \"127.0.0.1:0\"\n",
+            "11: address 127.0.0.1:0 leaves the port open; expected a port that the other processes know",
+        ),
+        ("[ganglia]\nedge = \"f\"\n", "11: no edge \"f\"; expected the name of an [[edge]]"),
+        ("[ganglia]\nperiod_ms = 0.5\n", "11: period_ms is 0.5; expected from 1 to 3600000"),
+        ("[ganglia]\nmetadata_ms = 0\n", "11: metadata_ms is 0; expected from 1 to 3600000"),
+        ("[ganglia]\nprefix = \"a b\"\n", "11: prefix \"a b\"; expected letters, digits, -, _ and ."),
         ("[workload]\nburst = 0\n", "11: burst is 0; expected from 1 to 1099511627776"),
         ("[workload]\nduration_s = 0\n", "11: duration_s is 0; expected from 0.001 to 31622400"),
         ("[workload]\nrequests = 0\n", "11: requests is 0; expected from 1 to 1099511627776"),
@@ -284,6 +292,12 @@ fn nothing_stands_twice() {
     assert_eq!(
         refused_after(admin),
         "cluster.toml:10: edge \"e\" would listen at 127.0.0.1:8081, where edge \"e\" does; expected each address once"
+    );
+    let admin =
+        "[[node]]\nname = \"m\"\nlisten = \"127.0.0.1:7102\"\nadmin = \"127.0.0.1:8080\"\ncount = 2\n";
+    assert_eq!(
+        refused_after(admin),
+        "cluster.toml:9: edge \"e\" would listen at 127.0.0.1:8081, where node \"m2\" does; expected each address once"
     );
 }
 

@@ -2,20 +2,26 @@
 #![forbid(unsafe_code)]
 
 mod access_log;
+mod admin;
 mod bare;
 mod clock;
 mod closing;
 mod door;
+mod ganglia;
 mod metrics;
 mod proxy;
+mod seen;
 mod server;
 mod settings;
 mod view;
 mod watch;
 
+pub use admin::{Admin, Pages};
 pub use bare::run_bare_proxy;
 pub use door::DoorLimits;
-pub use metrics::{Counts, Metrics};
+pub use ganglia::{Ganglia, GangliaSettings, GangliaThread};
+pub use metrics::{About, Counts, Metrics, NodeMetrics, ReadOwn};
+pub use seen::Seen;
 pub use server::{Edge, Error};
 pub use settings::{Limits, NodeAddress, Settings, SiteHosts, Tls};
 pub use view::View;

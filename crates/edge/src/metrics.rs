@@ -1,25 +1,37 @@
-//! What the edge tells of itself, in OpenMetrics.
+//! What processes tell of themselves, in OpenMetrics: here the edge, in `node` a node. docs/metrics.md lists it all.
 //!
-//! Counters are bumped where things happen; what the view knows is read at the scrape.
+//! Counters are bumped where things happen; what the view and the last look know is read at the scrape.
+
+mod emit;
+mod figures;
+mod format;
+mod node;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use sidelong_layout::SiteId;
+use sidelong_layout::{NodeId, SiteId};
 
 use crate::access_log::AccessLog;
 use crate::clock;
 use crate::door::REFUSALS;
+use crate::seen::{NodeSeen, Seen};
 use crate::settings::Settings;
 use crate::view::View;
+use emit::{Labels, age, family};
+use figures::Head;
+
+pub use emit::{About, Counts};
+pub(crate) use figures::{HOT, HotFigure as Figure, Kind};
+pub(crate) use format::Format;
+pub use node::{NodeMetrics, ReadOwn};
 
 /// The bounds of the latency buckets, in seconds.
 const LATENCY_S: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0];
@@ -75,10 +87,13 @@ impl Metrics {
     pub(crate) fn new(
         settings: &Settings,
         view: Arc<View>,
+        seen: Arc<Seen>,
         log: Option<AccessLog>,
+        about: Vec<About>,
         counts: Vec<Counts>,
     ) -> Self {
         let mut registry = Registry::with_prefix("sidelong_edge");
+        about.into_iter().for_each(|about| about.register(&mut registry));
         let requests = Family::<SiteCode, Counter>::default();
         registry.register("requests", "Requests answered, by site and class of status", requests.clone());
         let seconds = Family::<SiteLabel, Histogram>::new_with_constructor(|| Histogram::new(LATENCY_S));
@@ -144,6 +159,7 @@ impl Metrics {
         let nodes = settings.nodes.iter().map(|node| node.name.clone()).collect();
         registry.register_collector(Box::new(ViewCollector {
             view,
+            seen,
             nodes,
             sites: metrics.sites.clone(),
             log,
@@ -203,114 +219,91 @@ impl Metrics {
     }
 }
 
-/// What others count since the start, told among the edge's own metrics: a family of counters, read at the scrape.
-pub struct Counts {
-    /// Of the family, without what all names begin with.
-    pub name: &'static str,
-    /// What is counted.
-    pub help: &'static str,
-    /// What tells one counter from the next.
-    pub label: &'static str,
-    /// The label's values, always the same ones, each with its count.
-    pub read: Box<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>,
-}
-
-impl fmt::Debug for Counts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Counts({})", self.name)
-    }
-}
-
-impl Collector for Counts {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let kind = ConstCounter::new(0u64).metric_type();
-        let mut family = encoder.encode_descriptor(self.name, self.help, None, kind)?;
-        for (value, count) in (self.read)() {
-            ConstCounter::new(count).encode(family.encode_family(&[(self.label, value)])?)?;
-        }
-        Ok(())
-    }
-}
-
-/// What the view knows, read at the scrape.
+/// What the view and the last look know, read at the scrape.
 #[derive(Debug)]
 struct ViewCollector {
     view: Arc<View>,
+    seen: Arc<Seen>,
     nodes: Vec<String>,
     sites: Vec<String>,
     log: Option<AccessLog>,
 }
 
-impl Collector for ViewCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let now = clock::now();
-        let age = self.view.age(now).map_or(f64::INFINITY, |age| age.as_secs_f64());
-        one(&mut encoder, "view_age", "Since the view was last refreshed", Some(&Unit::Seconds), age)?;
-        let stale = f64::from(u8::from(self.view.is_stale(now)));
-        one(&mut encoder, "view_stale", "1 while the edge routes by what it knows itself", None, stale)?;
-        if let Some(log) = &self.log {
-            let dropped = ConstCounter::new(log.dropped());
-            let descriptor = encoder.encode_descriptor(
-                "access_log_dropped",
-                "Lines of the access log that were not written in time",
-                None,
-                dropped.metric_type(),
-            )?;
-            dropped.encode(descriptor)?;
-        }
-        type Figure = fn(&ViewCollector, sidelong_layout::NodeId) -> f64;
-        let figures: [(&str, &str, Figure); 3] = [
-            ("node_up", "1 while requests go to the node", |this, node| {
-                f64::from(u8::from(this.view.is_up(node, clock::now())))
-            }),
-            ("node_in_flight", "This edge's requests at the node", |this, node| {
-                f64::from(this.view.in_flight(node))
-            }),
-            ("node_load", "The node's load index, 1 for all in use", |this, node| {
-                this.view.index(node).ratio()
-            }),
-        ];
-        for (name, help, figure) in figures {
-            self.each_node(&mut encoder, name, help, |node| Some((None, figure(self, node))))?;
-        }
-        self.each_node(&mut encoder, "node_site", "1 for the site that the node serves", |node| {
-            let site = self.view.ownership(node)?.serving_site()?;
-            Some((Some(self.sites[site.index()].as_str()), 1.0))
-        })
-    }
+const fn gauge(name: &'static str, unit: &'static str, help: &'static str) -> Head<'static> {
+    Head { name, unit, help, kind: Kind::Gauge }
 }
 
-impl ViewCollector {
-    /// One gauge with a value for each node of which there is something to say, and the site as a label where given.
-    fn each_node<'a>(
-        &'a self,
-        encoder: &mut DescriptorEncoder<'_>,
-        name: &str,
-        help: &str,
-        value: impl Fn(sidelong_layout::NodeId) -> Option<(Option<&'a str>, f64)>,
-    ) -> Result<(), std::fmt::Error> {
-        let kind = ConstGauge::new(0.0f64).metric_type();
-        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-        for node in self.view.nodes() {
-            let Some((site, value)) = value(node) else { continue };
-            let gauge = ConstGauge::new(value);
-            let label = ("node", self.nodes[node.index()].as_str());
-            match site {
-                Some(site) => gauge.encode(family.encode_family(&[label, ("site", site)])?)?,
-                None => gauge.encode(family.encode_family(&[label])?)?,
-            }
+const VIEW_AGE: Head<'static> = gauge("view_age", "seconds", "Since the view was last refreshed");
+const VIEW_STALE: Head<'static> = gauge("view_stale", "", "1 while the edge routes by what it knows itself");
+const LOG_DROPPED: Head<'static> = Head {
+    name: "access_log_dropped",
+    unit: "",
+    help: "Lines of the access log that were not written in time",
+    kind: Kind::Counter,
+};
+const NODE_UP: Head<'static> = gauge("node_up", "", "1 while requests go to the node");
+const NODE_IN_FLIGHT: Head<'static> = gauge("node_in_flight", "", "This edge's requests at the node");
+const NODE_LOAD: Head<'static> = gauge("node_load", "", "The node's load index, 1 for all in use");
+const NODE_SITE: Head<'static> = gauge("node_site", "", "1 for the site that the node serves");
+const RECORD_AGE: Head<'static> =
+    gauge("record_age", "seconds", "Since the figures of the node's last good record were true");
+const WORDS_AGE: Head<'static> =
+    gauge("words_age", "seconds", "Since the node's ownership word was last read");
+const BOARD_AGE: Head<'static> =
+    gauge("board_age", "seconds", "Since the site's lock and budget were last read");
+
+impl Collector for ViewCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let now = clock::now();
+        let view = &self.view;
+        let alone = |value| [(Labels::new(), value)];
+        let view_age = view.age(now).map_or(f64::INFINITY, |age| age.as_secs_f64());
+        family(&mut encoder, &VIEW_AGE, alone(view_age))?;
+        family(&mut encoder, &VIEW_STALE, alone(flag(view.is_stale(now))))?;
+        if let Some(log) = &self.log {
+            family(&mut encoder, &LOG_DROPPED, alone(log.dropped() as f64))?;
+        }
+        self.each_node(&mut encoder, &NODE_UP, |node| Some(flag(view.is_up(node, now))))?;
+        self.each_node(&mut encoder, &NODE_IN_FLIGHT, |node| Some(view.in_flight(node).into()))?;
+        self.each_node(&mut encoder, &NODE_LOAD, |node| Some(view.index(node).ratio()))?;
+        let site = |node| Some(self.sites[view.ownership(node)?.serving_site()?.index()].as_str());
+        let served = view.nodes().filter_map(|node| {
+            Some((vec![("node", self.nodes[node.index()].as_str()), ("site", site(node)?)], 1.0))
+        });
+        family(&mut encoder, &NODE_SITE, served)?;
+
+        let look = self.seen.look();
+        let seen = |node: NodeId| -> &NodeSeen { &look.nodes[node.index()] };
+        self.each_node(&mut encoder, &RECORD_AGE, |node| Some(age(now, seen(node).record_at)))?;
+        self.each_node(&mut encoder, &WORDS_AGE, |node| Some(age(now, seen(node).words_at)))?;
+        let boards = self.sites.iter().zip(&look.boards);
+        let boards = boards.map(|(site, read_at)| (vec![("site", site.as_str())], age(now, *read_at)));
+        family(&mut encoder, &BOARD_AGE, boards)?;
+        for figure in HOT {
+            let name = format!("node_{}", figure.head.name);
+            let of = |node| {
+                let hot = self.seen.fresh(seen(node), now).filter(|hot| hot.valid & figure.valid != 0)?;
+                Some((figure.of)(hot))
+            };
+            self.each_node(&mut encoder, &Head { name: &name, ..figure.head }, of)?;
         }
         Ok(())
     }
 }
 
-fn one(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    unit: Option<&Unit>,
-    value: f64,
-) -> Result<(), std::fmt::Error> {
-    let gauge = ConstGauge::new(value);
-    gauge.encode(encoder.encode_descriptor(name, help, unit, gauge.metric_type())?)
+impl ViewCollector {
+    /// One family with a value for each node of which there is something to say.
+    fn each_node(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        head: &Head<'_>,
+        value: impl Fn(NodeId) -> Option<f64>,
+    ) -> fmt::Result {
+        let metric = |node: NodeId| Some((vec![("node", self.nodes[node.index()].as_str())], value(node)?));
+        family(encoder, head, self.view.nodes().filter_map(metric))
+    }
+}
+
+fn flag(holds: bool) -> f64 {
+    f64::from(u8::from(holds))
 }

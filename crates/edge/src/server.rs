@@ -1,14 +1,10 @@
-//! The edge as a server: Pingora's, with our door before it and an admin port beside it.
+//! The edge as a server: Pingora's, with our door before it and an admin endpoint beside it.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use http::{Response, StatusCode, header};
 use pingora_core::apps::HttpServerOptions;
-use pingora_core::apps::http_app::{HttpServer, ServeHttp};
 use pingora_core::listeners::tls::TlsSettings;
-use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::http::v2::server::default_h2_options;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
@@ -17,11 +13,13 @@ use pingora_core::tls::{ServerConfig, install_default_crypto_provider, load_cert
 use pingora_proxy::http_proxy;
 
 use crate::access_log::AccessLog;
+use crate::admin::{Admin, Pages};
 use crate::clock;
 use crate::closing::{Closing, Signals};
 use crate::door::Door;
-use crate::metrics::{Counts, Metrics};
+use crate::metrics::{About, Counts, Metrics};
 use crate::proxy::Proxy;
+use crate::seen::Seen;
 use crate::settings::Settings;
 use crate::view::View;
 
@@ -35,6 +33,14 @@ pub enum Error {
         edge: String,
         /// Where.
         address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The admin endpoint cannot be started.
+    #[error("edge {edge}: no admin endpoint: {source}")]
+    Admin {
+        /// Which edge.
+        edge: String,
         /// What the system said.
         source: std::io::Error,
     },
@@ -66,24 +72,30 @@ pub enum Error {
 pub struct Edge {
     settings: Settings,
     view: Arc<View>,
+    seen: Arc<Seen>,
     metrics: Arc<Metrics>,
     log: Option<AccessLog>,
+    admin: Option<TcpListener>,
 }
 
 impl Edge {
-    /// Checks that its ports, certificate and log can be had. `counts` go into its metrics beside its own.
+    /// Checks that its ports, certificate and log can be had. `about` and `counts` go into its metrics beside its own.
     ///
     /// # Errors
     /// What cannot be had.
-    pub fn new(settings: Settings, view: Arc<View>, counts: Vec<Counts>) -> Result<Self, Error> {
-        for address in [Some(settings.listen), settings.admin].into_iter().flatten() {
-            // Pingora listens later, on its own, and ends the process where it cannot: this says why in one line.
-            TcpListener::bind(address).map_err(|source| Error::Listen {
-                edge: settings.name.clone(),
-                address,
-                source,
-            })?;
-        }
+    pub fn new(
+        settings: Settings,
+        view: Arc<View>,
+        about: Vec<About>,
+        counts: Vec<Counts>,
+    ) -> Result<Self, Error> {
+        let listen = |address| {
+            let edge = || settings.name.clone();
+            TcpListener::bind(address).map_err(|source| Error::Listen { edge: edge(), address, source })
+        };
+        // Pingora listens later, on its own, and ends the process where it cannot: this says why in one line.
+        drop(listen(settings.listen)?);
+        let admin = settings.admin.map(listen).transpose()?;
         let log = match &settings.access_log {
             Some(path) => Some(AccessLog::open(path).map_err(|source| Error::AccessLog {
                 edge: settings.name.clone(),
@@ -93,8 +105,10 @@ impl Edge {
             None => None,
         };
         tls_settings(&settings)?;
-        let metrics = Arc::new(Metrics::new(&settings, Arc::clone(&view), log.clone(), counts));
-        Ok(Edge { settings, view, metrics, log })
+        let seen = Arc::new(Seen::new(view.nodes().count(), view.sites().count(), view.stale()));
+        let metrics =
+            Metrics::new(&settings, Arc::clone(&view), Arc::clone(&seen), log.clone(), about, counts);
+        Ok(Edge { settings, view, seen, metrics: Arc::new(metrics), log, admin })
     }
 
     /// Where clients connect.
@@ -107,11 +121,21 @@ impl Edge {
         Arc::clone(&self.metrics)
     }
 
+    /// What it shows of its watch thread's last look.
+    pub fn seen(&self) -> Arc<Seen> {
+        Arc::clone(&self.seen)
+    }
+
     /// Serves until SIGTERM (finishes what was begun, for as long as a node's answer may take) or SIGINT (does not).
     ///
     /// # Errors
-    /// A certificate that has gone bad since it was checked.
+    /// A certificate that has gone bad since it was checked, or no thread for the admin endpoint.
     pub fn run(self) -> Result<(), Error> {
+        let edge = self.settings.name.clone();
+        let pages = pages(Arc::clone(&self.view), Arc::clone(&self.metrics));
+        let admin = self.admin.map(|listener| Admin::start(listener, pages)).transpose();
+        // It answers for as long as anything is served.
+        let _admin = admin.map_err(|source| Error::Admin { edge, source })?;
         let conf = server_conf(self.settings.threads, self.settings.limits.retries);
         let mut server = Server::new_with_opt_and_conf(None, conf);
         server.bootstrap();
@@ -138,12 +162,6 @@ impl Edge {
         }
         server.add_service(clients);
 
-        if let Some(address) = self.settings.admin {
-            let admin = Admin { view: self.view, metrics: self.metrics };
-            let mut admin = Service::new("admin".to_owned(), HttpServer::new_app(admin));
-            admin.add_tcp(&address.to_string());
-            server.add_service(admin);
-        }
         let signals = Signals { closing, drain_max: limits.door.response_timeout };
         server.run(RunArgs { shutdown_signal: Box::new(signals) });
         if let Some(log) = self.log {
@@ -193,33 +211,11 @@ fn tls_settings(settings: &Settings) -> Result<Option<TlsSettings>, Error> {
     Ok(Some(tls))
 }
 
-/// `/metrics` for Prometheus, `/healthz` for whoever wants to know whether the view is fresh.
-struct Admin {
-    view: Arc<View>,
-    metrics: Arc<Metrics>,
-}
-
-#[async_trait]
-impl ServeHttp for Admin {
-    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
-        let (status, kind, body) = match session.req_header().uri.path() {
-            "/metrics" => (
-                StatusCode::OK,
-                "application/openmetrics-text; version=1.0.0; charset=utf-8",
-                self.metrics.encode(),
-            ),
-            "/healthz" if self.view.is_stale(clock::now()) => {
-                let text = "degraded: the view is old; routing by own connections and errors\n";
-                (StatusCode::OK, "text/plain", text.to_owned())
-            }
-            "/healthz" => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
-            _ => (StatusCode::NOT_FOUND, "text/plain", "/metrics and /healthz are here\n".to_owned()),
-        };
-        let mut response = Response::new(body.into_bytes());
-        *response.status_mut() = status;
-        let length = response.body().len().into();
-        response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
-        response.headers_mut().insert(header::CONTENT_LENGTH, length);
-        response
-    }
+/// What the edge has to tell.
+fn pages(view: Arc<View>, metrics: Arc<Metrics>) -> Pages {
+    let health = move || match view.is_stale(clock::now()) {
+        true => "degraded: the view is old; routing by own connections and errors\n",
+        false => "ok\n",
+    };
+    Pages { metrics: Box::new(move || metrics.encode()), health: Box::new(health) }
 }

@@ -208,6 +208,11 @@ impl View {
         }
     }
 
+    /// How old it, and what it is made of, may be.
+    pub(crate) fn stale(&self) -> Duration {
+        Duration::from_nanos(self.stale_ns)
+    }
+
     /// Whether it is too old to balance by: the edge then goes by its own requests and failures.
     pub fn is_stale(&self, now: Time) -> bool {
         let refreshed = self.refreshed_ns.load(Ordering::Relaxed);

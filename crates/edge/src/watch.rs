@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use sidelong_layout::{Hot, NodeId, SiteId, Time};
+use sidelong_layout::{NodeId, SiteId, Time};
+use sidelong_load::Reading;
 use sidelong_policy::index::{Capacity, Weights};
 use sidelong_policy::reconfigure::{NodeView, Reconfigurer, SiteView, Snapshot};
 use sidelong_reconfig::{Ended, Links, Mover};
@@ -16,6 +17,7 @@ use sidelong_state::Plan;
 
 use crate::clock;
 use crate::metrics::Metrics;
+use crate::seen::Seen;
 use crate::view::View;
 
 /// From its start on, a watch thread decides on no move for so long unless it has seen all nodes before: those of a site
@@ -52,9 +54,9 @@ pub enum Event {
     },
 }
 
-/// What the load of all nodes is read by: fills in a record for each node, `None` where there is none to be used, and
-/// returns how many were there and had to be rejected.
-pub type ReadLoads = Box<dyn FnMut(Time, &mut [Option<Hot>]) -> u64 + Send>;
+/// What the load of all nodes is read by: fills in a reading for each node, and returns how many records were there and
+/// had to be rejected.
+pub type ReadLoads = Box<dyn FnMut(Time, &mut [Reading]) -> u64 + Send>;
 
 /// Who decides on moves, if anyone does here.
 #[derive(Debug)]
@@ -73,6 +75,8 @@ pub struct Watch {
     pub view: Arc<View>,
     /// What it counts in.
     pub metrics: Option<Arc<Metrics>>,
+    /// What it shows people.
+    pub seen: Option<Arc<Seen>>,
     /// Links to the cluster's words.
     pub links: Links,
     /// Reads the load.
@@ -98,7 +102,7 @@ impl Watch {
     pub fn run(mut self, stop: &AtomicBool, drain: Duration) {
         let nodes = self.capacities.len();
         let mut tick = Tick {
-            hots: vec![None; nodes],
+            readings: vec![Reading::default(); nodes],
             snapshot: Vec::with_capacity(nodes),
             up: vec![true; nodes],
             heard: vec![false; nodes],
@@ -124,18 +128,19 @@ impl Watch {
     fn look(&mut self, tick: &mut Tick) {
         let now = clock::now();
         self.links.scan(now);
-        let rejected = (self.loads)(now, &mut tick.hots);
+        let rejected = (self.loads)(now, &mut tick.readings);
         if let Some(metrics) = self.metrics.as_ref().filter(|_| rejected > 0) {
             metrics.rejected_reads(rejected);
         }
 
         let (mut relist, mut seen) = (false, 0);
-        for (index, hot) in tick.hots.iter().enumerate() {
+        for (index, reading) in tick.readings.iter().enumerate() {
             let node = NodeId::new(index);
             let ownership = self.links.ownership(node);
             seen += usize::from(ownership.is_some());
-            let reading = self.weights.read(hot.as_ref(), &self.capacities[index], self.view.in_flight(node));
-            relist |= self.view.observe(node, ownership, reading);
+            let in_flight = self.view.in_flight(node);
+            let load = self.weights.read(reading.fresh(), &self.capacities[index], in_flight);
+            relist |= self.view.observe(node, ownership, load);
         }
         if relist {
             self.view.relist();
@@ -143,6 +148,9 @@ impl Watch {
         // One node out of reach is that node's trouble; all of them are the view's.
         if seen > 0 {
             self.view.refreshed(now);
+        }
+        if let Some(seen) = &self.seen {
+            seen.show(now, &tick.readings, &self.links);
         }
         self.tell(tick, now, seen);
         self.decide(tick, now);
@@ -184,15 +192,16 @@ impl Watch {
         }
 
         tick.snapshot.clear();
-        for (index, hot) in tick.hots.iter().enumerate() {
+        for (index, reading) in tick.readings.iter().enumerate() {
             let node = NodeId::new(index);
+            let hot = reading.fresh();
             tick.heard[index] |= hot.is_some();
             // A node whose record has gone old is dead or hangs, though no request may have found that out yet. One that
             // was never heard may be about to start.
             let alive = hot.is_some() || !tick.heard[index];
             tick.snapshot.push(NodeView {
                 ownership: self.links.ownership(node),
-                load: *hot,
+                load: hot.copied(),
                 up: alive && self.view.is_proven(node, now),
                 capacity: self.capacities[index],
                 in_flight: self.view.in_flight(node),
@@ -239,7 +248,7 @@ impl Watch {
 
 /// What is kept from look to look.
 struct Tick {
-    hots: Vec<Option<Hot>>,
+    readings: Vec<Reading>,
     snapshot: Vec<NodeView>,
     up: Vec<bool>,
     /// Whether a record of each node was ever read.

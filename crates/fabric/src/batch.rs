@@ -58,6 +58,11 @@ impl Kind {
         matches!(self, Kind::Send | Kind::WriteWithImmediate { .. })
     }
 
+    /// Whether a key of these rights grants it. Targets check by their region's own, which may be more than was asked for.
+    pub(crate) fn is_granted(self, access: Access) -> bool {
+        access == Access::Atomic || self == Kind::Read
+    }
+
     /// Whether it works on bytes, and not on whole words.
     fn is_of_bytes(self) -> bool {
         matches!(self, Kind::Read | Kind::Send)
@@ -76,16 +81,18 @@ pub(crate) struct Request {
 
 impl Request {
     /// How many words its buffer has: what is moved, or the value before an atomic.
+    #[inline]
     pub(crate) fn words(&self) -> usize {
         if self.len > OP_BYTES_MAX { 0 } else { self.len.div_ceil(8) }
     }
 
     /// Whether a region of `region` bytes, of whose rights `granted` are this peer's, takes it.
+    #[inline]
     pub(crate) fn check(&self, region: usize, granted: Access) -> Result<(), OpError> {
         let Request { kind, offset, len } = *self;
         if len > OP_BYTES_MAX {
             Err(OpError::TooLong { len })
-        } else if kind != Kind::Read && granted == Access::ReadOnly {
+        } else if !kind.is_granted(granted) {
             Err(OpError::ReadOnly)
         } else if !offset.is_multiple_of(8) || !(len.is_multiple_of(8) || kind.is_of_bytes()) {
             Err(OpError::Misaligned { offset, len })

@@ -90,6 +90,13 @@ impl RunDirectory {
         Ok(file)
     }
 
+    /// Whether a live process has claimed the run directory at `path`, which need not be there. For whoever only looks:
+    /// nothing is made, and who claims it at this moment tries again.
+    pub fn is_claimed(path: &Path) -> bool {
+        let lock = File::open(path.join("lock"));
+        lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK))
+    }
+
     /// What the processes that use it, all of this machine and of one user, may prove to each other to know. The first to
     /// ask makes it up.
     ///
@@ -216,6 +223,17 @@ mod tests {
             Session::open(endpoint.address(), secret, Duration::from_secs(30)).unwrap();
         }
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn it_is_claimed_while_the_claim_lives() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run");
+        assert!(!RunDirectory::is_claimed(&path) && !path.exists(), "looking makes nothing");
+        let claim = RunDirectory::open(&path).unwrap().claim().unwrap();
+        assert!(RunDirectory::is_claimed(&path));
+        drop(claim);
+        assert!(!RunDirectory::is_claimed(&path), "the file is left, the lock is not");
     }
 
     #[test]

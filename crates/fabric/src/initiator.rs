@@ -98,7 +98,7 @@ impl Initiator {
                 let reason = "this program was built without the feature `verbs`";
                 return Err(Error::NoVerbs { name: key.name.clone(), reason });
             }
-            Locator::Sim { network, .. } => Link::Sim(sim::BatchLink::new(network.connect(key)?)),
+            Locator::Sim { network, .. } => Link::Sim(sim::BatchLink::new(network.connect(key)?, key.access)),
         };
         let id = self.insert(link);
         self.check_header(id, key, timeout).inspect_err(|_| self.close(id))?;
@@ -183,7 +183,7 @@ impl Initiator {
             self.wait_for_simulated(batch);
         }
         if waiting {
-            self.wait(batch, Instant::now() + timeout);
+            self.wait(batch, timeout);
         }
     }
 
@@ -196,12 +196,13 @@ impl Initiator {
         }
     }
 
-    fn wait(&mut self, batch: &mut Batch, deadline: Instant) {
+    fn wait(&mut self, batch: &mut Batch, timeout: Duration) {
+        let deadline = self.tcp.as_ref().map(|_| Instant::now() + timeout);
         #[cfg(feature = "verbs")]
         if let Some(links) = &mut self.verbs {
-            links.complete(batch, deadline);
+            links.complete(batch, timeout);
         }
-        if let Some(links) = &mut self.tcp {
+        if let (Some(links), Some(deadline)) = (&mut self.tcp, deadline) {
             links.complete(batch, deadline);
         }
     }

@@ -35,7 +35,7 @@ use crate::host::Region;
 use crate::inbox::{Letter, Queue};
 use crate::key::{Key, Locator};
 use crate::memory::Memory;
-use crate::{Batch, Error, Inbox, OpError, RegionSpec};
+use crate::{Access, Batch, Error, Inbox, OpError, RegionSpec};
 
 /// What the network does to operations. Chances are in thousandths and drawn for each operation.
 #[derive(Clone, Debug)]
@@ -257,17 +257,22 @@ impl Drop for SimLink {
 #[derive(Debug)]
 pub(crate) struct BatchLink {
     link: SimLink,
+    /// The key's rights.
+    access: Access,
     /// Posted and not yet collected, with their place in the batch.
     posted: VecDeque<(usize, Ticket)>,
 }
 
 impl BatchLink {
-    pub(crate) fn new(link: SimLink) -> Self {
-        BatchLink { link, posted: VecDeque::new() }
+    pub(crate) fn new(link: SimLink, access: Access) -> Self {
+        BatchLink { link, access, posted: VecDeque::new() }
     }
 
-    pub(crate) fn post(&mut self, batch: &Batch, index: usize, timeout: Duration) {
+    pub(crate) fn post(&mut self, batch: &mut Batch, index: usize, timeout: Duration) {
         let request = batch.op(index).request;
+        if !request.kind.is_granted(self.access) {
+            return batch.finish(index, Err(OpError::ReadOnly));
+        }
         let words = if request.kind.carries() { batch.buffer(index).to_vec() } else { Vec::new() };
         let ticket = self.link.network.world().post(self.link.link, request, words, timeout, Face::Batch);
         self.posted.push_back((index, ticket));

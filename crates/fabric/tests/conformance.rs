@@ -69,6 +69,7 @@ conformance! {
     what_is_misaligned_fails_alone
     what_is_too_long_fails_alone
     a_read_only_key_grants_reading_only
+    who_asks_to_read_only_may_do_nothing_else
     another_layout_is_refused_by_name
     another_kind_or_length_is_refused
     a_name_is_offered_once
@@ -316,7 +317,24 @@ fn what_is_too_long_fails_alone<B: Backend>(backend: &B) {
 fn a_read_only_key_grants_reading_only<B: Backend>(backend: &B) {
     let node = Node::start(backend, "a", Access::ReadOnly);
     node.region.store(WORD, 42, Ordering::Release);
+    reads_and_nothing_else::<B>(&node, node.region.key());
+}
+
+fn who_asks_to_read_only_may_do_nothing_else<B: Backend>(backend: &B) {
+    let node = Node::start(backend, "a", Access::Atomic);
     let (mut initiator, link) = node.linked();
+    let mut batch = Batch::new();
+    let written = batch.write(link, WORD, &[42]);
+    initiator.run(&mut batch, PATIENCE);
+    assert_eq!(batch.words(written).err(), None);
+    let mut key = node.region.key().clone();
+    key.access = Access::ReadOnly;
+    reads_and_nothing_else::<B>(&node, &key);
+}
+
+fn reads_and_nothing_else<B: Backend>(node: &Node, key: &Key) {
+    let mut initiator = B::initiator();
+    let link = initiator.connect(key, PATIENCE).unwrap();
     let mut batch = Batch::new();
     let refused = [
         batch.write(link, WORD, &[1]),

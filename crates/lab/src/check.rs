@@ -43,3 +43,22 @@ impl Check {
         }
     }
 }
+
+/// Of an even number of values the one in the middle of both. None of none.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let (below, above) = (values.len().checked_sub(1)? / 2, values.len() / 2);
+    Some(f64::midpoint(values[below], values[above]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_even_numbers_are_between() {
+        assert_eq!(median(vec![3.0, 1.0]), Some(2.0));
+        assert_eq!(median(vec![9.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![]), None);
+    }
+}

@@ -77,6 +77,14 @@ pub enum Error {
         /// The command.
         repeat: String,
     },
+    /// What an experiment needs is not there.
+    #[error("{what}: {instead}")]
+    Absent {
+        /// It, and where it was looked for.
+        what: String,
+        /// What to do.
+        instead: &'static str,
+    },
     /// A run does not end.
     #[error("run {run}: not done after {} s; to repeat it: {repeat}", limit.as_secs())]
     TooLong {

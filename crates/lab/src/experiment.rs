@@ -34,6 +34,8 @@ pub(crate) enum Plan {
     Throughput { demand: Demand },
     /// R 4.3.2: nodes in use over time.
     Utilisation { demand: Demand, layout: Layout },
+    /// Operations over RDMA beside perftest's.
+    Perftest,
     /// The edge beside a bare proxy of what it is made of.
     EdgeOverhead,
     /// From a load step to the first request on a moved node.
@@ -47,7 +49,7 @@ impl Plan {
             Plan::Throughput { demand } | Plan::Utilisation { demand, .. } | Plan::MoveLatency { demand } => {
                 Some(demand)
             }
-            Plan::Sizes { .. } | Plan::Busy { .. } | Plan::EdgeOverhead => None,
+            Plan::Sizes { .. } | Plan::Busy { .. } | Plan::Perftest | Plan::EdgeOverhead => None,
         }
     }
 }
@@ -58,6 +60,7 @@ const UTILISATION: &[&str] = &["t_s", "site", "nodes_busy", "configuration", "bu
 const EDGE_OVERHEAD: &[&str] =
     &["round", "proxy", "requests_per_s", "p50_ms", "p99_ms", "cpu_us_per_request", "errors"];
 const MOVE_LATENCY: &[&str] = &["case", "steps", "p50_ms", "p99_ms", "max_ms", "moves", "errors"];
+const PERFTEST: &[&str] = &["operation", "round", "ours_us", "perftest_us", "ratio"];
 const OWN: &str = "Sidelong's own";
 
 const fn throughput(
@@ -87,7 +90,7 @@ const fn busy(id: &'static str, figure: &'static str, title: &'static str, of: O
     Experiment { id, title, figure, columns: perf::COLUMNS, plan: Plan::Busy { of } }
 }
 
-static EXPERIMENTS: [Experiment; 23] = {
+static EXPERIMENTS: [Experiment; 24] = {
     use Demand::{SingleFile, WorldCup, Zipf};
     use Layout::{Four, Three};
     const KB: u64 = 1024;
@@ -143,6 +146,13 @@ static EXPERIMENTS: [Experiment; 23] = {
         utilisation("R24", "R Figure 24", "nodes in use, 4 sites, WorldCup98", WorldCup, Four),
         busy("A1", "A, micro-benchmarks", "read by message size, and from a busy target", Of::A1),
         Experiment {
+            id: "perftest",
+            title: "operations over RDMA beside perftest's",
+            figure: OWN,
+            columns: PERFTEST,
+            plan: Plan::Perftest,
+        },
+        Experiment {
             id: "edge-overhead",
             title: "the edge beside a bare Pingora proxy",
             figure: OWN,
@@ -192,7 +202,7 @@ mod tests {
         let error = find("R4").unwrap_err().to_string();
         assert!(
             error.starts_with("no experiment \"R4\"; there are R5, R6,")
-                && error.ends_with("R24, A1, edge-overhead, move-latency"),
+                && error.ends_with("R24, A1, perftest, edge-overhead, move-latency"),
             "{error}"
         );
     }

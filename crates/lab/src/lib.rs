@@ -2,7 +2,7 @@
 //!
 //! An [`Experiment`] is a list of runs. For most the lab writes a cluster file and starts `sidelong up` with it as a
 //! child process, so that any single run can be repeated by hand from the file that it leaves, and what `up` reports is
-//! what counts. R5 to R9 and A1 start `sidelong perf`. `edge-overhead` starts single parts and puts the load on them
+//! what counts. R5 to R9, A1 and `perftest` start `sidelong perf`. `edge-overhead` starts single parts and puts the load on them
 //! itself. Results land in `OUT/ID/`:
 //!
 //! | file | what |
@@ -31,6 +31,7 @@ mod latency;
 mod machine;
 mod overhead;
 mod perf;
+mod perftest;
 mod ports;
 mod process;
 mod report;
@@ -100,6 +101,7 @@ pub fn run(id: &str, options: &RunOptions, progress: &mut dyn FnMut(Progress<'_>
         experiment::Plan::Busy { of } => busy::run(&mut bench, of)?,
         experiment::Plan::Throughput { demand } => throughput::run(&mut bench, demand)?,
         experiment::Plan::Utilisation { demand, layout } => utilisation::run(&mut bench, demand, layout)?,
+        experiment::Plan::Perftest => perftest::run(&mut bench)?,
         experiment::Plan::EdgeOverhead => overhead::run(&mut bench)?,
         experiment::Plan::MoveLatency { demand } => latency::run(&mut bench, demand)?,
     };

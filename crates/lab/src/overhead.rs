@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::bench::Bench;
-use crate::check::Check;
+use crate::check::{Check, median};
 use crate::csv::Table;
 use crate::error::Result;
 use crate::figure::{self, Axis, Line, Look, Panel};
@@ -154,12 +154,6 @@ fn ratios(rows: &[Row], figure: impl Fn(&Turn) -> f64) -> Vec<f64> {
     edge.iter().zip(&bare).filter(|(_, bare)| **bare > 0.0).map(|(edge, bare)| edge / bare).collect()
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let (below, above) = (values.len().checked_sub(1)? / 2, values.len() / 2);
-    Some(f64::midpoint(values[below], values[above]))
-}
-
 fn checks(rows: &[Row]) -> Vec<Check> {
     let ratio = median(ratios(rows, |turn| turn.requests_per_s));
     let busy = [Proxy::Bare, Proxy::Edge].map(|proxy| median(turns(rows, proxy, |turn| turn.cpu_busy)));
@@ -259,13 +253,6 @@ mod tests {
         idle[0].turn.errors = 1;
         assert_eq!(verdicts(&idle), ["met", "MISSED", "MISSED"]);
         assert_eq!(verdicts(&[]), ["not measured", "not measured", "met"]);
-    }
-
-    #[test]
-    fn medians_of_even_numbers_are_between() {
-        assert_eq!(median(vec![3.0, 1.0]), Some(2.0));
-        assert_eq!(median(vec![9.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![]), None);
     }
 
     #[test]

@@ -20,7 +20,7 @@ const SLOWER_MAX: u32 = 10;
 /// and this long on top: a target with many busy threads answers late.
 const OVERHEAD_MAX: Duration = Duration::from_secs(60);
 /// Where the kernel names RDMA devices.
-const DEVICES: &str = "/sys/class/infiniband";
+pub(crate) const DEVICES: &str = "/sys/class/infiniband";
 
 /// A fabric, and how completions are waited for: a line of the figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

@@ -6,15 +6,16 @@ use std::hint::black_box;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Initiator, Region, RegionSpec, RunDirectory};
-use sidelong_layout::{Hot, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
+use sidelong_layout::{Hot, LOAD_ACK, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
 use sidelong_load::{
-    Keeper, KeeperSpec, Limits, OneSided, Reading, Recorder, Responder, ResponderKind, Sampler, Scope,
+    Keeper, KeeperSpec, Limits, OneSided, Pace, Reading, Recorder, Responder, ResponderKind, Sampler, Scope,
     Sockets, Source, Status, find_address, monotonic_ns, publish_address,
 };
 use sidelong_state::Publisher;
@@ -63,12 +64,62 @@ fn one_sided(c: &mut Criterion) {
     }
     // Under 1,000 keepers two cores would do nothing else: these records are written once, and their memory outlives
     // whoever offered it.
-    one_sided_of(c, 1000, |region| {
-        let hot = Hot { valid: valid::ALL, time_ns: monotonic_ns(), ..Hot::default() };
-        for (index, value) in Publisher::new(1).publish(hot) {
-            region.store(LOAD_HOT + index * 8, value, Ordering::Release);
-        }
+    one_sided_of(c, 1000, |region| publish(&region, &mut Publisher::new(1)));
+}
+
+/// A whole cluster of simulated nodes, with a region each: a full sweep beside what it cannot be faster than, then with
+/// all records written meanwhile, then at the pace at which nodes that are idle have their turns.
+///
+/// A region is a mapping on either side, of which the kernel allows 65,530 (vm.max_map_count), and an open file on the
+/// node's.
+fn whole_clusters(c: &mut Criterion) {
+    const NODES: usize = 10_000;
+    let limit = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    raised.expect("as many open files as this process may have");
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
+    let names = names(NODES);
+    let regions: Vec<_> = names.iter().map(|name| region(directory.path(), name)).collect();
+    let mut publishers = vec![Publisher::new(1); NODES];
+    regions.iter().zip(&mut publishers).for_each(|(region, publisher)| publish(region, publisher));
+
+    let run_directory = Arc::new(RunDirectory::open(directory.path()).expect("a run directory"));
+    let limits = Limits { stale: Duration::from_secs(3600), ..Limits::default() };
+    let source =
+        |pace| OneSided::new(run_directory.clone(), Initiator::new(), names.clone(), limits).with_pace(pace);
+
+    c.bench_function("10,000 nodes, shm: the same words loaded, and no more", |b| {
+        b.iter(|| {
+            let words =
+                |region: &Region| (READ / 8..=LOAD_ACK / 8).fold(0, |all, word| all ^ region.load(word * 8));
+            regions.iter().fold(0, |all, region| all ^ words(region))
+        });
     });
+    let mut whole = source(Pace::WHOLE);
+    refresh(c, "10,000 nodes, shm: a full sweep", NODES, &mut whole);
+    refresh(c, "10,000 nodes, shm: all of them idle", NODES, &mut source(Pace::default()));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                for (region, publisher) in regions.iter().zip(&mut publishers) {
+                    publish(region, publisher);
+                }
+            }
+        });
+        refresh(c, "10,000 nodes, shm: a full sweep while all are written", NODES, &mut whole);
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Of a load region, where a reader begins: with the incarnation.
+const READ: usize = 24;
+
+fn publish(region: &Region, publisher: &mut Publisher) {
+    let hot = Hot { valid: valid::ALL, time_ns: monotonic_ns(), ..Hot::default() };
+    for (index, value) in publisher.publish(hot) {
+        region.store(LOAD_HOT + index * 8, value, Ordering::Release);
+    }
 }
 
 fn one_sided_of<T>(c: &mut Criterion, nodes: usize, keep: impl Fn(Region) -> T) {
@@ -120,5 +171,5 @@ fn sampler(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, one_sided, sockets, sampler);
+criterion_group!(benches, one_sided, whole_clusters, sockets, sampler);
 criterion_main!(benches);

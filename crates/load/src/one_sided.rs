@@ -1,8 +1,9 @@
 //! The front end's side of the one-sided schemes: reads the records out of the nodes' memory (M 3.2).
 //!
-//! All nodes are read by one batch with one wait, and nothing runs on any of them for it (but over the tcp backend). A
-//! copy that was torn is read again, in a batch with the others that were. Whoever is not there, or has not been
-//! heard of for too long, is looked up anew, ever more seldom; that also finds a node whose region was made again.
+//! Nodes are read in batches, each with one wait, and nothing runs on any of them for it (but over the tcp backend); whom a
+//! refresh reads, and how many at once, is for [`Pace`] to say. A copy that was torn is read again, in a batch with the
+//! others that were. Whoever is not there, or has not been heard of for too long, is looked up anew, ever more seldom;
+//! that also finds a node whose region was made again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use crate::kept::{self, CpuLoad, Kept};
 use crate::reading::{Limits, Reading, Source, Status, Track};
 use crate::retry::Retry;
 use crate::snapshot::{self, Snapshot};
+use crate::sweep::{Pace, Part, Sweep, Swept, has_work};
 
 /// A record that the kernel keeps beats each millisecond, however busy its machine is: one that is older than this has lost
 /// its owner, whatever the limit for others.
@@ -26,21 +28,32 @@ pub struct OneSided {
     limits: Limits,
     initiator: Initiator,
     nodes: Vec<Node>,
-    /// One read for each node with a link, kept from one refresh to the next.
-    batch: Batch,
-    /// Whether `batch` fits the links.
-    in_step: bool,
+    /// Those that want a link, as of the last refresh.
+    wanting: Vec<u32>,
+    sweep: Sweep,
+    /// One for each part of a sweep, kept from one refresh to the next.
+    reads: Vec<Reads>,
+    /// Raised whenever a link is made or lost.
+    links: u64,
     /// Reads of what was torn, and whose they are.
     again: Batch,
     torn: Vec<(usize, LinkId)>,
+}
+
+/// One read for each of some nodes.
+#[derive(Default)]
+struct Reads {
+    nodes: Vec<u32>,
+    ops: Vec<OpId>,
+    batch: Batch,
+    /// As of which links they are.
+    links: u64,
 }
 
 struct Node {
     /// Of its load region.
     name: String,
     link: Option<LinkId>,
-    /// In the batch.
-    read: Option<OpId>,
     /// Where the kernel keeps its record.
     kept: Option<Box<Kept>>,
     /// Whether it did when there was last a link, or is said to.
@@ -63,7 +76,6 @@ impl OneSided {
         let node = |name| Node {
             name,
             link: None,
-            read: None,
             kept: None,
             expects_kernel: false,
             track: Track::default(),
@@ -71,13 +83,16 @@ impl OneSided {
             retry: Retry::default(),
             problem: None,
         };
+        let nodes: Vec<_> = regions.into_iter().map(node).collect();
         OneSided {
             directory,
             limits,
             initiator,
-            nodes: regions.into_iter().map(node).collect(),
-            batch: Batch::new(),
-            in_step: true,
+            sweep: Sweep::new(nodes.len(), Pace::default()),
+            wanting: (0..nodes.len() as u32).collect(),
+            nodes,
+            reads: Vec::new(),
+            links: 1,
             again: Batch::new(),
             torn: Vec::new(),
         }
@@ -86,6 +101,18 @@ impl OneSided {
     /// With a guess at who keeps the nodes' records, the kernel or a thread: a right one saves a link for each.
     pub fn expecting_kernel(mut self, expects_kernel: bool) -> Self {
         self.nodes.iter_mut().for_each(|node| node.expects_kernel = expects_kernel);
+        self
+    }
+
+    /// At another pace than the default. What was read before is forgotten.
+    ///
+    /// # Panics
+    /// Where the pace would read nobody.
+    pub fn with_pace(mut self, pace: Pace) -> Self {
+        self.sweep = Sweep::new(self.nodes.len(), pace);
+        for (index, _) in self.nodes.iter().enumerate().filter(|(_, node)| node.link.is_some()) {
+            self.sweep.linked(index);
+        }
         self
     }
 
@@ -139,8 +166,9 @@ impl OneSided {
     /// Links to the nodes that want it and whose time has come, for no longer than one wait in all.
     fn link_up(&mut self, now_ns: u64) {
         let mut began = None;
-        for node in &mut self.nodes {
-            if !node.wants_link() || !node.retry.is_due(now_ns) {
+        for index in self.wanting.iter().map(|index| *index as usize) {
+            let node = &mut self.nodes[index];
+            if !node.retry.is_due(now_ns) {
                 continue;
             }
             let began = *began.get_or_insert_with(Instant::now);
@@ -160,62 +188,82 @@ impl OneSided {
                     if let Some(old) = node.link.replace(link) {
                         self.initiator.close(old);
                     }
-                    self.in_step = false;
+                    self.sweep.linked(index);
+                    self.links += 1;
                 }
                 Err(error) => node.complain(error.to_string()),
             }
         }
     }
 
-    fn make_batch(&mut self) {
-        self.batch.clear();
-        for node in &mut self.nodes {
-            node.read = node.link.map(|link| self.batch.read(link, snapshot::OFFSET, node.read_bytes()));
+    /// Reads the nodes of the `number`-th part of a sweep.
+    fn read(&mut self, number: usize, part: &Part, now_ns: u64) {
+        if number == self.reads.len() {
+            self.reads.push(Reads::default());
         }
-        self.in_step = true;
+        let mut reads = std::mem::take(&mut self.reads[number]);
+        let nodes = self.sweep.nodes(part.range.clone());
+        if reads.links != self.links || reads.nodes != nodes {
+            reads.make(nodes, &self.nodes);
+            reads.links = self.links;
+        }
+        self.initiator.run(&mut reads.batch, part.wait);
+        if self.take(&reads, now_ns) {
+            self.sweep.waited(part);
+        }
+        self.reads[number] = reads;
+        self.read_again(part.wait, now_ns);
     }
 
-    /// Takes in what the batch brought, and lists what was torn.
-    fn take(&mut self, now_ns: u64) {
+    /// Takes in what a batch brought, and lists what was torn. Whether someone was waited for in vain.
+    fn take(&mut self, reads: &Reads, now_ns: u64) -> bool {
         self.torn.clear();
-        for (index, node) in self.nodes.iter_mut().enumerate() {
-            let (Some(link), Some(read)) = (node.link, node.read) else {
-                node.track.lost();
-                continue;
-            };
-            match self.batch.words(read) {
+        let mut in_vain = false;
+        for (index, read) in reads.nodes.iter().map(|node| *node as usize).zip(&reads.ops) {
+            let node = &mut self.nodes[index];
+            let Some(link) = node.link else { continue };
+            match reads.batch.words(*read) {
                 Ok(words) => {
-                    if node.see(words, now_ns, &mut self.in_step) {
+                    if node.see(words, now_ns, &mut self.links) {
                         self.torn.push((index, link));
                     }
+                    let is_idle = node.status == Status::Fresh && !node.track.hot().is_some_and(has_work);
+                    self.sweep.saw(index, !is_idle);
                 }
-                Err(OpError::Timeout) => node.track.missed(),
+                Err(OpError::Timeout) => {
+                    node.track.missed();
+                    self.sweep.missed(index);
+                    in_vain = true;
+                }
                 Err(error) => {
                     node.complain(error.to_string());
                     node.track.lost();
                     node.link = None;
                     self.initiator.close(link);
-                    self.in_step = false;
+                    self.sweep.lost(index);
+                    self.links += 1;
                 }
             }
         }
+        in_vain
     }
 
     /// Reads torn records again. Each ends, as its track counts how often it was torn.
-    fn read_again(&mut self, now_ns: u64) {
+    fn read_again(&mut self, wait: Duration, now_ns: u64) {
         while !self.torn.is_empty() {
+            self.sweep.read_again(self.torn.len());
             self.again.clear();
             let reads: Vec<OpId> = (self.torn.iter())
                 .map(|(index, link)| {
                     self.again.read(*link, snapshot::OFFSET, self.nodes[*index].read_bytes())
                 })
                 .collect();
-            self.initiator.run(&mut self.again, self.limits.wait);
+            self.initiator.run(&mut self.again, wait);
             let mut reads = reads.into_iter();
             self.torn.retain(|(index, _)| {
                 let node = &mut self.nodes[*index];
                 match self.again.words(reads.next().expect("one read for each")) {
-                    Ok(words) => node.see(words, now_ns, &mut self.in_step),
+                    Ok(words) => node.see(words, now_ns, &mut self.links),
                     Err(_) => {
                         node.track.missed(); // A link that is down shows at the next refresh.
                         false
@@ -230,13 +278,14 @@ impl Source for OneSided {
     fn refresh(&mut self, now_ns: u64, into: &mut [Reading]) {
         assert_eq!(into.len(), self.nodes.len(), "a reading for each node");
         self.link_up(now_ns);
-        if !self.in_step {
-            self.make_batch();
+        self.sweep.begin(now_ns, self.limits.wait);
+        let mut number = 0;
+        while let Some(part) = self.sweep.next() {
+            self.read(number, &part, now_ns);
+            number += 1;
         }
-        self.initiator.run(&mut self.batch, self.limits.wait);
-        self.take(now_ns);
-        self.read_again(now_ns);
-        for (node, reading) in self.nodes.iter_mut().zip(into) {
+        self.wanting.clear();
+        for (index, (node, reading)) in self.nodes.iter_mut().zip(into).enumerate() {
             let stale = node.kept.as_ref().map_or(self.limits.stale, |_| self.limits.stale.min(STALE_KEPT));
             *reading = node.track.reading(now_ns, &Limits { stale, ..self.limits });
             node.status = reading.status;
@@ -244,11 +293,34 @@ impl Source for OneSided {
                 node.retry.succeeded();
                 node.problem = None;
             }
+            if node.wants_link() {
+                self.wanting.push(index as u32);
+            }
         }
     }
 
     fn problem(&self, node: usize) -> Option<&str> {
         self.nodes[node].problem.as_deref()
+    }
+
+    fn swept(&self) -> Option<Swept> {
+        Some(self.sweep.swept())
+    }
+}
+
+impl Reads {
+    fn make(&mut self, nodes: &[u32], all: &[Node]) {
+        self.batch.clear();
+        self.ops.clear();
+        self.nodes.clear();
+        for number in nodes {
+            let node = &all[*number as usize];
+            // Who is read has a link.
+            if let Some(link) = node.link {
+                self.nodes.push(*number);
+                self.ops.push(self.batch.read(link, snapshot::OFFSET, node.read_bytes()));
+            }
+        }
     }
 }
 
@@ -273,11 +345,12 @@ impl Node {
         self.kept.as_ref().map_or(snapshot::BYTES, |kept| kept.bytes())
     }
 
-    /// Takes in a copy. True: it was torn and another is worth its while.
-    fn see(&mut self, words: &[u64], now_ns: u64, in_step: &mut bool) -> bool {
+    /// Takes in a copy. True: it was torn and another is worth its while. Where it turns out to be longer, the reads as of
+    /// `links` are no longer right.
+    fn see(&mut self, words: &[u64], now_ns: u64, links: &mut u64) -> bool {
         let Some(kept) = &mut self.kept else { return self.track.see(&Snapshot::of_words(words), now_ns) };
         let (look, has_grown) = kept.look(words);
-        *in_step &= !has_grown;
+        *links += u64::from(has_grown);
         self.track.see_kept(words[0], look, now_ns)
     }
 

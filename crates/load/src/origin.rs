@@ -1,5 +1,7 @@
 //! What a server knows of its own load, which the kernel does not.
 
+use sidelong_layout::{Hot, valid};
+
 /// The gauges of a server, at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OriginLoad {
@@ -19,6 +21,19 @@ pub struct OriginLoad {
     pub errors: u64,
     /// Bytes sent since it started.
     pub sent_bytes: u64,
+}
+
+impl OriginLoad {
+    /// Puts it into a hot line.
+    pub fn fill(&self, hot: &mut Hot) {
+        hot.valid |= valid::ORIGIN;
+        hot.connections = self.connections;
+        hot.queued = self.queued;
+        hot.busy = self.busy;
+        hot.workers = self.workers;
+        hot.service_us = self.service_us;
+        hot.served = self.served;
+    }
 }
 
 /// Asks a server for its load. It is called once a record, at most a thousand times a second by default, from the thread

@@ -7,6 +7,7 @@ use sidelong_state::{Newest, Unusable, Verdict};
 
 use crate::kept::Look;
 use crate::snapshot::Snapshot;
+use crate::sweep::Swept;
 
 /// Whether a node's record may be decided from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -65,6 +66,11 @@ pub trait Source {
 
     /// What last went wrong with a node, for people; `None` if nothing has since it was reached.
     fn problem(&self, node: usize) -> Option<&str>;
+
+    /// What was read and what not since it was made, where that is counted.
+    fn swept(&self) -> Option<Swept> {
+        None
+    }
 }
 
 /// How long a front end waits, and what it takes for old.
@@ -72,7 +78,8 @@ pub trait Source {
 pub struct Limits {
     /// Records older than this are not used.
     pub stale: Duration,
-    /// The longest wait for the answers of all nodes together. A refresh has one, or three where copies were torn.
+    /// The longest wait for the answers of all nodes together, and for those of nodes that are known to be silent. A refresh
+    /// has one, or three where copies were torn.
     pub wait: Duration,
     /// The longest wait for links, of which a refresh has one where nodes are to be linked to: over verbs both ends set
     /// up a queue pair first.
@@ -177,6 +184,11 @@ impl Track {
             Look::Old => Last::Nothing,
         };
         false
+    }
+
+    /// The last good record, whatever its age.
+    pub(crate) fn hot(&self) -> Option<&Hot> {
+        self.held.as_ref().map(|held| &held.hot)
     }
 
     /// No answer in time.

@@ -6,6 +6,7 @@ use sidelong_layout::{Detail, Hot, valid};
 
 use crate::Error;
 use crate::origin::{OriginGauge, OriginLoad};
+use crate::own::OwnRecord;
 use crate::sampler::{RATE_WINDOW_NS, Sample, Sampler, Scope, Window, per_second};
 
 /// What a [`Keeper`](crate::Keeper) or a [`Responder`](crate::Responder) makes records with.
@@ -34,6 +35,12 @@ impl Recorder {
         })
     }
 
+    /// The record of now, made for the node itself.
+    pub fn own(&mut self, now_ns: u64) -> OwnRecord {
+        self.look(now_ns);
+        OwnRecord { hot: Some(self.hot(now_ns)), detail: Some(self.detail()) }
+    }
+
     /// Looks at the kernel's files.
     pub(crate) fn look(&mut self, now_ns: u64) {
         self.sample = self.sampler.sample(now_ns);
@@ -45,13 +52,7 @@ impl Recorder {
         let Some(gauge) = &self.gauge else { return hot };
         let origin = gauge();
         self.origin = origin;
-        hot.valid |= valid::ORIGIN;
-        hot.connections = origin.connections;
-        hot.queued = origin.queued;
-        hot.busy = origin.busy;
-        hot.workers = origin.workers;
-        hot.service_us = origin.service_us;
-        hot.served = origin.served;
+        origin.fill(&mut hot);
         // Neither a process nor a control group has network counters; what its server sends stands for them.
         let earlier = self.sent_bytes.slide(now_ns, origin.sent_bytes, RATE_WINDOW_NS);
         if let (0, Some((elapsed_ns, sent_bytes))) = (hot.valid & valid::NETWORK, earlier) {

@@ -1,5 +1,6 @@
 //! Links to all words of a cluster: the nodes' ownerships and acknowledgements, the board.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,11 @@ const OPERATION_MAX: Duration = Duration::from_millis(20);
 const CONNECT_MAX: Duration = Duration::from_millis(50);
 /// Pauses between tries to connect: the first, doubled up to the last.
 const RECONNECT_NS: (u64, u64) = (1_000_000, 1_000_000_000);
+/// Reads of a scan that are under way at once.
+const CREDITS: usize = 256;
+/// A node that has not answered a scan in time is left out of the next ones for so long, doubled up to the last: it would
+/// cost each of them the wait.
+const SILENCE_NS: (u64, u64) = (20_000_000, 320_000_000);
 
 /// Why the words cannot be reached.
 pub type LinksError = Error;
@@ -50,6 +56,9 @@ struct Peer {
     by_kernel: bool,
     retry_at: Time,
     pause_ns: u64,
+    /// Until when it is not asked, and for how long it will be the next time.
+    silent_until: Time,
+    silence_ns: u64,
 }
 
 /// All words of a cluster, for one thread.
@@ -60,6 +69,7 @@ pub struct Links {
     map: BoardMap,
     board: Peer,
     words: Vec<Peer>,
+    /// None where nobody asks.
     acks: Vec<Peer>,
     /// Each node's ownership as an operation last found or left it.
     seen: Vec<Option<Ownership>>,
@@ -98,29 +108,56 @@ impl Links {
         self
     }
 
-    /// Reads all ownerships, locks and budgets, with one wait.
+    /// The same for whoever only looks: no operation of it can change a word, and acknowledgements are not linked to.
+    pub fn read_only(
+        directory: Arc<dyn Directory>,
+        initiator: Initiator,
+        nodes: &[String],
+        map: BoardMap,
+    ) -> Self {
+        let mut links = Links::new(directory, initiator, nodes, map);
+        links.acks.clear();
+        links.words.iter_mut().chain([&mut links.board]).for_each(|peer| peer.access = Access::ReadOnly);
+        links
+    }
+
+    /// Reads all ownerships, locks and budgets: those of a cluster that is not large with one wait.
     pub fn scan(&mut self, now: Time) {
         self.connect(now);
+        for first in (0..self.words.len()).step_by(CREDITS) {
+            let last = self.words.len().min(first + CREDITS);
+            self.scan_part(first..last, last == self.words.len(), now);
+        }
+    }
+
+    /// Some nodes, and the board with the last of them.
+    fn scan_part(&mut self, part: Range<usize>, with_board: bool, now: Time) {
         self.batch.clear();
         let batch = &mut self.batch;
-        let nodes: Vec<_> =
-            self.words.iter().map(|peer| Some(batch.read(peer.link?, WORDS_OWNERSHIP, 8))).collect();
+        let asked = |peer: &Peer| peer.link.filter(|_| now >= peer.silent_until);
+        let board = asked(&self.board);
+        let words = self.words[part.clone()].iter();
+        let nodes: Vec<_> = words.map(|peer| Some(batch.read(asked(peer)?, WORDS_OWNERSHIP, 8))).collect();
         // A site's lock and budget stand on neighbouring lines: one read takes both.
         let map = self.map;
         let site = |index| {
             let site = SiteId::new(index);
             (map.lock(site), map.budget(site) - map.lock(site) + 8)
         };
-        let sites: Vec<_> = (0..map.sites)
-            .map(|index| Some(batch.read(self.board.link?, site(index).0, site(index).1)))
-            .collect();
+        let sites = if with_board { 0..map.sites } else { 0..0 };
+        let sites: Vec<_> =
+            sites.map(|index| Some(batch.read(board?, site(index).0, site(index).1))).collect();
         self.initiator.run(&mut self.batch, OPERATION_MAX);
 
-        for (index, op) in nodes.into_iter().enumerate() {
+        for (index, op) in part.zip(nodes) {
             let value = op.map(|op| self.batch.value(op));
             self.ownerships[index] = value.and_then(Result::ok).and_then(Ownership::decode);
+            self.words[index].hear(value, now);
             self.words[index].judge(value.and_then(Result::err), &mut self.initiator);
         }
+        // One that is silent about one site is silent about all.
+        let first = sites.first().copied().flatten().map(|op| self.batch.value(op));
+        self.board.hear(first, now);
         for (index, op) in sites.into_iter().enumerate() {
             let words = op.map(|op| self.batch.words(op));
             let read =
@@ -165,6 +202,9 @@ impl Links {
     }
 
     /// Does one operation for a machine of `state`.
+    ///
+    /// # Panics
+    /// Where it is about an acknowledgement and the links are read-only.
     pub fn execute(&mut self, op: Op) -> Reply {
         if let Op::Read(Word::Ack(node)) = op
             && self.acks[node.index()].by_kernel
@@ -260,8 +300,18 @@ impl Links {
 
 impl Peer {
     fn new(region: String, kind: RegionKind, len: usize, access: Access) -> Self {
-        let (retry_at, pause_ns) = (Time(0), RECONNECT_NS.0);
-        Peer { region, kind, len, access, link: None, by_kernel: false, retry_at, pause_ns }
+        Peer {
+            region,
+            kind,
+            len,
+            access,
+            link: None,
+            by_kernel: false,
+            retry_at: Time(0),
+            pause_ns: RECONNECT_NS.0,
+            silent_until: Time(0),
+            silence_ns: SILENCE_NS.0,
+        }
     }
 
     fn connect(&mut self, initiator: &mut Initiator, directory: &dyn Directory) -> Result<LinkId, Error> {
@@ -275,6 +325,18 @@ impl Peer {
         let (link, shape) = initiator.connect_shaped(directory, &self.region, &shapes, guess, CONNECT_MAX)?;
         self.by_kernel = shapes[shape].0 == RegionKind::Kernel;
         Ok(link)
+    }
+
+    /// What came of asking it.
+    fn hear(&mut self, value: Option<Result<u64, OpError>>, now: Time) {
+        match value {
+            Some(Ok(_)) => self.silence_ns = SILENCE_NS.0,
+            Some(Err(OpError::Timeout)) => {
+                self.silent_until = now.after_ns(self.silence_ns);
+                self.silence_ns = (self.silence_ns * 2).min(SILENCE_NS.1);
+            }
+            Some(Err(_)) | None => {}
+        }
     }
 
     /// Gives up a link that is broken for good; one that was only slow stays.

@@ -8,6 +8,7 @@ use sidelong_config::{ClusterFile, Fabric};
 
 use crate::failure::{Failure, say};
 use crate::perf::PerfArgs;
+use crate::top::Column;
 
 /// Shared clusters that look at their servers from the side.
 ///
@@ -29,6 +30,7 @@ Examples:
   sidelong up --for 30s --json             the same for 30 s, then its figures as JSON
   sidelong config demo > cluster.toml      a commented cluster file to start from
   sidelong up --config cluster.toml
+  sidelong top                             what runs here, as htop shows a machine
   sidelong trace info access.log.gz
   sidelong lab run R10 --out results";
 
@@ -36,6 +38,8 @@ Examples:
 pub(crate) enum Command {
     /// Run a whole shared data-center on this machine: nodes, edges and load.
     Up(UpArgs),
+    /// Watch a cluster that runs: its nodes, sites and moves, as htop shows a machine.
+    Top(TopArgs),
     /// Run one node of a cluster file: its origin server and its load record.
     Node(PartArgs),
     /// Run one edge of a cluster file: the proxy that clients talk to.
@@ -71,6 +75,38 @@ pub(crate) struct UpArgs {
     #[arg(long)]
     pub(crate) plain: bool,
 }
+
+#[derive(Args)]
+#[command(after_help = TOP_KEYS)]
+pub(crate) struct TopArgs {
+    /// The cluster file; without it, that of the `sidelong up` which runs here.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// In place of the file's cluster.fabric: auto, shm, tcp or verbs. As its parts have it.
+    #[arg(long, value_name = "FABRIC", value_parser = fabric)]
+    pub(crate) fabric: Option<Fabric>,
+    /// Between two looks (100ms, 1s).
+    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "100ms")]
+    pub(crate) interval: Duration,
+    /// Sort by this column: node, site, run, cpu%, mem%, conns, queue, busy, req/s, net/s, age, state.
+    #[arg(long, value_name = "COLUMN", default_value = "node", hide_default_value = true)]
+    pub(crate) sort: Column,
+    /// Show only nodes whose name, site or state has this in it.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) filter: String,
+    /// Print a table and end.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// With --once: one JSON object of all nodes (docs/top.md).
+    #[arg(long, requires = "once")]
+    pub(crate) json: bool,
+}
+
+const TOP_KEYS: &str = "\
+Keys: ? help, F6 or s choose the sort column, < > the one before or after, I the other way round,
+/ filter, Space or z freeze, arrows scroll, q quits.
+
+Ends with 0; with 2 where it cannot look: no cluster runs, or none of its nodes is heard.";
 
 #[derive(Args)]
 pub(crate) struct PartArgs {
@@ -212,6 +248,13 @@ fn duration(text: &str) -> Result<Duration, String> {
     } else {
         Err("between 1ms and 24h".to_owned())
     }
+}
+
+/// What [`duration`] takes, within what a screen can show and a look can take.
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = duration(text)?;
+    let fits = (Duration::from_millis(10)..=Duration::from_secs(60)).contains(&interval);
+    fits.then_some(interval).ok_or_else(|| "between 10ms and 1m".to_owned())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use sidelong_edge::{Edge, Event as EdgeEvent, Watch};
+use sidelong_edge::{Edge, Event as EdgeEvent, Ganglia, Settings, Watch};
 use sidelong_layout::EdgeId;
 use sidelong_reconfig::{Ended, How, offer_board};
 use sidelong_state::{Outcome, PaperOutcome};
@@ -38,7 +38,11 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     })?;
 
     let view = Arc::new(parts.view());
-    let edge = Edge::new(parts.edge_settings(index), Arc::clone(&view), parts.fabric.counts())?;
+    let settings = parts.edge_settings(index);
+    let mut counts = parts.fabric.counts();
+    let ganglia = ganglia(&parts, &settings)?;
+    counts.extend(ganglia.as_ref().map(Ganglia::counts));
+    let edge = Edge::new(settings, Arc::clone(&view), parts.about(parts.scheme()?), counts)?;
     // In shared memory the board is nobody's: the first process to come makes it. Else it is the first node's.
     let _board = match parts.fabric.shares_memory() {
         false => None,
@@ -61,11 +65,21 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
         let stop = Arc::clone(&stop);
         std::thread::Builder::new().name("watch".into()).spawn(move || watch.run(&stop, MOVE_DRAIN_MAX))?
     };
+    let _ganglia = ganglia.map(|ganglia| ganglia.start(edge.seen())).transpose()?;
     edge.run()?;
     stop.store(true, Ordering::Relaxed);
     // Its panic was printed where it happened.
     let _ = thread.join();
     Ok(())
+}
+
+/// Who tells a Ganglia monitor, where there is one to be told by this edge.
+fn ganglia(parts: &Parts, settings: &Settings) -> Result<Option<Ganglia>, Failure> {
+    let Some(ganglia) = parts.ganglia_settings(&settings.name) else { return Ok(None) };
+    let gmond = ganglia.gmond;
+    let told = Ganglia::new(ganglia, &settings.nodes);
+    told.map(Some)
+        .map_err(|error| Failure::new(format!("ganglia: there is no way to gmond {gmond}: {error}")))
 }
 
 /// The thread that looks and decides, for an edge or (R's baseline) for a node.
@@ -79,6 +93,7 @@ fn watch(
     Ok(Watch {
         view,
         metrics: edge.map(Edge::metrics),
+        seen: edge.map(Edge::seen),
         links: parts.links()?,
         loads: parts.loads()?,
         weights: parts.weights(),

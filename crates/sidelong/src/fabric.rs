@@ -59,6 +59,16 @@ impl Fabric {
         &self.note
     }
 
+    /// Which it is, in a word.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.backend {
+            Backend::Shm => "shm",
+            Backend::Tcp => "tcp",
+            #[cfg(feature = "verbs")]
+            Backend::Verbs(_) => "verbs",
+        }
+    }
+
     /// Whether memory is shared, and so outlives the process that offered it.
     pub(crate) fn shares_memory(&self) -> bool {
         matches!(self.backend, Backend::Shm)
@@ -100,7 +110,7 @@ impl Fabric {
         }
     }
 
-    /// What an edge tells of it in its metrics.
+    /// What a process tells of it in its metrics.
     pub(crate) fn counts(&self) -> Vec<Counts> {
         let mut counts = Vec::new();
         if let Some(control) = self.control.clone() {
@@ -116,11 +126,15 @@ impl Fabric {
             let device = device.clone();
             counts.push(Counts {
                 name: "verbs_links",
-                help: "Links over verbs that ended by a completion in error, and that were made again",
+                help: "Links over verbs that ended by a completion in error, were made again, or turned away as target",
                 label: "what",
                 read: Box::new(move || {
                     let counters = device.counters();
-                    vec![("failed", counters.completions_in_error), ("made_again", counters.reconnects)]
+                    vec![
+                        ("failed", counters.completions_in_error),
+                        ("made_again", counters.reconnects),
+                        ("refused", counters.refused),
+                    ]
                 }),
             });
         }
@@ -165,6 +179,17 @@ impl Offer {
             None => self.run.publish(region.key())?,
         }
         Ok(())
+    }
+
+    /// What a node tells of it in its metrics.
+    pub(crate) fn counts(&self) -> Option<Counts> {
+        let endpoint = self.endpoint.clone()?;
+        Some(Counts {
+            name: "control_endpoint_refused",
+            help: "Sessions for this node's keys that it refused, by cause",
+            label: "cause",
+            read: Box::new(move || endpoint.refused().iter().collect()),
+        })
     }
 
     /// Lets others find who answers for the load of `node`.

@@ -10,10 +10,13 @@ mod event;
 mod fabric;
 mod failure;
 mod lab;
+mod monitor;
 mod node;
+mod page;
 mod parent;
 mod parts;
 mod perf;
+mod top;
 mod trace;
 mod up;
 
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
 
     let done = match cli.command {
         Command::Up(args) => up::run(&args, cli.quiet),
+        Command::Top(args) => top::run(&args),
         Command::Node(args) => part(&args, node::run),
         Command::Edge(args) => part(&args, edge::run),
         Command::Trace(args) => trace::run(&args),

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sidelong_config::{self as config, Cluster, Service};
+use sidelong_edge::{Admin, NodeMetrics, Pages};
 use sidelong_fabric::{Access, Region, RegionSpec};
 use sidelong_layout::{KERNEL_BYTES, LOAD_BYTES, RegionKind, SiteId, WORDS_OWNERSHIP};
 use sidelong_load::{
-    Keeper, KeeperSpec, KernelRecord, KernelSpec, OriginGauge, OriginLoad, Recorder, Responder,
-    ResponderKind, Scheme, Scope, ServerLine, drop_privileges,
+    Choice, Keeper, KeeperSpec, KernelRecord, KernelSpec, OriginGauge, OriginLoad, OwnReader, Recorder,
+    Responder, ResponderKind, Scheme, Scope, ServerLine, drop_privileges,
 };
 use sidelong_reconfig::{load_region, offer_board, offer_words};
 use sidelong_state::NodeAgent;
@@ -38,15 +39,18 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let node = nodes[index].clone();
     let node = &node;
 
-    let listener = TcpListener::bind(node.listen).map_err(|error| {
-        Failure::new(format!("node {}: cannot listen on {}: {error}", node.name, node.listen))
-    })?;
+    let listen = |address| {
+        TcpListener::bind(address)
+            .map_err(|error| Failure::new(format!("node {}: cannot listen on {address}: {error}", node.name)))
+    };
+    let listener = listen(node.listen)?;
     listener.set_nonblocking(true)?;
+    let admin = node.admin.map(listen).transpose()?;
 
     // Before there are other threads, as privileges are each thread's own, and before an RDMA device is opened, which
     // serves nobody whose privileges have changed since.
     let began_ms = parts::began_ms();
-    let (scheme, record) = choose_scheme(&cluster, index, args.join_cgroup.as_deref(), began_ms)?;
+    let (choice, record) = choose_scheme(&cluster, index, args.join_cgroup.as_deref(), began_ms)?;
     let parts = Arc::new(Parts::begun_at(began_ms, cluster)?);
     let _held = parent::hold(args, &parts.run)?;
     let gauges = Arc::new(OriginGauges::default());
@@ -54,7 +58,13 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let memory = Memory::offer(&parts, index, &offer, record.as_ref())?;
     let _kept = match record {
         Some(record) => Kept::Kernel { _line: publish_line(node, &memory, &gauges)?, _record: record },
-        None => Kept::Threads(keep_load(&parts, node, scheme, &offer, &memory, &gauges)?),
+        None => Kept::Threads(keep_load(&parts, node, choice.scheme, &offer, &memory, &gauges)?),
+    };
+    let _admin = match admin {
+        Some(listener) => {
+            Some(Admin::start(listener, pages(&parts, node, choice, &offer, &memory, &gauges)?)?)
+        }
+        None => None,
     };
 
     let stop = Arc::new(AtomicBool::new(false));
@@ -124,7 +134,7 @@ fn choose_scheme(
     index: usize,
     joined: Option<&Path>,
     began_ms: u64,
-) -> Result<(Scheme, Option<KernelRecord>), Failure> {
+) -> Result<(Choice, Option<KernelRecord>), Failure> {
     if let Some(group) = joined {
         cgroup::join(group)?;
     }
@@ -137,7 +147,7 @@ fn choose_scheme(
     if record.is_some() {
         drop_privileges()?;
     }
-    Ok((choice.scheme, record))
+    Ok((choice, record))
 }
 
 /// What keeps the node's record for as long as it lives.
@@ -180,11 +190,7 @@ fn keep_load(
     memory: &Memory,
     gauges: &Arc<OriginGauges>,
 ) -> Result<LoadThreads, Failure> {
-    let scope = match &node.cgroup {
-        Some(path) => Scope::Cgroup(path.clone()),
-        None => Scope::Process(std::process::id()),
-    };
-    let recorder = || Recorder::new(&scope, Some(gauge(node, gauges)));
+    let recorder = || Recorder::new(&scope(node), Some(gauge(node, gauges)));
     let load = &parts.cluster.load;
     let spec = KeeperSpec { period: load.period, proc_period: load.proc_period };
     let acknowledge = acknowledge(memory.words.clone(), Arc::clone(gauges));
@@ -202,6 +208,41 @@ fn keep_load(
         offer.publish_responder(&node.name, responder.address())?;
     }
     Ok(LoadThreads { _keeper: keeper, _responder: responder })
+}
+
+/// What the node has to tell at its admin endpoint.
+fn pages(
+    parts: &Parts,
+    node: &config::Node,
+    choice: Choice,
+    offer: &Offer,
+    memory: &Memory,
+    gauges: &Arc<OriginGauges>,
+) -> Result<Pages, Failure> {
+    let origin = gauge(node, gauges);
+    let mut own = OwnReader::new(memory.load.clone());
+    // Where nobody keeps the record, a scrape makes it, as a request of an edge does.
+    let mut recorder = match choice.scheme {
+        Scheme::SocketSync => Some(Recorder::new(&scope(node), Some(gauge(node, gauges)))?),
+        Scheme::SocketAsync | Scheme::RdmaAsync | Scheme::RdmaSync | Scheme::ERdmaSync => None,
+    };
+    let read = move |now_ns| {
+        let record = match &mut recorder {
+            Some(recorder) => recorder.own(now_ns),
+            None => own.read(),
+        };
+        (record, origin())
+    };
+    let counts = parts.fabric.counts().into_iter().chain(offer.counts()).collect();
+    let metrics = NodeMetrics::new(parts.about(choice), counts, Box::new(read));
+    Ok(Pages { metrics: Box::new(move || metrics.encode()), health: Box::new(|| "ok\n") })
+}
+
+fn scope(node: &config::Node) -> Scope {
+    match &node.cgroup {
+        Some(path) => Scope::Cgroup(path.clone()),
+        None => Scope::Process(std::process::id()),
+    }
 }
 
 fn gauge(node: &config::Node, gauges: &Arc<OriginGauges>) -> OriginGauge {

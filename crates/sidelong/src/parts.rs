@@ -3,11 +3,15 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sidelong_config::{self as config, BalancePolicy, Cluster, ClusterFile, Configuration, MovedBy, Service};
-use sidelong_edge::{Decider, DoorLimits, Limits, NodeAddress, ReadLoads, Settings, SiteHosts, Tls, View};
+use sidelong_edge::{
+    About, Decider, DoorLimits, GangliaSettings, Limits, NodeAddress, ReadLoads, Settings, SiteHosts, Tls,
+    View,
+};
 use sidelong_fabric::RunDirectory;
 use sidelong_layout::{BoardMap, EdgeId, NodeId, SiteId};
-use sidelong_load::{self as load, OneSided, Reading, Scheme, Sockets, Source, Status};
+use sidelong_load::{self as load, OneSided, Scheme, Sockets, Source, Status};
 use sidelong_policy::balance::Balance;
 use sidelong_policy::health;
 use sidelong_policy::index::{Capacity, Weights};
@@ -26,6 +30,22 @@ const LEASE_MARGIN: u32 = 10;
 const LIFE_MS_MIN: u64 = 64;
 /// How often a mover asks a draining node whether it is done, where looks are rarer than that.
 const ACK_POLL_MAX: Duration = Duration::from_millis(1);
+
+/// What the cluster file at `path` means, with another fabric where one is asked for.
+pub(crate) fn cluster(path: &Path, fabric: Option<config::Fabric>) -> Result<Cluster, Failure> {
+    let mut file = ClusterFile::load(path)?;
+    file.cluster.fabric = fabric.unwrap_or(file.cluster.fabric);
+    Ok(file.cluster()?)
+}
+
+/// As many open files as this process may have. A link over tcp is a socket, and so is each connection of a client: by
+/// default a process begins with 1,024, which a cluster of some 300 nodes is beyond.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
+}
 
 /// One process's view of its cluster.
 pub(crate) struct Parts {
@@ -47,6 +67,7 @@ impl Parts {
 
     /// Of a process that began then.
     pub(crate) fn begun_at(began_ms: u64, cluster: Cluster) -> Result<Self, Failure> {
+        raise_file_limit();
         let run = RunDirectory::open(&cluster.run_dir)?;
         let fabric = Fabric::new(&cluster, &run)?;
         Ok(Parts { cluster, run, fabric, began_ms })
@@ -96,30 +117,69 @@ impl Parts {
         kernel_scope(&self.cluster, node, joined)
     }
 
-    /// Reads the load of all nodes.
-    pub(crate) fn loads(&self) -> Result<ReadLoads, Failure> {
+    /// What a process tells of itself that does not change; `load::Choice` is its own.
+    pub(crate) fn about(&self, load::Choice { scheme, reason }: load::Choice) -> Vec<About> {
+        let fabric = self.fabric.name();
+        vec![
+            About {
+                name: "build",
+                help: "The program",
+                labels: vec![
+                    ("version", env!("CARGO_PKG_VERSION").to_owned()),
+                    ("verbs", cfg!(feature = "verbs").to_string()),
+                ],
+            },
+            About {
+                name: "load_scheme",
+                help: "How load gets from the nodes to the edges, and why so",
+                labels: vec![("scheme", scheme.to_string()), ("reason", reason)],
+            },
+            About {
+                name: "fabric",
+                help: "How memory of other processes is reached",
+                labels: vec![("fabric", fabric.to_owned())],
+            },
+        ]
+    }
+
+    /// Whom the edge of that name tells of the nodes, besides its own metrics.
+    pub(crate) fn ganglia_settings(&self, edge: &str) -> Option<GangliaSettings> {
+        let ganglia = &self.cluster.ganglia;
+        let is_it = ganglia.edge.as_ref().is_none_or(|name| name == edge);
+        Some(GangliaSettings {
+            gmond: ganglia.gmond.filter(|_| is_it)?,
+            period: ganglia.period,
+            metadata: ganglia.metadata,
+            group: ganglia.group.clone(),
+            prefix: ganglia.prefix.clone(),
+        })
+    }
+
+    /// Where the load of all nodes is read.
+    pub(crate) fn source(&self) -> Result<Box<dyn Source + Send>, Failure> {
         let limits = load::Limits {
             stale: self.cluster.load.stale,
             same_clock: self.fabric.is_of_one_machine(),
             ..load::Limits::default()
         };
         let names = self.node_names();
-        let mut source: Box<dyn Source + Send> = if self.scheme()?.scheme.is_one_sided() {
+        Ok(if self.scheme()?.scheme.is_one_sided() {
             let regions: Vec<_> = names.iter().map(|name| load_region(name)).collect();
             let source = OneSided::new(self.fabric.directory(), self.fabric.initiator()?, regions, limits);
             Box::new(source.expecting_kernel(self.scheme()?.scheme.is_kept_by_kernel()))
         } else {
             Box::new(Sockets::new(self.fabric.responders(), names, limits)?)
-        };
-        let mut readings = vec![Reading::default(); self.cluster.nodes.len()];
-        Ok(Box::new(move |now, hots| {
-            source.refresh(now.as_ns(), &mut readings);
-            let mut rejected = 0;
-            for (hot, reading) in hots.iter_mut().zip(&readings) {
-                *hot = reading.fresh().copied();
-                rejected += u64::from(matches!(reading.status, Status::Stale | Status::Torn));
-            }
-            rejected
+        })
+    }
+
+    /// Reads it for an edge.
+    pub(crate) fn loads(&self) -> Result<ReadLoads, Failure> {
+        let mut source = self.source()?;
+        Ok(Box::new(move |now, readings| {
+            source.refresh(now.as_ns(), readings);
+            let rejected =
+                |reading: &&mut load::Reading| matches!(reading.status, Status::Stale | Status::Torn);
+            readings.iter_mut().filter(rejected).count() as u64
         }))
     }
 
@@ -142,6 +202,16 @@ impl Parts {
         let (directory, initiator) = (self.fabric.directory(), self.fabric.initiator()?);
         let links = Links::new(directory, initiator, &self.node_names(), self.board_map());
         Ok(links.expecting_kernel(self.scheme()?.scheme.is_kept_by_kernel()))
+    }
+
+    /// The same for whoever only looks.
+    pub(crate) fn read_only_links(&self) -> Result<Links, Failure> {
+        Ok(Links::read_only(
+            self.fabric.directory(),
+            self.fabric.initiator()?,
+            &self.node_names(),
+            self.board_map(),
+        ))
     }
 
     /// The lock owner that the `index`-th edge is, or for servers the node after all edges.

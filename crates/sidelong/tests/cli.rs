@@ -111,9 +111,10 @@ fn a_file_that_the_tests_make_is_usable_too() {
 
 #[test]
 fn every_command_has_help() {
-    let commands: [&[&str]; 15] = [
+    let commands: [&[&str]; 16] = [
         &[],
         &["up"],
+        &["top"],
         &["node"],
         &["edge"],
         &["trace"],

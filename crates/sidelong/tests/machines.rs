@@ -40,7 +40,8 @@ impl Machines {
             let port = FABRIC + k as u16;
             let listen = machine.at(node.listen.port());
             let entry = NodeEntry::new(node.name.clone(), 1, listen);
-            *node = NodeEntry { fabric_listen: Some(machine.at(port)), ..entry };
+            let admin = node.admin.map(|admin| machine.at(admin.port()));
+            *node = NodeEntry { fabric_listen: Some(machine.at(port)), admin, ..entry };
         }
         Machines { cluster, others }
     }
@@ -163,6 +164,9 @@ fn a_node_with_another_secret_is_refused_and_harms_nobody() {
     eventually("the others serve", || machines.answers("alpha") && machines.answers("beta"));
     let refused = r#"sidelong_edge_control_refused_total{cause="secret"}"#;
     eventually("it is counted", || machines.metric(refused) >= 3.0);
+    let by_it = metrics(machines.cluster.node_admin(2));
+    let by_it = by_it[r#"sidelong_node_control_endpoint_refused_total{cause="secret"}"#];
+    assert!(by_it >= 3.0, "the node counts whom it refuses, too: {by_it}");
 
     let address = machines.others[1].at(FABRIC + 2);
     let said = edge.err();

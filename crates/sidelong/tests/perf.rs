@@ -56,6 +56,20 @@ fn a_batch_has_as_many_operations_as_peers() {
 }
 
 #[test]
+fn a_write_may_be_answered_by_a_write() {
+    for fabric in ["shm", "tcp"] {
+        let asked = ["write", "--ping-pong", "--fabric", fabric, "--iterations", "200", "--json"];
+        let figures = perf(&asked).json();
+        assert_eq!((&figures["ping_pong"], &figures["operations"]), (&true.into(), &200.into()));
+        assert!(is_latency(&figures), "{figures}");
+    }
+    let table = perf(&["write", "--ping-pong", "--size", "1K", "--iterations", "10"]).succeeded();
+    assert!(table.starts_with("half of a ping-pong, write of 1024 bytes over shm"), "{table}");
+    let refused = perf(&["read", "--ping-pong"]).refused();
+    assert!(refused.contains("--ping-pong is of writes to one peer, not read"), "{refused}");
+}
+
+#[test]
 fn all_sizes_are_a_list() {
     for (operation, fabric, moved) in [("read", "shm", 8), ("send", "tcp", 1)] {
         let all = perf(&[operation, "--fabric", fabric, "--sizes", "all", "--quick", "--json"]).json();

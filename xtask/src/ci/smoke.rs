@@ -64,6 +64,35 @@ pub(super) fn latency(printed: &str) -> Result<(), String> {
     }
 }
 
+/// The rows of the lab's perftest: three rounds of four operations, ours and theirs.
+pub(super) fn beside_perftest(printed: &str) -> Result<(), String> {
+    let rows = printed.lines().skip_while(|line| *line != "operation,round,ours_us,perftest_us,ratio");
+    let whole = |row: &&str| {
+        let mut cells = row.split(',').skip(1).map(|cell| cell.parse::<f64>().is_ok_and(|cell| cell > 0.0));
+        row.split(',').count() == 5 && cells.all(|is_some| is_some)
+    };
+    match rows.skip(1).take_while(whole).count() {
+        12 => Ok(()),
+        other => Err(format!("perftest has {other} whole rows, 12 expected")),
+    }
+}
+
+/// Latencies over verbs, told by the edge of two guests, with a row each.
+pub(super) fn measured(printed: &str) -> Result<(), String> {
+    for what in
+        ["edge| read of 64 bytes over verbs", "edge| half of a ping-pong, write of 64 bytes over verbs"]
+    {
+        let mut lines = printed.lines().skip_while(|line| !line.starts_with(what));
+        lines.next().ok_or_else(|| format!("nothing was measured: no line {what:?}"))?;
+        let row = lines.find_map(|line| line.strip_prefix("edge|").filter(|row| row.contains(" 64 ")));
+        let p50 = row.and_then(|row| row.split_whitespace().nth(1)?.parse::<f64>().ok());
+        if !p50.is_some_and(|ns| ns > 0.0) {
+            return Err(format!("no p50 below {what:?}"));
+        }
+    }
+    Ok(())
+}
+
 /// What the edge of two guests tells when a node of the other one has moved: no request failed, none was refused.
 pub(super) fn moved(printed: &str) -> Result<(), String> {
     let has = |what: &str| printed.lines().any(|line| line.contains(what));
@@ -116,6 +145,28 @@ mod tests {
         assert!(rows(&format!("{COLUMNS}\n{good}1,2\n")).unwrap_err().contains("the row 1,2"));
         assert!(rows(&format!("{COLUMNS},more\n{good}")).unwrap_err().contains("has the columns"));
         assert!(rows("").is_err());
+    }
+
+    #[test]
+    fn all_rows_beside_perftest_are_whole() {
+        let head = "operation,round,ours_us,perftest_us,ratio\n";
+        let rows = "read,1,40.76,35.11,1.1609\n".repeat(12);
+        assert_eq!(beside_perftest(&format!("met\n{head}{rows}")), Ok(()));
+        assert!(beside_perftest(&format!("{head}{}", &rows[26..])).unwrap_err().contains("11 whole"));
+        let bad = rows.replacen("35.11", "0.00", 1);
+        assert!(beside_perftest(&format!("{head}{bad}")).is_err());
+        assert!(beside_perftest("").is_err());
+    }
+
+    #[test]
+    fn both_latencies_between_guests_have_a_row() {
+        let table = |what: &str| {
+            format!("edge| {what} of 64 bytes over verbs, 1 in\nedge|  bytes  p50 ns\nedge|   64   17.5\n")
+        };
+        let both = table("read") + &table("half of a ping-pong, write");
+        assert_eq!(measured(&both), Ok(()));
+        assert!(measured(&table("read")).unwrap_err().contains("ping-pong"));
+        assert!(measured(&both.replace("17.5", "-")).unwrap_err().contains("no p50"));
     }
 
     #[test]

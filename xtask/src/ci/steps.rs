@@ -36,6 +36,11 @@ pub(super) const STEPS: &[Step] = &[
         proves: "no death at any step of a move loses a node or a lock, 100 rounds",
         run: kill,
     },
+    Step {
+        name: "soak",
+        proves: "of 100 million reads of records under way none that is torn or stale is accepted",
+        run: soak,
+    },
     Step { name: "up", proves: "a data-center starts, serves without error, moves nodes, and ends", run: up },
     Step { name: "lab", proves: "a short R10 runs and writes its rows", run: lab },
     Step {
@@ -114,6 +119,10 @@ fn kill(run: &mut Run) -> Result<(), Failure> {
     long_tests(run, "sidelong-reconfig")
 }
 
+fn soak(run: &mut Run) -> Result<(), Failure> {
+    long_tests(run, "sidelong-load")
+}
+
 /// The tests of a package that take too long without optimization, and are ignored elsewhere.
 fn long_tests(run: &mut Run, package: &str) -> Result<(), Failure> {
     let tests = ["test", "--package", package, "--tests", "--release", "--locked", "--", "--ignored"];
@@ -188,13 +197,28 @@ fn verbs(run: &mut Run) -> Result<(), Failure> {
         tests.env(RUNNER, guest_runner()?).env("RUST_TEST_THREADS", "1");
         run.must_test(tests)?;
     }
+    // Emulated, a debug build takes longer than its timeouts.
+    run.must(with_verbs(run, &["build", "--release", "-p", "sidelong"], &[]))?;
+    measured(run)?;
     two_machines(run)
+}
+
+/// What operations cost, beside perftest in one guest and from one guest to another. That it can be told, not what it is.
+fn measured(run: &Run) -> Result<(), Failure> {
+    let program = built(run, "release/sidelong")?;
+    let program = program.display();
+    let beside = format!("{program} lab run perftest --quick --out /tmp && cat /tmp/perftest/rows.csv");
+    smoke::beside_perftest(&in_guest(run, &["bash", "-c", &beside])?).map_err(Failure::Unmet)?;
+    let perf = format!("SIDELONG_SECRET='known to both guests' {program} perf");
+    let serve = format!("{perf} serve");
+    let ask = |what: &str| format!("{perf} {what} --to node --fabric verbs --quick");
+    let ask = format!("{} && {}", ask("read"), ask("write --ping-pong"));
+    let printed = in_guest(run, &["--two", "--port", "7471", "--node", &serve, "--edge", &ask])?;
+    smoke::measured(&printed).map_err(Failure::Unmet)
 }
 
 /// An edge on one machine moves a node on another.
 fn two_machines(run: &Run) -> Result<(), Failure> {
-    // Emulated, a debug build takes longer than its timeouts.
-    run.must(run.cargo(&["build", "--release", "--locked", "-p", "sidelong", "--features", "verbs"]))?;
     let program = built(run, "release/sidelong")?;
     let directory =
         tempfile::tempdir().map_err(|source| Error::Read { path: std::env::temp_dir(), source })?;

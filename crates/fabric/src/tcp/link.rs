@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use crate::batch::OP_BYTES_MAX;
+use crate::batch::{OP_BYTES_MAX, Request};
 use crate::key::{Key, Token};
 use crate::tcp::fifo::is_transient;
 use crate::tcp::server::{prepare, timespec};
 use crate::tcp::wire::{self, Answer, Hello, Malformed, Tag, Unwelcome};
-use crate::{Batch, Error, OpError};
+use crate::{Access, Batch, Error, OpError};
 
 /// What is read from a socket at once.
 const SCRATCH_BYTES: usize = 64 << 10;
@@ -51,6 +51,8 @@ struct Link {
     stream: Option<TcpStream>,
     /// The region's length.
     region: usize,
+    /// The key's rights.
+    access: Access,
     /// Frames to send, of which `sent` bytes are gone.
     outgoing: Vec<u8>,
     sent: usize,
@@ -138,7 +140,7 @@ impl Links {
         if slot == self.links.len() {
             self.links.push(None);
         }
-        self.links[slot] = Some(Link::new(stream, key.len));
+        self.links[slot] = Some(Link::new(stream, key.len, key.access));
         Ok(slot)
     }
 
@@ -149,9 +151,12 @@ impl Links {
     /// Adds an operation to what `complete` will run.
     pub(crate) fn post(&mut self, slot: usize, batch: &mut Batch, index: usize) {
         let link = self.links[slot].as_mut().expect("an open link's number");
-        let len = batch.op(index).request.len;
+        let Request { kind, len, .. } = batch.op(index).request;
         if len > OP_BYTES_MAX {
             return batch.finish(index, Err(OpError::TooLong { len }));
+        }
+        if !kind.is_granted(link.access) {
+            return batch.finish(index, Err(OpError::ReadOnly));
         }
         if link.stream.is_none() {
             return batch.finish(index, Err(OpError::PeerGone));
@@ -216,10 +221,11 @@ impl Links {
 }
 
 impl Link {
-    fn new(stream: impl Into<Option<TcpStream>>, region: usize) -> Link {
+    fn new(stream: impl Into<Option<TcpStream>>, region: usize, access: Access) -> Link {
         Link {
             stream: stream.into(),
             region,
+            access,
             outgoing: Vec::new(),
             sent: 0,
             watched: false,
@@ -412,7 +418,7 @@ mod tests {
 
     /// A link on which a read of two words, a write and an addition wait for their answers.
     fn waiting() -> (Link, Batch) {
-        let (mut link, mut batch) = (Link::new(None, 1024), Batch::new());
+        let (mut link, mut batch) = (Link::new(None, 1024, Access::Atomic), Batch::new());
         batch.read(LinkId::default(), 0, 12);
         batch.write(LinkId::default(), 64, &[1]);
         batch.fetch_and_add(LinkId::default(), 64, 1);

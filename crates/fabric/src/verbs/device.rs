@@ -306,7 +306,10 @@ impl Device {
                 if let Some(completion) = polled.first() {
                     let source = |failure| io::Error::other(format!("an atomic on itself: {failure:?}"));
                     completion.outcome().map_err(source).map_err(self.failed("ibv_poll_cq"))?;
-                    break queue.retire(completion).next().map(|(buffer, _)| buffer.words()[0]);
+                    break queue
+                        .retire(completion)
+                        .and_then(|mut done| done.next())
+                        .map(|(buffer, _)| buffer.words()[0]);
                 }
                 if Instant::now() > deadline {
                     return Err(self.failed("an atomic on itself")(io::ErrorKind::TimedOut.into()));

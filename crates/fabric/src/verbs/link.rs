@@ -233,17 +233,30 @@ impl Links {
     /// Adds an operation to what `complete` will run.
     #[inline]
     pub(crate) fn post(&mut self, slot: usize, batch: &mut Batch, index: usize) {
+        // Most are reads: a way of their own, in which nothing is asked that is not of a read.
+        match batch.op(index).request {
+            Request { kind: Kind::Read, offset, len } => {
+                self.post_one(slot, batch, index, &Request { kind: Kind::Read, offset, len });
+            }
+            request => self.post_one(slot, batch, index, &request),
+        }
+    }
+
+    #[inline(always)]
+    fn post_one(&mut self, slot: usize, batch: &mut Batch, index: usize, request: &Request) {
         let link = self.links[slot].as_mut().expect("an open link's number");
         if let Some(reason) = link.down {
             return batch.finish(index, Err(reason));
         }
-        let request = batch.op(index).request;
+        // What is to be said of it if nothing comes.
+        batch.finish(index, Err(OpError::Timeout));
         // Found here: at the target it would cost the connection.
         if let Err(error) = request.check(link.len, link.access) {
             return batch.finish(index, Err(error));
         }
-        if request.kind.is_for_inbox() {
-            let checked = link.outbox.as_ref().map_or(Err(OpError::NoInbox), |outbox| outbox.check(&request));
+        let tells = request.kind.is_for_inbox();
+        if tells {
+            let checked = link.outbox.as_ref().map_or(Err(OpError::NoInbox), |outbox| outbox.check(request));
             if let Err(error) = checked {
                 return batch.finish(index, Err(error));
             }
@@ -252,12 +265,10 @@ impl Links {
             link.used = true;
             self.used.push(slot);
         }
-        // What is to be said of it if nothing comes.
-        batch.finish(index, Err(OpError::Timeout));
         self.open += 1;
         if link.first < link.waiting.len()
-            || !link.has_room(&request)
-            || !link.stage_small(self.batch, batch, index as u32, &request)
+            || tells && !link.has_room(request)
+            || !link.stage_small(self.batch, batch, index as u32, request)
         {
             link.waiting.push(index as u32);
         } else if link.is_half_staged() {
@@ -265,8 +276,8 @@ impl Links {
         }
     }
 
-    /// Runs what was posted until the last completion or the deadline.
-    pub(crate) fn complete(&mut self, batch: &mut Batch, deadline: Instant) {
+    /// Runs what was posted until the last completion, or for `timeout`.
+    pub(crate) fn complete(&mut self, batch: &mut Batch, timeout: Duration) {
         for at in 0..self.used.len() {
             let slot = self.used[at];
             let rung = self.links[slot].as_mut().map(Link::ring_if_all_is_staged);
@@ -274,17 +285,20 @@ impl Links {
                 self.pump(slot, batch);
             }
         }
+        // Counted from when the clock is first needed: a short batch on a fast device is done before.
+        let mut ends_at = None;
+        let mut deadline = || *ends_at.get_or_insert_with(|| Instant::now() + timeout);
         let (mut polls, mut look_at) = (0, None);
         while self.open > 0 {
             match self.reap(batch) {
                 Reaped::More => {
-                    if Instant::now() >= deadline {
+                    if Instant::now() >= deadline() {
                         break;
                     }
                 }
                 Reaped::Some => polls = 0,
                 Reaped::Nothing if self.epoll.is_some() => {
-                    if !self.sleep(batch, deadline) {
+                    if !self.sleep(batch, deadline()) {
                         break;
                     }
                 }
@@ -294,8 +308,8 @@ impl Links {
                 }
                 Reaped::Nothing => {
                     polls = 0;
-                    let now = Instant::now();
-                    if now >= deadline {
+                    let (ends_at, now) = (deadline(), Instant::now());
+                    if now >= ends_at {
                         break;
                     }
                     if now >= *look_at.get_or_insert(now + LOOK) {
@@ -341,26 +355,29 @@ impl Links {
         let mut reaped = if polled.is_empty() { Reaped::Nothing } else { Reaped::Some };
         for completion in polled {
             let Some(Some(link)) = links.get_mut(usize::from(completion.slot())) else { continue };
-            let Some(queue) = link.queue.as_mut().filter(|queue| queue.is_told_of(completion)) else {
-                continue;
-            };
             if link.down.is_some() {
                 continue;
             }
-            for (buffer, note) in queue.retire(completion) {
-                let mut outcome = Ok(());
+            let Some(retired) = link.queue.as_mut().and_then(|queue| queue.retire(completion)) else {
+                continue;
+            };
+            for (buffer, note) in retired {
+                let index = note.index as usize;
+                let mut refused = None;
                 if let Some(outbox) = link.outbox.as_mut().filter(|_| note.look) {
                     outbox.hear(buffer.words()[0], note.batch == *number);
-                    outcome = outbox.outcome();
+                    refused = outbox.outcome().err();
                 }
                 if note.batch == *number {
                     if note.words > 0 {
                         let (at, words) = (note.at as usize, note.words as usize);
-                        let to = batch.piece_mut(note.index as usize, at, words);
-                        to.copy_from_slice(&buffer.words()[..words]);
+                        batch.piece_mut(index, at, words).copy_from_slice(&buffer.words()[..words]);
                     }
                     if note.last {
-                        batch.finish(note.index as usize, outcome);
+                        match refused {
+                            None => batch.finish(index, Ok(())),
+                            Some(error) => batch.finish(index, Err(error)),
+                        }
                         *open -= 1;
                     }
                 }
@@ -443,19 +460,21 @@ impl Links {
 
 impl Link {
     /// Stages an operation that a small buffer holds, if there is one left and nothing waits before it; whether it did.
-    #[inline]
+    #[inline(always)]
     fn stage_small(&mut self, number: u32, batch: &Batch, index: u32, request: &Request) -> bool {
         let words = request.words();
         let Some(queue) = self.queue.as_mut().filter(|_| words <= SLOT_WORDS) else { return false };
         let Some(mut buffer) = self.slots.pop() else { return false };
+        let (place, bytes) = (self.address + request.offset as u64, (words * 8) as u32);
+        let note = Note { batch: number, index, at: 0, words: words as u32, last: true, look: false };
         let (mut reads, mut brings) = (self.reads, words as u32);
         if request.kind.carries() {
             fill(&mut buffer, request, batch.buffer(index as usize));
             brings = 0;
         }
-        let work = work(request, self.address + request.offset as u64, (words * 8) as u32, true, &mut reads);
+        let work = work(request, place, bytes, true, &mut reads);
         let tells = request.kind.is_for_inbox();
-        let note = Note { batch: number, index, at: 0, words: brings, last: !tells, look: false };
+        let note = Note { words: brings, last: !tells, ..note };
         match queue.stage(&work, buffer, note) {
             Ok(()) => {
                 self.reads = reads;

@@ -1,6 +1,7 @@
 //! `report.md` of edge-overhead.
 
-use super::{Proxy, Row, Settings, median, ratios, turns};
+use super::{Proxy, Row, Settings, ratios, turns};
+use crate::check::median;
 use crate::report::{Markdown, Outcome, number};
 
 pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {

@@ -130,6 +130,19 @@ fn silent_nodes_do_not_hold_up_a_look() {
     assert_eq!(can_be_read(&links), 3);
 }
 
+/// Whether the network tells of its end or not: it is asked again ever more seldom.
+#[test]
+fn a_node_that_falls_silent_holds_up_few_looks() {
+    for seed in 0..8 {
+        let (mut cluster, mut links) = start(seed);
+        look(&mut cluster, &mut links);
+        crash_now(&mut cluster, N0);
+        let held_up = (0..100).filter(|_| look(&mut cluster, &mut links) > 10 * MILLI).count();
+        assert!((1..=15).contains(&held_up), "seed {seed}: {held_up} looks of 100");
+        assert_eq!(can_be_read(&links), NODES - 1);
+    }
+}
+
 /// A board that was lost comes back with what the sites were configured with, while nodes have moved since.
 #[test]
 fn a_new_board_promises_nothing_until_it_is_repaired() {

@@ -20,6 +20,7 @@ Examples:
   sidelong perf                                  a read of 64 bytes, this machine against itself
   sidelong perf read --peers 8                   eight regions in one batch
   sidelong perf write --sizes all --fabric tcp   1 B to 1 MB
+  sidelong perf write --ping-pong                until the target sees it, by its answer
   sidelong perf read --size 64K --bandwidth      windows of 16 in flight
   sidelong perf read --fabric tcp --background 64
                                                  while 64 threads keep the target's CPU busy
@@ -116,6 +117,9 @@ pub(super) struct MeasureArgs {
     /// 1 B to 1 MB in powers of two, in place of one size.
     #[arg(long, value_enum, value_name = "all", conflicts_with = "size")]
     pub(super) sizes: Option<Sizes>,
+    /// Each write is answered by one of the target's: half of the time of both, as ib_write_lat counts.
+    #[arg(long, conflicts_with_all = ["bandwidth", "sizes"])]
+    pub(super) ping_pong: bool,
     /// Bytes a second in place of latency: windows of operations in flight.
     #[arg(long)]
     pub(super) bandwidth: bool,
@@ -269,6 +273,9 @@ impl MeasureArgs {
         }
         if self.fabric != PerfFabric::Verbs && self.device != DeviceArgs::default() {
             return refuse(format!("an RDMA device is for --fabric verbs, not {fabric}"));
+        }
+        if self.ping_pong && (self.operation != Operation::Write || self.peers > 1) {
+            return refuse(format!("--ping-pong is of writes to one peer, not {operation}"));
         }
         if self.operation.is_atomic() && self.sizes.is_some() {
             return refuse(format!("{operation} is always of 8 bytes: leave --sizes out"));

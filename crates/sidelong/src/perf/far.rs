@@ -12,6 +12,7 @@ use sidelong_layout::RegionKind;
 
 use crate::failure::Failure;
 use crate::perf::args::{DeviceArgs, MeasureArgs, PerfFabric, address};
+use crate::perf::ping_pong::Pong;
 use crate::perf::talk::{Answer, Ask, KIND, Offer, Offered, Used, VERSION};
 use crate::perf::{SECRET, device, run_dir, secret};
 
@@ -88,6 +89,15 @@ impl Far {
             links.push(initiator.connect(&key, CONNECT_MAX)?);
         }
         Ok(links)
+    }
+
+    /// Has it answer each write to its region by one to the memory that is returned.
+    pub(super) fn ping_pong(&mut self, device: &DeviceArgs) -> Result<Pong, Failure> {
+        let pong = Pong::new(&self.offer, device, self.session.peer(), &self.secret)?;
+        match ask(&mut self.session, &Ask::Echo(pong.echo()))? {
+            Answer::Done => Ok(pong),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// Has it run so many busy threads.

@@ -11,6 +11,8 @@ use crate::perf::args::{Completion, Operation, PerfFabric, word};
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Figures {
     pub(super) operation: Operation,
+    /// Each was answered by one of the target's, and times are half of both.
+    pub(super) ping_pong: bool,
     pub(super) fabric: PerfFabric,
     /// What carries it.
     pub(super) device: String,
@@ -92,6 +94,7 @@ fn table(all: &[Figures]) -> String {
     let Some(first) = all.first() else { return String::new() };
     let Figures { fabric, peers, device, background, .. } = first;
     let (operation, fabric) = (word(first.operation), word(*fabric));
+    let operation = if first.ping_pong { format!("half of a ping-pong, {operation}") } else { operation };
     let size = if all.len() == 1 { format!("{} bytes", first.bytes) } else { "all sizes".to_owned() };
     let mut out = format!("{operation} of {size} over {fabric}, ");
     let _ = match first.bandwidth {

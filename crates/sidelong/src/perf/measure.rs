@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::perf::args::{MeasureArgs, Operation, PerfFabric};
 use crate::perf::far::{Far, gone};
 use crate::perf::figures::{Bandwidth, Cost, Latency};
+use crate::perf::ping_pong::{self, Pong};
 use crate::perf::target::cpu_ns;
 
 /// Clock readings cost tens of nanoseconds: a measured run takes at least this long,
@@ -53,6 +54,8 @@ pub(super) struct Measurement<'a> {
     pub(super) stop: &'a AtomicBool,
     pub(super) initiator: &'a mut Initiator,
     pub(super) links: &'a [LinkId],
+    /// Where writes are answered, if they are.
+    pub(super) pong: Option<&'a Pong>,
     /// Of each operation, as asked for.
     pub(super) bytes: usize,
 }
@@ -83,7 +86,7 @@ impl Measurement<'_> {
             for _ in 0..batches {
                 work.once(self.initiator)?;
             }
-            samples.push(start.elapsed().as_nanos() as f64 / batches as f64);
+            samples.push(start.elapsed().as_nanos() as f64 / batches as f64 / work.writes_each());
         }
         let cost = cost(before, self.far, &work)?;
         Ok((latency(samples, batches_per_run), cost))
@@ -180,7 +183,7 @@ impl<'a> Look<'a> {
 }
 
 /// A batch that is run again and again.
-struct Work {
+struct Work<'a> {
     operation: Operation,
     batch: Batch,
     operations: Vec<OpId>,
@@ -191,14 +194,18 @@ struct Work {
     words: Vec<u64>,
     bytes: usize,
     is_short: bool,
+    /// Where the target answers writes, if it does, and how many it has.
+    pong: Option<&'a Pong>,
+    answered: u64,
+    stop: &'a AtomicBool,
     done: u64,
     inbox_full: u64,
 }
 
-impl Work {
+impl<'a> Work<'a> {
     /// `times` operations on each link.
-    fn new(measurement: &Measurement<'_>, times: u32) -> Work {
-        let Measurement { args, bytes, .. } = *measurement;
+    fn new(measurement: &Measurement<'a>, times: u32) -> Self {
+        let Measurement { args, bytes, pong, stop, .. } = *measurement;
         let links: Vec<_> =
             std::iter::repeat_n(measurement.links, times as usize).flatten().copied().collect();
         let mut work = Work {
@@ -210,6 +217,9 @@ impl Work {
             words: (0..bytes.div_ceil(8) as u64).collect(),
             bytes,
             is_short: args.fabric == PerfFabric::Shm,
+            pong,
+            answered: 0,
+            stop,
             done: 0,
             inbox_full: 0,
         };
@@ -237,8 +247,16 @@ impl Work {
         }
     }
 
+    /// By which the time of one run of it is divided.
+    fn writes_each(&self) -> f64 {
+        if self.pong.is_some() { 2.0 } else { 1.0 }
+    }
+
     /// Runs it until all that it has is done.
     fn once(&mut self, initiator: &mut Initiator) -> Result<(), Failure> {
+        if let Some(pong) = self.pong {
+            return self.once_answered(pong, initiator);
+        }
         if self.operation == Operation::Cas {
             self.fill();
         }
@@ -253,6 +271,18 @@ impl Work {
             }
         }
         self.done += self.operations.len() as u64;
+        Ok(())
+    }
+
+    /// Writes, and waits for the answer.
+    fn once_answered(&mut self, pong: &Pong, initiator: &mut Initiator) -> Result<(), Failure> {
+        let number = self.answered + 1;
+        let write = ping_pong::write(&mut self.batch, self.links[0], &mut self.words, number);
+        initiator.run(&mut self.batch, TIMEOUT);
+        self.batch.words(write).map_err(failed)?;
+        pong.wait(self.words.len(), number, self.stop)?;
+        self.answered = number;
+        self.done += 1;
         Ok(())
     }
 
@@ -344,7 +374,7 @@ impl Meter {
 }
 
 /// What `work` has cost since `before`.
-fn cost(before: Option<Meter>, far: &mut Far, work: &Work) -> Result<Cost, Failure> {
+fn cost(before: Option<Meter>, far: &mut Far, work: &Work<'_>) -> Result<Cost, Failure> {
     let (mut initiator_cpu_ns, mut target_cpu_ns) = (None, None);
     if let Some(before) = before {
         let each = |ns: u64| Some(ns as f64 / work.done.max(1) as f64);

@@ -7,6 +7,7 @@
 //! | `far` | that side as the measuring one has it, started here or served elsewhere |
 //! | `talk` | what both say to each other, over the control endpoint |
 //! | `measure` | latency and bandwidth |
+//! | `ping_pong` | writes that the target answers |
 //! | `background` | busy threads at the target |
 //! | `device` | RDMA devices, where there are verbs |
 //! | `cpus` | which side runs where |
@@ -22,6 +23,7 @@ mod device;
 mod far;
 mod figures;
 mod measure;
+mod ping_pong;
 mod talk;
 mod target;
 
@@ -75,6 +77,7 @@ fn measure_against(
 ) -> Result<Vec<Figures>, Failure> {
     let (mut initiator, device) = far.initiator(args)?;
     let links = far.links(&mut initiator)?;
+    let pong = args.ping_pong.then(|| far.ping_pong(&args.device)).transpose()?;
     if args.background > 0 {
         far.background(args.background)?;
     }
@@ -82,8 +85,15 @@ fn measure_against(
     let mut all = Vec::with_capacity(sizes.len());
     for (index, &bytes) in sizes.iter().enumerate() {
         show(args, index, sizes.len(), bytes);
-        let mut measurement =
-            Measurement { args, far, stop, initiator: &mut initiator, links: &links, bytes };
+        let mut measurement = Measurement {
+            args,
+            far,
+            stop,
+            initiator: &mut initiator,
+            links: &links,
+            pong: pong.as_ref(),
+            bytes,
+        };
         let (latency, bandwidth, cost) = if args.bandwidth {
             let (bandwidth, cost) = measurement.bandwidth()?;
             (None, Some(bandwidth), cost)
@@ -93,6 +103,7 @@ fn measure_against(
         };
         all.push(Figures {
             operation: args.operation,
+            ping_pong: args.ping_pong,
             fabric: args.fabric,
             device: device.clone(),
             completion: args.completion(),

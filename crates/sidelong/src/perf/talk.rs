@@ -3,6 +3,7 @@
 //! All of a measurement at the target belongs to its session: regions, receivers and background threads go with it,
 //! however the other side ends.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -14,13 +15,15 @@ use crate::perf::args::{Completion, Operation, PerfFabric};
 /// The kind of request at the endpoint.
 pub(super) const KIND: u8 = 129;
 /// Raised by every change of what stands here.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Ask {
     /// The first: what will be measured.
     Offer(Offer),
+    /// Answer each write to the one region by a write to this.
+    Echo(Echo),
     /// So many busy threads from here on.
     Background { threads: u32 },
     /// What the target has used so far.
@@ -59,6 +62,15 @@ pub(super) enum Answer {
     Offered(Offered),
     Done,
     Used(Used),
+}
+
+/// The measuring side's memory, where writes are answered.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Echo {
+    /// Of the endpoint that tells its key.
+    pub(super) address: SocketAddr,
+    /// Where the key lies, for those on the same machine.
+    pub(super) run_dir: PathBuf,
 }
 
 /// What the target has offered.

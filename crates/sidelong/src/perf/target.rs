@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use sidelong_fabric::control::{Answers, Endpoint};
+use sidelong_fabric::control::{Answers, Endpoint, Secret};
 use sidelong_fabric::{
     Access, Directory as _, Host, Inbox, InboxSpec, Region, RegionSpec, RunDirectory, shm::ShmHost,
     tcp::TcpHost,
@@ -18,9 +18,10 @@ use sidelong_fabric::{
 use sidelong_layout::{HEADER_BYTES, Hot, RegionKind};
 
 use crate::failure::{Failure, say};
-use crate::perf::args::{BYTES_MAX, Completion, DeviceArgs, PerfFabric, ServeArgs};
+use crate::perf::args::{BYTES_MAX, Completion, DeviceArgs, Operation, PerfFabric, ServeArgs};
 use crate::perf::background::Background;
-use crate::perf::talk::{Answer, Ask, KIND, Offer, Offered, Used, VERSION, region};
+use crate::perf::ping_pong::Answerer;
+use crate::perf::talk::{Answer, Ask, Echo, KIND, Offer, Offered, Used, VERSION, region};
 use crate::perf::{cpus, device, run_dir, secret, stop_flag};
 
 /// Records are rewritten so often.
@@ -41,8 +42,10 @@ pub(super) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     // Before any thread is started: they all stay there.
     cpus::hold(cpu)?;
     let files = RunFiles(run_dir(std::process::id()));
-    let place = Arc::new(Place::new(args, cpu, &files.0)?);
-    let endpoint = Arc::new(Endpoint::listen(args.listen, secret(&args.secret)?)?);
+    let secret = secret(&args.secret)?;
+    let place = Place::new(args.listen.ip(), args.device.clone(), cpu, &files.0, secret.clone())?;
+    let place = Arc::new(place);
+    let endpoint = Arc::new(Endpoint::listen(args.listen, secret)?);
     let (desk, of_sessions) = (Arc::downgrade(&endpoint), Arc::clone(&place));
     endpoint.serve(KIND, move || answers(Session::new(Arc::clone(&of_sessions), Weak::clone(&desk))));
     announce(args, endpoint.address(), cpu)?;
@@ -73,22 +76,30 @@ fn announce(args: &ServeArgs, address: SocketAddr, cpu: Option<usize>) -> Result
 }
 
 /// Where regions are offered, and which CPU this is.
-struct Place {
+pub(super) struct Place {
     ip: IpAddr,
     device: DeviceArgs,
     cpu: Option<usize>,
-    run: RunDirectory,
+    secret: Secret,
+    pub(super) run: RunDirectory,
     /// There is a measurement: two at a time would measure each other.
     is_busy: AtomicBool,
     has_served: AtomicBool,
 }
 
 impl Place {
-    fn new(args: &ServeArgs, cpu: Option<usize>, path: &Path) -> Result<Self, Failure> {
+    pub(super) fn new(
+        ip: IpAddr,
+        device: DeviceArgs,
+        cpu: Option<usize>,
+        path: &Path,
+        secret: Secret,
+    ) -> Result<Self, Failure> {
         Ok(Place {
-            ip: args.listen.ip(),
-            device: args.device.clone(),
+            ip,
+            device,
             cpu,
+            secret,
             run: RunDirectory::open(path)?,
             is_busy: AtomicBool::new(false),
             has_served: AtomicBool::new(false),
@@ -96,7 +107,7 @@ impl Place {
     }
 
     /// The one place that knows every fabric on this side.
-    fn host(&self, fabric: PerfFabric, endpoint: &Endpoint) -> Result<Host, Failure> {
+    pub(super) fn host(&self, fabric: PerfFabric, endpoint: &Endpoint) -> Result<Host, Failure> {
         match fabric {
             PerfFabric::Shm => Ok(Host::Shm(ShmHost::new(self.run.path()))),
             PerfFabric::Tcp => Ok(Host::Tcp(TcpHost::listen((self.ip, 0).into())?)),
@@ -106,7 +117,7 @@ impl Place {
 }
 
 /// The run directory, which goes with this.
-struct RunFiles(PathBuf);
+pub(super) struct RunFiles(pub(super) PathBuf);
 
 impl Drop for RunFiles {
     fn drop(&mut self) {
@@ -130,6 +141,7 @@ struct Session {
     background: Option<Background>,
     workers: Workers,
     host: Option<Host>,
+    offered: Option<(Offer, Region)>,
     turn: Option<Turn>,
     place: Arc<Place>,
     desk: Weak<Endpoint>,
@@ -156,12 +168,21 @@ impl Drop for Turn {
 
 impl Session {
     fn new(place: Arc<Place>, desk: Weak<Endpoint>) -> Self {
-        Session { background: None, workers: Workers::default(), host: None, turn: None, place, desk }
+        Session {
+            background: None,
+            workers: Workers::default(),
+            host: None,
+            offered: None,
+            turn: None,
+            place,
+            desk,
+        }
     }
 
     fn answer(&mut self, ask: Ask) -> Result<Answer, String> {
         match ask {
             Ask::Offer(offer) => self.offer(&offer).map_err(|Failure(line)| line),
+            Ask::Echo(echo) => self.echo(&echo).map_err(|Failure(line)| line),
             Ask::Background { threads } => {
                 self.background = None;
                 if threads > 0 {
@@ -206,10 +227,23 @@ impl Session {
             desk.publish(region.key());
             regions.push(region);
         }
+        self.offered = regions.first().map(|first| (offer.clone(), first.clone()));
         self.workers.start(regions, inbox, offer)?;
         self.host = Some(host);
         let Place { cpu, run, .. } = &*self.place;
         Ok(Answer::Offered(Offered { prefix, run_dir: run.path().to_owned(), cpu: *cpu }))
+    }
+}
+
+impl Session {
+    fn echo(&mut self, echo: &Echo) -> Result<Answer, Failure> {
+        let offered = self.offered.take().filter(|(offer, _)| offer.operation == Operation::Write);
+        let (offer, region) = offered.ok_or_else(|| Failure::new("it has no writes to answer"))?;
+        let answerer = Answerer::new(echo, &offer, &self.place.device, &self.place.secret)?;
+        let stop = Arc::clone(&self.workers.stop);
+        let words = offer.bytes.div_ceil(8);
+        self.workers.spawn("perf-pong", move || answerer.answer(&region, words, &stop))?;
+        Ok(Answer::Done)
     }
 }
 

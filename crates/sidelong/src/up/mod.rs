@@ -5,13 +5,12 @@
 
 mod bursts;
 mod children;
-mod monitor;
 mod outcome;
 mod plain;
 mod samples;
 mod screen;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,11 +23,12 @@ use crate::cgroup::Groups;
 use crate::cli::UpArgs;
 use crate::event::Event;
 use crate::failure::{Failure, say};
+use crate::monitor::Monitor;
+use crate::page::Terminal;
 use crate::parent::await_left_behind;
 use crate::parts::Parts;
 use bursts::Bursts;
 use children::Children;
-use monitor::Monitor;
 use outcome::{Outcome, StepTimes};
 use samples::Samples;
 
@@ -160,7 +160,7 @@ impl<'a> Up<'a> {
 
     fn run(mut self) -> Result<Outcome, Failure> {
         let json = self.args.json;
-        let mut screen = match std::io::stdout().is_terminal() && !json && !self.args.plain {
+        let mut screen = match Terminal::is_there() && !json && !self.args.plain {
             true => Some(screen::Screen::open()?),
             false => None,
         };

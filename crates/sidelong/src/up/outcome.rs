@@ -8,7 +8,7 @@ use sidelong_config::Cluster;
 use sidelong_layout::SiteId;
 use sidelong_workload::client::{Errors, Summary};
 
-use super::monitor::Monitor;
+use crate::monitor::Monitor;
 
 /// The whole run. Times in the unit that the name says.
 #[derive(Clone, PartialEq, Debug, Serialize)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use sidelong_config::Cluster;
 use sidelong_layout::SiteId;
 
-use super::monitor::Monitor;
 use crate::failure::Failure;
+use crate::monitor::Monitor;
 
 /// The time of one row.
 const INTERVAL: Duration = Duration::from_millis(100);

@@ -2,64 +2,43 @@
 
 use std::time::Duration;
 
-use ratatui::DefaultTerminal;
 use ratatui::Frame;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize as _};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, BorderType, Cell, Paragraph, Row, Table};
-use sidelong_layout::{NodeId, NodeState, SiteId};
+use ratatui::widgets::{Cell, Paragraph, Row, Table};
+use sidelong_layout::{NodeId, SiteId};
 
 use super::Status;
 use crate::failure::Failure;
+use crate::page::{Terminal, alarm, block, colour, is_interrupt, load_bar, right, whose};
 
-/// Okabe and Ito's colours, which people with any kind of colour vision tell apart. A site has one throughout.
-const SITE_COLOURS: [Color; 7] = [
-    Color::Rgb(86, 180, 233),
-    Color::Rgb(230, 159, 0),
-    Color::Rgb(0, 158, 115),
-    Color::Rgb(204, 121, 167),
-    Color::Rgb(240, 228, 66),
-    Color::Rgb(213, 94, 0),
-    Color::Rgb(0, 114, 178),
-];
 /// Width of a node's load bar, in cells; full is all workers busy and as many requests waiting.
 const BAR: usize = 24;
 
-/// The terminal, in raw mode until this is dropped.
+/// The page on its terminal.
 pub(super) struct Screen {
-    terminal: DefaultTerminal,
+    terminal: Terminal,
 }
 
 impl Screen {
     pub(super) fn open() -> Result<Self, Failure> {
-        Ok(Screen { terminal: ratatui::try_init()? })
+        Ok(Screen { terminal: Terminal::open()? })
     }
 
     pub(super) fn draw(&mut self, status: &Status<'_>) -> Result<(), Failure> {
-        self.terminal.draw(|frame| page(frame, status))?;
-        Ok(())
+        self.terminal.draw(|frame| page(frame, status))
     }
 
-    /// Whether someone pressed q, Esc or Ctrl-C, which in raw mode is a key.
+    /// Whether someone pressed q, Esc or Ctrl-C.
     pub(super) fn wants_to_quit(&mut self) -> Result<bool, Failure> {
-        while event::poll(Duration::ZERO)? {
-            if let Event::Key(key) = event::read()? {
-                let interrupt =
-                    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-                if interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
-                    return Ok(true);
-                }
+        while let Some(key) = self.terminal.key(Duration::ZERO)? {
+            if is_interrupt(&key) || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
+                return Ok(true);
             }
         }
         Ok(false)
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        ratatui::restore();
     }
 }
 
@@ -106,7 +85,7 @@ fn heading(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
 
 fn errors(count: u64) -> Span<'static> {
     let text = format!("{count} errors");
-    if count == 0 { text.dim() } else { text.red().bold() }
+    if count == 0 { text.dim() } else { Span::styled(text, alarm()) }
 }
 
 fn site_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
@@ -146,28 +125,22 @@ fn site_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
 }
 
 fn node_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
+    let names: Vec<_> = status.cluster.sites.iter().map(|site| site.name.clone()).collect();
     let rows = (0..status.cluster.nodes.len()).map(|index| {
         let node = NodeId::new(index);
         let name = Cell::from(status.cluster.nodes[index].name.clone());
         let ownership = status.monitor.ownership(node);
         let site = ownership.and_then(|ownership| ownership.site);
-        let site_cell = match (ownership.map(|o| o.state), site) {
-            (Some(NodeState::Serving), Some(site)) => Cell::from(site_name(status, site)),
-            (Some(NodeState::Draining), Some(site)) => {
-                let next = ownership.and_then(|o| o.next).map(|next| site_name(status, next));
-                let next = next.unwrap_or_default();
-                Cell::from(Line::from(vec![site_name(status, site), " → ".into(), next]))
-            }
-            _ => Cell::from("-".dim()),
-        };
+        let style = Style::new().fg(site.map_or(Color::Reset, |site| colour(site.index())));
+        let site_cell = Cell::from(whose(&names, ownership));
         let Some(hot) = status.monitor.hot(node) else {
-            return Row::new([name, site_cell, Cell::from("no fresh record".red())]);
+            return Row::new([name, site_cell, Cell::from(Span::styled("no fresh record", alarm()))]);
         };
         let age = status.monitor.age(node).unwrap_or_default().as_secs_f64() * 1e3;
         Row::new([
             name,
             site_cell,
-            Cell::from(load_bar(hot.busy, hot.queued, u32::from(hot.workers), site)),
+            Cell::from(load_bar(hot.busy.into(), hot.queued.into(), hot.workers.into(), BAR, style)),
             right(format!("{}/{}", hot.busy, hot.workers)),
             right(hot.queued.to_string()),
             right(hot.connections.to_string()),
@@ -194,19 +167,6 @@ fn node_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
     frame.render_widget(table, area);
 }
 
-/// Busy workers in the site's colour, waiting requests in red behind them.
-fn load_bar(busy: u32, queued: u32, workers: u32, site: Option<SiteId>) -> Line<'static> {
-    let cells = |requests: u32| (requests as usize * BAR).div_ceil(workers.max(1) as usize * 2);
-    let busy_cells = cells(busy.min(workers)).min(BAR);
-    let queued_cells = cells(queued).min(BAR - busy_cells);
-    let style = Style::new().fg(site.map_or(Color::Gray, |site| colour(site.index())));
-    Line::from(vec![
-        Span::styled("█".repeat(busy_cells), style),
-        "▒".repeat(queued_cells).red(),
-        "·".repeat(BAR - busy_cells - queued_cells).dim(),
-    ])
-}
-
 fn happenings(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
     let room = area.height.saturating_sub(2) as usize;
     let latest = status.happened.iter().rev().take(room).map(|(at, text)| {
@@ -217,22 +177,4 @@ fn happenings(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
         draining => format!("what happened, latest first ({draining} moving)"),
     };
     frame.render_widget(Paragraph::new(latest.collect::<Vec<_>>()).block(block(&title)), area);
-}
-
-fn block(title: &str) -> Block<'static> {
-    let border = Style::new().fg(Color::DarkGray);
-    Block::bordered().border_type(BorderType::Rounded).border_style(border).title(format!(" {title} "))
-}
-
-fn right(text: String) -> Cell<'static> {
-    Cell::from(Line::from(text).right_aligned())
-}
-
-fn site_name(status: &Status<'_>, site: SiteId) -> Span<'static> {
-    let name = status.cluster.sites[site.index()].name.clone();
-    Span::styled(name, Style::new().fg(colour(site.index())))
-}
-
-fn colour(site: usize) -> Color {
-    SITE_COLOURS[site % SITE_COLOURS.len()]
 }

@@ -18,6 +18,7 @@ const CLAIM: u16 = 4999;
 const NODES: u16 = 5001;
 const EDGES: u16 = 8001;
 const ADMIN: u16 = 9001;
+const NODES_ADMIN: u16 = 7001;
 
 /// A cluster that may be run, whole or in parts. Change `file` before.
 pub struct Cluster {
@@ -43,9 +44,13 @@ impl Cluster {
         file.cluster.run_dir = Some(directory.path().join("run"));
         file.sites =
             sites.iter().map(|(name, nodes)| SiteEntry::new(*name, format!("{name}.test"), *nodes)).collect();
-        let nodes = sites.iter().map(|(_, nodes)| nodes).sum();
-        file.nodes =
-            (0..nodes).map(|k| NodeEntry::new(format!("n{}", k + 1), 1, at(NODES + k as u16))).collect();
+        let nodes: usize = sites.iter().map(|(_, nodes)| nodes).sum();
+        file.nodes = (0..nodes as u16)
+            .map(|k| NodeEntry {
+                admin: Some(at(NODES_ADMIN + k)),
+                ..NodeEntry::new(format!("n{}", k + 1), 1, at(NODES + k))
+            })
+            .collect();
         file.edges = (0..2)
             .map(|k| EdgeEntry {
                 admin: Some(at(ADMIN + k)),
@@ -97,6 +102,11 @@ impl Cluster {
     /// Where the `index`-th edge has its metrics.
     pub fn admin(&self, index: usize) -> SocketAddr {
         self.file.edges[index].admin.unwrap()
+    }
+
+    /// Where the `index`-th node has its metrics.
+    pub fn node_admin(&self, index: usize) -> SocketAddr {
+        self.file.nodes[index].admin.unwrap()
     }
 
     /// Writes the cluster file as it is now.

@@ -7,6 +7,7 @@
 mod cluster;
 mod http;
 mod process;
+mod terminal;
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 pub use cluster::{Cluster, Part};
 pub use http::{Client, Reply, get, metrics, try_get};
 pub use process::{Done, Running, run};
+pub use terminal::Terminal;
 
 /// Longest that anything awaited here may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);

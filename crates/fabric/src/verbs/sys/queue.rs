@@ -458,7 +458,7 @@ impl QueuePair {
     ///
     /// # Errors
     /// Gives the buffer back where there is no room, or the work is of more than it holds.
-    #[inline]
+    #[inline(always)]
     pub fn stage(&mut self, work: &Work, buffer: Registered, note: Note) -> Result<(), Registered> {
         let Work { opcode, flags, len, at, operands, immediate, rkey } = *work;
         if self.room() == 0 || len as usize > buffer.0.words as usize * 8 {
@@ -485,7 +485,8 @@ impl QueuePair {
         // A piece of no bytes would be one of 2 GiB to some devices.
         request.num_sge = i32::from(len > 0);
         *piece = ibv::ibv_sge { addr: buffer.0.at.as_ptr() as u64, length: len, lkey: buffer.0.lkey };
-        *in_flight = Some(InFlight { buffer, note });
+        // There is room, so nothing is lost that was in flight.
+        std::mem::forget(in_flight.replace(InFlight { buffer, note }));
         self.next = self.next.wrapping_add(1);
         Ok(())
     }
@@ -524,28 +525,32 @@ impl QueuePair {
         })
     }
 
-    /// The buffers, oldest first, with which the device is done as `completion` tells; none where it tells of another queue
-    /// pair. One that tells of a failure speaks for the work before it alone.
+    /// The buffers, oldest first, with which the device is done as `completion` tells; `None` where it tells of another
+    /// queue pair, such as one that had this one's slot before. One that tells of a failure speaks for the work before it
+    /// alone.
     #[inline]
     pub(in crate::verbs) fn retire(
         &mut self,
         completion: &Completion,
-    ) -> impl Iterator<Item = (Registered, Note)> + use<'_> {
+    ) -> Option<impl Iterator<Item = (Registered, Note)> + use<'_>> {
+        if !self.is_told_of(completion) {
+            return None;
+        }
         let request = completion.0.wr_id;
         let before = u32::from((request as u16).wrapping_sub(self.oldest as u16));
-        let its_own = self.is_told_of(completion) && before < self.staged.wrapping_sub(self.oldest);
         let last = u32::from(completion.0.status == ibv::ibv_wc_status::IBV_WC_SUCCESS);
-        let done = if its_own { before + last } else { 0 };
-        (0..done).map_while(|_| {
+        let in_flight = self.staged.wrapping_sub(self.oldest);
+        let done = if before < in_flight { before + last } else { 0 };
+        Some((0..done).map_while(|_| {
             let at = self.oldest as usize & (self.ring.len() - 1);
             self.oldest = self.oldest.wrapping_add(1);
             self.ring[at].in_flight.take().map(|InFlight { buffer, note }| (buffer, note))
-        })
+        }))
     }
 
     /// Whether `completion` tells of this queue pair, not of one that had its slot before.
     #[inline]
-    pub(in crate::verbs) fn is_told_of(&self, completion: &Completion) -> bool {
+    pub(super) fn is_told_of(&self, completion: &Completion) -> bool {
         completion.0.wr_id >> 16 == self.tag >> 16
     }
 

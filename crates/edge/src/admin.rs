@@ -1,0 +1,223 @@
+//! The admin endpoint of a process: `/metrics` for Prometheus, `/healthz` for whoever wants to know how it is.
+//!
+//! One thread, which sleeps until somebody asks: nothing here goes by the clock while nobody does, so that a node whose
+//! record the kernel keeps may have one. It knows nothing of the fabric, and answers while that is down.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::task::LocalSet;
+use tokio::time::{sleep, timeout};
+
+use crate::metrics::Format;
+
+/// Connections at a time; who comes after them waits in the backlog.
+const CONNECTIONS_MAX: usize = 64;
+/// A connection asks once, and has this long to do it and to take the answer.
+const EXCHANGE_MAX: Duration = Duration::from_secs(5);
+/// Of a request's head, in bytes; the least that hyper allows.
+const HEAD_BYTES_MAX: usize = 8192;
+/// Pause after an accept that failed, which most often is for want of file descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// What there is to be read.
+pub struct Pages {
+    /// All metrics, in OpenMetrics.
+    pub metrics: Box<dyn Fn() -> String + Send>,
+    /// How the process is: a line.
+    pub health: Box<dyn Fn() -> &'static str + Send>,
+}
+
+/// The thread; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Admin {
+    stop: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Admin {
+    /// Answers at `listener`.
+    ///
+    /// # Errors
+    /// Where the thread, or what it waits with, cannot be had.
+    pub fn start(listener: TcpListener, pages: Pages) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let stop = Arc::new(Notify::new());
+        let stopped = Arc::clone(&stop);
+        let run = move || {
+            let served = LocalSet::new().block_on(&runtime, async {
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                tokio::select! {
+                    () = stopped.notified() => {}
+                    () = serve(&listener, Rc::new(pages)) => {}
+                }
+                io::Result::Ok(())
+            });
+            if let Err(error) = served {
+                tracing::error!(%error, "the admin endpoint does not answer");
+            }
+        };
+        let thread = std::thread::Builder::new().name("admin".into()).spawn(run)?;
+        Ok(Admin { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        self.stop.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // Its panic was printed where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pages")
+    }
+}
+
+/// For ever.
+async fn serve(listener: &tokio::net::TcpListener, pages: Rc<Pages>) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::task::spawn_local(exchange(stream, Rc::clone(&pages), permit));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the admin endpoint cannot accept a connection");
+                sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+/// One question and its answer.
+async fn exchange(stream: TcpStream, pages: Rc<Pages>, _room: OwnedSemaphorePermit) {
+    let service = service_fn(move |request| {
+        let answer = answer(&pages, &request);
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    // One alarm for all of it, in place of hyper's for the head alone.
+    let served = http1::Builder::new()
+        .keep_alive(false)
+        .header_read_timeout(None)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    match timeout(EXCHANGE_MAX, served).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "at the admin endpoint"),
+        Err(_) => tracing::debug!("too slow at the admin endpoint"),
+    }
+}
+
+fn answer<B>(pages: &Pages, request: &Request<B>) -> Response<Full<Bytes>> {
+    let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let (status, kind, body) = match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/metrics") => {
+            let format = Format::asked(accept);
+            (StatusCode::OK, format.content_type(), format.of((pages.metrics)()))
+        }
+        (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, TEXT, (pages.health)().to_owned()),
+        (_, "/metrics" | "/healthz") => {
+            (StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n".to_owned())
+        }
+        _ => (StatusCode::NOT_FOUND, TEXT, "/metrics and /healthz are here\n".to_owned()),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    fn admin() -> (Admin, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let metrics = || "# HELP a_b B.\n# TYPE a_b counter\na_b_total 1\n# EOF\n".to_owned();
+        let pages = Pages { metrics: Box::new(metrics), health: Box::new(|| "ok\n") };
+        (Admin::start(listener, pages).unwrap(), address)
+    }
+
+    fn ask(address: SocketAddr, request: &str) -> String {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn it_answers_once_a_connection_in_the_format_that_is_asked_for() {
+        let (_admin, address) = admin();
+        let answer = ask(address, "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(answer.contains("content-type: application/openmetrics-text; version=1.0.0;"), "{answer}");
+        assert!(answer.ends_with("\na_b_total 1\n# EOF\n"), "{answer}");
+        let answer = ask(address, "GET /metrics HTTP/1.1\r\nhost: x\r\naccept: text/plain\r\n\r\n");
+        assert!(answer.contains("content-type: text/plain; version=0.0.4;"), "{answer}");
+        assert!(answer.ends_with("# TYPE a_b_total counter\na_b_total 1\n"), "{answer}");
+        assert!(ask(address, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").ends_with("\r\n\r\nok\n"));
+    }
+
+    #[test]
+    fn what_it_does_not_have_is_refused() {
+        let (_admin, address) = admin();
+        for (request, status) in [
+            ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 "),
+            ("POST /metrics HTTP/1.1\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 405 "),
+            ("nonsense\r\n\r\n", "HTTP/1.1 400 "),
+        ] {
+            let answer = ask(address, request);
+            assert!(answer.starts_with(status), "{request:?}: {answer}");
+        }
+        let long = format!("GET /metrics HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(2 * HEAD_BYTES_MAX));
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        let _ = stream.write_all(long.as_bytes());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(!answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    }
+
+    #[test]
+    fn who_says_nothing_keeps_nobody_from_asking() {
+        let (_admin, address) = admin();
+        let _silent: Vec<_> =
+            (0..CONNECTIONS_MAX - 1).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+        assert!(ask(address, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").ends_with("ok\n"));
+    }
+
+    #[test]
+    fn it_ends_with_its_value() {
+        let (admin, address) = admin();
+        drop(admin);
+        assert!(std::net::TcpStream::connect(address).is_err());
+    }
+}

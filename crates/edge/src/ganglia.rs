@@ -1,0 +1,349 @@
+//! Tells a Ganglia monitor the figures of all nodes, as if each node had run gmetric (M 5.2.2). An edge has them anyway:
+//! no node is asked, and none is disturbed.
+//!
+//! Only what may be decided from is told, so a node that is gone or hangs falls silent here, too, and Ganglia's own ages
+//! (TN) grow. Packets are small datagrams that are sent and forgotten; those that the system refuses are counted.
+
+mod wire;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use sidelong_layout::{Hot, Time};
+
+use crate::clock;
+use crate::metrics::{Counts, Figure, HOT, Kind};
+use crate::seen::Seen;
+use crate::settings::NodeAddress;
+use wire::{Description, Name, Slope};
+
+/// A figure without values is forgotten by gmond after so many periods, and this many seconds at least.
+const FORGET: (u32, u32) = (4, 60);
+
+/// Whom to tell, and how often.
+#[derive(Clone, Debug)]
+pub struct GangliaSettings {
+    /// A gmond's `udp_recv_channel`.
+    pub gmond: SocketAddr,
+    /// Between two values of a figure.
+    pub period: Duration,
+    /// Between two descriptions of a figure.
+    pub metadata: Duration,
+    /// What Ganglia's page shows the figures under.
+    pub group: String,
+    /// What the name of each begins with.
+    pub prefix: String,
+}
+
+/// What has become of the packets.
+#[derive(Debug, Default)]
+struct Packets {
+    sent: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// A sender that is ready to start.
+#[derive(Debug)]
+pub struct Ganglia {
+    settings: GangliaSettings,
+    socket: UdpSocket,
+    /// `KEY:NAME` of each node.
+    hosts: Vec<String>,
+    packets: Arc<Packets>,
+}
+
+/// The thread; it ends when this is dropped.
+#[derive(Debug)]
+pub struct GangliaThread {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Ganglia {
+    /// Tells of `nodes`, in the cluster's order.
+    ///
+    /// # Errors
+    /// Where there is no way to that address.
+    pub fn new(settings: GangliaSettings, nodes: &[NodeAddress]) -> io::Result<Self> {
+        let any: IpAddr = match settings.gmond {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect(settings.gmond)?;
+        // A full buffer is the monitor's loss.
+        socket.set_nonblocking(true)?;
+        Ok(Ganglia { settings, socket, hosts: hosts(nodes), packets: Arc::default() })
+    }
+
+    /// What it counts, for the edge's metrics.
+    pub fn counts(&self) -> Counts {
+        let packets = Arc::clone(&self.packets);
+        let read = move || {
+            let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            vec![("sent", count(&packets.sent)), ("failed", count(&packets.failed))]
+        };
+        Counts {
+            name: "ganglia_packets",
+            help: "Packets for the Ganglia monitor, by what has become of them",
+            label: "end",
+            read: Box::new(read),
+        }
+    }
+
+    /// Tells what is `seen`, from now on.
+    ///
+    /// # Errors
+    /// Where the thread cannot start.
+    pub fn start(self, seen: Arc<Seen>) -> io::Result<GangliaThread> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let described = vec![Described::default(); self.hosts.len()];
+        let mut work = Work { ganglia: self, described, packet: Vec::new() };
+        let run = move || work.run(&seen, &stopped);
+        let thread = std::thread::Builder::new().name("ganglia".into()).spawn(run)?;
+        Ok(GangliaThread { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for GangliaThread {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // Its panic was printed where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Whom gmond is to take each node for. It tells hosts apart by what comes before the colon, which gmetric has an address
+/// in; a node that shares its address with others, or whose address has colons itself, has its name there.
+fn hosts(nodes: &[NodeAddress]) -> Vec<String> {
+    let mut sharing = BTreeMap::<IpAddr, usize>::new();
+    for node in nodes {
+        *sharing.entry(node.address.ip()).or_default() += 1;
+    }
+    let host = |NodeAddress { name, address }: &NodeAddress| match address.ip() {
+        IpAddr::V4(ip) if sharing[&address.ip()] == 1 => format!("{ip}:{name}"),
+        _ => format!("{name}:{name}"),
+    };
+    nodes.iter().map(host).collect()
+}
+
+/// The figures of one node that gmond has a description of.
+#[derive(Clone, Copy, Debug, Default)]
+struct Described {
+    /// A bit for each of [`HOT`].
+    figures: u32,
+    /// When it was last told one of them for the first time, or again.
+    since: Option<Time>,
+}
+
+const _: () = assert!(HOT.len() <= 32, "a bit for each");
+
+struct Work {
+    ganglia: Ganglia,
+    described: Vec<Described>,
+    packet: Vec<u8>,
+}
+
+impl Work {
+    fn run(&mut self, seen: &Seen, stop: &AtomicBool) {
+        let period = self.ganglia.settings.period;
+        let mut next = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            if now < next {
+                // It may wake early, where it is stopped or for no reason.
+                std::thread::park_timeout(next - now);
+                continue;
+            }
+            // A fixed rate, and nothing that was missed is made up for.
+            next = (next + period).max(now);
+            self.tell(seen);
+        }
+    }
+
+    fn tell(&mut self, seen: &Seen) {
+        let look = seen.look();
+        let now = clock::now();
+        for (index, node) in look.nodes.iter().enumerate() {
+            let Some(hot) = seen.fresh(node, now) else { continue };
+            let described = &mut self.described[index];
+            let is_old = |since| now.since(since) >= self.ganglia.settings.metadata;
+            if described.since.is_none_or(is_old) {
+                *described = Described { figures: 0, since: Some(now) };
+            }
+            for (bit, figure) in HOT.iter().enumerate().filter(|(_, figure)| hot.valid & figure.valid != 0) {
+                self.tell_figure(index, bit, figure, hot);
+            }
+        }
+    }
+
+    fn tell_figure(&mut self, node: usize, bit: usize, figure: &Figure, hot: &Hot) {
+        let settings = &self.ganglia.settings;
+        let figure_name = format!("{}{}_{}", settings.prefix, figure.head.name, figure.head.unit);
+        let name = Name { host: &self.ganglia.hosts[node], figure: &figure_name };
+        let (kind, value) = written(figure, hot);
+        if self.described[node].figures & 1 << bit == 0 {
+            self.described[node].figures |= 1 << bit;
+            let tmax_s = u32::try_from(settings.period.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX);
+            let description = Description {
+                kind,
+                units: figure.head.unit,
+                slope: match figure.head.kind {
+                    Kind::Gauge => Slope::Both,
+                    Kind::Counter => Slope::Positive,
+                },
+                tmax_s,
+                dmax_s: tmax_s.saturating_mul(FORGET.0).max(FORGET.1),
+                group: &settings.group,
+                text: figure.head.help,
+            };
+            wire::metadata(&mut self.packet, &name, &description);
+            self.ganglia.send(&self.packet);
+        }
+        wire::value(&mut self.packet, &name, &value);
+        self.ganglia.send(&self.packet);
+    }
+}
+
+impl Ganglia {
+    fn send(&self, packet: &[u8]) {
+        // An error may be the answer to an earlier packet: where nobody listens there.
+        let counter = match self.socket.send(packet) {
+            Ok(_) => &self.packets.sent,
+            Err(_) => &self.packets.failed,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A figure as Ganglia has it: its type and its value. Counters outgrow 32 bits, and there is no larger whole number.
+fn written(figure: &Figure, hot: &Hot) -> (&'static str, String) {
+    let value = (figure.of)(hot);
+    let is_count = figure.head.kind == Kind::Gauge
+        && !matches!(figure.head.unit, "ratio" | "seconds" | "bytes_per_second");
+    (if is_count { "uint32" } else { "double" }, value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_told_apart_by_what_stands_before_the_colon() {
+        let node =
+            |name: &str, address: &str| NodeAddress { name: name.into(), address: address.parse().unwrap() };
+        let nodes = [
+            node("n1", "10.0.0.1:80"),
+            node("n2", "10.0.0.2:80"),
+            node("n3", "10.0.0.2:81"),
+            node("n4", "[fd00::1]:80"),
+        ];
+        assert_eq!(hosts(&nodes), ["10.0.0.1:n1", "n2:n2", "n3:n3", "n4:n4"]);
+    }
+
+    #[test]
+    fn values_are_written_as_their_type_has_them() {
+        let hot = Hot {
+            run_queue: 7,
+            cpu_permille: 250,
+            served: 123_456_789_012,
+            net_bytes_per_s: 10_000_000_000,
+            ..Hot::default()
+        };
+        let of = |name| written(HOT.iter().find(|figure| figure.head.name == name).unwrap(), &hot);
+        assert_eq!(of("run_queue"), ("uint32", "7".to_owned()));
+        assert_eq!(of("cpu"), ("double", "0.25".to_owned()));
+        assert_eq!(of("served"), ("double", "123456789012".to_owned()));
+        assert_eq!(of("network"), ("double", "10000000000".to_owned()));
+        for (index, figure) in HOT.iter().enumerate() {
+            assert!(!figure.head.unit.is_empty(), "{}", figure.head.name);
+            let name = |figure: &Figure| (figure.head.name, figure.head.unit);
+            assert!(HOT[..index].iter().all(|other| name(other) != name(figure)), "{}", figure.head.name);
+        }
+    }
+
+    /// The names and values that arrive at `monitor` until none has for a while.
+    fn heard(monitor: &UdpSocket) -> Vec<(u32, String)> {
+        let mut heard = Vec::new();
+        let mut packet = [0; 2048];
+        while let Ok(length) = monitor.recv(&mut packet) {
+            let id = u32::from_be_bytes(packet[..4].try_into().unwrap());
+            heard.push((id, String::from_utf8_lossy(&packet[4..length]).into_owned()));
+        }
+        heard
+    }
+
+    #[test]
+    fn what_is_stale_is_not_told_and_what_is_new_is_described_first() {
+        let monitor = UdpSocket::bind("127.0.0.1:0").unwrap();
+        monitor.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let settings = GangliaSettings {
+            gmond: monitor.local_addr().unwrap(),
+            period: Duration::from_secs(15),
+            metadata: Duration::from_secs(3600),
+            group: "g".into(),
+            prefix: "p_".into(),
+        };
+        let node =
+            |name: &str, port| NodeAddress { name: name.into(), address: ([127, 0, 0, 1], port).into() };
+        let ganglia = Ganglia::new(settings, &[node("n1", 1), node("n2", 2)]).unwrap();
+        let counts = ganglia.counts();
+        let mut work = Work { ganglia, described: vec![Described::default(); 2], packet: Vec::new() };
+        let hot = Hot { valid: sidelong_layout::valid::CPU, ..Hot::default() };
+        let seen =
+            Seen::of_records(Duration::from_secs(3600), &[(Some(hot), clock::now()), (None, clock::now())]);
+
+        work.tell(&seen);
+        let first = heard(&monitor);
+        assert_eq!(first.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [128, 133], "{first:?}");
+        assert!(
+            first.iter().all(|(_, text)| text.contains("n1:n1") && text.contains("p_cpu_ratio")),
+            "{first:?}"
+        );
+        work.tell(&seen);
+        let second = heard(&monitor);
+        assert_eq!(second.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [133], "described once: {second:?}");
+        assert_eq!((counts.read)(), [("sent", 3), ("failed", 0)]);
+
+        let old =
+            Seen::of_records(Duration::ZERO, &[(Some(hot), Time::from_ns(1)), (None, Time::from_ns(1))]);
+        work.tell(&old);
+        assert_eq!(heard(&monitor), []);
+        work.ganglia.settings.metadata = Duration::ZERO;
+        work.tell(&seen);
+        assert_eq!(heard(&monitor).len(), 2, "described again when it is time");
+    }
+
+    #[test]
+    fn nobody_there_is_counted_and_no_matter() {
+        let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let settings = GangliaSettings {
+            gmond: free,
+            period: Duration::from_millis(1),
+            metadata: Duration::from_millis(1),
+            group: "g".into(),
+            prefix: "p_".into(),
+        };
+        let node = NodeAddress { name: "n".into(), address: free };
+        let ganglia = Ganglia::new(settings, &[node]).unwrap();
+        let counts = ganglia.counts();
+        let hot = Hot { valid: sidelong_layout::valid::ALL, ..Hot::default() };
+        let seen = Seen::of_records(Duration::from_secs(3600), &[(Some(hot), clock::now())]);
+        let thread = ganglia.start(Arc::new(seen)).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while (counts.read)()[1].1 == 0 {
+            assert!(Instant::now() < deadline, "{:?}", (counts.read)());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(thread);
+    }
+}

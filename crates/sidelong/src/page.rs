@@ -1,0 +1,182 @@
+//! What the pages of `up` and `top` share: the terminal while one is shown, their colours, and how they draw a node's
+//! site and load.
+//!
+//! A page stands on the terminal's own colours, dark or light. Where NO_COLOR is set to anything it has no others.
+
+use std::io::IsTerminal as _;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::style::{Color, Style, Stylize as _};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, BorderType, Cell};
+use ratatui::{DefaultTerminal, Frame};
+use sidelong_layout::{NodeState, Ownership, SiteId};
+
+use crate::failure::Failure;
+
+/// Okabe and Ito's colours, which people with any kind of colour vision tell apart, but for the yellow, which nobody reads
+/// on white. A site has one throughout.
+const SITE_COLOURS: [Color; 6] = [
+    Color::Rgb(86, 180, 233),
+    Color::Rgb(230, 159, 0),
+    Color::Rgb(0, 158, 115),
+    Color::Rgb(204, 121, 167),
+    Color::Rgb(213, 94, 0),
+    Color::Rgb(0, 114, 178),
+];
+/// As no-color.org has it.
+static PLAIN: LazyLock<bool> =
+    LazyLock::new(|| std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()));
+
+/// The terminal, in raw mode and on a screen of its own until this is dropped, or the program panics.
+pub(crate) struct Terminal {
+    terminal: DefaultTerminal,
+}
+
+impl Terminal {
+    pub(crate) fn open() -> Result<Self, Failure> {
+        Ok(Terminal { terminal: ratatui::try_init()? })
+    }
+
+    /// Whether there is one to open.
+    pub(crate) fn is_there() -> bool {
+        std::io::stdout().is_terminal()
+    }
+
+    pub(crate) fn draw(&mut self, page: impl FnOnce(&mut Frame<'_>)) -> Result<(), Failure> {
+        self.terminal.draw(page)?;
+        Ok(())
+    }
+
+    /// The next key within `wait`; `None` where it passes, or something else happened: the terminal's size changed.
+    pub(crate) fn key(&mut self, wait: Duration) -> Result<Option<KeyEvent>, Failure> {
+        if !event::poll(wait)? {
+            return Ok(None);
+        }
+        match event::read()? {
+            Event::Key(key) if key.kind != KeyEventKind::Release => Ok(Some(key)),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+/// Ctrl-C, which in raw mode is a key.
+pub(crate) fn is_interrupt(key: &KeyEvent) -> bool {
+    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL)
+}
+
+fn unless_plain(colour: Color) -> Color {
+    if *PLAIN { Color::Reset } else { colour }
+}
+
+/// Of the `site`-th site.
+pub(crate) fn colour(site: usize) -> Color {
+    unless_plain(SITE_COLOURS[site % SITE_COLOURS.len()])
+}
+
+/// Of what is wrong.
+pub(crate) fn alarm() -> Style {
+    Style::new().fg(unless_plain(Color::Red)).bold()
+}
+
+pub(crate) fn block(title: &str) -> Block<'static> {
+    let border = Style::new().fg(unless_plain(Color::DarkGray));
+    Block::bordered().border_type(BorderType::Rounded).border_style(border).title(format!(" {title} "))
+}
+
+pub(crate) fn right(text: String) -> Cell<'static> {
+    Cell::from(Line::from(text).right_aligned())
+}
+
+/// A site's name in its colour; `names` are those of all.
+pub(crate) fn site_name(names: &[String], site: SiteId) -> Span<'static> {
+    let name = names.get(site.index()).cloned().unwrap_or_default();
+    Span::styled(name, Style::new().fg(colour(site.index())))
+}
+
+/// The site that a node serves, or the two that it is between.
+pub(crate) fn whose(names: &[String], ownership: Option<Ownership>) -> Line<'static> {
+    let Some((state, Some(site))) = ownership.map(|ownership| (ownership.state, ownership.site)) else {
+        return Line::from("-".dim());
+    };
+    let mut spans = vec![site_name(names, site)];
+    if let (NodeState::Draining, Some(next)) = (state, ownership.and_then(|ownership| ownership.next)) {
+        spans.extend([" → ".into(), site_name(names, next)]);
+    }
+    Line::from(spans)
+}
+
+/// Busy workers in `style`, waiting requests as an alarm behind them, `width` cells in all; full is all workers busy and
+/// as many requests waiting.
+pub(crate) fn load_bar(busy: u64, queued: u64, workers: u64, width: usize, style: Style) -> Line<'static> {
+    let cells = |requests: u64| {
+        let all = workers.max(1).saturating_mul(2);
+        usize::try_from(requests.saturating_mul(width as u64).div_ceil(all)).unwrap_or(usize::MAX)
+    };
+    let busy_cells = cells(busy.min(workers)).min(width);
+    let queued_cells = cells(queued).min(width - busy_cells);
+    Line::from(vec![
+        Span::styled("█".repeat(busy_cells), style),
+        Span::styled("▒".repeat(queued_cells), alarm()),
+        "·".repeat(width - busy_cells - queued_cells).dim(),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Not a test: what the test below runs on a terminal.
+    #[test]
+    fn panics_on_a_page() {
+        if std::env::var_os("SIDELONG_TEST_PANIC").is_none() {
+            return;
+        }
+        let mut terminal = Terminal::open().unwrap();
+        terminal.draw(|_| panic!("a page that cannot be drawn")).unwrap();
+    }
+
+    #[test]
+    fn a_panic_leaves_the_terminal_as_it_was() {
+        let program = std::env::current_exe().unwrap();
+        let test = format!("{} --exact page::tests::panics_on_a_page --nocapture", program.display());
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--return", "--flush", "--command", &test, "/dev/null"]);
+        script.env("TERM", "xterm").env("SIDELONG_TEST_PANIC", "1").stdin(std::process::Stdio::null());
+        let Ok(done) = script.output() else {
+            use std::io::Write as _;
+            writeln!(
+                std::io::stderr(),
+                "SKIPPED: panic on a page: no `script` program, which lends a terminal"
+            )
+            .unwrap();
+            return;
+        };
+        let out = String::from_utf8_lossy(&done.stdout);
+        let (_, after) = out.split_once("\x1b[?1049h").unwrap_or_else(|| panic!("{out:?}"));
+        let (_, said) = after.split_once("\x1b[?1049l").unwrap_or_else(|| panic!("{out:?}"));
+        assert!(said.contains("a page that cannot be drawn"), "the reason is left on the terminal: {out:?}");
+    }
+
+    #[test]
+    fn bars_are_as_wide_as_they_should_whatever_is_in_them() {
+        for (busy, queued, workers) in
+            [(0, 0, 0), (1, 0, 2), (2, 9, 2), (9, 0, 2), (u64::MAX, u64::MAX, u64::MAX)]
+        {
+            for width in [0, 1, 12] {
+                let bar = load_bar(busy, queued, workers, width, Style::new());
+                assert_eq!(bar.width(), width, "{busy} {queued} {workers}");
+            }
+        }
+    }
+}

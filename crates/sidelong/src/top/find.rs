@@ -1,0 +1,58 @@
+//! Which cluster to look at, where none is named: the one that an `up` of this user runs on this machine.
+
+use std::path::{Path, PathBuf};
+
+use sidelong_config::default_run_dir;
+use sidelong_fabric::RunDirectory;
+
+use crate::failure::Failure;
+
+/// Run directories that are looked into at most.
+const DIRECTORIES_MAX: usize = 1024;
+
+/// The cluster file of the `up` that runs: what all of its parts have read.
+pub(super) fn running() -> Result<PathBuf, Failure> {
+    let demo = default_run_dir("demo");
+    let base = demo.parent().unwrap_or(Path::new("/"));
+    let entries = std::fs::read_dir(base).into_iter().flatten().take(DIRECTORIES_MAX).flatten();
+    let files = entries
+        .filter(|entry| RunDirectory::is_claimed(&entry.path()))
+        .map(|entry| entry.path().join("cluster.toml"));
+    let mut files: Vec<_> = files.filter(|file| file.is_file()).collect();
+    files.sort();
+    choose(base, files)
+}
+
+fn choose(base: &Path, mut files: Vec<PathBuf>) -> Result<PathBuf, Failure> {
+    match (files.pop(), files.len()) {
+        (Some(file), 0) => Ok(file),
+        (Some(last), _) => {
+            let all: Vec<_> = files.iter().chain([&last]).map(|file| file.display().to_string()).collect();
+            Err(Failure::new(format!("several clusters run here: choose by --config {}", all.join(" or "))))
+        }
+        (None, _) => Err(Failure::new(format!(
+            "no cluster runs here: no `sidelong up` has a directory in {}; start one, or name the file of a cluster by \
+             --config FILE",
+            base.display()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_taken_and_none_or_several_are_told() {
+        let chosen =
+            |files: &[&str]| choose(Path::new("/run/base"), files.iter().map(PathBuf::from).collect());
+        assert_eq!(chosen(&["/run/base/a/cluster.toml"]).unwrap(), Path::new("/run/base/a/cluster.toml"));
+        let Failure(none) = chosen(&[]).unwrap_err();
+        assert!(
+            none.contains("/run/base") && none.contains("sidelong up") && none.contains("--config"),
+            "{none}"
+        );
+        let Failure(two) = chosen(&["/a/cluster.toml", "/b/cluster.toml"]).unwrap_err();
+        assert!(two.contains("--config /a/cluster.toml or /b/cluster.toml"), "{two}");
+    }
+}

@@ -1,0 +1,393 @@
+//! One look at a whole cluster as figures to show, and what only several looks tell: rates and moves.
+//!
+//! It is a copy: a page that is frozen keeps one while further looks are taken.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use sidelong_config::Cluster;
+use sidelong_layout::{NodeId, NodeState, Ownership, SEQUENCE_MAX, Time, valid};
+use sidelong_load as load;
+
+use crate::monitor::Monitor;
+
+/// Moves that are remembered.
+const MOVES_MAX: usize = 64;
+/// A rate is taken over this to twice this.
+const RATE_SPAN: Duration = Duration::from_millis(500);
+/// A node that has been silent for so many times what makes its record stale is taken for gone.
+const GONE_AFTER: u32 = 3;
+/// Words change less often than this; a generation that leaps further is that of a node that was started again.
+const CHANGES_PER_MS_MAX: u64 = 2;
+/// Within which any number may seem to come at once.
+const CHANGES_SLACK: u64 = 64;
+
+/// Whether a node's figures are to be believed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Status {
+    Fresh,
+    /// It is there, but has published nothing yet.
+    Never,
+    /// All copies were torn.
+    Torn,
+    /// The last record is too old.
+    Stale,
+    /// It said that it ends, cannot be reached, or has been silent for long.
+    Gone,
+}
+
+impl Status {
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Status::Fresh => "fresh",
+            Status::Never => "never",
+            Status::Torn => "torn",
+            Status::Stale => "stale",
+            Status::Gone => "gone",
+        }
+    }
+
+    fn of(reading: &load::Reading, stale: Duration) -> Status {
+        let is_silent = u128::from(reading.age_ns) > (stale * GONE_AFTER).as_nanos();
+        match reading.status {
+            load::Status::Fresh => Status::Fresh,
+            load::Status::NeverWritten => Status::Never,
+            load::Status::Stale | load::Status::Torn if is_silent => Status::Gone,
+            load::Status::Stale => Status::Stale,
+            load::Status::Torn => Status::Torn,
+            load::Status::Gone => Status::Gone,
+        }
+    }
+}
+
+/// What a node's own server says.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Served {
+    pub(super) connections: u32,
+    pub(super) queued: u32,
+    pub(super) busy: u32,
+    pub(super) workers: u16,
+    pub(super) service_us: u32,
+    /// Since its start.
+    pub(super) total: u64,
+}
+
+/// A node. Figures are there only while its record is fresh, and where it knows them.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct NodeRow {
+    pub(super) name: String,
+    /// Its word; `None` where that cannot be read.
+    pub(super) ownership: Option<Ownership>,
+    pub(super) status: Status,
+    /// Of the record, when it was looked at; `None` where there is none.
+    pub(super) age: Option<Duration>,
+    pub(super) run_queue: Option<u16>,
+    pub(super) cpu_permille: Option<u16>,
+    pub(super) memory_permille: Option<u16>,
+    pub(super) net_bytes_per_s: Option<u64>,
+    pub(super) served: Option<Served>,
+    pub(super) requests_per_s: Option<f64>,
+}
+
+impl NodeRow {
+    fn new(name: String) -> Self {
+        NodeRow {
+            name,
+            ownership: None,
+            status: Status::Gone,
+            age: None,
+            run_queue: None,
+            cpu_permille: None,
+            memory_permille: None,
+            net_bytes_per_s: None,
+            served: None,
+            requests_per_s: None,
+        }
+    }
+
+    /// The index of the site that it serves or leaves.
+    pub(super) fn site(&self) -> Option<usize> {
+        Some(self.ownership?.site?.index())
+    }
+
+    pub(super) fn state(&self) -> &'static str {
+        match self.ownership.map(|ownership| ownership.state) {
+            Some(NodeState::Serving) => "serving",
+            Some(NodeState::Draining) => "draining",
+            Some(NodeState::Free) => "free",
+            None => "unknown",
+        }
+    }
+}
+
+/// A site, with the sums over the nodes that serve or leave it.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct SiteRow {
+    pub(super) floor: usize,
+    pub(super) ceiling: usize,
+    pub(super) serving: usize,
+    /// On their way to it.
+    pub(super) coming: usize,
+    /// On their way from it.
+    pub(super) leaving: usize,
+    pub(super) sums: Sums,
+}
+
+/// Over nodes whose record is fresh.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Sums {
+    pub(super) nodes: usize,
+    pub(super) busy: u64,
+    pub(super) workers: u64,
+    pub(super) queued: u64,
+    pub(super) connections: u64,
+    /// `None` where no node knows its own.
+    pub(super) run_queue: Option<u64>,
+    pub(super) net_bytes_per_s: u64,
+    pub(super) requests_per_s: f64,
+    cpu_permille: u64,
+    cpu_nodes: u64,
+    /// The oldest figure.
+    pub(super) age_max: Option<Duration>,
+}
+
+impl Sums {
+    fn add(&mut self, node: &NodeRow) {
+        if node.status != Status::Fresh {
+            return;
+        }
+        self.nodes += 1;
+        let served = node.served.unwrap_or_default();
+        self.busy += u64::from(served.busy);
+        self.workers += u64::from(served.workers);
+        self.queued += u64::from(served.queued);
+        self.connections += u64::from(served.connections);
+        if let Some(threads) = node.run_queue {
+            *self.run_queue.get_or_insert(0) += u64::from(threads);
+        }
+        self.net_bytes_per_s = self.net_bytes_per_s.saturating_add(node.net_bytes_per_s.unwrap_or_default());
+        self.requests_per_s += node.requests_per_s.unwrap_or_default();
+        if let Some(cpu) = node.cpu_permille {
+            self.cpu_permille += u64::from(cpu);
+            self.cpu_nodes += 1;
+        }
+        self.age_max = self.age_max.max(node.age);
+    }
+
+    /// Requests a worker: what reconfiguration decides by.
+    pub(super) fn load(&self) -> Option<f64> {
+        (self.workers > 0).then(|| (self.busy + self.queued) as f64 / self.workers as f64)
+    }
+
+    /// The mean over the nodes that know theirs.
+    pub(super) fn cpu_percent(&self) -> Option<f64> {
+        (self.cpu_nodes > 0).then(|| self.cpu_permille as f64 / self.cpu_nodes as f64 / 10.0)
+    }
+}
+
+/// A node that was seen to have changed its site.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Moved {
+    /// Since the first look.
+    pub(super) at: Duration,
+    pub(super) node: usize,
+    /// Sites by index; `None` where it was free.
+    pub(super) from: Option<usize>,
+    pub(super) to: Option<usize>,
+}
+
+/// Everything that is shown.
+#[derive(Clone, Debug)]
+pub(super) struct Look {
+    pub(super) cluster: String,
+    /// How the load is had, and over what.
+    pub(super) scheme: String,
+    pub(super) fabric: &'static str,
+    /// By index, for both kinds of row.
+    pub(super) site_names: Vec<String>,
+    pub(super) sites: Vec<SiteRow>,
+    pub(super) nodes: Vec<NodeRow>,
+    pub(super) totals: Sums,
+    /// Since the first look.
+    pub(super) elapsed: Duration,
+    /// Since then.
+    pub(super) moves: u64,
+    /// Newest last.
+    pub(super) moved: VecDeque<Moved>,
+}
+
+impl Look {
+    pub(super) fn count(&self, status: Status) -> usize {
+        self.nodes.iter().filter(|node| node.status == status).count()
+    }
+
+    pub(super) fn site_name(&self, site: Option<usize>) -> &str {
+        site.and_then(|site| self.site_names.get(site)).map_or("free", String::as_str)
+    }
+}
+
+/// Takes looks.
+pub(super) struct Looker {
+    look: Look,
+    stale: Duration,
+    past: Vec<Past>,
+    began: Option<Time>,
+}
+
+/// What is remembered of a node.
+#[derive(Clone, Default)]
+struct Past {
+    rate: Rate,
+    /// The last word that said where the node is and not that it is on its way, and when it was seen.
+    settled: Option<(Ownership, Time)>,
+}
+
+impl Looker {
+    /// At a cluster whose load is had by `scheme` over `fabric`.
+    pub(super) fn new(cluster: &Cluster, scheme: String, fabric: &'static str) -> Self {
+        let site = |site: &sidelong_config::Site| SiteRow {
+            floor: site.floor,
+            ceiling: site.ceiling,
+            ..SiteRow::default()
+        };
+        Looker {
+            look: Look {
+                cluster: cluster.name.clone(),
+                scheme,
+                fabric,
+                site_names: cluster.sites.iter().map(|site| site.name.clone()).collect(),
+                sites: cluster.sites.iter().map(site).collect(),
+                nodes: cluster.nodes.iter().map(|node| NodeRow::new(node.name.clone())).collect(),
+                totals: Sums::default(),
+                elapsed: Duration::ZERO,
+                moves: 0,
+                moved: VecDeque::new(),
+            },
+            stale: cluster.load.stale,
+            past: vec![Past::default(); cluster.nodes.len()],
+            began: None,
+        }
+    }
+
+    /// What was last seen.
+    pub(super) fn latest(&self) -> &Look {
+        &self.look
+    }
+
+    /// Takes in what `monitor` has just seen.
+    pub(super) fn take(&mut self, monitor: &Monitor) {
+        let nodes = (0..self.look.nodes.len()).map(NodeId::new);
+        let seen = nodes.map(|node| (*monitor.reading(node), monitor.ownership(node)));
+        self.see(monitor.at(), seen);
+    }
+
+    /// At `at` there were, for each node in turn, a reading and an ownership.
+    fn see(&mut self, at: Time, seen: impl Iterator<Item = (load::Reading, Option<Ownership>)>) {
+        let Looker { look, stale, past, began } = self;
+        look.elapsed = at.since(*began.get_or_insert(at));
+        look.totals = Sums::default();
+        for site in &mut look.sites {
+            *site = SiteRow { floor: site.floor, ceiling: site.ceiling, ..SiteRow::default() };
+        }
+        let rows = look.nodes.iter_mut().zip(past).enumerate();
+        for ((index, (row, past)), (reading, ownership)) in rows.zip(seen) {
+            fill(row, &reading, ownership, *stale, &mut past.rate);
+            if let Some((moves, from)) = past.moves(ownership, at) {
+                look.moves += moves;
+                if from != row.site() {
+                    let moved = Moved { at: look.elapsed, node: index, from, to: row.site() };
+                    look.moved.push_back(moved);
+                }
+            }
+            look.totals.add(row);
+            if let Some(site) = row.site().and_then(|site| look.sites.get_mut(site)) {
+                site.sums.add(row);
+                match ownership.and_then(|ownership| ownership.next) {
+                    None => site.serving += 1,
+                    Some(_) => site.leaving += 1,
+                }
+            }
+            let next = ownership.and_then(|ownership| ownership.next);
+            if let Some(site) = next.and_then(|site| look.sites.get_mut(site.index())) {
+                site.coming += 1;
+            }
+        }
+        let surplus = look.moved.len().saturating_sub(MOVES_MAX);
+        look.moved.drain(..surplus);
+    }
+}
+
+fn fill(
+    row: &mut NodeRow,
+    reading: &load::Reading,
+    ownership: Option<Ownership>,
+    stale: Duration,
+    rate: &mut Rate,
+) {
+    row.ownership = ownership;
+    row.status = Status::of(reading, stale);
+    row.age =
+        reading.hot.filter(|_| reading.age_ns != u64::MAX).map(|_| Duration::from_nanos(reading.age_ns));
+    let hot = reading.fresh();
+    let figure = |bit| hot.filter(|hot| hot.valid & bit != 0);
+    row.run_queue = figure(valid::RUN_QUEUE).map(|hot| hot.run_queue);
+    row.cpu_permille = figure(valid::CPU).map(|hot| hot.cpu_permille);
+    row.memory_permille = figure(valid::MEMORY).map(|hot| hot.memory_permille);
+    row.net_bytes_per_s = figure(valid::NETWORK).map(|hot| hot.net_bytes_per_s);
+    let origin = figure(valid::ORIGIN);
+    row.served = origin.map(|hot| Served {
+        connections: hot.connections,
+        queued: hot.queued,
+        busy: hot.busy,
+        workers: hot.workers,
+        service_us: hot.service_us,
+        total: hot.served,
+    });
+    row.requests_per_s = origin.and_then(|hot| rate.see(hot.generation, hot.time_ns, hot.served));
+}
+
+impl Past {
+    /// How many moves have ended since the last look, and the site from which the first of them began.
+    ///
+    /// A word's generation is raised twice by each, so that none is missed between two looks; a drain that was given up
+    /// and taken back counts as one, too.
+    fn moves(&mut self, ownership: Option<Ownership>, at: Time) -> Option<(u64, Option<usize>)> {
+        let now = ownership.filter(|ownership| ownership.state != NodeState::Draining)?;
+        let (before, seen) = self.settled.replace((now, at))?;
+        let changes = now.generation.wrapping_sub(before.generation) & SEQUENCE_MAX;
+        let possible = at.since(seen).as_millis() as u64 * CHANGES_PER_MS_MAX + CHANGES_SLACK;
+        if changes == 0 || changes > possible {
+            return None;
+        }
+        let from = before.site.map(|site| site.index());
+        // A free node is taken by one change.
+        Some(((changes / 2).max(u64::from(before.site != now.site)), from))
+    }
+}
+
+/// Requests a second, over the last half to whole second.
+#[derive(Clone, Copy, Default)]
+struct Rate {
+    generation: u32,
+    /// When, in ns, and how many by then: where the rate is taken from, and where it will next be.
+    marks: Option<[(u64, u64); 2]>,
+}
+
+impl Rate {
+    fn see(&mut self, generation: u32, time_ns: u64, total: u64) -> Option<f64> {
+        let now = (time_ns, total);
+        let [from, next] = match self.marks.filter(|_| self.generation == generation) {
+            Some(marks @ [from, _]) if from.0 <= time_ns && from.1 <= total => marks,
+            _ => [now, now],
+        };
+        self.generation = generation;
+        let is_due = time_ns.saturating_sub(next.0) >= RATE_SPAN.as_nanos() as u64;
+        self.marks = Some(if is_due { [next, now] } else { [from, next] });
+        let [from, _] = self.marks?;
+        let span_ns = time_ns - from.0;
+        (span_ns > 0).then(|| (total - from.1) as f64 * 1e9 / span_ns as f64)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

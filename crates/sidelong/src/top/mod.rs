@@ -1,0 +1,172 @@
+//! `sidelong top`: the cluster as htop shows a machine.
+//!
+//! It reads the nodes' records and words over the fabric as an edge does, links to them for reading only, and takes part in
+//! nothing.
+
+mod column;
+mod controls;
+mod find;
+mod look;
+mod report;
+mod screen;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use sidelong_config::Cluster;
+use sidelong_layout::NodeId;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::cli::TopArgs;
+use crate::failure::{Failure, say};
+use crate::monitor::Monitor;
+use crate::page::Terminal;
+use crate::parts::{self, Parts};
+use controls::{Controls, Wish};
+use look::{Look, Looker, Status};
+
+pub(crate) use column::Column;
+
+/// A cluster of which no node is heard within this does not run.
+const FIRST_MAX: Duration = Duration::from_secs(2);
+/// Once one is heard, `--once` waits this long for the others.
+const OTHERS_MAX: Duration = Duration::from_secs(1);
+/// Between two looks while nodes are awaited.
+const AWAIT_EVERY: Duration = Duration::from_millis(5);
+/// A signal is noticed within this.
+const SIGNAL_EVERY: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
+    if !args.once && !Terminal::is_there() {
+        return Err(Failure::new(
+            "standard output is no terminal: `sidelong top --once` prints a table and ends",
+        ));
+    }
+    let file = match &args.config {
+        Some(file) => file.clone(),
+        None => find::running()?,
+    };
+    let cluster = parts::cluster(&file, args.fabric)?;
+    refuse_absent(&cluster, &file)?;
+    let mut top = Top::new(Parts::new(cluster)?, &file)?;
+    let mut controls = Controls::new(args.sort, &args.filter);
+    if args.once {
+        top.await_all();
+        std::thread::sleep(args.interval);
+        top.look();
+        let look = top.looker.latest();
+        say(if args.json { report::json(look)? } else { report::plain(look, &controls) })
+    } else {
+        top.show(&mut controls, args.interval)
+    }
+}
+
+/// Parts of one machine meet in a directory. Where there is none no part runs, and none shall be made by looking.
+fn refuse_absent(cluster: &Cluster, file: &Path) -> Result<(), Failure> {
+    if cluster.secret.is_some() || cluster.run_dir.is_dir() {
+        return Ok(());
+    }
+    Err(not_running(cluster, file, &format!("{} is not there", cluster.run_dir.display())))
+}
+
+fn not_running(cluster: &Cluster, file: &Path, why: &str) -> Failure {
+    let (name, file) = (&cluster.name, file.display());
+    Failure::new(format!(
+        "no node of cluster {name} is heard: {why}; start it with `sidelong up --config {file}`"
+    ))
+}
+
+struct Top {
+    monitor: Monitor,
+    looker: Looker,
+}
+
+impl Top {
+    /// Looks at a cluster that runs.
+    fn new(parts: Parts, file: &Path) -> Result<Self, Failure> {
+        let scheme = parts.scheme()?.scheme.to_string();
+        let looker = Looker::new(&parts.cluster, scheme, parts.fabric.name());
+        let mut top = Top { monitor: Monitor::new(&parts)?, looker };
+        if !top.await_fresh(FIRST_MAX, |fresh, _| fresh > 0) {
+            let node = NodeId::new(0);
+            let age = top.looker.latest().nodes[0].age;
+            let why = match (age, top.monitor.problem(node)) {
+                (Some(age), _) => format!("what {} said is {} old", parts.node_name(node), column::age(age)),
+                (None, Some(problem)) => problem.to_owned(),
+                (None, None) => format!("{} has said nothing yet", parts.node_name(node)),
+            };
+            return Err(not_running(&parts.cluster, file, &why));
+        }
+        Ok(top)
+    }
+
+    fn look(&mut self) {
+        self.monitor.look();
+        self.looker.take(&self.monitor);
+    }
+
+    /// Looks until so many of all nodes are fresh, for `time` at most; whether they are.
+    fn await_fresh(&mut self, time: Duration, enough: impl Fn(usize, &Look) -> bool) -> bool {
+        let deadline = Instant::now() + time;
+        loop {
+            self.look();
+            let look = self.looker.latest();
+            if enough(look.count(Status::Fresh), look) {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(AWAIT_EVERY);
+        }
+    }
+
+    fn await_all(&mut self) {
+        self.await_fresh(OTHERS_MAX, |fresh, look| {
+            fresh == look.nodes.len() && look.nodes.iter().all(|node| node.ownership.is_some())
+        });
+    }
+
+    /// Until someone wants to quit.
+    fn show(mut self, controls: &mut Controls, interval: Duration) -> Result<(), Failure> {
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&stop))?;
+        }
+        let mut terminal = Terminal::open()?;
+        let mut frozen: Option<(Look, Instant)> = None;
+        let mut due = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            if now >= due {
+                self.look();
+                // A fixed rate; what was missed is not made up for.
+                due = (due + interval).max(Instant::now());
+            }
+            let (look, since) = match &frozen {
+                Some((look, since)) => (look, Some(since.elapsed())),
+                None => (self.looker.latest(), None),
+            };
+            terminal.draw(|frame| screen::page(frame, look, controls, since))?;
+            let wait = due.saturating_duration_since(Instant::now()).min(SIGNAL_EVERY);
+            // All keys that are there, before the page is drawn once.
+            let mut next = terminal.key(wait)?;
+            while let Some(key) = next {
+                match controls.key(&key) {
+                    Wish::Quit => return Ok(()),
+                    Wish::Freeze => {
+                        frozen = match frozen {
+                            Some(_) => None,
+                            None => Some((self.looker.latest().clone(), Instant::now())),
+                        };
+                    }
+                    Wish::Nothing => {}
+                }
+                next = terminal.key(Duration::ZERO)?;
+            }
+        }
+        Ok(())
+    }
+}

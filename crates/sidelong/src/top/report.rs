@@ -1,0 +1,230 @@
+//! What `--once` prints: a plain table, or one JSON object. docs/top.md says what each of its fields means.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::column::{Column, age, short};
+use super::controls::Controls;
+use super::look::{Look, NodeRow, Status, Sums};
+
+#[derive(Serialize)]
+struct Report<'a> {
+    cluster: &'a str,
+    scheme: &'a str,
+    fabric: &'a str,
+    watched_s: f64,
+    moves: u64,
+    totals: Totals,
+    sites: Vec<Site<'a>>,
+    nodes: Vec<Node<'a>>,
+}
+
+#[derive(Serialize)]
+struct Totals {
+    nodes: usize,
+    fresh: usize,
+    never: usize,
+    torn: usize,
+    stale: usize,
+    gone: usize,
+    #[serde(flatten)]
+    sums: Figures,
+    age_max_us: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    load: Option<f64>,
+    busy: u64,
+    workers: u64,
+    queued: u64,
+    connections: u64,
+    run_queue: Option<u64>,
+    cpu_percent: Option<f64>,
+    net_bytes_per_s: u64,
+    requests_per_s: f64,
+}
+
+#[derive(Serialize)]
+struct Site<'a> {
+    name: &'a str,
+    floor: usize,
+    ceiling: usize,
+    nodes: usize,
+    coming: usize,
+    leaving: usize,
+    #[serde(flatten)]
+    sums: Figures,
+}
+
+#[derive(Serialize)]
+struct Node<'a> {
+    name: &'a str,
+    status: &'static str,
+    age_us: Option<f64>,
+    state: &'static str,
+    site: Option<&'a str>,
+    next_site: Option<&'a str>,
+    generation: Option<u64>,
+    run_queue: Option<u16>,
+    cpu_percent: Option<f64>,
+    memory_percent: Option<f64>,
+    connections: Option<u32>,
+    queued: Option<u32>,
+    busy: Option<u32>,
+    workers: Option<u16>,
+    service_us: Option<u32>,
+    requests_total: Option<u64>,
+    requests_per_s: Option<f64>,
+    net_bytes_per_s: Option<u64>,
+}
+
+/// The object, of all nodes whatever the filter, in the file's order.
+pub(super) fn json(look: &Look) -> Result<String, serde_json::Error> {
+    let sites = look.site_names.iter().zip(&look.sites).map(|(name, site)| Site {
+        name,
+        floor: site.floor,
+        ceiling: site.ceiling,
+        nodes: site.serving,
+        coming: site.coming,
+        leaving: site.leaving,
+        sums: figures(&site.sums),
+    });
+    let report = Report {
+        cluster: &look.cluster,
+        scheme: &look.scheme,
+        fabric: look.fabric,
+        watched_s: look.elapsed.as_secs_f64(),
+        moves: look.moves,
+        totals: Totals {
+            nodes: look.nodes.len(),
+            fresh: look.count(Status::Fresh),
+            never: look.count(Status::Never),
+            torn: look.count(Status::Torn),
+            stale: look.count(Status::Stale),
+            gone: look.count(Status::Gone),
+            sums: figures(&look.totals),
+            age_max_us: look.totals.age_max.map(micros),
+        },
+        sites: sites.collect(),
+        nodes: look.nodes.iter().map(|row| node(look, row)).collect(),
+    };
+    Ok(serde_json::to_string_pretty(&report)? + "\n")
+}
+
+fn node<'a>(look: &'a Look, row: &'a NodeRow) -> Node<'a> {
+    let site = |site: usize| look.site_names.get(site).map(String::as_str);
+    let percent = |permille: u16| f64::from(permille) / 10.0;
+    let served = row.served;
+    Node {
+        name: &row.name,
+        status: row.status.word(),
+        age_us: row.age.map(micros),
+        state: row.state(),
+        site: row.site().and_then(site),
+        next_site: row.ownership.and_then(|ownership| ownership.next).and_then(|next| site(next.index())),
+        generation: row.ownership.map(|ownership| ownership.generation),
+        run_queue: row.run_queue,
+        cpu_percent: row.cpu_permille.map(percent),
+        memory_percent: row.memory_permille.map(percent),
+        connections: served.map(|served| served.connections),
+        queued: served.map(|served| served.queued),
+        busy: served.map(|served| served.busy),
+        workers: served.map(|served| served.workers),
+        service_us: served.map(|served| served.service_us),
+        requests_total: served.map(|served| served.total),
+        requests_per_s: row.requests_per_s,
+        net_bytes_per_s: row.net_bytes_per_s,
+    }
+}
+
+fn figures(sums: &Sums) -> Figures {
+    Figures {
+        load: sums.load(),
+        busy: sums.busy,
+        workers: sums.workers,
+        queued: sums.queued,
+        connections: sums.connections,
+        run_queue: sums.run_queue,
+        cpu_percent: sums.cpu_percent(),
+        net_bytes_per_s: sums.net_bytes_per_s,
+        requests_per_s: sums.requests_per_s,
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e3
+}
+
+/// A line on the cluster, a table of the sites, and one of the nodes that `controls` means.
+pub(super) fn plain(look: &Look, controls: &Controls) -> String {
+    let mut text = format!("{}: {}\n\n", look.cluster, summary(look));
+    let head = ["site", "nodes", "floor", "ceiling", "load", "busy", "queue", "req/s", "coming", "leaving"];
+    let sites = look.site_names.iter().zip(&look.sites).map(|(name, site)| {
+        let sums = &site.sums;
+        vec![
+            name.clone(),
+            site.serving.to_string(),
+            site.floor.to_string(),
+            site.ceiling.to_string(),
+            sums.load().map_or_else(|| "-".to_owned(), |load| format!("{load:.2}")),
+            format!("{}/{}", sums.busy, sums.workers),
+            sums.queued.to_string(),
+            format!("{:.0}", sums.requests_per_s),
+            site.coming.to_string(),
+            site.leaving.to_string(),
+        ]
+    });
+    table(&mut text, &head, sites.collect(), 1);
+    text.push('\n');
+    let rows = controls.rows(look);
+    let nodes = rows
+        .iter()
+        .map(|row| Column::ALL.iter().map(|column| column.text(look, &look.nodes[*row])).collect());
+    let texts = Column::ALL.iter().filter(|column| column.is_text()).count();
+    table(&mut text, &Column::ALL.map(Column::title), nodes.collect(), texts);
+    text
+}
+
+/// How it is had, and all of it in few words.
+pub(super) fn summary(look: &Look) -> String {
+    let totals = &look.totals;
+    let fresh = look.count(Status::Fresh);
+    let oldest = totals.age_max.map_or_else(|| "-".to_owned(), age);
+    format!(
+        "{} over {}, {fresh} of {} nodes fresh, oldest {oldest}, {}/{} busy, {} queued, {} requests/s",
+        look.scheme,
+        look.fabric,
+        look.nodes.len(),
+        totals.busy,
+        totals.workers,
+        totals.queued,
+        short(totals.requests_per_s.round() as u64),
+    )
+}
+
+/// Columns as wide as what is in them; the first `texts` begin at the left.
+fn table(out: &mut String, head: &[&str], rows: Vec<Vec<String>>, texts: usize) {
+    let head: Vec<_> = head.iter().map(|title| (*title).to_owned()).collect();
+    let width = |column: usize| {
+        let cells = std::iter::once(&head).chain(&rows).map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..head.len()).map(width).collect();
+    for row in std::iter::once(&head).chain(&rows) {
+        let mut line = String::new();
+        for (index, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let gap = if index == 0 { "" } else { "  " };
+            // Writing to a string does not fail.
+            let _ = if index < texts {
+                write!(line, "{gap}{cell:<width$}")
+            } else {
+                write!(line, "{gap}{cell:>width$}")
+            };
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+}

@@ -1,0 +1,315 @@
+//! The page: a line on the cluster, its sites, the latest moves, and as many nodes as there is room for.
+
+use std::time::Duration;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Style, Stylize as _};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Paragraph, Row, Table};
+use sidelong_layout::SiteId;
+
+use super::column::{Column, age, short};
+use super::controls::{Controls, Mode};
+use super::look::{Look, NodeRow, SiteRow, Status};
+use crate::page::{alarm, colour, load_bar, right, site_name, whose};
+
+/// Width of a site's load bar, in cells.
+const BAR: usize = 12;
+/// A name that is longer is cut.
+const NAME_MAX: usize = 20;
+/// Latest moves shown at most, on a page of any height.
+const MOVES_SHOWN: u16 = 6;
+
+const HELP: &[&str] = &[
+    "F6 s        choose the column to sort by with ← and →, Enter takes it",
+    "< >         sort by the column before, after;  P by cpu%, M by mem%, N as in the file",
+    "I           the other way round",
+    "/ F4        show only nodes whose name, site or state has what you type; Esc shows all",
+    "Space z     stand still; again goes on. The cluster is watched meanwhile",
+    "↑ ↓ PgUp PgDn Home End   scroll",
+    "q F10       quit",
+    "",
+    "run         threads that want a CPU      conns  open connections to the node's server",
+    "queue       requests that wait           busy   workers at work, of all",
+    "net/s       bytes in and out a second    age    of these figures when they were read",
+    "state       fresh; never: nothing published yet; stale, torn: not to be used; gone",
+];
+
+/// Draws `look`, frozen since so long or not.
+pub(super) fn page(frame: &mut Frame<'_>, look: &Look, controls: &mut Controls, frozen: Option<Duration>) {
+    let height = frame.area().height;
+    let sites = (look.sites.len() as u16).min((height / 4).max(1)) + 1;
+    let moves = (height / 10).clamp(1, MOVES_SHOWN);
+    let parts = Layout::vertical([
+        Constraint::Length(2),
+        Constraint::Length(sites),
+        Constraint::Length(moves),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ]);
+    let [head, top, middle, table, foot] = parts.areas(frame.area());
+    heading(frame, head, look, frozen);
+    site_table(frame, top, look);
+    latest_moves(frame, middle, look);
+    let rows = controls.rows(look);
+    if controls.mode == Mode::Help {
+        frame.render_widget(
+            Paragraph::new(HELP.iter().map(|line| Line::from(*line)).collect::<Vec<_>>()),
+            table,
+        );
+        footer(frame, foot, controls, String::new());
+    } else {
+        let (first, shown) = controls.window(&rows, usize::from(table.height.saturating_sub(1)));
+        node_table(frame, table, look, controls, shown);
+        let of = if rows.len() == look.nodes.len() { "" } else { " meant" };
+        let last = first + shown.len();
+        let range = format!("{}–{last} of {}{of}", (first + 1).min(last), rows.len());
+        footer(frame, foot, controls, range);
+    }
+}
+
+fn heading(frame: &mut Frame<'_>, area: Rect, look: &Look, frozen: Option<Duration>) {
+    let totals = &look.totals;
+    let fresh = look.count(Status::Fresh);
+    let all_fresh = fresh == look.nodes.len();
+    let nodes = format!("{fresh} of {} nodes fresh", look.nodes.len());
+    let first = Line::from(vec![
+        " sidelong top ".bold().reversed(),
+        format!(" {}", look.cluster).bold(),
+        format!("  {} over {}", look.scheme, look.fabric).dim(),
+        "  │ ".dim(),
+        if all_fresh { nodes.into() } else { Span::styled(nodes, alarm()) },
+        " │ ".dim(),
+        format!("{} moves", look.moves).bold(),
+    ]);
+    let mut second = Vec::new();
+    if let Some(since) = frozen {
+        second.extend([format!(" FROZEN {:.0} s ", since.as_secs_f64()).bold().reversed(), " ".into()]);
+    }
+    let figure = |name: &'static str, text: String| [name.dim(), " ".into(), text.bold(), "  ".into()];
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    second.extend(figure("req/s", short(totals.requests_per_s.round() as u64)));
+    second.extend(figure("busy", format!("{}/{}", short(totals.busy), short(totals.workers))));
+    second.extend(figure("queue", short(totals.queued)));
+    second.extend(figure("conns", short(totals.connections)));
+    second.extend(figure("run", or_none(totals.run_queue.map(short))));
+    second.extend(figure("cpu%", or_none(totals.cpu_percent().map(|cpu| format!("{cpu:.1}")))));
+    second.extend(figure("oldest", or_none(totals.age_max.map(age))));
+    frame.render_widget(Paragraph::new(vec![first, Line::from(second)]), area);
+}
+
+fn site_table(frame: &mut Frame<'_>, area: Rect, look: &Look) {
+    let room = usize::from(area.height.saturating_sub(1));
+    let hidden = look.sites.len().saturating_sub(room);
+    // The last line says how many there is no room for.
+    let shown = if hidden > 0 { room.saturating_sub(1) } else { room };
+    let mut rows: Vec<_> =
+        look.sites.iter().enumerate().take(shown).map(|(index, site)| site_row(look, index, site)).collect();
+    if hidden > 0 {
+        rows.push(Row::new([Cell::from(format!("{} more", look.sites.len() - shown).dim())]));
+    }
+    let names = look.site_names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let widths =
+        [names.clamp(4, NAME_MAX), 6, 9, BAR, 6, 9, 6, 6, 7].map(|width| Constraint::Length(width as u16));
+    let titles = ["nodes", "floor–top", "", "load", "busy", "queue", "req/s", "moving"];
+    let head = std::iter::once(Cell::from("site"));
+    let head = head.chain(titles.map(|title| right(title.to_owned())));
+    frame.render_widget(Table::new(rows, widths).header(Row::new(head).dim()), area);
+}
+
+fn site_row(look: &Look, index: usize, site: &SiteRow) -> Row<'static> {
+    let sums = &site.sums;
+    let style = Style::new().fg(colour(index));
+    let moving = match (site.coming, site.leaving) {
+        (0, 0) => String::new(),
+        (coming, 0) => format!("+{coming}"),
+        (0, leaving) => format!("-{leaving}"),
+        (coming, leaving) => format!("+{coming} -{leaving}"),
+    };
+    Row::new([
+        Cell::from(site_name(&look.site_names, SiteId::new(index)).bold()),
+        right(site.serving.to_string()),
+        right(format!("{}–{}", site.floor, site.ceiling)),
+        Cell::from(load_bar(sums.busy, sums.queued, sums.workers, BAR, style)),
+        right(sums.load().map_or_else(|| "-".to_owned(), |load| format!("{load:.2}"))),
+        right(format!("{}/{}", short(sums.busy), short(sums.workers))),
+        right(short(sums.queued)),
+        right(short(sums.requests_per_s.round() as u64)),
+        right(moving),
+    ])
+}
+
+fn latest_moves(frame: &mut Frame<'_>, area: Rect, look: &Look) {
+    let latest = look.moved.iter().rev().take(area.height.into());
+    let mut lines: Vec<_> = latest
+        .map(|moved| {
+            let site = |site: Option<usize>| match site {
+                Some(site) => site_name(&look.site_names, SiteId::new(site)),
+                None => "free".dim(),
+            };
+            Line::from(vec![
+                format!("{:>6} ago  ", age(look.elapsed.saturating_sub(moved.at))).dim(),
+                format!("{} moved ", look.nodes[moved.node].name).into(),
+                site(moved.from),
+                " → ".into(),
+                site(moved.to),
+            ])
+        })
+        .collect();
+    if lines.is_empty() {
+        lines.push(Line::from(format!("no move seen in {}", age(look.elapsed)).dim()));
+    }
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+fn node_table(frame: &mut Frame<'_>, area: Rect, look: &Look, controls: &Controls, shown: &[usize]) {
+    let columns = fit(look, usize::from(area.width));
+    let head = columns.iter().map(|(column, _)| {
+        let title = Span::from(column.title());
+        let title = if *column == controls.sort { title.bold().not_reversed() } else { title };
+        match column.is_text() {
+            true => Cell::from(title),
+            false => Cell::from(Line::from(title).right_aligned()),
+        }
+    });
+    let rows = shown.iter().map(|row| {
+        let row = &look.nodes[*row];
+        Row::new(columns.iter().map(|(column, _)| cell(*column, look, row)))
+    });
+    let widths = columns.iter().map(|(_, width)| Constraint::Length(*width as u16));
+    frame.render_widget(Table::new(rows, widths).header(Row::new(head).reversed()), area);
+}
+
+fn cell(column: Column, look: &Look, row: &NodeRow) -> Cell<'static> {
+    let text = column.text(look, row);
+    match column {
+        Column::Site => Cell::from(whose(&look.site_names, row.ownership)),
+        Column::Node => Cell::from(text),
+        Column::State if row.status == Status::Fresh => right(text).dim(),
+        Column::State => right(text).style(alarm()),
+        Column::Queue if row.served.is_some_and(|served| served.queued > u32::from(served.workers)) => {
+            right(text).bold()
+        }
+        _ => right(text),
+    }
+}
+
+/// The columns that a page of `width` has room for, and how wide each is.
+fn fit(look: &Look, width: usize) -> Vec<(Column, usize)> {
+    let longest =
+        |names: &mut dyn Iterator<Item = &String>| names.map(|name| name.chars().count()).max().unwrap_or(0);
+    let node = longest(&mut look.nodes.iter().map(|node| &node.name));
+    let site = longest(&mut look.site_names.iter());
+    let wanted = |column: Column| match column {
+        Column::Node => node.clamp(column.width(), NAME_MAX),
+        Column::Site => site.clamp(column.width(), NAME_MAX),
+        _ => column.width(),
+    };
+    let mut columns: Vec<_> = Column::ALL.iter().map(|column| (*column, wanted(*column))).collect();
+    let taken = |columns: &[(Column, usize)]| columns.iter().map(|(_, width)| width + 1).sum::<usize>();
+    for left_out in Column::LEFT_OUT {
+        if taken(&columns) > width + 1 {
+            columns.retain(|(column, _)| *column != left_out);
+        }
+    }
+    // What is left goes to nodes that are between two sites, then to all columns alike.
+    let spare = (width + 1).saturating_sub(taken(&columns));
+    let between = (site + " → ".chars().count()).min(spare);
+    let each = ((spare - between) / columns.len()).min(4);
+    for (column, width) in &mut columns {
+        *width += each + if *column == Column::Site { between } else { 0 };
+    }
+    columns
+}
+
+fn footer(frame: &mut Frame<'_>, area: Rect, controls: &Controls, range: String) {
+    let key = |key: &'static str| key.bold();
+    let arrow = if controls.most_first { "▼" } else { "▲" };
+    let sort = format!(" sort: {} {arrow}  ", controls.sort.title());
+    let line = match controls.mode {
+        Mode::Filter => Line::from(vec![
+            "filter: ".into(),
+            controls.filter.clone().bold(),
+            "▏".into(),
+            "  Enter keeps it, Esc shows all".dim(),
+        ]),
+        Mode::Sort => Line::from(vec![sort.bold(), "← → choose, Enter takes it".dim()]),
+        Mode::Help => Line::from("any key goes back".dim()),
+        Mode::Browse => {
+            let filter = match controls.filter.as_str() {
+                "" => " filter  ".into(),
+                filter => format!(" filter: {filter}  ").bold(),
+            };
+            let keys = [key("?"), " help  ".into(), key("F6"), sort.into(), key("/"), filter];
+            let more = [key("Space"), " freeze  ".into(), key("q"), " quit".into()];
+            Line::from(keys.into_iter().chain(more).collect::<Vec<_>>())
+        }
+    };
+    let parts = Layout::horizontal([Constraint::Min(0), Constraint::Length(range.chars().count() as u16)]);
+    let [left, end] = parts.areas(area);
+    frame.render_widget(Paragraph::new(line), left);
+    frame.render_widget(Paragraph::new(range.dim()), end);
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::look::tests::{look_at, serving};
+    use super::*;
+
+    fn draw(width: u16, height: u16, look: &Look, controls: &mut Controls) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| page(frame, look, controls, None)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn everything_stands_in_eighty_by_twenty_four() {
+        let look = look_at(&["alpha", "beta", "gamma"], &[serving(0), serving(1), serving(2)]);
+        let text = draw(80, 24, &look, &mut Controls::new(Column::Node, ""));
+        for column in Column::ALL {
+            assert!(text.contains(column.title()), "{column:?}: {text}");
+        }
+        for word in ["sidelong top", "alpha", "n1", "n3", "fresh", "moves", "q quit", "1–3 of 3"] {
+            assert!(text.contains(word), "{word:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_any_size_is_drawn() {
+        let look = look_at(&["alpha"; 40], &[serving(0); 3]);
+        for (width, height) in [(1, 1), (3, 40), (20, 5), (40, 10), (80, 24), (81, 7), (300, 120)] {
+            for mode in [Mode::Browse, Mode::Sort, Mode::Filter, Mode::Help] {
+                let mut controls = Controls::new(Column::Cpu, "");
+                controls.mode = mode;
+                let _ = draw(width, height, &look, &mut controls);
+            }
+        }
+    }
+
+    #[test]
+    fn ten_thousand_nodes_scroll() {
+        use ratatui::crossterm::event::{KeyCode, KeyEvent};
+        let look = look_at(&["alpha"], &[serving(0); 10_000]);
+        let mut controls = Controls::new(Column::Node, "");
+        let mut seen = String::new();
+        for (key, first, range) in [
+            (None, "n1 ", "of 10000"),
+            (Some(KeyCode::End), "n10000 ", "–10000 of 10000"),
+            (Some(KeyCode::PageUp), "n9980 ", "of 10000"),
+            (Some(KeyCode::Home), "n1 ", "of 10000"),
+            (Some(KeyCode::Down), "n2 ", "of 10000"),
+        ] {
+            if let Some(key) = key {
+                controls.key(&KeyEvent::from(key));
+            }
+            let text = draw(80, 24, &look, &mut controls);
+            assert!(text.contains(first) && text.contains(range), "{first} {range}: {text}");
+            assert_ne!(text, seen);
+            seen = text;
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What every process of a cluster tells at its admin endpoint, whatever else is down.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use sidelong_config::{Fabric, Scheme};
+use support::{Cluster, eventually, get, metrics, try_get};
+
+/// Documented, and not to be had in the cluster of this test.
+const ELSEWHERE: &[&str] = &[
+    // By a program with verbs.
+    "sidelong_edge_verbs_links_total",
+    "sidelong_node_verbs_links_total",
+    // After a move that did not come to its end.
+    "sidelong_edge_moves_abandoned_total",
+    // The record of a process, which its node is here, does not have them.
+    "sidelong_edge_node_run_queue_threads",
+    "sidelong_node_run_queue_threads",
+    "sidelong_edge_node_pending_interrupts",
+    "sidelong_node_pending_interrupts",
+    "sidelong_node_load_average",
+    "sidelong_node_context_switches_total",
+    "sidelong_node_served_interrupts_total",
+    "sidelong_node_network_received_bytes_total",
+    "sidelong_node_network_sent_bytes_total",
+    "sidelong_node_network_received_packets_total",
+    "sidelong_node_network_sent_packets_total",
+    "sidelong_node_established_connections",
+];
+
+/// The names of all families at an admin endpoint, as docs/metrics.md has them: those of their samples, but that a
+/// histogram has three.
+fn told(admin: SocketAddr) -> BTreeSet<String> {
+    let page = get(admin, "any", "/metrics").body;
+    let families = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let mut names = BTreeSet::new();
+    for (family, kind) in families {
+        let suffix = match kind {
+            "counter" => "_total",
+            "info" => "_info",
+            _ => "",
+        };
+        assert!(names.insert(format!("{family}{suffix}")), "{family} twice in {page}");
+    }
+    names
+}
+
+/// The names that docs/metrics.md explains: what stands in backquotes in its tables.
+fn documented() -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    let text = fs::read_to_string(path).unwrap();
+    let rows = text.lines().filter(|line| line.starts_with('|'));
+    let words = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    let names = words.map(|word| word.split('{').next().unwrap_or(word));
+    let ours = ["sidelong_edge_", "sidelong_node_"];
+    names.filter(|name| ours.iter().any(|begin| name.starts_with(begin))).map(str::to_owned).collect()
+}
+
+#[test]
+fn what_is_told_is_documented_and_what_is_documented_is_told() {
+    // With all that brings metrics of its own: several machines, an access log, a monitor, moves.
+    let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(512, None);
+    cluster.file.cluster.fabric = Fabric::Tcp;
+    let secret = cluster.path("secret");
+    fs::write(&secret, "sixteen bytes and more").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    cluster.file.cluster.secret_file = Some(secret);
+    for k in 0..cluster.file.nodes.len() {
+        cluster.file.nodes[k].fabric_listen = Some(cluster.at(6001 + k as u16));
+    }
+    cluster.file.edges.truncate(1);
+    cluster.file.edges[0].access_log = Some(cluster.path("access.log"));
+    cluster.file.ganglia.gmond = Some(cluster.at(8649));
+    let _up = cluster.serving(&["--json"]);
+
+    let documented = documented();
+    let elsewhere: BTreeSet<_> = ELSEWHERE.iter().map(|name| name.to_string()).collect();
+    let unknown: Vec<_> = elsewhere.difference(&documented).collect();
+    assert!(unknown.is_empty(), "not documented: {unknown:?}");
+    let all = || told(cluster.admin(0)).union(&told(cluster.node_admin(0))).cloned().collect::<BTreeSet<_>>();
+    // Those of moves come with the first one, CPU time with the first tick of the kernel's.
+    let mut missing = usize::MAX;
+    eventually("all that is documented is told", || {
+        let told = all();
+        let undocumented: Vec<_> = told.difference(&documented).collect();
+        assert!(undocumented.is_empty(), "not documented: {undocumented:?}");
+        let untold: Vec<_> = documented.difference(&told).filter(|name| !elsewhere.contains(*name)).collect();
+        if untold.len() < missing {
+            missing = untold.len();
+            eprintln!("documented and not told so far: {untold:?}");
+        }
+        missing == 0
+    });
+}
+
+#[test]
+fn a_node_tells_its_own_figures_under_every_scheme() {
+    for scheme in [Scheme::RdmaAsync, Scheme::SocketAsync, Scheme::SocketSync] {
+        let mut cluster = Cluster::new(&[("alpha", 1)]);
+        cluster.file.edges.truncate(1);
+        cluster.file.load.scheme = scheme;
+        let _up = cluster.serving(&["--json"]);
+        let asked = 5;
+        let served =
+            |cluster: &Cluster| metrics(cluster.node_admin(0))["sidelong_node_served_requests_total"];
+        let before = served(&cluster);
+        for _ in 0..asked {
+            assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/1000").status, 200);
+        }
+        eventually("they are counted", || served(&cluster) == before + f64::from(asked));
+        let now = metrics(cluster.node_admin(0));
+        let info = now.keys().find(|name| name.starts_with("sidelong_node_load_scheme_info{"));
+        assert!(info.unwrap().contains(&format!("scheme=\"{scheme}\"")), "{info:?}");
+        assert_eq!(now["sidelong_node_capacity_workers"], 2.0);
+        assert!(now["sidelong_node_memory_used_bytes"] > 1e5, "{now:?}");
+        assert!(now["sidelong_node_response_body_bytes_total"] >= 5000.0, "{now:?}");
+        eventually("the record is young", || {
+            metrics(cluster.node_admin(0))["sidelong_node_record_age_seconds"] < 5.0
+        });
+        assert_eq!(get(cluster.node_admin(0), "any", "/healthz").body, "ok\n");
+    }
+}
+
+#[test]
+fn an_edge_answers_while_the_fabric_is_down_and_says_how_old_everything_is() {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
+    cluster.file.edges.truncate(1);
+    cluster.file.cluster.fabric = Fabric::Tcp;
+    let [first, second] = ["n1", "n2"].map(|name| cluster.part("node", name));
+    let _edge = cluster.part("edge", "edge1");
+    eventually("the edge answers", || try_get(cluster.admin(0), "any", "/healthz").is_ok());
+    let tells = |name: &str| metrics(cluster.admin(0)).get(name).copied();
+    let workers = |node| format!("sidelong_edge_node_capacity_workers{{node=\"{node}\"}}");
+    let record_age = |node| format!("sidelong_edge_record_age_seconds{{node=\"{node}\"}}");
+    eventually("both are seen", || tells(&workers("n1")) == Some(2.0) && tells(&workers("n2")) == Some(2.0));
+
+    first.signal(Signal::STOP);
+    eventually("a node that hangs has no figures", || {
+        tells(&workers("n1")).is_none() && tells(&workers("n2")) == Some(2.0)
+    });
+    let stopped = tells(&record_age("n1")).unwrap();
+    eventually("its age grows", || tells(&record_age("n1")).unwrap() > stopped + 0.1);
+    eventually("the other's does not", || tells(&record_age("n2")).unwrap() < stopped);
+
+    second.kill();
+    eventually("nobody has figures", || tells(&workers("n2")).is_none());
+    eventually("the view is old", || tells("sidelong_edge_view_stale") == Some(1.0));
+    let ages = [
+        record_age("n1"),
+        record_age("n2"),
+        r#"sidelong_edge_words_age_seconds{node="n1"}"#.into(),
+        r#"sidelong_edge_words_age_seconds{node="n2"}"#.into(),
+        r#"sidelong_edge_board_age_seconds{site="alpha"}"#.into(),
+        "sidelong_edge_view_age_seconds".into(),
+    ];
+    let before = metrics(cluster.admin(0));
+    eventually("all ages grow", || {
+        let now = metrics(cluster.admin(0));
+        ages.iter().all(|name| now[name] >= before[name] + 0.1 && now[name].is_finite())
+    });
+    // One of some, as another program may keep this one waiting.
+    let quickest = (0..5).map(|_| {
+        let asked = Instant::now();
+        metrics(cluster.admin(0));
+        asked.elapsed()
+    });
+    assert!(quickest.min().unwrap() < Duration::from_secs(1), "it answers at once");
+    assert!(get(cluster.admin(0), "any", "/healthz").body.starts_with("degraded: "));
+    first.signal(Signal::CONT);
+}
+
+#[test]
+fn the_admin_endpoint_of_a_node_sleeps_until_somebody_asks() {
+    let cluster = Cluster::new(&[("alpha", 1)]);
+    let node = cluster.part("node", "n1");
+    eventually("it answers", || try_get(cluster.node_admin(0), "any", "/healthz").is_ok());
+    let tasks = format!("/proc/{}/task", node.pid().as_raw_nonzero());
+    let of_admin =
+        |path: &Path| fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == "admin");
+    let mut threads = fs::read_dir(tasks).unwrap().map(|task| task.unwrap().path());
+    let thread = threads.find(|path| of_admin(path)).expect("a thread of that name");
+    let switches = || {
+        let status = fs::read_to_string(thread.join("status")).unwrap();
+        let count =
+            |name| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        count("voluntary_ctxt_switches:").unwrap()
+    };
+    // What the connection left is done when the count stands still; then it does so for good.
+    eventually("it has come to rest", || {
+        let before = switches();
+        std::thread::sleep(Duration::from_millis(200));
+        switches() == before
+    });
+    let rest = switches();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(switches(), rest, "it woke by itself");
+    assert_eq!(get(cluster.node_admin(0), "any", "/healthz").status, 200);
+    eventually("the count is of that thread", || switches() > rest);
+}
