@@ -35,7 +35,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let default = if cli.quiet { "error" } else { "warn" };
+    // What `top` would warn of stands on its page.
+    let is_quiet = cli.quiet || matches!(cli.command, Command::Top(_));
+    let default = if is_quiet { "error" } else { "warn" };
     let filter = tracing_subscriber::EnvFilter::try_from_env("SIDELONG_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
     // A log that cannot be written (its disk is full) must not end what would write it.
