@@ -34,6 +34,12 @@ pub(crate) enum Plan {
     Throughput { demand: Demand },
     /// R 4.3.2: nodes in use over time.
     Utilisation { demand: Demand, layout: Layout },
+    /// M 5.1.1: how long a look at a node's load takes, and how soon a step is seen.
+    LoadLatency,
+    /// M 5.1.2: an application slowed down by looks.
+    LoadSlowdown,
+    /// M 5.1.3: the record against the truth.
+    LoadAccuracy,
     /// Operations over RDMA beside perftest's.
     Perftest,
     /// The edge beside a bare proxy of what it is made of.
@@ -50,6 +56,7 @@ impl Plan {
                 Some(demand)
             }
             Plan::Sizes { .. } | Plan::Busy { .. } | Plan::Perftest | Plan::EdgeOverhead => None,
+            Plan::LoadLatency | Plan::LoadSlowdown | Plan::LoadAccuracy => None,
         }
     }
 }
@@ -60,6 +67,10 @@ const UTILISATION: &[&str] = &["t_s", "site", "nodes_busy", "configuration", "bu
 const EDGE_OVERHEAD: &[&str] =
     &["round", "proxy", "requests_per_s", "p50_ms", "p99_ms", "cpu_us_per_request", "errors"];
 const MOVE_LATENCY: &[&str] = &["case", "steps", "p50_ms", "p99_ms", "max_ms", "moves", "errors"];
+const LOAD_LATENCY: &[&str] =
+    &["scheme", "background_threads", "latency_us_p50", "latency_us_p99", "latency_us_max"];
+const LOAD_SLOWDOWN: &[&str] = &["scheme", "granularity_ms", "normalized_delay"];
+const LOAD_ACCURACY: &[&str] = &["scheme", "field", "load", "deviation_mean", "deviation_max"];
 const PERFTEST: &[&str] = &["operation", "round", "ours_us", "perftest_us", "ratio"];
 const OWN: &str = "Sidelong's own";
 
@@ -90,7 +101,7 @@ const fn busy(id: &'static str, figure: &'static str, title: &'static str, of: O
     Experiment { id, title, figure, columns: perf::COLUMNS, plan: Plan::Busy { of } }
 }
 
-static EXPERIMENTS: [Experiment; 24] = {
+static EXPERIMENTS: [Experiment; 27] = {
     use Demand::{SingleFile, WorldCup, Zipf};
     use Layout::{Four, Three};
     const KB: u64 = 1024;
@@ -146,6 +157,27 @@ static EXPERIMENTS: [Experiment; 24] = {
         utilisation("R24", "R Figure 24", "nodes in use, 4 sites, WorldCup98", WorldCup, Four),
         busy("A1", "A, micro-benchmarks", "read by message size, and from a busy target", Of::A1),
         Experiment {
+            id: "M3",
+            title: "how long a look at a node's load takes, by busy threads",
+            figure: "M Figure 3",
+            columns: LOAD_LATENCY,
+            plan: Plan::LoadLatency,
+        },
+        Experiment {
+            id: "M4",
+            title: "an application slowed down by monitoring, by granularity",
+            figure: "M Figure 4",
+            columns: LOAD_SLOWDOWN,
+            plan: Plan::LoadSlowdown,
+        },
+        Experiment {
+            id: "M5",
+            title: "threads and CPU load against the truth",
+            figure: "M Figure 5",
+            columns: LOAD_ACCURACY,
+            plan: Plan::LoadAccuracy,
+        },
+        Experiment {
             id: "perftest",
             title: "operations over RDMA beside perftest's",
             figure: OWN,
@@ -191,6 +223,7 @@ mod tests {
             assert_eq!(find(&experiment.id.to_lowercase()).unwrap(), experiment);
             match experiment.id.strip_prefix('R') {
                 Some(number) => assert_eq!(experiment.figure, format!("R Figure {number}")),
+                None if experiment.id.starts_with('M') => assert!(experiment.figure.starts_with("M Figure ")),
                 None if experiment.id.starts_with('A') => assert!(experiment.figure.starts_with("A, ")),
                 None => assert_eq!(experiment.figure, OWN),
             }
@@ -202,7 +235,7 @@ mod tests {
         let error = find("R4").unwrap_err().to_string();
         assert!(
             error.starts_with("no experiment \"R4\"; there are R5, R6,")
-                && error.ends_with("R24, A1, perftest, edge-overhead, move-latency"),
+                && error.ends_with("R24, A1, M3, M4, M5, perftest, edge-overhead, move-latency"),
             "{error}"
         );
     }

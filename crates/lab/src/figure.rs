@@ -57,6 +57,8 @@ impl Look {
     pub(crate) const THIRD: Look = Look::solid(RGBColor(0, 158, 115), Marker::Triangle);
     /// What is a variant of the third.
     pub(crate) const FOURTH: Look = Look::solid(RGBColor(204, 121, 167), Marker::Triangle);
+    /// What is a variant of ours.
+    pub(crate) const FIFTH: Look = Look::solid(RGBColor(86, 180, 233), Marker::Square);
     /// Single values that a paper prints.
     pub(crate) const PAPER: Look = Look::solid(INK, Marker::Triangle);
     /// What is to be reached.
@@ -158,6 +160,18 @@ impl Axis {
             if min > max { (0.0, 1.0) } else { (min.floor(), max.ceil().max(min.floor() + 1.0)) };
         let ticks = (0..=(last - first) as u32).map(|n| first + f64::from(n)).collect();
         Axis { title: title.into(), range: first..last, ticks, label: |power| plain(10f64.powf(power)) }
+    }
+
+    /// Powers of two from `first` to `last` at equal distances; the places are their logarithms.
+    pub(crate) fn powers_of_two(title: impl Into<String>, first: f64, last: f64) -> Axis {
+        let (first, last) = (first.log2().round(), last.log2().round());
+        let ticks = (0..=(last - first) as u32).map(|n| first + f64::from(n)).collect();
+        Axis {
+            title: title.into(),
+            range: first - 0.4..last + 0.4,
+            ticks,
+            label: |power| plain(power.exp2()),
+        }
     }
 
     /// 1, 2, 3... to `last`, with room at the ends.

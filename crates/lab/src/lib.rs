@@ -1,8 +1,8 @@
-//! Experiments, run by driving the program itself: the published ones again (R5 to R24, A1), and our own.
+//! Experiments, run by driving the program itself: the published ones again (R5 to R24, A1, M3 to M9), and our own.
 //!
 //! An [`Experiment`] is a list of runs. For most the lab writes a cluster file and starts `sidelong up` with it as a
 //! child process, so that any single run can be repeated by hand from the file that it leaves, and what `up` reports is
-//! what counts. R5 to R9, A1 and `perftest` start `sidelong perf`. `edge-overhead` starts single parts and puts the load on them
+//! what counts. R5 to R9, A1, M3 to M5 and `perftest` start `sidelong perf`. `edge-overhead` starts single parts and puts the load on them
 //! itself. Results land in `OUT/ID/`:
 //!
 //! | file | what |
@@ -29,6 +29,7 @@ mod experiment;
 mod figure;
 mod latency;
 mod machine;
+mod monitoring;
 mod overhead;
 mod perf;
 mod perftest;
@@ -101,6 +102,9 @@ pub fn run(id: &str, options: &RunOptions, progress: &mut dyn FnMut(Progress<'_>
         experiment::Plan::Busy { of } => busy::run(&mut bench, of)?,
         experiment::Plan::Throughput { demand } => throughput::run(&mut bench, demand)?,
         experiment::Plan::Utilisation { demand, layout } => utilisation::run(&mut bench, demand, layout)?,
+        experiment::Plan::LoadLatency => monitoring::latency(&mut bench)?,
+        experiment::Plan::LoadSlowdown => monitoring::slowdown(&mut bench)?,
+        experiment::Plan::LoadAccuracy => monitoring::accuracy(&mut bench)?,
         experiment::Plan::Perftest => perftest::run(&mut bench)?,
         experiment::Plan::EdgeOverhead => overhead::run(&mut bench)?,
         experiment::Plan::MoveLatency { demand } => latency::run(&mut bench, demand)?,

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -218,8 +218,14 @@ pub(crate) fn run(
     arguments: &[&str],
     time: Duration,
 ) -> Result<Vec<Row>> {
+    let output = output(bench, name, &[arguments, way.arguments()].concat(), time)?;
+    Ok(read(&output)?.into_iter().map(|figures| Row { way, figures }).collect())
+}
+
+/// Runs `perf` with `arguments` and `--json`, which should take `time`; where what it printed lies.
+pub(crate) fn output(bench: &Bench<'_>, name: &str, arguments: &[&str], time: Duration) -> Result<PathBuf> {
     let (output, log) = (bench.path(&format!("runs/{name}.json")), bench.path(&format!("runs/{name}.log")));
-    let arguments: Vec<&str> = [&["perf"], arguments, way.arguments(), &["--json"]].concat();
+    let arguments: Vec<&str> = [&["perf"], arguments, &["--json"]].concat();
     let program = &bench.options.program;
     let repeat = || format!("{} {}", quoted(program), arguments.join(" "));
     let mut command = Command::new(program);
@@ -233,18 +239,20 @@ pub(crate) fn run(
             let said = last_line(&log).unwrap_or_else(|| format!("ended with {status}"));
             Err(Error::Failed { run: name.to_owned(), said, repeat: repeat() })
         }
-        Ended::Itself(_) => {
-            let figures = read(&output)?;
-            Ok(figures.into_iter().map(|figures| Row { way, figures }).collect())
-        }
+        Ended::Itself(_) => Ok(output),
     }
 }
 
-fn read(path: &Path) -> Result<Vec<Figures>> {
+/// What lies there.
+pub(crate) fn text(path: &Path) -> Result<String> {
     let mut text = String::new();
     let from = file(path, File::open(path))?;
     file(path, from.take(OUTPUT_BYTES_MAX).read_to_string(&mut text))?;
-    match serde_json::from_str(&text) {
+    Ok(text)
+}
+
+fn read(path: &Path) -> Result<Vec<Figures>> {
+    match serde_json::from_str(&text(path)?) {
         Ok(Output::One(one)) => Ok(vec![*one]),
         Ok(Output::List(list)) => Ok(list),
         Err(error) => {

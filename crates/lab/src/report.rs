@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
+use sidelong_config::Scheme;
 
 use crate::bench::Bench;
 use crate::check::Check;
@@ -255,6 +256,35 @@ impl Markdown {
         self.0
     }
 
+    /// For an experiment of M's: what could not be had, and how it was measured.
+    pub(crate) fn close_beside_m<Row, S>(
+        mut self,
+        outcome: &Outcome<'_, Row, S>,
+        refused: &[Refused],
+        absent: &[&str],
+        settings: &str,
+    ) -> String {
+        self.heading("What could not be had");
+        let refused = refused.iter().map(|Refused { scheme, why }| format!("{scheme}: {why}."));
+        let hardware = "M's hardware: nodes and a front end that are machines of their own, joined by InfiniBand. Here all share \
+                        one machine, one-sided reads go through its memory, and TCP through its loopback device; each side is \
+                        held to a CPU.";
+        self.list(refused.chain([hardware.to_owned()]).chain(absent.iter().map(|&line| line.to_owned())));
+        self.heading("How it was measured");
+        self.paragraph(&format!(
+            "On {}; Sidelong {}.",
+            outcome.machine.describe(),
+            outcome.versions.sidelong
+        ));
+        self.paragraph(settings);
+        self.paragraph(&format!(
+            "The whole took {:.0} s. What each run printed is in `runs/`.",
+            outcome.seconds
+        ));
+        self.paragraph(&format!("```\n{}\n```", outcome.command));
+        self.0
+    }
+
     /// The machine, the settings, and how to repeat it.
     pub(crate) fn close<Row, S>(
         mut self,
@@ -277,6 +307,13 @@ impl Markdown {
         self.paragraph(&format!("```\n{}\n```", outcome.command));
         self.0
     }
+}
+
+/// A scheme that this machine refuses.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct Refused {
+    pub(crate) scheme: Scheme,
+    pub(crate) why: String,
 }
 
 /// A number of a report with `digits` decimals, or a dash.

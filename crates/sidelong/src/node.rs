@@ -190,7 +190,7 @@ fn keep_load(
     memory: &Memory,
     gauges: &Arc<OriginGauges>,
 ) -> Result<LoadThreads, Failure> {
-    let recorder = || Recorder::new(&scope(node), Some(gauge(node, gauges)));
+    let recorder = || Recorder::new(&scope(parts, node), Some(gauge(node, gauges)));
     let load = &parts.cluster.load;
     let spec = KeeperSpec { period: load.period, proc_period: load.proc_period };
     let acknowledge = acknowledge(memory.words.clone(), Arc::clone(gauges));
@@ -223,7 +223,7 @@ fn pages(
     let mut own = OwnReader::new(memory.load.clone());
     // Where nobody keeps the record, a scrape makes it, as a request of an edge does.
     let mut recorder = match choice.scheme {
-        Scheme::SocketSync => Some(Recorder::new(&scope(node), Some(gauge(node, gauges)))?),
+        Scheme::SocketSync => Some(Recorder::new(&scope(parts, node), Some(gauge(node, gauges)))?),
         Scheme::SocketAsync | Scheme::RdmaAsync | Scheme::RdmaSync | Scheme::ERdmaSync => None,
     };
     let read = move |now_ns| {
@@ -238,11 +238,10 @@ fn pages(
     Ok(Pages { metrics: Box::new(move || metrics.encode()), health: Box::new(|| "ok\n") })
 }
 
-fn scope(node: &config::Node) -> Scope {
-    match &node.cgroup {
-        Some(path) => Scope::Cgroup(path.clone()),
-        None => Scope::Process(std::process::id()),
-    }
+/// As the kernel would keep it, so that records say the same whoever keeps them; else that of this process.
+fn scope(parts: &Parts, node: &config::Node) -> Scope {
+    let index = parts.cluster.nodes.iter().position(|other| other.name == node.name).unwrap_or(0);
+    parts.kernel_scope(index, None).unwrap_or_else(|_| Scope::Process(std::process::id()))
 }
 
 fn gauge(node: &config::Node, gauges: &Arc<OriginGauges>) -> OriginGauge {

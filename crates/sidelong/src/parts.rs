@@ -157,11 +157,15 @@ impl Parts {
 
     /// Where the load of all nodes is read.
     pub(crate) fn source(&self) -> Result<Box<dyn Source + Send>, Failure> {
-        let limits = load::Limits {
+        self.source_within(load::Limits {
             stale: self.cluster.load.stale,
             same_clock: self.fabric.is_of_one_machine(),
             ..load::Limits::default()
-        };
+        })
+    }
+
+    /// The same with limits of the caller's.
+    pub(crate) fn source_within(&self, limits: load::Limits) -> Result<Box<dyn Source + Send>, Failure> {
         let names = self.node_names();
         Ok(if self.scheme()?.scheme.is_one_sided() {
             let regions: Vec<_> = names.iter().map(|name| load_region(name)).collect();

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::perf::load::LoadArgs;
 
 /// Where `perf serve` listens, and `--to` asks.
 const PORT: u16 = 7471;
@@ -24,6 +25,7 @@ Examples:
   sidelong perf read --size 64K --bandwidth      windows of 16 in flight
   sidelong perf read --fabric tcp --background 64
                                                  while 64 threads keep the target's CPU busy
+  sidelong perf load --scheme socket-sync        a look at a node's load, by one of the schemes
   sidelong perf serve --secret-file FILE         on one machine, and on the other:
   sidelong perf read --to HOST --fabric tcp --secret-file FILE";
 
@@ -40,6 +42,9 @@ pub(crate) struct PerfArgs {
 pub(super) enum PerfCommand {
     /// The target's side, for `--to` from another machine; it serves one measurement after the other until Ctrl-C.
     Serve(ServeArgs),
+    /// How load is had from a node by each scheme: how long a look takes, how soon a step is seen, what it costs, how
+    /// true it is.
+    Load(LoadArgs),
     /// Busy threads that compute and communicate, until standard input ends.
     #[command(hide = true)]
     Background {
@@ -339,7 +344,7 @@ fn bytes(text: &str) -> Result<usize, String> {
     bytes.filter(|bytes| (1..=BYTES_MAX).contains(bytes)).ok_or_else(|| "1 to 1M".to_owned())
 }
 
-fn pin(text: &str) -> Result<Pin, String> {
+pub(super) fn pin(text: &str) -> Result<Pin, String> {
     let cpu = |text: &str| text.parse().map_err(|_| "auto, none, or numbers of CPUs".to_owned());
     match text {
         "auto" => Ok(Pin::Auto),

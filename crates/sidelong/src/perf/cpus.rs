@@ -35,13 +35,24 @@ fn one(pin: Pin, auto: Option<&usize>) -> Result<Option<usize>, Failure> {
 
 /// Holds this thread, and all that it starts from here on, to `cpu`.
 pub(super) fn hold(cpu: Option<usize>) -> Result<(), Failure> {
-    let Some(cpu) = cpu else { return Ok(()) };
+    is_allowed(cpu)?;
+    put(cpu)
+}
+
+/// Refuses one that this process may not use.
+pub(super) fn is_allowed(cpu: Option<usize>) -> Result<(), Failure> {
     let allowed = allowed()?;
-    if !allowed.contains(&cpu) {
-        return Err(Failure(format!(
-            "--pin: CPU {cpu} is none of those that this process may use, {allowed:?}"
-        )));
+    match cpu.filter(|cpu| !allowed.contains(cpu)) {
+        None => Ok(()),
+        Some(cpu) => {
+            Err(Failure(format!("--pin: CPU {cpu} is none of those that this process may use, {allowed:?}")))
+        }
     }
+}
+
+/// The same without a look whether this process may use it: for one that is held elsewhere.
+pub(super) fn put(cpu: Option<usize>) -> Result<(), Failure> {
+    let Some(cpu) = cpu else { return Ok(()) };
     let mut only = CpuSet::new();
     only.set(cpu);
     Ok(sched_setaffinity(None, &only)?)

@@ -12,6 +12,7 @@
 //! | `device` | RDMA devices, where there are verbs |
 //! | `cpus` | which side runs where |
 //! | `figures` | what came of it |
+//! | `load` | `perf load`, which has a node for its target |
 //!
 //! A target on this machine is a process of its own that differs from one elsewhere in its secret alone, which is made for
 //! the one measurement.
@@ -22,6 +23,7 @@ mod cpus;
 mod device;
 mod far;
 mod figures;
+mod load;
 mod measure;
 mod ping_pong;
 mod talk;
@@ -48,6 +50,7 @@ const SECRET: &str = "SIDELONG_SECRET";
 pub(crate) fn run(args: &PerfArgs) -> Result<(), Failure> {
     match &args.command {
         Some(PerfCommand::Serve(args)) => target::serve(args),
+        Some(PerfCommand::Load(args)) => load::run(args),
         Some(PerfCommand::Background { threads }) => background::run(*threads),
         None => measure(&args.measure),
     }

@@ -1,0 +1,124 @@
+//! `sidelong perf load`: what it is to have a node's load, by each scheme (M 5.1).
+//!
+//! The node is `sidelong node`, a process held to one CPU with whatever else keeps that busy; this side, held to another, looks
+//! at it with what an edge has. Nothing of either is made for the measurement but the cluster file.
+//!
+//! | part | what it is |
+//! |---|---|
+//! | `args` | the command line |
+//! | `node` | the node's process |
+//! | `reader` | the side that looks |
+//! | `threads` | load on the node's CPU whose beginnings are known |
+//! | `truth` | what the kernel says of the moment |
+//! | `measure` | the measurements |
+//! | `figures` | what came of it |
+
+mod args;
+mod figures;
+mod measure;
+mod node;
+mod reader;
+mod threads;
+mod truth;
+
+use std::sync::atomic::AtomicBool;
+
+use sidelong_load::Scheme;
+
+pub(super) use args::LoadArgs;
+use args::Measure;
+use figures::{Figures, Found};
+use measure::unless_stopped;
+use node::{Ground, Node};
+use reader::Reader;
+
+use crate::failure::Failure;
+use crate::parts::Parts;
+use crate::perf::background::Background;
+use crate::perf::{cpus, stop_flag};
+
+/// What all measurements stand on.
+struct Stage<'a> {
+    args: &'a LoadArgs,
+    ground: Ground,
+    parts: Parts,
+    target_cpu: Option<usize>,
+    this_cpu: Option<usize>,
+    stop: &'a AtomicBool,
+    /// Looked after while there is one.
+    node: Option<Node>,
+}
+
+pub(super) fn run(args: &LoadArgs) -> Result<(), Failure> {
+    args.check()?;
+    let stop = stop_flag()?;
+    let (target_cpu, this_cpu) = cpus::both(args.pin)?;
+    for cpu in [target_cpu, this_cpu] {
+        // While this process may still be anywhere.
+        cpus::is_allowed(cpu)?;
+    }
+    let ground = Ground::new(args.scheme, args.period())?;
+    let parts = Parts::new(ground.file.cluster()?)?;
+    let mut stage = Stage { args, ground, parts, target_cpu, this_cpu, stop: &stop, node: None };
+    let (scheme, found) = if args.measure == Measure::Slowdown {
+        let scheme = stage.start_and_link()?.1.scheme();
+        (scheme, Found::Slowdown(measure::slowdown(&mut stage)?))
+    } else {
+        stage.beside_a_node()?
+    };
+    let figures = Figures {
+        measure: args.measure,
+        scheme: scheme.to_string(),
+        background: args.background,
+        granularity_ms: args.granularity().as_secs_f64() * 1e3,
+        period_ms: args.period().as_secs_f64() * 1e3,
+        node_cpu: target_cpu,
+        this_cpu,
+        found,
+    };
+    figures::print(&figures, args.json)
+}
+
+impl Stage<'_> {
+    /// Measures beside one node that is there all the time.
+    fn beside_a_node(&mut self) -> Result<(Scheme, Found), Failure> {
+        let (node, mut reader) = self.start_and_link()?;
+        self.node = Some(node);
+        let _background = match self.args.measure {
+            // Its threads come and go.
+            Measure::Accuracy => None,
+            _ if self.args.background == 0 => None,
+            _ => {
+                cpus::put(self.target_cpu)?;
+                let background = Background::start(self.args.background);
+                cpus::put(self.this_cpu)?;
+                Some(background.map_err(|error| Failure(format!("background threads: {error}")))?)
+            }
+        };
+        let found = match self.args.measure {
+            Measure::Step => Found::Steps(measure::steps(self, &mut reader)?),
+            Measure::Accuracy => Found::Accuracy(measure::accuracy(self, &mut reader)?),
+            Measure::Latency | Measure::Slowdown => Found::Latency(measure::latency(self, &mut reader)?),
+        };
+        Ok((reader.scheme(), found))
+    }
+
+    /// A node on its CPU; this side goes back to its own.
+    fn start(&self) -> Result<Node, Failure> {
+        cpus::put(self.target_cpu)?;
+        let node = self.ground.start();
+        cpus::put(self.this_cpu)?;
+        node
+    }
+
+    fn start_and_link(&self) -> Result<(Node, Reader), Failure> {
+        let node = self.start()?;
+        Ok((node, Reader::new(&self.parts)?))
+    }
+
+    /// Between two looks: whether all is as it should be.
+    fn look(&mut self) -> Result<(), Failure> {
+        unless_stopped(self.stop)?;
+        self.node.as_mut().map_or(Ok(()), Node::is_there)
+    }
+}
