@@ -203,6 +203,89 @@ fn move_latency_from_rest_and_busy() {
     assert!(lab.read("move-latency/figure.svg").contains("each burst finds the cluster at rest"));
 }
 
+/// The columns that issue 4 gives M's experiments.
+fn has_columns(lab: &Lab, id: &str, columns: &str) {
+    let rows = lab.read(&format!("{id}/rows.csv"));
+    assert_eq!(rows.lines().next().unwrap(), columns);
+    assert!(rows.lines().all(|line| line.split(',').count() == columns.split(',').count()), "{rows}");
+}
+
+#[test]
+fn m3_by_busy_threads_and_steps() {
+    let mut lab = Lab::of(include_str!("fake_load.sh"), false);
+    let report = lab.run("m3").unwrap();
+    keep(&lab.out("M3/figure.svg"), "M3.svg");
+    assert_eq!(lab.runs.len(), 7 * 4);
+    assert_eq!(lab.runs[..2], ["1-socket-async", "1-socket-sync"]);
+    let verdicts: Vec<_> = report.checks.iter().map(|check| check.verdict()).collect();
+    assert_eq!(verdicts, ["met", "met", "not measured", "met", "met", "met", "met"]);
+    has_columns(&lab, "M3", "scheme,background_threads,latency_us_p50,latency_us_p99,latency_us_max");
+    assert!(lab.read("M3/rows.csv").contains("\nsocket-sync,64,6440.000,12880.000,19320.000\n"));
+    assert_eq!(lab.read("M3/steps.csv").lines().count(), 1 + 4 * 4);
+    let text = lab.read("M3/report.md");
+    for part in [
+        "# M3: how long a look at a node's load takes, by busy threads (M Figure 3)",
+        "| socket-sync | increases linearly | 140.000 | 6440.000 | 46.00 | 140.000 | 6440.000 | 46.00 | holds |",
+        "by socket-sync / by rdma-sync, p99 at 64 threads | at least 20 | 2500.00 | met |",
+        "- e-rdma-sync: e-rdma-sync cannot be had: the fake has no kernel.",
+        "16 steps were left out",
+        "lab run M3 --out ",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    let svg = lab.read("M3/figure.svg");
+    assert!(svg.contains("busy threads on the node") && svg.contains("rdma-sync"), "{svg}");
+}
+
+#[test]
+fn m4_by_granularity() {
+    let mut lab = Lab::of(include_str!("fake_load.sh"), false);
+    let report = lab.run("M4").unwrap();
+    keep(&lab.out("M4/figure.svg"), "M4.svg");
+    let verdicts: Vec<_> = report.checks.iter().map(|check| check.verdict()).collect();
+    assert_eq!(verdicts, ["met", "met"]);
+    has_columns(&lab, "M4", "scheme,granularity_ms,normalized_delay");
+    assert_eq!(lab.read("M4/rows.csv").lines().count(), 1 + 6 * 4);
+    let text = lab.read("M4/report.md");
+    for part in [
+        "| rdma-async | less than that | 1.1020 | 1.0021 |",
+        "The paper's order **holds** at 1 ms",
+        "| 1 | socket-async | 1.3020 | 1.0020 | 1.3000 | 500.0 | 3 |",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+}
+
+#[test]
+fn m5_by_load() {
+    let mut lab = Lab::of(include_str!("fake_load.sh"), true);
+    let report = lab.run("M5").unwrap();
+    keep(&lab.out("M5/figure.svg"), "M5.svg");
+    let verdicts: Vec<_> = report.checks.iter().map(|check| check.verdict()).collect();
+    assert_eq!(verdicts, ["met", "met"]);
+    has_columns(&lab, "M5", "scheme,field,load,deviation_mean,deviation_max");
+    let text = lab.read("M5/report.md");
+    for part in [
+        "- threads, 64 threads: rdma-sync deviates least: it holds.",
+        "| cpu | 64 | socket-sync | 7.40 | 15.40 |",
+        "A quick run",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+}
+
+#[test]
+fn what_a_machine_refuses_is_not_judged() {
+    let refusing = include_str!("fake_load.sh").replace("= e-rdma-sync ]", "!= socket-sync ]");
+    let mut lab = Lab::of(&refusing, true);
+    for id in ["M3", "M4", "M5"] {
+        let report = lab.run(id).unwrap();
+        assert!(report.checks.iter().any(|check| check.verdict() == "not measured"), "{id}");
+        let text = lab.read(&format!("{id}/report.md"));
+        assert!(text.contains("- rdma-sync: ") && text.contains("not measured"), "{text}");
+    }
+}
+
 /// Whether reports on operations would have verbs in them.
 fn has_rdma() -> bool {
     fs::read_dir("/sys/class/infiniband").is_ok_and(|mut entries| entries.next().is_some())

@@ -273,3 +273,54 @@ fn what_does_not_go_together_is_refused_with_what_does() {
         assert_eq!(perf(wrong).code, Some(2), "{wrong:?}");
     }
 }
+
+/// The schemes that every machine has.
+const SCHEMES: [&str; 3] = ["socket-async", "socket-sync", "rdma-async"];
+
+#[test]
+fn load_is_looked_at_by_each_scheme() {
+    for scheme in SCHEMES {
+        let figures = perf(&["load", "--scheme", scheme, "--background", "2", "--quick", "--json"]).json();
+        assert_eq!((&figures["scheme"], &figures["measure"]), (&scheme.into(), &"latency".into()));
+        let quantiles = ["p50_us", "p99_us", "max_us"].map(|key| figures[key].as_f64().unwrap());
+        assert!(quantiles[0] > 0.0 && quantiles.is_sorted(), "{figures}");
+        assert!(figures["samples"].as_u64().unwrap() > 0 && figures["unusable"] == 0, "{figures}");
+    }
+}
+
+#[test]
+fn a_slow_down_has_its_parts_and_the_record_its_deviations() {
+    let slow = perf(&["load", "slowdown", "--scheme", "rdma-async", "--quick", "--json"]).json();
+    for key in ["alone_ms", "normalized_delay", "kept", "looks"] {
+        assert!(slow[key].as_f64().unwrap() > 0.0, "{slow}");
+    }
+    let deviations =
+        perf(&["load", "accuracy", "--scheme", "socket-sync", "--background", "4", "--quick", "--json"])
+            .json();
+    assert!(deviations["looks"].as_u64().unwrap() > 0, "{deviations}");
+    let [threads, cpu] = ["threads", "cpu_percent"].map(|key| &deviations[key]);
+    assert!(threads["mean"].as_f64().unwrap() <= threads["max"].as_f64().unwrap(), "{deviations}");
+    assert!(cpu["max"].as_f64().unwrap() <= 100.0, "{deviations}");
+}
+
+#[test]
+fn a_step_is_seen_in_the_record() {
+    // A busy machine may hide some behind threads of its own, and not for ever.
+    let seen = || {
+        let step = perf(&["load", "step", "--scheme", "socket-sync", "--for", "2", "--json"]).json();
+        step["samples"].as_u64().unwrap() > 0 && step["p50_us"].as_f64().unwrap() > 0.0
+    };
+    assert!((0..10).any(|_| seen()));
+}
+
+#[test]
+fn what_does_not_go_together_is_refused_for_load_too() {
+    for (wrong, says) in [
+        (vec!["load", "--scheme", "best"], "one of auto, socket-async"),
+        (vec!["load", "slowdown", "--background", "3"], "leave --background out"),
+        (vec!["load", "step", "--granularity", "5"], "leave --granularity out"),
+    ] {
+        let refused = perf(&wrong).refused();
+        assert!(refused.contains(says), "{refused}");
+    }
+}

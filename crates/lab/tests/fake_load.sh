@@ -1,0 +1,35 @@
+# Stands in for `sidelong perf load` in the lab's tests: sockets take 40 us and 100 us more for each busy thread, one-sided
+# looks 0.2 us; a step is seen after 20 us by the kernel's record and after 50 ms by all others. e-rdma-sync is refused.
+set -eu
+[ "$1 $2" = "perf load" ] || { echo "fake: $*" >&2; exit 2; }
+measure=$3 scheme= background=0 granularity=1
+shift 3
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --scheme) scheme=$2 ;;
+    --background) background=$2 ;;
+    --granularity) granularity=$2 ;;
+    esac
+    shift
+done
+if [ "$scheme" = e-rdma-sync ]; then
+    echo "sidelong: e-rdma-sync cannot be had: the fake has no kernel" >&2
+    exit 2
+fi
+awk -v measure="$measure" -v scheme="$scheme" -v background="$background" -v granularity="$granularity" 'BEGIN {
+    socket = scheme ~ /^socket/; kernel = scheme == "rdma-sync"
+    printf "{\"measure\":\"%s\",\"scheme\":\"%s\",\"node_cpu\":0,\"this_cpu\":1,", measure, scheme
+    if (measure == "latency" || measure == "step") {
+        us = socket ? 40 + 100 * background : 0.2
+        if (measure == "step") { us = kernel ? 20 : 50000; printf "\"threads\":4,\"unseen\":0,\"unclear\":1," }
+        printf "\"samples\":1000,\"p50_us\":%.3f,\"p99_us\":%.3f,\"max_us\":%.3f,\"mean_us\":%.3f,\"unusable\":0}\n", us, 2 * us, 3 * us, us
+    } else if (measure == "slowdown") {
+        cost = scheme == "socket-async" ? 0.3 : scheme == "socket-sync" ? 0.2 : scheme == "rdma-async" ? 0.1 : 0
+        printf "\"rounds\":3,\"alone_ms\":500,\"normalized_delay\":%.6f,\"kept\":%.6f,\"looks\":%.6f}\n", \
+            1.002 + cost / granularity, 1.002, 1 + cost / granularity
+    } else {
+        off = kernel ? 0 : 0.1 * background
+        printf "\"looks\":100,\"unusable\":0,\"cpu_truth\":\"/proc/stat\",\"threads\":{\"mean\":%.3f,\"max\":%.3f},", off, 4 * off
+        printf "\"cpu_percent\":{\"mean\":%.3f,\"max\":%.3f}}\n", off + 1, off + 9
+    }
+}'
