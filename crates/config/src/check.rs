@@ -297,6 +297,7 @@ fn site(at: At, entry: &SiteEntry) -> Check {
         (found, "floor <= nodes".into())
     })?;
     within(at, "nodes", entry.nodes, 1, NODES_MAX)?;
+    within(at, "alpha", entry.alpha.unwrap_or(0.0), 0.0, 64.0)?;
     expect(entry.ceiling.is_none_or(|ceiling| entry.nodes <= ceiling), at.key("ceiling"), || {
         let ceiling = entry.ceiling.unwrap_or_default();
         let found = format!("{who}: ceiling is {ceiling} but the site starts with {} nodes", entry.nodes);
@@ -318,6 +319,11 @@ fn node(at: At, entry: &NodeEntry) -> Check {
     expect(timed, at.key("service_ms"), || {
         let found = format!("node {:?}: service_ms is 0 with service = \"{}\"", entry.name, entry.service);
         (found, "a time above 0, or service = \"none\"".into())
+    })?;
+    within(at, "cpu_share", entry.cpu_share.unwrap_or(1.0), 0.05, 1024.0)?;
+    expect(entry.cgroup.is_none() || entry.cpu_share.is_none(), at.key("cpu_share"), || {
+        let found = format!("node {:?}: cpu_share beside a cgroup", entry.name);
+        (found, "one of both: who makes the cgroup gives it its share".into())
     })?;
     expect(entry.cgroup.is_none() || entry.count == 1, at.key("cgroup"), || {
         let found = format!("node {:?}: {} nodes in one cgroup", entry.name, entry.count);

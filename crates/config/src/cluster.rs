@@ -46,7 +46,7 @@ pub struct Cluster {
 }
 
 /// One hosted service.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Site {
     /// Its name.
     pub name: String,
@@ -60,6 +60,8 @@ pub struct Site {
     pub ceiling: usize,
     /// Where two sites want a node, the higher gets it.
     pub priority: u8,
+    /// Of its requests, in place of the workload's.
+    pub alpha: Option<f64>,
 }
 
 /// A server of the pool.
@@ -84,6 +86,8 @@ pub struct Node {
     pub queue_depth_max: u32,
     /// Real files that its origin serves.
     pub root: Option<PathBuf>,
+    /// CPUs that it may take at most, by a control group that `up` makes.
+    pub cpu_share: Option<f64>,
     /// The cgroup directory that holds it.
     pub cgroup: Option<PathBuf>,
     /// The site that it serves at the start, an index of [`Cluster::sites`]. None for what is left over.
@@ -166,6 +170,7 @@ fn sites(file: &ClusterFile, pool: usize) -> Vec<Site> {
             floor: entry.floor,
             ceiling: ceiling.min(pool),
             priority: entry.priority,
+            alpha: entry.alpha,
         }
     };
     file.sites.iter().map(site).collect()
@@ -215,6 +220,7 @@ fn node(entry: &NodeEntry, i: usize, k: usize, site: Option<usize>) -> std::resu
         service_time: entry.service_time,
         queue_depth_max: entry.queue_depth_max,
         root: entry.root.clone(),
+        cpu_share: entry.cpu_share,
         cgroup: entry.cgroup.clone(),
         site,
     })

@@ -101,12 +101,23 @@ pub struct SiteEntry {
     /// Where two sites want a node, the higher gets it. Default 0.
     #[serde(default)]
     pub priority: u8,
+    /// Of the requests that `up` and the lab make for it, with `workload.kind = "zipf"`, in place of the workload's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alpha: Option<f64>,
 }
 
 impl SiteEntry {
     /// A site of `nodes` nodes and one host, all else by default.
     pub fn new(name: impl Into<String>, host: impl Into<String>, nodes: usize) -> Self {
-        SiteEntry { name: name.into(), hosts: vec![host.into()], nodes, floor: 1, ceiling: None, priority: 0 }
+        SiteEntry {
+            name: name.into(),
+            hosts: vec![host.into()],
+            nodes,
+            floor: 1,
+            ceiling: None,
+            priority: 0,
+            alpha: None,
+        }
     }
 }
 
@@ -143,6 +154,10 @@ pub struct NodeEntry {
     /// Real files that its origin serves. Default none: bodies are made up.
     #[serde(default)]
     pub root: Option<PathBuf>,
+    /// CPUs that the node may take at most, such as 0.25: `up` holds it to that by a control group of its own, which wants
+    /// the right to make one. Default none: what the machine gives.
+    #[serde(default)]
+    pub cpu_share: Option<f64>,
     /// The cgroup (v2) directory that holds the node, whose load is then the cgroup's. Default none: the machine's.
     #[serde(default)]
     pub cgroup: Option<PathBuf>,
@@ -162,6 +177,7 @@ impl NodeEntry {
             service_time: Self::default_service_time(),
             queue_depth_max: Self::default_queue_depth_max(),
             root: None,
+            cpu_share: None,
             cgroup: None,
         }
     }

@@ -126,13 +126,16 @@ words! {
 }
 
 words! {
-    /// `node.service`: how long a worker of the built-in origin holds a request. It waits, it does not burn.
+    /// `node.service`: how long a worker of the built-in origin holds a request. It waits, unless it is told to burn.
     Service {
         /// `service_ms` each.
         #[default]
         Fixed = "fixed",
         /// Drawn from an exponential distribution with the mean `service_ms`.
         Exponential = "exponential",
+        /// CPU time, `service_ms` on average: a request takes what its path takes each time, and paths differ as an
+        /// exponential distribution does. `cpu_share` holds such nodes to what they are to have of the machine.
+        Burn = "burn",
         /// No time of its own: the machine is the limit.
         None = "none",
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use sidelong_config::ClusterFile;
 
 use crate::csv::Table;
 use crate::error::{Error, Result, file};
@@ -115,20 +116,33 @@ impl<'a> Bench<'a> {
         let name = run.name();
         self.begin(&name);
         let (cluster_file, cluster) = run.plan(&self.ground)?;
-        let files = self.files(&name);
+        let (summary, files) =
+            self.up(&name, &run.describe(), &cluster_file, run.ideal_duration(&cluster))?;
+        self.end();
+        Ok(Done { summary, files, ideal_requests_per_s: run.ideal_rate(&cluster) })
+    }
+
+    /// Runs `up` with a cluster, which should take `time`, and waits for its end.
+    pub(crate) fn up(
+        &self,
+        name: &str,
+        about: &str,
+        cluster: &ClusterFile,
+        time: Duration,
+    ) -> Result<(Summary, Files)> {
+        let files = self.files(name);
         let repeat = files.repeat(&self.options.program);
-        let about = format!("# {}: {}.\n# To repeat it: {repeat}\n", self.experiment.id, run.describe());
-        let written = fs::write(&files.config, format!("{about}\n{}", cluster_file.to_toml()?));
+        let about = format!("# {}: {about}.\n# To repeat it: {repeat}\n", self.experiment.id);
+        let written = fs::write(&files.config, format!("{about}\n{}", cluster.to_toml()?));
         file(&files.config, written)?;
 
-        let limit = run.ideal_duration(&cluster) * SLOWER_MAX + OVERHEAD_MAX;
+        let limit = time * SLOWER_MAX + OVERHEAD_MAX;
         let summary = up::run(&self.options.program, &files, limit, &self.options.stop)?;
         if summary.requests == 0 {
             let said = format!("no request was answered, {} errors", summary.errors);
-            return Err(Error::Failed { run: name, said, repeat });
+            return Err(Error::Failed { run: name.to_owned(), said, repeat });
         }
-        self.end();
-        Ok(Done { summary, files, ideal_requests_per_s: run.ideal_rate(&cluster) })
+        Ok((summary, files))
     }
 
     /// A file among the results.

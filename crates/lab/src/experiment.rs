@@ -40,6 +40,12 @@ pub(crate) enum Plan {
     LoadSlowdown,
     /// M 5.1.3: the record against the truth.
     LoadAccuracy,
+    /// M 5.2.3: throughput by how often load is looked at.
+    LoadGranularity,
+    /// M 5.2.1: throughput by how even the requests are.
+    LoadAlpha,
+    /// M 5.2.2: response times while a Ganglia monitor is told of the load.
+    LoadGanglia,
     /// Operations over RDMA beside perftest's.
     Perftest,
     /// The edge beside a bare proxy of what it is made of.
@@ -57,6 +63,7 @@ impl Plan {
             }
             Plan::Sizes { .. } | Plan::Busy { .. } | Plan::Perftest | Plan::EdgeOverhead => None,
             Plan::LoadLatency | Plan::LoadSlowdown | Plan::LoadAccuracy => None,
+            Plan::LoadGranularity | Plan::LoadAlpha | Plan::LoadGanglia => None,
         }
     }
 }
@@ -71,6 +78,9 @@ const LOAD_LATENCY: &[&str] =
     &["scheme", "background_threads", "latency_us_p50", "latency_us_p99", "latency_us_max"];
 const LOAD_SLOWDOWN: &[&str] = &["scheme", "granularity_ms", "normalized_delay"];
 const LOAD_ACCURACY: &[&str] = &["scheme", "field", "load", "deviation_mean", "deviation_max"];
+const LOAD_GRANULARITY: &[&str] = &["scheme", "granularity_ms", "requests_per_s"];
+const LOAD_ALPHA: &[&str] = &["scheme", "alpha", "requests_per_s", "improvement"];
+const LOAD_GANGLIA: &[&str] = &["scheme", "granularity_ms", "query", "response_ms_max"];
 const PERFTEST: &[&str] = &["operation", "round", "ours_us", "perftest_us", "ratio"];
 const OWN: &str = "Sidelong's own";
 
@@ -101,7 +111,7 @@ const fn busy(id: &'static str, figure: &'static str, title: &'static str, of: O
     Experiment { id, title, figure, columns: perf::COLUMNS, plan: Plan::Busy { of } }
 }
 
-static EXPERIMENTS: [Experiment; 27] = {
+static EXPERIMENTS: [Experiment; 30] = {
     use Demand::{SingleFile, WorldCup, Zipf};
     use Layout::{Four, Three};
     const KB: u64 = 1024;
@@ -178,6 +188,27 @@ static EXPERIMENTS: [Experiment; 27] = {
             plan: Plan::LoadAccuracy,
         },
         Experiment {
+            id: "M8",
+            title: "longest response times while Ganglia is told of the load, by granularity",
+            figure: "M Figure 8",
+            columns: LOAD_GANGLIA,
+            plan: Plan::LoadGanglia,
+        },
+        Experiment {
+            id: "M9",
+            title: "throughput of two co-hosted sites by monitoring granularity",
+            figure: "M Figure 9",
+            columns: LOAD_GRANULARITY,
+            plan: Plan::LoadGranularity,
+        },
+        Experiment {
+            id: "MZ",
+            title: "throughput of two co-hosted sites by Zipf's exponent",
+            figure: "M Figure 7",
+            columns: LOAD_ALPHA,
+            plan: Plan::LoadAlpha,
+        },
+        Experiment {
             id: "perftest",
             title: "operations over RDMA beside perftest's",
             figure: OWN,
@@ -235,7 +266,7 @@ mod tests {
         let error = find("R4").unwrap_err().to_string();
         assert!(
             error.starts_with("no experiment \"R4\"; there are R5, R6,")
-                && error.ends_with("R24, A1, M3, M4, M5, perftest, edge-overhead, move-latency"),
+                && error.ends_with("R24, A1, M3, M4, M5, M8, M9, MZ, perftest, edge-overhead, move-latency"),
             "{error}"
         );
     }

@@ -46,6 +46,8 @@ pub(crate) struct SiteSummary {
     pub(crate) requests_per_s: f64,
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
+    #[serde(default)]
+    pub(crate) max_ms: f64,
     /// At the end.
     pub(crate) nodes: u64,
 }

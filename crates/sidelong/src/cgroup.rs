@@ -1,5 +1,6 @@
-//! Control groups for the nodes of an `up`, where the kernel keeps their records: one for each, in which its threads are
-//! counted apart from those of the others. They are made where this process may, and removed when it ends.
+//! Control groups for the nodes of an `up`, where the kernel keeps their records or they are held to shares of the
+//! machine: one for each, in which its threads are counted, and given time, apart from those of the others. They are made
+//! where this process may, and removed when it ends.
 
 use std::cell::RefCell;
 use std::io;
@@ -11,6 +12,9 @@ use crate::failure::Failure;
 
 /// The group of an `up` is called this and its process number.
 const PREFIX: &str = "sidelong.";
+/// What a share of a CPU is measured out by: a node that has used its own waits for less than this. The kernel takes no
+/// quota below 1 ms, so the least share is a twentieth.
+const PERIOD_US: u64 = 20_000;
 
 /// The groups of one `up`.
 pub(crate) struct Groups {
@@ -37,18 +41,22 @@ impl Groups {
         }
         let why = tried.err().map_or_else(String::new, |error: io::Error| error.to_string());
         Err(Failure::new(format!(
-            "the kernel tells nodes of one machine apart by control groups, and none can be made in {} ({why}): run it \
-             as root, give each node its `cgroup` in the cluster file, or use rdma-async",
+            "the kernel tells nodes of one machine apart, and holds them to a `cpu_share`, by control groups, and none can \
+             be made in {} ({why}): run it as root; else leave `cpu_share` out, and give each node its `cgroup` in the \
+             cluster file or use rdma-async",
             root.display()
         )))
     }
 
-    /// One more, of that name.
-    pub(crate) fn add(&self, name: &str) -> Result<PathBuf, Failure> {
+    /// One more, of that name, held to so many CPUs.
+    pub(crate) fn add(&self, name: &str, cpu_share: Option<f64>) -> Result<PathBuf, Failure> {
         let path = self.top.join(name);
-        std::fs::create_dir(&path)
-            .map_err(|error| Failure::new(format!("control group {}: {error}", path.display())))?;
+        let failed = |error| Failure::new(format!("control group {}: {error}", path.display()));
+        std::fs::create_dir(&path).map_err(failed)?;
         self.made.borrow_mut().push(path.clone());
+        if let Some(cpus) = cpu_share {
+            hold(&path, cpus).map_err(failed)?;
+        }
         Ok(path)
     }
 }
@@ -60,6 +68,17 @@ impl Drop for Groups {
             let _ = std::fs::remove_dir(path);
         }
     }
+}
+
+/// Gives the group so much time of each period, in either version's words.
+fn hold(group: &Path, cpus: f64) -> io::Result<()> {
+    let (period_us, quota_us) = (PERIOD_US, (PERIOD_US as f64 * cpus).round() as u64);
+    let first = group.join("cpu.cfs_quota_us");
+    if !first.exists() {
+        return std::fs::write(group.join("cpu.max"), format!("{quota_us} {period_us}"));
+    }
+    std::fs::write(group.join("cpu.cfs_period_us"), period_us.to_string())?;
+    std::fs::write(first, quota_us.to_string())
 }
 
 /// Moves this process into the group.

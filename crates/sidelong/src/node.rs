@@ -277,6 +277,7 @@ fn origin_config(node: &config::Node, index: usize) -> OriginConfig {
         service: match node.service {
             Service::Fixed => ServiceTime::Fixed(node.service_time),
             Service::Exponential => ServiceTime::Exponential { mean: node.service_time },
+            Service::Burn => ServiceTime::Burn { mean: node.service_time },
             Service::None => ServiceTime::None,
         },
         seed: index as u64,

@@ -299,7 +299,7 @@ impl Parts {
     pub(crate) fn capacities(&self) -> Vec<Capacity> {
         let seconds = |node: &config::Node| match node.service {
             Service::None => 0.0,
-            Service::Fixed | Service::Exponential => node.service_time.as_secs_f32(),
+            Service::Fixed | Service::Exponential | Service::Burn => node.service_time.as_secs_f32(),
         };
         let nodes = &self.cluster.nodes;
         let mean = nodes.iter().map(seconds).sum::<f32>() / nodes.len() as f32;

@@ -1,10 +1,13 @@
 //! M's experiments: the schemes by which load is had, beside each other.
 //!
-//! M3 to M5 run `sidelong perf load`. A scheme that this machine refuses is named in the report with the reason, and what
+//! M3 to M5 run `sidelong perf load`, the others `sidelong up` with nodes that burn CPU time. A scheme that this machine refuses is named in the report with the reason, and what
 //! would judge it is not measured.
 
 mod accuracy;
+mod ganglia;
 mod latency;
+mod pool;
+mod requests;
 mod slowdown;
 
 use std::time::Duration;
@@ -14,7 +17,9 @@ use serde::de::DeserializeOwned;
 use sidelong_config::Scheme;
 
 pub(crate) use accuracy::run as accuracy;
+pub(crate) use ganglia::run as ganglia;
 pub(crate) use latency::run as latency;
+pub(crate) use requests::{alpha, granularity};
 pub(crate) use slowdown::run as slowdown;
 
 use crate::bench::Bench;

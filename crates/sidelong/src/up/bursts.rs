@@ -19,7 +19,8 @@ const IN_FLIGHT_MAX: u32 = 4096;
 /// Which request comes when.
 pub(super) struct Bursts {
     workload: Workload,
-    objects: sidelong_trace::Workload,
+    /// Of each site.
+    objects: Vec<sidelong_trace::Workload>,
     bursts: sidelong_trace::Bursts,
     hosts: Vec<HeaderValue>,
     steps: StepTimes,
@@ -30,27 +31,42 @@ pub(super) struct Bursts {
 impl Bursts {
     /// Tells `steps` when each burst begins.
     pub(super) fn new(workload: &Workload, sites: &[Site], steps: StepTimes) -> Result<Self, Failure> {
-        let objects = match workload.kind {
-            WorkloadKind::SingleFile => sidelong_trace::Workload::SingleFile { bytes: workload.file_bytes },
-            WorkloadKind::Zipf => {
-                let objects = u32::try_from(workload.objects).unwrap_or(u32::MAX);
-                let sizes = Sizes::Fixed { bytes: workload.file_bytes };
-                sidelong_trace::Workload::Zipf(Zipf::new(workload.alpha, objects, sizes, workload.seed)?)
-            }
-            WorkloadKind::Trace => {
-                let trace = match &workload.trace {
-                    Some(path) => {
-                        let (trace, broken) = Trace::load(path)?;
-                        if broken.broken > 0 {
-                            tracing::warn!("{}: {broken}", path.display());
+        let one = |alpha: Option<f64>| -> Result<_, Failure> {
+            Ok(match workload.kind {
+                WorkloadKind::SingleFile => {
+                    sidelong_trace::Workload::SingleFile { bytes: workload.file_bytes }
+                }
+                WorkloadKind::Zipf => {
+                    let objects = u32::try_from(workload.objects).unwrap_or(u32::MAX);
+                    let sizes = Sizes::Fixed { bytes: workload.file_bytes };
+                    sidelong_trace::Workload::Zipf(Zipf::new(
+                        alpha.unwrap_or(workload.alpha),
+                        objects,
+                        sizes,
+                        workload.seed,
+                    )?)
+                }
+                WorkloadKind::Trace => {
+                    let trace = match &workload.trace {
+                        Some(path) => {
+                            let (trace, broken) = Trace::load(path)?;
+                            if broken.broken > 0 {
+                                tracing::warn!("{}: {broken}", path.display());
+                            }
+                            trace
                         }
-                        trace
-                    }
-                    None => sidelong_trace::sample(),
-                };
-                sidelong_trace::Workload::Trace(Arc::new(trace))
-            }
+                        None => sidelong_trace::sample(),
+                    };
+                    sidelong_trace::Workload::Trace(Arc::new(trace))
+                }
+            })
         };
+        // Sites that ask alike share their tables.
+        let (shared, is_zipf) = (one(None)?, workload.kind == WorkloadKind::Zipf);
+        let objects: Result<Vec<_>, Failure> = (sites.iter())
+            .map(|site| if is_zipf && site.alpha.is_some() { one(site.alpha) } else { Ok(shared.clone()) })
+            .collect();
+        let objects = objects?;
         let burst = NonZero::new(workload.burst).ok_or_else(|| Failure::new("a burst of 0 requests"))?;
         let count = NonZero::new(sites.len()).ok_or_else(|| Failure::new("no site"))?;
         let host = |site: &Site| HeaderValue::from_str(&site.hosts[0]);
@@ -90,7 +106,7 @@ impl Source for Bursts {
         if index.is_multiple_of(self.workload.burst) {
             self.steps.begin(site);
         }
-        let object = self.objects.object(index);
+        let object = self.objects[site].object(index);
         let path = format!("/o/{}/{}", object.id, object.bytes);
         // Two numbers in a path are a URI.
         let uri = Uri::try_from(path).unwrap_or_default();

@@ -115,17 +115,20 @@ impl<'a> Up<'a> {
         };
         let samples = args.samples.as_deref().map(Samples::create).transpose()?;
 
-        // The kernel tells nodes of one machine apart by control groups.
+        // The kernel tells nodes of one machine apart by control groups, and holds them to their shares by them.
         let groups = match parts.cluster.load.scheme {
             config::Scheme::RdmaSync | config::Scheme::ERdmaSync if parts.shares_machine() => {
                 Some(Groups::create()?)
             }
+            _ if parts.cluster.nodes.iter().any(|node| node.cpu_share.is_some()) => Some(Groups::create()?),
             _ => None,
         };
         let mut children = Children::new(&config, parts.run.path())?;
         for (index, node) in parts.cluster.nodes.iter().enumerate() {
             let group = match &groups {
-                Some(groups) if parts.kernel_scope(index, None).is_err() => Some(groups.add(&node.name)?),
+                Some(groups) if parts.kernel_scope(index, None).is_err() || node.cpu_share.is_some() => {
+                    Some(groups.add(&node.name, node.cpu_share)?)
+                }
                 _ => None,
             };
             children.start("node", &node.name, group)?;

@@ -21,6 +21,7 @@ pub(crate) struct Outcome {
     requests_per_s: f64,
     p50_ms: f64,
     p99_ms: f64,
+    max_ms: f64,
     sites: Vec<SiteOutcome>,
     /// From the first request of a burst to the first that goes to a node which came for it.
     step_to_first_request_ms: Option<Quantiles>,
@@ -34,6 +35,7 @@ struct SiteOutcome {
     requests_per_s: f64,
     p50_ms: f64,
     p99_ms: f64,
+    max_ms: f64,
     nodes: usize,
 }
 
@@ -62,6 +64,7 @@ impl Outcome {
                 requests_per_s: load.map_or(0.0, |load| load.requests_per_s),
                 p50_ms: load.map_or(0.0, |load| load.latency.p50_ms),
                 p99_ms: load.map_or(0.0, |load| load.latency.p99_ms),
+                max_ms: load.map_or(0.0, |load| load.latency.max_ms),
                 nodes: monitor.serving(SiteId::new(index)),
             }
         });
@@ -75,6 +78,7 @@ impl Outcome {
             requests_per_s: summary.as_ref().map_or(0.0, |summary| summary.requests_per_s),
             p50_ms: summary.as_ref().map_or(0.0, |summary| summary.latency.p50_ms),
             p99_ms: summary.as_ref().map_or(0.0, |summary| summary.latency.p99_ms),
+            max_ms: summary.as_ref().map_or(0.0, |summary| summary.latency.max_ms),
             step_to_first_request_ms: steps.quantiles(),
         }
     }

@@ -9,7 +9,8 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 
 use super::book::Full;
-use super::config::{OriginConfig, OriginError};
+use super::burn::Burners;
+use super::config::{OriginConfig, OriginError, ServiceTime};
 use super::content::{Content, ContentBody, synthetic_bytes};
 use super::files::{Absent, Files};
 use super::gauges::OriginGauges;
@@ -26,6 +27,8 @@ pub(super) struct Origin {
     files: Option<Files>,
     /// None where requests take no time.
     workers: Option<Workers>,
+    /// Where they take CPU time.
+    burners: Option<Burners>,
 }
 
 /// Why a request did not get what it asked for.
@@ -42,8 +45,16 @@ impl Origin {
         let name = config.check()?;
         let files = Files::open(&config)?;
         let workers = config.takes_time().then(|| Workers::new(&config));
+        let burners = match config.service {
+            ServiceTime::Burn { mean } => {
+                let workers = config.workers;
+                let started = Burners::start(workers, mean, config.queue_depth_max);
+                Some(started.map_err(|source| OriginError::Burners { workers, source })?)
+            }
+            ServiceTime::None | ServiceTime::Fixed(_) | ServiceTime::Exponential { .. } => None,
+        };
         gauges.workers.store(config.workers, Relaxed);
-        Ok(Origin { config, gauges, name, files, workers })
+        Ok(Origin { config, gauges, name, files, workers, burners })
     }
 
     pub(super) async fn answer(
@@ -91,6 +102,13 @@ impl Origin {
             let turn = workers.take(&self.gauges, sent_bytes).map_err(Refusal::Busy)?;
             pulse.working(true);
             turn.end().await;
+            pulse.working(false);
+        }
+        if let Some(burners) = &self.burners {
+            let ended = burners.take(&self.gauges, head.uri.path()).map_err(Refusal::Busy)?;
+            pulse.working(true);
+            // It ends without its work done only where the origin itself ends.
+            let _ = ended.await;
             pulse.working(false);
         }
         Ok(content)

@@ -25,6 +25,12 @@ pub enum ServiceTime {
         /// Mean of the distribution.
         mean: Duration,
     },
+    /// CPU time, by threads as many as there are workers. What a request takes is its path's: the same each time, and
+    /// over all paths exponentially distributed.
+    Burn {
+        /// Mean over the paths.
+        mean: Duration,
+    },
 }
 
 /// Everything that [`serve`](super::serve) needs to know. Start from [`OriginConfig::default`].
@@ -36,7 +42,7 @@ pub struct OriginConfig {
     pub workers: u32,
     /// Time that a worker takes for a request.
     pub service: ServiceTime,
-    /// Added to the service time for each KiB of the response body.
+    /// Added to the service time for each KiB of the response body, where that time is waited for.
     pub cost_per_kib: Duration,
     /// Seed of the drawn service times.
     pub seed: u64,
@@ -89,9 +95,13 @@ impl Default for OriginConfig {
 }
 
 impl OriginConfig {
-    /// Whether a request takes a worker's time at all.
+    /// Whether a request takes a virtual worker's time at all.
     pub(super) fn takes_time(&self) -> bool {
-        self.service != ServiceTime::None || !self.cost_per_kib.is_zero()
+        match self.service {
+            ServiceTime::None => !self.cost_per_kib.is_zero(),
+            ServiceTime::Fixed(_) | ServiceTime::Exponential { .. } => true,
+            ServiceTime::Burn { .. } => false,
+        }
     }
 
     /// Refuses what could not be served; gives the node's name as a header.
@@ -146,6 +156,14 @@ pub enum OriginError {
         name: String,
         /// What is wrong with it.
         source: InvalidHeaderValue,
+    },
+    /// The threads that burn cannot be started.
+    #[error("cannot start {workers} threads that burn: {source}")]
+    Burners {
+        /// As configured.
+        workers: u32,
+        /// What the system says.
+        source: std::io::Error,
     },
     /// [`OriginConfig::root`] is not a directory that can be read.
     #[error("cannot serve files from {}", path.display())]

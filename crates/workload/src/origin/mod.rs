@@ -12,10 +12,12 @@
 //! Where [`OriginConfig::body`] is set, it is the answer to every path but `/healthz`.
 //!
 //! The *rate* of a saturated origin is exact, as its workers are free when the book says so. Each single *response* is up
-//! to a millisecond or two late, which is what tokio's timers are.
+//! to a millisecond or two late, which is what tokio's timers are. Where requests burn CPU time ([`ServiceTime::Burn`])
+//! the machine is the limit, and what it gives to this process.
 
 mod answer;
 mod book;
+mod burn;
 mod config;
 mod content;
 mod files;

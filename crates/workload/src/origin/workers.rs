@@ -58,7 +58,7 @@ impl Workers {
 
     fn service_ns(&self, random: &mut Pcg64) -> u64 {
         match self.service {
-            ServiceTime::None => 0,
+            ServiceTime::None | ServiceTime::Burn { .. } => 0,
             ServiceTime::Fixed(time) => nanos(time),
             ServiceTime::Exponential { mean } => {
                 let of_mean: f64 = Exp1.sample(random);
@@ -98,10 +98,10 @@ impl Drop for Turn {
 }
 
 /// One request outstanding, in the gauges.
-struct Hold(Arc<OriginGauges>);
+pub(super) struct Hold(Arc<OriginGauges>);
 
 impl Hold {
-    fn new(gauges: &Arc<OriginGauges>) -> Self {
+    pub(super) fn new(gauges: &Arc<OriginGauges>) -> Self {
         gauges.outstanding.fetch_add(1, Relaxed);
         gauges.changed();
         Hold(Arc::clone(gauges))

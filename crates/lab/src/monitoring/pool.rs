@@ -1,0 +1,201 @@
+//! The shared data-center of M8, M9 and MZ: two co-hosted sites whose requests take CPU time, on nodes held to shares of it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use serde::Serialize;
+use sidelong_config::{
+    ClusterFile, Configuration, EdgeEntry, Ganglia, Identity, Load, LoadMode, NodeEntry, Scheme, Service,
+    SiteEntry, Workload, WorkloadKind,
+};
+
+use crate::bench::Bench;
+use crate::error::{Error, Result};
+use crate::setup::Ground;
+use crate::up::Summary;
+
+/// Dynamic requests of divergent cost, as M's auction site's; and documents by Zipf's law.
+pub(super) const SITES: [&str; 2] = ["auction", "zipf"];
+/// Nodes of each site.
+const NODES_EACH: usize = 3;
+const EDGES: u16 = 2;
+/// CPUs of each node: with all of them busy half of a machine of two is left to edges and clients.
+const SHARE: f64 = 0.15;
+/// CPU time of a request on average, which a node so serves in some 7 ms.
+const SERVICE: Duration = Duration::from_millis(1);
+const WORKERS: u16 = 4;
+/// M 5: "requests from the clients were generated using eight threads on each node".
+const CLIENTS_PER_EDGE: u32 = 8;
+const OBJECTS: u64 = 1000;
+const BYTES: u64 = 1024;
+/// M 5: T.
+const PERIOD: Duration = Duration::from_millis(50);
+/// A record that is looked at as seldom as M's is old, and all that there is.
+const STALE: Duration = Duration::from_secs(30);
+/// It takes this long to start and end one.
+pub(super) const START: Duration = Duration::from_secs(2);
+
+/// One run of it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Pool {
+    pub(super) scheme: Scheme,
+    /// Between two looks at the load.
+    pub(super) granularity: Duration,
+    /// Zipf's exponent.
+    pub(super) alpha: f64,
+    /// Who is told of the load as often as it is looked at.
+    pub(super) gmond: Option<SocketAddr>,
+    pub(super) time: Duration,
+}
+
+/// What all runs share.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct Shares {
+    /// CPUs of each node, where it is held to them.
+    pub(super) cpus: Option<f64>,
+    /// Why not.
+    pub(super) without: Option<String>,
+}
+
+impl Shares {
+    /// What this machine allows.
+    pub(super) fn here(bench: &Bench<'_>) -> Result<Shares> {
+        let pool = Pool {
+            scheme: Scheme::RdmaAsync,
+            granularity: PERIOD,
+            alpha: 0.5,
+            gmond: None,
+            time: Duration::from_secs(1),
+        };
+        let shares = Shares { cpus: Some(SHARE), without: None };
+        match pool.run(bench, &shares, "try-shares") {
+            Ok(_) => Ok(shares),
+            Err(Error::Failed { said, .. }) if said.contains("control group") => {
+                let why = said.strip_prefix("sidelong: ").unwrap_or(&said).to_owned();
+                Ok(Shares { cpus: None, without: Some(why) })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// For what could not be had, with the scale.
+    pub(super) fn absent(&self) -> Vec<String> {
+        let scale = "M's scale: 8 server nodes and 8 client nodes of two processors each. Here 6 nodes, 2 edges and their clients \
+                     share one machine; how much of it each node may take is what makes throughput tell of decisions, and \
+                     what edges and clients take is not the node's.";
+        let benchmark = "RUBiS: its place has a site whose requests cost by their path what an exponential distribution has, over \
+                         1000 paths that are equally likely.";
+        let shares = self.without.as_ref().map(|why| {
+            format!("Nodes that are held to shares of the machine: {why}. They compete for all of it, with edges and clients, too.")
+        });
+        shares.into_iter().chain([scale, benchmark].map(str::to_owned)).collect()
+    }
+
+    pub(super) fn describe(&self, looks: &str) -> String {
+        let held = match self.cpus {
+            Some(cpus) => format!("each held to {cpus} of a CPU by a control group (20 ms periods)"),
+            None => "held to nothing".to_owned(),
+        };
+        format!(
+            "Two sites, {} and {}, of {NODES_EACH} nodes each that do not move; nodes {held}, with {WORKERS} workers that burn \
+             {} ms of CPU time a request on average; {EDGES} edges, {CLIENTS_PER_EDGE} closed-loop clients at each, whose requests \
+             go to the sites in turn; {looks}; T = {} ms; balanced by the weighted load index.",
+            SITES[0],
+            SITES[1],
+            SERVICE.as_secs_f64() * 1e3,
+            PERIOD.as_millis(),
+        )
+    }
+}
+
+impl Pool {
+    pub(super) fn run(&self, bench: &Bench<'_>, shares: &Shares, name: &str) -> Result<Summary> {
+        let about = format!(
+            "load by {}, looked at every {} ms, alpha {}",
+            self.scheme,
+            self.granularity.as_millis(),
+            self.alpha
+        );
+        let (summary, _) =
+            bench.up(name, &about, &self.cluster_file(&bench.ground, shares), self.time + START)?;
+        Ok(summary)
+    }
+
+    fn cluster_file(&self, ground: &Ground, shares: &Shares) -> ClusterFile {
+        let at = |offset: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, ground.port + offset));
+        // The first asks for all of its objects alike.
+        let alphas = [Some(0.0), None];
+        let site = |(name, alpha): (&&str, Option<f64>)| SiteEntry {
+            alpha,
+            ..SiteEntry::new(*name, format!("{name}.example"), NODES_EACH)
+        };
+        let edge = |i: u16| EdgeEntry {
+            admin: Some(at(EDGES + i)),
+            ..EdgeEntry::new(format!("edge{}", i + 1), at(i))
+        };
+        let mut file = ClusterFile {
+            cluster: Identity { name: ground.name.clone(), ..Identity::default() },
+            load: Load { scheme: self.scheme, period: PERIOD, proc_period: PERIOD, stale: STALE },
+            sites: SITES.iter().zip(alphas).map(site).collect(),
+            nodes: vec![NodeEntry {
+                workers: WORKERS,
+                service: Service::Burn,
+                service_time: SERVICE,
+                cpu_share: shares.cpus,
+                ..NodeEntry::new("n", SITES.len() * NODES_EACH, at(2 * EDGES))
+            }],
+            edges: (0..EDGES).map(edge).collect(),
+            ganglia: Ganglia {
+                gmond: self.gmond,
+                edge: Some("edge1".to_owned()),
+                period: self.granularity,
+                ..Ganglia::default()
+            },
+            workload: Some(Workload {
+                kind: WorkloadKind::Zipf,
+                file_bytes: BYTES,
+                alpha: self.alpha,
+                objects: OBJECTS,
+                mode: LoadMode::Closed,
+                clients_per_edge: CLIENTS_PER_EDGE,
+                burst: 1,
+                duration: Some(self.time),
+                timeout: Duration::from_secs(10),
+                ..Workload::default()
+            }),
+            ..ClusterFile::default()
+        };
+        file.reconfig.configuration = Configuration::Rigid;
+        // Nothing moves, but a lease must outlast looks all the same.
+        file.reconfig.sensitivity = self.granularity;
+        file.reconfig.history = file.reconfig.history.max(self.granularity);
+        file.reconfig.lease = file.reconfig.lease.max(3 * self.granularity);
+        file
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_a_run_is_read_as_it_was_meant() {
+        let pool = Pool {
+            scheme: Scheme::SocketSync,
+            granularity: Duration::from_millis(4096),
+            alpha: 0.25,
+            gmond: Some(([127, 0, 0, 1], 8649).into()),
+            time: Duration::from_secs(5),
+        };
+        let ground = Ground { name: "lab-m9".into(), port: 20_000, root: None };
+        let file = pool.cluster_file(&ground, &Shares { cpus: Some(SHARE), without: None });
+        assert_eq!(ClusterFile::parse(&file.to_toml().unwrap(), "run.toml").unwrap(), file);
+        let cluster = file.cluster().unwrap();
+        assert_eq!((cluster.nodes.len(), cluster.sites.len(), cluster.edges.len()), (6, 2, 2));
+        assert_eq!(cluster.nodes[5].cpu_share, Some(SHARE));
+        assert_eq!((cluster.sites[0].alpha, cluster.sites[1].alpha), (Some(0.0), None));
+        assert_eq!(cluster.reconfig.sensitivity, pool.granularity);
+        assert_eq!(cluster.ganglia.period, pool.granularity);
+        assert!(cluster.load.stale > pool.granularity);
+    }
+}
