@@ -40,6 +40,8 @@ pub(crate) enum Plan {
     LoadSlowdown,
     /// M 5.1.3: the record against the truth.
     LoadAccuracy,
+    /// M 5.1.4: interrupts that wait, as they are seen.
+    LoadInterrupts,
     /// M 5.2.3: throughput by how often load is looked at.
     LoadGranularity,
     /// M 5.2.1: throughput by how even the requests are.
@@ -63,7 +65,7 @@ impl Plan {
             }
             Plan::Sizes { .. } | Plan::Busy { .. } | Plan::Perftest | Plan::EdgeOverhead => None,
             Plan::LoadLatency | Plan::LoadSlowdown | Plan::LoadAccuracy => None,
-            Plan::LoadGranularity | Plan::LoadAlpha | Plan::LoadGanglia => None,
+            Plan::LoadInterrupts | Plan::LoadGranularity | Plan::LoadAlpha | Plan::LoadGanglia => None,
         }
     }
 }
@@ -78,6 +80,7 @@ const LOAD_LATENCY: &[&str] =
     &["scheme", "background_threads", "latency_us_p50", "latency_us_p99", "latency_us_max"];
 const LOAD_SLOWDOWN: &[&str] = &["scheme", "granularity_ms", "normalized_delay"];
 const LOAD_ACCURACY: &[&str] = &["scheme", "field", "load", "deviation_mean", "deviation_max"];
+const LOAD_INTERRUPTS: &[&str] = &["scheme", "cpu", "interrupts_seen"];
 const LOAD_GRANULARITY: &[&str] = &["scheme", "granularity_ms", "requests_per_s"];
 const LOAD_ALPHA: &[&str] = &["scheme", "alpha", "requests_per_s", "improvement"];
 const LOAD_GANGLIA: &[&str] = &["scheme", "granularity_ms", "query", "response_ms_max"];
@@ -111,7 +114,7 @@ const fn busy(id: &'static str, figure: &'static str, title: &'static str, of: O
     Experiment { id, title, figure, columns: perf::COLUMNS, plan: Plan::Busy { of } }
 }
 
-static EXPERIMENTS: [Experiment; 30] = {
+static EXPERIMENTS: [Experiment; 31] = {
     use Demand::{SingleFile, WorldCup, Zipf};
     use Layout::{Four, Three};
     const KB: u64 = 1024;
@@ -186,6 +189,13 @@ static EXPERIMENTS: [Experiment; 30] = {
             figure: "M Figure 5",
             columns: LOAD_ACCURACY,
             plan: Plan::LoadAccuracy,
+        },
+        Experiment {
+            id: "M6",
+            title: "pending interrupts seen, by CPU",
+            figure: "M Figure 6",
+            columns: LOAD_INTERRUPTS,
+            plan: Plan::LoadInterrupts,
         },
         Experiment {
             id: "M8",
@@ -266,7 +276,8 @@ mod tests {
         let error = find("R4").unwrap_err().to_string();
         assert!(
             error.starts_with("no experiment \"R4\"; there are R5, R6,")
-                && error.ends_with("R24, A1, M3, M4, M5, M8, M9, MZ, perftest, edge-overhead, move-latency"),
+                && error
+                    .ends_with("R24, A1, M3, M4, M5, M6, M8, M9, MZ, perftest, edge-overhead, move-latency"),
             "{error}"
         );
     }

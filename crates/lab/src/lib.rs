@@ -105,6 +105,7 @@ pub fn run(id: &str, options: &RunOptions, progress: &mut dyn FnMut(Progress<'_>
         experiment::Plan::LoadLatency => monitoring::latency(&mut bench)?,
         experiment::Plan::LoadSlowdown => monitoring::slowdown(&mut bench)?,
         experiment::Plan::LoadAccuracy => monitoring::accuracy(&mut bench)?,
+        experiment::Plan::LoadInterrupts => monitoring::interrupts(&mut bench)?,
         experiment::Plan::LoadGranularity => monitoring::granularity(&mut bench)?,
         experiment::Plan::LoadAlpha => monitoring::alpha(&mut bench)?,
         experiment::Plan::LoadGanglia => monitoring::ganglia(&mut bench)?,

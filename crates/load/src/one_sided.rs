@@ -138,11 +138,6 @@ impl OneSided {
         self.record::<{ Ports::WORDS }, Ports>(node, KERNEL_PORTS)
     }
 
-    /// Each CPU of such a node as of the last refresh, by its number; none of others.
-    pub fn cpus(&self, node: usize) -> &[CpuLoad] {
-        self.nodes[node].kept.as_ref().map_or(&[], |kept| kept.cpus())
-    }
-
     /// Whether the kernel keeps the node's record; `None` while that is not known.
     pub fn is_kept_by_kernel(&self, node: usize) -> Option<bool> {
         self.nodes[node].link.map(|_| self.nodes[node].kept.is_some())
@@ -297,6 +292,10 @@ impl Source for OneSided {
                 self.wanting.push(index as u32);
             }
         }
+    }
+
+    fn cpus(&self, node: usize) -> &[CpuLoad] {
+        self.nodes[node].kept.as_ref().map_or(&[], |kept| kept.cpus())
     }
 
     fn problem(&self, node: usize) -> Option<&str> {

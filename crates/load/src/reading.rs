@@ -5,7 +5,7 @@ use std::time::Duration;
 use sidelong_layout::{Ack, Hot, Rejected};
 use sidelong_state::{Newest, Unusable, Verdict};
 
-use crate::kept::Look;
+use crate::kept::{CpuLoad, Look};
 use crate::snapshot::Snapshot;
 use crate::sweep::Swept;
 
@@ -70,6 +70,12 @@ pub trait Source {
     /// What was read and what not since it was made, where that is counted.
     fn swept(&self) -> Option<Swept> {
         None
+    }
+
+    /// Each CPU of a node as of the last refresh, by its number; none where the record does not tell them apart, which
+    /// only the kernel's own does.
+    fn cpus(&self, _node: usize) -> &[CpuLoad] {
+        &[]
     }
 }
 

@@ -1,10 +1,11 @@
 //! M's experiments: the schemes by which load is had, beside each other.
 //!
-//! M3 to M5 run `sidelong perf load`, the others `sidelong up` with nodes that burn CPU time. A scheme that this machine refuses is named in the report with the reason, and what
+//! M3 to M6 run `sidelong perf load`, the others `sidelong up` with nodes that burn CPU time. A scheme that this machine refuses is named in the report with the reason, and what
 //! would judge it is not measured.
 
 mod accuracy;
 mod ganglia;
+mod interrupts;
 mod latency;
 mod pool;
 mod requests;
@@ -18,6 +19,7 @@ use sidelong_config::Scheme;
 
 pub(crate) use accuracy::run as accuracy;
 pub(crate) use ganglia::run as ganglia;
+pub(crate) use interrupts::run as interrupts;
 pub(crate) use latency::run as latency;
 pub(crate) use requests::{alpha, granularity};
 pub(crate) use slowdown::run as slowdown;

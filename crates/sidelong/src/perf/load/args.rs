@@ -68,13 +68,15 @@ pub(super) enum Measure {
     Slowdown,
     /// Threads and CPU load as the record has them, against the truth.
     Accuracy,
+    /// Interrupts that the record shows raised and not yet served, by CPU.
+    Interrupts,
 }
 
 impl LoadArgs {
     /// Between two looks.
     pub(super) fn granularity(&self) -> Duration {
         Duration::from_millis(self.granularity.unwrap_or(match self.measure {
-            Measure::Latency | Measure::Slowdown => 1,
+            Measure::Latency | Measure::Slowdown | Measure::Interrupts => 1,
             Measure::Accuracy => 10,
             Measure::Step => 0,
         }))

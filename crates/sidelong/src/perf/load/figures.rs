@@ -31,6 +31,7 @@ pub(super) enum Found {
     Steps(Steps),
     Slowdown(Slowdown),
     Accuracy(Accuracy),
+    Interrupts(Interrupts),
 }
 
 /// Times in us. None where there are none.
@@ -124,6 +125,18 @@ pub(super) struct Accuracy {
     pub(super) cpu_percent: Deviation,
 }
 
+/// What the looks showed pending.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct Interrupts {
+    pub(super) looks: u64,
+    /// Whether the record tells pending interrupts at all.
+    pub(super) told: bool,
+    /// By CPU: all that were seen, look by look.
+    pub(super) seen: Vec<u64>,
+    /// By CPU: the most in one look.
+    pub(super) most: Vec<u32>,
+}
+
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(super) struct Deviation {
     pub(super) mean: Option<f64>,
@@ -166,6 +179,11 @@ fn lines(figures: &Figures) -> String {
             out,
             "an application of {alone_ms:.1} ms takes {normalized_delay:.4} of that ({kept:.4} for keeping the record, {looks:.4} for \
              the looks), median of {rounds} rounds"
+        ),
+        Found::Interrupts(Interrupts { looks, told, seen, most }) => writeln!(
+            out,
+            "seen pending in {looks} looks, by CPU: {seen:?}, at most {most:?} at once{}",
+            if *told { "" } else { "; this scheme's record does not tell them" }
         ),
         Found::Accuracy(Accuracy { looks, threads, cpu_percent, cpu_truth, .. }) => {
             let pair = |Deviation { mean, max }: &Deviation| {

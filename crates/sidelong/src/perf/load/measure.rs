@@ -1,4 +1,4 @@
-//! The four measurements.
+//! The measurements.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -9,7 +9,7 @@ use sidelong_layout::valid;
 use crate::failure::Failure;
 use crate::perf::cpus;
 use crate::perf::load::Stage;
-use crate::perf::load::figures::{Accuracy, Deviation, Slowdown, Steps, Times};
+use crate::perf::load::figures::{Accuracy, Deviation, Interrupts, Slowdown, Steps, Times};
 use crate::perf::load::reader::Reader;
 use crate::perf::load::threads::{Fluctuating, Sleepers, application};
 use crate::perf::load::truth::Truth;
@@ -37,21 +37,14 @@ pub(super) fn unless_stopped(stop: &AtomicBool) -> Result<(), Failure> {
     if stop.load(Ordering::Relaxed) { Err(Failure::new("interrupted")) } else { Ok(()) }
 }
 
-/// How long a look takes. This side spins between two looks: what it takes to wake it is none of the scheme's.
+/// How long a look takes.
 pub(super) fn latency(stage: &mut Stage<'_>, reader: &mut Reader) -> Result<Times, Failure> {
-    let (every, until) = (stage.args.granularity(), Instant::now() + stage.args.time());
     let (mut samples, mut unusable) = (Vec::new(), 0);
-    let mut due = Instant::now();
-    while Instant::now() < until && samples.len() < SAMPLES_MAX {
-        stage.look()?;
+    paced(stage, || {
         let look = reader.look();
         samples.push(look.took.as_nanos() as f64 / 1e3);
         unusable += u64::from(look.hot.is_none());
-        due = (due + every).max(Instant::now());
-        while Instant::now() < due {
-            std::hint::spin_loop();
-        }
-    }
+    })?;
     Ok(Times::new(samples, unusable))
 }
 
@@ -135,6 +128,41 @@ pub(super) fn accuracy(stage: &mut Stage<'_>, reader: &mut Reader) -> Result<Acc
         threads: Deviation::of(&threads),
         cpu_percent: Deviation::of(&cpu),
     })
+}
+
+/// What the record shows of interrupts that wait.
+pub(super) fn interrupts(stage: &mut Stage<'_>, reader: &mut Reader) -> Result<Interrupts, Failure> {
+    let cpus = Truth::open()?.cpus() as usize;
+    let mut found = Interrupts { looks: 0, told: false, seen: vec![0; cpus], most: vec![0; cpus] };
+    paced(stage, || {
+        found.looks += 1;
+        reader.look();
+        for (cpu, pending) in reader.pending().take(cpus).enumerate() {
+            found.told = true;
+            found.seen[cpu] += u64::from(pending);
+            found.most[cpu] = found.most[cpu].max(pending);
+        }
+    })?;
+    Ok(found)
+}
+
+/// Looks as often as the granularity says, for as long as the measurement takes. This side spins between two looks: what
+/// it takes to wake it is none of the scheme's.
+fn paced(stage: &mut Stage<'_>, mut look: impl FnMut()) -> Result<(), Failure> {
+    let (every, until) = (stage.args.granularity(), Instant::now() + stage.args.time());
+    let mut due = Instant::now();
+    for _ in 0..SAMPLES_MAX {
+        stage.look()?;
+        look();
+        due = (due + every).max(Instant::now());
+        while Instant::now() < due {
+            std::hint::spin_loop();
+        }
+        if Instant::now() > until {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// An application's time without a node, beside a node at which nobody looks, and beside one that is looked at.

@@ -98,6 +98,7 @@ impl Stage<'_> {
         let found = match self.args.measure {
             Measure::Step => Found::Steps(measure::steps(self, &mut reader)?),
             Measure::Accuracy => Found::Accuracy(measure::accuracy(self, &mut reader)?),
+            Measure::Interrupts => Found::Interrupts(measure::interrupts(self, &mut reader)?),
             Measure::Latency | Measure::Slowdown => Found::Latency(measure::latency(self, &mut reader)?),
         };
         Ok((reader.scheme(), found))

@@ -55,6 +55,12 @@ impl Reader {
         self.scheme
     }
 
+    /// Kinds of interrupt that were raised and not yet served at the last look, by CPU; none where the record does not
+    /// tell them.
+    pub(super) fn pending(&self) -> impl Iterator<Item = u32> + '_ {
+        self.source.cpus(0).iter().map(|cpu| cpu.pending)
+    }
+
     pub(super) fn look(&mut self) -> Look {
         let begun = Instant::now();
         self.source.refresh(monotonic_ns(), std::slice::from_mut(&mut self.reading));
