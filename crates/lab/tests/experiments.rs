@@ -1,6 +1,7 @@
 //! Whole experiments against a stand-in for the program.
 
 use std::fs;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -275,10 +276,95 @@ fn m5_by_load() {
 }
 
 #[test]
+fn m6_by_cpu() {
+    let mut lab = Lab::of(include_str!("fake_load.sh"), false);
+    let report = lab.run("M6").unwrap();
+    keep(&lab.out("M6/figure.svg"), "M6.svg");
+    let verdicts: Vec<_> = report.checks.iter().map(|check| check.verdict()).collect();
+    assert_eq!(verdicts, ["not measured", "met"], "e-rdma-sync is refused");
+    has_columns(&lab, "M6", "scheme,cpu,interrupts_seen");
+    assert!(lab.read("M6/rows.csv").contains("\nrdma-sync,0,350\nrdma-sync,1,25\n"));
+    let text = lab.read("M6/report.md");
+    assert!(text.contains("| rdma-sync | the most | 375 | yes |"), "{text}");
+    assert!(text.contains("| socket-sync | few | 0 | no |"), "{text}");
+}
+
+#[test]
+fn m8_while_a_real_gmond_is_told() {
+    let version = std::process::Command::new("gmond").arg("--version").output();
+    if !version.is_ok_and(|version| version.status.success()) {
+        writeln!(std::io::stderr(), "SKIPPED: m8: no gmond here; Debian's package ganglia-monitor has it")
+            .unwrap();
+        return;
+    }
+    let mut lab = Lab::of(include_str!("fake_load.sh"), true);
+    let report = lab.run("M8").unwrap();
+    keep(&lab.out("M8/figure.svg"), "M8.svg");
+    let verdicts: Vec<_> = report.checks.iter().map(|check| check.verdict()).collect();
+    assert_eq!(verdicts, ["met"; 4]);
+    has_columns(&lab, "M8", "scheme,granularity_ms,query,response_ms_max");
+    assert!(lab.read("M8/rows.csv").contains("\nsocket-async,1,auction,250.000\n"));
+    let cluster = ClusterFile::load(&lab.out("M8/configs/1ms-rdma-sync-1.toml")).unwrap().cluster().unwrap();
+    assert_eq!(cluster.ganglia.period, Duration::from_millis(1));
+    assert!(cluster.ganglia.gmond.is_some());
+    let text = lab.read("M8/report.md");
+    assert!(text.contains("| socket-sync | zipf | close to 250 ms at 1 and 4 ms | 250.0 | 60.0 |"), "{text}");
+}
+
+#[test]
+fn m9_by_granularity() {
+    let mut lab = Lab::of(include_str!("fake_load.sh"), false);
+    let report = lab.run("M9").unwrap();
+    keep(&lab.out("M9/figure.svg"), "M9.svg");
+    let verdicts: Vec<_> = report.checks.iter().map(|check| check.verdict()).collect();
+    assert_eq!(verdicts, ["met"; 4]);
+    has_columns(&lab, "M9", "scheme,granularity_ms,requests_per_s");
+    assert!(lab.read("M9/rows.csv").contains("\nrdma-sync,64,1100.0\n"));
+    let cluster = ClusterFile::load(&lab.out("M9/configs/64-socket-sync-2.toml")).unwrap().cluster().unwrap();
+    assert_eq!(cluster.nodes[0].service, sidelong_config::Service::Burn);
+    assert_eq!(cluster.reconfig.configuration, Configuration::Rigid);
+    let text = lab.read("M9/report.md");
+    for part in [
+        "| rdma-sync over the best of the others at 64 ms, % | close to 25 | 37.5 |",
+        "held to 0.15 of a CPU by a control group",
+        "RUBiS",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+}
+
+#[test]
+fn mz_by_alpha() {
+    let mut lab = Lab::of(include_str!("fake_load.sh"), false);
+    let report = lab.run("mz").unwrap();
+    keep(&lab.out("MZ/figure.svg"), "MZ.svg");
+    let verdicts: Vec<_> = report.checks.iter().map(|check| check.verdict()).collect();
+    assert_eq!(verdicts, ["met", "not measured", "met"]);
+    has_columns(&lab, "MZ", "scheme,alpha,requests_per_s,improvement");
+    assert!(lab.read("MZ/rows.csv").contains("\nrdma-sync,0.25,1117.8,0.5"), "{}", lab.read("MZ/rows.csv"));
+    let text = lab.read("MZ/report.md");
+    assert!(text.contains("| rdma-sync | up to 28 | 51.8 | 51.8 | 51.8 | 51.8 |"), "{text}");
+}
+
+#[test]
+fn shares_that_cannot_be_had_are_named() {
+    let script = include_str!("fake_load.sh").replacen(
+        "if [ \"$1\" = up ]; then\n",
+        "if [ \"$1\" = up ]; then\n\
+         if grep -q cpu_share \"$3\"; then echo 'sidelong: no control group here' >&2; exit 2; fi\n",
+        1,
+    );
+    let mut lab = Lab::of(&script, true);
+    lab.run("M9").unwrap();
+    let text = lab.read("M9/report.md");
+    assert!(text.contains("held to shares of the machine: no control group here."), "{text}");
+}
+
+#[test]
 fn what_a_machine_refuses_is_not_judged() {
     let refusing = include_str!("fake_load.sh").replace("= e-rdma-sync ]", "!= socket-sync ]");
     let mut lab = Lab::of(&refusing, true);
-    for id in ["M3", "M4", "M5"] {
+    for id in ["M3", "M4", "M5", "M6", "M9", "MZ"] {
         let report = lab.run(id).unwrap();
         assert!(report.checks.iter().any(|check| check.verdict() == "not measured"), "{id}");
         let text = lab.read(&format!("{id}/report.md"));

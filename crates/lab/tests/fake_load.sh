@@ -1,6 +1,23 @@
 # Stands in for `sidelong perf load` in the lab's tests: sockets take 40 us and 100 us more for each busy thread, one-sided
-# looks 0.2 us; a step is seen after 20 us by the kernel's record and after 50 ms by all others. e-rdma-sync is refused.
+# looks 0.2 us; a step is seen after 20 us by the kernel's record and after 50 ms by all others. e-rdma-sync is refused. And
+# for `sidelong up` with two sites: rdma-sync serves more the oftener it looks, sockets less.
 set -eu
+if [ "$1" = up ]; then
+    scheme=$(sed -n 's/^scheme = "\(.*\)"/\1/p' "$3")
+    every=$(sed -n 's/^sensitivity_ms = //p' "$3")
+    awk -v scheme="$scheme" -v every="$every" 'BEGIN {
+        finer = log(4096 / every) / log(2)
+        rate = 800 + finer * (scheme == "rdma-sync" ? 50 : scheme ~ /^socket/ ? -10 : 0)
+        max = scheme ~ /^socket/ && every < 8 ? 250 : 60
+        printf "{\"seconds\":8,\"requests\":%d,\"errors\":0,\"moves\":0,\"requests_per_s\":%.1f,", rate * 8, rate
+        printf "\"p50_ms\":10,\"p99_ms\":%.1f,\"sites\":[", max / 2
+        for (site = 1; site <= 2; site++)
+            printf "%s{\"name\":\"%s\",\"requests\":%d,\"errors\":0,\"requests_per_s\":%.1f,\"p50_ms\":10,\"p99_ms\":%.1f,\"max_ms\":%.1f,\"nodes\":3}", \
+                (site > 1 ? "," : ""), (site > 1 ? "zipf" : "auction"), rate * 4, rate / 2, max / 2, max
+        print "]}"
+    }'
+    exit
+fi
 [ "$1 $2" = "perf load" ] || { echo "fake: $*" >&2; exit 2; }
 measure=$3 scheme= background=0 granularity=1
 shift 3
@@ -27,6 +44,8 @@ awk -v measure="$measure" -v scheme="$scheme" -v background="$background" -v gra
         cost = scheme == "socket-async" ? 0.3 : scheme == "socket-sync" ? 0.2 : scheme == "rdma-async" ? 0.1 : 0
         printf "\"rounds\":3,\"alone_ms\":500,\"normalized_delay\":%.6f,\"kept\":%.6f,\"looks\":%.6f}\n", \
             1.002 + cost / granularity, 1.002, 1 + cost / granularity
+    } else if (measure == "interrupts") {
+        printf "\"looks\":1000,\"told\":%s,\"seen\":[%d,%d],\"most\":[2,1]}\n", kernel ? "true" : "false", kernel ? 70 : 0, kernel ? 5 : 0
     } else {
         off = kernel ? 0 : 0.1 * background
         printf "\"looks\":100,\"unusable\":0,\"cpu_truth\":\"/proc/stat\",\"threads\":{\"mean\":%.3f,\"max\":%.3f},", off, 4 * off
