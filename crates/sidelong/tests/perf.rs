@@ -315,8 +315,9 @@ fn a_step_is_seen_in_the_record() {
 
 #[test]
 fn what_does_not_go_together_is_refused_for_load_too() {
+    let unknown = perf(&["load", "--scheme", "best"]);
+    assert!(unknown.code == Some(2) && unknown.err.contains("one of auto, socket-async"), "{unknown:?}");
     for (wrong, says) in [
-        (vec!["load", "--scheme", "best"], "one of auto, socket-async"),
         (vec!["load", "slowdown", "--background", "3"], "leave --background out"),
         (vec!["load", "step", "--granularity", "5"], "leave --granularity out"),
     ] {

@@ -200,3 +200,33 @@ fn it_may_be_ended_while_it_starts() {
     }
     assert_eq!((cluster.parts(), cluster.regions()), (vec![], vec![]));
 }
+
+#[test]
+fn nodes_that_burn_take_cpu_time_and_no_more_than_their_share() {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_load(1, None);
+    for node in &mut cluster.file.nodes {
+        node.service = sidelong_config::Service::Burn;
+        node.cpu_share = Some(0.1);
+    }
+    cluster.file.sites[0].alpha = Some(0.0);
+    let workload = cluster.file.workload.as_mut().unwrap();
+    workload.kind = sidelong_config::WorkloadKind::Zipf;
+    workload.duration = Some(std::time::Duration::from_secs(4));
+    let mut up = cluster.up(&["--json"]);
+    let mut ticks = 0;
+    while up.is_running() {
+        let nodes = cluster.parts().into_iter().filter(|part| part.kind == "node");
+        ticks = nodes.map(|node| node.cpu_ticks()).sum::<u64>().max(ticks);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let done = up.finish();
+    if done.code != Some(0) && done.err.contains("control group") {
+        return skipped(&format!("shares of a CPU: {}", done.err.trim()));
+    }
+    let summary = done.json();
+    assert!(number(&summary, "requests") > 0 && number(&summary, "errors") == 0, "{summary}");
+    assert!(summary["sites"][0]["max_ms"].as_f64() >= summary["sites"][0]["p99_ms"].as_f64(), "{summary}");
+    // Two tenths of a CPU are 20 ticks a second; what they take to start is theirs, too.
+    let most = (summary["seconds"].as_f64().unwrap() + 3.0) * 20.0;
+    assert!(ticks > 10 && (ticks as f64) < 1.5 * most, "{ticks} ticks of {most}: {summary}");
+}

@@ -196,6 +196,14 @@ pub struct Part {
 }
 
 impl Part {
+    /// CPU time that it has taken, in ticks of 10 ms.
+    pub fn cpu_ticks(&self) -> u64 {
+        let stat =
+            std::fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero())).unwrap_or_default();
+        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+        fields.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+    }
+
     /// Ends it, as a crash would.
     pub fn kill(&self) {
         kill_process(self.pid, Signal::KILL).unwrap();
