@@ -19,12 +19,14 @@ use common::{all_are, limits, refresh_until};
 use kernel::{Other, keep, offer, reader, run_other, skipped};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use sidelong_fabric::Region;
-use sidelong_layout::{Machine, Port, kept, valid};
+use sidelong_layout::{Machine, kept, valid};
 use sidelong_load::proc::machine as proc;
 use sidelong_load::{KernelRecord, KernelSpec, OneSided, Reading, Scope, Source as _, Status, monotonic_ns};
 
 /// A survey and a beat of the kernel's, and then some.
 const SETTLE: Duration = Duration::from_millis(25);
+/// Looks, so far apart, at what takes a busy machine a while.
+const LOOKS_MAX: u32 = 100;
 
 /// Not a test: a process in another network namespace or control group.
 #[test]
@@ -219,9 +221,9 @@ fn connections_are_counted_by_port() {
 
     clients.truncate(2);
     drop(accepted);
-    let Port { established, queue, .. } = port(&mut kept).unwrap();
-    // The clients' ends have gone; what was accepted is closed, what was not waits still.
-    assert_eq!((established, queue), (0, 5));
+    // The clients' ends have gone; what was accepted is closed, what was not waits still. A busy machine takes its time.
+    let mut looks = (0..LOOKS_MAX).map(|_| port(&mut kept).map(|port| (port.established, port.queue)));
+    assert!(looks.any(|seen| seen == Some((0, 5))), "{:?}", port(&mut kept));
     drop(listener);
     assert_eq!(port(&mut kept), None);
 }
