@@ -22,6 +22,7 @@ mod threads;
 mod truth;
 
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use sidelong_load::Scheme;
 
@@ -31,11 +32,16 @@ use figures::{Figures, Found};
 use measure::unless_stopped;
 use node::{Ground, Node};
 use reader::Reader;
+use truth::Truth;
 
 use crate::failure::Failure;
 use crate::parts::Parts;
 use crate::perf::background::Background;
 use crate::perf::{cpus, stop_flag};
+
+/// All busy threads have begun within this.
+const BUSY_MAX: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(10);
 
 /// What all measurements stand on.
 struct Stage<'a> {
@@ -88,12 +94,7 @@ impl Stage<'_> {
             // Its threads come and go.
             Measure::Accuracy => None,
             _ if self.args.background == 0 => None,
-            _ => {
-                cpus::put(self.target_cpu)?;
-                let background = Background::start(self.args.background);
-                cpus::put(self.this_cpu)?;
-                Some(background.map_err(|error| Failure(format!("background threads: {error}")))?)
-            }
+            _ => Some(self.keep_busy()?),
         };
         let found = match self.args.measure {
             Measure::Step => Found::Steps(measure::steps(self, &mut reader)?),
@@ -102,6 +103,25 @@ impl Stage<'_> {
             Measure::Latency | Measure::Slowdown => Found::Latency(measure::latency(self, &mut reader)?),
         };
         Ok((reader.scheme(), found))
+    }
+
+    /// The busy threads on the node's CPU, all of which have begun: until then a step that they are part of would take
+    /// as long as they do.
+    fn keep_busy(&self) -> Result<Background, Failure> {
+        cpus::put(self.target_cpu)?;
+        let background = Background::start(self.args.background);
+        cpus::put(self.this_cpu)?;
+        let background = background.map_err(|error| Failure(format!("background threads: {error}")))?;
+        let (truth, begun) = (Truth::open()?, Instant::now());
+        while truth.now()?.0 < self.args.background {
+            unless_stopped(self.stop)?;
+            if begun.elapsed() > BUSY_MAX {
+                let seconds = BUSY_MAX.as_secs();
+                return Err(Failure(format!("the background threads did not all begin within {seconds} s")));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(background)
     }
 
     /// A node on its CPU; this side goes back to its own.
