@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("reconfig", &["layout", "fabric", "state", "policy"]),
     ("edge", &["layout", "fabric", "state", "policy", "load", "reconfig"]),
     ("trace", &[]),
+    ("sim", &["policy", "trace"]),
     ("workload", &["trace"]),
     ("lab", &["config", "trace", "workload"]),
     (
