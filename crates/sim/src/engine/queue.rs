@@ -212,8 +212,8 @@ impl<E: Copy> Queue<E> {
             gap = last.saturating_sub(self.now) / self.len as u64;
         }
         self.pace = Pace { since: self.now, pops: 0, pops_until: LOOK_POPS_MIN.max(self.len as u64) };
-        let shift = (2 * gap).max(1).ilog2().max(SHIFT_MIN);
-        let buckets = self.len.next_power_of_two().clamp(BUCKETS_MIN, BUCKETS_MAX);
+        let shift = (2 * gap).next_power_of_two().ilog2().max(SHIFT_MIN);
+        let buckets = (self.len + self.len / 2).next_power_of_two().clamp(BUCKETS_MIN, BUCKETS_MAX);
         let (old_shift, old_buckets) = (self.calendar.shift, self.calendar.buckets());
         let fits = shift.abs_diff(old_shift) < 2 && buckets <= 2 * old_buckets && 8 * buckets > old_buckets;
         if fits {
