@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`index`] | how loaded a node is, as one number |
 //! | [`balance`] | which node of a site gets a request |
+//! | [`cache`] | what stays in memory, and whose memory is read |
 //! | [`health`] | which node gets none, because its connections fail |
 //! | [`reconfigure`] | which node moves to another site |
 //!
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod balance;
+pub mod cache;
 pub mod health;
 pub mod index;
 pub mod reconfigure;

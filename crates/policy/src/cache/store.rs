@@ -1,0 +1,492 @@
+//! Objects in memory, up to a number of bytes, and which of them go when another one comes.
+//!
+//! It holds what is known of the objects, not their bytes: whoever has these frees them when it is told that an object
+//! is gone. An object stays in one slot for as long as it is there; a slot that is used again has another generation, so
+//! that a [`Place`] names the object for ever, and [`Store::holds`] says for ever whether it is still there.
+//!
+//! An object takes 32 bytes here and what its value takes, and 11 to 21 more of the index.
+
+mod index;
+#[cfg(test)]
+mod tests;
+
+use index::Index;
+
+use crate::SettingsError;
+
+/// Which object goes.
+///
+/// The rules are those of libCacheSim 0.3.5 to the request, so that miss ratios can be compared with published ones; a
+/// test of `sidelong-sim` holds figures of that library against these.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Eviction {
+    /// The one that was not asked for for the longest time (C: its "cache replacement").
+    #[default]
+    Lru,
+    /// Y. Zhang et al., "SIEVE is Simpler than LRU", NSDI 2024. A hand goes from the oldest to the newest and around;
+    /// what was asked for since it last passed stays where it is and loses its mark, the first without a mark goes.
+    Sieve,
+    /// J. Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023. A tenth of the bytes are for
+    /// newcomers. Of these, who is asked for twice more goes over to the main queue and the rest go, and are
+    /// remembered: who comes again soon goes to the main queue at once. There, who was asked for goes around again, up
+    /// to three times.
+    S3Fifo,
+}
+
+/// How much a store holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// Bytes of all objects at most.
+    pub bytes_max: u64,
+    /// Objects at most, however small they are.
+    pub entries_max: u32,
+}
+
+impl Room {
+    /// For `bytes_max` of objects, and no more of them than the slots can be numbered.
+    pub const fn bytes(bytes_max: u64) -> Self {
+        Room { bytes_max, entries_max: ENTRIES_MAX }
+    }
+
+    /// For `entries_max` objects of one byte each.
+    pub const fn entries(entries_max: u32) -> Self {
+        Room { bytes_max: entries_max as u64, entries_max }
+    }
+
+    /// # Errors
+    /// Where nothing has room, or more than can be numbered.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        SettingsError::if_zero("bytes_max", self.bytes_max == 0)?;
+        SettingsError::if_zero("entries_max", self.entries_max == 0)?;
+        if self.entries_max > ENTRIES_MAX {
+            let (found, max) = (self.entries_max as usize, ENTRIES_MAX as usize);
+            return Err(SettingsError::TooMany { what: "entries of a store", found, max });
+        }
+        Ok(())
+    }
+}
+
+/// Objects of one store at most.
+pub const ENTRIES_MAX: u32 = 1 << 30;
+
+/// Where an object is, and which of those that were there: what a reader on another node is given, and what the bytes
+/// there say of themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Place {
+    /// The slot.
+    pub slot: u32,
+    /// How many were there before.
+    pub generation: u32,
+}
+
+/// An object that went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gone<V> {
+    /// Which.
+    pub key: u64,
+    /// Where it was.
+    pub place: Place,
+    /// Its bytes.
+    pub bytes: u32,
+    /// What came with it.
+    pub value: V,
+}
+
+/// Objects by key.
+#[derive(Clone, Debug)]
+pub struct Store<V> {
+    eviction: Eviction,
+    room: Room,
+    index: Index,
+    slots: Vec<Slot<V>>,
+    /// The first slot that can be used again.
+    free: u32,
+    queues: [Queue; 3],
+    /// SIEVE's hand: whom it looks at next, or nobody.
+    hand: u32,
+    /// Whether anything went yet: until then S3-FIFO's newcomers may fill the main queue.
+    has_evicted: bool,
+}
+
+/// Nobody.
+const NIL: u32 = u32::MAX;
+
+/// The queues. LRU and SIEVE have one.
+const MAIN: u8 = 0;
+const SMALL: u8 = 1;
+const GHOST: u8 = 2;
+const FREE: u8 = 3;
+
+/// Of the bytes, S3-FIFO's part for newcomers.
+const SMALL_PART: f64 = 0.1;
+/// Of the bytes, those of the objects that S3-FIFO remembers.
+const GHOST_PART: f64 = 0.9;
+/// How often a newcomer is asked for before it is one of the main queue.
+const PROMOTED_AT: u8 = 2;
+/// How often an object goes around the main queue at most.
+const ROUNDS_MAX: u8 = 3;
+
+#[derive(Clone, Copy, Debug)]
+struct Slot<V> {
+    key: u64,
+    bytes: u32,
+    generation: u32,
+    /// Neighbours in its queue. Of a free slot, `older` is the next free one.
+    newer: u32,
+    older: u32,
+    /// How often it was asked for, as far as that counts.
+    mark: u8,
+    queue: u8,
+    value: V,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    newest: u32,
+    oldest: u32,
+    len: u32,
+    bytes: u64,
+}
+
+const EMPTY: Queue = Queue { newest: NIL, oldest: NIL, len: 0, bytes: 0 };
+
+impl<V: Copy> Store<V> {
+    /// An empty one.
+    ///
+    /// # Panics
+    /// Where `room` does not pass [`Room::check`].
+    pub fn new(eviction: Eviction, room: Room) -> Self {
+        assert!(room.check().is_ok(), "a store has room for something");
+        Store {
+            eviction,
+            room,
+            index: Index::new(),
+            slots: Vec::new(),
+            free: NIL,
+            queues: [EMPTY; 3],
+            hand: NIL,
+            has_evicted: false,
+        }
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        (self.queues[usize::from(MAIN)].len + self.queues[usize::from(SMALL)].len) as usize
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Their bytes.
+    pub fn bytes(&self) -> u64 {
+        self.queues[usize::from(MAIN)].bytes + self.queues[usize::from(SMALL)].bytes
+    }
+
+    /// Bytes of memory that its own tables have in use.
+    pub fn table_bytes(&self) -> usize {
+        self.index.bytes() + self.slots.len() * size_of::<Slot<V>>()
+    }
+
+    /// Where an object is, if it is there; this counts as asking for it.
+    #[inline]
+    pub fn get(&mut self, key: u64) -> Option<Place> {
+        let slot = self.find(key)?;
+        self.ask(slot);
+        Some(self.place(slot))
+    }
+
+    /// Where an object is, if it is there; this does not count.
+    #[inline]
+    pub fn peek(&self, key: u64) -> Option<Place> {
+        self.find(key).map(|slot| self.place(slot))
+    }
+
+    /// Whether what was at `place` still is, and is `key`.
+    #[inline]
+    pub fn holds(&self, place: Place, key: u64) -> bool {
+        self.slots.get(place.slot as usize).is_some_and(|slot| {
+            slot.generation == place.generation && slot.key == key && is_present(slot.queue)
+        })
+    }
+
+    /// Counts as asking for what is at `place`, if it still is.
+    pub fn touch(&mut self, place: Place) {
+        let slot = self.slots.get(place.slot as usize);
+        if slot.is_some_and(|slot| slot.generation == place.generation && is_present(slot.queue)) {
+            self.ask(place.slot);
+        }
+    }
+
+    /// What came with the object at `place`, if it is still there.
+    #[inline]
+    pub fn value_mut(&mut self, place: Place) -> Option<&mut V> {
+        let slot = self.slots.get_mut(place.slot as usize)?;
+        (slot.generation == place.generation && is_present(slot.queue)).then_some(&mut slot.value)
+    }
+
+    /// What came with an object, if it is there, and how many bytes it has; this does not count as asking for it.
+    pub fn value(&self, key: u64) -> Option<(&V, u32)> {
+        let slot = &self.slots[self.find(key)? as usize];
+        Some((&slot.value, slot.bytes))
+    }
+
+    /// Lets an object in that is not there, and tells of each that goes for it. `None` where it is too large to be let
+    /// in.
+    ///
+    /// # Panics
+    /// Where it is there.
+    pub fn insert(&mut self, key: u64, bytes: u32, value: V, mut gone: impl FnMut(Gone<V>)) -> Option<Place> {
+        let (mut is_known, mut queue) = (false, MAIN);
+        if self.eviction == Eviction::S3Fifo {
+            if let Some(ghost) = self.index.find(hash(key), |slot| self.slots[slot as usize].key == key) {
+                assert_eq!(self.slots[ghost as usize].queue, GHOST, "the object is there");
+                self.release(ghost);
+                is_known = true;
+            }
+            if u64::from(bytes) > self.small_max() {
+                return None;
+            }
+            queue = SMALL;
+        }
+        if u64::from(bytes) > self.room.bytes_max {
+            return None;
+        }
+        while self.bytes() + u64::from(bytes) > self.room.bytes_max
+            || self.len() >= self.room.entries_max as usize
+        {
+            self.evict(&mut gone);
+        }
+        if queue == SMALL {
+            // Rules of libCacheSim that only edges meet: as large as the part for newcomers is too large for it, and
+            // until something went they may overflow into the main queue.
+            let (small_max, small) = (self.small_max(), self.queues[usize::from(SMALL)].bytes);
+            if is_known || (!self.has_evicted && small >= small_max && u64::from(bytes) < small_max) {
+                queue = MAIN;
+            } else if u64::from(bytes) >= small_max {
+                return None;
+            }
+        }
+        Some(self.occupy(key, bytes, value, queue))
+    }
+
+    /// Lets an object go.
+    pub fn remove(&mut self, key: u64) -> Option<Gone<V>> {
+        let slot = self.find(key)?;
+        let gone = self.gone(slot);
+        self.release(slot);
+        Some(gone)
+    }
+
+    /// Fetches what a [`Store::get`] of `key` will look at first, if it is not in the CPU's cache. It changes nothing;
+    /// whoever knows what will be asked for soon calls it early, and uses what it returns for nothing.
+    #[inline]
+    pub fn warm_index(&self, key: u64) -> u32 {
+        self.index.warm(hash(key))
+    }
+
+    /// After [`Store::warm_index`], the same for the object's slot.
+    #[inline]
+    pub fn warm_slot(&self, key: u64) -> u32 {
+        self.index.first(hash(key)).map_or(0, |slot| self.slots[slot as usize].older)
+    }
+
+    /// After [`Store::warm_slot`], the same for its neighbours.
+    #[inline]
+    pub fn warm_neighbours(&self, key: u64) -> u32 {
+        let Some(slot) = self.index.first(hash(key)) else { return 0 };
+        let Slot { newer, older, .. } = self.slots[slot as usize];
+        let bytes = |slot: u32| self.slots.get(slot as usize).map_or(0, |slot| slot.bytes);
+        bytes(newer) ^ bytes(older)
+    }
+
+    #[inline]
+    fn find(&self, key: u64) -> Option<u32> {
+        let slot = self.index.find(hash(key), |slot| self.slots[slot as usize].key == key)?;
+        is_present(self.slots[slot as usize].queue).then_some(slot)
+    }
+
+    #[inline]
+    fn place(&self, slot: u32) -> Place {
+        Place { slot, generation: self.slots[slot as usize].generation }
+    }
+
+    fn gone(&self, slot: u32) -> Gone<V> {
+        let Slot { key, bytes, value, .. } = self.slots[slot as usize];
+        Gone { key, place: self.place(slot), bytes, value }
+    }
+
+    fn small_max(&self) -> u64 {
+        (self.room.bytes_max as f64 * SMALL_PART) as u64
+    }
+
+    #[inline]
+    fn ask(&mut self, slot: u32) {
+        match self.eviction {
+            Eviction::Lru => {
+                if self.queues[usize::from(MAIN)].newest != slot {
+                    self.unlink(slot);
+                    self.link(slot, MAIN);
+                }
+            }
+            Eviction::Sieve => self.slots[slot as usize].mark = 1,
+            Eviction::S3Fifo => {
+                let mark = &mut self.slots[slot as usize].mark;
+                *mark = mark.saturating_add(1);
+            }
+        }
+    }
+
+    /// Lets one go, or more than one over to the main queue.
+    fn evict(&mut self, gone: &mut impl FnMut(Gone<V>)) {
+        match self.eviction {
+            Eviction::Lru => self.let_go(self.queues[usize::from(MAIN)].oldest, gone),
+            Eviction::Sieve => self.evict_sieve(gone),
+            Eviction::S3Fifo => self.evict_s3(gone),
+        }
+    }
+
+    fn let_go(&mut self, slot: u32, gone: &mut impl FnMut(Gone<V>)) {
+        gone(self.gone(slot));
+        self.release(slot);
+    }
+
+    fn evict_sieve(&mut self, gone: &mut impl FnMut(Gone<V>)) {
+        let oldest = self.queues[usize::from(MAIN)].oldest;
+        let mut slot = if self.hand == NIL { oldest } else { self.hand };
+        while self.slots[slot as usize].mark > 0 {
+            self.slots[slot as usize].mark = 0;
+            let newer = self.slots[slot as usize].newer;
+            slot = if newer == NIL { oldest } else { newer };
+        }
+        self.hand = self.slots[slot as usize].newer;
+        self.let_go(slot, gone);
+    }
+
+    fn evict_s3(&mut self, gone: &mut impl FnMut(Gone<V>)) {
+        self.has_evicted = true;
+        let main_max = self.room.bytes_max - self.small_max();
+        let [main, small, _] = self.queues;
+        if main.bytes > main_max || small.len == 0 {
+            let slot = loop {
+                let slot = self.queues[usize::from(MAIN)].oldest;
+                let mark = self.slots[slot as usize].mark;
+                if mark == 0 {
+                    break slot;
+                }
+                self.unlink(slot);
+                self.link(slot, MAIN);
+                self.slots[slot as usize].mark = mark.min(ROUNDS_MAX) - 1;
+            };
+            self.let_go(slot, gone);
+            return;
+        }
+        while self.queues[usize::from(SMALL)].len > 0 {
+            let slot = self.queues[usize::from(SMALL)].oldest;
+            if self.slots[slot as usize].mark < PROMOTED_AT {
+                gone(self.gone(slot));
+                self.remember(slot);
+                return;
+            }
+            self.unlink(slot);
+            self.link(slot, MAIN);
+            self.slots[slot as usize].mark = 0;
+        }
+    }
+
+    /// Makes a ghost of an object: its key is known, but it is not there, and its place names nobody.
+    fn remember(&mut self, slot: u32) {
+        let ghost_max = (self.room.bytes_max as f64 * GHOST_PART) as u64;
+        let bytes = u64::from(self.slots[slot as usize].bytes);
+        if bytes > ghost_max {
+            return self.release(slot);
+        }
+        let entries_max = self.room.entries_max;
+        let is_full = |ghosts: Queue| {
+            ghosts.len > 0 && (ghosts.bytes + bytes > ghost_max || ghosts.len >= entries_max)
+        };
+        while is_full(self.queues[usize::from(GHOST)]) {
+            self.release(self.queues[usize::from(GHOST)].oldest);
+        }
+        self.unlink(slot);
+        self.link(slot, GHOST);
+        let slot = &mut self.slots[slot as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+    }
+
+    fn occupy(&mut self, key: u64, bytes: u32, value: V, queue: u8) -> Place {
+        let index = match self.free {
+            NIL => {
+                let slot = Slot { key, bytes, generation: 0, newer: NIL, older: NIL, mark: 0, queue, value };
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+            index => {
+                let slot = &mut self.slots[index as usize];
+                self.free = slot.older;
+                *slot = Slot { key, bytes, value, mark: 0, ..*slot };
+                index
+            }
+        };
+        self.link(index, queue);
+        self.index.insert(hash(key), index);
+        self.place(index)
+    }
+
+    /// Frees a slot: from now on its places name nobody.
+    fn release(&mut self, slot: u32) {
+        if self.hand == slot {
+            self.hand = self.slots[slot as usize].newer;
+        }
+        self.unlink(slot);
+        self.index.remove(hash(self.slots[slot as usize].key), slot);
+        let free = std::mem::replace(&mut self.free, slot);
+        let slot = &mut self.slots[slot as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.older = free;
+        slot.queue = FREE;
+    }
+
+    /// Puts a slot at the newest end of a queue.
+    #[inline]
+    fn link(&mut self, slot: u32, to: u8) {
+        let queue = &mut self.queues[usize::from(to)];
+        let newest = std::mem::replace(&mut queue.newest, slot);
+        queue.len += 1;
+        let linked = &mut self.slots[slot as usize];
+        queue.bytes += u64::from(linked.bytes);
+        (linked.newer, linked.older, linked.queue) = (NIL, newest, to);
+        match newest {
+            NIL => queue.oldest = slot,
+            newest => self.slots[newest as usize].newer = slot,
+        }
+    }
+
+    /// Takes a slot out of its queue.
+    #[inline]
+    fn unlink(&mut self, slot: u32) {
+        let Slot { newer, older, queue, bytes, .. } = self.slots[slot as usize];
+        let queue = &mut self.queues[usize::from(queue)];
+        queue.len -= 1;
+        queue.bytes -= u64::from(bytes);
+        match newer {
+            NIL => queue.newest = older,
+            newer => self.slots[newer as usize].older = older,
+        }
+        match older {
+            NIL => queue.oldest = newer,
+            older => self.slots[older as usize].newer = newer,
+        }
+    }
+}
+
+const fn is_present(queue: u8) -> bool {
+    queue <= SMALL
+}
+
+/// Fibonacci hashing (Knuth, TAOCP 3, 6.4): keys are hashes of names already, or count from 0.
+#[inline]
+const fn hash(key: u64) -> u32 {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}
