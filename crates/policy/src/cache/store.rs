@@ -403,9 +403,8 @@ impl<V: Copy> Store<V> {
             return self.release(slot);
         }
         let entries_max = self.room.entries_max;
-        let is_full = |ghosts: Queue| {
-            ghosts.len > 0 && (ghosts.bytes + bytes > ghost_max || ghosts.len >= entries_max)
-        };
+        let is_full =
+            |ghosts: Queue| ghosts.len > 0 && (ghosts.bytes + bytes > ghost_max || ghosts.len >= entries_max);
         while is_full(self.queues[usize::from(GHOST)]) {
             self.release(self.queues[usize::from(GHOST)].oldest);
         }

@@ -1,0 +1,585 @@
+//! One node's part of the cooperative cache of C: its two caches, the two directories of references, and what it says to
+//! the others.
+//!
+//! It is a state machine without clock and I/O. Whoever drives it asks [`Peer::look`] for each request of a client and
+//! does what it is told: serve from memory, read another node's memory, send a message, read a disk. What comes of that
+//! is told with [`Peer::read_done`], [`Peer::receive`] and [`Peer::loaded`], which put into the [`Act`]s what is to
+//! be done next. The simulator drives it by events, the live cache by its fabric.
+//!
+//! An object has a home, the node on whose disk it lies. Only a home loads it, into its outgoing cache; others read it
+//! from there into their incoming caches, and remember where it was. A read names the slot and the generation that it
+//! expects, and what lies in the slot says which it is, so that a read of what was evicted, moved or replaced fails and
+//! never brings other bytes ([`Peer::verify`] is what the reader finds in the bytes; the home's CPU takes no part).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::lists::{Arena, List};
+use super::protocol::{Change, HEADER_BYTES, Message, NOTE_BYTES, Protocol, Rate, Settings};
+use super::store::{Gone, Place, Store};
+
+/// Ledger: notes for one reader at most.
+const NOTES_MAX: usize = 64;
+
+/// A node, by number from 0.
+pub type NodeId = u32;
+
+/// Who counts for all in [`Protocol::Accumulated`].
+pub const MASTER: NodeId = 0;
+
+/// One-sided reads of one request that may fail; then the home is asked to send the bytes.
+pub const FAILURES_MAX: u8 = 2;
+
+/// Where a request's object is to be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// In this node's memory.
+    Here,
+    /// In its home's memory, as far as is known: read it there.
+    There {
+        /// Where it lies there.
+        place: Place,
+        /// How large it is.
+        bytes: u32,
+    },
+    /// Nobody but its home knows: [`Peer::ask`] it.
+    Ask,
+    /// On this node's own disk: [`Peer::load`] it.
+    Load,
+}
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Act {
+    /// Send a message.
+    Send {
+        /// To whom.
+        to: NodeId,
+        /// What.
+        message: Message,
+    },
+    /// Read an object from this node's disk, then call [`Peer::loaded`].
+    Load {
+        /// Which.
+        key: u64,
+    },
+    /// Read an object from its home's memory, then call [`Peer::read_done`].
+    Read {
+        /// Of the request that it is for.
+        tag: u32,
+        /// The home.
+        from: NodeId,
+        /// Where it lies there.
+        place: Place,
+        /// How large it is.
+        bytes: u32,
+    },
+    /// The bytes for a request are here.
+    Done {
+        /// Which.
+        tag: u32,
+    },
+}
+
+/// What happened so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// One-sided reads of others' memory, and how many of them failed.
+    pub reads: u64,
+    /// See `reads`.
+    pub read_failures: u64,
+    /// Questions sent to homes.
+    pub asks: u64,
+    /// Objects read from the own disk.
+    pub loads: u64,
+    /// Messages sent for nothing but to keep references up to date.
+    pub update_messages: u64,
+    /// Bytes sent or fetched to keep references up to date.
+    pub update_bytes: u64,
+}
+
+/// Who waits for a load: a node, and what it calls its request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Waiter {
+    node: NodeId,
+    tag: u32,
+    bytes_wanted: bool,
+}
+
+/// What a home keeps with an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Offered {
+    /// Who was given its place. Kept where a protocol needs to know.
+    to: List,
+    /// Whether anybody was.
+    ever: bool,
+}
+
+/// One node of the cooperative cache.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    me: NodeId,
+    peers: u32,
+    settings: Settings,
+    counters: Counters,
+
+    /// C's outgoing cache and its reference directory.
+    outgoing: Store<Offered>,
+    holders: Arena<NodeId>,
+    /// Who waits for which object of the own disk: as many as requests are under way.
+    loads: BTreeMap<u64, Vec<Waiter>>,
+    /// Objects that went after they had been offered, and the number of the first.
+    gone: VecDeque<u64>,
+    gone_first: u64,
+    /// Up to which of them all readers were told.
+    told: u64,
+    /// Who ever asked.
+    readers: Vec<bool>,
+
+    /// C's incoming cache.
+    incoming: Store<()>,
+    /// C's incoming reference directory: where an object lies in its home's memory.
+    references: Store<Reference>,
+    /// By home: reads since the last question.
+    unreported: Vec<u16>,
+    /// Receiver, by home: up to which of its changes this node knows.
+    seen: Vec<u64>,
+    /// The reads of this node, of its readers, or of all, by protocol.
+    rate: Rate,
+
+    /// Ledger, by reader: references of it that went. By home: what was read there.
+    notes: Vec<List>,
+    note_arena: Arena<u64>,
+    marks: Vec<List>,
+    mark_arena: Arena<Place>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Reference {
+    place: Place,
+    bytes: u32,
+}
+
+impl Peer {
+    /// The node `me` of `peers`.
+    ///
+    /// # Panics
+    /// Where the settings do not pass [`Settings::check`], or there is no such node.
+    pub fn new(me: NodeId, peers: u32, settings: Settings) -> Self {
+        assert!(settings.check().is_ok(), "settings are checked");
+        assert!(me < peers, "{me} is one of {peers}");
+        let Settings { protocol, eviction, outgoing, incoming, references, .. } = settings;
+        let by_peer = |is_used: bool| if is_used { peers as usize } else { 0 };
+        let is_ledger = protocol == Protocol::Ledger;
+        let is_told_of_reads = matches!(protocol, Protocol::Sender);
+        Peer {
+            me,
+            peers,
+            settings,
+            counters: Counters::default(),
+            outgoing: Store::new(eviction, outgoing),
+            holders: Arena::new(),
+            loads: BTreeMap::new(),
+            gone: VecDeque::new(),
+            gone_first: 0,
+            told: 0,
+            readers: vec![false; by_peer(matches!(protocol, Protocol::Sender | Protocol::Accumulated))],
+            incoming: Store::new(eviction, incoming),
+            references: Store::new(super::store::Eviction::Lru, references),
+            unreported: vec![0; by_peer(is_told_of_reads)],
+            seen: vec![0; by_peer(protocol == Protocol::Receiver)],
+            rate: Rate::default(),
+            notes: vec![List::default(); by_peer(is_ledger)],
+            note_arena: Arena::new(),
+            marks: vec![List::default(); by_peer(is_ledger)],
+            mark_arena: Arena::new(),
+        }
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Objects that it holds of its own and of others, and references.
+    pub fn entries(&self) -> [usize; 3] {
+        [self.outgoing.len(), self.incoming.len(), self.references.len()]
+    }
+
+    /// Bytes of memory that its tables have in use.
+    pub fn table_bytes(&self) -> usize {
+        let stores =
+            self.outgoing.table_bytes() + self.incoming.table_bytes() + self.references.table_bytes();
+        stores + self.holders.bytes() + self.note_arena.bytes() + self.mark_arena.bytes()
+    }
+
+    /// Where the object of a client's request is to be had. It counts as asked for.
+    #[inline]
+    pub fn look(&mut self, key: u64, home: NodeId) -> Look {
+        if home == self.me {
+            return if self.outgoing.get(key).is_some() { Look::Here } else { Look::Load };
+        }
+        if self.incoming.get(key).is_some() {
+            return Look::Here;
+        }
+        if self.settings.protocol == Protocol::Rpc {
+            return Look::Ask;
+        }
+        match self.references.get(key) {
+            Some(found) => match self.references.value_mut(found) {
+                Some(&mut Reference { place, bytes }) => Look::There { place, bytes },
+                None => Look::Ask,
+            },
+            None => Look::Ask,
+        }
+    }
+
+    /// Fetches what a [`Peer::look`] for `key` will read, in three steps: see [`Store::warm_index`].
+    #[inline]
+    pub fn warm(&self, key: u64, home: NodeId, step: u32) -> u32 {
+        if home == self.me {
+            return warm(&self.outgoing, key, step);
+        }
+        warm(&self.incoming, key, step) ^ warm(&self.references, key, step)
+    }
+
+    /// Has an object of the own disk loaded for the request `tag`, unless it is being loaded already.
+    pub fn load(&mut self, key: u64, tag: u32, acts: &mut Vec<Act>) {
+        self.wait(key, Waiter { node: self.me, tag, bytes_wanted: false }, acts);
+    }
+
+    /// Asks an object's home for it, for the request `tag`, of which `failures` reads have failed.
+    pub fn ask(&mut self, key: u64, home: NodeId, tag: u32, failures: u8, acts: &mut Vec<Act>) {
+        self.counters.asks += 1;
+        let bytes_wanted = self.settings.protocol == Protocol::Rpc || failures >= FAILURES_MAX;
+        let reads = self.unreported.get_mut(home as usize).map_or(0, std::mem::take);
+        let mut marks = Vec::new();
+        if let Some(list) = self.marks.get_mut(home as usize) {
+            marks.extend(std::iter::from_fn(|| self.mark_arena.pop(list)));
+        }
+        let failed = failures > 0;
+        let message = Message::Ask { key, tag, bytes_wanted, reads: reads.into(), failed, marks };
+        self.send(home, message, acts);
+    }
+
+    /// Whether what lies at `place` of this node's memory is still `key`: what a reader finds in the bytes themselves.
+    #[inline]
+    pub fn verify(&self, place: Place, key: u64) -> bool {
+        self.outgoing.holds(place, key)
+    }
+
+    /// Ledger: what the node `reader` finds in its notes here, which it fetches along with a read. It is for the reader's
+    /// [`Peer::note`].
+    pub fn notes_of(&mut self, reader: NodeId, notes: &mut Vec<u64>) {
+        let count_max = self.settings.notes_max as usize;
+        if let Some(list) = self.notes.get_mut(reader as usize) {
+            notes.extend(std::iter::from_fn(|| self.note_arena.pop(list)).take(count_max));
+        }
+    }
+
+    /// Ledger: bytes that a read fetches along for the notes.
+    pub fn note_bytes(&self) -> u32 {
+        if self.settings.protocol == Protocol::Ledger && self.settings.notes_max > 0 {
+            NOTE_BYTES * (1 + self.settings.notes_max)
+        } else {
+            0
+        }
+    }
+
+    /// Ledger: takes in the notes that came with a read.
+    pub fn note(&mut self, notes: &[u64]) {
+        // Having been read, they are struck out by a one-sided write.
+        let struck_out = if notes.is_empty() { 0 } else { NOTE_BYTES };
+        self.counters.update_bytes += u64::from(self.note_bytes() + struck_out);
+        for key in notes {
+            self.references.remove(*key);
+        }
+    }
+
+    /// A read of `key` at `place` of `home` has ended. Where it failed, the reference is forgotten and the caller asks
+    /// the home.
+    pub fn read_done(
+        &mut self,
+        key: u64,
+        home: NodeId,
+        place: Place,
+        bytes: u32,
+        is_sound: bool,
+        acts: &mut Vec<Act>,
+    ) {
+        self.counters.reads += 1;
+        if is_sound {
+            self.keep(key, bytes);
+            self.mark(home, place);
+        } else {
+            self.counters.read_failures += 1;
+            let known = self.references.value(key).map(|(reference, _)| reference.place);
+            if known == Some(place) {
+                self.references.remove(key);
+            }
+        }
+        if let Some(reads) = self.unreported.get_mut(home as usize) {
+            *reads = reads.saturating_add(1);
+        }
+        let failures = u32::from(!is_sound);
+        let Settings { protocol, sample_reads, threshold, .. } = self.settings;
+        match protocol {
+            Protocol::Receiver if self.rate.is_over(1, failures, sample_reads, threshold) => {
+                let me = self.me;
+                for home in (0..self.peers).filter(|home| *home != me) {
+                    let message = Message::Refresh { since: self.seen[home as usize] };
+                    self.send(home, message, acts);
+                }
+            }
+            Protocol::Accumulated if self.me == MASTER => self.tally(1, failures, acts),
+            Protocol::Accumulated => {
+                self.rate.reads += 1;
+                self.rate.failures += failures;
+                if self.rate.reads >= sample_reads {
+                    let Rate { reads, failures } = std::mem::take(&mut self.rate);
+                    self.send(MASTER, Message::Tally { reads, failures }, acts);
+                }
+            }
+            _ => (),
+        }
+    }
+
+    /// A message has come.
+    pub fn receive(&mut self, from: NodeId, message: Message, acts: &mut Vec<Act>) {
+        match message {
+            Message::Ask { key, tag, bytes_wanted, reads, failed, marks } => {
+                marks.iter().for_each(|place| self.outgoing.touch(*place));
+                if let Some(is_reader) = self.readers.get_mut(from as usize) {
+                    *is_reader = true;
+                }
+                let Settings { protocol, sample_reads, threshold, .. } = self.settings;
+                if protocol == Protocol::Sender
+                    && self.rate.is_over(reads, u32::from(failed), sample_reads, threshold)
+                {
+                    self.tell_all(acts);
+                }
+                let waiter = Waiter { node: from, tag, bytes_wanted };
+                match self.outgoing.get(key) {
+                    Some(place) => self.offer(key, Some(place), None, waiter, acts),
+                    None => self.wait(key, waiter, acts),
+                }
+            }
+            Message::Offer { key, tag, bytes, place, changes } => {
+                self.change(&changes);
+                match place {
+                    Some(place) => {
+                        self.refer(key, Reference { place, bytes });
+                        acts.push(Act::Read { tag, from, place, bytes });
+                    }
+                    None => {
+                        self.keep(key, bytes);
+                        acts.push(Act::Done { tag });
+                    }
+                }
+            }
+            Message::Update { changes, until } => {
+                if let Some(seen) = self.seen.get_mut(from as usize) {
+                    *seen = until;
+                }
+                self.change(&changes);
+            }
+            Message::Refresh { since } => {
+                let (changes, until) = (self.changes_since(since), self.gone_until());
+                self.send(from, Message::Update { changes, until }, acts);
+            }
+            Message::Tally { reads, failures } => self.tally(reads, failures, acts),
+            Message::Propagate => self.tell_all(acts),
+        }
+    }
+
+    /// An object of the own disk has been read.
+    pub fn loaded(&mut self, key: u64, bytes: u32, acts: &mut Vec<Act>) {
+        self.counters.loads += 1;
+        let place = match self.outgoing.peek(key) {
+            Some(place) => Some(place),
+            None => {
+                let mut gone = Vec::new();
+                let place = self.outgoing.insert(key, bytes, Offered::default(), |went| gone.push(went));
+                gone.into_iter().for_each(|went| self.went(went, acts));
+                place
+            }
+        };
+        for waiter in self.loads.remove(&key).unwrap_or_default() {
+            if waiter.node == self.me {
+                acts.push(Act::Done { tag: waiter.tag });
+            } else {
+                self.offer(key, place, Some(bytes), waiter, acts);
+            }
+        }
+    }
+
+    fn wait(&mut self, key: u64, waiter: Waiter, acts: &mut Vec<Act>) {
+        let waiters = self.loads.entry(key).or_default();
+        if waiters.is_empty() {
+            acts.push(Act::Load { key });
+        }
+        waiters.push(waiter);
+    }
+
+    fn offer(&mut self, key: u64, place: Option<Place>, bytes: Option<u32>, to: Waiter, acts: &mut Vec<Act>) {
+        let bytes = bytes.or_else(|| self.outgoing.value(key).map(|(_, bytes)| bytes)).unwrap_or(0);
+        let place = place.filter(|_| !to.bytes_wanted);
+        if let Some(offered) = place.and_then(|place| self.outgoing.value_mut(place)) {
+            offered.ever = true;
+            if let Some(notes) = self.notes.get_mut(to.node as usize) {
+                // That it once went is no news to who is told where it is.
+                self.note_arena.remove(notes, key);
+            }
+            let is_listed = matches!(self.settings.protocol, Protocol::Aggressive | Protocol::Ledger);
+            if is_listed && !self.holders.iter(offered.to).any(|node| node == to.node) {
+                self.holders.push(&mut offered.to, to.node);
+            }
+        }
+        let mut changes = Vec::new();
+        if let Some(list) = self.notes.get_mut(to.node as usize) {
+            let notes = std::iter::from_fn(|| self.note_arena.pop(list));
+            let notes = notes.take(self.settings.carried_max as usize);
+            changes.extend(notes.map(|key| Change { key, place: None }));
+        }
+        self.send(to.node, Message::Offer { key, tag: to.tag, bytes, place, changes }, acts);
+    }
+
+    /// An object of the outgoing cache was let go.
+    fn went(&mut self, went: Gone<Offered>, acts: &mut Vec<Act>) {
+        let mut offered = went.value;
+        if !offered.ever {
+            return;
+        }
+        match self.settings.protocol {
+            Protocol::Aggressive => {
+                while let Some(node) = self.holders.pop(&mut offered.to) {
+                    let changes = vec![Change { key: went.key, place: None }];
+                    self.send(node, Message::Update { changes, until: 0 }, acts);
+                }
+            }
+            Protocol::Ledger => {
+                while let Some(node) = self.holders.pop(&mut offered.to) {
+                    let notes = &mut self.notes[node as usize];
+                    // A reader that does not come for its notes learns from its reads.
+                    if self.note_arena.iter(*notes).count() < NOTES_MAX {
+                        self.note_arena.push(notes, went.key);
+                    }
+                }
+            }
+            Protocol::Sender | Protocol::Receiver | Protocol::Accumulated => {
+                if self.gone.len() >= self.settings.changes_max as usize {
+                    self.gone.pop_front();
+                    self.gone_first += 1;
+                }
+                self.gone.push_back(went.key);
+            }
+            Protocol::Rpc | Protocol::Lazy => (),
+        }
+    }
+
+    /// Tells all readers what went since they were told last.
+    fn tell_all(&mut self, acts: &mut Vec<Act>) {
+        let changes = self.changes_since(self.told);
+        self.told = self.gone_until();
+        if changes.is_empty() {
+            return;
+        }
+        for node in 0..self.peers {
+            if node != self.me && self.readers[node as usize] {
+                let message = Message::Update { changes: changes.clone(), until: self.told };
+                self.send(node, message, acts);
+            }
+        }
+    }
+
+    /// The number of what goes next.
+    fn gone_until(&self) -> u64 {
+        self.gone_first + self.gone.len() as u64
+    }
+
+    /// What went from number `since` on, as far as it is remembered, and where it is by now.
+    fn changes_since(&self, since: u64) -> Vec<Change> {
+        let skip = since.saturating_sub(self.gone_first) as usize;
+        let keys = self.gone.iter().skip(skip);
+        keys.map(|key| Change { key: *key, place: self.outgoing.peek(*key) }).collect()
+    }
+
+    /// The master's count.
+    fn tally(&mut self, reads: u32, failures: u32, acts: &mut Vec<Act>) {
+        // As large a sample of each node's reads as where each counts for itself.
+        let sample = self.settings.sample_reads.saturating_mul(self.peers);
+        if self.rate.is_over(reads, failures, sample, self.settings.threshold) {
+            for node in (0..self.peers).filter(|node| *node != MASTER) {
+                self.send(node, Message::Propagate, acts);
+            }
+            self.tell_all(acts);
+        }
+    }
+
+    fn change(&mut self, changes: &[Change]) {
+        for Change { key, place } in changes {
+            match (place, self.references.peek(*key)) {
+                (Some(place), Some(known)) => {
+                    if let Some(reference) = self.references.value_mut(known) {
+                        reference.place = *place;
+                    }
+                }
+                (None, Some(_)) => _ = self.references.remove(*key),
+                (_, None) => (),
+            }
+        }
+    }
+
+    fn refer(&mut self, key: u64, reference: Reference) {
+        match self.references.get(key) {
+            Some(known) => {
+                if let Some(known) = self.references.value_mut(known) {
+                    *known = reference;
+                }
+            }
+            None => _ = self.references.insert(key, 1, reference, |_| ()),
+        }
+    }
+
+    /// Keeps an object of another node.
+    fn keep(&mut self, key: u64, bytes: u32) {
+        if self.incoming.peek(key).is_none() {
+            self.incoming.insert(key, bytes, (), |_| ());
+        }
+    }
+
+    /// Remembers to tell `home` what was read there, as much as a message carries.
+    fn mark(&mut self, home: NodeId, place: Place) {
+        let carried_max = self.settings.carried_max as usize;
+        let Some(list) = self.marks.get_mut(home as usize) else { return };
+        let mut known = self.mark_arena.iter(*list);
+        let (mut count, mut is_known) = (0, false);
+        while let (Some(marked), false) = (known.next(), is_known) {
+            is_known = marked == place;
+            count += 1;
+        }
+        drop(known);
+        if !is_known && count < carried_max {
+            self.mark_arena.push(list, place);
+        }
+    }
+
+    fn send(&mut self, to: NodeId, message: Message, acts: &mut Vec<Act>) {
+        let (bytes, is_update) = message.update_bytes();
+        self.counters.update_bytes += u64::from(bytes);
+        self.counters.update_messages += u64::from(is_update);
+        debug_assert!(bytes == 0 || message.bytes() >= HEADER_BYTES);
+        acts.push(Act::Send { to, message });
+    }
+}
+
+#[inline]
+fn warm<V: Copy>(store: &Store<V>, key: u64, step: u32) -> u32 {
+    match step {
+        0 => store.warm_index(key),
+        1 => store.warm_slot(key),
+        _ => store.warm_neighbours(key),
+    }
+}
+
+#[cfg(test)]
+mod tests;
