@@ -3,11 +3,22 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`engine`] | events in order of time, and the servers that they pass through |
+//! | [`cluster`] | C's cluster as a model, around the cooperative cache of `sidelong-policy` |
+//! | [`costs`] | what the parts of a node take |
+//! | [`workload`] | what is asked for, and when |
 //!
 //! A simulation runs on one thread and is a function of its arguments: the same seed gives the same bytes, however many
 //! of them run at once. Nothing here asks a clock or draws a lot of its own.
 #![forbid(unsafe_code)]
 
+pub mod cluster;
+pub mod costs;
 pub mod engine;
+mod error;
+mod measures;
+mod slab;
+pub mod workload;
 
+pub use error::{Error, Result};
+pub use measures::Outcome;
 pub use sidelong_policy::Time;

@@ -1,0 +1,504 @@
+//! C's cluster as a model: a dispatcher, nodes with CPU, memory, NIC and disk, and a switch between them.
+//!
+//! What the nodes know and decide is `sidelong-policy`'s cooperative cache, the code that runs live. Here is what it
+//! takes: each part of a node is a [`Server`] that is asked at the moment at which the work comes to it.
+//!
+//! ```text
+//! request ─▶ CPU ─▶ in memory: answered
+//!             ├──▶ read:  wire ─▶ home's NIC ─▶ port ─▶ CPU ─▶ answered       (no CPU of the home)
+//!             ├──▶ ask:   NIC ─▶ port ─▶ home's CPU [─▶ disk] ─▶ NIC ─▶ port ─▶ CPU ─▶ read
+//!             └──▶ own disk ─▶ CPU ─▶ answered
+//! ```
+//!
+//! A *port* is the switch's output towards a node, where what comes from several others waits. The network cuts through:
+//! a message takes the sender's NIC and the port at the same time but for the wire between them. The network to the
+//! clients is not simulated; it is the same for all protocols.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use sidelong_policy::cache::peer::{Act, Counters, Look, NodeId, Peer};
+use sidelong_policy::cache::protocol::{HEADER_BYTES, Message, Protocol, Settings};
+use sidelong_policy::cache::store::Place;
+
+use crate::Time;
+use crate::costs::Costs;
+use crate::engine::{Model, Pool, Queue, Server};
+use crate::measures::{Measures, Outcome};
+use crate::slab::Slab;
+use crate::workload::{Arrivals, Requests};
+
+/// Requests ahead of which their tables are fetched into the CPU's cache, step by step.
+const AHEAD: [usize; 3] = [24, 16, 8];
+
+/// What a run is made of.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// How many nodes.
+    pub nodes: u32,
+    /// Of each node's cache.
+    pub cache: Settings,
+    /// Of each node's parts.
+    pub costs: Costs,
+    /// What is asked for.
+    pub requests: Arc<Requests>,
+    /// When.
+    pub arrivals: Arrivals,
+    /// Requests before those that are measured.
+    pub warmup: usize,
+    /// Of what is drawn, and of where objects lie.
+    pub seed: u64,
+}
+
+/// The model.
+#[derive(Debug)]
+pub struct Cluster {
+    setup: Setup,
+    nodes: Vec<Node>,
+    /// Requests that came so far.
+    came: usize,
+    under_way: Slab<Request>,
+    parcels: Slab<Parcel>,
+    acts: Vec<Act>,
+    notes: Vec<u64>,
+    measures: Measures,
+    /// What was counted until the end of warm-up, and when that was.
+    before: Totals,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    cpu: Cpu,
+    nic: Server,
+    port: Server,
+    disk: Pool,
+    peer: Peer,
+}
+
+/// Most machines of C's time had one core; a pool would look for the one that is free.
+#[derive(Clone, Debug)]
+enum Cpu {
+    One(Server),
+    Many(Pool),
+}
+
+impl Cpu {
+    #[inline]
+    fn serve(&mut self, now: Time, service_ns: u64) -> Time {
+        match self {
+            Cpu::One(server) => server.serve(now, service_ns),
+            Cpu::Many(pool) => pool.serve(now, service_ns),
+        }
+    }
+
+    fn busy_ns(&self) -> u64 {
+        match self {
+            Cpu::One(server) => server.busy_ns(),
+            Cpu::Many(pool) => pool.busy_ns(),
+        }
+    }
+}
+
+/// A request that is not answered from memory at once.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    came_ns: u64,
+    /// When its node turned to another one, or to its disk.
+    left_ns: u64,
+    number: usize,
+    key: u32,
+    node: NodeId,
+    home: NodeId,
+    place: Place,
+    failures: u8,
+    is_sound: bool,
+}
+
+/// A message under way.
+#[derive(Clone, Debug)]
+struct Parcel {
+    from: NodeId,
+    to: NodeId,
+    /// With the object's bytes, where they are in it.
+    bytes: u32,
+    message: Message,
+}
+
+/// What happens later.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// A client that waited for its answer asks again.
+    Client,
+    /// A read is at its home's NIC.
+    Fetch(u32),
+    /// Its answer is at the reader's port.
+    Fetching(u32),
+    /// It is in the reader's memory.
+    Fetched(u32),
+    /// A message leaves its sender's CPU.
+    Sent(u32),
+    /// It is at its receiver's port.
+    Coming(u32),
+    /// It is in its receiver's memory.
+    Come(u32),
+    /// Its receiver's CPU has taken it in.
+    Taken(u32),
+    /// A home's disk is asked for an object.
+    Disk(u32),
+    /// It has it.
+    Loaded(u32),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    at_ns: u64,
+    counters: Counters,
+    cpu_ns: u64,
+    nic_ns: u64,
+    port_ns: u64,
+    disk_ns: u64,
+}
+
+impl Cluster {
+    /// All nodes idle, with empty caches.
+    pub fn new(setup: Setup) -> Self {
+        let cpu = match setup.costs.cores {
+            1 => Cpu::One(Server::default()),
+            cores => Cpu::Many(Pool::new(cores)),
+        };
+        let node = |me| Node {
+            cpu: cpu.clone(),
+            nic: Server::default(),
+            port: Server::default(),
+            disk: Pool::new(setup.costs.disk_depth),
+            peer: Peer::new(me, setup.nodes, setup.cache),
+        };
+        Cluster {
+            nodes: (0..setup.nodes).map(node).collect(),
+            came: 0,
+            under_way: Slab::new(),
+            parcels: Slab::new(),
+            acts: Vec::new(),
+            notes: Vec::new(),
+            measures: Measures::new(),
+            before: Totals::default(),
+            setup,
+        }
+    }
+
+    /// Runs it to its end.
+    pub fn run(setup: Setup) -> Outcome {
+        let arrivals = setup.arrivals.clone();
+        let (count, seed) = (setup.requests.len(), setup.seed);
+        let requests = Arc::clone(&setup.requests);
+        let mut cluster = Cluster::new(setup);
+        let mut queue = Queue::new();
+        if let Arrivals::Closed { clients, .. } = arrivals {
+            (0..clients.min(count as u32)).for_each(|_| queue.push(Time::default(), Step::Client));
+        }
+        let times = arrivals.times(&requests, seed);
+        let events = crate::engine::run(&mut cluster, &mut queue, times.map(|at| (at, ())));
+        cluster.outcome(events)
+    }
+
+    fn outcome(&self, events: u64) -> Outcome {
+        debug_assert_eq!((self.under_way.len(), self.parcels.len()), (0, 0));
+        let Totals { at_ns, counters, cpu_ns, nic_ns, port_ns, disk_ns } = self.totals(self.measures.last_ns);
+        let before = &self.before;
+        let requests = self.measures.responses.len();
+        let span_ns = at_ns.saturating_sub(before.at_ns).max(1) as f64;
+        let part = |of: u64, all: u64| if all == 0 { 0.0 } else { of as f64 / all as f64 };
+        let each = |count: u64| part(count, requests);
+        let busy = |ns: u64, servers: usize| ns as f64 / (span_ns * (self.nodes.len() * servers) as f64);
+        let mean_ms = |ns: u128, count: u64| if count == 0 { 0.0 } else { ns as f64 / count as f64 / 1e6 };
+        let at_quantile = |q: f64| self.measures.responses.value_at_quantile(q) as f64 / 1e6;
+        let reads = counters.reads - before.counters.reads;
+        let tables: usize = self.nodes.iter().map(|node| node.peer.table_bytes()).sum();
+        let entries: usize = self.nodes.iter().flat_map(|node| node.peer.entries()).sum();
+        Outcome {
+            requests,
+            response_ms_mean: mean_ms(self.measures.sum_ns, requests),
+            response_ms_p50: at_quantile(0.5),
+            response_ms_p99: at_quantile(0.99),
+            remote_ms_mean: mean_ms(self.measures.remote_ns, self.measures.remote),
+            requests_per_s: requests as f64 / span_ns * 1e9,
+            here_rate: each(self.measures.here),
+            disk_rate: each(counters.loads - before.counters.loads),
+            read_rate: each(reads),
+            read_failure_rate: part(counters.read_failures - before.counters.read_failures, reads),
+            update_messages_per_request: each(counters.update_messages - before.counters.update_messages),
+            update_bytes_per_request: each(counters.update_bytes - before.counters.update_bytes),
+            cpu_busy: busy(cpu_ns - before.cpu_ns, self.setup.costs.cores),
+            nic_busy: busy(nic_ns - before.nic_ns, 1),
+            port_busy: busy(port_ns - before.port_ns, 1),
+            disk_busy: busy(disk_ns - before.disk_ns, self.setup.costs.disk_depth),
+            events,
+            table_bytes_per_entry: part(tables as u64, entries as u64),
+        }
+    }
+
+    fn totals(&self, at_ns: u64) -> Totals {
+        let mut totals = Totals { at_ns, ..Totals::default() };
+        for Node { cpu, nic, port, disk, peer } in &self.nodes {
+            totals.cpu_ns += cpu.busy_ns();
+            totals.nic_ns += nic.busy_ns();
+            totals.port_ns += port.busy_ns();
+            totals.disk_ns += disk.busy_ns();
+            let (all, own) = (&mut totals.counters, peer.counters());
+            all.reads += own.reads;
+            all.read_failures += own.read_failures;
+            all.asks += own.asks;
+            all.loads += own.loads;
+            all.update_messages += own.update_messages;
+            all.update_bytes += own.update_bytes;
+        }
+        totals
+    }
+
+    /// The node that a request is dispatched to: each in turn, as in C.
+    #[inline]
+    fn node_of(&self, number: usize) -> NodeId {
+        (number % self.nodes.len()) as NodeId
+    }
+
+    /// The node on whose disk an object lies.
+    #[inline]
+    fn home_of(&self, key: u32) -> NodeId {
+        let mixed = (u64::from(key) ^ self.setup.seed << 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        ((mixed >> 32) * self.nodes.len() as u64 >> 32) as NodeId
+    }
+
+    #[inline]
+    fn warm(&self, number: usize) {
+        for (step, ahead) in (0..).zip(AHEAD) {
+            let Some(key) = self.setup.requests.key(number + ahead) else { continue };
+            let node = &self.nodes[self.node_of(number + ahead) as usize];
+            black_box(node.peer.warm(key.into(), self.home_of(key), step));
+        }
+    }
+
+    /// A request has been answered at `done`.
+    #[inline]
+    fn answered(&mut self, number: usize, came_ns: u64, done: Time, queue: &mut Queue<Step>) {
+        if number >= self.setup.warmup {
+            self.measures.answered(came_ns, done.as_ns());
+        }
+        if let Arrivals::Closed { think_ns, .. } = self.setup.arrivals {
+            queue.push(done.after_ns(think_ns), Step::Client);
+        }
+    }
+
+    fn request(&mut self, now: Time, queue: &mut Queue<Step>) {
+        let number = self.came;
+        let Some(key) = self.setup.requests.key(number) else { return };
+        self.came += 1;
+        if number == self.setup.warmup {
+            self.before = self.totals(now.as_ns());
+        }
+        self.warm(number);
+        let (me, home) = (self.node_of(number), self.home_of(key));
+        let costs = &self.setup.costs;
+        let node = &mut self.nodes[me as usize];
+        let found = node.peer.look(key.into(), home);
+        if found == Look::Here {
+            let bytes = self.setup.requests.bytes(key);
+            let done = node.cpu.serve(now, costs.request_ns + costs.answer.ns(bytes));
+            self.measures.here += u64::from(number >= self.setup.warmup);
+            return self.answered(number, now.as_ns(), done, queue);
+        }
+        let left_ns = node.cpu.serve(now, costs.request_ns).as_ns();
+        let tag = self.under_way.insert(Request {
+            came_ns: now.as_ns(),
+            left_ns,
+            number,
+            key,
+            node: me,
+            home,
+            place: Place::default(),
+            failures: 0,
+            is_sound: false,
+        });
+        match found {
+            Look::Here => (),
+            Look::There { place, .. } => self.read(tag, place, now, queue),
+            Look::Ask => node.peer.ask(key.into(), home, tag, 0, &mut self.acts),
+            Look::Load => node.peer.load(key.into(), tag, &mut self.acts),
+        }
+        self.act(me, now, queue);
+    }
+
+    fn read(&mut self, tag: u32, place: Place, now: Time, queue: &mut Queue<Step>) {
+        let request = self.under_way.get(tag);
+        request.place = place;
+        let costs = &self.setup.costs;
+        let posted = self.nodes[request.node as usize].cpu.serve(now, costs.post_ns);
+        queue.push(posted.after_ns(costs.wire_ns), Step::Fetch(tag));
+    }
+
+    /// Does what the node `me` was told to do.
+    fn act(&mut self, me: NodeId, now: Time, queue: &mut Queue<Step>) {
+        let mut acts = std::mem::take(&mut self.acts);
+        for act in acts.drain(..) {
+            match act {
+                Act::Send { to, message } => {
+                    let payload = match message {
+                        Message::Offer { bytes, place: None, .. } => bytes,
+                        _ => 0,
+                    };
+                    let bytes = message.bytes().saturating_add(payload);
+                    let cpu_ns = self.message_ns(bytes);
+                    let sent = self.nodes[me as usize].cpu.serve(now, cpu_ns);
+                    let parcel = self.parcels.insert(Parcel { from: me, to, bytes, message });
+                    queue.push(sent, Step::Sent(parcel));
+                }
+                Act::Load { key } => {
+                    let ready = self.nodes[me as usize].cpu.serve(now, 0);
+                    queue.push(ready, Step::Disk(key as u32));
+                }
+                Act::Read { tag, place, .. } => self.read(tag, place, now, queue),
+                Act::Done { tag } => self.done(tag, now, queue),
+            }
+        }
+        self.acts = acts;
+    }
+
+    /// CPU for a message on either side.
+    fn message_ns(&self, bytes: u32) -> u64 {
+        let costs = &self.setup.costs;
+        match self.setup.cache.protocol {
+            Protocol::Rpc => costs.rpc_ns + costs.rpc_copy.ns(bytes),
+            _ => costs.message_ns,
+        }
+    }
+
+    /// The bytes that a request waited for are in its node's memory.
+    fn done(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {
+        let Request { came_ns, left_ns, number, key, node, home, .. } = self.under_way.take(tag);
+        if number >= self.setup.warmup && node != home {
+            self.measures.fetched(now.as_ns().saturating_sub(left_ns));
+        }
+        let answer_ns = self.setup.costs.answer.ns(self.setup.requests.bytes(key));
+        let done = self.nodes[node as usize].cpu.serve(now, answer_ns);
+        self.answered(number, came_ns, done, queue);
+    }
+
+    /// A read is at its home's NIC: what lies there now is what it brings.
+    fn fetch(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {
+        let costs = &self.setup.costs;
+        let request = self.under_way.get(tag);
+        let home = &mut self.nodes[request.home as usize];
+        request.is_sound = home.peer.verify(request.place, request.key.into());
+        let bytes = if request.is_sound { self.setup.requests.bytes(request.key) } else { 0 };
+        let link_ns = costs.link.ns(bytes.saturating_add(HEADER_BYTES + home.peer.note_bytes()));
+        let sent = home.nic.serve(now, costs.nic_ns + link_ns);
+        queue.push(Time::from_ns(sent.as_ns() - link_ns + costs.wire_ns), Step::Fetching(tag));
+    }
+
+    fn fetching(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {
+        let request = *self.under_way.get(tag);
+        let bytes = if request.is_sound { self.setup.requests.bytes(request.key) } else { 0 };
+        let note_bytes = self.nodes[request.home as usize].peer.note_bytes();
+        let link_ns = self.setup.costs.link.ns(bytes.saturating_add(HEADER_BYTES + note_bytes));
+        queue.push(self.nodes[request.node as usize].port.serve(now, link_ns), Step::Fetched(tag));
+    }
+
+    fn fetched(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {
+        let Request { key, node: me, home, place, is_sound, .. } = *self.under_way.get(tag);
+        if self.nodes[home as usize].peer.note_bytes() > 0 {
+            self.notes.clear();
+            self.nodes[home as usize].peer.notes_of(me, &mut self.notes);
+            self.nodes[me as usize].peer.note(&self.notes);
+        }
+        let bytes = self.setup.requests.bytes(key);
+        let node = &mut self.nodes[me as usize];
+        node.cpu.serve(now, self.setup.costs.completion_ns);
+        node.peer.read_done(key.into(), home, place, bytes, is_sound, &mut self.acts);
+        if is_sound {
+            self.done(tag, now, queue);
+        } else {
+            let request = self.under_way.get(tag);
+            request.failures += 1;
+            let failures = request.failures;
+            self.nodes[me as usize].peer.ask(key.into(), home, tag, failures, &mut self.acts);
+        }
+        self.act(me, now, queue);
+    }
+
+    fn sent(&mut self, parcel: u32, now: Time, queue: &mut Queue<Step>) {
+        let Parcel { from, bytes, .. } = *self.parcels.get(parcel);
+        let costs = &self.setup.costs;
+        let link_ns = costs.link.ns(bytes);
+        let sent = self.nodes[from as usize].nic.serve(now, costs.nic_ns + link_ns);
+        let is_rpc = self.setup.cache.protocol == Protocol::Rpc;
+        let wire_ns = if is_rpc { costs.rpc_wire_ns } else { costs.wire_ns };
+        queue.push(Time::from_ns(sent.as_ns() - link_ns + wire_ns), Step::Coming(parcel));
+    }
+
+    fn coming(&mut self, parcel: u32, now: Time, queue: &mut Queue<Step>) {
+        let Parcel { to, bytes, .. } = *self.parcels.get(parcel);
+        let link_ns = self.setup.costs.link.ns(bytes);
+        queue.push(self.nodes[to as usize].port.serve(now, link_ns), Step::Come(parcel));
+    }
+
+    fn come(&mut self, parcel: u32, now: Time, queue: &mut Queue<Step>) {
+        let Parcel { to, bytes, message, .. } = self.parcels.get(parcel);
+        let (to, bytes) = (*to, *bytes);
+        let changes = match message {
+            Message::Offer { changes, .. } | Message::Update { changes, .. } => changes.len() as u64,
+            Message::Ask { marks, .. } => marks.len() as u64,
+            _ => 0,
+        };
+        let cpu_ns = self.message_ns(bytes) + changes * self.setup.costs.change_ns;
+        queue.push(self.nodes[to as usize].cpu.serve(now, cpu_ns), Step::Taken(parcel));
+    }
+
+    fn taken(&mut self, parcel: u32, now: Time, queue: &mut Queue<Step>) {
+        let Parcel { from, to, message, .. } = self.parcels.take(parcel);
+        self.nodes[to as usize].peer.receive(from, message, &mut self.acts);
+        self.act(to, now, queue);
+    }
+
+    fn disk(&mut self, key: u32, now: Time, queue: &mut Queue<Step>) {
+        let home = self.home_of(key);
+        let costs = &self.setup.costs;
+        let disk_ns = costs.disk_ns + costs.disk.ns(self.setup.requests.bytes(key));
+        queue.push(self.nodes[home as usize].disk.serve(now, disk_ns), Step::Loaded(key));
+    }
+
+    fn loaded(&mut self, key: u32, now: Time, queue: &mut Queue<Step>) {
+        let home = self.home_of(key);
+        let node = &mut self.nodes[home as usize];
+        if self.setup.cache.protocol != Protocol::Rpc {
+            node.cpu.serve(now, self.setup.costs.pin_ns);
+        }
+        node.peer.loaded(key.into(), self.setup.requests.bytes(key), &mut self.acts);
+        self.act(home, now, queue);
+    }
+}
+
+impl Model for Cluster {
+    type Arrival = ();
+    type Event = Step;
+
+    #[inline]
+    fn arrive(&mut self, now: Time, (): (), queue: &mut Queue<Step>) {
+        self.request(now, queue);
+    }
+
+    #[inline]
+    fn happen(&mut self, now: Time, step: Step, queue: &mut Queue<Step>) {
+        match step {
+            Step::Client => self.request(now, queue),
+            Step::Fetch(tag) => self.fetch(tag, now, queue),
+            Step::Fetching(tag) => self.fetching(tag, now, queue),
+            Step::Fetched(tag) => self.fetched(tag, now, queue),
+            Step::Sent(parcel) => self.sent(parcel, now, queue),
+            Step::Coming(parcel) => self.coming(parcel, now, queue),
+            Step::Come(parcel) => self.come(parcel, now, queue),
+            Step::Taken(parcel) => self.taken(parcel, now, queue),
+            Step::Disk(key) => self.disk(key, now, queue),
+            Step::Loaded(key) => self.loaded(key, now, queue),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Why a simulation does not run.
+
+use std::path::PathBuf;
+
+/// What this crate's functions return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a simulation does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A field of a configuration cannot be used.
+    #[error("{place}: {reason}")]
+    Field {
+        /// The file and line, or the option.
+        place: String,
+        /// What was found and what was expected.
+        reason: String,
+    },
+    /// A file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A trace cannot be used.
+    #[error(transparent)]
+    Trace(#[from] sidelong_trace::Error),
+    /// Requests are to come when the trace has them, but it does not say.
+    #[error("workload.arrivals is trace, but the workload has no times: use closed or poisson")]
+    NoTimes,
+    /// What is to be compared is no result of a simulation.
+    #[error("{}: no result of `sidelong sim run`: {reason}", path.display())]
+    Result {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Somebody asked to stop.
+    #[error("interrupted; {done} of {total} runs are done and kept in rows.csv")]
+    Interrupted {
+        /// Runs that ended.
+        done: usize,
+        /// Runs that were to be.
+        total: usize,
+    },
+}
