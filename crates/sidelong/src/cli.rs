@@ -32,6 +32,7 @@ Examples:
   sidelong up --config cluster.toml
   sidelong top                             what runs here, as htop shows a machine
   sidelong trace info access.log.gz
+  sidelong sim run cluster-sim.toml --set nodes=16,64 --set protocol=lazy,ledger --out results
   sidelong lab run R10 --out results";
 
 #[derive(Subcommand)]
@@ -46,6 +47,8 @@ pub(crate) enum Command {
     Edge(PartArgs),
     /// Look into request logs.
     Trace(TraceArgs),
+    /// Simulate clusters that serve out of each other's memory.
+    Sim(SimArgs),
     /// Run the published experiments again.
     Lab(LabArgs),
     /// Measure operations on memory of another process, here or on another machine.
@@ -147,6 +150,46 @@ pub(crate) enum TraceCommand {
         /// The format (wc98, clf), where it shall not be told from the content.
         #[arg(long)]
         format: Option<String>,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct SimArgs {
+    #[command(subcommand)]
+    pub(crate) command: SimCommand,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum SimCommand {
+    /// Run every combination of a configuration's values, and write rows.csv, result.json and report.md to DIR. What was
+    /// interrupted goes on when it is run again.
+    Run {
+        /// The configuration; an empty file is all defaults.
+        file: PathBuf,
+        /// In place of the file's: a field, and one or more values for it.
+        #[arg(long, value_name = "KEY=VALUE[,VALUE...]")]
+        set: Vec<String>,
+        /// Where the results go.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Runs at a time; without it, as many as there are CPUs.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+        threads: Option<u16>,
+    },
+    /// Print every field of a configuration, what it is, and where that comes from.
+    Explain {
+        /// The configuration; an empty file is all defaults.
+        file: PathBuf,
+        /// As for `run`.
+        #[arg(long, value_name = "KEY=VALUE[,VALUE...]")]
+        set: Vec<String>,
+    },
+    /// Print two results side by side, with their confidence over seeds.
+    Compare {
+        /// The result to compare with.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
     },
 }
 

@@ -16,6 +16,7 @@ mod page;
 mod parent;
 mod parts;
 mod perf;
+mod sim;
 mod top;
 mod trace;
 mod up;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Command::Node(args) => part(&args, node::run),
         Command::Edge(args) => part(&args, edge::run),
         Command::Trace(args) => trace::run(&args),
+        Command::Sim(args) => sim::run(&args, cli.quiet),
         Command::Lab(args) => lab::run(&args),
         Command::Perf(args) => perf::run(&args),
         Command::Config(args) => cli::config(&args),

@@ -188,7 +188,7 @@ impl Cluster {
 
     /// Runs it to its end.
     pub fn run(setup: Setup) -> Outcome {
-        let arrivals = setup.arrivals.clone();
+        let arrivals = setup.arrivals;
         let (count, seed) = (setup.requests.len(), setup.seed);
         let requests = Arc::clone(&setup.requests);
         let mut cluster = Cluster::new(setup);
@@ -264,9 +264,9 @@ impl Cluster {
     /// The node on whose disk an object lies.
     #[inline]
     fn home_of(&self, key: u32) -> NodeId {
-        let mixed = (u64::from(key) ^ self.setup.seed << 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        ((mixed >> 32) * self.nodes.len() as u64 >> 32) as NodeId
+        let mixed = (u64::from(key) ^ (self.setup.seed << 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        (((mixed >> 32) * self.nodes.len() as u64) >> 32) as NodeId
     }
 
     #[inline]

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`engine`] | events in order of time, and the servers that they pass through |
 //! | [`cluster`] | C's cluster as a model, around the cooperative cache of `sidelong-policy` |
+//! | [`config`], [`fields`] | the file that says what to simulate, and every field of it |
+//! | [`sweep`] | its runs, on all cores, and what they write |
 //! | [`costs`] | what the parts of a node take |
 //! | [`workload`] | what is asked for, and when |
 //!
@@ -12,13 +14,19 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+mod compare;
+pub mod config;
 pub mod costs;
 pub mod engine;
 mod error;
+pub mod fields;
 mod measures;
+mod report;
 mod slab;
+pub mod sweep;
 pub mod workload;
 
+pub use compare::compare;
 pub use error::{Error, Result};
 pub use measures::Outcome;
 pub use sidelong_policy::Time;

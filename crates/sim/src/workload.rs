@@ -129,7 +129,11 @@ pub enum Arrivals {
 
 impl Arrivals {
     /// The moments at which requests come from outside: none where clients wait for their answers.
-    pub(crate) fn times<'a>(&self, requests: &'a Requests, seed: u64) -> impl Iterator<Item = Time> + use<'a> {
+    pub(crate) fn times<'a>(
+        &self,
+        requests: &'a Requests,
+        seed: u64,
+    ) -> impl Iterator<Item = Time> + use<'a> {
         let arrivals = *self;
         let count = if matches!(arrivals, Arrivals::Closed { .. }) { 0 } else { requests.len() };
         let mut random = Pcg64Mcg::seed_from_u64(seed);

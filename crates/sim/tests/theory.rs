@@ -145,7 +145,8 @@ impl Model for Sharing {
 #[test]
 fn a_shared_server_is_slow_by_its_load_alone() {
     // Whatever the law of service times: that is what processor sharing is known for.
-    let laws: [(&str, fn(&mut Lots) -> u64); 2] = [
+    type Law = fn(&mut Lots) -> u64;
+    let laws: [(&str, Law); 2] = [
         ("exponential", |lots| lots.exponential_ns(SERVICE_NS)),
         ("mixed", |lots| lots.mixed_ns(SERVICE_NS)),
     ];

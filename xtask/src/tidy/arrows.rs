@@ -28,7 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "sidelong",
         &[
             "layout", "config", "policy", "fabric", "state", "load", "reconfig", "edge", "trace", "workload",
-            "lab",
+            "sim", "lab",
         ],
     ),
     ("xtask", &[]),

@@ -1,0 +1,481 @@
+//! A configuration: a file and what was set beside it, and the runs that they ask for.
+
+use std::path::{Path, PathBuf};
+
+use sidelong_policy::cache::protocol::{Protocol, Settings};
+use sidelong_policy::cache::store::{Eviction, Room};
+use sidelong_trace::{Sizes, Zipf};
+use toml::de::{DeTable, DeValue};
+
+use crate::costs::{Costs, PerByte};
+use crate::error::{Error, Result};
+use crate::fields::{FIELDS, Field, Kind, PROFILES, find};
+use crate::workload::{Arrivals, Requests};
+
+/// Bytes of a file at most.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Runs of one sweep at most.
+pub const RUNS_MAX: usize = 100_000;
+
+/// For each field, what it shall be: more than one value asks for a run with each.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Config {
+    profile: usize,
+    profile_from: Origin,
+    values: Vec<Vec<String>>,
+    origins: Vec<Origin>,
+    /// Of the file, which paths are taken from.
+    directory: PathBuf,
+}
+
+/// Who said so.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Origin {
+    Default,
+    File(String),
+    Set,
+}
+
+impl Config {
+    /// Reads a file; `sets` are `key=value[,value...]`, and go before it.
+    ///
+    /// # Errors
+    /// Where it cannot be read, or a field is not known or not usable: with the line and what was expected.
+    pub fn load(path: &Path, sets: &[String]) -> Result<Config> {
+        let failed = |source| Error::File { path: path.to_owned(), source };
+        let length = std::fs::metadata(path).map_err(failed)?.len();
+        if length > FILE_BYTES_MAX {
+            let source = std::io::Error::new(std::io::ErrorKind::FileTooLarge, "longer than 1 MiB");
+            return Err(failed(source));
+        }
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let directory = path.parent().unwrap_or(Path::new("")).to_owned();
+        Self::parse(&text, &path.display().to_string(), &directory, sets)
+    }
+
+    /// The same of a text that errors call `name`.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(text: &str, name: &str, directory: &Path, sets: &[String]) -> Result<Config> {
+        let mut config = Config {
+            profile: 0,
+            profile_from: Origin::Default,
+            values: vec![Vec::new(); FIELDS.len()],
+            origins: vec![Origin::Default; FIELDS.len()],
+            directory: directory.to_owned(),
+        };
+        config.read(text, name)?;
+        for set in sets {
+            config.set(set)?;
+        }
+        for (field, values) in FIELDS.iter().zip(&mut config.values) {
+            if values.is_empty() {
+                values.push(field.default[config.profile].to_owned());
+            }
+        }
+        let runs = config.values.iter().try_fold(1usize, |runs, values| runs.checked_mul(values.len()));
+        if runs.is_none_or(|runs| runs > RUNS_MAX) {
+            return Err(refuse(name, format!("more than {RUNS_MAX} runs: sweep fewer fields")));
+        }
+        Ok(config)
+    }
+
+    fn read(&mut self, text: &str, name: &str) -> Result<()> {
+        let at = |offset: usize| {
+            let before = &text.as_bytes()[..offset.min(text.len())];
+            format!("{name}:{}", 1 + before.iter().filter(|byte| **byte == b'\n').count())
+        };
+        let root = DeTable::parse(text).map_err(|error| {
+            refuse(&at(error.span().map_or(0, |span| span.start)), error.message().replace('\n', ", "))
+        })?;
+        for (section, value) in root.get_ref() {
+            let place = at(section.span().start);
+            let section = section.get_ref().as_ref();
+            if section == "profile" {
+                self.set_profile(&scalar(value.get_ref()).unwrap_or_default(), &place)?;
+                self.profile_from = Origin::File(place);
+                continue;
+            }
+            let keys = |section: &str| {
+                let of = FIELDS.iter().filter(|field| field.section == section);
+                of.map(|field| field.key).collect::<Vec<_>>().join(", ")
+            };
+            let known = keys(section);
+            let table = match value.get_ref().as_table() {
+                Some(table) if !known.is_empty() => table,
+                _ => {
+                    let reason = format!(
+                        "{section:?} is not known; expected profile = \"{}\", or a table [workload], [run], [cluster] \
+                         or [hardware]",
+                        PROFILES.join("\" or \"")
+                    );
+                    return Err(refuse(&place, reason));
+                }
+            };
+            for (key, value) in table {
+                let place = at(key.span().start);
+                let key = key.get_ref().as_ref();
+                let Some(field) =
+                    FIELDS.iter().position(|field| field.section == section && field.key == key)
+                else {
+                    let reason = format!("{section}.{key} is not known; [{section}] has {known}");
+                    return Err(refuse(&place, reason));
+                };
+                let items = match value.get_ref() {
+                    DeValue::Array(items) => items.iter().map(|item| scalar(item.get_ref())).collect(),
+                    other => vec![scalar(other)],
+                };
+                let items: Option<Vec<String>> = items.into_iter().collect();
+                self.put(field, items.unwrap_or_default(), &place)?;
+                self.origins[field] = Origin::File(place);
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, set: &str) -> Result<()> {
+        let place = format!("--set {set}");
+        let Some((key, values)) = set.split_once('=') else {
+            return Err(refuse(&place, "expected key=value or key=value,value"));
+        };
+        if key == "profile" {
+            self.set_profile(values, &place)?;
+            self.profile_from = Origin::Set;
+            return Ok(());
+        }
+        let field = find(key)
+            .ok_or_else(|| refuse(&place, format!("{key} is not known; see `sidelong sim explain`")))?;
+        self.put(field, values.split(',').map(|value| value.trim().to_owned()).collect(), &place)?;
+        self.origins[field] = Origin::Set;
+        Ok(())
+    }
+
+    fn set_profile(&mut self, name: &str, place: &str) -> Result<()> {
+        let found = PROFILES.iter().position(|profile| *profile == name);
+        let expected = || format!("profile is {name:?}; expected {}", PROFILES.join(" or "));
+        self.profile = found.ok_or_else(|| refuse(place, expected()))?;
+        Ok(())
+    }
+
+    fn put(&mut self, field: usize, values: Vec<String>, place: &str) -> Result<()> {
+        let of = &FIELDS[field];
+        if values.is_empty() {
+            return Err(refuse(place, format!("{} has no value; expected {}", of.name(), expected(of))));
+        }
+        for (i, value) in values.iter().enumerate() {
+            let is_usable = match of.kind {
+                Kind::Whole(min, max) => {
+                    value.parse::<u64>().is_ok_and(|number| (min..=max).contains(&number))
+                }
+                Kind::Number(min, max) => {
+                    value.parse::<f64>().is_ok_and(|number| (min..=max).contains(&number))
+                }
+                Kind::Word(words) => words.contains(&value.as_str()),
+                Kind::Path => !value.contains(['\n', ',', '"']),
+            };
+            if !is_usable || values[..i].contains(value) {
+                let again = if is_usable { " a second time" } else { "" };
+                let reason = format!("{} is {value:?}{again}; expected {}", of.name(), expected(of));
+                return Err(refuse(place, reason));
+            }
+        }
+        self.values[field] = values;
+        Ok(())
+    }
+
+    /// Every field, what it is, and where that comes from.
+    pub fn explain(&self) -> String {
+        let origin = |origin: &Origin| match origin {
+            Origin::Default => None,
+            Origin::File(place) => Some(place.clone()),
+            Origin::Set => Some("--set".to_owned()),
+        };
+        let said = origin(&self.profile_from).unwrap_or_else(|| "default".to_owned());
+        let mut text = format!("profile = \"{}\"  # {said}\n", PROFILES[self.profile]);
+        let mut section = "";
+        for ((field, values), from) in FIELDS.iter().zip(&self.values).zip(&self.origins) {
+            if field.section != section {
+                section = field.section;
+                text += &format!("\n[{section}]\n");
+            }
+            let quoted = |value: &String| match field.kind {
+                Kind::Word(_) | Kind::Path => format!("{value:?}"),
+                _ => value.clone(),
+            };
+            let mut value = values.iter().map(quoted).collect::<Vec<_>>().join(", ");
+            if values.len() > 1 {
+                value = format!("[{value}]");
+            }
+            let said = origin(from).unwrap_or_else(|| format!("default; {}", field.source));
+            text += &format!("# {}\n{} = {value}  # {said}\n", field.what, field.key);
+        }
+        text
+    }
+
+    /// The fields of which more than one value is asked for.
+    pub fn swept(&self) -> Vec<&'static Field> {
+        FIELDS
+            .iter()
+            .zip(&self.values)
+            .filter(|(_, values)| values.len() > 1)
+            .map(|(field, _)| field)
+            .collect()
+    }
+
+    /// A run for each combination of values, the last field varying fastest.
+    pub fn points(&self) -> Vec<Point> {
+        let mut points = vec![Point { values: Vec::new(), directory: self.directory.clone() }];
+        for values in &self.values {
+            let with = |point: &Point, value: &String| {
+                let mut point = point.clone();
+                point.values.push(value.clone());
+                point
+            };
+            points = points.iter().flat_map(|point| values.iter().map(|value| with(point, value))).collect();
+        }
+        points
+    }
+}
+
+/// One value for each field: a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Point {
+    values: Vec<String>,
+    directory: PathBuf,
+}
+
+impl Point {
+    /// As text.
+    ///
+    /// # Panics
+    /// Where there is no such field.
+    pub fn get(&self, name: &str) -> &str {
+        &self.values[find(name).expect("a field of the table")]
+    }
+
+    /// All values, in the order of the fields.
+    pub fn values(&self) -> &[String] {
+        &self.values
+    }
+
+    /// Values were checked when they were put.
+    fn number(&self, name: &str) -> f64 {
+        self.get(name).parse().expect("it was checked")
+    }
+
+    fn whole(&self, name: &str) -> u64 {
+        self.get(name).parse().expect("it was checked")
+    }
+
+    pub(crate) fn nodes(&self) -> u32 {
+        self.whole("nodes") as u32
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.whole("seed")
+    }
+
+    pub(crate) fn warmup(&self) -> usize {
+        (self.number("warmup") * self.whole("requests") as f64) as usize
+    }
+
+    /// Points of which this is equal have the same requests.
+    pub(crate) fn workload_key(&self) -> String {
+        let of = ["kind", "trace", "requests", "objects", "alpha"];
+        let sizes = ["size_bytes_median", "size_sigma", "size_bytes_max", "seed"];
+        of.iter().chain(&sizes).map(|key| self.get(key)).collect::<Vec<_>>().join("\n")
+    }
+
+    /// What is asked for.
+    ///
+    /// # Errors
+    /// Where the trace cannot be read.
+    pub fn requests(&self) -> Result<Requests> {
+        let count = self.whole("requests") as usize;
+        match self.get("kind") {
+            "trace" => Ok(Requests::load(&self.directory.join(self.get("trace")))?.repeated(count)),
+            "sample" => Ok(Requests::of(&sidelong_trace::sample().spread()).repeated(count)),
+            _ => {
+                let sizes = Sizes::LogNormal {
+                    bytes_median: self.whole("size_bytes_median"),
+                    sigma: self.number("size_sigma"),
+                    bytes_max: self.whole("size_bytes_max"),
+                };
+                let zipf = Zipf::new(self.number("alpha"), self.whole("objects") as u32, sizes, self.seed())?;
+                Ok(Requests::zipf(&zipf, count))
+            }
+        }
+    }
+
+    pub(crate) fn arrivals(&self) -> Arrivals {
+        match self.get("arrivals") {
+            "poisson" => Arrivals::Poisson { per_s: self.number("rate_per_node") * f64::from(self.nodes()) },
+            "trace" => Arrivals::Trace { speed: self.number("speed") },
+            _ => Arrivals::Closed {
+                clients: self.nodes().saturating_mul(self.whole("clients_per_node") as u32),
+                think_ns: (self.number("think_ms") * 1e6) as u64,
+            },
+        }
+    }
+
+    pub(crate) fn cache(&self) -> Settings {
+        let word = self.get("protocol");
+        let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.as_str() == word);
+        let memory = self.number("memory_mb") * 1e6;
+        let outgoing = ((memory * self.number("outgoing_part")) as u64).max(1);
+        let incoming = (memory as u64).saturating_sub(outgoing).max(1);
+        Settings {
+            protocol: protocol.unwrap_or_default(),
+            eviction: match self.get("eviction") {
+                "sieve" => Eviction::Sieve,
+                "s3-fifo" => Eviction::S3Fifo,
+                _ => Eviction::Lru,
+            },
+            outgoing: Room::bytes(outgoing),
+            incoming: Room::bytes(incoming),
+            references: Room::entries(self.whole("references_max") as u32),
+            threshold: self.number("threshold"),
+            sample_reads: self.whole("sample_reads") as u32,
+            changes_max: self.whole("changes_max") as u32,
+            carried_max: self.whole("carried_max") as u32,
+            notes_max: self.whole("notes_max") as u32,
+        }
+    }
+
+    pub(crate) fn costs(&self) -> Costs {
+        let ns = |key: &str| (self.number(key) * 1e3).round() as u64;
+        let time = |key: &str| PerByte::of_time(self.number(key));
+        let rate = |key: &str| PerByte::of_rate(self.number(key));
+        Costs {
+            request_ns: ns("request_us"),
+            answer: time("answer_us_per_kib"),
+            post_ns: ns("post_us"),
+            completion_ns: ns("completion_us"),
+            message_ns: ns("message_us"),
+            change_ns: ns("change_us"),
+            rpc_ns: ns("rpc_us"),
+            rpc_copy: time("rpc_us_per_kib"),
+            pin_ns: ns("pin_us"),
+            wire_ns: ns("wire_us"),
+            rpc_wire_ns: ns("rpc_wire_us"),
+            nic_ns: ns("nic_us"),
+            link: rate("link_mb_per_s"),
+            disk_ns: ns("disk_us"),
+            disk: rate("disk_mb_per_s"),
+            cores: self.whole("cores") as usize,
+            disk_depth: self.whole("disk_depth") as usize,
+        }
+    }
+}
+
+/// A number or text as it would stand after `--set`; nothing for what no field is.
+fn scalar(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => Some(number.as_str().replace('_', "")),
+        DeValue::Float(number) => Some(number.as_str().replace('_', "")),
+        _ => None,
+    }
+}
+
+fn expected(field: &Field) -> String {
+    match field.kind {
+        Kind::Whole(min, max) => format!("a whole number from {min} to {max}"),
+        Kind::Number(min, max) => format!("a number from {min} to {max}"),
+        Kind::Word(words) => words.join(", "),
+        Kind::Path => "a path without commas and quotes".to_owned(),
+    }
+}
+
+fn refuse(place: &str, reason: impl Into<String>) -> Error {
+    Error::Field { place: place.to_owned(), reason: reason.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str, sets: &[&str]) -> Result<Config> {
+        let sets: Vec<_> = sets.iter().map(|set| (*set).to_owned()).collect();
+        Config::parse(text, "a.toml", Path::new("dir"), &sets)
+    }
+
+    #[test]
+    fn an_empty_file_is_all_defaults_and_they_are_usable() {
+        for profile in PROFILES {
+            let config = parse("", &[&format!("profile={profile}")]).unwrap();
+            for (i, values) in config.values.clone().into_iter().enumerate() {
+                parse("", &[]).unwrap().put(i, values, "default").unwrap();
+            }
+            let points = config.points();
+            assert_eq!(points.len(), 1);
+            points[0].cache().check().unwrap();
+            assert_eq!(points[0].nodes(), 64);
+        }
+        assert_eq!(parse("", &[]).unwrap().points()[0].costs().disk_ns, 12_670_000);
+        assert_eq!(parse("profile = \"today\"", &[]).unwrap().points()[0].costs().disk_ns, 85_000);
+    }
+
+    #[test]
+    fn arrays_and_sets_ask_for_a_run_each() {
+        let config = parse("[cluster]\nnodes = [4, 16]\n", &["protocol=lazy,ledger", "seed=1,2"]).unwrap();
+        let points = config.points();
+        let names: Vec<_> =
+            points.iter().map(|p| format!("{} {} {}", p.get("seed"), p.nodes(), p.get("protocol"))).collect();
+        assert_eq!(names.len(), 8);
+        assert_eq!(names[..3], ["1 4 lazy", "1 4 ledger", "1 16 lazy"]);
+        assert_eq!(
+            config.swept().iter().map(|field| field.key).collect::<Vec<_>>(),
+            ["seed", "nodes", "protocol"]
+        );
+        // What is set goes before the file.
+        assert_eq!(parse("[cluster]\nnodes = 4\n", &["cluster.nodes=5"]).unwrap().points()[0].nodes(), 5);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        let cases = [
+            ("[cluster]\nnods = 4\n", "a.toml:2: cluster.nods is not known; [cluster] has nodes, protocol"),
+            (
+                "\n[cluster]\nnodes = 0\n",
+                "a.toml:3: cluster.nodes is \"0\"; expected a whole number from 1 to 10000",
+            ),
+            ("[cluster]\nnodes = -3", "a.toml:2: cluster.nodes is \"-3\""),
+            ("[cluster]\nmemory_mb = \"64GB\"", "a.toml:2: cluster.memory_mb is \"64GB\"; expected a number"),
+            ("[hardware]\nwire_us = nan", "a.toml:2: hardware.wire_us is \"nan\""),
+            ("[hardware]\nwire_us = [1.0, 1.0]", "is \"1.0\" a second time"),
+            ("[hardware]\nwire_us = []", "has no value"),
+            ("[hardware]\nwire_us = true", "has no value; expected a number from 0"),
+            ("[disk]\nus = 1", "a.toml:1: \"disk\" is not known"),
+            ("nodes = 4", "a.toml:1: \"nodes\" is not known"),
+            ("profile = \"vax\"", "a.toml:1: profile is \"vax\"; expected rams or today"),
+            ("[cluster\nnodes = 4", "a.toml:1: "),
+        ];
+        for (text, said) in cases {
+            let error = parse(text, &[]).unwrap_err().to_string();
+            assert!(error.contains(said), "{text:?}: {error}");
+        }
+        for (set, said) in
+            [("nodes", "expected key=value"), ("nods=1", "nods is not known"), ("nodes=x", "is \"x\"")]
+        {
+            let error = parse("", &[set]).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("--set {set}: ")) && error.contains(said), "{error}");
+        }
+        let many = (1..=9_999).map(|i| i.to_string()).collect::<Vec<_>>().join(",");
+        let sets = [format!("nodes={many}"), format!("seed={many}")];
+        assert!(
+            Config::parse("", "a.toml", Path::new(""), &sets).unwrap_err().to_string().contains("more than")
+        );
+    }
+
+    #[test]
+    fn it_explains_itself_in_a_file_that_reads_the_same() {
+        let config = parse("profile = \"today\"\n[cluster]\nnodes = [4, 8]\n", &["alpha=1.1"]).unwrap();
+        let text = config.explain();
+        assert!(text.contains("nodes = [4, 8]  # a.toml:3"), "{text}");
+        assert!(text.contains("alpha = 1.1  # --set") && text.contains("profile = \"today\"  # a.toml:1"));
+        assert!(text.contains("disk_us = 85  # default; published: IBM 75GXP"), "{text}");
+        assert_eq!(parse(&text, &[]).unwrap().values, config.values);
+    }
+}

@@ -1,0 +1,397 @@
+//! Every field of a configuration: what it may be, what it is where nobody says, and where that figure comes from.
+//!
+//! This table is all there is to know of the fields: reading a file, `--set`, `sidelong sim explain` and the page in
+//! `docs/sim.md` follow it. Marks: *measured*, *published*, or *estimate* for what nobody published, which is to be swept.
+
+/// A field.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Its table in the file.
+    pub section: &'static str,
+    /// Its key there; it carries the unit.
+    pub key: &'static str,
+    /// What it may be.
+    pub kind: Kind,
+    /// What it is where nobody says, in the profile `rams` and in `today`.
+    pub default: [&'static str; 2],
+    /// What it is.
+    pub what: &'static str,
+    /// Where the default comes from.
+    pub source: &'static str,
+}
+
+/// What a field may be.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Kind {
+    /// A whole number within bounds.
+    Whole(u64, u64),
+    /// A number within bounds.
+    Number(f64, f64),
+    /// One of some words.
+    Word(&'static [&'static str]),
+    /// A file, from the configuration's directory.
+    Path,
+}
+
+/// The profiles: hardware of C's time, and of today.
+pub const PROFILES: [&str; 2] = ["rams", "today"];
+
+/// Requests of one run at most: 400 MB of them.
+pub const REQUESTS_MAX: u64 = 100_000_000;
+
+const fn both(
+    section: &'static str,
+    key: &'static str,
+    kind: Kind,
+    default: &'static str,
+    what: &'static str,
+    source: &'static str,
+) -> Field {
+    Field { section, key, kind, default: [default, default], what, source }
+}
+
+const fn hardware(
+    key: &'static str,
+    kind: Kind,
+    default: [&'static str; 2],
+    what: &'static str,
+    source: &'static str,
+) -> Field {
+    Field { section: "hardware", key, kind, default, what, source }
+}
+
+const OURS: &str = "our choice";
+const UNSAID: &str = "C does not say: estimate";
+const US: Kind = Kind::Number(0.0, 1e6);
+const US_PER_KIB: Kind = Kind::Number(0.0, 1e4);
+const MB_PER_S: Kind = Kind::Number(0.5, 1e6);
+
+/// All of them. The first vary slowest in a sweep, so that runs of one workload come together.
+pub const FIELDS: &[Field] = &[
+    both(
+        "workload",
+        "kind",
+        Kind::Word(&["zipf", "trace", "sample"]),
+        "zipf",
+        "where requests come from: drawn by Zipf's law, a log, or the built-in WorldCup98 sample",
+        OURS,
+    ),
+    both("workload", "trace", Kind::Path, "", "the log, in a format that `sidelong trace info` reads", OURS),
+    both(
+        "workload",
+        "requests",
+        Kind::Whole(1, REQUESTS_MAX),
+        "1000000",
+        "requests of a run; a log that is shorter begins again",
+        OURS,
+    ),
+    both("workload", "objects", Kind::Whole(1, 16_777_216), "100000", "zipf: objects", OURS),
+    both(
+        "workload",
+        "alpha",
+        Kind::Number(0.0, 10.0),
+        "0.9",
+        "zipf: exponent",
+        "published: Breslau et al., INFOCOM 1999, 0.64-0.83 for proxies, more for servers",
+    ),
+    both(
+        "workload",
+        "size_bytes_median",
+        Kind::Whole(1, 1 << 32),
+        "11580",
+        "zipf: sizes are log-normal with this median",
+        "published: Barford and Crovella, SIGMETRICS 1998",
+    ),
+    both(
+        "workload",
+        "size_sigma",
+        Kind::Number(0.001, 10.0),
+        "1.318",
+        "zipf: standard deviation of the logarithm of sizes",
+        "published: the same",
+    ),
+    both(
+        "workload",
+        "size_bytes_max",
+        Kind::Whole(1, 4_294_967_295),
+        "1048576",
+        "zipf: larger objects have this size",
+        OURS,
+    ),
+    both(
+        "workload",
+        "arrivals",
+        Kind::Word(&["closed", "poisson", "trace"]),
+        "closed",
+        "requests come when clients have their answers, at random, or when the log has them",
+        OURS,
+    ),
+    both(
+        "workload",
+        "clients_per_node",
+        Kind::Whole(1, 100_000),
+        "8",
+        "closed: clients for each node",
+        UNSAID,
+    ),
+    both(
+        "workload",
+        "think_ms",
+        Kind::Number(0.0, 1e7),
+        "0",
+        "closed: from an answer to the client's next request",
+        UNSAID,
+    ),
+    both(
+        "workload",
+        "rate_per_node",
+        Kind::Number(1e-6, 1e9),
+        "100",
+        "poisson: requests a second for each node",
+        UNSAID,
+    ),
+    both(
+        "workload",
+        "speed",
+        Kind::Number(1e-6, 1e9),
+        "1",
+        "trace: how many times as fast as the log has it",
+        OURS,
+    ),
+    both(
+        "run",
+        "seed",
+        Kind::Whole(0, u64::MAX >> 1),
+        "1",
+        "of what is drawn and of where objects lie; runs that differ in it alone are one point",
+        OURS,
+    ),
+    both(
+        "run",
+        "warmup",
+        Kind::Number(0.0, 0.99),
+        "0.2",
+        "part of the requests that come before those that are measured",
+        OURS,
+    ),
+    both("cluster", "nodes", Kind::Whole(1, 10_000), "64", "nodes", "published: C 4.1"),
+    both(
+        "cluster",
+        "protocol",
+        Kind::Word(&["rpc", "lazy", "aggressive", "sender", "receiver", "accumulated", "ledger"]),
+        "sender",
+        "how references are kept up to date",
+        "published: C 2.2; ledger is ours",
+    ),
+    both(
+        "cluster",
+        "eviction",
+        Kind::Word(&["lru", "sieve", "s3-fifo"]),
+        "lru",
+        "which objects go",
+        "published: C keeps the most recently used",
+    ),
+    both(
+        "cluster",
+        "memory_mb",
+        Kind::Number(0.001, 1e7),
+        "64",
+        "memory of a node for its two caches, in 10^6 bytes",
+        UNSAID,
+    ),
+    both(
+        "cluster",
+        "outgoing_part",
+        Kind::Number(0.001, 0.999),
+        "0.5",
+        "part of it for objects that the node is home to; the rest is for what it read",
+        UNSAID,
+    ),
+    both(
+        "cluster",
+        "references_max",
+        Kind::Whole(1, 1 << 30),
+        "65536",
+        "references that a node keeps",
+        UNSAID,
+    ),
+    both(
+        "cluster",
+        "threshold",
+        Kind::Number(0.0, 1.0),
+        "0.1",
+        "sender, receiver, accumulated: part of the reads that may fail",
+        "published: C 2.2.2",
+    ),
+    both(
+        "cluster",
+        "sample_reads",
+        Kind::Whole(1, 1 << 30),
+        "100",
+        "the same: reads over which that part is taken",
+        UNSAID,
+    ),
+    both(
+        "cluster",
+        "changes_max",
+        Kind::Whole(1, 1 << 24),
+        "4096",
+        "the same: changes that a home remembers",
+        UNSAID,
+    ),
+    both(
+        "cluster",
+        "carried_max",
+        Kind::Whole(1, 1_000),
+        "16",
+        "ledger: notes that a message carries, either way",
+        OURS,
+    ),
+    both(
+        "cluster",
+        "notes_max",
+        Kind::Whole(0, 1_000),
+        "7",
+        "ledger: notes that a read takes along: with their count, a cache line",
+        OURS,
+    ),
+    hardware(
+        "cores",
+        Kind::Whole(1, 1_024),
+        ["1", "8"],
+        "cores of a node",
+        "published: C 3.2, one Pentium 4 of 2 GHz; today: estimate",
+    ),
+    hardware(
+        "request_us",
+        US,
+        ["60", "10"],
+        "CPU for a client's request without its bytes",
+        "estimate, such that RPC takes more than half of the CPU as Carrera et al., HPCA 2002, measured",
+    ),
+    hardware(
+        "answer_us_per_kib",
+        US_PER_KIB,
+        ["10", "0.3"],
+        "CPU for 1,024 bytes of the answer",
+        "estimate, the same",
+    ),
+    hardware(
+        "post_us",
+        US,
+        ["1.5", "0.1"],
+        "CPU to start a one-sided read",
+        "published: VIA 2-3 us a message and side; today 0.2 us with its completion",
+    ),
+    hardware("completion_us", US, ["1.5", "0.1"], "CPU to learn of its end", "published: the same"),
+    hardware(
+        "message_us",
+        US,
+        ["2.5", "0.5"],
+        "CPU for a message over the fast network, either side",
+        "published: VIA 2-3 us; today: estimate",
+    ),
+    hardware(
+        "change_us",
+        US,
+        ["0.2", "0.05"],
+        "CPU for a change that a message tells of",
+        "estimate: a lookup in memory",
+    ),
+    hardware(
+        "rpc_us",
+        US,
+        ["17.5", "5"],
+        "CPU for a message of RPC, either side",
+        "published: 84 us there and back (TCP over cLAN), less the wire, over four sides; today 3-10 us",
+    ),
+    hardware(
+        "rpc_us_per_kib",
+        US_PER_KIB,
+        ["13.6", "0.3"],
+        "CPU for 1,024 bytes of it, either side",
+        "published: 37.6 MB/s (TCP over cLAN) through both sides; today 6-14 us at 16 KiB",
+    ),
+    hardware(
+        "pin_us",
+        US,
+        ["10", "0"],
+        "CPU to pin an object that was loaded, for others to read",
+        "estimate: VIA registers a few pages in this time; today memory is registered once",
+    ),
+    hardware(
+        "wire_us",
+        US,
+        ["5", "0.89"],
+        "from NIC to NIC through the switch, one way",
+        "published: a small read takes 14 us (VIA/cLAN, cautious), today 2 us, less the other parts",
+    ),
+    hardware(
+        "rpc_wire_us",
+        US,
+        ["7", "5"],
+        "the same for RPC, with interrupts",
+        "published: as rpc_us; today 30 us there and back",
+    ),
+    hardware(
+        "nic_us",
+        US,
+        ["1", "0.02"],
+        "NIC for each operation",
+        "estimate; today 50 million operations a second",
+    ),
+    hardware(
+        "link_mb_per_s",
+        MB_PER_S,
+        ["100", "12500"],
+        "bandwidth of NICs and of the switch's ports, in 10^6 bytes a second",
+        "published: VIA/cLAN 88-110; today 100 Gb/s",
+    ),
+    hardware(
+        "disk_us",
+        US,
+        ["12670", "85"],
+        "disk for each access",
+        "published: IBM 75GXP, 8.5 ms seek and 4.17 ms half turn; today NVMe 70-100 us",
+    ),
+    hardware(
+        "disk_mb_per_s",
+        MB_PER_S,
+        ["37", "3000"],
+        "disk for its bytes, in 10^6 bytes a second",
+        "published: IBM 75GXP; today: estimate",
+    ),
+    hardware(
+        "disk_depth",
+        Kind::Whole(1, 4_096),
+        ["1", "32"],
+        "accesses that the disk does at once",
+        "published: one arm; today: estimate",
+    ),
+];
+
+impl Field {
+    /// As `--set`, reports and messages name it.
+    pub fn name(&self) -> String {
+        format!("{}.{}", self.section, self.key)
+    }
+}
+
+/// The field `name`, which is a key alone where only one field has it.
+pub(crate) fn find(name: &str) -> Option<usize> {
+    FIELDS.iter().position(|field| field.key == name || field.name() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_unique_and_found() {
+        for (i, field) in FIELDS.iter().enumerate() {
+            assert_eq!(find(field.key), Some(i));
+            assert_eq!(find(&field.name()), Some(i));
+        }
+        assert_eq!(find("nods"), None);
+    }
+}

@@ -1,0 +1,190 @@
+//! What is told of a sweep's rows: means over seeds, with their confidence.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::sweep::FIGURES;
+
+/// The figures of `report.md` and of comparisons.
+const TOLD: [&str; 7] = [
+    "response_ms_mean",
+    "response_ms_p99",
+    "requests_per_s",
+    "disk_rate",
+    "read_failure_rate",
+    "update_messages_per_request",
+    "update_bytes_per_request",
+];
+
+/// A `rows.csv`.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Table {
+    /// Columns before the figures, but for the seed.
+    pub(crate) keys: Vec<String>,
+    /// In the order in which they stand.
+    pub(crate) points: Vec<Rows>,
+}
+
+/// The rows of one point: they differ in their seeds alone.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Rows {
+    pub(crate) values: Vec<String>,
+    pub(crate) seeds: Vec<String>,
+    /// By figure and seed.
+    figures: Vec<Vec<f64>>,
+}
+
+/// A mean, and how far on either side of it the true one lies 95 times in 100.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub(crate) struct Mean {
+    pub(crate) mean: f64,
+    pub(crate) within: Option<f64>,
+}
+
+impl Table {
+    pub(crate) fn parse(path: &Path) -> Result<Table> {
+        let wrong = |reason: &str| Error::Result { path: path.to_owned(), reason: reason.to_owned() };
+        let text =
+            std::fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+        let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let head = lines.next().ok_or_else(|| wrong("it is empty"))?;
+        let key_count = head
+            .len()
+            .checked_sub(FIGURES.len())
+            .filter(|count| head[*count..].iter().zip(FIGURES).all(|(column, (name, _))| *column == name));
+        let key_count = key_count.ok_or_else(|| wrong("its columns are not those of this version"))?;
+        let seed =
+            head[..key_count].iter().position(|key| *key == "seed").ok_or_else(|| wrong("it has no seed"))?;
+        let mut keys: Vec<_> = head[..key_count].iter().map(|key| (*key).to_owned()).collect();
+        keys.remove(seed);
+        let mut points: Vec<Rows> = Vec::new();
+        let mut index: BTreeMap<Vec<String>, usize> = BTreeMap::new();
+        for line in lines {
+            if line.len() != head.len() {
+                return Err(wrong("a line has too few or too many values"));
+            }
+            let mut values: Vec<_> = line[..key_count].iter().map(|value| (*value).to_owned()).collect();
+            let seed = values.remove(seed);
+            let figures = line[key_count..].iter().map(|value| value.parse::<f64>());
+            let figures =
+                figures.collect::<std::result::Result<Vec<_>, _>>().map_err(|_| wrong("a figure is none"))?;
+            let at = *index.entry(values.clone()).or_insert_with(|| {
+                points.push(Rows { values, seeds: Vec::new(), figures: vec![Vec::new(); FIGURES.len()] });
+                points.len() - 1
+            });
+            points[at].seeds.push(seed);
+            points[at].figures.iter_mut().zip(figures).for_each(|(of, figure)| of.push(figure));
+        }
+        Ok(Table { keys, points })
+    }
+}
+
+impl Rows {
+    /// Of a figure over the seeds.
+    pub(crate) fn mean(&self, name: &str) -> Mean {
+        let figure = FIGURES.iter().position(|(figure, _)| *figure == name).expect("a figure of the table");
+        Mean::of(&self.figures[figure])
+    }
+}
+
+impl Mean {
+    fn of(values: &[f64]) -> Mean {
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        let within = (values.len() > 1).then(|| {
+            let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
+            student(values.len() - 1) * (variance / count).sqrt()
+        });
+        Mean { mean, within }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let within = self.within.map_or_else(String::new, |within| format!(" ± {}", short(within)));
+        format!("{}{within}", short(self.mean))
+    }
+}
+
+/// Student's t for 95 % on both sides, by degrees of freedom.
+fn student(freedom: usize) -> f64 {
+    const T: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
+        2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
+        2.045, 2.042,
+    ];
+    T.get(freedom - 1).copied().unwrap_or(1.96)
+}
+
+/// Four digits that count.
+pub(crate) fn short(value: f64) -> String {
+    let digits = if value == 0.0 { 0 } else { 3 - value.abs().log10().floor() as i32 };
+    format!("{value:.*}", digits.clamp(0, 6) as usize)
+}
+
+pub(crate) fn names() -> [&'static str; TOLD.len()] {
+    TOLD
+}
+
+/// `result.json`.
+pub(crate) fn json(config: &Config, table: &Table) -> String {
+    let point = |rows: &Rows| {
+        let figures: BTreeMap<_, _> = FIGURES.iter().map(|(name, _)| (*name, rows.mean(name))).collect();
+        let values: BTreeMap<_, _> = table.keys.iter().zip(&rows.values).collect();
+        serde_json::json!({ "values": values, "seeds": rows.seeds, "figures": figures })
+    };
+    let points: Vec<_> = table.points.iter().map(point).collect();
+    let result = serde_json::json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "config": config.explain(),
+        "points": points,
+    });
+    format!("{result:#}\n")
+}
+
+/// `report.md`.
+pub(crate) fn markdown(config: &Config, table: &Table) -> String {
+    let mut text = String::from("# Simulation\n\n");
+    let seeds = table.points.first().map_or(0, |rows| rows.seeds.len());
+    text += &format!(
+        "{} points, {seeds} seed{} each{}.\n\n",
+        table.points.len(),
+        if seeds == 1 { "" } else { "s" },
+        if seeds > 1 {
+            "; ± is 95 % confidence of the mean over them"
+        } else {
+            ", so nothing is said of chance"
+        },
+    );
+    let keys = table.keys.iter().map(String::as_str);
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let head: Vec<_> = keys.chain(TOLD).map(|name| name.replace('_', " ")).collect();
+    text += &line(head.clone());
+    text += &line(head.iter().map(|_| "---".to_owned()).collect());
+    for rows in &table.points {
+        let figures = TOLD.iter().map(|name| rows.mean(name).text());
+        text += &line(rows.values.iter().cloned().chain(figures).collect());
+    }
+    text += "\nTimes are those of simulated clients, from a request's arrival at its node; `rows.csv` has every figure of \
+             every run.\n\n## Configuration\n\n```toml\n";
+    text += &config.explain();
+    text += "```\n";
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_have_their_confidence() {
+        let mean = Mean::of(&[1.0, 2.0, 3.0]);
+        // t(2) s / sqrt(3), s = 1.
+        assert!((mean.within.unwrap() - 4.303 / 3f64.sqrt()).abs() < 1e-9);
+        assert_eq!(mean.text(), "2.000 ± 2.484");
+        assert_eq!(Mean::of(&[1234.5]).text(), "1234");
+        assert_eq!((short(0.00123456), short(0.0)), ("0.001235".to_owned(), "0".to_owned()));
+    }
+}

@@ -1,0 +1,93 @@
+//! Whole sweeps, as the program runs them.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use sidelong_sim::config::Config;
+use sidelong_sim::sweep::{Options, run};
+use sidelong_sim::{Error, compare};
+
+const SMALL: &str = "
+[workload]
+requests = 4_000
+objects = 500
+[cluster]
+memory_mb = 0.5
+references_max = 200
+nodes = [3, 5]
+protocol = [\"rpc\", \"lazy\", \"aggressive\", \"sender\", \"receiver\", \"accumulated\", \"ledger\"]
+";
+
+fn config(sets: &[&str]) -> Config {
+    let sets: Vec<_> = sets.iter().map(|set| (*set).to_owned()).collect();
+    Config::parse(SMALL, "small.toml", Path::new(""), &sets).unwrap()
+}
+
+fn sweep(config: &Config, out: &Path, threads: usize) -> Result<usize, Error> {
+    let stop = AtomicBool::new(false);
+    let mut ran = 0;
+    run(config, &Options { out, threads, stop: &stop }, &mut |progress| {
+        ran += usize::from(!progress.last.is_empty());
+    })?;
+    Ok(ran)
+}
+
+fn written(out: &Path) -> Vec<String> {
+    ["rows.csv", "result.json", "report.md"].map(|name| fs::read_to_string(out.join(name)).unwrap()).into()
+}
+
+#[test]
+fn the_same_seed_is_the_same_bytes_on_any_number_of_threads() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, three) = (directory.path().join("one"), directory.path().join("three"));
+    assert_eq!(sweep(&config(&["seed=1,2"]), &one, 1).unwrap(), 28);
+    assert_eq!(sweep(&config(&["seed=1,2"]), &three, 3).unwrap(), 28);
+    assert_eq!(written(&one), written(&three));
+    let rows = &written(&one)[0];
+    assert_eq!(rows.lines().count(), 29);
+    assert!(rows.starts_with("seed,nodes,protocol,requests,response_ms_mean,"), "{rows}");
+
+    let other = directory.path().join("other");
+    sweep(&config(&["seed=3"]), &other, 2).unwrap();
+    let told = compare(&one, &other).unwrap();
+    assert_eq!(told.lines().filter(|line| line.starts_with("nodes ")).count(), 14, "{told}");
+    assert!(compare(&one, directory.path()).is_err());
+}
+
+#[test]
+fn what_was_interrupted_goes_on_where_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let (whole, part) = (directory.path().join("whole"), directory.path().join("part"));
+    sweep(&config(&[]), &whole, 2).unwrap();
+
+    let stop = AtomicBool::new(false);
+    let stopped = run(&config(&[]), &Options { out: &part, threads: 1, stop: &stop }, &mut |progress| {
+        stop.store(progress.done >= 5, std::sync::atomic::Ordering::Relaxed);
+    });
+    let Err(Error::Interrupted { done, total: 14 }) = stopped else { panic!("{stopped:?}") };
+    assert!((5..14).contains(&done));
+    assert!(!part.join("rows.csv").exists());
+    // The last line was cut off by whatever ended it.
+    let runs = fs::read_to_string(part.join("runs.csv")).unwrap();
+    fs::write(part.join("runs.csv"), &runs[..runs.len() - 9]).unwrap();
+    assert_eq!(sweep(&config(&[]), &part, 2).unwrap(), 14 - done + 1);
+    assert_eq!(written(&whole), written(&part));
+    // All is there: nothing runs again.
+    assert_eq!(sweep(&config(&[]), &part, 2).unwrap(), 0);
+    // Another configuration does not get mixed in.
+    let error = sweep(&config(&["memory_mb=1"]), &part, 2).unwrap_err().to_string();
+    assert!(error.contains("choose another --out"), "{error}");
+}
+
+#[test]
+fn traces_have_their_times_and_zipf_has_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let sets = ["kind=sample", "arrivals=trace", "speed=100", "nodes=4", "protocol=ledger", "requests=12000"];
+    sweep(&config(&sets), &directory.path().join("trace"), 1).unwrap();
+    let error = sweep(&config(&["arrivals=trace"]), &directory.path().join("zipf"), 1).unwrap_err();
+    assert!(matches!(error, Error::NoTimes), "{error}");
+    let sets = ["kind=trace", "trace=not-there.log"];
+    let error = sweep(&config(&sets), &directory.path().join("none"), 1).unwrap_err().to_string();
+    assert!(error.contains("not-there.log"), "{error}");
+}
