@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::busy::Of;
 use crate::error::{Error, Result};
 use crate::perf;
+use crate::rams::Of as Rams;
 use crate::setup::{Demand, Layout};
 use crate::sizes::{self, Sized};
 
@@ -48,6 +49,8 @@ pub(crate) enum Plan {
     LoadAlpha,
     /// M 5.2.2: response times while a Ganglia monitor is told of the load.
     LoadGanglia,
+    /// C: the cooperative cache, simulated.
+    Rams { of: Rams },
     /// Operations over RDMA beside perftest's.
     Perftest,
     /// The edge beside a bare proxy of what it is made of.
@@ -63,9 +66,10 @@ impl Plan {
             Plan::Throughput { demand } | Plan::Utilisation { demand, .. } | Plan::MoveLatency { demand } => {
                 Some(demand)
             }
-            Plan::Sizes { .. } | Plan::Busy { .. } | Plan::Perftest | Plan::EdgeOverhead => None,
+            Plan::Sizes { .. } | Plan::Busy { .. } | Plan::Rams { .. } => None,
             Plan::LoadLatency | Plan::LoadSlowdown | Plan::LoadAccuracy => None,
             Plan::LoadInterrupts | Plan::LoadGranularity | Plan::LoadAlpha | Plan::LoadGanglia => None,
+            Plan::Perftest | Plan::EdgeOverhead => None,
         }
     }
 }
@@ -114,7 +118,11 @@ const fn busy(id: &'static str, figure: &'static str, title: &'static str, of: O
     Experiment { id, title, figure, columns: perf::COLUMNS, plan: Plan::Busy { of } }
 }
 
-static EXPERIMENTS: [Experiment; 31] = {
+const fn rams(id: &'static str, figure: &'static str, title: &'static str, of: Rams) -> Experiment {
+    Experiment { id, title, figure, columns: of.columns(), plan: Plan::Rams { of } }
+}
+
+static EXPERIMENTS: [Experiment; 35] = {
     use Demand::{SingleFile, WorldCup, Zipf};
     use Layout::{Four, Three};
     const KB: u64 = 1024;
@@ -169,6 +177,10 @@ static EXPERIMENTS: [Experiment; 31] = {
         utilisation("R23", "R Figure 23", "nodes in use, 3 sites, WorldCup98", WorldCup, Three),
         utilisation("R24", "R Figure 24", "nodes in use, 4 sites, WorldCup98", WorldCup, Four),
         busy("A1", "A, micro-benchmarks", "read by message size, and from a busy target", Of::A1),
+        rams("C1", "C Figure 1", "response time by trace and update protocol, 64 nodes", Rams::Traces),
+        rams("C2", "C Figure 2", "response time by cluster size", Rams::Response),
+        rams("C3", "C Figure 3", "throughput by cluster size", Rams::Throughput),
+        rams("C4", "C Figure 4", "one-sided reads that fail, by cluster size", Rams::Failures),
         Experiment {
             id: "M3",
             title: "how long a look at a node's load takes, by busy threads",
@@ -265,6 +277,9 @@ mod tests {
             match experiment.id.strip_prefix('R') {
                 Some(number) => assert_eq!(experiment.figure, format!("R Figure {number}")),
                 None if experiment.id.starts_with('M') => assert!(experiment.figure.starts_with("M Figure ")),
+                None if experiment.id.starts_with('C') => {
+                    assert_eq!(experiment.figure, format!("C Figure {}", &experiment.id[1..]));
+                }
                 None if experiment.id.starts_with('A') => assert!(experiment.figure.starts_with("A, ")),
                 None => assert_eq!(experiment.figure, OWN),
             }
@@ -276,8 +291,9 @@ mod tests {
         let error = find("R4").unwrap_err().to_string();
         assert!(
             error.starts_with("no experiment \"R4\"; there are R5, R6,")
-                && error
-                    .ends_with("R24, A1, M3, M4, M5, M6, M8, M9, MZ, perftest, edge-overhead, move-latency"),
+                && error.ends_with(
+                    "R24, A1, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, perftest, edge-overhead, move-latency"
+                ),
             "{error}"
         );
     }

@@ -1,8 +1,9 @@
-//! Experiments, run by driving the program itself: the published ones again (R5 to R24, A1, M3 to M9), and our own.
+//! Experiments, run by driving the program itself: the published ones again (R5 to R24, A1, C1 to C4, M3 to M9), and our
+//! own.
 //!
 //! An [`Experiment`] is a list of runs. For most the lab writes a cluster file and starts `sidelong up` with it as a
 //! child process, so that any single run can be repeated by hand from the file that it leaves, and what `up` reports is
-//! what counts. R5 to R9, A1, M3 to M5 and `perftest` start `sidelong perf`. `edge-overhead` starts single parts and puts the load on them
+//! what counts. R5 to R9, A1, M3 to M6 and `perftest` start `sidelong perf`, C1 to C4 `sidelong sim`. `edge-overhead` starts single parts and puts the load on them
 //! itself. Results land in `OUT/ID/`:
 //!
 //! | file | what |
@@ -35,6 +36,7 @@ mod perf;
 mod perftest;
 mod ports;
 mod process;
+mod rams;
 mod report;
 mod setup;
 mod sizes;
@@ -58,6 +60,8 @@ pub struct RunOptions {
     pub out: PathBuf,
     /// Fewer burst lengths and shorter runs: the same comparisons, coarser.
     pub quick: bool,
+    /// Where C1 finds logs of real servers; without it, the built-in sample is the only one.
+    pub traces: Option<PathBuf>,
     /// `sidelong` itself: `std::env::current_exe()`, for a caller who is it.
     pub program: PathBuf,
     /// Raised (by a signal handler, say) to stop: the run under way is ended and [`Error::Interrupted`] returned.
@@ -109,6 +113,7 @@ pub fn run(id: &str, options: &RunOptions, progress: &mut dyn FnMut(Progress<'_>
         experiment::Plan::LoadGranularity => monitoring::granularity(&mut bench)?,
         experiment::Plan::LoadAlpha => monitoring::alpha(&mut bench)?,
         experiment::Plan::LoadGanglia => monitoring::ganglia(&mut bench)?,
+        experiment::Plan::Rams { of } => rams::run(&mut bench, of)?,
         experiment::Plan::Perftest => perftest::run(&mut bench)?,
         experiment::Plan::EdgeOverhead => overhead::run(&mut bench)?,
         experiment::Plan::MoveLatency { demand } => latency::run(&mut bench, demand)?,

@@ -33,7 +33,8 @@ impl Lab {
         symlink(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program.sh"), &program).unwrap();
         fs::write(directory.path().join("script"), include_str!("fake_up.sh")).unwrap();
         let out = directory.path().join("out");
-        let options = RunOptions { out, quick, program, stop: Arc::new(AtomicBool::new(false)) };
+        let options =
+            RunOptions { out, quick, traces: None, program, stop: Arc::new(AtomicBool::new(false)) };
         Lab { directory, options, runs: Vec::new() }
     }
 
@@ -557,4 +558,51 @@ fn a_raised_stop_ends_it() {
 fn an_unknown_experiment_lists_the_known() {
     let error = Lab::new(true).run("R99").unwrap_err().to_string();
     assert!(error.starts_with("no experiment \"R99\"; there are R5, R6"), "{error}");
+}
+
+#[test]
+fn c4_judges_and_varies_what_does_not_come_out() {
+    let mut lab = Lab::of(include_str!("fake_sim.sh"), false);
+    let report = lab.run("C4").unwrap();
+    keep(&lab.out("C4/figure.svg"), "C4.svg");
+    // As many fail with 256 nodes as with 4, which is enough; all else is as published, so nothing is varied.
+    assert!(report.checks.iter().all(|check| check.verdict() == "met"), "{:?}", report.checks);
+    assert_eq!(lab.runs, ["sizes"]);
+    let rows = lab.read("C4/rows.csv");
+    assert!(rows.starts_with("nodes,protocol,read_failure_rate\n4,lazy,0.200000\n"), "{rows}");
+    assert_eq!(rows.lines().count(), 1 + 4 * 6);
+
+    let mut lab = Lab::of(&include_str!("fake_sim.sh").replace("0.01 : 0.05", "0.04 : 0.05"), false);
+    let report = lab.run("C4").unwrap();
+    assert_eq!(report.checks[2].verdict(), "MISSED");
+    assert_eq!(lab.runs, ["sizes", "unknowns"]);
+    let text = lab.read("C4/report.md");
+    assert!(
+        text.contains(
+            "| reads that fail, ledger / the best of C's at the same size, at most | none | 0 of 12 |"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("MB 128 us 20") && text.contains("| 12 of 12 |"), "{text}");
+}
+
+#[test]
+fn c1_takes_the_logs_that_it_is_given() {
+    let mut lab = Lab::of(include_str!("fake_sim.sh"), true);
+    let report = lab.run("C1").unwrap();
+    assert_eq!(lab.runs, ["worldcup98-sample"]);
+    assert!(report.checks.iter().all(|check| check.verdict() == "not measured"));
+
+    let traces = lab.directory.path().join("traces");
+    fs::create_dir(&traces).unwrap();
+    for name in ["a b.log", "c.clf.zst", "d.log"] {
+        fs::write(traces.join(name), "").unwrap();
+    }
+    lab.options.traces = Some(traces);
+    lab.runs.clear();
+    let report = lab.run("C1").unwrap();
+    assert_eq!(lab.runs, ["worldcup98-sample", "a-b.log", "c.clf.zst"]);
+    assert!(report.checks.iter().all(|check| check.verdict() == "met"), "{:?}", report.checks);
+    assert!(lab.read("C1/configs/a-b.log.toml").contains("a b.log"));
+    assert!(lab.read("C1/rows.csv").contains("\nc.clf.zst,ledger,1.0000,9.0000\n"));
 }

@@ -213,6 +213,9 @@ pub(crate) enum LabCommand {
         /// A short run: fewer points, fewer requests.
         #[arg(long)]
         quick: bool,
+        /// For C1: logs of real servers, as `sidelong trace info` reads them; the first two by name are used.
+        #[arg(long, value_name = "DIR")]
+        traces: Option<PathBuf>,
     },
     /// A bare Pingora proxy to one server, for `lab run edge-overhead`.
     #[command(hide = true)]

@@ -22,13 +22,14 @@ pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
             sidelong_edge::run_bare_proxy(*listen, *to, 1);
             Ok(())
         }
-        LabCommand::Run { id, out, quick } => {
+        LabCommand::Run { id, out, quick, traces } => {
             let stop = Arc::new(AtomicBool::new(false));
             for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
                 signal_hook::flag::register(signal, Arc::clone(&stop))?;
             }
             let program = std::env::current_exe()?;
-            let options = RunOptions { out: out.clone(), quick: *quick, program, stop };
+            let options =
+                RunOptions { out: out.clone(), quick: *quick, traces: traces.clone(), program, stop };
             let report = sidelong_lab::run(id, &options, &mut show)?;
             let line = |check: &Check| {
                 let (verdict, measured) = (check.verdict(), figure(check.measured));

@@ -1,12 +1,14 @@
 //! A configuration: a file and what was set beside it, and the runs that they ask for.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sidelong_policy::cache::protocol::{Protocol, Settings};
 use sidelong_policy::cache::store::{Eviction, Room};
 use sidelong_trace::{Sizes, Zipf};
 use toml::de::{DeTable, DeValue};
 
+use crate::cluster::Setup;
 use crate::costs::{Costs, PerByte};
 use crate::error::{Error, Result};
 use crate::fields::{FIELDS, Field, Kind, PROFILES, find};
@@ -268,15 +270,15 @@ impl Point {
         self.get(name).parse().expect("it was checked")
     }
 
-    pub(crate) fn nodes(&self) -> u32 {
+    fn nodes(&self) -> u32 {
         self.whole("nodes") as u32
     }
 
-    pub(crate) fn seed(&self) -> u64 {
+    fn seed(&self) -> u64 {
         self.whole("seed")
     }
 
-    pub(crate) fn warmup(&self) -> usize {
+    fn warmup(&self) -> usize {
         (self.number("warmup") * self.whole("requests") as f64) as usize
     }
 
@@ -308,7 +310,25 @@ impl Point {
         }
     }
 
-    pub(crate) fn arrivals(&self) -> Arrivals {
+    /// The run of this point, for requests that are its own.
+    ///
+    /// # Errors
+    /// Where they are to come as the trace has it, and have no times.
+    pub fn setup(&self, requests: Arc<Requests>) -> Result<Setup> {
+        let arrivals = self.arrivals();
+        requests.check(&arrivals)?;
+        Ok(Setup {
+            nodes: self.nodes(),
+            cache: self.cache(),
+            costs: self.costs(),
+            requests,
+            arrivals,
+            warmup: self.warmup(),
+            seed: self.seed(),
+        })
+    }
+
+    fn arrivals(&self) -> Arrivals {
         match self.get("arrivals") {
             "poisson" => Arrivals::Poisson { per_s: self.number("rate_per_node") * f64::from(self.nodes()) },
             "trace" => Arrivals::Trace { speed: self.number("speed") },
@@ -319,7 +339,7 @@ impl Point {
         }
     }
 
-    pub(crate) fn cache(&self) -> Settings {
+    fn cache(&self) -> Settings {
         let word = self.get("protocol");
         let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.as_str() == word);
         let memory = self.number("memory_mb") * 1e6;
@@ -343,7 +363,7 @@ impl Point {
         }
     }
 
-    pub(crate) fn costs(&self) -> Costs {
+    fn costs(&self) -> Costs {
         let ns = |key: &str| (self.number(key) * 1e3).round() as u64;
         let time = |key: &str| PerByte::of_time(self.number(key));
         let rate = |key: &str| PerByte::of_rate(self.number(key));

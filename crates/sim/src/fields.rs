@@ -251,8 +251,8 @@ pub const FIELDS: &[Field] = &[
         "cluster",
         "notes_max",
         Kind::Whole(0, 1_000),
-        "7",
-        "ledger: notes that a read takes along: with their count, a cache line",
+        "0",
+        "ledger: notes that a read takes along; with 0, messages alone carry them",
         OURS,
     ),
     hardware(

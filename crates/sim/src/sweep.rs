@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::cluster::{Cluster, Setup};
+use crate::cluster::Cluster;
 use crate::config::{Config, Point};
 use crate::error::{Error, Result};
 use crate::measures::Outcome;
@@ -146,20 +146,10 @@ pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Prog
 /// One run, unless it is stopped before it begins.
 fn one(point: &Point, shelf: &Shelf, stop: &AtomicBool) -> Result<Option<Outcome>> {
     let requests = shelf.get(point)?;
-    let arrivals = point.arrivals();
-    requests.check(&arrivals)?;
+    let setup = point.setup(requests)?;
     if stop.load(Ordering::Relaxed) {
         return Ok(None);
     }
-    let setup = Setup {
-        nodes: point.nodes(),
-        cache: point.cache(),
-        costs: point.costs(),
-        requests,
-        arrivals,
-        warmup: point.warmup(),
-        seed: point.seed(),
-    };
     Ok(Some(Cluster::run(setup)))
 }
 

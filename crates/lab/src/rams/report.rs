@@ -1,0 +1,94 @@
+//! `report.md` of C1-C4.
+
+use super::{Of, Row, Settings, Varied};
+use crate::report::{Markdown, Outcome, number};
+
+pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of) -> String {
+    let Settings { site, requests, traces, varied } = &outcome.settings;
+    let mut report = Markdown::new(outcome.experiment, outcome.quick);
+    report.heading("What C says");
+    report.paragraph(match of {
+        Of::Traces => {
+            "\"All propagated update protocols of RAMS except the aggressive update protocol achieve a much less average \
+             response time, more than 50%, in two traces compared with that of RPC baseline system.\" (4.1)"
+        }
+        Of::Response => {
+            "\"RAMS outperforms RPC base line system in terms of the average request response time, with RDMA with \
+             accumulated propagate strategy achieving the best for all sized clusters.\" (4.1)"
+        }
+        Of::Throughput => {
+            "\"An average two factor of improvement of system throughput is achieved in all propagated update protocols of \
+             RAMS versus RPC baseline system. Again, RDMA with sender initiated propagate strategy performs the best.\" (4.1)"
+        }
+        Of::Failures => {
+            "\"Three propagated update protocols significantly reduce the RDMA read failure rate by up to 75% compared with \
+             the lazy protocol [...]. With increasing the number of nodes in the cluster, the RDMA read failure rate \
+             increased accordingly.\" (4.2)"
+        }
+    });
+    report.checks(outcome.checks);
+    if !varied.is_empty() {
+        unknowns(&mut report, varied);
+    }
+    report.heading("Measured");
+    let first = if of == Of::Traces { "trace" } else { "nodes" };
+    let columns = [
+        first,
+        "protocol",
+        "response, ms",
+        "p99, ms",
+        "requests/s",
+        "disk reads a request",
+        "reads that fail, %",
+        "bytes for updates a request",
+    ];
+    report.table(
+        &columns,
+        outcome.rows.iter().map(|row| {
+            let place = if of == Of::Traces { row.case.clone() } else { row.nodes.to_string() };
+            let figures = [
+                number(Some(row.response_ms_mean), 3),
+                number(Some(row.response_ms_p99), 2),
+                number(Some(row.requests_per_s), 0),
+                number(Some(row.disk_rate), 4),
+                number(Some(100.0 * row.read_failure_rate), 3),
+                number(Some(row.update_bytes_per_request), 1),
+            ];
+            [place, row.protocol.clone()].into_iter().chain(figures).collect()
+        }),
+    );
+    report.heading("What could not be had");
+    report.list([
+        "C's traces: UCB and the other two are not named with their dates, and are not ours to ship.".to_owned(),
+        format!("Traces here: {}.", if of == Of::Traces { traces.join(", ") } else { "Zipf's law, as below".to_owned() }),
+        "The points of C's figures: its text gives the factors above, and those are compared.".to_owned(),
+        "What C does not print: memory of a node, size of the site, CPU of a request, how often a rate is taken. \
+         `docs/sim.md` has each figure and its source."
+            .to_owned(),
+    ]);
+    let about = match of {
+        Of::Traces => {
+            "64 nodes with 64 MB each; each log from its start again until there were enough requests; \
+                       configurations are in `configs/`."
+                .to_owned()
+        }
+        _ => format!("{requests} requests of\n\n```toml\n{site}```"),
+    };
+    report.close(outcome, &format!("Simulated by `sidelong sim run`, in the profile `rams`. {about}"), 0)
+}
+
+fn unknowns(report: &mut Markdown, varied: &[Varied]) {
+    report.heading("For which values of the unknowns it comes out");
+    report.paragraph(
+        "Memory of a node of 8, 32, 128 and 512 MB, and CPU of a request of 20, 60 and 180 µs, with a quarter of the \
+         requests. Nothing above was changed by it.",
+    );
+    report.table(
+        &["what", "holds for", ""],
+        varied.iter().map(|varied| {
+            let cases =
+                if varied.holds_for.is_empty() { "none".to_owned() } else { varied.holds_for.join("; ") };
+            vec![varied.what.clone(), cases, format!("{} of {}", varied.holds_for.len(), varied.of)]
+        }),
+    );
+}
