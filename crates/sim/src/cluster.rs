@@ -28,8 +28,9 @@ use crate::measures::{Measures, Outcome};
 use crate::slab::Slab;
 use crate::workload::{Arrivals, Requests};
 
-/// Requests ahead of which their tables are fetched into the CPU's cache, step by step.
-const AHEAD: [usize; 3] = [24, 16, 8];
+/// Requests whose tables are fetched into the CPU's cache at once, ahead of them: their memory comes side by side, where
+/// one request after the other would wait for its own.
+const AHEAD: usize = 16;
 
 /// What a run is made of.
 #[derive(Clone, Debug)]
@@ -269,12 +270,18 @@ impl Cluster {
         (((mixed >> 32) * self.nodes.len() as u64) >> 32) as NodeId
     }
 
+    /// Before each [`AHEAD`] requests: fetches what these will look at. A step looks at what the one before it fetched.
     #[inline]
     fn warm(&self, number: usize) {
-        for (step, ahead) in (0..).zip(AHEAD) {
-            let Some(key) = self.setup.requests.key(number + ahead) else { continue };
-            let node = &self.nodes[self.node_of(number + ahead) as usize];
-            black_box(node.peer.warm(key.into(), self.home_of(key), step));
+        if number % AHEAD != 0 {
+            return;
+        }
+        for step in 0..3 {
+            for number in number..number + AHEAD {
+                let Some(key) = self.setup.requests.key(number) else { return };
+                let node = &self.nodes[self.node_of(number) as usize];
+                black_box(node.peer.warm(key.into(), self.home_of(key), step));
+            }
         }
     }
 
@@ -332,6 +339,7 @@ impl Cluster {
         let request = self.under_way.get(tag);
         request.place = place;
         let costs = &self.setup.costs;
+        black_box(self.nodes[request.home as usize].peer.warm_place(place));
         let posted = self.nodes[request.node as usize].cpu.serve(now, costs.post_ns);
         queue.push(posted.after_ns(costs.wire_ns), Step::Fetch(tag));
     }
@@ -393,6 +401,7 @@ impl Cluster {
         let link_ns = costs.link.ns(bytes.saturating_add(HEADER_BYTES + home.peer.note_bytes()));
         let sent = home.nic.serve(now, costs.nic_ns + link_ns);
         queue.push(Time::from_ns(sent.as_ns() - link_ns + costs.wire_ns), Step::Fetching(tag));
+        black_box(self.nodes[request.node as usize].peer.warm_keep(request.key.into(), 0));
     }
 
     fn fetching(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {
@@ -400,7 +409,9 @@ impl Cluster {
         let bytes = if request.is_sound { self.setup.requests.bytes(request.key) } else { 0 };
         let note_bytes = self.nodes[request.home as usize].peer.note_bytes();
         let link_ns = self.setup.costs.link.ns(bytes.saturating_add(HEADER_BYTES + note_bytes));
-        queue.push(self.nodes[request.node as usize].port.serve(now, link_ns), Step::Fetched(tag));
+        let node = &mut self.nodes[request.node as usize];
+        queue.push(node.port.serve(now, link_ns), Step::Fetched(tag));
+        black_box(node.peer.warm_keep(request.key.into(), 1));
     }
 
     fn fetched(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::lists::{Arena, List};
 use super::protocol::{Change, HEADER_BYTES, Message, NOTE_BYTES, Protocol, Rate, Settings};
-use super::store::{Gone, Place, Store};
+use super::store::{Eviction, Gone, Place, Store};
 
 /// Ledger: notes for one reader at most.
 const NOTES_MAX: usize = 64;
@@ -184,7 +184,8 @@ impl Peer {
             told: 0,
             readers: vec![false; by_peer(matches!(protocol, Protocol::Sender | Protocol::Accumulated))],
             incoming: Store::new(eviction, incoming),
-            references: Store::new(super::store::Eviction::Lru, references),
+            // C does not say how it replaces references. SIEVE's are as good, and a hit changes no neighbour.
+            references: Store::new(Eviction::Sieve, references),
             unreported: vec![0; by_peer(is_told_of_reads)],
             seen: vec![0; by_peer(protocol == Protocol::Receiver)],
             rate: Rate::default(),
@@ -240,6 +241,18 @@ impl Peer {
             return warm(&self.outgoing, key, step);
         }
         warm(&self.incoming, key, step) ^ warm(&self.references, key, step)
+    }
+
+    /// The same for a [`Peer::verify`] that will come.
+    #[inline]
+    pub fn warm_place(&self, place: Place) -> u32 {
+        self.outgoing.warm_place(place)
+    }
+
+    /// The same for a sound [`Peer::read_done`], in two steps.
+    #[inline]
+    pub fn warm_keep(&self, key: u64, step: u32) -> u32 {
+        self.incoming.warm_index(key) ^ self.incoming.warm_oldest(step)
     }
 
     /// Has an object of the own disk loaded for the request `tag`, unless it is being loaded already.

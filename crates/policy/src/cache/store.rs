@@ -301,6 +301,23 @@ impl<V: Copy> Store<V> {
         bytes(newer) ^ bytes(older)
     }
 
+    /// The same for a [`Store::holds`].
+    #[inline]
+    pub fn warm_place(&self, place: Place) -> u32 {
+        self.slots.get(place.slot as usize).map_or(0, |slot| slot.generation)
+    }
+
+    /// The same for who goes next, in two steps: the slot, then its neighbour and what leads to it.
+    #[inline]
+    pub fn warm_oldest(&self, step: u32) -> u32 {
+        let oldest = if self.hand == NIL { self.queues[usize::from(MAIN)].oldest } else { self.hand };
+        let Some(slot) = self.slots.get(oldest as usize) else { return 0 };
+        if step == 0 {
+            return slot.newer;
+        }
+        self.index.warm(hash(slot.key)) ^ self.slots.get(slot.newer as usize).map_or(0, |slot| slot.bytes)
+    }
+
     #[inline]
     fn find(&self, key: u64) -> Option<u32> {
         let slot = self.index.find(hash(key), |slot| self.slots[slot as usize].key == key)?;
