@@ -273,7 +273,7 @@ impl Cluster {
     /// Before each [`AHEAD`] requests: fetches what these will look at. A step looks at what the one before it fetched.
     #[inline]
     fn warm(&self, number: usize) {
-        if number % AHEAD != 0 {
+        if !number.is_multiple_of(AHEAD) {
             return;
         }
         for step in 0..3 {
