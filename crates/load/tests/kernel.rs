@@ -92,6 +92,9 @@ fn sleeps_for(test: &str, span: Duration) {
     std::thread::sleep(span);
     assert_eq!(owner.ticks(), ticks, "in {span:?}, awake");
     owner.stop();
+    // To take the signal is work, too.
+    std::thread::sleep(SETTLE);
+    let ticks = owner.ticks();
     let [first] = refresh_until(&mut reader, all_are(Status::Fresh));
     let switches = reader.machine(0).unwrap().context_switches;
     std::thread::sleep(Duration::from_millis(500));
