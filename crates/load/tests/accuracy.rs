@@ -104,7 +104,8 @@ fn counters_lie_between_two_looks_at_proc() {
     // The record begins with the kernel's load averages, and goes on by the kernel's own rule.
     let load = read("/proc/loadavg", proc::load_average);
     for (ours, theirs) in [(second.load_1m_milli, load.milli[0]), (second.load_15m_milli, load.milli[2])] {
-        assert!(ours.abs_diff(theirs) <= 10 + theirs / 4, "{ours} {theirs}");
+        // One sample of the kernel's may lie between, which moves the first by 8 % of the threads that run.
+        assert!(ours.abs_diff(theirs) <= 250 + theirs / 4, "{ours} {theirs}");
     }
 }
 
