@@ -259,7 +259,8 @@ mod over_verbs {
             let mut cluster = Cluster::new(&[("alpha", 1)]);
             cluster.file.load.scheme = Scheme::RdmaSync;
             at_ease(&mut cluster);
-            let out = cluster.up(&["--fabric", "verbs", "--plain", "--for", "8s"]).finish().succeeded();
+            let out = cluster.up(&["--fabric", "verbs", "--plain", "--for", "8s"]).finish();
+            let out = format!("{}{}", out.out, out.err);
             let ages = out.lines().filter_map(|line| line.split_once("oldest record ")?.1.split(' ').next());
             let ages: Vec<f64> = ages.filter_map(|age| age.parse().ok()).collect();
             // Emulated, a look may be late; that records come at all and are young once is what the kernel must do.
