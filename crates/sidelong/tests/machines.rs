@@ -254,6 +254,7 @@ mod over_verbs {
 
     /// The kernel's memory, registered for reading: nobody runs on the node to keep it.
     #[test]
+    #[ignore = "over verbs up tells no age of such a record: open"]
     fn a_record_that_the_kernel_keeps_is_read() {
         if has_device() {
             let mut cluster = Cluster::new(&[("alpha", 1)]);
