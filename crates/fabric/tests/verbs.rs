@@ -4,18 +4,14 @@
 #[path = "support/rdma.rs"]
 mod rdma;
 
-use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rdma::{device, secret};
-use rustix::fs::{MemfdFlags, memfd_create};
 use sidelong_fabric::control::{Cause, Endpoint, Secret, Session};
 use sidelong_fabric::verbs::{Device, DeviceError, DeviceSpec, VerbsHost};
 use sidelong_fabric::{
