@@ -46,6 +46,14 @@ fn a_run_of_so_many_requests_serves_every_site_and_moves_nodes() {
 }
 
 #[test]
+fn without_a_load_its_lines_tell_of_nodes_alone() {
+    let cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
+    let out = cluster.up(&["--plain", "--for", "2500ms"]).finish().succeeded();
+    let first = out.lines().next().unwrap();
+    assert!(first.contains("alpha 1 nodes  beta 1 nodes  | 0 moves, oldest record "), "{out}");
+}
+
+#[test]
 fn without_a_terminal_it_prints_lines_and_a_summary() {
     let cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_load(64, None);
     let samples = cluster.path("samples.csv");

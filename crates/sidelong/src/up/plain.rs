@@ -6,24 +6,23 @@ use super::Status;
 use crate::failure::{Failure, say};
 
 pub(super) fn print(status: &Status<'_>) -> Result<(), Failure> {
-    let Some(live) = status.live else { return Ok(()) };
-    let sites = status.cluster.sites.iter().zip(&live.sites).enumerate().map(|(index, (site, live))| {
-        let nodes = status.monitor.serving(SiteId::new(index));
-        format!(
-            "{} {nodes} nodes {:.0}/s p50 {:.1} p99 {:.1} ms",
-            site.name, live.requests_per_s, live.p50_ms, live.p99_ms
-        )
+    let sites = status.cluster.sites.iter().enumerate().map(|(index, site)| {
+        let serves = format!("{} {} nodes", site.name, status.monitor.serving(SiteId::new(index)));
+        // Without a load of ours there is nothing to say of requests.
+        let Some(live) = status.live.map(|live| live.sites[index]) else { return serves };
+        format!("{serves} {:.0}/s p50 {:.1} p99 {:.1} ms", live.requests_per_s, live.p50_ms, live.p99_ms)
+    });
+    let total = status.live.map_or_else(String::new, |live| {
+        format!("{:.0}/s, {} errors, ", live.total.requests_per_s, live.total.errors)
     });
     let age = status
         .monitor
         .age_max()
         .map_or_else(|| "-".to_owned(), |age| format!("{:.1}", age.as_secs_f64() * 1e3));
     say(format_args!(
-        "{:>5.0}s  {}  | {:.0}/s, {} errors, {} moves, oldest record {age} ms\n",
+        "{:>5.0}s  {}  | {total}{} moves, oldest record {age} ms\n",
         status.elapsed.as_secs_f64(),
         sites.collect::<Vec<_>>().join("  "),
-        live.total.requests_per_s,
-        live.total.errors,
         status.moves,
     ))
 }
