@@ -88,13 +88,7 @@ impl Shares {
         let shares = self.without.as_ref().map(|why| {
             format!("Nodes that are held to shares of the machine: {why}. They compete for all of it, with edges and clients, too.")
         });
-        // What holds nodes to their shares shows in what is measured.
-        let throttled = "Run queues of nodes that have used up their share: until the next period begins the kernel takes their \
-                         threads off the run queue, so its own record shows the busiest nodes with none. e-rdma-sync, which \
-                         weighs run queues, is misled by it."
-            .to_owned();
-        let throttled = self.cpus.map(|_| throttled);
-        shares.into_iter().chain(throttled).chain([scale, benchmark].map(str::to_owned)).collect()
+        shares.into_iter().chain([scale, benchmark].map(str::to_owned)).collect()
     }
 
     pub(super) fn describe(&self, looks: &str) -> String {

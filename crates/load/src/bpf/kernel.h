@@ -70,6 +70,7 @@ struct cfs_rq {
     struct rq *rq;
     struct task_group *tg;
     unsigned int h_nr_queued;
+    int throttle_count;
 };
 
 /* Until 6.14. */
@@ -189,6 +190,8 @@ struct task_struct {
     int pid;
     int on_cpu;
     struct sched_entity se;
+    /* From 6.18. */
+    bool throttled;
     struct css_set *cgroups;
     struct nsproxy *nsproxy;
 };

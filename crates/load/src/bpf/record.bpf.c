@@ -73,6 +73,8 @@ struct cpu {
     u64 area;
     /* The record's group on this CPU. */
     u64 group;
+    /* Its threads that are off the queue until its next period begins. */
+    u32 throttled;
 };
 
 struct cpu cpus[CPUS_MAX];
@@ -194,11 +196,27 @@ static __always_inline void mark(struct rq *rq, struct place *place, u32 runnabl
     publish(slot, words, SLOT_WORDS);
 }
 
-static __always_inline u32 queued(struct cfs_rq *group)
+/*
+ * A group that has used up its share. Until 6.17 the kernel takes it off the CPU's queue as a whole and its own queue keeps
+ * its threads. From 6.18 each thread leaves that, too, as it next returns to user space, and all are put back at once when
+ * a period begins (kernel/sched/fair.c, throttle_cfs_rq_work and tg_unthrottle_up). They are ready to run all the while,
+ * as /proc has it.
+ */
+static __always_inline bool is_throttled(struct task_struct *task)
 {
-    if (bpf_core_field_exists(group->h_nr_queued))
-        return group->h_nr_queued;
-    return ((struct cfs_rq___old *)group)->h_nr_running;
+    return bpf_core_field_exists(task->throttled) && task->throttled;
+}
+
+static __always_inline u32 runnable_of(struct cfs_rq *group, struct cpu *cpu)
+{
+    u32 queued = bpf_core_field_exists(group->h_nr_queued) ? group->h_nr_queued
+                                                           : ((struct cfs_rq___old *)group)->h_nr_running;
+
+    if (!cpu->throttled)
+        return queued;
+    if (!group->throttle_count)
+        cpu->throttled = 0;
+    return queued + cpu->throttled;
 }
 
 /* The queue of the record's group that `task` is in, itself or by a group below; null where it is in another group. */
@@ -252,15 +270,22 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
         mark(rq, place, rq->nr_running, true, next->pid ? SLOT_RUNNING : 0);
         return 0;
     }
-    struct cfs_rq *group = group_of(next, cpu_of(cpu));
+    struct cpu *here = cpu_of(cpu);
+    struct cfs_rq *group = group_of(next, here);
     u64 running = group ? SLOT_RUNNING : 0;
 
     if (group)
         learn_memory(next);
-    else
-        group = group_of(prev, cpu_of(cpu));
+    if (!group || is_throttled(prev)) {
+        struct cfs_rq *left = group_of(prev, here);
+
+        if (left && is_throttled(prev))
+            __sync_fetch_and_add(&here->throttled, 1);
+        if (!group)
+            group = left;
+    }
     if (group)
-        mark(rq, place, queued(group), true, running);
+        mark(rq, place, runnable_of(group, here), true, running);
     return 0;
 }
 
@@ -280,7 +305,7 @@ static __always_inline int woken(struct task_struct *task)
     struct cfs_rq *group = group_of(task, cpu_of(cpu));
 
     if (group)
-        mark(rq, place, queued(group), false, 0);
+        mark(rq, place, runnable_of(group, cpu_of(cpu)), false, 0);
     return 0;
 }
 
@@ -402,6 +427,14 @@ static long tick_cpu(u32 number, void *unused)
                      ? OFFSET(struct cfs_rq, h_nr_queued)
                      : OFFSET(struct cfs_rq___old, h_nr_running);
         runnable = group ? peek_u32(group + at) : 0;
+        u32 throttled = *(volatile u32 *)&cpu_of(number)->throttled;
+        if (throttled) {
+            /* No lock is held here: a thread that leaves meanwhile makes the exchange fail. */
+            if (group && PEEK_U32(group, struct cfs_rq, throttle_count))
+                runnable += throttled;
+            else
+                __sync_val_compare_and_swap(&cpu_of(number)->throttled, throttled, 0);
+        }
     } else {
         runnable = PEEK_U32(rq, struct rq, nr_running);
         tick.uninterruptible += PEEK(rq, struct rq, nr_uninterruptible);
