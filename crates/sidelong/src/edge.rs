@@ -13,6 +13,7 @@ use sidelong_state::{Outcome, PaperOutcome};
 use crate::cli::PartArgs;
 use crate::event::Event;
 use crate::failure::Failure;
+use crate::looks::LookCounts;
 use crate::parent::{self, end_with_parent};
 use crate::parts::Parts;
 
@@ -42,6 +43,8 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let mut counts = parts.fabric.counts();
     let ganglia = ganglia(&parts, &settings)?;
     counts.extend(ganglia.as_ref().map(Ganglia::counts));
+    let looks = Arc::new(LookCounts::default());
+    counts.push(Arc::clone(&looks).counts());
     let edge = Edge::new(settings, Arc::clone(&view), parts.about(parts.scheme()?), counts)?;
     // In shared memory the board is nobody's: the first process to come makes it. Else it is the first node's.
     let _board = match parts.fabric.shares_memory() {
@@ -52,7 +55,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
         }
     };
     let owner = parts.owner(Some(index), None);
-    let watch = watch(&parts, owner, args.events, view, Some(&edge))?;
+    let watch = watch(&parts, owner, args.events, view, Some(&edge), looks)?;
     if args.events {
         Event::Note { text: parts.scheme_note()? }.tell();
         // On one machine all parts take the same, and `up` says which.
@@ -89,13 +92,14 @@ fn watch(
     tell: bool,
     view: Arc<sidelong_edge::View>,
     edge: Option<&Edge>,
+    looks: Arc<LookCounts>,
 ) -> Result<Watch, Failure> {
     Ok(Watch {
         view,
         metrics: edge.map(Edge::metrics),
         seen: edge.map(Edge::seen),
         links: parts.links()?,
-        loads: parts.loads()?,
+        loads: parts.loads(looks)?,
         weights: parts.weights(),
         capacities: parts.capacities(),
         sites: parts.sites(),
@@ -109,7 +113,7 @@ fn watch(
 /// The same thread beside a node's own server.
 pub(crate) fn watch_for_node(parts: &Arc<Parts>, node: usize, tell: bool) -> Result<Watch, Failure> {
     let owner = parts.owner(None, Some(node));
-    let mut watch = watch(parts, owner, tell, Arc::new(parts.view()), None)?;
+    let mut watch = watch(parts, owner, tell, Arc::new(parts.view()), None, Arc::default())?;
     watch.decider = parts.decider(Some(sidelong_layout::NodeId::new(node)))?;
     Ok(watch)
 }

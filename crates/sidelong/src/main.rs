@@ -10,6 +10,7 @@ mod event;
 mod fabric;
 mod failure;
 mod lab;
+mod looks;
 mod monitor;
 mod node;
 mod page;

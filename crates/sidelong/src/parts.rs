@@ -1,6 +1,7 @@
 //! What a cluster file means to the crates: each setting in the type of whoever uses it.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -22,6 +23,7 @@ use sidelong_state::{Pool, Timing};
 use crate::cli::PartArgs;
 use crate::fabric::Fabric;
 use crate::failure::Failure;
+use crate::looks::LookCounts;
 
 /// A margin of a lease that its holder does not use: what a clock may be off by within one lease, and then some.
 const LEASE_MARGIN: u32 = 10;
@@ -176,11 +178,12 @@ impl Parts {
         })
     }
 
-    /// Reads it for an edge.
-    pub(crate) fn loads(&self) -> Result<ReadLoads, Failure> {
+    /// Reads it for an edge, and says in `counts` what that took.
+    pub(crate) fn loads(&self, counts: Arc<LookCounts>) -> Result<ReadLoads, Failure> {
         let mut source = self.source()?;
         Ok(Box::new(move |now, readings| {
             source.refresh(now.as_ns(), readings);
+            counts.show(source.swept().unwrap_or_default());
             let rejected =
                 |reading: &&mut load::Reading| matches!(reading.status, Status::Stale | Status::Torn);
             readings.iter_mut().filter(rejected).count() as u64

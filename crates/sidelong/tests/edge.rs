@@ -312,6 +312,7 @@ fn it_counts_and_logs_what_it_answers() {
         ("refused", "counter"),
         ("move_duration_seconds", "histogram"),
         ("rejected_reads", "counter"),
+        ("record_reads", "counter"),
         ("view_age_seconds", "gauge"),
         ("view_stale", "gauge"),
         ("access_log_dropped", "counter"),
@@ -342,6 +343,8 @@ fn it_counts_and_logs_what_it_answers() {
         });
     }
     let now = metrics(cluster.admin(0));
+    let answered = r#"sidelong_edge_record_reads_total{end="answered"}"#;
+    assert!(now[answered] > begun[answered], "its records are read all the while");
     for (node, site) in [("n1", "alpha"), ("n2", "alpha"), ("n3", "beta"), ("n4", "beta")] {
         assert_eq!(now[&format!("sidelong_edge_node_site{{node=\"{node}\",site=\"{site}\"}}")], 1.0);
         assert_eq!(now[&format!("sidelong_edge_node_in_flight{{node=\"{node}\"}}")], 0.0);
