@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sidelong_edge::Counts;
 use sidelong_load::Swept;
 
+type Of = fn(&Swept) -> u64;
+
 /// How many, each written by the thread that reads and told by those that serve metrics.
-const COUNTED: [(&str, fn(&Swept) -> u64); 5] = [
+const COUNTED: [(&str, Of); 5] = [
     ("answered", |swept| swept.reads),
     ("torn", |swept| swept.again),
     ("late", |swept| swept.late),

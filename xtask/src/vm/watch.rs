@@ -55,6 +55,9 @@ impl Watch {
                 return Err(self.lost(at, "did not come up in time"));
             } else if now >= self.end {
                 eprintln!("xtask: the command was not done after {:?}: see --timeout", self.limit);
+                for guest in &self.guests {
+                    eprintln!("xtask: the end of its console:{}", guest.console());
+                }
                 return Ok(TIMED_OUT);
             }
             match events.recv_timeout(LOOK_EVERY) {
