@@ -87,6 +87,9 @@ words! {
         LeastConnections = "least-connections",
         /// The better of two, by the weighted load index.
         PowerOfTwo = "power-of-two",
+        /// The least weighted load index as it was at the last look, whatever was sent since: M's front end, to compare
+        /// with.
+        LastLook = "last-look",
     }
 }
 

@@ -231,7 +231,16 @@ impl View {
 
     /// The load of `node`, up to now.
     pub fn index(&self, node: NodeId) -> LoadIndex {
-        Reading::decode(self.nodes[node.index()].reading.load(Ordering::Relaxed)).now(self.in_flight(node))
+        self.reading(node).now(self.in_flight(node))
+    }
+
+    /// The load of `node` at the last look.
+    fn index_at_look(&self, node: NodeId) -> LoadIndex {
+        self.reading(node).index()
+    }
+
+    fn reading(&self, node: NodeId) -> Reading {
+        Reading::decode(self.nodes[node.index()].reading.load(Ordering::Relaxed))
     }
 
     /// Whether requests go to `node`: it has not failed, or may be tried again.
@@ -301,6 +310,10 @@ impl Candidates for SiteView<'_> {
         if self.stale { LoadIndex(self.view.in_flight(node)) } else { self.view.index(node) }
     }
 
+    fn index_at_look(&self, candidate: usize) -> LoadIndex {
+        self.view.index_at_look(self.node(candidate))
+    }
+
     fn in_flight(&self, candidate: usize) -> u32 {
         self.view.in_flight(self.node(candidate))
     }
@@ -313,6 +326,8 @@ impl Candidates for SiteView<'_> {
 
 #[cfg(test)]
 mod tests {
+    use sidelong_policy::index::{Capacity, Weights};
+
     use super::*;
 
     const SITE: SiteId = SiteId::new(0);
@@ -366,6 +381,16 @@ mod tests {
         let mut chosen: Vec<_> = (0..3).map(|_| view.choose(SITE, None, ms(10)).unwrap().index()).collect();
         chosen.sort_unstable();
         assert_eq!(chosen, [0, 1, 2]);
+    }
+
+    #[test]
+    fn by_the_last_look_all_go_to_whoever_looked_best_then() {
+        let view = View { balance: Balance::LastLook, ..view() };
+        let busy = Weights::CONNECTIONS.read(None, &Capacity::default(), 1);
+        for node in [0, 2].map(NodeId::new) {
+            view.observe(node, Some(Ownership::serving(SITE, 1)), busy);
+        }
+        assert!((0..9).all(|_| view.choose(SITE, None, ms(10)) == Some(NodeId::new(1))));
     }
 
     #[test]

@@ -39,6 +39,9 @@ impl Candidates for Site {
     fn index(&self, candidate: usize) -> LoadIndex {
         Reading::decode(self.readings[candidate].load(Relaxed)).now(self.in_flight(candidate))
     }
+    fn index_at_look(&self, candidate: usize) -> LoadIndex {
+        Reading::decode(self.readings[candidate].load(Relaxed)).index()
+    }
     fn in_flight(&self, candidate: usize) -> u32 {
         self.in_flight[candidate].load(Relaxed)
     }

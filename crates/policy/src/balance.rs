@@ -24,6 +24,8 @@ pub trait Candidates {
     fn len(&self) -> usize;
     /// How loaded a node is; brought up to date with [`crate::index::Reading::now`].
     fn index(&self, candidate: usize) -> LoadIndex;
+    /// How loaded it was at the last look, whatever was sent there since.
+    fn index_at_look(&self, candidate: usize) -> LoadIndex;
     /// This edge's own requests at a node.
     fn in_flight(&self, candidate: usize) -> u32;
     /// Whether the request may go there: the node is up, serves the site, and was not tried for this request already.
@@ -47,6 +49,9 @@ pub enum Balance {
     Weighted,
     /// The lower load index of two drawn at random.
     PowerOfTwo,
+    /// The lowest load index at the last look: all requests between two looks go to whoever looked best. What M's front
+    /// end does, to compare with.
+    LastLook,
 }
 
 impl Balance {
@@ -69,6 +74,10 @@ impl Balance {
             Balance::LeastConnections => least_of_site(candidates, by_in_flight, ticket, random),
             Balance::Weighted => least_of_site(candidates, by_index, ticket, random),
             Balance::PowerOfTwo => least(candidates, two(count, random), by_index, ticket),
+            Balance::LastLook => {
+                let by_look = |candidate: usize| candidates.index_at_look(candidate).0;
+                least_of_site(candidates, by_look, ticket, random)
+            }
         };
         // From a random place on, so that the neighbour of a dead node does not get all of its share.
         chosen.or_else(|| {
@@ -154,8 +163,13 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Balance; 4] =
-        [Balance::RoundRobin, Balance::LeastConnections, Balance::Weighted, Balance::PowerOfTwo];
+    const ALL: [Balance; 5] = [
+        Balance::RoundRobin,
+        Balance::LeastConnections,
+        Balance::Weighted,
+        Balance::PowerOfTwo,
+        Balance::LastLook,
+    ];
 
     /// Candidates with an index (also taken as the requests in flight); `None` is not usable.
     struct Site(Vec<Option<u32>>);
@@ -166,6 +180,9 @@ mod tests {
         }
         fn index(&self, candidate: usize) -> LoadIndex {
             LoadIndex(self.0[candidate].expect("only usable candidates are asked for their load"))
+        }
+        fn index_at_look(&self, candidate: usize) -> LoadIndex {
+            self.index(candidate)
         }
         fn in_flight(&self, candidate: usize) -> u32 {
             self.index(candidate).0

@@ -320,6 +320,7 @@ impl Parts {
             BalancePolicy::RoundRobin => Balance::RoundRobin,
             BalancePolicy::LeastConnections => Balance::LeastConnections,
             BalancePolicy::PowerOfTwo => Balance::PowerOfTwo,
+            BalancePolicy::LastLook => Balance::LastLook,
         };
         let (nodes, sites) = (self.cluster.nodes.len(), self.cluster.sites.len());
         View::new(nodes, sites, self.cluster.load.stale, balance, health::Settings::default())
