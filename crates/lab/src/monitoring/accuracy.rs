@@ -237,8 +237,8 @@ fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {
          requests come and go; T is 50 ms. Each 10 ms the side that looks takes the record and then asks the kernel: the threads \
          that run or wait to (procs_running of /proc/stat, less the one that asks), and the CPU time of all in the last 20 ms \
          ({}). Deviations are absolute: of CPU load in percent of all CPUs. /proc counts CPU time in ticks of 10 ms, which is why \
-         records that are made from it are means over 50 ms and more. The truth is not exact either: the kernel \
-         counts a running thread's time up to its last tick, so it may be off by a tick (4 ms at 250 a second) a CPU. M runs the \
+         records that are made from it are means over 50 ms and more. The truth is exact where it is cpuacct.usage: the side that looks has the kernel account for \
+         what runs just before it asks. M runs the \
          schemes at the same time; here they take turns, with the same draws.",
         settings.cpu_truth
     ));

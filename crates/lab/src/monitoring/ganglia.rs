@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use sidelong_config::Scheme;
 
-use super::pool::{Pool, SITES, START, Shares};
+use super::pool::{Pool, SITES, START, Shares, Work};
 use super::{Schemes, legend, panel};
 use crate::bench::Bench;
 use crate::check::{Check, median};
@@ -88,7 +88,8 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Vec<Check>> {
                 let scheme = of_scheme[0].scheme;
                 let name = format!("{granularity_ms}ms-{scheme}-{round}");
                 let granularity = Duration::from_millis(granularity_ms.into());
-                let pool = Pool { scheme, granularity, alpha: ALPHA, gmond: Some(gmond.address), time };
+                let (work, gmond) = (Work::SHORT, Some(gmond.address));
+                let pool = Pool { scheme, granularity, work, alpha: ALPHA, gmond, time };
                 bench.begin(&name);
                 let summary = pool.run(bench, &shares, &name)?;
                 for row in of_scheme {
@@ -248,9 +249,10 @@ fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {
     );
     let how = format!(
         "{} {} runs of {} s for each row, in turns; longest responses are medians of the rounds.",
-        settings
-            .shares
-            .describe("edges look at the load, and Ganglia is told, as often as the granularity says"),
+        settings.shares.describe(
+            &Work::SHORT,
+            "edges look at the load, and Ganglia is told, as often as the granularity says"
+        ),
         settings.rounds,
         settings.run_s
     );

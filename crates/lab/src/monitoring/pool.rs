@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use sidelong_config::{
-    ClusterFile, Configuration, EdgeEntry, Ganglia, Identity, Load, LoadMode, NodeEntry, Scheme, Service,
-    SiteEntry, Workload, WorkloadKind,
+    Balance, BalancePolicy, ClusterFile, Configuration, EdgeEntry, Ganglia, Identity, Load, LoadMode,
+    NodeEntry, Scheme, Service, SiteEntry, Workload, WorkloadKind,
 };
 
 use crate::bench::Bench;
@@ -21,11 +21,7 @@ const NODES_EACH: usize = 3;
 const EDGES: u16 = 2;
 /// CPUs of each node: with all of them busy half of a machine of two is left to edges and clients.
 const SHARE: f64 = 0.15;
-/// CPU time of a request on average, which a node so serves in some 7 ms.
-const SERVICE: Duration = Duration::from_millis(1);
 const WORKERS: u16 = 4;
-/// M 5: "requests from the clients were generated using eight threads on each node".
-const CLIENTS_PER_EDGE: u32 = 8;
 const OBJECTS: u64 = 1000;
 const BYTES: u64 = 1024;
 /// M 5: T.
@@ -41,11 +37,34 @@ pub(super) struct Pool {
     pub(super) scheme: Scheme,
     /// Between two looks at the load.
     pub(super) granularity: Duration,
+    pub(super) work: Work,
     /// Zipf's exponent.
     pub(super) alpha: f64,
     /// Who is told of the load as often as it is looked at.
     pub(super) gmond: Option<SocketAddr>,
     pub(super) time: Duration,
+}
+
+/// What clients ask for.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Work {
+    /// CPU time of a request on average.
+    pub(super) service: Duration,
+    pub(super) clients_per_edge: u32,
+    pub(super) balance: BalancePolicy,
+}
+
+impl Work {
+    /// A node serves a request in some 7 ms. Clients are M's: "requests from the clients were generated using eight
+    /// threads on each node" (M 5).
+    pub(super) const SHORT: Work =
+        Work { service: Duration::from_millis(1), clients_per_edge: 8, balance: BalancePolicy::Weighted };
+
+    /// A node serves a request in some 27 ms, about as long as a look is good for at the finer granularities; and there
+    /// are few more clients than nodes, so that a node may be idle while another has a queue. With M's 64 on 16 CPUs
+    /// hardly one ever is, whoever chooses. The choice is that of M's front end.
+    pub(super) const LONG: Work =
+        Work { service: Duration::from_millis(4), clients_per_edge: 4, balance: BalancePolicy::LastLook };
 }
 
 /// What all runs share.
@@ -64,6 +83,7 @@ impl Shares {
             scheme: Scheme::RdmaAsync,
             granularity: PERIOD,
             alpha: 0.5,
+            work: Work::SHORT,
             gmond: None,
             time: Duration::from_secs(1),
         };
@@ -91,18 +111,25 @@ impl Shares {
         shares.into_iter().chain([scale, benchmark].map(str::to_owned)).collect()
     }
 
-    pub(super) fn describe(&self, looks: &str) -> String {
+    pub(super) fn describe(&self, work: &Work, looks: &str) -> String {
         let held = match self.cpus {
             Some(cpus) => format!("each held to {cpus} of a CPU by a control group (20 ms periods)"),
             None => "held to nothing".to_owned(),
         };
+        let choice = match work.balance {
+            BalancePolicy::LastLook => {
+                "balanced by the weighted load index as of the last look, as M's front end does"
+            }
+            _ => "balanced by the weighted load index",
+        };
         format!(
             "Two sites, {} and {}, of {NODES_EACH} nodes each that do not move; nodes {held}, with {WORKERS} workers that burn \
-             {} ms of CPU time a request on average; {EDGES} edges, {CLIENTS_PER_EDGE} closed-loop clients at each, whose requests \
-             go to the sites in turn; {looks}; T = {} ms; balanced by the weighted load index.",
+             {} ms of CPU time a request on average; {EDGES} edges, {} closed-loop clients at each, whose requests \
+             go to the sites in turn; {looks}; T = {} ms; {choice}.",
             SITES[0],
             SITES[1],
-            SERVICE.as_secs_f64() * 1e3,
+            work.service.as_secs_f64() * 1e3,
+            work.clients_per_edge,
             PERIOD.as_millis(),
         )
     }
@@ -111,9 +138,10 @@ impl Shares {
 impl Pool {
     pub(super) fn run(&self, bench: &Bench<'_>, shares: &Shares, name: &str) -> Result<Summary> {
         let about = format!(
-            "load by {}, looked at every {} ms, alpha {}",
+            "load by {}, looked at every {} ms, balanced by {}, alpha {}",
             self.scheme,
             self.granularity.as_millis(),
+            self.work.balance,
             self.alpha
         );
         let (summary, _) =
@@ -135,12 +163,13 @@ impl Pool {
         };
         let mut file = ClusterFile {
             cluster: Identity { name: ground.name.clone(), ..Identity::default() },
+            balance: Balance { policy: self.work.balance, ..Balance::default() },
             load: Load { scheme: self.scheme, period: PERIOD, proc_period: PERIOD, stale: STALE },
             sites: SITES.iter().zip(alphas).map(site).collect(),
             nodes: vec![NodeEntry {
                 workers: WORKERS,
                 service: Service::Burn,
-                service_time: SERVICE,
+                service_time: self.work.service,
                 cpu_share: shares.cpus,
                 ..NodeEntry::new("n", SITES.len() * NODES_EACH, at(2 * EDGES))
             }],
@@ -157,7 +186,7 @@ impl Pool {
                 alpha: self.alpha,
                 objects: OBJECTS,
                 mode: LoadMode::Closed,
-                clients_per_edge: CLIENTS_PER_EDGE,
+                clients_per_edge: self.work.clients_per_edge,
                 burst: 1,
                 duration: Some(self.time),
                 timeout: Duration::from_secs(10),
@@ -184,6 +213,7 @@ mod tests {
             scheme: Scheme::SocketSync,
             granularity: Duration::from_millis(4096),
             alpha: 0.25,
+            work: Work::LONG,
             gmond: Some(([127, 0, 0, 1], 8649).into()),
             time: Duration::from_secs(5),
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use sidelong_config::Scheme;
 
-use super::pool::{Pool, START, Shares};
+use super::pool::{Pool, START, Shares, Work};
 use super::{Schemes, legend, look};
 use crate::bench::Bench;
 use crate::check::{Check, median};
@@ -15,9 +15,9 @@ use crate::figure::{self, Axis, Line, Panel};
 use crate::machine::Machine;
 use crate::report::{Markdown, Outcome, number};
 
-/// In ms.
-const GRANULARITIES: &[f64] = &[64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0];
-const GRANULARITIES_QUICK: &[f64] = &[64.0, 1024.0];
+/// In ms. M's begin at 64; finer ones are ours.
+const GRANULARITIES: &[f64] = &[8.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0];
+const GRANULARITIES_QUICK: &[f64] = &[64.0, 4096.0];
 /// M 5.2.3: "Zipf trace with α value 0.5".
 const ALPHA: f64 = 0.5;
 const ALPHAS: &[f64] = &[0.25, 0.5, 0.75, 0.9];
@@ -99,7 +99,8 @@ fn run(bench: &mut Bench<'_>, by: By, places: &[f64]) -> Result<Vec<Check>> {
                     By::Alpha => (GRANULARITY_MS, at),
                 };
                 let granularity = Duration::from_secs_f64(granularity_ms / 1e3);
-                let pool = Pool { scheme: row.scheme, granularity, alpha, gmond: None, time };
+                let work = Work::LONG;
+                let pool = Pool { scheme: row.scheme, granularity, work, alpha, gmond: None, time };
                 bench.begin(&name);
                 let summary = pool.run(bench, &shares, &name)?;
                 row.requests_per_s.push(summary.requests_per_s);
@@ -215,7 +216,7 @@ fn checks(by: By, rows: &[Row]) -> Vec<Check> {
 fn draw(bench: &Bench<'_>, by: By, schemes: &Schemes, rows: &[Row]) -> Result<String> {
     let title = format!("{}: {}", bench.experiment.id, bench.experiment.title);
     let (x, place): (Axis, fn(f64) -> f64) = match by {
-        By::Granularity => (Axis::powers_of_two("granularity (ms)", FINEST, COARSEST), f64::log2),
+        By::Granularity => (Axis::powers_of_two("granularity (ms)", GRANULARITIES[0], COARSEST), f64::log2),
         By::Alpha => (Axis::between("Zipf's exponent of the second site", 0.2, 0.95), |at| at),
     };
     let panel = |title: &str, y_title: &str, value: &dyn Fn(&Row) -> Option<f64>| {
@@ -314,9 +315,9 @@ fn markdown(outcome: &Outcome<'_, Row, Settings>, by: By) -> String {
         }),
     );
     report.paragraph(
-        "Rates are medians of the rounds, improvements medians of the ratios within a round. Between two looks an edge adds to what \
-         it has read the requests that it sent since, which M's front end did not: an edge that looks seldom is therefore less \
-         blind here than there, and what a fresher record can gain is less.",
+        "Rates are medians of the rounds, improvements medians of the ratios within a round. A request goes to the node whose load index was the lowest at the last look (`balance.policy = \"last-look\"`), as M \
+         describes its front end. An edge as it comes (`weighted`) adds to what it has read the requests that it sent since, so it does \
+         not send all of them to one node until the next look, and hardly needs fresh records for that.",
     );
     let looks = match by {
         By::Granularity => "edges look at the load as often as the granularity says".to_owned(),
@@ -324,7 +325,7 @@ fn markdown(outcome: &Outcome<'_, Row, Settings>, by: By) -> String {
     };
     let how = format!(
         "{} {} runs of {} s for each row, in turns.",
-        settings.shares.describe(&looks),
+        settings.shares.describe(&Work::LONG, &looks),
         settings.rounds,
         settings.run_s
     );

@@ -18,7 +18,7 @@ pub use process::{Done, Running, run};
 pub use terminal::Terminal;
 
 /// Longest that anything awaited here may take.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until `condition` holds.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {

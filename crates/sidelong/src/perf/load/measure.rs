@@ -92,7 +92,7 @@ pub(super) fn accuracy(stage: &mut Stage<'_>, reader: &mut Reader) -> Result<Acc
     let load = Fluctuating::start(stage.args.background, stage.target_cpu)?;
     let (every, until) = (stage.args.granularity(), Instant::now() + stage.args.time());
     let (mut threads, mut cpu) = (Vec::new(), Vec::new());
-    let (_, used_ns) = truth.now()?;
+    let (_, used_ns) = truth.now(load.ids())?;
     // The latest of them is as old as the window is long, at least.
     let mut earlier = vec![(Instant::now(), used_ns)];
     let mut unusable = 0;
@@ -100,7 +100,7 @@ pub(super) fn accuracy(stage: &mut Stage<'_>, reader: &mut Reader) -> Result<Acc
         sleep(every);
         stage.look()?;
         let look = reader.look();
-        let (running, used_ns) = truth.now()?;
+        let (running, used_ns) = truth.now(load.ids())?;
         let now = Instant::now();
         while earlier.len() > 1 && now - earlier[1].0 >= CPU_WINDOW {
             earlier.remove(0);

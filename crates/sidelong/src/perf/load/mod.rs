@@ -113,7 +113,7 @@ impl Stage<'_> {
         cpus::put(self.this_cpu)?;
         let background = background.map_err(|error| Failure(format!("background threads: {error}")))?;
         let (truth, begun) = (Truth::open()?, Instant::now());
-        while truth.now()?.0 < self.args.background {
+        while truth.now(&[])?.0 < self.args.background {
             unless_stopped(self.stop)?;
             if begun.elapsed() > BUSY_MAX {
                 let seconds = BUSY_MAX.as_secs();

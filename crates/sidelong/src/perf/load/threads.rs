@@ -2,14 +2,15 @@
 //! when each began, and held to the other CPU.
 
 use std::hint::black_box;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use rand::SeedableRng as _;
 use rand_distr::{Distribution as _, Exp1};
 use rand_pcg::Pcg64;
+use rustix::thread::{Pid, gettid};
 
 use crate::failure::Failure;
 use crate::perf::cpus;
@@ -105,15 +106,19 @@ impl Drop for Sleepers {
 pub(super) struct Fluctuating {
     end: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
+    ids: Vec<Pid>,
 }
 
 impl Fluctuating {
     /// So many, on `cpu`.
     pub(super) fn start(count: u32, cpu: Option<usize>) -> Result<Self, Failure> {
-        let mut threads = Fluctuating { end: Arc::default(), threads: Vec::new() };
+        let mut threads = Fluctuating { end: Arc::default(), threads: Vec::new(), ids: Vec::new() };
+        let (tell, told) = mpsc::sync_channel(count as usize);
         for seed in 0..count {
-            let end = Arc::clone(&threads.end);
+            let (end, tell) = (Arc::clone(&threads.end), tell.clone());
             let work = move || {
+                // It is waited for.
+                let _ = tell.send(gettid());
                 let mut random = Pcg64::seed_from_u64(u64::from(seed));
                 while !end.load(Ordering::Relaxed) {
                     compute_for(drawn(&mut random, BUSY_MEAN));
@@ -122,7 +127,14 @@ impl Fluctuating {
             };
             threads.threads.push(spawn("perf-load", cpu, work)?);
         }
+        drop(tell);
+        threads.ids = told.iter().take(count as usize).collect();
         Ok(threads)
+    }
+
+    /// The threads.
+    pub(super) fn ids(&self) -> &[Pid] {
+        &self.ids
     }
 }
 

@@ -4,6 +4,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
+use nix::time::ClockId;
+use rustix::thread::Pid;
+
 use crate::failure::Failure;
 
 /// Of a file of /proc that is read, in bytes.
@@ -52,8 +55,15 @@ impl Truth {
     }
 
     /// Threads that run or wait to, but for the one that asks; and CPU time used by all since the start, in ns.
-    pub(super) fn now(&self) -> Result<(u32, u64), Failure> {
+    ///
+    /// The kernel accounts for a thread that runs at its ticks, or when somebody asks for its time: so the clocks of
+    /// `threads`, which are this process's, are read first.
+    pub(super) fn now(&self, threads: &[Pid]) -> Result<(u32, u64), Failure> {
         let stat = self.stat()?;
+        for thread in threads {
+            let _ = clock_of(*thread).now();
+        }
+        let _ = ClockId::CLOCK_THREAD_CPUTIME_ID.now();
         let used_ns = self.accounting.as_ref().and_then(number).unwrap_or(stat.used_ns);
         Ok((stat.running.saturating_sub(1), used_ns))
     }
@@ -64,6 +74,11 @@ impl Truth {
         let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
         parse(&text).ok_or_else(|| Failure::new("/proc/stat is not as proc_stat(5) has it"))
     }
+}
+
+/// A thread's CPU time (`MAKE_THREAD_CPUCLOCK` and `CPUCLOCK_SCHED` of include/linux/posix-timers.h).
+fn clock_of(thread: Pid) -> ClockId {
+    ClockId::from_raw(!thread.as_raw_nonzero().get() << 3 | 4 | 2)
 }
 
 fn parse(text: &str) -> Option<Stat> {
@@ -112,8 +127,16 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_has_a_clock_of_its_own() {
+        let begun = clock_of(rustix::thread::gettid()).now().unwrap();
+        let same = ClockId::CLOCK_THREAD_CPUTIME_ID.now().unwrap();
+        let after = clock_of(rustix::thread::gettid()).now().unwrap();
+        assert!(begun <= same && same <= after, "{begun} {same} {after}");
+    }
+
+    #[test]
     fn this_machine_runs() {
         let truth = Truth::open().unwrap();
-        assert!(truth.cpus() >= 1 && truth.now().unwrap().1 > 0);
+        assert!(truth.cpus() >= 1 && truth.now(&[]).unwrap().1 > 0);
     }
 }
