@@ -26,7 +26,7 @@ const GRANULARITIES_QUICK: &[u32] = &[1, 1024];
 const ALPHA: f64 = 0.5;
 /// Runs of each, in turns, and how long one takes.
 const ROUNDS: (u32, Duration) = (3, Duration::from_secs(8));
-const ROUNDS_QUICK: (u32, Duration) = (1, Duration::from_secs(4));
+const ROUNDS_QUICK: (u32, Duration) = (3, Duration::from_secs(4));
 /// What is "unaffected", and by what more what is not exceeds it.
 const UNAFFECTED_MAX: f64 = 1.2;
 const FINEST: u32 = 1;

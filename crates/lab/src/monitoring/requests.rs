@@ -26,7 +26,7 @@ const ALPHAS_QUICK: &[f64] = &[0.25, 0.9];
 const GRANULARITY_MS: f64 = 50.0;
 /// Runs of each, in turns, and how long one takes.
 const ROUNDS: (u32, Duration) = (5, Duration::from_secs(8));
-const ROUNDS_QUICK: (u32, Duration) = (1, Duration::from_secs(4));
+const ROUNDS_QUICK: (u32, Duration) = (3, Duration::from_secs(5));
 const FINEST: f64 = 64.0;
 const COARSEST: f64 = 4096.0;
 /// From here down sockets are to lose.
