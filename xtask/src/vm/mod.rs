@@ -26,6 +26,7 @@ use guest::{Guest, Machine, Part};
 use host::Host;
 use job::Job;
 use terminal::Terminal;
+pub(crate) use watch::TIMED_OUT;
 use watch::Watch;
 
 /// Shown below the options.

@@ -18,7 +18,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// How often signals are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// As timeout(1) has it.
-const TIMED_OUT: u8 = 124;
+pub(crate) const TIMED_OUT: u8 = 124;
 
 /// A run that is under way.
 pub(super) struct Watch {
