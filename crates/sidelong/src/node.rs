@@ -143,7 +143,13 @@ fn choose_scheme(
         KernelRecord::start(&KernelSpec::new(scope, began_ms)).map_err(|error| error.to_string())
     };
     let (choice, record) = Scheme::resolve(cluster.load.scheme.as_str(), keep)?;
-    tracing::info!("load by {}, because {}", choice.scheme, choice.reason);
+    let alone = parts::kernel_scope(cluster, index, joined).is_ok();
+    // What a kernel or a lack of privilege costs is worth a line; that nodes share a machine is in the file.
+    if alone && record.is_none() && cluster.load.scheme == config::Scheme::Auto {
+        tracing::warn!("load by {}, because {}", choice.scheme, choice.reason);
+    } else {
+        tracing::info!("load by {}, because {}", choice.scheme, choice.reason);
+    }
     if record.is_some() {
         drop_privileges()?;
     }

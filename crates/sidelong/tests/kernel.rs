@@ -3,6 +3,7 @@
 mod support;
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,6 +104,37 @@ fn auto_takes_it_where_a_node_has_its_machine_to_itself() {
     reader.fresh();
     assert_eq!(reader.0.is_kept_by_kernel(0), Some(true));
     node.end().succeeded();
+}
+
+/// As in a container that was given none.
+#[test]
+fn without_capabilities_auto_falls_back_and_a_forced_scheme_is_refused() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    let node = |cluster: &Cluster| {
+        let mut command = Command::new("setpriv");
+        command.args([
+            "--bounding-set=-all",
+            "--inh-caps=-all",
+            env!("CARGO_BIN_EXE_sidelong"),
+            "node",
+            "n1",
+        ]);
+        command.arg("--config").arg(cluster.config());
+        Running::start_command(command)
+    };
+    let missing = "rdma-sync cannot be had: CAP_BPF and CAP_PERFMON are missing";
+    cluster.file.load.scheme = Scheme::RdmaSync;
+    let line = node(&cluster).finish().refused();
+    if !rustix::process::geteuid().is_root() {
+        return skipped(&format!("kernel: only root can be without capabilities: {line}"));
+    }
+    assert!(line.contains(missing) && line.ends_with("use rdma-async, or auto"), "{line}");
+    cluster.file.load.scheme = Scheme::Auto;
+    let fallen_back = node(&cluster);
+    eventually("it serves", || try_get(cluster.file.nodes[0].listen, "any", "/healthz").is_ok());
+    let said = fallen_back.err();
+    assert!(said.contains("load by rdma-async") && said.contains(missing), "{said}");
+    fallen_back.end().succeeded();
 }
 
 /// Eight nodes of one machine, in control groups that `up` makes: it serves, and moves are acknowledged by nobody.
