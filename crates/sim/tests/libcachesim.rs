@@ -18,7 +18,7 @@ fn world_cup() -> Vec<(u64, u32)> {
     trace
         .requests()
         .iter()
-        .map(|request| (request.object.into(), sizes[&request.object].max(1) as u32))
+        .map(|request| (request.object, sizes[&request.object].max(1) as u32))
         .collect()
 }
 

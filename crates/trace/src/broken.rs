@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::clf::LINE_BYTES_MAX;
-use crate::reader::Format;
+use crate::format::Format;
+use crate::text::LINE_BYTES_MAX;
 
 /// Broken records that are kept with their place and reason; the rest are only counted.
 pub const BROKEN_FIRST_MAX: usize = 5;
@@ -45,10 +45,12 @@ pub struct BrokenAt {
 #[serde(rename_all = "kebab-case")]
 pub enum Flaw {
     /// A binary record that the end of the source cuts short.
-    #[error("it ends after {bytes} of {} bytes", crate::wc98::RECORD_BYTES)]
+    #[error("it ends after {bytes} of {of} bytes")]
     Truncated {
         /// Bytes that are there.
         bytes: usize,
+        /// Bytes of a whole one.
+        of: usize,
     },
     /// A binary record with an unknown method code.
     #[error("no method has the code {0}")]
@@ -77,6 +79,49 @@ pub enum Flaw {
     /// A line without a size in bytes, or `-`, after the status.
     #[error("no size in bytes")]
     Size,
+    /// A line whose field of this meaning is missing or malformed.
+    #[error("no valid {0}")]
+    Field(&'static str),
+    /// A binary record whose time is none.
+    #[error("{seconds} s and {micros} us are no time")]
+    Clock {
+        /// Its seconds.
+        seconds: u32,
+        /// Its microseconds, of which a second has a million.
+        micros: u32,
+    },
+    /// A binary record whose request line is none.
+    #[error("no request line of {bytes} bytes")]
+    RequestLine {
+        /// Its length by the record.
+        bytes: u16,
+    },
+    /// A binary record that the next request for its object comes before.
+    #[error("the next request for its object is said to be number {0}")]
+    Next(i64),
+    /// A block of requests that is not as it was written.
+    #[error("a block of {requests} requests does not match its checksum")]
+    Block {
+        /// How many it says it has.
+        requests: u32,
+    },
+    /// The source ends, or its blocks are lost, before all its requests were read.
+    #[error("{requests} requests are missing from here on")]
+    Missing {
+        /// How many, by the header.
+        requests: u64,
+    },
+}
+
+impl Flaw {
+    /// Records that are lost by it.
+    fn records(self) -> u64 {
+        match self {
+            Flaw::Block { requests } => requests.into(),
+            Flaw::Missing { requests } => requests,
+            _ => 1,
+        }
+    }
 }
 
 impl Broken {
@@ -89,10 +134,11 @@ impl Broken {
     }
 
     pub(crate) fn note_broken(&mut self, reason: Flaw) {
-        self.total += 1;
-        self.broken += 1;
+        let number = self.total.saturating_add(1);
+        self.total = self.total.saturating_add(reason.records());
+        self.broken = self.broken.saturating_add(reason.records());
         if self.first.len() < BROKEN_FIRST_MAX {
-            self.first.push(BrokenAt { number: self.total, reason });
+            self.first.push(BrokenAt { number, reason });
         }
     }
 
@@ -116,7 +162,8 @@ impl fmt::Display for Broken {
             let separator = if i == 0 { ": " } else { "; " };
             write!(f, "{separator}{unit} {}: {}", at.number, at.reason)?;
         }
-        if self.broken > self.first.len() as u64 {
+        let told: u64 = self.first.iter().map(|at| at.reason.records()).fold(0, u64::saturating_add);
+        if self.broken > told {
             f.write_str("; and so on")?;
         }
         Ok(())

@@ -11,15 +11,13 @@
 //! A quoted request that is not HTTP (`-` after a timeout, the bytes of a TLS hello) is a request all the same: the
 //! server answered it. Its method is [`Method::Other`] and the whole text is its URL.
 
-use std::io::{BufRead, Read};
+use std::io::BufRead;
 
 use crate::broken::Flaw;
 use crate::error::Fault;
 use crate::names::Names;
 use crate::request::{Method, Request};
-
-/// Bytes of one line at most, its end included. Apache's and nginx' own limits on a request line are 8 KiB each.
-pub const LINE_BYTES_MAX: usize = 64 * 1024;
+use crate::text::{LineReader, parse_number, split_once, whole_lines};
 
 /// Bytes of a time: `10/Oct/2000:13:55:36 -0700`.
 const TIME_BYTES: usize = 26;
@@ -159,63 +157,44 @@ fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - 719_468
 }
 
-/// Decimal digits and nothing else; `None` too where they exceed a u64.
-fn parse_number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |number, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        number.checked_mul(10)?.checked_add(digit)
-    })
-}
-
-/// As `str::split_once`, for a single byte.
-fn split_once<'a>(text: &'a [u8], separator: &[u8; 1]) -> Option<(&'a [u8], &'a [u8])> {
-    let at = text.iter().position(|byte| byte == &separator[0])?;
-    Some((&text[..at], &text[at + 1..]))
-}
-
 /// Reads lines and numbers their hosts and URLs.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    line: Vec<u8>,
+    lines: LineReader,
     hosts: Names,
     urls: Names,
 }
 
 impl Lines {
     pub(crate) fn new() -> Self {
-        Lines { line: Vec::new(), hosts: Names::new("clients"), urls: Names::new("URLs") }
+        Lines { lines: LineReader::default(), hosts: Names::new("clients"), urls: Names::new("URLs") }
     }
 
     /// The next line's request; `None` at the end of the source.
     pub(crate) fn read(&mut self, source: &mut dyn BufRead) -> Result<Option<Result<Request, Flaw>>, Fault> {
-        self.line.clear();
-        // One byte over the limit tells a line that just fits from one that is too long.
-        let read = source.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut self.line)?;
-        if read == 0 {
-            return Ok(None);
-        }
-        if read > LINE_BYTES_MAX {
-            if self.line.last() != Some(&b'\n') {
-                source.skip_until(b'\n')?;
-            }
-            return Ok(Some(Err(Flaw::LineTooLong)));
-        }
-        Ok(Some(match Line::parse(&self.line) {
+        let line = match self.lines.read(source)? {
+            None => return Ok(None),
+            Some(Err(flaw)) => return Ok(Some(Err(flaw))),
+            Some(Ok(line)) => line,
+        };
+        Ok(Some(match Line::parse(line) {
             Err(flaw) => Err(flaw),
             Ok(line) => Ok(Request {
                 time_s: line.time_s,
                 time_ns: 0,
                 client: self.hosts.id(line.host)?,
-                object: self.urls.id(line.url)?,
+                object: self.urls.id(line.url)?.into(),
                 size: line.size,
                 status: line.status,
                 method: line.method,
             }),
         }))
     }
+}
+
+/// Whether a line of `head`, the first bytes of a source, is one of these.
+pub(crate) fn is_likely(head: &[u8]) -> bool {
+    whole_lines(head).any(|line| Line::parse(line).is_ok())
 }
 
 #[cfg(test)]

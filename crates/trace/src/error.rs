@@ -3,9 +3,10 @@
 use std::{io, path::PathBuf};
 
 use crate::broken::Broken;
+use crate::format::Format;
 
-/// `Result` with this crate's [`enum@Error`].
-pub type Result<T> = std::result::Result<T, Error>;
+/// `Result`, unless said otherwise with this crate's [`enum@Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a trace cannot be read, counted or generated.
 #[derive(Debug, thiserror::Error)]
@@ -27,10 +28,31 @@ pub enum Error {
         source: io::Error,
     },
     /// The content is of no format that we read.
-    #[error("{origin} is neither a WorldCup98 log nor a log in Common Log Format")]
+    #[error(
+        "{origin} is in no format that is told by its content: name it (wc98, clf, ucb, oracleGeneral, twitter, slt), or \
+         for lines of fields say which is what, as in time=1,object=2,size=3"
+    )]
     UnknownFormat {
         /// The source's name.
         origin: String,
+    },
+    /// What a source begins with is not what its format asks for.
+    #[error("cannot read {origin} as {format}: {reason}")]
+    Beginning {
+        /// The source's name.
+        origin: String,
+        /// The format.
+        format: Format,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A trace could not be written.
+    #[error("cannot write the trace {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
     },
     /// There is no request in it.
     #[error("{origin} holds no request")]

@@ -70,14 +70,28 @@ pub fn zipf_alpha_lsq(popularity: &[u64]) -> Option<f64> {
     if popular.len() < 2 {
         return None;
     }
-    let n = popular.len() as f64;
-    let points =
-        || (1..).zip(popular).map(|(rank, &count): (u32, _)| (f64::from(rank).ln(), (count as f64).ln()));
-    let (sum_x, sum_y) = points().fold((0.0, 0.0), |(sum_x, sum_y), (x, y)| (sum_x + x, sum_y + y));
+    let ranks = (1..).zip(popular);
+    let points: Vec<(f64, f64)> = ranks.map(|(rank, &count): (u32, _)| (rank.into(), count as f64)).collect();
+    Some(-log_slope(&points))
+}
+
+/// Hurst exponent of counts whose variance in windows of each length is given, as pairs of length and variance: that
+/// grows with the length to the power of 2H (J. Beran, "Statistics for Long-Memory Processes", 1994, 4.4). `None` for
+/// fewer than five lengths, or without variance.
+pub(crate) fn hurst(variances: &[(f64, f64)]) -> Option<f64> {
+    let is_enough = variances.len() >= 5 && variances.iter().all(|&(_, variance)| variance > 0.0);
+    is_enough.then(|| log_slope(variances) / 2.0)
+}
+
+/// Slope of the straight line that fits ln(y) over ln(x) with the least squared error.
+fn log_slope(points: &[(f64, f64)]) -> f64 {
+    let n = points.len() as f64;
+    let logs = || points.iter().map(|&(x, y)| (x.ln(), y.ln()));
+    let (sum_x, sum_y) = logs().fold((0.0, 0.0), |(sum_x, sum_y), (x, y)| (sum_x + x, sum_y + y));
     let (mean_x, mean_y) = (sum_x / n, sum_y / n);
-    let covariance: f64 = points().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
-    let variance: f64 = points().map(|(x, _)| (x - mean_x).powi(2)).sum();
-    Some(-covariance / variance)
+    let covariance: f64 = logs().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+    let variance: f64 = logs().map(|(x, _)| (x - mean_x).powi(2)).sum();
+    covariance / variance
 }
 
 #[cfg(test)]

@@ -1,91 +1,47 @@
 //! The one reader of all formats: it opens, decompresses, recognises, streams, and keeps account of what is broken.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::io::{BufRead, Read};
 use std::path::Path;
-use std::str::FromStr;
 
-use serde::Serialize;
-
-use crate::broken::Broken;
+use crate::broken::{Broken, Flaw};
 use crate::clf::Lines;
+use crate::compact::{Blocks, Header};
+use crate::csv::{Columns, Rows};
 use crate::error::{Error, Fault, Result};
+use crate::format::{Format, HEAD_BYTES, Stamps};
 use crate::request::Request;
-use crate::wc98;
+use crate::source::{self, Position};
+use crate::spread::Spread;
+use crate::text::LineReader;
+use crate::ucb::Records;
+use crate::{oracle, twitter, wc98};
 
-/// What a source is recognised by, in bytes: 20 records, or the beginning of the first lines.
-const HEAD_BYTES: usize = 20 * wc98::RECORD_BYTES;
-
-/// First bytes of a gzip member (RFC 1952, 2.3.1).
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// First bytes of a Zstandard frame (RFC 8878, 3.1.1).
-const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-
-/// A format of logs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub enum Format {
-    /// The binary log of the 1998 World Cup's servers: see [`wc98`].
-    #[serde(rename = "wc98")]
-    WorldCup98,
-    /// Common Log Format, and Combined, whose further fields are ignored: see [`crate::Line`].
-    #[serde(rename = "clf")]
-    CommonLog,
+/// What is known of a source before it is read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Known {
+    /// Its format; without it, as its content says.
+    pub format: Option<Format>,
+    /// Which of a line's fields are what. They make it [`Format::Csv`].
+    pub columns: Option<Columns>,
 }
 
-impl Format {
-    /// What one record of it is called.
-    pub(crate) fn unit(self) -> &'static str {
-        match self {
-            Format::WorldCup98 => "record",
-            Format::CommonLog => "line",
-        }
-    }
-
-    /// By the first (decompressed) bytes of a source. Its name is not asked: logs are renamed, rotated and piped, and
-    /// the two formats cannot be taken for each other.
-    fn recognise(head: &[u8]) -> Option<Format> {
-        if wc98::is_likely(head) {
-            Some(Format::WorldCup98)
-        } else if head.contains(&0) {
-            None
-        } else {
-            Some(Format::CommonLog)
-        }
+impl From<Option<Format>> for Known {
+    fn from(format: Option<Format>) -> Known {
+        Known { format, columns: None }
     }
 }
 
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Format::WorldCup98 => "wc98",
-            Format::CommonLog => "clf",
-        })
-    }
-}
-
-impl FromStr for Format {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Format> {
-        match name {
-            "wc98" => Ok(Format::WorldCup98),
-            "clf" => Ok(Format::CommonLog),
-            _ => {
-                Err(Error::Parameter { parameter: "format", value: name.to_owned(), allowed: "wc98 or clf" })
-            }
-        }
-    }
-}
-
-/// The requests of one log, one after another, in the order of the log.
+/// The requests of one trace, one after another, in its order.
 ///
 /// Broken records are skipped and accounted for in [`Reader::broken`]. After the last request comes an
 /// [`Error::TooManyBroken`] if they were more than 1 % of all; after any error the iterator ends.
 pub struct Reader {
     origin: String,
     source: Box<dyn BufRead + Send>,
+    position: Position,
     decoder: Decoder,
+    stamps: Stamps,
     broken: Broken,
     is_done: bool,
 }
@@ -93,55 +49,95 @@ pub struct Reader {
 enum Decoder {
     WorldCup98,
     CommonLog(Box<Lines>),
+    HomeIp(Records),
+    OracleGeneral,
+    Twitter(LineReader),
+    Csv(Box<Rows>),
+    Compact(Box<Blocks>),
 }
 
 impl Reader {
-    /// Opens a file, plain or compressed by gzip or Zstandard, and recognises its format by its content.
+    /// Opens a file, plain or compressed by gzip, Zstandard or xz, and recognises its format by its content.
     ///
     /// # Errors
-    /// [`Error::Open`], [`Error::Read`], [`Error::Empty`] or [`Error::UnknownFormat`].
+    /// [`Error::Open`], [`Error::Read`], [`Error::Empty`], [`Error::UnknownFormat`] or [`Error::Beginning`].
     pub fn open(path: impl AsRef<Path>) -> Result<Reader> {
-        let (origin, file) = open_file(path.as_ref())?;
-        Self::new(origin, file, None)
+        Self::open_with(path, &Known::default())
     }
 
     /// As [`Reader::open`], for a file that is known to be in `format`.
     ///
     /// # Errors
-    /// [`Error::Open`] or [`Error::Read`].
+    /// [`Error::Open`], [`Error::Read`] or [`Error::Beginning`].
     pub fn open_as(path: impl AsRef<Path>, format: Format) -> Result<Reader> {
-        let (origin, file) = open_file(path.as_ref())?;
-        Self::new(origin, file, Some(format))
+        Self::open_with(path, &Some(format).into())
     }
 
-    /// Reads any source, which errors will call `origin`; without a `format`, by its content.
+    /// As [`Reader::open`], for a file of which this is known.
     ///
     /// # Errors
-    /// [`Error::Read`], and without a format [`Error::Empty`] or [`Error::UnknownFormat`].
+    /// As [`Reader::open`], and [`Error::Parameter`] for columns of a format that has none.
+    pub fn open_with(path: impl AsRef<Path>, known: &Known) -> Result<Reader> {
+        let (origin, file) = source::open(path.as_ref())?;
+        Self::new(origin, file, known)
+    }
+
+    /// Reads any source, which errors will call `origin`.
+    ///
+    /// # Errors
+    /// As [`Reader::open_with`], but for [`Error::Open`].
     pub fn new(
         origin: impl Into<String>,
         source: impl Read + Send + 'static,
-        format: Option<Format>,
+        known: &Known,
     ) -> Result<Reader> {
         let origin = origin.into();
         let read_error = |source| Fault::Read(source).of(&origin);
-        let mut source = decompress(Box::new(source)).map_err(read_error)?;
-        let format = match format {
-            Some(format) => format,
-            None => {
-                let (head, whole) = peek(source, HEAD_BYTES).map_err(read_error)?;
-                source = Box::new(whole);
-                if head.is_empty() {
-                    return Err(Error::Empty { origin });
-                }
+        let (source, position) = source::decompress(source).map_err(read_error)?;
+        let Known { format, columns } = known;
+        let asks_its_head = matches!(format, None | Some(Format::Csv | Format::Compact));
+        let head_bytes = if asks_its_head { HEAD_BYTES } else { 0 };
+        let (head, source) = source::peek(source, head_bytes).map_err(read_error)?;
+        let format = match (format, columns) {
+            (None | Some(Format::Csv), Some(_)) => Format::Csv,
+            (Some(format), None) => *format,
+            (Some(format), Some(_)) => {
+                let value = format.to_string();
+                return Err(Error::Parameter {
+                    parameter: "format",
+                    value,
+                    allowed: "csv where columns are named",
+                });
+            }
+            (None, None) if head.is_empty() => return Err(Error::Empty { origin }),
+            (None, None) => {
                 Format::recognise(&head).ok_or_else(|| Error::UnknownFormat { origin: origin.clone() })?
             }
         };
+        let beginning = |reason| Error::Beginning { origin: origin.clone(), format, reason };
+        let mut stamps = Stamps::Seconds;
         let decoder = match format {
             Format::WorldCup98 => Decoder::WorldCup98,
             Format::CommonLog => Decoder::CommonLog(Box::new(Lines::new())),
+            Format::HomeIp => {
+                stamps = Stamps::Finer;
+                Decoder::HomeIp(Records::default())
+            }
+            Format::OracleGeneral => Decoder::OracleGeneral,
+            Format::Twitter => Decoder::Twitter(LineReader::default()),
+            Format::Csv => {
+                let rows = Rows::new(&head, columns.as_ref()).map_err(beginning)?;
+                stamps = rows.stamps(&head);
+                Decoder::Csv(Box::new(rows))
+            }
+            Format::Compact => {
+                let header = Header::decode(&head).map_err(beginning)?;
+                stamps = header.stamps;
+                Decoder::Compact(Box::new(Blocks::new(header)))
+            }
         };
-        Ok(Reader { origin, source, decoder, broken: Broken::new(format), is_done: false })
+        let broken = Broken::new(format);
+        Ok(Reader { origin, source: Box::new(source), position, decoder, stamps, broken, is_done: false })
     }
 
     /// The source's name, as errors give it.
@@ -154,9 +150,32 @@ impl Reader {
         self.broken.format
     }
 
+    /// How finely it tells when requests came: by its format, in a CSV by its first lines.
+    pub fn stamps(&self) -> Stamps {
+        self.stamps
+    }
+
+    /// Requests that there are, where the source says so.
+    pub fn requests(&self) -> Option<u64> {
+        match &self.decoder {
+            Decoder::Compact(blocks) => Some(blocks.header().requests),
+            _ => None,
+        }
+    }
+
+    /// Bytes of the source that were read so far, before decompression.
+    pub fn bytes_read(&self) -> u64 {
+        self.position.get()
+    }
+
     /// The account of broken records so far; final when the iterator has ended.
     pub fn broken(&self) -> &Broken {
         &self.broken
+    }
+
+    /// The requests in order of time and, where it keeps whole seconds only, spread within them.
+    pub fn spread(self) -> Spread {
+        Spread::new(self)
     }
 
     /// Gives up the reader for its account.
@@ -164,15 +183,22 @@ impl Reader {
         self.broken
     }
 
+    fn decode(&mut self) -> Result<Option<Result<Request, Flaw>>, Fault> {
+        let source = &mut *self.source;
+        match &mut self.decoder {
+            Decoder::WorldCup98 => Ok(wc98::read(source)?.map(|record| record.map(Request::from))),
+            Decoder::CommonLog(lines) => lines.read(source),
+            Decoder::HomeIp(records) => Ok(records.read(source)?),
+            Decoder::OracleGeneral => Ok(oracle::read(source)?),
+            Decoder::Twitter(lines) => twitter::read(lines, source),
+            Decoder::Csv(rows) => rows.read(source),
+            Decoder::Compact(blocks) => blocks.read(source),
+        }
+    }
+
     fn read(&mut self) -> Result<Option<Request>> {
         loop {
-            let record = match &mut self.decoder {
-                Decoder::WorldCup98 => wc98::read(&mut self.source)
-                    .map(|record| record.map(|record| record.map(Request::from)))
-                    .map_err(Fault::from),
-                Decoder::CommonLog(lines) => lines.read(&mut self.source),
-            };
-            match record.map_err(|fault| fault.of(&self.origin))? {
+            match self.decode().map_err(|fault| fault.of(&self.origin))? {
                 Some(Ok(request)) => {
                     self.broken.note_sound();
                     return Ok(Some(request));
@@ -214,32 +240,6 @@ impl fmt::Debug for Reader {
             .field("broken", &self.broken)
             .finish_non_exhaustive()
     }
-}
-
-fn open_file(path: &Path) -> Result<(String, File)> {
-    let file = File::open(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
-    Ok((path.display().to_string(), file))
-}
-
-/// A source's own bytes if it is plain, and what they decompress to if it is gzip or Zstandard, of one or more members
-/// or frames. The decoders check that streams are whole; Zstandard's default limit of its window (128 MiB) holds.
-fn decompress(source: Box<dyn Read + Send>) -> io::Result<Box<dyn BufRead + Send>> {
-    let (head, whole) = peek(BufReader::new(source), ZSTD_MAGIC.len())?;
-    Ok(if head.starts_with(&GZIP_MAGIC) {
-        Box::new(BufReader::new(flate2::bufread::MultiGzDecoder::new(whole)))
-    } else if head.starts_with(&ZSTD_MAGIC) {
-        Box::new(BufReader::new(zstd::stream::read::Decoder::with_buffer(whole)?))
-    } else {
-        Box::new(whole)
-    })
-}
-
-/// The first `bytes` bytes of a source (fewer only if it has fewer), and the source with them still in it.
-fn peek<R: BufRead>(mut source: R, bytes: usize) -> io::Result<(Vec<u8>, impl BufRead + use<R>)> {
-    let mut head = Vec::with_capacity(bytes);
-    source.by_ref().take(bytes as u64).read_to_end(&mut head)?;
-    let whole = Cursor::new(head.clone()).chain(source);
-    Ok((head, whole))
 }
 
 #[cfg(test)]

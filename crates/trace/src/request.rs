@@ -7,15 +7,17 @@ use serde::Serialize;
 /// One request of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Request {
-    /// Seconds since the Unix epoch, UTC.
+    /// Seconds since the Unix epoch, UTC; traces of caches count from their own beginning.
     pub time_s: u32,
-    /// Nanoseconds within that second. Server logs keep whole seconds, so this is 0 until [`crate::Trace::spread`].
+    /// Nanoseconds within that second: 0 where the trace keeps whole seconds, until they are spread
+    /// ([`crate::Spread`]).
     pub time_ns: u32,
-    /// Who asked: the log's own number (WorldCup98), or numbered from 0 in order of first sight (Common Log Format).
+    /// Who asked: the trace's own number, or numbered from 0 in order of first sight where it has names; 0 where it
+    /// says nothing.
     pub client: u32,
-    /// What was asked for, numbered as clients are. In Common Log Format two URLs are one object only if they are
+    /// What was asked for: the trace's own number, or one for its name. Two names are one object only if they are
     /// equal byte for byte, query text included.
-    pub object: u32,
+    pub object: u64,
     /// Bytes of the response body; `None` where the log does not say, as for most responses that have no body.
     pub size: Option<u64>,
     /// Status of the response; 0 where the log names none that we know.

@@ -1,6 +1,7 @@
 //! The trace that is always at hand: 10,000 requests to the servers of the 1998 World Cup, built into the program.
 
-use crate::reader::{Format, Reader};
+use crate::format::Format;
+use crate::reader::Reader;
 use crate::trace::Trace;
 
 /// The first 10,000 records of part 4 of day 50 (14 June 1998, from 21:53:43 GMT), in the format of [`crate::wc98`].
@@ -12,7 +13,7 @@ pub const SAMPLE_NOTICE: &str = include_str!("../../../traces/worldcup98/wc_day5
 
 /// [`SAMPLE`] as a trace.
 pub fn sample() -> Trace {
-    Reader::new("the built-in WorldCup98 sample", SAMPLE, Some(Format::WorldCup98))
+    Reader::new("the built-in WorldCup98 sample", SAMPLE, &Some(Format::WorldCup98).into())
         .and_then(Trace::read)
         .expect("the sample is part of the program, and the tests read it")
         .0

@@ -1,19 +1,19 @@
 //! A trace in a few numbers, in one pass.
 //!
-//! What is held grows with distinct objects, distinct clients and seconds that have a request, never with the number
-//! of requests: a log of gigabytes is summarised as it streams by, in whatever order its lines come.
+//! What is held grows with distinct objects, distinct clients and seconds that have a request, up to a limit, and never
+//! with the number of requests: a trace larger than memory is summarised as it streams by, in whatever order it comes.
+//! Up to [`SAMPLED_MAX`] objects and clients, all is exact; with more, what is said of objects and clients is estimated
+//! from a sample by hash, and the rest is exact.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::fit::{zipf_alpha_lsq, zipf_alpha_mle};
+use crate::fit::{hurst, zipf_alpha_lsq, zipf_alpha_mle};
 use crate::reader::Reader;
 use crate::request::Request;
-
-/// Distinct objects of one summary at most, and distinct clients.
-pub const DISTINCT_MAX: usize = 1 << 24;
+use crate::sampled::{SAMPLED_MAX, Sampled};
 
 /// Seconds with a request in them at most: over a year of them.
 pub const SECONDS_MAX: usize = 1 << 25;
@@ -27,8 +27,17 @@ pub struct Summary {
     pub objects: u64,
     /// Distinct clients.
     pub clients: u64,
+    /// Part of the objects that the figures of objects are from: 1 where all were counted, and less where they were too
+    /// many and `objects`, `footprint_bytes`, `one_hit_wonders` and the Zipf exponents are estimates.
+    pub objects_sampled: f64,
+    /// The same of clients.
+    pub clients_sampled: f64,
     /// Bytes of all responses; one of unknown size counts for none.
     pub bytes: u64,
+    /// Bytes of all objects, each as large as its largest response: what a cache needs that keeps everything.
+    pub footprint_bytes: u64,
+    /// Objects that are asked for once.
+    pub one_hit_wonders: u64,
     /// Second of the first request, since the Unix epoch.
     pub first_s: u32,
     /// Second of the last request, since the Unix epoch.
@@ -51,6 +60,9 @@ pub struct Summary {
     /// Windows are counted from the first request's second, empty ones too; a last one that the span does not fill is
     /// left out. `None` for fewer than two windows.
     pub dispersion_60s: Option<f64>,
+    /// Hurst exponent of the requests in a second, by the variance of aggregated counts: 0.5 where bursts average out
+    /// over time as Poisson's do, towards 1 where they do not. `None` for fewer than 512 s.
+    pub hurst: Option<f64>,
     /// Records of the source that could not be used, and are in none of the above.
     pub broken: u64,
 }
@@ -74,47 +86,70 @@ pub struct Tally {
     origin: String,
     requests: u64,
     bytes: u64,
-    objects: HashMap<u32, u64>,
-    clients: HashSet<u32>,
+    objects: Sampled<Object>,
+    clients: Sampled<()>,
     /// Requests by second. Sorted, since windows are cut from it in the end; sparse, since one wrong date may lie
     /// decades off.
     seconds: BTreeMap<u32, u64>,
+    /// A second and its requests that are not among them yet: most requests come in the second of the one before.
+    current: (u32, u64),
+}
+
+/// Requests for an object, and the bytes of its largest response.
+#[derive(Clone, Copy, Default, Debug)]
+struct Object {
+    requests: u64,
+    bytes: u64,
 }
 
 impl Tally {
     /// An empty one; errors will call the source `origin`.
     pub fn new(origin: impl Into<String>) -> Tally {
+        Self::with_limit(origin, SAMPLED_MAX)
+    }
+
+    fn with_limit(origin: impl Into<String>, sampled_max: usize) -> Tally {
         Tally {
             origin: origin.into(),
             requests: 0,
             bytes: 0,
-            objects: HashMap::new(),
-            clients: HashSet::new(),
+            objects: Sampled::new(sampled_max),
+            clients: Sampled::new(sampled_max),
             seconds: BTreeMap::new(),
+            current: (0, 0),
         }
     }
 
     /// Counts one request.
     ///
     /// # Errors
-    /// [`Error::TooMany`] beyond [`DISTINCT_MAX`] or [`SECONDS_MAX`].
+    /// [`Error::TooMany`] beyond [`SECONDS_MAX`].
     pub fn add(&mut self, request: &Request) -> Result<()> {
         self.requests += 1;
-        self.bytes = self.bytes.saturating_add(request.size.unwrap_or(0));
-        *self.objects.entry(request.object).or_insert(0) += 1;
-        self.clients.insert(request.client);
-        *self.seconds.entry(request.time_s).or_insert(0) += 1;
+        let bytes = request.size.unwrap_or(0);
+        self.bytes = self.bytes.saturating_add(bytes);
+        if let Some(object) = self.objects.entry(request.object) {
+            object.requests += 1;
+            object.bytes = object.bytes.max(bytes);
+        }
+        self.clients.entry(request.client.into());
+        if self.current.0 != request.time_s {
+            self.close();
+            self.current = (request.time_s, 0);
+        }
+        self.current.1 += 1;
+        if self.seconds.len() < SECONDS_MAX {
+            return Ok(());
+        }
+        let origin = self.origin.clone();
+        Err(Error::TooMany { origin, what: "seconds with a request", max: SECONDS_MAX as u64 })
+    }
 
-        let limits = [
-            ("distinct objects", self.objects.len(), DISTINCT_MAX),
-            ("distinct clients", self.clients.len(), DISTINCT_MAX),
-            ("seconds with a request", self.seconds.len(), SECONDS_MAX),
-        ];
-        match limits.into_iter().find(|&(_, count, max)| count > max) {
-            None => Ok(()),
-            Some((what, _, max)) => {
-                Err(Error::TooMany { origin: self.origin.clone(), what, max: max as u64 })
-            }
+    /// Puts the current second among the others.
+    fn close(&mut self) {
+        let (second, requests) = self.current;
+        if requests > 0 {
+            *self.seconds.entry(second).or_insert(0) += requests;
         }
     }
 
@@ -122,20 +157,28 @@ impl Tally {
     ///
     /// # Errors
     /// [`Error::Empty`] if nothing was counted.
-    pub fn finish(self, broken: u64) -> Result<Summary> {
+    pub fn finish(mut self, broken: u64) -> Result<Summary> {
+        self.close();
         let (Some((&first_s, _)), Some((&last_s, _))) =
             (self.seconds.first_key_value(), self.seconds.last_key_value())
         else {
             return Err(Error::Empty { origin: self.origin });
         };
         let span_s = u64::from(last_s - first_s) + 1;
-        let mut popularity: Vec<u64> = self.objects.into_values().collect();
+        // Of a sample, ranks are those of all objects times one factor, which leaves the exponent as it is.
+        let mut popularity: Vec<u64> = self.objects.values().map(|object| object.requests).collect();
         popularity.sort_unstable_by(|a, b| b.cmp(a));
+        let once = popularity.len() - popularity.partition_point(|&requests| requests > 1);
+        let footprint = self.objects.values().fold(0u64, |sum, object| sum.saturating_add(object.bytes));
         Ok(Summary {
             requests: self.requests,
-            objects: popularity.len() as u64,
-            clients: self.clients.len() as u64,
+            objects: self.objects.scaled(self.objects.len()),
+            clients: self.clients.scaled(self.clients.len()),
+            objects_sampled: self.objects.rate(),
+            clients_sampled: self.clients.rate(),
             bytes: self.bytes,
+            footprint_bytes: self.objects.scaled(footprint),
+            one_hit_wonders: self.objects.scaled(once as u64),
             first_s,
             last_s,
             span_s,
@@ -145,6 +188,7 @@ impl Tally {
             zipf_alpha_lsq: zipf_alpha_lsq(&popularity),
             dispersion_1s: dispersion(&self.seconds, first_s, span_s, 1),
             dispersion_60s: dispersion(&self.seconds, first_s, span_s, 60),
+            hurst: hurst_of(&self.seconds, first_s, span_s),
             broken,
         })
     }
@@ -153,9 +197,23 @@ impl Tally {
 /// Index of dispersion for counts in windows of `window_s` from `first_s` on, as [`Summary::dispersion_60s`] defines it.
 fn dispersion(seconds: &BTreeMap<u32, u64>, first_s: u32, span_s: u64, window_s: u64) -> Option<f64> {
     let windows = span_s / window_s;
-    if windows < 2 {
-        return None;
-    }
+    let (mean, variance) = (windows >= 2).then(|| moments(seconds, first_s, windows, window_s))?;
+    Some(variance / mean)
+}
+
+/// Hurst exponent, as [`Summary::hurst`] defines it, over windows of 1 s, 2 s, 4 s and so on.
+fn hurst_of(seconds: &BTreeMap<u32, u64>, first_s: u32, span_s: u64) -> Option<f64> {
+    /// Fewer windows say little of a variance.
+    const WINDOWS_MIN: u64 = 32;
+    let windows = (0..32).map(|k| 1 << k).take_while(|window_s| span_s / window_s >= WINDOWS_MIN);
+    let points: Vec<(f64, f64)> = windows
+        .map(|window_s| (window_s as f64, moments(seconds, first_s, span_s / window_s, window_s).1))
+        .collect();
+    hurst(&points)
+}
+
+/// Mean and (population) variance of the requests in the first `windows` windows of `window_s` from `first_s` on.
+fn moments(seconds: &BTreeMap<u32, u64>, first_s: u32, windows: u64, window_s: u64) -> (f64, f64) {
     let (mut sum, mut sum_of_squares) = (0u128, 0u128);
     let mut close = |count: u64| {
         sum += u128::from(count);
@@ -173,9 +231,9 @@ fn dispersion(seconds: &BTreeMap<u32, u64>, first_s: u32, span_s: u64, window_s:
     if window < windows {
         close(count);
     }
-    // Variance over mean, with the empty windows in the number of windows only:
-    // (sum_of_squares / n - (sum / n)^2) / (sum / n).
-    Some(sum_of_squares as f64 / sum as f64 - sum as f64 / windows as f64)
+    // Empty windows are in the number of windows only.
+    let mean = sum as f64 / windows as f64;
+    (mean, sum_of_squares as f64 / windows as f64 - mean * mean)
 }
 
 #[cfg(test)]
@@ -226,6 +284,41 @@ mod tests {
         assert_eq!(tally(&[0, 60, 61, 119, 120]).finish(0).unwrap().dispersion_60s, Some(0.5));
         // All of the second minute is empty.
         assert_eq!(tally(&[0, 0, 120]).finish(0).unwrap().dispersion_60s, Some(1.0));
+    }
+
+    #[test]
+    fn objects_that_are_too_many_are_estimated_and_the_rest_is_exact() {
+        // Object i is asked for once, and every tenth twice; each has 100 bytes, and 50 the second time.
+        let mut few = Tally::with_limit("few", 1 << 20);
+        let mut many = Tally::with_limit("many", 2000);
+        for i in 0..22_000u32 {
+            let (object, bytes) = if i < 20_000 { (i, 100) } else { ((i - 20_000) * 10, 50) };
+            let request = Request {
+                time_s: i / 10,
+                time_ns: 0,
+                client: i,
+                object: object.into(),
+                size: Some(bytes),
+                status: 200,
+                method: Method::Get,
+            };
+            few.add(&request).unwrap();
+            many.add(&request).unwrap();
+        }
+        let (few, many) = (few.finish(0).unwrap(), many.finish(0).unwrap());
+        assert_eq!((few.objects, few.footprint_bytes, few.one_hit_wonders), (20_000, 2_000_000, 18_000));
+        assert_eq!((few.objects_sampled, few.clients_sampled), (1.0, 1.0));
+        assert!(many.objects_sampled < 0.11 && many.clients_sampled < 0.11, "{many:?}");
+        for (ours, exact) in [
+            (many.objects, few.objects),
+            (many.clients, few.clients),
+            (many.footprint_bytes, few.footprint_bytes),
+            (many.one_hit_wonders, few.one_hit_wonders),
+        ] {
+            assert!((ours as f64 / exact as f64 - 1.0).abs() < 0.15, "{ours} {exact}");
+        }
+        assert_eq!((many.requests, many.bytes, many.rate_peak), (few.requests, few.bytes, few.rate_peak));
+        assert_eq!(many.dispersion_60s, few.dispersion_60s);
     }
 
     #[test]

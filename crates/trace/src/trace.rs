@@ -6,6 +6,7 @@ use crate::broken::Broken;
 use crate::error::{Error, Result};
 use crate::reader::Reader;
 use crate::request::Request;
+use crate::spread::spread_second;
 use crate::summary::{Summary, Tally};
 
 /// Requests of a trace in memory at most: 2.7 GB of them. Longer logs are streamed with a [`Reader`].
@@ -59,16 +60,11 @@ impl Trace {
         &self.requests
     }
 
-    /// Spreads the requests of each second evenly over it: of `k`, the `i`-th (from 0) comes `(i + 1/2) / k` into the
-    /// second. Logs keep whole seconds only, and requests replayed as logged would come in volleys that never were.
+    /// Spreads the requests of each second over it, as [`crate::Spread`] does. A trace that has any finer time is left as
+    /// it is.
     pub fn spread(mut self) -> Trace {
-        const NS_PER_S: u64 = 1_000_000_000;
-        for second in self.requests.chunk_by_mut(|a, b| a.time_s == b.time_s) {
-            let k = second.len() as u64;
-            for (i, request) in (0..k).zip(second) {
-                // Below NS_PER_S, for (2i + 1) / 2k is below 1.
-                request.time_ns = ((2 * i + 1) * NS_PER_S / (2 * k)) as u32;
-            }
+        if self.requests.iter().all(|request| request.time_ns == 0) {
+            self.requests.chunk_by_mut(|a, b| a.time_s == b.time_s).for_each(spread_second);
         }
         self
     }
@@ -90,14 +86,14 @@ mod tests {
     use crate::request::Method;
     use proptest::prelude::*;
 
-    fn at(time_s: u32, object: u32) -> Request {
+    fn at(time_s: u32, object: u64) -> Request {
         Request { time_s, time_ns: 0, client: 0, object, size: None, status: 200, method: Method::Get }
     }
 
     #[test]
     fn requests_are_put_in_order_and_equals_stay_in_theirs() {
         let trace = Trace::new(vec![at(7, 0), at(5, 1), at(7, 2), at(6, 3)]).unwrap();
-        let objects: Vec<u32> = trace.requests().iter().map(|request| request.object).collect();
+        let objects: Vec<u64> = trace.requests().iter().map(|request| request.object).collect();
         assert_eq!(objects, [1, 3, 0, 2]);
         assert_eq!(Trace::new(vec![]), None);
     }
@@ -107,6 +103,7 @@ mod tests {
         let trace = Trace::new(vec![at(5, 0), at(6, 1), at(6, 2), at(6, 3), at(6, 4)]).unwrap().spread();
         let times: Vec<f64> = trace.requests().iter().map(|request| request.time().as_secs_f64()).collect();
         assert_eq!(times, [5.5, 6.125, 6.375, 6.625, 6.875]);
+        assert_eq!(trace.clone().spread(), trace, "it has finer times now");
     }
 
     proptest! {

@@ -16,10 +16,11 @@
 //! A record carries no mark of its own, so a reader that has lost its place cannot find it again; what protects us is
 //! that four of its fields have few legal values.
 
-use std::io::{self, BufRead, ErrorKind};
+use std::io::{self, BufRead};
 
 use crate::broken::Flaw;
 use crate::request::{Method, Request};
+use crate::source::read_full;
 
 /// Bytes of one record.
 pub const RECORD_BYTES: usize = 20;
@@ -110,7 +111,7 @@ impl From<Record> for Request {
             time_s: record.time_s,
             time_ns: 0,
             client: record.client,
-            object: record.object,
+            object: record.object.into(),
             size: record.size.map(u64::from),
             status: record.status,
             method: record.method,
@@ -132,22 +133,8 @@ pub(crate) fn read(source: &mut dyn BufRead) -> io::Result<Option<Result<Record,
     Ok(match read_full(source, &mut bytes)? {
         0 => None,
         RECORD_BYTES => Some(Record::decode(&bytes)),
-        bytes => Some(Err(Flaw::Truncated { bytes })),
+        bytes => Some(Err(Flaw::Truncated { bytes, of: RECORD_BYTES })),
     })
-}
-
-/// Fills `buffer` as far as the source goes, and says how far. (`read_exact` does not say.)
-fn read_full(source: &mut dyn BufRead, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match source.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(n) => filled += n,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }
 
 #[cfg(test)]
@@ -215,7 +202,7 @@ mod tests {
     fn a_record_cut_short_is_told_from_the_end() {
         let mut source = &SAMPLE[..RECORD_BYTES + 7];
         assert!(matches!(read(&mut source), Ok(Some(Ok(_)))));
-        assert!(matches!(read(&mut source), Ok(Some(Err(Flaw::Truncated { bytes: 7 })))));
+        assert!(matches!(read(&mut source), Ok(Some(Err(Flaw::Truncated { bytes: 7, of: 20 })))));
         assert!(matches!(read(&mut source), Ok(None)));
     }
 

@@ -42,7 +42,7 @@ impl Workload {
                 let requests = trace.requests();
                 // A trace has at least one request, and what is below its length fits a usize.
                 let request = &requests[(i % requests.len() as u64) as usize];
-                Object { id: request.object.into(), bytes: request.size.unwrap_or(0) }
+                Object { id: request.object, bytes: request.size.unwrap_or(0) }
             }
         }
     }
@@ -67,7 +67,7 @@ mod tests {
         let trace = Arc::new(sample());
         let workload = Workload::Trace(trace.clone());
         let last = trace.requests().last().unwrap();
-        assert_eq!(workload.object(9_999), Object { id: last.object.into(), bytes: last.size.unwrap() });
+        assert_eq!(workload.object(9_999), Object { id: last.object, bytes: last.size.unwrap() });
         assert_eq!(workload.object(10_000), workload.object(0));
         workload.object(u64::MAX);
     }

@@ -4,6 +4,7 @@
 //! The i-th request is a function of the seed and i: the i-th number of SplitMix64's sequence, which can be computed
 //! alone, is looked up in a table of the law's cumulative probabilities.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use rand_distr::{Distribution, LogNormal, Pareto};
@@ -46,6 +47,50 @@ pub enum Sizes {
         /// Larger ones are given this size.
         bytes_max: u64,
     },
+    /// Both, as SURGE has files: 93 % log-normal and 7 % Pareto, with the parameters above.
+    Surge {
+        /// Larger ones are given this size.
+        bytes_max: u64,
+    },
+}
+
+impl Sizes {
+    /// The part of files that SURGE draws from its log-normal body.
+    const SURGE_BODY: f64 = 0.93;
+    /// Of that body, ln of the median in bytes, and the standard deviation of ln(bytes).
+    const SURGE_BODY_LN: (f64, f64) = (9.357, 1.318);
+    /// Of SURGE's tail, the smallest file in bytes, and the shape.
+    const SURGE_TAIL: (f64, f64) = (133_000.0, 1.1);
+    /// What `surge` without a limit is cut at: 1 GiB.
+    const SURGE_BYTES_MAX: u64 = 1 << 30;
+}
+
+impl FromStr for Sizes {
+    type Err = Error;
+
+    /// From `surge`, `surge:MAX`, `fixed:BYTES`, `log-normal:MEDIAN:SIGMA:MAX` or `pareto:MIN:SHAPE:MAX`.
+    fn from_str(text: &str) -> Result<Sizes> {
+        const ALLOWED: &str =
+            "surge[:MAX], fixed:BYTES, log-normal:MEDIAN:SIGMA:MAX or pareto:MIN:SHAPE:MAX, in bytes";
+        let parts: Vec<&str> = text.split(':').collect();
+        let whole = |text: &str| text.parse::<u64>().ok();
+        let number = |text: &str| text.parse::<f64>().ok();
+        let sizes =
+            match parts[..] {
+                ["surge"] => Some(Sizes::Surge { bytes_max: Self::SURGE_BYTES_MAX }),
+                ["surge", max] => whole(max).map(|bytes_max| Sizes::Surge { bytes_max }),
+                ["fixed", bytes] => whole(bytes).map(|bytes| Sizes::Fixed { bytes }),
+                ["log-normal", median, sigma, max] => whole(median).zip(number(sigma)).zip(whole(max)).map(
+                    |((bytes_median, sigma), bytes_max)| Sizes::LogNormal { bytes_median, sigma, bytes_max },
+                ),
+                ["pareto", min, shape, max] => whole(min)
+                    .zip(number(shape))
+                    .zip(whole(max))
+                    .map(|((bytes_min, shape), bytes_max)| Sizes::Pareto { bytes_min, shape, bytes_max }),
+                _ => None,
+            };
+        sizes.ok_or_else(|| refuse("sizes", text, ALLOWED))
+    }
 }
 
 /// A source of requests by Zipf's law. Object 0 is the most popular, and so on down. Clones share the table.
@@ -65,6 +110,7 @@ enum SizeLaw {
     Fixed(u64),
     LogNormal(LogNormal<f64>, u64),
     Pareto(Pareto<f64>, u64),
+    Surge(LogNormal<f64>, Pareto<f64>, u64),
 }
 
 impl Zipf {
@@ -135,6 +181,13 @@ impl SizeLaw {
                     .map(|law| SizeLaw::Pareto(law, bytes_max))
                     .map_err(|_| refuse("shape", shape, POSITIVE))
             }
+            Sizes::Surge { bytes_max } => {
+                let (mu, sigma) = Sizes::SURGE_BODY_LN;
+                let (min, shape) = Sizes::SURGE_TAIL;
+                let body = LogNormal::new(mu, sigma).map_err(|_| refuse("sigma", sigma, POSITIVE))?;
+                let tail = Pareto::new(min, shape).map_err(|_| refuse("shape", shape, POSITIVE))?;
+                Ok(SizeLaw::Surge(body, tail, bytes_max))
+            }
         }
     }
 
@@ -146,11 +199,16 @@ impl SizeLaw {
             SizeLaw::Fixed(bytes) => *bytes,
             SizeLaw::LogNormal(law, max) => (law.sample(&mut rng).round() as u64).min(*max),
             SizeLaw::Pareto(law, max) => (law.sample(&mut rng).round() as u64).min(*max),
+            SizeLaw::Surge(body, tail, max) => {
+                let is_body = unit_interval(mix(seed)) < Sizes::SURGE_BODY;
+                let bytes = if is_body { body.sample(&mut rng) } else { tail.sample(&mut rng) };
+                (bytes.round() as u64).min(*max)
+            }
         }
     }
 }
 
-fn refuse(parameter: &'static str, value: impl ToString, allowed: &'static str) -> Error {
+pub(crate) fn refuse(parameter: &'static str, value: impl ToString, allowed: &'static str) -> Error {
     Error::Parameter { parameter, value: value.to_string(), allowed }
 }
 
@@ -164,14 +222,14 @@ fn nth(seed: u64, i: u64) -> u64 {
 }
 
 /// SplitMix64's finaliser: a bijection in which each bit of the input changes half of the output's.
-fn mix(z: u64) -> u64 {
+pub(crate) fn mix(z: u64) -> u64 {
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
 /// 64 random bits to a number from 0 up to, not including, 1: as many of them as a double holds exactly.
-fn unit_interval(bits: u64) -> f64 {
+pub(crate) fn unit_interval(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use sidelong_trace::{Reader, SAMPLE, SAMPLE_NOTICE, Summary, Trace, sample, summarise};
+use sidelong_trace::{Known, Reader, SAMPLE, SAMPLE_NOTICE, Summary, Trace, sample, summarise};
 
 fn assert_close(ours: Option<f64>, figure: f64, tolerance: f64) {
     let ours = ours.expect("there is enough for an estimate");
@@ -10,7 +10,7 @@ fn assert_close(ours: Option<f64>, figure: f64, tolerance: f64) {
 }
 
 fn summary_of(bytes: &'static [u8]) -> Summary {
-    summarise(&mut Reader::new("test", Cursor::new(bytes), None).unwrap()).unwrap()
+    summarise(&mut Reader::new("test", Cursor::new(bytes), &Known::default()).unwrap()).unwrap()
 }
 
 /// Requests and bytes as the archive's own check prints them; the rest was computed with another program, exponents by

@@ -1,4 +1,5 @@
 use super::*;
+use crate::text::LINE_BYTES_MAX;
 use proptest::prelude::*;
 
 const LINE: &str = r#"10.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /a.gif?q=1 HTTP/1.0" 200 2326"#;
@@ -143,7 +144,7 @@ fn hosts_and_urls_are_numbered_in_order_of_first_sight() {
     let text = format!("{LINE}\n{}\n{LINE}", LINE.replace("10.0.0.1", "10.0.0.2").replace("q=1", "q=2"));
     let mut lines = Lines::new();
     let mut source = text.as_bytes();
-    let ids: Vec<(u32, u32)> = std::iter::from_fn(|| lines.read(&mut source).unwrap())
+    let ids: Vec<(u32, u64)> = std::iter::from_fn(|| lines.read(&mut source).unwrap())
         .map(|record| record.map(|request| (request.client, request.object)).unwrap())
         .collect();
     assert_eq!(ids, [(0, 0), (1, 1), (0, 0)]);

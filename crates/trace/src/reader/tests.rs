@@ -1,14 +1,33 @@
 use super::*;
-use crate::broken::{BrokenAt, Flaw};
-use crate::clf::LINE_BYTES_MAX;
+use crate::broken::BrokenAt;
 use crate::sample::SAMPLE;
+use crate::source::{GZIP_MAGIC, XZ_MAGIC, ZSTD_MAGIC};
+use crate::text::LINE_BYTES_MAX;
 use proptest::prelude::*;
-use std::io::Write;
+use std::io::{self, Cursor, Write};
 
 const CLF: &[u8] = include_bytes!("../../testdata/airis_blog_2016.first500.clf");
+const UCB: &[u8] = include_bytes!("../../testdata/example.ucb");
+const ORACLE: &[u8] = include_bytes!("../../testdata/twitter_cluster52.first500.oracleGeneral");
+const TWITTER: &[u8] = include_bytes!("../../testdata/example.twitter.csv");
+const CSV: &[u8] = include_bytes!("../../testdata/twitter_cluster52.first500.csv");
+
+/// The first part of the Common Log above as it was written once: what was converted must be read for ever.
+const COMPACT: &[u8] = include_bytes!("../../testdata/airis_blog_2016.first500.slt");
+
+/// One of each format, with its requests.
+const ALL: [(Format, &[u8], usize); 7] = [
+    (Format::WorldCup98, SAMPLE, 10_000),
+    (Format::CommonLog, CLF, 500),
+    (Format::HomeIp, UCB, 4),
+    (Format::OracleGeneral, ORACLE, 500),
+    (Format::Twitter, TWITTER, 40),
+    (Format::Csv, CSV, 500),
+    (Format::Compact, COMPACT, 500),
+];
 
 fn reader(bytes: &[u8], format: Option<Format>) -> Result<Reader> {
-    Reader::new("test", Cursor::new(bytes.to_vec()), format)
+    Reader::new("test", Cursor::new(bytes.to_vec()), &format.into())
 }
 
 fn requests(bytes: &[u8]) -> Vec<Request> {
@@ -21,45 +40,123 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+fn xz(bytes: &[u8]) -> Vec<u8> {
+    let options = lzma_rust2::XzOptions::with_preset(1);
+    let mut encoder = lzma_rust2::XzWriter::new(Vec::new(), options).unwrap();
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
 fn zstandard(bytes: &[u8]) -> Vec<u8> {
     zstd::encode_all(bytes, 1).unwrap()
 }
 
 #[test]
 fn formats_are_recognised_by_content() {
-    assert_eq!(reader(SAMPLE, None).unwrap().format(), Format::WorldCup98);
-    assert_eq!(reader(CLF, None).unwrap().format(), Format::CommonLog);
-    assert_eq!((requests(SAMPLE).len(), requests(CLF).len()), (10_000, 500));
+    for (format, bytes, count) in ALL {
+        assert_eq!(reader(bytes, None).unwrap().format(), format);
+        assert_eq!(requests(bytes).len(), count, "{format}");
+        // Told what it is, it reads the same.
+        let told: Vec<Request> = reader(bytes, Some(format)).unwrap().map(Result::unwrap).collect();
+        assert_eq!(told, requests(bytes));
+    }
     assert!(matches!(reader(b"", None), Err(Error::Empty { .. })));
-    assert!(matches!(
-        reader(b"\x7fELF\x02\x01\x01\x00 and so on, and so on", None),
-        Err(Error::UnknownFormat { .. })
-    ));
+    for unknown in [&b"\x7fELF\x02\x01\x01\x00 and so on, and so on"[..], b"1,2,3\n4,5,6\n"] {
+        let error = reader(unknown, None).unwrap_err();
+        assert!(matches!(error, Error::UnknownFormat { .. }), "{error}");
+        assert!(error.to_string().contains("time=1,object=2,size=3"), "{error}");
+    }
+}
+
+#[test]
+fn one_trace_in_four_formats_is_one_trace() {
+    let csv = requests(CSV);
+    assert_eq!((csv[0].object, csv[0].size, csv[499].time_s), (1, Some(737), 1));
+    let oracle: Vec<Request> = requests(ORACLE).iter().map(|r| Request { status: 0, ..*r }).collect();
+    assert_eq!(oracle, csv);
+    assert_eq!(requests(COMPACT), requests(CLF));
 }
 
 #[test]
 fn a_format_has_a_name_that_names_it() {
-    for format in [Format::WorldCup98, Format::CommonLog] {
+    for format in Format::ALL {
         assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
+        assert_eq!(format.to_string().to_ascii_uppercase().parse::<Format>().unwrap(), format);
+        assert_eq!(ALL.iter().filter(|(of, ..)| *of == format).count(), 1);
     }
-    assert!(matches!("csv".parse::<Format>(), Err(Error::Parameter { parameter: "format", .. })));
+    assert!(matches!("xls".parse::<Format>(), Err(Error::Parameter { parameter: "format", .. })));
+}
+
+#[test]
+fn stamps_are_told_by_format_or_content() {
+    for (format, bytes, _) in ALL {
+        let expected = if format == Format::HomeIp { Stamps::Finer } else { Stamps::Seconds };
+        assert_eq!(reader(bytes, None).unwrap().stamps(), expected, "{format}");
+    }
+    let finer = reader(b"time,object\n1,1\n1.25,2\n", None).unwrap();
+    assert_eq!(finer.stamps(), Stamps::Finer);
+}
+
+#[test]
+fn columns_make_a_csv_and_nothing_else() {
+    let columns = Some("time=1,object=2".parse::<Columns>().unwrap());
+    let known = |format| Known { format, columns: columns.clone() };
+    let open = |format| Reader::new("test", &b"1,2\n3,4\n"[..], &known(format));
+    assert_eq!(open(None).unwrap().map(Result::unwrap).count(), 2);
+    assert_eq!(open(Some(Format::Csv)).unwrap().count(), 2);
+    let error = open(Some(Format::Twitter)).unwrap_err();
+    assert!(error.to_string().contains("csv where columns are named"), "{error}");
+}
+
+#[test]
+fn what_does_not_begin_as_its_format_is_refused() {
+    let error = reader(CLF, Some(Format::Compact)).unwrap_err();
+    assert!(error.to_string().starts_with("cannot read test as slt: it does not begin"), "{error}");
+    let error = reader(b"1,2\n", Some(Format::Csv)).unwrap_err();
+    assert!(error.to_string().contains("does not name a time and an object"), "{error}");
+}
+
+#[test]
+fn how_far_it_is_read_is_told() {
+    let mut reader = reader(&gzip(SAMPLE), None).unwrap();
+    assert!(reader.by_ref().all(|request| request.is_ok()));
+    assert_eq!(reader.bytes_read(), gzip(SAMPLE).len() as u64);
+    assert_eq!(self::reader(COMPACT, None).unwrap().requests(), Some(500));
 }
 
 #[test]
 fn compressed_logs_are_read_as_plain_ones() {
-    for plain in [SAMPLE, CLF] {
+    for (_, plain, _) in ALL {
         let (head, tail) = plain.split_at(plain.len() / 2 + 3);
-        for compress in [gzip, zstandard] {
+        for compress in [gzip, zstandard, xz] {
             assert_eq!(requests(&compress(plain)), requests(plain));
             let in_parts = [compress(head), compress(tail)].concat();
-            assert_eq!(requests(&in_parts), requests(plain), "of several members or frames");
+            assert_eq!(requests(&in_parts), requests(plain), "of several members, frames or streams");
         }
     }
 }
 
 #[test]
+fn what_would_take_too_much_memory_to_decompress_is_refused() {
+    // A window of 2 GiB and a dictionary of 4 GiB, each with nothing behind it.
+    let long_window = [&ZSTD_MAGIC[..], &[0x00, 21 << 3, 0x01, 0x00, 0x00]].concat();
+    let mut dictionary = xz(b"abc");
+    // The block's header: size, flags, the filter LZMA2, bytes of its properties, the dictionary, padding, CRC-32.
+    assert_eq!(dictionary[14..16], [0x21, 0x01]);
+    dictionary[16] = 40;
+    let crc = crc32fast::hash(&dictionary[12..20]);
+    dictionary[20..24].copy_from_slice(&crc.to_le_bytes());
+    for bytes in [long_window, dictionary] {
+        let error = reader(&bytes, None).unwrap_err();
+        assert!(matches!(&error, Error::Read { .. }), "{error:?}");
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.contains("memory"), "{cause}");
+    }
+}
+
+#[test]
 fn damaged_compression_is_an_error_in_the_middle_and_then_the_end() {
-    for compress in [gzip, zstandard] {
+    for compress in [gzip, zstandard, xz] {
         let whole = compress(SAMPLE);
         let mut damaged = whole.clone();
         damaged[whole.len() / 2..].fill(0x5a);
@@ -90,7 +187,7 @@ fn files_are_opened_whatever_they_are_called() {
 fn a_last_record_cut_short_is_reported() {
     let mut reader = reader(&SAMPLE[..SAMPLE.len() - 1], None).unwrap();
     assert_eq!(reader.by_ref().filter(Result::is_ok).count(), 9_999);
-    let cut = BrokenAt { number: 10_000, reason: Flaw::Truncated { bytes: 19 } };
+    let cut = BrokenAt { number: 10_000, reason: Flaw::Truncated { bytes: 19, of: 20 } };
     let expected = Broken { format: Format::WorldCup98, total: 10_000, broken: 1, first: vec![cut] };
     assert_eq!(reader.broken(), &expected);
 }
@@ -127,9 +224,9 @@ fn more_than_one_percent_broken_is_refused() {
 fn another_format_is_given_up_soon() {
     // Endless, so that the test would not end either.
     let endless = io::repeat(b'\n');
-    let mut reader = Reader::new("endless", endless, Some(Format::CommonLog)).unwrap();
+    let mut reader = Reader::new("endless", endless, &Some(Format::CommonLog).into()).unwrap();
     assert!(matches!(reader.next(), Some(Err(Error::TooManyBroken { broken, .. })) if broken.total == 1000));
-    let mut reader = Reader::new("endless", io::repeat(0xff), Some(Format::WorldCup98)).unwrap();
+    let mut reader = Reader::new("endless", io::repeat(0xff), &Some(Format::WorldCup98).into()).unwrap();
     assert!(matches!(reader.next(), Some(Err(Error::TooManyBroken { .. }))));
 }
 
@@ -143,21 +240,78 @@ fn the_formats_refuse_each_other() {
 #[test]
 fn an_endless_line_is_not_held_in_memory() {
     let line = io::repeat(b'x').take(100 * LINE_BYTES_MAX as u64);
-    let mut reader = Reader::new("long", line, Some(Format::CommonLog)).unwrap();
+    let mut reader = Reader::new("long", line, &Some(Format::CommonLog).into()).unwrap();
     assert!(matches!(reader.next(), Some(Err(Error::TooManyBroken { broken, .. })) if broken.total == 1));
+}
+
+/// Reads all, and holds the account against what came.
+fn account(bytes: &[u8], format: Option<Format>) -> Option<(u64, Broken, Option<Error>)> {
+    let mut reader = reader(bytes, format).ok()?;
+    let (mut sound, mut error) = (0, None);
+    for request in reader.by_ref() {
+        match request {
+            Ok(_) => sound += 1,
+            Err(found) => error = Some(found),
+        }
+    }
+    Some((sound, reader.broken().clone(), error))
 }
 
 proptest! {
     #[test]
     fn no_bytes_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..500),
-        magic in prop_oneof![Just(&b""[..]), Just(&GZIP_MAGIC[..]), Just(&ZSTD_MAGIC[..])],
-        format in prop_oneof![Just(None), Just(Some(Format::WorldCup98)), Just(Some(Format::CommonLog))],
+        magic in prop_oneof![
+            Just(&b""[..]), Just(&GZIP_MAGIC[..]), Just(&ZSTD_MAGIC[..]), Just(&XZ_MAGIC[..]), Just(&COMPACT[..64]),
+            Just(&b"time,object\n"[..]),
+        ],
+        format in proptest::option::of(proptest::sample::select(&Format::ALL[..])),
     ) {
-        if let Ok(mut reader) = reader(&[magic, &bytes].concat(), format) {
-            let sound = reader.by_ref().filter(Result::is_ok).count() as u64;
-            let broken = reader.broken();
+        if let Some((sound, broken, _)) = account(&[magic, &bytes].concat(), format) {
             prop_assert_eq!(sound + broken.broken, broken.total);
+        }
+    }
+
+    /// Wherever a trace is cut, all that is whole is read, what is not is counted, and above 1 % is an error. Compressed
+    /// ones are refused.
+    #[test]
+    fn a_trace_that_is_cut_is_read_as_far_as_it_goes(of in 0..ALL.len(), at: prop::sample::Index) {
+        let (format, bytes, count) = ALL[of];
+        let whole = requests(bytes);
+        let cut = &bytes[..at.index(bytes.len())];
+        if let Some((sound, broken, error)) = account(cut, Some(format)) {
+            let read: Vec<Request> = reader(cut, Some(format)).unwrap().map_while(Result::ok).collect();
+            // The last line may have lost digits, and be one all the same.
+            let same = read.len().saturating_sub(1);
+            prop_assert_eq!(&read[..same], &whole[..same]);
+            prop_assert!(sound <= count as u64 && sound + broken.broken == broken.total);
+            let is_refused = matches!(error, Some(Error::TooManyBroken { .. }));
+            prop_assert_eq!(is_refused, broken.broken * 100 > broken.total);
+        }
+        for compress in [gzip, zstandard, xz] {
+            let packed = compress(bytes);
+            let cut = &packed[..at.index(packed.len())];
+            if let Some((_, _, error)) = account(cut, Some(format)) {
+                prop_assert!(error.is_some() || cut.len() < 6, "{format} cut to {} of {}", cut.len(), packed.len());
+            }
+        }
+    }
+
+    /// As it is after a disk or a network has changed it.
+    #[test]
+    fn a_trace_that_is_damaged_does_not_panic(
+        of in 0..ALL.len(), damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+    ) {
+        let (format, bytes, _) = ALL[of];
+        let mut bytes = bytes.to_vec();
+        for (at, byte) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        for format in [Some(format), None] {
+            if let Some((sound, broken, _)) = account(&bytes, format) {
+                prop_assert_eq!(sound + broken.broken, broken.total);
+            }
         }
     }
 }

@@ -1,0 +1,94 @@
+//! What is kept for each of any number of objects, in bounded memory: for all of them while they are few, and then for
+//! those whose hash lies below a threshold, which is halved whenever the table is full.
+//!
+//! Whether an object is kept depends on its number alone, so that all that is kept was kept from its first request on:
+//! what is said of it is exact, and what is said of all is the sum over the sample by the rate of sampling. C.
+//! Waldspurger, N. Park, A. Garthwaite and I. Ahmad, "Efficient MRC Construction with SHARDS", FAST 2015.
+
+use std::collections::HashMap;
+
+use rustc_hash::FxBuildHasher;
+
+use crate::zipf::mix;
+
+/// Objects that are kept at most, and clients. From here on, half of that many at least: their number is then known to
+/// within 0.1 %, one standard error.
+pub const SAMPLED_MAX: usize = 1 << 21;
+
+/// A table of at most so many values.
+#[derive(Debug)]
+pub(crate) struct Sampled<V> {
+    /// By hash. It is a bijection of the number, so nothing else need be kept.
+    values: HashMap<u64, V, FxBuildHasher>,
+    /// Hashes up to this are kept.
+    threshold: u64,
+    max: usize,
+}
+
+impl<V: Default> Sampled<V> {
+    pub(crate) fn new(max: usize) -> Self {
+        Sampled { values: HashMap::default(), threshold: u64::MAX, max }
+    }
+
+    /// The value of `number`, a new one if it was never seen; `None` if it is not in the sample.
+    #[inline]
+    pub(crate) fn entry(&mut self, number: u64) -> Option<&mut V> {
+        let hash = mix(number);
+        if hash > self.threshold {
+            return None;
+        }
+        if self.values.len() >= self.max && !self.values.contains_key(&hash) {
+            while self.values.len() >= self.max {
+                self.threshold /= 2;
+                self.values.retain(|&hash, _| hash <= self.threshold);
+            }
+            if hash > self.threshold {
+                return None;
+            }
+        }
+        Some(self.values.entry(hash).or_default())
+    }
+
+    /// The part of all numbers that is kept: 1 if all are.
+    pub(crate) fn rate(&self) -> f64 {
+        if self.threshold == u64::MAX { 1.0 } else { (self.threshold as f64 + 1.0) / 2f64.powi(64) }
+    }
+
+    /// For all numbers what is `sum` for those that are kept.
+    pub(crate) fn scaled(&self, sum: u64) -> u64 {
+        if self.threshold == u64::MAX { sum } else { (sum as f64 / self.rate()).round() as u64 }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.values.len() as u64
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.values.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_are_all_kept_and_many_are_estimated() {
+        let mut sampled: Sampled<u64> = Sampled::new(1000);
+        let count = |sampled: &mut Sampled<u64>, numbers: std::ops::Range<u64>| {
+            numbers.for_each(|number| {
+                sampled.entry(number).into_iter().for_each(|count| *count += 1);
+            });
+        };
+        count(&mut sampled, 0..1000);
+        count(&mut sampled, 0..1000);
+        assert_eq!((sampled.rate(), sampled.scaled(sampled.len())), (1.0, 1000));
+        count(&mut sampled, 0..100_000);
+        count(&mut sampled, 0..100_000);
+        assert!(sampled.len() <= 1000 && sampled.len() > 300, "{}", sampled.len());
+        let all = sampled.scaled(sampled.len());
+        assert!((80_000..120_000).contains(&all), "{all}");
+        // What is kept was counted from the first on.
+        assert!(sampled.values().all(|&count| count == 2 || count == 4));
+    }
+}

@@ -1,0 +1,101 @@
+//! Where bytes come from: a file or stream, decompressed as its own first bytes say.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Result};
+
+/// First bytes of a gzip member (RFC 1952, 2.3.1).
+pub(crate) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// First bytes of a Zstandard frame (RFC 8878, 3.1.1).
+pub(crate) const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// First bytes of an xz stream (The .xz File Format 1.2.1, 2.1.1.1).
+pub(crate) const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
+
+/// Base 2 logarithm of the bytes that Zstandard may look back: 2 GiB is what `zstd --ultra --long=31` asks for, 128 MiB
+/// its own decoder's limit, and ours.
+const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+/// KiB that a decoder of xz may hold: `xz -9` asks for 64 MiB and a little more.
+const XZ_KIB_MAX: u32 = 128 * 1024;
+/// Bytes that are asked of a file, or of a decoder, at a time.
+const BUFFER_BYTES: usize = 128 * 1024;
+
+/// Bytes of a source that were read so far, before decompression: for those who show progress.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Position(Arc<AtomicU64>);
+
+impl Position {
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+struct Counted<R> {
+    source: R,
+    position: Position,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(buffer)?;
+        self.position.0.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+/// Opens a file, and calls it by its path.
+pub(crate) fn open(path: &Path) -> Result<(String, File)> {
+    let file = File::open(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
+    Ok((path.display().to_string(), file))
+}
+
+/// A source's own bytes if it is plain, and what they decompress to if it is gzip, Zstandard or xz, of one or more
+/// members, frames or streams. Decoders check that streams are whole, and hold no more than their limits.
+pub(crate) fn decompress(
+    source: impl Read + Send + 'static,
+) -> io::Result<(Box<dyn BufRead + Send>, Position)> {
+    let position = Position::default();
+    let counted = Counted { source, position: position.clone() };
+    let (head, whole) = peek(BufReader::with_capacity(BUFFER_BYTES, counted), XZ_MAGIC.len())?;
+    let buffered: Box<dyn BufRead + Send> = if head.starts_with(&GZIP_MAGIC) {
+        buffer(flate2::bufread::MultiGzDecoder::new(whole))
+    } else if head.starts_with(&ZSTD_MAGIC) {
+        let mut decoder = zstd::stream::read::Decoder::with_buffer(whole)?;
+        decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+        buffer(decoder)
+    } else if head.starts_with(&XZ_MAGIC) {
+        buffer(lzma_rust2::XzReader::new_mem_limit(whole, true, XZ_KIB_MAX))
+    } else {
+        Box::new(whole)
+    };
+    Ok((buffered, position))
+}
+
+fn buffer(decoder: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
+    Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder))
+}
+
+/// The first `bytes` bytes of a source (fewer only if it has fewer), and the source with them still in it.
+pub(crate) fn peek<R: BufRead>(mut source: R, bytes: usize) -> io::Result<(Vec<u8>, impl BufRead + use<R>)> {
+    let mut head = Vec::with_capacity(bytes);
+    source.by_ref().take(bytes as u64).read_to_end(&mut head)?;
+    let whole = Cursor::new(head.clone()).chain(source);
+    Ok((head, whole))
+}
+
+/// Fills `buffer` as far as the source goes, and says how far. (`read_exact` does not say.)
+pub(crate) fn read_full(source: &mut dyn BufRead, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match source.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

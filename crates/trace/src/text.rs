@@ -1,0 +1,99 @@
+//! What readers of text share: lines of bounded length, numbers, and numbers for names.
+
+use std::io::{self, BufRead, Read};
+
+use twox_hash::XxHash3_64;
+
+use crate::broken::Flaw;
+
+/// Bytes of one line at most, its end included. Apache's and nginx' own limits on a request line are 8 KiB each.
+pub const LINE_BYTES_MAX: usize = 64 * 1024;
+
+/// Reads one line after another into the same buffer.
+#[derive(Debug, Default)]
+pub(crate) struct LineReader {
+    line: Vec<u8>,
+}
+
+impl LineReader {
+    /// The next line, with its end if it has one; `None` at the end of the source. Of a line that is too long, the rest
+    /// is skipped.
+    pub(crate) fn read(&mut self, source: &mut dyn BufRead) -> io::Result<Option<Result<&[u8], Flaw>>> {
+        self.line.clear();
+        // One byte over the limit tells a line that just fits from one that is too long.
+        let read = source.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut self.line)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        if read > LINE_BYTES_MAX {
+            if self.line.last() != Some(&b'\n') {
+                source.skip_until(b'\n')?;
+            }
+            return Ok(Some(Err(Flaw::LineTooLong)));
+        }
+        Ok(Some(Ok(&self.line)))
+    }
+}
+
+/// The lines of a source's first bytes. What does not end with a line's end is left out, unless it is all there is.
+pub(crate) fn whole_lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let end = head.iter().rposition(|&byte| byte == b'\n').map_or(head.len(), |at| at + 1);
+    head[..end].split_inclusive(|&byte| byte == b'\n').map(trimmed)
+}
+
+/// A line without its end.
+pub(crate) fn trimmed(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+/// Decimal digits and nothing else; `None` too where they exceed a u64.
+pub(crate) fn parse_number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// As `str::split_once`, for a single byte.
+pub(crate) fn split_once<'a>(text: &'a [u8], separator: &[u8; 1]) -> Option<(&'a [u8], &'a [u8])> {
+    let at = text.iter().position(|byte| byte == &separator[0])?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
+/// The number of an object: what it is called if that is a number, and else XXH3 of its name. Nothing is kept, so that
+/// there may be any number of them; of 16 million names, two are taken for one with a probability of 10^-5.
+pub(crate) fn object_number(name: &[u8]) -> u64 {
+    // "7" and "07" are two names.
+    let is_plain = name.first() != Some(&b'0') || name.len() == 1;
+    parse_number(name).filter(|_| is_plain).unwrap_or_else(|| XxHash3_64::oneshot(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_is_called_by_a_number_keeps_it() {
+        assert_eq!(object_number(b"0"), 0);
+        assert_eq!(object_number(b"18446744073709551615"), u64::MAX);
+        let others: [&[u8]; 5] = [b"07", b"7 ", b"-7", b"18446744073709551616", b""];
+        let mut numbers = others.map(object_number).to_vec();
+        assert!(!numbers.contains(&7));
+        numbers.dedup();
+        assert_eq!(numbers.len(), others.len());
+        // XXH3 by its specification: the numbers of traces that were converted must not change.
+        assert_eq!(object_number(b""), 0x2d06_8005_38d3_94c2);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_is_no_whole_one() {
+        let lines = |head: &'static [u8]| whole_lines(head).collect::<Vec<_>>();
+        assert_eq!(lines(b"a\r\nb\nc"), [b"a", b"b"]);
+        assert_eq!(lines(b"abc"), [b"abc"]);
+        assert_eq!(lines(b"").len(), 0);
+    }
+}
