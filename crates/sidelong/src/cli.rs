@@ -9,6 +9,7 @@ use sidelong_config::{ClusterFile, Fabric};
 use crate::failure::{Failure, say};
 use crate::perf::PerfArgs;
 use crate::top::Column;
+use crate::trace::TraceArgs;
 
 /// Shared clusters that look at their servers from the side.
 ///
@@ -130,27 +131,6 @@ pub(crate) struct PartArgs {
     /// Of a node: move into this control group, whose load is then the node's.
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) join_cgroup: Option<PathBuf>,
-}
-
-#[derive(Args)]
-pub(crate) struct TraceArgs {
-    #[command(subcommand)]
-    pub(crate) command: TraceCommand,
-}
-
-#[derive(Subcommand)]
-pub(crate) enum TraceCommand {
-    /// What a log holds: requests, objects, bytes, span, clients, Zipf alpha, burstiness.
-    Info {
-        /// WorldCup98 binary or Common Log Format, as it is or compressed (gzip, zstd).
-        file: PathBuf,
-        /// One JSON object instead of a table.
-        #[arg(long)]
-        json: bool,
-        /// The format (wc98, clf), where it shall not be told from the content.
-        #[arg(long)]
-        format: Option<String>,
-    },
 }
 
 #[derive(Args)]

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Node(args) => part(&args, node::run),
         Command::Edge(args) => part(&args, edge::run),
-        Command::Trace(args) => trace::run(&args),
+        Command::Trace(args) => trace::run(&args, cli.quiet),
         Command::Sim(args) => sim::run(&args, cli.quiet),
         Command::Lab(args) => lab::run(&args),
         Command::Perf(args) => perf::run(&args),

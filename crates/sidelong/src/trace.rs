@@ -1,30 +1,275 @@
-//! `sidelong trace`: what a log holds.
+//! `sidelong trace`: what a trace holds, the same in another format, and traces that nobody logged.
 
-use sidelong_trace::{Format, Reader, Summary, summarise};
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use crate::cli::{TraceArgs, TraceCommand};
+use clap::{Args, Subcommand};
+use sidelong_trace::{
+    Arrivals, Columns, Format, Known, Reader, Request, Sizes, Stamps, Summary, Synthetic, Tally, Writer,
+};
+
 use crate::failure::{Failure, say};
 
-pub(crate) fn run(args: &TraceArgs) -> Result<(), Failure> {
-    let TraceCommand::Info { file, json, format } = &args.command;
-    let mut reader = match format {
-        Some(format) => Reader::open_as(file, format.parse::<Format>()?)?,
-        None => Reader::open(file)?,
-    };
-    let summary = summarise(&mut reader)?;
+#[derive(Args)]
+pub(crate) struct TraceArgs {
+    #[command(subcommand)]
+    command: TraceCommand,
+}
+
+#[derive(Subcommand)]
+enum TraceCommand {
+    /// What traces hold: requests, objects, bytes, span, clients, Zipf alpha, burstiness.
+    #[command(after_help = INFO_EXAMPLES)]
+    Info {
+        /// In any format that is read, as it is or compressed (gzip, zstd, xz); told by content, not by name.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// One JSON object a file instead of a table.
+        #[arg(long)]
+        json: bool,
+        /// The format, where it shall not be told from the content: wc98, clf, ucb, oracleGeneral, twitter, csv, slt.
+        #[arg(long)]
+        format: Option<String>,
+        /// Which fields of a CSV are what, by number from 1 or by name of its header.
+        #[arg(long, value_name = "time=1,object=2[,size=3..]")]
+        columns: Option<String>,
+    },
+    /// Write a trace in another format: the compact one (slt), which is read fastest, oracleGeneral or CSV.
+    #[command(after_help = CONVERT_EXAMPLES)]
+    Convert {
+        /// As for `info`.
+        #[arg(value_name = "IN")]
+        from: PathBuf,
+        /// The file that is written; it is there when it is whole.
+        #[arg(value_name = "OUT")]
+        to: PathBuf,
+        /// Its format: slt, oracleGeneral or csv. Without it, as OUT's name ends, and else slt.
+        #[arg(long)]
+        format: Option<String>,
+        /// The format of IN, as `info` has it.
+        #[arg(long, value_name = "FORMAT")]
+        from_format: Option<String>,
+        /// As for `info`.
+        #[arg(long, value_name = "time=1,object=2[,size=3..]")]
+        columns: Option<String>,
+    },
+    /// Write a trace that nobody logged: popularity by Zipf's law, sizes and bursts as on the web. The same options give
+    /// the same bytes.
+    #[command(after_help = SYNTH_EXAMPLES)]
+    Synth {
+        /// The file that is written.
+        #[arg(value_name = "OUT")]
+        to: PathBuf,
+        /// Requests.
+        #[arg(long, default_value_t = 1_000_000)]
+        requests: u64,
+        /// Objects, of which some may never be asked for.
+        #[arg(long, default_value_t = 100_000)]
+        objects: u32,
+        /// Exponent of Zipf's law.
+        #[arg(long, default_value_t = 0.9)]
+        alpha: f64,
+        /// Bytes of objects: surge[:MAX], fixed:BYTES, log-normal:MEDIAN:SIGMA:MAX or pareto:MIN:SHAPE:MAX.
+        #[arg(long, default_value = "surge")]
+        sizes: String,
+        /// Mean requests a second.
+        #[arg(long, default_value_t = 1000.0, value_name = "PER_S")]
+        rate: f64,
+        /// How they come: none (Poisson), b-model:BIAS or on-off:ON_S:OFF_S.
+        #[arg(long, default_value = "none")]
+        bursts: String,
+        /// Of all that is drawn.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// As for `convert`.
+        #[arg(long)]
+        format: Option<String>,
+    },
+}
+
+const INFO_EXAMPLES: &str = "\
+Examples:
+  sidelong trace info access.log.gz
+  sidelong trace info wc_day50_1.gz cluster52.sort.zst --json
+  sidelong trace info requests.csv --columns time=1,object=2,size=3
+  sidelong trace info requests.tsv --columns time=ts,object=url,unit=ms";
+
+const CONVERT_EXAMPLES: &str = "\
+Examples:
+  sidelong trace convert wc_day50_1.gz day50.slt
+  sidelong trace convert requests.csv.xz requests.slt --columns time=1,object=2,size=3,unit=ms
+  sidelong trace convert access.log for-libcachesim.oracleGeneral";
+
+const SYNTH_EXAMPLES: &str = "\
+Examples:
+  sidelong trace synth calm.slt --requests 10000000 --objects 1000000 --alpha 0.8
+  sidelong trace synth bursty.slt --rate 5000 --bursts b-model:0.7 --sizes surge:100000000 --seed 2
+  sidelong trace synth equal.csv --sizes fixed:16384 --bursts on-off:10:50";
+
+pub(crate) fn run(args: &TraceArgs, quiet: bool) -> Result<(), Failure> {
+    match &args.command {
+        TraceCommand::Info { files, json, format, columns } => {
+            let known = known(format, columns)?;
+            files.iter().try_for_each(|file| info(file, &known, *json, files.len() > 1, quiet))
+        }
+        TraceCommand::Convert { from, to, format, from_format, columns } => {
+            convert(from, &known(from_format, columns)?, to, to_write(to, format)?, quiet)
+        }
+        TraceCommand::Synth { to, requests, objects, alpha, sizes, rate, bursts, seed, format } => {
+            let synthetic = Synthetic {
+                requests: *requests,
+                objects: *objects,
+                alpha: *alpha,
+                sizes: sizes.parse::<Sizes>()?,
+                per_s: *rate,
+                arrivals: bursts.parse::<Arrivals>()?,
+                seed: *seed,
+            };
+            synth(&synthetic, to, to_write(to, format)?, quiet)
+        }
+    }
+}
+
+fn known(format: &Option<String>, columns: &Option<String>) -> Result<Known, Failure> {
+    let format = format.as_deref().map(str::parse::<Format>).transpose()?;
+    Ok(Known { format, columns: columns.as_deref().map(str::parse::<Columns>).transpose()? })
+}
+
+/// The format of a file that is to be written: as said, or by how its name ends.
+fn to_write(path: &Path, format: &Option<String>) -> Result<Format, Failure> {
+    if let Some(format) = format {
+        return Ok(format.parse()?);
+    }
+    let end = path.extension().map_or_else(String::new, |end| end.to_string_lossy().into_owned());
+    let by_name = [Format::Csv, Format::OracleGeneral];
+    let found = by_name.into_iter().find(|format| format.as_str().eq_ignore_ascii_case(&end));
+    Ok(found.unwrap_or(Format::Compact))
+}
+
+fn info(file: &Path, known: &Known, json: bool, is_one_of_many: bool, quiet: bool) -> Result<(), Failure> {
+    let mut reader = Reader::open_with(file, known)?;
+    let mut tally = Tally::new(reader.origin());
+    each(file, &mut reader, quiet, |request| tally.add(request))?;
+    let summary = tally.finish(reader.broken().broken)?;
+    if json {
+        say(serde_json::to_string_pretty(&summary)? + "\n")
+    } else {
+        let title = if is_one_of_many { format!("{}:\n", file.display()) } else { String::new() };
+        say(title + &table(&reader, &summary))
+    }
+}
+
+fn convert(from: &Path, known: &Known, to: &Path, format: Format, quiet: bool) -> Result<(), Failure> {
+    let mut reader = Reader::open_with(from, known)?;
+    if format == Format::OracleGeneral && reader.stamps() == Stamps::Finer && !quiet {
+        eprintln!("sidelong: {}: {format} keeps whole seconds: what is finer is cut", to.display());
+    }
+    let mut writer = Writer::create(to, format, reader.stamps())?;
+    each(from, &mut reader, quiet, |request| writer.write(request))?;
+    written(writer, format)
+}
+
+fn synth(synthetic: &Synthetic, to: &Path, format: Format, quiet: bool) -> Result<(), Failure> {
+    let requests = synthetic.requests()?;
+    let mut writer = Writer::create(to, format, Stamps::Finer)?;
+    let mut bar = Bar::new(synthetic.requests, quiet);
+    for (number, request) in (0..).zip(requests) {
+        writer.write(&request)?;
+        bar.show(number);
+    }
+    bar.end();
+    written(writer, format)
+}
+
+/// Gives each request of a trace to `take`, with a bar meanwhile, and says what was broken.
+fn each(
+    file: &Path,
+    reader: &mut Reader,
+    quiet: bool,
+    mut take: impl FnMut(&Request) -> sidelong_trace::Result<()>,
+) -> Result<(), Failure> {
+    let mut bar = Bar::new(std::fs::metadata(file).map_or(0, |file| file.len()), quiet);
+    while let Some(request) = reader.next() {
+        take(&request?)?;
+        bar.show(reader.bytes_read());
+    }
+    bar.end();
     if reader.broken().broken > 0 {
         eprintln!("sidelong: {}: {}", file.display(), reader.broken());
     }
-    if *json { say(serde_json::to_string_pretty(&summary)? + "\n") } else { say(table(&reader, &summary)) }
+    Ok(())
+}
+
+fn written(writer: Writer, format: Format) -> Result<(), Failure> {
+    let written = writer.finish()?;
+    let each = written.bytes as f64 / written.requests.max(1) as f64;
+    say(format!("{} requests in {} bytes of {format}, {each:.2} each\n", written.requests, written.bytes))
+}
+
+/// A bar on a terminal, and nothing elsewhere.
+struct Bar {
+    total: u64,
+    is_shown: bool,
+    begun: Instant,
+    shown: Instant,
+    calls: u32,
+}
+
+impl Bar {
+    /// Nobody sees more often than this.
+    const INTERVAL: Duration = Duration::from_millis(100);
+    /// Calls between two looks at the clock.
+    const CALLS: u32 = 1 << 14;
+
+    fn new(total: u64, quiet: bool) -> Bar {
+        let now = Instant::now();
+        let is_shown = !quiet && total > 0 && std::io::stderr().is_terminal();
+        Bar { total, is_shown, begun: now, shown: now, calls: 0 }
+    }
+
+    fn show(&mut self, done: u64) {
+        const WIDTH: u64 = 30;
+        self.calls += 1;
+        if !self.is_shown || self.calls < Self::CALLS {
+            return;
+        }
+        self.calls = 0;
+        let now = Instant::now();
+        if now - self.shown < Self::INTERVAL {
+            return;
+        }
+        self.shown = now;
+        let done = done.min(self.total);
+        let full = (WIDTH * done / self.total) as usize;
+        let left_s = (now - self.begun).as_secs_f64() * (self.total - done) as f64 / done.max(1) as f64;
+        let bar = format!("{}{}", "#".repeat(full), "-".repeat(WIDTH as usize - full));
+        let percent = 100 * done / self.total;
+        let mut err = std::io::stderr().lock();
+        let _ =
+            write!(err, "[{bar}] {percent}%, about {left_s:.0} s left\x1b[K\r").and_then(|()| err.flush());
+    }
+
+    /// What comes next stands in place of the bar.
+    fn end(&self) {
+        if self.is_shown && self.shown > self.begun {
+            let _ = write!(std::io::stderr(), "\x1b[K");
+        }
+    }
 }
 
 fn table(reader: &Reader, summary: &Summary) -> String {
     let figure = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
+    let sampled =
+        |part: f64| if part < 1.0 { format!("{:.3} % of them", part * 100.0) } else { "all".to_owned() };
+    let once = summary.one_hit_wonders as f64 / summary.objects.max(1) as f64;
     let rows = [
         ("format", reader.format().to_string()),
         ("requests", summary.requests.to_string()),
         ("distinct objects", summary.objects.to_string()),
+        ("of these asked for once", format!("{:.1} %", once * 100.0)),
         ("bytes", summary.bytes.to_string()),
+        ("footprint, bytes of all objects", summary.footprint_bytes.to_string()),
         ("clients", summary.clients.to_string()),
         ("span", format!("{} s", summary.span_s)),
         ("requests/s, mean", format!("{:.1}", summary.rate_mean)),
@@ -33,6 +278,8 @@ fn table(reader: &Reader, summary: &Summary) -> String {
         ("Zipf alpha, least squares", figure(summary.zipf_alpha_lsq)),
         ("burstiness, variance/mean in 1 s", figure(summary.dispersion_1s)),
         ("burstiness, variance/mean in 60 s", figure(summary.dispersion_60s)),
+        ("burstiness, Hurst exponent", figure(summary.hurst)),
+        ("objects and clients counted", sampled(summary.objects_sampled.min(summary.clients_sampled))),
         ("broken lines", summary.broken.to_string()),
     ];
     rows.iter().map(|(name, value)| format!("{name:34} {value:>14}\n")).collect()

@@ -65,6 +65,89 @@ fn a_log_that_is_not_there_is_named() {
     assert!(line.contains("xls") && line.contains("wc98") && line.contains("clf"), "{line}");
 }
 
+#[test]
+fn a_trace_that_is_converted_holds_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let expected = trace_info(&sample(), &["--json"]).json();
+    // By the name of the file, by option, and from one to the next.
+    let mut from = sample();
+    for (name, more) in
+        [("a.slt", &[][..]), ("b.csv", &[][..]), ("c", &["--format", "csv"][..]), ("d.trace", &[][..])]
+    {
+        let to = directory.path().join(name);
+        let arguments = ["trace", "convert", from.to_str().unwrap(), to.to_str().unwrap()];
+        let said = run([&arguments[..], more].concat()).succeeded();
+        assert!(said.starts_with("10000 requests in "), "{said}");
+        assert_eq!(trace_info(&to, &["--json"]).json(), expected, "{name}");
+        from = to;
+    }
+    assert!(trace_info(&from, &[]).succeeded().contains("slt"));
+
+    let to = directory.path().join("e.oracleGeneral");
+    run(["trace", "convert", from.to_str().unwrap(), to.to_str().unwrap()]).succeeded();
+    assert_eq!(std::fs::metadata(&to).unwrap().len(), 240_000);
+    let figures = trace_info(&to, &["--json"]).json();
+    assert_eq!((&figures["objects"], &figures["bytes"]), (&expected["objects"], &expected["bytes"]));
+
+    let line = run(["trace", "convert", from.to_str().unwrap(), "x.clf", "--format", "clf"]).refused();
+    assert!(line.contains("slt, oracleGeneral or csv"), "{line}");
+}
+
+#[test]
+fn columns_say_what_a_file_without_a_header_holds() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("requests");
+    std::fs::write(&path, "a 1000 7\nb 1500 8\na 2250 7\n").unwrap();
+    let line = trace_info(&path, &[]).refused();
+    assert!(line.contains("time=1,object=2,size=3"), "{line}");
+    let figures = trace_info(&path, &["--json", "--columns", "time=2,object=1,size=3,unit=ms"]).json();
+    assert_eq!((figures["requests"].as_u64(), figures["objects"].as_u64()), (Some(3), Some(2)));
+    assert_eq!((figures["bytes"].as_u64(), figures["span_s"].as_u64()), (Some(22), Some(2)));
+    let line = trace_info(&path, &["--columns", "time=2"]).refused();
+    assert!(line.contains("columns = time=2"), "{line}");
+}
+
+#[test]
+fn several_traces_are_told_one_after_the_other() {
+    let file = sample();
+    let table = run(["trace", "info", file.to_str().unwrap(), file.to_str().unwrap()]).succeeded();
+    assert_eq!(table.matches("first10000.bin:\n").count(), 2, "{table}");
+}
+
+#[test]
+fn a_synthetic_trace_is_what_was_asked_for_and_the_same_each_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let synth = |name: &str, more: &[&str]| {
+        let path = directory.path().join(name);
+        let arguments =
+            ["trace", "synth", path.to_str().unwrap(), "--requests", "20000", "--objects", "1000"];
+        run([&arguments[..], more].concat()).succeeded();
+        path
+    };
+    let bytes = |path: &Path| std::fs::read(path).unwrap();
+    let calm = synth("calm.slt", &["--alpha", "0.8", "--rate", "100"]);
+    assert_eq!(bytes(&calm), bytes(&synth("again.slt", &["--alpha", "0.8", "--rate", "100"])));
+    assert_ne!(bytes(&calm), bytes(&synth("other.slt", &["--alpha", "0.8", "--rate", "100", "--seed", "2"])));
+    let calm = trace_info(&calm, &["--json"]).json();
+    assert_eq!(calm["requests"], 20_000);
+    assert!((calm["zipf_alpha_mle"].as_f64().unwrap() - 0.8).abs() < 0.05, "{calm}");
+    let bursty = synth("bursty.csv", &["--rate", "100", "--bursts", "b-model:0.8", "--sizes", "fixed:100"]);
+    let bursty = trace_info(&bursty, &["--json"]).json();
+    assert_eq!(bursty["bytes"], 2_000_000);
+    let dispersion = |figures: &serde_json::Value| figures["dispersion_1s"].as_f64().unwrap();
+    assert!(dispersion(&bursty) > 5.0 * dispersion(&calm), "{bursty} {calm}");
+
+    for (option, value, said) in [
+        ("--sizes", "big", "surge[:MAX]"),
+        ("--bursts", "b-model:2", "bias = 2"),
+        ("--rate", "0", "rate = 0"),
+    ] {
+        let path = directory.path().join("refused.slt");
+        let line = run(["trace", "synth", path.to_str().unwrap(), option, value]).refused();
+        assert!(line.contains(said) && !path.exists(), "{line}");
+    }
+}
+
 /// A log of `good` lines, among which stand `bad` ones.
 fn log(directory: &Path, good: usize, bad: usize) -> PathBuf {
     let path = directory.join("access.log");
@@ -111,7 +194,7 @@ fn a_file_that_the_tests_make_is_usable_too() {
 
 #[test]
 fn every_command_has_help() {
-    let commands: [&[&str]; 16] = [
+    let commands: [&[&str]; 18] = [
         &[],
         &["up"],
         &["top"],
@@ -119,6 +202,8 @@ fn every_command_has_help() {
         &["edge"],
         &["trace"],
         &["trace", "info"],
+        &["trace", "convert"],
+        &["trace", "synth"],
         &["lab"],
         &["lab", "list"],
         &["lab", "run"],
