@@ -26,7 +26,7 @@ use crate::costs::Costs;
 use crate::engine::{Model, Pool, Queue, Server};
 use crate::measures::{Measures, Outcome};
 use crate::slab::Slab;
-use crate::workload::{Arrivals, Requests};
+use crate::workload::{Arrivals, Keys, Requests};
 
 /// Requests whose tables are fetched into the CPU's cache at once, ahead of them: their memory comes side by side, where
 /// one request after the other would wait for its own.
@@ -55,6 +55,7 @@ pub struct Setup {
 #[derive(Debug)]
 pub struct Cluster {
     setup: Setup,
+    keys: Keys,
     nodes: Vec<Node>,
     /// Requests that came so far.
     came: usize,
@@ -175,6 +176,7 @@ impl Cluster {
             peer: Peer::new(me, setup.nodes, setup.cache),
         };
         Cluster {
+            keys: setup.requests.keys(),
             nodes: (0..setup.nodes).map(node).collect(),
             came: 0,
             under_way: Slab::new(),
@@ -272,13 +274,13 @@ impl Cluster {
 
     /// Before each [`AHEAD`] requests: fetches what these will look at. A step looks at what the one before it fetched.
     #[inline]
-    fn warm(&self, number: usize) {
+    fn warm(&mut self, number: usize) {
         if !number.is_multiple_of(AHEAD) {
             return;
         }
         for step in 0..3 {
             for number in number..number + AHEAD {
-                let Some(key) = self.setup.requests.key(number) else { return };
+                let Some(key) = self.keys.get(number) else { return };
                 let node = &self.nodes[self.node_of(number) as usize];
                 black_box(node.peer.warm(key.into(), self.home_of(key), step));
             }
@@ -298,7 +300,7 @@ impl Cluster {
 
     fn request(&mut self, now: Time, queue: &mut Queue<Step>) {
         let number = self.came;
-        let Some(key) = self.setup.requests.key(number) else { return };
+        let Some(key) = self.keys.get(number) else { return };
         self.came += 1;
         if number == self.setup.warmup {
             self.before = self.totals(now.as_ns());

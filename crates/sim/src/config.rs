@@ -296,7 +296,7 @@ impl Point {
     pub fn requests(&self) -> Result<Requests> {
         let count = self.whole("requests") as usize;
         match self.get("kind") {
-            "trace" => Ok(Requests::load(&self.directory.join(self.get("trace")))?.repeated(count)),
+            "trace" => Ok(Requests::load(&self.directory.join(self.get("trace")), count)?.repeated(count)),
             "sample" => Ok(Requests::of(&sidelong_trace::sample().spread()).repeated(count)),
             _ => {
                 let sizes = Sizes::LogNormal {

@@ -1,85 +1,132 @@
 //! What is asked for, and when.
 
+mod column;
+
+use std::collections::HashMap;
 use std::path::Path;
 
 use rand_distr::{Distribution as _, Exp1};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::SeedableRng as _;
-use sidelong_trace::{Trace, Zipf};
+use rustc_hash::FxBuildHasher;
+use sidelong_trace::{Reader, Trace, Zipf};
 
 use crate::Time;
 use crate::error::{Error, Result};
+use column::{Column, Cursor, Growing, LIMITS, Limits};
+
+/// Distinct objects of a trace at most: for each, its number and size are held.
+const OBJECTS_MAX: usize = 1 << 25;
 
 /// Requests in order, by the numbers of their objects: 4 bytes each, and as much again for each time, where they have
-/// times.
-#[derive(Clone, PartialEq, Debug)]
+/// times. Those of a long trace lie in a temporary file, of which a run holds a window. Clones share them.
+#[derive(Clone, Debug)]
 pub struct Requests {
-    keys: Vec<u32>,
+    keys: Column<u32>,
+    /// Since the first request, in ns; none where the source has none.
+    times_ns: Column<u64>,
     /// By object.
     bytes: Vec<u32>,
-    /// Since the first request, in ns; empty where the source has none.
-    times_ns: Vec<u64>,
+    /// In all: where there are fewer keys, they begin again.
+    count: usize,
+    /// From the first to the first of the next round, in ns.
+    round_ns: u64,
 }
 
 impl Requests {
-    /// The objects of a trace; a longer run begins again. A response's size is its object's largest: a server that
-    /// answers "not modified" reads the file all the same.
+    /// The first `count` requests of a trace in any format, or all if they are fewer, in order of time. A response's size
+    /// is its object's largest: a server that answers "not modified" reads the file all the same.
     ///
     /// # Errors
-    /// Where it cannot be read.
-    pub fn load(path: &Path) -> Result<Requests> {
-        let (trace, _) = Trace::load(path)?;
-        Ok(Self::of(&trace.spread()))
+    /// Where it cannot be read, or is broken, or has more objects than can be held.
+    pub fn load(path: &Path, count: usize) -> Result<Requests> {
+        let mut spread = Reader::open(path)?.spread();
+        let requests = Self::gather(&path.display().to_string(), spread.by_ref().take(count), LIMITS)?;
+        let (broken, late) = (spread.broken(), spread.late());
+        if broken.broken > 0 {
+            tracing::warn!("{}: {broken}", path.display());
+        }
+        if late > 0 {
+            tracing::warn!("{}: {late} requests lay too far back and were put later", path.display());
+        }
+        Ok(requests)
     }
 
     /// The same of a trace in memory, whose requests were spread within their seconds.
     pub fn of(trace: &Trace) -> Requests {
+        let all = trace.requests().iter().copied().map(Ok);
+        // The limits are what a trace in memory can have: nothing is spooled, and nothing can fail.
+        let limits = Limits { held: usize::MAX, ..LIMITS };
+        Self::gather("the trace in memory", all, limits).expect("a trace in memory fits in memory")
+    }
+
+    fn gather(
+        origin: &str,
+        all: impl Iterator<Item = sidelong_trace::Result<sidelong_trace::Request>>,
+        limits: Limits,
+    ) -> Result<Requests> {
+        let failed = |source| Error::File { path: std::env::temp_dir(), source };
+        let (mut keys, mut times_ns) = (Growing::new(limits), Growing::new(limits));
+        let mut ids: HashMap<u64, u32, FxBuildHasher> = HashMap::default();
         let mut bytes = Vec::new();
-        let mut ids = std::collections::HashMap::new();
-        let first = trace.requests().first().map_or_else(Default::default, |request| request.time());
-        let (mut keys, mut times_ns) = (Vec::new(), Vec::new());
-        for request in trace.requests() {
+        let mut first = None;
+        let mut last_ns = 0;
+        for request in all {
+            let request = request?;
             let key = *ids.entry(request.object).or_insert(bytes.len() as u32);
             if key as usize == bytes.len() {
+                if bytes.len() == OBJECTS_MAX {
+                    let (origin, max) = (origin.to_owned(), OBJECTS_MAX as u64);
+                    return Err(
+                        sidelong_trace::Error::TooMany { origin, what: "distinct objects", max }.into()
+                    );
+                }
                 bytes.push(0);
             }
             let size = request.size.unwrap_or(0).min(u32::MAX.into()) as u32;
             let largest = &mut bytes[key as usize];
             *largest = size.max(*largest);
-            keys.push(key);
-            times_ns.push((request.time() - first).as_nanos() as u64);
+            keys.push(key).map_err(failed)?;
+            let since = request.time().saturating_sub(*first.get_or_insert(request.time()));
+            last_ns = last_ns.max(since.as_nanos() as u64);
+            times_ns.push(last_ns).map_err(failed)?;
         }
-        Requests { keys, bytes, times_ns }
+        if keys.len() == 0 {
+            return Err(sidelong_trace::Error::Empty { origin: origin.to_owned() }.into());
+        }
+        let count = keys.len();
+        // As if one mean gap lay between the last and the first.
+        let round_ns = last_ns + last_ns / count as u64;
+        let (keys, times_ns) = (keys.finish().map_err(failed)?, times_ns.finish().map_err(failed)?);
+        Ok(Requests { keys, times_ns, bytes, count, round_ns })
     }
 
     /// `count` requests by Zipf's law.
     pub fn zipf(zipf: &Zipf, count: usize) -> Requests {
         let bytes = |id| zipf.bytes(id).min(u32::MAX.into()) as u32;
+        let keys: Vec<u32> = (0..count as u64).map(|i| zipf.object(i).id as u32).collect();
         Requests {
-            keys: (0..count as u64).map(|i| zipf.object(i).id as u32).collect(),
+            keys: keys.into(),
+            times_ns: Vec::new().into(),
             bytes: (0..zipf.objects().into()).map(bytes).collect(),
-            times_ns: Vec::new(),
+            count,
+            round_ns: 0,
         }
     }
 
     /// The first `count`, from the start again where there are fewer; times go on.
     pub fn repeated(self, count: usize) -> Requests {
-        let Requests { keys, bytes, times_ns } = self;
-        // As if one mean gap lay between the last and the first.
-        let span_ns = times_ns.last().map_or(0, |last| last + last / times_ns.len() as u64);
-        let again = |i: usize| times_ns[i % times_ns.len()] + span_ns * (i / times_ns.len()) as u64;
-        let times_ns = if times_ns.is_empty() { Vec::new() } else { (0..count).map(again).collect() };
-        Requests { keys: keys.iter().copied().cycle().take(count).collect(), bytes, times_ns }
+        Requests { count, ..self }
     }
 
     /// How many.
     pub fn len(&self) -> usize {
-        self.keys.len()
+        self.count
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.count == 0
     }
 
     /// How many objects, asked for or not.
@@ -89,19 +136,44 @@ impl Requests {
 
     /// Whether each has a time.
     pub fn have_times(&self) -> bool {
-        !self.times_ns.is_empty()
+        self.times_ns.len() > 0
     }
 
-    /// What a request is for, if there is one of that number.
-    #[inline]
-    pub fn key(&self, number: usize) -> Option<u32> {
-        self.keys.get(number).copied()
+    /// What they are for, for one who asks in turn.
+    pub fn keys(&self) -> Keys {
+        Keys { cursor: Cursor::new(&self.keys), round: self.keys.len(), begin: 0, count: self.count }
     }
 
     /// How large an object is.
     #[inline]
     pub fn bytes(&self, key: u32) -> u32 {
         self.bytes[key as usize]
+    }
+}
+
+/// What requests are for: see [`Requests::keys`].
+#[derive(Clone, Debug)]
+pub struct Keys {
+    cursor: Cursor<u32>,
+    round: usize,
+    /// Number of the first request of this round.
+    begin: usize,
+    count: usize,
+}
+
+impl Keys {
+    /// What a request is for, if there is one of that number.
+    #[inline]
+    pub fn get(&mut self, number: usize) -> Option<u32> {
+        if number >= self.count {
+            return None;
+        }
+        let at = number.wrapping_sub(self.begin);
+        if at < self.round {
+            return Some(self.cursor.get(at));
+        }
+        self.begin = number - number % self.round;
+        Some(self.cursor.get(number % self.round))
     }
 }
 
@@ -129,23 +201,28 @@ pub enum Arrivals {
 
 impl Arrivals {
     /// The moments at which requests come from outside: none where clients wait for their answers.
-    pub(crate) fn times<'a>(
-        &self,
-        requests: &'a Requests,
-        seed: u64,
-    ) -> impl Iterator<Item = Time> + use<'a> {
+    pub(crate) fn times(&self, requests: &Requests, seed: u64) -> impl Iterator<Item = Time> + use<> {
         let arrivals = *self;
+        let (mut times_ns, round_ns) = (Cursor::new(&requests.times_ns), requests.round_ns);
+        // The place in its round of the next request, and when the round began.
+        let (mut at, mut begin_ns, round) = (0, 0, requests.times_ns.len());
         let count = if matches!(arrivals, Arrivals::Closed { .. }) { 0 } else { requests.len() };
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut now_ns = 0.0;
-        (0..count).map(move |i| {
+        (0..count).map(move |_| {
             now_ns = match arrivals {
                 Arrivals::Closed { .. } => 0.0,
                 Arrivals::Poisson { per_s } => {
                     let gap: f64 = Exp1.sample(&mut random);
                     now_ns + gap * 1e9 / per_s
                 }
-                Arrivals::Trace { speed } => requests.times_ns[i] as f64 / speed,
+                Arrivals::Trace { speed } => {
+                    if at == round {
+                        (at, begin_ns) = (0, begin_ns + round_ns);
+                    }
+                    at += 1;
+                    (begin_ns + times_ns.get(at - 1)) as f64 / speed
+                }
             };
             Time::from_ns(now_ns as u64)
         })
@@ -173,11 +250,30 @@ mod tests {
         let requests = Requests::of(&sample().spread());
         assert_eq!((requests.len(), requests.objects()), (10_000, 1_244));
         let twice = requests.clone().repeated(20_001);
-        assert_eq!(twice.key(10_000), requests.key(0));
+        assert_eq!(twice.keys().get(10_000), requests.keys().get(0));
+        assert_eq!((twice.keys().get(20_000), twice.keys().get(20_001)), (requests.keys().get(0), None));
         let times: Vec<_> = Arrivals::Trace { speed: 2.0 }.times(&twice, 1).collect();
         assert!(times.len() == 20_001 && times.is_sorted());
-        let last = requests.times_ns.last().unwrap();
+        let last = Cursor::new(&requests.times_ns).get(9_999);
         assert!(times[10_000].as_ns() > last / 2 && times[20_000].as_ns() < last + last / 1_000);
+    }
+
+    #[test]
+    fn requests_in_a_file_are_those_in_memory() {
+        let trace = sample().spread();
+        let all = || trace.requests().iter().copied().map(Ok);
+        let spooled = Requests::gather("test", all(), Limits { held: 100, window: 64 }).unwrap();
+        assert!(matches!(spooled.keys, Column::Spooled { .. }));
+        let (held, spooled) = (Requests::of(&trace).repeated(25_000), spooled.repeated(25_000));
+        let keys = |requests: &Requests| {
+            let mut keys = requests.keys();
+            (0..25_000).map(|number| keys.get(number).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(&held), keys(&spooled));
+        let times = |requests| Arrivals::Trace { speed: 1.0 }.times(requests, 1).collect::<Vec<_>>();
+        assert_eq!(times(&held), times(&spooled));
+        let none = Requests::gather("nothing", std::iter::empty(), LIMITS).unwrap_err();
+        assert!(none.to_string().contains("nothing holds no request"), "{none}");
     }
 
     #[test]

@@ -15,11 +15,7 @@ fn world_cup() -> Vec<(u64, u32)> {
         let size = sizes.entry(request.object).or_insert(0);
         *size = if *size == 0 { request.size.unwrap_or(0) } else { *size };
     }
-    trace
-        .requests()
-        .iter()
-        .map(|request| (request.object, sizes[&request.object].max(1) as u32))
-        .collect()
+    trace.requests().iter().map(|request| (request.object, sizes[&request.object].max(1) as u32)).collect()
 }
 
 fn zipf() -> Vec<(u64, u32)> {
