@@ -46,7 +46,7 @@ pub(crate) enum Command {
     Node(PartArgs),
     /// Run one edge of a cluster file: the proxy that clients talk to.
     Edge(PartArgs),
-    /// Look into request logs.
+    /// Look into request traces, convert and make them.
     Trace(TraceArgs),
     /// Simulate clusters that serve out of each other's memory.
     Sim(SimArgs),

@@ -20,6 +20,9 @@ pub const AHEAD_REQUESTS: usize = 1 << 18;
 /// in the log.
 pub const SECOND_REQUESTS_MAX: usize = 1 << 20;
 
+/// Buffers that are kept for seconds to come: one leaves when one comes.
+const SPARE_MAX: usize = 2;
+
 /// The requests of a [`Reader`] in order of time: see the module's words on [`Reader::spread`].
 #[derive(Debug)]
 pub struct Spread {
@@ -34,6 +37,8 @@ pub struct Spread {
     /// Requests that leave, and the next of them.
     ready: Vec<Request>,
     at: usize,
+    /// Empty, for seconds to come.
+    spare: Vec<Vec<Request>>,
     late: u64,
     ahead: usize,
     second_max: usize,
@@ -54,6 +59,7 @@ impl Spread {
             left_s: None,
             ready: Vec::new(),
             at: 0,
+            spare: Vec::new(),
             late: 0,
             ahead,
             second_max,
@@ -94,7 +100,11 @@ impl Spread {
                     _ => self.seconds.insert(at, (request.time_s, vec![request])),
                 }
             }
-            _ => self.seconds.push_back((request.time_s, vec![request])),
+            _ => {
+                let mut requests = self.spare.pop().unwrap_or_default();
+                requests.push(request);
+                self.seconds.push_back((request.time_s, requests));
+            }
         }
     }
 
@@ -110,7 +120,12 @@ impl Spread {
         } else if is_whole {
             spread_second(&mut requests);
         }
-        (self.ready, self.at) = (requests, 0);
+        std::mem::swap(&mut self.ready, &mut requests);
+        self.at = 0;
+        if self.spare.len() < SPARE_MAX {
+            requests.clear();
+            self.spare.push(requests);
+        }
     }
 
     /// What leaves next becomes ready; nothing is when all have left.

@@ -61,7 +61,8 @@ pub struct Summary {
     /// left out. `None` for fewer than two windows.
     pub dispersion_60s: Option<f64>,
     /// Hurst exponent of the requests in a second, by the variance of aggregated counts: 0.5 where bursts average out
-    /// over time as Poisson's do, towards 1 where they do not. `None` for fewer than 512 s.
+    /// over time as Poisson's do, towards 1 where they do not. The first and the last second, of which a trace may have
+    /// only a part, are left out. `None` for fewer than 514 s.
     pub hurst: Option<f64>,
     /// Records of the source that could not be used, and are in none of the above.
     pub broken: u64,
@@ -197,7 +198,7 @@ impl Tally {
 /// Index of dispersion for counts in windows of `window_s` from `first_s` on, as [`Summary::dispersion_60s`] defines it.
 fn dispersion(seconds: &BTreeMap<u32, u64>, first_s: u32, span_s: u64, window_s: u64) -> Option<f64> {
     let windows = span_s / window_s;
-    let (mean, variance) = (windows >= 2).then(|| moments(seconds, first_s, windows, window_s))?;
+    let (mean, variance) = (windows >= 2).then(|| moments(seconds.iter(), first_s, windows, window_s))?;
     Some(variance / mean)
 }
 
@@ -205,15 +206,21 @@ fn dispersion(seconds: &BTreeMap<u32, u64>, first_s: u32, span_s: u64, window_s:
 fn hurst_of(seconds: &BTreeMap<u32, u64>, first_s: u32, span_s: u64) -> Option<f64> {
     /// Fewer windows say little of a variance.
     const WINDOWS_MIN: u64 = 32;
+    let (first_s, span_s) = (first_s.checked_add(1)?, span_s.checked_sub(2)?);
+    let last_s = u32::try_from(u64::from(first_s) + span_s).ok()?;
     let windows = (0..32).map(|k| 1 << k).take_while(|window_s| span_s / window_s >= WINDOWS_MIN);
-    let points: Vec<(f64, f64)> = windows
-        .map(|window_s| (window_s as f64, moments(seconds, first_s, span_s / window_s, window_s).1))
-        .collect();
+    let variance = |window_s| moments(seconds.range(first_s..last_s), first_s, span_s / window_s, window_s).1;
+    let points: Vec<(f64, f64)> = windows.map(|window_s| (window_s as f64, variance(window_s))).collect();
     hurst(&points)
 }
 
 /// Mean and (population) variance of the requests in the first `windows` windows of `window_s` from `first_s` on.
-fn moments(seconds: &BTreeMap<u32, u64>, first_s: u32, windows: u64, window_s: u64) -> (f64, f64) {
+fn moments<'a>(
+    seconds: impl Iterator<Item = (&'a u32, &'a u64)>,
+    first_s: u32,
+    windows: u64,
+    window_s: u64,
+) -> (f64, f64) {
     let (mut sum, mut sum_of_squares) = (0u128, 0u128);
     let mut close = |count: u64| {
         sum += u128::from(count);

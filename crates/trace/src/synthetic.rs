@@ -92,6 +92,10 @@ mod tests {
         let mean = calm.footprint_bytes / calm.objects;
         assert!((20_000..200_000).contains(&mean), "{mean}");
 
+        // A last second with few requests is no burst.
+        let fast = summary(Synthetic { requests: 1_000_000, per_s: 1000.0, ..ONE });
+        assert!((fast.hurst.unwrap() - 0.5).abs() < 0.1, "{fast:?}");
+
         let bursty = summary(Synthetic { arrivals: Arrivals::BModel { bias: 0.7 }, ..ONE });
         assert_eq!(bursty.requests, 200_000);
         assert!(bursty.dispersion_1s.unwrap() > 5.0, "{bursty:?}");
