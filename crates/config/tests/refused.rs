@@ -224,7 +224,7 @@ fn every_entry_is_checked() {
              sites than [[node]] entries give",
         ),
         (5, "name = \"n/1\"", "5: node name \"n/1\"; expected 1 to 64 of a-z, 0-9 and -: it names files"),
-        (5, "name = \"n\"\ncount = 0", "6: count is 0; expected from 1 to 4095"),
+        (5, "name = \"n\"\ncount = 0", "6: count is 0; expected from 1 to 16383"),
         (5, "name = \"n\"\ncount = 18446744073709551615", "6: "),
         (5, "name = \"n\"\nworkers = 0", "6: workers is 0; expected from 1 to 4096"),
         (
@@ -310,23 +310,23 @@ fn a_cluster_has_sites_nodes_and_edges() {
         let end = parts[start + 2..].find("[[").map_or(parts.len(), |next| start + 2 + next);
         refused(&format!("{}{}", &parts[..start], &parts[end..]))
     };
-    for section in ["site", "node", "edge"] {
+    for (section, max) in [("site", 4095), ("node", 16383), ("edge", 4095)] {
         assert_eq!(
             without(section),
-            format!("cluster.toml:1: no [[{section}]]; expected from 1 to 4095 of them")
+            format!("cluster.toml:1: no [[{section}]]; expected from 1 to {max} of them")
         );
     }
 }
 
 #[test]
 fn a_pool_fits_the_words() {
-    let over = "[[node]]\nname = \"m\"\nlisten = \"127.0.0.1:10000\"\ncount = 4095\n";
-    assert_eq!(refused_after(over), "cluster.toml:13: the pool has 4096 nodes; expected at most 4095");
+    let over = "[[node]]\nname = \"m\"\nlisten = \"127.0.0.1:10000\"\ncount = 16383\n";
+    assert_eq!(refused_after(over), "cluster.toml:13: the pool has 16384 nodes; expected at most 16383");
     let grown = "[reconfig]\nconfiguration = \"over-provisioned\"\n[[site]]\nname = \"b\"\nhosts = [\"b.example\"]\n\
-                 [[node]]\nname = \"m\"\nlisten = \"127.0.0.1:10000\"\ncount = 3000\n";
+                 [[node]]\nname = \"m\"\nlisten = \"127.0.0.1:10000\"\ncount = 9000\n";
     assert_eq!(
         refused_after(grown),
-        "cluster.toml:18: the pool has 6000 nodes, 2999 of them to over-provision; expected at most 4095"
+        "cluster.toml:18: the pool has 18000 nodes, 8999 of them to over-provision; expected at most 16383"
     );
     let owners =
         "[reconfig]\nby = \"server\"\n[[node]]\nname = \"m\"\nlisten = \"127.0.0.1:10000\"\ncount = 4094\n";

@@ -2,8 +2,8 @@
 
 /// Sites of one cluster at most: a site is 12 bits in an ownership word, of which 0 means "none".
 pub const SITES_MAX: usize = (1 << 12) - 1;
-/// Nodes of one cluster at most: what a 12-bit budget can count.
-pub const NODES_MAX: usize = (1 << 12) - 1;
+/// Nodes of one cluster at most: what a budget counts in 14 bits. No word names a node.
+pub const NODES_MAX: usize = (1 << 14) - 1;
 /// Lock owners at most: an owner is 12 bits in a lock word, of which 0 means "free".
 pub const EDGES_MAX: usize = (1 << 12) - 1;
 

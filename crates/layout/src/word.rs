@@ -5,11 +5,13 @@
 //! dead process finds another value and fails. Sequences wrap: at one change a microsecond 36 bits last 19 hours, and a
 //! late operation would have to sleep through a whole turn and wake at the very value it expects.
 
-use crate::id::{EdgeId, SiteId};
+use crate::id::{EdgeId, NODES_MAX, SiteId};
 
 const FIELD: u64 = (1 << 12) - 1;
 const SEQUENCE_40: u64 = (1 << 40) - 1;
-/// The largest generation of an ownership word, after which it wraps to 0.
+/// A count of nodes.
+const COUNT: u64 = NODES_MAX as u64;
+/// The largest generation of an ownership word or a budget, after which it wraps to 0.
 pub const SEQUENCE_MAX: u64 = (1 << 36) - 1;
 
 /// Who may reconfigure a site just now: `owner:12 incarnation:12 sequence:40`.
@@ -49,31 +51,31 @@ impl Lock {
     }
 }
 
-/// How many nodes a site may still give: `floor:12 current:12 generation:40`.
+/// How many nodes a site may still give: `floor:14 current:14 generation:36`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Budget {
     /// Guaranteed nodes; no move takes the site below.
     pub floor: u16,
     /// Nodes that serve the site and are not promised to a move. Never more than truly serve it.
     pub current: u16,
-    /// Raised by every change, 40 bits.
+    /// Raised by every change, 36 bits.
     pub generation: u64,
 }
 
 impl Budget {
     /// The word's value.
     pub const fn encode(self) -> u64 {
-        (self.floor as u64 & FIELD) << 52
-            | (self.current as u64 & FIELD) << 40
-            | self.generation & SEQUENCE_40
+        (self.floor as u64 & COUNT) << 50
+            | (self.current as u64 & COUNT) << 36
+            | self.generation & SEQUENCE_MAX
     }
 
     /// From the word's value.
     pub const fn decode(word: u64) -> Self {
         Budget {
-            floor: (word >> 52) as u16,
-            current: (word >> 40 & FIELD) as u16,
-            generation: word & SEQUENCE_40,
+            floor: (word >> 50) as u16,
+            current: (word >> 36 & COUNT) as u16,
+            generation: word & SEQUENCE_MAX,
         }
     }
 
@@ -84,7 +86,7 @@ impl Budget {
 
     /// The successor that counts `current` nodes.
     pub const fn with_current(self, current: u16) -> Self {
-        Budget { floor: self.floor, current, generation: self.generation.wrapping_add(1) & SEQUENCE_40 }
+        Budget { floor: self.floor, current, generation: self.generation.wrapping_add(1) & SEQUENCE_MAX }
     }
 }
 
@@ -220,3 +222,5 @@ const fn site_field(site: Option<SiteId>) -> u64 {
 const fn site_of(field: u64) -> Option<SiteId> {
     if field == 0 { None } else { Some(SiteId::new(field as usize - 1)) }
 }
+
+const _: () = assert!(NODES_MAX.next_power_of_two() == 1 << 14 && COUNT + 1 == 1 << 14);

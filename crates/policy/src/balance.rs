@@ -143,8 +143,8 @@ fn sample(count: usize, random: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A number below `count`, from the upper half of `random` (Lemire 2016, without the rejection: for the 4,095
-/// candidates that there may be, the bias is below one in a million).
+/// A number below `count`, from the upper half of `random` (Lemire 2016, without the rejection: for the 16,383
+/// candidates that there may be, the bias is below four in a million).
 fn below(random: u64, count: usize) -> usize {
     (((random >> 32) * count as u64) >> 32) as usize
 }

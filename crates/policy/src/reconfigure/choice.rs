@@ -119,7 +119,8 @@ impl Look<'_> {
     /// greater of the two.
     fn pays(&self, from: SiteId, to: SiteId, rate: f64) -> bool {
         /// The least gain, as a share of the load: more than the rounding of indices, twice half of 1e-4 of a load that
-        /// is high, so that no move pays both ways; less than what one of `NODES_MAX` nodes gains.
+        /// is high, so that no move pays both ways; less than what one of 4,999 nodes gains. To larger sites nothing moves
+        /// from busy ones of equal priority, until these are idle.
         const GAIN_MIN: f64 = 2e-4;
         let averaged =
             |site: SiteId| self.account.sites[site.index()].with_work(self.histories[site.index()].work);

@@ -427,5 +427,5 @@ fn settings_that_make_no_sense_are_refused() {
         Err(SettingsError::Zero { .. })
     ));
     let too_many = Reconfigurer::new(settings, 2, NODES_MAX + 1).unwrap_err();
-    assert_eq!(too_many.to_string(), "4096 nodes: the words can name 4095");
+    assert_eq!(too_many.to_string(), "16384 nodes: the words can name 16383");
 }
