@@ -10,6 +10,6 @@ mod links;
 mod mover;
 mod offer;
 
-pub use links::{Links, LinksError, SiteWords};
+pub use links::{Links, LinksError, Scan, SiteWords};
 pub use mover::{Ended, How, Mover, Protocol};
 pub use offer::{BOARD, BoardInit, board_map, load_region, offer_board, offer_words, words_region};

@@ -44,6 +44,24 @@ impl SiteWords {
     }
 }
 
+/// What a scan has read, by site and node; `None` where a word could not be.
+#[derive(Clone, Copy, Debug)]
+pub struct Scan<'a> {
+    /// The nodes' words.
+    pub ownerships: &'a [Option<Ownership>],
+    /// The sites'.
+    pub sites: &'a [Option<SiteWords>],
+}
+
+/// Whether a budget counts just the nodes that serve its site; `None` where that depends on those that were not read.
+pub(crate) fn is_exact(budget: Budget, serving: usize, unread: usize) -> Option<bool> {
+    if !(serving..=serving + unread).contains(&usize::from(budget.current)) {
+        Some(false)
+    } else {
+        (unread == 0).then_some(true)
+    }
+}
+
 /// A link that is made anew when it breaks.
 #[derive(Debug)]
 struct Peer {
@@ -190,15 +208,15 @@ impl Links {
     /// Whether the budget of `site` counts just the nodes that serve it, by the last scan; `None` where that depends on
     /// words which it could not read.
     pub fn budget_is_exact(&self, site: SiteId) -> Option<bool> {
-        let current = usize::from(self.site(site)?.budget.current);
         let serves = |node: &&Option<Ownership>| node.is_some_and(|node| node.serves(site));
         let serving = self.ownerships.iter().filter(serves).count();
         let unread = self.ownerships.iter().filter(|node| node.is_none()).count();
-        if !(serving..=serving + unread).contains(&current) {
-            Some(false)
-        } else {
-            (unread == 0).then_some(true)
-        }
+        is_exact(self.site(site)?.budget, serving, unread)
+    }
+
+    /// The last scan.
+    pub fn last_scan(&self) -> Scan<'_> {
+        Scan { ownerships: &self.ownerships, sites: &self.sites }
     }
 
     /// Does one operation for a machine of `state`.

@@ -1,11 +1,12 @@
 //! Whoever moves nodes: one machine of `state` at a time, and the signs that a site needs repair.
 
-use sidelong_layout::{EdgeId, NodeId, NodeState, SiteId};
+use sidelong_layout::{EdgeId, NodeState, SiteId};
 use sidelong_state::{
-    Holder, Memo, Move, Outcome, PaperMove, PaperOutcome, Plan, Pool, Step, Time, Timing, UpdateCounter,
+    Holder, Memo, Move, Outcome, PaperMove, PaperOutcome, Plan, Pool, Reply, Step, Time, Timing,
+    UpdateCounter,
 };
 
-use crate::links::Links;
+use crate::links::{Links, Scan, is_exact};
 
 /// Which protocol moves are made by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -71,7 +72,17 @@ pub struct Mover {
     counters: Vec<UpdateCounter>,
     /// Since when each site's budget is known not to be that of the scan while its lock is free.
     inexact_since: Vec<Option<Time>>,
+    /// Kept between scans for its memory only.
+    tallies: Vec<Tally>,
     job: Option<(Job, Option<Plan>, Time)>,
+}
+
+/// Nodes of a site in a scan.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    serving: usize,
+    /// On their way there.
+    incoming: usize,
 }
 
 #[derive(Debug)]
@@ -101,6 +112,7 @@ impl Mover {
             memos: vec![Memo::default(); sites],
             counters: vec![UpdateCounter::default(); sites],
             inexact_since: vec![None; sites],
+            tallies: vec![Tally::default(); sites],
             job: None,
         }
     }
@@ -130,13 +142,14 @@ impl Mover {
         self.job = Some((job, Some(plan), now));
     }
 
-    /// Looks at the last scan for what a dead holder left, and begins its repair. The papers' protocol has none.
-    pub fn begin_repair_if_needed(&mut self, links: &Links, now: Time) {
+    /// Looks at a scan for what a dead holder left, and begins its repair. The papers' protocol has none.
+    pub fn begin_repair_if_needed(&mut self, scan: Scan<'_>, now: Time) {
         if self.protocol == Protocol::Paper {
             return;
         }
+        let unread = self.tally(scan);
         for site in (0..usize::from(self.pool.sites)).map(SiteId::new) {
-            let needed = self.needs_repair(site, links, now);
+            let needed = self.needs_repair(site, scan, unread, now);
             if needed && self.is_idle() {
                 let memo = self.memos[site.index()];
                 let machine = Move::repair(site, self.holder, self.pool, self.timing, memo);
@@ -145,8 +158,29 @@ impl Mover {
         }
     }
 
-    fn needs_repair(&mut self, site: SiteId, links: &Links, now: Time) -> bool {
-        let Some(words) = links.site(site) else { return false };
+    /// Counts the nodes of each site, once for all of them, and says how many could not be read.
+    fn tally(&mut self, scan: Scan<'_>) -> usize {
+        self.tallies.fill(Tally::default());
+        let mut unread = 0;
+        for node in scan.ownerships {
+            let Some(node) = node else {
+                unread += 1;
+                continue;
+            };
+            let (site, drains) = match node.state {
+                NodeState::Draining => (node.next, true),
+                _ => (node.serving_site(), false),
+            };
+            if let Some(tally) = site.and_then(|site| self.tallies.get_mut(site.index())) {
+                tally.incoming += usize::from(drains);
+                tally.serving += usize::from(!drains);
+            }
+        }
+        unread
+    }
+
+    fn needs_repair(&mut self, site: SiteId, scan: Scan<'_>, unread: usize, now: Time) -> bool {
+        let Some(words) = scan.sites[site.index()] else { return false };
         let overdue = |since: Time| now >= since.after_ns(self.timing.steal_ns());
         if let Some(since) = self.memos[site.index()].see(now, words.lock) {
             // Held: by a live holder, or by a dead one if nothing has changed for too long.
@@ -154,13 +188,10 @@ impl Mover {
             return overdue(since);
         }
         // Free: then no node drains towards it, and its budget is right but for a moment.
-        let drains = |node: NodeId| {
-            links.ownership(node).is_some_and(|o| o.state == NodeState::Draining && o.next == Some(site))
-        };
-        let unfinished = (0..links.node_count()).map(NodeId::new).any(drains);
+        let Tally { serving, incoming } = self.tallies[site.index()];
         let inexact_since = &mut self.inexact_since[site.index()];
-        let exact = links.budget_is_exact(site);
-        if exact == Some(false) || unfinished {
+        let exact = is_exact(words.budget, serving, unread);
+        if exact == Some(false) || incoming > 0 {
             return overdue(*inexact_since.get_or_insert(now));
         }
         // Where not all could be read there is no news, good or bad.
@@ -178,45 +209,57 @@ impl Mover {
         clock: impl Fn() -> Time,
         mut before: impl FnMut(&'static str),
     ) -> Option<Ended> {
+        let mut reply = None;
+        loop {
+            match self.step(clock(), reply.take())? {
+                Step::Do(op) => {
+                    before(self.step_name());
+                    reply = Some(links.execute(op));
+                }
+                Step::WaitUntil(_) => return None,
+                Step::Done(ended) => return Some(Ended { ended: clock(), ..ended }),
+            }
+        }
+    }
+
+    /// One step of what is under way, for whoever posts operations in another way than [`Mover::drive`]: without a reply at
+    /// first and after a wait, with one after an operation. `None` where nothing is under way.
+    ///
+    /// # Panics
+    /// Where a reply is missing or comes uninvited.
+    pub fn step(&mut self, now: Time, reply: Option<Reply>) -> Option<Step<Ended>> {
         let (job, plan, began) = self.job.as_mut()?;
-        let how = match job {
+        let (site, how) = match job {
             Job::Lease(machine) => {
-                let mut reply = None;
-                let outcome = loop {
-                    match machine.step(clock(), reply.take()) {
-                        Step::Do(op) => {
-                            before(machine.step_name());
-                            reply = Some(links.execute(op));
-                        }
-                        Step::WaitUntil(_) => return None,
-                        Step::Done(outcome) => break outcome,
-                    }
+                let outcome = match machine.step(now, reply) {
+                    Step::Do(op) => return Some(Step::Do(op)),
+                    Step::WaitUntil(time) => return Some(Step::WaitUntil(time)),
+                    Step::Done(outcome) => outcome,
                 };
                 self.memos[machine.site().index()] = machine.memo();
-                How::Lease(outcome)
+                (machine.site(), How::Lease(outcome))
             }
             Job::Paper(machine) => {
-                let mut reply = None;
-                let outcome = loop {
-                    match machine.step(reply.take()) {
-                        Step::Do(op) => {
-                            before(machine.step_name());
-                            reply = Some(links.execute(op));
-                        }
-                        Step::WaitUntil(_) => return None,
-                        Step::Done(outcome) => break outcome,
-                    }
+                let outcome = match machine.step(reply) {
+                    Step::Do(op) => return Some(Step::Do(op)),
+                    Step::WaitUntil(time) => return Some(Step::WaitUntil(time)),
+                    Step::Done(outcome) => outcome,
                 };
                 self.counters[machine.site().index()] = machine.counter();
-                How::Paper(outcome)
+                (machine.site(), How::Paper(outcome))
             }
         };
-        let site = match job {
-            Job::Lease(machine) => machine.site(),
-            Job::Paper(machine) => machine.site(),
-        };
-        let ended = Ended { plan: *plan, site, how, began: *began, ended: clock() };
+        let ended = Ended { plan: *plan, site, how, began: *began, ended: now };
         self.job = None;
-        Some(ended)
+        Some(Step::Done(ended))
+    }
+
+    /// The operation that is posted or comes next; "over" where nothing is under way.
+    pub fn step_name(&self) -> &'static str {
+        match &self.job {
+            Some((Job::Lease(machine), ..)) => machine.step_name(),
+            Some((Job::Paper(machine), ..)) => machine.step_name(),
+            None => "over",
+        }
     }
 }
