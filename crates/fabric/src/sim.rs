@@ -28,7 +28,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use world::{Face, World};
+use world::{Face, Place, World};
 
 use crate::batch::{Kind, Request};
 use crate::host::Region;
@@ -196,6 +196,44 @@ impl Network {
         self.world().next()
     }
 
+    /// When the network will next be at work, for a simulation that has events of its own: until then nothing changes, and
+    /// [`Network::next_by`] has nothing. `None` where nothing is on its way.
+    pub fn next_at(&self) -> Option<Duration> {
+        self.world().next_at()
+    }
+
+    /// As [`Network::next`], but no time passes beyond `at`.
+    pub fn next_by(&self, at: Duration) -> Option<Event> {
+        self.world().next_by(at)
+    }
+
+    /// Words to be read together with [`Network::post_gather`]: of each key, `len` bytes at `offset`.
+    ///
+    /// # Errors
+    /// Where a key is of another network.
+    pub fn gather<'a>(
+        &self,
+        reads: impl IntoIterator<Item = (&'a Key, usize, usize)>,
+    ) -> Result<Gather, Error> {
+        let world = self.world();
+        let place = |(key, offset, len): (&Key, usize, usize)| match &key.locator {
+            Locator::Sim { network, region, token } if network == self => {
+                Ok(world.place(*region, *token, Request { kind: Kind::Read, offset, len }))
+            }
+            _ => Err(Error::OtherNetwork { name: key.name.clone() }),
+        };
+        let places = reads.into_iter().map(place).collect::<Result<_, _>>()?;
+        Ok(Gather { network: self.clone(), places })
+    }
+
+    /// Posts all reads of `gather` as one operation: they share their fate, are on their way for the same time, and read in
+    /// one moment. A look at thousands of nodes costs the simulation some thirty nanoseconds for each this way, not
+    /// microseconds. Its end is one event with all words in their order, or why the first that failed did.
+    pub fn post_gather(&self, gather: &Gather, timeout: Duration) -> Ticket {
+        assert!(gather.network == *self, "a gather of this network");
+        self.world().post_gather(&gather.places, timeout)
+    }
+
     /// The next message, for which `timeout` of virtual time may pass.
     pub(crate) fn receive(&self, queue: &Queue, timeout: Duration) -> Option<Letter> {
         self.world().receive(queue, timeout)
@@ -205,6 +243,13 @@ impl Network {
         // A caller's mistake that panics in there leaves the world as it was.
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Reads that are posted together, again and again; see [`Network::gather`].
+#[derive(Clone, Debug)]
+pub struct Gather {
+    network: Network,
+    places: Arc<[Place]>,
 }
 
 /// A simulated machine; clones are the same one.

@@ -75,6 +75,13 @@ struct Target {
     life: u64,
 }
 
+/// What a gather reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    target: Target,
+    request: Request,
+}
+
 #[derive(Debug)]
 struct Link {
     target: Target,
@@ -97,6 +104,7 @@ struct Scheduled {
 #[derive(Debug)]
 enum What {
     Arrive(Box<Arrival>),
+    Gather(Gathering),
     Report { ticket: Ticket, face: Face, outcome: Outcome },
     Wake { actor: u64 },
     Crash { host: usize },
@@ -115,6 +123,15 @@ struct Arrival {
     deadline: Duration,
     /// How long its answer takes; `None` where it is lost.
     back: Option<Duration>,
+}
+
+/// Reads on their way together.
+#[derive(Debug)]
+struct Gathering {
+    ticket: Ticket,
+    places: Arc<[Place]>,
+    deadline: Duration,
+    back: Duration,
 }
 
 impl World {
@@ -199,10 +216,9 @@ impl World {
     // Links and what is posted on them.
 
     pub(super) fn connect(&mut self, region: usize, token: Token) -> u64 {
-        let host = self.regions[region].host;
         let id = self.next_serial();
         let link = Link {
-            target: Target { region, token, host, life: self.hosts[host].life },
+            target: self.target(region, token),
             arrival: Duration::ZERO,
             answer: Duration::ZERO,
             stalled_until: Duration::ZERO,
@@ -210,6 +226,15 @@ impl World {
         };
         self.links.insert(id, link);
         id
+    }
+
+    fn target(&self, region: usize, token: Token) -> Target {
+        let host = self.regions[region].host;
+        Target { region, token, host, life: self.hosts[host].life }
+    }
+
+    pub(super) fn place(&self, region: usize, token: Token, request: Request) -> Place {
+        Place { target: self.target(region, token), request }
     }
 
     pub(super) fn close(&mut self, link: u64) {
@@ -255,6 +280,45 @@ impl World {
         ticket
     }
 
+    /// All of it is drawn once, as for one operation.
+    pub(super) fn post_gather(&mut self, places: &Arc<[Place]>, timeout: Duration) -> Ticket {
+        let ticket = Ticket(self.next_serial());
+        let deadline = self.now + timeout;
+        let is_late = self.chance(self.faults.late_permille);
+        let is_lost = self.chance(self.faults.loss_permille);
+        let (there, back) = (self.delay(), self.delay());
+        if is_lost || is_late || there > timeout {
+            self.report(deadline, ticket, Face::Events, Err(OpError::Timeout));
+        } else {
+            let gathering = Gathering { ticket, places: Arc::clone(places), deadline, back };
+            self.schedule(self.now + there, What::Gather(gathering));
+        }
+        ticket
+    }
+
+    /// Its reads have come to their targets.
+    fn read_all(&mut self, gathering: Gathering) {
+        let Gathering { ticket, places, deadline, back } = gathering;
+        let mut words = vec![0; places.iter().map(|place| place.request.words()).sum()];
+        let mut rest = &mut words[..];
+        let mut outcome = Some(Ok(()));
+        for Place { target, request } in &*places {
+            let (to, after) = rest.split_at_mut(request.words());
+            rest = after;
+            outcome = self.read(*target, request, to);
+            if outcome != Some(Ok(())) {
+                break;
+            }
+        }
+        let answer = self.now + back;
+        match outcome {
+            Some(outcome) if answer <= deadline => {
+                self.report(answer, ticket, Face::Events, outcome.map(|()| words));
+            }
+            _ => self.report(deadline, ticket, Face::Events, Err(OpError::Timeout)),
+        }
+    }
+
     /// A request has come to its target. It is reported from here, unless its deadline has passed.
     fn arrive(&mut self, mut arrival: Arrival) {
         let outcome = self.effect(&mut arrival);
@@ -283,16 +347,8 @@ impl World {
 
     /// What a request does at its target, and how that answers; `None` where it does not.
     fn effect(&self, arrival: &mut Arrival) -> Option<Result<(), OpError>> {
-        let Target { region, token, host, life } = arrival.target;
-        let (host, offer) = (&self.hosts[host], &self.regions[region]);
-        if host.life != life && host.told {
-            return Some(Err(OpError::PeerGone));
-        }
-        if !host.up {
-            return None;
-        }
-        let memory = offer.memory.upgrade().filter(|_| host.life == life && offer.token.matches(token));
-        let memory = memory.ok_or(OpError::KeyRejected);
+        let offer = &self.regions[arrival.target.region];
+        let memory = self.memory(arrival.target)?;
         Some(memory.and_then(|memory| {
             match memory.apply(&arrival.request, offer.access, &mut arrival.words) {
                 Err(OpError::NoInbox) => {
@@ -305,6 +361,25 @@ impl World {
                 applied => applied,
             }
         }))
+    }
+
+    fn read(&self, target: Target, request: &Request, to: &mut [u64]) -> Option<Result<(), OpError>> {
+        let access = self.regions[target.region].access;
+        Some(self.memory(target)?.and_then(|memory| memory.apply(request, access, to)))
+    }
+
+    /// What lies at a target, or how that refuses; `None` where it does not answer.
+    fn memory(&self, target: Target) -> Option<Result<Arc<Memory>, OpError>> {
+        let Target { region, token, host, life } = target;
+        let (host, offer) = (&self.hosts[host], &self.regions[region]);
+        if host.life != life && host.told {
+            return Some(Err(OpError::PeerGone));
+        }
+        if !host.up {
+            return None;
+        }
+        let memory = offer.memory.upgrade().filter(|_| host.life == life && offer.token.matches(token));
+        Some(memory.ok_or(OpError::KeyRejected))
     }
 
     // Time.
@@ -341,6 +416,17 @@ impl World {
         self.events.pop_front()
     }
 
+    pub(super) fn next_at(&self) -> Option<Duration> {
+        if self.events.is_empty() { self.queue.peek().map(|Reverse(next)| next.at) } else { Some(self.now) }
+    }
+
+    pub(super) fn next_by(&mut self, at: Duration) -> Option<Event> {
+        while self.events.is_empty() && self.next_at().is_some_and(|next| next <= at) {
+            self.step();
+        }
+        self.events.pop_front()
+    }
+
     /// The end of an operation that a batch posted.
     pub(super) fn wait(&mut self, ticket: Ticket) -> Outcome {
         loop {
@@ -357,6 +443,7 @@ impl World {
         self.now = self.now.max(at);
         match what {
             What::Arrive(arrival) => self.arrive(*arrival),
+            What::Gather(gathering) => self.read_all(gathering),
             What::Report { ticket, face: Face::Batch, outcome } => {
                 self.ended.insert(ticket, outcome);
             }
