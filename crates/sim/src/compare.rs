@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::error::Result;
-use crate::report::{Table, names, short};
+use crate::error::{Error, Result};
+use crate::report::{Table, short};
 
 /// The points that two results have in common, with the figures of both and what the second is of the first. A ratio is
 /// marked with `*` where the confidence of the two means does not overlap.
@@ -12,6 +12,10 @@ use crate::report::{Table, names, short};
 /// Where one of the directories holds no result.
 pub fn compare(first: &Path, second: &Path) -> Result<String> {
     let (a, b) = (Table::parse(&first.join("rows.csv"))?, Table::parse(&second.join("rows.csv"))?);
+    if a.model != b.model {
+        let reason = format!("it is of the model {}, the other of {}", b.model.as_str(), a.model.as_str());
+        return Err(Error::Result { path: second.to_owned(), reason });
+    }
     let mut text = String::new();
     let shared: Vec<_> = a.keys.iter().filter(|key| b.keys.contains(key)).collect();
     let key_of = |table: &Table, values: &[String]| {
@@ -28,7 +32,7 @@ pub fn compare(first: &Path, second: &Path) -> Result<String> {
         };
         let of: Vec<_> = shared.iter().zip(&key).map(|(key, value)| format!("{key} {value}")).collect();
         text += &format!("{}\n", of.join(", "));
-        for name in names() {
+        for name in a.model.told() {
             let (was, is) = (rows.mean(name), other.mean(name));
             let apart = match (was.within, is.within) {
                 (Some(a), Some(b)) => (was.mean - is.mean).abs() > a + b,

@@ -12,6 +12,7 @@ use crate::cluster::Setup;
 use crate::costs::{Costs, PerByte};
 use crate::error::{Error, Result};
 use crate::fields::{FIELDS, Field, Kind, PROFILES, find};
+use crate::model::Model;
 use crate::workload::{Arrivals, Requests};
 
 /// Bytes of a file at most.
@@ -76,11 +77,40 @@ impl Config {
                 values.push(field.default[config.profile].to_owned());
             }
         }
+        config.check_model(name)?;
         let runs = config.values.iter().try_fold(1usize, |runs, values| runs.checked_mul(values.len()));
         if runs.is_none_or(|runs| runs > RUNS_MAX) {
             return Err(refuse(name, format!("more than {RUNS_MAX} runs: sweep fewer fields")));
         }
         Ok(config)
+    }
+
+    /// One model, and only its fields.
+    fn check_model(&self, name: &str) -> Result<()> {
+        let field = find("model").expect("a field of the table");
+        if self.values[field].len() > 1 {
+            return Err(refuse(name, "run.model cannot be swept: models have other figures"));
+        }
+        for (field, from) in FIELDS.iter().zip(&self.origins).filter(|(field, _)| !self.model().has(field)) {
+            let place = match from {
+                Origin::Default => continue,
+                Origin::File(place) => place.clone(),
+                Origin::Set => format!("--set {}", field.key),
+            };
+            let reason = format!(
+                "{} is not of the model {}, which run.model names",
+                field.name(),
+                self.model().as_str()
+            );
+            return Err(refuse(&place, reason));
+        }
+        Ok(())
+    }
+
+    /// What is simulated.
+    pub fn model(&self) -> Model {
+        let field = find("model").expect("a field of the table");
+        Model::named(&self.values[field][0])
     }
 
     fn read(&mut self, text: &str, name: &str) -> Result<()> {
@@ -108,8 +138,8 @@ impl Config {
                 Some(table) if !known.is_empty() => table,
                 _ => {
                     let reason = format!(
-                        "{section:?} is not known; expected profile = \"{}\", or a table [workload], [run], [cluster] \
-                         or [hardware]",
+                        "{section:?} is not known; expected profile = \"{}\", or a table [workload], [run], [cluster], \
+                         [hardware], [sites] or [reconfig]",
                         PROFILES.join("\" or \"")
                     );
                     return Err(refuse(&place, reason));
@@ -196,7 +226,8 @@ impl Config {
         let said = origin(&self.profile_from).unwrap_or_else(|| "default".to_owned());
         let mut text = format!("profile = \"{}\"  # {said}\n", PROFILES[self.profile]);
         let mut section = "";
-        for ((field, values), from) in FIELDS.iter().zip(&self.values).zip(&self.origins) {
+        let fields = FIELDS.iter().zip(&self.values).zip(&self.origins);
+        for ((field, values), from) in fields.filter(|((field, _), _)| self.model().has(field)) {
             if field.section != section {
                 section = field.section;
                 text += &format!("\n[{section}]\n");
@@ -261,20 +292,25 @@ impl Point {
         &self.values
     }
 
+    /// What is simulated.
+    pub fn model(&self) -> Model {
+        Model::named(self.get("model"))
+    }
+
     /// Values were checked when they were put.
-    fn number(&self, name: &str) -> f64 {
+    pub(crate) fn number(&self, name: &str) -> f64 {
         self.get(name).parse().expect("it was checked")
     }
 
-    fn whole(&self, name: &str) -> u64 {
+    pub(crate) fn whole(&self, name: &str) -> u64 {
         self.get(name).parse().expect("it was checked")
     }
 
-    fn nodes(&self) -> u32 {
+    pub(crate) fn nodes(&self) -> u32 {
         self.whole("nodes") as u32
     }
 
-    fn seed(&self) -> u64 {
+    pub(crate) fn seed(&self) -> u64 {
         self.whole("seed")
     }
 

@@ -30,6 +30,12 @@ pub enum Error {
     /// Requests are to come when the trace has them, but it does not say.
     #[error("workload.arrivals is trace, but the workload has no times: use closed or poisson")]
     NoTimes,
+    /// The words of a simulated cluster cannot be offered.
+    #[error("the simulated cluster's words: {0}")]
+    Words(#[source] sidelong_fabric::Error),
+    /// What the reconfigurer is to go by makes no sense.
+    #[error("the simulated cluster's reconfiguration: {0}")]
+    Settings(#[from] sidelong_policy::SettingsError),
     /// What is to be compared is no result of a simulation.
     #[error("{}: no result of `sidelong sim run`: {reason}", path.display())]
     Result {

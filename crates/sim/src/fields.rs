@@ -60,7 +60,29 @@ const fn hardware(
     Field { section: "hardware", key, kind, default, what, source }
 }
 
+const fn sites(
+    key: &'static str,
+    kind: Kind,
+    default: &'static str,
+    what: &'static str,
+    source: &'static str,
+) -> Field {
+    both("sites", key, kind, default, what, source)
+}
+
+const fn reconfig(
+    key: &'static str,
+    kind: Kind,
+    default: &'static str,
+    what: &'static str,
+    source: &'static str,
+) -> Field {
+    both("reconfig", key, kind, default, what, source)
+}
+
 const OURS: &str = "our choice";
+const LIVE: &str = "as the live system has it";
+const MS: Kind = Kind::Number(0.001, 1e6);
 const UNSAID: &str = "C does not say: estimate";
 const US: Kind = Kind::Number(0.0, 1e6);
 const US_PER_KIB: Kind = Kind::Number(0.0, 1e4);
@@ -168,13 +190,21 @@ pub const FIELDS: &[Field] = &[
     ),
     both(
         "run",
+        "model",
+        Kind::Word(&["cache", "reconfig"]),
+        "cache",
+        "what is simulated: the cooperative cache, or a data-center whose nodes move between sites",
+        OURS,
+    ),
+    both(
+        "run",
         "warmup",
         Kind::Number(0.0, 0.99),
         "0.2",
         "part of the requests that come before those that are measured",
         OURS,
     ),
-    both("cluster", "nodes", Kind::Whole(1, 10_000), "64", "nodes", "published: C 4.1"),
+    both("cluster", "nodes", Kind::Whole(1, 10_000), "64", "nodes, of both models", "published: C 4.1"),
     both(
         "cluster",
         "protocol",
@@ -368,6 +398,163 @@ pub const FIELDS: &[Field] = &[
         "accesses that the disk does at once",
         "published: one arm; today: estimate",
     ),
+    sites(
+        "sites",
+        Kind::Whole(1, 4_095),
+        "3",
+        "sites, to which the nodes are dealt out evenly",
+        "published: R 4.3.1, 3:3:2",
+    ),
+    sites(
+        "configuration",
+        Kind::Word(&["rigid", "reconfigured", "over-provisioned"]),
+        "reconfigured",
+        "whether nodes move; over-provisioned: each site has what reconfiguration could give it at most",
+        "published: R 4.3",
+    ),
+    sites("floor", Kind::Whole(1, 16_383), "1", "nodes that each site is guaranteed", LIVE),
+    sites(
+        "priority_levels",
+        Kind::Whole(1, 255),
+        "1",
+        "sites have the priorities from 0 to one less than this in turn",
+        OURS,
+    ),
+    sites(
+        "workers",
+        Kind::Whole(1, 4_096),
+        "2",
+        "requests that a node serves at a time",
+        "as the lab's R10 has it",
+    ),
+    sites("service_ms", MS, "5", "for each of which it takes this long", "as the lab's R10 has it"),
+    sites(
+        "service",
+        Kind::Word(&["fixed", "exponential"]),
+        "fixed",
+        "whether that is the time or its mean",
+        "as the lab's R10 has it",
+    ),
+    sites("slow_part", Kind::Number(0.0, 1.0), "0", "part of the nodes that are slower", OURS),
+    sites("slow_factor", Kind::Number(1.0, 100.0), "2", "by how much: they take so many times as long", OURS),
+    sites(
+        "path_ms",
+        Kind::Number(0.0, 1e4),
+        "1",
+        "of a request, all but queue and service: client, edge, network, timers; half before the node, half after",
+        "estimate; S1 measures it first",
+    ),
+    sites(
+        "demand",
+        Kind::Word(&["bursts", "steps"]),
+        "bursts",
+        "bursts: one site after the other; steps: some sites are busy at a time, and then others",
+        "published: R 4.3.1; steps are our choice",
+    ),
+    sites(
+        "burst",
+        Kind::Whole(1, 1 << 32),
+        "512",
+        "bursts: requests of each",
+        "published: R 4.3.1, 512 to 16384",
+    ),
+    sites("asked", Kind::Whole(1, 1 << 40), "12288", "bursts: requests of a run", OURS),
+    sites(
+        "clients_per_edge",
+        Kind::Whole(1, 100_000),
+        "16",
+        "bursts: clients, in a closed loop",
+        "published: R 4",
+    ),
+    sites("steps", Kind::Whole(1, 10_000), "4", "steps: how many", OURS),
+    sites("step_ms", MS, "400", "steps: how long each lasts", OURS),
+    sites(
+        "busy_one_in",
+        Kind::Whole(1, 4_095),
+        "4",
+        "steps: of so many sites one is busy, at each step the next; at least one",
+        OURS,
+    ),
+    sites(
+        "busy_clients",
+        Kind::Number(0.0, 1e4),
+        "6",
+        "steps: clients in a closed loop, for each node that a busy site began with",
+        OURS,
+    ),
+    sites("idle_clients", Kind::Number(0.0, 1e4), "0.2", "steps: the same of the other sites", OURS),
+    reconfig(
+        "reconfig_protocol",
+        Kind::Word(&["lease", "paper"]),
+        "lease",
+        "how nodes are moved: with leases, budgets and draining, or as R prints it",
+        "published: R 3.1.2; lease is ours",
+    ),
+    reconfig(
+        "balancers",
+        Kind::Whole(1, 1_024),
+        "2",
+        "edges: each balances, looks and moves",
+        "as the lab's R10 has it",
+    ),
+    reconfig(
+        "balance",
+        Kind::Word(&["weighted", "round-robin", "least-connections", "power-of-two"]),
+        "weighted",
+        "which node of its site gets a request",
+        LIVE,
+    ),
+    reconfig("sensitivity_ms", MS, "1", "S: between two looks", LIVE),
+    reconfig("history_ms", Kind::Number(0.0, 1e6), "2", "T: how long a load must stay high", LIVE),
+    reconfig(
+        "settle_ms",
+        Kind::Number(0.0, 1e6),
+        "2",
+        "after a move neither of its sites takes or gives for this long",
+        LIVE,
+    ),
+    reconfig("high", Kind::Number(0.001, 1e3), "1", "a site with more load than this needs a node", LIVE),
+    reconfig(
+        "low",
+        Kind::Number(0.0, 1e3),
+        "0.5",
+        "a site that would have less without a node can spare it",
+        LIVE,
+    ),
+    reconfig("lease_ms", MS, "50", "a lock that was not renewed for two of these is taken over", LIVE),
+    reconfig("drain_ms_max", MS, "500", "a node has this long to finish its old site's requests", LIVE),
+    reconfig("period_ms", MS, "1", "how often a node keeps its record and looks at its word", LIVE),
+    reconfig(
+        "op_us_min",
+        Kind::Number(0.001, 1e6),
+        "1",
+        "an operation is on its way so long, and its answer again, at least",
+        "fabric's simulated network; today 2 us for a small read there and back",
+    ),
+    reconfig("op_us_max", Kind::Number(0.001, 1e6), "3", "and at most", "the same"),
+    reconfig(
+        "loss_permille",
+        Kind::Whole(0, 1_000),
+        "0",
+        "operations that are lost, half of them after they took effect",
+        OURS,
+    ),
+    reconfig(
+        "late_permille",
+        Kind::Whole(0, 1_000),
+        "0",
+        "operations that take effect after they were given up",
+        OURS,
+    ),
+    reconfig(
+        "crash_ms",
+        Kind::Number(0.0, 1e9),
+        "0",
+        "mean time after which a balancer is due to die, at an operation of its next move that is drawn; 0: never",
+        OURS,
+    ),
+    reconfig("back_ms", Kind::Number(0.0, 1e9), "30", "mean time until it is back, in another life", OURS),
+    reconfig("thrash_ms", MS, "100", "H: a node that moves back within this time counts as thrash", OURS),
 ];
 
 impl Field {

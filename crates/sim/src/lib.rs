@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`engine`] | events in order of time, and the servers that they pass through |
 //! | [`cluster`] | C's cluster as a model, around the cooperative cache of `sidelong-policy` |
+//! | [`datacenter`] | R's shared data-center as a model, around its reconfigurer, over fabric's simulated network |
 //! | [`config`], [`fields`] | the file that says what to simulate, and every field of it |
 //! | [`sweep`] | its runs, on all cores, and what they write |
 //! | [`costs`] | what the parts of a node take |
@@ -17,10 +18,12 @@ pub mod cluster;
 mod compare;
 pub mod config;
 pub mod costs;
+pub mod datacenter;
 pub mod engine;
 mod error;
 pub mod fields;
 mod measures;
+mod model;
 mod report;
 mod slab;
 pub mod sweep;
@@ -29,4 +32,5 @@ pub mod workload;
 pub use compare::compare;
 pub use error::{Error, Result};
 pub use measures::Outcome;
+pub use model::Model;
 pub use sidelong_policy::Time;

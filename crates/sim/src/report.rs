@@ -2,27 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::sweep::FIGURES;
-
-/// The figures of `report.md` and of comparisons.
-const TOLD: [&str; 7] = [
-    "response_ms_mean",
-    "response_ms_p99",
-    "requests_per_s",
-    "disk_rate",
-    "read_failure_rate",
-    "update_messages_per_request",
-    "update_bytes_per_request",
-];
+use crate::model::Model;
 
 /// A `rows.csv`.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Table {
+    /// Whose figures they are.
+    pub(crate) model: Model,
     /// Columns before the figures, but for the seed.
     pub(crate) keys: Vec<String>,
     /// In the order in which they stand.
@@ -32,6 +24,7 @@ pub(crate) struct Table {
 /// The rows of one point: they differ in their seeds alone.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Rows {
+    names: Arc<[&'static str]>,
     pub(crate) values: Vec<String>,
     pub(crate) seeds: Vec<String>,
     /// By figure and seed.
@@ -52,11 +45,11 @@ impl Table {
             std::fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
         let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
         let head = lines.next().ok_or_else(|| wrong("it is empty"))?;
-        let key_count = head
-            .len()
-            .checked_sub(FIGURES.len())
-            .filter(|count| head[*count..].iter().zip(FIGURES).all(|(column, (name, _))| *column == name));
-        let key_count = key_count.ok_or_else(|| wrong("its columns are not those of this version"))?;
+        let of = |model: &Model| head.ends_with(&model.figures());
+        let model = Model::ALL.into_iter().find(of);
+        let model = model.ok_or_else(|| wrong("its columns are not those of this version"))?;
+        let names: Arc<[_]> = model.figures().into();
+        let key_count = head.len() - names.len();
         let seed =
             head[..key_count].iter().position(|key| *key == "seed").ok_or_else(|| wrong("it has no seed"))?;
         let mut keys: Vec<_> = head[..key_count].iter().map(|key| (*key).to_owned()).collect();
@@ -73,20 +66,21 @@ impl Table {
             let figures =
                 figures.collect::<std::result::Result<Vec<_>, _>>().map_err(|_| wrong("a figure is none"))?;
             let at = *index.entry(values.clone()).or_insert_with(|| {
-                points.push(Rows { values, seeds: Vec::new(), figures: vec![Vec::new(); FIGURES.len()] });
+                let (names, figures) = (Arc::clone(&names), vec![Vec::new(); names.len()]);
+                points.push(Rows { names, values, seeds: Vec::new(), figures });
                 points.len() - 1
             });
             points[at].seeds.push(seed);
             points[at].figures.iter_mut().zip(figures).for_each(|(of, figure)| of.push(figure));
         }
-        Ok(Table { keys, points })
+        Ok(Table { model, keys, points })
     }
 }
 
 impl Rows {
     /// Of a figure over the seeds.
     pub(crate) fn mean(&self, name: &str) -> Mean {
-        let figure = FIGURES.iter().position(|(figure, _)| *figure == name).expect("a figure of the table");
+        let figure = self.names.iter().position(|figure| *figure == name).expect("a figure of the table");
         Mean::of(&self.figures[figure])
     }
 }
@@ -124,14 +118,10 @@ pub(crate) fn short(value: f64) -> String {
     format!("{value:.*}", digits.clamp(0, 6) as usize)
 }
 
-pub(crate) fn names() -> [&'static str; TOLD.len()] {
-    TOLD
-}
-
 /// `result.json`.
 pub(crate) fn json(config: &Config, table: &Table) -> String {
     let point = |rows: &Rows| {
-        let figures: BTreeMap<_, _> = FIGURES.iter().map(|(name, _)| (*name, rows.mean(name))).collect();
+        let figures: BTreeMap<_, _> = rows.names.iter().map(|name| (*name, rows.mean(name))).collect();
         let values: BTreeMap<_, _> = table.keys.iter().zip(&rows.values).collect();
         serde_json::json!({ "values": values, "seeds": rows.seeds, "figures": figures })
     };
@@ -160,15 +150,19 @@ pub(crate) fn markdown(config: &Config, table: &Table) -> String {
     );
     let keys = table.keys.iter().map(String::as_str);
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let head: Vec<_> = keys.chain(TOLD).map(|name| name.replace('_', " ")).collect();
+    let told = table.model.told();
+    let head: Vec<_> = keys.chain(told.iter().copied()).map(|name| name.replace('_', " ")).collect();
     text += &line(head.clone());
     text += &line(head.iter().map(|_| "---".to_owned()).collect());
     for rows in &table.points {
-        let figures = TOLD.iter().map(|name| rows.mean(name).text());
+        let figures = told.iter().map(|name| rows.mean(name).text());
         text += &line(rows.values.iter().cloned().chain(figures).collect());
     }
-    text += "\nTimes are those of simulated clients, from a request's arrival at its node; `rows.csv` has every figure of \
-             every run.\n\n## Configuration\n\n```toml\n";
+    text += match table.model {
+        Model::Cache => "\nTimes are those of simulated clients, from a request's arrival at its node; ",
+        Model::Reconfig => "\nTimes are those of simulated clients, from asking to being answered; ",
+    };
+    text += "`rows.csv` has every figure of every run.\n\n## Configuration\n\n```toml\n";
     text += &config.explain();
     text += "```\n";
     text

@@ -21,8 +21,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::cluster::Cluster;
 use crate::config::{Config, Point};
+use crate::datacenter;
 use crate::error::{Error, Result};
 use crate::measures::Outcome;
+use crate::model::Model;
 use crate::report;
 use crate::workload::Requests;
 
@@ -50,9 +52,6 @@ pub(crate) const FIGURES: [Figure; 18] = [
     ("events", |of| of.events as f64),
     ("table_bytes_per_entry", |of| of.table_bytes_per_entry),
 ];
-
-/// Fields that are columns whether or not they are swept.
-const ALWAYS: [&str; 3] = ["seed", "nodes", "protocol"];
 
 /// How a sweep runs.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +86,7 @@ pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Prog
     fs::create_dir_all(options.out).map_err(|source| error(options.out, source))?;
     claim(config, options.out)?;
 
-    let head = head(&columns);
+    let head = head(config.model(), &columns);
     let runs_csv = options.out.join("runs.csv");
     let mut rows = kept(&runs_csv, &head, &points, &columns)?;
     let mut log = rewrite(&runs_csv, &head, rows.values())?;
@@ -143,14 +142,19 @@ pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Prog
     write(&options.out.join("report.md"), &report::markdown(config, &table))
 }
 
-/// One run, unless it is stopped before it begins.
-fn one(point: &Point, shelf: &Shelf, stop: &AtomicBool) -> Result<Option<Outcome>> {
+/// One run, unless it is stopped before it begins: its figures, in the order of their columns.
+fn one(point: &Point, shelf: &Shelf, stop: &AtomicBool) -> Result<Option<Vec<f64>>> {
+    if point.model() == Model::Reconfig {
+        let setup = datacenter::Setup::of(point)?;
+        return Ok(Some(datacenter::figures(&datacenter::run(&setup)?)));
+    }
     let requests = shelf.get(point)?;
     let setup = point.setup(requests)?;
     if stop.load(Ordering::Relaxed) {
         return Ok(None);
     }
-    Ok(Some(Cluster::run(setup)))
+    let outcome = Cluster::run(setup);
+    Ok(Some(FIGURES.iter().map(|(_, figure)| figure(&outcome)).collect()))
 }
 
 /// The requests that runs share which are under way at once.
@@ -175,21 +179,20 @@ impl Shelf {
 fn columns(config: &Config) -> Vec<&'static str> {
     let swept: Vec<_> = config.swept().iter().map(|field| field.key).collect();
     let fields = crate::fields::FIELDS.iter().map(|field| field.key);
-    fields.filter(|key| ALWAYS.contains(key) || swept.contains(key)).collect()
+    fields.filter(|key| config.model().always().contains(key) || swept.contains(key)).collect()
 }
 
-fn head(columns: &[&str]) -> String {
-    let figures = FIGURES.iter().map(|(name, _)| *name);
-    columns.iter().copied().chain(figures).collect::<Vec<_>>().join(",")
+fn head(model: Model, columns: &[&str]) -> String {
+    columns.iter().copied().chain(model.figures()).collect::<Vec<_>>().join(",")
 }
 
 fn keys(point: &Point, columns: &[&str]) -> String {
     columns.iter().map(|column| point.get(column)).collect::<Vec<_>>().join(",")
 }
 
-fn row(keys: &str, outcome: &Outcome) -> String {
+fn row(keys: &str, figures: &[f64]) -> String {
     // As short as it reads back the same.
-    let figures = FIGURES.iter().map(|(_, figure)| figure(outcome).to_string());
+    let figures = figures.iter().map(f64::to_string);
     std::iter::once(keys.to_owned()).chain(figures).collect::<Vec<_>>().join(",")
 }
 

@@ -21,7 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("reconfig", &["layout", "fabric", "state", "policy"]),
     ("edge", &["layout", "fabric", "state", "policy", "load", "reconfig"]),
     ("trace", &[]),
-    ("sim", &["policy", "trace"]),
+    ("sim", &["layout", "fabric", "state", "policy", "reconfig", "trace"]),
     ("workload", &["trace"]),
     ("lab", &["config", "trace", "workload"]),
     (

@@ -1,0 +1,554 @@
+//! R's shared data-center as a model: sites, nodes that move between them, and balancers that look, decide and move.
+//!
+//! Everything that decides is the live system's own: `sidelong_policy`'s reconfigurer and balance, `sidelong_reconfig`'s mover
+//! with the machines of `sidelong_state`, and the words of `sidelong_layout` in regions of fabric's simulated network. An
+//! operation of a move is one operation of that network, so moves of several balancers interleave operation by
+//! operation, and a balancer may die between any two. What is modelled here is what that acts on: clients in a closed
+//! loop, nodes with workers and a queue, records as old as their keepers let them be, and when a node sees its own word.
+//!
+//! A look takes all words at once ([`Network::gather`]), and the nodes' records as they are when it ends: they go by the
+//! policy's snapshot directly, not over the network.
+//!
+//! Two clocks run here, the model's [`Queue`] and the network's; whichever has the earlier event goes next.
+//!
+//! [`Network::gather`]: sidelong_fabric::sim::Network::gather
+
+mod balancer;
+mod clients;
+mod measures;
+mod node;
+mod setup;
+#[cfg(test)]
+mod tests;
+mod truth;
+mod words;
+
+pub(crate) use measures::FIGURES;
+pub use measures::Outcome;
+pub use setup::{Demand, Setup};
+
+use rand_distr::{Distribution as _, Exp1, StandardUniform};
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::SeedableRng as _;
+use sidelong_reconfig::Ended;
+use sidelong_state::{Reply, Step};
+
+use crate::Time;
+use crate::engine::Queue;
+use crate::error::{Error, Result};
+use balancer::{Balancer, Brain};
+use clients::Clients;
+use measures::Measures;
+use node::Node;
+use truth::Truth;
+use words::{Heard, Posted, Words, changed};
+
+/// A balancer that is due to die does so within this many operations of its moves: a move has some ten, and an
+/// acknowledgement is asked for a few times.
+const DOOM_OPERATIONS: f64 = 16.0;
+/// When the load has ended, all must be mended within this many leases: two until a dead holder's lock is taken over, for
+/// a few holders one after the other.
+const MENDED_LEASES: u64 = 30;
+/// Balance is reached when it lasts for this many looks.
+const BALANCED_LOOKS: u64 = 10;
+
+/// What is to happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Event {
+    /// A client asks.
+    Ask {
+        client: u32,
+    },
+    /// A request comes to its node, is done there, and is back at its client.
+    Arrive {
+        request: u32,
+    },
+    Done {
+        request: u32,
+    },
+    Answer {
+        request: u32,
+    },
+    /// A balancer looks, is due to die, and is back.
+    Look {
+        balancer: u32,
+        life: u64,
+    },
+    Doom {
+        balancer: u32,
+        life: u64,
+    },
+    Back {
+        balancer: u32,
+    },
+    /// A node looks at its word.
+    Observe {
+        node: u32,
+    },
+    /// The load changes.
+    Step,
+    /// Whether the load is balanced is looked at.
+    Check,
+}
+
+/// Runs to the end of its demand, and then until all is mended.
+///
+/// # Errors
+/// Where memory for the words cannot be had.
+pub fn run(setup: &Setup) -> Result<Outcome> {
+    let mut center = DataCenter::new(setup)?;
+    center.load()?;
+    let end = center.queue.now();
+    center.end_step(end);
+    let mended_ns = center.mend(end)?;
+    Ok(center.outcome(end, mended_ns))
+}
+
+/// An outcome's figures, in the order of their columns.
+pub(crate) fn figures(outcome: &Outcome) -> Vec<f64> {
+    FIGURES.iter().map(|(_, figure)| figure(outcome)).collect()
+}
+
+struct DataCenter<'a> {
+    setup: &'a Setup,
+    queue: Queue<Event>,
+    words: Words,
+    nodes: Vec<Node>,
+    balancers: Vec<Balancer>,
+    clients: Clients,
+    truth: Truth,
+    measures: Measures,
+    /// Of services, and of deaths.
+    services: Pcg64Mcg,
+    deaths: Pcg64Mcg,
+    /// Of the last load step: when it was, and since when the load is balanced.
+    step: Option<(Time, Option<Time>)>,
+    is_over: bool,
+}
+
+impl<'a> DataCenter<'a> {
+    fn new(setup: &'a Setup) -> Result<Self> {
+        let count = setup.nodes.len() as u64;
+        let node = |(index, (_, factor)): (usize, &(usize, f64))| {
+            // Keepers are spread over their period, each an odd part of it away from the last.
+            let phase_ns = setup.period_ns * (index as u64 * 7 % count) / count;
+            Node::new(setup.workers, *factor, setup.period_ns, phase_ns)
+        };
+        let mut center = DataCenter {
+            setup,
+            queue: Queue::new(),
+            words: Words::new(setup).map_err(Error::Words)?,
+            nodes: setup.nodes.iter().enumerate().map(node).collect(),
+            balancers: (0..setup.balancers).map(Balancer::new).collect(),
+            clients: Clients::new(setup),
+            truth: Truth::new(setup),
+            measures: Measures::new(),
+            services: Pcg64Mcg::seed_from_u64(setup.seed),
+            deaths: Pcg64Mcg::seed_from_u64(!setup.seed),
+            step: None,
+            is_over: false,
+        };
+        for balancer in 0..setup.balancers {
+            // Spread over the time between two looks, too.
+            let look_ns = setup.policy.sensitivity.as_nanos() as u64;
+            let at = Time::from_ns(look_ns * balancer as u64 / setup.balancers as u64);
+            center.balancers[balancer].begin(setup, at).map_err(Error::Settings)?;
+            center.push_look(balancer, at);
+            center.push_doom(balancer, Time::default());
+        }
+        let first = Time::default().after_ns(2 * setup.policy.sensitivity.as_nanos() as u64);
+        for client in center.clients.first() {
+            center.queue.push(first, Event::Ask { client });
+        }
+        if let Demand::Steps { .. } = setup.demand {
+            center.queue.push(first.after_ns(setup.lease_ns), Event::Step);
+        }
+        center.queue.push(first, Event::Check);
+        Ok(center)
+    }
+
+    /// Until the demand has ended.
+    fn load(&mut self) -> Result<()> {
+        while !self.is_over && self.advance()? {}
+        Ok(())
+    }
+
+    /// Without load or deaths, until no lock is held, no node drains and all budgets are right, and how long that took
+    /// in ns.
+    fn mend(&mut self, end: Time) -> Result<u64> {
+        let limit = end.after_ns(MENDED_LEASES * self.setup.lease_ns);
+        self.balancers.iter_mut().for_each(|balancer| balancer.doomed = None);
+        while self.queue.now() < limit && !self.is_mended() && self.advance()? {}
+        Ok(self.queue.now().since(end).as_nanos() as u64)
+    }
+
+    fn is_mended(&self) -> bool {
+        // The papers' locks stay held where their holders died, and their budgets are never touched.
+        let is_exact = |site: usize| {
+            let (lock, budget) = self.words.site(site);
+            self.is_paper() || lock.owner.is_none() && u32::from(budget.current) == self.truth.serving[site]
+        };
+        let is_idle =
+            |balancer: &Balancer| balancer.brain.as_ref().is_some_and(|brain| brain.mover.is_idle());
+        self.truth.lost() == 0 && self.balancers.iter().all(is_idle) && (0..self.setup.sites).all(is_exact)
+    }
+
+    fn is_paper(&self) -> bool {
+        self.setup.protocol == sidelong_reconfig::Protocol::Paper
+    }
+
+    /// What comes next, here or in the network; false where nothing does.
+    fn advance(&mut self) -> Result<bool> {
+        self.measures.events += 1;
+        let network_at = self.words.next_at();
+        let event = match network_at {
+            Some(at) => self.queue.pop_before(at),
+            None => self.queue.pop(),
+        };
+        if let Some((now, event)) = event {
+            self.happen(now, event)?;
+            return Ok(true);
+        }
+        let Some(at) = network_at else { return Ok(false) };
+        if let Some((now, posted, heard)) = self.words.next_by(at) {
+            self.hear(now, posted, heard)?;
+        }
+        Ok(true)
+    }
+
+    fn happen(&mut self, now: Time, event: Event) -> Result<()> {
+        match event {
+            Event::Ask { client } => self.ask(client, now),
+            Event::Arrive { request } => {
+                let service_ns = self.service_ns();
+                let node = self.clients.request(request).node as usize;
+                let done = self.nodes[node].arrive(now, service_ns);
+                self.queue.push(done, Event::Done { request });
+            }
+            Event::Done { request } => {
+                let node = self.clients.done(request);
+                self.nodes[node].leave(now);
+                self.queue.push(now.after_ns(self.setup.hop_ns), Event::Answer { request });
+            }
+            Event::Answer { request } => self.answer(request, now),
+            Event::Look { balancer, life } => {
+                let of = &mut self.balancers[balancer as usize];
+                if of.life == life && of.brain.is_some() {
+                    self.measures.looks += 1;
+                    self.words.look(balancer as usize, life, now);
+                }
+            }
+            Event::Doom { balancer, life } => {
+                let within = self.death() * DOOM_OPERATIONS;
+                let of = &mut self.balancers[balancer as usize];
+                if of.life == life && !self.is_over {
+                    of.doomed = Some(within as u32);
+                }
+            }
+            Event::Back { balancer } => {
+                self.balancers[balancer as usize].begin(self.setup, now).map_err(Error::Settings)?;
+                self.push_look(balancer as usize, now);
+                self.push_doom(balancer as usize, now);
+            }
+            Event::Observe { node } => self.observe(node as usize, now),
+            Event::Step => self.change_load(now),
+            Event::Check => self.check(now),
+        }
+        Ok(())
+    }
+
+    // Requests.
+
+    fn ask(&mut self, client: u32, now: Time) {
+        if self.is_over {
+            return;
+        }
+        let is_ready = |balancer: &Balancer| balancer.brain.as_ref().is_some_and(|brain| brain.is_ready);
+        let first = self.clients.edge(client);
+        let count = self.balancers.len();
+        let edge =
+            (first..first + count).map(|edge| edge % count).find(|edge| is_ready(&self.balancers[*edge]));
+        let Some(edge) = edge else {
+            // All are dead: it tries again.
+            let later = now.after_ns(self.setup.policy.sensitivity.as_nanos() as u64);
+            return self.queue.push(later, Event::Ask { client });
+        };
+        let life = self.balancers[edge].life;
+        if let Some(request) = self.clients.ask(client, edge, life, now) {
+            self.route(edge, request, now);
+        }
+    }
+
+    /// Sends a request to a node, or lets it wait for one.
+    fn route(&mut self, edge: usize, request: u32, now: Time) {
+        let Some(brain) = &mut self.balancers[edge].brain else { return };
+        let site = self.clients.request(request).site as usize;
+        match brain.choose(site, self.setup.balance, now) {
+            Some((node, is_first)) => {
+                if is_first && let Some(after) = self.clients.first_request(site, now) {
+                    self.measures.first_request_after(after);
+                }
+                self.clients.sent(request, node);
+                self.queue.push(now.after_ns(self.setup.hop_ns), Event::Arrive { request });
+            }
+            None => brain.waiting[site].push(request),
+        }
+    }
+
+    fn answer(&mut self, request: u32, now: Time) {
+        let request = self.clients.answered(request);
+        let balancer = &mut self.balancers[request.edge as usize];
+        match &mut balancer.brain {
+            Some(brain) if balancer.life == request.life => {
+                brain.in_flight[request.node as usize] -= 1;
+                if !self.is_over {
+                    self.measures.answered(request.asked.as_ns(), now.as_ns());
+                }
+            }
+            _ => self.measures.errors += 1,
+        }
+        if self.clients.is_done() {
+            self.is_over = true;
+        }
+        self.ask(request.client, now);
+    }
+
+    fn service_ns(&mut self) -> f64 {
+        let mean = self.setup.service_ns;
+        if !self.setup.is_exponential {
+            return mean;
+        }
+        let times: f64 = Exp1.sample(&mut self.services);
+        mean * times
+    }
+
+    // Looks and moves.
+
+    fn hear(&mut self, now: Time, posted: Posted, heard: Heard) -> Result<()> {
+        let Posted { balancer, life, op } = posted;
+        if let Some(node) = op.and_then(changed) {
+            self.notice(node.index(), now);
+        }
+        let of = &self.balancers[balancer];
+        if of.life != life || of.brain.is_none() {
+            return Ok(());
+        }
+        match heard {
+            Heard::Reply(reply) => self.drive(balancer, Some(reply), now),
+            Heard::Look(words) => self.looked(balancer, words.as_deref(), now),
+        }
+    }
+
+    fn looked(&mut self, balancer: usize, words: Option<&[u64]>, now: Time) -> Result<()> {
+        let Some(brain) = &mut self.balancers[balancer].brain else { return Ok(()) };
+        let mut news = Vec::new();
+        brain.see(words, &self.nodes, now, |node| news.push(node));
+        brain.decide(&self.nodes, now);
+        let waiting: Vec<u32> = brain.waiting.iter_mut().flat_map(std::mem::take).collect();
+        // What came late, after its end was told, is noticed here.
+        news.into_iter().for_each(|node| self.notice(node, now));
+        waiting.into_iter().for_each(|request| self.route(balancer, request, now));
+        self.drive(balancer, None, now)
+    }
+
+    /// Goes on with what the balancer has under way until it waits: for an operation, or for its next look. As long as it
+    /// does operations it does not look, for that is one thread.
+    fn drive(&mut self, balancer: usize, reply: Option<Reply>, now: Time) -> Result<()> {
+        let of = &mut self.balancers[balancer];
+        let Some(brain) = &mut of.brain else { return Ok(()) };
+        match brain.mover.step(now, reply) {
+            Some(Step::Do(op)) => {
+                let dies = match &mut of.doomed {
+                    Some(0) => true,
+                    Some(left) => {
+                        *left -= 1;
+                        false
+                    }
+                    None => false,
+                };
+                let life = of.life;
+                // The last operation of one that dies may have left it, or not.
+                if !dies || self.death() < 0.5 {
+                    self.measures.operations += 1;
+                    self.words.post(balancer, life, op, now).map_err(Error::Words)?;
+                }
+                if dies {
+                    self.die(balancer, now);
+                }
+            }
+            step => {
+                // A fixed rate: what a look takes is not added, and a look that was missed is not made up for.
+                brain.look_at = brain.look_at.after(self.setup.policy.sensitivity).max(now);
+                let look_at = brain.look_at;
+                self.push_look(balancer, look_at);
+                if let Some(Step::Done(ended)) = step {
+                    self.count(&ended);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, ended: &Ended) {
+        match ended.plan {
+            None => self.measures.repairs += 1,
+            Some(_) if !ended.moved() => self.measures.not_moved += 1,
+            Some(_) => (),
+        }
+    }
+
+    /// A node's word may have changed: so it is, whoever hears of it, and the node will look at it.
+    fn notice(&mut self, node: usize, now: Time) {
+        self.truth.note(node, self.words.ownership(node), now);
+        if !std::mem::replace(&mut self.nodes[node].is_to_look, true) {
+            let at = self.nodes[node].next_period(now);
+            self.queue.push(at, Event::Observe { node: node as u32 });
+        }
+    }
+
+    fn observe(&mut self, node: usize, now: Time) {
+        let word = self.words.ownership(node);
+        let of = &mut self.nodes[node];
+        of.is_to_look = false;
+        match of.observe(word) {
+            Some(ack) => self.words.acknowledge(node, ack),
+            // It drains, and has requests of its old site.
+            None if self.truth.is_leaving(node) => self.notice(node, now),
+            None => (),
+        }
+    }
+
+    fn die(&mut self, balancer: usize, now: Time) {
+        let gone_ns = 2.0 * self.death() * self.setup.back_ns;
+        let of = &mut self.balancers[balancer];
+        of.doomed = None;
+        let Some(brain) = of.brain.take() else { return };
+        self.measures.crashes += 1;
+        self.queue.push(now.after_ns(gone_ns as u64), Event::Back { balancer: balancer as u32 });
+        let Brain { waiting, .. } = brain;
+        for request in waiting.into_iter().flatten() {
+            let request = self.clients.answered(request);
+            self.measures.errors += 1;
+            self.queue.push(now, Event::Ask { client: request.client });
+        }
+    }
+
+    fn push_look(&mut self, balancer: usize, at: Time) {
+        let life = self.balancers[balancer].life;
+        self.queue.push(at, Event::Look { balancer: balancer as u32, life });
+    }
+
+    fn push_doom(&mut self, balancer: usize, now: Time) {
+        if self.setup.crash_ns == 0.0 || !self.setup.moves {
+            return;
+        }
+        let times: f64 = Exp1.sample(&mut self.deaths);
+        let at = now.after_ns((self.setup.crash_ns * times) as u64);
+        let life = self.balancers[balancer].life;
+        self.queue.push(at, Event::Doom { balancer: balancer as u32, life });
+    }
+
+    /// A lot from 0 to 1.
+    fn death(&mut self) -> f64 {
+        StandardUniform.sample(&mut self.deaths)
+    }
+
+    // The load.
+
+    fn change_load(&mut self, now: Time) {
+        let Demand::Steps { count, step_ns, .. } = self.setup.demand else { return };
+        self.end_step(now);
+        let step = self.clients.steps();
+        if step == count {
+            self.is_over = true;
+            return;
+        }
+        for client in self.clients.change() {
+            self.queue.push(now, Event::Ask { client });
+        }
+        self.step = Some((now, None));
+        self.queue.push(now.after_ns(step_ns), Event::Step);
+    }
+
+    fn check(&mut self, now: Time) {
+        if self.is_over {
+            return;
+        }
+        let look_ns = self.setup.policy.sensitivity.as_nanos() as u64;
+        // A burst that has begun is a step.
+        if let Some(began) = self.clients.take_burst() {
+            self.end_step(now);
+            self.step = Some((began, None));
+        }
+        let is_balanced = self.is_balanced();
+        if let Some((_, since)) = &mut self.step {
+            let lasts =
+                since.is_some_and(|since| now.since(since).as_nanos() as u64 >= BALANCED_LOOKS * look_ns);
+            if !lasts {
+                *since = is_balanced.then(|| since.unwrap_or(now));
+            }
+        }
+        self.queue.push(now.after_ns(look_ns), Event::Check);
+    }
+
+    /// Says how soon after the last step the load was balanced.
+    fn end_step(&mut self, now: Time) {
+        if let Some((began, since)) = self.step.take() {
+            let took = since.unwrap_or(now).since(began);
+            self.measures.balanced_after(took.as_nanos() as u64, since.is_some());
+        }
+    }
+
+    /// Whether no site is overloaded while another has a node to spare: one that is above its floor, and idle without the
+    /// node or of lower priority.
+    fn is_balanced(&self) -> bool {
+        let Setup { policy, floor, priority_levels, workers, .. } = self.setup;
+        let load = |site: usize, nodes: u32| {
+            let work = f64::from(self.clients.at_nodes(site) + self.waiting(site));
+            if work == 0.0 { 0.0 } else { work / f64::from(nodes * workers) }
+        };
+        let priority = |site: usize| site % usize::from(*priority_levels);
+        let (mut has_idle, mut least, mut overloaded) = (false, usize::MAX, None);
+        for site in 0..self.setup.sites {
+            let nodes = self.truth.serving[site];
+            if load(site, nodes) > policy.high {
+                overloaded = overloaded.max(Some(priority(site)));
+            }
+            if nodes > u32::from(*floor) {
+                has_idle |= load(site, nodes - 1) < policy.low;
+                least = least.min(priority(site));
+            }
+        }
+        overloaded.is_none_or(|priority| !has_idle && least >= priority)
+    }
+
+    fn waiting(&self, site: usize) -> u32 {
+        let brains = self.balancers.iter().filter_map(|balancer| balancer.brain.as_ref());
+        brains.map(|brain| brain.waiting[site].len() as u32).sum()
+    }
+
+    fn outcome(self, end: Time, mended_ns: u64) -> Outcome {
+        let now = self.queue.now();
+        let (mut doubled, mut stuck) = (0, 0);
+        for site in 0..self.setup.sites {
+            let (lock, budget) = self.words.site(site);
+            stuck += u64::from(lock.owner.is_some());
+            if !self.is_paper() {
+                doubled += u64::from(u32::from(budget.current).saturating_sub(self.truth.serving[site]));
+            }
+        }
+        let lasts = matches!(self.setup.demand, Demand::Steps { .. });
+        let outcome = self.measures.outcome(lasts.then(|| end.as_ns()));
+        Outcome {
+            moves: self.truth.moves,
+            thrash: self.truth.thrash,
+            floor_violations: self.truth.floor_violations,
+            below_floor_ms: self.truth.below_floor_ns(now) as f64 / 1e6,
+            nodes_lost: self.truth.lost(),
+            nodes_doubled: doubled,
+            locks_stuck: stuck,
+            mended_ms: mended_ns as f64 / 1e6,
+            ..outcome
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Who asks for what: clients in a closed loop, and their requests.
+
+use crate::Time;
+use crate::datacenter::{Demand, Setup};
+use crate::slab::Slab;
+
+pub(super) struct Clients {
+    demand: Demand,
+    balancers: usize,
+    sites: usize,
+    /// Nodes that each site began with.
+    homes: Vec<usize>,
+    clients: Vec<Client>,
+    /// Of each site's own clients, how many ask just now.
+    asking: Vec<usize>,
+    requests: Slab<Request>,
+    /// Requests of each site at nodes, or on the way there.
+    at_nodes: Vec<u32>,
+    /// Bursts: requests that were drawn, and that have ended.
+    drawn: u64,
+    ended: u64,
+    /// The latest burst's site and when it began, until a node came for it; and until it was taken note of.
+    burst: Option<(usize, Time)>,
+    new_burst: Option<Time>,
+    steps: u64,
+}
+
+struct Client {
+    /// Its own site, and the how manieth of that it is; of bursts neither matters.
+    site: usize,
+    rank: usize,
+    is_asking: bool,
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) client: u32,
+    pub(super) site: u32,
+    pub(super) edge: u32,
+    /// The edge's, when it was asked.
+    pub(super) life: u64,
+    /// Where it was sent, once it was.
+    pub(super) node: u32,
+    pub(super) asked: Time,
+}
+
+impl Clients {
+    pub(super) fn new(setup: &Setup) -> Clients {
+        let mut homes = vec![0; setup.sites];
+        setup.nodes.iter().for_each(|(home, _)| homes[*home] += 1);
+        let client = |site, rank| Client { site, rank, is_asking: false };
+        let (clients, asking) = match setup.demand {
+            Demand::Bursts { clients_per_edge, .. } => {
+                let count = clients_per_edge * setup.balancers;
+                ((0..count).map(|rank| client(0, rank)).collect(), Vec::new())
+            }
+            Demand::Steps { busy_clients, idle_clients, .. } => {
+                let most = |nodes: usize| count(busy_clients.max(idle_clients), nodes);
+                let of =
+                    |(site, nodes): (usize, &usize)| (0..most(*nodes)).map(move |rank| client(site, rank));
+                let asking = homes.iter().map(|nodes| count(idle_clients, *nodes)).collect();
+                (homes.iter().enumerate().flat_map(of).collect(), asking)
+            }
+        };
+        Clients {
+            demand: setup.demand,
+            balancers: setup.balancers,
+            sites: setup.sites,
+            homes,
+            clients,
+            asking,
+            requests: Slab::new(),
+            at_nodes: vec![0; setup.sites],
+            drawn: 0,
+            ended: 0,
+            burst: None,
+            new_burst: None,
+            steps: 0,
+        }
+    }
+
+    /// The clients that ask from the start.
+    pub(super) fn first(&mut self) -> Vec<u32> {
+        match self.demand {
+            Demand::Bursts { .. } => (0..self.clients.len() as u32).collect(),
+            Demand::Steps { .. } => self.start(),
+        }
+    }
+
+    /// The edge that a client asks, unless it is dead.
+    pub(super) fn edge(&self, client: u32) -> usize {
+        client as usize % self.balancers
+    }
+
+    /// The client's next request, which goes over `edge`; `None` where it asks no more.
+    pub(super) fn ask(&mut self, client: u32, edge: usize, life: u64, now: Time) -> Option<u32> {
+        let site = match self.demand {
+            Demand::Bursts { burst, asked, .. } => {
+                if self.drawn == asked {
+                    return None;
+                }
+                let site = (self.drawn / burst % self.sites as u64) as usize;
+                if self.drawn.is_multiple_of(burst) {
+                    self.burst = Some((site, now));
+                    self.new_burst = Some(now);
+                }
+                self.drawn += 1;
+                site
+            }
+            Demand::Steps { .. } => {
+                let of = &mut self.clients[client as usize];
+                of.is_asking = of.rank < self.asking[of.site];
+                if !of.is_asking {
+                    return None;
+                }
+                of.site
+            }
+        };
+        let (site, edge) = (site as u32, edge as u32);
+        Some(self.requests.insert(Request { client, site, edge, life, node: 0, asked: now }))
+    }
+
+    pub(super) fn request(&mut self, request: u32) -> Request {
+        *self.requests.get(request)
+    }
+
+    /// It is on its way to `node`.
+    pub(super) fn sent(&mut self, request: u32, node: usize) {
+        let request = self.requests.get(request);
+        request.node = node as u32;
+        self.at_nodes[request.site as usize] += 1;
+    }
+
+    /// It is done at its node.
+    pub(super) fn done(&mut self, request: u32) -> usize {
+        let Request { site, node, .. } = self.request(request);
+        self.at_nodes[site as usize] -= 1;
+        node as usize
+    }
+
+    /// Its client hears of it, or that it failed.
+    pub(super) fn answered(&mut self, request: u32) -> Request {
+        self.ended += 1;
+        self.requests.take(request)
+    }
+
+    /// Whether all requests of all bursts have ended.
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.demand, Demand::Bursts { asked, .. } if self.ended == asked)
+    }
+
+    /// Requests of a site at nodes, or on the way there.
+    pub(super) fn at_nodes(&self, site: usize) -> u32 {
+        self.at_nodes[site]
+    }
+
+    /// A request goes to a node that came to `site`: how long after the burst that it came for, if it is the first, in ns.
+    pub(super) fn first_request(&mut self, site: usize, now: Time) -> Option<u64> {
+        let (_, began) = self.burst.take_if(|(burst, _)| *burst == site)?;
+        Some(now.since(began).as_nanos() as u64)
+    }
+
+    /// When the latest burst began, once.
+    pub(super) fn take_burst(&mut self) -> Option<Time> {
+        self.new_burst.take()
+    }
+
+    /// Load steps so far.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// The next step: other sites are busy. Says who begins to ask.
+    pub(super) fn change(&mut self) -> Vec<u32> {
+        let Demand::Steps { busy_one_in, busy_clients, idle_clients, .. } = self.demand else {
+            return Vec::new();
+        };
+        let groups = busy_one_in.min(self.sites);
+        let busy = (self.steps % groups as u64) as usize;
+        self.steps += 1;
+        for (site, asking) in self.asking.iter_mut().enumerate() {
+            let each = if site % groups == busy { busy_clients } else { idle_clients };
+            *asking = count(each, self.homes[site]);
+        }
+        self.start()
+    }
+
+    fn start(&mut self) -> Vec<u32> {
+        let mut started = Vec::new();
+        for (index, client) in self.clients.iter_mut().enumerate() {
+            if !client.is_asking && client.rank < self.asking[client.site] {
+                client.is_asking = true;
+                started.push(index as u32);
+            }
+        }
+        started
+    }
+}
+
+/// Clients of a site that began with so many nodes.
+fn count(each: f64, nodes: usize) -> usize {
+    (each * nodes as f64).round() as usize
+}

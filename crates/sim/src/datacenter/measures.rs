@@ -1,0 +1,181 @@
+//! What a run comes to.
+
+use hdrhistogram::Histogram;
+
+/// A figure of an [`Outcome`]: a column of `rows.csv`.
+type Figure = (&'static str, fn(&Outcome) -> f64);
+
+/// All figures, in the order of their columns.
+pub(crate) const FIGURES: [Figure; 26] = [
+    ("requests", |of| of.requests as f64),
+    ("requests_per_s", |of| of.requests_per_s),
+    ("response_ms_mean", |of| of.response_ms_mean),
+    ("response_ms_p50", |of| of.response_ms_p50),
+    ("response_ms_p99", |of| of.response_ms_p99),
+    ("errors", |of| of.errors as f64),
+    ("moves", |of| of.moves as f64),
+    ("not_moved", |of| of.not_moved as f64),
+    ("repairs", |of| of.repairs as f64),
+    ("thrash", |of| of.thrash as f64),
+    ("crashes", |of| of.crashes as f64),
+    ("floor_violations", |of| of.floor_violations as f64),
+    ("below_floor_ms", |of| of.below_floor_ms),
+    ("nodes_lost", |of| of.nodes_lost as f64),
+    ("nodes_doubled", |of| of.nodes_doubled as f64),
+    ("locks_stuck", |of| of.locks_stuck as f64),
+    ("steps", |of| of.steps as f64),
+    ("steps_unbalanced", |of| of.steps_unbalanced as f64),
+    ("time_to_balance_ms", |of| of.time_to_balance_ms),
+    ("time_to_balance_ms_max", |of| of.time_to_balance_ms_max),
+    ("step_to_first_request_ms", |of| of.step_to_first_request_ms),
+    ("mended_ms", |of| of.mended_ms),
+    ("looks", |of| of.looks as f64),
+    ("operations", |of| of.operations as f64),
+    ("simulated_s", |of| of.simulated_s),
+    ("events", |of| of.events as f64),
+];
+
+/// The figures of a run.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Outcome {
+    /// Requests that were answered.
+    pub requests: u64,
+    /// In a second of simulated time.
+    pub requests_per_s: f64,
+    /// From asking to being answered, in ms: mean, median, 99th percentile (both to 1 %).
+    pub response_ms_mean: f64,
+    /// See `response_ms_mean`.
+    pub response_ms_p50: f64,
+    /// See `response_ms_mean`.
+    pub response_ms_p99: f64,
+    /// Requests whose edge died before they were answered.
+    pub errors: u64,
+    /// Nodes that came to another site.
+    pub moves: u64,
+    /// Moves that were begun and ended in another way: busy, recent, and so on.
+    pub not_moved: u64,
+    /// Repairs that ended.
+    pub repairs: u64,
+    /// Nodes that came back within `thrash_ms` to the site that they had left.
+    pub thrash: u64,
+    /// Lives of balancers that ended.
+    pub crashes: u64,
+    /// How often a site fell below its floor.
+    pub floor_violations: u64,
+    /// For how long sites were below it, all together, in ms.
+    pub below_floor_ms: f64,
+    /// Nodes that serve no site when all is over.
+    pub nodes_lost: u64,
+    /// Nodes that the budgets then count beyond those that serve.
+    pub nodes_doubled: u64,
+    /// Locks that are then held.
+    pub locks_stuck: u64,
+    /// Load steps or bursts.
+    pub steps: u64,
+    /// Those after which, until the next, a site stayed overloaded while another had a node to spare.
+    pub steps_unbalanced: u64,
+    /// From a step until no site was overloaded any more while another had a node to spare, in ms: mean over steps, and
+    /// the longest. One that never was counts with all its time.
+    pub time_to_balance_ms: f64,
+    /// See `time_to_balance_ms`.
+    pub time_to_balance_ms_max: f64,
+    /// From the first request of a burst to the first that goes to a node which came for it, in ms: median.
+    pub step_to_first_request_ms: f64,
+    /// From the end of the load until no lock was held, no node drained and no budget was wrong, in ms; as long as was
+    /// waited where that never came.
+    pub mended_ms: f64,
+    /// Looks of balancers at all nodes.
+    pub looks: u64,
+    /// Operations of moves and repairs.
+    pub operations: u64,
+    /// Simulated time, in s.
+    pub simulated_s: f64,
+    /// Events of the simulation, those of the network included.
+    pub events: u64,
+}
+
+/// What is counted while it runs.
+pub(super) struct Measures {
+    responses: Histogram<u64>,
+    sum_ns: u128,
+    last_ns: u64,
+    pub(super) errors: u64,
+    pub(super) not_moved: u64,
+    pub(super) repairs: u64,
+    pub(super) crashes: u64,
+    pub(super) looks: u64,
+    pub(super) operations: u64,
+    pub(super) events: u64,
+    /// For each step, how long it took and whether balance was reached.
+    balanced: Vec<(u64, bool)>,
+    first_requests_ns: Vec<u64>,
+}
+
+/// The longest response time that is told apart from longer ones, in ns: an hour.
+const RESPONSE_NS_MAX: u64 = 3_600_000_000_000;
+
+impl Measures {
+    pub(super) fn new() -> Measures {
+        let responses = Histogram::new_with_max(RESPONSE_NS_MAX, 2).expect("bounds and digits are constants");
+        Measures {
+            responses,
+            sum_ns: 0,
+            last_ns: 0,
+            errors: 0,
+            not_moved: 0,
+            repairs: 0,
+            crashes: 0,
+            looks: 0,
+            operations: 0,
+            events: 0,
+            balanced: Vec::new(),
+            first_requests_ns: Vec::new(),
+        }
+    }
+
+    pub(super) fn answered(&mut self, asked_ns: u64, now_ns: u64) {
+        self.responses.saturating_record(now_ns - asked_ns);
+        self.sum_ns += u128::from(now_ns - asked_ns);
+        self.last_ns = now_ns;
+    }
+
+    pub(super) fn balanced_after(&mut self, ns: u64, reached: bool) {
+        self.balanced.push((ns, reached));
+    }
+
+    pub(super) fn first_request_after(&mut self, ns: u64) {
+        self.first_requests_ns.push(ns);
+    }
+
+    /// The figures of all that was counted here; `end_ns` is when the load ended, where that is not the last answer.
+    pub(super) fn outcome(mut self, end_ns: Option<u64>) -> Outcome {
+        let ms = |ns: f64| ns / 1e6;
+        let requests = self.responses.len();
+        let seconds = end_ns.unwrap_or(self.last_ns) as f64 / 1e9;
+        let rate = |count: f64, of: f64| if of > 0.0 { count / of } else { 0.0 };
+        let sum: u64 = self.balanced.iter().map(|(ns, _)| ns).sum();
+        let first = &mut self.first_requests_ns;
+        first.sort_unstable();
+        Outcome {
+            requests,
+            requests_per_s: rate(requests as f64, seconds),
+            response_ms_mean: ms(rate(self.sum_ns as f64, requests as f64)),
+            response_ms_p50: ms(self.responses.value_at_quantile(0.5) as f64),
+            response_ms_p99: ms(self.responses.value_at_quantile(0.99) as f64),
+            errors: self.errors,
+            not_moved: self.not_moved,
+            repairs: self.repairs,
+            crashes: self.crashes,
+            steps: self.balanced.len() as u64,
+            steps_unbalanced: self.balanced.iter().filter(|(_, reached)| !reached).count() as u64,
+            time_to_balance_ms: ms(rate(sum as f64, self.balanced.len() as f64)),
+            time_to_balance_ms_max: ms(self.balanced.iter().map(|(ns, _)| *ns).max().unwrap_or(0) as f64),
+            step_to_first_request_ms: ms(first.get(first.len() / 2).copied().unwrap_or(0) as f64),
+            looks: self.looks,
+            operations: self.operations,
+            simulated_s: seconds,
+            events: self.events,
+            ..Outcome::default()
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A node: workers with a queue, a record that is as old as its keeper lets it be, and a look at its own word now and then.
+
+use sidelong_layout::{Ack, Hot, valid};
+use sidelong_policy::index::Capacity;
+use sidelong_state::NodeAgent;
+
+use crate::Time;
+use crate::engine::Pool;
+
+pub(super) struct Node {
+    pool: Pool,
+    pub(super) capacity: Capacity,
+    /// How many times as long as others it takes.
+    factor: f64,
+    /// Requests in service and queued.
+    outstanding: u32,
+    /// The same when its keeper last published, and which period began then.
+    published: (u32, u64),
+    period_ns: u64,
+    /// When its periods begin: keepers are not in step.
+    phase_ns: u64,
+    agent: NodeAgent,
+    /// Whether it is to look at its word.
+    pub(super) is_to_look: bool,
+}
+
+impl Node {
+    pub(super) fn new(workers: u32, factor: f64, period_ns: u64, phase_ns: u64) -> Node {
+        Node {
+            pool: Pool::new(workers as usize),
+            capacity: Capacity { workers, speed: (1.0 / factor) as f32, ..Capacity::default() },
+            factor,
+            outstanding: 0,
+            published: (0, 0),
+            period_ns,
+            phase_ns,
+            agent: NodeAgent::new(),
+            is_to_look: false,
+        }
+    }
+
+    /// A request comes that would take an ordinary node `service_ns`; says when it is done.
+    pub(super) fn arrive(&mut self, now: Time, service_ns: f64) -> Time {
+        self.publish_if_due(now);
+        self.outstanding += 1;
+        self.pool.serve(now, (service_ns * self.factor) as u64)
+    }
+
+    /// One is done.
+    pub(super) fn leave(&mut self, now: Time) {
+        self.publish_if_due(now);
+        self.outstanding -= 1;
+    }
+
+    /// What others read of it: only of its requests is anything known.
+    pub(super) fn record(&self, now: Time) -> Hot {
+        let (published, period) = self.published;
+        // Since its keeper last published nothing has changed, or what it published is older.
+        let outstanding = if self.period(now) > period { self.outstanding } else { published };
+        let workers = self.capacity.workers;
+        let busy = outstanding.min(workers);
+        Hot {
+            valid: valid::ORIGIN,
+            workers: workers as u16,
+            busy,
+            queued: outstanding - busy,
+            ..Hot::default()
+        }
+    }
+
+    /// It looks at its word; whether there is an acknowledgement to store.
+    pub(super) fn observe(&mut self, word: u64) -> Option<Ack> {
+        self.agent.observe(word, self.outstanding)
+    }
+
+    /// When its keeper runs next.
+    pub(super) fn next_period(&self, now: Time) -> Time {
+        Time::from_ns(self.phase_ns + self.period(now) * self.period_ns)
+    }
+
+    fn publish_if_due(&mut self, now: Time) {
+        let period = self.period(now);
+        if period > self.published.1 {
+            self.published = (self.outstanding, period);
+        }
+    }
+
+    /// How many times its keeper has run, counting from 0 before the first.
+    fn period(&self, now: Time) -> u64 {
+        match now.as_ns().checked_sub(self.phase_ns) {
+            Some(passed) => 1 + passed / self.period_ns,
+            None => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Time {
+        Time::from_ns(us * 1_000)
+    }
+
+    #[test]
+    fn a_record_is_as_old_as_its_keeper_lets_it_be() {
+        let mut node = Node::new(2, 1.0, 1_000_000, 300_000);
+        assert_eq!(node.arrive(at(100), 5e6), at(5_100));
+        assert_eq!(node.record(at(200)).busy, 0, "before the keeper ran");
+        assert_eq!((node.record(at(300)).busy, node.next_period(at(300))), (1, at(1_300)));
+        node.arrive(at(400), 5e6);
+        assert_eq!(node.arrive(at(400), 5e6), at(10_100));
+        assert_eq!(node.record(at(1_299)).busy, 1);
+        let hot = node.record(at(1_300));
+        assert_eq!((hot.busy, hot.queued, hot.workers), (2, 1, 2));
+        node.leave(at(5_100));
+        assert_eq!(node.record(at(5_200)).queued, 1, "as of 4.3 ms");
+        assert_eq!(node.record(at(5_300)).queued, 0);
+    }
+
+    #[test]
+    fn a_slow_node_says_so() {
+        let mut node = Node::new(1, 2.0, 1_000_000, 0);
+        assert_eq!(node.arrive(at(0), 5e6), at(10_000));
+        assert!((node.capacity.speed - 0.5).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,135 @@
+//! Whole runs of the model.
+
+use std::path::Path;
+
+use super::*;
+use crate::config::Config;
+
+/// A run of a file with what is set beside it.
+pub(super) fn setup(text: &str, sets: &[&str]) -> Setup {
+    let sets: Vec<_> = sets.iter().map(|set| (*set).to_owned()).collect();
+    let text = format!("{text}\n[run]\nmodel = \"reconfig\"\n");
+    let config = Config::parse(&text, "test.toml", Path::new(""), &sets).unwrap();
+    Setup::of(&config.points()[0]).unwrap()
+}
+
+fn outcome(sets: &[&str]) -> Outcome {
+    run(&setup("", sets)).unwrap()
+}
+
+/// The lab's R10.
+const R10: [&str; 2] = ["nodes=8", "asked=6144"];
+
+#[test]
+fn the_rigid_one_serves_what_its_nodes_can() {
+    // 3:3:2 nodes of 400 requests/s in turn: 18/7 of them.
+    let rigid = outcome(&[&R10[..], &["configuration=rigid", "burst=1024"]].concat());
+    assert!((rigid.requests_per_s / 1029.0 - 1.0).abs() < 0.05, "{rigid:?}");
+    assert_eq!((rigid.moves, rigid.errors, rigid.requests, rigid.steps), (0, 0, 6_144, 6));
+    assert!(rigid.steps_unbalanced >= 5);
+}
+
+#[test]
+fn reconfiguration_comes_close_to_over_provisioning() {
+    let run = |configuration: &str| {
+        let configuration = format!("configuration={configuration}");
+        outcome(&[&R10[..], &["burst=2048", &configuration]].concat())
+    };
+    let (moved, over) = (run("reconfigured"), run("over-provisioned"));
+    assert!((over.requests_per_s / 2400.0 - 1.0).abs() < 0.05, "{over:?}");
+    assert!(moved.requests_per_s > 0.93 * over.requests_per_s, "{moved:?}");
+    // To six nodes from three or two, and back: three sites in turn.
+    assert!((8..=14).contains(&moved.moves), "{moved:?}");
+    let whole =
+        (moved.floor_violations, moved.nodes_lost, moved.nodes_doubled, moved.locks_stuck, moved.thrash);
+    assert_eq!(whole, (0, 0, 0, 0, 0), "{moved:?}");
+    assert!(moved.step_to_first_request_ms > 1.0 && moved.step_to_first_request_ms < 50.0, "{moved:?}");
+    assert!(moved.time_to_balance_ms < 100.0 && moved.steps_unbalanced == 0, "{moved:?}");
+}
+
+/// Steps that follow each other quickly, and balancers that die at each of them.
+const CRASHES: [&str; 9] = [
+    "nodes=32",
+    "sites=8",
+    "floor=2",
+    "demand=steps",
+    "steps=6",
+    "step_ms=300",
+    "balancers=4",
+    "crash_ms=100",
+    "thrash_ms=50",
+];
+
+#[test]
+fn no_floor_breaks_and_no_node_is_lost_while_balancers_die() {
+    for seed in 1..=6 {
+        let found = outcome(&[&CRASHES[..], &[&format!("seed={seed}")]].concat());
+        assert!(found.crashes > 10 && found.moves > 30 && found.repairs > 0, "{found:?}");
+        let whole = (found.floor_violations, found.nodes_lost, found.nodes_doubled, found.locks_stuck);
+        assert_eq!(whole, (0, 0, 0, 0), "seed {seed}: {found:?}");
+        assert!(found.errors > 0 && found.errors < found.requests / 5, "{found:?}");
+    }
+}
+
+#[test]
+fn lost_and_late_operations_break_no_floor_either() {
+    for seed in 1..=4 {
+        let more = ["loss_permille=5", "late_permille=5", &format!("seed={seed}")];
+        let found = outcome(&[&CRASHES[..], &more].concat());
+        assert!(found.moves > 10, "{found:?}");
+        let whole = (found.floor_violations, found.nodes_lost, found.nodes_doubled);
+        assert_eq!(whole, (0, 0, 0), "seed {seed}: {found:?}");
+    }
+}
+
+/// The control: what the measures are there to find.
+#[test]
+fn the_papers_protocol_keeps_a_dead_holders_lock() {
+    let run =
+        |seed: u64| outcome(&[&CRASHES[..], &["reconfig_protocol=paper", &format!("seed={seed}")]].concat());
+    let found: Vec<_> = (1..=6).map(run).collect();
+    assert!(found.iter().all(|of| of.moves > 0 && of.crashes > 0), "{found:?}");
+    assert!(found.iter().any(|of| of.locks_stuck > 0 && of.steps_unbalanced > 0), "{found:?}");
+    assert!(found.iter().all(|of| of.nodes_lost == 0));
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let once = outcome(&CRASHES);
+    assert_eq!(once, outcome(&CRASHES));
+    assert_ne!(once, outcome(&[&CRASHES[..], &["seed=2"]].concat()));
+}
+
+#[test]
+fn priorities_go_before() {
+    // Site 0 of three is busy at the first step; sites 1 (higher priority) and 2 are not.
+    let sets = ["nodes=9", "sites=3", "priority_levels=2", "demand=steps", "steps=3", "busy_one_in=3"];
+    let found = outcome(&sets);
+    assert!(found.moves >= 6 && found.floor_violations == 0, "{found:?}");
+}
+
+#[test]
+fn unlike_nodes_are_told_apart() {
+    let even = outcome(&[&R10[..], &["configuration=rigid"]].concat());
+    let slow = outcome(&[&R10[..], &["configuration=rigid", "slow_part=0.5", "slow_factor=3"]].concat());
+    assert!(slow.requests_per_s < 0.8 * even.requests_per_s, "{slow:?}");
+    // Weighted by what nodes can do, the quick ones get more.
+    let blind = outcome(
+        &[&R10[..], &["configuration=rigid", "slow_part=0.5", "slow_factor=3", "balance=round-robin"]]
+            .concat(),
+    );
+    assert!(slow.requests_per_s > 1.1 * blind.requests_per_s, "{slow:?} {blind:?}");
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    let refused = |sets: &[&str]| {
+        let sets: Vec<_> = sets.iter().map(|set| (*set).to_owned()).collect();
+        let config = Config::parse("[run]\nmodel = \"reconfig\"", "a.toml", Path::new(""), &sets).unwrap();
+        Setup::of(&config.points()[0]).unwrap_err().to_string()
+    };
+    assert!(refused(&["nodes=8", "sites=3", "floor=3"]).contains("guaranteed more than the 8 nodes"));
+    assert!(refused(&["low=2"]).starts_with("low = 2: "));
+    assert!(refused(&["op_us_min=5"]).contains("above op_us_max"));
+    assert!(refused(&["nodes=10000", "configuration=over-provisioned"]).contains("words can count 16383"));
+}
