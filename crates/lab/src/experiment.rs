@@ -51,6 +51,10 @@ pub(crate) enum Plan {
     LoadGanglia,
     /// C: the cooperative cache, simulated.
     Rams { of: Rams },
+    /// The simulated data-center beside the live one.
+    Beside,
+    /// The simulated data-center, up to ten thousand nodes.
+    Scale,
     /// Operations over RDMA beside perftest's.
     Perftest,
     /// The edge beside a bare proxy of what it is made of.
@@ -66,7 +70,8 @@ impl Plan {
             Plan::Throughput { demand } | Plan::Utilisation { demand, .. } | Plan::MoveLatency { demand } => {
                 Some(demand)
             }
-            Plan::Sizes { .. } | Plan::Busy { .. } | Plan::Rams { .. } => None,
+            Plan::Beside => Some(Demand::SingleFile(1024)),
+            Plan::Sizes { .. } | Plan::Busy { .. } | Plan::Rams { .. } | Plan::Scale => None,
             Plan::LoadLatency | Plan::LoadSlowdown | Plan::LoadAccuracy => None,
             Plan::LoadInterrupts | Plan::LoadGranularity | Plan::LoadAlpha | Plan::LoadGanglia => None,
             Plan::Perftest | Plan::EdgeOverhead => None,
@@ -88,6 +93,10 @@ const LOAD_INTERRUPTS: &[&str] = &["scheme", "cpu", "interrupts_seen"];
 const LOAD_GRANULARITY: &[&str] = &["scheme", "granularity_ms", "requests_per_s"];
 const LOAD_ALPHA: &[&str] = &["scheme", "alpha", "requests_per_s", "improvement"];
 const LOAD_GANGLIA: &[&str] = &["scheme", "granularity_ms", "query", "response_ms_max"];
+const BESIDE: &[&str] =
+    &["configuration", "burst", "sites", "by", "requests_per_s", "p50_ms", "p99_ms", "errors", "moves"];
+const SCALE: &[&str] =
+    &["nodes", "reconfig_protocol", "moves", "thrash", "floor_violations", "time_to_balance_ms"];
 const PERFTEST: &[&str] = &["operation", "round", "ours_us", "perftest_us", "ratio"];
 const OWN: &str = "Sidelong's own";
 
@@ -122,7 +131,7 @@ const fn rams(id: &'static str, figure: &'static str, title: &'static str, of: R
     Experiment { id, title, figure, columns: of.columns(), plan: Plan::Rams { of } }
 }
 
-static EXPERIMENTS: [Experiment; 35] = {
+static EXPERIMENTS: [Experiment; 37] = {
     use Demand::{SingleFile, WorldCup, Zipf};
     use Layout::{Four, Three};
     const KB: u64 = 1024;
@@ -231,6 +240,20 @@ static EXPERIMENTS: [Experiment; 35] = {
             plan: Plan::LoadAlpha,
         },
         Experiment {
+            id: "S1",
+            title: "throughput by burst length, simulated beside live",
+            figure: OWN,
+            columns: BESIDE,
+            plan: Plan::Beside,
+        },
+        Experiment {
+            id: "S2",
+            title: "reconfiguration from 8 to 10,000 simulated nodes while balancers die",
+            figure: OWN,
+            columns: SCALE,
+            plan: Plan::Scale,
+        },
+        Experiment {
             id: "perftest",
             title: "operations over RDMA beside perftest's",
             figure: OWN,
@@ -292,7 +315,7 @@ mod tests {
         assert!(
             error.starts_with("no experiment \"R4\"; there are R5, R6,")
                 && error.ends_with(
-                    "R24, A1, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, perftest, edge-overhead, move-latency"
+                    "R24, A1, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, S1, S2, perftest, edge-overhead, move-latency"
                 ),
             "{error}"
         );

@@ -3,7 +3,7 @@
 //!
 //! An [`Experiment`] is a list of runs. For most the lab writes a cluster file and starts `sidelong up` with it as a
 //! child process, so that any single run can be repeated by hand from the file that it leaves, and what `up` reports is
-//! what counts. R5 to R9, A1, M3 to M6 and `perftest` start `sidelong perf`, C1 to C4 `sidelong sim`. `edge-overhead` starts single parts and puts the load on them
+//! what counts. R5 to R9, A1, M3 to M6 and `perftest` start `sidelong perf`, C1 to C4, S1 and S2 `sidelong sim` (S1 beside `sidelong up`). `edge-overhead` starts single parts and puts the load on them
 //! itself. Results land in `OUT/ID/`:
 //!
 //! | file | what |
@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod beside;
 mod busy;
 mod check;
 mod cpus;
@@ -38,7 +39,9 @@ mod ports;
 mod process;
 mod rams;
 mod report;
+mod scale;
 mod setup;
+mod sim;
 mod sizes;
 mod throughput;
 mod up;
@@ -114,6 +117,8 @@ pub fn run(id: &str, options: &RunOptions, progress: &mut dyn FnMut(Progress<'_>
         experiment::Plan::LoadAlpha => monitoring::alpha(&mut bench)?,
         experiment::Plan::LoadGanglia => monitoring::ganglia(&mut bench)?,
         experiment::Plan::Rams { of } => rams::run(&mut bench, of)?,
+        experiment::Plan::Beside => beside::run(&mut bench)?,
+        experiment::Plan::Scale => scale::run(&mut bench)?,
         experiment::Plan::Perftest => perftest::run(&mut bench)?,
         experiment::Plan::EdgeOverhead => overhead::run(&mut bench)?,
         experiment::Plan::MoveLatency { demand } => latency::run(&mut bench, demand)?,

@@ -8,7 +8,6 @@ mod report;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -16,11 +15,11 @@ use serde::Serialize;
 use crate::bench::Bench;
 use crate::check::Check;
 use crate::csv;
-use crate::error::{Error, Result, file};
+use crate::error::{Result, file};
 use crate::figure::{self, Axis, Line, Look, Panel};
 use crate::machine::Machine;
-use crate::process::{Ended, Process, last_line, quoted};
 use crate::report::Outcome;
+use crate::sim;
 
 /// C's protocols but the baseline and the upper bound, which it says loses.
 const C_PROTOCOLS: [&str; 4] = ["lazy", "sender", "receiver", "accumulated"];
@@ -211,36 +210,8 @@ fn traces(bench: &Bench<'_>) -> Result<Vec<(String, String)>> {
 /// Runs `sidelong sim run` and reads its rows.
 fn simulate(bench: &mut Bench<'_>, sweep: &Sweep, case: &str, time: Duration) -> Result<Vec<Row>> {
     let Sweep { name, config, sets } = sweep;
-    bench.begin(name);
-    let (path, out) = (bench.path(&format!("configs/{name}.toml")), bench.path(&format!("runs/{name}")));
-    file(&path, fs::write(&path, config))?;
-    if out.exists() {
-        file(&out, fs::remove_dir_all(&out))?;
-    }
-    let program = &bench.options.program;
-    let mut command = Command::new(program);
-    command.args(["sim", "run"]).arg(&path).arg("--out").arg(&out);
-    sets.iter().for_each(|set| _ = command.args(["--set", set]));
-    let repeat = || {
-        let sets: Vec<_> = sets.iter().map(|set| format!("--set {set}")).collect();
-        format!("{} sim run {} --out DIR {}", quoted(program), quoted(&path), sets.join(" "))
-    };
-    let (output, log) = (bench.path(&format!("runs/{name}.txt")), bench.path(&format!("runs/{name}.log")));
-    let mut sim = Process::start(command, &output, &log)?;
     // Simulated time is not ours: what it takes depends on the machine alone.
-    let limit = time * 60;
-    match sim.wait(limit, &bench.options.stop)? {
-        Ended::Stopped => return Err(Error::Interrupted),
-        Ended::TooLong => return Err(Error::TooLong { run: name.clone(), limit, repeat: repeat() }),
-        Ended::Itself(status) if !status.success() => {
-            let said = last_line(&log).unwrap_or_else(|| format!("ended with {status}"));
-            return Err(Error::Failed { run: name.clone(), said, repeat: repeat() });
-        }
-        Ended::Itself(_) => (),
-    }
-    let rows = read(out.join("rows.csv"), case)?;
-    bench.end();
-    Ok(rows)
+    read(sim::run(bench, name, config, sets, time * 60)?, case)
 }
 
 /// The rows of a simulation. Of a field beside nodes and protocol that was varied, the value becomes a part of the case.
