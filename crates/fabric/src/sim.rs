@@ -227,7 +227,7 @@ impl Network {
     }
 
     /// Posts all reads of `gather` as one operation: they share their fate, are on their way for the same time, and read in
-    /// one moment. A look at thousands of nodes costs the simulation some thirty nanoseconds for each this way, not
+    /// one moment. A look at thousands of nodes costs the simulation a fraction of a microsecond for each this way, not
     /// microseconds. Its end is one event with all words in their order, or why the first that failed did.
     pub fn post_gather(&self, gather: &Gather, timeout: Duration) -> Ticket {
         assert!(gather.network == *self, "a gather of this network");

@@ -213,6 +213,40 @@ enum Step {
     Crash,
 }
 
+/// What a look at a cluster is: one event, all words in their order, as they are in one moment.
+#[test]
+fn a_gather_reads_many_regions_as_one_operation() {
+    let network = Network::new(7, Faults::default());
+    let nodes: Vec<Node> = (0..3).map(|node| Node::start(&network, &format!("g{node}"))).collect();
+    let keys = || nodes.iter().map(|node| (node.region.key(), WORD, 8));
+    let gather = network.gather(keys()).unwrap();
+    let link = nodes[1].link(&network);
+    network.post(&link, Op::FetchAndAdd { offset: WORD, add: 5 }, 1000 * MICRO);
+    let Some(Event::Done { at, .. }) = network.next() else { panic!("it was posted") };
+
+    let ticket = network.post_gather(&gather, 1000 * MICRO);
+    assert_eq!(network.next_by(at), None, "it takes time");
+    let next = network.next_at().unwrap();
+    assert!(next > at);
+    let end = loop {
+        let next = network.next_at().unwrap();
+        if let Some(end) = network.next_by(next) {
+            break end;
+        }
+    };
+    let Event::Done { at: ended, ticket: of, outcome } = end else { panic!("{end:?}") };
+    assert_eq!((of, outcome.unwrap()[1]), (ticket, 5));
+    assert!((2..=6).contains(&(ended - at).as_micros()), "there and back: {:?}", ended - at);
+    assert_eq!(network.next_at(), None);
+
+    network.crash(&network.host("g2"));
+    network.post_gather(&gather, 1000 * MICRO);
+    let Some(Event::Done { outcome, .. }) = network.next() else { panic!("it is reported") };
+    assert!(outcome.is_err(), "one that cannot be read fails all");
+    let other = Network::new(8, Faults::default());
+    assert!(other.gather(keys()).is_err(), "keys of another network");
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         20 => (0usize..3, 1u32..30).prop_map(|(link, timeout)| Step::Post { link, timeout }),

@@ -606,3 +606,70 @@ fn c1_takes_the_logs_that_it_is_given() {
     assert!(lab.read("C1/configs/a-b.log.toml").contains("a b.log"));
     assert!(lab.read("C1/rows.csv").contains("\nc.clf.zst,ledger,1.0000,9.0000\n"));
 }
+
+#[test]
+fn s1_holds_each_simulated_point_against_the_live_one() {
+    let both = |sim: &str| {
+        let up = include_str!("fake_up.sh");
+        format!("if [ \"$1\" = sim ]; then\n{sim}\nelse\n{up}\nfi\n")
+    };
+    let mut lab = Lab::of(&both(include_str!("fake_datacenter.sh")), true);
+    let report = lab.run("S1").unwrap();
+    keep(&lab.out("S1/figure.svg"), "S1.svg");
+    assert!(report.checks.iter().all(|check| check.verdict() == "met"), "{:?}", report.checks);
+    assert_eq!(lab.runs.len(), 1 + 2 * 2 * (3 + 1));
+    assert_eq!((&*lab.runs[0], &*lab.runs[4]), ("path", "sim-3-sites-512"));
+    let path = lab.read("S1/configs/path.toml");
+    assert!(path.contains("clients_per_edge = 1"), "nobody waits: {path}");
+    // What the stand-in takes of a request's time for the path goes to the simulator as it is.
+    let told = lab.read("S1/configs/sim-3-sites-512.toml");
+    assert!(
+        told.contains("\nsites = 3\n")
+            && told.contains("\nburst = 512\n")
+            && told.contains("\nasked = 4608\n")
+    );
+    let p50 = lab
+        .read("S1/runs/path.json")
+        .split("\"p50_ms\":")
+        .nth(1)
+        .unwrap()
+        .split(',')
+        .next()
+        .unwrap()
+        .to_owned();
+    let path_ms = p50.parse::<f64>().unwrap() - 5.0;
+    assert!(told.contains(&format!("\npath_ms = {path_ms:.3}\n")), "{told}");
+    let rows = lab.read("S1/rows.csv");
+    assert!(rows.starts_with(
+        "configuration,burst,sites,by,requests_per_s,p50_ms,p99_ms,errors,moves\nrigid,512,3:3:2,live,"
+    ));
+    assert_eq!(rows.lines().filter(|row| row.contains(",sim,")).count(), 12);
+    let text = lab.read("S1/report.md");
+    assert!(text.contains("| rigid | 512 | 3:3:2 | 997 | 1028 | 1.031 |"), "{text}");
+
+    let off = include_str!("fake_datacenter.sh").replace("2.57 : 2", "2.1 : 2");
+    let mut lab = Lab::of(&both(&off), true);
+    let report = lab.run("S1").unwrap();
+    assert_eq!(
+        report.checks.iter().map(|check| check.verdict()).collect::<Vec<_>>(),
+        ["MISSED", "met", "met", "met"]
+    );
+}
+
+#[test]
+fn s2_judges_our_protocol_alone() {
+    let mut lab = Lab::of(include_str!("fake_datacenter.sh"), true);
+    let report = lab.run("S2").unwrap();
+    keep(&lab.out("S2/figure.svg"), "S2.svg");
+    assert!(report.checks.iter().all(|check| check.verdict() == "met"), "{:?}", report.checks);
+    assert_eq!(lab.runs, ["nodes-8", "nodes-64", "nodes-512"]);
+    let rows = lab.read("S2/rows.csv");
+    assert!(
+        rows.starts_with(
+            "nodes,reconfig_protocol,moves,thrash,floor_violations,time_to_balance_ms\n8,lease,40,0,0,23.00\n8,paper,40,5,5,"
+        ),
+        "{rows}"
+    );
+    let text = lab.read("S2/report.md");
+    assert!(text.contains("| 64 | paper | 320 | 5 | 5 |") && text.contains("| 5 of 15 |"), "{text}");
+}

@@ -91,3 +91,58 @@ fn traces_have_their_times_and_zipf_has_none() {
     let error = sweep(&config(&sets), &directory.path().join("none"), 1).unwrap_err().to_string();
     assert!(error.contains("not-there.log"), "{error}");
 }
+
+const DATA_CENTER: &str = "
+[run]
+model = \"reconfig\"
+[cluster]
+nodes = [8, 24]
+[sites]
+floor = 1
+demand = \"steps\"
+steps = 3
+step_ms = 120
+[reconfig]
+reconfig_protocol = [\"lease\", \"paper\"]
+crash_ms = 100
+lease_ms = 10
+";
+
+#[test]
+fn a_data_center_is_the_same_bytes_on_any_number_of_threads_too() {
+    let center = |sets: &[&str]| {
+        let sets: Vec<_> = sets.iter().map(|set| (*set).to_owned()).collect();
+        Config::parse(DATA_CENTER, "dc.toml", Path::new(""), &sets)
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let (one, three) = (directory.path().join("one"), directory.path().join("three"));
+    assert_eq!(sweep(&center(&["seed=1,2,3"]).unwrap(), &one, 1).unwrap(), 12);
+    assert_eq!(sweep(&center(&["seed=1,2,3"]).unwrap(), &three, 3).unwrap(), 12);
+    assert_eq!(written(&one), written(&three));
+    let rows = &written(&one)[0];
+    assert!(rows.starts_with("seed,nodes,reconfig_protocol,requests,requests_per_s,"), "{rows}");
+    let seeds: Vec<_> = rows.lines().filter(|row| row.contains(",8,lease,")).collect();
+    assert!(seeds.len() == 3 && seeds[0][1..] != seeds[1][1..], "seeds differ: {seeds:?}");
+    let said = fs::read_to_string(one.join("config.toml")).unwrap();
+    assert!(said.contains("crash_ms = 100  # dc.toml:14") && !said.contains("[hardware]"), "{said}");
+
+    // A model's figures are compared with its own.
+    let cache = directory.path().join("cache");
+    sweep(&config(&["nodes=3", "protocol=rpc"]), &cache, 1).unwrap();
+    let error = compare(&one, &cache).unwrap_err().to_string();
+    assert!(error.contains("of the model cache, the other of reconfig"), "{error}");
+    assert!(compare(&one, &three).unwrap().contains("floor_violations"));
+}
+
+#[test]
+fn a_field_of_the_other_model_is_refused() {
+    let parse = |text: &str, set: &str| {
+        let error = Config::parse(text, "a.toml", Path::new(""), &[set.to_owned()]).unwrap_err();
+        error.to_string()
+    };
+    let error = parse(DATA_CENTER, "memory_mb=8");
+    assert!(error.starts_with("--set memory_mb: cluster.memory_mb is not of the model reconfig"), "{error}");
+    let error = parse("\n[sites]\nfloor = 2\n", "nodes=8");
+    assert!(error.starts_with("a.toml:3: sites.floor is not of the model cache"), "{error}");
+    assert!(parse("[run]\nmodel = [\"cache\", \"reconfig\"]\n", "nodes=8").contains("cannot be swept"));
+}
