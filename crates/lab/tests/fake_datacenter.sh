@@ -32,7 +32,7 @@ awk -v names="$figures" -v configurations="$configurations" -v protocols="$proto
         count = split(protocols, of, ","); runs = split(seeds, seed, ",")
         for (i = 1; i <= count; i++) for (s = 1; s <= runs; s++) {
             paper = of[i] == "paper"
-            printf "%s,%d,%s,1000,100,6,9,3,%d,%d,2,%d,0,0,0,0,%d,3,%d,%d,0,50\n", seed[s], nodes, of[i], nodes, paper, !paper, paper, paper, 20 + s
+            printf "%s,%d,%s,1000,100,6,9,3,%d,%d,2,%d,%d,0,0,0,%d,3,%d,%d,0,50\n", seed[s], nodes, of[i], nodes, paper, !paper, paper, paper, paper, 20 + s
         }
     }
 }' > "$out/rows.csv"

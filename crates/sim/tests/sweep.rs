@@ -124,7 +124,7 @@ fn a_data_center_is_the_same_bytes_on_any_number_of_threads_too() {
     let seeds: Vec<_> = rows.lines().filter(|row| row.contains(",8,lease,")).collect();
     assert!(seeds.len() == 3 && seeds[0][1..] != seeds[1][1..], "seeds differ: {seeds:?}");
     let said = fs::read_to_string(one.join("config.toml")).unwrap();
-    assert!(said.contains("crash_ms = 100  # dc.toml:14") && !said.contains("[hardware]"), "{said}");
+    assert!(said.contains("crash_ms = 100  # dc.toml:13") && !said.contains("[hardware]"), "{said}");
 
     // A model's figures are compared with its own.
     let cache = directory.path().join("cache");
