@@ -499,7 +499,7 @@ pub const FIELDS: &[Field] = &[
     ),
     reconfig(
         "balance",
-        Kind::Word(&["weighted", "round-robin", "least-connections", "power-of-two"]),
+        Kind::Word(&["weighted", "round-robin", "least-connections", "power-of-two", "last-look"]),
         "weighted",
         "which node of its site gets a request",
         LIVE,

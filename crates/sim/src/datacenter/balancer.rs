@@ -190,6 +190,10 @@ impl Candidates for Members<'_> {
         self.brain.readings[node].now(self.brain.in_flight[node])
     }
 
+    fn index_at_look(&self, candidate: usize) -> LoadIndex {
+        self.brain.readings[self.node(candidate)].index()
+    }
+
     fn in_flight(&self, candidate: usize) -> u32 {
         self.brain.in_flight[self.node(candidate)]
     }

@@ -167,6 +167,7 @@ impl Setup {
                 "round-robin" => Balance::RoundRobin,
                 "least-connections" => Balance::LeastConnections,
                 "power-of-two" => Balance::PowerOfTwo,
+                "last-look" => Balance::LastLook,
                 _ => Balance::Weighted,
             },
             policy,
