@@ -14,22 +14,20 @@ use crate::sim;
 
 /// Ours first.
 const PROTOCOLS: [&str; 2] = ["lease", "paper"];
-/// Nodes, balancers, and over how many seeds: the largest take a minute each.
+/// Nodes, balancers, over how many seeds, and the load's steps: how many, of how many ms. More nodes take longer to move,
+/// and minutes to simulate.
 const SIZES: [Size; 5] = [
-    Size { nodes: 8, balancers: 2, seeds: 5 },
-    Size { nodes: 64, balancers: 2, seeds: 5 },
-    Size { nodes: 512, balancers: 4, seeds: 3 },
-    Size { nodes: 4_096, balancers: 8, seeds: 1 },
-    Size { nodes: 10_000, balancers: 16, seeds: 1 },
+    Size { nodes: 8, balancers: 2, seeds: 5, steps: 3, step_ms: 500 },
+    Size { nodes: 64, balancers: 2, seeds: 5, steps: 3, step_ms: 500 },
+    Size { nodes: 512, balancers: 4, seeds: 3, steps: 3, step_ms: 500 },
+    Size { nodes: 4_096, balancers: 8, seeds: 1, steps: 2, step_ms: 1_000 },
+    Size { nodes: 10_000, balancers: 16, seeds: 1, steps: 2, step_ms: 1_000 },
 ];
 const SIZES_QUICK: usize = 3;
 /// Nodes of a site at the start, of which this many are guaranteed.
 const SITE_NODES: u32 = 8;
 const FLOOR: u32 = 2;
-/// Of the load: how many steps, how long each, and of how many sites one is busy. A busy site wants three times the nodes
-/// that it began with.
-const STEPS: u32 = 3;
-const STEP_MS: u32 = 500;
+/// Of the load: of how many sites one is busy. A busy site wants three times the nodes that it began with.
 const BUSY_ONE_IN: u32 = 16;
 /// Deaths in a second of the whole cluster, whatever its size: mean, while moves go on.
 const DEATHS_PER_S: f64 = 8.0;
@@ -43,6 +41,8 @@ struct Size {
     nodes: u32,
     balancers: u32,
     seeds: u32,
+    steps: u32,
+    step_ms: u32,
 }
 
 /// One size and protocol: over its seeds, sums of what is counted and means of times.
@@ -110,8 +110,6 @@ struct Settings {
     sizes: Vec<Size>,
     site_nodes: u32,
     floor: u32,
-    steps: u32,
-    step_ms: u32,
     busy_one_in: u32,
     deaths_per_s: f64,
     thrash_ms: u32,
@@ -135,8 +133,6 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Vec<Check>> {
         sizes: sizes.to_vec(),
         site_nodes: SITE_NODES,
         floor: FLOOR,
-        steps: STEPS,
-        step_ms: STEP_MS,
         busy_one_in: BUSY_ONE_IN,
         deaths_per_s: DEATHS_PER_S,
         thrash_ms: THRASH_MS,
@@ -148,12 +144,12 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Vec<Check>> {
 }
 
 fn simulate(bench: &mut Bench<'_>, size: &Size) -> Result<Vec<Row>> {
-    let Size { nodes, balancers, seeds } = size;
+    let Size { nodes, balancers, seeds, steps, step_ms } = size;
     // Of the smallest, two sites that share the nodes.
     let sites = (nodes / SITE_NODES).max(2);
     let config = format!(
         "[run]\nmodel = \"reconfig\"\n[cluster]\nnodes = {nodes}\n[sites]\nsites = {sites}\nfloor = {FLOOR}\n\
-         demand = \"steps\"\nsteps = {STEPS}\nstep_ms = {STEP_MS}\nbusy_one_in = {BUSY_ONE_IN}\n[reconfig]\n\
+         demand = \"steps\"\nsteps = {steps}\nstep_ms = {step_ms}\nbusy_one_in = {BUSY_ONE_IN}\n[reconfig]\n\
          balancers = {balancers}\ncrash_ms = {}\nthrash_ms = {THRASH_MS}\n",
         1e3 * f64::from(*balancers) / DEATHS_PER_S,
     );
@@ -301,15 +297,18 @@ fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {
          spare; a step after which that never came counts with all its time. The papers' protocol moves a node in one \
          swap, without waiting for its requests, so what it does not stumble over it does sooner.",
     );
-    let Settings { sizes, site_nodes, floor, steps, step_ms, busy_one_in, deaths_per_s, thrash_ms } =
-        &outcome.settings;
-    let sizes: Vec<_> =
-        sizes.iter().map(|of| format!("{} ({}, {})", of.nodes, of.balancers, of.seeds)).collect();
+    let Settings { sizes, site_nodes, floor, busy_one_in, deaths_per_s, thrash_ms } = &outcome.settings;
+    let sizes: Vec<_> = sizes
+        .iter()
+        .map(|Size { nodes, balancers, seeds, steps, step_ms }| {
+            format!("{nodes} ({balancers}, {seeds}, {steps} of {step_ms} ms)")
+        })
+        .collect();
     report.close(
         outcome,
         &format!(
-            "Simulated by `sidelong sim run`. Nodes (balancers, seeds): {}. A site begins with {site_nodes} nodes (of the \
-             smallest, 4), of which {floor} are guaranteed. {steps} steps of {step_ms} ms; at each, one in {busy_one_in} sites \
+            "Simulated by `sidelong sim run`. Nodes (balancers, seeds, steps): {}. A site begins with {site_nodes} nodes (of the \
+             smallest, 4), of which {floor} are guaranteed. At each step, one in {busy_one_in} sites \
              (at least one) has clients for three times its nodes. {deaths_per_s} deaths a second are due in the whole \
              cluster, each for 30 ms in the mean. H = {thrash_ms} ms. Everything else as `docs/sim.md` has it.",
             sizes.join(", ")
