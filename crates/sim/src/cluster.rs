@@ -30,7 +30,7 @@ use crate::workload::{Arrivals, Keys, Requests};
 
 /// Requests whose tables are fetched into the CPU's cache at once, ahead of them: their memory comes side by side, where
 /// one request after the other would wait for its own.
-const AHEAD: usize = 16;
+const AHEAD: usize = 32;
 
 /// What a run is made of.
 #[derive(Clone, Debug)]
@@ -292,7 +292,7 @@ impl Cluster {
             self.node_next = if node + 1 < self.setup.nodes { node + 1 } else { 0 };
             self.ahead[i] = Dispatched { key, node, home: self.home_of(key) };
         }
-        for step in 0..2 {
+        for step in 0..3 {
             for Dispatched { key, node, home } in &self.ahead[..count] {
                 black_box(self.peers[*node as usize].warm((*key).into(), *home, step));
             }

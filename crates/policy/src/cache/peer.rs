@@ -225,13 +225,25 @@ impl Peer {
         }
     }
 
-    /// Fetches what a [`Peer::look`] for `key` will read, in two steps: see [`Store::warm_index`].
+    /// Fetches what a [`Peer::look`] for `key` will read, in three steps: see [`Store::warm_index`]. Most find it in the
+    /// first of the two tables.
     #[inline]
     pub fn warm(&self, key: u64, home: NodeId, step: u32) -> u32 {
+        let first = |store: &Store<_>| match step {
+            0 => Some(store.warm_index(key)),
+            _ => store.warm_slot(key),
+        };
         if home == self.me {
-            return warm(&self.outgoing, key, step);
+            return if step == 0 {
+                self.outgoing.warm_index(key)
+            } else {
+                self.outgoing.warm_slot(key).unwrap_or(0)
+            };
         }
-        warm(&self.incoming, key, step) ^ warm(&self.references, key, step)
+        first(&self.incoming).unwrap_or_else(|| match step {
+            1 => self.references.warm_index(key),
+            _ => self.references.warm_slot(key).unwrap_or(0),
+        })
     }
 
     /// The same for a [`Peer::verify`] that will come.
@@ -571,11 +583,6 @@ impl Peer {
         debug_assert!(bytes == 0 || message.bytes() >= HEADER_BYTES);
         acts.push(Act::Send { to, message });
     }
-}
-
-#[inline]
-fn warm<V: Copy>(store: &Store<V>, key: u64, step: u32) -> u32 {
-    if step == 0 { store.warm_index(key) } else { store.warm_slot(key) }
 }
 
 /// References take room by their number alone, whatever the objects' bytes are.

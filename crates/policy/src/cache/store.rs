@@ -301,10 +301,10 @@ impl<V: Copy> Store<V> {
         self.index.warm(hash(key))
     }
 
-    /// After [`Store::warm_index`], the same for the object's slot.
+    /// After [`Store::warm_index`], the same for the object's slot, if it has one.
     #[inline]
-    pub fn warm_slot(&self, key: u64) -> u32 {
-        self.index.first(hash(key)).map_or(0, |slot| self.slots[slot as usize].generation)
+    pub fn warm_slot(&self, key: u64) -> Option<u32> {
+        self.index.first(hash(key)).map(|slot| self.slots[slot as usize].generation)
     }
 
     /// The same for a [`Store::holds`].
