@@ -5,7 +5,7 @@
 //! | [`engine`] | events in order of time, and the servers that they pass through |
 //! | [`cluster`] | C's cluster as a model, around the cooperative cache of `sidelong-policy` |
 //! | [`config`], [`fields`] | the file that says what to simulate, and every field of it |
-//! | [`sweep`] | its runs, on all cores, and what they write |
+//! | [`sweep`] | its runs, on all cores, and what they write; [`merge`] joins its parts |
 //! | [`costs`] | what the parts of a node take |
 //! | [`workload`] | what is asked for, and when |
 //!
@@ -21,6 +21,7 @@ pub mod engine;
 mod error;
 pub mod fields;
 mod measures;
+mod merge;
 mod report;
 mod slab;
 pub mod sweep;
@@ -29,4 +30,5 @@ pub mod workload;
 pub use compare::compare;
 pub use error::{Error, Result};
 pub use measures::Outcome;
+pub use merge::merge;
 pub use sidelong_policy::Time;

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::sweep::FIGURES;
 
@@ -129,7 +128,7 @@ pub(crate) fn names() -> [&'static str; TOLD.len()] {
 }
 
 /// `result.json`.
-pub(crate) fn json(config: &Config, table: &Table) -> String {
+pub(crate) fn json(config: &str, table: &Table) -> String {
     let point = |rows: &Rows| {
         let figures: BTreeMap<_, _> = FIGURES.iter().map(|(name, _)| (*name, rows.mean(name))).collect();
         let values: BTreeMap<_, _> = table.keys.iter().zip(&rows.values).collect();
@@ -138,14 +137,14 @@ pub(crate) fn json(config: &Config, table: &Table) -> String {
     let points: Vec<_> = table.points.iter().map(point).collect();
     let result = serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "config": config.explain(),
+        "config": config,
         "points": points,
     });
     format!("{result:#}\n")
 }
 
 /// `report.md`.
-pub(crate) fn markdown(config: &Config, table: &Table) -> String {
+pub(crate) fn markdown(config: &str, table: &Table) -> String {
     let mut text = String::from("# Simulation\n\n");
     let seeds = table.points.first().map_or(0, |rows| rows.seeds.len());
     text += &format!(
@@ -169,7 +168,7 @@ pub(crate) fn markdown(config: &Config, table: &Table) -> String {
     }
     text += "\nTimes are those of simulated clients, from a request's arrival at its node; `rows.csv` has every figure of \
              every run.\n\n## Configuration\n\n```toml\n";
-    text += &config.explain();
+    text += config;
     text += "```\n";
     text
 }
