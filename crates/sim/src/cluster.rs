@@ -249,6 +249,7 @@ impl Cluster {
             port_busy: busy(port_ns - before.port_ns, 1),
             disk_busy: busy(disk_ns - before.disk_ns, self.setup.costs.disk_depth),
             events,
+            table_entries: entries as u64,
             table_bytes_per_entry: part(tables as u64, entries as u64),
         }
     }

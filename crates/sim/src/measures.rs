@@ -116,6 +116,8 @@ pub struct Outcome {
     pub disk_busy: f64,
     /// Events and arrivals, warm-up included.
     pub events: u64,
+    /// Objects and references in all nodes' tables.
+    pub table_entries: u64,
     /// Memory of all nodes' tables, for each object or reference in them, in bytes.
     pub table_bytes_per_entry: f64,
 }

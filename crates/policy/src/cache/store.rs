@@ -128,9 +128,11 @@ const GHOST_PART: f64 = 0.9;
 const PROMOTED_AT: u8 = 2;
 /// How often an object goes around the main queue at most.
 const ROUNDS_MAX: u8 = MARK_MAX;
-/// LRU: entries of the log for each object at most, and those beyond.
+/// LRU: with this many entries of the log for each object, and some, the log is shortened.
 const LOG_PART: usize = 2;
 const LOG_SLACK: usize = 64;
+/// Slots that are made at a time, at least.
+const SLOTS_MIN: usize = 16;
 /// How many of its entries are looked at ahead.
 const LOG_AHEAD: usize = 2;
 
@@ -370,12 +372,12 @@ impl<V: Copy> Store<V> {
     /// LRU: notes that an object was asked for.
     #[inline]
     fn note(&mut self, slot: u32) {
+        if self.log.len() == self.log.capacity() {
+            self.make_room_in_log();
+        }
         self.log.push_back(slot);
         let slot = &mut self.slots[slot as usize];
         slot.set_newer(slot.newer() + 1);
-        if self.log.len() > LOG_PART * self.len() + LOG_SLACK {
-            self.shorten();
-        }
     }
 
     /// LRU: takes the next entry out of the log, and says whose it is if it was the last one of an object.
@@ -387,9 +389,13 @@ impl<V: Copy> Store<V> {
         (slot.newer() == 0 && is_present(slot.queue())).then_some(index)
     }
 
-    /// LRU: leaves one entry of each object.
+    /// LRU: leaves one entry of each object, unless that would leave most of them.
     #[inline(never)]
-    fn shorten(&mut self) {
+    fn make_room_in_log(&mut self) {
+        if self.log.len() < LOG_PART * self.len() + LOG_SLACK {
+            self.log.reserve_exact(LOG_SLACK.max(self.len() / 2));
+            return;
+        }
         let slots = &mut self.slots;
         self.log.retain(|index| {
             let slot = &mut slots[*index as usize];
@@ -486,6 +492,10 @@ impl<V: Copy> Store<V> {
     fn occupy(&mut self, key: u64, bytes: u32, value: V, queue: u8) -> Place {
         let index = match self.free {
             NIL => {
+                if self.slots.len() == self.slots.capacity() {
+                    // By a quarter, not by as many again: most of a store's memory is here.
+                    self.slots.reserve_exact(SLOTS_MIN.max(self.slots.len() / 4));
+                }
                 self.slots.push(Slot::new(key, bytes, value));
                 self.slots.len() as u32 - 1
             }
