@@ -53,6 +53,8 @@ pub(crate) enum Plan {
     Rams { of: Rams },
     /// Operations over RDMA beside perftest's.
     Perftest,
+    /// How fast the simulator is, beside others.
+    SimSpeed,
     /// The edge beside a bare proxy of what it is made of.
     EdgeOverhead,
     /// From a load step to the first request on a moved node.
@@ -69,7 +71,7 @@ impl Plan {
             Plan::Sizes { .. } | Plan::Busy { .. } | Plan::Rams { .. } => None,
             Plan::LoadLatency | Plan::LoadSlowdown | Plan::LoadAccuracy => None,
             Plan::LoadInterrupts | Plan::LoadGranularity | Plan::LoadAlpha | Plan::LoadGanglia => None,
-            Plan::Perftest | Plan::EdgeOverhead => None,
+            Plan::Perftest | Plan::SimSpeed | Plan::EdgeOverhead => None,
         }
     }
 }
@@ -89,6 +91,7 @@ const LOAD_GRANULARITY: &[&str] = &["scheme", "granularity_ms", "requests_per_s"
 const LOAD_ALPHA: &[&str] = &["scheme", "alpha", "requests_per_s", "improvement"];
 const LOAD_GANGLIA: &[&str] = &["scheme", "granularity_ms", "query", "response_ms_max"];
 const PERFTEST: &[&str] = &["operation", "round", "ours_us", "perftest_us", "ratio"];
+const SIM_SPEED: &[&str] = &["engine", "nodes", "requests_per_s", "events_per_s"];
 const OWN: &str = "Sidelong's own";
 
 const fn throughput(
@@ -122,7 +125,7 @@ const fn rams(id: &'static str, figure: &'static str, title: &'static str, of: R
     Experiment { id, title, figure, columns: of.columns(), plan: Plan::Rams { of } }
 }
 
-static EXPERIMENTS: [Experiment; 35] = {
+static EXPERIMENTS: [Experiment; 36] = {
     use Demand::{SingleFile, WorldCup, Zipf};
     use Layout::{Four, Three};
     const KB: u64 = 1024;
@@ -238,6 +241,13 @@ static EXPERIMENTS: [Experiment; 35] = {
             plan: Plan::Perftest,
         },
         Experiment {
+            id: "sim-speed",
+            title: "the simulator beside NexoSim, simpy and libCacheSim",
+            figure: OWN,
+            columns: SIM_SPEED,
+            plan: Plan::SimSpeed,
+        },
+        Experiment {
             id: "edge-overhead",
             title: "the edge beside a bare Pingora proxy",
             figure: OWN,
@@ -292,7 +302,8 @@ mod tests {
         assert!(
             error.starts_with("no experiment \"R4\"; there are R5, R6,")
                 && error.ends_with(
-                    "R24, A1, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, perftest, edge-overhead, move-latency"
+                    "R24, A1, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, perftest, sim-speed, edge-overhead, \
+                     move-latency"
                 ),
             "{error}"
         );

@@ -40,6 +40,7 @@ mod rams;
 mod report;
 mod setup;
 mod sizes;
+mod speed;
 mod throughput;
 mod up;
 mod utilisation;
@@ -115,6 +116,7 @@ pub fn run(id: &str, options: &RunOptions, progress: &mut dyn FnMut(Progress<'_>
         experiment::Plan::LoadGanglia => monitoring::ganglia(&mut bench)?,
         experiment::Plan::Rams { of } => rams::run(&mut bench, of)?,
         experiment::Plan::Perftest => perftest::run(&mut bench)?,
+        experiment::Plan::SimSpeed => speed::run(&mut bench)?,
         experiment::Plan::EdgeOverhead => overhead::run(&mut bench)?,
         experiment::Plan::MoveLatency { demand } => latency::run(&mut bench, demand)?,
     };

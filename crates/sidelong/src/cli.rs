@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use sidelong_config::{ClusterFile, Fabric};
+use sidelong_sim::speed::Case;
 use sidelong_sim::sweep::Part;
 
 use crate::failure::{Failure, say};
@@ -183,6 +184,15 @@ pub(crate) enum SimCommand {
         first: PathBuf,
         /// The other.
         second: PathBuf,
+    },
+    /// Time the simulator itself, for `lab run sim-speed`.
+    #[command(hide = true)]
+    Speed {
+        /// What it simulates: hold-PENDING, line, cluster-NODES-MB.
+        case: Case,
+        /// Requests, or events of the hold model.
+        #[arg(value_parser = clap::value_parser!(u64).range(1..=sidelong_sim::fields::REQUESTS_MAX))]
+        count: u64,
     },
 }
 

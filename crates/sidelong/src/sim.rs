@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use rustix::time::{ClockId, clock_gettime};
 use sidelong_sim::Error;
 use sidelong_sim::config::Config;
+use sidelong_sim::speed::Case;
 use sidelong_sim::sweep::{self, Options, Part, Progress};
 
 use crate::cli::{SimArgs, SimCommand};
@@ -26,6 +28,7 @@ pub(crate) fn run(args: &SimArgs, quiet: bool) -> Result<ExitCode, Failure> {
             sidelong_sim::merge(parts, out)?;
             say(format!("{}\n", out.join("report.md").display()))?;
         }
+        SimCommand::Speed { case, count } => speed(*case, *count)?,
         SimCommand::Run { file, set, out, threads, shard } => {
             let threads = match threads {
                 Some(threads) => usize::from(*threads),
@@ -36,6 +39,30 @@ pub(crate) fn run(args: &SimArgs, quiet: bool) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what a case took, as JSON.
+fn speed(case: Case, count: u64) -> Result<(), Failure> {
+    let cpu_s = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    };
+    let run = case.prepare(count);
+    let (cpu, begun) = (cpu_s(), Instant::now());
+    let work = run();
+    let (cpu_s, wall_s) = (cpu_s() - cpu, begun.elapsed().as_secs_f64());
+    let outcome = work.outcome.as_ref();
+    say(format!(
+        "{}\n",
+        serde_json::json!({
+            "requests": work.requests,
+            "events": work.events,
+            "cpu_s": cpu_s,
+            "wall_s": wall_s,
+            "here_rate": outcome.map(|outcome| outcome.here_rate),
+            "read_rate": outcome.map(|outcome| outcome.read_rate),
+        })
+    ))
 }
 
 fn sweep(config: &Config, out: &Path, threads: usize, part: Part, quiet: bool) -> Result<ExitCode, Failure> {

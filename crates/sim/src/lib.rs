@@ -8,6 +8,7 @@
 //! | [`sweep`] | its runs, on all cores, and what they write; [`merge`] joins its parts |
 //! | [`costs`] | what the parts of a node take |
 //! | [`workload`] | what is asked for, and when |
+//! | [`speed`] | what is run to see how fast all this is |
 //!
 //! A simulation runs on one thread and is a function of its arguments: the same seed gives the same bytes, however many
 //! of them run at once. Nothing here asks a clock or draws a lot of its own.
@@ -24,6 +25,7 @@ mod measures;
 mod merge;
 mod report;
 mod slab;
+pub mod speed;
 pub mod sweep;
 pub mod workload;
 
