@@ -28,7 +28,10 @@ fn an_object_takes_64_bytes_on_a_node_that_has_it() {
         let mut entries = 0;
         let counted = allocation_counter::measure(|| entries = Cluster::run(setup).table_entries);
         let each = (counted.bytes_max as f64 - CLUSTER_BYTES - nodes * NODE_BYTES) / entries as f64;
-        assert!(entries > 20_000 && each <= ENTRY_BYTES_MAX, "{sets:?}: {entries} entries, {each:.1} bytes each");
+        assert!(
+            entries > 20_000 && each <= ENTRY_BYTES_MAX,
+            "{sets:?}: {entries} entries, {each:.1} bytes each"
+        );
         // A test that cannot fail would be none: what is counted is there.
         assert!(each > 24.0, "{sets:?}: {each:.1} bytes each");
     }
