@@ -42,9 +42,10 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {
         report.list(missing.iter().map(|missing| format!("{missing}.")));
     }
     let about = format!(
-        "{rounds} rounds, each engine beginning one in its turn. The cluster is C's, in the profile `rams`: {cluster_requests} \
+        "{rounds} round{}, each engine beginning one in its turn. The cluster is C's, in the profile `rams`: {cluster_requests} \
          requests at 500/s a node for 20,000 objects (540 MB) by Zipf's law, LRU, lazy updates, from empty caches on. \
-         M/M/1 is at a load of 0.7; the hold model has exponential delays."
+         M/M/1 is at a load of 0.7; the hold model has exponential delays.",
+        if *rounds == 1 { "" } else { "s" },
     );
     report.close(outcome, &about, 0)
 }
