@@ -57,6 +57,8 @@ pub(crate) enum Plan {
     Scale,
     /// Operations over RDMA beside perftest's.
     Perftest,
+    /// How fast the simulator is, beside others.
+    SimSpeed,
     /// The edge beside a bare proxy of what it is made of.
     EdgeOverhead,
     /// From a load step to the first request on a moved node.
@@ -74,7 +76,7 @@ impl Plan {
             Plan::Sizes { .. } | Plan::Busy { .. } | Plan::Rams { .. } | Plan::Scale => None,
             Plan::LoadLatency | Plan::LoadSlowdown | Plan::LoadAccuracy => None,
             Plan::LoadInterrupts | Plan::LoadGranularity | Plan::LoadAlpha | Plan::LoadGanglia => None,
-            Plan::Perftest | Plan::EdgeOverhead => None,
+            Plan::Perftest | Plan::SimSpeed | Plan::EdgeOverhead => None,
         }
     }
 }
@@ -98,6 +100,7 @@ const BESIDE: &[&str] =
 const SCALE: &[&str] =
     &["nodes", "reconfig_protocol", "moves", "thrash", "floor_violations", "time_to_balance_ms"];
 const PERFTEST: &[&str] = &["operation", "round", "ours_us", "perftest_us", "ratio"];
+const SIM_SPEED: &[&str] = &["engine", "nodes", "requests_per_s", "events_per_s"];
 const OWN: &str = "Sidelong's own";
 
 const fn throughput(
@@ -131,7 +134,7 @@ const fn rams(id: &'static str, figure: &'static str, title: &'static str, of: R
     Experiment { id, title, figure, columns: of.columns(), plan: Plan::Rams { of } }
 }
 
-static EXPERIMENTS: [Experiment; 37] = {
+static EXPERIMENTS: [Experiment; 38] = {
     use Demand::{SingleFile, WorldCup, Zipf};
     use Layout::{Four, Three};
     const KB: u64 = 1024;
@@ -261,6 +264,13 @@ static EXPERIMENTS: [Experiment; 37] = {
             plan: Plan::Perftest,
         },
         Experiment {
+            id: "sim-speed",
+            title: "the simulator beside NexoSim, simpy and libCacheSim",
+            figure: OWN,
+            columns: SIM_SPEED,
+            plan: Plan::SimSpeed,
+        },
+        Experiment {
             id: "edge-overhead",
             title: "the edge beside a bare Pingora proxy",
             figure: OWN,
@@ -315,7 +325,8 @@ mod tests {
         assert!(
             error.starts_with("no experiment \"R4\"; there are R5, R6,")
                 && error.ends_with(
-                    "R24, A1, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, S1, S2, perftest, edge-overhead, move-latency"
+                    "R24, A1, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, S1, S2, perftest, sim-speed, edge-overhead, \
+                     move-latency"
                 ),
             "{error}"
         );

@@ -43,6 +43,7 @@ mod scale;
 mod setup;
 mod sim;
 mod sizes;
+mod speed;
 mod throughput;
 mod up;
 mod utilisation;
@@ -120,6 +121,7 @@ pub fn run(id: &str, options: &RunOptions, progress: &mut dyn FnMut(Progress<'_>
         experiment::Plan::Beside => beside::run(&mut bench)?,
         experiment::Plan::Scale => scale::run(&mut bench)?,
         experiment::Plan::Perftest => perftest::run(&mut bench)?,
+        experiment::Plan::SimSpeed => speed::run(&mut bench)?,
         experiment::Plan::EdgeOverhead => overhead::run(&mut bench)?,
         experiment::Plan::MoveLatency { demand } => latency::run(&mut bench, demand)?,
     };

@@ -139,7 +139,8 @@ pub(crate) fn run(bench: &mut Bench<'_>, of: Of) -> Result<Vec<Check>> {
     };
     let time = Duration::from_secs(if quick { 10 } else { 60 });
     sweeps.iter().for_each(|_| bench.expect_for(time));
-    bench.expect_for(time * 2);
+    let further = if quick { Vec::new() } else { unknowns(of, &traces) };
+    further.iter().for_each(|_| bench.expect_for(time * 2));
 
     let mut table = bench.table("rows.csv", bench.experiment.columns)?;
     let mut rows = Vec::new();
@@ -151,10 +152,10 @@ pub(crate) fn run(bench: &mut Bench<'_>, of: Of) -> Result<Vec<Check>> {
         rows.extend(found);
     }
     let checks = checks(of, &rows);
-    let varied = if checks.iter().any(|check| check.holds == Some(false)) && of != Of::Traces && !quick {
-        vary(bench, of, &checks, time * 2)?
+    let varied = if checks.iter().any(|check| check.holds == Some(false)) {
+        vary(bench, of, &checks, &further, time * 2)?
     } else {
-        bench.skip();
+        further.iter().for_each(|_| bench.skip());
         Vec::new()
     };
     bench.write("figure.svg", &draw(bench, of, &rows)?)?;
@@ -242,20 +243,41 @@ fn read(path: PathBuf, case: &str) -> Result<Vec<Row>> {
     csv::read(&path, &head, parse)
 }
 
-/// Runs the same for other values of what C does not say.
-fn vary(bench: &mut Bench<'_>, of: Of, checks: &[Check], time: Duration) -> Result<Vec<Varied>> {
-    let more = format!(
-        "nodes={} memory_mb={} request_us={}",
-        joined(&SIZES),
-        joined(&MEMORY_MB),
-        joined(&REQUEST_US)
-    );
-    let rows = simulate(bench, &sweep("unknowns", REQUESTS / 4, &more, &PROTOCOLS), "", time)?;
-    let mut cases: Vec<&str> = rows.iter().map(|row| row.case.as_str()).collect();
+/// The same runs for other values of what C does not say, with fewer requests.
+fn unknowns(of: Of, traces: &[(String, String)]) -> Vec<Sweep> {
+    let more = format!("memory_mb={} request_us={}", joined(&MEMORY_MB), joined(&REQUEST_US));
+    if of != Of::Traces {
+        let more = format!("nodes={} {more}", joined(&SIZES));
+        return vec![sweep("unknowns", REQUESTS / 4, &more, &PROTOCOLS)];
+    }
+    let of_trace = |(name, workload): &(String, String)| {
+        let mut sweep = of_trace(name, workload, true);
+        sweep.name = format!("unknowns-{name}");
+        sweep.sets.extend(more.split_whitespace().map(str::to_owned));
+        sweep
+    };
+    traces.iter().map(of_trace).collect()
+}
+
+/// Runs these and says for which values each check holds.
+fn vary(
+    bench: &mut Bench<'_>,
+    of: Of,
+    checks: &[Check],
+    sweeps: &[Sweep],
+    time: Duration,
+) -> Result<Vec<Varied>> {
+    let mut rows = Vec::new();
+    for sweep in sweeps {
+        rows.extend(simulate(bench, sweep, "", time)?.into_iter().map(|row| (sweep.name.as_str(), row)));
+    }
+    let mut cases: Vec<&str> = rows.iter().map(|(_, row)| row.case.as_str()).collect();
     cases.sort_unstable();
     cases.dedup();
     let of_case = |case: &str| {
-        let rows: Vec<Row> = rows.iter().filter(|row| row.case == case).cloned().collect();
+        // What tells them apart is now the sweep that they are of: the trace.
+        let of_sweep = |(sweep, row): &(&str, Row)| Row { case: (*sweep).to_owned(), ..row.clone() };
+        let rows: Vec<Row> = rows.iter().filter(|(_, row)| row.case == case).map(of_sweep).collect();
         self::checks(of, &rows)
     };
     let all: Vec<_> = cases.iter().map(|case| (*case, of_case(case))).collect();

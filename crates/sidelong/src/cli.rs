@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use sidelong_config::{ClusterFile, Fabric};
+use sidelong_sim::speed::Case;
+use sidelong_sim::sweep::Part;
 
 use crate::failure::{Failure, say};
 use crate::perf::PerfArgs;
@@ -142,7 +144,7 @@ pub(crate) struct SimArgs {
 #[derive(Subcommand)]
 pub(crate) enum SimCommand {
     /// Run every combination of a configuration's values, and write rows.csv, result.json and report.md to DIR. What was
-    /// interrupted goes on when it is run again.
+    /// interrupted (exit code 130) goes on when it is run again.
     Run {
         /// The configuration; an empty file is all defaults.
         file: PathBuf,
@@ -155,6 +157,18 @@ pub(crate) enum SimCommand {
         /// Runs at a time; without it, as many as there are CPUs.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
         threads: Option<u16>,
+        /// Only the I-th of N parts, from 1/N to N/N, each with a DIR of its own; `sim merge` joins them.
+        #[arg(long, value_name = "I/N")]
+        shard: Option<Part>,
+    },
+    /// Join the parts of a sweep: the same bytes as of one that was run whole.
+    Merge {
+        /// The results of all parts.
+        #[arg(required = true, value_name = "DIR")]
+        parts: Vec<PathBuf>,
+        /// Where the whole goes.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
     },
     /// Print every field of a configuration, what it is, and where that comes from.
     Explain {
@@ -170,6 +184,15 @@ pub(crate) enum SimCommand {
         first: PathBuf,
         /// The other.
         second: PathBuf,
+    },
+    /// Time the simulator itself, for `lab run sim-speed`.
+    #[command(hide = true)]
+    Speed {
+        /// What it simulates: hold-PENDING, line, cluster-NODES-MB.
+        case: Case,
+        /// Requests, or events of the hold model.
+        #[arg(value_parser = clap::value_parser!(u64).range(1..=sidelong_sim::fields::REQUESTS_MAX))]
+        count: u64,
     },
 }
 

@@ -1,6 +1,7 @@
 //! The `sidelong` program: its commands, and how each ends.
 //!
-//! A command that cannot do what it was asked says why in one line on standard error and exits with 2.
+//! A command that cannot do what it was asked says why in one line on standard error and exits with 2; a sweep that was
+//! interrupted, with 130.
 #![forbid(unsafe_code)]
 
 mod cgroup;
@@ -52,7 +53,10 @@ fn main() -> ExitCode {
         Command::Node(args) => part(&args, node::run),
         Command::Edge(args) => part(&args, edge::run),
         Command::Trace(args) => trace::run(&args, cli.quiet),
-        Command::Sim(args) => sim::run(&args, cli.quiet),
+        Command::Sim(args) => match sim::run(&args, cli.quiet) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Lab(args) => lab::run(&args),
         Command::Perf(args) => perf::run(&args),
         Command::Config(args) => cli::config(&args),

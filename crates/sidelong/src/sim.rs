@@ -2,44 +2,94 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::num::NonZero;
+use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use rustix::time::{ClockId, clock_gettime};
+use sidelong_sim::Error;
 use sidelong_sim::config::Config;
-use sidelong_sim::sweep::{self, Options, Progress};
+use sidelong_sim::speed::Case;
+use sidelong_sim::sweep::{self, Options, Part, Progress};
 
 use crate::cli::{SimArgs, SimCommand};
 use crate::failure::{Failure, say};
 
-pub(crate) fn run(args: &SimArgs, quiet: bool) -> Result<(), Failure> {
+/// What the shell has for a command that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+pub(crate) fn run(args: &SimArgs, quiet: bool) -> Result<ExitCode, Failure> {
     match &args.command {
-        SimCommand::Explain { file, set } => say(Config::load(file, set)?.explain()),
-        SimCommand::Compare { first, second } => say(sidelong_sim::compare(first, second)?),
-        SimCommand::Run { file, set, out, threads } => {
-            let config = Config::load(file, set)?;
-            let stop = Arc::new(AtomicBool::new(false));
-            for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-                // The second time it ends at once: a run may be long.
-                signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
-                signal_hook::flag::register(signal, Arc::clone(&stop))?;
-            }
+        SimCommand::Explain { file, set } => say(Config::load(file, set)?.explain())?,
+        SimCommand::Compare { first, second } => say(sidelong_sim::compare(first, second)?)?,
+        SimCommand::Merge { parts, out } => {
+            sidelong_sim::merge(parts, out)?;
+            say(format!("{}\n", out.join("report.md").display()))?;
+        }
+        SimCommand::Speed { case, count } => speed(*case, *count)?,
+        SimCommand::Run { file, set, out, threads, shard } => {
             let threads = match threads {
                 Some(threads) => usize::from(*threads),
                 None => std::thread::available_parallelism().map_or(1, NonZero::get),
             };
-            let begun = Instant::now();
-            let mut first = None;
-            let mut show = |progress: Progress<'_>| {
-                let before = *first.get_or_insert(progress.done);
-                if !quiet {
-                    show(progress, before, begun);
-                }
-            };
-            sweep::run(&config, &Options { out, threads, stop: &stop }, &mut show)?;
-            say(format!("{}\n", out.join("report.md").display()))
+            let part = shard.unwrap_or(Part::WHOLE);
+            return sweep(&Config::load(file, set)?, out, threads, part, quiet);
         }
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what a case took, as JSON.
+fn speed(case: Case, count: u64) -> Result<(), Failure> {
+    let cpu_s = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    };
+    let run = case.prepare(count);
+    let (cpu, begun) = (cpu_s(), Instant::now());
+    let work = run();
+    let (cpu_s, wall_s) = (cpu_s() - cpu, begun.elapsed().as_secs_f64());
+    let outcome = work.outcome.as_ref();
+    say(format!(
+        "{}\n",
+        serde_json::json!({
+            "requests": work.requests,
+            "events": work.events,
+            "cpu_s": cpu_s,
+            "wall_s": wall_s,
+            "here_rate": outcome.map(|outcome| outcome.here_rate),
+            "read_rate": outcome.map(|outcome| outcome.read_rate),
+        })
+    ))
+}
+
+fn sweep(config: &Config, out: &Path, threads: usize, part: Part, quiet: bool) -> Result<ExitCode, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The second time it ends at once: a run may be long.
+        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let begun = Instant::now();
+    let mut first = None;
+    let mut show = |progress: Progress<'_>| {
+        let before = *first.get_or_insert(progress.done);
+        if !quiet {
+            show(progress, before, begun);
+        }
+    };
+    match sweep::run(config, &Options { out, threads, part, stop: &stop }, &mut show) {
+        Err(interrupted @ Error::Interrupted { .. }) => {
+            let _ = writeln!(std::io::stderr(), "sidelong: {}: {interrupted}", out.display());
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+        other => other?,
+    }
+    let written = if part == Part::WHOLE { "report.md" } else { "runs.csv" };
+    say(format!("{}\n", out.join(written).display()))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A bar that is written over on a terminal; elsewhere a line for each run.

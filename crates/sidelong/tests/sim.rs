@@ -4,7 +4,8 @@ mod support;
 
 use std::path::Path;
 
-use support::run;
+use rustix::process::Signal;
+use support::{Running, eventually, run};
 
 fn sim(arguments: &[&str]) -> support::Done {
     run([&["sim"], arguments].concat())
@@ -64,4 +65,64 @@ fn what_is_wrong_is_said_with_its_line() {
         "{error}"
     );
     assert!(!out.exists());
+}
+
+#[test]
+fn ctrl_c_keeps_what_is_done_and_says_what_is_missing() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("seeds.toml");
+    std::fs::write(&file, "[workload]\nrequests = 8_000\nobjects = 2_000\n[cluster]\nnodes = 4\n").unwrap();
+    let seeds = (1..=99).map(|seed| seed.to_string()).collect::<Vec<_>>().join(",");
+    let sweep = |out: &str| {
+        let out = directory.path().join(out).display().to_string();
+        let file = file.display().to_string();
+        ["sim", "run", &file, "--set", &format!("seed={seeds}"), "--threads", "1", "--out", &out]
+            .map(str::to_owned)
+    };
+    let (part, whole) = (directory.path().join("part"), directory.path().join("whole"));
+    let running = Running::start(sweep("part"));
+    let runs_csv = part.join("runs.csv");
+    let lines = || std::fs::read_to_string(&runs_csv).map_or(0, |text| text.lines().count());
+    eventually("two runs are done", || lines() > 2);
+    running.signal(Signal::INT);
+    let ended = running.finish();
+    assert_eq!((ended.code, ended.signal), (Some(130), None), "{ended:?}");
+    let done = lines() - 1;
+    assert!((2..99).contains(&done));
+    assert!(ended.err.contains(&format!("interrupted; {done} of 99 runs are done")), "{ended:?}");
+    assert!(ended.err.contains(&format!("\"{},4,sender\"", done + 1)), "{ended:?}");
+    assert_eq!(text(&part.join("missing.csv")).lines().count(), 99 - done);
+
+    let again = run(sweep("part"));
+    assert!(again.err.contains("[ 99/99]") && !again.err.contains(&format!("[{done:>3}/99]")), "{again:?}");
+    again.succeeded();
+    run(sweep("whole")).succeeded();
+    for name in ["rows.csv", "result.json", "report.md"] {
+        assert!(text(&part.join(name)) == text(&whole.join(name)), "{name}");
+    }
+}
+
+#[test]
+fn parts_run_apart_and_are_joined() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("small.toml");
+    std::fs::write(&file, "[workload]\nrequests = 2_000\nobjects = 300\n[cluster]\nnodes = [3, 4, 5]\n")
+        .unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let sweep = |name: &str, more: &[&str]| {
+        sim(&[&["run", &path("small.toml"), "--out", &path(name)], more].concat())
+    };
+    sweep("whole", &[]).succeeded();
+    let said = sweep("1", &["--shard", "1/2"]).succeeded();
+    assert_eq!(said.trim(), directory.path().join("1/runs.csv").display().to_string());
+    let error = sim(&["merge", &path("1"), "--out", &path("joined")]).refused();
+    assert!(error.contains("there is no part 2/2, which has \"1,4,sender\""), "{error}");
+    sweep("2", &["--shard", "2/2"]).succeeded();
+    sim(&["merge", &path("1"), &path("2"), "--out", &path("joined")]).succeeded();
+    for name in ["config.toml", "rows.csv", "result.json", "report.md"] {
+        let of = |out: &str| text(&directory.path().join(out).join(name));
+        assert!(of("joined") == of("whole"), "{name}");
+    }
+    let done = sweep("3", &["--shard", "3/2"]);
+    assert!(done.code == Some(2) && done.err.contains("expected i/n"), "{done:?}");
 }

@@ -30,7 +30,7 @@ use crate::workload::{Arrivals, Keys, Requests};
 
 /// Requests whose tables are fetched into the CPU's cache at once, ahead of them: their memory comes side by side, where
 /// one request after the other would wait for its own.
-const AHEAD: usize = 16;
+const AHEAD: usize = 32;
 
 /// What a run is made of.
 #[derive(Clone, Debug)]
@@ -57,8 +57,12 @@ pub struct Cluster {
     setup: Setup,
     keys: Keys,
     nodes: Vec<Node>,
+    peers: Vec<Peer>,
     /// Requests that came so far.
     came: usize,
+    /// The next of them, and the node that the one after these is dispatched to.
+    ahead: [Dispatched; AHEAD],
+    node_next: NodeId,
     under_way: Slab<Request>,
     parcels: Slab<Parcel>,
     acts: Vec<Act>,
@@ -68,13 +72,21 @@ pub struct Cluster {
     before: Totals,
 }
 
+/// What a node is made of but for its cache.
 #[derive(Clone, Debug)]
 struct Node {
     cpu: Cpu,
     nic: Server,
     port: Server,
     disk: Pool,
-    peer: Peer,
+}
+
+/// What is known of a request before it comes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Dispatched {
+    key: u32,
+    node: NodeId,
+    home: NodeId,
 }
 
 /// Most machines of C's time had one core; a pool would look for the one that is free.
@@ -112,6 +124,8 @@ struct Request {
     node: NodeId,
     home: NodeId,
     place: Place,
+    /// Of the answer to its read.
+    bytes: u32,
     failures: u8,
     is_sound: bool,
 }
@@ -168,17 +182,15 @@ impl Cluster {
             1 => Cpu::One(Server::default()),
             cores => Cpu::Many(Pool::new(cores)),
         };
-        let node = |me| Node {
-            cpu: cpu.clone(),
-            nic: Server::default(),
-            port: Server::default(),
-            disk: Pool::new(setup.costs.disk_depth),
-            peer: Peer::new(me, setup.nodes, setup.cache),
-        };
+        let disk = Pool::new(setup.costs.disk_depth);
+        let node = Node { cpu, nic: Server::default(), port: Server::default(), disk };
         Cluster {
             keys: setup.requests.keys(),
-            nodes: (0..setup.nodes).map(node).collect(),
+            nodes: vec![node; setup.nodes as usize],
+            peers: (0..setup.nodes).map(|me| Peer::new(me, setup.nodes, setup.cache)).collect(),
             came: 0,
+            ahead: [Dispatched::default(); AHEAD],
+            node_next: 0,
             under_way: Slab::new(),
             parcels: Slab::new(),
             acts: Vec::new(),
@@ -208,16 +220,17 @@ impl Cluster {
         debug_assert_eq!((self.under_way.len(), self.parcels.len()), (0, 0));
         let Totals { at_ns, counters, cpu_ns, nic_ns, port_ns, disk_ns } = self.totals(self.measures.last_ns);
         let before = &self.before;
-        let requests = self.measures.responses.len();
+        let requests = self.measures.requests;
+        let responses = self.measures.responses();
         let span_ns = at_ns.saturating_sub(before.at_ns).max(1) as f64;
         let part = |of: u64, all: u64| if all == 0 { 0.0 } else { of as f64 / all as f64 };
         let each = |count: u64| part(count, requests);
         let busy = |ns: u64, servers: usize| ns as f64 / (span_ns * (self.nodes.len() * servers) as f64);
         let mean_ms = |ns: u128, count: u64| if count == 0 { 0.0 } else { ns as f64 / count as f64 / 1e6 };
-        let at_quantile = |q: f64| self.measures.responses.value_at_quantile(q) as f64 / 1e6;
+        let at_quantile = |q: f64| responses.value_at_quantile(q) as f64 / 1e6;
         let reads = counters.reads - before.counters.reads;
-        let tables: usize = self.nodes.iter().map(|node| node.peer.table_bytes()).sum();
-        let entries: usize = self.nodes.iter().flat_map(|node| node.peer.entries()).sum();
+        let tables: usize = self.peers.iter().map(Peer::table_bytes).sum();
+        let entries: usize = self.peers.iter().flat_map(Peer::entries).sum();
         Outcome {
             requests,
             response_ms_mean: mean_ms(self.measures.sum_ns, requests),
@@ -236,17 +249,20 @@ impl Cluster {
             port_busy: busy(port_ns - before.port_ns, 1),
             disk_busy: busy(disk_ns - before.disk_ns, self.setup.costs.disk_depth),
             events,
+            table_entries: entries as u64,
             table_bytes_per_entry: part(tables as u64, entries as u64),
         }
     }
 
     fn totals(&self, at_ns: u64) -> Totals {
         let mut totals = Totals { at_ns, ..Totals::default() };
-        for Node { cpu, nic, port, disk, peer } in &self.nodes {
+        for Node { cpu, nic, port, disk } in &self.nodes {
             totals.cpu_ns += cpu.busy_ns();
             totals.nic_ns += nic.busy_ns();
             totals.port_ns += port.busy_ns();
             totals.disk_ns += disk.busy_ns();
+        }
+        for peer in &self.peers {
             let (all, own) = (&mut totals.counters, peer.counters());
             all.reads += own.reads;
             all.read_failures += own.read_failures;
@@ -258,12 +274,6 @@ impl Cluster {
         totals
     }
 
-    /// The node that a request is dispatched to: each in turn, as in C.
-    #[inline]
-    fn node_of(&self, number: usize) -> NodeId {
-        (number % self.nodes.len()) as NodeId
-    }
-
     /// The node on whose disk an object lies.
     #[inline]
     fn home_of(&self, key: u32) -> NodeId {
@@ -272,17 +282,20 @@ impl Cluster {
         (((mixed >> 32) * self.nodes.len() as u64) >> 32) as NodeId
     }
 
-    /// Before each [`AHEAD`] requests: fetches what these will look at. A step looks at what the one before it fetched.
-    #[inline]
-    fn warm(&mut self, number: usize) {
-        if !number.is_multiple_of(AHEAD) {
-            return;
+    /// Before each [`AHEAD`] requests: dispatches these, to each node in turn as in C, and fetches what they will look at.
+    /// A step looks at what the one before it fetched.
+    #[inline(never)]
+    fn look_ahead(&mut self, number: usize) {
+        let count = AHEAD.min(self.setup.requests.len() - number);
+        for i in 0..count {
+            let Some(key) = self.keys.get(number + i) else { return };
+            let node = self.node_next;
+            self.node_next = if node + 1 < self.setup.nodes { node + 1 } else { 0 };
+            self.ahead[i] = Dispatched { key, node, home: self.home_of(key) };
         }
         for step in 0..3 {
-            for number in number..number + AHEAD {
-                let Some(key) = self.keys.get(number) else { return };
-                let node = &self.nodes[self.node_of(number) as usize];
-                black_box(node.peer.warm(key.into(), self.home_of(key), step));
+            for Dispatched { key, node, home } in &self.ahead[..count] {
+                black_box(self.peers[*node as usize].warm((*key).into(), *home, step));
             }
         }
     }
@@ -300,16 +313,21 @@ impl Cluster {
 
     fn request(&mut self, now: Time, queue: &mut Queue<Step>) {
         let number = self.came;
-        let Some(key) = self.keys.get(number) else { return };
+        if number >= self.setup.requests.len() {
+            return;
+        }
         self.came += 1;
         if number == self.setup.warmup {
             self.before = self.totals(now.as_ns());
         }
-        self.warm(number);
-        let (me, home) = (self.node_of(number), self.home_of(key));
+        if number.is_multiple_of(AHEAD) {
+            self.look_ahead(number);
+        }
+        let Dispatched { key, node: me, home } = self.ahead[number % AHEAD];
         let costs = &self.setup.costs;
         let node = &mut self.nodes[me as usize];
-        let found = node.peer.look(key.into(), home);
+        let peer = &mut self.peers[me as usize];
+        let found = peer.look(key.into(), home);
         if found == Look::Here {
             let bytes = self.setup.requests.bytes(key);
             let done = node.cpu.serve(now, costs.request_ns + costs.answer.ns(bytes));
@@ -325,23 +343,29 @@ impl Cluster {
             node: me,
             home,
             place: Place::default(),
+            bytes: 0,
             failures: 0,
             is_sound: false,
         });
         match found {
             Look::Here => (),
             Look::There { place, .. } => self.read(tag, place, now, queue),
-            Look::Ask => node.peer.ask(key.into(), home, tag, 0, &mut self.acts),
-            Look::Load => node.peer.load(key.into(), tag, &mut self.acts),
+            Look::Ask => {
+                peer.ask(key.into(), home, tag, 0, &mut self.acts);
+                self.act(me, now, queue);
+            }
+            Look::Load => {
+                peer.load(key.into(), tag, &mut self.acts);
+                self.act(me, now, queue);
+            }
         }
-        self.act(me, now, queue);
     }
 
     fn read(&mut self, tag: u32, place: Place, now: Time, queue: &mut Queue<Step>) {
         let request = self.under_way.get(tag);
         request.place = place;
         let costs = &self.setup.costs;
-        black_box(self.nodes[request.home as usize].peer.warm_place(place));
+        black_box(self.peers[request.home as usize].warm_place(place));
         let posted = self.nodes[request.node as usize].cpu.serve(now, costs.post_ns);
         queue.push(posted.after_ns(costs.wire_ns), Step::Fetch(tag));
     }
@@ -397,45 +421,45 @@ impl Cluster {
     fn fetch(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {
         let costs = &self.setup.costs;
         let request = self.under_way.get(tag);
-        let home = &mut self.nodes[request.home as usize];
-        request.is_sound = home.peer.verify(request.place, request.key.into());
+        let home = &self.peers[request.home as usize];
+        request.is_sound = home.verify(request.place, request.key.into());
         let bytes = if request.is_sound { self.setup.requests.bytes(request.key) } else { 0 };
-        let link_ns = costs.link.ns(bytes.saturating_add(HEADER_BYTES + home.peer.note_bytes()));
-        let sent = home.nic.serve(now, costs.nic_ns + link_ns);
+        request.bytes = bytes.saturating_add(HEADER_BYTES + home.note_bytes());
+        let link_ns = costs.link.ns(request.bytes);
+        let sent = self.nodes[request.home as usize].nic.serve(now, costs.nic_ns + link_ns);
         queue.push(Time::from_ns(sent.as_ns() - link_ns + costs.wire_ns), Step::Fetching(tag));
-        black_box(self.nodes[request.node as usize].peer.warm_keep(request.key.into(), 0));
+        black_box(self.peers[request.node as usize].warm_keep(request.key.into(), 0));
     }
 
     fn fetching(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {
-        let request = *self.under_way.get(tag);
-        let bytes = if request.is_sound { self.setup.requests.bytes(request.key) } else { 0 };
-        let note_bytes = self.nodes[request.home as usize].peer.note_bytes();
-        let link_ns = self.setup.costs.link.ns(bytes.saturating_add(HEADER_BYTES + note_bytes));
-        let node = &mut self.nodes[request.node as usize];
-        queue.push(node.port.serve(now, link_ns), Step::Fetched(tag));
-        black_box(node.peer.warm_keep(request.key.into(), 1));
+        let Request { key, node, bytes, .. } = *self.under_way.get(tag);
+        let link_ns = self.setup.costs.link.ns(bytes);
+        queue.push(self.nodes[node as usize].port.serve(now, link_ns), Step::Fetched(tag));
+        black_box(self.peers[node as usize].warm_keep(key.into(), 1));
     }
 
     fn fetched(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {
         let Request { key, node: me, home, place, is_sound, .. } = *self.under_way.get(tag);
-        if self.nodes[home as usize].peer.note_bytes() > 0 {
+        if self.setup.cache.notes_max > 0 {
             self.notes.clear();
-            self.nodes[home as usize].peer.notes_of(me, &mut self.notes);
-            self.nodes[me as usize].peer.note(&self.notes);
+            self.peers[home as usize].notes_of(me, &mut self.notes);
+            self.peers[me as usize].note(&self.notes);
         }
         let bytes = self.setup.requests.bytes(key);
-        let node = &mut self.nodes[me as usize];
-        node.cpu.serve(now, self.setup.costs.completion_ns);
-        node.peer.read_done(key.into(), home, place, bytes, is_sound, &mut self.acts);
+        self.nodes[me as usize].cpu.serve(now, self.setup.costs.completion_ns);
+        let peer = &mut self.peers[me as usize];
+        peer.read_done(key.into(), home, place, bytes, is_sound, &mut self.acts);
         if is_sound {
             self.done(tag, now, queue);
         } else {
             let request = self.under_way.get(tag);
             request.failures += 1;
             let failures = request.failures;
-            self.nodes[me as usize].peer.ask(key.into(), home, tag, failures, &mut self.acts);
+            self.peers[me as usize].ask(key.into(), home, tag, failures, &mut self.acts);
         }
-        self.act(me, now, queue);
+        if !self.acts.is_empty() {
+            self.act(me, now, queue);
+        }
     }
 
     fn sent(&mut self, parcel: u32, now: Time, queue: &mut Queue<Step>) {
@@ -468,7 +492,7 @@ impl Cluster {
 
     fn taken(&mut self, parcel: u32, now: Time, queue: &mut Queue<Step>) {
         let Parcel { from, to, message, .. } = self.parcels.take(parcel);
-        self.nodes[to as usize].peer.receive(from, message, &mut self.acts);
+        self.peers[to as usize].receive(from, message, &mut self.acts);
         self.act(to, now, queue);
     }
 
@@ -481,11 +505,10 @@ impl Cluster {
 
     fn loaded(&mut self, key: u32, now: Time, queue: &mut Queue<Step>) {
         let home = self.home_of(key);
-        let node = &mut self.nodes[home as usize];
         if self.setup.cache.protocol != Protocol::Rpc {
-            node.cpu.serve(now, self.setup.costs.pin_ns);
+            self.nodes[home as usize].cpu.serve(now, self.setup.costs.pin_ns);
         }
-        node.peer.loaded(key.into(), self.setup.requests.bytes(key), &mut self.acts);
+        self.peers[home as usize].loaded(key.into(), self.setup.requests.bytes(key), &mut self.acts);
         self.act(home, now, queue);
     }
 }

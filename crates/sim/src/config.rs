@@ -246,6 +246,11 @@ impl Config {
         text
     }
 
+    /// Whether another asks for the same runs, wherever its values come from.
+    pub fn asks_for_the_same(&self, other: &Config) -> bool {
+        self.values == other.values
+    }
+
     /// The fields of which more than one value is asked for.
     pub fn swept(&self) -> Vec<&'static Field> {
         FIELDS

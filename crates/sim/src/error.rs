@@ -44,12 +44,24 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// Parts of a sweep do not make it up.
+    #[error("{}: {reason}", path.display())]
+    Part {
+        /// The directory of the part.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Somebody asked to stop.
-    #[error("interrupted; {done} of {total} runs are done and kept in rows.csv")]
+    #[error(
+        "interrupted; {done} of {total} runs are done, {missing} are missing; the same command goes on from there"
+    )]
     Interrupted {
         /// Runs that ended.
         done: usize,
         /// Runs that were to be.
         total: usize,
+        /// The first of those that are not done, by their fields.
+        missing: String,
     },
 }

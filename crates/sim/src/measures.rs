@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 /// Response times, and how requests were answered, after warm-up.
 #[derive(Clone, Debug)]
 pub(crate) struct Measures {
-    pub(crate) responses: Histogram<u64>,
+    /// How many responses took how long: see [`cell`].
+    cells: Vec<u64>,
+    pub(crate) requests: u64,
     pub(crate) sum_ns: u128,
     pub(crate) here: u64,
     pub(crate) last_ns: u64,
@@ -17,18 +19,55 @@ pub(crate) struct Measures {
 /// The longest response time that is told apart from longer ones, in ns: an hour.
 const RESPONSE_NS_MAX: u64 = 3_600_000_000_000;
 
+/// Digits of a response time that are told apart.
+const DIGITS: u8 = 2;
+/// As many bits: two more than the digits need, as the histogram has it, whose cells these are.
+const CELL_BITS: u32 = 8;
+
+/// The cell of a time, each as wide as two digits can tell.
+#[inline]
+fn cell(ns: u64) -> usize {
+    let shift = (u64::BITS - CELL_BITS).saturating_sub(ns.leading_zeros());
+    ((shift as usize) << (CELL_BITS - 1)) + (ns >> shift) as usize
+}
+
+/// The cell of all that are too long to be told apart.
+#[cold]
+fn too_long() -> usize {
+    cell(RESPONSE_NS_MAX)
+}
+
+/// The shortest time of a cell.
+fn shortest_ns(cell: usize) -> u64 {
+    let shift = (cell >> (CELL_BITS - 1)).saturating_sub(1);
+    ((cell - (shift << (CELL_BITS - 1))) as u64) << shift
+}
+
 impl Measures {
     pub(crate) fn new() -> Self {
-        let responses = Histogram::new_with_max(RESPONSE_NS_MAX, 2).expect("bounds and digits are constants");
-        Measures { responses, sum_ns: 0, here: 0, last_ns: 0, remote_ns: 0, remote: 0 }
+        // As far as the histogram's go, which rounds up.
+        let cells = vec![0; cell(RESPONSE_NS_MAX.next_power_of_two() - 1) + 1];
+        Measures { cells, requests: 0, sum_ns: 0, here: 0, last_ns: 0, remote_ns: 0, remote: 0 }
     }
 
     #[inline]
     pub(crate) fn answered(&mut self, came_ns: u64, done_ns: u64) {
         let response_ns = done_ns - came_ns;
-        self.responses.saturating_record(response_ns);
+        let cell = Some(cell(response_ns)).filter(|cell| *cell < self.cells.len());
+        self.cells[cell.unwrap_or_else(too_long)] += 1;
+        self.requests += 1;
         self.sum_ns += u128::from(response_ns);
         self.last_ns = self.last_ns.max(done_ns);
+    }
+
+    /// The response times.
+    pub(crate) fn responses(&self) -> Histogram<u64> {
+        let mut responses =
+            Histogram::new_with_max(RESPONSE_NS_MAX, DIGITS).expect("bounds and digits are constants");
+        for (cell, count) in self.cells.iter().enumerate().filter(|(_, count)| **count > 0) {
+            responses.saturating_record_n(shortest_ns(cell), *count);
+        }
+        responses
     }
 
     /// Time that a request waited for another node.
@@ -77,6 +116,31 @@ pub struct Outcome {
     pub disk_busy: f64,
     /// Events and arrivals, warm-up included.
     pub events: u64,
+    /// Objects and references in all nodes' tables.
+    pub table_entries: u64,
     /// Memory of all nodes' tables, for each object or reference in them, in bytes.
     pub table_bytes_per_entry: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_cells_are_the_histogram_s() {
+        let mut measures = Measures::new();
+        let mut plain = Histogram::<u64>::new_with_max(RESPONSE_NS_MAX, DIGITS).unwrap();
+        let mut random = 1u64;
+        for i in 0..50_000u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let ns = (random >> (20 + i % 44)).min(2 * RESPONSE_NS_MAX);
+            measures.answered(7, 7 + ns);
+            plain.saturating_record(ns);
+        }
+        for ns in [0, 1, 127, 128, 255, 256, 257, 511, 512, RESPONSE_NS_MAX, RESPONSE_NS_MAX + 1] {
+            measures.answered(0, ns);
+            plain.saturating_record(ns);
+        }
+        assert!(measures.responses() == plain);
+    }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::model::Model;
 
@@ -119,7 +118,7 @@ pub(crate) fn short(value: f64) -> String {
 }
 
 /// `result.json`.
-pub(crate) fn json(config: &Config, table: &Table) -> String {
+pub(crate) fn json(config: &str, table: &Table) -> String {
     let point = |rows: &Rows| {
         let figures: BTreeMap<_, _> = rows.names.iter().map(|name| (*name, rows.mean(name))).collect();
         let values: BTreeMap<_, _> = table.keys.iter().zip(&rows.values).collect();
@@ -128,14 +127,14 @@ pub(crate) fn json(config: &Config, table: &Table) -> String {
     let points: Vec<_> = table.points.iter().map(point).collect();
     let result = serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "config": config.explain(),
+        "config": config,
         "points": points,
     });
     format!("{result:#}\n")
 }
 
 /// `report.md`.
-pub(crate) fn markdown(config: &Config, table: &Table) -> String {
+pub(crate) fn markdown(config: &str, table: &Table) -> String {
     let mut text = String::from("# Simulation\n\n");
     let seeds = table.points.first().map_or(0, |rows| rows.seeds.len());
     text += &format!(
@@ -163,7 +162,7 @@ pub(crate) fn markdown(config: &Config, table: &Table) -> String {
         Model::Reconfig => "\nTimes are those of simulated clients, from asking to being answered; ",
     };
     text += "`rows.csv` has every figure of every run.\n\n## Configuration\n\n```toml\n";
-    text += &config.explain();
+    text += config;
     text += "```\n";
     text
 }

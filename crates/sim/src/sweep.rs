@@ -4,23 +4,26 @@
 //! |---|---|
 //! | `config.toml` | every field as it was used, and where it came from |
 //! | `runs.csv` | a line as each run ends; a sweep that was interrupted goes on from there |
+//! | `part` | of a part of a sweep, which it is |
 //! | `rows.csv` | the same lines in order, when all are done |
 //! | `result.json` | fields, rows, and what is compared over seeds |
 //! | `report.md` | the means over seeds, with their confidence |
 //!
-//! What is written does not depend on the number of threads: `rows.csv`, `result.json` and `report.md` of one
-//! configuration are the same bytes each time.
+//! A part has the first three; [`merge`](crate::merge) makes the others of all parts. What is written depends neither on
+//! the number of threads nor on the parts: `rows.csv`, `result.json` and `report.md` of one configuration are the same
+//! bytes each time.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::cluster::Cluster;
-use crate::config::{Config, Point};
+use crate::config::{Config, Point, RUNS_MAX};
 use crate::datacenter;
 use crate::error::{Error, Result};
 use crate::measures::Outcome;
@@ -53,6 +56,13 @@ pub(crate) const FIGURES: [Figure; 18] = [
     ("table_bytes_per_entry", |of| of.table_bytes_per_entry),
 ];
 
+/// Every field as it was used.
+pub(crate) const CONFIG_TOML: &str = "config.toml";
+/// A line for each run that is done.
+pub(crate) const RUNS_CSV: &str = "runs.csv";
+/// Which part of a sweep it is.
+const PART: &str = "part";
+
 /// How a sweep runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
@@ -60,8 +70,51 @@ pub struct Options<'a> {
     pub out: &'a Path,
     /// Threads; each run takes one.
     pub threads: usize,
+    /// The part of the runs that is this one's, or all of them.
+    pub part: Part,
     /// Raised to stop: no further run begins.
     pub stop: &'a AtomicBool,
+}
+
+/// Part `number` of `of`, from 1: every `of`-th run, so that parts whose runs grow along a field take equally long.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Part {
+    number: usize,
+    of: usize,
+}
+
+impl Part {
+    /// The whole.
+    pub const WHOLE: Part = Part { number: 1, of: 1 };
+
+    /// Whether a run is in it.
+    pub fn has(self, run: usize) -> bool {
+        run % self.of == self.number - 1
+    }
+
+    /// All parts that this is one of.
+    pub(crate) fn all(self) -> impl Iterator<Item = Part> {
+        (1..=self.of).map(move |number| Part { number, ..self })
+    }
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Part, String> {
+        let numbers =
+            text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
+        match numbers {
+            Some((number, of)) if (1..=of).contains(&number) && of <= RUNS_MAX => Ok(Part { number, of }),
+            _ => Err(format!("expected i/n, from 1/n to n/n, with n up to {RUNS_MAX}")),
+        }
+    }
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.number, self.of)
+    }
 }
 
 /// What a sweep is at.
@@ -69,7 +122,7 @@ pub struct Options<'a> {
 pub struct Progress<'a> {
     /// Runs that are done, those of an earlier, interrupted sweep included.
     pub done: usize,
-    /// Runs in all.
+    /// Runs in all, of this part.
     pub total: usize,
     /// The values of the run that ended last.
     pub last: &'a str,
@@ -81,17 +134,20 @@ pub struct Progress<'a> {
 /// Where a trace cannot be read or the directory not written, where it holds the results of another configuration, or
 /// [`Error::Interrupted`].
 pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
-    let points = config.points();
-    let columns = columns(config);
-    fs::create_dir_all(options.out).map_err(|source| error(options.out, source))?;
-    claim(config, options.out)?;
+    let Options { out, part, .. } = *options;
+    let sweep = Sweep::new(config);
+    fs::create_dir_all(out).map_err(|source| error(out, source))?;
+    claim(config, out, part)?;
 
-    let head = head(config.model(), &columns);
-    let runs_csv = options.out.join("runs.csv");
-    let mut rows = kept(&runs_csv, &head, &points, &columns)?;
-    let mut log = rewrite(&runs_csv, &head, rows.values())?;
-    let todo: Vec<usize> = (0..points.len()).filter(|run| !rows.contains_key(run)).collect();
-    progress(Progress { done: rows.len(), total: points.len(), last: "" });
+    let runs_csv = out.join(RUNS_CSV);
+    let mut rows = sweep.kept(&runs_csv)?;
+    rows.retain(|run, _| part.has(*run));
+    let mut log = rewrite(&runs_csv, &sweep.head, rows.values())?;
+    let Sweep { points, columns, .. } = &sweep;
+    let total = (0..points.len()).filter(|run| part.has(*run)).count();
+    let todo: Vec<usize> =
+        (0..points.len()).filter(|run| part.has(*run) && !rows.contains_key(run)).collect();
+    progress(Progress { done: rows.len(), total, last: "" });
 
     let next = AtomicUsize::new(0);
     let shelf = Shelf::default();
@@ -118,11 +174,11 @@ pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Prog
         for (run, found) in receiver {
             let kept = found.and_then(|found| {
                 let Some(found) = found else { return Ok(()) };
-                let keys = keys(&points[run], &columns);
+                let keys = keys(&points[run], columns);
                 let row = row(&keys, &found);
                 writeln!(log, "{row}").map_err(|source| error(&runs_csv, source))?;
                 rows.insert(run, row);
-                progress(Progress { done: rows.len(), total: points.len(), last: &keys });
+                progress(Progress { done: rows.len(), total, last: &keys });
                 Ok(())
             });
             if let (Err(why), true) = (kept, outcome.is_ok()) {
@@ -131,15 +187,67 @@ pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Prog
             }
         }
     });
+    drop(log);
+    // In order, whatever order they ended in.
+    rewrite(&runs_csv, &sweep.head, rows.values())?;
     outcome?;
-    if rows.len() < points.len() {
-        return Err(Error::Interrupted { done: rows.len(), total: points.len() });
+    if rows.len() < total {
+        let missing = sweep.missing(part, &rows);
+        write(&out.join("missing.csv"), &missing.iter().map(|keys| format!("{keys}\n")).collect::<String>())?;
+        return Err(Error::Interrupted { done: rows.len(), total, missing: few(&missing) });
     }
-    let rows_csv = options.out.join("rows.csv");
-    rewrite(&rows_csv, &head, rows.values())?;
-    let table = report::Table::parse(&rows_csv)?;
-    write(&options.out.join("result.json"), &report::json(config, &table))?;
-    write(&options.out.join("report.md"), &report::markdown(config, &table))
+    match fs::remove_file(out.join("missing.csv")) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => return Err(error(out, source)),
+        _ => (),
+    }
+    if part == Part::WHOLE { sweep.finish(out, &config.explain(), &rows) } else { Ok(()) }
+}
+
+/// A configuration's runs, and how their rows are written.
+pub(crate) struct Sweep {
+    points: Vec<Point>,
+    columns: Vec<&'static str>,
+    head: String,
+}
+
+impl Sweep {
+    pub(crate) fn new(config: &Config) -> Self {
+        let columns = columns(config);
+        Sweep { points: config.points(), head: head(config.model(), &columns), columns }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.points.len()
+    }
+
+    /// The fields of those of a part that have no row.
+    pub(crate) fn missing(&self, part: Part, rows: &BTreeMap<usize, String>) -> Vec<String> {
+        let points = self.points.iter().enumerate();
+        let missing = points.filter(|(run, _)| part.has(*run) && !rows.contains_key(run));
+        missing.map(|(_, point)| keys(point, &self.columns)).collect()
+    }
+
+    /// The fields of a run.
+    pub(crate) fn keys(&self, run: usize) -> String {
+        keys(&self.points[run], &self.columns)
+    }
+
+    /// Writes what a whole sweep comes to. `config` is what `config.toml` says.
+    pub(crate) fn finish(&self, out: &Path, config: &str, rows: &BTreeMap<usize, String>) -> Result<()> {
+        let rows_csv = out.join("rows.csv");
+        rewrite(&rows_csv, &self.head, rows.values())?;
+        let table = report::Table::parse(&rows_csv)?;
+        write(&out.join("result.json"), &report::json(config, &table))?;
+        write(&out.join("report.md"), &report::markdown(config, &table))
+    }
+}
+
+/// The first few of a list, and how many more there are.
+pub(crate) fn few(all: &[String]) -> String {
+    const FEW: usize = 5;
+    let first = all.iter().take(FEW).map(|keys| format!("{keys:?}")).collect::<Vec<_>>().join(", ");
+    if all.len() > FEW { format!("{first} and {} more", all.len() - FEW) } else { first }
 }
 
 /// One run, unless it is stopped before it begins: its figures, in the order of their columns.
@@ -196,40 +304,60 @@ fn row(keys: &str, figures: &[f64]) -> String {
     std::iter::once(keys.to_owned()).chain(figures).collect::<Vec<_>>().join(",")
 }
 
-/// Makes sure that the directory is for this configuration.
-fn claim(config: &Config, out: &Path) -> Result<()> {
-    let path = out.join("config.toml");
+/// Makes sure that the directory is for this configuration, and this part of it.
+fn claim(config: &Config, out: &Path, part: Part) -> Result<()> {
+    let (path, part_path) = (out.join(CONFIG_TOML), out.join(PART));
     let text = config.explain();
+    let other = |path: &Path, what: &str| {
+        let reason = format!("it is of another {what}; choose another --out");
+        Err(Error::Result { path: path.to_owned(), reason })
+    };
     match fs::read_to_string(&path) {
-        Ok(found) if found == text => Ok(()),
-        Ok(_) => Err(Error::Result {
-            path,
-            reason: "it is of another configuration; choose another --out".to_owned(),
-        }),
-        Err(_) => write(&path, &text),
+        Ok(found) if found != text => other(&path, "configuration"),
+        Ok(_) if part_of(out)? != part => other(&part_path, "part"),
+        Ok(_) => Ok(()),
+        Err(_) => {
+            write(&part_path, &format!("{part}\n"))?;
+            write(&path, &text)
+        }
     }
 }
 
-/// Rows of an earlier sweep that was interrupted; a last line that it did not finish is left out.
-fn kept(path: &Path, head: &str, points: &[Point], columns: &[&str]) -> Result<BTreeMap<usize, String>> {
-    let text = match fs::read_to_string(path) {
+/// Which part of a sweep a directory has.
+pub(crate) fn part_of(out: &Path) -> Result<Part> {
+    let path = out.join(PART);
+    let text = match fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(source) => return Err(error(path, source)),
+        // Of a version that knew no parts.
+        Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(Part::WHOLE),
+        Err(source) => return Err(error(&path, source)),
     };
-    let by_keys: BTreeMap<String, usize> =
-        points.iter().enumerate().map(|(run, point)| (keys(point, columns), run)).collect();
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let mut lines = whole.lines();
-    if lines.next().is_some_and(|first| first != head) {
-        let reason = "its columns are not those of this version; choose another --out".to_owned();
-        return Err(Error::Result { path: path.to_owned(), reason });
+    text.trim().parse().map_err(|reason| Error::Result { path, reason })
+}
+
+impl Sweep {
+    /// Rows of an earlier sweep, by run; a last line that it did not finish is left out.
+    pub(crate) fn kept(&self, path: &Path) -> Result<BTreeMap<usize, String>> {
+        let Sweep { points, columns, head } = self;
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+            Err(source) => return Err(error(path, source)),
+        };
+        let by_keys: BTreeMap<String, usize> =
+            points.iter().enumerate().map(|(run, point)| (keys(point, columns), run)).collect();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let mut lines = whole.lines();
+        if lines.next().is_some_and(|first| first != head) {
+            let reason = "its columns are not those of this version; choose another --out".to_owned();
+            return Err(Error::Result { path: path.to_owned(), reason });
+        }
+        let known = |line: &str| {
+            let keys = line.splitn(columns.len() + 1, ',').take(columns.len()).collect::<Vec<_>>().join(",");
+            by_keys.get(&keys).map(|run| (*run, line.to_owned()))
+        };
+        Ok(lines.filter_map(known).collect())
     }
-    let known = |line: &str| {
-        let keys = line.splitn(columns.len() + 1, ',').take(columns.len()).collect::<Vec<_>>().join(",");
-        by_keys.get(&keys).map(|run| (*run, line.to_owned()))
-    };
-    Ok(lines.filter_map(known).collect())
 }
 
 fn rewrite<'a>(path: &Path, head: &'a str, rows: impl Iterator<Item = &'a String>) -> Result<File> {
@@ -240,11 +368,11 @@ fn rewrite<'a>(path: &Path, head: &'a str, rows: impl Iterator<Item = &'a String
 }
 
 /// Writes a whole file, or leaves the old one.
-fn write(path: &Path, text: &str) -> Result<()> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, text).and_then(|()| fs::rename(&new, path)).map_err(|source| error(path, source))
 }
 
-fn error(path: &Path, source: std::io::Error) -> Error {
+pub(crate) fn error(path: &Path, source: std::io::Error) -> Error {
     Error::File { path: PathBuf::from(path), source }
 }

@@ -1,12 +1,12 @@
 //! Whole sweeps, as the program runs them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use sidelong_sim::config::Config;
-use sidelong_sim::sweep::{Options, run};
-use sidelong_sim::{Error, compare};
+use sidelong_sim::sweep::{Options, Part, run};
+use sidelong_sim::{Error, compare, merge};
 
 const SMALL: &str = "
 [workload]
@@ -25,9 +25,13 @@ fn config(sets: &[&str]) -> Config {
 }
 
 fn sweep(config: &Config, out: &Path, threads: usize) -> Result<usize, Error> {
+    part(config, out, threads, Part::WHOLE)
+}
+
+fn part(config: &Config, out: &Path, threads: usize, part: Part) -> Result<usize, Error> {
     let stop = AtomicBool::new(false);
     let mut ran = 0;
-    run(config, &Options { out, threads, stop: &stop }, &mut |progress| {
+    run(config, &Options { out, threads, part, stop: &stop }, &mut |progress| {
         ran += usize::from(!progress.last.is_empty());
     })?;
     Ok(ran)
@@ -62,17 +66,22 @@ fn what_was_interrupted_goes_on_where_it_was() {
     sweep(&config(&[]), &whole, 2).unwrap();
 
     let stop = AtomicBool::new(false);
-    let stopped = run(&config(&[]), &Options { out: &part, threads: 1, stop: &stop }, &mut |progress| {
+    let options = Options { out: &part, threads: 1, part: Part::WHOLE, stop: &stop };
+    let stopped = run(&config(&[]), &options, &mut |progress| {
         stop.store(progress.done >= 5, std::sync::atomic::Ordering::Relaxed);
     });
-    let Err(Error::Interrupted { done, total: 14 }) = stopped else { panic!("{stopped:?}") };
+    let Err(Error::Interrupted { done, total: 14, .. }) = stopped else { panic!("{stopped:?}") };
     assert!((5..14).contains(&done));
     assert!(!part.join("rows.csv").exists());
+    let missing = fs::read_to_string(part.join("missing.csv")).unwrap();
+    assert_eq!(missing.lines().count(), 14 - done);
+    assert!(missing.ends_with("1,5,ledger\n"), "{missing}");
     // The last line was cut off by whatever ended it.
     let runs = fs::read_to_string(part.join("runs.csv")).unwrap();
     fs::write(part.join("runs.csv"), &runs[..runs.len() - 9]).unwrap();
     assert_eq!(sweep(&config(&[]), &part, 2).unwrap(), 14 - done + 1);
     assert_eq!(written(&whole), written(&part));
+    assert!(!part.join("missing.csv").exists());
     // All is there: nothing runs again.
     assert_eq!(sweep(&config(&[]), &part, 2).unwrap(), 0);
     // Another configuration does not get mixed in.
@@ -145,4 +154,72 @@ fn a_field_of_the_other_model_is_refused() {
     let error = parse("\n[sites]\nfloor = 2\n", "nodes=8");
     assert!(error.starts_with("a.toml:3: sites.floor is not of the model cache"), "{error}");
     assert!(parse("[run]\nmodel = [\"cache\", \"reconfig\"]\n", "nodes=8").contains("cannot be swept"));
+}
+
+/// Parts 1 to `of` in directories of their own.
+fn parts(config: &Config, directory: &Path, of: usize) -> Vec<PathBuf> {
+    let run = |number: usize| {
+        let out = directory.join(format!("part-{number}-of-{of}"));
+        part(config, &out, 1 + number % 2, format!("{number}/{of}").parse().unwrap()).unwrap();
+        assert!(!out.join("rows.csv").exists());
+        out
+    };
+    (1..=of).map(run).collect()
+}
+
+#[test]
+fn parts_that_are_joined_are_the_bytes_of_the_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(&["seed=1,2"]);
+    let whole = directory.path().join("whole");
+    sweep(&config, &whole, 2).unwrap();
+    // More parts than runs, too: some have none.
+    for of in [1, 3, 5, 30] {
+        let (mut parts, joined) = match of {
+            1 => (vec![whole.clone()], directory.path().join("joined-1")),
+            of => (parts(&config, directory.path(), of), directory.path().join(format!("joined-{of}"))),
+        };
+        parts.reverse();
+        assert_eq!(merge(&parts, &joined).unwrap(), 28);
+        assert_eq!(written(&joined), written(&whole), "{of} parts");
+        assert_eq!(
+            fs::read_to_string(joined.join("config.toml")).unwrap(),
+            fs::read_to_string(whole.join("config.toml")).unwrap()
+        );
+    }
+}
+
+#[test]
+fn parts_that_do_not_make_it_up_are_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let (here, joined) = (directory.path(), directory.path().join("joined"));
+    let parts = parts(&config(&[]), here, 3);
+    let refused = |parts: &[PathBuf], said: &[&str]| {
+        let error = merge(parts, &joined).unwrap_err().to_string();
+        assert!(said.iter().all(|said| error.contains(said)), "{error}");
+        assert!(!joined.exists());
+    };
+    refused(&[parts[0].clone(), parts[2].clone()], &["no part 2/3", "\"1,3,lazy\""]);
+
+    let foreign = here.join("foreign");
+    part(&config(&["memory_mb=2"]), &foreign, 1, "2/3".parse().unwrap()).unwrap();
+    refused(&[parts[0].clone(), foreign, parts[2].clone()], &["foreign", "other runs than", "part-1-of-3"]);
+
+    let runs_csv = parts[1].join("runs.csv");
+    let runs = fs::read_to_string(&runs_csv).unwrap();
+    let cut = runs.trim_end().rfind('\n').unwrap() + 1;
+    fs::write(&runs_csv, &runs[..cut]).unwrap();
+    refused(&parts, &["part-2-of-3", "part 2/3 has no result of \"1,5,ledger\"", "goes on"]);
+
+    // Another figure for a run that part 1 has.
+    let of_first = fs::read_to_string(parts[0].join("runs.csv")).unwrap();
+    let lines: Vec<_> = of_first.lines().collect();
+    fs::write(&runs_csv, format!("{runs}{}9\n", lines[1])).unwrap();
+    refused(&parts, &["part-2-of-3", "something else of run \"1,3,rpc\"", "part-1-of-3"]);
+
+    let error = part(&config(&[]), &parts[0], 1, "2/3".parse().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("another part; choose another --out"), "{error}");
+    for wrong in ["0/3", "4/3", "3", "a/b", "1/0", "1/1000000"] {
+        assert!(wrong.parse::<Part>().is_err(), "{wrong}");
+    }
 }

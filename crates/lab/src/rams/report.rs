@@ -80,7 +80,7 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of) -> String {
 fn unknowns(report: &mut Markdown, varied: &[Varied]) {
     report.heading("For which values of the unknowns it comes out");
     report.paragraph(
-        "Memory of a node of 8, 32, 128 and 512 MB, and CPU of a request of 20, 60 and 180 µs, with a quarter of the \
+        "Memory of a node of 8, 32, 128 and 512 MB, and CPU of a request of 20, 60 and 180 µs, with fewer \
          requests. Nothing above was changed by it.",
     );
     report.table(

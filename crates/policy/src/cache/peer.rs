@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::lists::{Arena, List};
 use super::protocol::{Change, HEADER_BYTES, Message, NOTE_BYTES, Protocol, Rate, Settings};
-use super::store::{Eviction, Gone, Place, Store};
+use super::store::{Eviction, Gone, Place, Room, Store};
 
 /// Ledger: notes for one reader at most.
 const NOTES_MAX: usize = 64;
@@ -138,7 +138,7 @@ pub struct Peer {
     /// C's incoming cache.
     incoming: Store<()>,
     /// C's incoming reference directory: where an object lies in its home's memory.
-    references: Store<Reference>,
+    references: Store<Place>,
     /// By home: reads since the last question.
     unreported: Vec<u16>,
     /// Receiver, by home: up to which of its changes this node knows.
@@ -151,12 +151,6 @@ pub struct Peer {
     note_arena: Arena<u64>,
     marks: Vec<List>,
     mark_arena: Arena<Place>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Reference {
-    place: Place,
-    bytes: u32,
 }
 
 impl Peer {
@@ -185,7 +179,7 @@ impl Peer {
             readers: vec![false; by_peer(matches!(protocol, Protocol::Sender | Protocol::Accumulated))],
             incoming: Store::new(eviction, incoming),
             // C does not say how it replaces references. SIEVE's are as good, and a hit changes no neighbour.
-            references: Store::new(Eviction::Sieve, references),
+            references: Store::new(Eviction::Sieve, by_number(references)),
             unreported: vec![0; by_peer(is_told_of_reads)],
             seen: vec![0; by_peer(protocol == Protocol::Receiver)],
             rate: Rate::default(),
@@ -225,22 +219,31 @@ impl Peer {
         if self.settings.protocol == Protocol::Rpc {
             return Look::Ask;
         }
-        match self.references.get(key) {
-            Some(found) => match self.references.value_mut(found) {
-                Some(&mut Reference { place, bytes }) => Look::There { place, bytes },
-                None => Look::Ask,
-            },
+        match self.references.get_value(key) {
+            Some((place, bytes)) => Look::There { place, bytes },
             None => Look::Ask,
         }
     }
 
-    /// Fetches what a [`Peer::look`] for `key` will read, in three steps: see [`Store::warm_index`].
+    /// Fetches what a [`Peer::look`] for `key` will read, in three steps: see [`Store::warm_index`]. Most find it in the
+    /// first of the two tables.
     #[inline]
     pub fn warm(&self, key: u64, home: NodeId, step: u32) -> u32 {
+        let first = |store: &Store<_>| match step {
+            0 => Some(store.warm_index(key)),
+            _ => store.warm_slot(key),
+        };
         if home == self.me {
-            return warm(&self.outgoing, key, step);
+            return if step == 0 {
+                self.outgoing.warm_index(key)
+            } else {
+                self.outgoing.warm_slot(key).unwrap_or(0)
+            };
         }
-        warm(&self.incoming, key, step) ^ warm(&self.references, key, step)
+        first(&self.incoming).unwrap_or_else(|| match step {
+            1 => self.references.warm_index(key),
+            _ => self.references.warm_slot(key).unwrap_or(0),
+        })
     }
 
     /// The same for a [`Peer::verify`] that will come.
@@ -325,7 +328,7 @@ impl Peer {
             self.mark(home, place);
         } else {
             self.counters.read_failures += 1;
-            let known = self.references.value(key).map(|(reference, _)| reference.place);
+            let known = self.references.value(key).map(|(place, _)| *place);
             if known == Some(place) {
                 self.references.remove(key);
             }
@@ -380,7 +383,7 @@ impl Peer {
                 self.change(&changes);
                 match place {
                     Some(place) => {
-                        self.refer(key, Reference { place, bytes });
+                        self.refer(key, place, bytes);
                         acts.push(Act::Read { tag, from, place, bytes });
                     }
                     None => {
@@ -533,7 +536,7 @@ impl Peer {
             match (place, self.references.peek(*key)) {
                 (Some(place), Some(known)) => {
                     if let Some(reference) = self.references.value_mut(known) {
-                        reference.place = *place;
+                        *reference = *place;
                     }
                 }
                 (None, Some(_)) => _ = self.references.remove(*key),
@@ -542,14 +545,11 @@ impl Peer {
         }
     }
 
-    fn refer(&mut self, key: u64, reference: Reference) {
-        match self.references.get(key) {
-            Some(known) => {
-                if let Some(known) = self.references.value_mut(known) {
-                    *known = reference;
-                }
-            }
-            None => _ = self.references.insert(key, 1, reference, |_| ()),
+    fn refer(&mut self, key: u64, place: Place, bytes: u32) {
+        if self.references.get(key).is_some() {
+            self.references.replace(key, bytes, place);
+        } else {
+            self.references.insert(key, bytes, place, |_| ());
         }
     }
 
@@ -585,13 +585,10 @@ impl Peer {
     }
 }
 
-#[inline]
-fn warm<V: Copy>(store: &Store<V>, key: u64, step: u32) -> u32 {
-    match step {
-        0 => store.warm_index(key),
-        1 => store.warm_slot(key),
-        _ => store.warm_neighbours(key),
-    }
+/// References take room by their number alone, whatever the objects' bytes are.
+fn by_number(room: Room) -> Room {
+    let entries_max = u64::from(room.entries_max).min(room.bytes_max) as u32;
+    Room { bytes_max: u64::MAX / 2, entries_max }
 }
 
 #[cfg(test)]

@@ -4,13 +4,17 @@
 //! is gone. An object stays in one slot for as long as it is there; a slot that is used again has another generation, so
 //! that a [`Place`] names the object for ever, and [`Store::holds`] says for ever whether it is still there.
 //!
-//! An object takes 32 bytes here and what its value takes, and 11 to 21 more of the index.
+//! An object takes 24 bytes here and what its value takes, 11 to 21 more of the index, and under LRU 4 to 8 of the log.
 
 mod index;
+mod slot;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
+
 use index::Index;
+use slot::{MARK_MAX, NIL, Slot};
 
 use crate::SettingsError;
 
@@ -67,7 +71,7 @@ impl Room {
 }
 
 /// Objects of one store at most.
-pub const ENTRIES_MAX: u32 = 1 << 30;
+pub const ENTRIES_MAX: u32 = 1 << 28;
 
 /// Where an object is, and which of those that were there: what a reader on another node is given, and what the bytes
 /// there say of themselves.
@@ -102,14 +106,13 @@ pub struct Store<V> {
     /// The first slot that can be used again.
     free: u32,
     queues: [Queue; 3],
+    /// LRU: who was asked for, in order. An object counts by its last entry, and its slot says how many there are.
+    log: VecDeque<u32>,
     /// SIEVE's hand: whom it looks at next, or nobody.
     hand: u32,
     /// Whether anything went yet: until then S3-FIFO's newcomers may fill the main queue.
     has_evicted: bool,
 }
-
-/// Nobody.
-const NIL: u32 = u32::MAX;
 
 /// The queues. LRU and SIEVE have one.
 const MAIN: u8 = 0;
@@ -124,21 +127,14 @@ const GHOST_PART: f64 = 0.9;
 /// How often a newcomer is asked for before it is one of the main queue.
 const PROMOTED_AT: u8 = 2;
 /// How often an object goes around the main queue at most.
-const ROUNDS_MAX: u8 = 3;
-
-#[derive(Clone, Copy, Debug)]
-struct Slot<V> {
-    key: u64,
-    bytes: u32,
-    generation: u32,
-    /// Neighbours in its queue. Of a free slot, `older` is the next free one.
-    newer: u32,
-    older: u32,
-    /// How often it was asked for, as far as that counts.
-    mark: u8,
-    queue: u8,
-    value: V,
-}
+const ROUNDS_MAX: u8 = MARK_MAX;
+/// LRU: with this many entries of the log for each object, and some, the log is shortened.
+const LOG_PART: usize = 2;
+const LOG_SLACK: usize = 64;
+/// Slots that are made at a time, at least.
+const SLOTS_MIN: usize = 16;
+/// How many of its entries are looked at ahead.
+const LOG_AHEAD: usize = 2;
 
 #[derive(Clone, Copy, Debug)]
 struct Queue {
@@ -164,6 +160,7 @@ impl<V: Copy> Store<V> {
             slots: Vec::new(),
             free: NIL,
             queues: [EMPTY; 3],
+            log: VecDeque::new(),
             hand: NIL,
             has_evicted: false,
         }
@@ -186,7 +183,7 @@ impl<V: Copy> Store<V> {
 
     /// Bytes of memory that its own tables have in use.
     pub fn table_bytes(&self) -> usize {
-        self.index.bytes() + self.slots.len() * size_of::<Slot<V>>()
+        self.index.bytes() + self.slots.len() * size_of::<Slot<V>>() + self.log.len() * size_of::<u32>()
     }
 
     /// Where an object is, if it is there; this counts as asking for it.
@@ -195,6 +192,15 @@ impl<V: Copy> Store<V> {
         let slot = self.find(key)?;
         self.ask(slot);
         Some(self.place(slot))
+    }
+
+    /// What came with an object, if it is there, and how many bytes it has; this counts as asking for it.
+    #[inline]
+    pub fn get_value(&mut self, key: u64) -> Option<(V, u32)> {
+        let slot = self.find(key)?;
+        self.ask(slot);
+        let Slot { value, bytes, .. } = self.slots[slot as usize];
+        Some((value, bytes))
     }
 
     /// Where an object is, if it is there; this does not count.
@@ -207,14 +213,14 @@ impl<V: Copy> Store<V> {
     #[inline]
     pub fn holds(&self, place: Place, key: u64) -> bool {
         self.slots.get(place.slot as usize).is_some_and(|slot| {
-            slot.generation == place.generation && slot.key == key && is_present(slot.queue)
+            slot.generation == place.generation && slot.key == key && is_present(slot.queue())
         })
     }
 
     /// Counts as asking for what is at `place`, if it still is.
     pub fn touch(&mut self, place: Place) {
         let slot = self.slots.get(place.slot as usize);
-        if slot.is_some_and(|slot| slot.generation == place.generation && is_present(slot.queue)) {
+        if slot.is_some_and(|slot| slot.generation == place.generation && is_present(slot.queue())) {
             self.ask(place.slot);
         }
     }
@@ -223,13 +229,24 @@ impl<V: Copy> Store<V> {
     #[inline]
     pub fn value_mut(&mut self, place: Place) -> Option<&mut V> {
         let slot = self.slots.get_mut(place.slot as usize)?;
-        (slot.generation == place.generation && is_present(slot.queue)).then_some(&mut slot.value)
+        (slot.generation == place.generation && is_present(slot.queue())).then_some(&mut slot.value)
     }
 
     /// What came with an object, if it is there, and how many bytes it has; this does not count as asking for it.
     pub fn value(&self, key: u64) -> Option<(&V, u32)> {
         let slot = &self.slots[self.find(key)? as usize];
         Some((&slot.value, slot.bytes))
+    }
+
+    /// Replaces what came with an object, and its bytes, if it is there. Where it has grown, the next to be let in makes
+    /// room.
+    pub fn replace(&mut self, key: u64, bytes: u32, value: V) -> bool {
+        let Some(slot) = self.find(key) else { return false };
+        let slot = &mut self.slots[slot as usize];
+        let all = &mut self.queues[usize::from(slot.queue())].bytes;
+        *all = *all - u64::from(slot.bytes) + u64::from(bytes);
+        (slot.bytes, slot.value) = (bytes, value);
+        true
     }
 
     /// Lets an object in that is not there, and tells of each that goes for it. `None` where it is too large to be let
@@ -241,7 +258,7 @@ impl<V: Copy> Store<V> {
         let (mut is_known, mut queue) = (false, MAIN);
         if self.eviction == Eviction::S3Fifo {
             if let Some(ghost) = self.index.find(hash(key), |slot| self.slots[slot as usize].key == key) {
-                assert_eq!(self.slots[ghost as usize].queue, GHOST, "the object is there");
+                assert_eq!(self.slots[ghost as usize].queue(), GHOST, "the object is there");
                 self.release(ghost);
                 is_known = true;
             }
@@ -286,19 +303,10 @@ impl<V: Copy> Store<V> {
         self.index.warm(hash(key))
     }
 
-    /// After [`Store::warm_index`], the same for the object's slot.
+    /// After [`Store::warm_index`], the same for the object's slot, if it has one.
     #[inline]
-    pub fn warm_slot(&self, key: u64) -> u32 {
-        self.index.first(hash(key)).map_or(0, |slot| self.slots[slot as usize].older)
-    }
-
-    /// After [`Store::warm_slot`], the same for its neighbours.
-    #[inline]
-    pub fn warm_neighbours(&self, key: u64) -> u32 {
-        let Some(slot) = self.index.first(hash(key)) else { return 0 };
-        let Slot { newer, older, .. } = self.slots[slot as usize];
-        let bytes = |slot: u32| self.slots.get(slot as usize).map_or(0, |slot| slot.bytes);
-        bytes(newer) ^ bytes(older)
+    pub fn warm_slot(&self, key: u64) -> Option<u32> {
+        self.index.first(hash(key)).map(|slot| self.slots[slot as usize].generation)
     }
 
     /// The same for a [`Store::holds`].
@@ -307,21 +315,28 @@ impl<V: Copy> Store<V> {
         self.slots.get(place.slot as usize).map_or(0, |slot| slot.generation)
     }
 
-    /// The same for who goes next, in two steps: the slot, then its neighbour and what leads to it.
+    /// The same for who goes next, in two steps: the slot, then what leads to it.
     #[inline]
     pub fn warm_oldest(&self, step: u32) -> u32 {
-        let oldest = if self.hand == NIL { self.queues[usize::from(MAIN)].oldest } else { self.hand };
-        let Some(slot) = self.slots.get(oldest as usize) else { return 0 };
-        if step == 0 {
-            return slot.newer;
+        let slot = |slot: u32| self.slots.get(slot as usize);
+        if step == 0 && self.eviction == Eviction::Lru {
+            // The first may not be the last entry of its object.
+            let first = self.log.iter().take(LOG_AHEAD);
+            return first.fold(0, |all, first| all ^ slot(*first).map_or(0, |slot| slot.generation));
         }
-        self.index.warm(hash(slot.key)) ^ self.slots.get(slot.newer as usize).map_or(0, |slot| slot.bytes)
+        let oldest = match self.eviction {
+            Eviction::Lru => self.log.front().copied().unwrap_or(NIL),
+            _ if self.hand == NIL => self.queues[usize::from(MAIN)].oldest,
+            _ => self.hand,
+        };
+        let Some(oldest) = slot(oldest) else { return 0 };
+        if step == 0 { oldest.generation } else { self.index.warm(hash(oldest.key)) }
     }
 
     #[inline]
     fn find(&self, key: u64) -> Option<u32> {
         let slot = self.index.find(hash(key), |slot| self.slots[slot as usize].key == key)?;
-        is_present(self.slots[slot as usize].queue).then_some(slot)
+        is_present(self.slots[slot as usize].queue()).then_some(slot)
     }
 
     #[inline]
@@ -342,23 +357,66 @@ impl<V: Copy> Store<V> {
     fn ask(&mut self, slot: u32) {
         match self.eviction {
             Eviction::Lru => {
-                if self.queues[usize::from(MAIN)].newest != slot {
-                    self.unlink(slot);
-                    self.link(slot, MAIN);
+                if self.log.back() != Some(&slot) {
+                    self.note(slot);
                 }
             }
-            Eviction::Sieve => self.slots[slot as usize].mark = 1,
+            Eviction::Sieve => self.slots[slot as usize].set_mark(1),
             Eviction::S3Fifo => {
-                let mark = &mut self.slots[slot as usize].mark;
-                *mark = mark.saturating_add(1);
+                let slot = &mut self.slots[slot as usize];
+                slot.set_mark(slot.mark() + 1);
             }
         }
+    }
+
+    /// LRU: notes that an object was asked for.
+    #[inline]
+    fn note(&mut self, slot: u32) {
+        if self.log.len() == self.log.capacity() {
+            self.make_room_in_log();
+        }
+        self.log.push_back(slot);
+        let slot = &mut self.slots[slot as usize];
+        slot.set_newer(slot.newer() + 1);
+    }
+
+    /// LRU: takes the next entry out of the log, and says whose it is if it was the last one of an object.
+    #[inline]
+    fn next_of_log(&mut self) -> Option<u32> {
+        let index = self.log.pop_front()?;
+        let slot = &mut self.slots[index as usize];
+        slot.set_newer(slot.newer() - 1);
+        (slot.newer() == 0 && is_present(slot.queue())).then_some(index)
+    }
+
+    /// LRU: leaves one entry of each object, unless that would leave most of them.
+    #[inline(never)]
+    fn make_room_in_log(&mut self) {
+        if self.log.len() < LOG_PART * self.len() + LOG_SLACK {
+            self.log.reserve_exact(LOG_SLACK.max(self.len() / 2));
+            return;
+        }
+        let slots = &mut self.slots;
+        self.log.retain(|index| {
+            let slot = &mut slots[*index as usize];
+            let is_last = slot.newer() == 1 && is_present(slot.queue());
+            if !is_last {
+                slot.set_newer(slot.newer() - 1);
+            }
+            is_last
+        });
     }
 
     /// Lets one go, or more than one over to the main queue.
     fn evict(&mut self, gone: &mut impl FnMut(Gone<V>)) {
         match self.eviction {
-            Eviction::Lru => self.let_go(self.queues[usize::from(MAIN)].oldest, gone),
+            Eviction::Lru => {
+                while !self.log.is_empty() {
+                    if let Some(slot) = self.next_of_log() {
+                        return self.let_go(slot, gone);
+                    }
+                }
+            }
             Eviction::Sieve => self.evict_sieve(gone),
             Eviction::S3Fifo => self.evict_s3(gone),
         }
@@ -372,12 +430,12 @@ impl<V: Copy> Store<V> {
     fn evict_sieve(&mut self, gone: &mut impl FnMut(Gone<V>)) {
         let oldest = self.queues[usize::from(MAIN)].oldest;
         let mut slot = if self.hand == NIL { oldest } else { self.hand };
-        while self.slots[slot as usize].mark > 0 {
-            self.slots[slot as usize].mark = 0;
-            let newer = self.slots[slot as usize].newer;
+        while self.slots[slot as usize].mark() > 0 {
+            self.slots[slot as usize].set_mark(0);
+            let newer = self.slots[slot as usize].newer();
             slot = if newer == NIL { oldest } else { newer };
         }
-        self.hand = self.slots[slot as usize].newer;
+        self.hand = self.slots[slot as usize].newer();
         self.let_go(slot, gone);
     }
 
@@ -388,27 +446,27 @@ impl<V: Copy> Store<V> {
         if main.bytes > main_max || small.len == 0 {
             let slot = loop {
                 let slot = self.queues[usize::from(MAIN)].oldest;
-                let mark = self.slots[slot as usize].mark;
+                let mark = self.slots[slot as usize].mark();
                 if mark == 0 {
                     break slot;
                 }
                 self.unlink(slot);
                 self.link(slot, MAIN);
-                self.slots[slot as usize].mark = mark.min(ROUNDS_MAX) - 1;
+                self.slots[slot as usize].set_mark(mark.min(ROUNDS_MAX) - 1);
             };
             self.let_go(slot, gone);
             return;
         }
         while self.queues[usize::from(SMALL)].len > 0 {
             let slot = self.queues[usize::from(SMALL)].oldest;
-            if self.slots[slot as usize].mark < PROMOTED_AT {
+            if self.slots[slot as usize].mark() < PROMOTED_AT {
                 gone(self.gone(slot));
                 self.remember(slot);
                 return;
             }
             self.unlink(slot);
             self.link(slot, MAIN);
-            self.slots[slot as usize].mark = 0;
+            self.slots[slot as usize].set_mark(0);
         }
     }
 
@@ -434,14 +492,18 @@ impl<V: Copy> Store<V> {
     fn occupy(&mut self, key: u64, bytes: u32, value: V, queue: u8) -> Place {
         let index = match self.free {
             NIL => {
-                let slot = Slot { key, bytes, generation: 0, newer: NIL, older: NIL, mark: 0, queue, value };
-                self.slots.push(slot);
+                if self.slots.len() == self.slots.capacity() {
+                    // By a quarter, not by as many again: most of a store's memory is here.
+                    self.slots.reserve_exact(SLOTS_MIN.max(self.slots.len() / 4));
+                }
+                self.slots.push(Slot::new(key, bytes, value));
                 self.slots.len() as u32 - 1
             }
             index => {
                 let slot = &mut self.slots[index as usize];
-                self.free = slot.older;
-                *slot = Slot { key, bytes, value, mark: 0, ..*slot };
+                self.free = slot.older();
+                (slot.key, slot.bytes, slot.value) = (key, bytes, value);
+                slot.set_mark(0);
                 index
             }
         };
@@ -453,46 +515,55 @@ impl<V: Copy> Store<V> {
     /// Frees a slot: from now on its places name nobody.
     fn release(&mut self, slot: u32) {
         if self.hand == slot {
-            self.hand = self.slots[slot as usize].newer;
+            self.hand = self.slots[slot as usize].newer();
         }
         self.unlink(slot);
         self.index.remove(hash(self.slots[slot as usize].key), slot);
         let free = std::mem::replace(&mut self.free, slot);
         let slot = &mut self.slots[slot as usize];
         slot.generation = slot.generation.wrapping_add(1);
-        slot.older = free;
-        slot.queue = FREE;
+        slot.set_older(free);
+        slot.set_queue(FREE);
     }
 
     /// Puts a slot at the newest end of a queue.
     #[inline]
     fn link(&mut self, slot: u32, to: u8) {
         let queue = &mut self.queues[usize::from(to)];
-        let newest = std::mem::replace(&mut queue.newest, slot);
         queue.len += 1;
         let linked = &mut self.slots[slot as usize];
         queue.bytes += u64::from(linked.bytes);
-        (linked.newer, linked.older, linked.queue) = (NIL, newest, to);
+        linked.set_queue(to);
+        if self.eviction == Eviction::Lru {
+            return self.note(slot);
+        }
+        let newest = std::mem::replace(&mut queue.newest, slot);
+        linked.set_newer(NIL);
+        linked.set_older(newest);
         match newest {
             NIL => queue.oldest = slot,
-            newest => self.slots[newest as usize].newer = slot,
+            newest => self.slots[newest as usize].set_newer(slot),
         }
     }
 
     /// Takes a slot out of its queue.
     #[inline]
     fn unlink(&mut self, slot: u32) {
-        let Slot { newer, older, queue, bytes, .. } = self.slots[slot as usize];
-        let queue = &mut self.queues[usize::from(queue)];
+        let slot = &self.slots[slot as usize];
+        let (newer, older) = (slot.newer(), slot.older());
+        let queue = &mut self.queues[usize::from(slot.queue())];
         queue.len -= 1;
-        queue.bytes -= u64::from(bytes);
+        queue.bytes -= u64::from(slot.bytes);
+        if self.eviction == Eviction::Lru {
+            return;
+        }
         match newer {
             NIL => queue.newest = older,
-            newer => self.slots[newer as usize].older = older,
+            newer => self.slots[newer as usize].set_older(older),
         }
         match older {
             NIL => queue.oldest = newer,
-            older => self.slots[older as usize].newer = newer,
+            older => self.slots[older as usize].set_newer(newer),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The calendar is a ring of buckets of equal width, the next two or so events in each; a push appends to the bucket of
 //! its time, and what is popped is taken from the next buckets, a few events at a time, in order. So neither costs more
 //! when more events are pending, except for the memory that is further away. What lies before the buckets that were
-//! taken already goes to a heap, what lies beyond the ring to another; both are small while the width fits, and where
+//! taken already is put among these while they are few, or else goes to a heap, what lies beyond the ring to another; both are small while the width fits, and where
 //! no width fits (ten thousand events in this microsecond, and one in an hour) the queue is a binary heap and no worse.
 //! The width follows the events: twice the mean time between two of them.
 //!
@@ -18,6 +18,11 @@ use crate::Time;
 /// Events that are taken out of the calendar at once, at least: enough for the memory of one to be fetched beside
 /// that of the others, few enough for next to nothing to be pushed in before them.
 const TAKE: usize = 24;
+/// But no larger part of all: most of what is pushed would come before the last of them.
+const TAKE_PART: usize = 16;
+
+/// Beside this many that were taken out already, what is pushed before the calendar begins goes to a heap.
+const NEAR_MAX: usize = 64;
 
 /// Buckets at least and at most.
 const BUCKETS_MIN: usize = 64;
@@ -37,7 +42,7 @@ const NIL: u32 = u32::MAX;
 /// It holds 2^32 - 2 of them at most.
 #[derive(Debug)]
 pub struct Queue<E> {
-    /// Taken from the calendar, in order, from `near_at` on still to be popped.
+    /// Taken from the calendar, and pushed among these since, in order; from `near_at` on still to be popped.
     near: Vec<(u64, E)>,
     near_at: usize,
     /// Pushed since, and due before the calendar begins.
@@ -72,7 +77,7 @@ impl<E: Copy> Queue<E> {
     /// An empty one, at time 0.
     pub fn new() -> Self {
         Queue {
-            near: Vec::with_capacity(4 * TAKE),
+            near: Vec::with_capacity(4 * NEAR_MAX),
             near_at: 0,
             late: BinaryHeap::new(),
             calendar: Calendar::new(BUCKETS_MIN, SHIFT_MIN, 0),
@@ -112,10 +117,29 @@ impl<E: Copy> Queue<E> {
         let bucket = self.calendar.bucket_of(at);
         if self.calendar.holds(bucket) {
             self.calendar.put(bucket, at, event);
+        } else if bucket >= self.calendar.first {
+            self.far.push(Entry { at, order: self.pushes, event });
+        } else if self.late.is_empty() && self.near.len() - self.near_at < NEAR_MAX {
+            self.put_near(at, event);
         } else {
-            let entry = Entry { at, order: self.pushes, event };
-            if bucket < self.calendar.first { self.late.push(entry) } else { self.far.push(entry) }
+            self.late.push(Entry { at, order: self.pushes, event });
         }
+    }
+
+    /// Puts an event where it belongs among those that were taken out: with few pending, most are soon due.
+    #[inline]
+    fn put_near(&mut self, at: u64, event: E) {
+        if self.near.len() == self.near.capacity() {
+            self.near.drain(..self.near_at);
+            self.near_at = 0;
+        }
+        let mut place = self.near.len();
+        self.near.push((at, event));
+        while place > self.near_at && self.near[place - 1].0 > at {
+            self.near[place] = self.near[place - 1];
+            place -= 1;
+        }
+        self.near[place] = (at, event);
     }
 
     /// The next event and when it is due.
@@ -177,7 +201,8 @@ impl<E: Copy> Queue<E> {
             self.calendar.first = self.calendar.bucket_of(first.at);
             self.draw_near();
         }
-        while self.near.len() < TAKE && self.calendar.len > 0 {
+        let take = (self.len / TAKE_PART).min(TAKE);
+        while self.near.len() <= take && self.calendar.len > 0 {
             let from = self.near.len();
             self.calendar.take_next(&mut self.near);
             // They come last in, first out.

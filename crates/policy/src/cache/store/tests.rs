@@ -116,7 +116,7 @@ fn naive_keys(naive: &Naive) -> Vec<u64> {
 
 fn keys(store: &Store<u64>) -> Vec<u64> {
     let mut keys: Vec<_> =
-        store.slots.iter().filter(|slot| is_present(slot.queue)).map(|slot| slot.key).collect();
+        store.slots.iter().filter(|slot| is_present(slot.queue())).map(|slot| slot.key).collect();
     keys.sort_unstable();
     keys
 }

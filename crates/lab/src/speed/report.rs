@@ -1,0 +1,51 @@
+//! `report.md` of sim-speed.
+
+use super::{Row, Settings};
+use crate::report::{Markdown, Outcome, number};
+
+pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {
+    let Settings { rounds, cluster_requests, missing } = &outcome.settings;
+    let mut report = Markdown::new(outcome.experiment, outcome.quick);
+    report.paragraph(
+        "Each engine runs in a process of its own, on one thread, and times what it simulates by its own CPU time; what it \
+         draws or reads before does not count. A request of M/M/1 is two events, whatever an engine makes of it. \
+         libCacheSim simulates one LRU cache and no network: it is the mark for what looking things up costs.",
+    );
+    report.checks(outcome.checks);
+    report.heading("Medians of the rounds");
+    let million = |rate: Option<f64>| number(rate.map(|rate| rate / 1e6), 2);
+    let percent = |part: Option<f64>| number(part.map(|part| 100.0 * part), 1);
+    report.table(
+        &[
+            "engine",
+            "nodes",
+            "million requests/s",
+            "million events/s",
+            "million events/s by the clock",
+            "answered at once, %",
+            "read from another, %",
+        ],
+        outcome.rows.iter().map(|row| {
+            vec![
+                row.engine.clone(),
+                row.nodes.to_string(),
+                million(row.requests_per_s),
+                million(Some(row.events_per_s)),
+                million(Some(row.wall_events_per_s)),
+                percent(row.here_rate),
+                percent(row.read_rate),
+            ]
+        }),
+    );
+    if !missing.is_empty() {
+        report.heading("What could not be had");
+        report.list(missing.iter().map(|missing| format!("{missing}.")));
+    }
+    let about = format!(
+        "{rounds} round{}, each engine beginning one in its turn. The cluster is C's, in the profile `rams`: {cluster_requests} \
+         requests at 500/s a node for 20,000 objects (540 MB) by Zipf's law, LRU, lazy updates, from empty caches on. \
+         M/M/1 is at a load of 0.7; the hold model has exponential delays.",
+        if *rounds == 1 { "" } else { "s" },
+    );
+    report.close(outcome, &about, 0)
+}
