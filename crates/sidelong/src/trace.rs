@@ -70,7 +70,7 @@ enum TraceCommand {
         /// Exponent of Zipf's law.
         #[arg(long, default_value_t = 0.9)]
         alpha: f64,
-        /// Bytes of objects: surge[:MAX], fixed:BYTES, log-normal:MEDIAN:SIGMA:MAX or pareto:MIN:SHAPE:MAX.
+        /// Bytes of objects: surge, surge:MAX, fixed:BYTES, log-normal:MEDIAN:SIGMA:MAX or pareto:MIN:SHAPE:MAX.
         #[arg(long, default_value = "surge")]
         sizes: String,
         /// Mean requests a second.
