@@ -47,11 +47,15 @@ fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Request, Flaw> {
         time_s: word(0),
         time_ns: 0,
         client: 0,
-        object: u64::from(word(4)) | u64::from(word(8)) << 32,
+        object: object_of(bytes),
         size: Some(word(12).into()),
         status: 0,
         method: Method::Get,
     })
+}
+
+pub(crate) fn object_of(bytes: &[u8; RECORD_BYTES]) -> u64 {
+    bytes[4..12].iter().rev().fold(0, |object, byte| object << 8 | u64::from(*byte))
 }
 
 fn next_of(bytes: &[u8; RECORD_BYTES]) -> i64 {

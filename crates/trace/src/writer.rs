@@ -14,16 +14,15 @@ use crate::format::{Format, Stamps};
 use crate::request::Request;
 use crate::{csv, oracle};
 
-/// Distinct objects of an oracleGeneral trace that is written: for each, the place of its last request is kept, 1 GB of
-/// them at most.
+/// Distinct objects of an oracleGeneral trace that is written: in the end the place of each one's next request is kept,
+/// 1 GB of them at most.
 pub const WRITER_OBJECTS_MAX: usize = 1 << 25;
 
 /// Bytes that are given to the file at a time.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Records of an oracleGeneral trace that are held for the number of the next request, 6 MB of them; with those before,
-/// it is put right in the file.
-const HELD_RECORDS: usize = 1 << 18;
+/// Records of an oracleGeneral trace that are linked at a time, 6 MB of them.
+const LINKED_RECORDS: usize = 1 << 18;
 
 /// What was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +51,7 @@ pub struct Writer {
 #[derive(Debug)]
 enum Encoder {
     Compact { header: Header, block: Vec<Request> },
-    OracleGeneral { last: HashMap<u64, u64, FxBuildHasher> },
+    OracleGeneral,
     Csv { stamps: Stamps },
 }
 
@@ -75,7 +74,7 @@ impl Writer {
                     Header { stamps, requests: 0, first_ns: u64::MAX, last_ns: 0, bytes: 0, blocks: 0 };
                 Encoder::Compact { header, block: Vec::with_capacity(BLOCK_REQUESTS) }
             }
-            Format::OracleGeneral => Encoder::OracleGeneral { last: HashMap::default() },
+            Format::OracleGeneral => Encoder::OracleGeneral,
             Format::Csv => {
                 buffer.extend_from_slice(csv::HEADER.as_bytes());
                 buffer.push(b'\n');
@@ -98,9 +97,8 @@ impl Writer {
     /// Appends a request.
     ///
     /// # Errors
-    /// [`Error::Write`], and [`Error::TooMany`] beyond [`WRITER_OBJECTS_MAX`].
+    /// [`Error::Write`].
     pub fn write(&mut self, request: &Request) -> Result<()> {
-        let number = self.requests;
         self.requests += 1;
         match &mut self.encoder {
             Encoder::Compact { header, block } => {
@@ -119,34 +117,20 @@ impl Writer {
                 compact::encode_block(block, &mut self.buffer);
                 block.clear();
             }
-            Encoder::OracleGeneral { last } => {
-                if last.len() >= WRITER_OBJECTS_MAX && !last.contains_key(&request.object) {
-                    let origin = self.path.display().to_string();
-                    let max = WRITER_OBJECTS_MAX as u64;
-                    return Err(Error::TooMany { origin, what: "distinct objects", max });
-                }
-                if let Some(before) = last.insert(request.object, number) {
-                    let at = before * oracle::RECORD_BYTES as u64 + oracle::NEXT_AT as u64;
-                    self.put(at, &number.to_le_bytes())?;
-                }
+            Encoder::OracleGeneral => {
                 self.buffer.extend_from_slice(&oracle::encode(request, oracle::NEXT_NONE));
-                if self.buffer.len() < HELD_RECORDS * oracle::RECORD_BYTES {
-                    return Ok(());
-                }
-                let older = HELD_RECORDS / 2 * oracle::RECORD_BYTES;
-                return self.flush(older);
             }
             Encoder::Csv { stamps } => {
                 write_row(request, *stamps, &mut self.buffer).map_err(|source| self.failed(source))?;
             }
         }
-        if self.buffer.len() >= BUFFER_BYTES { self.flush(self.buffer.len()) } else { Ok(()) }
+        if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
     /// Writes what is left, and gives the file its name.
     ///
     /// # Errors
-    /// [`Error::Write`].
+    /// [`Error::Write`], and [`Error::TooMany`] for an oracleGeneral trace of more than [`WRITER_OBJECTS_MAX`] objects.
     pub fn finish(mut self) -> Result<Written> {
         if let Encoder::Compact { header, block } = &mut self.encoder {
             if !block.is_empty() {
@@ -155,29 +139,53 @@ impl Writer {
             }
             header.requests = self.requests;
             header.first_ns = header.first_ns.min(header.last_ns);
-            let header = header.encode();
-            self.put(0, &header)?;
         }
-        self.flush(self.buffer.len())?;
+        self.flush()?;
+        match &self.encoder {
+            Encoder::Compact { header, .. } => {
+                self.file.write_all_at(&header.encode(), 0).map_err(|source| self.failed(source))?;
+            }
+            Encoder::OracleGeneral => self.link()?,
+            Encoder::Csv { .. } => (),
+        }
         fs::rename(&self.part, &self.path).map_err(|source| self.failed(source))?;
         Ok(Written { requests: self.requests, bytes: self.flushed })
     }
 
-    /// Replaces bytes that were written before.
-    fn put(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
-        match at.checked_sub(self.flushed) {
-            // What is not in the file is in memory.
-            Some(at) => self.buffer[at as usize..][..bytes.len()].copy_from_slice(bytes),
-            None => self.file.write_all_at(bytes, at).map_err(|source| self.failed(source))?,
+    /// Tells each record of an oracleGeneral trace the number of the next request for its object: from the end, where
+    /// that is known, piece by piece.
+    fn link(&self) -> Result<()> {
+        let mut next: HashMap<u64, u64, FxBuildHasher> = HashMap::default();
+        let mut piece = vec![0; LINKED_RECORDS * oracle::RECORD_BYTES];
+        let mut end = self.requests;
+        while end > 0 {
+            let begin = end.saturating_sub(LINKED_RECORDS as u64);
+            let piece = &mut piece[..(end - begin) as usize * oracle::RECORD_BYTES];
+            let at = begin * oracle::RECORD_BYTES as u64;
+            self.file.read_exact_at(piece, at).map_err(|source| self.failed(source))?;
+            let (records, _) = piece.as_chunks_mut::<{ oracle::RECORD_BYTES }>();
+            for (index, record) in records.iter_mut().enumerate().rev() {
+                let object = oracle::object_of(record);
+                if next.len() >= WRITER_OBJECTS_MAX && !next.contains_key(&object) {
+                    let origin = self.path.display().to_string();
+                    let max = WRITER_OBJECTS_MAX as u64;
+                    return Err(Error::TooMany { origin, what: "distinct objects", max });
+                }
+                if let Some(later) = next.insert(object, begin + index as u64) {
+                    record[oracle::NEXT_AT..].copy_from_slice(&later.to_le_bytes());
+                }
+            }
+            self.file.write_all_at(piece, at).map_err(|source| self.failed(source))?;
+            end = begin;
         }
         Ok(())
     }
 
-    /// Gives the first `bytes` that are held to the file.
-    fn flush(&mut self, bytes: usize) -> Result<()> {
-        self.file.write_all(&self.buffer[..bytes]).map_err(|source| self.failed(source))?;
-        self.buffer.drain(..bytes);
-        self.flushed += bytes as u64;
+    /// Gives what is held to the file.
+    fn flush(&mut self) -> Result<()> {
+        self.file.write_all(&self.buffer).map_err(|source| self.failed(source))?;
+        self.flushed += self.buffer.len() as u64;
+        self.buffer.clear();
         Ok(())
     }
 

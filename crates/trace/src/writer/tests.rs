@@ -74,7 +74,7 @@ fn a_compact_trace_says_what_it_holds_and_takes_few_bytes() {
 #[test]
 fn an_oracle_general_trace_knows_what_comes_next() {
     let directory = tempfile::tempdir().unwrap();
-    let requests = 3 * HELD_RECORDS as u64 / 2;
+    let requests = 3 * LINKED_RECORDS as u64 / 2;
     // Object 0 comes back once and late, object 1 at each tenth request, the others never.
     let object = |i: u64| match i {
         _ if i == requests - 1 => 0,
