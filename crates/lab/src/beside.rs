@@ -12,11 +12,11 @@ use crate::bench::Bench;
 use crate::check::{Check, median};
 use crate::csv::Table;
 use crate::error::Result;
-use crate::figure::{self, Axis, Line, Look, Panel};
+use crate::figure::{self, Axis, Line, Panel};
 use crate::machine::Machine;
 use crate::report::{Markdown, Outcome, Settings, number};
 use crate::setup::{
-    CLIENTS_PER_EDGE, CONFIGURATIONS, Demand, EDGES, Layout, POOL, Run, SERVICE, Until, WORKERS,
+    CLIENTS_PER_EDGE, CONFIGURATIONS, Demand, EDGES, Layout, POOL, Run, SERVICE, Until, WORKERS, look_of,
 };
 use crate::sim;
 
@@ -237,9 +237,9 @@ fn checks(rows: &[Row]) -> Vec<Check> {
 fn draw(bench: &Bench<'_>, rows: &[Row]) -> Result<String> {
     let title = format!("{}: {}", bench.experiment.id, bench.experiment.title);
     let panels: Vec<Panel> = Layout::ALL.iter().map(|layout| panel(*layout, rows)).collect();
-    let live = CONFIGURATIONS.map(|of| (format!("{of}, live"), Look::of(of)));
-    let sim = CONFIGURATIONS.map(|of| (format!("{of}, simulated"), Look::of(of).ideal()));
-    figure::draw(&title, &panels, &[&live[..], &sim[..]].concat())
+    let live = CONFIGURATIONS.map(|of| (format!("{of}, live"), look_of(of)));
+    let sim = CONFIGURATIONS.map(|of| (format!("{of}, simulated"), look_of(of).ideal()));
+    Ok(figure::draw(&title, &panels, &[&live[..], &sim[..]].concat())?)
 }
 
 fn panel(layout: Layout, rows: &[Row]) -> Panel {
@@ -247,7 +247,7 @@ fn panel(layout: Layout, rows: &[Row]) -> Panel {
     let x = |row: &Row| (row.burst as f64).log2();
     let (first, last) = (of().map(x).fold(f64::INFINITY, f64::min), of().map(x).fold(0.0, f64::max));
     let line = |configuration: Configuration, by: By| Line {
-        look: if by == By::Live { Look::of(configuration) } else { Look::of(configuration).ideal() },
+        look: if by == By::Live { look_of(configuration) } else { look_of(configuration).ideal() },
         points: of()
             .filter(|row| row.configuration == configuration && row.by == by)
             .map(|row| (x(row), row.requests_per_s))

@@ -179,7 +179,7 @@ fn draw(bench: &Bench<'_>, of: Of, ways: &[Way], rows: &[Found]) -> Result<Strin
     if of == Of::A1 {
         legend.push(("A: RDMA read, IPoIB".to_owned(), Look::PAPER));
     }
-    figure::draw(&title, &panels, &legend)
+    Ok(figure::draw(&title, &panels, &legend)?)
 }
 
 fn look(way: Way) -> Look {

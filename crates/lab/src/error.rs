@@ -107,8 +107,8 @@ pub enum Error {
     #[error("interrupted; the rows so far are kept")]
     Interrupted,
     /// The figure cannot be drawn.
-    #[error("figure: {0}")]
-    Draw(String),
+    #[error(transparent)]
+    Draw(#[from] sidelong_figure::Error),
 }
 
 /// Gives an I/O error its file's name.

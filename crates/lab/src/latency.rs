@@ -156,7 +156,7 @@ fn draw(bench: &Bench<'_>, rows: &[Row]) -> Result<String> {
     let panels: Vec<_> =
         Case::ALL.iter().zip(["a", "b"]).map(|(&case, part)| panel(case, part, rows)).collect();
     let legend = [("measured", Look::OURS), ("target for p50 from rest", Look::TARGET)];
-    figure::draw(&title, &panels, &legend.map(|(label, look)| (label.to_owned(), look)))
+    Ok(figure::draw(&title, &panels, &legend.map(|(label, look)| (label.to_owned(), look)))?)
 }
 
 fn panel(case: Case, part: &str, rows: &[Row]) -> Panel {

@@ -28,7 +28,6 @@ mod cpus;
 mod csv;
 mod error;
 mod experiment;
-mod figure;
 mod latency;
 mod machine;
 mod monitoring;
@@ -52,6 +51,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+use sidelong_figure as figure;
 
 pub use check::Check;
 pub use error::{Error, Result};

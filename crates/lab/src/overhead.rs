@@ -177,7 +177,7 @@ fn draw(bench: &Bench<'_>, rows: &[Row]) -> Result<String> {
         ("edge / bare proxy", Look::THIRD),
         ("target", Look::TARGET),
     ];
-    figure::draw(&title, &panels(rows), &legend.map(|(label, look)| (label.to_owned(), look)))
+    Ok(figure::draw(&title, &panels(rows), &legend.map(|(label, look)| (label.to_owned(), look)))?)
 }
 
 fn panels(rows: &[Row]) -> [Panel; 2] {

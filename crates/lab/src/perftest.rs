@@ -233,7 +233,7 @@ fn draw(bench: &Bench<'_>, rows: &[Row]) -> Result<String> {
     let title = format!("{}: {}", bench.experiment.id, bench.experiment.title);
     let legend = [("ours", Look::OURS), ("perftest", Look::BASELINE)];
     let legend = legend.map(|(label, look)| (label.to_owned(), look));
-    figure::draw(&title, &OPERATIONS.map(|operation| panel(operation, rows)), &legend)
+    Ok(figure::draw(&title, &OPERATIONS.map(|operation| panel(operation, rows)), &legend)?)
 }
 
 fn panel(operation: Operation, rows: &[Row]) -> Panel {

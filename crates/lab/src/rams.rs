@@ -461,7 +461,7 @@ fn draw(bench: &Bench<'_>, of: Of, rows: &[Row]) -> Result<String> {
         lines: shown.iter().map(line).collect(),
     };
     let legend: Vec<_> = shown.iter().map(|protocol| ((*protocol).to_owned(), look(protocol))).collect();
-    figure::draw(&title, &[panel], &legend)
+    Ok(figure::draw(&title, &[panel], &legend)?)
 }
 
 #[cfg(test)]

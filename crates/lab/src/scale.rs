@@ -239,7 +239,7 @@ fn draw(bench: &Bench<'_>, rows: &[Row]) -> Result<String> {
         }),
     ];
     let legend = PROTOCOLS.map(|protocol| (protocol.to_owned(), look(protocol)));
-    figure::draw(&title, &panels, &legend)
+    Ok(figure::draw(&title, &panels, &legend)?)
 }
 
 fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {

@@ -11,6 +11,7 @@ use sidelong_config::{
 };
 
 use crate::error::Result;
+use crate::figure::Look;
 
 /// Nodes of the pool (R 4: "a cluster system consisting of 8 nodes").
 pub(crate) const POOL: usize = 8;
@@ -27,6 +28,15 @@ pub(crate) const PORTS: u16 = 20 + 2 * EDGES;
 /// The configurations that R compares, in the order in which they alternate.
 pub(crate) const CONFIGURATIONS: [Configuration; 3] =
     [Configuration::Rigid, Configuration::Reconfigured, Configuration::OverProvisioned];
+
+/// How the measurements of a configuration look.
+pub(crate) const fn look_of(configuration: Configuration) -> Look {
+    match configuration {
+        Configuration::Rigid => Look::BASELINE,
+        Configuration::Reconfigured => Look::OURS,
+        Configuration::OverProvisioned => Look::THIRD,
+    }
+}
 
 /// R prints no exponent; 0.9 is common for the web.
 const ZIPF_ALPHA: f64 = 0.9;

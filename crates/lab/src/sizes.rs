@@ -161,7 +161,7 @@ fn draw(bench: &Bench<'_>, what: Sized, ways: &[Way], rows: &[Row]) -> Result<St
     if what.paper.is_some() {
         legend.push(("R: RDMA by polling, by events, and IPoIB".to_owned(), Look::PAPER));
     }
-    figure::draw(&title, &panels(what, ways, rows), &legend)
+    Ok(figure::draw(&title, &panels(what, ways, rows), &legend)?)
 }
 
 fn panels(what: Sized, ways: &[Way], rows: &[Row]) -> [Panel; 2] {

@@ -371,7 +371,7 @@ fn draw(bench: &Bench<'_>, rows: &[Row]) -> Result<String> {
         y: Axis::from_zero("million requests/s of CPU time", most),
         lines: lines.into_iter().map(|(_, look, points)| Line { look, points }).collect(),
     };
-    figure::draw(&title, &[panel], &legend)
+    Ok(figure::draw(&title, &[panel], &legend)?)
 }
 
 #[cfg(test)]

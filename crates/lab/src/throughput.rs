@@ -12,10 +12,10 @@ use crate::bench::{Bench, Done};
 use crate::check::Check;
 use crate::csv::Table;
 use crate::error::Result;
-use crate::figure::{self, Axis, Line, Look, Panel};
+use crate::figure::{self, Axis, Line, Panel};
 use crate::machine::Machine;
 use crate::report::{Outcome, Settings, node_seconds};
-use crate::setup::{CONFIGURATIONS, Demand, Layout, Run, Until};
+use crate::setup::{CONFIGURATIONS, Demand, Layout, Run, Until, look_of};
 use crate::up::Spread;
 use judge::Results;
 
@@ -148,10 +148,10 @@ fn draw(bench: &Bench<'_>, results: &Results) -> Result<String> {
     let title = format!("{} ({}): {}", bench.experiment.id, bench.experiment.figure, bench.experiment.title);
     let panels: Vec<Panel> =
         Layout::ALL.iter().zip(["a", "b"]).map(|(&l, part)| panel(l, part, results)).collect();
-    let measured = CONFIGURATIONS.map(|configuration| (configuration.to_string(), Look::of(configuration)));
+    let measured = CONFIGURATIONS.map(|configuration| (configuration.to_string(), look_of(configuration)));
     let ideal = [Configuration::Rigid, Configuration::OverProvisioned]
-        .map(|configuration| (format!("{configuration}, ideal"), Look::of(configuration).ideal()));
-    figure::draw(&title, &panels, &[&measured[..], &ideal[..]].concat())
+        .map(|configuration| (format!("{configuration}, ideal"), look_of(configuration).ideal()));
+    Ok(figure::draw(&title, &panels, &[&measured[..], &ideal[..]].concat())?)
 }
 
 fn panel(layout: Layout, part: &str, results: &Results) -> Panel {
@@ -168,10 +168,10 @@ fn panel(layout: Layout, part: &str, results: &Results) -> Panel {
             .collect(),
     };
     let ideal = [Configuration::OverProvisioned, Configuration::Rigid].map(|configuration| {
-        line(configuration, Look::of(configuration).ideal(), |row| row.ideal_requests_per_s)
+        line(configuration, look_of(configuration).ideal(), |row| row.ideal_requests_per_s)
     });
     let measured = [Configuration::OverProvisioned, Configuration::Rigid, Configuration::Reconfigured]
-        .map(|configuration| line(configuration, Look::of(configuration), |row| row.requests_per_s));
+        .map(|configuration| line(configuration, look_of(configuration), |row| row.requests_per_s));
     Panel {
         title: format!("({part}) {} sites, {} nodes", layout.sites(), layout.label()),
         x: Axis {

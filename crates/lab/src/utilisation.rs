@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::figure::{self, Axis, Line, Look, Panel};
 use crate::machine::Machine;
 use crate::report::{Outcome, Settings};
-use crate::setup::{CONFIGURATIONS, Demand, Layout, POOL, Run, Until};
+use crate::setup::{CONFIGURATIONS, Demand, Layout, POOL, Run, Until, look_of};
 use crate::up::{Sample, Summary};
 
 /// Burst lengths of R's figures, and seconds for which each is watched: some rounds of the short one, a round of the
@@ -157,12 +157,12 @@ fn draw(bench: &Bench<'_>, layout: Layout, watched: &[Watched]) -> Result<String
         .map(|(&(burst, _), part)| panel(layout, part, burst, watched))
         .collect();
     let legend = CONFIGURATIONS.map(|configuration| (configuration.to_string(), look(configuration)));
-    figure::draw(&title, &panels, &legend)
+    Ok(figure::draw(&title, &panels, &legend)?)
 }
 
 /// Reconfigured is to lie on over-provisioned most of the time.
 fn look(configuration: Configuration) -> Look {
-    let look = Look::of(configuration).bare();
+    let look = look_of(configuration).bare();
     if configuration == Configuration::OverProvisioned { look.beneath() } else { look }
 }
 

@@ -52,6 +52,9 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// The figure cannot be drawn.
+    #[error(transparent)]
+    Draw(#[from] sidelong_figure::Error),
     /// Somebody asked to stop.
     #[error(
         "interrupted; {done} of {total} runs are done, {missing} are missing; the same command goes on from there"

@@ -23,6 +23,7 @@ pub mod datacenter;
 pub mod engine;
 mod error;
 pub mod fields;
+mod figure;
 mod measures;
 mod merge;
 mod model;

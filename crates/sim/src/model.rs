@@ -82,4 +82,20 @@ impl Model {
             ],
         }
     }
+
+    /// The figures of `figure.svg`: each with its title, and its unit.
+    pub(crate) const fn shown(self) -> [(&'static str, &'static str, &'static str); 3] {
+        match self {
+            Model::Cache => [
+                ("response_ms_mean", "(a) response, mean", "ms"),
+                ("requests_per_s", "(b) throughput", "requests/s"),
+                ("read_failure_rate", "(c) reads that fail", "of all one-sided reads"),
+            ],
+            Model::Reconfig => [
+                ("requests_per_s", "(a) throughput", "requests/s"),
+                ("response_ms_p99", "(b) response, 99th percentile", "ms"),
+                ("time_to_balance_ms", "(c) load step to balance", "ms"),
+            ],
+        }
+    }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::figure::Drawing;
 use crate::model::Model;
 
 /// A `rows.csv`.
@@ -134,7 +135,7 @@ pub(crate) fn json(config: &str, table: &Table) -> String {
 }
 
 /// `report.md`.
-pub(crate) fn markdown(config: &str, table: &Table) -> String {
+pub(crate) fn markdown(config: &str, table: &Table, figure: &Drawing) -> String {
     let mut text = String::from("# Simulation\n\n");
     let seeds = table.points.first().map_or(0, |rows| rows.seeds.len());
     text += &format!(
@@ -147,6 +148,10 @@ pub(crate) fn markdown(config: &str, table: &Table) -> String {
             ", so nothing is said of chance"
         },
     );
+    match figure {
+        Drawing::Svg(_) => text += "![The figures over what was swept](figure.svg)\n\n",
+        Drawing::None(why) => text += &format!("There is no figure: {why}.\n\n"),
+    }
     let keys = table.keys.iter().map(String::as_str);
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let told = table.model.told();

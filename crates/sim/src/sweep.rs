@@ -26,6 +26,7 @@ use crate::cluster::Cluster;
 use crate::config::{Config, Point, RUNS_MAX};
 use crate::datacenter;
 use crate::error::{Error, Result};
+use crate::figure::{self, Drawing};
 use crate::measures::Outcome;
 use crate::model::Model;
 use crate::report;
@@ -239,7 +240,11 @@ impl Sweep {
         rewrite(&rows_csv, &self.head, rows.values())?;
         let table = report::Table::parse(&rows_csv)?;
         write(&out.join("result.json"), &report::json(config, &table))?;
-        write(&out.join("report.md"), &report::markdown(config, &table))
+        let figure = figure::of(&table)?;
+        if let Drawing::Svg(drawing) = &figure {
+            write(&out.join("figure.svg"), drawing)?;
+        }
+        write(&out.join("report.md"), &report::markdown(config, &table, &figure))
     }
 }
 

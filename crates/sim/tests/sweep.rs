@@ -38,7 +38,9 @@ fn part(config: &Config, out: &Path, threads: usize, part: Part) -> Result<usize
 }
 
 fn written(out: &Path) -> Vec<String> {
-    ["rows.csv", "result.json", "report.md"].map(|name| fs::read_to_string(out.join(name)).unwrap()).into()
+    ["rows.csv", "result.json", "report.md", "figure.svg"]
+        .map(|name| fs::read_to_string(out.join(name)).unwrap())
+        .into()
 }
 
 #[test]
@@ -154,6 +156,22 @@ fn a_field_of_the_other_model_is_refused() {
     let error = parse("\n[sites]\nfloor = 2\n", "nodes=8");
     assert!(error.starts_with("a.toml:3: sites.floor is not of the model cache"), "{error}");
     assert!(parse("[run]\nmodel = [\"cache\", \"reconfig\"]\n", "nodes=8").contains("cannot be swept"));
+}
+
+#[test]
+fn a_figure_has_a_line_for_each_of_what_was_swept_besides() {
+    let directory = tempfile::tempdir().unwrap();
+    let (drawn, bare) = (directory.path().join("drawn"), directory.path().join("bare"));
+    sweep(&config(&["nodes=3,6", "protocol=lazy,ledger"]), &drawn, 2).unwrap();
+    let svg = fs::read_to_string(drawn.join("figure.svg")).unwrap();
+    for text in ["Simulated, by nodes", "requests/s", "lazy", "ledger"] {
+        assert!(svg.contains(text), "{text}");
+    }
+    assert!(fs::read_to_string(drawn.join("report.md")).unwrap().contains("](figure.svg)"));
+    sweep(&config(&["nodes=3", "protocol=lazy,ledger"]), &bare, 2).unwrap();
+    assert!(!bare.join("figure.svg").exists());
+    let report = fs::read_to_string(bare.join("report.md")).unwrap();
+    assert!(report.contains("There is no figure: no field was swept in numbers."), "{report}");
 }
 
 /// Parts 1 to `of` in directories of their own.

@@ -21,9 +21,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("reconfig", &["layout", "fabric", "state", "policy"]),
     ("edge", &["layout", "fabric", "state", "policy", "load", "reconfig"]),
     ("trace", &[]),
-    ("sim", &["layout", "fabric", "state", "policy", "reconfig", "trace"]),
+    ("figure", &[]),
+    ("sim", &["layout", "fabric", "state", "policy", "reconfig", "trace", "figure"]),
     ("workload", &["trace"]),
-    ("lab", &["config", "trace", "workload"]),
+    ("lab", &["config", "trace", "workload", "figure"]),
     (
         "sidelong",
         &[

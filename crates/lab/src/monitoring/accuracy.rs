@@ -198,7 +198,7 @@ fn draw(bench: &Bench<'_>, settings: &Settings, rows: &[Row]) -> Result<String> 
             |scheme, load| mean(rows, scheme, Field::Cpu, load),
         ),
     ];
-    figure::draw(&title, &panels, &legend(&settings.schemes))
+    Ok(figure::draw(&title, &panels, &legend(&settings.schemes))?)
 }
 
 fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {

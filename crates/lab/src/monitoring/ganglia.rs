@@ -201,7 +201,7 @@ fn draw(bench: &Bench<'_>, schemes: &Schemes, granularities: &[u32], rows: &[Row
             max_ms(rows, scheme, granularity, query)
         })
     };
-    figure::draw(&title, &[of(SITES[0], "a"), of(SITES[1], "b")], &legend(schemes))
+    Ok(figure::draw(&title, &[of(SITES[0], "a"), of(SITES[1], "b")], &legend(schemes))?)
 }
 
 fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {

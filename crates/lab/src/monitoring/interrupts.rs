@@ -153,7 +153,7 @@ fn draw(bench: &Bench<'_>, schemes: &Schemes, rows: &[Row]) -> Result<String> {
     };
     // As many as M's machines had, and a figure has room for.
     let panels: Vec<Panel> = (0..cpus.min(2)).map(panel).collect();
-    figure::draw(&title, &panels, &legend(schemes))
+    Ok(figure::draw(&title, &panels, &legend(schemes))?)
 }
 
 fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {

@@ -179,7 +179,7 @@ fn draw(bench: &Bench<'_>, schemes: &Schemes, threads: &[u32], rows: &[Row]) -> 
     let step = panel("(b) from a step to its being seen", x, log("p50 (µs)"), schemes, |scheme, threads| {
         Some(seen(rows, scheme, threads, |times| times.p50_us)?.log10())
     });
-    figure::draw(&title, &[look, step], &legend(schemes))
+    Ok(figure::draw(&title, &[look, step], &legend(schemes))?)
 }
 
 fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {

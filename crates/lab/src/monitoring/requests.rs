@@ -25,7 +25,7 @@ const ALPHAS_QUICK: &[f64] = &[0.25, 0.9];
 /// M 5: T, which its front end looks as often as.
 const GRANULARITY_MS: f64 = 50.0;
 /// Runs of each, in turns, and how long one takes.
-const ROUNDS: (u32, Duration) = (5, Duration::from_secs(8));
+const ROUNDS: (u32, Duration) = (3, Duration::from_secs(6));
 const ROUNDS_QUICK: (u32, Duration) = (3, Duration::from_secs(5));
 const FINEST: f64 = 64.0;
 const COARSEST: f64 = 4096.0;
@@ -241,7 +241,7 @@ fn draw(bench: &Bench<'_>, by: By, schemes: &Schemes, rows: &[Row]) -> Result<St
             improvement(rows, row.scheme, row.at).map(|share| share * 100.0)
         }),
     ];
-    figure::draw(&title, &panels, &legend(schemes))
+    Ok(figure::draw(&title, &panels, &legend(schemes))?)
 }
 
 fn markdown(outcome: &Outcome<'_, Row, Settings>, by: By) -> String {

@@ -146,7 +146,7 @@ fn draw(bench: &Bench<'_>, schemes: &Schemes, granularities: &[u32], rows: &[Row
             |scheme, granularity| find(rows, scheme, granularity).map(|found| found.looks),
         ),
     ];
-    figure::draw(&title, &panels, &legend(schemes))
+    Ok(figure::draw(&title, &panels, &legend(schemes))?)
 }
 
 fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {

@@ -1,6 +1,8 @@
-//! Figures: panels side by side, with one legend below them, as SVG.
+//! Figures: panels side by side, with one legend below them, as SVG. A crate of its own for its dependency, which the lab
+//! and the simulator share.
 //!
 //! Colours are those of Okabe and Ito, which the colour-blind tell apart; each configuration has a marker of its own too.
+#![forbid(unsafe_code)]
 
 use std::ops::Range;
 
@@ -9,9 +11,11 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use sidelong_config::Configuration;
 
-use crate::error::{Error, Result};
+/// A figure that cannot be drawn, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("the figure cannot be drawn: {0}")]
+pub struct Error(String);
 
 const WIDTH: u32 = 1240;
 const HEIGHT: u32 = 560;
@@ -27,12 +31,15 @@ const FONT: &str = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-ser
 const INK: RGBColor = RGBColor(40, 40, 40);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
+/// So many lines can be told apart.
+pub const SERIES_MAX: usize = 10;
+
 type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = std::result::Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// How a line looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Look {
+pub struct Look {
     colour: RGBColor,
     marker: Marker,
     dashed: bool,
@@ -50,45 +57,42 @@ enum Marker {
 
 impl Look {
     /// What ours is compared with.
-    pub(crate) const BASELINE: Look = Look::solid(RGBColor(213, 94, 0), Marker::Square);
+    pub const BASELINE: Look = Look::solid(RGBColor(213, 94, 0), Marker::Square);
     /// What it is all about.
-    pub(crate) const OURS: Look = Look::solid(RGBColor(0, 114, 178), Marker::Circle);
+    pub const OURS: Look = Look::solid(RGBColor(0, 114, 178), Marker::Circle);
     /// What is neither.
-    pub(crate) const THIRD: Look = Look::solid(RGBColor(0, 158, 115), Marker::Triangle);
+    pub const THIRD: Look = Look::solid(RGBColor(0, 158, 115), Marker::Triangle);
     /// What is a variant of the third.
-    pub(crate) const FOURTH: Look = Look::solid(RGBColor(204, 121, 167), Marker::Triangle);
+    pub const FOURTH: Look = Look::solid(RGBColor(204, 121, 167), Marker::Triangle);
     /// What is a variant of ours.
-    pub(crate) const FIFTH: Look = Look::solid(RGBColor(86, 180, 233), Marker::Square);
+    pub const FIFTH: Look = Look::solid(RGBColor(86, 180, 233), Marker::Square);
     /// Single values that a paper prints.
-    pub(crate) const PAPER: Look = Look::solid(INK, Marker::Triangle);
+    pub const PAPER: Look = Look::solid(INK, Marker::Triangle);
     /// What is to be reached.
-    pub(crate) const TARGET: Look = Look::solid(INK, Marker::None).ideal();
+    pub const TARGET: Look = Look::solid(INK, Marker::None).ideal();
 
     const fn solid(colour: RGBColor, marker: Marker) -> Look {
         Look { colour, marker, dashed: false, width: 3 }
     }
 
-    /// That of a configuration's measurements.
-    pub(crate) const fn of(configuration: Configuration) -> Look {
-        match configuration {
-            Configuration::Rigid => Look::BASELINE,
-            Configuration::Reconfigured => Look::OURS,
-            Configuration::OverProvisioned => Look::THIRD,
-        }
+    /// That of one of several of which nothing more is known, counted from 0; no two of the first [`SERIES_MAX`] look alike.
+    pub const fn series(index: usize) -> Look {
+        let look = [Look::OURS, Look::BASELINE, Look::THIRD, Look::FOURTH, Look::FIFTH][index % 5];
+        if index % SERIES_MAX < 5 { look } else { Look { dashed: true, ..look } }
     }
 
     /// The same for what it could reach at best.
-    pub(crate) const fn ideal(self) -> Look {
+    pub const fn ideal(self) -> Look {
         Look { marker: Marker::None, dashed: true, width: 2, ..self }
     }
 
     /// The same for points that stand too close for markers.
-    pub(crate) const fn bare(self) -> Look {
+    pub const fn bare(self) -> Look {
         Look { marker: Marker::None, ..self }
     }
 
     /// The same for a line that others are to lie on without hiding it: broad and pale.
-    pub(crate) const fn beneath(self) -> Look {
+    pub const fn beneath(self) -> Look {
         let RGBColor(red, green, blue) = self.colour;
         let colour = RGBColor(pale(red), pale(green), pale(blue));
         Look { colour, width: 7, ..self }
@@ -102,29 +106,35 @@ const fn pale(part: u8) -> u8 {
 
 /// A line of a panel.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Line {
-    pub(crate) look: Look,
-    pub(crate) points: Vec<(f64, f64)>,
+pub struct Line {
+    /// How it looks.
+    pub look: Look,
+    /// Its points, x and y.
+    pub points: Vec<(f64, f64)>,
 }
 
 /// An axis: what it shows, from where to where, and the values that it names.
 #[derive(Clone, Debug)]
-pub(crate) struct Axis {
-    pub(crate) title: String,
-    pub(crate) range: Range<f64>,
-    pub(crate) ticks: Vec<f64>,
-    pub(crate) label: fn(f64) -> String,
+pub struct Axis {
+    /// With its unit.
+    pub title: String,
+    /// What it shows.
+    pub range: Range<f64>,
+    /// The values that it names.
+    pub ticks: Vec<f64>,
+    /// How it names them.
+    pub label: fn(f64) -> String,
 }
 
 impl Axis {
     /// From 0 to somewhat above `max`, with up to eight round values on the way.
-    pub(crate) fn from_zero(title: impl Into<String>, max: f64) -> Axis {
+    pub fn from_zero(title: impl Into<String>, max: f64) -> Axis {
         let max = if max.is_finite() && max > 0.0 { max } else { 1.0 };
         Axis::between(title, 0.0, max * 1.05)
     }
 
     /// From `min` to `max`, which is more, with some eight round values on the way.
-    pub(crate) fn between(title: impl Into<String>, min: f64, max: f64) -> Axis {
+    pub fn between(title: impl Into<String>, min: f64, max: f64) -> Axis {
         let span = max - min;
         let power = 10f64.powf((span / 8.4).log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * power).into_iter().find(|step| span / step <= 8.4);
@@ -135,7 +145,7 @@ impl Axis {
     }
 
     /// 1 B to 1 MB, of which the places are powers of two.
-    pub(crate) fn bytes(title: impl Into<String>) -> Axis {
+    pub fn bytes(title: impl Into<String>) -> Axis {
         let label = |power: f64| {
             let (power, unit) = [(20, "M"), (10, "K")]
                 .into_iter()
@@ -152,7 +162,7 @@ impl Axis {
     }
 
     /// For decimal logarithms: whole powers of ten around all of `logarithms`.
-    pub(crate) fn powers_of_ten(title: impl Into<String>, logarithms: impl Iterator<Item = f64>) -> Axis {
+    pub fn powers_of_ten(title: impl Into<String>, logarithms: impl Iterator<Item = f64>) -> Axis {
         let finite = logarithms.filter(|value| value.is_finite());
         let (min, max) =
             finite.fold((f64::MAX, f64::MIN), |(min, max), value| (min.min(value), max.max(value)));
@@ -163,7 +173,7 @@ impl Axis {
     }
 
     /// Powers of two from `first` to `last` at equal distances; the places are their logarithms.
-    pub(crate) fn powers_of_two(title: impl Into<String>, first: f64, last: f64) -> Axis {
+    pub fn powers_of_two(title: impl Into<String>, first: f64, last: f64) -> Axis {
         let (first, last) = (first.log2().round(), last.log2().round());
         let ticks = (0..=(last - first) as u32).map(|n| first + f64::from(n)).collect();
         Axis {
@@ -175,7 +185,7 @@ impl Axis {
     }
 
     /// 1, 2, 3... to `last`, with room at the ends.
-    pub(crate) fn counting(title: impl Into<String>, last: u32) -> Axis {
+    pub fn counting(title: impl Into<String>, last: u32) -> Axis {
         let every = last.div_ceil(16).max(1) as usize;
         let ticks = (1..=last).step_by(every).map(f64::from).collect();
         Axis { title: title.into(), range: 0.5..f64::from(last) + 0.5, ticks, label: plain }
@@ -208,18 +218,25 @@ impl ValueFormatter<f64> for Axis {
 
 /// One coordinate system.
 #[derive(Clone, Debug)]
-pub(crate) struct Panel {
-    pub(crate) title: String,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
-    pub(crate) lines: Vec<Line>,
+pub struct Panel {
+    /// Above it.
+    pub title: String,
+    /// From left to right.
+    pub x: Axis,
+    /// From below.
+    pub y: Axis,
+    /// What it shows, the first below the others.
+    pub lines: Vec<Line>,
 }
 
 /// Draws `panels` side by side under `title`, above the legend.
-pub(crate) fn draw(title: &str, panels: &[Panel], legend: &[(String, Look)]) -> Result<String> {
+///
+/// # Errors
+/// Where the drawing fails.
+pub fn draw(title: &str, panels: &[Panel], legend: &[(String, Look)]) -> Result<String, Error> {
     let mut svg = String::new();
     draw_on(SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area(), title, panels, legend)
-        .map_err(|error| Error::Draw(error.to_string()))?;
+        .map_err(|error| Error(error.to_string()))?;
     Ok(svg)
 }
 
@@ -314,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_figure_is_svg_with_its_texts_and_lines() {
-        let look = Look::of(Configuration::Rigid);
+        let look = Look::BASELINE;
         let panel = Panel {
             title: "(a) three".into(),
             x: Axis::from_zero("time (s)", 10.0),
@@ -330,6 +347,15 @@ mod tests {
         for text in ["A title", "(a) three", "time (s)", "requests/s", "rigid", "2000", "#D55E00"] {
             assert!(svg.contains(text), "{text}");
         }
+    }
+
+    #[test]
+    fn series_can_be_told_apart() {
+        let looks: Vec<_> = (0..SERIES_MAX).map(Look::series).collect();
+        for (index, look) in looks.iter().enumerate() {
+            assert!(!looks[..index].contains(look), "{index}");
+        }
+        assert_eq!(Look::series(SERIES_MAX), looks[0]);
     }
 
     #[test]
