@@ -71,6 +71,8 @@ impl fmt::Display for Failure {
 
 /// What the steps of one run share.
 struct Run {
+    /// This program: where it was when the run began, for a build meanwhile may replace it.
+    here: PathBuf,
     root: PathBuf,
     tested: Option<PathBuf>,
     tally: Tally,
@@ -141,7 +143,8 @@ pub(crate) fn run(root: PathBuf, args: &Args) -> Result<bool, Error> {
     let tested = args.tested.as_deref().map(std::path::absolute).transpose();
     let tested =
         tested.map_err(|source| Error::Read { path: args.tested.clone().unwrap_or_default(), source })?;
-    let mut run = Run { root, tested, tally: Tally::default() };
+    let here = std::env::current_exe().map_err(|source| Error::Read { path: "xtask".into(), source })?;
+    let mut run = Run { here, root, tested, tally: Tally::default() };
     let mut times = Vec::new();
     let mut failed = None;
     for step in STEPS.iter().filter(|step| args.steps.is_empty() || args.steps.iter().any(|s| s == step.name))

@@ -167,16 +167,15 @@ fn kernel(run: &mut Run) -> Result<(), Failure> {
     run.must_test(run.cargo(&[&tests[..], &["--", "--ignored", "--skip", "offline"]].concat()))?;
     let mut there =
         run.cargo(&[&tests[..], &["--", "--include-ignored", "--skip", "in_100_million"]].concat());
-    there.env(RUNNER, guest_runner()?).env("RUST_TEST_THREADS", "1");
+    there.env(RUNNER, guest_runner(run)).env("RUST_TEST_THREADS", "1");
     run.must_test(there)
 }
 
 /// Tests run in the guest that way: cargo hands their binaries to what this names.
 const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
 
-fn guest_runner() -> Result<String, Error> {
-    let here = std::env::current_exe().map_err(|source| Error::Read { path: "xtask".into(), source })?;
-    Ok(format!("{} vm --", here.display()))
+fn guest_runner(run: &Run) -> String {
+    format!("{} vm --", run.here.display())
 }
 
 /// Here clippy and the tests of the step `test`, which know nothing of the feature; there the tests that need a device.
@@ -194,7 +193,7 @@ fn verbs(run: &mut Run) -> Result<(), Failure> {
     ] {
         let mut tests = with_verbs(run, &["test", "-p", package, "--test", tests], &["--", filter]);
         // One after the other: two emulated CPUs are soon busy.
-        tests.env(RUNNER, guest_runner()?).env("RUST_TEST_THREADS", "1");
+        tests.env(RUNNER, guest_runner(run)).env("RUST_TEST_THREADS", "1");
         run.must_test(tests)?;
     }
     // Emulated, a debug build takes longer than its timeouts.
