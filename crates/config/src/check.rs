@@ -321,6 +321,8 @@ fn node(at: At, entry: &NodeEntry) -> Check {
         (found, "a time above 0, or service = \"none\"".into())
     })?;
     within(at, "cpu_share", entry.cpu_share.unwrap_or(1.0), 0.05, 1024.0)?;
+    within(at, "cpus", entry.cpus.unwrap_or(1.0), 0.05, 65536.0)?;
+    within(at, "net_mbit", entry.net_mbit.unwrap_or(1.0), 0.001, 1e7)?;
     expect(entry.cgroup.is_none() || entry.cpu_share.is_none(), at.key("cpu_share"), || {
         let found = format!("node {:?}: cpu_share beside a cgroup", entry.name);
         (found, "one of both: who makes the cgroup gives it its share".into())

@@ -88,6 +88,10 @@ pub struct Node {
     pub root: Option<PathBuf>,
     /// CPUs that it may take at most, by a control group that `up` makes.
     pub cpu_share: Option<f64>,
+    /// CPUs that it has. None for as many as the machine that compares.
+    pub cpus: Option<f64>,
+    /// Mbit/s that its network carries, if known.
+    pub net_mbit: Option<f64>,
     /// The cgroup directory that holds it.
     pub cgroup: Option<PathBuf>,
     /// The site that it serves at the start, an index of [`Cluster::sites`]. None for what is left over.
@@ -221,6 +225,8 @@ fn node(entry: &NodeEntry, i: usize, k: usize, site: Option<usize>) -> std::resu
         queue_depth_max: entry.queue_depth_max,
         root: entry.root.clone(),
         cpu_share: entry.cpu_share,
+        cpus: entry.cpus.or(entry.cpu_share),
+        net_mbit: entry.net_mbit,
         cgroup: entry.cgroup.clone(),
         site,
     })

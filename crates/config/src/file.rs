@@ -158,6 +158,14 @@ pub struct NodeEntry {
     /// the right to make one. Default none: what the machine gives.
     #[serde(default)]
     pub cpu_share: Option<f64>,
+    /// CPUs that it has, by which its run queue and pending interrupts are compared with other nodes'. Default `cpu_share`,
+    /// else as many as the machine that compares.
+    #[serde(default)]
+    pub cpus: Option<f64>,
+    /// Mbit/s that its network carries each way together, by which its bytes are compared with other nodes'. Default
+    /// unknown, and then `weights.network` counts for nothing there.
+    #[serde(default)]
+    pub net_mbit: Option<f64>,
     /// The cgroup (v2) directory that holds the node, whose load is then the cgroup's. Default none: the machine's.
     #[serde(default)]
     pub cgroup: Option<PathBuf>,
@@ -178,6 +186,8 @@ impl NodeEntry {
             queue_depth_max: Self::default_queue_depth_max(),
             root: None,
             cpu_share: None,
+            cpus: None,
+            net_mbit: None,
             cgroup: None,
         }
     }

@@ -23,7 +23,8 @@ pub struct Load {
     /// `proc_period_ms`: how often a node reads /proc, which costs it CPU (M's T, M 3.2). Default 50 ms.
     #[serde(rename = "proc_period_ms", with = "time::millis")]
     pub proc_period: Duration,
-    /// `stale_ms`: an edge does not use a record that is older. Default 200 ms.
+    /// `stale_ms`: an edge does not use a record that is older. Default 150 ms: with a look a dead node is known as
+    /// such within 200 ms.
     #[serde(rename = "stale_ms", with = "time::millis")]
     pub stale: Duration,
 }
@@ -34,7 +35,7 @@ impl Default for Load {
             scheme: Scheme::default(),
             period: Duration::from_millis(1),
             proc_period: Duration::from_millis(50),
-            stale: Duration::from_millis(200),
+            stale: Duration::from_millis(150),
         }
     }
 }

@@ -131,7 +131,7 @@ fn every_section_is_checked() {
         ("[load]\nproc_period_ms = 0.5\n", "11: proc_period_ms is 0.5; expected from 1 to 60000"),
         (
             "[load]\nperiod_ms = 150\n",
-            "10: stale_ms is 200, period_ms is 150; expected stale_ms >= 2 x period_ms, or every record is too old",
+            "10: stale_ms is 150, period_ms is 150; expected stale_ms >= 2 x period_ms, or every record is too old",
         ),
         (
             "[balance]\nweights = { cpu = -1 }\n",
@@ -227,6 +227,8 @@ fn every_entry_is_checked() {
         (5, "name = \"n\"\ncount = 0", "6: count is 0; expected from 1 to 16383"),
         (5, "name = \"n\"\ncount = 18446744073709551615", "6: "),
         (5, "name = \"n\"\nworkers = 0", "6: workers is 0; expected from 1 to 4096"),
+        (5, "name = \"n\"\ncpus = 0", "6: cpus is 0; expected from 0.05 to 65536"),
+        (5, "name = \"n\"\nnet_mbit = -1", "6: net_mbit is -1; expected from 0.001 to 10000000"),
         (
             5,
             "name = \"n\"\nservice_ms = 0",

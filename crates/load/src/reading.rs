@@ -101,11 +101,11 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// For one machine: 200 ms is above the 99th percentile of what a keeper is late by with 64 busy threads on its CPU
-    /// (63 ms as measured).
+    /// For one machine: 150 ms is above the 99th percentile of what a keeper is late by with 64 busy threads on its CPU
+    /// (63 ms as measured), and leaves time for a look within 200 ms of a node's death.
     fn default() -> Self {
         Limits {
-            stale: Duration::from_millis(200),
+            stale: Duration::from_millis(150),
             wait: Duration::from_millis(10),
             connect: Duration::from_millis(50),
             retry_min: Duration::from_millis(10),

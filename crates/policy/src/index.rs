@@ -46,8 +46,8 @@ pub struct Capacity {
     pub workers: u32,
     /// How fast a worker is: the ordinary time of service in the pool over this node's. 2.0 takes half the time.
     pub speed: f32,
-    /// CPUs, to compare run queues and interrupts by; 0 where unknown, and then neither takes part.
-    pub cpus: u32,
+    /// CPUs, or the share of one, to compare run queues and interrupts by; 0 where unknown, and then neither takes part.
+    pub cpus: f32,
     /// Bytes that its network carries in a second; 0 where unknown, and then network load takes no part.
     pub net_bytes_per_s: u64,
 }
@@ -55,7 +55,7 @@ pub struct Capacity {
 impl Default for Capacity {
     /// One worker of ordinary speed: right for a pool of equal nodes of which nothing more is known.
     fn default() -> Self {
-        Capacity { workers: 1, speed: 1.0, cpus: 0, net_bytes_per_s: 0 }
+        Capacity { workers: 1, speed: 1.0, cpus: 0.0, net_bytes_per_s: 0 }
     }
 }
 
@@ -65,6 +65,7 @@ impl Capacity {
     pub fn check(&self) -> Result<(), SettingsError> {
         SettingsError::if_zero("workers", self.workers == 0)?;
         SettingsError::unless_figure("speed", f64::from(self.speed))?;
+        SettingsError::unless_figure("cpus", f64::from(self.cpus))?;
         SettingsError::if_zero("speed", self.speed == 0.0)
     }
 
@@ -134,10 +135,14 @@ impl Weights {
         let hot = load.unwrap_or(&nothing);
         let reported = |bit: u16, weight: f32| if hot.valid & bit != 0 { weight } else { 0.0 };
 
+        let for_each_cpu = |bit: u16, weight: f32, number: u16| match capacity.cpus {
+            0.0 => (0.0, 0.0),
+            cpus => (reported(bit, weight), f32::from(number) / cpus),
+        };
+
         let slots = capacity.workers(load) as f32 * capacity.speed;
         let counted = if hot.valid & valid::ORIGIN != 0 { hot.busy.saturating_add(hot.queued) } else { 0 }
             .max(in_flight);
-        let cpus = capacity.cpus as f32;
         let terms = [
             (self.connections, counted as f32 / slots),
             (reported(valid::CPU, self.cpu), f32::from(hot.cpu_permille) / 1000.0),
@@ -146,14 +151,8 @@ impl Weights {
                 if capacity.net_bytes_per_s == 0 { 0.0 } else { reported(valid::NETWORK, self.network) },
                 hot.net_bytes_per_s as f32 / capacity.net_bytes_per_s.max(1) as f32,
             ),
-            (
-                if capacity.cpus == 0 { 0.0 } else { reported(valid::RUN_QUEUE, self.run_queue) },
-                f32::from(hot.run_queue) / cpus.max(1.0),
-            ),
-            (
-                if capacity.cpus == 0 { 0.0 } else { reported(valid::INTERRUPTS, self.interrupts) },
-                f32::from(hot.pending_interrupts) / cpus.max(1.0),
-            ),
+            for_each_cpu(valid::RUN_QUEUE, self.run_queue, hot.run_queue),
+            for_each_cpu(valid::INTERRUPTS, self.interrupts, hot.pending_interrupts),
         ];
 
         let total: f32 = terms.iter().map(|(weight, _)| weight).sum();
@@ -237,7 +236,7 @@ mod tests {
 
     use super::*;
 
-    const NODE: Capacity = Capacity { workers: 8, speed: 1.0, cpus: 2, net_bytes_per_s: 1_000_000 };
+    const NODE: Capacity = Capacity { workers: 8, speed: 1.0, cpus: 2.0, net_bytes_per_s: 1_000_000 };
 
     fn hot(valid: u16) -> Hot {
         Hot {
@@ -275,7 +274,7 @@ mod tests {
         // Without the origin's fields its busy and queued are not used, the edge's own count is.
         assert_eq!(index(weights, hot(valid::CPU), NODE, 4), (5_000 + 2 * 5_000) / 3);
         // A term that nothing can be compared with.
-        let unknown = Capacity { cpus: 0, net_bytes_per_s: 0, ..NODE };
+        let unknown = Capacity { cpus: 0.0, net_bytes_per_s: 0, ..NODE };
         assert_eq!(index(Weights::EXTENDED, hot(valid::ORIGIN), unknown, 0), 20_000);
         let all = index(Weights { memory: 0.0, ..weights }, hot(valid::ALL), unknown, 0);
         assert_eq!(all, (5_000 + 2 * 20_000) / 3);

@@ -306,10 +306,13 @@ impl Parts {
         };
         let nodes = &self.cluster.nodes;
         let mean = nodes.iter().map(seconds).sum::<f32>() / nodes.len() as f32;
-        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
-        let capacity = |node: &config::Node| {
-            let speed = if seconds(node) > 0.0 { mean / seconds(node) } else { 1.0 };
-            Capacity { workers: u32::from(node.workers), speed, cpus, net_bytes_per_s: 0 }
+        let ours = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
+        let capacity = |node: &config::Node| Capacity {
+            workers: u32::from(node.workers),
+            speed: if seconds(node) > 0.0 { mean / seconds(node) } else { 1.0 },
+            cpus: node.cpus.unwrap_or(ours as f64) as f32,
+            // 1 Mbit/s is 125,000 bytes/s.
+            net_bytes_per_s: node.net_mbit.map_or(0, |mbit| (mbit * 125_000.0) as u64),
         };
         nodes.iter().map(capacity).collect()
     }

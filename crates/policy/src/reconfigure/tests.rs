@@ -2,7 +2,7 @@ use sidelong_layout::valid;
 
 use super::*;
 
-const NODE: Capacity = Capacity { workers: 4, speed: 1.0, cpus: 0, net_bytes_per_s: 0 };
+const NODE: Capacity = Capacity { workers: 4, speed: 1.0, cpus: 0.0, net_bytes_per_s: 0 };
 
 fn ms(ms: u64) -> Time {
     Time::from_ns(ms * 1_000_000)
@@ -382,7 +382,7 @@ fn where_the_origin_is_not_known_the_index_decides() {
     let with_cpu = |of: usize, permille: u16, run_queue: u16| {
         let hot =
             Hot { valid: valid::CPU | valid::RUN_QUEUE, cpu_permille: permille, run_queue, ..Hot::default() };
-        NodeView { load: Some(hot), capacity: Capacity { cpus: 2, ..NODE }, ..node(of, 0) }
+        NodeView { load: Some(hot), capacity: Capacity { cpus: 2.0, ..NODE }, ..node(of, 0) }
     };
     let weights = Weights { cpu: 1.0, connections: 0.0, run_queue: 1.0, ..Weights::SYSTEM };
     let nodes = [with_cpu(0, 100, 0), with_cpu(0, 100, 0), with_cpu(1, 1000, 12)];
