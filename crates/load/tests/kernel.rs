@@ -5,6 +5,7 @@ mod common;
 #[path = "common/kernel.rs"]
 mod kernel;
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{all_are, limits, refresh_until};
@@ -16,8 +17,8 @@ use sidelong_layout::{
     kept, valid,
 };
 use sidelong_load::{
-    Error, Keeper, KeeperSpec, KernelError, KernelRecord, KernelSpec, OriginLoad, Reading, Scope, ServerLine,
-    Source as _, Status, drop_privileges, monotonic_ns,
+    Error, Keeper, KeeperSpec, KernelError, KernelRecord, KernelSpec, OriginLoad, OwnReader, Reading, Scope,
+    ServerLine, Source as _, Status, drop_privileges, monotonic_ns,
 };
 use sidelong_state::Record;
 
@@ -49,6 +50,7 @@ fn the_kernel_keeps_a_record_that_moves() {
     let refused = Keeper::start(region.clone(), None, || None, KeeperSpec::default()).unwrap_err();
     assert!(matches!(refused, Error::Region { .. }), "{refused}");
     let gauge = || OriginLoad { workers: 4, served: 9, errors: 2, ..OriginLoad::default() };
+    let own_region = region.clone();
     let line = ServerLine::open(region, Box::new(gauge)).unwrap();
     let [served] = refresh_until(&mut reader, |[now]: &[Reading; 1]| {
         now.hot.is_some_and(|hot| hot.valid & valid::ORIGIN != 0)
@@ -57,6 +59,15 @@ fn the_kernel_keeps_a_record_that_moves() {
     let detail = reader.detail(0).unwrap();
     assert_eq!((detail.pid, detail.errors), (std::process::id(), 2));
     assert!(detail.memory_used_bytes > 0 && detail.generation == 7);
+    // For itself, too; CPU time is between two looks.
+    let mut own = OwnReader::new(own_region);
+    own.read();
+    std::thread::sleep(Duration::from_millis(50));
+    let own = own.read();
+    let (hot, own_detail) = (own.hot.unwrap(), own.detail.unwrap());
+    assert_eq!((hot.generation, hot.valid & wanted), (7, wanted));
+    assert!(hot.time_ns >= first.time_ns && own_detail.memory_used_bytes > 0);
+    assert_eq!((own_detail.pid, own_detail.errors), (std::process::id(), 2));
     drop(line);
     refresh_until(&mut reader, all_are::<1>(Status::Gone));
 }
@@ -251,6 +262,21 @@ fn what_the_kernel_does_not_tell_apart_is_refused() {
     assert!(matches!(nowhere, KernelError::Read { .. }) && nowhere.to_string().contains("/nowhere"));
 }
 
+/// As on a kernel that was built without: its types are hidden from one process.
+#[test]
+fn without_types_it_says_so() {
+    let test = "without_types_it_says_so";
+    if keep(test, &KernelSpec::new(Scope::Machine, 1)).is_none() {
+        return;
+    }
+    let hidden = "mount -t tmpfs none /sys/kernel/btf && exec \"$0\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", hidden]).arg(std::env::current_exe().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let why = Other::refused(command, directory.path(), &Scope::Machine);
+    assert!(why.contains("does not describe its types (/sys/kernel/btf/vmlinux: no such file)"), "{why}");
+}
+
 #[test]
 fn no_torn_record_is_read() {
     soak("no_torn_record_is_read", 1_000_000);
@@ -349,13 +375,23 @@ fn a_cpu_may_go_offline() {
         skipped::<()>(test, &"no second CPU that may be taken offline");
         return;
     }
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    for states in [["0", "1", "0", "1"].as_slice(), &["1", "0", "1"]] {
+        follows(test, cpus, states);
+    }
+}
+
+/// A record that is begun while CPU 1 is in the first of these states, and goes through the rest.
+fn follows(test: &str, cpus: usize, states: &[&str]) {
+    let switch = "/sys/devices/system/cpu/cpu1/online";
+    std::fs::write(switch, states[0]).unwrap();
     let Some(record) = keep(test, &KernelSpec::new(Scope::Machine, 1)) else { return };
     let directory = tempfile::tempdir().unwrap();
     let _region = offer(&record, directory.path(), 1);
     let mut reader = reader(directory.path(), limits());
     refresh_until(&mut reader, all_are::<1>(Status::Fresh));
-    let cpus = reader.cpus(0).len();
-    for (state, online) in [("0", false), ("1", true)] {
+    for state in states {
+        let online = *state == "1";
         std::fs::write(switch, state).unwrap();
         let began = Instant::now();
         let mut readings = [Reading::default()];

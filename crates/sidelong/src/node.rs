@@ -240,7 +240,7 @@ fn pages(
         (record, origin())
     };
     let counts = parts.fabric.counts().into_iter().chain(offer.counts()).collect();
-    let metrics = NodeMetrics::new(parts.about(choice), counts, Box::new(read));
+    let metrics = NodeMetrics::new(parts.about(choice), counts, parts.cluster.load.stale, Box::new(read));
     Ok(Pages { metrics: Box::new(move || metrics.encode()), health: Box::new(|| "ok\n") })
 }
 

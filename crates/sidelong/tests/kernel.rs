@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::Value;
 use sidelong_config::Scheme;
 use sidelong_fabric::{Initiator, RunDirectory};
 use sidelong_load::{Limits, OneSided, Reading, Source as _, Status, monotonic_ns};
-use support::{Cluster, Running, eventually, get, skipped, try_get};
+use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
 /// A node that has its machine to itself, once it serves; `None`, having said why, where the kernel keeps no record.
 fn lone_node(cluster: &Cluster) -> Option<Running> {
@@ -63,6 +64,16 @@ fn ticks(node: &Running) -> u64 {
 
 #[test]
 fn a_node_sleeps_while_its_record_goes_on() {
+    sleeps_for(Duration::from_secs(2));
+}
+
+#[test]
+#[ignore = "takes a minute: `cargo test -p sidelong --test kernel -- --ignored`"]
+fn a_node_uses_no_cpu_in_a_minute() {
+    sleeps_for(Duration::from_mins(1));
+}
+
+fn sleeps_for(span: Duration) {
     let mut cluster = Cluster::new(&[("alpha", 1)]);
     cluster.file.load.scheme = Scheme::RdmaSync;
     let Some(node) = lone_node(&cluster) else { return };
@@ -77,7 +88,7 @@ fn a_node_sleeps_while_its_record_goes_on() {
     eventually("the request is counted", || reader.look().hot.is_some_and(|hot| hot.served == 1));
     eventually("the connection is closed", || reader.look().hot.is_some_and(|hot| hot.connections == 0));
     let used = ticks(&node);
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(span);
     assert_eq!(ticks(&node), used);
     node.signal(Signal::STOP);
     std::thread::sleep(Duration::from_millis(500));
@@ -90,6 +101,40 @@ fn a_node_sleeps_while_its_record_goes_on() {
     node.end().succeeded();
     eventually("it has said that it ends, or is dead", || reader.look().status != Status::Fresh);
     assert!(!Path::new(&format!("/proc/{}", pid.as_raw_nonzero())).exists());
+}
+
+/// The node itself, an edge, and `top`.
+#[test]
+fn everybody_reads_what_the_kernel_keeps() {
+    for scheme in [Scheme::RdmaSync, Scheme::ERdmaSync] {
+        let mut cluster = Cluster::new(&[("alpha", 1)]);
+        cluster.file.edges.truncate(1);
+        cluster.file.load.scheme = scheme;
+        let Some(node) = lone_node(&cluster) else { return };
+        let edge = cluster.part("edge", "edge1");
+        eventually("the edge answers", || try_get(cluster.admin(0), "any", "/healthz").is_ok());
+        let told = |admin, name: &str| metrics(admin).get(name).copied();
+        let by_edge =
+            |figure: &str| told(cluster.admin(0), &format!("sidelong_edge_node_{figure}{{node=\"n1\"}}"));
+        let by_node = |figure: &str| told(cluster.node_admin(0), &format!("sidelong_node_{figure}"));
+        for figure in ["run_queue_threads", "cpu_ratio", "memory_ratio"] {
+            eventually(figure, || by_edge(figure).is_some() && by_node(figure).is_some());
+        }
+        assert!(by_node("record_age_seconds").unwrap() < 5.0);
+        let switches = by_node("context_switches_total").unwrap();
+        eventually("switches go on", || by_node("context_switches_total").unwrap() > switches);
+
+        let mut top = Value::Null;
+        eventually("top sees the node", || {
+            let config = cluster.config();
+            top = run(["top", "--once", "--json", "--config", config.to_str().unwrap()]).json();
+            top["totals"]["fresh"] == 1
+        });
+        assert_eq!(top["scheme"].as_str(), Some(scheme.to_string().as_str()));
+        assert!(top["nodes"][0]["run_queue"].is_u64() && top["nodes"][0]["cpu_percent"].is_f64(), "{top}");
+        edge.end().succeeded();
+        node.end().succeeded();
+    }
 }
 
 #[test]

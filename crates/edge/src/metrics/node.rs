@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
@@ -23,11 +24,12 @@ pub struct NodeMetrics {
 }
 
 impl NodeMetrics {
-    /// What `read` reads at each scrape, with what the process is and what it counts.
-    pub fn new(about: Vec<About>, counts: Vec<Counts>, read: ReadOwn) -> Self {
+    /// What `read` reads at each scrape, with what the process is and what it counts. Of a record older than `stale` only
+    /// the age is told.
+    pub fn new(about: Vec<About>, counts: Vec<Counts>, stale: Duration, read: ReadOwn) -> Self {
         let mut registry = Registry::with_prefix("sidelong_node");
         about.into_iter().for_each(|about| about.register(&mut registry));
-        registry.register_collector(Box::new(Own { read: Mutex::new(read) }));
+        registry.register_collector(Box::new(Own { stale, read: Mutex::new(read) }));
         counts.into_iter().for_each(|counts| registry.register_collector(Box::new(counts)));
         NodeMetrics { registry }
     }
@@ -42,6 +44,7 @@ impl NodeMetrics {
 }
 
 struct Own {
+    stale: Duration,
     read: Mutex<ReadOwn>,
 }
 
@@ -82,6 +85,8 @@ impl Collector for Own {
         let alone = |value| [(Labels::new(), value)];
         let record_at = record.hot.map(|hot| Time::from_ns(hot.time_ns));
         family(&mut encoder, &RECORD_AGE, alone(age(now, record_at)))?;
+        let is_fresh = record_at.is_some_and(|at| now.since(at) <= self.stale);
+        let record = if is_fresh { record } else { OwnRecord::default() };
 
         // The server speaks for itself, now; whatever the record has of it is older.
         let mut hot = record.hot.unwrap_or_default();
@@ -111,12 +116,14 @@ mod tests {
 
     use super::*;
 
+    const STALE: Duration = Duration::from_secs(5);
+
     fn lines(record: OwnRecord) -> Vec<String> {
         let origin =
             OriginLoad { connections: 5, served: 7, errors: 2, sent_bytes: 9, ..OriginLoad::default() };
         let about =
             About { name: "build", help: "The program", labels: vec![("version", "1 \"x\"".to_owned())] };
-        let metrics = NodeMetrics::new(vec![about], Vec::new(), Box::new(move |_| (record, origin)));
+        let metrics = NodeMetrics::new(vec![about], Vec::new(), STALE, Box::new(move |_| (record, origin)));
         metrics.encode().lines().map(str::to_owned).collect()
     }
 
@@ -152,5 +159,12 @@ mod tests {
             let found = some.iter().find(|line| line.contains(absent) && !line.starts_with('#'));
             assert!(found.is_none_or(|line| line.contains("_info")), "{absent} in {some:#?}");
         }
+
+        let stale = Hot { time_ns: now_ns - 6_000_000_000, ..hot };
+        let age_alone = lines(OwnRecord { hot: Some(stale), detail: Some(detail) });
+        let without_age = |lines: Vec<String>| -> Vec<String> {
+            lines.into_iter().filter(|line| !line.starts_with("sidelong_node_record_age")).collect()
+        };
+        assert_eq!(without_age(age_alone), without_age(none));
     }
 }

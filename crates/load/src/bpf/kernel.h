@@ -176,6 +176,10 @@ struct sock_common {
     possible_net_t skc_net;
 };
 
+struct inet_sock {
+    __be16 inet_sport;
+};
+
 struct sock {
     struct sock_common __sk_common;
     u32 sk_ack_backlog;

@@ -148,6 +148,13 @@ static __always_inline struct cpu *cpu_of(u32 number)
     return &cpus[number & (CPUS_MAX - 1)];
 }
 
+static __always_inline void know(struct cpu *cpu, u64 rq)
+{
+    if (config.area)
+        cpu->area = peek(rq + config.area);
+    cpu->rq = rq;
+}
+
 /* Publishes all words of `from` but the first: odd sequence, words, seal. */
 static __always_inline void publish(volatile u64 *to, const u64 *from, const int words)
 {
@@ -212,7 +219,7 @@ static __always_inline u32 runnable_of(struct cfs_rq *group, struct cpu *cpu)
     u32 queued = bpf_core_field_exists(group->h_nr_queued) ? group->h_nr_queued
                                                            : ((struct cfs_rq___old *)group)->h_nr_running;
 
-    if (!cpu->throttled)
+    if (!bpf_core_field_exists(group->throttle_count) || !cpu->throttled)
         return queued;
     if (!group->throttle_count)
         cpu->throttled = 0;
@@ -264,6 +271,9 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
     struct rq *rq = prev->se.cfs_rq->rq;
     struct place *place = place_of(cpu);
 
+    /* One that was offline when the record began. */
+    if (cpu < CPUS_MAX && !cpu_of(cpu)->rq)
+        know(cpu_of(cpu), (u64)rq);
     if (!has_place(cpu))
         return 0;
     if (!config.cgroup_id) {
@@ -369,7 +379,7 @@ int BPF_PROG(on_served, u32 kind)
 static __always_inline void listen(u64 socket)
 {
     for (int i = 0; i < LISTENERS_MAX; i++)
-        if (!listeners[i] && !__sync_val_compare_and_swap(&listeners[i], 0, socket))
+        if (listeners[i] == socket || (!listeners[i] && !__sync_val_compare_and_swap(&listeners[i], 0, socket)))
             return;
     __sync_fetch_and_add(&listeners_dropped, 1);
 }
@@ -379,10 +389,14 @@ int BPF_PROG(on_state, const struct sock *sock, int before, int after)
 {
     if (!net || (u64)sock->__sk_common.skc_net.net != net)
         return 0;
+    /* A reset has taken skc_num back by now. Volatile, for 6.1's verifier to see each time that it has 16 bits. */
+    volatile u16 port = 0;
+    bpf_probe_read_kernel((void *)&port, sizeof(port), (const void *)((u64)sock + OFFSET(struct inet_sock, inet_sport)));
+    port = __builtin_bswap16(port);
     if (after == TCP_ESTABLISHED)
-        __sync_fetch_and_add(&established[sock->__sk_common.skc_num], 1);
+        __sync_fetch_and_add(&established[port], 1);
     if (before == TCP_ESTABLISHED)
-        __sync_fetch_and_add(&established[sock->__sk_common.skc_num], -1);
+        __sync_fetch_and_add(&established[port], -1);
     if (after == TCP_LISTEN)
         listen((u64)sock);
     if (before == TCP_LISTEN)
@@ -392,7 +406,10 @@ int BPF_PROG(on_state, const struct sock *sock, int before, int after)
     return 0;
 }
 
-/* Those that there were before. The loader reads it once, in its own network namespace, before it arms the timer. */
+/*
+ * Those that there were before. The loader reads it once, in its own network namespace, before it arms the timer. From
+ * the first on changes are counted, so what is opened or closed while it reads may be counted once too often or not.
+ */
 SEC("iter/tcp")
 int on_found(struct bpf_iter__tcp *context)
 {
@@ -400,6 +417,7 @@ int on_found(struct bpf_iter__tcp *context)
 
     if (!sock)
         return 0;
+    net = (u64)sock->skc_net.net;
     if (sock->skc_state == TCP_LISTEN)
         listen((u64)sock);
     if (sock->skc_state == TCP_ESTABLISHED)
@@ -412,32 +430,32 @@ static long tick_cpu(u32 number, void *unused)
 {
     struct place *place = place_of(number);
     u64 rq = cpu_of(number)->rq;
-
-    if (!rq)
-        return 0;
     bool is_placed = has_place(number);
     u32 slot = (u32)*(volatile u64 *)place->slot;
-    u32 online = PEEK_U32(rq, struct rq, online);
-    u32 runnable;
+    u32 online = 0, runnable = 0;
 
     barrier();
-    if (config.cgroup_id) {
+    /* One without is offline and has been since the record began. */
+    if (rq)
+        online = PEEK_U32(rq, struct rq, online);
+    if (rq && config.cgroup_id) {
         u64 group = cpu_of(number)->group;
         u64 at = bpf_core_field_exists(((struct cfs_rq *)0)->h_nr_queued)
                      ? OFFSET(struct cfs_rq, h_nr_queued)
                      : OFFSET(struct cfs_rq___old, h_nr_running);
         runnable = group ? peek_u32(group + at) : 0;
         u32 throttled = *(volatile u32 *)&cpu_of(number)->throttled;
-        if (throttled) {
+        if (bpf_core_field_exists(((struct cfs_rq *)0)->throttle_count) && throttled) {
             /* No lock is held here: a thread that leaves meanwhile makes the exchange fail. */
             if (group && PEEK_U32(group, struct cfs_rq, throttle_count))
                 runnable += throttled;
             else
                 __sync_val_compare_and_swap(&cpu_of(number)->throttled, throttled, 0);
         }
-    } else {
+    } else if (rq) {
         runnable = PEEK_U32(rq, struct rq, nr_running);
-        tick.uninterruptible += PEEK(rq, struct rq, nr_uninterruptible);
+        /* Of 32 bits from 5.14 to 2025, of 64 else; what one CPU has less another has more. */
+        tick.uninterruptible += (s64)(s32)PEEK_U32(rq, struct rq, nr_uninterruptible);
     }
     tick.run_queue += runnable;
     tick.online += !!online;
@@ -488,9 +506,7 @@ int prime(void *context)
 
     if (number >= CPUS_MAX)
         return 0;
-    cpus[number].rq = rq;
-    if (config.area)
-        cpus[number].area = peek(rq + config.area);
+    know(&cpus[number], rq);
     return 0;
 }
 
@@ -502,7 +518,7 @@ static __always_inline void find_memory(struct task_struct *task)
     if (!css)
         return;
     u64 info = css - OFFSET(struct mem_cgroup, css) + OFFSET(struct mem_cgroup, nodeinfo);
-    /* Node numbers without a gap, or the rest of the memory is not had. */
+    /* Node numbers without a gap, or the memory is not had. */
     for (u32 i = 0; i < NODES_MAX; i++) {
         u64 at = i < config.nodes ? peek(info + 8 * i) : 0;
         if (!at)
@@ -512,6 +528,8 @@ static __always_inline void find_memory(struct task_struct *task)
             break;
         node_count = i + 1;
     }
+    if (node_count < config.nodes)
+        node_count = 0;
 }
 
 /* Run once by the loader, in its network namespace; its answer is 0, or what failed. */
@@ -526,11 +544,13 @@ int arm(void *context)
     if (!config.cgroup_id) {
         net = (u64)task->nsproxy->net_ns;
         net_ip = PEEK(net, struct net, mib.ip_statistics);
-        net_ip6 = PEEK(net, struct net, mib.ipv6_statistics);
+        if (bpf_core_field_exists(((struct netns_mib *)0)->ipv6_statistics))
+            net_ip6 = PEEK(net, struct net, mib.ipv6_statistics);
         net_tcp = PEEK(net, struct net, mib.tcp_statistics);
         u64 loopback = PEEK(net, struct net, loopback_dev);
         net_loopback = loopback ? PEEK(loopback, struct net_device, lstats) : 0;
-        find_memory(task);
+        if (bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
+            find_memory(task);
     }
     loads[0] = config.load[0];
     loads[1] = config.load[1];

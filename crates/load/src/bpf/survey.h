@@ -103,7 +103,8 @@ static long survey_cpu(u32 number, void *unused)
  */
 static __always_inline u64 since_start(u64 now, u64 *first, u64 *last)
 {
-    if (beat.beats == 0)
+    /* Nothing has been published yet. Beats wrap in 50 days, and sequences never come back to 0. */
+    if (!(u32)*(volatile u64 *)region.machine)
         *first = now;
     u64 passed = now - *first;
 
@@ -186,7 +187,7 @@ static long survey_listener(u32 number, void *unused)
             entry->sockets = 0;
             entry->queue = 0;
             entry->queue_max = 0;
-            entry->established = established[port];
+            entry->established = (s32)established[port] > 0 ? established[port] : 0;
         }
         if (entry->port == port) {
             entry->sockets++;

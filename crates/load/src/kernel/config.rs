@@ -11,6 +11,12 @@ use crate::sampler::Scope;
 /// Bits behind the point in the kernel's load averages.
 const LOAD_BITS: u32 = 11;
 
+/// CPUs that a record can follow: `CPUS_MAX` of `../bpf/record.bpf.c`.
+const CPUS_MAX: u32 = 1024;
+
+/// Nodes of memory that a record can add up: `NODES_MAX` of `../bpf/record.h`.
+const MEMORY_NODES_MAX: u32 = 8;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Config {
@@ -64,14 +70,14 @@ impl Config {
             irq_stat: facts.variable("irq_stat"),
             area: facts.variable("this_cpu_off"),
             generation: spec.incarnation as u32,
-            cpus: facts.cpus,
+            cpus: facts.cpus.min(CPUS_MAX),
             places: spec.places_max.min(PLACES_MAX).min(facts.cpus as usize) as u32,
             ip_in_bytes,
             ip_in_packets,
             ip_out_bytes,
             ip_out_packets,
             tcp_established,
-            nodes: facts.nodes,
+            nodes: if facts.nodes <= MEMORY_NODES_MAX { facts.nodes } else { 0 },
             ..Config::default()
         };
         let mut fields = valid::RUN_QUEUE | valid::CPU | valid::MEMORY;
@@ -115,5 +121,68 @@ impl Config {
 
     pub(super) fn bytes(&self) -> &[u8] {
         bytemuck::bytes_of(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::COUNTERS;
+    use super::*;
+
+    /// A kernel that has everything, and as many of each as there is room for.
+    fn facts() -> Facts {
+        let variables = ["kernel_cpustat", "kstat", "tick_cpu_sched", "irq_stat", "this_cpu_off"];
+        Facts {
+            cpus: CPUS_MAX,
+            nodes: MEMORY_NODES_MAX,
+            memory_total_bytes: 1 << 30,
+            load_milli: [1000, 0, 0],
+            pressure: true,
+            variables: variables.iter().map(|name| ((*name).to_owned(), 8)).collect(),
+            tracepoints: EVENTS.iter().map(|(_, tracepoint, _)| *tracepoint).collect(),
+            counters: [Some(1); COUNTERS.len()],
+        }
+    }
+
+    fn without(tracepoint: &str) -> Facts {
+        let mut facts = facts();
+        facts.tracepoints.retain(|name| *name != tracepoint);
+        facts
+    }
+
+    fn config(facts: &Facts) -> Config {
+        Config::new(&KernelSpec::new(Scope::Machine, 1), facts).unwrap()
+    }
+
+    #[test]
+    fn what_a_kernel_lacks_is_left_out_and_said() {
+        let all = config(&facts()).valid;
+        let lacks = |facts: &Facts| u16::try_from(all & !config(facts).valid).unwrap();
+        assert_eq!(lacks(&without("softirq_raise")), valid::INTERRUPTS);
+        assert_eq!(lacks(&without("softirq_exit")), valid::INTERRUPTS);
+        assert_eq!(lacks(&without("inet_sock_set_state")), kept::PORTS);
+        assert_eq!(lacks(&Facts { pressure: false, ..facts() }), kept::PRESSURE);
+        assert_eq!(lacks(&Facts { counters: [None; COUNTERS.len()], ..facts() }), valid::NETWORK | kept::TCP);
+        let unnamed = Facts { variables: Default::default(), ..facts() };
+        assert_eq!(lacks(&unnamed), kept::CPU_TIMES | kept::INTERRUPTS_TOTAL);
+        assert!(!config(&without("softirq_raise")).wants(Needed::ForInterrupts));
+        assert!(!config(&without("inet_sock_set_state")).wants(Needed::ForPorts));
+    }
+
+    #[test]
+    fn without_its_run_queues_there_is_no_record() {
+        for tracepoint in ["sched_switch", "sched_wakeup", "sched_wakeup_new"] {
+            let error = Config::new(&KernelSpec::new(Scope::Machine, 1), &without(tracepoint)).unwrap_err();
+            assert_eq!(error.to_string(), format!("this kernel has no tracepoint {tracepoint}"));
+        }
+    }
+
+    #[test]
+    fn a_larger_machine_than_the_programs_have_room_for_is_followed_as_far_as_it_goes() {
+        let large = Facts { cpus: 8192, nodes: 64, ..facts() };
+        let Config { cpus, places, nodes, .. } = config(&large);
+        assert_eq!((cpus, places as usize, nodes), (CPUS_MAX, PLACES_MAX, 0));
+        let Config { cpus, places, nodes, .. } = config(&Facts { cpus: 2, nodes: 1, ..facts() });
+        assert_eq!((cpus, places, nodes), (2, 2, 1));
     }
 }

@@ -56,6 +56,12 @@ pub enum KernelError {
         /// What may be behind it.
         hint: &'static str,
     },
+    /// The kernel's verifier finds fault with the programs.
+    #[error("this kernel's verifier refuses the programs: {reason} (RUST_LOG=debug shows all that it said)")]
+    Verifier {
+        /// Its last word.
+        reason: String,
+    },
     /// The timer was not armed.
     #[error("the kernel armed no timer (error {code})")]
     Timer {

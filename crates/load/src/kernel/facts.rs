@@ -35,8 +35,8 @@ pub(super) struct Facts {
     /// Whether it accounts for pressure (PSI).
     pub(super) pressure: bool,
     /// Offsets of per-CPU variables from the run queue's.
-    variables: BTreeMap<String, i64>,
-    tracepoints: Vec<&'static str>,
+    pub(super) variables: BTreeMap<String, i64>,
+    pub(super) tracepoints: Vec<&'static str>,
     pub(super) counters: [Option<u32>; COUNTERS.len()],
 }
 

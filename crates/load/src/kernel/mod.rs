@@ -10,15 +10,13 @@ mod error;
 mod facts;
 mod group;
 mod privilege;
+mod verifier;
 
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
 
-use libbpf_rs::{
-    Iter, Link, MapCore as _, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramInput, ProgramMut,
-    set_print,
-};
+use libbpf_rs::{Iter, Link, MapCore as _, Object, ObjectBuilder, OpenObject, ProgramInput, ProgramMut};
 use sidelong_layout::{KERNEL_BYTES, PLACES_MAX};
 
 use crate::sampler::Scope;
@@ -150,7 +148,7 @@ impl std::fmt::Debug for KernelRecord {
 
 /// Loads what this kernel has and `config` wants.
 fn load(config: &Config) -> Result<Object, KernelError> {
-    set_print(Some((PrintLevel::Info, |_, text| tracing::debug!(libbpf = text.trim_end()))));
+    verifier::listen();
     let opened = ObjectBuilder::default().name("sidelong").and_then(|builder| builder.open_memory(OBJECT));
     let mut object = opened.map_err(|source| refused("the object", source))?;
     for mut program in object.progs_mut() {
@@ -163,7 +161,10 @@ fn load(config: &Config) -> Result<Object, KernelError> {
         program.set_autoload(wanted);
     }
     configure(&mut object, config)?;
-    object.load().map_err(|source| refused("the programs", source))
+    object.load().map_err(|source| match verifier::take() {
+        Some(reason) => KernelError::Verifier { reason },
+        None => refused("the programs", source),
+    })
 }
 
 fn configure(object: &mut OpenObject, config: &Config) -> Result<(), KernelError> {

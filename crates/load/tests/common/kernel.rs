@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Initiator, Region, RegionSpec, RunDirectory};
 use sidelong_layout::{KERNEL_BYTES, RegionKind};
-use sidelong_load::{KernelRecord, KernelSpec, Limits, OneSided, Scope};
+use sidelong_load::{KernelError, KernelRecord, KernelSpec, Limits, OneSided, Scope};
 
 /// Tells the other process its directory, its life, and whose load to keep.
 const ROLE: &str = "SIDELONG_LOAD_TEST_KERNEL";
@@ -18,9 +18,13 @@ const ROLE: &str = "SIDELONG_LOAD_TEST_KERNEL";
 const KEEPING: &str = "keeping";
 
 /// `None`, having said why, where this kernel keeps no record for this process.
+///
+/// # Panics
+/// If it had, were the programs right.
 pub(crate) fn keep(test: &str, spec: &KernelSpec) -> Option<KernelRecord> {
     match KernelRecord::start(spec) {
         Ok(record) => Some(record),
+        Err(error @ KernelError::Verifier { .. }) => panic!("{error}"),
         Err(error) => skipped(test, &error),
     }
 }
@@ -57,12 +61,31 @@ impl Other {
 
     /// By `command`, to which the test program's arguments are added.
     pub(crate) fn run(
-        mut command: Command,
+        command: Command,
         test: &str,
         directory: &Path,
         incarnation: u64,
         scope: &Scope,
     ) -> Option<Other> {
+        let (other, said) = Other::spawn(command, directory, incarnation, scope);
+        match said.as_deref() {
+            Some(KEEPING) => Some(other),
+            said => skipped(test, &said.expect("the other process says why it ends")),
+        }
+    }
+
+    /// Why the kernel keeps none for `command`.
+    pub(crate) fn refused(command: Command, directory: &Path, scope: &Scope) -> String {
+        Other::spawn(command, directory, 1, scope).1.expect("the other process says why it ends")
+    }
+
+    /// The process, and what it said first.
+    fn spawn(
+        mut command: Command,
+        directory: &Path,
+        incarnation: u64,
+        scope: &Scope,
+    ) -> (Other, Option<String>) {
         let group = match scope {
             Scope::Cgroup(path) => path.to_str().unwrap(),
             _ => "",
@@ -76,11 +99,7 @@ impl Other {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut lines = stdout.by_ref().lines().map(Result::unwrap);
         let said = lines.find_map(|line| line.strip_prefix("> ").map(str::to_owned));
-        let other = Other { child, _stdout: stdout };
-        match said.as_deref() {
-            Some(KEEPING) => Some(other),
-            said => skipped(test, &said.unwrap_or("the other process ended")),
-        }
+        (Other { child, _stdout: stdout }, said)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -124,6 +143,7 @@ pub(crate) fn run_other() {
     let scope = if group.is_empty() { Scope::Machine } else { Scope::Cgroup(group.into()) };
     let record = match KernelRecord::start(&KernelSpec::new(scope, incarnation)) {
         Ok(record) => record,
+        Err(error @ KernelError::Verifier { .. }) => panic!("{error}"),
         Err(error) => return println!("\n> {error}"),
     };
     let _region = offer(&record, directory.as_ref(), incarnation);
