@@ -28,7 +28,8 @@ pub struct Summary {
     /// Distinct clients.
     pub clients: u64,
     /// Part of the objects that the figures of objects are from: 1 where all were counted, and less where they were too
-    /// many and `objects`, `footprint_bytes`, `one_hit_wonders` and the Zipf exponents are estimates.
+    /// many and `objects`, `footprint_bytes` and `one_hit_wonders` are estimates. The Zipf exponents are rough then:
+    /// whether the few objects that are asked for most are in the sample is chance.
     pub objects_sampled: f64,
     /// The same of clients.
     pub clients_sampled: f64,
@@ -166,7 +167,7 @@ impl Tally {
             return Err(Error::Empty { origin: self.origin });
         };
         let span_s = u64::from(last_s - first_s) + 1;
-        // Of a sample, ranks are those of all objects times one factor, which leaves the exponent as it is.
+        // Of a sample, ranks are those of all objects times one factor, on average, which leaves the exponent as it is.
         let mut popularity: Vec<u64> = self.objects.values().map(|object| object.requests).collect();
         popularity.sort_unstable_by(|a, b| b.cmp(a));
         let once = popularity.len() - popularity.partition_point(|&requests| requests > 1);
