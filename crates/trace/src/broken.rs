@@ -142,8 +142,9 @@ impl Broken {
         }
     }
 
-    /// More than 1 % of what was seen. Decided at the end of the source, for a log may well begin with its bad lines.
-    pub(crate) fn is_too_many(&self) -> bool {
+    /// Whether more than 1 % of what was seen is broken. A [`crate::Reader`] asks at the end of its source, for a log may
+    /// well begin with its bad lines; whoever stops before has to ask as well.
+    pub fn is_too_many(&self) -> bool {
         // Not `broken * 100 > total`, which could overflow.
         self.broken > self.total / TOLERATED_ONE_IN
     }
