@@ -196,6 +196,14 @@ impl Reader {
         }
     }
 
+    /// Lines of the source before its first record.
+    fn lines_before(&self) -> u64 {
+        match &self.decoder {
+            Decoder::Csv(rows) => rows.header_lines(),
+            _ => 0,
+        }
+    }
+
     fn read(&mut self) -> Result<Option<Request>> {
         loop {
             match self.decode().map_err(|fault| fault.of(&self.origin))? {
@@ -203,7 +211,7 @@ impl Reader {
                     self.broken.note_sound();
                     return Ok(Some(request));
                 }
-                Some(Err(flaw)) => self.broken.note_broken(flaw),
+                Some(Err(flaw)) => self.broken.note_broken(flaw, self.lines_before()),
                 None if !self.broken.is_too_many() => return Ok(None),
                 None => return Err(self.too_many_broken()),
             }

@@ -57,7 +57,7 @@ enum Encoder {
 
 impl Writer {
     /// Begins a trace in `format`, of which [`Format::Compact`], [`Format::OracleGeneral`] and [`Format::Csv`] are
-    /// written. `stamps` says how finely its times are told; where they turn out to be finer, a compact trace says so.
+    /// written. `stamps` says how finely its times are told; where they turn out to be finer, they are written as they are.
     ///
     /// oracleGeneral has whole seconds only, no client, status or method, and a size of 0 where there is none.
     ///
@@ -203,9 +203,10 @@ impl Drop for Writer {
 
 fn write_row(request: &Request, stamps: Stamps, row: &mut Vec<u8>) -> io::Result<()> {
     let Request { time_s, time_ns, client, object, size, status, method } = request;
-    match stamps {
-        Stamps::Seconds => write!(row, "{time_s},{object},")?,
-        Stamps::Finer => write!(row, "{time_s}.{time_ns:09},{object},")?,
+    // A trace that was taken for one of whole seconds may turn out to have finer ones.
+    match (stamps, time_ns) {
+        (Stamps::Seconds, 0) => write!(row, "{time_s},{object},")?,
+        _ => write!(row, "{time_s}.{time_ns:09},{object},")?,
     }
     size.map_or(Ok(()), |size| write!(row, "{size}"))?;
     writeln!(row, ",{client},{status},{}", method.as_str())

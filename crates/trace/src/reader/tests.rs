@@ -205,6 +205,20 @@ fn broken_lines_are_counted_with_their_place_and_reason() {
 }
 
 #[test]
+fn a_header_is_a_line_and_no_record() {
+    let rows: String =
+        (0..200).map(|i| if i == 99 { "x,1\n".to_owned() } else { format!("{i},1\n") }).collect();
+    let broken_in = |text: String| {
+        let known = Known { format: None, columns: Some("time=1,object=2".parse().unwrap()) };
+        let mut reader = Reader::new("test", Cursor::new(text.into_bytes()), &known).unwrap();
+        assert_eq!(reader.by_ref().map(Result::unwrap).count(), 199);
+        (reader.broken().total, reader.broken().first[0].number)
+    };
+    assert_eq!(broken_in(rows.clone()), (200, 100));
+    assert_eq!(broken_in(format!("time,object\n{rows}")), (200, 101));
+}
+
+#[test]
 fn more_than_one_percent_broken_is_refused() {
     let with_broken = |broken: usize| {
         let mut lines: Vec<&[u8]> = CLF.split_inclusive(|&byte| byte == b'\n').collect();

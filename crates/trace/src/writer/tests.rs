@@ -60,6 +60,18 @@ fn what_is_written_is_read_again_and_told_by_its_content() {
 }
 
 #[test]
+fn times_that_turn_out_to_be_finer_are_written_as_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole = sample().requests().to_vec();
+    let late = Request { time_ns: 1_000, ..whole[9_999] };
+    let all: Vec<Request> = whole.into_iter().chain([late]).collect();
+    for format in [Format::Compact, Format::Csv] {
+        let (path, _) = written(directory.path(), format, Stamps::Seconds, all.clone());
+        assert_eq!(read(&path).1, all, "{format}");
+    }
+}
+
+#[test]
 fn a_compact_trace_says_what_it_holds_and_takes_few_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let (path, written) =
