@@ -358,7 +358,7 @@ fn parse(line: &[u8], layout: &Layout, clients: &mut Clients) -> Result<Result<R
     };
     let client = match client.filter(is_known) {
         None => 0,
-        Some(client) => match number_client(&client.said(), clients)? {
+        Some(client) => match number_client(&client.said(), clients) {
             Some(client) => client,
             None => return broken(Meaning::Client),
         },
@@ -367,17 +367,17 @@ fn parse(line: &[u8], layout: &Layout, clients: &mut Clients) -> Result<Result<R
     Ok(Ok(Request { time_s, time_ns, client, object: object_number(&object), size, status, method }))
 }
 
-fn number_client(name: &[u8], clients: &mut Clients) -> Result<Option<u32>, Fault> {
+fn number_client(name: &[u8], clients: &mut Clients) -> Option<u32> {
     let number = parse_number(name).and_then(|number| u32::try_from(number).ok());
     if matches!(clients, Clients::Unseen) {
         *clients = match number {
             Some(_) => Clients::Numbers,
-            None => Clients::Names(Names::new("clients")),
+            None => Clients::Names(Names::new()),
         };
     }
     match clients {
-        Clients::Names(names) => names.id(name).map(Some),
-        Clients::Unseen | Clients::Numbers => Ok(number),
+        Clients::Names(names) => Some(names.short_id(name)),
+        Clients::Unseen | Clients::Numbers => number,
     }
 }
 
