@@ -2,7 +2,7 @@ use super::*;
 use crate::broken::BrokenAt;
 use crate::sample::SAMPLE;
 use crate::source::{GZIP_MAGIC, XZ_MAGIC, ZSTD_MAGIC};
-use crate::text::LINE_BYTES_MAX;
+use crate::text::{BYTE_ORDER_MARK, LINE_BYTES_MAX};
 use proptest::prelude::*;
 use std::io::{self, Cursor, Write};
 
@@ -134,6 +134,30 @@ fn compressed_logs_are_read_as_plain_ones() {
             assert_eq!(requests(&in_parts), requests(plain), "of several members, frames or streams");
         }
     }
+}
+
+#[test]
+fn frames_that_decoders_skip_are_skipped() {
+    for magic in [0x50, 0x5f] {
+        let skipped = [&[magic, 0x2a, 0x4d, 0x18, 3, 0, 0, 0], &b"abc"[..]].concat();
+        let bytes = [&skipped[..], &zstandard(SAMPLE), &skipped].concat();
+        assert_eq!(requests(&bytes), requests(SAMPLE));
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_text() {
+    let marked = |bytes: &[u8]| [&BYTE_ORDER_MARK, bytes].concat();
+    for (format, text, _) in ALL.into_iter().filter(|(format, ..)| format.is_text()) {
+        assert_eq!(requests(&marked(text)), requests(text), "{format}");
+        let told: Vec<Request> = reader(&marked(text), Some(format)).unwrap().map(Result::unwrap).collect();
+        assert_eq!(told, requests(text), "{format}");
+        assert_eq!(requests(&gzip(&marked(text))), requests(text), "{format}");
+    }
+    // In what is no text it is data.
+    let known = Some(Format::WorldCup98).into();
+    let mut records = Reader::new("test", Cursor::new(marked(&SAMPLE[3..])), &known).unwrap();
+    assert_eq!(records.next().unwrap().unwrap().time_s >> 8, 0xef_bbbf);
 }
 
 #[test]
