@@ -65,6 +65,11 @@ impl Writer {
     /// [`Error::Parameter`] for another format, [`Error::Write`].
     pub fn create(path: impl AsRef<Path>, format: Format, stamps: Stamps) -> Result<Writer> {
         let path = path.as_ref().to_owned();
+        // In the end it is replaced, and a device or a directory is not to be.
+        if fs::metadata(&path).is_ok_and(|file| !file.is_file()) {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "it is there, and no regular file");
+            return Err(Error::Write { path, source });
+        }
         let mut buffer = Vec::new();
         let encoder = match format {
             Format::Compact => {
@@ -86,11 +91,15 @@ impl Writer {
                 return Err(Error::Parameter { parameter: "format", value, allowed });
             }
         };
+        // Two programs that write the same trace must not write into one file.
         let mut part = path.clone().into_os_string();
-        part.push(".part");
+        part.push(format!(".{}.part", std::process::id()));
         let part = PathBuf::from(part);
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&part);
-        let file = file.map_err(|source| Error::Write { path: path.clone(), source })?;
+        let file = File::options().read(true).write(true).create_new(true).open(&part);
+        let file = file.map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => Error::Write { path: part.clone(), source },
+            _ => Error::Write { path: path.clone(), source },
+        })?;
         Ok(Writer { path, part, file, buffer, flushed: 0, requests: 0, encoder })
     }
 

@@ -107,6 +107,23 @@ fn an_oracle_general_trace_knows_what_comes_next() {
 }
 
 #[test]
+fn what_another_program_writes_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("trace.csv");
+    let begin = || Writer::create(&path, Format::Csv, Stamps::Seconds);
+    // As one whose name was for any process would have been.
+    fs::write(directory.path().join("trace.csv.part"), "other").unwrap();
+    let mut first = begin().unwrap();
+    first.write(&sample().requests()[0]).unwrap();
+    // Only a name of this process can be taken already.
+    let error = begin().unwrap_err();
+    assert!(matches!(&error, Error::Write { path, .. } if path.extension().unwrap() == "part"), "{error}");
+    first.finish().unwrap();
+    assert_eq!(read(&path).1.len(), 1);
+    assert_eq!(fs::read(directory.path().join("trace.csv.part")).unwrap(), b"other");
+}
+
+#[test]
 fn what_is_not_finished_is_not_there() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("trace.slt");
@@ -115,6 +132,8 @@ fn what_is_not_finished_is_not_there() {
     drop(writer);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 
+    let no_file = Writer::create(directory.path(), Format::Compact, Stamps::Seconds).unwrap_err();
+    assert!(matches!(no_file, Error::Write { path, .. } if path == directory.path()));
     let refused = Writer::create(&path, Format::CommonLog, Stamps::Seconds).unwrap_err();
     assert!(refused.to_string().contains("slt, oracleGeneral or csv"), "{refused}");
     let nowhere = directory.path().join("nowhere/trace.slt");
