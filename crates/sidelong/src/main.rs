@@ -1,7 +1,7 @@
 //! The `sidelong` program: its commands, and how each ends.
 //!
-//! A command that cannot do what it was asked says why in one line on standard error and exits with 2; a sweep that was
-//! interrupted, with 130.
+//! A command that cannot do what it was asked says why in one line on standard error and exits with 2; one that was
+//! interrupted before its results were whole, with 130.
 #![forbid(unsafe_code)]
 
 mod cgroup;
@@ -10,6 +10,7 @@ mod edge;
 mod event;
 mod fabric;
 mod failure;
+mod interrupt;
 mod lab;
 mod looks;
 mod monitor;
@@ -52,7 +53,10 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Node(args) => part(&args, node::run),
         Command::Edge(args) => part(&args, edge::run),
-        Command::Trace(args) => trace::run(&args, cli.quiet),
+        Command::Trace(args) => match trace::run(&args, cli.quiet) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Sim(args) => match sim::run(&args, cli.quiet) {
             Ok(code) => return code,
             Err(failure) => Err(failure),

@@ -4,8 +4,6 @@ use std::io::{IsTerminal as _, Write as _};
 use std::num::NonZero;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -16,9 +14,7 @@ use sidelong_sim::sweep::{self, Options, Part, Progress};
 
 use crate::cli::{SimArgs, SimCommand};
 use crate::failure::{Failure, say};
-
-/// What the shell has for a command that Ctrl-C ended.
-const INTERRUPTED: u8 = 130;
+use crate::interrupt::{self, INTERRUPTED};
 
 pub(crate) fn run(args: &SimArgs, quiet: bool) -> Result<ExitCode, Failure> {
     match &args.command {
@@ -66,12 +62,7 @@ fn speed(case: Case, count: u64) -> Result<(), Failure> {
 }
 
 fn sweep(config: &Config, out: &Path, threads: usize, part: Part, quiet: bool) -> Result<ExitCode, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The second time it ends at once: a run may be long.
-        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
+    let stop = interrupt::watch()?;
     let begun = Instant::now();
     let mut first = None;
     let mut show = |progress: Progress<'_>| {

@@ -2,6 +2,9 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -10,6 +13,7 @@ use sidelong_trace::{
 };
 
 use crate::failure::{Failure, say};
+use crate::interrupt::{self, INTERRUPTED};
 
 #[derive(Args)]
 pub(crate) struct TraceArgs {
@@ -107,14 +111,55 @@ Examples:
   sidelong trace synth bursty.slt --rate 5000 --bursts b-model:0.7 --sizes surge:100000000 --seed 2
   sidelong trace synth equal.csv --sizes fixed:16384 --bursts on-off:10:50";
 
-pub(crate) fn run(args: &TraceArgs, quiet: bool) -> Result<(), Failure> {
+/// Why a command did not do all that it was asked.
+enum Ended {
+    Failed(Failure),
+    /// Someone asked to stop; what is missing.
+    Interrupted(String),
+}
+
+impl<E> From<E> for Ended
+where
+    Failure: From<E>,
+{
+    fn from(error: E) -> Self {
+        Ended::Failed(error.into())
+    }
+}
+
+/// Whom a command tells how far it is, and who may stop it.
+struct Watch {
+    is_quiet: bool,
+    stop: Arc<AtomicBool>,
+}
+
+pub(crate) fn run(args: &TraceArgs, is_quiet: bool) -> Result<ExitCode, Failure> {
+    let watch = Watch { is_quiet, stop: interrupt::watch()? };
+    match command(args, &watch) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(Ended::Failed(failure)) => Err(failure),
+        Err(Ended::Interrupted(missing)) => {
+            let _ = writeln!(std::io::stderr(), "sidelong: interrupted: {missing}");
+            Ok(ExitCode::from(INTERRUPTED))
+        }
+    }
+}
+
+fn command(args: &TraceArgs, watch: &Watch) -> Result<(), Ended> {
     match &args.command {
         TraceCommand::Info { files, json, format, columns } => {
             let known = known(format, columns)?;
-            files.iter().try_for_each(|file| info(file, &known, *json, files.len() > 1, quiet))
+            (1..).zip(files).try_for_each(|(number, file)| {
+                let left = files.len() - number;
+                let missing = match left {
+                    0 => format!("{} was not read to its end", file.display()),
+                    _ => format!("{} was not read to its end, and {left} more not begun", file.display()),
+                };
+                info(file, &known, *json, files.len() > 1, watch, missing)
+            })
         }
         TraceCommand::Convert { from, to, format, from_format, columns } => {
-            convert(from, &known(from_format, columns)?, to, to_write(to, format)?, quiet)
+            convert(from, &known(from_format, columns)?, to, to_write(to, format)?, watch)
         }
         TraceCommand::Synth { to, requests, objects, alpha, sizes, rate, bursts, seed, format } => {
             let synthetic = Synthetic {
@@ -126,7 +171,7 @@ pub(crate) fn run(args: &TraceArgs, quiet: bool) -> Result<(), Failure> {
                 arrivals: bursts.parse::<Arrivals>()?,
                 seed: *seed,
             };
-            synth(&synthetic, to, to_write(to, format)?, quiet)
+            synth(&synthetic, to, to_write(to, format)?, watch)
         }
     }
 }
@@ -147,52 +192,69 @@ fn to_write(path: &Path, format: &Option<String>) -> Result<Format, Failure> {
     Ok(found.unwrap_or(Format::Compact))
 }
 
-fn info(file: &Path, known: &Known, json: bool, is_one_of_many: bool, quiet: bool) -> Result<(), Failure> {
+fn info(
+    file: &Path,
+    known: &Known,
+    json: bool,
+    is_one_of_many: bool,
+    watch: &Watch,
+    missing: String,
+) -> Result<(), Ended> {
     let mut reader = Reader::open_with(file, known)?;
     let mut tally = Tally::new(reader.origin());
-    each(file, &mut reader, quiet, |request| tally.add(request))?;
+    each(file, &mut reader, watch, missing, |request| tally.add(request))?;
     let summary = tally.finish(reader.broken().broken)?;
-    if json {
-        say(serde_json::to_string_pretty(&summary)? + "\n")
+    let text = if json {
+        serde_json::to_string_pretty(&summary)? + "\n"
     } else {
         let title = if is_one_of_many { format!("{}:\n", file.display()) } else { String::new() };
-        say(title + &table(&reader, &summary))
-    }
+        title + &table(&reader, &summary)
+    };
+    Ok(say(text)?)
 }
 
-fn convert(from: &Path, known: &Known, to: &Path, format: Format, quiet: bool) -> Result<(), Failure> {
+fn convert(from: &Path, known: &Known, to: &Path, format: Format, watch: &Watch) -> Result<(), Ended> {
     let mut reader = Reader::open_with(from, known)?;
-    if format == Format::OracleGeneral && reader.stamps() == Stamps::Finer && !quiet {
+    let mut writer = Writer::create(to, format, reader.stamps())?;
+    let mut is_finer = false;
+    each(from, &mut reader, watch, not_written(to), |request| {
+        is_finer |= request.time_ns != 0;
+        writer.write(request)
+    })?;
+    if format == Format::OracleGeneral && is_finer && !watch.is_quiet {
         eprintln!("sidelong: {}: {format} keeps whole seconds: what is finer is cut", to.display());
     }
-    let mut writer = Writer::create(to, format, reader.stamps())?;
-    each(from, &mut reader, quiet, |request| writer.write(request))?;
-    written(writer, format)
+    Ok(written(writer, format)?)
 }
 
-fn synth(synthetic: &Synthetic, to: &Path, format: Format, quiet: bool) -> Result<(), Failure> {
+fn synth(synthetic: &Synthetic, to: &Path, format: Format, watch: &Watch) -> Result<(), Ended> {
     let requests = synthetic.requests()?;
     let mut writer = Writer::create(to, format, Stamps::Finer)?;
-    let mut bar = Bar::new(synthetic.requests, quiet);
+    let mut bar = Bar::new(synthetic.requests, watch, not_written(to));
     for (number, request) in (0..).zip(requests) {
+        bar.show(number)?;
         writer.write(&request)?;
-        bar.show(number);
     }
     bar.end();
-    written(writer, format)
+    Ok(written(writer, format)?)
+}
+
+fn not_written(to: &Path) -> String {
+    format!("{} is not written", to.display())
 }
 
 /// Gives each request of a trace to `take`, with a bar meanwhile, and says what was broken.
 fn each(
     file: &Path,
     reader: &mut Reader,
-    quiet: bool,
+    watch: &Watch,
+    missing: String,
     mut take: impl FnMut(&Request) -> sidelong_trace::Result<()>,
-) -> Result<(), Failure> {
-    let mut bar = Bar::new(std::fs::metadata(file).map_or(0, |file| file.len()), quiet);
+) -> Result<(), Ended> {
+    let mut bar = Bar::new(std::fs::metadata(file).map_or(0, |file| file.len()), watch, missing);
     while let Some(request) = reader.next() {
         take(&request?)?;
-        bar.show(reader.bytes_read());
+        bar.show(reader.bytes_read())?;
     }
     bar.end();
     if reader.broken().broken > 0 {
@@ -207,8 +269,10 @@ fn written(writer: Writer, format: Format) -> Result<(), Failure> {
     say(format!("{} requests in {} bytes of {format}, {each:.2} each\n", written.requests, written.bytes))
 }
 
-/// A bar on a terminal, and nothing elsewhere.
-struct Bar {
+/// A bar on a terminal, and nothing elsewhere; wherever it is, it notices who asks to stop.
+struct Bar<'a> {
+    watch: &'a Watch,
+    missing: String,
     total: u64,
     is_shown: bool,
     begun: Instant,
@@ -216,25 +280,35 @@ struct Bar {
     calls: u32,
 }
 
-impl Bar {
+impl<'a> Bar<'a> {
     /// Nobody sees more often than this.
     const INTERVAL: Duration = Duration::from_millis(100);
     /// Calls between two looks at the clock.
     const CALLS: u32 = 1 << 14;
 
-    fn new(total: u64, quiet: bool) -> Bar {
+    /// `missing` is said where someone asks to stop.
+    fn new(total: u64, watch: &'a Watch, missing: String) -> Bar<'a> {
         let now = Instant::now();
-        let is_shown = !quiet && total > 0 && std::io::stderr().is_terminal();
-        Bar { total, is_shown, begun: now, shown: now, calls: 0 }
+        let is_shown = !watch.is_quiet && total > 0 && std::io::stderr().is_terminal();
+        Bar { watch, missing, total, is_shown, begun: now, shown: now, calls: 0 }
     }
 
-    fn show(&mut self, done: u64) {
-        const WIDTH: u64 = 30;
-        self.calls += 1;
-        if !self.is_shown || self.calls < Self::CALLS {
-            return;
+    #[inline]
+    fn show(&mut self, done: u64) -> Result<(), Ended> {
+        self.calls = self.calls.saturating_add(1);
+        if self.watch.stop.load(Ordering::Relaxed) {
+            self.end();
+            return Err(Ended::Interrupted(std::mem::take(&mut self.missing)));
         }
-        self.calls = 0;
+        if self.is_shown && self.calls >= Self::CALLS {
+            self.calls = 0;
+            self.draw(done);
+        }
+        Ok(())
+    }
+
+    fn draw(&mut self, done: u64) {
+        const WIDTH: u64 = 30;
         let now = Instant::now();
         if now - self.shown < Self::INTERVAL {
             return;

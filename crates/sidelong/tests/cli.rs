@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use support::{Cluster, run};
+use rustix::process::Signal;
+use support::{Cluster, Running, eventually, run};
 
 /// The WorldCup98 records that come with the project.
 fn sample() -> PathBuf {
@@ -146,6 +147,35 @@ fn a_synthetic_trace_is_what_was_asked_for_and_the_same_each_time() {
         let line = run(["trace", "synth", path.to_str().unwrap(), option, value]).refused();
         assert!(line.contains(said) && !path.exists(), "{line}");
     }
+}
+
+#[test]
+fn a_trace_that_is_interrupted_leaves_no_half_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let names = || std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let path = directory.path().join("endless.slt");
+    let to = path.to_str().unwrap();
+    let synth = Running::start(["trace", "synth", to, "--requests", "1000000000000", "--rate", "1000000"]);
+    eventually("it writes", || names().any(|name| name.to_string_lossy().ends_with(".part")));
+    synth.signal(Signal::INT);
+    let done = synth.finish();
+    assert_eq!((done.code, names().count()), (Some(130), 0), "{done:?}");
+    assert_eq!(done.err, format!("sidelong: interrupted: {to} is not written\n"));
+
+    // An endless trace, as soon as it is open.
+    let zeros = Path::new("/dev/zero");
+    let info = Running::start(["trace", "info", "--format", "wc98", "/dev/zero", "another"]);
+    let files = format!("/proc/{}/fd", info.pid().as_raw_nonzero());
+    eventually("it reads", || {
+        let mut open = std::fs::read_dir(&files)
+            .unwrap()
+            .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+        open.any(|file| file == zeros)
+    });
+    info.signal(Signal::INT);
+    let done = info.finish();
+    let expected = "sidelong: interrupted: /dev/zero was not read to its end, and 1 more not begun\n";
+    assert_eq!((done.code, done.err.as_str()), (Some(130), expected));
 }
 
 /// A log of `good` lines, among which stand `bad` ones.

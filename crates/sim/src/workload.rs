@@ -43,6 +43,11 @@ impl Requests {
         let mut spread = Reader::open(path)?.spread();
         let requests = Self::gather(&path.display().to_string(), spread.by_ref().take(count), LIMITS)?;
         let (broken, late) = (spread.broken(), spread.late());
+        // Where enough came before the trace's end, its reader has not judged it.
+        if broken.is_too_many() {
+            let (origin, broken) = (path.display().to_string(), broken.clone());
+            return Err(sidelong_trace::Error::TooManyBroken { origin, broken }.into());
+        }
         if broken.broken > 0 {
             tracing::warn!("{}: {broken}", path.display());
         }
@@ -274,6 +279,25 @@ mod tests {
         assert_eq!(times(&held), times(&spooled));
         let none = Requests::gather("nothing", std::iter::empty(), LIMITS).unwrap_err();
         assert!(none.to_string().contains("nothing holds no request"), "{none}");
+    }
+
+    #[test]
+    fn a_trace_is_refused_for_its_broken_lines_though_enough_came_before_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("long.csv");
+        let load = |broken_every: usize| {
+            let row = |number: usize| match number % broken_every {
+                0 => "x,1\n".to_owned(),
+                _ => format!("{},1\n", number / 100),
+            };
+            // Longer than what is read ahead.
+            let rows: String = (1..300_000).map(row).collect();
+            std::fs::write(&path, format!("time,object\n{rows}")).unwrap();
+            Requests::load(&path, 1000)
+        };
+        assert_eq!(load(101).unwrap().len(), 1000);
+        let error = load(50).unwrap_err().to_string();
+        assert!(error.contains("long.csv is refused") && error.contains("1 %"), "{error}");
     }
 
     #[test]

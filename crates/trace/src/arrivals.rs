@@ -12,6 +12,9 @@ use crate::zipf::{refuse, unit_interval};
 
 const NS_PER_S: f64 = 1e9;
 
+/// Bursts of a trace at most, where they are one by one. Each is drawn, whether requests come in it or not.
+const BURSTS_MAX: f64 = 1e9;
+
 /// How requests come at a mean rate.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -54,16 +57,23 @@ impl FromStr for Arrivals {
 }
 
 impl Arrivals {
+    /// For a trace that lasts `span_s` on average.
+    ///
     /// # Errors
     /// [`Error::Parameter`] where a parameter is not of its range.
-    pub(crate) fn check(&self) -> Result<()> {
-        let is_positive = |number: f64| number.is_finite() && number > 0.0;
+    pub(crate) fn check(&self, span_s: f64) -> Result<()> {
+        let is_time = |number: f64| 0.0 < number && number <= f64::from(u32::MAX);
         match *self {
             Arrivals::BModel { bias } if !(0.5..1.0).contains(&bias) => {
                 Err(refuse("bias", bias, "0.5 to below 1"))
             }
-            Arrivals::OnOff { on_s, off_s } if !(is_positive(on_s) && is_positive(off_s)) => {
-                Err(refuse("on-off", format!("{on_s}:{off_s}"), "two positive numbers of seconds"))
+            Arrivals::OnOff { on_s, off_s } if !(is_time(on_s) && is_time(off_s)) => {
+                let allowed = "two numbers of seconds above 0, and below 2^32 as times are";
+                Err(refuse("on-off", format!("{on_s}:{off_s}"), allowed))
+            }
+            Arrivals::OnOff { on_s, off_s } if span_s / (on_s + off_s) > BURSTS_MAX => {
+                let allowed = "longer, such that the trace has 10^9 bursts at most";
+                Err(refuse("on-off", format!("{on_s}:{off_s}"), allowed))
             }
             _ => Ok(()),
         }
@@ -217,8 +227,15 @@ mod tests {
         for text in ["", "b-model", "b-model:x", "on-off:1", "poisson:3"] {
             assert!(text.parse::<Arrivals>().unwrap_err().to_string().contains("b-model:BIAS"));
         }
-        for refused in ["b-model:1", "b-model:0.4", "b-model:nan", "on-off:0:1", "on-off:1:inf"] {
-            assert!(refused.parse::<Arrivals>().unwrap().check().is_err(), "{refused}");
+        // Bursts that are few at a second would take for ever to draw in a year.
+        for (span_s, is_drawn) in [(1.0, true), (3e7, false)] {
+            let short = "on-off:1e-3:1e-3".parse::<Arrivals>().unwrap();
+            assert_eq!(short.check(span_s).is_ok(), is_drawn);
+        }
+        for refused in
+            ["b-model:1", "b-model:0.4", "b-model:nan", "on-off:0:1", "on-off:1:inf", "on-off:1:5e9"]
+        {
+            assert!(refused.parse::<Arrivals>().unwrap().check(1.0).is_err(), "{refused}");
         }
     }
 }

@@ -23,7 +23,7 @@ const HOPELESS_RECORDS: u64 = 1000;
 pub struct Broken {
     /// The format that the source was read as.
     pub format: Format,
-    /// Records seen, the broken ones included.
+    /// Records seen, the broken ones included; a header is none.
     pub total: u64,
     /// Records that were broken.
     pub broken: u64,
@@ -133,8 +133,9 @@ impl Broken {
         self.total += 1;
     }
 
-    pub(crate) fn note_broken(&mut self, reason: Flaw) {
-        let number = self.total.saturating_add(1);
+    /// `before`: lines of the source that come before the first record.
+    pub(crate) fn note_broken(&mut self, reason: Flaw, before: u64) {
+        let number = self.total.saturating_add(before).saturating_add(1);
         self.total = self.total.saturating_add(reason.records());
         self.broken = self.broken.saturating_add(reason.records());
         if self.first.len() < BROKEN_FIRST_MAX {
@@ -142,8 +143,9 @@ impl Broken {
         }
     }
 
-    /// More than 1 % of what was seen. Decided at the end of the source, for a log may well begin with its bad lines.
-    pub(crate) fn is_too_many(&self) -> bool {
+    /// Whether more than 1 % of what was seen is broken. A [`crate::Reader`] asks at the end of its source, for a log may
+    /// well begin with its bad lines; whoever stops before has to ask as well.
+    pub fn is_too_many(&self) -> bool {
         // Not `broken * 100 > total`, which could overflow.
         self.broken > self.total / TOLERATED_ONE_IN
     }
@@ -177,11 +179,11 @@ mod tests {
     #[test]
     fn one_percent_is_tolerated_and_not_one_more() {
         let mut broken = Broken::new(Format::CommonLog);
-        broken.note_broken(Flaw::Host);
+        broken.note_broken(Flaw::Host, 0);
         assert!(broken.is_too_many());
         (0..99).for_each(|_| broken.note_sound());
         assert!(!broken.is_too_many());
-        broken.note_broken(Flaw::Size);
+        broken.note_broken(Flaw::Size, 0);
         assert!(broken.is_too_many());
         assert_eq!(
             broken.to_string(),
@@ -192,7 +194,7 @@ mod tests {
     #[test]
     fn only_the_first_are_kept() {
         let mut broken = Broken::new(Format::WorldCup98);
-        (0..9).for_each(|code| broken.note_broken(Flaw::MethodCode(code)));
+        (0..9).for_each(|code| broken.note_broken(Flaw::MethodCode(code), 0));
         assert_eq!((broken.broken, broken.first.len()), (9, BROKEN_FIRST_MAX));
         assert!(broken.to_string().ends_with("record 5: no method has the code 4; and so on"));
     }

@@ -167,7 +167,7 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) fn new() -> Self {
-        Lines { lines: LineReader::default(), hosts: Names::new("clients"), urls: Names::new("URLs") }
+        Lines { lines: LineReader::default(), hosts: Names::new(), urls: Names::new() }
     }
 
     /// The next line's request; `None` at the end of the source.
@@ -182,8 +182,8 @@ impl Lines {
             Ok(line) => Ok(Request {
                 time_s: line.time_s,
                 time_ns: 0,
-                client: self.hosts.id(line.host)?,
-                object: self.urls.id(line.url)?.into(),
+                client: self.hosts.short_id(line.host),
+                object: self.urls.id(line.url),
                 size: line.size,
                 status: line.status,
                 method: line.method,

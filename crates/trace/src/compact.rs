@@ -178,8 +178,11 @@ fn checksum(frame: &[u8], columns: &[u8]) -> u32 {
 pub(crate) struct Blocks {
     header: Header,
     is_begun: bool,
-    /// Requests of the blocks so far, damaged ones included.
+    /// Blocks so far, and their requests, damaged ones included.
+    blocks: u64,
     seen: u64,
+    /// Whether the place of the next block is not known, so that there is none.
+    is_lost: bool,
     bytes: Vec<u8>,
     values: [Vec<u64>; COLUMNS],
     requests: Vec<Request>,
@@ -193,7 +196,9 @@ impl Blocks {
         Blocks {
             header,
             is_begun: false,
+            blocks: 0,
             seen: 0,
+            is_lost: false,
             bytes: Vec::new(),
             values: Default::default(),
             requests: Vec::new(),
@@ -221,8 +226,14 @@ impl Blocks {
             self.is_begun = true;
             read_full(source, &mut [0; HEADER_BYTES])?;
         }
+        if self.is_lost {
+            return Ok(None);
+        }
         let mut frame = [0; FRAME_BYTES];
         let read = read_full(source, &mut frame)?;
+        if read > 0 && self.blocks == self.header.blocks {
+            return Err(Fault::MoreBlocks { blocks: self.header.blocks });
+        }
         let word = |at: usize| u64_from(&frame[at..at + 4]) as u32;
         let (bytes, requests, crc) = (word(0) as usize, word(4), word(8));
         let is_whole = read == FRAME_BYTES
@@ -235,6 +246,7 @@ impl Blocks {
         if read_full(source, &mut self.bytes)? < bytes {
             return Ok(self.rest_is_missing());
         }
+        self.blocks += 1;
         self.seen = self.seen.saturating_add(requests.into());
         let is_sound = checksum(&frame[..8], &self.bytes) == crc && self.decode(requests as usize).is_some();
         if !is_sound {
@@ -248,7 +260,7 @@ impl Blocks {
     /// The place of the next block is lost, or there is none.
     fn rest_is_missing(&mut self) -> Option<Result<Request, Flaw>> {
         let requests = self.header.requests.saturating_sub(self.seen);
-        self.seen = self.header.requests;
+        self.is_lost = true;
         (requests > 0).then_some(Err(Flaw::Missing { requests }))
     }
 
@@ -332,13 +344,14 @@ mod tests {
         )
     }
 
-    fn header(requests: usize) -> Header {
-        let requests = requests as u64;
-        Header { stamps: Stamps::Finer, requests, first_ns: 1, last_ns: 2, bytes: 3, blocks: 4 }
+    fn header(requests: usize, blocks: usize) -> Header {
+        let (requests, blocks) = (requests as u64, blocks as u64);
+        Header { stamps: Stamps::Finer, requests, first_ns: 1, last_ns: 2, bytes: 3, blocks }
     }
 
     fn written(requests: &[Request], block_requests: usize) -> Vec<u8> {
-        let mut bytes = header(requests.len()).encode().to_vec();
+        let blocks = requests.len().div_ceil(block_requests);
+        let mut bytes = header(requests.len(), blocks).encode().to_vec();
         requests.chunks(block_requests).for_each(|block| encode_block(block, &mut bytes));
         bytes
     }
@@ -348,10 +361,15 @@ mod tests {
         std::iter::from_fn(|| blocks.read(&mut source).unwrap()).collect()
     }
 
+    /// As its own header says.
+    fn read_whole(bytes: &[u8]) -> Vec<Result<Request, Flaw>> {
+        read(bytes, Header::decode(bytes).unwrap())
+    }
+
     #[test]
     fn a_header_is_what_was_written_or_refused() {
-        let bytes = header(7).encode();
-        assert_eq!(Header::decode(&bytes), Ok(header(7)));
+        let bytes = header(7, 1).encode();
+        assert_eq!(Header::decode(&bytes), Ok(header(7, 1)));
         for at in 0..HEADER_BYTES {
             let mut damaged = bytes;
             damaged[at] ^= 4;
@@ -398,7 +416,7 @@ mod tests {
         let block = (whole.len() - HEADER_BYTES) / 3;
         let mut damaged = whole.clone();
         damaged[HEADER_BYTES + block + FRAME_BYTES + 20] ^= 1;
-        let all = read(&damaged, header(30));
+        let all = read_whole(&damaged);
         assert_eq!(all.len(), 21);
         assert_eq!(all[10], Err(Flaw::Block { requests: 10 }));
         assert_eq!(all[11], Ok(requests[20]));
@@ -406,8 +424,33 @@ mod tests {
         // Where the length of a block is damaged, the place of the next is lost.
         let mut lost = whole.clone();
         lost[HEADER_BYTES + block + 3] = 0x7f;
-        let all = read(&lost, header(30));
+        let all = read_whole(&lost);
         assert_eq!((all.len(), all[10]), (11, Err(Flaw::Missing { requests: 20 })));
+
+        // What lies where it was lost is no block, even if it looks like one.
+        let found = [&lost[..HEADER_BYTES + block + FRAME_BYTES], &whole[HEADER_BYTES..]].concat();
+        let all = read_whole(&found);
+        assert_eq!((all.len(), all[10]), (11, Err(Flaw::Missing { requests: 20 })));
+    }
+
+    #[test]
+    fn what_comes_after_the_last_block_is_an_error() {
+        let request = Request {
+            time_s: 1,
+            time_ns: 0,
+            client: 0,
+            object: 1,
+            size: None,
+            status: 0,
+            method: Method::Get,
+        };
+        let whole = written(&[request; 3], 2);
+        for more in [&whole[..], &[0]] {
+            let bytes = [&whole, more].concat();
+            let (mut blocks, mut source) = (Blocks::new(Header::decode(&bytes).unwrap()), &bytes[..]);
+            (0..3).for_each(|_| assert_eq!(blocks.read(&mut source).unwrap(), Some(Ok(request))));
+            assert!(matches!(blocks.read(&mut source), Err(Fault::MoreBlocks { blocks: 2 })));
+        }
     }
 
     proptest! {
@@ -416,12 +459,12 @@ mod tests {
             requests in proptest::collection::vec(any_request(), 1..50), block in 1usize..20, cut: usize,
         ) {
             let whole = written(&requests, block);
-            let all = read(&whole, header(requests.len()));
+            let all = read_whole(&whole);
             prop_assert_eq!(all.iter().map(|request| request.unwrap()).collect::<Vec<_>>(), requests.clone());
 
             // Wherever it is cut, what is read is the beginning, and what is not read is counted.
             let cut = HEADER_BYTES + cut % (whole.len() - HEADER_BYTES);
-            let all = read(&whole[..cut], header(requests.len()));
+            let all = read_whole(&whole[..cut]);
             let sound = all.iter().filter(|request| request.is_ok()).count();
             prop_assert!(all.iter().take(sound).zip(&requests).all(|(read, request)| *read == Ok(*request)));
             let requests = (requests.len() - sound) as u64;
@@ -433,7 +476,7 @@ mod tests {
             bytes in proptest::collection::vec(any::<u8>(), 0..300), requests in 1u8..5, widths: [u8; 6],
         ) {
             // As they are, and as the columns of a block whose frame and checksum are right.
-            read(&[&[0; HEADER_BYTES][..], &bytes].concat(), header(1000));
+            read(&[&[0; HEADER_BYTES][..], &bytes].concat(), header(1000, 9));
             let mut block = vec![0; FRAME_BYTES];
             block.extend_from_slice(&bytes);
             for (at, width) in widths.into_iter().enumerate() {
@@ -445,7 +488,7 @@ mod tests {
             block[4] = requests;
             let crc = checksum(&block[..8], &block[FRAME_BYTES..]);
             block[8..12].copy_from_slice(&crc.to_le_bytes());
-            read(&[&[0; HEADER_BYTES][..], &block].concat(), header(1000));
+            read(&[&[0; HEADER_BYTES][..], &block].concat(), header(1000, 9));
         }
     }
 }

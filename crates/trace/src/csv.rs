@@ -1,8 +1,10 @@
 //! Lines of fields between commas, tabs, semicolons, bars or spaces, whichever of these the first line has. A header, or
 //! the user ([`Columns`]), says which field is what.
 //!
-//! Fields may stand in quotes; one that a quote begins ends with the next. Lines do not go on inside quotes.
+//! Fields may stand in quotes; one that a quote begins ends with the next, of which two stand for one in the field (RFC
+//! 4180). Lines do not go on inside quotes.
 
+use std::borrow::Cow;
 use std::io::BufRead;
 use std::str::FromStr;
 
@@ -121,7 +123,7 @@ impl Layout {
     fn of(line: &[u8], columns: Option<&Columns>) -> Result<Layout, String> {
         let separator = separator_of(line);
         let names: Vec<String> = Fields { rest: Some(line), separator }
-            .map(|name| String::from_utf8_lossy(name).trim().to_ascii_lowercase())
+            .map(|name| String::from_utf8_lossy(&name.said()).trim().to_ascii_lowercase())
             .collect();
         let at = [None; Meaning::ALL.len()];
         let mut layout = Layout { at, unit_ns: NS_PER_S, separator, has_header: false };
@@ -161,28 +163,69 @@ impl Layout {
     }
 }
 
-/// The fields of a line, one after another, without their quotes.
+/// A field without the quotes that it stands in.
+#[derive(Clone, Copy, Debug)]
+struct Field<'a> {
+    text: &'a [u8],
+    /// Whether two quotes stand for one in it.
+    is_doubled: bool,
+}
+
+impl<'a> Field<'a> {
+    fn trimmed(self) -> Field<'a> {
+        Field { text: self.text.trim_ascii(), ..self }
+    }
+
+    /// Its text with one quote where it has two.
+    fn said(self) -> Cow<'a, [u8]> {
+        if !self.is_doubled {
+            return Cow::Borrowed(self.text);
+        }
+        let mut is_first = false;
+        let is_said = |byte: &u8| {
+            is_first = *byte == b'"' && !is_first;
+            *byte != b'"' || is_first
+        };
+        self.text.iter().copied().filter(is_said).collect()
+    }
+}
+
+/// Where a field ends that a quote began, and whether quotes are doubled in it.
+fn end_of_quoted(text: &[u8]) -> (usize, bool) {
+    let (mut at, mut is_doubled) = (0, false);
+    while let Some(quote) = text[at..].iter().position(|&byte| byte == b'"') {
+        at += quote;
+        if text.get(at + 1) != Some(&b'"') {
+            return (at, is_doubled);
+        }
+        (at, is_doubled) = (at + 2, true);
+    }
+    (text.len(), is_doubled)
+}
+
+/// The fields of a line, one after another.
 struct Fields<'a> {
     rest: Option<&'a [u8]>,
     separator: u8,
 }
 
 impl<'a> Iterator for Fields<'a> {
-    type Item = &'a [u8];
+    type Item = Field<'a>;
 
-    fn next(&mut self) -> Option<&'a [u8]> {
+    fn next(&mut self) -> Option<Field<'a>> {
         let rest = self.rest?;
         // Of a quoted field, what stands between its end and the separator is no part of it.
         let (field, after) = match rest.strip_prefix(b"\"") {
             Some(quoted) => {
-                let end = quoted.iter().position(|&byte| byte == b'"').unwrap_or(quoted.len());
-                (Some(&quoted[..end]), &quoted[end..])
+                let (end, is_doubled) = end_of_quoted(quoted);
+                (Some(Field { text: &quoted[..end], is_doubled }), &quoted[end..])
             }
             None => (None, rest),
         };
         let end = after.iter().position(|&byte| byte == self.separator);
         self.rest = end.map(|end| &after[end + 1..]);
-        Some(field.unwrap_or(&after[..end.unwrap_or(after.len())]))
+        let plain = Field { text: &after[..end.unwrap_or(after.len())], is_doubled: false };
+        Some(field.unwrap_or(plain))
     }
 }
 
@@ -241,10 +284,16 @@ impl Rows {
         let time = at[Meaning::Time as usize].unwrap_or_default();
         let has_fraction = |line| {
             let field = Fields { rest: Some(line), separator }.nth(time);
-            field.is_some_and(|field| field.contains(&b'.') && parse_time(field, unit_ns).is_some())
+            let time = field.map(|field| field.text.trim_ascii());
+            time.is_some_and(|time| time.contains(&b'.') && parse_time(time, unit_ns).is_some())
         };
         let is_fine = unit_ns < NS_PER_S || whole_lines(head).any(has_fraction);
         if is_fine { Stamps::Finer } else { Stamps::Seconds }
+    }
+
+    /// Lines before the first request.
+    pub(crate) fn header_lines(&self) -> u64 {
+        self.layout.has_header.into()
     }
 
     /// The next line's request; `None` at the end of the source.
@@ -266,7 +315,7 @@ fn parse(line: &[u8], layout: &Layout, clients: &mut Clients) -> Result<Result<R
     for (at, field) in (Fields { rest: Some(trimmed(line)), separator: layout.separator }).enumerate() {
         for (place, found) in layout.at.iter().zip(&mut found) {
             if *place == Some(at) {
-                *found = Some(field.trim_ascii());
+                *found = Some(field.trimmed());
             }
         }
     }
@@ -277,7 +326,9 @@ fn parse(line: &[u8], layout: &Layout, clients: &mut Clients) -> Result<Result<R
     if let Some(meaning) = missing {
         return Ok(Err(Flaw::Field(meaning.as_str())));
     }
-    let [time, object, size, client, status, method] = found;
+    let [time, _, size, _, status, method] =
+        found.map(|field: Option<Field<'_>>| field.map(|field| field.text));
+    let [_, object, _, client, ..] = found;
     // "-" and nothing stand for what is not known.
     let known = |field: Option<&'_ [u8]>| field.is_some_and(|field| !field.is_empty() && field != b"-");
     let broken = |meaning: Meaning| Ok(Err(Flaw::Field(meaning.as_str())));
@@ -285,7 +336,8 @@ fn parse(line: &[u8], layout: &Layout, clients: &mut Clients) -> Result<Result<R
     let Some(ns) = time.and_then(|time| parse_time(time, layout.unit_ns)) else {
         return broken(Meaning::Time);
     };
-    let Some(object) = object.filter(|_| known(object)) else { return broken(Meaning::Object) };
+    let is_known = |field: &Field<'_>| known(Some(field.text));
+    let Some(object) = object.filter(is_known).map(Field::said) else { return broken(Meaning::Object) };
     let size = match size.filter(|_| known(size)).map(parse_number) {
         Some(None) => return broken(Meaning::Size),
         size => size.flatten(),
@@ -295,33 +347,37 @@ fn parse(line: &[u8], layout: &Layout, clients: &mut Clients) -> Result<Result<R
         Some(Some(status)) if status <= u16::MAX.into() => status as u16,
         Some(_) => return broken(Meaning::Status),
     };
-    let method = match method.filter(|_| known(method)).map(operation) {
+    let method = match method.filter(|_| known(method)) {
         None => Method::Get,
-        Some(Some(method)) => method,
-        Some(None) => return broken(Meaning::Method),
+        Some(name) => match operation(name) {
+            Some(method) => method,
+            // HTTP has more methods than we name, as an access log shows.
+            None if name.iter().all(u8::is_ascii_uppercase) => Method::Other,
+            None => return broken(Meaning::Method),
+        },
     };
-    let client = match client.filter(|_| known(client)) {
+    let client = match client.filter(is_known) {
         None => 0,
-        Some(client) => match number_client(client, clients)? {
+        Some(client) => match number_client(&client.said(), clients) {
             Some(client) => client,
             None => return broken(Meaning::Client),
         },
     };
     let (time_s, time_ns) = ((ns / NS_PER_S) as u32, (ns % NS_PER_S) as u32);
-    Ok(Ok(Request { time_s, time_ns, client, object: object_number(object), size, status, method }))
+    Ok(Ok(Request { time_s, time_ns, client, object: object_number(&object), size, status, method }))
 }
 
-fn number_client(name: &[u8], clients: &mut Clients) -> Result<Option<u32>, Fault> {
+fn number_client(name: &[u8], clients: &mut Clients) -> Option<u32> {
     let number = parse_number(name).and_then(|number| u32::try_from(number).ok());
     if matches!(clients, Clients::Unseen) {
         *clients = match number {
             Some(_) => Clients::Numbers,
-            None => Clients::Names(Names::new("clients")),
+            None => Clients::Names(Names::new()),
         };
     }
     match clients {
-        Clients::Names(names) => names.id(name).map(Some),
-        Clients::Unseen | Clients::Numbers => Ok(number),
+        Clients::Names(names) => Some(names.short_id(name)),
+        Clients::Unseen | Clients::Numbers => number,
     }
 }
 

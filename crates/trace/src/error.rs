@@ -78,6 +78,17 @@ pub enum Error {
         /// The limit.
         max: u64,
     },
+    /// A compact trace goes on where it says that it ends.
+    #[error(
+        "{origin} goes on after the {blocks} blocks that its header promises: compact traces are not joined by putting them \
+         into one file"
+    )]
+    MoreBlocks {
+        /// The source's name.
+        origin: String,
+        /// What the header promises.
+        blocks: u64,
+    },
     /// A generator's parameter is out of range.
     #[error("{parameter} = {value} is out of range: {allowed}")]
     Parameter {
@@ -94,7 +105,7 @@ pub enum Error {
 #[derive(Debug)]
 pub(crate) enum Fault {
     Read(io::Error),
-    TooMany { what: &'static str, max: u64 },
+    MoreBlocks { blocks: u64 },
 }
 
 impl Fault {
@@ -102,7 +113,7 @@ impl Fault {
         let origin = origin.to_owned();
         match self {
             Fault::Read(source) => Error::Read { origin, source },
-            Fault::TooMany { what, max } => Error::TooMany { origin, what, max },
+            Fault::MoreBlocks { blocks } => Error::MoreBlocks { origin, blocks },
         }
     }
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::text::without_mark;
 use crate::{clf, compact, csv, oracle, twitter, ucb, wc98};
 
 /// What a source is recognised by, in bytes.
@@ -71,10 +72,16 @@ impl Format {
         }
     }
 
+    /// Whether it is lines of text, before which a byte order mark may stand.
+    pub(crate) fn is_text(self) -> bool {
+        matches!(self, Format::CommonLog | Format::Twitter | Format::Csv)
+    }
+
     /// By the first (decompressed) bytes of a source. Its name is not asked: logs are renamed, rotated and piped.
     /// oracleGeneral goes before WorldCup98, whose four fields of few values may be zeros by chance.
     pub(crate) fn recognise(head: &[u8]) -> Option<Format> {
-        let is_separated_only = || csv::is_separated(head) && !clf::is_likely(head);
+        let text = without_mark(head);
+        let is_separated_only = || csv::is_separated(text) && !clf::is_likely(text);
         type IsLikely = fn(&[u8]) -> bool;
         let binary: [(IsLikely, Format); 4] = [
             (compact::is_likely, Format::Compact),
@@ -86,9 +93,9 @@ impl Format {
             Some(format)
         } else if head.contains(&0) {
             None
-        } else if csv::is_headed(head) {
+        } else if csv::is_headed(text) {
             Some(Format::Csv)
-        } else if twitter::is_likely(head) {
+        } else if twitter::is_likely(text) {
             Some(Format::Twitter)
         } else if is_separated_only() {
             None

@@ -2,54 +2,61 @@
 
 use std::collections::HashMap;
 
-use crate::error::Fault;
+use twox_hash::XxHash3_64;
 
-/// Distinct URLs of one log at most, and distinct clients.
+/// Distinct URLs of one log that are numbered at most, and distinct clients; later ones are called by their hash.
 pub const NAMES_MAX: usize = 1 << 24;
 
-/// Bytes of all distinct URLs of one log together at most, and of all distinct clients.
+/// Bytes of all distinct URLs of one log together that are numbered at most, and of all distinct clients.
 pub const NAME_BYTES_MAX: usize = 1 << 30;
+
+/// Set in numbers that are hashes, so that none is one of ours.
+const HASH_FLAG: u64 = 1 << 63;
 
 /// A bounded interner.
 #[derive(Debug)]
 pub(crate) struct Names {
-    what: &'static str,
     ids: HashMap<Box<[u8]>, u32>,
     bytes: usize,
     names_max: usize,
     bytes_max: usize,
+    /// From the first name that did not fit: were a shorter one kept later, it might have been seen before.
+    is_full: bool,
 }
 
 impl Names {
-    /// For names of `what` (in the plural).
-    pub(crate) fn new(what: &'static str) -> Self {
-        Self::with_limits(what, NAMES_MAX, NAME_BYTES_MAX)
+    pub(crate) fn new() -> Self {
+        Self::with_limits(NAMES_MAX, NAME_BYTES_MAX)
     }
 
-    fn with_limits(what: &'static str, names_max: usize, bytes_max: usize) -> Self {
-        Names { what, ids: HashMap::new(), bytes: 0, names_max, bytes_max }
+    fn with_limits(names_max: usize, bytes_max: usize) -> Self {
+        Names { ids: HashMap::new(), bytes: 0, names_max, bytes_max, is_full: false }
     }
 
-    /// The number of `name`: a new one if it was never seen.
-    pub(crate) fn id(&mut self, name: &[u8]) -> Result<u32, Fault> {
+    /// The number of `name`: the next one if it was never seen, and beyond the limits 63 bits of its hash behind a set one.
+    pub(crate) fn id(&mut self, name: &[u8]) -> u64 {
         if let Some(&id) = self.ids.get(name) {
-            return Ok(id);
+            return id.into();
         }
-        if self.ids.len() >= self.names_max {
-            return Err(Fault::TooMany { what: self.what, max: self.names_max as u64 });
-        }
-        if name.len() > self.bytes_max - self.bytes {
-            return Err(Fault::TooMany { what: "bytes of distinct names", max: self.bytes_max as u64 });
+        self.is_full |= self.ids.len() >= self.names_max || name.len() > self.bytes_max - self.bytes;
+        if self.is_full {
+            return XxHash3_64::oneshot(name) | HASH_FLAG;
         }
         let id = self.ids.len() as u32;
         self.bytes += name.len();
         self.ids.insert(name.into(), id);
-        Ok(id)
+        id.into()
+    }
+
+    /// The same in 32 bits: of a hash, 31 behind a set one.
+    pub(crate) fn short_id(&mut self, name: &[u8]) -> u32 {
+        let id = self.id(name);
+        u32::try_from(id).unwrap_or((id >> 32) as u32)
     }
 }
 
-// So that `as u32` above is lossless.
-const _: () = assert!(NAMES_MAX <= u32::MAX as usize);
+// So that `as u32` in `id` is lossless, and no number of ours has the bit of a hash.
+const _: () = assert!(NAMES_MAX <= 1 << 31);
 
 #[cfg(test)]
 mod tests {
@@ -57,20 +64,22 @@ mod tests {
 
     #[test]
     fn numbers_are_dense_and_stable() {
-        let mut names = Names::new("URLs");
-        let ids = [b"/a", b"/b", b"/a", b"/c", b"/b"].map(|name| names.id(name).unwrap());
-        assert_eq!(ids, [0, 1, 0, 2, 1]);
+        let mut names = Names::new();
+        assert_eq!([b"/a", b"/b", b"/a", b"/c", b"/b"].map(|name| names.id(name)), [0, 1, 0, 2, 1]);
     }
 
     #[test]
-    fn both_limits_hold_and_known_names_stay_known() {
-        let mut few = Names::with_limits("URLs", 1, 100);
-        few.id(b"/a").unwrap();
-        assert!(matches!(few.id(b"/b"), Err(Fault::TooMany { what: "URLs", max: 1 })));
-        assert_eq!(few.id(b"/a").unwrap(), 0);
-
-        let mut short = Names::with_limits("URLs", 100, 3);
-        short.id(b"/a").unwrap();
-        assert!(matches!(short.id(b"/b"), Err(Fault::TooMany { max: 3, .. })));
+    fn names_beyond_either_limit_have_numbers_too_and_keep_them() {
+        for (names_max, bytes_max) in [(2, 100), (100, 5)] {
+            let mut names = Names::with_limits(names_max, bytes_max);
+            let first = [b"/a", b"/b", b"/c", b"/d"].map(|name| names.id(name));
+            assert_eq!(first[..2], [0, 1]);
+            assert!(first[2] >= HASH_FLAG && first[3] >= HASH_FLAG && first[2] != first[3]);
+            // One byte would fit, but then what else was seen before?
+            assert!(names.id(b"/") >= HASH_FLAG);
+            assert_eq!([b"/a", b"/b", b"/c", b"/d"].map(|name| names.id(name)), first);
+            let short = [b"/b", b"/c", b"/d"].map(|name| names.short_id(name));
+            assert!(short[0] == 1 && short[1] >= 1 << 31 && short[2] >= 1 << 31 && short[1] != short[2]);
+        }
     }
 }

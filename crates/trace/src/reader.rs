@@ -13,7 +13,7 @@ use crate::format::{Format, HEAD_BYTES, Stamps};
 use crate::request::Request;
 use crate::source::{self, Position};
 use crate::spread::Spread;
-use crate::text::LineReader;
+use crate::text::{BYTE_ORDER_MARK, LineReader, without_mark};
 use crate::ucb::Records;
 use crate::{oracle, twitter, wc98};
 
@@ -95,9 +95,12 @@ impl Reader {
         let read_error = |source| Fault::Read(source).of(&origin);
         let (source, position) = source::decompress(source).map_err(read_error)?;
         let Known { format, columns } = known;
-        let asks_its_head = matches!(format, None | Some(Format::Csv | Format::Compact));
-        let head_bytes = if asks_its_head { HEAD_BYTES } else { 0 };
-        let (head, source) = source::peek(source, head_bytes).map_err(read_error)?;
+        let head_bytes = match format {
+            None | Some(Format::Csv | Format::Compact) => HEAD_BYTES,
+            Some(format) if format.is_text() => BYTE_ORDER_MARK.len(),
+            Some(_) => 0,
+        };
+        let (head, mut source) = source::peek(source, head_bytes).map_err(read_error)?;
         let format = match (format, columns) {
             (None | Some(Format::Csv), Some(_)) => Format::Csv,
             (Some(format), None) => *format,
@@ -114,6 +117,11 @@ impl Reader {
                 Format::recognise(&head).ok_or_else(|| Error::UnknownFormat { origin: origin.clone() })?
             }
         };
+        let mut head = &head[..];
+        if format.is_text() && head.starts_with(&BYTE_ORDER_MARK) {
+            source.read_exact(&mut [0; BYTE_ORDER_MARK.len()]).map_err(read_error)?;
+            head = without_mark(head);
+        }
         let beginning = |reason| Error::Beginning { origin: origin.clone(), format, reason };
         let mut stamps = Stamps::Seconds;
         let decoder = match format {
@@ -126,12 +134,12 @@ impl Reader {
             Format::OracleGeneral => Decoder::OracleGeneral,
             Format::Twitter => Decoder::Twitter(LineReader::default()),
             Format::Csv => {
-                let rows = Rows::new(&head, columns.as_ref()).map_err(beginning)?;
-                stamps = rows.stamps(&head);
+                let rows = Rows::new(head, columns.as_ref()).map_err(beginning)?;
+                stamps = rows.stamps(head);
                 Decoder::Csv(Box::new(rows))
             }
             Format::Compact => {
-                let header = Header::decode(&head).map_err(beginning)?;
+                let header = Header::decode(head).map_err(beginning)?;
                 stamps = header.stamps;
                 Decoder::Compact(Box::new(Blocks::new(header)))
             }
@@ -196,6 +204,14 @@ impl Reader {
         }
     }
 
+    /// Lines of the source before its first record.
+    fn lines_before(&self) -> u64 {
+        match &self.decoder {
+            Decoder::Csv(rows) => rows.header_lines(),
+            _ => 0,
+        }
+    }
+
     fn read(&mut self) -> Result<Option<Request>> {
         loop {
             match self.decode().map_err(|fault| fault.of(&self.origin))? {
@@ -203,7 +219,7 @@ impl Reader {
                     self.broken.note_sound();
                     return Ok(Some(request));
                 }
-                Some(Err(flaw)) => self.broken.note_broken(flaw),
+                Some(Err(flaw)) => self.broken.note_broken(flaw, self.lines_before()),
                 None if !self.broken.is_too_many() => return Ok(None),
                 None => return Err(self.too_many_broken()),
             }

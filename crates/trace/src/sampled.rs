@@ -33,7 +33,8 @@ impl<V: Default> Sampled<V> {
     /// The value of `number`, a new one if it was never seen; `None` if it is not in the sample.
     #[inline]
     pub(crate) fn entry(&mut self, number: u64) -> Option<&mut V> {
-        let hash = mix(number);
+        // Of 0, which is often the number of the object that is asked for most, `mix` makes 0: it would always be kept.
+        let hash = mix(!number);
         if hash > self.threshold {
             return None;
         }
@@ -90,5 +91,15 @@ mod tests {
         assert!((80_000..120_000).contains(&all), "{all}");
         // What is kept was counted from the first on.
         assert!(sampled.values().all(|&count| count == 2 || count == 4));
+    }
+
+    #[test]
+    fn low_numbers_are_kept_no_more_often_than_others() {
+        let mut sampled: Sampled<()> = Sampled::new(1000);
+        (0..1_000_000).for_each(|number| {
+            sampled.entry(number);
+        });
+        let kept = (0..10).filter(|&number| sampled.entry(number).is_some()).count();
+        assert_eq!(kept, 0, "at a rate of {}", sampled.rate());
     }
 }

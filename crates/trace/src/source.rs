@@ -12,6 +12,9 @@ use crate::error::{Error, Result};
 pub(crate) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// First bytes of a Zstandard frame (RFC 8878, 3.1.1).
 pub(crate) const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// Bytes 1 to 3 of a Zstandard frame that decoders skip, behind one of 0x50 to 0x5f (RFC 8878, 3.1.2): some compressors
+/// put one first.
+const ZSTD_SKIPPABLE: [u8; 3] = [0x2a, 0x4d, 0x18];
 /// First bytes of an xz stream (The .xz File Format 1.2.1, 2.1.1.1).
 pub(crate) const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
 
@@ -62,7 +65,7 @@ pub(crate) fn decompress(
     let (head, whole) = peek(BufReader::with_capacity(BUFFER_BYTES, counted), XZ_MAGIC.len())?;
     let buffered: Box<dyn BufRead + Send> = if head.starts_with(&GZIP_MAGIC) {
         buffer(flate2::bufread::MultiGzDecoder::new(whole))
-    } else if head.starts_with(&ZSTD_MAGIC) {
+    } else if is_zstandard(&head) {
         let mut decoder = zstd::stream::read::Decoder::with_buffer(whole)?;
         decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
         buffer(decoder)
@@ -72,6 +75,12 @@ pub(crate) fn decompress(
         Box::new(whole)
     };
     Ok((buffered, position))
+}
+
+fn is_zstandard(head: &[u8]) -> bool {
+    let is_skippable =
+        head.split_first().is_some_and(|(byte, rest)| byte >> 4 == 5 && rest.starts_with(&ZSTD_SKIPPABLE));
+    is_skippable || head.starts_with(&ZSTD_MAGIC)
 }
 
 fn buffer(decoder: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {

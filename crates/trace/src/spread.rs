@@ -67,7 +67,7 @@ impl Spread {
         }
     }
 
-    /// Requests that came so late in the log that what is after them had left: they were put where the log had come to.
+    /// Requests that came so late in the log that what is after them had left: they were put into the second after that.
     pub fn late(&self) -> u64 {
         self.late
     }
@@ -84,10 +84,10 @@ impl Spread {
 
     fn hold(&mut self, mut request: Request) {
         self.is_fine |= request.time_ns != 0;
-        if self.left_s.is_some_and(|left_s| request.time_s <= left_s) {
-            let front_s = self.seconds.front().map(|(second, _)| *second);
-            let next_s = front_s.or(self.left_s.map(|left_s| left_s.saturating_add(1)));
-            (request.time_s, request.time_ns) = (next_s.unwrap_or(request.time_s), 0);
+        if let Some(left_s) = self.left_s
+            && request.time_s <= left_s
+        {
+            (request.time_s, request.time_ns) = (left_s.saturating_add(1), 0);
             self.late += 1;
         }
         self.held += 1;
@@ -212,6 +212,10 @@ mod tests {
         assert_eq!(spread.late(), 1);
         assert!(all.is_sorted_by(|a, b| a.0 <= b.0), "{all:?}");
         assert_eq!(all.len(), 6);
+        // That is the second after those that left, not the next of those that wait.
+        let mut gap = Spread::with_limits(csv(&[10, 11, 500, 10, 501]), 2, 100);
+        assert_eq!(seen(&mut gap), [(10.5, 0), (11.5, 1), (12.5, 3), (500.5, 2), (501.5, 4)]);
+        assert_eq!(gap.late(), 1);
         // A date that lies decades off does not take the others with it.
         let mut wrong = Spread::with_limits(csv(&[10, 4_000_000_000u32, 11, 12, 13]), 2, 100);
         let all = seen(&mut wrong);

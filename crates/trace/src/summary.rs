@@ -28,7 +28,8 @@ pub struct Summary {
     /// Distinct clients.
     pub clients: u64,
     /// Part of the objects that the figures of objects are from: 1 where all were counted, and less where they were too
-    /// many and `objects`, `footprint_bytes`, `one_hit_wonders` and the Zipf exponents are estimates.
+    /// many and `objects`, `footprint_bytes` and `one_hit_wonders` are estimates. The Zipf exponents are rough then:
+    /// whether the few objects that are asked for most are in the sample is chance.
     pub objects_sampled: f64,
     /// The same of clients.
     pub clients_sampled: f64,
@@ -57,12 +58,12 @@ pub struct Summary {
     /// Index of dispersion for counts in windows of 60 s: the (population) variance of the requests in a window over
     /// their mean. It is 1 for Poisson arrivals at a constant rate, and grows with burstiness (R. Gusella,
     /// "Characterizing the Variability of Arrival Processes with Indexes of Dispersion", IEEE JSAC 9(2), 1991).
-    /// Windows are counted from the first request's second, empty ones too; a last one that the span does not fill is
-    /// left out. `None` for fewer than two windows.
+    /// Windows are counted from the second after the first request's, empty ones too. The first and the last second, of
+    /// which a trace may have only a part, are left out, and so is a last window that is not filled. `None` for fewer than
+    /// two windows.
     pub dispersion_60s: Option<f64>,
     /// Hurst exponent of the requests in a second, by the variance of aggregated counts: 0.5 where bursts average out
-    /// over time as Poisson's do, towards 1 where they do not. The first and the last second, of which a trace may have
-    /// only a part, are left out. `None` for fewer than 514 s.
+    /// over time as Poisson's do, towards 1 where they do not. The first and the last second are left out here too. `None` for fewer than 514 s.
     pub hurst: Option<f64>,
     /// Records of the source that could not be used, and are in none of the above.
     pub broken: u64,
@@ -166,10 +167,11 @@ impl Tally {
             return Err(Error::Empty { origin: self.origin });
         };
         let span_s = u64::from(last_s - first_s) + 1;
-        // Of a sample, ranks are those of all objects times one factor, which leaves the exponent as it is.
+        // Of a sample, ranks are those of all objects times one factor, on average, which leaves the exponent as it is.
         let mut popularity: Vec<u64> = self.objects.values().map(|object| object.requests).collect();
         popularity.sort_unstable_by(|a, b| b.cmp(a));
         let once = popularity.len() - popularity.partition_point(|&requests| requests > 1);
+        let whole = Whole::of(&self.seconds, first_s, last_s);
         let footprint = self.objects.values().fold(0u64, |sum, object| sum.saturating_add(object.bytes));
         Ok(Summary {
             requests: self.requests,
@@ -187,60 +189,74 @@ impl Tally {
             rate_peak: self.seconds.values().copied().max().unwrap_or(0),
             zipf_alpha_mle: zipf_alpha_mle(&popularity),
             zipf_alpha_lsq: zipf_alpha_lsq(&popularity),
-            dispersion_1s: dispersion(&self.seconds, first_s, span_s, 1),
-            dispersion_60s: dispersion(&self.seconds, first_s, span_s, 60),
-            hurst: hurst_of(&self.seconds, first_s, span_s),
+            dispersion_1s: whole.and_then(|whole| whole.dispersion(1)),
+            dispersion_60s: whole.and_then(|whole| whole.dispersion(60)),
+            hurst: whole.and_then(|whole| whole.hurst()),
             broken,
         })
     }
 }
 
-/// Index of dispersion for counts in windows of `window_s` from `first_s` on, as [`Summary::dispersion_60s`] defines it.
-fn dispersion(seconds: &BTreeMap<u32, u64>, first_s: u32, span_s: u64, window_s: u64) -> Option<f64> {
-    let windows = span_s / window_s;
-    let (mean, variance) = (windows >= 2).then(|| moments(seconds.iter(), first_s, windows, window_s))?;
-    Some(variance / mean)
-}
-
-/// Hurst exponent, as [`Summary::hurst`] defines it, over windows of 1 s, 2 s, 4 s and so on.
-fn hurst_of(seconds: &BTreeMap<u32, u64>, first_s: u32, span_s: u64) -> Option<f64> {
-    /// Fewer windows say little of a variance.
-    const WINDOWS_MIN: u64 = 32;
-    let (first_s, span_s) = (first_s.checked_add(1)?, span_s.checked_sub(2)?);
-    let last_s = u32::try_from(u64::from(first_s) + span_s).ok()?;
-    let windows = (0..32).map(|k| 1 << k).take_while(|window_s| span_s / window_s >= WINDOWS_MIN);
-    let variance = |window_s| moments(seconds.range(first_s..last_s), first_s, span_s / window_s, window_s).1;
-    let points: Vec<(f64, f64)> = windows.map(|window_s| (window_s as f64, variance(window_s))).collect();
-    hurst(&points)
-}
-
-/// Mean and (population) variance of the requests in the first `windows` windows of `window_s` from `first_s` on.
-fn moments<'a>(
-    seconds: impl Iterator<Item = (&'a u32, &'a u64)>,
+/// The seconds that a trace has all of: those between the first and the last.
+#[derive(Clone, Copy)]
+struct Whole<'a> {
+    seconds: &'a BTreeMap<u32, u64>,
     first_s: u32,
-    windows: u64,
-    window_s: u64,
-) -> (f64, f64) {
-    let (mut sum, mut sum_of_squares) = (0u128, 0u128);
-    let mut close = |count: u64| {
-        sum += u128::from(count);
-        sum_of_squares += u128::from(count).pow(2);
-    };
-    let (mut window, mut count) = (0, 0);
-    for (&second, &requests) in seconds {
-        let of = u64::from(second - first_s) / window_s;
-        if of != window {
-            close(count);
-            (window, count) = (of, 0);
+    /// One after the last of them.
+    end_s: u32,
+}
+
+impl<'a> Whole<'a> {
+    /// Of a trace with requests in these two; `None` if nothing lies between them.
+    fn of(seconds: &'a BTreeMap<u32, u64>, first_s: u32, last_s: u32) -> Option<Whole<'a>> {
+        (last_s - first_s >= 2).then(|| Whole { seconds, first_s: first_s + 1, end_s: last_s })
+    }
+
+    /// How many windows of `window_s` they fill.
+    fn windows(&self, window_s: u32) -> u32 {
+        (self.end_s - self.first_s) / window_s
+    }
+
+    /// Index of dispersion, as [`Summary::dispersion_60s`] defines it. Where all windows are empty there is none.
+    fn dispersion(&self, window_s: u32) -> Option<f64> {
+        let (mean, variance) = (self.windows(window_s) >= 2).then(|| self.moments(window_s))?;
+        (mean > 0.0).then(|| variance / mean)
+    }
+
+    /// Hurst exponent, as [`Summary::hurst`] defines it, over windows of 1 s, 2 s, 4 s and so on.
+    fn hurst(&self) -> Option<f64> {
+        /// Fewer windows say little of a variance.
+        const WINDOWS_MIN: u32 = 32;
+        let windows = (0..32).map(|k| 1 << k).take_while(|&window_s| self.windows(window_s) >= WINDOWS_MIN);
+        let points: Vec<(f64, f64)> =
+            windows.map(|window_s| (f64::from(window_s), self.moments(window_s).1)).collect();
+        hurst(&points)
+    }
+
+    /// Mean and (population) variance of the requests in windows of `window_s`.
+    fn moments(&self, window_s: u32) -> (f64, f64) {
+        let (mut sum, mut sum_of_squares) = (0u128, 0u128);
+        let mut close = |count: u64| {
+            sum += u128::from(count);
+            sum_of_squares += u128::from(count).pow(2);
+        };
+        let windows = self.windows(window_s);
+        let (mut window, mut count) = (0, 0);
+        for (&second, &requests) in self.seconds.range(self.first_s..self.end_s) {
+            let of = (second - self.first_s) / window_s;
+            if of != window {
+                close(count);
+                (window, count) = (of, 0);
+            }
+            count += requests;
         }
-        count += requests;
+        if window < windows {
+            close(count);
+        }
+        // Empty windows are in the number of windows only.
+        let mean = sum as f64 / f64::from(windows);
+        (mean, sum_of_squares as f64 / f64::from(windows) - mean * mean)
     }
-    if window < windows {
-        close(count);
-    }
-    // Empty windows are in the number of windows only.
-    let mean = sum as f64 / windows as f64;
-    (mean, sum_of_squares as f64 / windows as f64 - mean * mean)
 }
 
 #[cfg(test)]
@@ -285,12 +301,25 @@ mod tests {
 
     #[test]
     fn dispersion_is_variance_over_mean_and_counts_empty_windows() {
-        // Counts of 3, 0, 0, 1: mean 1, variance (4 + 1 + 1 + 0) / 4.
-        assert_eq!(tally(&[10, 10, 10, 13]).finish(0).unwrap().dispersion_1s, Some(1.5));
-        // Two whole minutes of 1 and 3, mean 2, variance 1; the 121st second is in no whole one.
-        assert_eq!(tally(&[0, 60, 61, 119, 120]).finish(0).unwrap().dispersion_60s, Some(0.5));
+        let dispersions = |times_s| {
+            let summary = tally(times_s).finish(0).unwrap();
+            (summary.dispersion_1s, summary.dispersion_60s)
+        };
+        // Counts of 3, 0, 0, 1 between the first second and the last: mean 1, variance (4 + 1 + 1 + 0) / 4.
+        assert_eq!(dispersions(&[9, 10, 10, 10, 13, 14]).0, Some(1.5));
+        // Two whole minutes of 1 and 3, mean 2, variance 1; the 122nd second is in no whole one.
+        assert_eq!(dispersions(&[0, 1, 61, 62, 120, 121, 122]).1, Some(0.5));
         // All of the second minute is empty.
-        assert_eq!(tally(&[0, 0, 120]).finish(0).unwrap().dispersion_60s, Some(1.0));
+        assert_eq!(dispersions(&[0, 1, 1, 121]).1, Some(1.0));
+        // Nothing lies between.
+        assert_eq!(dispersions(&[0, 0, 1000]), (None, None));
+    }
+
+    #[test]
+    fn seconds_that_a_trace_has_a_part_of_are_no_burst_and_no_lull() {
+        let even: Vec<u32> = (0..100).flat_map(|second| [second; 100]).collect();
+        let cut = &even[90..even.len() - 90];
+        assert_eq!(tally(cut).finish(0).unwrap().dispersion_1s, Some(0.0));
     }
 
     #[test]

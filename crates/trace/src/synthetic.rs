@@ -34,7 +34,6 @@ impl Synthetic {
     /// counted.
     pub fn requests(&self) -> Result<impl Iterator<Item = Request> + use<>> {
         let zipf = Zipf::new(self.alpha, self.objects, self.sizes, self.seed)?;
-        self.arrivals.check()?;
         if self.requests == 0 {
             return Err(refuse("requests", 0, "1 and more"));
         }
@@ -43,6 +42,7 @@ impl Synthetic {
         if !(self.per_s.is_finite() && self.per_s > 0.0 && span_s < 0.9 * f64::from(u32::MAX)) {
             return Err(refuse("rate", self.per_s, "positive, and such that all come within 122 years"));
         }
+        self.arrivals.check(span_s)?;
         let times = self.arrivals.times(self.per_s, self.requests, mix(mix(self.seed)) ^ self.seed);
         Ok((0..self.requests).zip(times).map(move |(i, ns)| {
             let object = zipf.object(i);
@@ -118,5 +118,7 @@ mod tests {
         for per_s in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-6] {
             assert!(refused(Synthetic { per_s, ..ONE }).contains("rate = "), "{per_s}");
         }
+        let arrivals = Arrivals::OnOff { on_s: 1e-18, off_s: 1e-18 };
+        assert!(refused(Synthetic { arrivals, ..ONE }).contains("10^9 bursts"));
     }
 }

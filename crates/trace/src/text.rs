@@ -9,6 +9,14 @@ use crate::broken::Flaw;
 /// Bytes of one line at most, its end included. Apache's and nginx' own limits on a request line are 8 KiB each.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
+/// What some programs begin a text in UTF-8 with.
+pub(crate) const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+
+/// The first bytes of a text without its byte order mark.
+pub(crate) fn without_mark(head: &[u8]) -> &[u8] {
+    head.strip_prefix(&BYTE_ORDER_MARK).unwrap_or(head)
+}
+
 /// Reads one line after another into the same buffer.
 #[derive(Debug, Default)]
 pub(crate) struct LineReader {

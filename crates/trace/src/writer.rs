@@ -57,7 +57,7 @@ enum Encoder {
 
 impl Writer {
     /// Begins a trace in `format`, of which [`Format::Compact`], [`Format::OracleGeneral`] and [`Format::Csv`] are
-    /// written. `stamps` says how finely its times are told; where they turn out to be finer, a compact trace says so.
+    /// written. `stamps` says how finely its times are told; where they turn out to be finer, they are written as they are.
     ///
     /// oracleGeneral has whole seconds only, no client, status or method, and a size of 0 where there is none.
     ///
@@ -65,6 +65,11 @@ impl Writer {
     /// [`Error::Parameter`] for another format, [`Error::Write`].
     pub fn create(path: impl AsRef<Path>, format: Format, stamps: Stamps) -> Result<Writer> {
         let path = path.as_ref().to_owned();
+        // In the end it is replaced, and a device or a directory is not to be.
+        if fs::metadata(&path).is_ok_and(|file| !file.is_file()) {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "it is there, and no regular file");
+            return Err(Error::Write { path, source });
+        }
         let mut buffer = Vec::new();
         let encoder = match format {
             Format::Compact => {
@@ -86,11 +91,15 @@ impl Writer {
                 return Err(Error::Parameter { parameter: "format", value, allowed });
             }
         };
+        // Two programs that write the same trace must not write into one file.
         let mut part = path.clone().into_os_string();
-        part.push(".part");
+        part.push(format!(".{}.part", std::process::id()));
         let part = PathBuf::from(part);
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&part);
-        let file = file.map_err(|source| Error::Write { path: path.clone(), source })?;
+        let file = File::options().read(true).write(true).create_new(true).open(&part);
+        let file = file.map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => Error::Write { path: part.clone(), source },
+            _ => Error::Write { path: path.clone(), source },
+        })?;
         Ok(Writer { path, part, file, buffer, flushed: 0, requests: 0, encoder })
     }
 
@@ -203,9 +212,10 @@ impl Drop for Writer {
 
 fn write_row(request: &Request, stamps: Stamps, row: &mut Vec<u8>) -> io::Result<()> {
     let Request { time_s, time_ns, client, object, size, status, method } = request;
-    match stamps {
-        Stamps::Seconds => write!(row, "{time_s},{object},")?,
-        Stamps::Finer => write!(row, "{time_s}.{time_ns:09},{object},")?,
+    // A trace that was taken for one of whole seconds may turn out to have finer ones.
+    match (stamps, time_ns) {
+        (Stamps::Seconds, 0) => write!(row, "{time_s},{object},")?,
+        _ => write!(row, "{time_s}.{time_ns:09},{object},")?,
     }
     size.map_or(Ok(()), |size| write!(row, "{size}"))?;
     writeln!(row, ",{client},{status},{}", method.as_str())

@@ -62,6 +62,7 @@ fn times_have_their_unit_and_may_have_a_fraction() {
     };
     assert_eq!(times("3,1\n", "time=1,object=2"), (Stamps::Seconds, vec![3_000_000_000]));
     assert_eq!(times("3.25,1\n", "time=1,object=2"), (Stamps::Finer, vec![3_250_000_000]));
+    assert_eq!(times("1, 3.25\n", "time=2,object=1"), (Stamps::Finer, vec![3_250_000_000]));
     assert_eq!(times("3250,1\n", "time=1,object=2,unit=ms"), (Stamps::Finer, vec![3_250_000_000]));
     assert_eq!(times("7.5,1\n", "time=1,object=2,unit=us"), (Stamps::Finer, vec![7_500]));
     assert_eq!(times("0.1234567899,1\n", "time=1,object=2"), (Stamps::Finer, vec![123_456_789]));
@@ -92,10 +93,31 @@ fn quotes_keep_separators_together() {
 #[test]
 fn a_field_that_cannot_be_is_named() {
     let text = "time,object,size,client,status,method\n\
-                x,1,1,1,200,GET\n1,,1,1,200,GET\n1,1,x,1,200,GET\n1,1,1,1,70000,GET\n1,1,1,1,200,FETCH\n1,1\n";
+                x,1,1,1,200,GET\n1,,1,1,200,GET\n1,1,x,1,200,GET\n1,1,1,1,70000,GET\n1,1,1,1,200,fetch\n1,1\n";
     let flaws: Vec<_> = rows(text, None).unwrap().1.into_iter().map(Result::unwrap_err).collect();
     let fields = ["time", "object", "size", "status", "method", "size"];
     assert_eq!(flaws, fields.map(Flaw::Field));
+}
+
+#[test]
+fn a_method_that_we_do_not_name_is_one_all_the_same() {
+    let requests = sound("time,object,method\n1,1,PROPFIND\n1,1,post\n1,1,PURGE\n", None);
+    let methods: Vec<Method> = requests.iter().map(|request| request.method).collect();
+    assert_eq!(methods, [Method::Other, Method::Post, Method::Other]);
+}
+
+#[test]
+fn two_quotes_in_quotes_are_one() {
+    let text = "1,\"say \"\"a,b\"\"\",5,\"\"\"\"\n2,plain,6,x\n3,\"\",7,x\n4,\"a\"\"b\"\"\",8,\"x\"\n";
+    let (_, rows) = rows(text, Some("time=1,object=2,size=3,client=4")).unwrap();
+    let seen: Vec<_> = rows.iter().map(|row| row.map(|row| (row.object, row.size, row.client))).collect();
+    let expected = [
+        Ok((object_number(b"say \"a,b\""), Some(5), 0)),
+        Ok((object_number(b"plain"), Some(6), 1)),
+        Err(Flaw::Field("object")),
+        Ok((object_number(b"a\"b\""), Some(8), 1)),
+    ];
+    assert_eq!(seen, expected);
 }
 
 #[test]

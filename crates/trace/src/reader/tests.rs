@@ -2,7 +2,7 @@ use super::*;
 use crate::broken::BrokenAt;
 use crate::sample::SAMPLE;
 use crate::source::{GZIP_MAGIC, XZ_MAGIC, ZSTD_MAGIC};
-use crate::text::LINE_BYTES_MAX;
+use crate::text::{BYTE_ORDER_MARK, LINE_BYTES_MAX};
 use proptest::prelude::*;
 use std::io::{self, Cursor, Write};
 
@@ -137,6 +137,30 @@ fn compressed_logs_are_read_as_plain_ones() {
 }
 
 #[test]
+fn frames_that_decoders_skip_are_skipped() {
+    for magic in [0x50, 0x5f] {
+        let skipped = [&[magic, 0x2a, 0x4d, 0x18, 3, 0, 0, 0], &b"abc"[..]].concat();
+        let bytes = [&skipped[..], &zstandard(SAMPLE), &skipped].concat();
+        assert_eq!(requests(&bytes), requests(SAMPLE));
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_text() {
+    let marked = |bytes: &[u8]| [&BYTE_ORDER_MARK, bytes].concat();
+    for (format, text, _) in ALL.into_iter().filter(|(format, ..)| format.is_text()) {
+        assert_eq!(requests(&marked(text)), requests(text), "{format}");
+        let told: Vec<Request> = reader(&marked(text), Some(format)).unwrap().map(Result::unwrap).collect();
+        assert_eq!(told, requests(text), "{format}");
+        assert_eq!(requests(&gzip(&marked(text))), requests(text), "{format}");
+    }
+    // In what is no text it is data.
+    let known = Some(Format::WorldCup98).into();
+    let mut records = Reader::new("test", Cursor::new(marked(&SAMPLE[3..])), &known).unwrap();
+    assert_eq!(records.next().unwrap().unwrap().time_s >> 8, 0xef_bbbf);
+}
+
+#[test]
 fn what_would_take_too_much_memory_to_decompress_is_refused() {
     // A window of 2 GiB and a dictionary of 4 GiB, each with nothing behind it.
     let long_window = [&ZSTD_MAGIC[..], &[0x00, 21 << 3, 0x01, 0x00, 0x00]].concat();
@@ -202,6 +226,20 @@ fn broken_lines_are_counted_with_their_place_and_reason() {
     let first =
         vec![BrokenAt { number: 8, reason: Flaw::Host }, BrokenAt { number: 100, reason: Flaw::Time }];
     assert_eq!(reader.broken(), &Broken { format: Format::CommonLog, total: 500, broken: 2, first });
+}
+
+#[test]
+fn a_header_is_a_line_and_no_record() {
+    let rows: String =
+        (0..200).map(|i| if i == 99 { "x,1\n".to_owned() } else { format!("{i},1\n") }).collect();
+    let broken_in = |text: String| {
+        let known = Known { format: None, columns: Some("time=1,object=2".parse().unwrap()) };
+        let mut reader = Reader::new("test", Cursor::new(text.into_bytes()), &known).unwrap();
+        assert_eq!(reader.by_ref().map(Result::unwrap).count(), 199);
+        (reader.broken().total, reader.broken().first[0].number)
+    };
+    assert_eq!(broken_in(rows.clone()), (200, 100));
+    assert_eq!(broken_in(format!("time,object\n{rows}")), (200, 101));
 }
 
 #[test]

@@ -60,6 +60,18 @@ fn what_is_written_is_read_again_and_told_by_its_content() {
 }
 
 #[test]
+fn times_that_turn_out_to_be_finer_are_written_as_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole = sample().requests().to_vec();
+    let late = Request { time_ns: 1_000, ..whole[9_999] };
+    let all: Vec<Request> = whole.into_iter().chain([late]).collect();
+    for format in [Format::Compact, Format::Csv] {
+        let (path, _) = written(directory.path(), format, Stamps::Seconds, all.clone());
+        assert_eq!(read(&path).1, all, "{format}");
+    }
+}
+
+#[test]
 fn a_compact_trace_says_what_it_holds_and_takes_few_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let (path, written) =
@@ -95,6 +107,23 @@ fn an_oracle_general_trace_knows_what_comes_next() {
 }
 
 #[test]
+fn what_another_program_writes_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("trace.csv");
+    let begin = || Writer::create(&path, Format::Csv, Stamps::Seconds);
+    // As one whose name was for any process would have been.
+    fs::write(directory.path().join("trace.csv.part"), "other").unwrap();
+    let mut first = begin().unwrap();
+    first.write(&sample().requests()[0]).unwrap();
+    // Only a name of this process can be taken already.
+    let error = begin().unwrap_err();
+    assert!(matches!(&error, Error::Write { path, .. } if path.extension().unwrap() == "part"), "{error}");
+    first.finish().unwrap();
+    assert_eq!(read(&path).1.len(), 1);
+    assert_eq!(fs::read(directory.path().join("trace.csv.part")).unwrap(), b"other");
+}
+
+#[test]
 fn what_is_not_finished_is_not_there() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("trace.slt");
@@ -103,6 +132,8 @@ fn what_is_not_finished_is_not_there() {
     drop(writer);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 
+    let no_file = Writer::create(directory.path(), Format::Compact, Stamps::Seconds).unwrap_err();
+    assert!(matches!(no_file, Error::Write { path, .. } if path == directory.path()));
     let refused = Writer::create(&path, Format::CommonLog, Stamps::Seconds).unwrap_err();
     assert!(refused.to_string().contains("slt, oracleGeneral or csv"), "{refused}");
     let nowhere = directory.path().join("nowhere/trace.slt");
