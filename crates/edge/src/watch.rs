@@ -16,6 +16,7 @@ use sidelong_reconfig::{Ended, Links, Mover};
 use sidelong_state::Plan;
 
 use crate::clock;
+use crate::gate::Admission;
 use crate::metrics::Metrics;
 use crate::seen::Seen;
 use crate::view::View;
@@ -87,6 +88,8 @@ pub struct Watch {
     pub capacities: Vec<Capacity>,
     /// Floor, ceiling and priority of each site.
     pub sites: Vec<SiteView>,
+    /// Whom to let in, if not everybody.
+    pub admission: Option<Admission>,
     /// Who decides.
     pub decider: Decider,
     /// Who carries it out.
@@ -153,6 +156,10 @@ impl Watch {
             seen.show(now, &tick.readings, &self.links);
         }
         self.tell(tick, now, seen);
+        self.picture(tick, now);
+        if let Some(admission) = &mut self.admission {
+            admission.look(&tick.snapshot, &self.sites, now);
+        }
         self.decide(tick, now);
         self.drive();
     }
@@ -182,16 +189,12 @@ impl Watch {
         }
     }
 
-    fn decide(&mut self, tick: &mut Tick, now: Time) {
-        if matches!(self.decider, Decider::Nobody) {
-            return;
-        }
-        self.mover.begin_repair_if_needed(self.links.last_scan(), now);
-        if !tick.ready && now.since(tick.begun) < SETTLE_MAX {
-            return;
-        }
-
+    /// What decisions are made from, where any are.
+    fn picture(&mut self, tick: &mut Tick, now: Time) {
         tick.snapshot.clear();
+        if self.admission.is_none() && matches!(self.decider, Decider::Nobody) {
+            return;
+        }
         for (index, reading) in tick.readings.iter().enumerate() {
             let node = NodeId::new(index);
             let hot = reading.fresh();
@@ -209,6 +212,16 @@ impl Watch {
         }
         for (index, site) in self.sites.iter_mut().enumerate() {
             site.waiting = self.view.waiting(SiteId::new(index));
+        }
+    }
+
+    fn decide(&mut self, tick: &mut Tick, now: Time) {
+        if matches!(self.decider, Decider::Nobody) {
+            return;
+        }
+        self.mover.begin_repair_if_needed(self.links.last_scan(), now);
+        if !tick.ready && now.since(tick.begun) < SETTLE_MAX {
+            return;
         }
         let snapshot = Snapshot { nodes: &tick.snapshot, sites: &self.sites };
         let reconfigurer = match &mut self.decider {
