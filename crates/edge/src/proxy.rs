@@ -41,6 +41,9 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// Where a request came from, one address for each proxy on its way.
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
+/// The body of a request that is turned away is read up to this size, so that the connection can be kept; with a larger
+/// one it is closed after the answer.
+const REFUSED_BODY_BYTES_MAX: u64 = 64 << 10;
 /// Why a request was turned away, on the answer that says so.
 const REASON: &str = "x-sidelong-reason";
 /// The reason of a client that asks for much more than others do.
@@ -197,6 +200,14 @@ impl ProxyHttp for Proxy {
             return answer(session, ResponseHeader::build(421, Some(2))?, text).await;
         };
         let Err(refused) = self.admit(site, ctx) else { return Ok(false) };
+        // With its body unread the connection would have to be closed, and the client might not see the answer.
+        let is_awaited = session.req_header().headers.contains_key(header::EXPECT);
+        if !is_awaited
+            && !session.is_http2()
+            && body_bytes.is_some_and(|bytes| bytes <= REFUSED_BODY_BYTES_MAX)
+        {
+            while session.as_mut().read_request_body().await?.is_some() {}
+        }
         let mut response = ResponseHeader::build(503, Some(4))?;
         response.insert_header(header::RETRY_AFTER, refused.retry_after_s)?;
         response.insert_header(REASON, if refused.greedy { GREEDY } else { refused.why.word() })?;

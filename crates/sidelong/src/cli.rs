@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use sidelong_config::{ClusterFile, Fabric};
+use sidelong_config::{AdmissionRule, ClusterFile, Fabric, Target};
 use sidelong_sim::speed::Case;
 use sidelong_sim::sweep::Part;
 
@@ -265,7 +265,14 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
                 let nodes = cluster.nodes.iter().filter(|node| node.site == Some(index));
                 let nodes: Vec<_> = nodes.map(|node| node.name.as_str()).collect();
                 let nodes = nodes.join(" ");
-                text += &format!("  site {}: {} (floor {}): {nodes}\n", site.name, site.nodes, site.floor);
+                let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
+                let promise = match site.target.filter(|_| cluster.admission.rule != AdmissionRule::None) {
+                    Some(Target::ResponseP99(time)) => format!(", 99 % answered in {} ms", ms(time)),
+                    Some(Target::QueueMax(time)) => format!(", {} ms in a queue", ms(time)),
+                    None => String::new(),
+                };
+                let (name, count, floor) = (&site.name, site.nodes, site.floor);
+                text += &format!("  site {name}: {count} (floor {floor}{promise}): {nodes}\n");
             }
             say(&text)?;
         }
