@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sidelong_config::{AdmissionRule, Configuration};
-use support::{Client, Cluster, eventually, get, metrics, try_get};
+use support::{Client, Cluster, eventually, get, metrics, run, try_get};
 
 /// Clients that ask over and over, each on a connection that it keeps: many more than are served in time.
 const CLIENTS: usize = 30;
@@ -90,6 +90,16 @@ fn an_overloaded_site_turns_away_what_it_cannot_serve_in_time_and_no_other_does(
         }
     });
     assert_eq!(statuses.keys().copied().collect::<Vec<_>>(), [200, 503], "{statuses:?}");
+    let config = cluster.config();
+    let status =
+        |more: &[&str]| run([&["status", "--config", config.to_str().unwrap()], more].concat()).succeeded();
+    let text = status(&[]);
+    assert!(text.starts_with("test: 1 of 1 edges answer"), "{text}");
+    let row = text.lines().find(|line| line.starts_with("alpha")).unwrap();
+    assert!(row.contains("100 ms in a queue") && row.contains("over-target"), "{text}");
+    let told: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
+    assert_eq!(told["sites"][0]["rejected"].as_u64(), Some(statuses[&503] as u64), "{told}");
+    assert_eq!(told["sites"][1]["admitted_ratio"].as_f64(), Some(1.0), "{told}");
     // Of 30 clients 28 would wait, for 280 ms. A verdict that comes late now and then is the machine's doing.
     delays.sort_by(f64::total_cmp);
     assert!(delays[delays.len() / 2] < 0.15, "{delays:?}");
@@ -183,6 +193,13 @@ fn by_the_papers_rule_nobody_is_let_in_while_all_nodes_are_overloaded_and_all_wh
         .map(|(_, count)| count)
         .sum();
     assert!(why >= 1.0, "and it says so");
+}
+
+#[test]
+fn a_cluster_that_does_not_run_has_no_status() {
+    let cluster = cluster(&["alpha"]);
+    let line = run(["status", "--config", cluster.config().to_str().unwrap()]).refused();
+    assert!(line.contains("no edge of ") && line.contains("edge1 does not answer at 127."), "{line}");
 }
 
 /// A server of one answer, which ends with the test's process.
