@@ -10,7 +10,7 @@ use crate::file::{ClusterFile, EdgeEntry, Identity, NodeEntry, SiteEntry};
 use crate::lines::At;
 use crate::secret::Secret;
 use crate::sections::{Admission, Balance, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
-use crate::words::{Configuration, Fabric, Service};
+use crate::words::{AdmissionRule, Configuration, Fabric, Service};
 
 /// A cluster, checked. All processes that read the same file get the same one, indices included.
 #[derive(Clone, PartialEq, Debug)]
@@ -137,6 +137,17 @@ impl Cluster {
             edges: file.edges.clone(),
             workload: file.workload.clone(),
         })
+    }
+}
+
+impl Cluster {
+    /// Whether requests may be turned away as overload: by a target of some site, or by A's rule.
+    pub fn has_admission(&self) -> bool {
+        match self.admission.rule {
+            AdmissionRule::Target => self.sites.iter().any(|site| site.target.is_some()),
+            AdmissionRule::Paper => true,
+            AdmissionRule::None => false,
+        }
     }
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sidelong_config::{
-    ClusterFile, Configuration, Error, Fabric, Secret, SecretText, Target, WorkloadKind, default_run_dir,
+    AdmissionRule, ClusterFile, Configuration, Error, Fabric, Secret, SecretText, Target, WorkloadKind,
+    default_run_dir,
 };
 
 #[test]
@@ -180,13 +181,19 @@ fn entries_of_one_keep_their_name() {
 #[test]
 fn a_site_is_promised_what_its_entry_says() {
     let mut file = ClusterFile::demo();
-    assert!(file.cluster().unwrap().sites.iter().all(|site| site.target.is_none() && site.share == 0.0));
+    let cluster = file.cluster().unwrap();
+    assert!(cluster.sites.iter().all(|site| site.target.is_none() && site.share == 0.0));
+    assert!(!cluster.has_admission());
+    file.admission.rule = AdmissionRule::Paper;
+    assert!(file.cluster().unwrap().has_admission());
+    file.admission.rule = AdmissionRule::Target;
     file.sites[0].response_p99 = Some(Duration::from_millis(50));
     file.sites[1].queue_max = Some(Duration::from_micros(2_500));
     file.sites[1].share = 0.25;
     file.admission.rotation = Duration::from_millis(1_500);
     let read = ClusterFile::parse(&file.to_toml().unwrap(), "written").unwrap();
     assert_eq!(read, file);
+    assert!(read.cluster().unwrap().has_admission());
     let sites = read.cluster().unwrap().sites;
     assert_eq!(sites[0].target, Some(Target::ResponseP99(Duration::from_millis(50))));
     assert_eq!(

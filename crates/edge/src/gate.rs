@@ -20,9 +20,13 @@ use sidelong_policy::reconfigure::{NodeView, SiteView};
 
 use crate::clock;
 use crate::view::View;
+use crate::watch::Event;
 
 /// Between two countings of who asks how much.
 const CENSUS_EVERY: Duration = Duration::from_millis(250);
+
+/// Between two times that people are told who was turned away.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// What is not known.
 const UNKNOWN: u64 = u64::MAX;
@@ -188,6 +192,10 @@ impl Gate {
         Verdict::decode(self.sites[site.index()].verdict.load(Ordering::Relaxed)).admitted()
     }
 
+    fn why(&self, site: SiteId) -> Why {
+        Verdict::decode(self.sites[site.index()].verdict.load(Ordering::Relaxed)).why()
+    }
+
     /// Queue delay, its budget, and whether the target is held (1 or 0), in that order.
     pub(crate) fn outlook(&self, site: SiteId) -> [Option<f64>; 3] {
         let slot = &self.sites[site.index()];
@@ -213,6 +221,13 @@ impl Gate {
         named.map(|(word, why)| (word, counts[why].load(Ordering::Relaxed)))
     }
 
+    /// How many requests were let in and turned away, and why all are let in or not.
+    fn totals(&self, site: SiteId) -> Totals {
+        let slot = &self.sites[site.index()];
+        let sum = |counts: &[AtomicU64]| counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+        Totals { admitted: sum(&slot.admitted), rejected: sum(&slot.rejected) }
+    }
+
     /// Answers with success that were late, and all of them; `None` for a site without such a target.
     pub(crate) fn late(&self, site: SiteId) -> Option<[u64; 2]> {
         let slot = &self.sites[site.index()];
@@ -226,6 +241,13 @@ impl Gate {
     }
 }
 
+/// Requests of a site since the start.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    admitted: u64,
+    rejected: u64,
+}
+
 /// What the watch thread decides by, and the gate that it keeps.
 #[derive(Debug)]
 pub struct Admission {
@@ -234,6 +256,9 @@ pub struct Admission {
     census: Census,
     counted: Time,
     answers: Vec<Answers>,
+    told_at: Time,
+    /// Of each site, what people were told last, and whether some had been turned away.
+    told: Vec<(Totals, bool)>,
 }
 
 impl Admission {
@@ -245,6 +270,8 @@ impl Admission {
         let gate = Arc::new(Gate::new(&promises, settings.rotation));
         Ok(Admission {
             answers: vec![Answers::default(); promises.len()],
+            told_at: Time::default(),
+            told: vec![(Totals::default(), false); promises.len()],
             controller: Controller::new(settings, promises, nodes)?,
             gate,
             census: Census::default(),
@@ -270,6 +297,27 @@ impl Admission {
         let wall_ns = since_1970.as_nanos() as u64;
         let snapshot = Snapshot { nodes, sites, answers: &self.answers, wall_ns };
         self.gate.show(self.controller.step(&snapshot, now));
+    }
+}
+
+impl Admission {
+    /// Tells of the sites of which requests are turned away, now and then, and once when they are no longer.
+    pub(crate) fn tell(&mut self, now: Time, events: &mut dyn FnMut(Event)) {
+        if now.since(self.told_at) < TELL_EVERY {
+            return;
+        }
+        self.told_at = now;
+        for (index, (before, was_rejecting)) in self.told.iter_mut().enumerate() {
+            let site = SiteId::new(index);
+            let totals = self.gate.totals(site);
+            let (admitted, rejected) = (totals.admitted - before.admitted, totals.rejected - before.rejected);
+            if rejected > 0 || *was_rejecting {
+                let met = self.gate.outlook(site)[2].map(|met| met > 0.0);
+                let why = self.gate.why(site).word();
+                events(Event::Admission { site, admitted, rejected, why, met });
+            }
+            (*before, *was_rejecting) = (totals, rejected > 0);
+        }
     }
 }
 

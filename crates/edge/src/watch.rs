@@ -48,6 +48,19 @@ pub enum Event {
         /// Whether requests go to it.
         up: bool,
     },
+    /// Requests were turned away in the last second or so, or are no longer.
+    Admission {
+        /// Of which site.
+        site: SiteId,
+        /// How many were let in since this was last told.
+        admitted: u64,
+        /// And turned away: 0 where all are let in again.
+        rejected: u64,
+        /// Why they are, or all are let in.
+        why: &'static str,
+        /// Whether the site's target is held, where that is known.
+        met: Option<bool>,
+    },
     /// No node's words or load could be read for too long, or they can again.
     View {
         /// Whether the edge now routes by what it knows itself.
@@ -159,6 +172,7 @@ impl Watch {
         self.picture(tick, now);
         if let Some(admission) = &mut self.admission {
             admission.look(&tick.snapshot, &self.sites, now);
+            admission.tell(now, &mut self.events);
         }
         self.decide(tick, now);
         self.drive();

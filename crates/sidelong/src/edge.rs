@@ -140,6 +140,9 @@ fn events(parts: Arc<Parts>, tell: bool, listen: Option<SocketAddr>) -> Box<dyn 
                 at_ns: at.as_ns(),
             },
             EdgeEvent::Health { node, up } => Event::Health { node: parts.node_name(node), up, at_ns },
+            EdgeEvent::Admission { site, admitted, rejected, why, met } => {
+                Event::Admission { site: parts.site_name(site), admitted, rejected, why: why.to_owned(), met }
+            }
             EdgeEvent::View { stale } => Event::View { stale, at_ns },
         };
         tracing::info!(?event);

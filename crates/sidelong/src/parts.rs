@@ -287,6 +287,9 @@ impl Parts {
 
     /// Who decides whom an edge lets in; `None` where that is everybody.
     pub(crate) fn admission(&self) -> Result<Option<Admission>, Failure> {
+        if !self.cluster.has_admission() {
+            return Ok(None);
+        }
         let settings = &self.cluster.admission;
         let promise = |site: &config::Site| Promise {
             target: site.target.map(|target| match target {
@@ -297,12 +300,8 @@ impl Parts {
         };
         let promises: Vec<_> = self.cluster.sites.iter().map(promise).collect();
         let rule = match settings.rule {
-            AdmissionRule::None => return Ok(None),
-            AdmissionRule::Target if promises.iter().all(|promise| promise.target.is_none()) => {
-                return Ok(None);
-            }
-            AdmissionRule::Target => Rule::Target,
             AdmissionRule::Paper => Rule::Paper { threshold: settings.threshold },
+            AdmissionRule::Target | AdmissionRule::None => Rule::Target,
         };
         let settings = admission::Settings {
             rule,

@@ -196,6 +196,20 @@ fn by_the_papers_rule_nobody_is_let_in_while_all_nodes_are_overloaded_and_all_wh
 }
 
 #[test]
+fn up_says_what_its_edges_turn_away() {
+    let mut cluster = cluster(&["alpha"]).with_load(1 << 20, None);
+    cluster.file.workload.as_mut().unwrap().clients_per_edge = CLIENTS as u32;
+    let up = cluster.up(&["--plain"]);
+    eventually("a line says so", || {
+        up.out().lines().any(|line| line.contains("alpha 1 nodes") && line.contains("/s rejected"))
+    });
+    let done = up.end();
+    let row = done.out.lines().rev().find(|line| line.starts_with("alpha ")).unwrap();
+    let rejected: u64 = row.split_whitespace().last().unwrap().parse().unwrap();
+    assert!(rejected > 0, "{}", done.out);
+}
+
+#[test]
 fn a_cluster_that_does_not_run_has_no_status() {
     let cluster = cluster(&["alpha"]);
     let line = run(["status", "--config", cluster.config().to_str().unwrap()]).refused();
