@@ -11,7 +11,7 @@ use crate::cluster::Node;
 use crate::file::{ClusterFile, EdgeEntry, NodeEntry, SiteEntry};
 use crate::lines::At;
 use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
-use crate::sections::{Balance, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
+use crate::sections::{Admission, Balance, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::words::{Fabric, LoadMode, MovedBy, Service, WorkloadKind};
 
 /// Names become file names in the run directory.
@@ -38,6 +38,7 @@ pub(crate) fn sections(file: &ClusterFile) -> Check {
     verbs(&file.verbs)?;
     load(&file.load)?;
     balance(&file.balance)?;
+    admission(&file.admission)?;
     reconfig(&file.reconfig)?;
     limits(&file.limits)?;
     ganglia(file)?;
@@ -63,6 +64,7 @@ pub(crate) fn entries(file: &ClusterFile) -> Check {
     file.edges.iter().enumerate().try_for_each(|(i, entry)| edge(At::entry("edge", i), entry))?;
 
     let pool: usize = file.nodes.iter().map(|entry| entry.count).sum();
+    promises(file, pool)?;
     let mut wanted = 0;
     for (i, entry) in file.sites.iter().enumerate() {
         wanted += entry.nodes;
@@ -75,6 +77,64 @@ pub(crate) fn entries(file: &ClusterFile) -> Check {
         })?;
     }
     Ok(())
+}
+
+/// What is promised to the sites, against what there is: `pool` nodes.
+fn promises(file: &ClusterFile, pool: usize) -> Check {
+    /// Below what anybody means, above what the rounding of decimals leaves.
+    const ROUNDING: f64 = 1e-9;
+    let (mut floors, mut shares, mut guaranteed) = (0, 0.0, 0.0);
+    for (i, entry) in file.sites.iter().enumerate() {
+        let (at, who) = (At::entry("site", i), format!("site {:?}", entry.name));
+        floors += entry.floor;
+        expect(floors <= pool, at.key("floor"), || {
+            let found = format!(
+                "{who}: with its floor of {} the floors add up to {floors}, the pool has {pool}",
+                entry.floor
+            );
+            (found, "floors that the pool can keep".into())
+        })?;
+        shares += entry.share;
+        expect(shares <= 1.0 + ROUNDING, at.key("share"), || {
+            let found = format!("{who}: with its {} the shares add up to {}", entry.share, rounded(shares));
+            (found, "at most 1, which is the whole pool".into())
+        })?;
+        let nodes = entry.share * pool as f64;
+        let ceiling = entry.ceiling.unwrap_or(pool).min(pool);
+        expect(nodes <= ceiling as f64 + ROUNDING, at.key("share"), || {
+            let found = format!(
+                "{who}: a share of {} is {} of {pool} nodes, its ceiling is {ceiling}",
+                entry.share,
+                rounded(nodes)
+            );
+            (found, "a share below the ceiling".into())
+        })?;
+        guaranteed += nodes.max(entry.floor as f64);
+        expect(guaranteed <= pool as f64 + ROUNDING, at.key("share"), || {
+            let found = format!(
+                "{who}: with it, the greater of each site's floor and share add up to {} nodes, the pool has {pool}",
+                rounded(guaranteed)
+            );
+            (found, "floors and shares that the pool can keep together".into())
+        })?;
+        let Some(target) = entry.response_p99 else { continue };
+        let times = file.nodes.iter().filter(|node| node.service != Service::None);
+        let slowest = times.map(|node| node.service_time).max().unwrap_or_default();
+        expect(slowest < target, at.key("response_ms_p99"), || {
+            let found = format!(
+                "{who}: response_ms_p99 is {}, and a request takes {} at a node",
+                ms(target),
+                ms(slowest)
+            );
+            (found, "more than service_ms of every node".into())
+        })?;
+    }
+    Ok(())
+}
+
+/// A sum of decimals, as people write it.
+fn rounded(sum: f64) -> f64 {
+    (sum * 1e6).round() / 1e6
 }
 
 /// The pool of `total` nodes, `copies` of which over-provisioning adds.
@@ -199,6 +259,12 @@ fn balance(balance: &Balance) -> Check {
     })
 }
 
+fn admission(admission: &Admission) -> Check {
+    let at = At::section("admission");
+    within(at, "threshold", admission.threshold, 0.0, 1e6)?;
+    millis(at, "rotation_s", admission.rotation, 100 * MILLI, HOUR)
+}
+
 fn reconfig(reconfig: &Reconfig) -> Check {
     let at = At::section("reconfig");
     millis(at, "history_ms", reconfig.history, Duration::ZERO, MINUTE)?;
@@ -297,6 +363,12 @@ fn site(at: At, entry: &SiteEntry) -> Check {
         (found, "floor <= nodes".into())
     })?;
     within(at, "nodes", entry.nodes, 1, NODES_MAX)?;
+    within(at, "share", entry.share, 0.0, 1.0)?;
+    expect(entry.response_p99.is_none() || entry.queue_max.is_none(), at.key("queue_ms_max"), || {
+        (format!("{who}: response_ms_p99 and queue_ms_max are given"), "one of them".into())
+    })?;
+    millis(at, "response_ms_p99", entry.response_p99.unwrap_or(MINUTE), MILLI, MINUTE)?;
+    millis(at, "queue_ms_max", entry.queue_max.unwrap_or(MINUTE), MILLI, MINUTE)?;
     within(at, "alpha", entry.alpha.unwrap_or(0.0), 0.0, 64.0)?;
     expect(entry.ceiling.is_none_or(|ceiling| entry.nodes <= ceiling), at.key("ceiling"), || {
         let ceiling = entry.ceiling.unwrap_or_default();

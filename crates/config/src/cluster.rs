@@ -9,8 +9,8 @@ use crate::error::{Error, Place, Result};
 use crate::file::{ClusterFile, EdgeEntry, Identity, NodeEntry, SiteEntry};
 use crate::lines::At;
 use crate::secret::Secret;
-use crate::sections::{Balance, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
-use crate::words::{Configuration, Fabric, Service};
+use crate::sections::{Admission, Balance, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
+use crate::words::{AdmissionRule, Configuration, Fabric, Service};
 
 /// A cluster, checked. All processes that read the same file get the same one, indices included.
 #[derive(Clone, PartialEq, Debug)]
@@ -29,6 +29,8 @@ pub struct Cluster {
     pub load: Load,
     /// Which node of its site gets a request.
     pub balance: Balance,
+    /// Whom the edges let in.
+    pub admission: Admission,
     /// When nodes move between sites, and how.
     pub reconfig: Reconfig,
     /// What an edge puts up with.
@@ -60,8 +62,21 @@ pub struct Site {
     pub ceiling: usize,
     /// Where two sites want a node, the higher gets it.
     pub priority: u8,
+    /// What those who are let in are promised, if anything.
+    pub target: Option<Target>,
+    /// Of the pool, 0 to 1: up to which it gives way to no site of higher priority.
+    pub share: f64,
     /// Of its requests, in place of the workload's.
     pub alpha: Option<f64>,
+}
+
+/// What is held for a site by turning requests away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// `response_ms_p99`.
+    ResponseP99(Duration),
+    /// `queue_ms_max`.
+    QueueMax(Duration),
 }
 
 /// A server of the pool.
@@ -117,6 +132,7 @@ impl Cluster {
             verbs: file.verbs.clone(),
             load: file.load.clone(),
             balance: file.balance.clone(),
+            admission: file.admission.clone(),
             reconfig: file.reconfig.clone(),
             limits: file.limits.clone(),
             ganglia: file.ganglia.clone(),
@@ -125,6 +141,17 @@ impl Cluster {
             edges: file.edges.clone(),
             workload: file.workload.clone(),
         })
+    }
+}
+
+impl Cluster {
+    /// Whether requests may be turned away as overload: by a target of some site, or by A's rule.
+    pub fn has_admission(&self) -> bool {
+        match self.admission.rule {
+            AdmissionRule::Target => self.sites.iter().any(|site| site.target.is_some()),
+            AdmissionRule::Paper => true,
+            AdmissionRule::None => false,
+        }
     }
 }
 
@@ -174,6 +201,9 @@ fn sites(file: &ClusterFile, pool: usize) -> Vec<Site> {
             floor: entry.floor,
             ceiling: ceiling.min(pool),
             priority: entry.priority,
+            // The checks see to it that there are not two.
+            target: entry.response_p99.map(Target::ResponseP99).or(entry.queue_max.map(Target::QueueMax)),
+            share: entry.share,
             alpha: entry.alpha,
         }
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::secret::SecretText;
-use crate::sections::{Balance, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
+use crate::sections::{Admission, Balance, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::time;
 use crate::words::{Fabric, Service};
 
@@ -28,6 +28,9 @@ pub struct ClusterFile {
     /// `[balance]`.
     #[serde(default)]
     pub balance: Balance,
+    /// `[admission]`.
+    #[serde(default)]
+    pub admission: Admission,
     /// `[reconfig]`.
     #[serde(default)]
     pub reconfig: Reconfig,
@@ -101,6 +104,19 @@ pub struct SiteEntry {
     /// Where two sites want a node, the higher gets it. Default 0.
     #[serde(default)]
     pub priority: u8,
+    /// `response_ms_p99`: of 100 requests that are let in and succeed, 99 are to be answered within this, from the whole
+    /// header read to the answer's first bytes. Requests that would keep others from it are turned away. Default none.
+    #[serde(rename = "response_ms_p99", default, with = "time::millis_option")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_p99: Option<Duration>,
+    /// `queue_ms_max`, in place of that: how long a request that is let in may wait for a worker. Default none; without
+    /// either nobody is turned away.
+    #[serde(rename = "queue_ms_max", default, with = "time::millis_option")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_max: Option<Duration>,
+    /// Of the pool, 0 to 1: up to which it gives way to no site of higher priority. Default 0.
+    #[serde(default)]
+    pub share: f64,
     /// Of the requests that `up` and the lab make for it, with `workload.kind = "zipf"`, in place of the workload's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alpha: Option<f64>,
@@ -116,6 +132,9 @@ impl SiteEntry {
             floor: 1,
             ceiling: None,
             priority: 0,
+            response_p99: None,
+            queue_max: None,
+            share: 0.0,
             alpha: None,
         }
     }

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::time;
 use crate::words::{
-    BalancePolicy, Completion, Configuration, LoadMode, MovedBy, Protocol, Scheme, WorkloadKind,
+    AdmissionRule, BalancePolicy, Completion, Configuration, LoadMode, MovedBy, Protocol, Scheme,
+    WorkloadKind,
 };
 
 /// `[load]`: how load gets from the nodes to the edges.
@@ -89,6 +90,25 @@ impl Weights {
 impl Default for Weights {
     fn default() -> Self {
         Weights { cpu: 2.0, memory: 0.5, network: 1.0, connections: 4.0, run_queue: None, interrupts: None }
+    }
+}
+
+/// `[admission]`: whom the edges let in, where not all can be served in time. What is promised stands with each site.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Admission {
+    /// By what a site is overloaded. Default `target`.
+    pub rule: AdmissionRule,
+    /// The load index above which a node is overloaded, for `rule = "paper"`: 1.0 is all in use. Default 1.0.
+    pub threshold: f64,
+    /// `rotation_s`: within this time each client of an overloaded site is let in for a while. Default 30 s.
+    #[serde(rename = "rotation_s", with = "time::seconds")]
+    pub rotation: Duration,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Admission { rule: AdmissionRule::default(), threshold: 1.0, rotation: Duration::from_secs(30) }
     }
 }
 

@@ -47,6 +47,20 @@ pub(crate) mod millis_option {
     }
 }
 
+/// `#[serde(with)]` for a `Duration` in seconds.
+pub(crate) mod seconds {
+    use super::*;
+
+    pub(crate) fn serialize<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(time.as_nanos() as f64 / 1e9)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let number = f64::deserialize(from)?;
+        from_file::<D>(number * 1e9, number, "seconds")
+    }
+}
+
 /// `#[serde(with)]` for a `Duration` in seconds that may be left out.
 pub(crate) mod seconds_option {
     use super::*;

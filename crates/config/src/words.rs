@@ -94,6 +94,19 @@ words! {
 }
 
 words! {
+    /// `admission.rule`: by what a site is overloaded, so that some of its requests are turned away.
+    AdmissionRule {
+        /// Its target is in danger. Sites without a target turn nobody away.
+        #[default]
+        Target = "target",
+        /// The load index of every node that serves it is above `threshold`: A's weighted score, to compare with.
+        Paper = "paper",
+        /// Nothing: everybody is let in, whatever is promised.
+        None = "none",
+    }
+}
+
+words! {
     /// `reconfig.configuration`: what becomes of nodes as the load shifts (R 4.3).
     Configuration {
         /// They move to the site that needs them.

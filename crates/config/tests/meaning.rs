@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sidelong_config::{
-    ClusterFile, Configuration, Error, Fabric, Secret, SecretText, WorkloadKind, default_run_dir,
+    AdmissionRule, ClusterFile, Configuration, Error, Fabric, Secret, SecretText, Target, WorkloadKind,
+    default_run_dir,
 };
 
 #[test]
@@ -46,6 +47,7 @@ fn the_demo_names_the_defaults() {
             demo.verbs,
             demo.load,
             demo.balance,
+            demo.admission,
             demo.reconfig,
             demo.limits,
             demo.ganglia,
@@ -56,6 +58,7 @@ fn the_demo_names_the_defaults() {
             bare.verbs,
             bare.load,
             bare.balance,
+            bare.admission,
             bare.reconfig,
             bare.limits,
             bare.ganglia,
@@ -173,6 +176,30 @@ fn entries_of_one_keep_their_name() {
     assert_eq!(cluster.nodes[9].fabric_listen.port(), 7501);
     assert_eq!(cluster.nodes[9].admin.unwrap().port(), 7401);
     assert_eq!(cluster.nodes[0].fabric_listen.to_string(), "127.0.0.1:0");
+}
+
+#[test]
+fn a_site_is_promised_what_its_entry_says() {
+    let mut file = ClusterFile::demo();
+    let cluster = file.cluster().unwrap();
+    assert!(cluster.sites.iter().all(|site| site.target.is_none() && site.share == 0.0));
+    assert!(!cluster.has_admission());
+    file.admission.rule = AdmissionRule::Paper;
+    assert!(file.cluster().unwrap().has_admission());
+    file.admission.rule = AdmissionRule::Target;
+    file.sites[0].response_p99 = Some(Duration::from_millis(50));
+    file.sites[1].queue_max = Some(Duration::from_micros(2_500));
+    file.sites[1].share = 0.25;
+    file.admission.rotation = Duration::from_millis(1_500);
+    let read = ClusterFile::parse(&file.to_toml().unwrap(), "written").unwrap();
+    assert_eq!(read, file);
+    assert!(read.cluster().unwrap().has_admission());
+    let sites = read.cluster().unwrap().sites;
+    assert_eq!(sites[0].target, Some(Target::ResponseP99(Duration::from_millis(50))));
+    assert_eq!(
+        (sites[1].target, sites[1].share),
+        (Some(Target::QueueMax(Duration::from_micros(2_500))), 0.25)
+    );
 }
 
 #[test]

@@ -145,6 +145,8 @@ fn every_section_is_checked() {
             "[balance.weights]\ncpu = 0\nmemory = 0\nnetwork = 0\nconnections = 0\n",
             "10: all weights are 0; expected at least one above it",
         ),
+        ("[admission]\nthreshold = -1\n", "11: threshold is -1; expected from 0 to 1000000"),
+        ("[admission]\nrotation_s = 0\n", "11: rotation_s is 0; expected from 0.1 to 3600"),
         ("[reconfig]\nsensitivity_ms = 0\n", "11: sensitivity_ms is 0; expected from 0.01 to 60000"),
         ("[reconfig]\nhistory_ms = 60001\n", "11: history_ms is 60001; expected from 0 to 60000"),
         ("[reconfig]\nhigh = nan\n", "11: high is NaN; expected from 0 to 1000000"),
@@ -222,6 +224,19 @@ fn every_entry_is_checked() {
             "hosts = [\"a.example\"]\nnodes = 2",
             "4: site \"a\": with its 2 nodes the sites start with 2, the pool has 1; expected no more nodes at the \
              sites than [[node]] entries give",
+        ),
+        (3, "hosts = [\"a.example\"]\nshare = 1.5", "4: share is 1.5; expected from 0 to 1"),
+        (
+            3,
+            "hosts = [\"a.example\"]\nresponse_ms_p99 = 20\nqueue_ms_max = 9",
+            "5: site \"a\": response_ms_p99 and queue_ms_max are given; expected one of them",
+        ),
+        (3, "hosts = [\"a.example\"]\nqueue_ms_max = 0", "4: queue_ms_max is 0; expected from 1 to 60000"),
+        (
+            3,
+            "hosts = [\"a.example\"]\nresponse_ms_p99 = 5",
+            "4: site \"a\": response_ms_p99 is 5, and a request takes 5 at a node; expected more than service_ms of every \
+             node",
         ),
         (5, "name = \"n/1\"", "5: node name \"n/1\"; expected 1 to 64 of a-z, 0-9 and -: it names files"),
         (5, "name = \"n\"\ncount = 0", "6: count is 0; expected from 1 to 16383"),
@@ -318,6 +333,39 @@ fn a_cluster_has_sites_nodes_and_edges() {
             format!("cluster.toml:1: no [[{section}]]; expected from 1 to {max} of them")
         );
     }
+}
+
+#[test]
+fn promises_that_contradict_each_other_are_refused_with_their_sum() {
+    let site = |promise: &str| format!("[[site]]\nname = \"b\"\nhosts = [\"b.example\"]\n{promise}\n");
+    let pool = "[[node]]\nname = \"m\"\ncount = 3\nlisten = \"127.0.0.1:7201\"\n";
+    let refused = |first: &str, second: &str| {
+        let text = format!("{BASE}{}{pool}", site(second));
+        refused(&text.replacen("hosts = [\"a.example\"]", &format!("hosts = [\"a.example\"]\n{first}"), 1))
+    };
+    assert_eq!(
+        refused("nodes = 2\nfloor = 2", "nodes = 3\nfloor = 3"),
+        "cluster.toml:16: site \"b\": with its floor of 3 the floors add up to 5, the pool has 4; expected floors that \
+         the pool can keep"
+    );
+    assert_eq!(
+        refused("share = 0.7", "share = 0.4"),
+        "cluster.toml:14: site \"b\": with its 0.4 the shares add up to 1.1; expected at most 1, which is the whole pool"
+    );
+    assert_eq!(
+        refused("share = 0.75\nceiling = 2", ""),
+        "cluster.toml:4: site \"a\": a share of 0.75 is 3 of 4 nodes, its ceiling is 2; expected a share below the \
+         ceiling"
+    );
+    assert_eq!(
+        refused("share = 0.75", "nodes = 2\nfloor = 2"),
+        "cluster.toml:11: site \"b\": with it, the greater of each site's floor and share add up to 5 nodes, the pool \
+         has 4; expected floors and shares that the pool can keep together"
+    );
+    let kept =
+        format!("{BASE}{}{pool}", site("share = 0.25")).replacen("[[node]]", "share = 0.75\n[[node]]", 1);
+    let cluster = ClusterFile::parse(&kept, "cluster.toml").unwrap().cluster().unwrap();
+    assert_eq!((cluster.sites[0].share, cluster.sites[0].target), (0.75, None));
 }
 
 #[test]

@@ -32,6 +32,7 @@ use pingora_core::server::ShutdownWatch;
 use pingora_http::ResponseHeader;
 use pingora_proxy::Session;
 use sidelong_layout::Time;
+use sidelong_policy::admission;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep_until};
 
@@ -113,6 +114,8 @@ pub(crate) struct Client {
     progress: AtomicU32,
     /// When the phase began, in ns of this machine's monotonic clock.
     since_ns: AtomicU64,
+    /// Who it is to the gate.
+    known: admission::Client,
     /// What servers are told of where it came from.
     forwarded_for: Option<HeaderValue>,
 }
@@ -137,9 +140,16 @@ impl Client {
 
     fn new(stream: &Stream) -> Self {
         let address = stream.get_socket_digest().and_then(|digest| digest.peer_addr()?.as_inet().copied());
+        // Those without an address, as over a Unix socket, are all one.
+        let known = address.map(admission::Client::new).unwrap_or_default();
         let forwarded_for = address.and_then(|address| address.ip().to_string().try_into().ok());
         let since_ns = clock::now().as_ns().into();
-        Client { progress: AtomicU32::new(IDLE), since_ns, forwarded_for }
+        Client { progress: AtomicU32::new(IDLE), since_ns, known, forwarded_for }
+    }
+
+    /// Who it is to the gate.
+    pub(crate) fn known(&self) -> admission::Client {
+        self.known
     }
 
     /// Its address, as x-forwarded-for has it.

@@ -5,6 +5,7 @@
 mod emit;
 mod figures;
 mod format;
+mod gate;
 mod node;
 
 use std::fmt;
@@ -22,6 +23,7 @@ use sidelong_layout::{NodeId, SiteId};
 use crate::access_log::AccessLog;
 use crate::clock;
 use crate::door::REFUSALS;
+use crate::gate::Gate;
 use crate::seen::{NodeSeen, Seen};
 use crate::settings::Settings;
 use crate::view::View;
@@ -31,6 +33,7 @@ use figures::Head;
 pub use emit::{About, Counts};
 pub(crate) use figures::{HOT, HotFigure as Figure, Kind};
 pub(crate) use format::Format;
+use gate::GateCollector;
 pub use node::{NodeMetrics, ReadOwn};
 
 /// The bounds of the latency buckets, in seconds.
@@ -65,6 +68,14 @@ struct CodeLabel {
     code: u16,
 }
 
+/// What an edge's other parts know, read at the scrape.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) view: Arc<View>,
+    pub(crate) gate: Option<Arc<Gate>>,
+    pub(crate) seen: Arc<Seen>,
+}
+
 /// Everything that is counted.
 #[derive(Debug)]
 pub struct Metrics {
@@ -86,8 +97,7 @@ pub struct Metrics {
 impl Metrics {
     pub(crate) fn new(
         settings: &Settings,
-        view: Arc<View>,
-        seen: Arc<Seen>,
+        state: State,
         log: Option<AccessLog>,
         about: Vec<About>,
         counts: Vec<Counts>,
@@ -99,7 +109,7 @@ impl Metrics {
         let seconds = Family::<SiteLabel, Histogram>::new_with_constructor(|| Histogram::new(LATENCY_S));
         registry.register_with_unit(
             "request_duration",
-            "From the header read to the answer sent, by site",
+            "From the header read to the answer sent, of requests sent to a node, by site",
             Unit::Seconds,
             seconds.clone(),
         );
@@ -157,6 +167,10 @@ impl Metrics {
             metrics.rejected_reads.clone(),
         );
         let nodes = settings.nodes.iter().map(|node| node.name.clone()).collect();
+        let State { view, gate, seen } = state;
+        if let Some(gate) = gate {
+            registry.register_collector(Box::new(GateCollector { gate, sites: metrics.sites.clone() }));
+        }
         registry.register_collector(Box::new(ViewCollector {
             view,
             seen,
@@ -176,7 +190,10 @@ impl Metrics {
             Some(site) => {
                 let class = usize::from(status / 100).min(5);
                 self.answers[site.index()][class].inc();
-                self.latency[site.index()].observe(elapsed.as_secs_f64());
+                // What was answered at the door was quick, and says nothing of how long requests take.
+                if tries > 0 {
+                    self.latency[site.index()].observe(elapsed.as_secs_f64());
+                }
             }
             None => {
                 self.misdirected.inc();

@@ -16,12 +16,14 @@ use pingora_core::{
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use sidelong_layout::{NodeId, SiteId, Time};
+use sidelong_policy::admission::Refused;
 use sidelong_policy::health::Failure;
 
 use crate::access_log::{AccessLog, Entry};
 use crate::clock;
 use crate::closing::{Closing, UnderWay};
 use crate::door::Client;
+use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::settings::{Limits, NodeAddress, Settings};
 use crate::view::View;
@@ -39,12 +41,21 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// Where a request came from, one address for each proxy on its way.
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
+/// The body of a request that is turned away is read up to this size, so that the connection can be kept; with a larger
+/// one it is closed after the answer.
+const REFUSED_BODY_BYTES_MAX: u64 = 64 << 10;
+/// Why a request was turned away, on the answer that says so.
+const REASON: &str = "x-sidelong-reason";
+/// The reason of a client that asks for much more than others do.
+const GREEDY: &str = "greedy";
+
 /// What the access log has where the client left, or was shown out by the door, before it was answered: nginx's word for
 /// it, since Common Log Format has a place for three digits.
 const UNANSWERED: u16 = 499;
 
 pub(crate) struct Proxy {
     view: Arc<View>,
+    gate: Option<Arc<Gate>>,
     metrics: Arc<Metrics>,
     log: Option<AccessLog>,
     hosts: HashMap<String, SiteId>,
@@ -58,6 +69,7 @@ impl Proxy {
     pub(crate) fn new(
         settings: &Settings,
         view: Arc<View>,
+        gate: Option<Arc<Gate>>,
         metrics: Arc<Metrics>,
         log: Option<AccessLog>,
         closing: Arc<Closing>,
@@ -69,6 +81,7 @@ impl Proxy {
         let peer = |node: &NodeAddress| (node.name.as_str().into(), peer(node.address, &settings.limits));
         Proxy {
             view,
+            gate,
             metrics,
             log,
             hosts,
@@ -114,6 +127,13 @@ impl Proxy {
             }
         }
         None
+    }
+
+    /// Whether the request is let in.
+    fn admit(&self, site: SiteId, ctx: &Visit) -> Result<(), Refused> {
+        let Some(gate) = &self.gate else { return Ok(()) };
+        let client = ctx.client.as_ref().map(|client| client.known()).unwrap_or_default();
+        gate.decide(site, client, ctx.begun, self.view.is_stale(ctx.begun))
     }
 
     /// The request is no longer at its node.
@@ -175,16 +195,23 @@ impl ProxyHttp for Proxy {
         if body_bytes.is_some_and(|bytes| bytes > self.limits.body_bytes_max) {
             return Error::e_explain(ErrorType::HTTPStatus(413), "request body too large");
         }
-        if ctx.site.is_some() {
-            return Ok(false);
+        let Some(site) = ctx.site else {
+            let text = b"421 Misdirected Request: no site of this cluster has that Host\n";
+            return answer(session, ResponseHeader::build(421, Some(2))?, text).await;
+        };
+        let Err(refused) = self.admit(site, ctx) else { return Ok(false) };
+        // With its body unread the connection would have to be closed, and the client might not see the answer.
+        let is_awaited = session.req_header().headers.contains_key(header::EXPECT);
+        if !is_awaited
+            && !session.is_http2()
+            && body_bytes.is_some_and(|bytes| bytes <= REFUSED_BODY_BYTES_MAX)
+        {
+            while session.as_mut().read_request_body().await?.is_some() {}
         }
-        let text = Bytes::from_static(b"421 Misdirected Request: no site of this cluster has that Host\n");
-        let mut response = ResponseHeader::build(421, Some(2))?;
-        response.insert_header(header::CONTENT_TYPE, "text/plain; charset=utf-8")?;
-        response.insert_header(header::CONTENT_LENGTH, text.len())?;
-        session.write_response_header(Box::new(response), false).await?;
-        session.write_response_body(Some(text), true).await?;
-        Ok(true)
+        let mut response = ResponseHeader::build(503, Some(4))?;
+        response.insert_header(header::RETRY_AFTER, refused.retry_after_s)?;
+        response.insert_header(REASON, if refused.greedy { GREEDY } else { refused.why.word() })?;
+        answer(session, response, b"503 Service Unavailable: the site is overloaded\n").await
     }
 
     async fn request_body_filter(
@@ -295,11 +322,17 @@ impl ProxyHttp for Proxy {
     async fn upstream_response_filter(
         &self,
         _session: &mut Session,
-        _response: &mut ResponseHeader,
+        response: &mut ResponseHeader,
         ctx: &mut Visit,
     ) -> Result<()> {
         if let Some(node) = ctx.at {
             self.view.on_success(node);
+        }
+        // What fails may do so fast: it says nothing of how long those wait who are served.
+        if let (Some(gate), Some(site)) = (&self.gate, ctx.site)
+            && (200..400).contains(&response.status.as_u16())
+        {
+            gate.succeeded(site, clock::now().since(ctx.begun));
         }
         // An answer under way must not be broken by the word that the client was slow.
         if let Some(client) = &ctx.client {
@@ -368,6 +401,15 @@ impl ProxyHttp for Proxy {
     ) -> bool {
         true
     }
+}
+
+/// Answers at once, in place of a node. The connection stays, for the request that follows.
+async fn answer(session: &mut Session, mut response: ResponseHeader, text: &'static [u8]) -> Result<bool> {
+    response.insert_header(header::CONTENT_TYPE, "text/plain; charset=utf-8")?;
+    response.insert_header(header::CONTENT_LENGTH, text.len())?;
+    session.write_response_header(Box::new(response), false).await?;
+    session.write_response_body(Some(Bytes::from_static(text)), true).await?;
+    Ok(true)
 }
 
 /// How Pingora reaches a node.

@@ -17,7 +17,8 @@ use crate::admin::{Admin, Pages};
 use crate::clock;
 use crate::closing::{Closing, Signals};
 use crate::door::Door;
-use crate::metrics::{About, Counts, Metrics};
+use crate::gate::{Accept, Gate};
+use crate::metrics::{About, Counts, Metrics, State};
 use crate::proxy::Proxy;
 use crate::seen::Seen;
 use crate::settings::Settings;
@@ -72,6 +73,7 @@ pub enum Error {
 pub struct Edge {
     settings: Settings,
     view: Arc<View>,
+    gate: Option<Arc<Gate>>,
     seen: Arc<Seen>,
     metrics: Arc<Metrics>,
     log: Option<AccessLog>,
@@ -79,13 +81,15 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// Checks that its ports, certificate and log can be had. `about` and `counts` go into its metrics beside its own.
+    /// Checks that its ports, certificate and log can be had. Without a gate everybody is let in. `about` and `counts` go
+    /// into its metrics beside its own.
     ///
     /// # Errors
     /// What cannot be had.
     pub fn new(
         settings: Settings,
         view: Arc<View>,
+        gate: Option<Arc<Gate>>,
         about: Vec<About>,
         counts: Vec<Counts>,
     ) -> Result<Self, Error> {
@@ -106,9 +110,9 @@ impl Edge {
         };
         tls_settings(&settings)?;
         let seen = Arc::new(Seen::new(view.nodes().count(), view.sites().count(), view.stale()));
-        let metrics =
-            Metrics::new(&settings, Arc::clone(&view), Arc::clone(&seen), log.clone(), about, counts);
-        Ok(Edge { settings, view, seen, metrics: Arc::new(metrics), log, admin })
+        let state = State { view: Arc::clone(&view), gate: gate.clone(), seen: Arc::clone(&seen) };
+        let metrics = Metrics::new(&settings, state, log.clone(), about, counts);
+        Ok(Edge { settings, view, gate, seen, metrics: Arc::new(metrics), log, admin })
     }
 
     /// Where clients connect.
@@ -142,7 +146,8 @@ impl Edge {
 
         let closing = Arc::<Closing>::default();
         let (view, metrics) = (Arc::clone(&self.view), Arc::clone(&self.metrics));
-        let proxy = Proxy::new(&self.settings, view, metrics, self.log.clone(), Arc::clone(&closing));
+        let (gate, log) = (self.gate.clone(), self.log.clone());
+        let proxy = Proxy::new(&self.settings, view, gate, metrics, log, Arc::clone(&closing));
         let mut proxy = http_proxy(&server.configuration, proxy);
         let limits = &self.settings.limits;
         let mut options = HttpServerOptions::default();
@@ -155,6 +160,9 @@ impl Edge {
             "edge".to_owned(),
             Door::new(proxy, limits.door, Arc::clone(&self.metrics), Arc::clone(&closing)),
         );
+        if let Some(gate) = self.gate {
+            clients.set_connection_filter(Arc::new(Accept { gate, view: self.view }));
+        }
         let listen = self.settings.listen.to_string();
         match tls_settings(&self.settings)? {
             Some(tls) => clients.add_tls_with_settings(&listen, None, tls),

@@ -16,6 +16,7 @@ use sidelong_reconfig::{Ended, Links, Mover};
 use sidelong_state::Plan;
 
 use crate::clock;
+use crate::gate::Admission;
 use crate::metrics::Metrics;
 use crate::seen::Seen;
 use crate::view::View;
@@ -46,6 +47,19 @@ pub enum Event {
         node: NodeId,
         /// Whether requests go to it.
         up: bool,
+    },
+    /// Requests were turned away in the last second or so, or are no longer.
+    Admission {
+        /// Of which site.
+        site: SiteId,
+        /// How many were let in since this was last told.
+        admitted: u64,
+        /// And turned away: 0 where all are let in again.
+        rejected: u64,
+        /// Why they are, or all are let in.
+        why: &'static str,
+        /// Whether the site's target is held, where that is known.
+        met: Option<bool>,
     },
     /// No node's words or load could be read for too long, or they can again.
     View {
@@ -87,6 +101,8 @@ pub struct Watch {
     pub capacities: Vec<Capacity>,
     /// Floor, ceiling and priority of each site.
     pub sites: Vec<SiteView>,
+    /// Whom to let in, if not everybody.
+    pub admission: Option<Admission>,
     /// Who decides.
     pub decider: Decider,
     /// Who carries it out.
@@ -153,6 +169,11 @@ impl Watch {
             seen.show(now, &tick.readings, &self.links);
         }
         self.tell(tick, now, seen);
+        self.picture(tick, now);
+        if let Some(admission) = &mut self.admission {
+            admission.look(&tick.snapshot, &self.sites, now);
+            admission.tell(now, &mut self.events);
+        }
         self.decide(tick, now);
         self.drive();
     }
@@ -182,16 +203,12 @@ impl Watch {
         }
     }
 
-    fn decide(&mut self, tick: &mut Tick, now: Time) {
-        if matches!(self.decider, Decider::Nobody) {
-            return;
-        }
-        self.mover.begin_repair_if_needed(self.links.last_scan(), now);
-        if !tick.ready && now.since(tick.begun) < SETTLE_MAX {
-            return;
-        }
-
+    /// What decisions are made from, where any are.
+    fn picture(&mut self, tick: &mut Tick, now: Time) {
         tick.snapshot.clear();
+        if self.admission.is_none() && matches!(self.decider, Decider::Nobody) {
+            return;
+        }
         for (index, reading) in tick.readings.iter().enumerate() {
             let node = NodeId::new(index);
             let hot = reading.fresh();
@@ -209,6 +226,16 @@ impl Watch {
         }
         for (index, site) in self.sites.iter_mut().enumerate() {
             site.waiting = self.view.waiting(SiteId::new(index));
+        }
+    }
+
+    fn decide(&mut self, tick: &mut Tick, now: Time) {
+        if matches!(self.decider, Decider::Nobody) {
+            return;
+        }
+        self.mover.begin_repair_if_needed(self.links.last_scan(), now);
+        if !tick.ready && now.since(tick.begun) < SETTLE_MAX {
+            return;
         }
         let snapshot = Snapshot { nodes: &tick.snapshot, sites: &self.sites };
         let reconfigurer = match &mut self.decider {

@@ -1,16 +1,17 @@
-//! A choice of node allocates nothing.
+//! What each request pays allocates nothing: a choice of node, and the gate before it.
 
 use std::time::Duration;
 
-use sidelong_edge::View;
+use sidelong_edge::{Gate, View};
 use sidelong_layout::{Ownership, SiteId};
 use sidelong_policy::Time;
+use sidelong_policy::admission::{Client, Promise, Target};
 use sidelong_policy::balance::Balance;
 use sidelong_policy::health::{self, Failure};
 use sidelong_policy::index::Reading;
 
 #[test]
-fn a_choice_allocates_nothing() {
+fn a_decision_allocates_nothing() {
     let site = SiteId::new(0);
     for balance in [Balance::Weighted, Balance::PowerOfTwo, Balance::RoundRobin, Balance::LeastConnections] {
         let view = View::new(100, 2, Duration::from_millis(200), balance, health::Settings::default());
@@ -31,6 +32,14 @@ fn a_choice_allocates_nothing() {
         });
         assert_eq!(counted.count_total, 0, "{balance:?}");
     }
+    let promise = Promise { target: Some(Target::Queue(Duration::from_millis(10))), share: 0.0 };
+    let gate = Gate::new(&[promise], Duration::from_secs(30));
+    let client = Client::new(([10, 0, 0, 1], 5000).into());
+    let counted = allocation_counter::measure(|| {
+        let admitted = (0..1000).filter(|now| gate.decide(site, client, Time::from_ns(*now), false).is_ok());
+        assert_eq!(admitted.count(), 1000);
+    });
+    assert_eq!(counted.count_total, 0, "at the gate");
     // What counts does count.
     assert!(allocation_counter::measure(|| drop(vec![0u8; 100])).count_total > 0);
 }

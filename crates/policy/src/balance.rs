@@ -150,7 +150,7 @@ fn below(random: u64, count: usize) -> usize {
 }
 
 /// The output function of SplitMix64 (Steele, Lea, Flood 2014): other random bits from the same ones.
-fn mix(random: u64) -> u64 {
+pub(crate) fn mix(random: u64) -> u64 {
     let z = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -3,6 +3,7 @@
 //! | module | decides |
 //! |---|---|
 //! | [`index`] | how loaded a node is, as one number |
+//! | [`admission`] | which requests are turned away, so that the others are answered in time |
 //! | [`balance`] | which node of a site gets a request |
 //! | [`cache`] | what stays in memory, and whose memory is read |
 //! | [`health`] | which node gets none, because its connections fail |
@@ -16,6 +17,7 @@
 //! from an old picture fails there.
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod balance;
 pub mod cache;
 pub mod health;

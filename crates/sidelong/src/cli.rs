@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use sidelong_config::{ClusterFile, Fabric};
+use sidelong_config::{AdmissionRule, ClusterFile, Fabric, Target};
 use sidelong_sim::speed::Case;
 use sidelong_sim::sweep::Part;
 
@@ -34,6 +34,7 @@ Examples:
   sidelong config demo > cluster.toml      a commented cluster file to start from
   sidelong up --config cluster.toml
   sidelong top                             what runs here, as htop shows a machine
+  sidelong status                          whom its edges let in, and why not all
   sidelong trace info access.log.gz
   sidelong sim run cluster-sim.toml --set nodes=16,64 --set protocol=lazy,ledger --out results
   sidelong lab run R10 --out results";
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Up(UpArgs),
     /// Watch a cluster that runs: its nodes, sites and moves, as htop shows a machine.
     Top(TopArgs),
+    /// Say how each site stands: whom the edges let in, whom they turn away and why, whether its target is held.
+    Status(StatusArgs),
     /// Run one node of a cluster file: its origin server and its load record.
     Node(PartArgs),
     /// Run one edge of a cluster file: the proxy that clients talk to.
@@ -113,6 +116,22 @@ Keys: ? help, F6 or s choose the sort column, < > the one before or after, I the
 / filter, Space or z freeze, arrows scroll, q quits.
 
 Ends with 0; with 2 where it cannot look: no cluster runs, or none of its nodes is heard.";
+
+#[derive(Args)]
+#[command(after_help = STATUS_END)]
+pub(crate) struct StatusArgs {
+    /// The cluster file; without it, that of the `sidelong up` which runs here.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// One JSON object (docs/admission.md).
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const STATUS_END: &str = "\
+It asks each edge at its `admin` address and sums up. Counts are since the edges started.
+
+Ends with 0; with 2 where no edge answers.";
 
 #[derive(Args)]
 pub(crate) struct PartArgs {
@@ -265,7 +284,14 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
                 let nodes = cluster.nodes.iter().filter(|node| node.site == Some(index));
                 let nodes: Vec<_> = nodes.map(|node| node.name.as_str()).collect();
                 let nodes = nodes.join(" ");
-                text += &format!("  site {}: {} (floor {}): {nodes}\n", site.name, site.nodes, site.floor);
+                let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
+                let promise = match site.target.filter(|_| cluster.admission.rule != AdmissionRule::None) {
+                    Some(Target::ResponseP99(time)) => format!(", 99 % answered in {} ms", ms(time)),
+                    Some(Target::QueueMax(time)) => format!(", {} ms in a queue", ms(time)),
+                    None => String::new(),
+                };
+                let (name, count, floor) = (&site.name, site.nodes, site.floor);
+                text += &format!("  site {name}: {count} (floor {floor}{promise}): {nodes}\n");
             }
             say(&text)?;
         }

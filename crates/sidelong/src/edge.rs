@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use sidelong_edge::{Edge, Event as EdgeEvent, Ganglia, Settings, Watch};
+use sidelong_edge::{Admission, Edge, Event as EdgeEvent, Ganglia, Settings, Watch};
 use sidelong_layout::EdgeId;
 use sidelong_reconfig::{Ended, How, offer_board};
 use sidelong_state::{Outcome, PaperOutcome};
@@ -45,7 +45,9 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     counts.extend(ganglia.as_ref().map(Ganglia::counts));
     let looks = Arc::new(LookCounts::default());
     counts.push(Arc::clone(&looks).counts());
-    let edge = Edge::new(settings, Arc::clone(&view), parts.about(parts.scheme()?), counts)?;
+    let admission = parts.admission()?;
+    let gate = admission.as_ref().map(Admission::gate);
+    let edge = Edge::new(settings, Arc::clone(&view), gate, parts.about(parts.scheme()?), counts)?;
     // In shared memory the board is nobody's: the first process to come makes it. Else it is the first node's.
     let _board = match parts.fabric.shares_memory() {
         false => None,
@@ -55,7 +57,8 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
         }
     };
     let owner = parts.owner(Some(index), None);
-    let watch = watch(&parts, owner, args.events, view, Some(&edge), looks)?;
+    let mut watch = watch(&parts, owner, args.events, view, Some(&edge), looks)?;
+    watch.admission = admission;
     if args.events {
         Event::Note { text: parts.scheme_note()? }.tell();
         // On one machine all parts take the same, and `up` says which.
@@ -103,6 +106,7 @@ fn watch(
         weights: parts.weights(),
         capacities: parts.capacities(),
         sites: parts.sites(),
+        admission: None,
         decider: parts.decider(None)?,
         mover: parts.mover(owner)?,
         sensitivity: parts.cluster.reconfig.sensitivity,
@@ -136,6 +140,9 @@ fn events(parts: Arc<Parts>, tell: bool, listen: Option<SocketAddr>) -> Box<dyn 
                 at_ns: at.as_ns(),
             },
             EdgeEvent::Health { node, up } => Event::Health { node: parts.node_name(node), up, at_ns },
+            EdgeEvent::Admission { site, admitted, rejected, why, met } => {
+                Event::Admission { site: parts.site_name(site), admitted, rejected, why: why.to_owned(), met }
+            }
             EdgeEvent::View { stale } => Event::View { stale, at_ns },
         };
         tracing::info!(?event);

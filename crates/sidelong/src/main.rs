@@ -20,6 +20,7 @@ mod parent;
 mod parts;
 mod perf;
 mod sim;
+mod status;
 mod top;
 mod trace;
 mod up;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Up(args) => up::run(&args, cli.quiet),
         Command::Top(args) => top::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Node(args) => part(&args, node::run),
         Command::Edge(args) => part(&args, edge::run),
         Command::Trace(args) => match trace::run(&args, cli.quiet) {

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sidelong_config::{self as config, BalancePolicy, Cluster, ClusterFile, Configuration, MovedBy, Service};
+use sidelong_config::{
+    self as config, AdmissionRule, BalancePolicy, Cluster, ClusterFile, Configuration, MovedBy, Service,
+};
 use sidelong_edge::{
-    About, Decider, DoorLimits, GangliaSettings, Limits, NodeAddress, ReadLoads, Settings, SiteHosts, Tls,
-    View,
+    About, Admission, Decider, DoorLimits, GangliaSettings, Limits, NodeAddress, ReadLoads, Settings,
+    SiteHosts, Tls, View,
 };
 use sidelong_fabric::RunDirectory;
 use sidelong_layout::{BoardMap, EdgeId, NodeId, SiteId};
 use sidelong_load::{self as load, OneSided, Scheme, Sockets, Source, Status};
+use sidelong_policy::admission::{self, Promise, Rule, Target};
 use sidelong_policy::balance::Balance;
 use sidelong_policy::health;
 use sidelong_policy::index::{Capacity, Weights};
@@ -280,6 +283,34 @@ impl Parts {
             waiting: 0,
         };
         self.cluster.sites.iter().map(site).collect()
+    }
+
+    /// Who decides whom an edge lets in; `None` where that is everybody.
+    pub(crate) fn admission(&self) -> Result<Option<Admission>, Failure> {
+        if !self.cluster.has_admission() {
+            return Ok(None);
+        }
+        let settings = &self.cluster.admission;
+        let promise = |site: &config::Site| Promise {
+            target: site.target.map(|target| match target {
+                config::Target::ResponseP99(time) => Target::ResponseP99(time),
+                config::Target::QueueMax(time) => Target::Queue(time),
+            }),
+            share: site.share,
+        };
+        let promises: Vec<_> = self.cluster.sites.iter().map(promise).collect();
+        let rule = match settings.rule {
+            AdmissionRule::Paper => Rule::Paper { threshold: settings.threshold },
+            AdmissionRule::Target | AdmissionRule::None => Rule::Target,
+        };
+        let settings = admission::Settings {
+            rule,
+            // A verdict shows in the records of the period after it, which the look after that sees.
+            lag: self.cluster.reconfig.sensitivity + 2 * self.cluster.load.period,
+            rotation: settings.rotation,
+            weights: self.weights(),
+        };
+        Ok(Some(Admission::new(settings, promises, self.cluster.nodes.len())?))
     }
 
     pub(crate) fn weights(&self) -> Weights {

@@ -216,6 +216,16 @@ fn the_demo_file_is_usable_as_it_is_printed() {
 }
 
 #[test]
+fn a_check_says_what_is_promised() {
+    let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 1)]);
+    cluster.file.sites[0].response_p99 = Some(std::time::Duration::from_millis(50));
+    cluster.file.sites[1].queue_max = Some(std::time::Duration::from_micros(2_500));
+    let said = run(["config", "check", cluster.config().to_str().unwrap()]).succeeded();
+    assert!(said.contains("alpha: 2 (floor 1, 99 % answered in 50 ms): n1 n2"), "{said}");
+    assert!(said.contains("beta: 1 (floor 1, 2.5 ms in a queue): n3"), "{said}");
+}
+
+#[test]
 fn a_file_that_the_tests_make_is_usable_too() {
     let cluster = Cluster::new(&[("alpha", 2), ("beta", 1)]);
     let said = run(["config", "check", cluster.config().to_str().unwrap()]).succeeded();

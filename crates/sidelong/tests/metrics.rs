@@ -78,6 +78,7 @@ fn what_is_told_is_documented_and_what_is_documented_is_told() {
     cluster.file.edges.truncate(1);
     cluster.file.edges[0].access_log = Some(cluster.path("access.log"));
     cluster.file.ganglia.gmond = Some(cluster.at(8649));
+    cluster.file.sites[0].response_p99 = Some(Duration::from_secs(9));
     let _up = cluster.serving(&["--json"]);
 
     let documented = documented();

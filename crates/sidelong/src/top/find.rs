@@ -11,7 +11,7 @@ use crate::failure::Failure;
 const DIRECTORIES_MAX: usize = 1024;
 
 /// The cluster file of the `up` that runs: what all of its parts have read.
-pub(super) fn running() -> Result<PathBuf, Failure> {
+pub(crate) fn running() -> Result<PathBuf, Failure> {
     let demo = default_run_dir("demo");
     let base = demo.parent().unwrap_or(Path::new("/"));
     let entries = std::fs::read_dir(base).into_iter().flatten().take(DIRECTORIES_MAX).flatten();

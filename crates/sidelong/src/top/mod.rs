@@ -28,6 +28,8 @@ use controls::{Controls, Wish};
 use look::{Look, Looker, Status};
 
 pub(crate) use column::Column;
+pub(crate) use find::running;
+pub(crate) use report::table;
 
 /// A cluster of which no node is heard within this does not run.
 const FIRST_MAX: Duration = Duration::from_secs(2);

@@ -206,7 +206,7 @@ pub(super) fn summary(look: &Look) -> String {
 }
 
 /// Columns as wide as what is in them; the first `texts` begin at the left.
-fn table(out: &mut String, head: &[&str], rows: Vec<Vec<String>>, texts: usize) {
+pub(crate) fn table(out: &mut String, head: &[&str], rows: Vec<Vec<String>>, texts: usize) {
     let head: Vec<_> = head.iter().map(|title| (*title).to_owned()).collect();
     let width = |column: usize| {
         let cells = std::iter::once(&head).chain(&rows).map(|row| row[column].chars().count());

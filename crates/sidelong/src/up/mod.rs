@@ -3,6 +3,7 @@
 //! It starts each node and each edge as a process of its own, puts the cluster file's workload on the edges, and looks on
 //! from the side: what the screen shows of nodes is read from their memory, as an edge does it.
 
+mod admissions;
 mod bursts;
 mod children;
 mod outcome;
@@ -27,6 +28,7 @@ use crate::monitor::Monitor;
 use crate::page::Terminal;
 use crate::parent::await_left_behind;
 use crate::parts::Parts;
+use admissions::Admissions;
 use bursts::Bursts;
 use children::Children;
 use outcome::{Outcome, StepTimes};
@@ -49,6 +51,7 @@ pub(crate) struct Status<'a> {
     pub(crate) live: Option<&'a Live>,
     pub(crate) monitor: &'a Monitor,
     pub(crate) moves: u64,
+    pub(crate) admissions: &'a Admissions,
     /// The latest, newest last: since the start, what happened.
     pub(crate) happened: &'a [(Duration, String)],
 }
@@ -94,6 +97,7 @@ struct Up<'a> {
     notes: Vec<String>,
     happened: Vec<(Duration, String)>,
     moves: u64,
+    admissions: Admissions,
     began: Instant,
 }
 
@@ -147,6 +151,7 @@ impl<'a> Up<'a> {
             args,
             quiet,
             notes: vec![parts.fabric.note().to_owned()],
+            admissions: Admissions::new(parts.cluster.sites.iter().map(|site| site.name.clone())),
             parts,
             children,
             monitor,
@@ -218,7 +223,8 @@ impl<'a> Up<'a> {
         if let Some(samples) = &mut self.samples {
             samples.finish()?;
         }
-        Ok(Outcome::new(&self.parts.cluster, summary, &self.monitor, self.moves, &self.steps))
+        let (moves, admissions) = (self.moves, &self.admissions);
+        Ok(Outcome::new(&self.parts.cluster, summary, &self.monitor, moves, admissions, &self.steps))
     }
 
     fn is_over(&self) -> bool {
@@ -231,7 +237,10 @@ impl<'a> Up<'a> {
     fn hear(&mut self) {
         for (part, (_, event)) in self.children.poll() {
             let text = match event {
-                None => format!("{part} ended; it is started again"),
+                None => {
+                    self.admissions.ended(&part);
+                    format!("{part} ended; it is started again")
+                }
                 Some(Event::Ready) => format!("{part} is ready"),
                 Some(Event::Failed { reason }) => format!("{part} failed: {reason}"),
                 Some(Event::Note { text }) => {
@@ -258,6 +267,12 @@ impl<'a> Up<'a> {
                 },
                 Some(Event::Health { node, up: false, .. }) => format!("{node} taken out by {part}"),
                 Some(Event::Health { node, up: true, .. }) => format!("{node} taken back by {part}"),
+                Some(Event::Admission { site, rejected, why, met, .. }) => {
+                    match self.admissions.take(&part, &site, rejected, why, met) {
+                        Some(news) => news,
+                        None => continue,
+                    }
+                }
                 Some(Event::View { stale: true, .. }) => {
                     format!("{part} routes by itself: its view is old")
                 }
@@ -277,6 +292,7 @@ impl<'a> Up<'a> {
             live,
             monitor: &self.monitor,
             moves: self.moves,
+            admissions: &self.admissions,
             happened: &self.happened,
         }
     }

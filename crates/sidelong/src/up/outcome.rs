@@ -8,6 +8,7 @@ use sidelong_config::Cluster;
 use sidelong_layout::SiteId;
 use sidelong_workload::client::{Errors, Summary};
 
+use super::admissions::Admissions;
 use crate::monitor::Monitor;
 
 /// The whole run. Times in the unit that the name says.
@@ -32,6 +33,8 @@ struct SiteOutcome {
     name: String,
     requests: u64,
     errors: u64,
+    /// By the edges, as overload; to the load these are errors.
+    rejected: u64,
     requests_per_s: f64,
     p50_ms: f64,
     p99_ms: f64,
@@ -53,6 +56,7 @@ impl Outcome {
         summary: Option<Summary>,
         monitor: &Monitor,
         moves: u64,
+        admissions: &Admissions,
         steps: &StepTimes,
     ) -> Self {
         let sites = cluster.sites.iter().enumerate().map(|(index, site)| {
@@ -61,6 +65,7 @@ impl Outcome {
                 name: site.name.clone(),
                 requests: load.map_or(0, |load| load.requests),
                 errors: load.map_or(0, |load| load.errors),
+                rejected: admissions.rejected(index),
                 requests_per_s: load.map_or(0.0, |load| load.requests_per_s),
                 p50_ms: load.map_or(0.0, |load| load.latency.p50_ms),
                 p99_ms: load.map_or(0.0, |load| load.latency.p99_ms),
@@ -107,20 +112,21 @@ impl fmt::Display for Outcome {
         let width = self.sites.iter().map(|site| site.name.len()).max().unwrap_or(0).max(4);
         writeln!(
             f,
-            "{:width$} {:>6} {:>10} {:>11} {:>9} {:>9} {:>7}",
-            "site", "nodes", "requests", "requests/s", "p50 ms", "p99 ms", "errors"
+            "{:width$} {:>6} {:>10} {:>11} {:>9} {:>9} {:>7} {:>9}",
+            "site", "nodes", "requests", "requests/s", "p50 ms", "p99 ms", "errors", "rejected"
         )?;
         for site in &self.sites {
             writeln!(
                 f,
-                "{:width$} {:>6} {:>10} {:>11.0} {:>9.1} {:>9.1} {:>7}",
+                "{:width$} {:>6} {:>10} {:>11.0} {:>9.1} {:>9.1} {:>7} {:>9}",
                 site.name,
                 site.nodes,
                 site.requests,
                 site.requests_per_s,
                 site.p50_ms,
                 site.p99_ms,
-                site.errors
+                site.errors,
+                site.rejected
             )?;
         }
         Ok(())

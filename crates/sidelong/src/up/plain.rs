@@ -10,7 +10,12 @@ pub(super) fn print(status: &Status<'_>) -> Result<(), Failure> {
         let serves = format!("{} {} nodes", site.name, status.monitor.serving(SiteId::new(index)));
         // Without a load of ours there is nothing to say of requests.
         let Some(live) = status.live.map(|live| live.sites[index]) else { return serves };
-        format!("{serves} {:.0}/s p50 {:.1} p99 {:.1} ms", live.requests_per_s, live.p50_ms, live.p99_ms)
+        let rejected = match status.admissions.rejected_per_s(index) {
+            0 => String::new(),
+            rejected => format!(" {rejected}/s rejected"),
+        };
+        let (rate, p50, p99) = (live.requests_per_s, live.p50_ms, live.p99_ms);
+        format!("{serves} {rate:.0}/s p50 {p50:.1} p99 {p99:.1} ms{rejected}")
     });
     let total = status.live.map_or_else(String::new, |live| {
         format!("{:.0}/s, {} errors, ", live.total.requests_per_s, live.total.errors)

@@ -92,7 +92,7 @@ fn site_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
     let rows = status.cluster.sites.iter().enumerate().map(|(index, site)| {
         let live = status.live.map(|live| live.sites[index]).unwrap_or_default();
         let nodes = status.monitor.serving(SiteId::new(index));
-        Row::new([
+        let mut cells = vec![
             Cell::from(site.name.clone()).style(Style::new().fg(colour(index)).bold()),
             Cell::from(Line::from(vec![
                 Span::styled("■ ".repeat(nodes), Style::new().fg(colour(index))),
@@ -103,9 +103,14 @@ fn site_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
             right(format!("{:.1}", live.p50_ms)),
             right(format!("{:.1}", live.p99_ms)),
             right(live.errors.to_string()),
-        ])
+        ];
+        if status.cluster.has_admission() {
+            let admissions = status.admissions;
+            cells.push(rejected(admissions.rejected_per_s(index), admissions.is_missed(index)));
+        }
+        Row::new(cells)
     });
-    let widths = [
+    let mut widths = vec![
         Constraint::Length(12),
         Constraint::Min(24),
         Constraint::Length(9),
@@ -114,14 +119,21 @@ fn site_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
         Constraint::Length(9),
         Constraint::Length(8),
     ];
-    let head = ["site", "nodes", "", "", "", "", ""];
-    let mut head: Vec<_> = head.into_iter().map(Cell::from).collect();
-    for (cell, name) in head[2..].iter_mut().zip(["floor–top", "requests/s", "p50 ms", "p99 ms", "errors"])
-    {
-        *cell = right(name.to_owned());
+    let mut names = vec!["floor–top", "requests/s", "p50 ms", "p99 ms", "errors"];
+    if status.cluster.has_admission() {
+        names.push("rejected/s");
+        widths.push(Constraint::Length(11));
     }
+    let mut head: Vec<_> = ["site", "nodes"].into_iter().map(Cell::from).collect();
+    head.extend(names.into_iter().map(|name| right(name.to_owned())));
     let table = Table::new(rows, widths).header(Row::new(head).dim()).block(block("sites"));
     frame.render_widget(table, area);
+}
+
+/// In another colour while the target is missed all the same.
+fn rejected(per_s: u64, is_missed: bool) -> Cell<'static> {
+    let cell = right(per_s.to_string());
+    if is_missed { cell.style(alarm()) } else { cell }
 }
 
 fn node_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {

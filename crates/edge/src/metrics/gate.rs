@@ -1,0 +1,65 @@
+//! What the gate tells: whom it lets in, and how the sites stand.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use sidelong_layout::SiteId;
+
+use super::emit::{Labels, family};
+use super::figures::{Head, Kind};
+use super::gauge;
+use crate::gate::Gate;
+
+/// Reads it at the scrape.
+#[derive(Debug)]
+pub(super) struct GateCollector {
+    pub(super) gate: Arc<Gate>,
+    pub(super) sites: Vec<String>,
+}
+
+const fn counter(name: &'static str, help: &'static str) -> Head<'static> {
+    Head { name, unit: "", help, kind: Kind::Counter }
+}
+
+const ADMITTED: Head<'static> = counter("admitted", "Requests let in, by site and why");
+const REJECTED: Head<'static> = counter("rejected", "Requests turned away with 503, by site and why");
+const CLOSED: Head<'static> =
+    counter("closed_at_accept", "Connections closed as they came, for no site would have let them in");
+const ANSWERS: Head<'static> =
+    counter("target_answers", "Answers with success of sites with a p99 target, by whether they were late");
+const RATIO: Head<'static> = gauge("admitted_ratio", "", "The part of the site's clients that is let in now");
+const OUTLOOK: [Head<'static>; 3] = [
+    gauge("queue_delay", "seconds", "How long a request of the site waits at a node"),
+    gauge("queue_budget", "seconds", "How long it may, for the site's target to be held"),
+    gauge("target_met", "", "1 while the site's target is held, over the last second or so"),
+];
+
+impl Collector for GateCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let gate = &self.gate;
+        let sites = || self.sites.iter().enumerate().map(|(k, name)| (SiteId::new(k), name.as_str()));
+        let by_why = |(name, (why, count)): (_, (_, u64))| -> (Labels<'_>, f64) {
+            (vec![("site", name), ("why", why)], count as f64)
+        };
+        let each = |(site, name)| gate.admitted(site).map(move |counted| (name, counted));
+        family(&mut encoder, &ADMITTED, sites().flat_map(each).map(by_why))?;
+        let each = |(site, name)| gate.rejected(site).map(move |counted| (name, counted));
+        family(&mut encoder, &REJECTED, sites().flat_map(each).map(by_why))?;
+        family(&mut encoder, &CLOSED, [(Labels::new(), gate.closed() as f64)])?;
+        let answers = |(site, name)| {
+            let [late, all] = gate.late(site)?;
+            let of = |is_late, count: u64| (vec![("site", name), ("late", is_late)], count as f64);
+            Some([of("no", all - late), of("yes", late)])
+        };
+        family(&mut encoder, &ANSWERS, sites().filter_map(answers).flatten())?;
+        let ratio = |(site, name)| (vec![("site", name)], gate.ratio(site));
+        family(&mut encoder, &RATIO, sites().map(ratio))?;
+        for (place, head) in OUTLOOK.iter().enumerate() {
+            let known = |(site, name)| Some((vec![("site", name)], gate.outlook(site)[place]?));
+            family(&mut encoder, head, sites().filter_map(known))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! What an admission decision costs: once for each request, at most 100 ns at the 99th percentile. And what a look costs,
+//! a thousand times a second.
+//!
+//! `cargo bench -p sidelong-policy --bench decide`
+#![expect(clippy::disallowed_methods, reason = "a bench asks the clock")]
+
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use criterion::{BenchmarkId, Criterion};
+use sidelong_layout::{Hot, Ownership, SiteId, valid};
+use sidelong_policy::Time;
+use sidelong_policy::admission::{
+    Answers, Client, Controller, Promise, Settings, Snapshot, Target, Treatment, Verdict, decide,
+};
+use sidelong_policy::index::Capacity;
+use sidelong_policy::reconfigure::{NodeView, SiteView};
+
+/// A cluster of which each site has eight nodes that have a queue.
+struct Cluster {
+    controller: Controller,
+    nodes: Vec<NodeView>,
+    sites: Vec<SiteView>,
+    answers: Vec<Answers>,
+}
+
+impl Cluster {
+    fn new(nodes: usize) -> Self {
+        let sites = nodes.div_ceil(8);
+        let promise = Promise { target: Some(Target::Queue(Duration::from_millis(10))), share: 0.0 };
+        let hot =
+            Hot { valid: valid::ORIGIN, workers: 2, busy: 2, queued: 6, service_us: 5_000, ..Hot::default() };
+        let node = |node: usize| NodeView {
+            ownership: Some(Ownership::serving(SiteId::new(node / 8), 1)),
+            load: Some(hot),
+            up: true,
+            capacity: Capacity::default(),
+            in_flight: 0,
+        };
+        Cluster {
+            controller: Controller::new(Settings::default(), vec![promise; sites], nodes).unwrap(),
+            nodes: (0..nodes).map(node).collect(),
+            sites: vec![SiteView { floor: 1, ceiling: 99, priority: 0, waiting: 0 }; sites],
+            answers: vec![Answers::default(); sites],
+        }
+    }
+
+    fn look(&mut self, ms: u64) -> Verdict {
+        let (nodes, sites, answers) = (&self.nodes, &self.sites, &self.answers);
+        let snapshot = Snapshot { nodes, sites, answers, wall_ns: 0 };
+        self.controller.step(&snapshot, Time::from_ns(ms * 1_000_000))[0].verdict
+    }
+}
+
+fn decisions(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("decide");
+    let rotation = Settings::default().rotation;
+    let over = Cluster::new(8).look(1);
+    assert!(!over.is_open(), "the queue is over its target");
+    for (name, verdict, treatment) in [
+        ("open", Verdict::default(), Treatment::Whole),
+        ("whole", over, Treatment::Whole),
+        ("by_connection", over, Treatment::ByConnection),
+        ("trimmed", over, Treatment::Trimmed { kept: 9_999 }),
+    ] {
+        let words = (AtomicU64::new(verdict.encode()), AtomicU32::new(treatment.encode()));
+        let counts = [AtomicU64::new(0), AtomicU64::new(0)];
+        let mut salt = 0;
+        let mut one = || {
+            salt += 1;
+            // Of the client's address, too: an edge hashes it once a connection.
+            let client = Client::new(black_box(SocketAddr::from(([10, 0, 0, 1], 5000))));
+            let (verdict, treatment) = black_box(&words);
+            let verdict = Verdict::decode(verdict.load(Relaxed));
+            let treatment = Treatment::decode(treatment.load(Relaxed));
+            let is_in = decide(verdict, treatment, client, salt, rotation).is_ok();
+            // An edge counts who asks, and what was decided.
+            counts.iter().for_each(|count| _ = count.fetch_add(1, Relaxed));
+            is_in
+        };
+        group.bench_function(name, |bencher| bencher.iter(&mut one));
+        let mut took: Vec<_> = (0..200_000)
+            .map(|_| {
+                let begun = Instant::now();
+                black_box(one());
+                begun.elapsed().as_nanos()
+            })
+            .collect();
+        took.sort_unstable();
+        let at = |per_mille: usize| took[took.len() * per_mille / 1000];
+        println!(
+            "{name}: one call each, clock readings included: p50 {} ns, p99 {} ns, p99.9 {} ns",
+            at(500),
+            at(990),
+            at(999)
+        );
+    }
+    group.finish();
+}
+
+fn looks(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("look");
+    for nodes in [8, 64, 1_000] {
+        let mut cluster = Cluster::new(nodes);
+        let mut ms = 0;
+        group.bench_function(BenchmarkId::from_parameter(nodes), |bencher| {
+            bencher.iter(|| {
+                ms += 1;
+                black_box(&mut cluster).look(ms)
+            });
+        });
+    }
+    group.finish();
+}
+
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    decisions(&mut criterion);
+    looks(&mut criterion);
+    criterion.final_summary();
+}

@@ -1,0 +1,468 @@
+//! Admission in small: sites on nodes with workers and a queue, two edges, and an open load of up to ten times what the
+//! nodes can do. Its clock is its own, and so are its dice.
+//!
+//! Each node publishes its record every millisecond, each edge looks every millisecond, and a message takes 50 us: what
+//! an edge decides by is as old as it is live. Nodes do not move here.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use sidelong_layout::{Hot, Ownership, SiteId, valid};
+use sidelong_policy::Time;
+use sidelong_policy::admission::{
+    Answers, Client, Controller, Outlook, Promise, Settings, Snapshot, Target, Treatment, Verdict, decide,
+};
+use sidelong_policy::index::{Capacity, Reading, Weights};
+use sidelong_policy::reconfigure::{NodeView, SiteView};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+const HOP: u64 = 50_000;
+const WORKERS: u16 = 2;
+const EDGES: usize = 2;
+/// Of each site.
+const CLIENTS: u64 = 2_000;
+
+/// A run: what is promised, what there is, what comes.
+struct Plan {
+    promises: Vec<Promise>,
+    priorities: Vec<u8>,
+    /// The site of each node.
+    owners: Vec<usize>,
+    service_ns: u64,
+    exponential: bool,
+    settings: Settings,
+    seed: u64,
+}
+
+impl Plan {
+    /// A site for each target, each on four nodes of 400 requests/s.
+    fn new(targets: &[Option<Target>]) -> Self {
+        Plan {
+            promises: targets.iter().map(|target| Promise { target: *target, share: 0.0 }).collect(),
+            priorities: vec![0; targets.len()],
+            owners: (0..4 * targets.len()).map(|node| node / 4).collect(),
+            service_ns: 5 * MS,
+            exponential: false,
+            settings: Settings::default(),
+            seed: 1,
+        }
+    }
+
+    /// Requests in a second that the nodes of `site` can answer.
+    fn capacity(&self, site: usize) -> f64 {
+        let nodes = self.owners.iter().filter(|owner| **owner == site).count();
+        nodes as f64 * f64::from(WORKERS) * S as f64 / self.service_ns as f64
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Ask { site: usize },
+    Come { node: usize, request: usize },
+    Done { node: usize, request: usize },
+    Answer { request: usize },
+    Publish { node: usize },
+    Look { edge: usize },
+}
+
+#[derive(Clone, Copy)]
+struct Request {
+    site: usize,
+    client: u64,
+    edge: usize,
+    node: usize,
+    asked: u64,
+}
+
+#[derive(Default)]
+struct Node {
+    busy: u32,
+    queue: VecDeque<usize>,
+    served: u64,
+    record: Hot,
+}
+
+struct Edge {
+    controller: Controller,
+    outlooks: Vec<Outlook>,
+    in_flight: Vec<u32>,
+    readings: Vec<Reading>,
+    answers: Vec<Answers>,
+    ticket: usize,
+}
+
+/// What became of a site's requests: when asked, and how long each took that was let in.
+#[derive(Default)]
+struct Fate {
+    answered: Vec<(u64, u64)>,
+    refused: Vec<u64>,
+    by_client: BTreeMap<u64, u64>,
+}
+
+impl Fate {
+    fn within(&self, from: u64, to: u64) -> Vec<u64> {
+        let mut took: Vec<u64> =
+            self.answered.iter().filter(|(asked, _)| (from..to).contains(asked)).map(|of| of.1).collect();
+        took.sort_unstable();
+        took
+    }
+
+    /// Answers a second, to what was asked in that time.
+    fn rate(&self, from: u64, to: u64) -> f64 {
+        self.within(from, to).len() as f64 / ((to - from) as f64 / S as f64)
+    }
+
+    fn p99_ms(&self, from: u64, to: u64) -> f64 {
+        let took = self.within(from, to);
+        took[took.len() * 99 / 100] as f64 / MS as f64
+    }
+
+    fn refused(&self, from: u64, to: u64) -> usize {
+        self.refused.iter().filter(|asked| (from..to).contains(*asked)).count()
+    }
+}
+
+struct Sim {
+    plan: Plan,
+    now: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    count: u64,
+    random: u64,
+    nodes: Vec<Node>,
+    edges: Vec<Edge>,
+    requests: Vec<Request>,
+    /// Asked for in a second, by site.
+    rates: Vec<f64>,
+    fates: Vec<Fate>,
+}
+
+impl Sim {
+    fn new(plan: Plan) -> Self {
+        let (sites, nodes) = (plan.promises.len(), plan.owners.len());
+        let edge = || Edge {
+            controller: Controller::new(plan.settings, plan.promises.clone(), nodes).unwrap(),
+            outlooks: vec![Outlook::default(); sites],
+            in_flight: vec![0; nodes],
+            readings: vec![Reading::default(); nodes],
+            answers: vec![Answers::default(); sites],
+            ticket: 0,
+        };
+        let edges: Vec<_> = (0..EDGES).map(|_| edge()).collect();
+        let mut sim = Sim {
+            now: 0,
+            events: BinaryHeap::new(),
+            count: 0,
+            random: plan.seed,
+            nodes: (0..nodes).map(|_| Node::default()).collect(),
+            edges,
+            requests: Vec::new(),
+            rates: vec![0.0; sites],
+            fates: (0..sites).map(|_| Fate::default()).collect(),
+            plan,
+        };
+        (0..nodes).for_each(|node| sim.push(node as u64 * MS / nodes as u64, Event::Publish { node }));
+        (0..EDGES).for_each(|edge| sim.push(edge as u64 * MS / EDGES as u64, Event::Look { edge }));
+        sim
+    }
+
+    fn push(&mut self, after: u64, event: Event) {
+        self.count += 1;
+        self.events.push(Reverse((self.now + after, self.count, event)));
+    }
+
+    /// 0 to 1.
+    fn draw(&mut self) -> f64 {
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.random ^ self.random >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11) as f64
+            / (1u64 << 53) as f64
+    }
+
+    fn exponential(&mut self, mean: f64) -> u64 {
+        (-(1.0 - self.draw()).ln() * mean) as u64
+    }
+
+    /// `site` is asked so many times its capacity from now on.
+    fn load(&mut self, site: usize, times: f64) {
+        let asked = self.rates[site] > 0.0;
+        self.rates[site] = times * self.plan.capacity(site);
+        if !asked && times > 0.0 {
+            self.push(0, Event::Ask { site });
+        }
+    }
+
+    fn run(&mut self, for_ns: u64) {
+        let end = self.now + for_ns;
+        while let Some(Reverse((at, _, event))) = self.events.peek().copied() {
+            if at >= end {
+                break;
+            }
+            self.events.pop();
+            self.now = at;
+            self.happen(event);
+        }
+        self.now = end;
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Ask { site } => {
+                if self.rates[site] > 0.0 {
+                    let next = self.exponential(S as f64 / self.rates[site]);
+                    self.push(next, Event::Ask { site });
+                    self.ask(site);
+                }
+            }
+            Event::Come { node, request } => {
+                self.nodes[node].queue.push_back(request);
+                self.work(node);
+            }
+            Event::Done { node, request } => {
+                self.nodes[node].busy -= 1;
+                self.nodes[node].served += 1;
+                self.work(node);
+                self.push(HOP, Event::Answer { request });
+            }
+            Event::Answer { request } => self.answer(request),
+            Event::Publish { node } => {
+                self.publish(node);
+                self.push(MS, Event::Publish { node });
+            }
+            Event::Look { edge } => {
+                self.look(edge);
+                self.push(MS, Event::Look { edge });
+            }
+        }
+    }
+
+    fn ask(&mut self, site: usize) {
+        let edge = (self.draw() * EDGES as f64) as usize;
+        let client = (self.draw() * CLIENTS as f64) as u64;
+        let address = SocketAddr::from(([10, site as u8, (client >> 8) as u8, client as u8], 5000));
+        let of = &mut self.edges[edge];
+        let verdict = Verdict::decode(of.outlooks[site].verdict.encode());
+        let rotation = self.plan.settings.rotation;
+        if decide(verdict, Treatment::Whole, Client::new(address), self.now, rotation).is_err() {
+            return self.fates[site].refused.push(self.now);
+        }
+        of.ticket += 1;
+        let nodes = self.plan.owners.len();
+        let turns = (0..nodes).map(|node| (node + of.ticket) % nodes);
+        let own = turns.filter(|node| self.plan.owners[*node] == site);
+        let node = own.min_by_key(|node| of.readings[*node].now(of.in_flight[*node])).unwrap();
+        of.in_flight[node] += 1;
+        self.requests.push(Request { site, client, edge, node, asked: self.now });
+        self.push(HOP, Event::Come { node, request: self.requests.len() - 1 });
+    }
+
+    fn work(&mut self, node: usize) {
+        while self.nodes[node].busy < u32::from(WORKERS)
+            && let Some(request) = self.nodes[node].queue.pop_front()
+        {
+            self.nodes[node].busy += 1;
+            let service = self.plan.service_ns;
+            let service = if self.plan.exponential { self.exponential(service as f64) } else { service };
+            self.push(service, Event::Done { node, request });
+        }
+    }
+
+    fn answer(&mut self, request: usize) {
+        let Request { site, client, edge, node, asked } = self.requests[request];
+        let took = self.now - asked;
+        self.edges[edge].in_flight[node] -= 1;
+        let target = match self.plan.promises[site].target {
+            Some(Target::ResponseP99(target)) => target.as_nanos() as u64,
+            _ => u64::MAX,
+        };
+        let answers = &mut self.edges[edge].answers[site];
+        *(if took <= target { &mut answers.in_time } else { &mut answers.late }) += 1;
+        self.fates[site].answered.push((asked, took));
+        *self.fates[site].by_client.entry(client).or_default() += 1;
+    }
+
+    fn publish(&mut self, node: usize) {
+        let of = &mut self.nodes[node];
+        of.record = Hot {
+            generation: 1,
+            valid: valid::ORIGIN,
+            time_ns: self.now,
+            workers: WORKERS,
+            queued: of.queue.len() as u32,
+            busy: of.busy,
+            served: of.served,
+            service_us: (self.plan.service_ns / 1000) as u32,
+            ..Hot::default()
+        };
+    }
+
+    fn look(&mut self, edge: usize) {
+        let of = &mut self.edges[edge];
+        let capacity = Capacity { workers: u32::from(WORKERS), ..Capacity::default() };
+        let mut views = Vec::new();
+        for (node, site) in self.plan.owners.iter().enumerate() {
+            let record = self.nodes[node].record;
+            of.readings[node] = Weights::CONNECTIONS.read(Some(&record), &capacity, of.in_flight[node]);
+            views.push(NodeView {
+                ownership: Some(Ownership::serving(SiteId::new(*site), 1)),
+                load: Some(record),
+                up: true,
+                capacity,
+                in_flight: of.in_flight[node],
+            });
+        }
+        let site = |priority: &u8| SiteView { floor: 1, ceiling: 99, priority: *priority, waiting: 0 };
+        let sites: Vec<_> = self.plan.priorities.iter().map(site).collect();
+        let snapshot = Snapshot { nodes: &views, sites: &sites, answers: &of.answers, wall_ns: self.now };
+        of.outlooks.copy_from_slice(of.controller.step(&snapshot, Time::from_ns(self.now)));
+    }
+}
+
+fn queue(ms: u64) -> Option<Target> {
+    Some(Target::Queue(Duration::from_millis(ms)))
+}
+
+fn response(ms: u64) -> Option<Target> {
+    Some(Target::ResponseP99(Duration::from_millis(ms)))
+}
+
+/// Jain's index: 1 where all have the same.
+fn jain(shares: &[f64]) -> f64 {
+    let (sum, squares): (f64, f64) = (shares.iter().sum(), shares.iter().map(|share| share * share).sum());
+    sum * sum / (shares.len() as f64 * squares)
+}
+
+/// In parts of what the nodes can do, and ms.
+const LOADS: [f64; 5] = [1.1, 1.4, 2.0, 5.0, 10.0];
+
+/// One site under each load: answers as a part of capacity, and the 99th percentile of how long they took in ms.
+fn overloaded(target: Option<Target>, service_ms: u64, exponential: bool) -> Vec<(f64, f64)> {
+    let run = |times: f64| {
+        let mut plan = Plan::new(&[target]);
+        (plan.service_ns, plan.exponential) = (service_ms * MS, exponential);
+        let capacity = plan.capacity(0);
+        let mut sim = Sim::new(plan);
+        sim.load(0, times);
+        sim.run(4 * S);
+        let (from, to) = (S, 4 * S - 100 * MS);
+        let of = (sim.fates[0].rate(from, to) / capacity, sim.fates[0].p99_ms(from, to));
+        println!("{target:?}, {service_ms} ms, {times} x: goodput {:.3}, p99 {:.1} ms", of.0, of.1);
+        of
+    };
+    LOADS.into_iter().map(run).collect()
+}
+
+#[test]
+fn goodput_and_target_hold_at_every_overload() {
+    for (target, service_ms, is_exponential, p99_ms_max) in [
+        (queue(40), 5, false, 40.0 + 5.0),
+        (queue(10), 1, false, 10.0 + 1.0),
+        // Two requests are all that may wait: it is held to one of them.
+        (queue(10), 5, false, 10.0 + 2.0 * 5.0),
+        (response(50), 5, false, 50.0),
+        (response(60), 5, true, 60.0),
+    ] {
+        for (times, (goodput, p99_ms)) in
+            LOADS.into_iter().zip(overloaded(target, service_ms, is_exponential))
+        {
+            assert!(goodput >= 0.95, "{target:?} at {times} x: goodput {goodput}");
+            assert!(p99_ms <= p99_ms_max, "{target:?} at {times} x: {p99_ms} ms");
+        }
+    }
+}
+
+/// The control: what the test above is there to find.
+#[test]
+fn without_a_target_answers_take_ever_longer() {
+    let mut sim = Sim::new(Plan::new(&[None]));
+    sim.load(0, 2.0);
+    sim.run(4 * S);
+    assert!(sim.fates[0].p99_ms(0, S) > 500.0);
+}
+
+#[test]
+fn nobody_is_turned_away_who_can_be_served() {
+    let mut sim = Sim::new(Plan::new(&[queue(40)]));
+    sim.load(0, 0.85);
+    sim.run(3 * S);
+    assert_eq!(sim.fates[0].refused(0, 3 * S), 0);
+}
+
+#[test]
+fn a_step_is_settled_within_20_ms() {
+    for (before, after) in [(0.9, 1.26), (0.5, 10.0), (1.1, 10.0)] {
+        let mut sim = Sim::new(Plan::new(&[queue(40)]));
+        sim.load(0, before);
+        sim.run(S);
+        sim.load(0, after);
+        sim.run(S);
+        let from = S + 20 * MS;
+        for window in 0..9 {
+            let (from, to) = (from + window * 100 * MS, from + (window + 1) * 100 * MS);
+            let p99_ms = sim.fates[0].p99_ms(from, to);
+            assert!(p99_ms <= 45.0, "{before} to {after}, from {from}: {p99_ms} ms");
+        }
+    }
+}
+
+#[test]
+fn when_the_load_is_gone_so_are_the_rejections() {
+    let mut sim = Sim::new(Plan::new(&[queue(40)]));
+    sim.load(0, 10.0);
+    sim.run(S);
+    sim.load(0, 0.7);
+    sim.run(S);
+    let fate = &sim.fates[0];
+    // The queue has to be worked off first: half of a budget, at the 0.3 that are left.
+    assert_eq!(fate.refused(S + 100 * MS, 2 * S), 0);
+    assert!(fate.rate(S + 100 * MS, 2 * S - 50 * MS) > 0.6 * 1_600.0);
+}
+
+#[test]
+fn an_overloaded_site_is_none_of_the_others_business() {
+    let mut plan = Plan::new(&[queue(40), queue(40), queue(40)]);
+    plan.priorities = vec![1, 0, 0];
+    let mut sim = Sim::new(plan);
+    sim.load(0, 0.8);
+    sim.load(1, 10.0);
+    sim.load(2, 10.0);
+    sim.run(3 * S);
+    assert_eq!(sim.fates[0].refused(0, 3 * S), 0, "the high one is untouched");
+    assert!(sim.fates[0].p99_ms(S, 2 * S) < 40.0);
+    let equals: Vec<_> = sim.fates[1..].iter().map(|fate| fate.rate(S, 2 * S)).collect();
+    assert!(jain(&equals) > 0.99, "{equals:?}");
+}
+
+#[test]
+fn clients_are_in_or_out_and_all_have_their_turn() {
+    let mut plan = Plan::new(&[queue(40)]);
+    plan.settings.rotation = Duration::from_secs(4);
+    let mut sim = Sim::new(plan);
+    sim.load(0, 4.0);
+    sim.run(100 * MS);
+    sim.fates[0].by_client.clear();
+    sim.run(400 * MS);
+    // A quarter of the clients at a time, and a tenth of the circle in passing; each asks for one or two.
+    let inside = sim.fates[0].by_client.len() as u64;
+    assert!(inside < CLIENTS * 45 / 100, "{inside} of {CLIENTS}");
+    sim.run(16 * S);
+    let shares: Vec<_> = (0..CLIENTS).map(|client| sim.fates[0].by_client.get(&client)).collect();
+    let shares: Vec<_> = shares.into_iter().map(|count| count.copied().unwrap_or(0) as f64).collect();
+    assert!(jain(&shares) > 0.85 && shares.iter().all(|share| *share > 0.0), "{}", jain(&shares));
+}
+
+#[test]
+fn edges_agree_without_a_word() {
+    let mut sim = Sim::new(Plan::new(&[queue(40)]));
+    sim.load(0, 8.0);
+    let mut parts = [0.0, 0.0];
+    for _ in 0..3_000 {
+        sim.run(MS);
+        for (part, edge) in parts.iter_mut().zip(&sim.edges) {
+            *part += edge.outlooks[0].verdict.admitted();
+        }
+    }
+    assert!((parts[0] / parts[1] - 1.0).abs() < 0.05, "{parts:?}");
+}
