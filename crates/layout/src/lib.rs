@@ -12,6 +12,7 @@ mod kernel;
 mod map;
 mod record;
 mod time;
+mod verdicts;
 mod word;
 
 pub use header::{HEADER_BYTES, HeaderError, LAYOUT_HASH, LAYOUT_VERSION, MAGIC, RegionHeader, RegionKind};
@@ -24,6 +25,7 @@ pub use kernel::{
 pub use map::{BoardMap, LOAD_ACK, LOAD_BYTES, LOAD_DETAIL, LOAD_HOT, WORDS_BYTES, WORDS_OWNERSHIP};
 pub use record::{DETAIL_BYTES, Detail, HOT_BYTES, Hot, Rejected, valid};
 pub use time::Time;
+pub use verdicts::{NAME_BYTES, VerdictsMap};
 pub use word::{Ack, Budget, Lock, NodeState, Ownership, SEQUENCE_MAX};
 
 /// A cache line, in bytes: the unit of layout. Each word that is changed remotely has one of its own, and a record

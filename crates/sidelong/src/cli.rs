@@ -51,6 +51,9 @@ pub(crate) enum Command {
     Node(PartArgs),
     /// Run one edge of a cluster file: the proxy that clients talk to.
     Edge(PartArgs),
+    /// Decide whom to let in, for servers that are no Sidelong edge: httpd with mod_sidelong, and whatever else reads its
+    /// verdicts.
+    Helper(HelperArgs),
     /// Look into request traces, convert and make them.
     Trace(TraceArgs),
     /// Simulate clusters that serve out of each other's memory.
@@ -153,6 +156,25 @@ pub(crate) struct PartArgs {
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) join_cgroup: Option<PathBuf>,
 }
+
+#[derive(Args)]
+#[command(after_help = HELPER_FILES)]
+pub(crate) struct HelperArgs {
+    /// The cluster file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// In place of the file's cluster.fabric: auto, shm, tcp or verbs. As its parts have it.
+    #[arg(long, value_name = "FABRIC", value_parser = fabric)]
+    pub(crate) fabric: Option<Fabric>,
+    /// Where the verdicts go, for servers of other users too; made if it is not there. Without it, the cluster's run
+    /// directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+const HELPER_FILES: &str = "\
+The verdicts lie in DIR/verdicts.region, which httpd's SidelongVerdicts names (httpd/README.md).
+Ends at SIGINT or SIGTERM; from then on everybody is let in.";
 
 #[derive(Args)]
 pub(crate) struct SimArgs {

@@ -10,6 +10,7 @@ mod edge;
 mod event;
 mod fabric;
 mod failure;
+mod helper;
 mod interrupt;
 mod lab;
 mod looks;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Node(args) => part(&args, node::run),
         Command::Edge(args) => part(&args, edge::run),
+        Command::Helper(args) => helper::run(&args, cli.quiet),
         Command::Trace(args) => match trace::run(&args, cli.quiet) {
             Ok(code) => return code,
             Err(failure) => Err(failure),

@@ -287,8 +287,15 @@ impl Parts {
 
     /// Who decides whom an edge lets in; `None` where that is everybody.
     pub(crate) fn admission(&self) -> Result<Option<Admission>, Failure> {
+        let decided = self.admission_settings();
+        let admission = |(settings, promises)| Admission::new(settings, promises, self.cluster.nodes.len());
+        Ok(decided.map(admission).transpose()?)
+    }
+
+    /// By what that is decided, and what is promised to each site; `None` where everybody is let in.
+    pub(crate) fn admission_settings(&self) -> Option<(admission::Settings, Vec<Promise>)> {
         if !self.cluster.has_admission() {
-            return Ok(None);
+            return None;
         }
         let settings = &self.cluster.admission;
         let promise = |site: &config::Site| Promise {
@@ -310,7 +317,7 @@ impl Parts {
             rotation: settings.rotation,
             weights: self.weights(),
         };
-        Ok(Some(Admission::new(settings, promises, self.cluster.nodes.len())?))
+        Some((settings, promises))
     }
 
     pub(crate) fn weights(&self) -> Weights {

@@ -6,6 +6,7 @@
 
 mod cluster;
 mod http;
+pub mod httpd;
 mod process;
 mod terminal;
 

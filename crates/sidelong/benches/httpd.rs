@@ -1,0 +1,71 @@
+//! What mod_sidelong costs httpd: CPU time a request beside an httpd without it, and a connection closed at accept beside
+//! one that is served, in turns.
+//!
+//! `cargo bench -p sidelong --bench httpd`
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+use support::httpd::{CLOSED, Httpd, OPEN, Verdicts, readable};
+use support::{Client, Cluster, try_get};
+
+const ROUNDS: usize = 31;
+/// Of one round: requests on one connection, and connections.
+const REQUESTS: u32 = 20_000;
+const CONNECTIONS: u32 = 2_000;
+/// For a worker to finish what is counted.
+const SETTLE: Duration = Duration::from_millis(20);
+
+fn main() {
+    let [with, without] = [(); 2].map(|()| Cluster::new(&[("alpha", 1)]));
+    let verdicts = Verdicts::new(&with, &["alpha"]);
+    readable(verdicts.file.parent().unwrap(), 0o755);
+    let Some(bare) = Httpd::start(&without, None, &["alpha"], "MaxKeepAliveRequests 0") else { return };
+    let Some(httpd) = Httpd::start(&with, Some(&verdicts.file), &["alpha"], "MaxKeepAliveRequests 0") else {
+        return;
+    };
+    let requests = |server: &Httpd| {
+        used_us(server, REQUESTS, || {
+            let mut client = Client::connect(server.address);
+            for _ in 0..REQUESTS {
+                assert_eq!(client.ask("GET", "alpha.test", "/file").unwrap().status, 200);
+            }
+        })
+    };
+    let connections = |decision: u64| {
+        verdicts.decide(0, decision);
+        used_us(&httpd, CONNECTIONS, || {
+            for _ in 0..CONNECTIONS {
+                assert_eq!(try_get(httpd.address, "alpha.test", "/file").is_ok(), decision == OPEN);
+            }
+        })
+    };
+    pairs("a request: with mod_sidelong, without", || (requests(&httpd), requests(&bare)));
+    pairs("a connection: closed at accept, served", || (connections(CLOSED), connections(OPEN)));
+}
+
+/// CPU time of the server for each of `count`, in us.
+fn used_us(server: &Httpd, count: u32, ask: impl FnOnce()) -> f64 {
+    let before = server.cpu_ns();
+    ask();
+    std::thread::sleep(SETTLE);
+    (server.cpu_ns() - before) as f64 / f64::from(count) / 1000.0
+}
+
+fn pairs(what: &str, mut pair: impl FnMut() -> (f64, f64)) {
+    pair();
+    let rounds: Vec<_> = (0..ROUNDS).map(|_| pair()).collect();
+    let median = |of: fn(&(f64, f64)) -> f64| {
+        let mut values: Vec<f64> = rounds.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values[ROUNDS / 2]
+    };
+    println!(
+        "CPU time of {what}: {:.2} us, {:.2} us; median ratio of {ROUNDS} pairs {:.3}",
+        median(|pair| pair.0),
+        median(|pair| pair.1),
+        median(|pair| pair.0 / pair.1)
+    );
+}

@@ -1,0 +1,200 @@
+//! A real httpd with mod_sidelong, and verdicts in the test's hand.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nix::time::ClockId;
+use rustix::process::geteuid;
+use sidelong_fabric::shm::ShmHost;
+use sidelong_fabric::{Access, Host, Region, RegionSpec};
+use sidelong_layout::{NAME_BYTES, RegionKind, SiteId, VerdictsMap};
+use sidelong_load::monotonic_ns;
+
+use super::{Cluster, Running, eventually, get, skipped, try_get};
+
+/// Where httpd listens, of a cluster's own address.
+const HTTPD: u16 = 8080;
+pub const ROTATION: Duration = Duration::from_secs(30);
+
+/// As policy encodes verdicts: `part:31 turn:30 why:3`.
+pub const fn word(part: u64, turn: u64, why: u64) -> u64 {
+    part << 33 | turn << 3 | why
+}
+pub const CIRCLE: u64 = 1 << 30;
+pub const OPEN: u64 = word(CIRCLE, 0, 1);
+pub const CLOSED: u64 = word(0, 0, 3);
+
+/// Verdicts as a helper keeps them, in the test's hand.
+pub struct Verdicts {
+    region: Region,
+    map: VerdictsMap,
+    pub file: PathBuf,
+}
+
+impl Verdicts {
+    pub fn new(cluster: &Cluster, sites: &[&str]) -> Self {
+        let directory = cluster.path("verdicts");
+        let _ = std::fs::create_dir(&directory);
+        let map = VerdictsMap { sites: sites.len() };
+        let (name, kind, len) = ("verdicts", RegionKind::Verdicts, map.len());
+        let spec = RegionSpec { name, kind, len, access: Access::ReadOnly, incarnation: 1 };
+        let region = Host::Shm(ShmHost::new(&directory)).offer(&spec, |_| ()).unwrap();
+        let file = directory.join("verdicts.region");
+        readable(&file, 0o644);
+        let verdicts = Verdicts { region, map, file };
+        for (index, site) in sites.iter().enumerate() {
+            let id = SiteId::new(index);
+            let mut name = [0; NAME_BYTES];
+            name[..site.len()].copy_from_slice(site.as_bytes());
+            for (word, bytes) in name.as_chunks::<8>().0.iter().enumerate() {
+                verdicts.store(map.name(id) + word * 8, u64::from_le_bytes(*bytes));
+            }
+            verdicts.store(map.stale(id), Duration::from_millis(150).as_nanos() as u64);
+            verdicts.store(map.rotation(id), ROTATION.as_nanos() as u64);
+            verdicts.decide(index, OPEN);
+        }
+        verdicts
+    }
+
+    fn store(&self, offset: usize, word: u64) {
+        self.region.store(offset, word, Ordering::Release);
+    }
+
+    /// From now on, and for the next hour.
+    pub fn decide(&self, site: usize, word: u64) {
+        self.store(self.map.verdict(SiteId::new(site)), word);
+        self.decided_at(site, monotonic_ns() + 3_600_000_000_000);
+    }
+
+    pub fn decided_at(&self, site: usize, time_ns: u64) {
+        self.store(self.map.time(SiteId::new(site)), time_ns);
+    }
+}
+
+pub fn readable(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// What `make -C httpd` makes of `target`, with what there is besides; `None`, having said why, where it cannot be made.
+pub fn made(cluster: &Cluster, target: &str) -> Option<PathBuf> {
+    let build = cluster.path("build");
+    let mut make = Command::new("make");
+    make.arg("-C").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../httpd"));
+    make.arg(target).arg(format!("BUILD={}", build.display()));
+    Running::start_command(make).finish().succeeded();
+    Some(build)
+}
+
+/// A server with a virtual host for each site.
+pub struct Httpd {
+    pub address: SocketAddr,
+    log: PathBuf,
+    server: Running,
+}
+
+impl Httpd {
+    /// `None`, having said why, where there is none. `each` stands in every virtual host. Without
+    /// verdicts it is one without mod_sidelong.
+    pub fn start(cluster: &Cluster, verdicts: Option<&Path>, sites: &[&str], each: &str) -> Option<Httpd> {
+        let query = |variable: &str| {
+            let asked = Command::new("apxs").args(["-q", variable]).output().ok()?;
+            Some(String::from_utf8(asked.stdout).ok()?.trim().to_owned()).filter(|answer| !answer.is_empty())
+        };
+        let Some((program, modules)) =
+            query("PROGNAME").and_then(|name| Some((query("SBINDIR")? + "/" + &name, query("LIBEXECDIR")?)))
+        else {
+            skipped("httpd: no apxs here; Debian's package apache2-dev has it");
+            return None;
+        };
+        if !Path::new(&program).exists() {
+            skipped(&format!("httpd: no {program} here; Debian's package apache2 has it"));
+            return None;
+        }
+        let build = made(cluster, "all")?;
+        let (address, root) = (cluster.at(HTTPD), cluster.path("www"));
+        std::fs::create_dir(&root).unwrap();
+        std::fs::write(root.join("file"), "served\n").unwrap();
+        // Its processes are of another user where it is root's.
+        for path in [root.parent().unwrap(), &root] {
+            readable(path, 0o755);
+        }
+        let user = if geteuid().is_root() { "User www-data\nGroup www-data\n" } else { "" };
+        let log = cluster.path("error.log");
+        let loaded: String = ["mpm_event", "unixd", "authz_core", "status", "proxy", "proxy_http"]
+            .iter()
+            .map(|name| {
+                // Debian has some of them built in.
+                let load = format!("LoadModule {name}_module {modules}/mod_{name}.so");
+                format!("<IfModule !{name}_module>\n{load}\n</IfModule>\n")
+            })
+            .collect();
+        let hosts: String = sites
+            .iter()
+            .map(|site| {
+                let ours = match verdicts {
+                    Some(_) => format!("SidelongAdmission On\nSidelongSite {site}\n"),
+                    None => String::new(),
+                };
+                format!("<VirtualHost *:{HTTPD}>\nServerName {site}.test\n{ours}{each}\n</VirtualHost>\n")
+            })
+            .collect();
+        let ours = match verdicts {
+            Some(file) => format!(
+                "LoadModule sidelong_module {}\nSidelongVerdicts {}\n",
+                build.join("mod_sidelong.so").display(),
+                file.display()
+            ),
+            None => String::new(),
+        };
+        let text = format!(
+            "{loaded}{ours}{user}ServerRoot {directory}\nServerName {address}\n\
+             PidFile {directory}/httpd.pid\nErrorLog {log}\nDefaultRuntimeDir {directory}\nListen {address}\n\
+             DocumentRoot {root}\nExtendedStatus On\n<Location /server-status>\nSetHandler server-status\n</Location>\n\
+             {hosts}",
+            directory = root.parent().unwrap().display(),
+            log = log.display(),
+            root = root.display(),
+        );
+        let config = cluster.path("httpd.conf");
+        std::fs::write(&config, text).unwrap();
+        let mut command = Command::new(program);
+        command.arg("-f").arg(&config).args(["-D", "FOREGROUND"]);
+        let mut server = Running::start_command(command);
+        let said = || std::fs::read_to_string(&log).unwrap_or_default();
+        eventually("httpd runs", || {
+            assert!(server.is_running(), "{}{}", server.err(), said());
+            said().contains("resuming normal operations")
+        });
+        Some(Httpd { address, log, server })
+    }
+
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    pub fn status(&self, site: &str) -> u16 {
+        get(self.address, &format!("{site}.test"), "/file").status
+    }
+
+    /// Whether a new connection is closed without a word.
+    pub fn closes(&self) -> bool {
+        try_get(self.address, "alpha.test", "/file").is_err()
+    }
+
+    /// CPU time that the processes which serve have used, in ns.
+    pub fn cpu_ns(&self) -> u64 {
+        let parent = self.server.pid().as_raw_nonzero();
+        let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
+        let used = |pid: &str| {
+            // MAKE_PROCESS_CPUCLOCK of include/linux/posix-timers.h, of the kind CPUCLOCK_SCHED.
+            ClockId::from_raw(!pid.parse::<i32>().unwrap() << 3 | 2).now()
+        };
+        // One that has ended meanwhile had nothing to do.
+        let times = children.split_whitespace().filter_map(|pid| used(pid).ok());
+        times.map(|time| Duration::from(time).as_nanos() as u64).sum()
+    }
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+#define _GNU_SOURCE
+#include "sidelong.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* crates/layout: header.rs. "SIDELONG" in memory order. */
+#define MAGIC 0x474e4f4c45444953ull
+#define KIND_VERDICTS 6
+
+struct header {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t kind;
+    uint64_t layout_hash;
+    uint64_t incarnation;
+    uint64_t len;
+    uint64_t zero[3];
+};
+
+/* crates/layout: verdicts.rs. */
+struct entry {
+    uint64_t verdict;
+    uint64_t time_ns;
+    uint64_t stale_ns;
+    uint64_t rotation_ns;
+    uint64_t zero[4];
+    char name[SIDELONG_NAME_BYTES];
+};
+
+_Static_assert(sizeof(struct header) == 64 && sizeof(struct entry) == 128, "as crates/layout has them");
+
+/* crates/policy: verdict.rs. `part:31 turn:30 why:3`, and how late a client is told to come back at most. */
+#define TURN_BITS 30
+#define WHY_BITS 3
+#define CIRCLE (1u << TURN_BITS)
+#define RETRY_AFTER_S_MAX 5
+
+struct sidelong_verdicts {
+    const struct header *header;
+    size_t len;
+    size_t sites;
+    dev_t device;
+    ino_t inode;
+};
+
+static int fails(char *why, int error, const char *path, const char *what)
+{
+    snprintf(why, SIDELONG_WHY_BYTES, "%s: %s", path, what);
+    return error;
+}
+
+/* What is wrong with a file of `room` bytes that begins so; NULL if nothing is. */
+static const char *check(const struct header *header, uint64_t room, char *text, size_t size)
+{
+    if (header->magic != MAGIC)
+        return "no Sidelong region";
+    if (header->version != SIDELONG_LAYOUT_VERSION) {
+        snprintf(text, size, "of layout version %u, this library reads %u: install those of one release",
+                 header->version, SIDELONG_LAYOUT_VERSION);
+        return text;
+    }
+    if (header->kind != KIND_VERDICTS)
+        return "a region, and none of verdicts";
+    if (header->len > room || header->len < sizeof(*header)
+        || (header->len - sizeof(*header)) % sizeof(struct entry) != 0)
+        return "of another length than its header says";
+    return NULL;
+}
+
+int sidelong_open(const char *path, sidelong_verdicts **opened, char why[SIDELONG_WHY_BYTES])
+{
+    char text[128];
+    struct stat found;
+    struct header header;
+
+    *opened = NULL;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0 || fstat(file, &found) != 0) {
+        int error = errno;
+        if (file >= 0)
+            close(file);
+        snprintf(text, sizeof(text), "%s; `sidelong helper` makes it", strerror(error));
+        return fails(why, error, path, text);
+    }
+    if (pread(file, &header, sizeof(header), 0) != (ssize_t)sizeof(header)) {
+        close(file);
+        return fails(why, EPROTO, path, "no Sidelong region");
+    }
+    const char *wrong = check(&header, (uint64_t)found.st_size, text, sizeof(text));
+    if (wrong) {
+        close(file);
+        return fails(why, EPROTO, path, wrong);
+    }
+    /* The owner never cuts a file short, so no page of the mapping goes away. */
+    void *memory = mmap(NULL, header.len, PROT_READ, MAP_SHARED, file, 0);
+    int error = errno;
+    close(file);
+    sidelong_verdicts *verdicts = memory == MAP_FAILED ? NULL : malloc(sizeof(*verdicts));
+    if (!verdicts) {
+        if (memory != MAP_FAILED)
+            munmap(memory, header.len);
+        return fails(why, error ? error : ENOMEM, path, "no memory for it");
+    }
+    verdicts->header = memory;
+    verdicts->len = header.len;
+    verdicts->sites = (header.len - sizeof(header)) / sizeof(struct entry);
+    verdicts->device = found.st_dev;
+    verdicts->inode = found.st_ino;
+    *opened = verdicts;
+    return 0;
+}
+
+bool sidelong_is_current(const sidelong_verdicts *verdicts, const char *path)
+{
+    struct stat found;
+
+    return verdicts && stat(path, &found) == 0 && found.st_dev == verdicts->device
+           && found.st_ino == verdicts->inode;
+}
+
+void sidelong_close(sidelong_verdicts *verdicts)
+{
+    if (!verdicts)
+        return;
+    munmap((void *)verdicts->header, verdicts->len);
+    free(verdicts);
+}
+
+/* The output function of SplitMix64 (Steele, Lea, Flood 2014), as crates/policy has it. */
+static uint64_t mix(uint64_t random)
+{
+    uint64_t z = random + 0x9e3779b97f4a7c15ull;
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+}
+
+static uint64_t big_endian(const uint8_t *bytes, int count)
+{
+    uint64_t number = 0;
+
+    for (int i = 0; i < count; i++)
+        number = number << 8 | bytes[i];
+    return number;
+}
+
+uint64_t sidelong_client(const struct sockaddr *address)
+{
+    uint64_t ip;
+    uint16_t port;
+
+    if (address && address->sa_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const void *)address;
+        ip = mix(big_endian((const uint8_t *)&v4->sin_addr, 4));
+        port = ntohs(v4->sin_port);
+    } else if (address && address->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *v6 = (const void *)address;
+        const uint8_t *bytes = v6->sin6_addr.s6_addr;
+        ip = mix(mix(big_endian(bytes, 8)) ^ big_endian(bytes + 8, 8));
+        port = ntohs(v6->sin6_port);
+    } else {
+        return 0;
+    }
+    return mix(ip ^ port);
+}
+
+static const struct entry *find(const sidelong_verdicts *verdicts, const char *name)
+{
+    const struct entry *entries = (const void *)(verdicts->header + 1);
+
+    for (size_t i = 0; i < verdicts->sites; i++)
+        if (strncmp(entries[i].name, name, SIDELONG_NAME_BYTES) == 0)
+            return &entries[i];
+    return NULL;
+}
+
+static uint64_t monotonic_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+sidelong_decision sidelong_decide(const sidelong_verdicts *verdicts, const char *name, uint64_t client)
+{
+    sidelong_decision decision = {.admit = true, .why = SIDELONG_NO_VERDICTS};
+
+    if (!verdicts)
+        return decision;
+    const struct entry *entry = find(verdicts, name);
+    decision.why = SIDELONG_NO_SUCH_SITE;
+    if (!entry)
+        return decision;
+    /* The time was stored after the verdict, so what is read after it is as new at least. */
+    uint64_t time_ns = __atomic_load_n(&entry->time_ns, __ATOMIC_ACQUIRE);
+    uint64_t now_ns = monotonic_ns();
+    decision.why = SIDELONG_STALE;
+    if (time_ns == 0 || (now_ns > time_ns && now_ns - time_ns > entry->stale_ns))
+        return decision;
+    uint64_t word = __atomic_load_n(&entry->verdict, __ATOMIC_RELAXED);
+    uint32_t part = (uint32_t)(word >> (TURN_BITS + WHY_BITS));
+    uint32_t turn = (uint32_t)(word >> WHY_BITS) & (CIRCLE - 1);
+    uint32_t why = word & ((1 << WHY_BITS) - 1);
+    decision.why = why <= SIDELONG_ALL_OVERLOADED ? (sidelong_why)why : SIDELONG_NO_TARGET;
+    if (part >= CIRCLE || why > SIDELONG_ALL_OVERLOADED)
+        return decision;
+    uint32_t distance = ((uint32_t)(client >> 34) - turn) & (CIRCLE - 1);
+    if (distance < part)
+        return decision;
+    uint64_t wait_s = (uint64_t)((double)(distance - part) / CIRCLE * (double)entry->rotation_ns / 1e9);
+    decision.admit = false;
+    decision.retry_after_s = wait_s < 1 ? 1 : wait_s > RETRY_AFTER_S_MAX ? RETRY_AFTER_S_MAX : (unsigned)wait_s;
+    return decision;
+}
+
+const char *sidelong_reason(sidelong_why why)
+{
+    static const char *const reasons[] = {
+        "no-target", "within-target", "no-records", "over-target", "yields", "all-overloaded",
+        "no-verdicts", "no-such-site", "stale-verdict",
+    };
+
+    return (size_t)why < sizeof(reasons) / sizeof(reasons[0]) ? reasons[why] : "unknown";
+}
