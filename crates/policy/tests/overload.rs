@@ -2,7 +2,7 @@
 //! nodes can do. Its clock is its own, and so are its dice.
 //!
 //! Each node publishes its record every millisecond, each edge looks every millisecond, and a message takes 50 us: what
-//! an edge decides by is as old as it is live. Nodes do not move here.
+//! an edge decides by is as old as it is live. Where nodes move, they do so at once and as the first edge decides.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -15,7 +15,7 @@ use sidelong_policy::admission::{
     Answers, Client, Controller, Outlook, Promise, Settings, Snapshot, Target, Treatment, Verdict, decide,
 };
 use sidelong_policy::index::{Capacity, Reading, Weights};
-use sidelong_policy::reconfigure::{NodeView, SiteView};
+use sidelong_policy::reconfigure::{self, NodeView, Reconfigurer, SiteView};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -31,6 +31,7 @@ struct Plan {
     priorities: Vec<u8>,
     /// The site of each node.
     owners: Vec<usize>,
+    moves: bool,
     service_ns: u64,
     exponential: bool,
     settings: Settings,
@@ -44,6 +45,7 @@ impl Plan {
             promises: targets.iter().map(|target| Promise { target: *target, share: 0.0 }).collect(),
             priorities: vec![0; targets.len()],
             owners: (0..4 * targets.len()).map(|node| node / 4).collect(),
+            moves: false,
             service_ns: 5 * MS,
             exponential: false,
             settings: Settings::default(),
@@ -51,7 +53,7 @@ impl Plan {
         }
     }
 
-    /// Requests in a second that the nodes of `site` can answer.
+    /// Requests in a second that the nodes of `site` can answer, as they are now.
     fn capacity(&self, site: usize) -> f64 {
         let nodes = self.owners.iter().filter(|owner| **owner == site).count();
         nodes as f64 * f64::from(WORKERS) * S as f64 / self.service_ns as f64
@@ -91,6 +93,7 @@ struct Edge {
     in_flight: Vec<u32>,
     readings: Vec<Reading>,
     answers: Vec<Answers>,
+    reconfigurer: Reconfigurer,
     ticket: usize,
 }
 
@@ -148,6 +151,7 @@ impl Sim {
             in_flight: vec![0; nodes],
             readings: vec![Reading::default(); nodes],
             answers: vec![Answers::default(); sites],
+            reconfigurer: Reconfigurer::new(reconfigure::Settings::default(), sites, nodes).unwrap(),
             ticket: 0,
         };
         let edges: Vec<_> = (0..EDGES).map(|_| edge()).collect();
@@ -317,6 +321,12 @@ impl Sim {
         let sites: Vec<_> = self.plan.priorities.iter().map(site).collect();
         let snapshot = Snapshot { nodes: &views, sites: &sites, answers: &of.answers, wall_ns: self.now };
         of.outlooks.copy_from_slice(of.controller.step(&snapshot, Time::from_ns(self.now)));
+        if self.plan.moves && edge == 0 {
+            let snapshot = reconfigure::Snapshot { nodes: &views, sites: &sites };
+            if let Some(plan) = of.reconfigurer.step(&snapshot, Time::from_ns(self.now)) {
+                self.plan.owners[plan.node.index()] = plan.to.index();
+            }
+        }
     }
 }
 
@@ -433,6 +443,36 @@ fn an_overloaded_site_is_none_of_the_others_business() {
     assert!(sim.fates[0].p99_ms(S, 2 * S) < 40.0);
     let equals: Vec<_> = sim.fates[1..].iter().map(|fate| fate.rate(S, 2 * S)).collect();
     assert!(jain(&equals) > 0.99, "{equals:?}");
+}
+
+/// Two sites of four nodes each; the first is asked for more than it can answer, the other for `times` what it can. The
+/// nodes of the first in the end, and its requests that were turned away in the last second of three.
+fn with_moves(target: Option<Target>, priorities: [u8; 2], other: f64) -> (usize, usize) {
+    let mut plan = Plan::new(&[target, target]);
+    (plan.priorities, plan.moves) = (priorities.to_vec(), true);
+    let mut sim = Sim::new(plan);
+    sim.load(0, 1.4);
+    sim.load(1, other);
+    sim.run(3 * S);
+    let nodes = sim.plan.owners.iter().filter(|owner| **owner == 0).count();
+    (nodes, sim.fates[0].refused(2 * S, 3 * S))
+}
+
+#[test]
+fn rejections_stop_as_nodes_arrive() {
+    // 5.6 nodes' worth, beside 1.2.
+    for target in [queue(40), queue(5)] {
+        let (nodes, refused) = with_moves(target, [0, 0], 0.3);
+        assert!((6..=7).contains(&nodes), "{target:?}: {nodes}");
+        // With six of them it is asked for nearly all that they can do, and a short queue overflows now and then.
+        assert!(refused < 2_240 / 20, "{target:?}: {refused} of 2,240");
+    }
+}
+
+#[test]
+fn the_higher_priority_has_its_nodes_first() {
+    let (nodes, refused) = with_moves(queue(40), [1, 0], 10.0);
+    assert!((6..=7).contains(&nodes) && refused < 30, "{nodes}, {refused}");
 }
 
 #[test]
