@@ -12,7 +12,8 @@ use std::time::Duration;
 use sidelong_layout::{Hot, Ownership, SiteId, valid};
 use sidelong_policy::Time;
 use sidelong_policy::admission::{
-    Answers, Client, Controller, Outlook, Promise, Settings, Snapshot, Target, Treatment, Verdict, decide,
+    Answers, BUCKETS, Census, Client, Controller, Outlook, Promise, Settings, Snapshot, Target, Treatment,
+    Verdict, decide,
 };
 use sidelong_policy::index::{Capacity, Reading, Weights};
 use sidelong_policy::reconfigure::{self, NodeView, Reconfigurer, SiteView};
@@ -32,6 +33,10 @@ struct Plan {
     /// The site of each node.
     owners: Vec<usize>,
     moves: bool,
+    /// Between two looks of an edge, and between two records of a node.
+    period_ns: u64,
+    /// The part of all requests that one client makes.
+    flood: f64,
     service_ns: u64,
     exponential: bool,
     settings: Settings,
@@ -46,6 +51,8 @@ impl Plan {
             priorities: vec![0; targets.len()],
             owners: (0..4 * targets.len()).map(|node| node / 4).collect(),
             moves: false,
+            period_ns: MS,
+            flood: 0.0,
             service_ns: 5 * MS,
             exponential: false,
             settings: Settings::default(),
@@ -93,6 +100,11 @@ struct Edge {
     in_flight: Vec<u32>,
     readings: Vec<Reading>,
     answers: Vec<Answers>,
+    census: Census,
+    /// By bucket.
+    asked: Vec<u32>,
+    treatments: Vec<Treatment>,
+    looks: u64,
     reconfigurer: Reconfigurer,
     ticket: usize,
 }
@@ -151,6 +163,10 @@ impl Sim {
             in_flight: vec![0; nodes],
             readings: vec![Reading::default(); nodes],
             answers: vec![Answers::default(); sites],
+            census: Census::default(),
+            asked: vec![0; BUCKETS],
+            treatments: vec![Treatment::default(); BUCKETS],
+            looks: 0,
             reconfigurer: Reconfigurer::new(reconfigure::Settings::default(), sites, nodes).unwrap(),
             ticket: 0,
         };
@@ -233,11 +249,11 @@ impl Sim {
             Event::Answer { request } => self.answer(request),
             Event::Publish { node } => {
                 self.publish(node);
-                self.push(MS, Event::Publish { node });
+                self.push(self.plan.period_ns, Event::Publish { node });
             }
             Event::Look { edge } => {
                 self.look(edge);
-                self.push(MS, Event::Look { edge });
+                self.push(self.plan.period_ns, Event::Look { edge });
             }
         }
     }
@@ -245,11 +261,14 @@ impl Sim {
     fn ask(&mut self, site: usize) {
         let edge = (self.draw() * EDGES as f64) as usize;
         let client = (self.draw() * CLIENTS as f64) as u64;
+        let client = if self.draw() < self.plan.flood { 0 } else { client };
         let address = SocketAddr::from(([10, site as u8, (client >> 8) as u8, client as u8], 5000));
         let of = &mut self.edges[edge];
         let verdict = Verdict::decode(of.outlooks[site].verdict.encode());
         let rotation = self.plan.settings.rotation;
-        if decide(verdict, Treatment::Whole, Client::new(address), self.now, rotation).is_err() {
+        let known = Client::new(address);
+        of.asked[known.bucket()] += 1;
+        if decide(verdict, of.treatments[known.bucket()], known, self.now, rotation).is_err() {
             return self.fates[site].refused.push(self.now);
         }
         of.ticket += 1;
@@ -304,6 +323,11 @@ impl Sim {
 
     fn look(&mut self, edge: usize) {
         let of = &mut self.edges[edge];
+        of.looks += 1;
+        if of.looks.is_multiple_of(250) {
+            let (asked, treatments) = (&of.asked, &mut of.treatments);
+            of.census.count(|bucket| asked[bucket], |bucket, treatment| treatments[bucket] = treatment);
+        }
         let capacity = Capacity { workers: u32::from(WORKERS), ..Capacity::default() };
         let mut views = Vec::new();
         for (node, site) in self.plan.owners.iter().enumerate() {
@@ -383,7 +407,21 @@ fn goodput_and_target_hold_at_every_overload() {
     }
 }
 
-/// The control: what the test above is there to find.
+#[test]
+fn rare_looks_make_it_gentler_and_no_worse() {
+    for times in LOADS {
+        let mut plan = Plan::new(&[queue(100)]);
+        (plan.period_ns, plan.settings.lag) = (10 * MS, Duration::from_millis(30));
+        let mut sim = Sim::new(plan);
+        sim.load(0, times);
+        sim.run(5 * S);
+        let (goodput, p99_ms) = (sim.fates[0].rate(S, 4 * S) / 1_600.0, sim.fates[0].p99_ms(S, 4 * S));
+        println!("looks each 10 ms, {times} x: goodput {goodput:.3}, p99 {p99_ms:.1} ms");
+        assert!(goodput >= 0.95 && p99_ms <= 105.0, "{times} x: goodput {goodput}, {p99_ms} ms");
+    }
+}
+
+/// The control: what the tests above is there to find.
 #[test]
 fn without_a_target_answers_take_ever_longer() {
     let mut sim = Sim::new(Plan::new(&[None]));
@@ -491,6 +529,29 @@ fn clients_are_in_or_out_and_all_have_their_turn() {
     let shares: Vec<_> = (0..CLIENTS).map(|client| sim.fates[0].by_client.get(&client)).collect();
     let shares: Vec<_> = shares.into_iter().map(|count| count.copied().unwrap_or(0) as f64).collect();
     assert!(jain(&shares) > 0.85 && shares.iter().all(|share| *share > 0.0), "{}", jain(&shares));
+}
+
+#[test]
+fn who_floods_starves_nobody() {
+    let served = |flood: f64| {
+        let mut plan = Plan::new(&[queue(40)]);
+        plan.flood = flood;
+        plan.settings.rotation = Duration::from_secs(1);
+        let mut sim = Sim::new(plan);
+        // Beside the flood the others ask for twice what can be served.
+        sim.load(0, 2.0 / (1.0 - flood));
+        sim.run(S);
+        sim.fates[0].by_client.clear();
+        sim.run(6 * S);
+        let of = |client: &u64| *sim.fates[0].by_client.get(client).unwrap_or(&0) as f64;
+        (of(&0), (1..CLIENTS).map(|client| of(&client)).sum::<f64>() / (CLIENTS - 1) as f64)
+    };
+    let (_, undisturbed) = served(0.0);
+    // A client that asks 8,000 times as often as others.
+    let (flood, others) = served(0.8);
+    assert!(others > 0.95 * undisturbed, "{others} instead of {undisturbed}");
+    // Four times what a bucket asks for on average, which is two of these clients, or those of them who asked just then.
+    assert!(flood < 50.0 * others, "{flood}, {others} each of the others");
 }
 
 #[test]
