@@ -216,6 +216,7 @@ impl Gate {
     /// How many were turned away, and why.
     pub(crate) fn rejected(&self, site: SiteId) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let counts = &self.sites[site.index()].rejected;
+        // Who is trimmed is so while the others are all let in, too.
         let whys = [Why::OverTarget, Why::Yields, Why::AllOverloaded];
         let named = whys.map(|why| (why.word(), why as usize)).into_iter().chain([("greedy", GREEDY)]);
         named.map(|(word, why)| (word, counts[why].load(Ordering::Relaxed)))

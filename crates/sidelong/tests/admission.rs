@@ -168,13 +168,16 @@ fn a_request_with_a_body_that_is_turned_away_leaves_its_connection_usable() {
 #[test]
 fn by_the_papers_rule_nobody_is_let_in_while_all_nodes_are_overloaded_and_all_when_nothing_is_known() {
     let mut cluster = cluster(&["alpha"]);
+    cluster = cluster.with_service(Duration::from_secs(600));
     cluster.file.sites[0].queue_max = None;
     cluster.file.admission.rule = AdmissionRule::Paper;
-    // Whatever a node does, it is too much.
+    // Whatever a node does, it is too much, and this one is always at it.
     cluster.file.admission.threshold = 0.0;
     let node = cluster.part("node", "n1");
     let address = cluster.file.nodes[0].listen;
     eventually("the node has read its file", || try_get(address, "any", "/healthz").is_ok());
+    let mut busy = Client::connect(address);
+    busy.send("GET /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
     // The edge reads the node's memory, and sends its requests to a server that outlives it.
     cluster.file.nodes[0].listen = serve(cluster.at(0));
     let _edge = cluster.part("edge", "edge1");

@@ -37,6 +37,8 @@ const LATE_MAX: f64 = 0.01;
 const BUDGET_MIN: f64 = 1.0 / 16.0;
 /// Answers count e-fold less for whether the target is met after this time.
 const MET_S: f64 = 1.0;
+/// After somebody was turned away, who asks for much more than others is trimmed for so long.
+const WARY_S: f64 = 1.0;
 /// Of a budget, what a site keeps that makes room for another.
 const YIELD: f64 = 0.25;
 
@@ -57,6 +59,8 @@ pub(super) struct Pressure {
     budget_s: f64,
     integral: f64,
     pressure: f64,
+    /// Seconds since somebody was turned away.
+    calm_s: f64,
     answers: Answers,
     /// Over the last [`MET_S`] or so.
     recent: (f64, f64),
@@ -75,6 +79,7 @@ impl Pressure {
             budget_s,
             integral: 0.0,
             pressure: 0.0,
+            calm_s: f64::INFINITY,
             answers: Answers::default(),
             recent: (0.0, 0.0),
         }
@@ -83,6 +88,12 @@ impl Pressure {
     /// Whether somebody was turned away at the last look.
     pub(super) fn is_rejecting(&self) -> bool {
         self.pressure > 0.0
+    }
+
+    /// Whether somebody was so lately. Under overload a queue is short for a moment now and then, and a flood needs no
+    /// more than moments.
+    pub(super) fn is_wary(&self) -> bool {
+        self.calm_s < WARY_S
     }
 
     /// How long requests may wait.
@@ -124,12 +135,13 @@ impl Pressure {
         }
         self.integral = self.integral.clamp(0.0, PRESSURE_MAX);
         self.pressure = (gain * over + self.integral).clamp(0.0, PRESSURE_MAX);
+        self.calm_s = if self.is_rejecting() { 0.0 } else { self.calm_s + passed_s };
         (-self.pressure).exp()
     }
 
     /// Nothing is known of the queue any more.
     pub(super) fn forget(&mut self) {
-        (self.integral, self.pressure) = (0.0, 0.0);
+        (self.integral, self.pressure, self.calm_s) = (0.0, 0.0, f64::INFINITY);
     }
 
     /// Whether the target is held.

@@ -100,7 +100,11 @@ fn a_short_queue_lets_everybody_in_and_a_long_one_few() {
     assert!((let_in(long.verdict, Treatment::Whole) - long.verdict.admitted()).abs() < 0.01);
     assert_eq!(look(17).met, Some(false));
     let after = look(0);
-    assert!(after.verdict.is_open(), "{after:?}");
+    assert_eq!((after.verdict.admitted(), after.verdict.why()), (1.0, Why::Recovering), "{after:?}");
+    assert_eq!(let_in(after.verdict, Treatment::Whole), 1.0);
+    assert!(let_in(after.verdict, Treatment::Trimmed { kept: 6_554 }) < 0.12);
+    (0..1_000).for_each(|_| _ = look(0));
+    assert_eq!(look(0).verdict, Verdict::open(Why::Within));
 }
 
 #[test]
@@ -242,7 +246,7 @@ fn who_floods_is_trimmed_and_others_stay_whole() {
     // To four times what another asks for, of a hundred times.
     assert!((f64::from(kept) / 65_536.0 - 0.04).abs() < 0.005, "{kept}");
     assert!(treatments.iter().enumerate().all(|(k, of)| k == 7 || *of == Treatment::Whole));
-    let half = Verdict::part(0.5, 0, Why::OverTarget);
+    let half = Verdict::part(0.5, 0, Why::OverTarget, false);
     let inside = let_in(half, treatments[7]);
     assert!((inside - 0.02).abs() < 0.01, "{inside}");
     let refused = (0..100).find_map(|salt| {
@@ -257,7 +261,7 @@ fn clients_behind_one_address_are_told_apart_by_connection() {
     let mut treatments = vec![Treatment::Whole; BUCKETS];
     census.count(|bucket| u32::from(bucket == 3) * 1_000, |bucket, of| treatments[bucket] = of);
     assert_eq!((treatments[3], treatments[4]), (Treatment::ByConnection, Treatment::Whole));
-    let half = Verdict::part(0.5, 0, Why::OverTarget);
+    let half = Verdict::part(0.5, 0, Why::OverTarget, false);
     let decided = |port, treatment| {
         let client = Client::new(std::net::SocketAddr::from(([10, 0, 0, 1], port)));
         decide(half, treatment, client, u64::from(port), Settings::default().rotation).is_ok()
@@ -272,7 +276,7 @@ fn a_turn_comes_and_is_foretold() {
     let rotation = Duration::from_secs(30);
     let client = Client::new(std::net::SocketAddr::from(([10, 0, 0, 1], 80)));
     let at = |ms: u64| {
-        let verdict = Verdict::part(0.1, verdict::turn(ms * MS, rotation), Why::OverTarget);
+        let verdict = Verdict::part(0.1, verdict::turn(ms * MS, rotation), Why::OverTarget, false);
         decide(verdict, Treatment::Whole, client, 0, rotation)
     };
     let inside: Vec<_> = (0..30_000).filter(|ms| at(*ms).is_ok()).collect();
@@ -301,7 +305,7 @@ fn settings_that_make_no_sense_are_refused() {
 proptest! {
     #[test]
     fn verdicts_and_treatments_fit_in_words(part in 0.0..=1.1f64, turn in 0..1u32 << 30, kept: u16, word: u64) {
-        let verdict = Verdict::part(part, turn, Why::OverTarget);
+        let verdict = Verdict::part(part, turn, Why::OverTarget, false);
         prop_assert_eq!(Verdict::decode(verdict.encode()), verdict);
         for treatment in [Treatment::Whole, Treatment::ByConnection, Treatment::Trimmed { kept }] {
             prop_assert_eq!(Treatment::decode(treatment.encode()), treatment);
@@ -315,12 +319,12 @@ proptest! {
     #[test]
     fn a_wider_verdict_lets_in_no_fewer(parts in [0.0..=1.0f64, 0.0..=1.0f64], turn in 0..1u32 << 30, hash: u64) {
         let [narrow, wide] = [parts[0].min(parts[1]), parts[0].max(parts[1])]
-            .map(|part| Verdict::part(part, turn, Why::OverTarget));
+            .map(|part| Verdict::part(part, turn, Why::OverTarget, false));
         prop_assert_eq!(narrow.wider(wide).admitted(), wide.admitted());
         let client = Client { address: hash, connection: hash };
         let inside = |verdict| decide(verdict, Treatment::Whole, client, 0, Duration::from_secs(1)).is_ok();
         prop_assert!(inside(wide) || !inside(narrow));
-        prop_assert_eq!(inside(Verdict::part(0.0, turn, Why::OverTarget)), false);
+        prop_assert_eq!(inside(Verdict::part(0.0, turn, Why::OverTarget, false)), false);
     }
 
     /// Whatever records say, a part is a part, all that is told is a number, and the same looks give the same verdicts.
@@ -349,8 +353,8 @@ proptest! {
             prop_assert_eq!(&outlooks, &again.look(&views));
             for outlook in outlooks {
                 prop_assert!((0.0..=1.0).contains(&outlook.verdict.admitted()));
-                let is_open = matches!(outlook.verdict.why(), Why::NoTarget | Why::Blind | Why::Within);
-                prop_assert_eq!(outlook.verdict.is_open(), is_open);
+                let is_all = !matches!(outlook.verdict.why(), Why::OverTarget | Why::Yields);
+                prop_assert_eq!(outlook.verdict.admitted() == 1.0, is_all);
             }
         }
     }

@@ -25,6 +25,8 @@ pub enum Why {
     NoTarget,
     /// Everybody: the target is in no danger.
     Within,
+    /// Everybody but who is trimmed: the target is in no danger, and was so just now.
+    Recovering,
     /// Everybody: no record of any of its nodes can be used.
     Blind,
     /// A part: the target would be missed.
@@ -37,14 +39,22 @@ pub enum Why {
 
 impl Why {
     /// All, each at the place of its code.
-    pub const ALL: [Why; 6] =
-        [Why::NoTarget, Why::Within, Why::Blind, Why::OverTarget, Why::Yields, Why::AllOverloaded];
+    pub const ALL: [Why; 7] = [
+        Why::NoTarget,
+        Why::Within,
+        Why::Recovering,
+        Why::Blind,
+        Why::OverTarget,
+        Why::Yields,
+        Why::AllOverloaded,
+    ];
 
     /// As metrics and answers name it.
     pub const fn word(self) -> &'static str {
         match self {
             Why::NoTarget => "no-target",
             Why::Within => "within-target",
+            Why::Recovering => "recovering",
             Why::Blind => "no-records",
             Why::OverTarget => "over-target",
             Why::Yields => "yields",
@@ -73,17 +83,18 @@ impl Verdict {
         Verdict { part: CIRCLE, turn: 0, why }
     }
 
-    /// `part` of all clients, 0 to 1; where that is all, the target is in no danger.
-    pub(super) fn part(part: f64, turn: u32, why: Why) -> Self {
-        if part >= 1.0 {
-            return Verdict::open(Why::Within);
+    /// `part` of all clients, 0 to 1; where that is all, the target is in no danger. To be `wary` is to let in all but
+    /// who is trimmed.
+    pub(super) fn part(part: f64, turn: u32, why: Why, wary: bool) -> Self {
+        match part >= 1.0 {
+            true => Verdict::open(if wary { Why::Recovering } else { Why::Within }),
+            false => Verdict { part: (part * f64::from(CIRCLE)) as u32, turn, why },
         }
-        Verdict { part: (part * f64::from(CIRCLE)) as u32, turn, why }
     }
 
-    /// Whether all are let in.
+    /// Whether all are let in, whoever they are.
     pub const fn is_open(self) -> bool {
-        self.part == CIRCLE
+        self.part == CIRCLE && !matches!(self.why, Why::Recovering)
     }
 
     /// The part of clients that is let in, 0 to 1.
