@@ -15,6 +15,7 @@
 
 mod balancer;
 mod clients;
+mod gate;
 mod measures;
 mod node;
 mod setup;
@@ -58,6 +59,10 @@ enum Event {
     /// A client asks.
     Ask {
         client: u32,
+    },
+    /// A request comes for a site, in an open loop.
+    Come {
+        site: u32,
     },
     /// A request comes to its node, is done there, and is back at its client.
     Arrive {
@@ -118,8 +123,9 @@ struct DataCenter<'a> {
     clients: Clients,
     truth: Truth,
     measures: Measures,
-    /// Of services, and of deaths.
+    /// Of services, of arrivals, and of deaths.
     services: Pcg64Mcg,
+    arrivals: Pcg64Mcg,
     deaths: Pcg64Mcg,
     /// Of the last load step: when it was, and since when the load is balanced.
     step: Option<(Time, Option<Time>)>,
@@ -132,7 +138,7 @@ impl<'a> DataCenter<'a> {
         let node = |(index, (_, factor)): (usize, &(usize, f64))| {
             // Keepers are spread over their period, each an odd part of it away from the last.
             let phase_ns = setup.period_ns * (index as u64 * 7 % count) / count;
-            Node::new(setup.workers, *factor, setup.period_ns, phase_ns)
+            Node::new(setup.workers, *factor, setup.service_ns, setup.period_ns, phase_ns)
         };
         let mut center = DataCenter {
             setup,
@@ -142,8 +148,9 @@ impl<'a> DataCenter<'a> {
             balancers: (0..setup.balancers).map(Balancer::new).collect(),
             clients: Clients::new(setup),
             truth: Truth::new(setup),
-            measures: Measures::new(),
+            measures: Measures::new(setup),
             services: Pcg64Mcg::seed_from_u64(setup.seed),
+            arrivals: Pcg64Mcg::seed_from_u64(setup.seed ^ 1 << 63),
             deaths: Pcg64Mcg::seed_from_u64(!setup.seed),
             step: None,
             is_over: false,
@@ -160,8 +167,13 @@ impl<'a> DataCenter<'a> {
         for client in center.clients.first() {
             center.queue.push(first, Event::Ask { client });
         }
-        if let Demand::Steps { .. } = setup.demand {
-            center.queue.push(first.after_ns(setup.lease_ns), Event::Step);
+        match setup.demand {
+            Demand::Steps { .. } => center.queue.push(first.after_ns(setup.lease_ns), Event::Step),
+            Demand::Open { open_ns, .. } => {
+                center.queue.push(first.after_ns(open_ns), Event::Step);
+                (0..setup.sites).for_each(|site| center.push_come(site, first));
+            }
+            Demand::Bursts { .. } => {}
         }
         center.queue.push(first, Event::Check);
         Ok(center)
@@ -219,10 +231,16 @@ impl<'a> DataCenter<'a> {
     fn happen(&mut self, now: Time, event: Event) -> Result<()> {
         match event {
             Event::Ask { client } => self.ask(client, now),
+            Event::Come { site } => self.come(site as usize, now),
             Event::Arrive { request } => {
                 let service_ns = self.service_ns();
-                let node = self.clients.request(request).node as usize;
-                let done = self.nodes[node].arrive(now, service_ns);
+                let of = self.clients.request(request);
+                let node = &mut self.nodes[of.node as usize];
+                let done = node.arrive(now, service_ns);
+                if !self.is_over {
+                    let waited_ns = done.since(now).as_nanos() as u64 - node.service_ns(service_ns);
+                    self.measures.waited(of.site as usize, waited_ns);
+                }
                 self.queue.push(done, Event::Done { request });
             }
             Event::Done { request } => {
@@ -263,12 +281,7 @@ impl<'a> DataCenter<'a> {
         if self.is_over {
             return;
         }
-        let is_ready = |balancer: &Balancer| balancer.brain.as_ref().is_some_and(|brain| brain.is_ready);
-        let first = self.clients.edge(client);
-        let count = self.balancers.len();
-        let edge =
-            (first..first + count).map(|edge| edge % count).find(|edge| is_ready(&self.balancers[*edge]));
-        let Some(edge) = edge else {
+        let Some(edge) = self.edge(client) else {
             // All are dead: it tries again.
             let later = now.after_ns(self.setup.policy.sensitivity.as_nanos() as u64);
             return self.queue.push(later, Event::Ask { client });
@@ -277,6 +290,35 @@ impl<'a> DataCenter<'a> {
         if let Some(request) = self.clients.ask(client, edge, life, now) {
             self.route(edge, request, now);
         }
+    }
+
+    /// A request of some client of the site, and the next one.
+    fn come(&mut self, site: usize, now: Time) {
+        let Demand::Open { askers, .. } = self.setup.demand else { return };
+        if self.is_over {
+            return;
+        }
+        self.push_come(site, now);
+        let asker: u32 = StandardUniform.sample(&mut self.arrivals);
+        let client = site as u32 * askers + asker % askers;
+        let Some(edge) = self.edge(client) else {
+            self.measures.errors += 1;
+            return;
+        };
+        let Balancer { brain: Some(brain), life, .. } = &mut self.balancers[edge] else { return };
+        if brain.gate.as_mut().is_some_and(|gate| !gate.lets_in(site, client, now)) {
+            self.measures.turned_away(site);
+            return;
+        }
+        let request = self.clients.come(client, site, edge, *life, now);
+        self.route(edge, request, now);
+    }
+
+    /// The edge that a client asks: its own, or the next that lives and has looked.
+    fn edge(&self, client: u32) -> Option<usize> {
+        let is_ready = |balancer: &Balancer| balancer.brain.as_ref().is_some_and(|brain| brain.is_ready);
+        let (first, count) = (self.clients.edge(client), self.balancers.len());
+        (first..first + count).map(|edge| edge % count).find(|edge| is_ready(&self.balancers[*edge]))
     }
 
     /// Sends a request to a node, or lets it wait for one.
@@ -448,6 +490,15 @@ impl<'a> DataCenter<'a> {
         self.queue.push(at, Event::Doom { balancer: balancer as u32, life });
     }
 
+    /// When the next request for `site` comes.
+    fn push_come(&mut self, site: usize, now: Time) {
+        let per_ns = self.setup.offered_per_s(site, self.clients.homes(site)) / 1e9;
+        if per_ns > 0.0 {
+            let times: f64 = Exp1.sample(&mut self.arrivals);
+            self.queue.push(now.after_ns((times / per_ns) as u64), Event::Come { site: site as u32 });
+        }
+    }
+
     /// A lot from 0 to 1.
     fn death(&mut self) -> f64 {
         StandardUniform.sample(&mut self.deaths)
@@ -456,7 +507,11 @@ impl<'a> DataCenter<'a> {
     // The load.
 
     fn change_load(&mut self, now: Time) {
-        let Demand::Steps { count, step_ns, .. } = self.setup.demand else { return };
+        let Demand::Steps { count, step_ns, .. } = self.setup.demand else {
+            // An open load has ended.
+            self.is_over = true;
+            return;
+        };
         self.end_step(now);
         let step = self.clients.steps();
         if step == count {
@@ -537,8 +592,8 @@ impl<'a> DataCenter<'a> {
                 doubled += u64::from(u32::from(budget.current).saturating_sub(self.truth.serving[site]));
             }
         }
-        let lasts = matches!(self.setup.demand, Demand::Steps { .. });
-        let outcome = self.measures.outcome(lasts.then(|| end.as_ns()));
+        let lasts = matches!(self.setup.demand, Demand::Steps { .. } | Demand::Open { .. });
+        let outcome = self.measures.outcome(self.setup, lasts.then(|| end.as_ns()));
         Outcome {
             moves: self.truth.moves,
             thrash: self.truth.thrash,

@@ -80,6 +80,16 @@ const fn reconfig(
     both("reconfig", key, kind, default, what, source)
 }
 
+const fn admission(
+    key: &'static str,
+    kind: Kind,
+    default: &'static str,
+    what: &'static str,
+    source: &'static str,
+) -> Field {
+    both("admission", key, kind, default, what, source)
+}
+
 const OURS: &str = "our choice";
 const LIVE: &str = "as the live system has it";
 const MS: Kind = Kind::Number(0.001, 1e6);
@@ -446,10 +456,11 @@ pub const FIELDS: &[Field] = &[
     ),
     sites(
         "demand",
-        Kind::Word(&["bursts", "steps"]),
+        Kind::Word(&["bursts", "steps", "open"]),
         "bursts",
-        "bursts: one site after the other; steps: some sites are busy at a time, and then others",
-        "published: R 4.3.1; steps are our choice",
+        "bursts: one site after the other; steps: some sites are busy at a time, and then others; open: requests come at \
+         random, whatever becomes of them",
+        "published: R 4.3.1; steps and open are our choice",
     ),
     sites(
         "burst",
@@ -483,6 +494,63 @@ pub const FIELDS: &[Field] = &[
         OURS,
     ),
     sites("idle_clients", Kind::Number(0.0, 1e4), "0.2", "steps: the same of the other sites", OURS),
+    sites(
+        "offered",
+        Kind::Number(0.0, 1e3),
+        "1",
+        "open: requests that come in a second, over what the nodes that their site began with can serve",
+        OURS,
+    ),
+    sites(
+        "offered_high",
+        Kind::Number(0.0, 1e3),
+        "0.8",
+        "open: the same of sites of the highest priority, where there are several",
+        OURS,
+    ),
+    sites("open_ms", MS, "4000", "open: for how long", OURS),
+    sites(
+        "askers",
+        Kind::Whole(1, 65_536),
+        "2000",
+        "open: clients of each site, each with its own address",
+        OURS,
+    ),
+    admission(
+        "admission",
+        Kind::Word(&["none", "target", "paper"]),
+        "none",
+        "whom edges let in: everybody; whom they can serve in time; nobody while all nodes of a site are overloaded (A)",
+        OURS,
+    ),
+    admission(
+        "queue_ms_max",
+        MS,
+        "20",
+        "target: how long who is let in may wait for a worker; goodput is what waited no longer",
+        OURS,
+    ),
+    admission(
+        "overload_threshold",
+        Kind::Number(0.001, 1e4),
+        "1",
+        "paper: the load index above which a node is overloaded; 1 is all in use",
+        LIVE,
+    ),
+    admission(
+        "share",
+        Kind::Number(0.0, 1.0),
+        "0",
+        "of the pool: up to which a site gives way to no other",
+        LIVE,
+    ),
+    admission(
+        "rotation_s",
+        Kind::Number(0.001, 1e6),
+        "30",
+        "within this time each client of an overloaded site is let in for a while",
+        LIVE,
+    ),
     reconfig(
         "reconfig_protocol",
         Kind::Word(&["lease", "paper"]),

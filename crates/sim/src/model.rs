@@ -34,7 +34,7 @@ impl Model {
     /// Whether a field is of this model.
     pub fn has(self, field: &Field) -> bool {
         match field.section {
-            "sites" | "reconfig" => self == Model::Reconfig,
+            "sites" | "admission" | "reconfig" => self == Model::Reconfig,
             "run" => self == Model::Cache || field.key != "warmup",
             // How many nodes there are is for both to ask.
             _ => self == Model::Cache || field.key == "nodes",

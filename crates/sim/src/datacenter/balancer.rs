@@ -11,6 +11,7 @@ use sidelong_state::{Plan, Pool};
 
 use crate::Time;
 use crate::datacenter::Setup;
+use crate::datacenter::gate::Gate;
 use crate::datacenter::node::Node;
 use crate::datacenter::words::read_look;
 
@@ -29,6 +30,8 @@ pub(super) struct Brain {
     pub(super) mover: Mover,
     /// None where nothing moves.
     reconfigurer: Option<Reconfigurer>,
+    /// None where everybody is let in.
+    pub(super) gate: Option<Gate>,
     /// When it is to look next.
     pub(super) look_at: Time,
     /// Whether it has looked: before that nothing is routed.
@@ -72,6 +75,7 @@ impl Balancer {
         self.brain = Some(Brain {
             mover: Mover::new(self.edge, self.life, owners, pool, setup.timing, setup.protocol),
             reconfigurer: setup.moves.then(reconfigurer).transpose()?,
+            gate: Gate::new(setup)?,
             look_at: now,
             is_ready: false,
             ownerships: vec![None; nodes],
@@ -133,8 +137,26 @@ impl Brain {
 
     /// Decides, and hands what is to be done to the mover.
     pub(super) fn decide(&mut self, nodes: &[Node], now: Time) {
+        if self.reconfigurer.is_none() && self.gate.is_none() {
+            return;
+        }
+        self.picture(nodes, now);
+        if let Some(gate) = &mut self.gate {
+            gate.look(&self.snapshot, &self.views, now);
+        }
         let Some(reconfigurer) = &mut self.reconfigurer else { return };
         self.mover.begin_repair_if_needed(Scan { ownerships: &self.ownerships, sites: &self.sites }, now);
+        let snapshot = Snapshot { nodes: &self.snapshot, sites: &self.views };
+        // It is shown every look, so that its histories are right; a plan made while another is under way is dropped.
+        if let Some(plan) = reconfigurer.step(&snapshot, now)
+            && self.mover.is_idle()
+        {
+            self.mover.begin(Plan { node: plan.node, from: plan.from, to: plan.to }, now);
+        }
+    }
+
+    /// What decisions are made from.
+    fn picture(&mut self, nodes: &[Node], now: Time) {
         self.snapshot.clear();
         self.snapshot.extend(nodes.iter().enumerate().map(|(index, node)| NodeView {
             ownership: self.ownerships[index],
@@ -145,13 +167,6 @@ impl Brain {
         }));
         for (view, waiting) in self.views.iter_mut().zip(&self.waiting) {
             view.waiting = waiting.len() as u32;
-        }
-        let snapshot = Snapshot { nodes: &self.snapshot, sites: &self.views };
-        // It is shown every look, so that its histories are right; a plan made while another is under way is dropped.
-        if let Some(plan) = reconfigurer.step(&snapshot, now)
-            && self.mover.is_idle()
-        {
-            self.mover.begin(Plan { node: plan.node, from: plan.from, to: plan.to }, now);
         }
     }
 

@@ -62,6 +62,7 @@ impl Clients {
                 let asking = homes.iter().map(|nodes| count(idle_clients, *nodes)).collect();
                 (homes.iter().enumerate().flat_map(of).collect(), asking)
             }
+            Demand::Open { .. } => (Vec::new(), Vec::new()),
         };
         Clients {
             demand: setup.demand,
@@ -85,7 +86,19 @@ impl Clients {
         match self.demand {
             Demand::Bursts { .. } => (0..self.clients.len() as u32).collect(),
             Demand::Steps { .. } => self.start(),
+            Demand::Open { .. } => Vec::new(),
         }
+    }
+
+    /// Nodes that `site` began with.
+    pub(super) fn homes(&self, site: usize) -> usize {
+        self.homes[site]
+    }
+
+    /// A request of `client` for `site`, in an open loop.
+    pub(super) fn come(&mut self, client: u32, site: usize, edge: usize, life: u64, now: Time) -> u32 {
+        let (site, edge) = (site as u32, edge as u32);
+        self.requests.insert(Request { client, site, edge, life, node: 0, asked: now })
     }
 
     /// The edge that a client asks, unless it is dead.
@@ -116,6 +129,8 @@ impl Clients {
                 }
                 of.site
             }
+            // There a client does not go by its answers.
+            Demand::Open { .. } => return None,
         };
         let (site, edge) = (site as u32, edge as u32);
         Some(self.requests.insert(Request { client, site, edge, life, node: 0, asked: now }))

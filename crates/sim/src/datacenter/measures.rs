@@ -2,17 +2,33 @@
 
 use hdrhistogram::Histogram;
 
+use crate::datacenter::Setup;
+
+/// See [`Outcome::fairness`].
+fn fairness(setup: &Setup, in_time: &[u64]) -> f64 {
+    let homes = |site: usize| setup.nodes.iter().filter(|(home, _)| *home == site).count();
+    let equals = in_time.iter().enumerate().filter(|(site, _)| !setup.is_high(*site));
+    let each: Vec<f64> = equals.map(|(site, count)| *count as f64 / homes(site) as f64).collect();
+    let (sum, squares): (f64, f64) = (each.iter().sum(), each.iter().map(|each| each * each).sum());
+    if squares > 0.0 { sum * sum / (each.len() as f64 * squares) } else { 1.0 }
+}
+
 /// A figure of an [`Outcome`]: a column of `rows.csv`.
 type Figure = (&'static str, fn(&Outcome) -> f64);
 
 /// All figures, in the order of their columns.
-pub(crate) const FIGURES: [Figure; 26] = [
+pub(crate) const FIGURES: [Figure; 31] = [
     ("requests", |of| of.requests as f64),
     ("requests_per_s", |of| of.requests_per_s),
     ("response_ms_mean", |of| of.response_ms_mean),
     ("response_ms_p50", |of| of.response_ms_p50),
     ("response_ms_p99", |of| of.response_ms_p99),
     ("errors", |of| of.errors as f64),
+    ("turned_away", |of| of.turned_away as f64),
+    ("turned_away_high", |of| of.turned_away_high as f64),
+    ("queue_ms_p99", |of| of.queue_ms_p99),
+    ("goodput", |of| of.goodput),
+    ("fairness", |of| of.fairness),
     ("moves", |of| of.moves as f64),
     ("not_moved", |of| of.not_moved as f64),
     ("repairs", |of| of.repairs as f64),
@@ -50,6 +66,17 @@ pub struct Outcome {
     pub response_ms_p99: f64,
     /// Requests whose edge died before they were answered.
     pub errors: u64,
+    /// Requests that were not let in.
+    pub turned_away: u64,
+    /// Of these, for sites of the highest priority, where there are several.
+    pub turned_away_high: u64,
+    /// Of requests that were let in, for a worker at their node, in ms: 99th percentile.
+    pub queue_ms_p99: f64,
+    /// Requests that waited no longer than `queue_ms_max`, over what all nodes can serve in that time.
+    pub goodput: f64,
+    /// Jain's index of such requests over the sites that are not of the highest priority, for each node that they began
+    /// with: 1 where all have the same (R. Jain et al., DEC-TR-301, 1984).
+    pub fairness: f64,
     /// Nodes that came to another site.
     pub moves: u64,
     /// Moves that were begun and ended in another way: busy, recent, and so on.
@@ -109,16 +136,27 @@ pub(super) struct Measures {
     /// For each step, how long it took and whether balance was reached.
     balanced: Vec<(u64, bool)>,
     first_requests_ns: Vec<u64>,
+    waits: Histogram<u64>,
+    wait_ns_max: u64,
+    /// By site.
+    turned_away: Vec<u64>,
+    /// By site, requests that waited no longer than that.
+    in_time: Vec<u64>,
 }
 
 /// The longest response time that is told apart from longer ones, in ns: an hour.
 const RESPONSE_NS_MAX: u64 = 3_600_000_000_000;
 
 impl Measures {
-    pub(super) fn new() -> Measures {
-        let responses = Histogram::new_with_max(RESPONSE_NS_MAX, 2).expect("bounds and digits are constants");
+    pub(super) fn new(setup: &Setup) -> Measures {
+        let histogram =
+            || Histogram::new_with_max(RESPONSE_NS_MAX, 2).expect("bounds and digits are constants");
         Measures {
-            responses,
+            responses: histogram(),
+            waits: histogram(),
+            wait_ns_max: setup.wait_ns_max,
+            turned_away: vec![0; setup.sites],
+            in_time: vec![0; setup.sites],
             sum_ns: 0,
             last_ns: 0,
             errors: 0,
@@ -139,6 +177,16 @@ impl Measures {
         self.last_ns = now_ns;
     }
 
+    /// A request of `site` has come to its node, and will wait there for so long.
+    pub(super) fn waited(&mut self, site: usize, ns: u64) {
+        self.waits.saturating_record(ns);
+        self.in_time[site] += u64::from(ns <= self.wait_ns_max);
+    }
+
+    pub(super) fn turned_away(&mut self, site: usize) {
+        self.turned_away[site] += 1;
+    }
+
     pub(super) fn balanced_after(&mut self, ns: u64, reached: bool) {
         self.balanced.push((ns, reached));
     }
@@ -148,12 +196,15 @@ impl Measures {
     }
 
     /// The figures of all that was counted here; `end_ns` is when the load ended, where that is not the last answer.
-    pub(super) fn outcome(mut self, end_ns: Option<u64>) -> Outcome {
+    pub(super) fn outcome(mut self, setup: &Setup, end_ns: Option<u64>) -> Outcome {
         let ms = |ns: f64| ns / 1e6;
         let requests = self.responses.len();
         let seconds = end_ns.unwrap_or(self.last_ns) as f64 / 1e9;
         let rate = |count: f64, of: f64| if of > 0.0 { count / of } else { 0.0 };
         let sum: u64 = self.balanced.iter().map(|(ns, _)| ns).sum();
+        let pool: f64 = setup.nodes.iter().map(|(_, factor)| setup.capacity_per_s(1) / factor).sum();
+        let in_time: u64 = self.in_time.iter().sum();
+        let high = self.turned_away.iter().enumerate().filter(|(site, _)| setup.is_high(*site));
         let first = &mut self.first_requests_ns;
         first.sort_unstable();
         Outcome {
@@ -163,6 +214,11 @@ impl Measures {
             response_ms_p50: ms(self.responses.value_at_quantile(0.5) as f64),
             response_ms_p99: ms(self.responses.value_at_quantile(0.99) as f64),
             errors: self.errors,
+            turned_away: self.turned_away.iter().sum(),
+            turned_away_high: high.map(|(_, count)| count).sum(),
+            queue_ms_p99: ms(self.waits.value_at_quantile(0.99) as f64),
+            goodput: rate(in_time as f64, pool * seconds),
+            fairness: fairness(setup, &self.in_time),
             not_moved: self.not_moved,
             repairs: self.repairs,
             crashes: self.crashes,

@@ -14,8 +14,11 @@ pub(super) struct Node {
     factor: f64,
     /// Requests in service and queued.
     outstanding: u32,
-    /// The same when its keeper last published, and which period began then.
-    published: (u32, u64),
+    /// Answers so far.
+    served: u64,
+    /// Both when its keeper last published, and which period began then.
+    published: (u32, u64, u64),
+    service_us: u32,
     period_ns: u64,
     /// When its periods begin: keepers are not in step.
     phase_ns: u64,
@@ -25,13 +28,15 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(workers: u32, factor: f64, period_ns: u64, phase_ns: u64) -> Node {
+    pub(super) fn new(workers: u32, factor: f64, service_ns: f64, period_ns: u64, phase_ns: u64) -> Node {
         Node {
             pool: Pool::new(workers as usize),
             capacity: Capacity { workers, speed: (1.0 / factor) as f32, ..Capacity::default() },
             factor,
             outstanding: 0,
-            published: (0, 0),
+            served: 0,
+            published: (0, 0, 0),
+            service_us: (service_ns * factor / 1e3) as u32,
             period_ns,
             phase_ns,
             agent: NodeAgent::new(),
@@ -43,20 +48,28 @@ impl Node {
     pub(super) fn arrive(&mut self, now: Time, service_ns: f64) -> Time {
         self.publish_if_due(now);
         self.outstanding += 1;
-        self.pool.serve(now, (service_ns * self.factor) as u64)
+        self.pool.serve(now, self.service_ns(service_ns))
+    }
+
+    /// How long it takes for what an ordinary node has `service_ns` for.
+    pub(super) fn service_ns(&self, service_ns: f64) -> u64 {
+        (service_ns * self.factor) as u64
     }
 
     /// One is done.
     pub(super) fn leave(&mut self, now: Time) {
         self.publish_if_due(now);
         self.outstanding -= 1;
+        self.served += 1;
     }
 
     /// What others read of it: only of its requests is anything known.
     pub(super) fn record(&self, now: Time) -> Hot {
-        let (published, period) = self.published;
         // Since its keeper last published nothing has changed, or what it published is older.
-        let outstanding = if self.period(now) > period { self.outstanding } else { published };
+        let (outstanding, served) = match self.published {
+            (outstanding, served, period) if self.period(now) <= period => (outstanding, served),
+            _ => (self.outstanding, self.served),
+        };
         let workers = self.capacity.workers;
         let busy = outstanding.min(workers);
         Hot {
@@ -64,6 +77,9 @@ impl Node {
             workers: workers as u16,
             busy,
             queued: outstanding - busy,
+            served,
+            service_us: self.service_us,
+            time_ns: (self.phase_ns + self.period(now) * self.period_ns).saturating_sub(self.period_ns),
             ..Hot::default()
         }
     }
@@ -80,8 +96,8 @@ impl Node {
 
     fn publish_if_due(&mut self, now: Time) {
         let period = self.period(now);
-        if period > self.published.1 {
-            self.published = (self.outstanding, period);
+        if period > self.published.2 {
+            self.published = (self.outstanding, self.served, period);
         }
     }
 
@@ -104,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_record_is_as_old_as_its_keeper_lets_it_be() {
-        let mut node = Node::new(2, 1.0, 1_000_000, 300_000);
+        let mut node = Node::new(2, 1.0, 5e6, 1_000_000, 300_000);
         assert_eq!(node.arrive(at(100), 5e6), at(5_100));
         assert_eq!(node.record(at(200)).busy, 0, "before the keeper ran");
         assert_eq!((node.record(at(300)).busy, node.next_period(at(300))), (1, at(1_300)));
@@ -115,12 +131,13 @@ mod tests {
         assert_eq!((hot.busy, hot.queued, hot.workers), (2, 1, 2));
         node.leave(at(5_100));
         assert_eq!(node.record(at(5_200)).queued, 1, "as of 4.3 ms");
-        assert_eq!(node.record(at(5_300)).queued, 0);
+        let hot = node.record(at(5_300));
+        assert_eq!((hot.queued, hot.served, hot.time_ns), (0, 1, 5_300_000));
     }
 
     #[test]
     fn a_slow_node_says_so() {
-        let mut node = Node::new(1, 2.0, 1_000_000, 0);
+        let mut node = Node::new(1, 2.0, 5e6, 1_000_000, 0);
         assert_eq!(node.arrive(at(0), 5e6), at(10_000));
         assert!((node.capacity.speed - 0.5).abs() < 1e-6);
     }

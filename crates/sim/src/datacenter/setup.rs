@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use sidelong_fabric::sim::Faults;
 use sidelong_layout::NODES_MAX;
+use sidelong_policy::admission::{self, Promise, Rule, Target};
 use sidelong_policy::balance::Balance;
+use sidelong_policy::index::Weights;
 use sidelong_policy::reconfigure::Settings;
 use sidelong_reconfig::Protocol;
 use sidelong_state::Timing;
@@ -46,6 +48,10 @@ pub struct Setup {
     pub balance: Balance,
     /// What they decide by.
     pub policy: Settings,
+    /// Whom they let in, by which promise to each site; `None`: everybody.
+    pub admission: Option<(admission::Settings, Promise)>,
+    /// How long a request may wait at its node to count as goodput, in ns.
+    pub wait_ns_max: u64,
     /// How they move.
     pub protocol: Protocol,
     /// The waits of that.
@@ -90,6 +96,17 @@ pub enum Demand {
         busy_clients: f64,
         /// The same of the others.
         idle_clients: f64,
+    },
+    /// Requests come at random, whatever becomes of them.
+    Open {
+        /// In a second, of what the nodes that a site began with can serve.
+        offered: f64,
+        /// The same of sites of the highest priority, where there are several.
+        offered_high: f64,
+        /// For how long, in ns.
+        open_ns: u64,
+        /// Clients of each site.
+        askers: u32,
     },
 }
 
@@ -141,6 +158,26 @@ impl Setup {
         if let Err(error) = policy.check() {
             return refuse("low", error.to_string());
         }
+        let rule = match point.get("admission") {
+            "target" => Some(Rule::Target),
+            "paper" => Some(Rule::Paper { threshold: point.number("overload_threshold") }),
+            _ => None,
+        };
+        let admission = rule.map(|rule| {
+            let settings = admission::Settings {
+                rule,
+                // As the live system has it: a verdict shows in the records of the period after it, which the look
+                // after that sees.
+                lag: duration("sensitivity_ms") + 2 * duration("period_ms"),
+                rotation: Duration::from_secs_f64(point.number("rotation_s")),
+                weights: Weights::SYSTEM,
+            };
+            let target = Some(Target::Queue(duration("queue_ms_max")));
+            (settings, Promise { target, share: point.number("share") })
+        });
+        if point.number("share") * sites as f64 > 1.0 {
+            return refuse("share", format!("{sites} sites are promised more than the pool"));
+        }
         let lease_ns = whole_ns("lease_ms");
         let poll_ns = whole_ns("sensitivity_ms").min(ACK_POLL_NS_MAX);
         let timing = match Timing::new(lease_ns, lease_ns / LEASE_MARGIN, whole_ns("drain_ms_max"), poll_ns) {
@@ -171,6 +208,8 @@ impl Setup {
                 _ => Balance::Weighted,
             },
             policy,
+            admission,
+            wait_ns_max: whole_ns("queue_ms_max"),
             protocol: if point.get("reconfig_protocol") == "paper" {
                 Protocol::Paper
             } else {
@@ -192,6 +231,26 @@ impl Setup {
     }
 }
 
+impl Setup {
+    /// Requests in a second that `nodes` ordinary ones can serve.
+    pub(super) fn capacity_per_s(&self, nodes: usize) -> f64 {
+        nodes as f64 * f64::from(self.workers) * 1e9 / self.service_ns
+    }
+
+    /// Requests that come for `site` in a second, which began with `nodes`; 0 but in an open loop.
+    pub(super) fn offered_per_s(&self, site: usize, nodes: usize) -> f64 {
+        let Demand::Open { offered, offered_high, .. } = self.demand else { return 0.0 };
+        let part = if self.is_high(site) { offered_high } else { offered };
+        part * self.capacity_per_s(nodes)
+    }
+
+    /// Whether `site` has the highest priority, where there are several.
+    pub(super) fn is_high(&self, site: usize) -> bool {
+        let levels = usize::from(self.priority_levels);
+        levels > 1 && site % levels == levels - 1
+    }
+}
+
 fn demand(point: &Point) -> Demand {
     match point.get("demand") {
         "steps" => Demand::Steps {
@@ -200,6 +259,12 @@ fn demand(point: &Point) -> Demand {
             busy_one_in: point.whole("busy_one_in") as usize,
             busy_clients: point.number("busy_clients"),
             idle_clients: point.number("idle_clients"),
+        },
+        "open" => Demand::Open {
+            offered: point.number("offered"),
+            offered_high: point.number("offered_high"),
+            open_ns: (point.number("open_ms") * 1e6) as u64,
+            askers: point.whole("askers") as u32,
         },
         _ => Demand::Bursts {
             burst: point.whole("burst"),

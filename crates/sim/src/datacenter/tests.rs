@@ -121,6 +121,48 @@ fn unlike_nodes_are_told_apart() {
     assert!(slow.requests_per_s > 1.1 * blind.requests_per_s, "{slow:?} {blind:?}");
 }
 
+/// Three sites, of which the second has a higher priority and asks for less than it has.
+const OVERLOAD: [&str; 6] = [
+    "nodes=12",
+    "configuration=rigid",
+    "demand=open",
+    "priority_levels=2",
+    "offered_high=0.6",
+    "queue_ms_max=25",
+];
+
+#[test]
+fn who_is_let_in_is_served_in_time_at_any_load() {
+    let run = |offered: &str, rule: &str| {
+        outcome(&[&OVERLOAD[..], &[&format!("offered={offered}"), &format!("admission={rule}")]].concat())
+    };
+    // Two thirds of the pool are asked for by the sites below, which are to be had whole.
+    let most = (2.0 + 0.6) / 3.0;
+    for offered in ["1.5", "4", "10"] {
+        let ours = run(offered, "target");
+        assert!(ours.goodput > 0.95 * most, "{offered}: {ours:?}");
+        assert!(ours.queue_ms_p99 <= 25.0 && ours.turned_away_high == 0, "{offered}: {ours:?}");
+        assert!(ours.fairness > 0.95, "{offered}: {ours:?}");
+        let none = run(offered, "none");
+        assert!(none.goodput < 0.5 * ours.goodput && none.queue_ms_p99 > 500.0, "{offered}: {none:?}");
+        assert_eq!(none.turned_away, 0);
+        let paper = run(offered, "paper");
+        assert!(paper.turned_away > 0 && paper.queue_ms_p99 < none.queue_ms_p99, "{offered}: {paper:?}");
+    }
+    let calm = run("0.7", "target");
+    assert!(calm.turned_away * 100 < calm.requests && calm.goodput > 0.6, "{calm:?}");
+}
+
+#[test]
+fn nodes_come_to_whom_they_are_wanted_by_while_others_are_turned_away() {
+    let sets = ["nodes=12", "demand=open", "priority_levels=2", "offered=0.5", "offered_high=1.6", "low=0.9"];
+    let moves = |rule: &str| outcome(&[&sets[..], &[&format!("admission={rule}")]].concat());
+    let (ours, none) = (moves("target"), moves("none"));
+    assert!(ours.moves > 0 && ours.floor_violations == 0, "{ours:?}");
+    assert!(ours.turned_away < ours.requests / 10, "{ours:?}");
+    assert!(ours.goodput > 0.95 * none.goodput, "{ours:?} {none:?}");
+}
+
 #[test]
 fn what_contradicts_itself_is_refused() {
     let refused = |sets: &[&str]| {
@@ -129,6 +171,7 @@ fn what_contradicts_itself_is_refused() {
         Setup::of(&config.points()[0]).unwrap_err().to_string()
     };
     assert!(refused(&["nodes=8", "sites=3", "floor=3"]).contains("guaranteed more than the 8 nodes"));
+    assert!(refused(&["share=0.5", "admission=target"]).contains("3 sites are promised more than the pool"));
     assert!(refused(&["low=2"]).starts_with("low = 2: "));
     assert!(refused(&["op_us_min=5"]).contains("above op_us_max"));
     assert!(refused(&["nodes=10000", "configuration=over-provisioned"]).contains("words can count 16383"));

@@ -1,0 +1,71 @@
+//! Whom an edge lets in: what `edge::gate` is to a live one, around the same controller and the same decision.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use sidelong_policy::SettingsError;
+use sidelong_policy::admission::{
+    Answers, BUCKETS, Census, Client, Controller, Settings, Snapshot, Treatment, Verdict, decide,
+};
+use sidelong_policy::reconfigure::{NodeView, SiteView};
+
+use crate::Time;
+use crate::datacenter::Setup;
+
+/// Between two countings of who asks how much: as the live edge has it.
+const CENSUS_EVERY: Duration = Duration::from_millis(250);
+
+pub(super) struct Gate {
+    controller: Controller,
+    verdicts: Vec<Verdict>,
+    answers: Vec<Answers>,
+    census: Census,
+    counted: Time,
+    asked: Vec<u32>,
+    treatments: Vec<Treatment>,
+    rotation: Duration,
+}
+
+impl Gate {
+    /// None where everybody is let in.
+    pub(super) fn new(setup: &Setup) -> Result<Option<Gate>, SettingsError> {
+        let Some((settings, promise)) = setup.admission else { return Ok(None) };
+        let Settings { rotation, .. } = settings;
+        Ok(Some(Gate {
+            controller: Controller::new(settings, vec![promise; setup.sites], setup.nodes.len())?,
+            verdicts: vec![Verdict::default(); setup.sites],
+            answers: vec![Answers::default(); setup.sites],
+            census: Census::default(),
+            counted: Time::default(),
+            asked: vec![0; BUCKETS],
+            treatments: vec![Treatment::default(); BUCKETS],
+            rotation,
+        }))
+    }
+
+    /// One look.
+    pub(super) fn look(&mut self, nodes: &[NodeView], sites: &[SiteView], now: Time) {
+        if now.since(self.counted) >= CENSUS_EVERY {
+            self.counted = now;
+            let (asked, treatments) = (&self.asked, &mut self.treatments);
+            self.census.count(|bucket| asked[bucket], |bucket, treatment| treatments[bucket] = treatment);
+        }
+        // The model's time of day is its own.
+        let snapshot = Snapshot { nodes, sites, answers: &self.answers, wall_ns: now.as_ns() };
+        let outlooks = self.controller.step(&snapshot, now);
+        self.verdicts.iter_mut().zip(outlooks).for_each(|(verdict, outlook)| *verdict = outlook.verdict);
+    }
+
+    /// Whether a request of a client is let in.
+    pub(super) fn lets_in(&mut self, site: usize, client: u32, now: Time) -> bool {
+        let client = Client::new(address(client));
+        let bucket = client.bucket();
+        self.asked[bucket] = self.asked[bucket].wrapping_add(1);
+        decide(self.verdicts[site], self.treatments[bucket], client, now.as_ns(), self.rotation).is_ok()
+    }
+}
+
+/// Each client has an address of its own.
+fn address(client: u32) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::from_bits(client), 0))
+}
