@@ -233,7 +233,7 @@ impl Watch {
         if matches!(self.decider, Decider::Nobody) {
             return;
         }
-        self.mover.begin_repair_if_needed(self.links.last_scan(), now);
+        self.mover.look(self.links.last_scan(), now);
         if !tick.ready && now.since(tick.begun) < SETTLE_MAX {
             return;
         }

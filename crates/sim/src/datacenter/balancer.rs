@@ -134,7 +134,7 @@ impl Brain {
     /// Decides, and hands what is to be done to the mover.
     pub(super) fn decide(&mut self, nodes: &[Node], now: Time) {
         let Some(reconfigurer) = &mut self.reconfigurer else { return };
-        self.mover.begin_repair_if_needed(Scan { ownerships: &self.ownerships, sites: &self.sites }, now);
+        self.mover.look(Scan { ownerships: &self.ownerships, sites: &self.sites }, now);
         self.snapshot.clear();
         self.snapshot.extend(nodes.iter().enumerate().map(|(index, node)| NodeView {
             ownership: self.ownerships[index],
