@@ -225,7 +225,9 @@ impl Watch {
             });
         }
         for (index, site) in self.sites.iter_mut().enumerate() {
-            site.waiting = self.view.waiting(SiteId::new(index));
+            let id = SiteId::new(index);
+            site.waiting = self.view.waiting(id);
+            site.busy = self.links.site(id).is_some_and(|words| self.mover.another_holds(words.lock));
         }
     }
 
