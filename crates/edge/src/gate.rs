@@ -374,7 +374,7 @@ mod tests {
             in_flight: 0,
         };
         let nodes: Vec<_> = queued.iter().enumerate().map(node).collect();
-        let sites = [SiteView { floor: 1, ceiling: 9, priority: 0, waiting: 0 }; 2];
+        let sites = [SiteView { floor: 1, ceiling: 9, priority: 0, waiting: 0, busy: false }; 2];
         let snapshot =
             Snapshot { nodes: &nodes, sites: &sites, answers: &[Answers::default(); 2], wall_ns: 0 };
         gate.show(controller.step(&snapshot, Time::from_ns(1)));

@@ -225,7 +225,9 @@ impl Watch {
             });
         }
         for (index, site) in self.sites.iter_mut().enumerate() {
-            site.waiting = self.view.waiting(SiteId::new(index));
+            let id = SiteId::new(index);
+            site.waiting = self.view.waiting(id);
+            site.busy = self.links.site(id).is_some_and(|words| self.mover.another_holds(words.lock));
         }
     }
 
@@ -233,7 +235,7 @@ impl Watch {
         if matches!(self.decider, Decider::Nobody) {
             return;
         }
-        self.mover.begin_repair_if_needed(self.links.last_scan(), now);
+        self.mover.look(self.links.last_scan(), now);
         if !tick.ready && now.since(tick.begun) < SETTLE_MAX {
             return;
         }

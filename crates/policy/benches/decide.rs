@@ -42,7 +42,7 @@ impl Cluster {
         Cluster {
             controller: Controller::new(Settings::default(), vec![promise; sites], nodes).unwrap(),
             nodes: (0..nodes).map(node).collect(),
-            sites: vec![SiteView { floor: 1, ceiling: 99, priority: 0, waiting: 0 }; sites],
+            sites: vec![SiteView { floor: 1, ceiling: 99, priority: 0, waiting: 0, busy: false }; sites],
             answers: vec![Answers::default(); sites],
         }
     }

@@ -44,7 +44,7 @@ impl Cluster {
         Cluster {
             now_ms: 0,
             edges: vec![edge; edges],
-            sites: vec![SiteView { floor: 1, ceiling: 8, priority: 0, waiting: 0 }; sites],
+            sites: vec![SiteView { floor: 1, ceiling: 8, priority: 0, waiting: 0, busy: false }; sites],
             nodes: owners.iter().map(node).collect(),
             clients: vec![IDLE; sites],
             moves: 0,

@@ -341,7 +341,8 @@ impl Sim {
                 in_flight: of.in_flight[node],
             });
         }
-        let site = |priority: &u8| SiteView { floor: 1, ceiling: 99, priority: *priority, waiting: 0 };
+        let site =
+            |priority: &u8| SiteView { floor: 1, ceiling: 99, priority: *priority, waiting: 0, busy: false };
         let sites: Vec<_> = self.plan.priorities.iter().map(site).collect();
         let snapshot = Snapshot { nodes: &views, sites: &sites, answers: &of.answers, wall_ns: self.now };
         of.outlooks.copy_from_slice(of.controller.step(&snapshot, Time::from_ns(self.now)));

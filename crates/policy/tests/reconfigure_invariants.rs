@@ -30,11 +30,13 @@ fn hot(workers: u32, requests: u32) -> Hot {
 }
 
 fn any_site() -> impl Strategy<Value = SiteView> {
-    (0u16..4, 0u16..8, 0u8..3, 0u32..10).prop_map(|(floor, more, priority, waiting)| SiteView {
+    let busy = proptest::bool::weighted(0.2);
+    (0u16..4, 0u16..8, 0u8..3, 0u32..10, busy).prop_map(|(floor, more, priority, waiting, busy)| SiteView {
         floor,
         ceiling: floor + more,
         priority,
         waiting,
+        busy,
     })
 }
 
@@ -88,6 +90,7 @@ fn check(plan: &MovePlan, nodes: &[NodeView], sites: &[SiteView]) -> Result<(), 
     prop_assert_ne!(plan.from, Some(plan.to));
     prop_assert_eq!(plan.from.is_none(), plan.source == Source::Free);
     let receiver = &sites[plan.to.index()];
+    prop_assert!(!receiver.busy);
     prop_assert!(up(nodes, plan.to) + incoming(nodes, plan.to) < usize::from(receiver.ceiling));
     if let Some(from) = plan.from {
         let donor = &sites[from.index()];
@@ -192,7 +195,7 @@ fn spread(work: &[u32], owners: &[SiteId], workers: &[u32], generation: u64) -> 
 fn node_ids_are_their_places() {
     let owners = [SiteId::new(0), SiteId::new(0), SiteId::new(1)];
     let nodes = spread(&[0, 20], &owners, &[4, 4, 4], 1);
-    let sites = [SiteView { floor: 1, ceiling: 3, priority: 0, waiting: 0 }; 2];
+    let sites = [SiteView { floor: 1, ceiling: 3, priority: 0, waiting: 0, busy: false }; 2];
     let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 3).unwrap();
     let plan = (0..5).find_map(|at| reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites }, ms(at)));
     assert_eq!(plan.unwrap().node, NodeId::new(0));

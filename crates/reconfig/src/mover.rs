@@ -1,6 +1,6 @@
 //! Whoever moves nodes: one machine of `state` at a time, and the signs that a site needs repair.
 
-use sidelong_layout::{EdgeId, NodeState, SiteId};
+use sidelong_layout::{EdgeId, Lock, NodeState, SiteId};
 use sidelong_state::{
     Holder, Memo, Move, Outcome, PaperMove, PaperOutcome, Plan, Pool, Reply, Step, Time, Timing,
     UpdateCounter,
@@ -70,6 +70,8 @@ pub struct Mover {
     protocol: Protocol,
     memos: Vec<Memo>,
     counters: Vec<UpdateCounter>,
+    /// The sequence of each site's lock when it was last seen free.
+    looked: Vec<u64>,
     /// Since when each site's budget is known not to be that of the scan while its lock is free.
     inexact_since: Vec<Option<Time>>,
     /// Kept between scans for its memory only.
@@ -111,6 +113,7 @@ impl Mover {
             protocol,
             memos: vec![Memo::default(); sites],
             counters: vec![UpdateCounter::default(); sites],
+            looked: vec![0; sites],
             inexact_since: vec![None; sites],
             tallies: vec![Tally::default(); sites],
             job: None,
@@ -120,6 +123,13 @@ impl Mover {
     /// Whether nothing is under way.
     pub fn is_idle(&self) -> bool {
         self.job.is_none()
+    }
+
+    /// Whether a site whose lock is this word is in another's hands, so that a move to it would come to nothing. With the
+    /// papers' protocol nobody looks before trying.
+    pub fn another_holds(&self, lock: u64) -> bool {
+        let lock = Lock::decode(lock);
+        self.protocol == Protocol::Lease && lock.owner.is_some() && !self.holder.has(lock)
     }
 
     /// Begins a move.
@@ -142,8 +152,9 @@ impl Mover {
         self.job = Some((job, Some(plan), now));
     }
 
-    /// Looks at a scan for what a dead holder left, and begins its repair. The papers' protocol has none.
-    pub fn begin_repair_if_needed(&mut self, scan: Scan<'_>, now: Time) {
+    /// Looks at a scan, as is to be done with each: takes note of what others reconfigured, so that it is not news to the
+    /// next move, and begins the repair of what a dead holder left. The papers' protocol has neither.
+    pub fn look(&mut self, scan: Scan<'_>, now: Time) {
         if self.protocol == Protocol::Paper {
             return;
         }
@@ -187,6 +198,11 @@ impl Mover {
             self.inexact_since[site.index()] = None;
             return overdue(since);
         }
+        // A scan's words are not all of one moment, so that a node that came just now may not show in it yet. One that came
+        // before the last scan does, and whoever plans moves has seen it.
+        let sequence = Lock::decode(words.lock).sequence;
+        let looked = std::mem::replace(&mut self.looked[site.index()], sequence);
+        self.memos[site.index()].counter.note(looked);
         // Free: then no node drains towards it, and its budget is right but for a moment.
         let Tally { serving, incoming } = self.tallies[site.index()];
         let inexact_since = &mut self.inexact_since[site.index()];

@@ -281,6 +281,7 @@ impl Parts {
             ceiling: site.ceiling as u16,
             priority: site.priority,
             waiting: 0,
+            busy: false,
         };
         self.cluster.sites.iter().map(site).collect()
     }

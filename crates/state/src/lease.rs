@@ -35,7 +35,7 @@ impl Holder {
     }
 
     /// Whether it is this holder's.
-    fn has(self, lock: Lock) -> bool {
+    pub fn has(self, lock: Lock) -> bool {
         lock.owner == Some(self.edge) && lock.incarnation == self.incarnation
     }
 }

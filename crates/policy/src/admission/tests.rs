@@ -29,7 +29,7 @@ fn node(site: usize, queued: u32, at_ms: u64, served: u64) -> NodeView {
 }
 
 fn site(priority: u8) -> SiteView {
-    SiteView { floor: 1, ceiling: 9, priority, waiting: 0 }
+    SiteView { floor: 1, ceiling: 9, priority, waiting: 0, busy: false }
 }
 
 fn promise(target: Target) -> Promise {

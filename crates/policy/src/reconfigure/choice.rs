@@ -59,7 +59,7 @@ impl Look<'_> {
         let (view, sums) = (&self.snapshot.sites[site.index()], &self.account.sites[site.index()]);
         let history = &self.histories[site.index()];
         let ours = self.settings.only.is_none_or(|only| only == site);
-        if !ours || !history.is_settled(self.now) || sums.coming() >= u32::from(view.ceiling) {
+        if !ours || view.busy || !history.is_settled(self.now) || sums.coming() >= u32::from(view.ceiling) {
             return None;
         }
         let need = if sums.coming() < u32::from(view.floor) {

@@ -26,7 +26,7 @@ fn node(of: usize, requests: u32) -> NodeView {
 }
 
 fn sites(count: usize) -> Vec<SiteView> {
-    vec![SiteView { floor: 1, ceiling: 100, priority: 0, waiting: 0 }; count]
+    vec![SiteView { floor: 1, ceiling: 100, priority: 0, waiting: 0, busy: false }; count]
 }
 
 /// The first move on a load that stays what it is, and when.
@@ -124,6 +124,21 @@ fn a_move_by_another_edge_restarts_the_history() {
         })
         .collect();
     assert_eq!(at, [2]);
+}
+
+#[test]
+fn a_site_that_another_edge_is_at_is_passed_over() {
+    let nodes = [node(0, 0), node(0, 0), node(0, 0), node(1, 80), node(2, 8)];
+    let mut sites = sites(3);
+    assert_eq!(first_default(&nodes, &sites).unwrap().to, site(1));
+    sites[1].busy = true;
+    assert_eq!(first_default(&nodes, &sites).unwrap().to, site(2));
+    sites[2].busy = true;
+    let mut reconfigurer = Reconfigurer::new(Settings::default(), 3, 5).unwrap();
+    assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 0..6), []);
+    // When it is left, its load was high all the time.
+    sites[1].busy = false;
+    assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 6..8), [6]);
 }
 
 #[test]

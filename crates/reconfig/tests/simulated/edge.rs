@@ -145,7 +145,7 @@ fn live(turn: &Turn, setting: &Setting, edge: usize, incarnation: u64) {
     loop {
         let Order { may_plan } = turn.say(Next::Scan { after, idle: mover.is_idle() });
         links.scan(turn.now());
-        mover.begin_repair_if_needed(links.last_scan(), turn.now());
+        mover.look(links.last_scan(), turn.now());
         if mover.is_idle()
             && may_plan
             && turn.lots.once_in(2)

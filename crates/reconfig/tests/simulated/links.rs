@@ -209,6 +209,6 @@ fn mover() -> Mover {
 
 fn look_and_mend(cluster: &mut Cluster, links: &mut Links, mover: &mut Mover) {
     look(cluster, links);
-    mover.begin_repair_if_needed(links.last_scan(), now(cluster));
+    mover.look(links.last_scan(), now(cluster));
     mover.drive(links, || now(cluster), |_| ());
 }

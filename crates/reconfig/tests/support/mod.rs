@@ -82,7 +82,7 @@ impl Cluster {
     /// What an edge does at each look, beside routing.
     pub(crate) fn mend(&mut self) {
         self.look();
-        self.mover.begin_repair_if_needed(self.links.last_scan(), now());
+        self.mover.look(self.links.last_scan(), now());
         self.mover.drive(&mut self.links, now, |_| ());
     }
 
@@ -247,7 +247,7 @@ pub(crate) fn child_main() {
     while Instant::now() < deadline {
         links.scan(now());
         if mover.is_idle() {
-            mover.begin_repair_if_needed(links.last_scan(), now());
+            mover.look(links.last_scan(), now());
         }
         let ended = mover.drive(&mut links, now, |next| {
             if next == step {

@@ -70,6 +70,7 @@ impl Balancer {
             ceiling: nodes as u16,
             priority: (site % usize::from(setup.priority_levels)) as u8,
             waiting: 0,
+            busy: false,
         };
         let reconfigurer = || Reconfigurer::new(setup.policy, sites, nodes);
         self.brain = Some(Brain {
@@ -145,7 +146,7 @@ impl Brain {
             gate.look(&self.snapshot, &self.views, now);
         }
         let Some(reconfigurer) = &mut self.reconfigurer else { return };
-        self.mover.begin_repair_if_needed(Scan { ownerships: &self.ownerships, sites: &self.sites }, now);
+        self.mover.look(Scan { ownerships: &self.ownerships, sites: &self.sites }, now);
         let snapshot = Snapshot { nodes: &self.snapshot, sites: &self.views };
         // It is shown every look, so that its histories are right; a plan made while another is under way is dropped.
         if let Some(plan) = reconfigurer.step(&snapshot, now)
@@ -165,8 +166,9 @@ impl Brain {
             capacity: node.capacity,
             in_flight: self.in_flight[index],
         }));
-        for (view, waiting) in self.views.iter_mut().zip(&self.waiting) {
+        for ((view, waiting), words) in self.views.iter_mut().zip(&self.waiting).zip(&self.sites) {
             view.waiting = waiting.len() as u32;
+            view.busy = words.is_some_and(|words| self.mover.another_holds(words.lock));
         }
     }
 

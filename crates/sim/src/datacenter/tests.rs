@@ -47,6 +47,18 @@ fn reconfiguration_comes_close_to_over_provisioning() {
     assert!(moved.time_to_balance_ms < 100.0 && moved.steps_unbalanced == 0, "{moved:?}");
 }
 
+/// Which asks nobody: they see from each other's words what is done already.
+#[test]
+fn many_balancers_seldom_want_the_same() {
+    for seed in 1..=2 {
+        let sets =
+            ["nodes=256", "sites=32", "floor=2", "busy_one_in=4", "demand=steps", "steps=2", "step_ms=300"];
+        let found = outcome(&[&sets[..], &["balancers=8", &format!("seed={seed}")]].concat());
+        assert!(found.moves > 100 && found.floor_violations == 0, "{found:?}");
+        assert!(found.not_moved < found.moves / 5, "{found:?}");
+    }
+}
+
 /// Steps that follow each other quickly, and balancers that die at each of them.
 const CRASHES: [&str; 9] = [
     "nodes=32",
