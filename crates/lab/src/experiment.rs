@@ -49,6 +49,10 @@ pub(crate) enum Plan {
     LoadAlpha,
     /// M 5.2.2: response times while a Ganglia monitor is told of the load.
     LoadGanglia,
+    /// A: response times under admission control, by the number of clients.
+    AdmissionClients,
+    /// The same by workload.
+    AdmissionWorkload,
     /// C: the cooperative cache, simulated.
     Rams { of: Rams },
     /// The simulated data-center beside the live one.
@@ -76,6 +80,7 @@ impl Plan {
             Plan::Sizes { .. } | Plan::Busy { .. } | Plan::Rams { .. } | Plan::Scale => None,
             Plan::LoadLatency | Plan::LoadSlowdown | Plan::LoadAccuracy => None,
             Plan::LoadInterrupts | Plan::LoadGranularity | Plan::LoadAlpha | Plan::LoadGanglia => None,
+            Plan::AdmissionClients | Plan::AdmissionWorkload => None,
             Plan::Perftest | Plan::SimSpeed | Plan::EdgeOverhead => None,
         }
     }
@@ -95,6 +100,9 @@ const LOAD_INTERRUPTS: &[&str] = &["scheme", "cpu", "interrupts_seen"];
 const LOAD_GRANULARITY: &[&str] = &["scheme", "granularity_ms", "requests_per_s"];
 const LOAD_ALPHA: &[&str] = &["scheme", "alpha", "requests_per_s", "improvement"];
 const LOAD_GANGLIA: &[&str] = &["scheme", "granularity_ms", "query", "response_ms_max"];
+const ADMISSION_CLIENTS: &[&str] =
+    &["clients", "system", "response_ms_mean", "response_ms_p99", "requests_per_s"];
+const ADMISSION_WORKLOAD: &[&str] = &["workload", "system", "response_ms_mean"];
 const BESIDE: &[&str] =
     &["configuration", "burst", "sites", "by", "requests_per_s", "p50_ms", "p99_ms", "errors", "moves"];
 const SCALE: &[&str] =
@@ -134,7 +142,7 @@ const fn rams(id: &'static str, figure: &'static str, title: &'static str, of: R
     Experiment { id, title, figure, columns: of.columns(), plan: Plan::Rams { of } }
 }
 
-static EXPERIMENTS: [Experiment; 38] = {
+static EXPERIMENTS: [Experiment; 40] = {
     use Demand::{SingleFile, WorldCup, Zipf};
     use Layout::{Four, Three};
     const KB: u64 = 1024;
@@ -189,6 +197,20 @@ static EXPERIMENTS: [Experiment; 38] = {
         utilisation("R23", "R Figure 23", "nodes in use, 3 sites, WorldCup98", WorldCup, Three),
         utilisation("R24", "R Figure 24", "nodes in use, 4 sites, WorldCup98", WorldCup, Four),
         busy("A1", "A, micro-benchmarks", "read by message size, and from a busy target", Of::A1),
+        Experiment {
+            id: "A2",
+            title: "response time by clients, none, TCP and one-sided admission control",
+            figure: "A, single file trace",
+            columns: ADMISSION_CLIENTS,
+            plan: Plan::AdmissionClients,
+        },
+        Experiment {
+            id: "A6",
+            title: "response time of WorldCup98 and Zipf under the same",
+            figure: "A, WorldCup and Zipf trace",
+            columns: ADMISSION_WORKLOAD,
+            plan: Plan::AdmissionWorkload,
+        },
         rams("C1", "C Figure 1", "response time by trace and update protocol, 64 nodes", Rams::Traces),
         rams("C2", "C Figure 2", "response time by cluster size", Rams::Response),
         rams("C3", "C Figure 3", "throughput by cluster size", Rams::Throughput),
@@ -325,7 +347,7 @@ mod tests {
         assert!(
             error.starts_with("no experiment \"R4\"; there are R5, R6,")
                 && error.ends_with(
-                    "R24, A1, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, S1, S2, perftest, sim-speed, edge-overhead, \
+                    "R24, A1, A2, A6, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, S1, S2, perftest, sim-speed, edge-overhead, \
                      move-latency"
                 ),
             "{error}"

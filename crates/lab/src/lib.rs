@@ -20,6 +20,7 @@
 //! Absolute speed drifts on a shared machine, so the runs that are compared alternate, and what is judged are ratios.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod bench;
 mod beside;
 mod busy;
@@ -118,6 +119,8 @@ pub fn run(id: &str, options: &RunOptions, progress: &mut dyn FnMut(Progress<'_>
         experiment::Plan::LoadGranularity => monitoring::granularity(&mut bench)?,
         experiment::Plan::LoadAlpha => monitoring::alpha(&mut bench)?,
         experiment::Plan::LoadGanglia => monitoring::ganglia(&mut bench)?,
+        experiment::Plan::AdmissionClients => admission::by_clients(&mut bench)?,
+        experiment::Plan::AdmissionWorkload => admission::by_workload(&mut bench)?,
         experiment::Plan::Rams { of } => rams::run(&mut bench, of)?,
         experiment::Plan::Beside => beside::run(&mut bench)?,
         experiment::Plan::Scale => scale::run(&mut bench)?,

@@ -114,7 +114,7 @@ impl Demand {
         }
     }
 
-    fn workload(self) -> Workload {
+    pub(crate) fn workload(self) -> Workload {
         let base = Workload {
             mode: LoadMode::Closed,
             clients_per_edge: CLIENTS_PER_EDGE,

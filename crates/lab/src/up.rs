@@ -29,6 +29,8 @@ pub(crate) struct Summary {
     pub(crate) errors: u64,
     pub(crate) moves: u64,
     pub(crate) requests_per_s: f64,
+    #[serde(default)]
+    pub(crate) mean_ms: f64,
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
     pub(crate) sites: Vec<SiteSummary>,
@@ -43,6 +45,9 @@ pub(crate) struct SiteSummary {
     pub(crate) name: String,
     pub(crate) requests: u64,
     pub(crate) errors: u64,
+    /// By the edges, as overload.
+    #[serde(default)]
+    pub(crate) rejected: u64,
     pub(crate) requests_per_s: f64,
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,

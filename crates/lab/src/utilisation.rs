@@ -254,6 +254,7 @@ mod tests {
             errors: 0,
             moves: 0,
             requests_per_s: 1.0,
+            mean_ms: 1.0,
             p50_ms: 1.0,
             p99_ms: 1.0,
             sites: Vec::new(),

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{TestOrigin, eventually};
 use http::{HeaderValue, Method, Uri};
@@ -265,6 +265,17 @@ async fn failures_are_told_apart() {
         assert_eq!((summary.requests, summary.errors_by_kind), (3, expected));
         assert_eq!((summary.requests_per_s, summary.latency.max_ms), (0.0, 0.0), "failures are in no rate");
     }
+}
+
+#[tokio::test]
+async fn a_client_that_is_told_to_come_back_later_does_so_later_each_time() {
+    let refused: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
+    let edge = scripted(Box::leak(Box::new([refused; 5]))).await;
+    let begun = Instant::now();
+    let summary = run(ClientConfig { requests_max: Some(5), ..config(&[edge], closed(1)) }, "/").await;
+    assert_eq!((summary.requests, summary.errors_by_kind.status_5xx), (5, 5));
+    // 10, 20, 40 and 80 ms in between.
+    assert!(begun.elapsed() >= Duration::from_millis(150), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
-use super::worker::{Flight, Worker};
+use super::worker::{Flight, Flown, Worker};
 
 /// One connection to one edge, until the run is over. While the edge is away, it keeps trying and each try is a
 /// request that failed.
@@ -18,13 +18,14 @@ pub(super) async fn closed_loop(worker: Worker, edge: usize, think: Duration) {
         }
         let shot = worker.shared.source.shot(index);
         match worker.fly(&mut link, Flight { index, edge, due_at: None }, shot).await {
-            Ok(()) => {
+            Ok(Flown::Answered) => {
                 backoff.succeeded();
                 if !think.is_zero() {
                     worker.pause(think).await;
                 }
             }
-            Err(_) => worker.pause(backoff.failed()).await,
+            // An edge that is asked again at once is asked in vain.
+            Ok(Flown::Refused) | Err(_) => worker.pause(backoff.failed()).await,
         }
     }
 }

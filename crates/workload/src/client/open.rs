@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::backoff::Backoff;
 use super::link::Link;
 use super::pace::{Schedule, Timer};
-use super::worker::{ErrorKind, Flight, Shot, Worker};
+use super::worker::{ErrorKind, Flight, Flown, Shot, Worker};
 
 /// Requests that are sent without letting the ones under way go on, where the schedule is behind.
 const BUNCH_MAX: u32 = 32;
@@ -78,9 +78,9 @@ impl EdgePool {
     }
 
     /// Learns from a request that ended at `now`.
-    fn learn(&mut self, flown: Result<(), ErrorKind>, now: Instant) {
+    fn learn(&mut self, flown: Result<Flown, ErrorKind>, now: Instant) {
         match flown {
-            Ok(()) => {
+            Ok(_) => {
                 self.backoff.succeeded();
                 self.away_until = None;
             }
@@ -140,7 +140,7 @@ mod tests {
         assert!(pool.is_away(at(9)) && !pool.is_away(at(10)), "all at once are one failure");
         pool.learn(Err(ErrorKind::Connect), at(10));
         assert!(pool.is_away(at(29)) && !pool.is_away(at(30)), "the next is a second one");
-        pool.learn(Ok(()), at(15));
+        pool.learn(Ok(Flown::Answered), at(15));
         assert!(!pool.is_away(at(15)));
     }
 }

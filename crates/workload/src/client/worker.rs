@@ -126,6 +126,14 @@ pub(super) struct Worker {
     pub(super) number: usize,
 }
 
+/// How the other side took a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Flown {
+    Answered,
+    /// With 503: later, perhaps.
+    Refused,
+}
+
 /// A request under way.
 pub(super) struct Flight {
     pub(super) index: u64,
@@ -170,13 +178,16 @@ impl Worker {
     }
 
     /// Makes one request on `link`, connecting first if need be, and enters what became of it. The link is there
-    /// afterwards if it can be used again. Gives what went wrong, statuses aside.
+    /// afterwards if it can be used again.
+    ///
+    /// # Errors
+    /// What went wrong, statuses aside.
     pub(super) async fn fly(
         &self,
         link: &mut Option<Link>,
         flight: Flight,
         shot: Shot,
-    ) -> Result<(), ErrorKind> {
+    ) -> Result<Flown, ErrorKind> {
         let config = &self.shared.config;
         let edge = config.edges[flight.edge];
         let deadline = Instant::now() + config.timeout;
@@ -194,7 +205,10 @@ impl Worker {
             Err(error) => Err(error),
         };
         self.enter(&flight, site, sent_at, &result);
-        result.map(|_| ())
+        result.map(|answer| match answer.status {
+            StatusCode::SERVICE_UNAVAILABLE => Flown::Refused,
+            _ => Flown::Answered,
+        })
     }
 
     /// Enters a request that has ended.
