@@ -286,11 +286,29 @@ impl Markdown {
     }
 
     /// The machine, the settings, and how to repeat it.
-    pub(crate) fn close<Row, S>(
+    pub(crate) fn close<Row, S>(self, outcome: &Outcome<'_, Row, S>, settings: &str, errors: u64) -> String {
+        let failed = format!("{errors} requests failed in all runs. ");
+        let files = "The cluster files are in `configs/`, and what was printed is in `runs/`; the first lines of a file for `up` \
+                     name the command that repeats its run.";
+        self.end(outcome, settings, &failed, files)
+    }
+
+    /// The same where nothing but simulations ran; `files` says what they left, and is [`SWEEPS`] for `sidelong sim run`.
+    pub(crate) fn close_simulated<Row, S>(
+        self,
+        outcome: &Outcome<'_, Row, S>,
+        settings: &str,
+        files: &str,
+    ) -> String {
+        self.end(outcome, settings, "", files)
+    }
+
+    fn end<Row, S>(
         mut self,
         outcome: &Outcome<'_, Row, S>,
         settings: &str,
-        errors: u64,
+        failed: &str,
+        files: &str,
     ) -> String {
         self.heading("How it was measured");
         self.paragraph(&format!(
@@ -299,11 +317,7 @@ impl Markdown {
             outcome.versions.sidelong
         ));
         self.paragraph(settings);
-        self.paragraph(&format!(
-            "{errors} requests failed in all runs. The whole took {:.0} s. The cluster files are in `configs/`, and what was \
-             printed is in `runs/`; the first lines of a file for `up` name the command that repeats its run.",
-            outcome.seconds
-        ));
+        self.paragraph(&format!("{failed}The whole took {:.0} s. {files}", outcome.seconds));
         self.paragraph(&format!("```\n{}\n```", outcome.command));
         self.0
     }
@@ -315,6 +329,10 @@ pub(crate) struct Refused {
     pub(crate) scheme: Scheme,
     pub(crate) why: String,
 }
+
+/// What sweeps leave.
+pub(crate) const SWEEPS: &str = "Each sweep has a directory in `runs/`: `sidelong sim run DIRECTORY/config.toml --out OUT` \
+                                 repeats it, and its rows have every figure.";
 
 /// A number of a report with `digits` decimals, or a dash.
 pub(crate) fn number(value: Option<f64>, digits: usize) -> String {

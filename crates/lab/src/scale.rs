@@ -9,7 +9,7 @@ use crate::check::Check;
 use crate::error::Result;
 use crate::figure::{self, Axis, Line, Look, Panel};
 use crate::machine::Machine;
-use crate::report::{Markdown, Outcome, number};
+use crate::report::{Markdown, Outcome, SWEEPS, number};
 use crate::sim;
 
 /// Ours first.
@@ -304,7 +304,7 @@ fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {
             format!("{nodes} ({balancers}, {seeds}, {steps} of {step_ms} ms)")
         })
         .collect();
-    report.close(
+    report.close_simulated(
         outcome,
         &format!(
             "Simulated by `sidelong sim run`. Nodes (balancers, seeds, steps): {}. A site begins with {site_nodes} nodes (of the \
@@ -313,7 +313,7 @@ fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {
              cluster, each for 30 ms in the mean. H = {thrash_ms} ms. Everything else as `docs/sim.md` has it.",
             sizes.join(", ")
         ),
-        0,
+        SWEEPS,
     )
 }
 

@@ -14,7 +14,6 @@
 //! a message takes the sender's NIC and the port at the same time but for the wire between them. The network to the
 //! clients is not simulated; it is the same for all protocols.
 
-use std::hint::black_box;
 use std::sync::Arc;
 
 use sidelong_policy::cache::peer::{Act, Counters, Look, NodeId, Peer};
@@ -295,7 +294,7 @@ impl Cluster {
         }
         for step in 0..3 {
             for Dispatched { key, node, home } in &self.ahead[..count] {
-                black_box(self.peers[*node as usize].warm((*key).into(), *home, step));
+                self.peers[*node as usize].warm((*key).into(), *home, step);
             }
         }
     }
@@ -365,7 +364,7 @@ impl Cluster {
         let request = self.under_way.get(tag);
         request.place = place;
         let costs = &self.setup.costs;
-        black_box(self.peers[request.home as usize].warm_place(place));
+        self.peers[request.home as usize].warm_place(place);
         let posted = self.nodes[request.node as usize].cpu.serve(now, costs.post_ns);
         queue.push(posted.after_ns(costs.wire_ns), Step::Fetch(tag));
     }
@@ -428,14 +427,14 @@ impl Cluster {
         let link_ns = costs.link.ns(request.bytes);
         let sent = self.nodes[request.home as usize].nic.serve(now, costs.nic_ns + link_ns);
         queue.push(Time::from_ns(sent.as_ns() - link_ns + costs.wire_ns), Step::Fetching(tag));
-        black_box(self.peers[request.node as usize].warm_keep(request.key.into(), 0));
+        self.peers[request.node as usize].warm_keep(request.key.into(), 0);
     }
 
     fn fetching(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {
         let Request { key, node, bytes, .. } = *self.under_way.get(tag);
         let link_ns = self.setup.costs.link.ns(bytes);
         queue.push(self.nodes[node as usize].port.serve(now, link_ns), Step::Fetched(tag));
-        black_box(self.peers[node as usize].warm_keep(key.into(), 1));
+        self.peers[node as usize].warm_keep(key.into(), 1);
     }
 
     fn fetched(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {
@@ -473,14 +472,17 @@ impl Cluster {
     }
 
     fn coming(&mut self, parcel: u32, now: Time, queue: &mut Queue<Step>) {
-        let Parcel { to, bytes, .. } = *self.parcels.get(parcel);
+        let Parcel { to, bytes, message, .. } = self.parcels.get(parcel);
+        let (to, bytes) = (*to, *bytes);
         let link_ns = self.setup.costs.link.ns(bytes);
+        self.peers[to as usize].warm_message(message, 0);
         queue.push(self.nodes[to as usize].port.serve(now, link_ns), Step::Come(parcel));
     }
 
     fn come(&mut self, parcel: u32, now: Time, queue: &mut Queue<Step>) {
         let Parcel { to, bytes, message, .. } = self.parcels.get(parcel);
         let (to, bytes) = (*to, *bytes);
+        self.peers[to as usize].warm_message(message, 1);
         let changes = match message {
             Message::Offer { changes, .. } | Message::Update { changes, .. } => changes.len() as u64,
             Message::Ask { marks, .. } => marks.len() as u64,

@@ -1,7 +1,7 @@
 //! `report.md` of C1-C4.
 
-use super::{Of, Row, Settings, Varied};
-use crate::report::{Markdown, Outcome, number};
+use super::{ANSWER_US_PER_KIB, MEMORY_MB, Of, REQUEST_US, Row, Settings, Varied};
+use crate::report::{Markdown, Outcome, SWEEPS, number};
 
 pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of) -> String {
     let Settings { site, requests, traces, varied } = &outcome.settings;
@@ -62,26 +62,31 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of) -> String {
         "C's traces: UCB and the other two are not named with their dates, and are not ours to ship.".to_owned(),
         format!("Traces here: {}.", if of == Of::Traces { traces.join(", ") } else { "Zipf's law, as below".to_owned() }),
         "The points of C's figures: its text gives the factors above, and those are compared.".to_owned(),
-        "What C does not print: memory of a node, size of the site, CPU of a request, how often a rate is taken. \
+        "What C does not print: memory of a node, size of the site, CPU of a request and of its answer, how often a rate is taken. \
          `docs/sim.md` has each figure and its source."
             .to_owned(),
     ]);
     let about = match of {
         Of::Traces => {
-            "64 nodes with 64 MB each; each log from its start again until there were enough requests; \
-                       configurations are in `configs/`."
+            "64 nodes with 64 MB each; each log from its start again until there were enough requests."
                 .to_owned()
         }
         _ => format!("{requests} requests of\n\n```toml\n{site}```"),
     };
-    report.close(outcome, &format!("Simulated by `sidelong sim run`, in the profile `rams`. {about}"), 0)
+    let about = format!("Simulated by `sidelong sim run`, in the profile `rams`. {about}");
+    report.close_simulated(outcome, &about, SWEEPS)
 }
 
 fn unknowns(report: &mut Markdown, varied: &[Varied]) {
     report.heading("For which values of the unknowns it comes out");
     report.paragraph(
-        "Memory of a node of 8, 32, 128 and 512 MB, and CPU of a request of 20, 60 and 180 µs, with fewer \
-         requests. Nothing above was changed by it.",
+        &format!(
+            "Memory of a node of {} MB, CPU of a request of {} µs, and CPU for 1,024 bytes of its answer of {} µs, each with \
+             each. Nothing above was changed by it.",
+            MEMORY_MB.join(", "),
+            REQUEST_US.join(", "),
+            ANSWER_US_PER_KIB.join(", ")
+        ),
     );
     report.table(
         &["what", "holds for", ""],

@@ -47,5 +47,7 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {
          M/M/1 is at a load of 0.7; the hold model has exponential delays.",
         if *rounds == 1 { "" } else { "s" },
     );
-    report.close(outcome, &about, 0)
+    let files =
+        "What each engine printed in the last round is in `runs/`, and the others' programs are in `peers/`.";
+    report.close_simulated(outcome, &about, files)
 }

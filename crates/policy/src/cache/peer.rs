@@ -225,37 +225,44 @@ impl Peer {
         }
     }
 
-    /// Fetches what a [`Peer::look`] for `key` will read, in three steps: see [`Store::warm_index`]. Most find it in the
-    /// first of the two tables.
+    /// Fetches what a [`Peer::look`] for `key` will read, in three steps with some time between them: see
+    /// [`Store::warm_index`]. Most find it in the first of the two tables.
     #[inline]
-    pub fn warm(&self, key: u64, home: NodeId, step: u32) -> u32 {
-        let first = |store: &Store<_>| match step {
-            0 => Some(store.warm_index(key)),
-            _ => store.warm_slot(key),
-        };
-        if home == self.me {
-            return if step == 0 {
-                self.outgoing.warm_index(key)
-            } else {
-                self.outgoing.warm_slot(key).unwrap_or(0)
-            };
-        }
-        first(&self.incoming).unwrap_or_else(|| match step {
+    pub fn warm(&self, key: u64, home: NodeId, step: u32) {
+        let is_own = home == self.me;
+        match step {
+            0 if is_own => self.outgoing.warm_index(key),
+            0 => self.incoming.warm_index(key),
+            1 if is_own => _ = self.outgoing.warm_slot(key),
+            1 if self.incoming.warm_slot(key) => (),
             1 => self.references.warm_index(key),
-            _ => self.references.warm_slot(key).unwrap_or(0),
-        })
+            _ if is_own || self.incoming.warm_slot(key) => (),
+            _ => _ = self.references.warm_slot(key),
+        }
     }
 
     /// The same for a [`Peer::verify`] that will come.
     #[inline]
-    pub fn warm_place(&self, place: Place) -> u32 {
-        self.outgoing.warm_place(place)
+    pub fn warm_place(&self, place: Place) {
+        self.outgoing.warm_place(place);
     }
 
     /// The same for a sound [`Peer::read_done`], in two steps.
     #[inline]
-    pub fn warm_keep(&self, key: u64, step: u32) -> u32 {
-        self.incoming.warm_index(key) ^ self.incoming.warm_oldest(step)
+    pub fn warm_keep(&self, key: u64, step: u32) {
+        self.incoming.warm_index(key);
+        self.incoming.warm_oldest(step);
+    }
+
+    /// The same for a [`Peer::receive`], in two steps.
+    #[inline]
+    pub fn warm_message(&self, message: &Message, step: u32) {
+        match message {
+            Message::Ask { key, .. } if step == 0 => self.outgoing.warm_index(*key),
+            Message::Ask { key, .. } => _ = self.outgoing.warm_slot(*key),
+            Message::Offer { key, .. } => self.references.warm_index(*key),
+            _ => (),
+        }
     }
 
     /// Has an object of the own disk loaded for the request `tag`, unless it is being loaded already.

@@ -4,7 +4,7 @@
 //! is gone. An object stays in one slot for as long as it is there; a slot that is used again has another generation, so
 //! that a [`Place`] names the object for ever, and [`Store::holds`] says for ever whether it is still there.
 //!
-//! An object takes 24 bytes here and what its value takes, 11 to 21 more of the index, and under LRU 4 to 8 of the log.
+//! An object takes 24 bytes here and what its value takes, at most 11 to 21 more of the index, and under LRU 4 to 8 of the log.
 
 mod index;
 mod slot;
@@ -14,6 +14,7 @@ mod tests;
 use std::collections::VecDeque;
 
 use index::Index;
+use prefetch_index::prefetch_index;
 use slot::{MARK_MAX, NIL, Slot};
 
 use crate::SettingsError;
@@ -131,10 +132,10 @@ const ROUNDS_MAX: u8 = MARK_MAX;
 /// LRU: with this many entries of the log for each object, and some, the log is shortened.
 const LOG_PART: usize = 2;
 const LOG_SLACK: usize = 64;
+/// How many of its entries are looked at ahead.
+const LOG_AHEAD: usize = 4;
 /// Slots that are made at a time, at least.
 const SLOTS_MIN: usize = 16;
-/// How many of its entries are looked at ahead.
-const LOG_AHEAD: usize = 2;
 
 #[derive(Clone, Copy, Debug)]
 struct Queue {
@@ -257,7 +258,7 @@ impl<V: Copy> Store<V> {
     pub fn insert(&mut self, key: u64, bytes: u32, value: V, mut gone: impl FnMut(Gone<V>)) -> Option<Place> {
         let (mut is_known, mut queue) = (false, MAIN);
         if self.eviction == Eviction::S3Fifo {
-            if let Some(ghost) = self.index.find(hash(key), |slot| self.slots[slot as usize].key == key) {
+            if let Some(ghost) = self.index.find(key, |slot| self.slots[slot as usize].key == key) {
                 assert_eq!(self.slots[ghost as usize].queue(), GHOST, "the object is there");
                 self.release(ghost);
                 is_known = true;
@@ -296,46 +297,49 @@ impl<V: Copy> Store<V> {
         Some(gone)
     }
 
-    /// Fetches what a [`Store::get`] of `key` will look at first, if it is not in the CPU's cache. It changes nothing;
-    /// whoever knows what will be asked for soon calls it early, and uses what it returns for nothing.
+    /// Fetches what a [`Store::get`] of `key` will look at first, into the CPU's cache. It changes nothing; whoever knows
+    /// what will be asked for soon calls it early.
     #[inline]
-    pub fn warm_index(&self, key: u64) -> u32 {
-        self.index.warm(hash(key))
+    pub fn warm_index(&self, key: u64) {
+        self.index.warm(key);
     }
 
-    /// After [`Store::warm_index`], the same for the object's slot, if it has one.
+    /// Some time after [`Store::warm_index`], the same for the object's slot, if it has one.
     #[inline]
-    pub fn warm_slot(&self, key: u64) -> Option<u32> {
-        self.index.first(hash(key)).map(|slot| self.slots[slot as usize].generation)
+    pub fn warm_slot(&self, key: u64) -> bool {
+        let slot = self.index.first(key);
+        slot.inspect(|slot| prefetch_index(&self.slots, *slot as usize)).is_some()
     }
 
     /// The same for a [`Store::holds`].
     #[inline]
-    pub fn warm_place(&self, place: Place) -> u32 {
-        self.slots.get(place.slot as usize).map_or(0, |slot| slot.generation)
+    pub fn warm_place(&self, place: Place) {
+        prefetch_index(&self.slots, place.slot as usize);
     }
 
     /// The same for who goes next, in two steps: the slot, then what leads to it.
     #[inline]
-    pub fn warm_oldest(&self, step: u32) -> u32 {
-        let slot = |slot: u32| self.slots.get(slot as usize);
+    pub fn warm_oldest(&self, step: u32) {
         if step == 0 && self.eviction == Eviction::Lru {
             // The first may not be the last entry of its object.
             let first = self.log.iter().take(LOG_AHEAD);
-            return first.fold(0, |all, first| all ^ slot(*first).map_or(0, |slot| slot.generation));
+            return first.for_each(|slot| prefetch_index(&self.slots, *slot as usize));
         }
         let oldest = match self.eviction {
             Eviction::Lru => self.log.front().copied().unwrap_or(NIL),
             _ if self.hand == NIL => self.queues[usize::from(MAIN)].oldest,
             _ => self.hand,
         };
-        let Some(oldest) = slot(oldest) else { return 0 };
-        if step == 0 { oldest.generation } else { self.index.warm(hash(oldest.key)) }
+        match self.slots.get(oldest as usize) {
+            Some(_) if step == 0 => prefetch_index(&self.slots, oldest as usize),
+            Some(slot) => self.index.warm(slot.key),
+            None => (),
+        }
     }
 
     #[inline]
     fn find(&self, key: u64) -> Option<u32> {
-        let slot = self.index.find(hash(key), |slot| self.slots[slot as usize].key == key)?;
+        let slot = self.index.find(key, |slot| self.slots[slot as usize].key == key)?;
         is_present(self.slots[slot as usize].queue()).then_some(slot)
     }
 
@@ -508,7 +512,8 @@ impl<V: Copy> Store<V> {
             }
         };
         self.link(index, queue);
-        self.index.insert(hash(key), index);
+        let slots = &self.slots;
+        self.index.insert(key, index, |slot| slots[slot as usize].key);
         self.place(index)
     }
 
@@ -518,7 +523,7 @@ impl<V: Copy> Store<V> {
             self.hand = self.slots[slot as usize].newer();
         }
         self.unlink(slot);
-        self.index.remove(hash(self.slots[slot as usize].key), slot);
+        self.index.remove(self.slots[slot as usize].key, slot);
         let free = std::mem::replace(&mut self.free, slot);
         let slot = &mut self.slots[slot as usize];
         slot.generation = slot.generation.wrapping_add(1);
@@ -570,10 +575,4 @@ impl<V: Copy> Store<V> {
 
 const fn is_present(queue: u8) -> bool {
     queue <= SMALL
-}
-
-/// Fibonacci hashing (Knuth, TAOCP 3, 6.4): keys are hashes of names already, or count from 0.
-#[inline]
-const fn hash(key: u64) -> u32 {
-    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }

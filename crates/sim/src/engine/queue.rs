@@ -113,6 +113,15 @@ impl<E: Copy> Queue<E> {
         let at = at.as_ns();
         assert!(at >= self.now, "an event cannot happen before now");
         self.len += 1;
+        // With few pending, most that is pushed is due next.
+        if let Some(first) = self.near_at.checked_sub(1)
+            && self.near.get(self.near_at).is_some_and(|(due, _)| at < *due)
+            && self.late.is_empty()
+        {
+            self.near[first] = (at, event);
+            self.near_at = first;
+            return;
+        }
         self.pushes += 1;
         let bucket = self.calendar.bucket_of(at);
         if self.calendar.holds(bucket) {
@@ -133,13 +142,8 @@ impl<E: Copy> Queue<E> {
             self.near.drain(..self.near_at);
             self.near_at = 0;
         }
-        let mut place = self.near.len();
-        self.near.push((at, event));
-        while place > self.near_at && self.near[place - 1].0 > at {
-            self.near[place] = self.near[place - 1];
-            place -= 1;
-        }
-        self.near[place] = (at, event);
+        let before = self.near[self.near_at..].partition_point(|(due, _)| *due <= at);
+        self.near.insert(self.near_at + before, (at, event));
     }
 
     /// The next event and when it is due.

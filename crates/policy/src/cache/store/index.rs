@@ -1,10 +1,138 @@
-//! From a key's hash to its slot: open addressing with linear probing, and removal that moves back who was displaced, so
-//! that a table does not age. Keys lie in the slots; here is only what leads to them.
+//! From a key to its slot. Keys lie in the slots; here is only what leads to them.
+//!
+//! Keys are hashes of names, or count from 0. The table is hashed, or has a cell for each key up to the highest where that
+//! takes no more memory: then nothing is searched for.
+
+use prefetch_index::prefetch_index;
 
 /// Nobody.
 const NIL: u32 = u32::MAX;
 
 const CELLS_MIN: usize = 16;
+
+#[derive(Clone, Debug)]
+pub(super) enum Index {
+    Hashed(Hashed),
+    Direct(Direct),
+}
+
+impl Index {
+    pub(super) fn new() -> Self {
+        Index::Hashed(Hashed::of(CELLS_MIN))
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Index::Hashed(table) => table.cells.len() * size_of::<Cell>(),
+            Index::Direct(table) => table.slots.len() * size_of::<u32>(),
+        }
+    }
+
+    /// The slot of `key`; `is` says whether a slot is the key's.
+    #[inline]
+    pub(super) fn find(&self, key: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
+        match self {
+            Index::Hashed(table) => table.find(hash(key), is),
+            Index::Direct(table) => table.find(key),
+        }
+    }
+
+    /// The first slot that may be the key's, which it nearly always is.
+    #[inline]
+    pub(super) fn first(&self, key: u64) -> Option<u32> {
+        self.find(key, |_| true)
+    }
+
+    /// Fetches the cell where `key` is first looked for.
+    #[inline]
+    pub(super) fn warm(&self, key: u64) {
+        match self {
+            Index::Hashed(table) => prefetch_index(&table.cells, table.home(hash(key))),
+            Index::Direct(table) => prefetch_index(&table.slots, key as usize),
+        }
+    }
+
+    /// Puts in the slot of a key that has none; `key_of` says whose a slot is.
+    pub(super) fn insert(&mut self, key: u64, slot: u32, key_of: impl Fn(u32) -> u64) {
+        match self {
+            Index::Hashed(table) if table.is_full() => *self = table.wider(key, key_of),
+            Index::Direct(table) if key >= table.slots.len() as u64 => *self = table.longer(key),
+            _ => (),
+        }
+        match self {
+            Index::Hashed(table) => table.insert(key, slot),
+            Index::Direct(table) => table.insert(key, slot),
+        }
+    }
+
+    /// Takes out a slot that is there.
+    pub(super) fn remove(&mut self, key: u64, slot: u32) {
+        match self {
+            Index::Hashed(table) => table.remove(hash(key), slot),
+            Index::Direct(table) => table.remove(key),
+        }
+    }
+}
+
+/// A cell for each key.
+#[derive(Clone, Debug)]
+pub(super) struct Direct {
+    slots: Vec<u32>,
+    len: usize,
+}
+
+impl Direct {
+    /// For keys up to `key_max`, if that takes no more memory than a hashed table that holds `len` of them.
+    fn of(key_max: u64, len: usize) -> Option<Self> {
+        let cells_max = Hashed::cells_for(len) * size_of::<Cell>() / size_of::<u32>();
+        // Some more: keys that count from 0 come up in nearly any order.
+        let cells = key_max.saturating_add(key_max / 8 + 1);
+        (cells <= cells_max as u64).then(|| Direct { slots: vec![NIL; cells as usize], len: 0 })
+    }
+
+    #[inline]
+    fn find(&self, key: u64) -> Option<u32> {
+        self.slots.get(key as usize).copied().filter(|slot| *slot != NIL)
+    }
+
+    fn insert(&mut self, key: u64, slot: u32) {
+        self.slots[key as usize] = slot;
+        self.len += 1;
+    }
+
+    fn remove(&mut self, key: u64) {
+        self.slots[key as usize] = NIL;
+        self.len -= 1;
+    }
+
+    /// With room for `key`, too.
+    fn longer(&self, key: u64) -> Index {
+        let of = (0..).zip(&self.slots).filter(|(_, slot)| **slot != NIL);
+        match Direct::of(key, self.len + 1) {
+            Some(mut longer) => {
+                of.for_each(|(key, slot)| longer.insert(key, *slot));
+                Index::Direct(longer)
+            }
+            None => {
+                let mut hashed = Hashed::of(Hashed::cells_for(self.len + 1));
+                of.for_each(|(key, slot)| hashed.insert(key, *slot));
+                Index::Hashed(hashed)
+            }
+        }
+    }
+}
+
+/// Open addressing with linear probing, and removal that moves back who was displaced, so that a table does not age. Of
+/// 2^n cells, at most three quarters are in use.
+#[derive(Clone, Debug)]
+pub(super) struct Hashed {
+    cells: Vec<Cell>,
+    len: usize,
+    /// The highest key that ever was there.
+    key_max: u64,
+    /// The cell where a hash is first looked for is its upper bits.
+    shift: u32,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Cell {
@@ -14,26 +142,14 @@ struct Cell {
 
 const EMPTY: Cell = Cell { hash: 0, slot: NIL };
 
-/// Of 2^n cells, at most three quarters are in use.
-#[derive(Clone, Debug)]
-pub(super) struct Index {
-    cells: Vec<Cell>,
-    len: usize,
-    /// The cell where a hash is first looked for is its upper bits.
-    shift: u32,
-}
-
-impl Index {
-    pub(super) fn new() -> Self {
-        Self::of(CELLS_MIN)
-    }
-
+impl Hashed {
     fn of(cells: usize) -> Self {
-        Index { cells: vec![EMPTY; cells], len: 0, shift: u32::BITS - cells.ilog2() }
+        Hashed { cells: vec![EMPTY; cells], len: 0, key_max: 0, shift: u32::BITS - cells.ilog2() }
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.cells.len() * size_of::<Cell>()
+    /// How many cells a table of `len` has that grew to it.
+    fn cells_for(len: usize) -> usize {
+        (4 * len).div_ceil(3).next_power_of_two().max(CELLS_MIN)
     }
 
     #[inline]
@@ -46,9 +162,8 @@ impl Index {
         (at + 1) & (self.cells.len() - 1)
     }
 
-    /// The slot under `hash` that `is` the one looked for.
     #[inline]
-    pub(super) fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
+    fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
         let mut at = self.home(hash);
         loop {
             let cell = self.cells[at];
@@ -62,27 +177,28 @@ impl Index {
         }
     }
 
-    /// The first slot under `hash`, which is nearly always the one looked for.
     #[inline]
-    pub(super) fn first(&self, hash: u32) -> Option<u32> {
-        self.find(hash, |_| true)
+    fn is_full(&self) -> bool {
+        4 * (self.len + 1) > 3 * self.cells.len()
     }
 
-    /// Fetches the cell where `hash` is first looked for.
-    #[inline]
-    pub(super) fn warm(&self, hash: u32) -> u32 {
-        self.cells[self.home(hash)].slot
-    }
-
-    pub(super) fn insert(&mut self, hash: u32, slot: u32) {
-        if 4 * (self.len + 1) > 3 * self.cells.len() {
-            let mut wider = Index::of(2 * self.cells.len());
-            self.cells.iter().filter(|cell| cell.slot != NIL).for_each(|cell| wider.put(*cell));
-            wider.len = self.len;
-            *self = wider;
+    /// With room for one more, which is `key`'s.
+    fn wider(&self, key: u64, key_of: impl Fn(u32) -> u64) -> Index {
+        let cells = self.cells.iter().filter(|cell| cell.slot != NIL);
+        if let Some(mut direct) = Direct::of(self.key_max.max(key), self.len + 1) {
+            cells.for_each(|cell| direct.insert(key_of(cell.slot), cell.slot));
+            return Index::Direct(direct);
         }
-        self.put(Cell { hash, slot });
+        let mut wider = Hashed::of(2 * self.cells.len());
+        cells.for_each(|cell| wider.put(*cell));
+        (wider.len, wider.key_max) = (self.len, self.key_max);
+        Index::Hashed(wider)
+    }
+
+    fn insert(&mut self, key: u64, slot: u32) {
         self.len += 1;
+        self.key_max = self.key_max.max(key);
+        self.put(Cell { hash: hash(key), slot });
     }
 
     fn put(&mut self, cell: Cell) {
@@ -93,8 +209,7 @@ impl Index {
         self.cells[at] = cell;
     }
 
-    /// Takes out a slot that is there.
-    pub(super) fn remove(&mut self, hash: u32, slot: u32) {
+    fn remove(&mut self, hash: u32, slot: u32) {
         let mut hole = self.home(hash);
         while self.cells[hole].slot != slot {
             assert_ne!(self.cells[hole].slot, NIL, "what is removed is there");
@@ -118,5 +233,77 @@ impl Index {
             }
         }
         self.cells[hole] = EMPTY;
+    }
+}
+
+/// Fibonacci hashing (Knuth, TAOCP 3, 6.4): keys are hashes of names already, or count from 0.
+#[inline]
+const fn hash(key: u64) -> u32 {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An index, and the keys of the slots, by number.
+    #[derive(Default)]
+    struct Both {
+        index: Option<Index>,
+        keys: Vec<u64>,
+    }
+
+    impl Both {
+        fn insert(&mut self, key: u64) {
+            let Both { index, keys } = self;
+            keys.push(key);
+            let slot = keys.len() as u32 - 1;
+            index.get_or_insert_with(Index::new).insert(key, slot, |slot| keys[slot as usize]);
+        }
+
+        fn find(&self, key: u64) -> Option<u32> {
+            self.index.as_ref()?.find(key, |slot| self.keys[slot as usize] == key)
+        }
+
+        fn is_direct(&self) -> bool {
+            matches!(self.index, Some(Index::Direct(_)))
+        }
+
+        fn check(&self, removed: &[u64]) {
+            for (slot, key) in (0..).zip(&self.keys) {
+                assert_eq!(self.find(*key), Some(slot).filter(|_| !removed.contains(key)), "{key}");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_that_count_from_0_need_no_search_and_no_more_memory() {
+        let mut both = Both::default();
+        // Every key below 4,001, in an order that goes up and down.
+        for i in 0..4_001 {
+            both.insert(i * 1_009 % 4_001);
+            let hashed = Hashed::cells_for(both.keys.len()) * size_of::<Cell>();
+            assert!(both.index.as_ref().is_some_and(|index| index.bytes() <= hashed));
+        }
+        assert!(both.is_direct());
+        both.check(&[]);
+        for key in [0, 4_000, 17] {
+            let slot = both.find(key).unwrap();
+            both.index.as_mut().unwrap().remove(key, slot);
+        }
+        both.check(&[0, 4_000, 17]);
+        assert_eq!((both.find(4_001), both.find(u64::MAX)), (None, None));
+        // One that is out of line, as a name's hash would be: all is found as before.
+        both.insert(1 << 63);
+        assert!(!both.is_direct());
+        both.check(&[0, 4_000, 17]);
+    }
+
+    #[test]
+    fn hashes_of_names_are_searched_for() {
+        let mut both = Both::default();
+        (1..3_000).for_each(|i: u64| both.insert(i.wrapping_mul(0xd6e8_feb8_6659_fd93)));
+        assert!(!both.is_direct());
+        both.check(&[]);
     }
 }
