@@ -4,8 +4,8 @@
 //! plans at most one move:
 //!
 //! 1. Who receives. A site whose load stayed high for T (R 3.1.3); at once a site that has fewer live nodes than its
-//!    floor, or none at all for requests that wait. The neediest first: [`Need`], then priority, then load. One that another
-//!    edge is just moving a node to is passed over, or all edges would wait for the same site.
+//!    floor, or none at all for requests that wait. The neediest first: [`Need`], then priority, then load. Those
+//!    that another edge is at come last, or all edges would go for the same site, and all but one in vain.
 //! 2. Who gives. A free node; else a site above its floor that is idle, or of lower priority, or of equal priority where
 //!    the move pays ([`Source`], best first). Never a site of higher priority that has work of its own.
 //! 3. Which node. The least loaded one (R 3.1.2: "selects a lightly loaded node serving a different web-site").
@@ -122,7 +122,7 @@ pub struct SiteView {
     pub priority: u8,
     /// Requests for it that this edge holds back.
     pub waiting: u32,
-    /// Whether another edge holds its lock: a move to it would come to nothing.
+    /// Whether another edge held its lock when it was looked at: it comes after all that nobody is at.
     pub busy: bool,
 }
 

@@ -125,8 +125,8 @@ impl Mover {
         self.job.is_none()
     }
 
-    /// Whether a site whose lock is this word is in another's hands, so that a move to it would come to nothing. With the
-    /// papers' protocol nobody looks before trying.
+    /// Whether a site whose lock is this word is in another's hands, so that a move to it would now come to nothing. With
+    /// the papers' protocol nobody looks before trying.
     pub fn another_holds(&self, lock: u64) -> bool {
         let lock = Lock::decode(lock);
         self.protocol == Protocol::Lease && lock.owner.is_some() && !self.holder.has(lock)

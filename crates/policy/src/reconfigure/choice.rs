@@ -21,6 +21,7 @@ pub(super) struct Look<'a> {
 /// A site that is to have another node. In the order of its fields: the greatest is the neediest.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Receiver {
+    is_free: bool,
     need: Need,
     priority: u8,
     load: LoadIndex,
@@ -59,7 +60,7 @@ impl Look<'_> {
         let (view, sums) = (&self.snapshot.sites[site.index()], &self.account.sites[site.index()]);
         let history = &self.histories[site.index()];
         let ours = self.settings.only.is_none_or(|only| only == site);
-        if !ours || view.busy || !history.is_settled(self.now) || sums.coming() >= u32::from(view.ceiling) {
+        if !ours || !history.is_settled(self.now) || sums.coming() >= u32::from(view.ceiling) {
             return None;
         }
         let need = if sums.coming() < u32::from(view.floor) {
@@ -72,7 +73,7 @@ impl Look<'_> {
             return None;
         };
         let load = LoadIndex::from_load(sums.load());
-        Some(Receiver { need, priority: view.priority, load, site: Reverse(site) })
+        Some(Receiver { is_free: !view.busy, need, priority: view.priority, load, site: Reverse(site) })
     }
 
     /// The node, if `to` can have it.
