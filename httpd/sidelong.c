@@ -213,8 +213,8 @@ sidelong_decision sidelong_decide(const sidelong_verdicts *verdicts, const char 
     uint32_t part = (uint32_t)(word >> (TURN_BITS + WHY_BITS));
     uint32_t turn = (uint32_t)(word >> WHY_BITS) & (CIRCLE - 1);
     uint32_t why = word & ((1 << WHY_BITS) - 1);
-    decision.why = why <= SIDELONG_ALL_OVERLOADED ? (sidelong_why)why : SIDELONG_NO_TARGET;
-    if (part >= CIRCLE || why > SIDELONG_ALL_OVERLOADED)
+    decision.why = why <= SIDELONG_RECOVERING ? (sidelong_why)why : SIDELONG_NO_TARGET;
+    if (part >= CIRCLE || why > SIDELONG_RECOVERING)
         return decision;
     uint32_t distance = ((uint32_t)(client >> 34) - turn) & (CIRCLE - 1);
     if (distance < part)
@@ -229,7 +229,7 @@ const char *sidelong_reason(sidelong_why why)
 {
     static const char *const reasons[] = {
         "no-target", "within-target", "no-records", "over-target", "yields", "all-overloaded",
-        "no-verdicts", "no-such-site", "stale-verdict",
+        "recovering", "no-verdicts", "no-such-site", "stale-verdict",
     };
 
     return (size_t)why < sizeof(reasons) / sizeof(reasons[0]) ? reasons[why] : "unknown";

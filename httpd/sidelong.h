@@ -45,6 +45,7 @@ typedef enum {
     SIDELONG_OVER_TARGET,
     SIDELONG_YIELDS,
     SIDELONG_ALL_OVERLOADED,
+    SIDELONG_RECOVERING,   /* all are let in again since a moment ago */
     SIDELONG_NO_VERDICTS,  /* none are open */
     SIDELONG_NO_SUCH_SITE, /* nobody decides on a site of that name */
     SIDELONG_STALE,        /* the last verdict is too old: whoever made it is gone, or hangs */

@@ -39,6 +39,9 @@ pub use clients::{BUCKETS, Census, Client, Treatment};
 pub use pressure::Answers;
 pub use verdict::{Refused, Verdict, Why, decide};
 
+/// Looks over which the time between two of them is averaged: one that comes late does not make the loop another one.
+const LOOKS: u32 = 16;
+
 /// By what a site is overloaded.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Rule {
@@ -145,6 +148,8 @@ pub struct Controller {
     sites: Vec<Pressure>,
     outlooks: Vec<Outlook>,
     looked: Option<Time>,
+    /// What of late lay between two looks.
+    interval: Duration,
 }
 
 impl Controller {
@@ -178,6 +183,7 @@ impl Controller {
             outlooks: vec![Outlook::default(); promises.len()],
             promises,
             looked: None,
+            interval: Duration::ZERO,
         })
     }
 
@@ -192,6 +198,7 @@ impl Controller {
         assert_eq!(snapshot.answers.len(), self.sites.len(), "answers of all sites");
         let passed = self.looked.map_or(Duration::ZERO, |looked| now.since(looked));
         self.looked = Some(now);
+        self.interval = self.interval * (LOOKS - 1) / LOOKS + passed / LOOKS;
         for (drain, view) in self.nodes.iter_mut().zip(snapshot.nodes) {
             drain.see(view);
         }
@@ -204,6 +211,7 @@ impl Controller {
     }
 
     fn hold_targets(&mut self, snapshot: &Snapshot<'_>, passed: Duration, turn: u32) {
+        let lag = self.settings.lag.max(self.interval * 3 / 2);
         let mut queues = self.queues(snapshot);
         let yielding = self.yielding(snapshot, &queues);
         for (site, (pressure, outlook)) in self.sites.iter_mut().zip(&mut self.outlooks).enumerate() {
@@ -219,7 +227,7 @@ impl Controller {
                 }
                 Some(budget_s) => {
                     let delay_s = queue.delay_s(budget_s);
-                    let part = pressure.step(delay_s, budget_s, passed, self.settings.lag);
+                    let part = pressure.step(delay_s, budget_s, passed, lag);
                     let why = if yields { Why::Yields } else { Why::OverTarget };
                     Outlook {
                         verdict: Verdict::part(part, turn, why, pressure.is_wary()),

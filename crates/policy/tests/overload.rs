@@ -37,6 +37,8 @@ struct Plan {
     period_ns: u64,
     /// The part of all requests that one client makes.
     flood: f64,
+    /// The part of looks that come up to 30 ms late.
+    late: f64,
     service_ns: u64,
     exponential: bool,
     settings: Settings,
@@ -53,6 +55,7 @@ impl Plan {
             moves: false,
             period_ns: MS,
             flood: 0.0,
+            late: 0.0,
             service_ns: 5 * MS,
             exponential: false,
             settings: Settings::default(),
@@ -253,7 +256,9 @@ impl Sim {
             }
             Event::Look { edge } => {
                 self.look(edge);
-                self.push(self.plan.period_ns, Event::Look { edge });
+                let late = self.draw() < self.plan.late;
+                let late_ns = if late { (self.draw() * 30.0) as u64 * MS } else { 0 };
+                self.push(self.plan.period_ns + late_ns, Event::Look { edge });
             }
         }
     }
@@ -380,8 +385,10 @@ fn overloaded(target: Option<Target>, service_ms: u64, exponential: bool) -> Vec
         let capacity = plan.capacity(0);
         let mut sim = Sim::new(plan);
         sim.load(0, times);
-        sim.run(4 * S);
-        let (from, to) = (S, 4 * S - 100 * MS);
+        // What was drawn for services differs from their mean by 0.8 % (one sigma) over so long.
+        let seconds = if exponential { 11 } else { 4 };
+        sim.run(seconds * S);
+        let (from, to) = (S, seconds * S - 100 * MS);
         let of = (sim.fates[0].rate(from, to) / capacity, sim.fates[0].p99_ms(from, to));
         println!("{target:?}, {service_ms} ms, {times} x: goodput {:.3}, p99 {:.1} ms", of.0, of.1);
         of
@@ -419,6 +426,20 @@ fn rare_looks_make_it_gentler_and_no_worse() {
         let (goodput, p99_ms) = (sim.fates[0].rate(S, 4 * S) / 1_600.0, sim.fates[0].p99_ms(S, 4 * S));
         println!("looks each 10 ms, {times} x: goodput {goodput:.3}, p99 {p99_ms:.1} ms");
         assert!(goodput >= 0.95 && p99_ms <= 105.0, "{times} x: goodput {goodput}, {p99_ms} ms");
+    }
+}
+
+#[test]
+fn looks_that_come_late_do_little_harm() {
+    for times in LOADS {
+        let mut plan = Plan::new(&[queue(60)]);
+        plan.late = 0.05;
+        let mut sim = Sim::new(plan);
+        sim.load(0, times);
+        sim.run(5 * S);
+        let (goodput, p99_ms) = (sim.fates[0].rate(S, 4 * S) / 1_600.0, sim.fates[0].p99_ms(S, 4 * S));
+        println!("a look in 20 late, {times} x: goodput {goodput:.3}, p99 {p99_ms:.1} ms");
+        assert!(goodput >= 0.95 && p99_ms <= 65.0, "{times} x: goodput {goodput}, {p99_ms} ms");
     }
 }
 

@@ -16,6 +16,8 @@ use crate::top;
 
 /// An edge that does not answer within this, in either direction, does not answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Edges that are asked at once.
+const ASKED_AT_ONCE_MAX: usize = 64;
 /// Of what an edge tells: 16,383 nodes have some 20 MB.
 const PAGE_BYTES_MAX: u64 = 64 << 20;
 
@@ -25,7 +27,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
         None => top::running()?,
     };
     let cluster = parts::cluster(&file, None)?;
-    let asked: Vec<_> = cluster.edges.iter().map(|edge| (edge.name.as_str(), page(edge.admin))).collect();
+    let asked = ask(&cluster);
     if asked.iter().all(|(_, page)| page.is_err()) {
         let why: Vec<_> =
             asked.iter().filter_map(|(name, page)| Some((name, page.as_ref().err()?))).collect();
@@ -34,6 +36,40 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     }
     let report = Report::new(&cluster, &asked);
     say(if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.plain() })
+}
+
+/// How a site stands, in short.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Standing {
+    /// The part of clients that is let in, at the edge where it is least; `None` where no edge tells.
+    pub(crate) admitted_ratio: Option<f64>,
+    /// Requests turned away since the edges started.
+    pub(crate) rejected: u64,
+    /// Whether the target is held, at every edge that knows.
+    pub(crate) met: Option<bool>,
+}
+
+/// Of each site, from those edges that answer.
+pub(crate) fn standings(cluster: &Cluster) -> Vec<Standing> {
+    let standing = |site: &SiteReport<'_>| Standing {
+        admitted_ratio: site.admitted_ratio,
+        rejected: site.rejected,
+        met: site.met,
+    };
+    Report::new(cluster, &ask(cluster)).sites.iter().map(standing).collect()
+}
+
+/// What each edge tells, or why it does not.
+fn ask(cluster: &Cluster) -> Vec<(&str, Result<String, String>)> {
+    let some = |edges: &'_ [sidelong_config::Edge]| -> Vec<_> {
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = edges.iter().map(|edge| scope.spawn(|| page(edge.admin))).collect();
+            let died = || Err("could not be asked".to_owned());
+            asked.into_iter().map(|page| page.join().unwrap_or_else(|_| died())).collect()
+        })
+    };
+    let names = cluster.edges.iter().map(|edge| edge.name.as_str());
+    names.zip(cluster.edges.chunks(ASKED_AT_ONCE_MAX).flat_map(some)).collect()
 }
 
 /// All edges together. Times and units are in the names.

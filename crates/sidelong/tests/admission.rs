@@ -100,6 +100,12 @@ fn an_overloaded_site_turns_away_what_it_cannot_serve_in_time_and_no_other_does(
     let told: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
     assert_eq!(told["sites"][0]["rejected"].as_u64(), Some(statuses[&503] as u64), "{told}");
     assert_eq!(told["sites"][1]["admitted_ratio"].as_f64(), Some(1.0), "{told}");
+    let top = |more: &[&str]| {
+        run([&["top", "--once", "--config", config.to_str().unwrap()], more].concat()).succeeded()
+    };
+    let told: serde_json::Value = serde_json::from_str(&top(&["--json"])).unwrap();
+    assert_eq!(told["sites"][0]["rejected_total"].as_u64(), Some(statuses[&503] as u64), "{told}");
+    assert!(top(&[]).lines().any(|line| line.starts_with("site ") && line.contains("let in")));
     // Of 30 clients 28 would wait, for 280 ms. A verdict that comes late now and then is the machine's doing.
     delays.sort_by(f64::total_cmp);
     assert!(delays[delays.len() / 2] < 0.15, "{delays:?}");
@@ -141,6 +147,8 @@ fn without_a_target_nobody_is_turned_away() {
     cluster.file.sites[0].queue_max = None;
     let _up = cluster.serving(&["--json"]);
     let statuses = while_overloaded(&cluster, || std::thread::sleep(Duration::from_secs(1)));
+    let top = run(["top", "--once", "--config", cluster.config().to_str().unwrap()]).succeeded();
+    assert!(!top.contains("let in"), "{top}");
     assert_eq!(statuses.keys().copied().collect::<Vec<_>>(), [200], "{statuses:?}");
     assert!(metrics(cluster.admin(0)).keys().all(|name| !name.contains("admitted")), "nor is it told");
 }

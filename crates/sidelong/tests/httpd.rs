@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use sidelong_layout::{NAME_BYTES, RegionKind};
 use sidelong_load::monotonic_ns;
-use sidelong_policy::admission::{Client as Asker, Treatment, Verdict, decide};
+use sidelong_policy::admission::{Client as Asker, Treatment, Verdict, Why, decide};
 use support::httpd::{CIRCLE, CLOSED, Httpd, OPEN, ROTATION, Verdicts, made, readable, word};
 use support::{Client, Cluster, Done, Running, eventually, get, run, try_get};
 
@@ -58,6 +58,10 @@ fn the_library_decides_as_an_edge_does() {
         }
     }
     let one = |site: &str| asked(&build, &verdicts.file, site, &addresses[..1]).succeeded();
+    for (code, why) in Why::ALL.iter().enumerate() {
+        verdicts.decide(0, word(CIRCLE, 0, code as u64));
+        assert_eq!(one("alpha"), format!("1 {} 0\n", why.word()), "{why:?}");
+    }
     verdicts.decide(0, CLOSED);
     assert!(one("alpha").starts_with("0 over-target"));
     assert_eq!(one("gamma"), "1 no-such-site 0\n");

@@ -121,7 +121,7 @@ impl Pressure {
     /// The part of clients to let in, 0 to 1, where requests wait so long.
     pub(super) fn step(&mut self, delay_s: f64, budget_s: f64, passed: Duration, lag: Duration) -> f64 {
         let passed_s = passed.as_secs_f64();
-        let lag_s = lag.as_secs_f64().max(1.5 * passed_s);
+        let lag_s = lag.as_secs_f64();
         let range_s = (1.0 - LOW) * budget_s;
         let over = (delay_s - LOW * budget_s) / range_s;
         let gain = GAIN_MAX.min(LOOP_GAIN * range_s / lag_s);

@@ -17,7 +17,7 @@ const CIRCLE: u32 = 1 << TURN_BITS;
 /// No client is told to come back later than this, for the load may be gone by then.
 const RETRY_AFTER_S_MAX: u64 = 5;
 
-/// Why a site lets in whom it does.
+/// Why a site lets in whom it does. `httpd/sidelong.h` has the same in the same order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Why {
     /// Nothing was promised that could be in danger.
@@ -25,8 +25,6 @@ pub enum Why {
     NoTarget,
     /// Everybody: the target is in no danger.
     Within,
-    /// Everybody but who is trimmed: the target is in no danger, and was so just now.
-    Recovering,
     /// Everybody: no record of any of its nodes can be used.
     Blind,
     /// A part: the target would be missed.
@@ -35,6 +33,8 @@ pub enum Why {
     Yields,
     /// Nobody: all nodes are overloaded, by A's rule.
     AllOverloaded,
+    /// Everybody but who is trimmed: the target is in no danger, and was so just now.
+    Recovering,
 }
 
 impl Why {
@@ -42,11 +42,11 @@ impl Why {
     pub const ALL: [Why; 7] = [
         Why::NoTarget,
         Why::Within,
-        Why::Recovering,
         Why::Blind,
         Why::OverTarget,
         Why::Yields,
         Why::AllOverloaded,
+        Why::Recovering,
     ];
 
     /// As metrics and answers name it.

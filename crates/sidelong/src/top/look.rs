@@ -9,6 +9,7 @@ use sidelong_config::Cluster;
 use sidelong_layout::{NodeId, NodeState, Ownership, SEQUENCE_MAX, Time, valid};
 use sidelong_load as load;
 
+use super::asking::Admitted;
 use crate::monitor::Monitor;
 
 /// Moves that are remembered.
@@ -207,6 +208,8 @@ pub(super) struct Look {
     pub(super) site_names: Vec<String>,
     pub(super) sites: Vec<SiteRow>,
     pub(super) nodes: Vec<NodeRow>,
+    /// By index likewise, as the edges tell it; of none where nobody is ever turned away.
+    pub(super) admitted: Vec<Admitted>,
     pub(super) totals: Sums,
     /// Since the first look.
     pub(super) elapsed: Duration,
@@ -258,6 +261,7 @@ impl Looker {
                 site_names: cluster.sites.iter().map(|site| site.name.clone()).collect(),
                 sites: cluster.sites.iter().map(site).collect(),
                 nodes: cluster.nodes.iter().map(|node| NodeRow::new(node.name.clone())).collect(),
+                admitted: Vec::new(),
                 totals: Sums::default(),
                 elapsed: Duration::ZERO,
                 moves: 0,
@@ -279,6 +283,11 @@ impl Looker {
         let nodes = (0..self.look.nodes.len()).map(NodeId::new);
         let seen = nodes.map(|node| (*monitor.reading(node), monitor.ownership(node)));
         self.see(monitor.at(), seen);
+    }
+
+    /// Takes in what the edges have said.
+    pub(super) fn hear(&mut self, admitted: Vec<Admitted>) {
+        self.look.admitted = admitted;
     }
 
     /// At `at` there were, for each node in turn, a reading and an ownership.

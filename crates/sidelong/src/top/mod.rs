@@ -3,6 +3,7 @@
 //! It reads the nodes' records and words over the fabric as an edge does, links to them for reading only, and takes part in
 //! nothing.
 
+mod asking;
 mod column;
 mod controls;
 mod find;
@@ -24,6 +25,7 @@ use crate::failure::{Failure, say};
 use crate::monitor::Monitor;
 use crate::page::Terminal;
 use crate::parts::{self, Parts};
+use asking::Asking;
 use controls::{Controls, Wish};
 use look::{Look, Looker, Status};
 
@@ -83,6 +85,8 @@ fn not_running(cluster: &Cluster, file: &Path, why: &str) -> Failure {
 struct Top {
     monitor: Monitor,
     looker: Looker,
+    /// Where requests may be turned away.
+    asking: Option<Asking>,
 }
 
 impl Top {
@@ -90,7 +94,7 @@ impl Top {
     fn new(parts: Parts, file: &Path) -> Result<Self, Failure> {
         let scheme = parts.scheme()?.scheme.to_string();
         let looker = Looker::new(&parts.cluster, scheme, parts.fabric.name());
-        let mut top = Top { monitor: Monitor::new(&parts)?, looker };
+        let mut top = Top { monitor: Monitor::new(&parts)?, looker, asking: None };
         if !top.await_fresh(FIRST_MAX, |fresh, _| fresh > 0) {
             let node = NodeId::new(0);
             let age = top.looker.latest().nodes[0].age;
@@ -101,12 +105,18 @@ impl Top {
             };
             return Err(not_running(&parts.cluster, file, &why));
         }
+        if parts.cluster.has_admission() {
+            top.asking = Some(Asking::start(parts.cluster)?);
+        }
         Ok(top)
     }
 
     fn look(&mut self) {
         self.monitor.look();
         self.looker.take(&self.monitor);
+        if let Some(asking) = &self.asking {
+            self.looker.hear(asking.latest());
+        }
     }
 
     /// Looks until so many of all nodes are fresh, for `time` at most; whether they are.

@@ -55,6 +55,11 @@ struct Site<'a> {
     nodes: usize,
     coming: usize,
     leaving: usize,
+    /// As the edges tell it.
+    admitted_ratio: Option<f64>,
+    rejected_total: Option<u64>,
+    rejected_per_s: Option<f64>,
+    target_met: Option<bool>,
     #[serde(flatten)]
     sums: Figures,
 }
@@ -83,14 +88,21 @@ struct Node<'a> {
 
 /// The object, of all nodes whatever the filter, in the file's order.
 pub(super) fn json(look: &Look) -> Result<String, serde_json::Error> {
-    let sites = look.site_names.iter().zip(&look.sites).map(|(name, site)| Site {
-        name,
-        floor: site.floor,
-        ceiling: site.ceiling,
-        nodes: site.serving,
-        coming: site.coming,
-        leaving: site.leaving,
-        sums: figures(&site.sums),
+    let sites = look.site_names.iter().zip(&look.sites).enumerate().map(|(index, (name, site))| {
+        let admitted = look.admitted.get(index).filter(|of| of.standing.admitted_ratio.is_some());
+        Site {
+            name,
+            floor: site.floor,
+            ceiling: site.ceiling,
+            nodes: site.serving,
+            coming: site.coming,
+            leaving: site.leaving,
+            admitted_ratio: admitted.and_then(|of| of.standing.admitted_ratio),
+            rejected_total: admitted.map(|of| of.standing.rejected),
+            rejected_per_s: admitted.and_then(|of| of.rejected_per_s),
+            target_met: admitted.and_then(|of| of.standing.met),
+            sums: figures(&site.sums),
+        }
     });
     let report = Report {
         cluster: &look.cluster,
@@ -161,10 +173,14 @@ fn micros(time: Duration) -> f64 {
 /// A line on the cluster, a table of the sites, and one of the nodes that `controls` means.
 pub(super) fn plain(look: &Look, controls: &Controls) -> String {
     let mut text = format!("{}: {}\n\n", look.cluster, summary(look));
-    let head = ["site", "nodes", "floor", "ceiling", "load", "busy", "queue", "req/s", "coming", "leaving"];
-    let sites = look.site_names.iter().zip(&look.sites).map(|(name, site)| {
+    let mut head =
+        vec!["site", "nodes", "floor", "ceiling", "load", "busy", "queue", "req/s", "coming", "leaving"];
+    if !look.admitted.is_empty() {
+        head.extend(["let in", "rejected", "rejected/s", "target"]);
+    }
+    let sites = look.site_names.iter().zip(&look.sites).enumerate().map(|(index, (name, site))| {
         let sums = &site.sums;
-        vec![
+        let mut row = vec![
             name.clone(),
             site.serving.to_string(),
             site.floor.to_string(),
@@ -175,7 +191,16 @@ pub(super) fn plain(look: &Look, controls: &Controls) -> String {
             format!("{:.0}", sums.requests_per_s),
             site.coming.to_string(),
             site.leaving.to_string(),
-        ]
+        ];
+        row.extend(look.admitted.get(index).into_iter().flat_map(|admitted| {
+            let standing = admitted.standing;
+            let ratio = standing.admitted_ratio.map(|ratio| format!("{:.1} %", 100.0 * ratio));
+            let met = standing.met.map(|met| if met { "met" } else { "missed" }.to_owned());
+            let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+            let per_s = admitted.rejected_per_s.map(|rate| format!("{rate:.0}"));
+            [or_none(ratio), standing.rejected.to_string(), or_none(per_s), or_none(met)]
+        }));
+        row
     });
     table(&mut text, &head, sites.collect(), 1);
     text.push('\n');

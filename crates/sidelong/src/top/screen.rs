@@ -9,11 +9,14 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use sidelong_layout::SiteId;
 
+use super::asking::Admitted;
 use super::column::{Column, age, short};
 use super::controls::{Controls, Mode};
 use super::look::{Look, NodeRow, SiteRow, Status};
 use crate::page::{alarm, colour, load_bar, right, site_name, whose};
 
+/// Width of the part of clients that is let in.
+const LET_IN: usize = 6;
 /// Width of a site's load bar, in cells.
 const BAR: usize = 12;
 /// A name that is longer is cut.
@@ -110,11 +113,15 @@ fn site_table(frame: &mut Frame<'_>, area: Rect, look: &Look) {
         rows.push(Row::new([Cell::from(format!("{} more", look.sites.len() - shown).dim())]));
     }
     let names = look.site_names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-    let widths =
-        [names.clamp(4, NAME_MAX), 6, 9, BAR, 6, 9, 6, 6, 7].map(|width| Constraint::Length(width as u16));
-    let titles = ["nodes", "floor–top", "", "load", "busy", "queue", "req/s", "moving"];
+    let mut widths = vec![names.clamp(4, NAME_MAX), 6, 9, bar(look), 6, 9, 6, 6, 7];
+    let mut titles = vec!["nodes", "floor–top", "", "load", "busy", "queue", "req/s", "moving"];
+    if !look.admitted.is_empty() {
+        widths.push(LET_IN);
+        titles.push("let in");
+    }
+    let widths = widths.into_iter().map(|width| Constraint::Length(width as u16));
     let head = std::iter::once(Cell::from("site"));
-    let head = head.chain(titles.map(|title| right(title.to_owned())));
+    let head = head.chain(titles.into_iter().map(|title| right(title.to_owned())));
     frame.render_widget(Table::new(rows, widths).header(Row::new(head).dim()), area);
 }
 
@@ -127,17 +134,31 @@ fn site_row(look: &Look, index: usize, site: &SiteRow) -> Row<'static> {
         (0, leaving) => format!("-{leaving}"),
         (coming, leaving) => format!("+{coming} -{leaving}"),
     };
-    Row::new([
+    let mut cells = vec![
         Cell::from(site_name(&look.site_names, SiteId::new(index)).bold()),
         right(site.serving.to_string()),
         right(format!("{}–{}", site.floor, site.ceiling)),
-        Cell::from(load_bar(sums.busy, sums.queued, sums.workers, BAR, style)),
+        Cell::from(load_bar(sums.busy, sums.queued, sums.workers, bar(look), style)),
         right(sums.load().map_or_else(|| "-".to_owned(), |load| format!("{load:.2}"))),
         right(format!("{}/{}", short(sums.busy), short(sums.workers))),
         right(short(sums.queued)),
         right(short(sums.requests_per_s.round() as u64)),
         right(moving),
-    ])
+    ];
+    cells.extend(look.admitted.get(index).map(let_in));
+    Row::new(cells)
+}
+
+/// The part of clients that the edges let in, in another colour while the target is missed all the same.
+fn let_in(admitted: &Admitted) -> Cell<'static> {
+    let ratio = admitted.standing.admitted_ratio;
+    let cell = right(ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.0} %", 100.0 * ratio)));
+    if admitted.standing.met == Some(false) { cell.style(alarm()) } else { cell }
+}
+
+/// The width of a site's load bar: what the others leave of 80 columns.
+fn bar(look: &Look) -> usize {
+    if look.admitted.is_empty() { BAR } else { BAR - LET_IN - 1 }
 }
 
 fn latest_moves(frame: &mut Frame<'_>, area: Rect, look: &Look) {
