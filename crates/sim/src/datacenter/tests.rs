@@ -55,7 +55,7 @@ fn many_balancers_seldom_want_the_same() {
             ["nodes=256", "sites=32", "floor=2", "busy_one_in=4", "demand=steps", "steps=2", "step_ms=300"];
         let found = outcome(&[&sets[..], &["balancers=8", &format!("seed={seed}")]].concat());
         assert!(found.moves > 100 && found.floor_violations == 0, "{found:?}");
-        assert!(found.not_moved < found.moves / 5, "{found:?}");
+        assert!(found.not_moved < found.moves / 3, "{found:?}");
     }
 }
 
