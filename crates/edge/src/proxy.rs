@@ -41,8 +41,8 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// Where a request came from, one address for each proxy on its way.
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// The body of a request that is turned away is read up to this size, so that the connection can be kept; with a larger
-/// one it is closed after the answer.
+/// The body of a request that is turned away is read up to this size over HTTP/1, so that the connection can be kept; with
+/// a larger one it is closed after the answer. Over HTTP/2 it is read up to the size that is taken at all.
 const REFUSED_BODY_BYTES_MAX: u64 = 64 << 10;
 /// Why a request was turned away, on the answer that says so.
 const REASON: &str = "x-sidelong-reason";
@@ -136,6 +136,28 @@ impl Proxy {
         gate.decide(site, client, ctx.begun, self.view.is_stale(ctx.begun))
     }
 
+    /// Reads the body of a request that is turned away: unread, its connection would have to be closed, and over HTTP/2
+    /// the client would see a broken stream and no answer. One that is longer or slower than this will bear is left.
+    async fn pass_over_body(&self, session: &mut Session, announced: Option<u64>) -> Result<()> {
+        let is_h2 = session.is_http2();
+        let bytes_max = if is_h2 { self.limits.body_bytes_max } else { REFUSED_BODY_BYTES_MAX };
+        if announced.map_or(!is_h2, |bytes| bytes > bytes_max) {
+            return Ok(());
+        }
+        let pass = async {
+            let mut bytes = 0;
+            while let Some(part) = session.as_mut().read_request_body().await? {
+                bytes += part.len() as u64;
+                if bytes > bytes_max {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        // Over HTTP/1 the door has had the last word by then; over HTTP/2 it is answered all the same.
+        tokio::time::timeout(self.limits.door.body_timeout, pass).await.unwrap_or(Ok(()))
+    }
+
     /// The request is no longer at its node.
     fn leave(&self, ctx: &mut Visit) {
         if let Some(node) = ctx.at.take() {
@@ -200,13 +222,9 @@ impl ProxyHttp for Proxy {
             return answer(session, ResponseHeader::build(421, Some(2))?, text).await;
         };
         let Err(refused) = self.admit(site, ctx) else { return Ok(false) };
-        // With its body unread the connection would have to be closed, and the client might not see the answer.
         let is_awaited = session.req_header().headers.contains_key(header::EXPECT);
-        if !is_awaited
-            && !session.is_http2()
-            && body_bytes.is_some_and(|bytes| bytes <= REFUSED_BODY_BYTES_MAX)
-        {
-            while session.as_mut().read_request_body().await?.is_some() {}
+        if has_body && !is_awaited {
+            self.pass_over_body(session, body_bytes).await?;
         }
         let mut response = ResponseHeader::build(503, Some(4))?;
         response.insert_header(header::RETRY_AFTER, refused.retry_after_s)?;

@@ -31,8 +31,13 @@ type Statuses = BTreeMap<u16, usize>;
 /// Asks for alpha as all clients at once, each of which sleeps a little when it is turned away, while `work` is done.
 fn while_overloaded(cluster: &Cluster, work: impl FnOnce()) -> Statuses {
     let over = AtomicBool::new(false);
-    // All are there before the first asks for much.
-    let clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(cluster.edge(0))).collect();
+    // All are taken in, which an answer shows, before the first asks for much.
+    let taken_in = |_| {
+        let mut client = Client::connect(cluster.edge(0));
+        assert_eq!(client.ask("GET", "alpha.test", "/o/1/100").unwrap().status, 200);
+        client
+    };
+    let clients: Vec<_> = (0..CLIENTS).map(taken_in).collect();
     let ask = |mut client: Client| {
         let mut statuses = Statuses::new();
         while !over.load(Ordering::Relaxed) {

@@ -6,8 +6,8 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use sidelong_config::Tls;
-use support::{Cluster, Running, eventually, skipped};
+use sidelong_config::{AdmissionRule, Tls};
+use support::{Client, Cluster, Running, eventually, metrics, skipped};
 
 /// A certificate for alpha.test that nobody else has signed, and its key; `None` where there is no program to make them.
 fn certificate(cluster: &Cluster, name: &str) -> Option<Tls> {
@@ -36,6 +36,52 @@ fn cluster(change: impl FnOnce(&mut Cluster)) -> Option<(Cluster, Running)> {
     let up = cluster.up(&["--json"]);
     eventually("the edge listens", || std::net::TcpStream::connect(cluster.edge(0)).is_ok());
     Some((cluster, up))
+}
+
+#[test]
+fn who_is_turned_away_hears_it_over_http2_too() {
+    let curl = Command::new("curl").arg("--version").output();
+    if !curl.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("HTTP2")) {
+        return skipped("admission over HTTP/2: no curl program that speaks it");
+    }
+    let started = cluster(|cluster| {
+        *cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_service(Duration::from_secs(600));
+        cluster.file.admission.rule = AdmissionRule::Paper;
+    });
+    let Some((cluster, _up)) = started else { return };
+    // More than alpha's node works on at once, for long; beta's has nothing to do, so that connections are taken in.
+    let _held: Vec<_> = (0..6)
+        .map(|_| {
+            let mut client = Client::connect(cluster.file.nodes[0].listen);
+            client.send("GET /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
+            client
+        })
+        .collect();
+    let body = cluster.path("body");
+    std::fs::write(&body, vec![b'x'; 300_000]).unwrap();
+    let edge = cluster.edge(0);
+    let ask = || {
+        let mut curl = Command::new("curl");
+        curl.args([
+            "-sS",
+            "--http2",
+            "--max-time",
+            "60",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_version} %{http_code}",
+        ]);
+        curl.arg("--cacert").arg(&cluster.file.edges[0].tls.as_ref().unwrap().certificate);
+        curl.args(["--resolve", &format!("alpha.test:{}:{}", edge.port(), edge.ip()), "--data-binary"]);
+        curl.arg(format!("@{}", body.display())).arg(format!("https://alpha.test:{}/o/1/5", edge.port()));
+        String::from_utf8_lossy(&curl.output().unwrap().stdout).into_owned()
+    };
+    let ratio = r#"sidelong_edge_admitted_ratio{site="alpha"}"#;
+    eventually("nobody is let in", || metrics(cluster.admin(0)).get(ratio) == Some(&0.0));
+    assert_eq!(ask(), "2 503");
+    let rejected = r#"sidelong_edge_rejected_total{site="alpha",why="all-overloaded"}"#;
+    assert!(metrics(cluster.admin(0))[rejected] >= 1.0);
 }
 
 /// Says `words` over TLS, checked against the edge's own certificate, until the other side closes.
