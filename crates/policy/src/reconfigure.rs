@@ -8,7 +8,9 @@
 //!    that another edge is at come last, or all edges would go for the same site, and all but one in vain.
 //! 2. Who gives. A free node; else a site above its floor that is idle, or of lower priority, or of equal priority where
 //!    the move pays ([`Source`], best first). Never a site of higher priority that has work of its own.
-//! 3. Which node. The least loaded one (R 3.1.2: "selects a lightly loaded node serving a different web-site").
+//! 3. Which node. The least loaded one (R 3.1.2: "selects a lightly loaded node serving a different web-site"). Where
+//!    nodes are unlike it may be a poor one, and a third site have a far better one that it cannot spare: then the poor
+//!    one goes there, and the better one to where it is needed (R 6, multi-stage).
 //!
 //! A move that was planned here, or that was seen because a node's ownership turned to another site, restarts the
 //! history of both sites: R's "some amount of time is taken for the load to get balanced", and what its dual update
@@ -23,6 +25,7 @@
 mod account;
 mod choice;
 mod history;
+mod stages;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +38,7 @@ use crate::{SettingsError, Time};
 use account::Account;
 use choice::Look;
 use history::History;
+use stages::Stage;
 
 /// What a reconfigurer goes by. Loads are those of [`Reconfigurer::load`]: 1.0 is all workers busy.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -138,6 +142,8 @@ pub struct Snapshot<'a> {
 /// Why a site is to have another node; the most pressing last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Need {
+    /// A better node of it is to go to another site next, whose load stayed high for T.
+    Stage,
     /// Its load stayed high for T.
     High,
     /// Requests wait, and no node of it is up.
@@ -191,6 +197,8 @@ pub struct Reconfigurer {
     /// The ownership of each node when it was last readable.
     seen: Vec<Option<Ownership>>,
     looked: Option<Time>,
+    /// What is to follow the last move.
+    stage: Option<Stage>,
 }
 
 impl Reconfigurer {
@@ -211,6 +219,7 @@ impl Reconfigurer {
             histories: vec![History::default(); sites],
             seen: vec![None; nodes],
             looked: None,
+            stage: None,
         })
     }
 
@@ -235,7 +244,18 @@ impl Reconfigurer {
         }
 
         let Reconfigurer { settings, account, histories, .. } = &*self;
-        let plan = Look { settings, snapshot, account, histories, now }.plan()?;
+        let look = Look { settings, snapshot, account, histories, now, staged: None };
+        let pending = self.stage.filter(|stage| look.is_pending(stage));
+        let second = pending.and_then(|stage| look.follow(&stage));
+        let (plan, stage) = match second {
+            Some(second) => (Some(second), None),
+            None => match (Look { staged: pending.map(|stage| stage.to), ..look }).plan() {
+                Some((plan, stage)) => (Some(plan), stage.or(pending)),
+                None => (None, pending),
+            },
+        };
+        self.stage = stage;
+        let plan = plan?;
         self.restart(Some(plan.to), now);
         self.restart(plan.from, now);
         Some(plan)

@@ -441,3 +441,87 @@ fn settings_that_make_no_sense_are_refused() {
     let too_many = Reconfigurer::new(settings, 2, NODES_MAX + 1).unwrap_err();
     assert_eq!(too_many.to_string(), "16384 nodes: the words can name 16383");
 }
+
+/// Of unlike nodes: that many workers.
+fn sized(of: usize, workers: u32, requests: u32) -> NodeView {
+    let hot = Hot {
+        valid: valid::ORIGIN,
+        workers: workers as u16,
+        busy: requests.min(workers),
+        queued: requests.max(workers) - workers,
+        ..Hot::default()
+    };
+    NodeView { load: Some(hot), capacity: Capacity { workers, ..NODE }, ..node(of, 0) }
+}
+
+/// Site 0 idles on small nodes, site 1 has one large one and cannot give it, site 2 is overloaded.
+fn unlike() -> Vec<NodeView> {
+    vec![sized(0, 2, 0), sized(0, 2, 0), sized(1, 16, 1), sized(2, 4, 20)]
+}
+
+/// The plans of a run in which each is carried out at once.
+fn carried_out(nodes: &mut [NodeView], sites: &[SiteView], until_ms: u64) -> Vec<MovePlan> {
+    let mut reconfigurer = Reconfigurer::new(Settings::default(), sites.len(), nodes.len()).unwrap();
+    let mut plans = Vec::new();
+    for at in 0..until_ms {
+        if let Some(plan) = reconfigurer.step(&Snapshot { nodes, sites }, ms(at)) {
+            nodes[plan.node.index()].ownership = Some(Ownership::serving(plan.to, at + 2));
+            plans.push(plan);
+        }
+    }
+    plans
+}
+
+fn ways(plans: &[MovePlan]) -> Vec<(usize, Option<usize>, usize)> {
+    plans.iter().map(|plan| (plan.node.index(), plan.from.map(SiteId::index), plan.to.index())).collect()
+}
+
+#[test]
+fn a_better_node_comes_by_way_of_its_site() {
+    let mut nodes = unlike();
+    let plans = carried_out(&mut nodes, &sites(3), 6);
+    assert_eq!(ways(&plans), [(0, Some(0), 1), (2, Some(1), 2)], "{plans:?}");
+    assert_eq!((plans[0].need, plans[0].source), (Need::Stage, Source::Idle));
+    assert_eq!((plans[1].need, plans[1].source), (Need::High, Source::Pays));
+    // Of nodes that are alike the spared one goes where it is needed.
+    let alike = [node(0, 0), node(0, 0), node(1, 1), node(2, 20)];
+    assert_eq!(first_default(&alike, &sites(3)).unwrap().to, site(2));
+}
+
+#[test]
+fn no_better_node_comes_from_where_it_is_needed_or_guaranteed() {
+    let direct = |nodes: &[NodeView], sites: &[SiteView]| {
+        assert_eq!(first_default(nodes, sites).unwrap().to, site(2));
+    };
+    let mut higher = sites(3);
+    higher[1].priority = 1;
+    direct(&unlike(), &higher);
+    let mut full = sites(3);
+    full[1].ceiling = 1;
+    direct(&unlike(), &full);
+    let mut busy = unlike();
+    busy[2] = sized(1, 16, 8);
+    direct(&busy, &sites(3));
+    let mut unheard = unlike();
+    unheard[2].load = None;
+    direct(&unheard, &sites(3));
+}
+
+#[test]
+fn a_second_move_that_is_void_is_forgotten() {
+    let sites = sites(3);
+    let mut reconfigurer = Reconfigurer::new(Settings::default(), 3, 4).unwrap();
+    let mut nodes = unlike();
+    let step = |reconfigurer: &mut Reconfigurer, nodes: &[NodeView], at| {
+        reconfigurer.step(&Snapshot { nodes, sites: &sites }, ms(at))
+    };
+    let first = (0..3).find_map(|at| step(&mut reconfigurer, &nodes, at)).unwrap();
+    assert_eq!(first.need, Need::Stage);
+    // It was not carried out: for a while nothing is planned for the site, and then it is as if there had been none.
+    let again = (3..60).find_map(|at| Some((step(&mut reconfigurer, &nodes, at)?, at))).unwrap();
+    assert!(again.1 >= 22 && again.0.need == Need::Stage, "{again:?}");
+    // It was, but the load has gone by then.
+    nodes[0].ownership = Some(Ownership::serving(site(1), 9));
+    nodes[3] = sized(2, 4, 1);
+    assert_eq!((60..120).find_map(|at| step(&mut reconfigurer, &nodes, at)), None);
+}

@@ -1,0 +1,100 @@
+//! Moves in two stages (R 6: "a sequence of changes in the different tiers allowing the most appropriate node be
+//! reconfigured to the high load tier").
+//!
+//! Where some site has a node that can do far more than the one that would be spared, but has none to spare itself, the
+//! spared one goes to that site, and then the better one to where it is needed.
+
+use std::time::Duration;
+
+use sidelong_layout::{NodeId, Ownership, SiteId};
+
+use super::choice::Look;
+use super::{MovePlan, Need, Source};
+use crate::Time;
+
+/// The better node must do more than this many times what the spared one does: two moves are twice the trouble, and
+/// what a node can do is the cluster file's word.
+const BETTER: f64 = 1.5;
+/// The first move has this long to be seen to begin, and to be made; then the second is forgotten. Another edge may have
+/// been quicker.
+const BEGINS: Duration = Duration::from_millis(20);
+const LASTS: Duration = Duration::from_secs(1);
+
+/// What is to follow a move.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Stage {
+    /// The node that makes up for it.
+    ahead: NodeId,
+    /// The better node.
+    node: NodeId,
+    /// The site that it serves.
+    pub(super) from: SiteId,
+    /// The site that needs it.
+    pub(super) to: SiteId,
+    planned: Time,
+}
+
+impl Look<'_> {
+    /// A better node for `to` than `spared`, by way of its site; the one that leaves most room to both.
+    pub(super) fn stage(&self, spared: NodeId, to: SiteId) -> Option<Stage> {
+        let rate = self.account.nodes[spared.index()].rate;
+        let direct = self.account.sites[to.index()].load_with(rate);
+        let nodes = (0..self.snapshot.nodes.len()).map(NodeId::new);
+        let stages = nodes.filter_map(|node| {
+            let from = self.snapshot.nodes[node.index()].ownership.and_then(Ownership::serving_site)?;
+            let load = self.load_after(node, from, to, rate)?;
+            let clearly = load * (1.0 + self.settings.margin) <= direct;
+            clearly.then_some((load, Stage { ahead: spared, node, from, to, planned: self.now }))
+        });
+        stages.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, stage)| stage)
+    }
+
+    /// The greater load of the two sites once `to` has `node` of `from`, and `from` one of `rate` in its place. `None` if
+    /// that is not to be.
+    fn load_after(&self, node: NodeId, from: SiteId, to: SiteId, rate: f64) -> Option<f64> {
+        let (donor, receiver) = (self.snapshot.sites.get(from.index())?, &self.snapshot.sites[to.index()]);
+        let (sums, history) = (&self.account.sites[from.index()], &self.histories[from.index()]);
+        let better = self.account.nodes[node.index()].rate;
+        let is_to_be = from != to
+            && self.snapshot.nodes[node.index()].up
+            && better > rate * BETTER
+            && donor.priority <= receiver.priority
+            && history.is_settled(self.now)
+            && !sums.unknown
+            && sums.up >= u32::from(donor.floor)
+            && sums.coming() < u32::from(donor.ceiling);
+        let donor_load = sums.load_with(rate - better);
+        (is_to_be && donor_load <= self.settings.high)
+            .then(|| donor_load.max(self.account.sites[to.index()].load_with(better)))
+    }
+
+    /// Whether the second move may still come: the first is on its way or made, and it is needed.
+    pub(super) fn is_pending(&self, stage: &Stage) -> bool {
+        let Stage { ahead, node, from, to, planned } = *stage;
+        let owned = |node: NodeId| self.snapshot.nodes[node.index()].ownership;
+        let passed = self.now.since(planned);
+        let is_under_way = owned(ahead).is_some_and(|own| super::destination(own) == Some(from));
+        let (sums, view) = (&self.account.sites[to.index()], &self.snapshot.sites[to.index()]);
+        passed < LASTS
+            && (is_under_way || passed < BEGINS)
+            && owned(node).is_some_and(|own| own.serves(from))
+            && sums.load() > self.settings.high
+            && sums.coming() < u32::from(view.ceiling)
+    }
+
+    /// The second move, once the first is made, both sites have settled, and the better node can be spared.
+    pub(super) fn follow(&self, stage: &Stage) -> Option<MovePlan> {
+        let Stage { ahead, node, from, to, .. } = *stage;
+        let owned = |node: NodeId| self.snapshot.nodes[node.index()].ownership;
+        let (sums, floor) = (&self.account.sites[from.index()], self.snapshot.sites[from.index()].floor);
+        let rate = self.account.nodes[node.index()].rate;
+        let is_time = owned(ahead).is_some_and(|own| own.serves(from))
+            && [from, to].iter().all(|site| self.histories[site.index()].is_settled(self.now))
+            && self.snapshot.nodes[node.index()].up
+            && sums.up > u32::from(floor)
+            && sums.load_with(-rate) <= self.settings.high;
+        let (need, source, load) = (Need::High, Source::Pays, self.account.sites[to.index()].load());
+        let expected = owned(node).filter(|_| is_time)?;
+        Some(MovePlan { node, expected, from: Some(from), to, need, source, load })
+    }
+}
