@@ -135,7 +135,10 @@ pub(crate) fn run(bench: &mut Bench<'_>, of: Of) -> Result<Vec<Check>> {
     let requests = if quick { REQUESTS_QUICK } else { REQUESTS };
     let traces = traces(bench)?;
     let sweeps = match of {
-        Of::Traces => traces.iter().map(|(name, workload)| of_trace(name, workload, quick)).collect(),
+        Of::Traces => {
+            let requests = if quick { REQUESTS_QUICK } else { TRACE_REQUESTS };
+            traces.iter().map(|(name, workload)| of_trace(name, workload, requests)).collect()
+        }
         _ => vec![sweep("sizes", requests, &format!("nodes={}", joined(&SIZES)), &PROTOCOLS)],
     };
     let time = Duration::from_secs(if quick { 10 } else { 60 });
@@ -180,9 +183,8 @@ fn sweep(name: &str, requests: u32, more: &str, protocols: &[&str]) -> Sweep {
     Sweep { name: name.to_owned(), config: SITE.to_owned(), sets }
 }
 
-fn of_trace(name: &str, workload: &str, quick: bool) -> Sweep {
+fn of_trace(name: &str, workload: &str, requests: u32) -> Sweep {
     let config = format!("profile = \"rams\"\n[workload]\n{workload}[cluster]\nmemory_mb = 64\nnodes = 64\n");
-    let requests = if quick { REQUESTS_QUICK } else { TRACE_REQUESTS };
     let sets = vec![format!("requests={requests}"), format!("protocol={}", joined(&PROTOCOLS))];
     Sweep { name: name.to_owned(), config, sets }
 }
@@ -245,8 +247,8 @@ fn read(path: PathBuf, case: &str) -> Result<Vec<Row>> {
     csv::read(&path, &head, parse)
 }
 
-/// The same runs for other values of what C does not say. Those of logs have fewer requests; by Zipf's law fewer would be
-/// loaded from disk for the most part, by all protocols alike.
+/// The same runs for other values of what C does not say. Logs go round more often: with few requests, most of what takes
+/// time is loaded from disk for the first time, by all protocols alike.
 fn unknowns(of: Of, traces: &[(String, String)]) -> Vec<Sweep> {
     let more = format!(
         "memory_mb={} request_us={} answer_us_per_kib={}",
@@ -259,7 +261,7 @@ fn unknowns(of: Of, traces: &[(String, String)]) -> Vec<Sweep> {
         return vec![sweep("unknowns", REQUESTS, &more, &PROTOCOLS)];
     }
     let of_trace = |(name, workload): &(String, String)| {
-        let mut sweep = of_trace(name, workload, true);
+        let mut sweep = of_trace(name, workload, REQUESTS);
         sweep.name = format!("unknowns-{name}");
         sweep.sets.extend(more.split_whitespace().map(str::to_owned));
         sweep

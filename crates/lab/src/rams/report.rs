@@ -1,6 +1,6 @@
 //! `report.md` of C1-C4.
 
-use super::{ANSWER_US_PER_KIB, MEMORY_MB, Of, REQUEST_US, Row, Settings, Varied};
+use super::{ANSWER_US_PER_KIB, MEMORY_MB, Of, REQUEST_US, REQUESTS, Row, Settings, Varied};
 use crate::report::{Markdown, Outcome, SWEEPS, number};
 
 pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of) -> String {
@@ -82,7 +82,7 @@ fn unknowns(report: &mut Markdown, varied: &[Varied]) {
     report.paragraph(
         &format!(
             "Memory of a node of {} MB, CPU of a request of {} µs, and CPU for 1,024 bytes of its answer of {} µs, each with \
-             each. Nothing above was changed by it.",
+             each, and {REQUESTS} requests. Nothing above was changed by it.",
             MEMORY_MB.join(", "),
             REQUEST_US.join(", "),
             ANSWER_US_PER_KIB.join(", ")
@@ -91,8 +91,11 @@ fn unknowns(report: &mut Markdown, varied: &[Varied]) {
     report.table(
         &["what", "holds for", ""],
         varied.iter().map(|varied| {
-            let cases =
-                if varied.holds_for.is_empty() { "none".to_owned() } else { varied.holds_for.join("; ") };
+            let cases = match varied.holds_for.len() {
+                0 => "none".to_owned(),
+                held if held == varied.of => "all".to_owned(),
+                _ => varied.holds_for.join("; "),
+            };
             vec![varied.what.clone(), cases, format!("{} of {}", varied.holds_for.len(), varied.of)]
         }),
     );
