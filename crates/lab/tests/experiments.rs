@@ -583,7 +583,10 @@ fn c4_judges_and_varies_what_does_not_come_out() {
         ),
         "{text}"
     );
-    assert!(text.contains("MB 128 us 20") && text.contains("| 12 of 12 |"), "{text}");
+    assert!(
+        text.contains("CPU of a request of 20, 60, 180 µs") && text.contains("| all | 12 of 12 |"),
+        "{text}"
+    );
 }
 
 #[test]

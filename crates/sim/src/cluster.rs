@@ -16,9 +16,11 @@
 
 use std::sync::Arc;
 
+use sidelong_policy::balance::{Balance, Candidates};
 use sidelong_policy::cache::peer::{Act, Counters, Look, NodeId, Peer};
 use sidelong_policy::cache::protocol::{HEADER_BYTES, Message, Protocol, Settings};
 use sidelong_policy::cache::store::Place;
+use sidelong_policy::index::LoadIndex;
 
 use crate::Time;
 use crate::costs::Costs;
@@ -44,6 +46,8 @@ pub struct Setup {
     pub requests: Arc<Requests>,
     /// When.
     pub arrivals: Arrivals,
+    /// Which node a request is dispatched to.
+    pub dispatch: Balance,
     /// Requests before those that are measured.
     pub warmup: usize,
     /// Of what is drawn, and of where objects lie.
@@ -62,6 +66,8 @@ pub struct Cluster {
     /// The next of them, and the node that the one after these is dispatched to.
     ahead: [Dispatched; AHEAD],
     node_next: NodeId,
+    /// Requests at each node, where it matters to the dispatcher.
+    in_flight: Vec<u32>,
     under_way: Slab<Request>,
     parcels: Slab<Parcel>,
     acts: Vec<Act>,
@@ -69,6 +75,36 @@ pub struct Cluster {
     measures: Measures,
     /// What was counted until the end of warm-up, and when that was.
     before: Totals,
+}
+
+/// The nodes, as [`Balance`] wants to see them.
+struct AtNodes<'a> {
+    in_flight: &'a [u32],
+    cores: u64,
+}
+
+impl Candidates for AtNodes<'_> {
+    fn len(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Of its cores, how many have a request; what those do at other parts the dispatcher cannot see.
+    fn index(&self, candidate: usize) -> LoadIndex {
+        let full = u64::from(LoadIndex::FULL.0);
+        LoadIndex((u64::from(self.in_flight[candidate]) * full / self.cores) as u32)
+    }
+
+    fn index_at_look(&self, candidate: usize) -> LoadIndex {
+        self.index(candidate)
+    }
+
+    fn in_flight(&self, candidate: usize) -> u32 {
+        self.in_flight[candidate]
+    }
+
+    fn usable(&self, _: usize) -> bool {
+        true
+    }
 }
 
 /// What a node is made of but for its cache.
@@ -144,6 +180,8 @@ struct Parcel {
 pub enum Step {
     /// A client that waited for its answer asks again.
     Client,
+    /// A node has answered, and the dispatcher counts.
+    Left(NodeId),
     /// A read is at its home's NIC.
     Fetch(u32),
     /// Its answer is at the reader's port.
@@ -190,6 +228,10 @@ impl Cluster {
             came: 0,
             ahead: [Dispatched::default(); AHEAD],
             node_next: 0,
+            in_flight: match setup.dispatch {
+                Balance::RoundRobin => Vec::new(),
+                _ => vec![0; setup.nodes as usize],
+            },
             under_way: Slab::new(),
             parcels: Slab::new(),
             acts: Vec::new(),
@@ -282,7 +324,7 @@ impl Cluster {
     }
 
     /// Before each [`AHEAD`] requests: dispatches these, to each node in turn as in C, and fetches what they will look at.
-    /// A step looks at what the one before it fetched.
+    /// Another dispatcher decides when they come, and what is fetched is of no use. A step looks at what the one before it fetched.
     #[inline(never)]
     fn look_ahead(&mut self, number: usize) {
         let count = AHEAD.min(self.setup.requests.len() - number);
@@ -299,9 +341,21 @@ impl Cluster {
         }
     }
 
-    /// A request has been answered at `done`.
+    /// The node for a request, by how many each has: one dispatcher knows of all of them, at once.
+    fn dispatch(&mut self, number: usize) -> NodeId {
+        let nodes = AtNodes { in_flight: &self.in_flight, cores: self.setup.costs.cores as u64 };
+        let random = (number as u64 ^ self.setup.seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let chosen = self.setup.dispatch.choose(&nodes, number as u64, random).unwrap_or(0);
+        self.in_flight[chosen] += 1;
+        chosen as NodeId
+    }
+
+    /// A request has been answered by `node` at `done`.
     #[inline]
-    fn answered(&mut self, number: usize, came_ns: u64, done: Time, queue: &mut Queue<Step>) {
+    fn answered(&mut self, number: usize, node: NodeId, came_ns: u64, done: Time, queue: &mut Queue<Step>) {
+        if !self.in_flight.is_empty() {
+            queue.push(done, Step::Left(node));
+        }
         if number >= self.setup.warmup {
             self.measures.answered(came_ns, done.as_ns());
         }
@@ -322,7 +376,8 @@ impl Cluster {
         if number.is_multiple_of(AHEAD) {
             self.look_ahead(number);
         }
-        let Dispatched { key, node: me, home } = self.ahead[number % AHEAD];
+        let Dispatched { key, node, home } = self.ahead[number % AHEAD];
+        let me = if self.in_flight.is_empty() { node } else { self.dispatch(number) };
         let costs = &self.setup.costs;
         let node = &mut self.nodes[me as usize];
         let peer = &mut self.peers[me as usize];
@@ -331,7 +386,7 @@ impl Cluster {
             let bytes = self.setup.requests.bytes(key);
             let done = node.cpu.serve(now, costs.request_ns + costs.answer.ns(bytes));
             self.measures.here += u64::from(number >= self.setup.warmup);
-            return self.answered(number, now.as_ns(), done, queue);
+            return self.answered(number, me, now.as_ns(), done, queue);
         }
         let left_ns = node.cpu.serve(now, costs.request_ns).as_ns();
         let tag = self.under_way.insert(Request {
@@ -413,7 +468,7 @@ impl Cluster {
         }
         let answer_ns = self.setup.costs.answer.ns(self.setup.requests.bytes(key));
         let done = self.nodes[node as usize].cpu.serve(now, answer_ns);
-        self.answered(number, came_ns, done, queue);
+        self.answered(number, node, came_ns, done, queue);
     }
 
     /// A read is at its home's NIC: what lies there now is what it brings.
@@ -528,6 +583,7 @@ impl Model for Cluster {
     fn happen(&mut self, now: Time, step: Step, queue: &mut Queue<Step>) {
         match step {
             Step::Client => self.request(now, queue),
+            Step::Left(node) => self.in_flight[node as usize] -= 1,
             Step::Fetch(tag) => self.fetch(tag, now, queue),
             Step::Fetching(tag) => self.fetching(tag, now, queue),
             Step::Fetched(tag) => self.fetched(tag, now, queue),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sidelong_policy::balance::Balance;
 use sidelong_policy::cache::protocol::{Protocol, Settings};
 use sidelong_policy::cache::store::{Eviction, Room};
 use sidelong_trace::{Sizes, Zipf};
@@ -364,6 +365,11 @@ impl Point {
             costs: self.costs(),
             requests,
             arrivals,
+            dispatch: match self.get("dispatcher") {
+                "least-connections" => Balance::LeastConnections,
+                "power-of-two" => Balance::PowerOfTwo,
+                _ => Balance::RoundRobin,
+            },
             warmup: self.warmup(),
             seed: self.seed(),
         })
@@ -497,7 +503,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_line() {
         let cases = [
-            ("[cluster]\nnods = 4\n", "a.toml:2: cluster.nods is not known; [cluster] has nodes, protocol"),
+            ("[cluster]\nnods = 4\n", "a.toml:2: cluster.nods is not known; [cluster] has nodes, dispatcher"),
             (
                 "\n[cluster]\nnodes = 0\n",
                 "a.toml:3: cluster.nodes is \"0\"; expected a whole number from 1 to 10000",

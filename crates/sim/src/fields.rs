@@ -217,6 +217,14 @@ pub const FIELDS: &[Field] = &[
     both("cluster", "nodes", Kind::Whole(1, 10_000), "64", "nodes, of both models", "published: C 4.1"),
     both(
         "cluster",
+        "dispatcher",
+        Kind::Word(&["round-robin", "least-connections", "power-of-two"]),
+        "round-robin",
+        "which node gets a request: each in turn, or by the requests that each has, as the live balance policies choose",
+        "published: C 3.2",
+    ),
+    both(
+        "cluster",
         "protocol",
         Kind::Word(&["rpc", "lazy", "aggressive", "sender", "receiver", "accumulated", "ledger"]),
         "sender",
