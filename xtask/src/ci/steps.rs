@@ -18,7 +18,9 @@ use crate::tidy;
 /// How long `sidelong up` may take beyond the time that it is asked to run for: start, drain, summary.
 const UP_LIMIT: Duration = Duration::from_secs(60);
 /// A guest starts in seconds; emulation, and whatever else the machine does, stretch what it runs.
-const VM_LIMIT: Duration = Duration::from_secs(3 * 60);
+const VM_LIMIT: Duration = Duration::from_secs(4 * 60);
+/// Less than that, so that one which stands still is ended by its own program.
+const GUEST_LIMIT: &str = "3m";
 /// A quick experiment, all of its configurations.
 const LAB_LIMIT: Duration = Duration::from_secs(10 * 60);
 
@@ -240,7 +242,8 @@ fn two_machines(run: &Run) -> Result<(), Failure> {
 
 /// What `cargo xtask vm` prints, which must end well.
 fn in_guest(run: &Run, args: &[&str]) -> Result<String, Failure> {
-    let printed = run.must_print(run.cargo(&[&["xtask", "vm"], args].concat()), VM_LIMIT)?;
+    let vm = ["xtask", "vm", "--timeout", GUEST_LIMIT];
+    let printed = run.must_print(run.cargo(&[&vm, args].concat()), VM_LIMIT)?;
     print!("{printed}");
     Ok(printed)
 }
