@@ -107,9 +107,10 @@ static sidelong_decision decide(server_rec *server, const settings *its, uint64_
     if (!knows_nothing(decision.why))
         return decision;
     /* The helper may be back, with another file. */
-    if (is_due(&reopened, apr_time_now(), REOPEN_US))
+    if (is_due(&reopened, apr_time_now(), REOPEN_US)) {
         open_verdicts(server, its->verdicts);
-    decision = sidelong_decide(__atomic_load_n(&verdicts, __ATOMIC_ACQUIRE), its->site, client);
+        decision = sidelong_decide(__atomic_load_n(&verdicts, __ATOMIC_ACQUIRE), its->site, client);
+    }
     if (knows_nothing(decision.why) && is_due(&complained, apr_time_now(), COMPLAIN_US))
         ap_log_error(APLOG_MARK, APLOG_WARNING, 0, server,
                      "sidelong: nothing is known of site %s (%s in %s): everybody is let in", its->site,

@@ -22,9 +22,6 @@ use crate::clock;
 use crate::view::View;
 use crate::watch::Event;
 
-/// Between two countings of who asks how much.
-const CENSUS_EVERY: Duration = Duration::from_millis(250);
-
 /// Between two times that people are told who was turned away.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
@@ -290,7 +287,7 @@ impl Admission {
         for (answers, seen) in self.answers.iter_mut().zip(self.gate.answers()) {
             *answers = seen;
         }
-        if now.since(self.counted) >= CENSUS_EVERY {
+        if now.since(self.counted) >= Census::EVERY {
             self.counted = now;
             self.gate.count(&mut self.census);
         }
@@ -299,9 +296,7 @@ impl Admission {
         let snapshot = Snapshot { nodes, sites, answers: &self.answers, wall_ns };
         self.gate.show(self.controller.step(&snapshot, now));
     }
-}
 
-impl Admission {
     /// Tells of the sites of which requests are turned away, now and then, and once when they are no longer.
     pub(crate) fn tell(&mut self, now: Time, events: &mut dyn FnMut(Event)) {
         if now.since(self.told_at) < TELL_EVERY {

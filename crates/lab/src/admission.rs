@@ -14,7 +14,7 @@ use sidelong_config::{
 
 use crate::bench::Bench;
 use crate::check::{Check, median};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::figure::{self, Axis, Line, Look, Panel};
 use crate::machine::Machine;
 use crate::report::{Markdown, Outcome, number};
@@ -205,13 +205,8 @@ fn run(bench: &mut Bench<'_>, places: &[Place], by_workload: bool) -> Result<Vec
 fn shares(bench: &Bench<'_>) -> Result<(Option<f64>, Option<String>)> {
     let (place, time) = (Place { demand: SINGLE, clients: 40 }, Duration::from_secs(1));
     let file = cluster_file(&bench.ground, place, System::None, Some(SHARE), time);
-    match bench.up("try-shares", "whether nodes can be held to shares", &file, time + START) {
-        Ok(_) => Ok((Some(SHARE), None)),
-        Err(Error::Failed { said, .. }) if said.contains("control group") => {
-            Ok((None, Some(said.strip_prefix("sidelong: ").unwrap_or(&said).to_owned())))
-        }
-        Err(error) => Err(error),
-    }
+    let without = bench.shares_refused(&file, time + START)?;
+    Ok((without.is_none().then_some(SHARE), without))
 }
 
 fn cluster_file(

@@ -145,6 +145,17 @@ impl<'a> Bench<'a> {
         Ok((summary, files))
     }
 
+    /// Why nodes cannot be held to shares of the machine here; `None` if they can, as a run of `cluster` shows.
+    pub(crate) fn shares_refused(&self, cluster: &ClusterFile, time: Duration) -> Result<Option<String>> {
+        match self.up("try-shares", "whether nodes can be held to shares", cluster, time) {
+            Ok(_) => Ok(None),
+            Err(Error::Failed { said, .. }) if said.contains("control group") => {
+                Ok(Some(said.strip_prefix("sidelong: ").unwrap_or(&said).to_owned()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// A file among the results.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)

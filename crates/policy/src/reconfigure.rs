@@ -244,12 +244,12 @@ impl Reconfigurer {
         }
 
         let Reconfigurer { settings, account, histories, .. } = &*self;
-        let look = Look { settings, snapshot, account, histories, now, staged: None };
+        let look = Look { settings, snapshot, account, histories, now };
         let pending = self.stage.filter(|stage| look.is_pending(stage));
         let second = pending.and_then(|stage| look.follow(&stage));
         let (plan, stage) = match second {
             Some(second) => (Some(second), None),
-            None => match (Look { staged: pending.map(|stage| stage.to), ..look }).plan() {
+            None => match look.plan(pending.map(|stage| stage.to)) {
                 Some((plan, stage)) => (Some(plan), stage.or(pending)),
                 None => (None, pending),
             },

@@ -11,15 +11,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Region, RegionSpec, RunDirectory};
 use sidelong_layout::{NAME_BYTES, NodeId, RegionKind, SiteId, Time, VerdictsMap};
-use sidelong_load::{Reading, monotonic_ns};
 use sidelong_policy::admission::{Answers, Controller, Outlook, Snapshot};
 use sidelong_policy::index::Capacity;
 use sidelong_policy::reconfigure::NodeView;
-use sidelong_reconfig::Links;
 
 use crate::cli::HelperArgs;
 use crate::failure::{Failure, say};
-use crate::looks::LookCounts;
+use crate::monitor::Monitor;
 use crate::parts::{Parts, cluster};
 
 /// The region of verdicts, in the file `verdicts.region`.
@@ -38,7 +36,7 @@ pub(crate) fn run(args: &HelperArgs, quiet: bool) -> Result<(), Failure> {
         )));
     };
     let rotation = settings.rotation;
-    let controller = Controller::new(settings, promises, parts.cluster.nodes.len())?;
+    let mut controller = Controller::new(settings, promises, parts.cluster.nodes.len())?;
     let directory = args.dir.as_deref().unwrap_or(parts.run.path());
     let verdicts = Verdicts::offer(directory, &parts, rotation)?;
 
@@ -55,25 +53,21 @@ pub(crate) fn run(args: &HelperArgs, quiet: bool) -> Result<(), Failure> {
             directory.join("verdicts.region").display()
         ))?;
     }
-    let mut helper = Helper {
-        links: parts.read_only_links()?,
-        readings: vec![Reading::default(); parts.cluster.nodes.len()],
-        capacities: parts.capacities(),
-        controller,
-        verdicts,
-    };
-    let mut loads = parts.loads(Arc::new(LookCounts::default()))?;
+    let mut monitor = Monitor::new(&parts)?;
+    let capacities = parts.capacities();
     let (sites, answers) = (parts.sites(), vec![Answers::default(); parts.cluster.sites.len()]);
     let mut next = Instant::now();
     while !stop.load(Ordering::Relaxed) {
-        let now = Time::from_ns(monotonic_ns());
-        helper.links.scan(now);
-        loads(now, &mut helper.readings);
-        let nodes = helper.nodes();
+        monitor.look();
+        let nodes: Vec<_> = capacities
+            .iter()
+            .enumerate()
+            .map(|(index, capacity)| view(&monitor, NodeId::new(index), *capacity))
+            .collect();
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ns = since_1970.as_nanos() as u64;
         let snapshot = Snapshot { nodes: &nodes, sites: &sites, answers: &answers, wall_ns };
-        helper.verdicts.show(helper.controller.step(&snapshot, now), now);
+        verdicts.show(controller.step(&snapshot, monitor.at()), monitor.at());
         // As an edge's watch thread: at a fixed rate, and looks that were missed are not made up for.
         next = (next + parts.cluster.reconfig.sensitivity).max(Instant::now());
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
@@ -81,26 +75,10 @@ pub(crate) fn run(args: &HelperArgs, quiet: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-struct Helper {
-    links: Links,
-    readings: Vec<Reading>,
-    capacities: Vec<Capacity>,
-    controller: Controller,
-    verdicts: Verdicts,
-}
-
-impl Helper {
-    /// As the last look found them. What waits at a node its record says; who sent it there does not matter here.
-    fn nodes(&self) -> Vec<NodeView> {
-        let node = |(index, reading): (usize, &Reading)| NodeView {
-            ownership: self.links.ownership(NodeId::new(index)),
-            load: reading.fresh().copied(),
-            up: reading.fresh().is_some(),
-            capacity: self.capacities[index],
-            in_flight: 0,
-        };
-        self.readings.iter().enumerate().map(node).collect()
-    }
+/// As the last look found it. What waits at a node its record says; who sent it there does not matter here.
+fn view(monitor: &Monitor, node: NodeId, capacity: Capacity) -> NodeView {
+    let load = monitor.hot(node).copied();
+    NodeView { ownership: monitor.ownership(node), load, up: load.is_some(), capacity, in_flight: 0 }
 }
 
 /// The region that others read.

@@ -17,7 +17,7 @@ pub(crate) struct Monitor {
     at: Time,
     /// For each site, the sum over looks of nodes in use.
     busy: Vec<f64>,
-    looks: u32,
+    looks: u64,
 }
 
 impl Monitor {
@@ -53,7 +53,7 @@ impl Monitor {
     /// Nodes in use by each site, averaged since the last call: how busy a node's workers are counts as so much of a
     /// node (R 4.3.2).
     pub(crate) fn take_busy(&mut self) -> Vec<f64> {
-        let looks = f64::from(self.looks.max(1));
+        let looks = self.looks.max(1) as f64;
         self.looks = 0;
         self.busy.iter_mut().map(|sum| std::mem::take(sum) / looks).collect()
     }

@@ -10,7 +10,7 @@ use sidelong_config::{
 };
 
 use crate::bench::Bench;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::setup::Ground;
 use crate::up::Summary;
 
@@ -88,14 +88,9 @@ impl Shares {
             time: Duration::from_secs(1),
         };
         let shares = Shares { cpus: Some(SHARE), without: None };
-        match pool.run(bench, &shares, "try-shares") {
-            Ok(_) => Ok(shares),
-            Err(Error::Failed { said, .. }) if said.contains("control group") => {
-                let why = said.strip_prefix("sidelong: ").unwrap_or(&said).to_owned();
-                Ok(Shares { cpus: None, without: Some(why) })
-            }
-            Err(error) => Err(error),
-        }
+        let file = pool.cluster_file(&bench.ground, &shares);
+        let without = bench.shares_refused(&file, pool.time + START)?;
+        Ok(if without.is_none() { shares } else { Shares { cpus: None, without } })
     }
 
     /// For what could not be had, with the scale.

@@ -6,6 +6,7 @@
 //! the others do, as those who repeat at once whatever they are told, is trimmed to that, request by request.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use crate::balance::mix;
 
@@ -102,6 +103,9 @@ impl Default for Census {
 }
 
 impl Census {
+    /// Between two countings: long enough for a client to show, short enough for one that floods.
+    pub const EVERY: Duration = Duration::from_millis(250);
+
     /// Counts: `asked` says how many requests came from a bucket since the start (it may wrap), and `treat` is told what
     /// becomes of each.
     pub fn count(&mut self, asked: impl Fn(usize) -> u32, mut treat: impl FnMut(usize, Treatment)) {

@@ -17,8 +17,6 @@ pub(super) struct Look<'a> {
     pub(super) account: &'a Account,
     pub(super) histories: &'a [History],
     pub(super) now: Time,
-    /// A site that waits for the second of two moves.
-    pub(super) staged: Option<SiteId>,
 }
 
 /// A site that is to have another node. In the order of its fields: the greatest is the neediest.
@@ -44,16 +42,17 @@ struct Offer {
 
 impl Look<'_> {
     /// The best node for the neediest site that can have one, or the first of two moves that end with a better one.
-    pub(super) fn plan(&self) -> Option<(MovePlan, Option<Stage>)> {
-        let mut receivers: Vec<_> =
-            (0..self.snapshot.sites.len()).filter_map(|site| self.receiver(SiteId::new(site))).collect();
+    /// `staged` waits for the second of such two, and gets no other.
+    pub(super) fn plan(&self, staged: Option<SiteId>) -> Option<(MovePlan, Option<Stage>)> {
+        let sites = (0..self.snapshot.sites.len()).map(SiteId::new).filter(|site| staged != Some(*site));
+        let mut receivers: Vec<_> = sites.filter_map(|site| self.receiver(site)).collect();
         receivers.sort_unstable_by(|a, b| b.cmp(a));
 
         receivers.into_iter().find_map(|Receiver { need, site: Reverse(to), .. }| {
             let offers = (0..self.snapshot.nodes.len()).map(NodeId::new);
             let Offer { node, source, .. } = offers.filter_map(|node| self.offer(node, to, need)).min()?;
             let expected = self.snapshot.nodes[node.index()].ownership?;
-            let spared = need == Need::High && source <= Source::Idle && self.staged.is_none();
+            let spared = need == Need::High && source <= Source::Idle && staged.is_none();
             let stage = if spared { self.stage(node, to) } else { None };
             // A node of the very site that gives is no way round.
             let stage = stage.filter(|stage| Some(stage.from) != expected.site);
@@ -67,7 +66,7 @@ impl Look<'_> {
     fn receiver(&self, site: SiteId) -> Option<Receiver> {
         let (view, sums) = (&self.snapshot.sites[site.index()], &self.account.sites[site.index()]);
         let history = &self.histories[site.index()];
-        let ours = self.settings.only.is_none_or(|only| only == site) && self.staged != Some(site);
+        let ours = self.settings.only.is_none_or(|only| only == site);
         if !ours || !history.is_settled(self.now) || sums.coming() >= u32::from(view.ceiling) {
             return None;
         }

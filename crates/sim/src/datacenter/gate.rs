@@ -12,9 +12,6 @@ use sidelong_policy::reconfigure::{NodeView, SiteView};
 use crate::Time;
 use crate::datacenter::Setup;
 
-/// Between two countings of who asks how much: as the live edge has it.
-const CENSUS_EVERY: Duration = Duration::from_millis(250);
-
 pub(super) struct Gate {
     controller: Controller,
     verdicts: Vec<Verdict>,
@@ -45,7 +42,7 @@ impl Gate {
 
     /// One look.
     pub(super) fn look(&mut self, nodes: &[NodeView], sites: &[SiteView], now: Time) {
-        if now.since(self.counted) >= CENSUS_EVERY {
+        if now.since(self.counted) >= Census::EVERY {
             self.counted = now;
             let (asked, treatments) = (&self.asked, &mut self.treatments);
             self.census.count(|bucket| asked[bucket], |bucket, treatment| treatments[bucket] = treatment);
