@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{HeaderValue, Uri};
 use sidelong_config::{Cluster, LoadMode, Site, Workload, WorkloadKind};
 use sidelong_trace::{Sizes, Trace, Zipf};
-use sidelong_workload::client::{Arrivals, ClientConfig, Load, Shot, Source};
+use sidelong_workload::client::{Arrivals, ClientConfig, Cue, Load, Shot, Source};
 use tokio::time::Instant;
 
 use super::outcome::StepTimes;
@@ -101,7 +101,8 @@ impl Bursts {
 }
 
 impl Source for Bursts {
-    fn shot(&self, index: u64) -> Shot {
+    fn shot(&self, cue: Cue) -> Shot {
+        let index = cue.index;
         let site = self.bursts.site(index);
         if index.is_multiple_of(self.workload.burst) {
             self.steps.begin(site);
