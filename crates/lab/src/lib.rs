@@ -40,6 +40,7 @@ mod process;
 mod rams;
 mod report;
 mod scale;
+mod server;
 mod setup;
 mod sim;
 mod sizes;
