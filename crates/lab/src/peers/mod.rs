@@ -20,6 +20,9 @@ use crate::bench::Bench;
 use crate::error::{Error, Result, file};
 use crate::process::{Ended, Process, last_line};
 
+/// Of what the target leaves for waiting, how much a peer is told to use: the rest is for what is not foreseen.
+const PART: f64 = 0.7;
+
 /// Installing one may take this long.
 const INSTALL_MAX: Duration = Duration::from_secs(300);
 /// Answering what it is, or making a module.
@@ -60,9 +63,15 @@ impl Place {
         self.sites.iter().flat_map(|site| site.nodes.iter().copied())
     }
 
-    /// Requests/s that all servers can do.
-    fn capacity(&self) -> f64 {
-        self.nodes().count() as f64 * f64::from(self.workers) / self.service.as_secs_f64()
+    /// Requests that may wait before servers that do so many at a time, where the rest of the target is left after so much of
+    /// it.
+    fn waiting_max(&self, workers: u32, left: Duration) -> u32 {
+        (PART * left.as_secs_f64() * f64::from(workers) / self.service.as_secs_f64()).floor().max(1.0) as u32
+    }
+
+    /// Requests that all servers do at a time.
+    fn all_workers(&self) -> u32 {
+        self.nodes().count() as u32 * self.workers
     }
 }
 
@@ -108,9 +117,10 @@ impl Peer {
     pub(crate) fn command(self, found: &Found, place: &Place, name: &str) -> Result<Command> {
         let mut command = Command::new(&found.program);
         let (extension, text) = match self {
-            Peer::EnvoyAdaptive => ("json", envoy::config(place, &envoy::adaptive(), envoy::PATIENCE)),
-            // It knows of overload by failures alone.
-            Peer::EnvoyAdmission => ("json", envoy::config(place, &envoy::admission(), place.target)),
+            Peer::EnvoyAdaptive => ("json", envoy::config(place, &envoy::adaptive(), None)),
+            Peer::EnvoyAdmission => {
+                ("json", envoy::config(place, &envoy::admission(), Some(envoy::under_way_max(place))))
+            }
             Peer::Haproxy => ("cfg", haproxy::config(place)),
             Peer::Httpd => ("conf", httpd::config(place, found)),
         };
