@@ -3,7 +3,10 @@
 //!
 //! One server behind four proxies. A fourth system is ours: the same edges holding a target.
 
+mod instant;
+mod qos;
 mod response;
+mod watch;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -19,6 +22,8 @@ use crate::error::Result;
 use crate::figure::Look;
 use crate::setup::{Demand, Ground};
 
+pub(crate) use instant::{drops, responses};
+pub(crate) use qos::run as qos;
 pub(crate) use response::{by_clients, by_workload};
 
 /// A: "4 nodes used as proxy servers, 1 node used as web server".
@@ -41,7 +46,8 @@ const PERIOD: Duration = Duration::from_millis(1);
 const THRESHOLD: f64 = 40.0;
 /// Ours holds the wait for a worker to what that comes to where nobody is turned away at half of A's most clients.
 const QUEUE_MAX: Duration = Duration::from_millis(120);
-
+/// A's instant figures, and ours of its traces, for which it names no number.
+const CLIENTS_AT_ONE_LOAD: u32 = 400;
 const START: Duration = Duration::from_secs(2);
 
 /// What is compared.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{
-    EDGES, PERIOD, Place, QUEUE_MAX, SERVICE, SINGLE, START, System, THRESHOLD, WORKERS, cluster_file, shares,
+    CLIENTS_AT_ONE_LOAD, EDGES, PERIOD, Place, QUEUE_MAX, SERVICE, SINGLE, START, System, THRESHOLD, WORKERS,
+    cluster_file, shares,
 };
 use crate::bench::Bench;
 use crate::check::{Check, median};
@@ -21,8 +22,6 @@ use crate::setup::Demand;
 /// Together, in A's figure.
 const CLIENTS: &[u32] = &[40, 120, 200, 280, 360, 440, 520];
 const CLIENTS_QUICK: &[u32] = &[40, 520];
-/// A names none for its traces; its other experiments at one load have this many.
-const CLIENTS_OF_TRACES: u32 = 400;
 const TRACES: &[Demand] = &[Demand::WorldCup, Demand::Zipf];
 
 /// Runs of each, in turns, and how long one takes.
@@ -78,7 +77,7 @@ pub(crate) fn by_clients(bench: &mut Bench<'_>) -> Result<Vec<Check>> {
 }
 
 pub(crate) fn by_workload(bench: &mut Bench<'_>) -> Result<Vec<Check>> {
-    let places = TRACES.iter().map(|demand| Place { demand: *demand, clients: CLIENTS_OF_TRACES });
+    let places = TRACES.iter().map(|demand| Place { demand: *demand, clients: CLIENTS_AT_ONE_LOAD });
     run(bench, &places.collect::<Vec<_>>(), true)
 }
 
@@ -162,7 +161,7 @@ fn checks(rows: &[Row], places: &[Place]) -> Vec<Check> {
 fn checks_of_traces(rows: &[Row]) -> Vec<Check> {
     let paper = [[0.83, 0.64], [0.77, 0.58]];
     let check = |(demand, below): (Demand, [f64; 2])| {
-        let place = Place { demand, clients: CLIENTS_OF_TRACES };
+        let place = Place { demand, clients: CLIENTS_AT_ONE_LOAD };
         [System::Tcp, System::None].into_iter().zip(below).map(move |(other, most)| {
             let what = format!("mean response, {}: one-sided / {}", demand.label(), other.word());
             Check::at_most(what, most, over(rows, place, [System::OneSided, other], mean))
@@ -272,7 +271,7 @@ mod tests {
         assert_eq!(verdicts(&rows[1..]), ["met", "not measured", "not measured"]);
         assert_eq!(csv(&rows[0], false), "520,none,288.465,192.310,100.000");
 
-        let zipf = Place { demand: Demand::Zipf, clients: CLIENTS_OF_TRACES };
+        let zipf = Place { demand: Demand::Zipf, clients: CLIENTS_AT_ONE_LOAD };
         let rows = [row(zipf, System::None, 100.0), row(zipf, System::OneSided, 58.5)];
         let verdicts: Vec<_> = checks_of_traces(&rows).iter().map(Check::verdict).collect();
         assert_eq!(verdicts, ["not measured", "not measured", "not measured", "MISSED"]);
