@@ -33,6 +33,7 @@ fn view(nodes: usize, balance: Balance) -> View {
 fn choose_and_release(view: &View, now: u64) -> Option<NodeId> {
     let node = view.choose(SITE, None, Time::from_ns(now));
     if let Some(node) = node {
+        view.answered(node, true);
         view.release(node);
     }
     node

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{HeaderValue, header};
+use http::{HeaderValue, StatusCode, header};
 use pingora_core::protocols::TcpKeepalive;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{
@@ -109,9 +109,13 @@ impl Proxy {
     }
 
     /// A node, at once or as soon as one can be had.
-    async fn node_for(&self, site: SiteId, tried: Option<NodeId>, now: Time) -> Option<NodeId> {
-        if let Some(node) = self.view.choose(site, tried, now) {
-            return Some(node);
+    async fn node_for(&self, site: SiteId, tried: Option<NodeId>, now: Time) -> Option<AtNode> {
+        let choose = |tried, now| {
+            let node = self.view.choose(site, tried, now)?;
+            Some(AtNode { view: Arc::clone(&self.view), node, is_answered: false })
+        };
+        if let Some(at) = choose(tried, now) {
+            return Some(at);
         }
         if self.view.waiting(site) >= WAITING_MAX {
             return None;
@@ -121,9 +125,9 @@ impl Proxy {
         while Instant::now() < deadline {
             tokio::time::sleep(WAIT_STEP).await;
             // Where the tried node is all that the site has, it may as well have come back.
-            let chosen = self.view.choose(site, tried, clock::now());
-            if let Some(node) = chosen.or_else(|| self.view.choose(site, None, clock::now())) {
-                return Some(node);
+            let chosen = choose(tried, clock::now());
+            if let Some(at) = chosen.or_else(|| choose(None, clock::now())) {
+                return Some(at);
             }
         }
         None
@@ -159,11 +163,33 @@ impl Proxy {
     }
 
     /// The request is no longer at its node.
-    fn leave(&self, ctx: &mut Visit) {
-        if let Some(node) = ctx.at.take() {
-            self.view.release(node);
-            ctx.tried = Some(node);
+    fn leave(ctx: &mut Visit) {
+        if let Some(at) = ctx.at.take() {
+            ctx.tried = Some(at.node);
         }
+    }
+}
+
+/// A request at a node: it counts there while this lives, however it ends.
+struct AtNode {
+    view: Arc<View>,
+    node: NodeId,
+    is_answered: bool,
+}
+
+impl AtNode {
+    /// Its answer has begun, or will not come.
+    fn answered(&mut self, with_success: bool) {
+        if !std::mem::replace(&mut self.is_answered, true) {
+            self.view.answered(self.node, with_success);
+        }
+    }
+}
+
+impl Drop for AtNode {
+    fn drop(&mut self) {
+        self.answered(false);
+        self.view.release(self.node);
     }
 }
 
@@ -173,7 +199,7 @@ pub(crate) struct Visit {
     client: Option<Arc<Client>>,
     site: Option<SiteId>,
     /// Where it is now.
-    at: Option<NodeId>,
+    at: Option<AtNode>,
     /// Where it was last.
     tried: Option<NodeId>,
     tries: u32,
@@ -254,14 +280,14 @@ impl ProxyHttp for Proxy {
 
     async fn upstream_peer(&self, session: &mut Session, ctx: &mut Visit) -> Result<Box<HttpPeer>> {
         let Some(site) = ctx.site else { return Error::e_explain(ErrorType::HTTPStatus(421), "no site") };
-        self.leave(ctx);
+        Self::leave(ctx);
         ctx.tries += 1;
         let now = if ctx.tries == 1 { ctx.begun } else { clock::now() };
-        let Some(node) = self.node_for(site, ctx.tried, now).await else {
+        let Some(at) = self.node_for(site, ctx.tried, now).await else {
             return Error::e_explain(ErrorType::HTTPStatus(503), "no node of the site can be reached");
         };
-        ctx.at = Some(node);
-        let mut peer = Box::new(self.nodes[node.index()].1.clone());
+        let mut peer = Box::new(self.nodes[at.node.index()].1.clone());
+        ctx.at = Some(at);
         // Over HTTP/1 the door sees to that.
         peer.options.read_timeout = session.is_http2().then_some(self.limits.door.response_timeout);
         Ok(peer)
@@ -294,9 +320,9 @@ impl ProxyHttp for Proxy {
         mut error: Box<Error>,
     ) -> Box<Error> {
         let refused = !matches!(error.etype(), ConnectTimedout);
-        if let Some(node) = ctx.at {
+        if let Some(at) = &ctx.at {
             let failure = if refused { Failure::Refused } else { Failure::Other };
-            self.view.on_failure(node, clock::now(), failure);
+            self.view.on_failure(at.node, clock::now(), failure);
         }
         // Nothing was sent, so even what may not be repeated may go elsewhere.
         error.set_retry(ctx.tries <= self.limits.retries);
@@ -324,9 +350,9 @@ impl ProxyHttp for Proxy {
         let idle_close = client_reused && matches!(error.etype(), ConnectionClosed | ReadError);
         if by_node
             && !idle_close
-            && let Some(node) = ctx.at
+            && let Some(at) = &ctx.at
         {
-            self.view.on_failure(node, clock::now(), Failure::Other);
+            self.view.on_failure(at.node, clock::now(), Failure::Other);
         }
         let repeatable = by_node
             && ctx.tries <= self.limits.retries
@@ -343,12 +369,17 @@ impl ProxyHttp for Proxy {
         response: &mut ResponseHeader,
         ctx: &mut Visit,
     ) -> Result<()> {
-        if let Some(node) = ctx.at {
-            self.view.on_success(node);
+        let status = response.status;
+        if let Some(at) = &mut ctx.at {
+            self.view.on_success(at.node);
+            // What only says that the answer is to come is none.
+            if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
+                at.answered(status.as_u16() < 400);
+            }
         }
         // What fails may do so fast: it says nothing of how long those wait who are served.
         if let (Some(gate), Some(site)) = (&self.gate, ctx.site)
-            && (200..400).contains(&response.status.as_u16())
+            && (200..400).contains(&status.as_u16())
         {
             gate.succeeded(site, clock::now().since(ctx.begun));
         }
@@ -375,7 +406,7 @@ impl ProxyHttp for Proxy {
     }
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Visit) {
-        self.leave(ctx);
+        Self::leave(ctx);
         let now = clock::now();
         let elapsed = now.since(ctx.begun);
         let status = session.response_written().map_or(0, |response| response.status.as_u16());
