@@ -393,7 +393,8 @@ impl ProxyHttp for Proxy {
         Ok(())
     }
 
-    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, _ctx: &mut Visit) -> FailToProxy {
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, ctx: &mut Visit) -> FailToProxy {
+        Self::leave(ctx);
         let code = match (error.etype(), error.esource()) {
             (ErrorType::HTTPStatus(code), _) => *code,
             (ErrorType::ReadTimedout, ErrorSource::Upstream) => 504,

@@ -240,7 +240,7 @@ fn who_knows_nothing_of_a_site_presses_nobody() {
     assert_eq!(Verdict::open(Why::Blind).pressure(), None);
     assert_eq!(Verdict::default().pressure(), None);
     assert_eq!(Verdict::open(Why::Within).pressure(), Some(0.0));
-    assert_eq!(Verdict::part(0.0, 0, Why::AllOverloaded, false).pressure(), Some(6.9));
+    assert_eq!(Verdict::part(0.0, 0, Why::AllOverloaded, 1).pressure(), Some(6.9));
 }
 
 #[test]
