@@ -115,7 +115,7 @@ impl Proxy {
     async fn node_for(&self, site: SiteId, tried: Option<NodeId>, now: Time) -> Option<AtNode> {
         let choose = |tried, now| {
             let node = self.view.choose(site, tried, now)?;
-            Some(AtNode { view: Arc::clone(&self.view), node, is_answered: false })
+            Some(AtNode { view: Arc::clone(&self.view), node, stage: Stage::Sent })
         };
         if let Some(at) = choose(tried, now) {
             return Some(at);
@@ -177,21 +177,32 @@ impl Proxy {
 struct AtNode {
     view: Arc<View>,
     node: NodeId,
-    is_answered: bool,
+    stage: Stage,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The client is still sending it: a slow one keeps nobody waiting.
+    Sent,
+    /// It waits for its answer.
+    Waiting,
+    Answered,
 }
 
 impl AtNode {
-    /// Its answer has begun, or will not come.
-    fn answered(&mut self, with_success: bool) {
-        if !std::mem::replace(&mut self.is_answered, true) {
-            self.view.answered(self.node, with_success);
+    fn enter(&mut self, stage: Stage) {
+        match (std::mem::replace(&mut self.stage, stage), stage) {
+            (Stage::Sent, Stage::Waiting) => self.view.waits(self.node),
+            (Stage::Waiting, Stage::Answered) => self.view.waited(self.node),
+            _ => {}
         }
     }
 }
 
 impl Drop for AtNode {
     fn drop(&mut self) {
-        self.answered(false);
+        self.enter(Stage::Answered);
         self.view.release(self.node);
     }
 }
@@ -206,6 +217,8 @@ pub(crate) struct Visit {
     /// Where it was last.
     tried: Option<NodeId>,
     tries: u32,
+    /// Whether the client has sent all of it.
+    is_whole: bool,
     _under_way: UnderWay,
 }
 
@@ -222,6 +235,7 @@ impl ProxyHttp for Proxy {
             at: None,
             tried: None,
             tries: 0,
+            is_whole: false,
             _under_way: under_way,
         }
     }
@@ -233,6 +247,7 @@ impl ProxyHttp for Proxy {
     async fn request_filter(&self, session: &mut Session, ctx: &mut Visit) -> Result<bool> {
         ctx.client = Client::of(session).cloned();
         let has_body = !session.as_mut().is_body_empty();
+        ctx.is_whole = !has_body;
         let request = session.req_header();
         ctx.site = self.site_of(request);
         if let Some(client) = &ctx.client {
@@ -275,8 +290,14 @@ impl ProxyHttp for Proxy {
         if session.body_bytes_read() as u64 > self.limits.body_bytes_max {
             return Error::e_explain(ErrorType::HTTPStatus(413), "request body too large");
         }
-        if end_of_stream && let Some(client) = &ctx.client {
-            client.request_done();
+        if end_of_stream {
+            ctx.is_whole = true;
+            if let Some(at) = ctx.at.as_mut().filter(|at| at.stage == Stage::Sent) {
+                at.enter(Stage::Waiting);
+            }
+            if let Some(client) = &ctx.client {
+                client.request_done();
+            }
         }
         Ok(())
     }
@@ -286,10 +307,13 @@ impl ProxyHttp for Proxy {
         Self::leave(ctx);
         ctx.tries += 1;
         let now = if ctx.tries == 1 { ctx.begun } else { clock::now() };
-        let Some(at) = self.node_for(site, ctx.tried, now).await else {
+        let Some(mut at) = self.node_for(site, ctx.tried, now).await else {
             return Error::e_explain(ErrorType::HTTPStatus(503), "no node of the site can be reached");
         };
         let mut peer = Box::new(self.nodes[at.node.index()].1.clone());
+        if ctx.is_whole {
+            at.enter(Stage::Waiting);
+        }
         ctx.at = Some(at);
         // Over HTTP/1 the door sees to that.
         peer.options.read_timeout = session.is_http2().then_some(self.limits.door.response_timeout);
@@ -377,7 +401,10 @@ impl ProxyHttp for Proxy {
             self.view.on_success(at.node);
             // What only says that the answer is to come is none.
             if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
-                at.answered(status.as_u16() < 400);
+                if at.stage != Stage::Answered && status.as_u16() < 400 {
+                    self.view.answered(at.node);
+                }
+                at.enter(Stage::Answered);
             }
         }
         // What fails may do so fast: it says nothing of how long those wait who are served.

@@ -39,7 +39,7 @@ struct NodeSlot {
     health: AtomicU64,
     /// This edge's own requests there.
     in_flight: AtomicU32,
-    /// Those of them whose answer has not begun.
+    /// Those of them that are wholly sent, and whose answer has not begun.
     unanswered: AtomicU32,
     /// Answers with success that have begun.
     answers: AtomicU64,
@@ -94,8 +94,8 @@ impl View {
 
     // What a request does.
 
-    /// A node for a request of `site`, not `tried`, with the request counted as being there until [`View::release`], and
-    /// as unanswered until [`View::answered`]. `None` where no node is usable.
+    /// A node for a request of `site`, not `tried`, with the request counted as being there until
+    /// [`View::release`]. `None` where no node is usable.
     pub fn choose(&self, site: SiteId, tried: Option<NodeId>, now: Time) -> Option<NodeId> {
         let slot = &self.sites[site.index()];
         let ticket = slot.ticket.fetch_add(1, Ordering::Relaxed);
@@ -109,7 +109,6 @@ impl View {
             if self.admit(node, now) {
                 let slot = &self.nodes[node.index()];
                 slot.in_flight.fetch_add(1, Ordering::Relaxed);
-                slot.unanswered.fetch_add(1, Ordering::Relaxed);
                 if slot.arrived.load(Ordering::Relaxed) && slot.arrived.swap(false, Ordering::Relaxed) {
                     slot.first_request_ns.store(now.as_ns(), Ordering::Relaxed);
                 }
@@ -119,16 +118,22 @@ impl View {
         None
     }
 
-    /// The answer to a request at `node` has begun, or it will have none: then not with success.
-    pub fn answered(&self, node: NodeId, with_success: bool) {
-        let slot = &self.nodes[node.index()];
-        slot.unanswered.fetch_sub(1, Ordering::Relaxed);
-        if with_success {
-            slot.answers.fetch_add(1, Ordering::Relaxed);
-        }
+    /// All of a request has been sent to `node`, and it waits for its answer until [`View::waited`].
+    pub fn waits(&self, node: NodeId) {
+        self.nodes[node.index()].unanswered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request has left `node`, after [`View::answered`].
+    /// The answer that a request waited for has begun, or will not come.
+    pub fn waited(&self, node: NodeId) {
+        self.nodes[node.index()].unanswered.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// An answer of `node` has begun, with success.
+    pub fn answered(&self, node: NodeId) {
+        self.nodes[node.index()].answers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A request has left `node`.
     pub fn release(&self, node: NodeId) {
         self.nodes[node.index()].in_flight.fetch_sub(1, Ordering::Relaxed);
     }
@@ -438,7 +443,6 @@ mod tests {
         for _ in 0..9 {
             let node = view.choose(SITE, None, ms(10)).unwrap();
             assert_ne!(node, moved);
-            view.answered(node, true);
             view.release(node);
         }
         assert!(view.observe(moved, Some(Ownership::serving(SITE, 3)), Reading::default()));
@@ -505,9 +509,13 @@ mod tests {
         view.hear(second, 3, 0);
         view.heard(ms(1_000));
         view.refreshed(ms(1_000));
-        assert!((0..3).all(|_| view.choose(SITE, None, ms(1_001)) == Some(third)));
+        for _ in 0..3 {
+            assert_eq!(view.choose(SITE, None, ms(1_001)), Some(third));
+            view.waits(third);
+        }
         assert_eq!(view.traffic(first, ms(1_001)), Traffic { in_flight: 5, answers: 7, up: true });
-        view.answered(third, true);
+        view.waited(third);
+        view.answered(third);
         assert_eq!(view.share(third), NodeShare { in_flight: 2, answers: 1 });
         assert_eq!((view.in_flight(third), view.traffic(third, ms(1_001)).in_flight), (3, 2));
         // Left out in the end: nobody knows whether they are still there.

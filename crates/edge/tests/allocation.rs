@@ -23,7 +23,9 @@ fn a_decision_allocates_nothing() {
             for now in 0..1000 {
                 let now = Time::from_ns(now * 1_000_000);
                 let node = view.choose(site, None, now).expect("all nodes are up");
-                view.answered(node, true);
+                view.waits(node);
+                view.waited(node);
+                view.answered(node);
                 view.release(node);
                 match now.as_ns() % 7 {
                     0 => view.on_failure(node, now, Failure::Other),

@@ -179,6 +179,31 @@ fn an_edge_that_knows_nothing_of_a_site_goes_by_the_verdict_of_one_that_does() {
 }
 
 #[test]
+fn only_who_waits_for_an_answer_counts_and_no_longer_than_that() {
+    let cluster = cluster().with_service(Duration::from_secs(600));
+    let _node = cluster.part("node", "n1");
+    let _edge = edge(&cluster, 0);
+    let count = |name: &str| figure(&cluster, 0, &format!("{name}{{node=\"n1\"}}"));
+    let are = |in_flight: f64, unanswered: f64| {
+        let counts = [count("node_in_flight"), count("node_unanswered_requests")];
+        counts == [Some(in_flight), Some(unanswered)]
+    };
+    eventually("it listens", || Client::try_connect(cluster.edge(0)).is_ok());
+    let mut post = Client::connect(cluster.edge(0));
+    post.send("POST /o/1/5 HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: 4\r\n\r\nhal").unwrap();
+    eventually("one that is still being sent is there and waits for nothing", || are(1.0, 0.0));
+    post.send("f").unwrap();
+    eventually("it waits", || are(1.0, 1.0));
+    let mut get = Client::connect(cluster.edge(0));
+    get.send("GET /o/1/5 HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
+    eventually("so does one without a body", || are(2.0, 2.0));
+    drop(get);
+    eventually("a client that leaves is not counted", || are(1.0, 1.0));
+    drop(post);
+    eventually("nor is the other", || are(0.0, 0.0));
+}
+
+#[test]
 fn an_edge_alone_shares_nothing() {
     let mut cluster = cluster();
     cluster.file.edges.truncate(1);

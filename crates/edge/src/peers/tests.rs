@@ -49,7 +49,10 @@ impl Edge {
     }
 
     fn sends(&self, count: u32, now: Time) {
-        (0..count).for_each(|_| assert_eq!(self.view.choose(SITE, None, now), Some(FIRST)));
+        for _ in 0..count {
+            assert_eq!(self.view.choose(SITE, None, now), Some(FIRST));
+            self.view.waits(FIRST);
+        }
     }
 
     fn traffic(&self, now: Time) -> Traffic {
@@ -96,8 +99,8 @@ fn edges_hear_what_the_others_have_under_way_until_they_are_silent() {
         for edge in &edges {
             assert_eq!(edge.traffic(ms(now)), Traffic { in_flight: 7, answers: 0, up: true });
         }
-        edges[1].view.answered(FIRST, true);
-        edges[1].view.answered(FIRST, false);
+        (0..2).for_each(|_| edges[1].view.waited(FIRST));
+        edges[1].view.answered(FIRST);
         (0..2).for_each(|_| looks(&mut edges, ms(now + 1)));
         for edge in &edges {
             assert_eq!(edge.traffic(ms(now)), Traffic { in_flight: 5, answers: 1, up: true });
