@@ -326,7 +326,7 @@ fn a3_to_a5_by_request() {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
     }
-    assert_eq!(lab.runs[..3], ["capacity", "closed-400-none-1", "closed-400-tcp-1"]);
+    assert_eq!(lab.runs[2..5], ["capacity-3", "closed-400-none-1", "closed-400-tcp-1"]);
     assert!(lab.read("A3/rows.csv").contains("\n0.050,one-sided,100.000,closed,1,100.000\n"));
     assert!(lab.read("A4/rows.csv").contains("\n1.150,tcp,0.8000,open,1,25\n"));
     assert!(lab.read("A5/averages.csv").contains("\n520,none,1.0000,closed,0.0,0.0000\n"));

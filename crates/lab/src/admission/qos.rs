@@ -18,7 +18,7 @@ const CLIENTS: &[u32] = &[40, 120, 200, 280, 360, 440, 520];
 const CLIENTS_QUICK: &[u32] = &[280, 520];
 /// Runs of each, and how long one takes.
 const ROUNDS: (u32, Duration) = (3, Duration::from_secs(8));
-const ROUNDS_QUICK: (u32, Duration) = (3, Duration::from_secs(4));
+const ROUNDS_QUICK: (u32, Duration) = (3, Duration::from_secs(3));
 /// What is promised, which A does not say: in the middle between A's means at its most clients, with one-sided admission
 /// (105 ms) and without any (192 ms).
 const TARGET_MS: f64 = 150.0;

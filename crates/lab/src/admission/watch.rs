@@ -30,7 +30,9 @@ const FIRST_BURST: Duration = Duration::from_secs(1);
 const BURST: Duration = Duration::from_millis(500);
 /// Few enough that nobody is turned away, and many more than there are workers: what is answered is what can be.
 const CLIENTS_OF_CAPACITY: u32 = 40;
-const TIME_OF_CAPACITY: Duration = Duration::from_secs(2);
+/// The best of so many runs counts: what else a machine does takes away from it and adds nothing.
+const RUNS_OF_CAPACITY: u32 = 3;
+const TIME_OF_CAPACITY: Duration = Duration::from_secs(1);
 
 /// How requests follow each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -74,12 +76,17 @@ pub(super) struct Ready {
 /// Sees what the server can do here.
 fn prepare(bench: &mut Bench<'_>, (rounds, time): (u32, Duration)) -> Result<Ready> {
     let (cpus, without) = super::shares(bench)?;
-    bench.begin("capacity");
-    let place = Place { demand: SINGLE, clients: CLIENTS_OF_CAPACITY };
-    let file = cluster_file(&bench.ground, place, System::None, cpus, TIME_OF_CAPACITY);
-    let (summary, _) = bench.up("capacity", "what the server can do", &file, TIME_OF_CAPACITY + START)?;
-    bench.end();
-    Ok(Ready { cpus, without, capacity_per_s: summary.requests_per_s, rounds, run_s: time.as_secs_f64() })
+    let mut capacity_per_s: f64 = 0.0;
+    for run in 1..=RUNS_OF_CAPACITY {
+        let name = format!("capacity-{run}");
+        bench.begin(&name);
+        let place = Place { demand: SINGLE, clients: CLIENTS_OF_CAPACITY };
+        let file = cluster_file(&bench.ground, place, System::None, cpus, TIME_OF_CAPACITY);
+        let (summary, _) = bench.up(&name, "what the server can do", &file, TIME_OF_CAPACITY + START)?;
+        capacity_per_s = capacity_per_s.max(summary.requests_per_s);
+        bench.end();
+    }
+    Ok(Ready { cpus, without, capacity_per_s, rounds, run_s: time.as_secs_f64() })
 }
 
 /// A run, and all of its requests that have ended, in the order in which they were due.
@@ -100,7 +107,7 @@ pub(super) fn watch_all(
     (rounds, time): (u32, Duration),
     mut seen: impl FnMut(&Watched, &Ready) -> Result<()>,
 ) -> Result<(Ready, Vec<Watched>)> {
-    bench.expect_for(TIME_OF_CAPACITY + START);
+    (0..RUNS_OF_CAPACITY).for_each(|_| bench.expect_for(TIME_OF_CAPACITY + START));
     let runs = loads.len() * System::ALL.len() * rounds as usize;
     (0..runs).for_each(|_| bench.expect_for(time + START));
     let ready = prepare(bench, (rounds, time))?;
@@ -352,8 +359,9 @@ pub(super) fn describe(ready: &Ready) -> String {
     let [base, burst] = RATES;
     format!(
         "One server, {held}, four edges of one thread, looks and records {} ms apart, all as in A2. {} runs of {} s each, in \
-         turns, of which the first {SETTLED_S} s are not judged; medians, and drawn is the run in the middle by its mean response. Open loop: {base} of the {:.0} requests/s that the server answered to \
-         {CLIENTS_OF_CAPACITY} clients, and {burst} times as many for {} s of every {} s, from {CLIENTS_AT_ONE_LOAD} \
+         turns, of which the first {SETTLED_S} s are not judged; medians, and drawn is the run in the middle by its mean \
+         response. Open loop: {base} of the {:.0} requests/s that the server answered to {CLIENTS_OF_CAPACITY} clients in the \
+         best of {RUNS_OF_CAPACITY} runs, and {burst} times as many for {} s of every {} s, from {CLIENTS_AT_ONE_LOAD} \
          addresses; response times run from when a request was due.",
         PERIOD.as_millis(),
         ready.rounds,
