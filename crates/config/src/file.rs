@@ -120,6 +120,21 @@ pub struct SiteEntry {
     /// Of the requests that `up` and the lab make for it, with `workload.kind = "zipf"`, in place of the workload's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alpha: Option<f64>,
+    /// Of the requests that `up` and the lab make for it, with `workload.mode = "open"` and without its `rate`: how many
+    /// come from which time on. Then the sites take no turns, and one without is not asked. Default none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rates: Vec<RateEntry>,
+}
+
+/// From a time on, so many requests.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateEntry {
+    /// `at_s`: since the load began.
+    #[serde(rename = "at_s", with = "time::seconds")]
+    pub at: Duration,
+    /// Requests/s over all edges, 0 for none.
+    pub per_s: f64,
 }
 
 impl SiteEntry {
@@ -136,6 +151,7 @@ impl SiteEntry {
             queue_max: None,
             share: 0.0,
             alpha: None,
+            rates: Vec::new(),
         }
     }
 }
@@ -232,6 +248,10 @@ pub struct EdgeEntry {
     pub name: String,
     /// Where clients connect.
     pub listen: SocketAddr,
+    /// Where the other edges reach what it shares with them over tcp or verbs; in a cluster with a secret, where it tells
+    /// how to. Default any free port of `listen`'s address; with a secret nowhere, and the other edges do not hear it.
+    #[serde(default)]
+    pub fabric_listen: Option<SocketAddr>,
     /// Where `/metrics` is served. Default nowhere.
     #[serde(default)]
     pub admin: Option<SocketAddr>,
@@ -249,7 +269,15 @@ pub struct EdgeEntry {
 impl EdgeEntry {
     /// An edge of one thread, all else by default.
     pub fn new(name: impl Into<String>, listen: SocketAddr) -> Self {
-        EdgeEntry { name: name.into(), listen, admin: None, tls: None, access_log: None, threads: 1 }
+        EdgeEntry {
+            name: name.into(),
+            listen,
+            fabric_listen: None,
+            admin: None,
+            tls: None,
+            access_log: None,
+            threads: 1,
+        }
     }
 }
 

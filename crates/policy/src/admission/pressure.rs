@@ -2,7 +2,8 @@
 //!
 //! The part is exp(-p). The pressure p rises in a straight line with the delay, from 0 at two fifths of the budget, and by an
 //! integral where the line alone, gentle as the lag makes it, would leave the delay too long. The integral is
-//! bounded, forgets by itself, and is fed by what all edges read: several of them stay together.
+//! bounded and forgets by itself. Edges look at different moments, and integrals make much of a little that is always to
+//! one side, so each edge's is drawn to the pressures of the others; its line is its own.
 //!
 //! The budget of a p99 target is learned from the answers themselves, in the manner of Robbins and Monro (1951): each
 //! answer that came too late shortens it, each that came in time lengthens it by a hundredth of that, so that it rests
@@ -11,11 +12,12 @@
 use std::time::Duration;
 
 use super::Target;
+use super::verdict::LENIENCE_MAX;
 
 /// Below this part of the budget all are let in; what comes at random fills queues so far at loads that can be served.
 pub(super) const LOW: f64 = 0.4;
 /// The largest pressure: one client in a thousand is let in.
-const PRESSURE_MAX: f64 = 6.9;
+pub(super) const PRESSURE_MAX: f64 = 6.9;
 /// The steepest line: the whole pressure over what is left of the budget above that.
 const GAIN_MAX: f64 = PRESSURE_MAX;
 /// Line over lag is at most this: half of what makes a loop with that much delay swing (pi / 2), and less.
@@ -27,6 +29,10 @@ const REST: f64 = 0.3;
 /// The integral forgets e-fold in this time.
 const FORGET_S: f64 = 2.0;
 
+/// Edges draw together e-fold in this time: far sooner than their integrals drift apart, and later than they know of each
+/// other.
+const AGREE_S: f64 = 0.05;
+
 /// What each late answer takes from a learned budget.
 const LESSON: f64 = 0.05;
 /// The part of answers that may be late, as the budget is learned: half of what the target allows.
@@ -37,8 +43,8 @@ const LATE_MAX: f64 = 0.01;
 const BUDGET_MIN: f64 = 1.0 / 16.0;
 /// Answers count e-fold less for whether the target is met after this time.
 const MET_S: f64 = 1.0;
-/// After somebody was turned away, who asks for much more than others is trimmed for so long.
-const WARY_S: f64 = 1.0;
+/// Since somebody was turned away, who asks for much more than others has twice as much each time that this has passed.
+const LENIENCE_DOUBLES_S: f64 = 0.25;
 /// Of a budget, what a site keeps that makes room for another.
 const YIELD: f64 = 0.25;
 
@@ -90,10 +96,11 @@ impl Pressure {
         self.pressure > 0.0
     }
 
-    /// Whether somebody was so lately. Under overload a queue is short for a moment now and then, and a flood needs no
-    /// more than moments.
-    pub(super) fn is_wary(&self) -> bool {
-        self.calm_s < WARY_S
+    /// How many times over those who are trimmed are let in, once all others are. Under overload a queue is short for
+    /// a moment now and then, and a flood that is let in at one go fills it at one go, at the cost of all.
+    pub(super) fn lenience(&self) -> u32 {
+        let times = (self.calm_s / LENIENCE_DOUBLES_S).exp2();
+        times.min(f64::from(LENIENCE_MAX)) as u32
     }
 
     /// How long requests may wait.
@@ -118,8 +125,16 @@ impl Pressure {
         self.budget_s = self.budget_s.min(target_s - service_s).max(least);
     }
 
-    /// The part of clients to let in, 0 to 1, where requests wait so long.
-    pub(super) fn step(&mut self, delay_s: f64, budget_s: f64, passed: Duration, lag: Duration) -> f64 {
+    /// The part of clients to let in, 0 to 1, where requests wait so long, and other edges' pressures are `others` on
+    /// average.
+    pub(super) fn step(
+        &mut self,
+        delay_s: f64,
+        budget_s: f64,
+        passed: Duration,
+        lag: Duration,
+        others: Option<f64>,
+    ) -> f64 {
         let passed_s = passed.as_secs_f64();
         let lag_s = lag.as_secs_f64();
         let range_s = (1.0 - LOW) * budget_s;
@@ -130,6 +145,9 @@ impl Pressure {
         // A long queue that is there already does not make the integral run away.
         let error = (over - REST).clamp(-1.5, 1.0);
         self.integral += gain * error * pace - self.integral * (passed_s / FORGET_S).min(1.0);
+        if let Some(others) = others {
+            self.integral += (others - self.pressure) * (passed_s / AGREE_S).min(1.0);
+        }
         if delay_s == 0.0 {
             self.integral /= 2.0;
         }

@@ -41,10 +41,13 @@ fn queue_ms(ms: u64) -> Promise {
 }
 
 /// A controller, its sites, and the looks that it was shown.
+#[derive(Clone)]
 struct Bench {
     controller: Controller,
     sites: Vec<SiteView>,
+    traffic: Vec<Traffic>,
     answers: Vec<Answers>,
+    others: Vec<Option<f64>>,
     now_ms: u64,
 }
 
@@ -57,15 +60,18 @@ impl Bench {
         Bench {
             controller: Controller::new(settings, promises.to_vec(), nodes).unwrap(),
             sites: vec![site(0); promises.len()],
+            traffic: vec![Traffic::default(); nodes],
             answers: vec![Answers::default(); promises.len()],
+            others: vec![None; promises.len()],
             now_ms: 0,
         }
     }
 
     fn look(&mut self, nodes: &[NodeView]) -> Vec<Outlook> {
         self.now_ms += 1;
-        let snapshot = Snapshot { nodes, sites: &self.sites, answers: &self.answers, wall_ns: 0 };
-        self.controller.step(&snapshot, Time::from_ns(self.now_ms * MS)).to_vec()
+        let Bench { controller, sites, traffic, answers, others, now_ms } = self;
+        let snapshot = Snapshot { nodes, sites, traffic, answers, others, wall_ns: 0 };
+        controller.step(&snapshot, Time::from_ns(*now_ms * MS)).to_vec()
     }
 
     /// Looks at the same nodes for so long, answering at their rate: the last outlooks.
@@ -103,7 +109,7 @@ fn a_short_queue_lets_everybody_in_and_a_long_one_few() {
     assert_eq!((after.verdict.admitted(), after.verdict.why()), (1.0, Why::Recovering), "{after:?}");
     assert_eq!(let_in(after.verdict, Treatment::Whole), 1.0);
     assert!(let_in(after.verdict, Treatment::Trimmed { kept: 6_554 }) < 0.12);
-    (0..1_000).for_each(|_| _ = look(0));
+    (0..4_100).for_each(|_| _ = look(0));
     assert_eq!(look(0).verdict, Verdict::open(Why::Within));
 }
 
@@ -161,10 +167,80 @@ fn a_node_is_believed_by_what_it_is_seen_to_do() {
 }
 
 #[test]
-fn requests_of_this_edge_count_before_the_record_knows() {
+fn what_the_edges_have_sent_counts_before_the_record_knows() {
     let mut bench = Bench::new(&[queue_ms(40)], 1);
-    let view = NodeView { in_flight: 42, ..node(0, 0, 0, 0) };
-    assert_eq!(bench.look(&[view])[0].delay, Some(Duration::from_millis(100)));
+    bench.traffic[0].in_flight = 42;
+    assert_eq!(bench.look(&[node(0, 0, 0, 0)])[0].delay, Some(Duration::from_millis(100)));
+}
+
+/// A node of two workers whose record cannot be used, or never was.
+fn unheard(up: bool) -> NodeView {
+    NodeView { load: None, up, capacity: Capacity { workers: 2, ..Capacity::default() }, ..node(0, 0, 0, 0) }
+}
+
+#[test]
+fn a_node_without_a_record_is_guarded_by_what_goes_there() {
+    let mut bench = Bench::new(&[queue_ms(40)], 1);
+    let mut look = |in_flight, answers| {
+        bench.traffic[0] = Traffic { in_flight, answers, up: true };
+        bench.look(&[unheard(false)])[0]
+    };
+    // As many as are served at once: nothing shows how fast it is.
+    assert_eq!(look(2, 100).verdict, Verdict::open(Why::Blind));
+    // 400 answers a second: ten that wait are 25 ms.
+    let mut last = Outlook::default();
+    for k in 0..1_000 {
+        last = look(12, 100 + k * 2 / 5);
+    }
+    let delay = last.delay.unwrap().as_secs_f64();
+    assert!((delay - 0.025).abs() < 0.003 && last.verdict.why() == Why::OverTarget, "{last:?}");
+    // Those are less than it has workers.
+    (0..100).for_each(|_| last = look(1, 500));
+    assert_eq!((last.delay, last.verdict.admitted()), (Some(Duration::ZERO), 1.0));
+    // One that no longer answers has a long queue, however fast it was.
+    (0..3_000).for_each(|_| last = look(12, 500));
+    assert!(last.delay.unwrap() > Duration::from_secs(1) && last.verdict.admitted() < 0.01, "{last:?}");
+    // Its connections fail: nothing is known of the site.
+    bench.traffic[0].up = false;
+    assert_eq!(bench.look(&[unheard(false)])[0].verdict, Verdict::open(Why::Blind));
+}
+
+#[test]
+fn a_node_whose_record_goes_is_judged_by_what_was_learned() {
+    let mut bench = Bench::new(&[queue_ms(40)], 1);
+    bench.looks(1_000, |ms| vec![node(0, 10, ms, ms / 10)]);
+    bench.traffic[0] = Traffic { in_flight: 12, answers: 7, up: true };
+    let gone = bench.look(&[unheard(false)])[0];
+    let delay = gone.delay.unwrap().as_secs_f64();
+    assert!((delay - 0.1).abs() < 0.015, "100 answers a second were seen: {delay}");
+    // A record that does not tell of the server is none.
+    let bare = NodeView { load: Some(Hot { valid: valid::CPU, ..Hot::default() }), ..unheard(true) };
+    assert!(bench.look(&[bare])[0].delay.unwrap() > Duration::from_millis(80));
+}
+
+#[test]
+fn edges_draw_together_and_none_follows_another_against_what_it_sees() {
+    let mut bench = Bench::new(&[queue_ms(40)], 1);
+    // 22.5 ms, near to where the integral rests.
+    let nine = |ms| vec![node(0, 9, ms, ms * 2 / 5)];
+    let pressed = |outlooks: Vec<Outlook>| outlooks[0].verdict.pressure().unwrap();
+    let alone = pressed(bench.looks(500, nine));
+    bench.others = vec![Some(alone + 1.0)];
+    let together = pressed(bench.looks(500, nine));
+    assert!((together - alone - 1.0).abs() < 0.4, "{alone} to {together}");
+    // Whatever they say: where nothing waits all are let in, and with a queue over its budget few are.
+    bench.others = vec![Some(6.9)];
+    assert_eq!(pressed(bench.looks(500, |ms| vec![node(0, 0, ms, 0)])), 0.0);
+    bench.others = vec![Some(0.0)];
+    assert!(pressed(bench.looks(500, |ms| vec![node(0, 18, ms, ms * 2 / 5)])) > 3.0);
+}
+
+#[test]
+fn who_knows_nothing_of_a_site_presses_nobody() {
+    assert_eq!(Verdict::open(Why::Blind).pressure(), None);
+    assert_eq!(Verdict::default().pressure(), None);
+    assert_eq!(Verdict::open(Why::Within).pressure(), Some(0.0));
+    assert_eq!(Verdict::part(0.0, 0, Why::AllOverloaded, 1).pressure(), Some(6.9));
 }
 
 #[test]
@@ -246,7 +322,7 @@ fn who_floods_is_trimmed_and_others_stay_whole() {
     // To four times what another asks for, of a hundred times.
     assert!((f64::from(kept) / 65_536.0 - 0.04).abs() < 0.005, "{kept}");
     assert!(treatments.iter().enumerate().all(|(k, of)| k == 7 || *of == Treatment::Whole));
-    let half = Verdict::part(0.5, 0, Why::OverTarget, false);
+    let half = Verdict::part(0.5, 0, Why::OverTarget, 1);
     let inside = let_in(half, treatments[7]);
     assert!((inside - 0.02).abs() < 0.01, "{inside}");
     let refused = (0..100).find_map(|salt| {
@@ -255,13 +331,62 @@ fn who_floods_is_trimmed_and_others_stay_whole() {
     assert!(refused.unwrap().greedy);
 }
 
+/// A hundred clients ask for half of what a node can serve, at random; one has 64 connections and asks again at once,
+/// whatever it is told. What the others lose is what it takes to see that the flood is back.
+#[test]
+fn who_floods_takes_little_from_the_others() {
+    const FLOOD: u64 = 0;
+    const CONNECTIONS: usize = 64;
+    let mut bench = Bench::new(&[queue_ms(40)], 1);
+    let (mut census, mut asked) = (Census::default(), vec![0u32; BUCKETS]);
+    let mut treatments = vec![Treatment::Whole; BUCKETS];
+    let rotation = Settings::default().rotation;
+    let client =
+        |k: u64| Client { address: crate::balance::mix(k), connection: crate::balance::mix(k + 1_000) };
+    let mut waiting = std::collections::VecDeque::<u64>::new();
+    let (mut served, mut flooding, mut refused, mut heeding) = (0, 0, 0, 0);
+    for ms in 0..60_000u64 {
+        // Two workers of 5 ms: two answers in each fifth millisecond.
+        if ms.is_multiple_of(5) {
+            let answered = waiting.drain(..waiting.len().min(2)).collect::<Vec<_>>();
+            served += answered.len() as u64;
+            flooding -= answered.iter().filter(|k| **k == FLOOD).count();
+        }
+        let verdict = bench.look(&[node(0, waiting.len().saturating_sub(2) as u32, ms, served)])[0].verdict;
+        if ms.is_multiple_of(250) {
+            census.count(|bucket| asked[bucket], |bucket, treatment| treatments[bucket] = treatment);
+        }
+        let lots = crate::balance::mix(ms);
+        let one = lots.is_multiple_of(5).then_some(1 + (lots >> 8) % 100);
+        let flood = std::iter::repeat_n(FLOOD, CONNECTIONS - flooding);
+        for (salt, k) in one.into_iter().chain(flood).enumerate() {
+            let client = client(k);
+            asked[client.bucket()] += 1;
+            let decided =
+                decide(verdict, treatments[client.bucket()], client, ms << 8 | salt as u64, rotation);
+            let counts = k != FLOOD && ms > 1_000;
+            heeding += u32::from(counts);
+            match decided {
+                Ok(()) => {
+                    waiting.push_back(k);
+                    flooding += usize::from(k == FLOOD);
+                }
+                Err(_) => refused += u32::from(counts),
+            }
+        }
+    }
+    assert!(heeding > 10_000 && refused * 100 < heeding, "{refused} of {heeding}");
+    // The flood has of the rest what does no harm.
+    assert!(served > 16_000, "{served}");
+}
+
 #[test]
 fn clients_behind_one_address_are_told_apart_by_connection() {
     let mut census = Census::default();
     let mut treatments = vec![Treatment::Whole; BUCKETS];
     census.count(|bucket| u32::from(bucket == 3) * 1_000, |bucket, of| treatments[bucket] = of);
     assert_eq!((treatments[3], treatments[4]), (Treatment::ByConnection, Treatment::Whole));
-    let half = Verdict::part(0.5, 0, Why::OverTarget, false);
+    let half = Verdict::part(0.5, 0, Why::OverTarget, 1);
     let decided = |port, treatment| {
         let client = Client::new(std::net::SocketAddr::from(([10, 0, 0, 1], port)));
         decide(half, treatment, client, u64::from(port), Settings::default().rotation).is_ok()
@@ -276,7 +401,7 @@ fn a_turn_comes_and_is_foretold() {
     let rotation = Duration::from_secs(30);
     let client = Client::new(std::net::SocketAddr::from(([10, 0, 0, 1], 80)));
     let at = |ms: u64| {
-        let verdict = Verdict::part(0.1, verdict::turn(ms * MS, rotation), Why::OverTarget, false);
+        let verdict = Verdict::part(0.1, verdict::turn(ms * MS, rotation), Why::OverTarget, 1);
         decide(verdict, Treatment::Whole, client, 0, rotation)
     };
     let inside: Vec<_> = (0..30_000).filter(|ms| at(*ms).is_ok()).collect();
@@ -305,7 +430,7 @@ fn settings_that_make_no_sense_are_refused() {
 proptest! {
     #[test]
     fn verdicts_and_treatments_fit_in_words(part in 0.0..=1.1f64, turn in 0..1u32 << 30, kept: u16, word: u64) {
-        let verdict = Verdict::part(part, turn, Why::OverTarget, false);
+        let verdict = Verdict::part(part, turn, Why::OverTarget, 1);
         prop_assert_eq!(Verdict::decode(verdict.encode()), verdict);
         for treatment in [Treatment::Whole, Treatment::ByConnection, Treatment::Trimmed { kept }] {
             prop_assert_eq!(Treatment::decode(treatment.encode()), treatment);
@@ -319,12 +444,12 @@ proptest! {
     #[test]
     fn a_wider_verdict_lets_in_no_fewer(parts in [0.0..=1.0f64, 0.0..=1.0f64], turn in 0..1u32 << 30, hash: u64) {
         let [narrow, wide] = [parts[0].min(parts[1]), parts[0].max(parts[1])]
-            .map(|part| Verdict::part(part, turn, Why::OverTarget, false));
+            .map(|part| Verdict::part(part, turn, Why::OverTarget, 1));
         prop_assert_eq!(narrow.wider(wide).admitted(), wide.admitted());
         let client = Client { address: hash, connection: hash };
         let inside = |verdict| decide(verdict, Treatment::Whole, client, 0, Duration::from_secs(1)).is_ok();
         prop_assert!(inside(wide) || !inside(narrow));
-        prop_assert_eq!(inside(Verdict::part(0.0, turn, Why::OverTarget, false)), false);
+        prop_assert_eq!(inside(Verdict::part(0.0, turn, Why::OverTarget, 1)), false);
     }
 
     /// Whatever records say, a part is a part, all that is told is a number, and the same looks give the same verdicts.
@@ -345,7 +470,12 @@ proptest! {
                 NodeView { load: hot.filter(|_| *kind > 0), in_flight: *queued, ..view }
             };
             let views: Vec<_> = nodes.iter().enumerate().map(view).collect();
+            let goes = |(kind, queued, served, service_us): &(u32, u32, u64, u32)| {
+                Traffic { in_flight: queued ^ service_us, answers: *served, up: *kind < 3 }
+            };
+            let traffic: Vec<_> = nodes.iter().map(goes).collect();
             for bench in [&mut once, &mut again] {
+                bench.traffic.clone_from(&traffic);
                 bench.now_ms += after_ms;
                 bench.answers[1].late += late;
             }
@@ -364,9 +494,39 @@ proptest! {
     fn a_longer_queue_lets_in_no_more(before in proptest::collection::vec(0..100u32, 0..30), queued in 0..100u32, more in 0..100u32) {
         let mut shorter = Bench::new(&[queue_ms(40)], 1);
         before.iter().for_each(|queued| { shorter.look(&[node(0, *queued, 0, 0)]); });
-        let mut longer = Bench { controller: shorter.controller.clone(), sites: shorter.sites.clone(), answers: shorter.answers.clone(), now_ms: shorter.now_ms };
+        let mut longer = shorter.clone();
         let (short, long) = (shorter.look(&[node(0, queued, 0, 0)])[0], longer.look(&[node(0, queued + more, 0, 0)])[0]);
         // An empty queue halves what was learned.
         prop_assert!(long.verdict.admitted() <= short.verdict.admitted());
+    }
+    /// Without a record, likewise.
+    #[test]
+    fn more_in_flight_lets_in_no_more(
+        before in proptest::collection::vec((0..100u32, 0..9u64), 0..60), in_flight in 0..100u32, more in 0..100u32,
+    ) {
+        let mut fewer = Bench::new(&[queue_ms(40)], 1);
+        let see = |bench: &mut Bench, in_flight, answered| {
+            let answers = bench.traffic[0].answers + answered;
+            bench.traffic[0] = Traffic { in_flight, answers, up: true };
+            bench.look(&[unheard(false)])[0]
+        };
+        before.iter().for_each(|(in_flight, answered)| { see(&mut fewer, *in_flight, *answered); });
+        let mut greater = fewer.clone();
+        // Whether a queue ran dry says at which rate it was served: here none does.
+        let (in_flight, more) = (in_flight + 3, in_flight + 3 + more);
+        let (few, many) = (see(&mut fewer, in_flight, 0), see(&mut greater, more, 0));
+        prop_assert!(many.verdict.admitted() <= few.verdict.admitted());
+    }
+
+    /// What the record has counted already is not counted again, however it is spread over the edges.
+    #[test]
+    fn no_request_is_counted_twice(queued in 0..100u32, edges in proptest::collection::vec(0..40u32, 1..5)) {
+        let sum: u32 = edges.iter().sum();
+        let mut bench = Bench::new(&[queue_ms(40)], 1);
+        bench.traffic[0].in_flight = sum;
+        let both = bench.look(&[node(0, queued, 0, 0)])[0].delay;
+        // A queue of 1 is 2.5 ms; two of the requests are being served.
+        let waiting = queued.max(sum.saturating_sub(2));
+        prop_assert_eq!(both, Some(Duration::from_micros(2_500) * waiting));
     }
 }
