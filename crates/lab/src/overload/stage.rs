@@ -22,7 +22,7 @@ use super::{
 };
 use crate::bench::Bench;
 use crate::error::{Error, Result, file};
-use crate::peers::{Found, Place, Site};
+use crate::peers::{self, Found, Peer, Place, Site};
 use crate::process::Process;
 use crate::server::{RunFiles, Server, await_end};
 
@@ -86,11 +86,15 @@ impl Stage {
         let fronts = match (system, found) {
             (System::Peer(peer), Some(found)) => {
                 let place = self.place(bench);
-                if peer == crate::peers::Peer::Httpd {
+                if peer == Peer::Httpd {
                     _helper = Some(self.helper(bench, name, &config)?);
                 }
                 let command = peer.command(found, &place, name)?;
-                vec![Server::start(bench, name, command, place.listen, probe)?]
+                let front = Server::start(bench, name, command, place.listen, probe)?;
+                if peer == Peer::Httpd {
+                    peers::is_of_this_release(&place)?;
+                }
+                vec![front]
             }
             _ => (0..EDGES)
                 .map(|index| {

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{ASK_MAX, Found, Place, Search};
-use crate::error::Result;
+use crate::error::{Error, Result, file};
 
 const HOW: &str = "Debian's packages apache2 and apache2-dev have it, and `make -C httpd && make -C httpd install` makes \
                    mod_sidelong";
 const MODULE: &str = "mod_sidelong.so";
+const LOG: &str = "httpd.log";
 /// Debian has some of them built in.
 const MODULES: [&str; 8] = [
     "mpm_event",
@@ -50,6 +51,20 @@ pub(super) fn find(search: &Search<'_>) -> Result<std::result::Result<Found, Str
     Ok(found.map(|(program, version)| Found { program, version, modules }).ok_or_else(|| HOW.to_owned()))
 }
 
+/// Whether the httpd that runs in `place` reads the verdicts. A module of another release says so in its log, and lets
+/// everybody in.
+///
+/// # Errors
+/// Where it does not.
+pub(crate) fn is_of_this_release(place: &Place) -> Result<()> {
+    let log = place.directory.join(LOG);
+    let said = file(&log, std::fs::read_to_string(&log))?;
+    match said.lines().find(|line| line.contains("layout version")) {
+        None => Ok(()),
+        Some(line) => Err(Error::Serve { what: MODULE.to_owned(), said: line.to_owned() }),
+    }
+}
+
 /// What httpd is told.
 pub(super) fn config(place: &Place, found: &Found) -> String {
     let (modules, directory, listen) = (found.modules.display(), place.directory.display(), place.listen);
@@ -71,7 +86,7 @@ pub(super) fn config(place: &Place, found: &Found) -> String {
          ServerRoot {directory}\n\
          ServerName {listen}\n\
          PidFile {directory}/httpd.pid\n\
-         ErrorLog {directory}/httpd.log\n\
+         ErrorLog {directory}/{LOG}\n\
          DefaultRuntimeDir {directory}\n\
          Listen {listen}\n\
          ServerLimit 1\nStartServers 1\nThreadLimit {THREADS}\nThreadsPerChild {THREADS}\nMaxRequestWorkers {THREADS}\n\
@@ -98,6 +113,18 @@ pub(super) fn config(place: &Place, found: &Found) -> String {
 mod tests {
     use super::*;
     use crate::peers::tests::place;
+
+    #[test]
+    fn a_module_of_another_release_is_told_from_its_log() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = Place { directory: directory.path().to_owned(), ..place() };
+        let log = |said: &str| std::fs::write(place.directory.join(LOG), said).unwrap();
+        log("resuming normal operations\n");
+        is_of_this_release(&place).unwrap();
+        log("sidelong: verdicts.region: of layout version 5, this library reads 4: everybody is let in\n");
+        let error = is_of_this_release(&place).unwrap_err().to_string();
+        assert!(error.starts_with("mod_sidelong.so does not serve") && error.contains("reads 4"), "{error}");
+    }
 
     #[test]
     fn each_site_has_its_own_servers() {

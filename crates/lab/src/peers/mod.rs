@@ -8,6 +8,8 @@ mod envoy;
 mod haproxy;
 mod httpd;
 
+pub(crate) use httpd::is_of_this_release;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
