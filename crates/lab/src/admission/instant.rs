@@ -69,6 +69,13 @@ impl Row {
             acceptances: streaks(Fate::Answered),
         }
     }
+
+    const fn streaks(&self, fate: Fate) -> &Streaks {
+        match fate {
+            Fate::TurnedAway => &self.drops,
+            Fate::Answered | Fate::Failed => &self.acceptances,
+        }
+    }
 }
 
 /// How far who is turned away follows who asks.
@@ -159,10 +166,8 @@ fn checks_of_drops(rows: &[Row]) -> Vec<Check> {
         Check::at_least(what, FOLLOWS, find(rows, Loop::Open, system).and_then(|row| row.follows))
     });
     let streaks = Loop::ALL.iter().flat_map(|kind| {
-        let of: [(&str, fn(&Row) -> &Streaks); 2] =
-            [("drops", |row| &row.drops), ("acceptance", |row| &row.acceptances)];
-        of.map(|(what, of)| {
-            let mean = |system| find(rows, *kind, system).and_then(|row| of(row).mean());
+        [("drops", Fate::TurnedAway), ("acceptance", Fate::Answered)].map(|(what, fate)| {
+            let mean = |system| find(rows, *kind, system).and_then(|row| row.streaks(fate).mean());
             let ratio = mean(System::Tcp).zip(mean(System::OneSided)).map(|(tcp, one_sided)| tcp / one_sided);
             Check::at_least(
                 format!("{} loop, mean streak of {what}: tcp / one-sided", kind.word()),
