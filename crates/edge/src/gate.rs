@@ -16,7 +16,7 @@ use sidelong_policy::admission::{
     Answers, BUCKETS, Census, Client, Controller, Outlook, Promise, Refused, Settings, Snapshot, Target,
     Treatment, Verdict, Why, decide,
 };
-use sidelong_policy::reconfigure::{NodeView, SiteView};
+use sidelong_policy::reconfigure::{NodeView, SiteView, Standing};
 
 use crate::clock;
 use crate::view::View;
@@ -295,6 +295,11 @@ impl Admission {
         let wall_ns = since_1970.as_nanos() as u64;
         let snapshot = Snapshot { nodes, sites, answers: &self.answers, wall_ns };
         self.gate.show(self.controller.step(&snapshot, now));
+    }
+
+    /// How the promises stood at that look.
+    pub(crate) fn standings(&self) -> impl Iterator<Item = Standing> + '_ {
+        self.controller.standings()
     }
 
     /// Tells of the sites of which requests are turned away, now and then, and once when they are no longer.

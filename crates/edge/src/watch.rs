@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use sidelong_layout::{NodeId, SiteId, Time};
 use sidelong_load::Reading;
 use sidelong_policy::index::{Capacity, Weights};
-use sidelong_policy::reconfigure::{NodeView, Reconfigurer, SiteView, Snapshot};
+use sidelong_policy::reconfigure::{NodeView, Reconfigurer, SiteView, Snapshot, Standing};
 use sidelong_reconfig::{Ended, Links, Mover};
 use sidelong_state::Plan;
 
@@ -120,6 +120,7 @@ impl Watch {
         let mut tick = Tick {
             readings: vec![Reading::default(); nodes],
             snapshot: Vec::with_capacity(nodes),
+            standings: Vec::with_capacity(self.sites.len()),
             up: vec![true; nodes],
             heard: vec![false; nodes],
             begun: clock::now(),
@@ -172,6 +173,8 @@ impl Watch {
         self.picture(tick, now);
         if let Some(admission) = &mut self.admission {
             admission.look(&tick.snapshot, &self.sites, now);
+            tick.standings.clear();
+            tick.standings.extend(admission.standings());
             admission.tell(now, &mut self.events);
         }
         self.decide(tick, now);
@@ -239,7 +242,7 @@ impl Watch {
         if !tick.ready && now.since(tick.begun) < SETTLE_MAX {
             return;
         }
-        let snapshot = Snapshot { nodes: &tick.snapshot, sites: &self.sites };
+        let snapshot = Snapshot { nodes: &tick.snapshot, sites: &self.sites, standings: &tick.standings };
         let reconfigurer = match &mut self.decider {
             Decider::Nobody => return,
             Decider::Edge(reconfigurer) => reconfigurer,
@@ -279,6 +282,7 @@ impl Watch {
 struct Tick {
     readings: Vec<Reading>,
     snapshot: Vec<NodeView>,
+    standings: Vec<Standing>,
     up: Vec<bool>,
     /// Whether a record of each node was ever read.
     heard: Vec<bool>,

@@ -26,6 +26,7 @@ mod account;
 mod choice;
 mod history;
 mod stages;
+mod standing;
 #[cfg(test)]
 mod tests;
 
@@ -39,6 +40,8 @@ use account::Account;
 use choice::Look;
 use history::History;
 use stages::Stage;
+
+pub use standing::Standing;
 
 /// What a reconfigurer goes by. Loads are those of [`Reconfigurer::load`]: 1.0 is all workers busy.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -137,6 +140,14 @@ pub struct Snapshot<'a> {
     pub nodes: &'a [NodeView],
     /// All sites.
     pub sites: &'a [SiteView],
+    /// How the promises to them stand; none where nothing was promised, or nobody knows: moves then go by load alone.
+    pub standings: &'a [Standing],
+}
+
+impl Snapshot<'_> {
+    fn standing(&self, site: SiteId) -> Standing {
+        self.standings.get(site.index()).copied().unwrap_or_default()
+    }
 }
 
 /// Why a site is to have another node; the most pressing last.
@@ -144,7 +155,7 @@ pub struct Snapshot<'a> {
 pub enum Need {
     /// A better node of it is to go to another site next, whose load stayed high for T.
     Stage,
-    /// Its load stayed high for T.
+    /// Its load stayed high for T, or its target in danger.
     High,
     /// Requests wait, and no node of it is up.
     Stranded,
@@ -163,7 +174,8 @@ pub enum Source {
     Idle,
     /// Its site has work, and a lower priority than the receiver.
     LowerPriority,
-    /// Its site has equal priority and clearly less load, and the greater load of the two falls.
+    /// Its site has equal priority and clearly less load, and the greater load of the two falls; where one of them has a
+    /// target, that of the donor holds without the node.
     Pays,
     /// Its site has more than its floor while the receiver has less.
     Guarantee,
@@ -239,8 +251,9 @@ impl Reconfigurer {
         self.looked = Some(now);
         self.notice_moves(snapshot, now);
         self.account.take(snapshot, &self.seen, &self.settings.weights);
-        for (history, site) in self.histories.iter_mut().zip(&self.account.sites) {
-            history.keep(site, &self.settings, passed, now);
+        for (site, (history, sums)) in self.histories.iter_mut().zip(&self.account.sites).enumerate() {
+            let standing = snapshot.standing(SiteId::new(site));
+            history.keep(sums, &standing, &self.settings, passed, now);
         }
 
         let Reconfigurer { settings, account, histories, .. } = &*self;

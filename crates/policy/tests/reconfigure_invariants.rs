@@ -112,7 +112,7 @@ proptest! {
         for ((nodes, sites), pause) in &looks {
             for _ in 0..repeat {
                 now += pause;
-                let snapshot = Snapshot { nodes, sites };
+                let snapshot = Snapshot { nodes, sites, standings: &[] };
                 let mut twin = reconfigurer.clone();
                 let plan = reconfigurer.step(&snapshot, ms(now));
                 prop_assert_eq!(plan, twin.step(&snapshot, ms(now)));
@@ -132,7 +132,7 @@ proptest! {
         let mut reconfigurer = Reconfigurer::new(settings, SITES, NODES).unwrap();
         let (nodes, sites) = &look;
         for at in 0..history {
-            let plan = reconfigurer.step(&Snapshot { nodes, sites }, ms(at));
+            let plan = reconfigurer.step(&Snapshot { nodes, sites, standings: &[] }, ms(at));
             prop_assert!(plan.is_none_or(|plan| plan.need != Need::High), "{:?} at {} ms", plan, at);
         }
     }
@@ -156,7 +156,7 @@ proptest! {
                 // Where nothing serves the site, its work waits at the edge.
                 view.waiting = if up(&nodes, SiteId::new(site)) == 0 { work[site] } else { 0 };
             }
-            if let Some(plan) = reconfigurer.step(&Snapshot { nodes: &nodes, sites: &looked }, ms(at)) {
+            if let Some(plan) = reconfigurer.step(&Snapshot { nodes: &nodes, sites: &looked, standings: &[] }, ms(at)) {
                 check(&plan, &nodes, &looked)?;
                 owners[plan.node.index()] = plan.to;
                 moves.push((at, plan));
@@ -196,6 +196,7 @@ fn node_ids_are_their_places() {
     let nodes = spread(&[0, 20], &owners, &[4, 4, 4], 1);
     let sites = [SiteView { floor: 1, ceiling: 3, priority: 0, waiting: 0, busy: false }; 2];
     let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 3).unwrap();
-    let plan = (0..5).find_map(|at| reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites }, ms(at)));
+    let plan = (0..5)
+        .find_map(|at| reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites, standings: &[] }, ms(at)));
     assert_eq!(plan.unwrap().node, NodeId::new(0));
 }
