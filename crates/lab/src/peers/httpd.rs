@@ -22,12 +22,14 @@ const MODULES: [&str; 8] = [
     "slotmem_shm",
     "lbmethod_bybusyness",
 ];
+/// Connections that wait to be taken in: it closes those that it answers 503, so these come anew.
+const BACKLOG: u32 = 4096;
 /// Requests under way at most: those that are let in wait for their server on a thread each.
 const THREADS: u32 = 512;
 
 pub(super) fn describe() -> String {
     format!(
-        "a virtual host and a balancer (bybusyness) for each site, {THREADS} threads of one process; mod_sidelong by the verdicts \
+        "a virtual host and a balancer (bybusyness) for each site, {THREADS} threads of one process, a backlog of {BACKLOG}; mod_sidelong by the verdicts \
          of `sidelong helper`, with the targets and looks of ours"
     )
 }
@@ -88,7 +90,7 @@ pub(super) fn config(place: &Place, found: &Found) -> String {
          PidFile {directory}/httpd.pid\n\
          ErrorLog {directory}/{LOG}\n\
          DefaultRuntimeDir {directory}\n\
-         Listen {listen}\n\
+         Listen {listen}\nListenBacklog {BACKLOG}\n\
          ServerLimit 1\nStartServers 1\nThreadLimit {THREADS}\nThreadsPerChild {THREADS}\nMaxRequestWorkers {THREADS}\n\
          KeepAlive On\nKeepAliveTimeout 60\nMaxKeepAliveRequests 0\n",
         place.verdicts.display(),
