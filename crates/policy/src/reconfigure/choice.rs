@@ -57,8 +57,16 @@ impl Look<'_> {
             let expected = self.snapshot.nodes[node.index()].ownership?;
             let spared = need == Need::High && source <= Source::Idle && staged.is_none();
             let stage = if spared { self.stage(node, to) } else { None };
-            // A node of the very site that gives is no way round.
-            let stage = stage.filter(|stage| Some(stage.from) != expected.site);
+            // The very site that gives has the better node: it may give that one as well, and no way round is needed.
+            let own = stage.as_ref().filter(|stage| Some(stage.from) == expected.site);
+            let (node, stage) = match own.map(|stage| stage.node) {
+                None => (node, stage),
+                Some(better) => match self.offer(better, to, need) {
+                    Some(Offer { source: as_good, .. }) if as_good == source => (better, None),
+                    _ => (node, None),
+                },
+            };
+            let expected = self.snapshot.nodes[node.index()].ownership?;
             let (to, need) = stage.as_ref().map_or((to, need), |stage| (stage.from, Need::Stage));
             let load = self.account.sites[to.index()].load();
             Some((MovePlan { node, expected, from: expected.site, to, need, source, load }, stage))
@@ -122,7 +130,7 @@ impl Look<'_> {
             Some(Source::Surplus)
         } else if spare && idle {
             Some(Source::Idle)
-        } else if spare && is_lower && (need > Need::High || strain.is_in_danger(needy, self.settings)) {
+        } else if spare && is_lower {
             Some(Source::LowerPriority)
         } else if spare && donor.priority == receiver.priority && self.pays(from, to, need, rate) {
             Some(Source::Pays)

@@ -26,7 +26,7 @@ pub(super) struct Stage {
     /// The node that makes up for it.
     ahead: NodeId,
     /// The better node.
-    node: NodeId,
+    pub(super) node: NodeId,
     /// The site that it serves.
     pub(super) from: SiteId,
     /// The site that needs it.

@@ -6,13 +6,14 @@
 //! it is.) It is averaged, as work is, and compared with what nodes can do:
 //!
 //! ```text
-//!   0        low            FITS                                  FITS (1 + margin)
-//!   |---------|---------------|----------------------------------------|-----------> offered / capacity
-//!   spares    spares a node to an equal that is full,                   full: takes the busy nodes of
-//!   its idle  if its queue then is still in no danger                   lower ones, and what equals spare
+//!   0                   low                      FITS                FITS (1 + margin)
+//!   |--------------------|------------------------|------------------------|-----------> offered / capacity
+//!   | spares what idles  | spares to full equals, | keeps what it has      | full: asks for a node
+//!                        | if its queue allows
 //! ```
 //! An equal spares a node only where what remains of it is at most at FITS, and only to one that was full without the
-//! node. So on the same load neither can ask for it back, nor the other give it.
+//! node. So on the same load neither can ask for it back, nor the other give it. A less important site gives to one
+//! whose queue is in danger, too, whatever the average, and gets it back when that idles on the whole.
 
 use super::Settings;
 use super::account::Site;
@@ -88,21 +89,16 @@ impl Strain {
         self.offered_with(site, 0.0) >= FITS * (1.0 + settings.margin)
     }
 
-    /// Whether its target is worth the node of a less important site that has work.
-    pub(super) fn is_in_danger(&self, site: &Site, settings: &Settings) -> bool {
-        !self.is_known || self.strain >= ASK || self.is_full(site, settings)
-    }
-
     /// Whether it is worth the idle node of another site. A queue that is long for a moment is what its budget is for, and
     /// no reason for equals to trade their idle nodes.
     pub(super) fn deserves_idle(&self, site: &Site, settings: &Settings) -> bool {
         let offered = self.offered_with(site, 0.0);
-        !self.is_known || self.is_rejecting || offered >= settings.low * (1.0 + settings.margin)
+        !self.is_known || self.is_rejecting || offered >= low(settings) * (1.0 + settings.margin)
     }
 
     /// Whether a site that is idle at the moment, and without `rate`, is so on the whole.
     pub(super) fn idles_without(&self, site: &Site, settings: &Settings, rate: f64) -> bool {
-        !self.is_known || self.offered_with(site, -rate) < settings.low
+        !self.is_known || self.offered_with(site, -rate) < low(settings)
     }
 
     /// Whether a site holds its target without `rate`, as far as its queue and what is offered foresee.
@@ -116,4 +112,9 @@ impl Strain {
     pub(super) fn offered_with(&self, site: &Site, rate: f64) -> f64 {
         site.with_work(self.busy / self.admitted.max(ADMITTED_MIN)).load_with(rate)
     }
+}
+
+/// What a site has to offer less than to give as an idle one; never so much that it would ask for the node at once.
+fn low(settings: &Settings) -> f64 {
+    settings.low.min(FITS)
 }

@@ -1,3 +1,5 @@
+mod standings;
+
 use sidelong_layout::valid;
 
 use super::*;

@@ -188,3 +188,76 @@ fn what_contradicts_itself_is_refused() {
     assert!(refused(&["op_us_min=5"]).contains("above op_us_max"));
     assert!(refused(&["nodes=10000", "configuration=over-provisioned"]).contains("words can count 16383"));
 }
+
+#[test]
+#[ignore]
+fn scratch() {
+    let run = |name: &str, sets: &[&str]| {
+        for by in ["target", "load", "rigid"] {
+            let extra: Vec<String> = match by {
+                "rigid" => vec!["configuration=rigid".into()],
+                by => vec![format!("moves_by={by}")],
+            };
+            let all: Vec<&str> = sets.iter().copied().chain(extra.iter().map(String::as_str)).collect();
+            for seed in 1..=2 {
+                let seed = format!("seed={seed}");
+                let o = outcome(&[&all[..], &[&seed]].concat());
+                eprintln!(
+                    "{name:22} {by:7} req {} away {} high {} until {:.0} node {:.0} q99 {:.1} good {:.3} moves {} thrash {} staged {} floor {}",
+                    o.requests,
+                    o.turned_away,
+                    o.turned_away_high,
+                    o.turned_away_until_ms,
+                    o.surge_to_node_ms,
+                    o.queue_ms_p99,
+                    o.goodput,
+                    o.moves,
+                    o.thrash,
+                    o.staged,
+                    o.floor_violations
+                );
+            }
+        }
+    };
+    let base = ["demand=open", "admission=target", "queue_ms_max=25", "open_ms=3000"];
+    let with = |more: &[&'static str]| [&base[..], more].concat();
+    run("equal idle", &with(&["nodes=8", "sites=2", "offered=0.1", "surge=1.4"]));
+    run("equal idle exp", &with(&["nodes=8", "sites=2", "offered=0.1", "surge=1.4", "service=exponential"]));
+    run("equal spare", &with(&["nodes=12", "sites=2", "offered=0.45", "surge=1.3", "service=exponential"]));
+    run("equal busy", &with(&["nodes=8", "sites=2", "offered=0.85", "surge=1.5", "service=exponential"]));
+    run(
+        "lower busy",
+        &with(&["nodes=8", "sites=2", "offered=0.9", "offered_high=0.5", "priority_levels=2", "surge=1.4"]),
+    );
+    run(
+        "lower busy exp",
+        &with(&[
+            "nodes=8",
+            "sites=2",
+            "offered=0.9",
+            "offered_high=0.5",
+            "priority_levels=2",
+            "surge=1.4",
+            "service=exponential",
+        ]),
+    );
+    run("constant equals .7 exp", &with(&["nodes=12", "sites=3", "offered=0.7", "service=exponential"]));
+    run("constant equals .85 exp", &with(&["nodes=12", "sites=3", "offered=0.85", "service=exponential"]));
+    run("constant equals 1.5 exp", &with(&["nodes=12", "sites=3", "offered=1.5", "service=exponential"]));
+    run(
+        "constant equals .4 exp",
+        &with(&["nodes=6", "sites=3", "offered=0.4", "service=exponential", "queue_ms_max=10"]),
+    );
+    run(
+        "stage",
+        &with(&[
+            "nodes=7",
+            "sites=3",
+            "floor=2",
+            "offered=0.1",
+            "slow_sites=1",
+            "slow_factor=4",
+            "surge=1.4",
+        ]),
+    );
+}
