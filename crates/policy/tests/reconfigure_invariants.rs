@@ -187,9 +187,11 @@ proptest! {
         let owners = (0..SITES).chain(owners).collect();
         let equal = SiteView { floor: 1, ceiling: 99, priority: 0, waiting: 0, busy: false };
         let moves = at_constant_load(&work, owners, &workers, &[equal; SITES], &[true; SITES])?;
-        for (at, plan) in &moves {
+        // A first move of two goes by way of a site that need not want it.
+        let wanted: Vec<_> = moves.iter().filter(|(_, plan)| plan.need != Need::Stage).collect();
+        for (at, plan) in &wanted {
             let is_back = |other: &MovePlan| (other.from, Some(other.to)) == (Some(plan.to), plan.from);
-            prop_assert!(!moves.iter().any(|(_, other)| is_back(other)), "{:?} at {}: {:#?}", plan, at, moves);
+            prop_assert!(!wanted.iter().any(|(_, other)| is_back(other)), "{:?} at {}: {:#?}", plan, at, moves);
         }
     }
 }
