@@ -30,18 +30,23 @@ type Statuses = BTreeMap<u16, usize>;
 
 /// Asks for alpha as all clients at once, each of which sleeps a little when it is turned away, while `work` is done.
 fn while_overloaded(cluster: &Cluster, work: impl FnOnce()) -> Statuses {
+    while_asked(cluster, "alpha.test", CLIENTS, work)
+}
+
+/// The same for any site, as so many clients.
+fn while_asked(cluster: &Cluster, host: &str, clients: usize, work: impl FnOnce()) -> Statuses {
     let over = AtomicBool::new(false);
     // All are taken in, which an answer shows, before the first asks for much.
     let taken_in = |_| {
         let mut client = Client::connect(cluster.edge(0));
-        assert_eq!(client.ask("GET", "alpha.test", "/o/1/100").unwrap().status, 200);
+        assert_eq!(client.ask("GET", host, "/o/1/100").unwrap().status, 200);
         client
     };
-    let clients: Vec<_> = (0..CLIENTS).map(taken_in).collect();
+    let clients: Vec<_> = (0..clients).map(taken_in).collect();
     let ask = |mut client: Client| {
         let mut statuses = Statuses::new();
         while !over.load(Ordering::Relaxed) {
-            let reply = client.ask("GET", "alpha.test", "/o/1/100").expect("no connection is cut");
+            let reply = client.ask("GET", host, "/o/1/100").expect("no connection is cut");
             *statuses.entry(reply.status).or_default() += 1;
             if reply.status == 503 {
                 assert_eq!(reply.header("x-sidelong-reason"), Some("over-target"), "{reply:?}");
@@ -125,6 +130,48 @@ fn an_overloaded_site_turns_away_what_it_cannot_serve_in_time_and_no_other_does(
     assert_eq!(told[r#"sidelong_edge_admitted_ratio{site="beta"}"#], 1.0);
     eventually("all are let in again", || figure(&cluster, r#"admitted_ratio{site="alpha"}"#) == Some(1.0));
     assert_eq!(figure(&cluster, r#"target_met{site="alpha"}"#), Some(1.0));
+}
+
+/// Eight clients of alpha: of one node six of them wait, for 60 of 100 ms; of two four, for 20 ms, which is no danger. The
+/// three of the less important beta keep its two nodes busy.
+#[test]
+fn a_site_over_its_target_gets_a_node_and_then_turns_nobody_away() {
+    let turned_away = |configuration: Configuration, work: &dyn Fn(&Cluster, &dyn Fn() -> f64)| {
+        let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).with_service(Duration::from_millis(20));
+        cluster.file.edges.truncate(1);
+        cluster.file.reconfig.configuration = configuration;
+        cluster.file.sites[0].queue_max = Some(Duration::from_millis(100));
+        cluster.file.sites[0].priority = 1;
+        let _up = cluster.serving(&["--json"]);
+        let rejected =
+            || figure(&cluster, r#"rejected_total{site="alpha",why="over-target"}"#).unwrap_or(0.0);
+        let mut of_alpha = Statuses::new();
+        let of_beta = while_asked(&cluster, "beta.test", 3, || {
+            of_alpha = while_asked(&cluster, "alpha.test", 8, || work(&cluster, &rejected));
+        });
+        assert_eq!(of_beta.keys().copied().collect::<Vec<_>>(), [200], "{of_beta:?}");
+        assert_eq!(of_alpha.get(&503).copied().unwrap_or(0) as f64, rejected(), "{of_alpha:?}");
+    };
+    let a_second = || std::thread::sleep(Duration::from_secs(1));
+    turned_away(Configuration::Rigid, &|_, rejected| {
+        for _ in 0..3 {
+            let before = rejected();
+            eventually("without another node it goes on", || rejected() > before + 20.0);
+        }
+    });
+    turned_away(Configuration::Reconfigured, &|cluster, rejected| {
+        let moves = |from: &str, to: &str| {
+            figure(cluster, &format!(r#"moves_total{{from="{from}",to="{to}"}}"#)).unwrap_or(0.0)
+        };
+        eventually("a node comes", || moves("beta", "alpha") > 0.0);
+        eventually("nobody is turned away for a second", || {
+            let before = rejected();
+            a_second();
+            rejected() == before
+        });
+        assert_eq!((moves("beta", "alpha"), moves("alpha", "beta")), (1.0, 0.0), "and the node stays");
+        assert!(figure(cluster, r#"admitted_total{site="alpha",why="within-target"}"#) > Some(0.0));
+    });
 }
 
 #[test]

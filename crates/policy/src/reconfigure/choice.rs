@@ -130,7 +130,7 @@ impl Look<'_> {
             Some(Source::Surplus)
         } else if spare && idle {
             Some(Source::Idle)
-        } else if spare && is_lower {
+        } else if spare && is_lower && (need > Need::High || strain.deserves_busy(needy)) {
             Some(Source::LowerPriority)
         } else if spare && donor.priority == receiver.priority && self.pays(from, to, need, rate) {
             Some(Source::Pays)

@@ -23,6 +23,8 @@ const ASK: f64 = crate::admission::REJECTS_ABOVE / 2.0;
 /// A site whose offered work is at most this part of what its nodes can do holds its target: what comes at random is left
 /// room for.
 const FITS: f64 = 0.7;
+/// Above this part of clients let in, on average, next to nobody is turned away.
+const ADMITTED_ALL: f64 = 0.99;
 /// Below this part of clients let in, what is offered need not be known: it is too much anyhow.
 const ADMITTED_MIN: f64 = 1.0 / 16.0;
 
@@ -78,15 +80,20 @@ impl Strain {
         self.admitted += (standing.admitted - self.admitted) * part;
     }
 
-    /// Whether a site with a target is to have another node: its queue comes close to where edges turn away, or its nodes
-    /// are too few, though the queue be short because they do.
+    /// Whether a site with a target is to have another node: its queue comes close to where edges turn away, or is short
+    /// only because they do.
     pub(super) fn asks(&self, site: &Site, settings: &Settings) -> bool {
-        self.is_asking || self.is_full(site, settings)
+        self.is_asking || self.admitted < ADMITTED_ALL && self.is_full(site, settings)
     }
 
     /// Whether the site's nodes are too few for what is offered.
     pub(super) fn is_full(&self, site: &Site, settings: &Settings) -> bool {
         self.offered_with(site, 0.0) >= FITS * (1.0 + settings.margin)
+    }
+
+    /// Whether it is worth the node of a less important site that has work, too.
+    pub(super) fn deserves_busy(&self, site: &Site) -> bool {
+        !self.is_known || self.is_rejecting || self.offered_with(site, 0.0) >= FITS
     }
 
     /// Whether it is worth the idle node of another site. A queue that is long for a moment is what its budget is for, and
