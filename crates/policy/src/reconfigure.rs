@@ -3,11 +3,11 @@
 //! At each look, S apart (R 3.1.4), [`Reconfigurer::step`] sums up what it is shown into a load for each site, and
 //! plans at most one move:
 //!
-//! 1. Who receives. A site whose load stayed high for T (R 3.1.3); at once a site that has fewer live nodes than its
-//!    floor, or none at all for requests that wait. The neediest first: [`Need`], then priority, then load. Those
-//!    that another edge is at come last, or all edges would go for the same site, and all but one in vain.
-//! 2. Who gives. A free node; else a site above its floor that is idle, or of lower priority, or of equal priority where
-//!    the move pays ([`Source`], best first). Never a site of higher priority that has work of its own.
+//! 1. Who receives. A site whose load stayed high for T (R 3.1.3), or its target in danger; at once a site that has fewer
+//!    live nodes than its floor, or none at all for requests that wait. The neediest first: [`Need`], then priority, then
+//!    load. Those that another edge is at come last, or all edges would go for the same site, and all but one in vain.
+//! 2. Who gives. A free node; else a site above its floor and share that is idle, or of lower priority, or of equal priority
+//!    where the move pays ([`Source`], best first). Never a site of higher priority that has work of its own.
 //! 3. Which node. The least loaded one (R 3.1.2: "selects a lightly loaded node serving a different web-site"). Where
 //!    nodes are unlike it may be a poor one, and a third site have a far better one that it cannot spare: then the poor
 //!    one goes there, and the better one to where it is needed (R 6, multi-stage).
@@ -15,6 +15,9 @@
 //! A move that was planned here, or that was seen because a node's ownership turned to another site, restarts the
 //! history of both sites: R's "some amount of time is taken for the load to get balanced", and what its dual update
 //! counters are for: an edge that sees another's move makes none of its own for the same high load.
+//!
+//! Where edges hold targets, need and what can be spared go by how these stand (soft QoS: `standing.rs`); where they do not, by
+//! load alone, as in R.
 //!
 //! It never thrashes on constant load. A donor counts as idle only if it stays so *after* giving, and a move between
 //! equals must lower the load of the busier one for good; no rule then allows the way back (see the tests).
@@ -54,7 +57,7 @@ pub struct Settings {
     /// After a move neither of its sites takes or gives for this long. For a site that takes because its load is high,
     /// or gives because it is low, T passes anyhow.
     pub settle: Duration,
-    /// A site with more load needs a node.
+    /// A site with more load needs a node, if it has no target.
     pub high: f64,
     /// A site that would have less load even without the node can spare it.
     pub low: f64,
