@@ -44,6 +44,9 @@ const FORWARDED_FOR: &str = "x-forwarded-for";
 /// The body of a request that is turned away is read up to this size over HTTP/1, so that the connection can be kept; with
 /// a larger one it is closed after the answer. Over HTTP/2 it is read up to the size that is taken at all.
 const REFUSED_BODY_BYTES_MAX: u64 = 64 << 10;
+/// What a client goes on sending over HTTP/2 after an answer that it does not wait for is passed over for so long: time
+/// to see the answer, and to stop.
+const LINGER: Duration = Duration::from_secs(1);
 /// Why a request was turned away, on the answer that says so.
 const REASON: &str = "x-sidelong-reason";
 /// The reason of a client that asks for much more than others do.
@@ -370,6 +373,12 @@ impl ProxyHttp for Proxy {
         };
         if code > 0 && session.response_written().is_none() {
             let _ = session.respond_error(code).await;
+            if session.is_http2() {
+                // A stream that ends while its client sends is reset, and the answer may be lost with it.
+                let rest =
+                    async { while matches!(session.as_mut().read_request_body().await, Ok(Some(_))) {} };
+                let _ = tokio::time::timeout(LINGER, rest).await;
+            }
         }
         FailToProxy { error_code: code, can_reuse_downstream: false }
     }

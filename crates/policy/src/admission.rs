@@ -248,7 +248,7 @@ impl Controller {
                     let part = pressure.step(delay_s, budget_s, passed, lag);
                     let why = if yields { Why::Yields } else { Why::OverTarget };
                     Outlook {
-                        verdict: Verdict::part(part, turn, why, pressure.is_wary()),
+                        verdict: Verdict::part(part, turn, why, pressure.lenience()),
                         delay: Some(Duration::from_secs_f64(delay_s)),
                         budget: Some(Duration::from_secs_f64(budget_s)),
                         met: pressure.is_met(delay_s),
@@ -308,7 +308,7 @@ impl Controller {
         for ((heard, free), outlook) in counts.into_iter().zip(&mut self.outlooks) {
             let verdict = match (heard, free) {
                 (0, _) => Verdict::open(Why::Blind),
-                (_, 0) => Verdict::part(0.0, turn, Why::AllOverloaded, false),
+                (_, 0) => Verdict::part(0.0, turn, Why::AllOverloaded, 1),
                 _ => Verdict::open(Why::Within),
             };
             *outlook = Outlook { verdict, ..Outlook::default() };

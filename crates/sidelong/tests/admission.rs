@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -171,6 +171,64 @@ fn a_site_over_its_target_gets_a_node_and_then_turns_nobody_away() {
         });
         assert_eq!((moves("beta", "alpha"), moves("alpha", "beta")), (1.0, 0.0), "and the node stays");
         assert!(figure(cluster, r#"admitted_total{site="alpha",why="within-target"}"#) > Some(0.0));
+    });
+}
+
+/// One address asks as fast as it is answered, on many connections, whatever the answer.
+#[test]
+fn a_client_that_ignores_refusals_does_not_starve_those_who_heed_them() {
+    const FLOODING: usize = 24;
+    const HEEDING: u8 = 10;
+    let cluster = cluster(&["alpha"]);
+    let _up = cluster.serving(&["--json"]);
+    let over = AtomicBool::new(false);
+    let connect = |host: u8| Client::connect_from(Ipv4Addr::new(127, 200, 0, host), cluster.edge(0));
+    let ask = |client: &mut Client| client.ask("GET", "alpha.test", "/o/1/100").map(|reply| reply.status);
+    let flood = || {
+        let mut refused = 0;
+        let mut client = None;
+        while !over.load(Ordering::Relaxed) {
+            // Where it is shown out at the door it is there again at once.
+            let connected = client.take().or_else(|| connect(0).ok());
+            client = connected.and_then(|mut client| {
+                let status = ask(&mut client).ok()?;
+                refused += usize::from(status == 503);
+                Some(client)
+            });
+        }
+        refused
+    };
+    // They ask for half of what the node can serve, all together, and count once the flood is known for one.
+    let known = AtomicBool::new(false);
+    let heed = &|host: u8| {
+        let (mut served, mut asked) = (0, 0);
+        // Not all together.
+        std::thread::sleep(Duration::from_millis(20) * u32::from(host));
+        while !over.load(Ordering::Relaxed) {
+            let counts = known.load(Ordering::Relaxed);
+            let status = connect(host).and_then(|mut client| ask(&mut client));
+            asked += usize::from(counts);
+            served += usize::from(counts && status.is_ok_and(|status| status == 200));
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        (served, asked)
+    };
+    std::thread::scope(|scope| {
+        let flood: Vec<_> = (0..FLOODING).map(|_| scope.spawn(flood)).collect();
+        let heed: Vec<_> = (1..=HEEDING).map(|host| scope.spawn(move || heed(host))).collect();
+        let ends_them = Ends(&over);
+        eventually("the flood is known for one", || {
+            figure(&cluster, r#"rejected_total{site="alpha",why="greedy"}"#) > Some(1000.0)
+        });
+        known.store(true, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_secs(5));
+        drop(ends_them);
+        let refused: usize = flood.into_iter().map(|client| client.join().unwrap()).sum();
+        assert!(refused > 1000, "{refused}");
+        let heed: Vec<(usize, usize)> = heed.into_iter().map(|client| client.join().unwrap()).collect();
+        let (served, asked) = heed.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        // All but some; what else they lose is to a machine that has no time for the node.
+        assert!(asked > 50 && served * 4 > asked * 3, "{heed:?}");
     });
 }
 

@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use super::Target;
+use super::verdict::LENIENCE_MAX;
 
 /// Below this part of the budget all are let in; what comes at random fills queues so far at loads that can be served.
 pub(crate) const LOW: f64 = 0.4;
@@ -37,8 +38,8 @@ const LATE_MAX: f64 = 0.01;
 const BUDGET_MIN: f64 = 1.0 / 16.0;
 /// Answers count e-fold less for whether the target is met after this time.
 const MET_S: f64 = 1.0;
-/// After somebody was turned away, who asks for much more than others is trimmed for so long.
-const WARY_S: f64 = 1.0;
+/// Since somebody was turned away, who asks for much more than others has twice as much each time that this has passed.
+const LENIENCE_DOUBLES_S: f64 = 0.25;
 /// Of a budget, what a site keeps that makes room for another.
 const YIELD: f64 = 0.25;
 
@@ -90,10 +91,11 @@ impl Pressure {
         self.pressure > 0.0
     }
 
-    /// Whether somebody was so lately. Under overload a queue is short for a moment now and then, and a flood needs no
-    /// more than moments.
-    pub(super) fn is_wary(&self) -> bool {
-        self.calm_s < WARY_S
+    /// How many times over those who are trimmed are let in, once all others are. Under overload a queue is short for
+    /// a moment now and then, and a flood that is let in at one go fills it at one go, at the cost of all.
+    pub(super) fn lenience(&self) -> u32 {
+        let times = (self.calm_s / LENIENCE_DOUBLES_S).exp2();
+        times.min(f64::from(LENIENCE_MAX)) as u32
     }
 
     /// How long requests may wait.

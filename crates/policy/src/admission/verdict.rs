@@ -13,6 +13,8 @@ const TURN_BITS: u32 = 30;
 const WHY_BITS: u32 = 3;
 /// The whole circle, in the verdict's units.
 const CIRCLE: u32 = 1 << TURN_BITS;
+/// Nobody is trimmed to less than one request in so many, and to none with so much lenience.
+pub(super) const LENIENCE_MAX: u32 = 1 << u16::BITS;
 
 /// No client is told to come back later than this, for the load may be gone by then.
 const RETRY_AFTER_S_MAX: u64 = 5;
@@ -33,7 +35,7 @@ pub enum Why {
     Yields,
     /// Nobody: all nodes are overloaded, by A's rule.
     AllOverloaded,
-    /// Everybody but who is trimmed: the target is in no danger, and was so just now.
+    /// Everybody but who is trimmed, of whom ever more: the target is in no danger, and was so lately.
     Recovering,
 }
 
@@ -67,6 +69,7 @@ impl Why {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Verdict {
     part: u32,
+    /// Where on the circle; of [`Why::Recovering`], where there is none, the lenience.
     turn: u32,
     why: Why,
 }
@@ -83,13 +86,18 @@ impl Verdict {
         Verdict { part: CIRCLE, turn: 0, why }
     }
 
-    /// `part` of all clients, 0 to 1; where that is all, the target is in no danger. To be `wary` is to let in all but
-    /// who is trimmed.
-    pub(super) fn part(part: f64, turn: u32, why: Why, wary: bool) -> Self {
+    /// `part` of all clients, 0 to 1; where that is all, the target is in no danger, and who is trimmed has `lenience`
+    /// times as much, up to [`LENIENCE_MAX`].
+    pub(super) fn part(part: f64, turn: u32, why: Why, lenience: u32) -> Self {
         match part >= 1.0 {
-            true => Verdict::open(if wary { Why::Recovering } else { Why::Within }),
+            true if lenience >= LENIENCE_MAX => Verdict::open(Why::Within),
+            true => Verdict { turn: lenience, ..Verdict::open(Why::Recovering) },
             false => Verdict { part: (part * f64::from(CIRCLE)) as u32, turn, why },
         }
+    }
+
+    const fn lenience(self) -> u32 {
+        if matches!(self.why, Why::Recovering) { self.turn } else { 1 }
     }
 
     /// Whether all are let in, whoever they are.
@@ -170,7 +178,8 @@ pub fn decide(
         Treatment::Whole => (client.address, verdict.part, false),
         Treatment::ByConnection => (client.connection, verdict.part, false),
         Treatment::Trimmed { kept } => {
-            let part = (u64::from(verdict.part) * u64::from(kept)) >> u16::BITS;
+            let kept = u64::from(verdict.lenience()) * u64::from(kept);
+            let part = (u64::from(verdict.part) * kept.min(1 << u16::BITS)) >> u16::BITS;
             (mix(client.connection ^ salt), part as u32, true)
         }
     };

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+
+use rustix::net::{self, AddressFamily, SocketType};
 
 use super::PATIENCE;
 
@@ -17,8 +19,19 @@ impl Client {
         Self::try_connect(address).unwrap_or_else(|error| panic!("{address}: {error}"))
     }
 
+    /// From `source`, an address of this machine.
+    pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> io::Result<Self> {
+        let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        net::bind(&socket, &SocketAddrV4::new(source, 0))?;
+        net::connect(&socket, &address)?;
+        Self::new(socket.into())
+    }
+
     pub fn try_connect(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        Self::new(TcpStream::connect_timeout(&address, PATIENCE)?)
+    }
+
+    fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
