@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 /* Of the layout of regions that this library reads: LAYOUT_VERSION of crates/layout. */
-#define SIDELONG_LAYOUT_VERSION 4
+#define SIDELONG_LAYOUT_VERSION 5
 
 /* Of a site's name, which needs no zero at its end. */
 #define SIDELONG_NAME_BYTES 64

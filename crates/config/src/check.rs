@@ -165,15 +165,17 @@ pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
     let mut addresses = Addresses::default();
     let (secret, fabric) = (&file.cluster.secret, file.cluster.fabric);
     let several = (secret.is_some() || file.cluster.secret_file.is_some()) && fabric != Fabric::Shm;
+    let told = |at: At, who: &str, listen: SocketAddr| {
+        let is_known = listen.port() != 0 && !listen.ip().is_unspecified();
+        expect(!several || is_known, at.key("fabric_listen"), || {
+            let found = format!("{who} would tell at {listen} how to reach its memory");
+            (found, "with a secret, an address and a port that the other machines know".into())
+        })
+    };
     for (node, entry) in nodes {
         let at = At::entry("node", *entry);
-        let listen = node.fabric_listen;
-        let told = listen.port() != 0 && !listen.ip().is_unspecified();
-        expect(!several || told, at.key("fabric_listen"), || {
-            let found = format!("node {:?} would tell at {listen} how to reach its memory", node.name);
-            (found, "with a secret, an address and a port that the other machines know".into())
-        })?;
         let who = || format!("node {:?}", node.name);
+        told(at, &who(), node.fabric_listen)?;
         names.once(at.key("name"), "name", &node.name, "a node".into())?;
         addresses.once(at.key("listen"), node.listen, who)?;
         if node.fabric_listen.port() != 0 {
@@ -188,6 +190,12 @@ pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
         let who = || format!("edge {:?}", edge.name);
         names.once(at.key("name"), "name", &edge.name, "an edge".into())?;
         addresses.once(at.key("listen"), edge.listen, who)?;
+        if let Some(listen) = edge.fabric_listen {
+            told(at, &who(), listen)?;
+            if listen.port() != 0 {
+                addresses.once(at.key("fabric_listen"), listen, who)?;
+            }
+        }
         if let Some(admin) = edge.admin {
             addresses.once(at.key("admin"), admin, who)?;
         }

@@ -232,6 +232,10 @@ pub struct EdgeEntry {
     pub name: String,
     /// Where clients connect.
     pub listen: SocketAddr,
+    /// Where the other edges reach what it shares with them over tcp or verbs; in a cluster with a secret, where it tells
+    /// how to. Default any free port of `listen`'s address; with a secret nowhere, and the other edges do not hear it.
+    #[serde(default)]
+    pub fabric_listen: Option<SocketAddr>,
     /// Where `/metrics` is served. Default nowhere.
     #[serde(default)]
     pub admin: Option<SocketAddr>,
@@ -249,7 +253,15 @@ pub struct EdgeEntry {
 impl EdgeEntry {
     /// An edge of one thread, all else by default.
     pub fn new(name: impl Into<String>, listen: SocketAddr) -> Self {
-        EdgeEntry { name: name.into(), listen, admin: None, tls: None, access_log: None, threads: 1 }
+        EdgeEntry {
+            name: name.into(),
+            listen,
+            fabric_listen: None,
+            admin: None,
+            tls: None,
+            access_log: None,
+            threads: 1,
+        }
     }
 }
 

@@ -83,7 +83,7 @@ words! {
         Weighted = "weighted",
         /// Each in turn.
         RoundRobin = "round-robin",
-        /// The fewest requests that this edge has under way there.
+        /// The fewest requests that the edges have under way there.
         LeastConnections = "least-connections",
         /// The better of two, by the weighted load index.
         PowerOfTwo = "power-of-two",

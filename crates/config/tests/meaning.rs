@@ -96,6 +96,13 @@ fn machines_are_several_where_there_is_a_secret() {
     let cluster = file.cluster().unwrap();
     assert_eq!(cluster.secret, Some(Secret::File("s".into())));
     assert_eq!(cluster.nodes[7].fabric_listen.port(), 7007);
+    file.edges[0].fabric_listen = Some("10.0.0.1:0".parse().unwrap());
+    let refused = file.cluster().unwrap_err().to_string();
+    assert!(refused.contains("edge \"edge1\" would tell at 10.0.0.1:0 how to reach its memory"), "{refused}");
+    file.edges[0].fabric_listen = Some("10.0.0.1:7000".parse().unwrap());
+    assert!(file.cluster().unwrap_err().to_string().contains("10.0.0.1:7000"), "a node has it");
+    file.edges[0].fabric_listen = Some("10.0.0.1:7100".parse().unwrap());
+    file.cluster().unwrap();
     (file.cluster.secret_file, file.cluster.secret) = (None, Some(SecretText::new("sixteen bytes it")));
     let read = ClusterFile::parse(&file.to_toml().unwrap(), "written").unwrap();
     assert_eq!(read.cluster().unwrap().secret, file.cluster.secret.map(Secret::Text));

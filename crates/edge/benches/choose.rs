@@ -33,6 +33,9 @@ fn view(nodes: usize, balance: Balance) -> View {
 fn choose_and_release(view: &View, now: u64) -> Option<NodeId> {
     let node = view.choose(SITE, None, Time::from_ns(now));
     if let Some(node) = node {
+        view.waits(node);
+        view.waited(node);
+        view.answered(node);
         view.release(node);
     }
     node

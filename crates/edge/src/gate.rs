@@ -1,7 +1,8 @@
 //! The gate: who of those that ask is let in, as the watch thread has found and every request reads it.
 //!
 //! A decision is a few loads of atomics: no lock, no allocation, some tens of nanoseconds whatever the number of sites
-//! and clients. Where the view has grown old nothing is turned away, and where admission is off there is no gate.
+//! and clients. Where the view has grown old, or none of a site's nodes is known, another edge's verdict is as good, if
+//! one is heard that knows more; else nothing is turned away. Where admission is off there is no gate.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use sidelong_layout::{SiteId, Time};
 use sidelong_policy::SettingsError;
 use sidelong_policy::admission::{
     Answers, BUCKETS, Census, Client, Controller, Outlook, Promise, Refused, Settings, Snapshot, Target,
-    Treatment, Verdict, Why, decide,
+    Traffic, Treatment, Verdict, Why, decide,
 };
 use sidelong_policy::reconfigure::{NodeView, SiteView, Standing};
 
@@ -44,6 +45,9 @@ pub struct Gate {
     asked: Box<[AtomicU32]>,
     closed: AtomicU64,
     rotation: Duration,
+    /// When the other edges were last heard, in ns; 0 for never.
+    heard_ns: AtomicU64,
+    stale_ns: u64,
 }
 
 /// One site's part.
@@ -52,6 +56,10 @@ pub struct Gate {
 struct SiteGate {
     /// [`Verdict`].
     verdict: AtomicU64,
+    /// Of the verdicts of other edges that know of the site the widest; [`UNKNOWN`] where there is none.
+    lent: AtomicU64,
+    /// The mean of their pressures, as bits.
+    pressure: AtomicU64,
     /// An answer after this is late, in ns.
     late_ns: u64,
     in_time: AtomicU64,
@@ -73,6 +81,8 @@ impl SiteGate {
         };
         SiteGate {
             verdict: AtomicU64::new(Verdict::default().encode()),
+            lent: AtomicU64::new(UNKNOWN),
+            pressure: AtomicU64::new(0),
             late_ns,
             in_time: AtomicU64::new(0),
             late: AtomicU64::new(0),
@@ -86,8 +96,9 @@ impl SiteGate {
 }
 
 impl Gate {
-    /// For a site for each of `promises`; everybody is let in until an outlook is shown.
-    pub fn new(promises: &[Promise], rotation: Duration) -> Self {
+    /// For a site for each of `promises`; everybody is let in until an outlook is shown. What other edges said longer ago
+    /// than `stale` counts for nothing.
+    pub fn new(promises: &[Promise], rotation: Duration, stale: Duration) -> Self {
         let words = || (0..BUCKETS).map(|_| AtomicU32::new(0)).collect();
         Gate {
             sites: promises.iter().map(SiteGate::new).collect(),
@@ -96,6 +107,8 @@ impl Gate {
             asked: words(),
             closed: AtomicU64::new(0),
             rotation,
+            heard_ns: AtomicU64::new(0),
+            stale_ns: stale.as_nanos() as u64,
         }
     }
 
@@ -108,10 +121,16 @@ impl Gate {
     pub fn decide(&self, site: SiteId, client: Client, now: Time, view_is_old: bool) -> Result<(), Refused> {
         let slot = &self.sites[site.index()];
         self.asked[client.bucket()].fetch_add(1, Ordering::Relaxed);
-        let verdict = Verdict::decode(slot.verdict.load(Ordering::Relaxed));
-        if view_is_old {
-            slot.admitted[OLD_VIEW].fetch_add(1, Ordering::Relaxed);
-            return Ok(());
+        let mut verdict = Verdict::decode(slot.verdict.load(Ordering::Relaxed));
+        if view_is_old || verdict.why() == Why::Blind {
+            match self.lent(slot, now) {
+                Some(lent) => verdict = lent,
+                None if view_is_old => {
+                    slot.admitted[OLD_VIEW].fetch_add(1, Ordering::Relaxed);
+                    return Ok(());
+                }
+                None => {}
+            }
         }
         let decided = decide(verdict, self.treatment(client), client, now.as_ns(), self.rotation);
         let (counts, why) = match &decided {
@@ -149,11 +168,26 @@ impl Gate {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// What another edge lets in of the site, if one that knows of it is heard.
+    fn lent(&self, slot: &SiteGate, now: Time) -> Option<Verdict> {
+        let heard_ns = self.heard_ns.load(Ordering::Relaxed);
+        if heard_ns == 0 || now.as_ns().saturating_sub(heard_ns) > self.stale_ns {
+            return None;
+        }
+        Some(slot.lent.load(Ordering::Relaxed)).filter(|word| *word != UNKNOWN).map(Verdict::decode)
+    }
+
     fn treatment(&self, client: Client) -> Treatment {
         Treatment::decode(self.treatments[client.bucket()].load(Ordering::Relaxed))
     }
 
     // What the watch thread does.
+
+    /// What the others' verdicts say of each site.
+    pub(crate) fn others(&self, now: Time) -> impl Iterator<Item = Option<f64>> + '_ {
+        let pressure = |slot: &SiteGate| f64::from_bits(slot.pressure.load(Ordering::Relaxed));
+        self.sites.iter().map(move |slot| self.lent(slot, now).map(|_| pressure(slot)))
+    }
 
     fn answers(&self) -> impl Iterator<Item = Answers> + '_ {
         self.sites.iter().map(|slot| Answers {
@@ -182,15 +216,46 @@ impl Gate {
         });
     }
 
+    // What the thread that hears the other edges does.
+
+    /// What is told others of the site: this edge's own verdict alone, so that no verdict comes back to who gave it.
+    pub(crate) fn verdict(&self, site: SiteId) -> Verdict {
+        Verdict::decode(self.sites[site.index()].verdict.load(Ordering::Relaxed))
+    }
+
+    /// Takes in what others say of the site.
+    pub(crate) fn hear(&self, site: SiteId, verdicts: impl Iterator<Item = Verdict>) {
+        let (mut widest, mut sum, mut count) = (None::<Verdict>, 0.0, 0u32);
+        for (verdict, pressure) in verdicts.filter_map(|verdict| Some((verdict, verdict.pressure()?))) {
+            widest = Some(widest.map_or(verdict, |widest| widest.wider(verdict)));
+            sum += pressure;
+            count += 1;
+        }
+        let slot = &self.sites[site.index()];
+        slot.pressure.store((sum / f64::from(count.max(1))).to_bits(), Ordering::Relaxed);
+        slot.lent.store(widest.map_or(UNKNOWN, Verdict::encode), Ordering::Relaxed);
+    }
+
+    /// All others were heard, or left out.
+    pub(crate) fn heard(&self, now: Time) {
+        self.heard_ns.store(now.as_ns(), Ordering::Relaxed);
+    }
+
     // What the metrics look at.
+
+    /// Whether requests of the site are decided on by another edge's verdict.
+    pub(crate) fn is_lent(&self, site: SiteId, now: Time, view_is_old: bool) -> bool {
+        let is_blind = view_is_old || self.why(site) == Why::Blind;
+        is_blind && self.lent(&self.sites[site.index()], now).is_some()
+    }
 
     /// The part of the site's clients that is let in.
     pub(crate) fn ratio(&self, site: SiteId) -> f64 {
-        Verdict::decode(self.sites[site.index()].verdict.load(Ordering::Relaxed)).admitted()
+        self.verdict(site).admitted()
     }
 
     fn why(&self, site: SiteId) -> Why {
-        Verdict::decode(self.sites[site.index()].verdict.load(Ordering::Relaxed)).why()
+        self.verdict(site).why()
     }
 
     /// Queue delay, its budget, and whether the target is held (1 or 0), in that order.
@@ -254,20 +319,28 @@ pub struct Admission {
     census: Census,
     counted: Time,
     answers: Vec<Answers>,
+    others: Vec<Option<f64>>,
     told_at: Time,
     /// Of each site, what people were told last, and whether some had been turned away.
     told: Vec<(Totals, bool)>,
 }
 
 impl Admission {
-    /// For a cluster of that many nodes, and a site for each of `promises`.
+    /// For a cluster of that many nodes, and a site for each of `promises`. What other edges said longer ago than `stale`
+    /// counts for nothing.
     ///
     /// # Errors
     /// Where the settings make no sense.
-    pub fn new(settings: Settings, promises: Vec<Promise>, nodes: usize) -> Result<Self, SettingsError> {
-        let gate = Arc::new(Gate::new(&promises, settings.rotation));
+    pub fn new(
+        settings: Settings,
+        promises: Vec<Promise>,
+        nodes: usize,
+        stale: Duration,
+    ) -> Result<Self, SettingsError> {
+        let gate = Arc::new(Gate::new(&promises, settings.rotation, stale));
         Ok(Admission {
             answers: vec![Answers::default(); promises.len()],
+            others: vec![None; promises.len()],
             told_at: Time::default(),
             told: vec![(Totals::default(), false); promises.len()],
             controller: Controller::new(settings, promises, nodes)?,
@@ -283,9 +356,12 @@ impl Admission {
     }
 
     /// One look.
-    pub(crate) fn look(&mut self, nodes: &[NodeView], sites: &[SiteView], now: Time) {
+    pub(crate) fn look(&mut self, nodes: &[NodeView], traffic: &[Traffic], sites: &[SiteView], now: Time) {
         for (answers, seen) in self.answers.iter_mut().zip(self.gate.answers()) {
             *answers = seen;
+        }
+        for (others, heard) in self.others.iter_mut().zip(self.gate.others(now)) {
+            *others = heard;
         }
         if now.since(self.counted) >= Census::EVERY {
             self.counted = now;
@@ -293,7 +369,8 @@ impl Admission {
         }
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ns = since_1970.as_nanos() as u64;
-        let snapshot = Snapshot { nodes, sites, answers: &self.answers, wall_ns };
+        let (answers, others) = (&self.answers, &self.others);
+        let snapshot = Snapshot { nodes, sites, traffic, answers, others, wall_ns };
         self.gate.show(self.controller.step(&snapshot, now));
     }
 
@@ -375,15 +452,16 @@ mod tests {
         };
         let nodes: Vec<_> = queued.iter().enumerate().map(node).collect();
         let sites = [SiteView { floor: 1, ceiling: 9, priority: 0, waiting: 0, busy: false }; 2];
-        let snapshot =
-            Snapshot { nodes: &nodes, sites: &sites, answers: &[Answers::default(); 2], wall_ns: 0 };
+        let (nodes, sites, traffic) = (&nodes, &sites, &[Traffic::default(); 2]);
+        let (answers, others) = (&[Answers::default(); 2], &[None; 2]);
+        let snapshot = Snapshot { nodes, sites, traffic, answers, others, wall_ns: 0 };
         gate.show(controller.step(&snapshot, Time::from_ns(1)));
     }
 
     fn gate() -> Gate {
         let promise =
             Promise { target: Some(Target::ResponseP99(Duration::from_millis(40))), ..Promise::default() };
-        Gate::new(&[promise, Promise::default()], Duration::from_secs(30))
+        Gate::new(&[promise, Promise::default()], Duration::from_secs(30), Duration::from_millis(150))
     }
 
     fn sum<'a>(counts: impl Iterator<Item = (&'static str, u64)> + 'a) -> u64 {

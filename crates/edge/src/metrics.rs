@@ -18,12 +18,13 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use sidelong_layout::{NodeId, SiteId};
+use sidelong_layout::{NodeId, SiteId, Time};
 
 use crate::access_log::AccessLog;
 use crate::clock;
 use crate::door::REFUSALS;
 use crate::gate::Gate;
+use crate::peers::Peers;
 use crate::seen::{NodeSeen, Seen};
 use crate::settings::Settings;
 use crate::view::View;
@@ -73,6 +74,7 @@ struct CodeLabel {
 pub(crate) struct State {
     pub(crate) view: Arc<View>,
     pub(crate) gate: Option<Arc<Gate>>,
+    pub(crate) peers: Option<Arc<Peers>>,
     pub(crate) seen: Arc<Seen>,
 }
 
@@ -167,12 +169,14 @@ impl Metrics {
             metrics.rejected_reads.clone(),
         );
         let nodes = settings.nodes.iter().map(|node| node.name.clone()).collect();
-        let State { view, gate, seen } = state;
+        let State { view, gate, peers, seen } = state;
         if let Some(gate) = gate {
-            registry.register_collector(Box::new(GateCollector { gate, sites: metrics.sites.clone() }));
+            let (view, sites) = (Arc::clone(&view), metrics.sites.clone());
+            registry.register_collector(Box::new(GateCollector { gate, view, sites }));
         }
         registry.register_collector(Box::new(ViewCollector {
             view,
+            peers,
             seen,
             nodes,
             sites: metrics.sites.clone(),
@@ -240,6 +244,7 @@ impl Metrics {
 #[derive(Debug)]
 struct ViewCollector {
     view: Arc<View>,
+    peers: Option<Arc<Peers>>,
     seen: Arc<Seen>,
     nodes: Vec<String>,
     sites: Vec<String>,
@@ -260,6 +265,17 @@ const LOG_DROPPED: Head<'static> = Head {
 };
 const NODE_UP: Head<'static> = gauge("node_up", "", "1 while requests go to the node");
 const NODE_IN_FLIGHT: Head<'static> = gauge("node_in_flight", "", "This edge's requests at the node");
+const NODE_UNANSWERED: Head<'static> = gauge(
+    "node_unanswered",
+    "requests",
+    "Requests at the node that are not answered, of this edge and those that it hears",
+);
+const PEER_AGE: Head<'static> = gauge("peer_age", "seconds", "Since that edge was last heard");
+const PEER_UNANSWERED: Head<'static> = gauge(
+    "peer_unanswered",
+    "requests",
+    "That edge's requests that are not answered, at all nodes, while it is heard",
+);
 const NODE_LOAD: Head<'static> = gauge("node_load", "", "The node's load index, 1 for all in use");
 const NODE_SITE: Head<'static> = gauge("node_site", "", "1 for the site that the node serves");
 const RECORD_AGE: Head<'static> =
@@ -282,6 +298,15 @@ impl Collector for ViewCollector {
         }
         self.each_node(&mut encoder, &NODE_UP, |node| Some(flag(view.is_up(node, now))))?;
         self.each_node(&mut encoder, &NODE_IN_FLIGHT, |node| Some(view.in_flight(node).into()))?;
+        let unanswered = |node| Some(view.traffic(node, now).in_flight.into());
+        self.each_node(&mut encoder, &NODE_UNANSWERED, unanswered)?;
+        let peers = || self.peers.iter().flat_map(|peers| peers.iter());
+        let ages = peers().map(|(name, heard_at, _)| (vec![("edge", name)], age(now, heard_at)));
+        family(&mut encoder, &PEER_AGE, ages)?;
+        let is_heard = |at: Option<Time>| at.is_some_and(|at| now.since(at) <= view.stale());
+        let heard = peers().filter(|(_, heard_at, _)| is_heard(*heard_at));
+        let heard = heard.map(|(name, _, unanswered)| (vec![("edge", name)], unanswered as f64));
+        family(&mut encoder, &PEER_UNANSWERED, heard)?;
         self.each_node(&mut encoder, &NODE_LOAD, |node| Some(view.index(node).ratio()))?;
         let site = |node| Some(self.sites[view.ownership(node)?.serving_site()?.index()].as_str());
         let served = view.nodes().filter_map(|node| {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{HeaderValue, header};
+use http::{HeaderValue, StatusCode, header};
 use pingora_core::protocols::TcpKeepalive;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::{
@@ -112,9 +112,13 @@ impl Proxy {
     }
 
     /// A node, at once or as soon as one can be had.
-    async fn node_for(&self, site: SiteId, tried: Option<NodeId>, now: Time) -> Option<NodeId> {
-        if let Some(node) = self.view.choose(site, tried, now) {
-            return Some(node);
+    async fn node_for(&self, site: SiteId, tried: Option<NodeId>, now: Time) -> Option<AtNode> {
+        let choose = |tried, now| {
+            let node = self.view.choose(site, tried, now)?;
+            Some(AtNode { view: Arc::clone(&self.view), node, stage: Stage::Sent })
+        };
+        if let Some(at) = choose(tried, now) {
+            return Some(at);
         }
         if self.view.waiting(site) >= WAITING_MAX {
             return None;
@@ -124,9 +128,9 @@ impl Proxy {
         while Instant::now() < deadline {
             tokio::time::sleep(WAIT_STEP).await;
             // Where the tried node is all that the site has, it may as well have come back.
-            let chosen = self.view.choose(site, tried, clock::now());
-            if let Some(node) = chosen.or_else(|| self.view.choose(site, None, clock::now())) {
-                return Some(node);
+            let chosen = choose(tried, clock::now());
+            if let Some(at) = chosen.or_else(|| choose(None, clock::now())) {
+                return Some(at);
             }
         }
         None
@@ -162,11 +166,44 @@ impl Proxy {
     }
 
     /// The request is no longer at its node.
-    fn leave(&self, ctx: &mut Visit) {
-        if let Some(node) = ctx.at.take() {
-            self.view.release(node);
-            ctx.tried = Some(node);
+    fn leave(ctx: &mut Visit) {
+        if let Some(at) = ctx.at.take() {
+            ctx.tried = Some(at.node);
         }
+    }
+}
+
+/// A request at a node: it counts there while this lives, however it ends.
+struct AtNode {
+    view: Arc<View>,
+    node: NodeId,
+    stage: Stage,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The client is still sending it: a slow one keeps nobody waiting.
+    Sent,
+    /// It waits for its answer.
+    Waiting,
+    Answered,
+}
+
+impl AtNode {
+    fn enter(&mut self, stage: Stage) {
+        match (std::mem::replace(&mut self.stage, stage), stage) {
+            (Stage::Sent, Stage::Waiting) => self.view.waits(self.node),
+            (Stage::Waiting, Stage::Answered) => self.view.waited(self.node),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for AtNode {
+    fn drop(&mut self) {
+        self.enter(Stage::Answered);
+        self.view.release(self.node);
     }
 }
 
@@ -176,10 +213,12 @@ pub(crate) struct Visit {
     client: Option<Arc<Client>>,
     site: Option<SiteId>,
     /// Where it is now.
-    at: Option<NodeId>,
+    at: Option<AtNode>,
     /// Where it was last.
     tried: Option<NodeId>,
     tries: u32,
+    /// Whether the client has sent all of it.
+    is_whole: bool,
     _under_way: UnderWay,
 }
 
@@ -196,6 +235,7 @@ impl ProxyHttp for Proxy {
             at: None,
             tried: None,
             tries: 0,
+            is_whole: false,
             _under_way: under_way,
         }
     }
@@ -207,6 +247,7 @@ impl ProxyHttp for Proxy {
     async fn request_filter(&self, session: &mut Session, ctx: &mut Visit) -> Result<bool> {
         ctx.client = Client::of(session).cloned();
         let has_body = !session.as_mut().is_body_empty();
+        ctx.is_whole = !has_body;
         let request = session.req_header();
         ctx.site = self.site_of(request);
         if let Some(client) = &ctx.client {
@@ -249,22 +290,31 @@ impl ProxyHttp for Proxy {
         if session.body_bytes_read() as u64 > self.limits.body_bytes_max {
             return Error::e_explain(ErrorType::HTTPStatus(413), "request body too large");
         }
-        if end_of_stream && let Some(client) = &ctx.client {
-            client.request_done();
+        if end_of_stream {
+            ctx.is_whole = true;
+            if let Some(at) = ctx.at.as_mut().filter(|at| at.stage == Stage::Sent) {
+                at.enter(Stage::Waiting);
+            }
+            if let Some(client) = &ctx.client {
+                client.request_done();
+            }
         }
         Ok(())
     }
 
     async fn upstream_peer(&self, session: &mut Session, ctx: &mut Visit) -> Result<Box<HttpPeer>> {
         let Some(site) = ctx.site else { return Error::e_explain(ErrorType::HTTPStatus(421), "no site") };
-        self.leave(ctx);
+        Self::leave(ctx);
         ctx.tries += 1;
         let now = if ctx.tries == 1 { ctx.begun } else { clock::now() };
-        let Some(node) = self.node_for(site, ctx.tried, now).await else {
+        let Some(mut at) = self.node_for(site, ctx.tried, now).await else {
             return Error::e_explain(ErrorType::HTTPStatus(503), "no node of the site can be reached");
         };
-        ctx.at = Some(node);
-        let mut peer = Box::new(self.nodes[node.index()].1.clone());
+        let mut peer = Box::new(self.nodes[at.node.index()].1.clone());
+        if ctx.is_whole {
+            at.enter(Stage::Waiting);
+        }
+        ctx.at = Some(at);
         // Over HTTP/1 the door sees to that.
         peer.options.read_timeout = session.is_http2().then_some(self.limits.door.response_timeout);
         Ok(peer)
@@ -297,9 +347,9 @@ impl ProxyHttp for Proxy {
         mut error: Box<Error>,
     ) -> Box<Error> {
         let refused = !matches!(error.etype(), ConnectTimedout);
-        if let Some(node) = ctx.at {
+        if let Some(at) = &ctx.at {
             let failure = if refused { Failure::Refused } else { Failure::Other };
-            self.view.on_failure(node, clock::now(), failure);
+            self.view.on_failure(at.node, clock::now(), failure);
         }
         // Nothing was sent, so even what may not be repeated may go elsewhere.
         error.set_retry(ctx.tries <= self.limits.retries);
@@ -327,9 +377,9 @@ impl ProxyHttp for Proxy {
         let idle_close = client_reused && matches!(error.etype(), ConnectionClosed | ReadError);
         if by_node
             && !idle_close
-            && let Some(node) = ctx.at
+            && let Some(at) = &ctx.at
         {
-            self.view.on_failure(node, clock::now(), Failure::Other);
+            self.view.on_failure(at.node, clock::now(), Failure::Other);
         }
         let repeatable = by_node
             && ctx.tries <= self.limits.retries
@@ -346,12 +396,20 @@ impl ProxyHttp for Proxy {
         response: &mut ResponseHeader,
         ctx: &mut Visit,
     ) -> Result<()> {
-        if let Some(node) = ctx.at {
-            self.view.on_success(node);
+        let status = response.status;
+        if let Some(at) = &mut ctx.at {
+            self.view.on_success(at.node);
+            // What only says that the answer is to come is none.
+            if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
+                if at.stage != Stage::Answered && status.as_u16() < 400 {
+                    self.view.answered(at.node);
+                }
+                at.enter(Stage::Answered);
+            }
         }
         // What fails may do so fast: it says nothing of how long those wait who are served.
         if let (Some(gate), Some(site)) = (&self.gate, ctx.site)
-            && (200..400).contains(&response.status.as_u16())
+            && (200..400).contains(&status.as_u16())
         {
             gate.succeeded(site, clock::now().since(ctx.begun));
         }
@@ -362,7 +420,8 @@ impl ProxyHttp for Proxy {
         Ok(())
     }
 
-    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, _ctx: &mut Visit) -> FailToProxy {
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, ctx: &mut Visit) -> FailToProxy {
+        Self::leave(ctx);
         let code = match (error.etype(), error.esource()) {
             (ErrorType::HTTPStatus(code), _) => *code,
             (ErrorType::ReadTimedout, ErrorSource::Upstream) => 504,
@@ -384,7 +443,7 @@ impl ProxyHttp for Proxy {
     }
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, ctx: &mut Visit) {
-        self.leave(ctx);
+        Self::leave(ctx);
         let now = clock::now();
         let elapsed = now.since(ctx.begun);
         let status = session.response_written().map_or(0, |response| response.status.as_u16());

@@ -19,6 +19,7 @@ use crate::closing::{Closing, Signals};
 use crate::door::Door;
 use crate::gate::{Accept, Gate};
 use crate::metrics::{About, Counts, Metrics, State};
+use crate::peers::Peers;
 use crate::proxy::Proxy;
 use crate::seen::Seen;
 use crate::settings::Settings;
@@ -81,8 +82,8 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// Checks that its ports, certificate and log can be had. Without a gate everybody is let in. `about` and `counts` go
-    /// into its metrics beside its own.
+    /// Checks that its ports, certificate and log can be had. Without a gate everybody is let in. What it hears of `peers`,
+    /// `about` and `counts` go into its metrics beside its own.
     ///
     /// # Errors
     /// What cannot be had.
@@ -90,6 +91,7 @@ impl Edge {
         settings: Settings,
         view: Arc<View>,
         gate: Option<Arc<Gate>>,
+        peers: Option<Arc<Peers>>,
         about: Vec<About>,
         counts: Vec<Counts>,
     ) -> Result<Self, Error> {
@@ -110,7 +112,7 @@ impl Edge {
         };
         tls_settings(&settings)?;
         let seen = Arc::new(Seen::new(view.nodes().count(), view.sites().count(), view.stale()));
-        let state = State { view: Arc::clone(&view), gate: gate.clone(), seen: Arc::clone(&seen) };
+        let state = State { view: Arc::clone(&view), gate: gate.clone(), peers, seen: Arc::clone(&seen) };
         let metrics = Metrics::new(&settings, state, log.clone(), about, counts);
         Ok(Edge { settings, view, gate, seen, metrics: Arc::new(metrics), log, admin })
     }

@@ -7,7 +7,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use sidelong_layout::{NodeId, Ownership, SiteId, Time};
+use sidelong_layout::{NodeId, NodeShare, Ownership, SiteId, Time};
+use sidelong_policy::admission::Traffic;
 use sidelong_policy::balance::{Balance, Candidates};
 use sidelong_policy::health::{self, Failure, Health};
 use sidelong_policy::index::{LoadIndex, Reading};
@@ -19,12 +20,14 @@ pub struct View {
     sites: Box<[SiteSlot]>,
     /// When the watch thread last refreshed it, ns on this machine's monotonic clock; 0 before the first time.
     refreshed_ns: AtomicU64,
+    /// When the other edges' requests were last summed up, likewise.
+    heard_ns: AtomicU64,
     stale_ns: u64,
     balance: Balance,
     health: health::Settings,
 }
 
-/// What is known of one node. A line of its own, since each request changes one of them.
+/// What is known of one node. One line, of its own, since each request changes one of them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct NodeSlot {
@@ -36,11 +39,20 @@ struct NodeSlot {
     health: AtomicU64,
     /// This edge's own requests there.
     in_flight: AtomicU32,
+    /// Those of them that are wholly sent, and whose answer has not begun.
+    unanswered: AtomicU32,
+    /// Answers with success that have begun.
+    answers: AtomicU64,
+    /// The same of the other edges; their answers since this edge began to hear them.
+    others_unanswered: AtomicU32,
+    others_answers: AtomicU64,
     /// Set when the node has come to a site, until a request goes to it.
     arrived: AtomicBool,
     /// When that request went, in ns; taken by the watch thread.
     first_request_ns: AtomicU64,
 }
+
+const _: () = assert!(size_of::<NodeSlot>() == 64);
 
 #[derive(Debug)]
 #[repr(align(64))]
@@ -73,6 +85,7 @@ impl View {
             nodes: (0..nodes).map(|_| NodeSlot::default()).collect(),
             sites: (0..sites).map(|_| site()).collect(),
             refreshed_ns: AtomicU64::new(0),
+            heard_ns: AtomicU64::new(0),
             stale_ns: stale.as_nanos() as u64,
             balance,
             health,
@@ -88,7 +101,8 @@ impl View {
         let ticket = slot.ticket.fetch_add(1, Ordering::Relaxed);
         // A node on trial takes one request; who loses the race for it chooses again.
         for attempt in 0..3 {
-            let candidates = SiteView { view: self, slot, site, tried, now, stale: self.is_stale(now) };
+            let (stale, deaf) = (self.is_stale(now), self.is_deaf(now));
+            let candidates = SiteView { view: self, slot, site, tried, now, stale, deaf };
             let random = ticket.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ now.as_ns().rotate_left(attempt);
             let chosen = self.balance.choose(&candidates, ticket, random)?;
             let node = candidates.node(chosen);
@@ -102,6 +116,21 @@ impl View {
             }
         }
         None
+    }
+
+    /// All of a request has been sent to `node`, and it waits for its answer until [`View::waited`].
+    pub fn waits(&self, node: NodeId) {
+        self.nodes[node.index()].unanswered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The answer that a request waited for has begun, or will not come.
+    pub fn waited(&self, node: NodeId) {
+        self.nodes[node.index()].unanswered.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// An answer of `node` has begun, with success.
+    pub fn answered(&self, node: NodeId) {
+        self.nodes[node.index()].answers.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A request has left `node`.
@@ -198,7 +227,60 @@ impl View {
         Some(Time::from_ns(word.swap(0, Ordering::Relaxed)))
     }
 
+    // What the thread that hears the other edges does.
+
+    /// What this edge tells the others of `node`.
+    pub(crate) fn share(&self, node: NodeId) -> NodeShare {
+        let slot = &self.nodes[node.index()];
+        let answers = slot.answers.load(Ordering::Relaxed);
+        NodeShare { in_flight: slot.unanswered.load(Ordering::Relaxed), answers }
+    }
+
+    /// Takes in what the others have at `node`, and `more` answers that they have seen.
+    pub(crate) fn hear(&self, node: NodeId, unanswered: u32, more: u64) {
+        let slot = &self.nodes[node.index()];
+        // Most often nothing is new, and who serves requests keeps the line.
+        if slot.others_unanswered.load(Ordering::Relaxed) != unanswered {
+            slot.others_unanswered.store(unanswered, Ordering::Relaxed);
+        }
+        if more > 0 {
+            slot.others_answers.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    /// All others were heard, or left out.
+    pub(crate) fn heard(&self, now: Time) {
+        self.heard_ns.store(now.as_ns(), Ordering::Relaxed);
+    }
+
     // What both, the metrics and the policy look at.
+
+    /// What the edges have at `node` and see answered there: this one now, the others as last heard, unless that is old.
+    pub(crate) fn traffic(&self, node: NodeId, now: Time) -> Traffic {
+        let slot = &self.nodes[node.index()];
+        let others = if self.is_deaf(now) { 0 } else { self.others_at(node) };
+        let NodeShare { in_flight, answers } = self.share(node);
+        Traffic {
+            in_flight: in_flight.saturating_add(others),
+            answers: answers.saturating_add(slot.others_answers.load(Ordering::Relaxed)),
+            up: self.is_proven(node, now),
+        }
+    }
+
+    /// The edges' requests at `node`: all of this one's, and the others' that are not answered.
+    pub(crate) fn in_flight_of_all(&self, node: NodeId, now: Time) -> u32 {
+        let others = if self.is_deaf(now) { 0 } else { self.others_at(node) };
+        self.in_flight(node).saturating_add(others)
+    }
+
+    fn others_at(&self, node: NodeId) -> u32 {
+        self.nodes[node.index()].others_unanswered.load(Ordering::Relaxed)
+    }
+
+    /// Whether what the others have is not known: nobody hears them, or has not for too long.
+    fn is_deaf(&self, now: Time) -> bool {
+        now.as_ns().saturating_sub(self.heard_ns.load(Ordering::Relaxed)) > self.stale_ns
+    }
 
     /// How long ago it was refreshed; `None` before the first time.
     pub fn age(&self, now: Time) -> Option<Duration> {
@@ -292,6 +374,8 @@ struct SiteView<'a> {
     tried: Option<NodeId>,
     now: Time,
     stale: bool,
+    /// Whether the other edges are not heard.
+    deaf: bool,
 }
 
 impl SiteView<'_> {
@@ -315,7 +399,9 @@ impl Candidates for SiteView<'_> {
     }
 
     fn in_flight(&self, candidate: usize) -> u32 {
-        self.view.in_flight(self.node(candidate))
+        let node = self.node(candidate);
+        let others = if self.deaf { 0 } else { self.view.others_at(node) };
+        self.view.in_flight(node).saturating_add(others)
     }
 
     fn usable(&self, candidate: usize) -> bool {
@@ -413,6 +499,28 @@ mod tests {
         assert_eq!(tries, 1);
         view.on_success(failed);
         assert!((0..30).any(|_| view.choose(SITE, None, later) == Some(failed)));
+    }
+
+    #[test]
+    fn what_other_edges_have_counts_until_they_are_not_heard() {
+        let view = View { balance: Balance::LeastConnections, ..view() };
+        let [first, second, third] = [0, 1, 2].map(NodeId::new);
+        view.hear(first, 5, 7);
+        view.hear(second, 3, 0);
+        view.heard(ms(1_000));
+        view.refreshed(ms(1_000));
+        for _ in 0..3 {
+            assert_eq!(view.choose(SITE, None, ms(1_001)), Some(third));
+            view.waits(third);
+        }
+        assert_eq!(view.traffic(first, ms(1_001)), Traffic { in_flight: 5, answers: 7, up: true });
+        view.waited(third);
+        view.answered(third);
+        assert_eq!(view.share(third), NodeShare { in_flight: 2, answers: 1 });
+        assert_eq!((view.in_flight(third), view.traffic(third, ms(1_001)).in_flight), (3, 2));
+        // Left out in the end: nobody knows whether they are still there.
+        assert_eq!(view.traffic(first, ms(1_300)), Traffic { in_flight: 0, answers: 7, up: true });
+        assert_ne!(view.choose(SITE, None, ms(1_300)), Some(third));
     }
 
     #[test]

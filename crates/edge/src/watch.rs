@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use sidelong_layout::{NodeId, SiteId, Time};
 use sidelong_load::Reading;
+use sidelong_policy::admission::Traffic;
 use sidelong_policy::index::{Capacity, Weights};
 use sidelong_policy::reconfigure::{NodeView, Reconfigurer, SiteView, Snapshot, Standing};
 use sidelong_reconfig::{Ended, Links, Mover};
@@ -121,6 +122,7 @@ impl Watch {
             readings: vec![Reading::default(); nodes],
             snapshot: Vec::with_capacity(nodes),
             standings: Vec::with_capacity(self.sites.len()),
+            traffic: Vec::with_capacity(nodes),
             up: vec![true; nodes],
             heard: vec![false; nodes],
             begun: clock::now(),
@@ -155,9 +157,10 @@ impl Watch {
             let node = NodeId::new(index);
             let ownership = self.links.ownership(node);
             seen += usize::from(ownership.is_some());
-            let in_flight = self.view.in_flight(node);
-            let load = self.weights.read(reading.fresh(), &self.capacities[index], in_flight);
-            relist |= self.view.observe(node, ownership, load);
+            // Since then requests of this edge alone are known at once.
+            let (own, all) = (self.view.in_flight(node), self.view.in_flight_of_all(node, now));
+            let load = self.weights.read(reading.fresh(), &self.capacities[index], all);
+            relist |= self.view.observe(node, ownership, load.counted_from(own));
         }
         if relist {
             self.view.relist();
@@ -172,7 +175,7 @@ impl Watch {
         self.tell(tick, now, seen);
         self.picture(tick, now);
         if let Some(admission) = &mut self.admission {
-            admission.look(&tick.snapshot, &self.sites, now);
+            admission.look(&tick.snapshot, &tick.traffic, &self.sites, now);
             tick.standings.clear();
             tick.standings.extend(admission.standings());
             admission.tell(now, &mut self.events);
@@ -209,6 +212,7 @@ impl Watch {
     /// What decisions are made from, where any are.
     fn picture(&mut self, tick: &mut Tick, now: Time) {
         tick.snapshot.clear();
+        tick.traffic.clear();
         if self.admission.is_none() && matches!(self.decider, Decider::Nobody) {
             return;
         }
@@ -224,8 +228,9 @@ impl Watch {
                 load: hot.copied(),
                 up: alive && self.view.is_proven(node, now),
                 capacity: self.capacities[index],
-                in_flight: self.view.in_flight(node),
+                in_flight: self.view.in_flight_of_all(node, now),
             });
+            tick.traffic.push(self.view.traffic(node, now));
         }
         for (index, site) in self.sites.iter_mut().enumerate() {
             let id = SiteId::new(index);
@@ -283,6 +288,7 @@ struct Tick {
     readings: Vec<Reading>,
     snapshot: Vec<NodeView>,
     standings: Vec<Standing>,
+    traffic: Vec<Traffic>,
     up: Vec<bool>,
     /// Whether a record of each node was ever read.
     heard: Vec<bool>,

@@ -23,6 +23,9 @@ fn a_decision_allocates_nothing() {
             for now in 0..1000 {
                 let now = Time::from_ns(now * 1_000_000);
                 let node = view.choose(site, None, now).expect("all nodes are up");
+                view.waits(node);
+                view.waited(node);
+                view.answered(node);
                 view.release(node);
                 match now.as_ns() % 7 {
                     0 => view.on_failure(node, now, Failure::Other),
@@ -33,7 +36,7 @@ fn a_decision_allocates_nothing() {
         assert_eq!(counted.count_total, 0, "{balance:?}");
     }
     let promise = Promise { target: Some(Target::Queue(Duration::from_millis(10))), share: 0.0 };
-    let gate = Gate::new(&[promise], Duration::from_secs(30));
+    let gate = Gate::new(&[promise], Duration::from_secs(30), Duration::from_millis(150));
     let client = Client::new(([10, 0, 0, 1], 5000).into());
     let counted = allocation_counter::measure(|| {
         let admitted = (0..1000).filter(|now| gate.decide(site, client, Time::from_ns(*now), false).is_ok());

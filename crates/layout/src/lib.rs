@@ -11,6 +11,7 @@ mod id;
 mod kernel;
 mod map;
 mod record;
+mod share;
 mod time;
 mod verdicts;
 mod word;
@@ -24,6 +25,7 @@ pub use kernel::{
 };
 pub use map::{BoardMap, LOAD_ACK, LOAD_BYTES, LOAD_DETAIL, LOAD_HOT, WORDS_BYTES, WORDS_OWNERSHIP};
 pub use record::{DETAIL_BYTES, Detail, HOT_BYTES, Hot, Rejected, valid};
+pub use share::{NodeShare, ShareMap};
 pub use time::Time;
 pub use verdicts::{NAME_BYTES, VerdictsMap};
 pub use word::{Ack, Budget, Lock, NodeState, Ownership, SEQUENCE_MAX};

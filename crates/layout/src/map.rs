@@ -1,4 +1,4 @@
-//! Where things lie in the three kinds of region. Offsets in bytes from the region's start.
+//! Where things lie in the nodes' regions and on the board. Offsets in bytes from the region's start.
 //!
 //! A node offers two regions because their rights differ: what its own CPU stores (record, acknowledgement) is
 //! read-only to others, what others change by atomics (ownership) is never stored by its CPU. The sites' words stand on

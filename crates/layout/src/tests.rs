@@ -34,7 +34,7 @@ fn another_layout_is_refused_by_name() {
     assert_eq!(check(header), Ok(header));
     assert_eq!(check(RegionHeader { magic: 1, ..header }), Err(HeaderError::Magic(1)));
     let newer = RegionHeader { version: LAYOUT_VERSION + 1, ..header };
-    assert!(check(newer).unwrap_err().to_string().contains("layout version 5, this build reads 4"));
+    assert!(check(newer).unwrap_err().to_string().contains("layout version 6, this build reads 5"));
     assert_eq!(check(RegionHeader { layout_hash: 5, ..header }), Err(HeaderError::Layout { found: 5 }));
     assert!(matches!(check(RegionHeader { kind: 2, ..header }), Err(HeaderError::Kind { found: 2, .. })));
     assert!(matches!(check(RegionHeader { len: 64, ..header }), Err(HeaderError::Length { found: 64, .. })));
@@ -43,8 +43,8 @@ fn another_layout_is_refused_by_name() {
 /// The hash is part of the wire format: if this fails, a struct or [`LAYOUT_HASH`]'s description changed, and
 /// `LAYOUT_VERSION` must rise with it.
 #[test]
-fn the_layout_of_version_4_is_what_it_was() {
-    assert_eq!((LAYOUT_VERSION, LAYOUT_HASH), (4, 0xe77a_229d_396a_8a4d));
+fn the_layout_of_version_5_is_what_it_was() {
+    assert_eq!((LAYOUT_VERSION, LAYOUT_HASH), (5, 0x3803_39d5_1fc8_45b2));
 }
 
 #[test]
@@ -92,6 +92,18 @@ proptest! {
         if let Some(ack) = Ack::decode(word) {
             prop_assert_eq!(ack.encode(), word & ((1 << 40) - 1));
         }
+    }
+
+    #[test]
+    fn a_share_counts_answers_across_the_end_of_its_bits(in_flight in 0u32..1 << 24, answers: u64, more in 0u64..1 << 39) {
+        let share = |answers: u64| NodeShare::decode(NodeShare { in_flight, answers }.encode());
+        prop_assert_eq!(share(answers).in_flight, in_flight);
+        prop_assert_eq!(share(answers.wrapping_add(more)).answers_since(share(answers)), more);
+        // Another life has begun, and counts anew.
+        let anew = share(0).answers_since(share(more));
+        prop_assert_eq!(anew, 0);
+        let full = NodeShare { in_flight: u32::MAX, answers: 7 };
+        prop_assert_eq!(NodeShare::decode(full.encode()), NodeShare { in_flight: (1 << 24) - 1, answers: 7 });
     }
 
     /// Every change of a word differs from what was there: a late compare-and-swap fails.

@@ -1,5 +1,5 @@
-//! The verdicts of admission control, as a helper or an edge shows them to whoever decides on connections: other edges,
-//! and servers of other make through `httpd/sidelong.h`, which repeats what is here.
+//! The verdicts of admission control, as a helper shows them to whoever decides on connections: servers of other make
+//! through `httpd/sidelong.h`, which repeats what is here. What edges tell each other is in their shares.
 
 use crate::{HEADER_BYTES, SiteId};
 

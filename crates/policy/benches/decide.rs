@@ -13,7 +13,7 @@ use criterion::{BenchmarkId, Criterion};
 use sidelong_layout::{Hot, Ownership, SiteId, valid};
 use sidelong_policy::Time;
 use sidelong_policy::admission::{
-    Answers, Client, Controller, Promise, Settings, Snapshot, Target, Treatment, Verdict, decide,
+    Answers, Client, Controller, Promise, Settings, Snapshot, Target, Traffic, Treatment, Verdict, decide,
 };
 use sidelong_policy::index::Capacity;
 use sidelong_policy::reconfigure::{NodeView, SiteView};
@@ -23,6 +23,7 @@ struct Cluster {
     controller: Controller,
     nodes: Vec<NodeView>,
     sites: Vec<SiteView>,
+    traffic: Vec<Traffic>,
     answers: Vec<Answers>,
 }
 
@@ -43,13 +44,16 @@ impl Cluster {
             controller: Controller::new(Settings::default(), vec![promise; sites], nodes).unwrap(),
             nodes: (0..nodes).map(node).collect(),
             sites: vec![SiteView { floor: 1, ceiling: 99, priority: 0, waiting: 0, busy: false }; sites],
+            traffic: vec![Traffic { in_flight: 8, answers: 0, up: true }; nodes],
             answers: vec![Answers::default(); sites],
         }
     }
 
     fn look(&mut self, ms: u64) -> Verdict {
-        let (nodes, sites, answers) = (&self.nodes, &self.sites, &self.answers);
-        let snapshot = Snapshot { nodes, sites, answers, wall_ns: 0 };
+        let (nodes, sites) = (&self.nodes, &self.sites);
+        let (traffic, answers) = (&self.traffic, &self.answers);
+        let others = &vec![None; sites.len()][..];
+        let snapshot = Snapshot { nodes, sites, traffic, answers, others, wall_ns: 0 };
         self.controller.step(&snapshot, Time::from_ns(ms * 1_000_000))[0].verdict
     }
 }

@@ -6,13 +6,20 @@
 //! - [`Rule::Target`], ours. A site's queue delay is what its nodes' records say is waiting, over the rate at which each
 //!   was seen to answer (Little's law). While it is below two fifths of the site's [budget](Outlook::budget) all are let in;
 //!   above, the part falls exponentially with the delay. An exponential makes the loop as quick at ten times the
-//!   load as at 1.1 times, and since the part follows from figures that all edges read, several edges agree with
-//!   no word between them and nothing to drift apart.
+//!   load as at 1.1 times. Edges see the same, each at a moment of its own, and draw together by what their verdicts
+//!   are: nobody coordinates them, and one alone decides as well.
 //! - [`Rule::Paper`], A's: nobody is let in while the weighted score of every node of the site is above a threshold.
 //!
 //! What it does not do, as others are known for it: it measures no minimum latency to compare with, so it neither
 //! rejects in order to probe nor drifts; it counts answers that succeed, so fast errors do not look like health; and it
 //! decides nothing from a record that is old or gone: a site of which nothing is known lets everybody in ([`Why::Blind`]).
+//!
+//! What waits at a node is known twice: by its record, and by what the edges have sent there and not seen answered
+//! ([`Traffic`]), which is newer. Both count the same requests, so the greater counts and never their sum; and among the
+//! edges each request is counted by the one edge that sent it, in one place for each edge, so the sum over edges has each
+//! once. Requests whose answer has begun are not in it: who reads it slowly keeps nobody waiting for a worker. Of a node
+//! without a record that can be used (old, gone, of a server that is not ours) the traffic alone says both what waits and
+//! how fast it is answered, and Little's law holds there as well.
 //!
 //! Within a site whole clients are kept in place of random requests, and [`Treatment`] sees to whoever asks for much
 //! more than the others. Between sites: while one is over its budget and may have another node, those of the lowest
@@ -121,10 +128,25 @@ pub struct Snapshot<'a> {
     pub nodes: &'a [NodeView],
     /// All sites.
     pub sites: &'a [SiteView],
+    /// By node, what goes there.
+    pub traffic: &'a [Traffic],
     /// By site, the answers that the edge has seen so far.
     pub answers: &'a [Answers],
+    /// By site, the mean of [`Verdict::pressure`] over the other edges that know of it; `None` where none does.
+    pub others: &'a [Option<f64>],
     /// The time of day, in ns since 1970: clients have their turns by it, so that they have them at all edges at once.
     pub wall_ns: u64,
+}
+
+/// What the edges see of a node from outside, all of them that this one hears together. Nothing is known by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Traffic {
+    /// Requests that were sent there and have not begun to be answered.
+    pub in_flight: u32,
+    /// Answers with success that have begun, since any time: it never falls.
+    pub answers: u64,
+    /// Whether its connections work, whatever became of its record.
+    pub up: bool,
 }
 
 /// How a site stands.
@@ -204,12 +226,14 @@ impl Controller {
     pub fn step(&mut self, snapshot: &Snapshot<'_>, now: Time) -> &[Outlook] {
         assert_eq!(snapshot.nodes.len(), self.nodes.len(), "a snapshot of all nodes");
         assert_eq!(snapshot.sites.len(), self.sites.len(), "a snapshot of all sites");
+        assert_eq!(snapshot.traffic.len(), self.nodes.len(), "traffic of all nodes");
         assert_eq!(snapshot.answers.len(), self.sites.len(), "answers of all sites");
+        assert_eq!(snapshot.others.len(), self.sites.len(), "what others say of all sites");
         let passed = self.looked.map_or(Duration::ZERO, |looked| now.since(looked));
         self.looked = Some(now);
         self.interval = self.interval * (LOOKS - 1) / LOOKS + passed / LOOKS;
-        for (drain, view) in self.nodes.iter_mut().zip(snapshot.nodes) {
-            drain.see(view);
+        for ((drain, view), traffic) in self.nodes.iter_mut().zip(snapshot.nodes).zip(snapshot.traffic) {
+            drain.see(view, traffic, passed);
         }
         let turn = verdict::turn(snapshot.wall_ns, self.settings.rotation);
         match self.settings.rule {
@@ -245,7 +269,7 @@ impl Controller {
                 }
                 Some(budget_s) => {
                     let delay_s = queue.delay_s(budget_s);
-                    let part = pressure.step(delay_s, budget_s, passed, lag);
+                    let part = pressure.step(delay_s, budget_s, passed, lag, snapshot.others[site]);
                     let why = if yields { Why::Yields } else { Why::OverTarget };
                     Outlook {
                         verdict: Verdict::part(part, turn, why, pressure.lenience()),
@@ -258,12 +282,12 @@ impl Controller {
         }
     }
 
-    /// The queue of each site: of those of its nodes that are up and whose record says enough.
+    /// The queue of each site: of those of its nodes that are up and of which enough is known.
     fn queues(&self, snapshot: &Snapshot<'_>) -> Vec<Queue> {
         let mut queues = vec![Queue::default(); self.sites.len()];
         let mut pool_rate = 0.0;
         for (view, drain) in snapshot.nodes.iter().zip(&self.nodes) {
-            let Some(now) = drain.now().filter(|_| view.up) else { continue };
+            let Some(now) = drain.now() else { continue };
             pool_rate += now.rate;
             let Some(queue) = serving(view).and_then(|site| queues.get_mut(site.index())) else { continue };
             queue.nodes += 1;

@@ -26,7 +26,7 @@ pub trait Candidates {
     fn index(&self, candidate: usize) -> LoadIndex;
     /// How loaded it was at the last look, whatever was sent there since.
     fn index_at_look(&self, candidate: usize) -> LoadIndex;
-    /// This edge's own requests at a node.
+    /// The edges' requests at a node, as far as this one knows.
     fn in_flight(&self, candidate: usize) -> u32;
     /// Whether the request may go there: the node is up, serves the site, and was not tried for this request already.
     fn usable(&self, candidate: usize) -> bool;
@@ -42,7 +42,7 @@ pub trait Candidates {
 pub enum Balance {
     /// Each in turn, whatever its load.
     RoundRobin,
-    /// The fewest requests of this edge.
+    /// The fewest requests of the edges, as far as this one knows.
     LeastConnections,
     /// The lowest load index (M 5.2.1).
     #[default]

@@ -126,10 +126,10 @@ impl Weights {
         SettingsError::if_zero("the sum of the weights", named.iter().all(|(_, weight)| *weight == 0.0))
     }
 
-    /// A node's index from its record and from `in_flight`, the requests that this edge itself has there just now.
+    /// A node's index from its record and from `in_flight`, the requests that the edges have there just now.
     ///
-    /// Without a record (`None`: rejected, or too old) the index is that of the edge's own requests. With one, the
-    /// requests at the node are the greater of what the record and the edge count: either may lag, neither invents.
+    /// Without a record (`None`: rejected, or too old) the index is that of the edges' requests. With one, the requests
+    /// at the node are the greater of what the record and the edges count: either may lag, neither invents.
     pub fn read(&self, load: Option<&Hot>, capacity: &Capacity, in_flight: u32) -> Reading {
         let nothing = Hot::default();
         let hot = load.unwrap_or(&nothing);
@@ -204,6 +204,11 @@ impl Reading {
         LoadIndex(self.index)
     }
 
+    /// The same, to be brought up to date by one edge's count of its own requests, which just now is `in_flight`.
+    pub const fn counted_from(self, in_flight: u32) -> Self {
+        Reading { in_flight: in_flight as u16, ..self }
+    }
+
     /// The index now that the edge has `in_flight` requests at the node.
     ///
     /// The count is compared modulo 2^16: right as long as it changes by less than 32,768 between two looks.
@@ -255,6 +260,14 @@ mod tests {
 
     fn index(weights: Weights, hot: Hot, capacity: Capacity, in_flight: u32) -> u32 {
         weights.read(Some(&hot), &capacity, in_flight).index().0
+    }
+
+    #[test]
+    fn an_edge_brings_a_reading_of_all_edges_requests_up_to_date_by_its_own() {
+        let of_all = Weights::CONNECTIONS.read(None, &Capacity { workers: 2, ..Capacity::default() }, 6);
+        let reading = of_all.counted_from(1);
+        assert_eq!(reading.index().ratio(), 3.0);
+        assert_eq!((reading.now(1).ratio(), reading.now(3).ratio(), reading.now(0).ratio()), (3.0, 4.0, 2.5));
     }
 
     #[test]

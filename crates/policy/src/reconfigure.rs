@@ -117,7 +117,7 @@ pub struct NodeView {
     pub up: bool,
     /// What it can do.
     pub capacity: Capacity,
-    /// Requests that this edge has there.
+    /// Requests that the edges have there, as far as this one knows.
     pub in_flight: u32,
 }
 

@@ -2,7 +2,8 @@
 //! nodes can do. Its clock is its own, and so are its dice.
 //!
 //! Each node publishes its record every millisecond, each edge looks every millisecond, and a message takes 50 us: what
-//! an edge decides by is as old as it is live. Where nodes move, they do so at once and as the first edge decides.
+//! an edge decides by is as old as it is live. Of each other the edges know what they had at each node and decided as of
+//! their last looks. Where nodes move, they do so at once and as the first edge decides.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -12,8 +13,8 @@ use std::time::Duration;
 use sidelong_layout::{Hot, Ownership, SiteId, valid};
 use sidelong_policy::Time;
 use sidelong_policy::admission::{
-    Answers, BUCKETS, Census, Client, Controller, Outlook, Promise, Settings, Snapshot, Target, Treatment,
-    Verdict, decide,
+    Answers, BUCKETS, Census, Client, Controller, Outlook, Promise, Settings, Snapshot, Target, Traffic,
+    Treatment, Verdict, decide,
 };
 use sidelong_policy::index::{Capacity, Reading, Weights};
 use sidelong_policy::reconfigure::{self, NodeView, Reconfigurer, SiteView};
@@ -33,6 +34,8 @@ struct Plan {
     /// The site of each node.
     owners: Vec<usize>,
     moves: bool,
+    /// Whether nodes have records; else the edges know of them what goes there.
+    records: bool,
     /// Between two looks of an edge, and between two records of a node.
     period_ns: u64,
     /// The part of all requests that one client makes.
@@ -53,6 +56,7 @@ impl Plan {
             priorities: vec![0; targets.len()],
             owners: (0..4 * targets.len()).map(|node| node / 4).collect(),
             moves: false,
+            records: true,
             period_ns: MS,
             flood: 0.0,
             late: 0.0,
@@ -101,6 +105,9 @@ struct Edge {
     controller: Controller,
     outlooks: Vec<Outlook>,
     in_flight: Vec<u32>,
+    /// By node, as it knows it itself, and as it showed the others at its last look.
+    answered: Vec<u64>,
+    shown: Vec<(u32, u64)>,
     readings: Vec<Reading>,
     answers: Vec<Answers>,
     census: Census,
@@ -164,6 +171,8 @@ impl Sim {
             controller: Controller::new(plan.settings, plan.promises.clone(), nodes).unwrap(),
             outlooks: vec![Outlook::default(); sites],
             in_flight: vec![0; nodes],
+            answered: vec![0; nodes],
+            shown: vec![(0, 0); nodes],
             readings: vec![Reading::default(); nodes],
             answers: vec![Answers::default(); sites],
             census: Census::default(),
@@ -301,6 +310,7 @@ impl Sim {
         let Request { site, client, edge, node, asked } = self.requests[request];
         let took = self.now - asked;
         self.edges[edge].in_flight[node] -= 1;
+        self.edges[edge].answered[node] += 1;
         let target = match self.plan.promises[site].target {
             Some(Target::ResponseP99(target)) => target.as_nanos() as u64,
             _ => u64::MAX,
@@ -326,8 +336,33 @@ impl Sim {
         };
     }
 
+    /// What goes to each node, as an edge knows it: its own now, the others' as of their last looks.
+    fn traffic(&self, edge: usize) -> Vec<Traffic> {
+        let others = || self.edges.iter().enumerate().filter(|(other, _)| *other != edge);
+        let sum = |node: usize| {
+            let own = (self.edges[edge].in_flight[node], self.edges[edge].answered[node]);
+            let shown = others().map(|(_, other)| other.shown[node]);
+            let (in_flight, answers) = shown.fold(own, |sum, other| (sum.0 + other.0, sum.1 + other.1));
+            Traffic { in_flight, answers, up: true }
+        };
+        (0..self.plan.owners.len()).map(sum).collect()
+    }
+
+    /// What the others' verdicts say of each site.
+    fn others(&self, edge: usize) -> Vec<Option<f64>> {
+        let others = || self.edges.iter().enumerate().filter(|(other, _)| *other != edge);
+        let mean = |site: usize| {
+            let known: Vec<_> =
+                others().filter_map(|(_, other)| other.outlooks[site].verdict.pressure()).collect();
+            (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+        };
+        (0..self.plan.promises.len()).map(mean).collect()
+    }
+
     fn look(&mut self, edge: usize) {
+        let (traffic, others) = (self.traffic(edge), self.others(edge));
         let of = &mut self.edges[edge];
+        of.shown = of.in_flight.iter().copied().zip(of.answered.iter().copied()).collect();
         of.looks += 1;
         if of.looks.is_multiple_of(250) {
             let (asked, treatments) = (&of.asked, &mut of.treatments);
@@ -336,11 +371,12 @@ impl Sim {
         let capacity = Capacity { workers: u32::from(WORKERS), ..Capacity::default() };
         let mut views = Vec::new();
         for (node, site) in self.plan.owners.iter().enumerate() {
-            let record = self.nodes[node].record;
-            of.readings[node] = Weights::CONNECTIONS.read(Some(&record), &capacity, of.in_flight[node]);
+            let record = Some(self.nodes[node].record).filter(|_| self.plan.records);
+            let reading = Weights::CONNECTIONS.read(record.as_ref(), &capacity, of.in_flight[node]);
+            of.readings[node] = reading;
             views.push(NodeView {
                 ownership: Some(Ownership::serving(SiteId::new(*site), 1)),
-                load: Some(record),
+                load: record,
                 up: true,
                 capacity,
                 in_flight: of.in_flight[node],
@@ -349,7 +385,8 @@ impl Sim {
         let site =
             |priority: &u8| SiteView { floor: 1, ceiling: 99, priority: *priority, waiting: 0, busy: false };
         let sites: Vec<_> = self.plan.priorities.iter().map(site).collect();
-        let snapshot = Snapshot { nodes: &views, sites: &sites, answers: &of.answers, wall_ns: self.now };
+        let (traffic, answers, others) = (&traffic, &of.answers, &others);
+        let snapshot = Snapshot { nodes: &views, sites: &sites, traffic, answers, others, wall_ns: self.now };
         of.outlooks.copy_from_slice(of.controller.step(&snapshot, Time::from_ns(self.now)));
         if self.plan.moves && edge == 0 {
             let standings: Vec<_> = of.controller.standings().collect();
@@ -379,9 +416,10 @@ fn jain(shares: &[f64]) -> f64 {
 const LOADS: [f64; 5] = [1.1, 1.4, 2.0, 5.0, 10.0];
 
 /// One site under each load: answers as a part of capacity, and the 99th percentile of how long they took in ms.
-fn overloaded(target: Option<Target>, service_ms: u64, exponential: bool) -> Vec<(f64, f64)> {
+fn overloaded(target: Option<Target>, service_ms: u64, exponential: bool, records: bool) -> Vec<(f64, f64)> {
     let run = |times: f64| {
         let mut plan = Plan::new(&[target]);
+        plan.records = records;
         (plan.service_ns, plan.exponential) = (service_ms * MS, exponential);
         let capacity = plan.capacity(0);
         let mut sim = Sim::new(plan);
@@ -408,12 +446,35 @@ fn goodput_and_target_hold_at_every_overload() {
         (response(60), 5, true, 60.0),
     ] {
         for (times, (goodput, p99_ms)) in
-            LOADS.into_iter().zip(overloaded(target, service_ms, is_exponential))
+            LOADS.into_iter().zip(overloaded(target, service_ms, is_exponential, true))
         {
             assert!(goodput >= 0.95, "{target:?} at {times} x: goodput {goodput}");
             assert!(p99_ms <= p99_ms_max, "{target:?} at {times} x: {p99_ms} ms");
         }
     }
+}
+
+#[test]
+fn nodes_without_a_record_are_guarded_as_well() {
+    for (target, service_ms, is_exponential, p99_ms_max) in [
+        (queue(40), 5, false, 40.0 + 5.0),
+        (queue(10), 1, false, 10.0 + 1.0),
+        (response(50), 5, false, 50.0),
+        (response(60), 5, true, 60.0),
+    ] {
+        for (times, (goodput, p99_ms)) in
+            LOADS.into_iter().zip(overloaded(target, service_ms, is_exponential, false))
+        {
+            assert!(goodput >= 0.95, "{target:?} at {times} x: goodput {goodput}");
+            assert!(p99_ms <= p99_ms_max, "{target:?} at {times} x: {p99_ms} ms");
+        }
+    }
+    let mut plan = Plan::new(&[queue(40)]);
+    plan.records = false;
+    let mut sim = Sim::new(plan);
+    sim.load(0, 0.85);
+    sim.run(3 * S);
+    assert_eq!(sim.fates[0].refused(0, 3 * S), 0, "nobody is turned away who can be served");
 }
 
 #[test]
@@ -578,8 +639,16 @@ fn who_floods_starves_nobody() {
 }
 
 #[test]
-fn edges_agree_without_a_word() {
-    let mut sim = Sim::new(Plan::new(&[queue(40)]));
+fn edges_agree() {
+    for records in [true, false] {
+        agree(records);
+    }
+}
+
+fn agree(records: bool) {
+    let mut plan = Plan::new(&[queue(40)]);
+    plan.records = records;
+    let mut sim = Sim::new(plan);
     sim.load(0, 8.0);
     let mut parts = [0.0, 0.0];
     for _ in 0..3_000 {

@@ -5,13 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use sidelong_edge::{Admission, Edge, Event as EdgeEvent, Ganglia, Settings, Watch};
-use sidelong_layout::EdgeId;
+use sidelong_edge::{
+    Admission, Edge, Event as EdgeEvent, Exchange, Ganglia, Gate, Peers, Settings, View, Watch, offer_share,
+};
+use sidelong_fabric::Region;
+use sidelong_layout::{EdgeId, ShareMap};
 use sidelong_reconfig::{Ended, How, offer_board};
 use sidelong_state::{Outcome, PaperOutcome};
 
 use crate::cli::PartArgs;
 use crate::event::Event;
+use crate::fabric::Offer;
 use crate::failure::Failure;
 use crate::looks::LookCounts;
 use crate::parent::{self, end_with_parent};
@@ -47,15 +51,13 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     counts.push(Arc::clone(&looks).counts());
     let admission = parts.admission()?;
     let gate = admission.as_ref().map(Admission::gate);
-    let edge = Edge::new(settings, Arc::clone(&view), gate, parts.about(parts.scheme()?), counts)?;
-    // In shared memory the board is nobody's: the first process to come makes it. Else it is the first node's.
-    let _board = match parts.fabric.shares_memory() {
-        false => None,
-        true => {
-            let host = parts.fabric.offer(parts.cluster.edges[index].listen)?.host;
-            Some(offer_board(&host, parts.board_map(), &parts.board_init(), parts.began_ms)?)
-        }
-    };
+    let memory = Memory::offer(&parts, index)?;
+    if let Some(offer) = &memory.offer {
+        counts.extend(offer.counts());
+    }
+    let exchange = exchange(&parts, index, &view, gate.as_ref(), &memory)?;
+    let peers = exchange.as_ref().map(|exchange| Arc::clone(&exchange.peers));
+    let edge = Edge::new(settings, Arc::clone(&view), gate, peers, parts.about(parts.scheme()?), counts)?;
     let owner = parts.owner(Some(index), None);
     let mut watch = watch(&parts, owner, args.events, view, Some(&edge), looks)?;
     watch.admission = admission;
@@ -67,16 +69,80 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
         }
     }
     let stop = Arc::new(AtomicBool::new(false));
-    let thread = {
+    let spawn = |name: &str, run: Box<dyn FnOnce(&AtomicBool) + Send>| {
         let stop = Arc::clone(&stop);
-        std::thread::Builder::new().name("watch".into()).spawn(move || watch.run(&stop, MOVE_DRAIN_MAX))?
+        std::thread::Builder::new().name(name.into()).spawn(move || run(&stop))
     };
+    let exchange =
+        exchange.map(|exchange| spawn("peers", Box::new(|stop| exchange.run(stop)))).transpose()?;
+    let watch = spawn("watch", Box::new(|stop| watch.run(stop, MOVE_DRAIN_MAX)))?;
     let _ganglia = ganglia.map(|ganglia| ganglia.start(edge.seen())).transpose()?;
     edge.run()?;
     stop.store(true, Ordering::Relaxed);
-    // Its panic was printed where it happened.
-    let _ = thread.join();
+    for thread in [Some(watch), exchange].into_iter().flatten() {
+        // Its panic was printed where it happened.
+        let _ = thread.join();
+    }
     Ok(())
+}
+
+/// What an edge offers to others, for as long as it lives.
+struct Memory {
+    /// None where there is nothing to offer.
+    offer: Option<Offer>,
+    /// What it shares with other edges, where there are any.
+    share: Option<Region>,
+    _board: Option<Region>,
+}
+
+impl Memory {
+    fn offer(parts: &Parts, index: usize) -> Result<Self, Failure> {
+        let edge = &parts.cluster.edges[index];
+        let shares = parts.cluster.edges.len() > 1 && parts.shares(edge);
+        if !shares && !parts.fabric.shares_memory() {
+            return Ok(Memory { offer: None, share: None, _board: None });
+        }
+        let any_port = SocketAddr::new(edge.listen.ip(), 0);
+        let offer = parts.fabric.offer(edge.fabric_listen.unwrap_or(any_port))?;
+        let share = match shares {
+            false => None,
+            true => {
+                let map = ShareMap { nodes: parts.cluster.nodes.len(), sites: parts.cluster.sites.len() };
+                let share = offer_share(&offer.host, &edge.name, map, parts.began_ms)?;
+                offer.publish(&share)?;
+                Some(share)
+            }
+        };
+        // In shared memory the board is nobody's: the first process to come makes it. Else it is the first node's.
+        let board = match parts.fabric.shares_memory() {
+            false => None,
+            true => Some(offer_board(&offer.host, parts.board_map(), &parts.board_init(), parts.began_ms)?),
+        };
+        Ok(Memory { offer: Some(offer), share, _board: board })
+    }
+}
+
+/// Who tells the other edges, and hears them, where there are any.
+fn exchange(
+    parts: &Parts,
+    index: usize,
+    view: &Arc<View>,
+    gate: Option<&Arc<Gate>>,
+    memory: &Memory,
+) -> Result<Option<Exchange>, Failure> {
+    let peers = parts.peers(index);
+    if peers.is_empty() && memory.share.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Exchange {
+        view: Arc::clone(view),
+        gate: gate.cloned(),
+        peers: Arc::new(Peers::new(peers)),
+        share: memory.share.clone(),
+        directory: parts.fabric.directory(),
+        initiator: parts.fabric.initiator()?,
+        period: parts.cluster.reconfig.sensitivity,
+    }))
 }
 
 /// Who tells a Ganglia monitor, where there is one to be told by this edge.
@@ -93,7 +159,7 @@ fn watch(
     parts: &Arc<Parts>,
     owner: EdgeId,
     tell: bool,
-    view: Arc<sidelong_edge::View>,
+    view: Arc<View>,
     edge: Option<&Edge>,
     looks: Arc<LookCounts>,
 ) -> Result<Watch, Failure> {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use sidelong_config::{self as config, Cluster};
-use sidelong_edge::Counts;
+use sidelong_edge::{Counts, share_region};
 use sidelong_fabric::control::{ControlDirectory, Endpoint, Secret};
 #[cfg(feature = "verbs")]
 use sidelong_fabric::verbs::{Completions, Device, DeviceSpec, VerbsHost};
@@ -48,8 +48,7 @@ impl Fabric {
             (Backend::Verbs(_), None) => Some(run.secret()?),
         };
         let told = secret.as_ref().filter(|_| cluster.secret.is_some());
-        let control =
-            told.map(|secret| Arc::new(ControlDirectory::new(secret.clone(), table(&cluster.nodes))));
+        let control = told.map(|secret| Arc::new(ControlDirectory::new(secret.clone(), table(cluster))));
         tracing::info!("{note}");
         Ok(Fabric { backend, note, run: run.clone(), secret, control })
     }
@@ -181,12 +180,12 @@ impl Offer {
         Ok(())
     }
 
-    /// What a node tells of it in its metrics.
+    /// What a process tells of it in its metrics.
     pub(crate) fn counts(&self) -> Option<Counts> {
         let endpoint = self.endpoint.clone()?;
         Some(Counts {
             name: "control_endpoint_refused",
-            help: "Sessions for this node's keys that it refused, by cause",
+            help: "Sessions for this process's keys that it refused, by cause",
             label: "cause",
             read: Box::new(move || endpoint.refused().iter().collect()),
         })
@@ -208,13 +207,15 @@ impl Offer {
     }
 }
 
-/// Where to ask for each region: each node tells of its own, the first of the board, too.
-fn table(nodes: &[config::Node]) -> impl Iterator<Item = (String, SocketAddr)> + '_ {
+/// Where to ask for each region: each node and edge tells of its own, the first node of the board, too.
+fn table(cluster: &Cluster) -> impl Iterator<Item = (String, SocketAddr)> + '_ {
+    let nodes = &cluster.nodes;
     let of_node = |node: &config::Node| {
         [load_region(&node.name), words_region(&node.name)].map(|region| (region, node.fabric_listen))
     };
     let board = nodes.first().map(|node| (BOARD.to_owned(), node.fabric_listen));
-    nodes.iter().flat_map(of_node).chain(board)
+    let of_edge = |edge: &config::Edge| Some((share_region(&edge.name), edge.fabric_listen?));
+    nodes.iter().flat_map(of_node).chain(board).chain(cluster.edges.iter().filter_map(of_edge))
 }
 
 /// What the cluster's parts use, and why.

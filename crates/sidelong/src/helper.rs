@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Region, RegionSpec, RunDirectory};
 use sidelong_layout::{NAME_BYTES, NodeId, RegionKind, SiteId, Time, VerdictsMap};
-use sidelong_policy::admission::{Answers, Controller, Outlook, Snapshot};
+use sidelong_policy::admission::{Answers, Controller, Outlook, Snapshot, Traffic};
 use sidelong_policy::index::Capacity;
 use sidelong_policy::reconfigure::NodeView;
 
@@ -56,6 +56,8 @@ pub(crate) fn run(args: &HelperArgs, quiet: bool) -> Result<(), Failure> {
     let mut monitor = Monitor::new(&parts)?;
     let capacities = parts.capacities();
     let (sites, answers) = (parts.sites(), vec![Answers::default(); parts.cluster.sites.len()]);
+    // Other servers' requests are known by the nodes' records alone.
+    let (traffic, others) = (vec![Traffic::default(); capacities.len()], vec![None; sites.len()]);
     let mut next = Instant::now();
     while !stop.load(Ordering::Relaxed) {
         monitor.look();
@@ -66,7 +68,8 @@ pub(crate) fn run(args: &HelperArgs, quiet: bool) -> Result<(), Failure> {
             .collect();
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ns = since_1970.as_nanos() as u64;
-        let snapshot = Snapshot { nodes: &nodes, sites: &sites, answers: &answers, wall_ns };
+        let (nodes, sites, traffic, answers, others) = (&nodes, &sites, &traffic, &answers, &others);
+        let snapshot = Snapshot { nodes, sites, traffic, answers, others, wall_ns };
         verdicts.show(controller.step(&snapshot, monitor.at()), monitor.at());
         // As an edge's watch thread: at a fixed rate, and looks that were missed are not made up for.
         next = (next + parts.cluster.reconfig.sensitivity).max(Instant::now());

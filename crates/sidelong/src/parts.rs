@@ -289,7 +289,8 @@ impl Parts {
     /// Who decides whom an edge lets in; `None` where that is everybody.
     pub(crate) fn admission(&self) -> Result<Option<Admission>, Failure> {
         let decided = self.admission_settings();
-        let admission = |(settings, promises)| Admission::new(settings, promises, self.cluster.nodes.len());
+        let (nodes, stale) = (self.cluster.nodes.len(), self.cluster.load.stale);
+        let admission = |(settings, promises)| Admission::new(settings, promises, nodes, stale);
         Ok(decided.map(admission).transpose()?)
     }
 
@@ -366,6 +367,19 @@ impl Parts {
         };
         let (nodes, sites) = (self.cluster.nodes.len(), self.cluster.sites.len());
         View::new(nodes, sites, self.cluster.load.stale, balance, health::Settings::default())
+    }
+
+    /// The edges beside the `index`-th that tell what they have under way: all, or of those on several machines who says
+    /// where.
+    pub(crate) fn peers(&self, index: usize) -> Vec<String> {
+        let edges = self.cluster.edges.iter().enumerate();
+        let others = edges.filter(|(other, edge)| *other != index && self.shares(edge));
+        others.map(|(_, edge)| edge.name.clone()).collect()
+    }
+
+    /// Whether the edge lets others read what it has under way.
+    pub(crate) fn shares(&self, edge: &config::Edge) -> bool {
+        self.fabric.is_of_one_machine() || edge.fabric_listen.is_some()
     }
 
     pub(crate) fn edge_settings(&self, edge: usize) -> Settings {

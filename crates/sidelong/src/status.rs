@@ -81,6 +81,7 @@ struct Report<'a> {
     /// Connections closed as they came.
     closed_at_accept: u64,
     sites: Vec<SiteReport<'a>>,
+    nodes: Vec<NodeReport<'a>>,
 }
 
 #[derive(PartialEq, Debug, Serialize)]
@@ -88,6 +89,17 @@ struct EdgeReport<'a> {
     name: &'a str,
     /// Why it did not answer, if so: then it is in no sum.
     problem: Option<String>,
+    /// The other edges whose requests and verdicts it knows, and those that it does not hear.
+    hears: Vec<String>,
+    misses: Vec<String>,
+}
+
+#[derive(PartialEq, Debug, Serialize)]
+struct NodeReport<'a> {
+    name: &'a str,
+    site: Option<String>,
+    /// Requests there that are not answered, of all edges, as that edge has it that knows of most.
+    unanswered: Option<u64>,
 }
 
 #[derive(PartialEq, Debug, Serialize)]
@@ -106,6 +118,10 @@ struct SiteReport<'a> {
     admitted_ratio: Option<f64>,
     queue_delay_ms: Option<f64>,
     queue_budget_ms: Option<f64>,
+    /// Requests at its nodes that are not answered, of all edges.
+    unanswered: Option<u64>,
+    /// Whether an edge that knows nothing of it goes by another's verdict.
+    verdict_lent: bool,
     /// Answers with success, and those of them that were late.
     answers: u64,
     late: u64,
@@ -115,16 +131,14 @@ impl<'a> Report<'a> {
     fn new(cluster: &'a Cluster, asked: &[(&'a str, Result<String, String>)]) -> Self {
         let pages = asked.iter().filter_map(|(_, page)| page.as_ref().ok());
         let samples: Vec<_> = pages.flat_map(|page| page.lines().filter_map(Sample::parse)).collect();
-        let edge = |(name, page): &(&'a str, Result<String, String>)| EdgeReport {
-            name,
-            problem: page.as_ref().err().cloned(),
-        };
+        let nodes: Vec<_> = cluster.nodes.iter().map(|node| NodeReport::new(&node.name, &samples)).collect();
         Report {
             cluster: &cluster.name,
             rule: cluster.admission.rule,
-            edges: asked.iter().map(edge).collect(),
+            edges: asked.iter().map(EdgeReport::new).collect(),
             closed_at_accept: samples.iter().filter(|of| of.is("closed_at_accept_total")).map(count).sum(),
-            sites: cluster.sites.iter().map(|site| SiteReport::new(site, &samples)).collect(),
+            sites: cluster.sites.iter().map(|site| SiteReport::new(site, &nodes, &samples)).collect(),
+            nodes,
         }
     }
 
@@ -134,6 +148,9 @@ impl<'a> Report<'a> {
         for edge in &self.edges {
             if let Some(problem) = &edge.problem {
                 text += &format!(", {} {problem}", edge.name);
+            }
+            if !edge.misses.is_empty() {
+                text += &format!(", {} does not hear {}", edge.name, edge.misses.join(" and "));
             }
         }
         text += &match self.sites.iter().all(|site| site.admitted_ratio.is_none()) {
@@ -148,6 +165,7 @@ impl<'a> Report<'a> {
             "let in",
             "admitted",
             "rejected",
+            "in flight",
             "delay ms",
             "budget ms",
             "late",
@@ -160,8 +178,34 @@ impl<'a> Report<'a> {
     }
 }
 
+impl<'a> EdgeReport<'a> {
+    fn new((name, page): &(&'a str, Result<String, String>)) -> Self {
+        let samples: Vec<_> = page.iter().flat_map(|page| page.lines().filter_map(Sample::parse)).collect();
+        let named = |name: &'static str| {
+            let edges = samples.iter().filter(move |of| of.is(name)).filter_map(|of| of.label("edge"));
+            edges.map(str::to_owned)
+        };
+        let hears: Vec<_> = named("peer_unanswered_requests").collect();
+        let misses = named("peer_age_seconds").filter(|edge| !hears.contains(edge)).collect();
+        EdgeReport { name, problem: page.as_ref().err().cloned(), hears, misses }
+    }
+}
+
+impl<'a> NodeReport<'a> {
+    fn new(name: &'a str, samples: &[Sample<'_>]) -> Self {
+        let of = |family: &'static str| {
+            samples.iter().filter(move |of| of.is(family) && of.label("node") == Some(name))
+        };
+        NodeReport {
+            name,
+            site: of("node_site").find_map(|of| of.label("site")).map(str::to_owned),
+            unanswered: of("node_unanswered_requests").map(count).max(),
+        }
+    }
+}
+
 impl<'a> SiteReport<'a> {
-    fn new(site: &'a Site, samples: &[Sample<'_>]) -> Self {
+    fn new(site: &'a Site, nodes: &[NodeReport<'_>], samples: &[Sample<'_>]) -> Self {
         let of = |name: &'static str| {
             samples.iter().filter(move |of| of.is(name) && of.label("site") == Some(&site.name))
         };
@@ -195,6 +239,12 @@ impl<'a> SiteReport<'a> {
             admitted_ratio: least("admitted_ratio"),
             queue_delay_ms: values("queue_delay_seconds").reduce(f64::max).map(|delay| delay * 1e3),
             queue_budget_ms: least("queue_budget_seconds").map(|budget| budget * 1e3),
+            unanswered: nodes
+                .iter()
+                .filter(|node| node.site.as_ref() == Some(&site.name))
+                .filter_map(|node| node.unanswered)
+                .reduce(|sum, more| sum + more),
+            verdict_lent: values("verdict_lent").any(|lent| lent > 0.0),
             answers: of("target_answers_total").map(count).sum(),
             late: of("target_answers_total").filter(|of| of.label("late") == Some("yes")).map(count).sum(),
         }
@@ -219,6 +269,7 @@ impl<'a> SiteReport<'a> {
             or_none(self.admitted_ratio.map(|ratio| format!("{:.1} %", 100.0 * ratio))),
             or_none(is_known.then(|| self.admitted.to_string())),
             or_none(is_known.then(|| self.rejected.to_string())),
+            or_none(self.unanswered.map(|count| count.to_string())),
             or_none(self.queue_delay_ms.map(|ms| format!("{ms:.1}"))),
             or_none(self.queue_budget_ms.map(|ms| format!("{ms:.1}"))),
             or_none(late.map(|percent| format!("{percent:.2} %"))),
@@ -297,6 +348,12 @@ sidelong_edge_target_met{site=\"alpha\"} 1
 sidelong_edge_target_answers_total{site=\"alpha\",late=\"no\"} 99
 sidelong_edge_target_answers_total{site=\"alpha\",late=\"yes\"} 1
 sidelong_edge_closed_at_accept_total 3
+sidelong_edge_node_site{node=\"n1\",site=\"alpha\"} 1
+sidelong_edge_node_site{node=\"n2\",site=\"alpha\"} 1
+sidelong_edge_node_unanswered_requests{node=\"n1\"} 4
+sidelong_edge_node_unanswered_requests{node=\"n2\"} 3
+sidelong_edge_verdict_lent{site=\"beta\"} 1
+sidelong_edge_peer_age_seconds{edge=\"edge2\"} inf
 # EOF
 ";
 
@@ -311,7 +368,10 @@ sidelong_edge_closed_at_accept_total 3
         let cluster = cluster();
         let second = FIRST
             .replace("0.25", "0.5")
-            .replace("target_met{site=\"alpha\"} 1", "target_met{site=\"alpha\"} 0");
+            .replace("target_met{site=\"alpha\"} 1", "target_met{site=\"alpha\"} 0")
+            .replace("requests{node=\"n1\"} 4", "requests{node=\"n1\"} 9")
+            .replace("{edge=\"edge2\"} inf", "{edge=\"edge1\"} 0.1")
+            + "sidelong_edge_peer_unanswered_requests{edge=\"edge1\"} 7\n";
         let report = Report::new(&cluster, &[("edge1", Ok(FIRST.to_owned())), ("edge2", Ok(second))]);
         let alpha = &report.sites[0];
         assert_eq!((alpha.admitted, alpha.rejected, report.closed_at_accept), (24, 180, 6));
@@ -321,14 +381,35 @@ sidelong_edge_closed_at_accept_total 3
             (Some(0.25), Some(false), Some(20.0))
         );
         assert_eq!((alpha.late, alpha.answers), (2, 200));
+        assert_eq!(
+            (alpha.unanswered, report.nodes[0].unanswered, alpha.verdict_lent),
+            (Some(12), Some(9), false)
+        );
+        let [first, second] = &report.edges[..] else { panic!("{:?}", report.edges) };
+        assert_eq!((first.hears.len(), &first.misses[..]), (0, &["edge2".to_owned()][..]));
+        assert_eq!((&second.hears[..], second.misses.len()), (&["edge1".to_owned()][..], 0));
         let beta = &report.sites[1];
+        assert_eq!((beta.unanswered, beta.verdict_lent), (None, true));
         assert_eq!((beta.admitted_ratio, beta.met, beta.rejected), (Some(1.0), None, 0));
         let text = report.plain();
-        assert!(text.starts_with("demo: 2 of 2 edges answer; 6 connections closed as they came\n"), "{text}");
+        let begin =
+            "demo: 2 of 2 edges answer, edge1 does not hear edge2; 6 connections closed as they came\n";
+        assert!(text.starts_with(begin), "{text}");
         let row = text.lines().find(|line| line.starts_with("alpha")).unwrap();
         let words: Vec<_> = row.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect();
-        let expected =
-            ["alpha", "99 % in 50 ms", "no", "25.0 %", "24", "180", "20.0", "-", "1.00 %", "over-target 180"];
+        let expected = [
+            "alpha",
+            "99 % in 50 ms",
+            "no",
+            "25.0 %",
+            "24",
+            "180",
+            "12",
+            "20.0",
+            "-",
+            "1.00 %",
+            "over-target 180",
+        ];
         assert_eq!(words, expected);
     }
 

@@ -65,7 +65,7 @@ fn documented() -> BTreeSet<String> {
 
 #[test]
 fn what_is_told_is_documented_and_what_is_documented_is_told() {
-    // With all that brings metrics of its own: several machines, an access log, a monitor, moves.
+    // With all that brings metrics of its own: several machines, another edge, an access log, a monitor, moves.
     let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(512, None);
     cluster.file.cluster.fabric = Fabric::Tcp;
     let secret = cluster.path("secret");
@@ -75,7 +75,9 @@ fn what_is_told_is_documented_and_what_is_documented_is_told() {
     for k in 0..cluster.file.nodes.len() {
         cluster.file.nodes[k].fabric_listen = Some(cluster.at(6001 + k as u16));
     }
-    cluster.file.edges.truncate(1);
+    for k in 0..cluster.file.edges.len() {
+        cluster.file.edges[k].fabric_listen = Some(cluster.at(6101 + k as u16));
+    }
     cluster.file.edges[0].access_log = Some(cluster.path("access.log"));
     cluster.file.ganglia.gmond = Some(cluster.at(8649));
     cluster.file.sites[0].response_p99 = Some(Duration::from_secs(9));

@@ -9,13 +9,16 @@ use sidelong_layout::SiteId;
 
 use super::emit::{Labels, family};
 use super::figures::{Head, Kind};
-use super::gauge;
+use super::{flag, gauge};
+use crate::clock;
 use crate::gate::Gate;
+use crate::view::View;
 
 /// Reads it at the scrape.
 #[derive(Debug)]
 pub(super) struct GateCollector {
     pub(super) gate: Arc<Gate>,
+    pub(super) view: Arc<View>,
     pub(super) sites: Vec<String>,
 }
 
@@ -30,6 +33,11 @@ const CLOSED: Head<'static> =
 const ANSWERS: Head<'static> =
     counter("target_answers", "Answers with success of sites with a p99 target, by whether they were late");
 const RATIO: Head<'static> = gauge("admitted_ratio", "", "The part of the site's clients that is let in now");
+const LENT: Head<'static> = gauge(
+    "verdict_lent",
+    "",
+    "1 while this edge knows nothing of the site and goes by another edge's verdict",
+);
 const OUTLOOK: [Head<'static>; 3] = [
     gauge("queue_delay", "seconds", "How long a request of the site waits at a node"),
     gauge("queue_budget", "seconds", "How long it may, for the site's target to be held"),
@@ -56,6 +64,10 @@ impl Collector for GateCollector {
         family(&mut encoder, &ANSWERS, sites().filter_map(answers).flatten())?;
         let ratio = |(site, name)| (vec![("site", name)], gate.ratio(site));
         family(&mut encoder, &RATIO, sites().map(ratio))?;
+        let now = clock::now();
+        let is_lent = |site| gate.is_lent(site, now, self.view.is_stale(now));
+        let lent = |(site, name)| (vec![("site", name)], flag(is_lent(site)));
+        family(&mut encoder, &LENT, sites().map(lent))?;
         for (place, head) in OUTLOOK.iter().enumerate() {
             let known = |(site, name)| Some((vec![("site", name)], gate.outlook(site)[place]?));
             family(&mut encoder, head, sites().filter_map(known))?;

@@ -3,28 +3,39 @@
 //! What a node does in a second shows while requests wait for it: all its workers then work, and each answer that
 //! succeeds counts. Until it has been seen so its own mean time of service says. An answer that failed counts for
 //! nothing: a node that fails fast has a long queue here, not a short one.
+//!
+//! Of a node whose record says nothing of its queue the same is found from outside, by what the edges have there and see
+//! answered: what it has beyond its workers waits. It is known once it has had so much, and guarded from then on.
+
+use std::time::Duration;
 
 use sidelong_layout::{Hot, valid};
 
+use super::Traffic;
 use crate::reconfigure::NodeView;
 
 /// What was seen counts e-fold less after this time in which requests waited.
 const MEMORY_S: f64 = 0.5;
 /// What the node says of itself counts as so many answers that were seen.
 const PRIOR: f64 = 4.0;
+/// Of a node that never said it, one answer is taken to come just now: slow is who does not answer for long.
+const NEXT: f64 = 1.0;
 
 /// One node, from look to look.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Drain {
-    last: Option<Last>,
+    record: Option<Last>,
+    traffic: Last,
+    /// Answers in a second by what the node last said of itself.
+    prior: Option<f64>,
     /// Answers, and the seconds in which they were given, while requests waited.
     answers: f64,
     seconds: f64,
     now: Option<Now>,
 }
 
-/// The record of the last look.
-#[derive(Clone, Copy, PartialEq, Debug)]
+/// The last look: at the record, or at the traffic.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Last {
     generation: u32,
     time_ns: u64,
@@ -37,7 +48,7 @@ struct Last {
 pub(super) struct Now {
     /// Answers in a second while all workers work.
     pub(super) rate: f64,
-    pub(super) workers: u16,
+    pub(super) workers: u32,
     /// Requests that wait for a worker.
     pub(super) queued: u32,
 }
@@ -54,48 +65,73 @@ impl Drain {
         self.now.as_ref()
     }
 
-    pub(super) fn see(&mut self, view: &NodeView) {
+    /// A look, so long after the one before.
+    pub(super) fn see(&mut self, view: &NodeView, traffic: &Traffic, passed: Duration) {
         self.now = None;
-        let Some(hot) = view.load.filter(|hot| hot.valid & valid::ORIGIN != 0 && hot.workers > 0) else {
-            self.last = None;
-            return;
+        let workers = view.capacity.workers(view.load.as_ref());
+        let traffic_before = self.traffic;
+        self.traffic = Last {
+            time_ns: traffic_before.time_ns.saturating_add(passed.as_nanos() as u64),
+            served: traffic.answers,
+            is_full: traffic.in_flight > workers,
+            ..Last::default()
         };
-        // Either count may lag, neither invents.
-        let outstanding = hot.busy.saturating_add(hot.queued).max(view.in_flight);
-        let queued = outstanding.saturating_sub(u32::from(hot.workers));
+        match view.load.filter(|hot| hot.valid & valid::ORIGIN != 0 && hot.workers > 0) {
+            Some(hot) => {
+                self.see_record(&hot);
+                // The record and the edges count the same requests. Either may lag, neither invents.
+                let outstanding = hot.busy.saturating_add(hot.queued).max(traffic.in_flight);
+                self.judge(workers, outstanding, view.up);
+            }
+            None => {
+                self.record = None;
+                let service_s = f64::from(workers) * self.seconds / (self.answers + NEXT);
+                self.count(traffic_before, self.traffic, service_s);
+                self.judge(workers, traffic.in_flight, traffic.up);
+            }
+        }
+    }
+
+    fn see_record(&mut self, hot: &Hot) {
+        let said = (hot.service_us > 0).then(|| f64::from(hot.workers) * 1e6 / f64::from(hot.service_us));
+        self.prior = said.or(self.prior);
         let last = Last {
             generation: hot.generation,
             time_ns: hot.time_ns,
             served: hot.served,
             is_full: hot.queued > 0,
         };
-        match self.last.replace(last) {
+        match self.record.replace(last) {
             Some(before) if before.generation != last.generation => {
-                (self.answers, self.seconds) = (0.0, 0.0);
+                (self.answers, self.seconds, self.prior) = (0.0, 0.0, said);
             }
-            Some(before) if before.is_full && before.time_ns < last.time_ns => {
-                let passed_ns = last.time_ns - before.time_ns;
-                // Workers that had a queue do not run dry within a service time. Then those looks count, too, at which the
-                // queue had just been taken from: without them a node would seem slower than it is.
-                if !last.is_full && passed_ns > u64::from(hot.service_us) * 1_000 {
-                    return self.judge(&hot, queued);
-                }
-                let seconds = passed_ns as f64 / 1e9;
-                let kept = MEMORY_S / (MEMORY_S + seconds);
-                self.answers = kept * self.answers + last.served.saturating_sub(before.served) as f64;
-                self.seconds = kept * self.seconds + seconds;
-            }
-            _ => {}
+            Some(before) => self.count(before, last, f64::from(hot.service_us) / 1e6),
+            None => {}
         }
-        self.judge(&hot, queued);
     }
 
-    fn judge(&mut self, hot: &Hot, queued: u32) {
-        if hot.service_us == 0 {
+    /// Takes in what was answered between two looks, where requests waited all the while.
+    fn count(&mut self, before: Last, last: Last, service_s: f64) {
+        if !before.is_full || before.time_ns >= last.time_ns {
             return;
         }
-        let prior = f64::from(hot.workers) * 1e6 / f64::from(hot.service_us);
-        let rate = (self.answers + PRIOR) / (self.seconds + PRIOR / prior);
-        self.now = Some(Now { rate, workers: hot.workers, queued });
+        let seconds = (last.time_ns - before.time_ns) as f64 / 1e9;
+        // Workers that had a queue do not run dry within a service time. Then those looks count, too, at which the
+        // queue had just been taken from: without them a node would seem slower than it is.
+        if !last.is_full && seconds > service_s {
+            return;
+        }
+        let kept = MEMORY_S / (MEMORY_S + seconds);
+        self.answers = kept * self.answers + last.served.saturating_sub(before.served) as f64;
+        self.seconds = kept * self.seconds + seconds;
+    }
+
+    fn judge(&mut self, workers: u32, outstanding: u32, up: bool) {
+        let rate = match self.prior {
+            Some(prior) => (self.answers + PRIOR) / (self.seconds + PRIOR / prior),
+            None if self.seconds > 0.0 => (self.answers + NEXT) / self.seconds,
+            None => return,
+        };
+        self.now = up.then(|| Now { rate, workers, queued: outstanding.saturating_sub(workers) });
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! The part is exp(-p). The pressure p rises in a straight line with the delay, from 0 at two fifths of the budget, and by an
 //! integral where the line alone, gentle as the lag makes it, would leave the delay too long. The integral is
-//! bounded, forgets by itself, and is fed by what all edges read: several of them stay together.
+//! bounded and forgets by itself. Edges look at different moments, and integrals make much of a little that is always to
+//! one side, so each edge's is drawn to the pressures of the others; its line is its own.
 //!
 //! The budget of a p99 target is learned from the answers themselves, in the manner of Robbins and Monro (1951): each
 //! answer that came too late shortens it, each that came in time lengthens it by a hundredth of that, so that it rests
@@ -16,7 +17,7 @@ use super::verdict::LENIENCE_MAX;
 /// Below this part of the budget all are let in; what comes at random fills queues so far at loads that can be served.
 pub(crate) const LOW: f64 = 0.4;
 /// The largest pressure: one client in a thousand is let in.
-const PRESSURE_MAX: f64 = 6.9;
+pub(super) const PRESSURE_MAX: f64 = 6.9;
 /// The steepest line: the whole pressure over what is left of the budget above that.
 const GAIN_MAX: f64 = PRESSURE_MAX;
 /// Line over lag is at most this: half of what makes a loop with that much delay swing (pi / 2), and less.
@@ -27,6 +28,10 @@ const INTEGRAL_LAGS: f64 = 10.0;
 const REST: f64 = 0.3;
 /// The integral forgets e-fold in this time.
 const FORGET_S: f64 = 2.0;
+
+/// Edges draw together e-fold in this time: far sooner than their integrals drift apart, and later than they know of each
+/// other.
+const AGREE_S: f64 = 0.05;
 
 /// What each late answer takes from a learned budget.
 const LESSON: f64 = 0.05;
@@ -120,8 +125,16 @@ impl Pressure {
         self.budget_s = self.budget_s.min(target_s - service_s).max(least);
     }
 
-    /// The part of clients to let in, 0 to 1, where requests wait so long.
-    pub(super) fn step(&mut self, delay_s: f64, budget_s: f64, passed: Duration, lag: Duration) -> f64 {
+    /// The part of clients to let in, 0 to 1, where requests wait so long, and other edges' pressures are `others` on
+    /// average.
+    pub(super) fn step(
+        &mut self,
+        delay_s: f64,
+        budget_s: f64,
+        passed: Duration,
+        lag: Duration,
+        others: Option<f64>,
+    ) -> f64 {
         let passed_s = passed.as_secs_f64();
         let lag_s = lag.as_secs_f64();
         let range_s = (1.0 - LOW) * budget_s;
@@ -132,6 +145,9 @@ impl Pressure {
         // A long queue that is there already does not make the integral run away.
         let error = (over - REST).clamp(-1.5, 1.0);
         self.integral += gain * error * pace - self.integral * (passed_s / FORGET_S).min(1.0);
+        if let Some(others) = others {
+            self.integral += (others - self.pressure) * (passed_s / AGREE_S).min(1.0);
+        }
         if delay_s == 0.0 {
             self.integral /= 2.0;
         }

@@ -41,10 +41,13 @@ fn queue_ms(ms: u64) -> Promise {
 }
 
 /// A controller, its sites, and the looks that it was shown.
+#[derive(Clone)]
 struct Bench {
     controller: Controller,
     sites: Vec<SiteView>,
+    traffic: Vec<Traffic>,
     answers: Vec<Answers>,
+    others: Vec<Option<f64>>,
     now_ms: u64,
 }
 
@@ -57,15 +60,18 @@ impl Bench {
         Bench {
             controller: Controller::new(settings, promises.to_vec(), nodes).unwrap(),
             sites: vec![site(0); promises.len()],
+            traffic: vec![Traffic::default(); nodes],
             answers: vec![Answers::default(); promises.len()],
+            others: vec![None; promises.len()],
             now_ms: 0,
         }
     }
 
     fn look(&mut self, nodes: &[NodeView]) -> Vec<Outlook> {
         self.now_ms += 1;
-        let snapshot = Snapshot { nodes, sites: &self.sites, answers: &self.answers, wall_ns: 0 };
-        self.controller.step(&snapshot, Time::from_ns(self.now_ms * MS)).to_vec()
+        let Bench { controller, sites, traffic, answers, others, now_ms } = self;
+        let snapshot = Snapshot { nodes, sites, traffic, answers, others, wall_ns: 0 };
+        controller.step(&snapshot, Time::from_ns(*now_ms * MS)).to_vec()
     }
 
     /// Looks at the same nodes for so long, answering at their rate: the last outlooks.
@@ -161,10 +167,80 @@ fn a_node_is_believed_by_what_it_is_seen_to_do() {
 }
 
 #[test]
-fn requests_of_this_edge_count_before_the_record_knows() {
+fn what_the_edges_have_sent_counts_before_the_record_knows() {
     let mut bench = Bench::new(&[queue_ms(40)], 1);
-    let view = NodeView { in_flight: 42, ..node(0, 0, 0, 0) };
-    assert_eq!(bench.look(&[view])[0].delay, Some(Duration::from_millis(100)));
+    bench.traffic[0].in_flight = 42;
+    assert_eq!(bench.look(&[node(0, 0, 0, 0)])[0].delay, Some(Duration::from_millis(100)));
+}
+
+/// A node of two workers whose record cannot be used, or never was.
+fn unheard(up: bool) -> NodeView {
+    NodeView { load: None, up, capacity: Capacity { workers: 2, ..Capacity::default() }, ..node(0, 0, 0, 0) }
+}
+
+#[test]
+fn a_node_without_a_record_is_guarded_by_what_goes_there() {
+    let mut bench = Bench::new(&[queue_ms(40)], 1);
+    let mut look = |in_flight, answers| {
+        bench.traffic[0] = Traffic { in_flight, answers, up: true };
+        bench.look(&[unheard(false)])[0]
+    };
+    // As many as are served at once: nothing shows how fast it is.
+    assert_eq!(look(2, 100).verdict, Verdict::open(Why::Blind));
+    // 400 answers a second: ten that wait are 25 ms.
+    let mut last = Outlook::default();
+    for k in 0..1_000 {
+        last = look(12, 100 + k * 2 / 5);
+    }
+    let delay = last.delay.unwrap().as_secs_f64();
+    assert!((delay - 0.025).abs() < 0.003 && last.verdict.why() == Why::OverTarget, "{last:?}");
+    // Those are less than it has workers.
+    (0..100).for_each(|_| last = look(1, 500));
+    assert_eq!((last.delay, last.verdict.admitted()), (Some(Duration::ZERO), 1.0));
+    // One that no longer answers has a long queue, however fast it was.
+    (0..3_000).for_each(|_| last = look(12, 500));
+    assert!(last.delay.unwrap() > Duration::from_secs(1) && last.verdict.admitted() < 0.01, "{last:?}");
+    // Its connections fail: nothing is known of the site.
+    bench.traffic[0].up = false;
+    assert_eq!(bench.look(&[unheard(false)])[0].verdict, Verdict::open(Why::Blind));
+}
+
+#[test]
+fn a_node_whose_record_goes_is_judged_by_what_was_learned() {
+    let mut bench = Bench::new(&[queue_ms(40)], 1);
+    bench.looks(1_000, |ms| vec![node(0, 10, ms, ms / 10)]);
+    bench.traffic[0] = Traffic { in_flight: 12, answers: 7, up: true };
+    let gone = bench.look(&[unheard(false)])[0];
+    let delay = gone.delay.unwrap().as_secs_f64();
+    assert!((delay - 0.1).abs() < 0.015, "100 answers a second were seen: {delay}");
+    // A record that does not tell of the server is none.
+    let bare = NodeView { load: Some(Hot { valid: valid::CPU, ..Hot::default() }), ..unheard(true) };
+    assert!(bench.look(&[bare])[0].delay.unwrap() > Duration::from_millis(80));
+}
+
+#[test]
+fn edges_draw_together_and_none_follows_another_against_what_it_sees() {
+    let mut bench = Bench::new(&[queue_ms(40)], 1);
+    // 22.5 ms, near to where the integral rests.
+    let nine = |ms| vec![node(0, 9, ms, ms * 2 / 5)];
+    let pressed = |outlooks: Vec<Outlook>| outlooks[0].verdict.pressure().unwrap();
+    let alone = pressed(bench.looks(500, nine));
+    bench.others = vec![Some(alone + 1.0)];
+    let together = pressed(bench.looks(500, nine));
+    assert!((together - alone - 1.0).abs() < 0.4, "{alone} to {together}");
+    // Whatever they say: where nothing waits all are let in, and with a queue over its budget few are.
+    bench.others = vec![Some(6.9)];
+    assert_eq!(pressed(bench.looks(500, |ms| vec![node(0, 0, ms, 0)])), 0.0);
+    bench.others = vec![Some(0.0)];
+    assert!(pressed(bench.looks(500, |ms| vec![node(0, 18, ms, ms * 2 / 5)])) > 3.0);
+}
+
+#[test]
+fn who_knows_nothing_of_a_site_presses_nobody() {
+    assert_eq!(Verdict::open(Why::Blind).pressure(), None);
+    assert_eq!(Verdict::default().pressure(), None);
+    assert_eq!(Verdict::open(Why::Within).pressure(), Some(0.0));
+    assert_eq!(Verdict::part(0.0, 0, Why::AllOverloaded, 1).pressure(), Some(6.9));
 }
 
 #[test]
@@ -394,7 +470,12 @@ proptest! {
                 NodeView { load: hot.filter(|_| *kind > 0), in_flight: *queued, ..view }
             };
             let views: Vec<_> = nodes.iter().enumerate().map(view).collect();
+            let goes = |(kind, queued, served, service_us): &(u32, u32, u64, u32)| {
+                Traffic { in_flight: queued ^ service_us, answers: *served, up: *kind < 3 }
+            };
+            let traffic: Vec<_> = nodes.iter().map(goes).collect();
             for bench in [&mut once, &mut again] {
+                bench.traffic.clone_from(&traffic);
                 bench.now_ms += after_ms;
                 bench.answers[1].late += late;
             }
@@ -413,9 +494,39 @@ proptest! {
     fn a_longer_queue_lets_in_no_more(before in proptest::collection::vec(0..100u32, 0..30), queued in 0..100u32, more in 0..100u32) {
         let mut shorter = Bench::new(&[queue_ms(40)], 1);
         before.iter().for_each(|queued| { shorter.look(&[node(0, *queued, 0, 0)]); });
-        let mut longer = Bench { controller: shorter.controller.clone(), sites: shorter.sites.clone(), answers: shorter.answers.clone(), now_ms: shorter.now_ms };
+        let mut longer = shorter.clone();
         let (short, long) = (shorter.look(&[node(0, queued, 0, 0)])[0], longer.look(&[node(0, queued + more, 0, 0)])[0]);
         // An empty queue halves what was learned.
         prop_assert!(long.verdict.admitted() <= short.verdict.admitted());
+    }
+    /// Without a record, likewise.
+    #[test]
+    fn more_in_flight_lets_in_no_more(
+        before in proptest::collection::vec((0..100u32, 0..9u64), 0..60), in_flight in 0..100u32, more in 0..100u32,
+    ) {
+        let mut fewer = Bench::new(&[queue_ms(40)], 1);
+        let see = |bench: &mut Bench, in_flight, answered| {
+            let answers = bench.traffic[0].answers + answered;
+            bench.traffic[0] = Traffic { in_flight, answers, up: true };
+            bench.look(&[unheard(false)])[0]
+        };
+        before.iter().for_each(|(in_flight, answered)| { see(&mut fewer, *in_flight, *answered); });
+        let mut greater = fewer.clone();
+        // Whether a queue ran dry says at which rate it was served: here none does.
+        let (in_flight, more) = (in_flight + 3, in_flight + 3 + more);
+        let (few, many) = (see(&mut fewer, in_flight, 0), see(&mut greater, more, 0));
+        prop_assert!(many.verdict.admitted() <= few.verdict.admitted());
+    }
+
+    /// What the record has counted already is not counted again, however it is spread over the edges.
+    #[test]
+    fn no_request_is_counted_twice(queued in 0..100u32, edges in proptest::collection::vec(0..40u32, 1..5)) {
+        let sum: u32 = edges.iter().sum();
+        let mut bench = Bench::new(&[queue_ms(40)], 1);
+        bench.traffic[0].in_flight = sum;
+        let both = bench.look(&[node(0, queued, 0, 0)])[0].delay;
+        // A queue of 1 is 2.5 ms; two of the requests are being served.
+        let waiting = queued.max(sum.saturating_sub(2));
+        prop_assert_eq!(both, Some(Duration::from_micros(2_500) * waiting));
     }
 }

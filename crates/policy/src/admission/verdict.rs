@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::pressure::PRESSURE_MAX;
 use super::{Client, Treatment};
 use crate::balance::mix;
 
@@ -108,6 +109,13 @@ impl Verdict {
     /// The part of clients that is let in, 0 to 1.
     pub fn admitted(self) -> f64 {
         f64::from(self.part) / f64::from(CIRCLE)
+    }
+
+    /// How hard the site is pressed, from 0 where all are let in to 6.9: minus the logarithm of the part. `None` where it is
+    /// not from knowledge of the site, and so of no use to who knows nothing of it.
+    pub fn pressure(self) -> Option<f64> {
+        let is_known = !matches!(self.why, Why::NoTarget | Why::Blind);
+        is_known.then(|| (-self.admitted().ln()).clamp(0.0, PRESSURE_MAX))
     }
 
     /// Why not all, or why all.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sidelong_policy::SettingsError;
 use sidelong_policy::admission::{
-    Answers, BUCKETS, Census, Client, Controller, Settings, Snapshot, Treatment, Verdict, decide,
+    Answers, BUCKETS, Census, Client, Controller, Settings, Snapshot, Traffic, Treatment, Verdict, decide,
 };
 use sidelong_policy::reconfigure::{NodeView, SiteView, Standing};
 
@@ -16,6 +16,9 @@ pub(super) struct Gate {
     controller: Controller,
     verdicts: Vec<Verdict>,
     answers: Vec<Answers>,
+    traffic: Vec<Traffic>,
+    /// The model's balancers do not hear each other.
+    others: Vec<Option<f64>>,
     census: Census,
     counted: Time,
     asked: Vec<u32>,
@@ -32,6 +35,8 @@ impl Gate {
             controller: Controller::new(settings, vec![promise; setup.sites], setup.nodes.len())?,
             verdicts: vec![Verdict::default(); setup.sites],
             answers: vec![Answers::default(); setup.sites],
+            traffic: vec![Traffic::default(); setup.nodes.len()],
+            others: vec![None; setup.sites],
             census: Census::default(),
             counted: Time::default(),
             asked: vec![0; BUCKETS],
@@ -47,10 +52,14 @@ impl Gate {
             let (asked, treatments) = (&self.asked, &mut self.treatments);
             self.census.count(|bucket| asked[bucket], |bucket, treatment| treatments[bucket] = treatment);
         }
+        for (traffic, node) in self.traffic.iter_mut().zip(nodes) {
+            *traffic = Traffic { in_flight: node.in_flight, up: node.up, ..*traffic };
+        }
+        let Gate { controller, verdicts, traffic, answers, others, .. } = self;
         // The model's time of day is its own.
-        let snapshot = Snapshot { nodes, sites, answers: &self.answers, wall_ns: now.as_ns() };
-        let outlooks = self.controller.step(&snapshot, now);
-        self.verdicts.iter_mut().zip(outlooks).for_each(|(verdict, outlook)| *verdict = outlook.verdict);
+        let snapshot = Snapshot { nodes, sites, traffic, answers, others, wall_ns: now.as_ns() };
+        let outlooks = controller.step(&snapshot, now);
+        verdicts.iter_mut().zip(outlooks).for_each(|(verdict, outlook)| *verdict = outlook.verdict);
     }
 
     /// How the promises stood at that look.

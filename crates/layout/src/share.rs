@@ -1,0 +1,86 @@
+//! What an edge shares with the others: how many requests it has at each node, how many it has seen answered, and its
+//! verdict on each site. One writer, whole words; each stands for itself.
+
+use core::mem::offset_of;
+
+use crate::{HEADER_BYTES, LINE_BYTES, NodeId, RegionHeader, SiteId};
+
+/// Bits of a node's word in an edge's share: `in_flight:24 answers:40`.
+const ANSWERS_BITS: u32 = 40;
+/// Answers are counted modulo this.
+const ANSWERS: u64 = 1 << ANSWERS_BITS;
+
+/// What an edge tells of its requests at one node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct NodeShare {
+    /// Requests that it has sent there and that have not begun to be answered; 2^24 - 1 at most is told.
+    pub in_flight: u32,
+    /// Answers with success that it has seen begin, modulo 2^40: at a million a second that lasts 12 days.
+    pub answers: u64,
+}
+
+impl NodeShare {
+    /// The word's value.
+    pub const fn encode(self) -> u64 {
+        let most = u64::MAX >> ANSWERS_BITS;
+        let in_flight = if self.in_flight as u64 > most { most } else { self.in_flight as u64 };
+        in_flight << ANSWERS_BITS | self.answers & (ANSWERS - 1)
+    }
+
+    /// From the word's value; every value means something.
+    pub const fn decode(word: u64) -> Self {
+        NodeShare { in_flight: (word >> ANSWERS_BITS) as u32, answers: word & (ANSWERS - 1) }
+    }
+
+    /// Answers since `earlier`; none where there were fewer, as in another life of the edge.
+    pub const fn answers_since(self, earlier: NodeShare) -> u64 {
+        let passed = self.answers.wrapping_sub(earlier.answers) & (ANSWERS - 1);
+        if passed < ANSWERS / 2 { passed } else { 0 }
+    }
+}
+
+/// An edge's share: a line with its beat, a word for each node, a word for each site. Readers take it in one piece from
+/// the header's incarnation on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShareMap {
+    /// Nodes in it.
+    pub nodes: usize,
+    /// Sites in it.
+    pub sites: usize,
+}
+
+impl ShareMap {
+    /// Where a read of all of it begins: which life of the edge it is of.
+    pub const INCARNATION: usize = offset_of!(RegionHeader, incarnation);
+    /// Rises whenever the rest has been written: a share whose beat stands still is of an edge that is dead or hangs.
+    pub const BEAT: usize = HEADER_BYTES;
+    const NODES: usize = Self::BEAT + LINE_BYTES;
+
+    /// A [`NodeShare`].
+    pub const fn node(self, node: NodeId) -> usize {
+        assert!(node.index() < self.nodes, "a node of which the share has no word");
+        Self::NODES + node.index() * 8
+    }
+
+    /// The verdict on the site's requests, as policy encodes it.
+    pub const fn verdict(self, site: SiteId) -> usize {
+        assert!(site.index() < self.sites, "a site of which the share has no verdict");
+        Self::NODES + (self.nodes + site.index()) * 8
+    }
+
+    /// Length of the region.
+    pub const fn len(self) -> usize {
+        Self::NODES + (self.nodes + self.sites) * 8
+    }
+
+    /// Whether it is of no node and no site.
+    pub const fn is_empty(self) -> bool {
+        self.nodes == 0 && self.sites == 0
+    }
+}
+
+const _: () = {
+    let map = ShareMap { nodes: 3, sites: 2 };
+    assert!(ShareMap::INCARNATION == 24 && ShareMap::BEAT == 64 && map.node(NodeId::new(1)) == 136);
+    assert!(map.verdict(SiteId::new(0)) == 152 && map.len() == 168);
+};
