@@ -88,7 +88,7 @@ fn what_holds_no_verdicts_is_refused_by_name() {
     };
     let mut other = bytes.clone();
     other[8] += 1;
-    assert_eq!(refused(&other), "of layout version 5, this library reads 4: install those of one release");
+    assert_eq!(refused(&other), "of layout version 6, this library reads 5: install those of one release");
     other.clone_from(&bytes);
     other[12] = RegionKind::Raw as u8;
     assert_eq!(refused(&other), "a region, and none of verdicts");
@@ -168,7 +168,7 @@ fn httpd_says_what_is_wrong_with_its_configuration_and_its_file() {
     assert_eq!(httpd.status("alpha"), 200);
     let said = httpd.said();
     assert!(
-        said.contains("of layout version 5, this library reads 4") && said.contains("everybody is let in"),
+        said.contains("of layout version 6, this library reads 5") && said.contains("everybody is let in"),
         "{said}"
     );
     // In its place comes one that can be read.
