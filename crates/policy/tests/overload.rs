@@ -389,7 +389,8 @@ impl Sim {
         let snapshot = Snapshot { nodes: &views, sites: &sites, traffic, answers, others, wall_ns: self.now };
         of.outlooks.copy_from_slice(of.controller.step(&snapshot, Time::from_ns(self.now)));
         if self.plan.moves && edge == 0 {
-            let snapshot = reconfigure::Snapshot { nodes: &views, sites: &sites };
+            let standings: Vec<_> = of.controller.standings().collect();
+            let snapshot = reconfigure::Snapshot { nodes: &views, sites: &sites, standings: &standings };
             if let Some(plan) = of.reconfigurer.step(&snapshot, Time::from_ns(self.now)) {
                 self.plan.owners[plan.node.index()] = plan.to.index();
             }
