@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sidelong_config::{AdmissionRule, Configuration, SiteEntry};
@@ -224,37 +224,37 @@ fn a_client_that_ignores_refusals_does_not_starve_those_who_heed_them() {
         }
         refused
     };
-    // They ask for half of what the node can serve, all together, and count once the flood is known for one.
-    let known = AtomicBool::new(false);
+    // They ask for half of what the node can serve, all together.
+    let [asked, served] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let total = |count: &AtomicUsize| count.load(Ordering::Relaxed);
     let heed = &|host: u8| {
-        let (mut served, mut asked) = (0, 0);
-        // Not all together.
+        // One after another.
         std::thread::sleep(Duration::from_millis(20) * u32::from(host));
         while !over.load(Ordering::Relaxed) {
-            let counts = known.load(Ordering::Relaxed);
             let status = connect(host).and_then(|mut client| ask(&mut client));
-            asked += usize::from(counts);
-            served += usize::from(counts && status.is_ok_and(|status| status == 200));
+            asked.fetch_add(1, Ordering::Relaxed);
+            served.fetch_add(usize::from(status.is_ok_and(|status| status == 200)), Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(200));
         }
-        (served, asked)
     };
     std::thread::scope(|scope| {
-        let flood: Vec<_> = (0..FLOODING).map(|_| scope.spawn(flood)).collect();
-        let heed: Vec<_> = (1..=HEEDING).map(|host| scope.spawn(move || heed(host))).collect();
         let ends_them = Ends(&over);
+        let flood: Vec<_> = (0..FLOODING).map(|_| scope.spawn(flood)).collect();
+        (1..=HEEDING).for_each(|host| _ = scope.spawn(move || heed(host)));
         eventually("the flood is known for one", || {
             figure(&cluster, r#"rejected_total{site="alpha",why="greedy"}"#) > Some(1000.0)
         });
-        known.store(true, Ordering::Relaxed);
-        std::thread::sleep(Duration::from_secs(5));
+        // Over seconds, for there is always a moment at which the flood is shut out. A machine that has no time for the
+        // node is no fault of the edge's: it may take more than the first of them.
+        eventually("nine of ten who heed are served", || {
+            let before = (total(&served), total(&asked));
+            std::thread::sleep(Duration::from_secs(3));
+            let (served, asked) = (total(&served) - before.0, total(&asked) - before.1);
+            asked > 80 && served * 10 > asked * 9
+        });
         drop(ends_them);
         let refused: usize = flood.into_iter().map(|client| client.join().unwrap()).sum();
         assert!(refused > 1000, "{refused}");
-        let heed: Vec<(usize, usize)> = heed.into_iter().map(|client| client.join().unwrap()).collect();
-        let (served, asked) = heed.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-        // All but some; what else they lose is to a machine that has no time for the node.
-        assert!(asked > 50 && served * 3 > asked * 2, "{heed:?}");
     });
 }
 
