@@ -21,6 +21,11 @@ const HOST_BYTES_MAX: usize = 253;
 /// Hosts of one site.
 const HOSTS_MAX: usize = 256;
 
+/// Of one site's requests.
+const RATES_MAX: usize = 4096;
+/// Of the workload's clients.
+const ADDRESSES_MAX: u32 = 4096;
+
 /// Why a file is refused, without its lines.
 #[derive(Debug)]
 pub(crate) struct Problem {
@@ -42,7 +47,7 @@ pub(crate) fn sections(file: &ClusterFile) -> Check {
     reconfig(&file.reconfig)?;
     limits(&file.limits)?;
     ganglia(file)?;
-    file.workload.as_ref().map_or(Ok(()), workload)
+    file.workload.as_ref().map_or(Ok(()), |load| workload(load, file))
 }
 
 /// The tables that stand many times, each by itself and as a list.
@@ -328,7 +333,7 @@ fn ganglia(file: &ClusterFile) -> Check {
     Ok(())
 }
 
-fn workload(load: &Workload) -> Check {
+fn workload(load: &Workload, file: &ClusterFile) -> Check {
     let at = At::section("workload");
     within(at, "file_bytes", load.file_bytes, 0, 1 << 30)?;
     within(at, "alpha", load.alpha, 0.0, 64.0)?;
@@ -340,13 +345,35 @@ fn workload(load: &Workload) -> Check {
     millis(at, "pause_ms", load.pause, Duration::ZERO, HOUR)?;
     millis(at, "timeout_ms", load.timeout, MILLI, HOUR)?;
     within(at, "rate", load.rate.unwrap_or(1.0), 1e-3, 1e7)?;
-    expect(load.rate.is_some() == (load.mode == LoadMode::Open), at.key("rate"), || {
-        let given = if load.rate.is_some() { "given" } else { "not given" };
-        let found = format!("rate is {given} with mode = \"{}\"", load.mode);
-        (found, "requests/s with mode = \"open\", and nothing with \"closed\"".into())
+    within(at, "addresses", load.addresses, 0, ADDRESSES_MAX)?;
+    let is_local = |edge: &EdgeEntry| edge.listen.is_ipv4() && edge.listen.ip().is_loopback();
+    expect(load.addresses == 0 || file.edges.iter().all(is_local), at.key("addresses"), || {
+        let found = format!("{} addresses of 127.0.0.0/8, and edges elsewhere", load.addresses);
+        (found, "every edge to listen on one of those, or addresses = 0".into())
     })?;
+    rates(load, file)?;
     expect(load.trace.is_none() || load.kind == WorkloadKind::Trace, at.key("trace"), || {
         (format!("trace is given with kind = \"{}\"", load.kind), "kind = \"trace\" with it".into())
+    })
+}
+
+/// An open loop has a rate, or its sites have rates; a closed one has neither.
+fn rates(load: &Workload, file: &ClusterFile) -> Check {
+    let at = At::section("workload").key("rate");
+    let with_rates = file.sites.iter().position(|site| !site.rates.is_empty());
+    let Some(i) = with_rates else {
+        return expect(load.rate.is_some() == (load.mode == LoadMode::Open), at, || {
+            let given = if load.rate.is_some() { "given" } else { "not given" };
+            let found = format!("rate is {given} with mode = \"{}\"", load.mode);
+            (found, "requests/s with mode = \"open\", and nothing with \"closed\"".into())
+        });
+    };
+    let who = format!("site {:?} has rates", file.sites[i].name);
+    expect(load.mode == LoadMode::Open, At::entry("site", i).key("rates"), || {
+        (format!("{who} with workload.mode = \"{}\"", load.mode), "mode = \"open\" with them".into())
+    })?;
+    expect(load.rate.is_none(), at, || {
+        (format!("rate is given, and {who}"), "either a rate or rates for the sites".into())
     })
 }
 
@@ -378,6 +405,18 @@ fn site(at: At, entry: &SiteEntry) -> Check {
     millis(at, "response_ms_p99", entry.response_p99.unwrap_or(MINUTE), MILLI, MINUTE)?;
     millis(at, "queue_ms_max", entry.queue_max.unwrap_or(MINUTE), MILLI, MINUTE)?;
     within(at, "alpha", entry.alpha.unwrap_or(0.0), 0.0, 64.0)?;
+    let rates = &entry.rates;
+    expect(rates.len() <= RATES_MAX, at.key("rates"), || {
+        (format!("{who}: {} rates", rates.len()), format!("at most {RATES_MAX}"))
+    })?;
+    expect(rates.is_sorted_by_key(|rate| rate.at), at.key("rates"), || {
+        (format!("{who}: rates that are not in order of at_s"), "each later than the one before".into())
+    })?;
+    let unusable = rates.iter().find(|rate| !(0.0..=1e7).contains(&rate.per_s));
+    expect(unusable.is_none(), at.key("rates"), || {
+        let found = format!("{who}: per_s = {}", unusable.map_or(0.0, |rate| rate.per_s));
+        (found, "from 0 to 10000000 requests/s".into())
+    })?;
     expect(entry.ceiling.is_none_or(|ceiling| entry.nodes <= ceiling), at.key("ceiling"), || {
         let ceiling = entry.ceiling.unwrap_or_default();
         let found = format!("{who}: ceiling is {ceiling} but the site starts with {} nodes", entry.nodes);

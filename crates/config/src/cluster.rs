@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::check::{self, Problem};
 use crate::error::{Error, Place, Result};
-use crate::file::{ClusterFile, EdgeEntry, Identity, NodeEntry, SiteEntry};
+use crate::file::{ClusterFile, EdgeEntry, Identity, NodeEntry, RateEntry, SiteEntry};
 use crate::lines::At;
 use crate::secret::Secret;
 use crate::sections::{Admission, Balance, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
@@ -68,6 +68,8 @@ pub struct Site {
     pub share: f64,
     /// Of its requests, in place of the workload's.
     pub alpha: Option<f64>,
+    /// When how many of them come, in an open loop of rates by site.
+    pub rates: Vec<RateEntry>,
 }
 
 /// What is held for a site by turning requests away.
@@ -205,6 +207,7 @@ fn sites(file: &ClusterFile, pool: usize) -> Vec<Site> {
             target: entry.response_p99.map(Target::ResponseP99).or(entry.queue_max.map(Target::QueueMax)),
             share: entry.share,
             alpha: entry.alpha,
+            rates: entry.rates.clone(),
         }
     };
     file.sites.iter().map(site).collect()

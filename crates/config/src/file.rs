@@ -120,6 +120,21 @@ pub struct SiteEntry {
     /// Of the requests that `up` and the lab make for it, with `workload.kind = "zipf"`, in place of the workload's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alpha: Option<f64>,
+    /// Of the requests that `up` and the lab make for it, with `workload.mode = "open"` and without its `rate`: how many
+    /// come from which time on. Then the sites take no turns, and one without is not asked. Default none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rates: Vec<RateEntry>,
+}
+
+/// From a time on, so many requests.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateEntry {
+    /// `at_s`: since the load began.
+    #[serde(rename = "at_s", with = "time::seconds")]
+    pub at: Duration,
+    /// Requests/s over all edges, 0 for none.
+    pub per_s: f64,
 }
 
 impl SiteEntry {
@@ -136,6 +151,7 @@ impl SiteEntry {
             queue_max: None,
             share: 0.0,
             alpha: None,
+            rates: Vec::new(),
         }
     }
 }

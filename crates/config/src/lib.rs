@@ -24,7 +24,7 @@ mod words;
 
 pub use cluster::{Cluster, Edge, Node, Site, Target, default_run_dir};
 pub use error::{Error, Place, Result};
-pub use file::{ClusterFile, EdgeEntry, Identity, NodeEntry, SiteEntry, Tls};
+pub use file::{ClusterFile, EdgeEntry, Identity, NodeEntry, RateEntry, SiteEntry, Tls};
 pub use parse::FILE_BYTES_MAX;
 pub use secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret, SecretText};
 pub use sections::{Admission, Balance, Ganglia, Limits, Load, Reconfig, Verbs, Weights, Workload};

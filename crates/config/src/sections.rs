@@ -294,8 +294,11 @@ pub struct Workload {
     pub mode: LoadMode,
     /// Clients that each keep one request under way at an edge. Default 16 (R 4: sixteen threads a load-balancer).
     pub clients_per_edge: u32,
-    /// Requests/s over all edges, for `mode = "open"` and only there.
+    /// Requests/s over all edges, for `mode = "open"` and only there, where the sites have no `rates` of their own.
     pub rate: Option<f64>,
+    /// So many addresses of 127.0.0.0/8 that clients are given, in turn or at random, for edges on this machine. Default 0:
+    /// all have the one that the system chooses.
+    pub addresses: u32,
     /// Requests in a run for one site before the next has its turn. Default 4096.
     pub burst: u64,
     /// `pause_ms`: between two bursts, so that each finds the cluster at rest. Closed loop only. Default none.
@@ -323,6 +326,7 @@ impl Default for Workload {
             mode: LoadMode::default(),
             clients_per_edge: 16,
             rate: None,
+            addresses: 0,
             burst: 4096,
             pause: Duration::ZERO,
             requests: None,

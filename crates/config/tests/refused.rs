@@ -184,6 +184,7 @@ fn every_section_is_checked() {
             "11: rate is given with mode = \"closed\"; expected requests/s with mode = \"open\", and nothing with \
              \"closed\"",
         ),
+        ("[workload]\naddresses = 5000\n", "11: addresses is 5000; expected from 0 to 4096"),
         (
             "[workload]\nkind = \"zipf\"\ntrace = \"x\"\n",
             "12: trace is given with kind = \"zipf\"; expected kind = \"trace\" with it",
@@ -230,6 +231,16 @@ fn every_entry_is_checked() {
             3,
             "hosts = [\"a.example\"]\nresponse_ms_p99 = 20\nqueue_ms_max = 9",
             "5: site \"a\": response_ms_p99 and queue_ms_max are given; expected one of them",
+        ),
+        (
+            3,
+            "hosts = [\"a.example\"]\nrates = [{ at_s = 2, per_s = 1 }, { at_s = 1, per_s = 2 }]",
+            "4: site \"a\": rates that are not in order of at_s; expected each later than the one before",
+        ),
+        (
+            3,
+            "hosts = [\"a.example\"]\nrates = [{ at_s = 0, per_s = -1 }]",
+            "4: site \"a\": per_s = -1; expected from 0 to 10000000 requests/s",
         ),
         (3, "hosts = [\"a.example\"]\nqueue_ms_max = 0", "4: queue_ms_max is 0; expected from 1 to 60000"),
         (
@@ -286,6 +297,29 @@ fn every_entry_is_checked() {
         let error = refused_at(line, with);
         assert!(error.starts_with(&format!("cluster.toml:{expected}")), "{error}\nexpected {expected}");
     }
+}
+
+#[test]
+fn an_open_load_has_one_rate_or_each_site_its_own() {
+    let sites = BASE.replacen("\n[[node]]", "\nrates = [{ at_s = 0.5, per_s = 100 }]\n[[node]]", 1);
+    let with = |workload: &str| format!("{sites}[workload]\n{workload}\n");
+    let cluster = ClusterFile::parse(&with("mode = \"open\"\naddresses = 8"), "cluster.toml");
+    let rates = &cluster.unwrap().cluster().unwrap().sites[0].rates;
+    assert_eq!((rates[0].at.as_millis(), rates[0].per_s), (500, 100.0));
+    assert_eq!(
+        refused(&with("mode = \"open\"\nrate = 5")),
+        "cluster.toml:13: rate is given, and site \"a\" has rates; expected either a rate or rates for the sites"
+    );
+    assert_eq!(
+        refused(&with("mode = \"closed\"")),
+        "cluster.toml:4: site \"a\" has rates with workload.mode = \"closed\"; expected mode = \"open\" with them"
+    );
+    let elsewhere = BASE.replace("127.0.0.1:8081", "0.0.0.0:8081");
+    assert_eq!(
+        refused(&format!("{elsewhere}[workload]\naddresses = 2\n")),
+        "cluster.toml:11: 2 addresses of 127.0.0.0/8, and edges elsewhere; expected every edge to listen on one of \
+         those, or addresses = 0"
+    );
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::error::{Error, Result, file};
 use crate::experiment::Experiment;
 use crate::process::quoted;
 use crate::setup::{Demand, Ground, PORTS, Run};
-use crate::up::{self, Files, Summary};
+use crate::up::{self, Files, Request, Summary};
 use crate::{Progress, RunOptions, ports};
 
 /// A run may take this many times its ideal duration,
@@ -130,7 +130,30 @@ impl<'a> Bench<'a> {
         cluster: &ClusterFile,
         time: Duration,
     ) -> Result<(Summary, Files)> {
-        let files = self.files(name);
+        self.up_with(self.files(name), about, cluster, time)
+    }
+
+    /// The same, and tells what became of each request.
+    pub(crate) fn up_by_request(
+        &self,
+        name: &str,
+        about: &str,
+        cluster: &ClusterFile,
+        time: Duration,
+    ) -> Result<(Summary, Vec<Request>)> {
+        let path = self.path(&format!("runs/{name}.requests.csv"));
+        let files = Files { requests: Some(path.clone()), ..self.files(name) };
+        let (summary, _) = self.up_with(files, about, cluster, time)?;
+        Ok((summary, up::read_requests(&path)?))
+    }
+
+    fn up_with(
+        &self,
+        files: Files,
+        about: &str,
+        cluster: &ClusterFile,
+        time: Duration,
+    ) -> Result<(Summary, Files)> {
         let repeat = files.repeat(&self.options.program);
         let about = format!("# {}: {about}.\n# To repeat it: {repeat}\n", self.experiment.id);
         let written = fs::write(&files.config, format!("{about}\n{}", cluster.to_toml()?));
@@ -140,7 +163,7 @@ impl<'a> Bench<'a> {
         let summary = up::run(&self.options.program, &files, limit, &self.options.stop)?;
         if summary.requests == 0 {
             let said = format!("no request was answered, {} errors", summary.errors);
-            return Err(Error::Failed { run: name.to_owned(), said, repeat });
+            return Err(Error::Failed { run: files.run, said, repeat });
         }
         Ok((summary, files))
     }
@@ -209,6 +232,7 @@ impl<'a> Bench<'a> {
             config: self.directory.join("configs").join(format!("{run}.toml")),
             summary: output("json"),
             samples: output("csv"),
+            requests: None,
             log: output("log"),
         }
     }

@@ -18,6 +18,7 @@ use crate::process::{Ended, Process, last_line, quoted};
 
 /// Of a summary, in bytes.
 const SUMMARY_BYTES_MAX: u64 = 1 << 24;
+const REQUEST_COLUMNS: &str = "due_s,sent_s,site,edge,client,outcome,response_ms";
 const SAMPLE_COLUMNS: &str = "t_s,site,nodes,nodes_busy";
 
 /// What `up --json` prints in the end.
@@ -76,6 +77,27 @@ pub(crate) struct Sample {
     pub(crate) nodes_busy: f64,
 }
 
+/// A line of the requests.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Request {
+    /// When it should have been sent and when it was, in seconds since the load began.
+    pub(crate) due_s: f64,
+    pub(crate) sent_s: f64,
+    pub(crate) edge: String,
+    pub(crate) fate: Fate,
+    /// Since it was due.
+    pub(crate) response_ms: f64,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    Answered,
+    /// With 503, or by closing the connection.
+    TurnedAway,
+    Failed,
+}
+
 /// A run's name and files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Files {
@@ -83,6 +105,8 @@ pub(crate) struct Files {
     pub(crate) config: PathBuf,
     pub(crate) summary: PathBuf,
     pub(crate) samples: PathBuf,
+    /// What became of each request, where that is wanted.
+    pub(crate) requests: Option<PathBuf>,
     pub(crate) log: PathBuf,
 }
 
@@ -90,6 +114,9 @@ impl Files {
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.arg("up").arg("--config").arg(&self.config).arg("--json").arg("--samples").arg(&self.samples);
+        if let Some(requests) = &self.requests {
+            command.arg("--requests").arg(requests);
+        }
         command
     }
 
@@ -109,6 +136,28 @@ impl Files {
             fields.next().is_none().then_some(Sample { t_s, site, nodes_busy })
         })
     }
+}
+
+/// The requests that a run wrote to `path`.
+pub(crate) fn read_requests(path: &Path) -> Result<Vec<Request>> {
+    csv::read(path, REQUEST_COLUMNS, |line| {
+        let [due_s, sent_s, _site, edge, _client, fate, response_ms] =
+            line.split(',').collect::<Vec<_>>().try_into().ok()?;
+        let fate = match fate {
+            "answered" => Fate::Answered,
+            "refused" | "closed" => Fate::TurnedAway,
+            "failed" => Fate::Failed,
+            _ => return None,
+        };
+        let [due_s, sent_s, response_ms] = [due_s, sent_s, response_ms].map(str::parse::<f64>);
+        Some(Request {
+            due_s: due_s.ok()?,
+            sent_s: sent_s.ok()?,
+            edge: edge.to_owned(),
+            fate,
+            response_ms: response_ms.ok()?,
+        })
+    })
 }
 
 /// Runs `program` to its end, for `limit` at most and until `stop` is raised.
@@ -152,6 +201,7 @@ mod tests {
             config: at("c.toml"),
             summary: at("r.json"),
             samples: at("r.csv"),
+            requests: None,
             log: at("r.log"),
         };
         (directory, program, files)
@@ -210,5 +260,22 @@ mod tests {
         let samples = files.read_samples().unwrap();
         assert_eq!(samples.len(), 2);
         assert_eq!(samples[0], Sample { t_s: 0.1, site: "a".into(), nodes_busy: 2.75 });
+    }
+
+    #[test]
+    fn requests_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("requests.csv");
+        let lines =
+            "0.1,0.2,a,edge1,0,answered,5.5\n0.3,0.3,a,edge2,7,closed,0.1\n0.3,0.3,a,edge1,7,failed,0";
+        std::fs::write(&path, format!("{REQUEST_COLUMNS}\n{lines}\n")).unwrap();
+        let requests = read_requests(&path).unwrap();
+        let fates: Vec<_> = requests.iter().map(|request| request.fate).collect();
+        assert_eq!(fates, [Fate::Answered, Fate::TurnedAway, Fate::Failed]);
+        let first =
+            Request { due_s: 0.1, sent_s: 0.2, edge: "edge1".into(), fate: fates[0], response_ms: 5.5 };
+        assert_eq!(requests[0], first);
+        std::fs::write(&path, format!("{REQUEST_COLUMNS}\n0.1,0.2,a,edge1,0,lost,5.5\n")).unwrap();
+        assert!(read_requests(&path).is_err());
     }
 }

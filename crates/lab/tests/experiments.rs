@@ -291,6 +291,48 @@ fn m6_by_cpu() {
 }
 
 #[test]
+fn a3_to_a5_by_request() {
+    let mut lab = Lab::of(include_str!("fake_admission.sh"), true);
+    for (id, columns, verdicts, parts) in [
+        (
+            "A3",
+            "t_s,system,response_ms,loop,round,response_ms_max",
+            &["met"; 4][..],
+            ["| closed | none | 3375 | 250 | 250 | 250 | 1.0000 | 0 |", "| open | one-sided | "],
+        ),
+        (
+            "A4",
+            "t_s,system,drop_rate,loop,round,offered",
+            &["met"; 6][..],
+            [
+                "| closed | tcp | 0.502 | – | 37.7, 40 | 156.0 | 40.0, 40 |",
+                "closed loop, mean streak of drops: tcp / one-sided",
+            ],
+        ),
+        (
+            "A5",
+            "t_s,clients,system,qos_unsatisfied,loop,round",
+            // Nobody whom the others let in is in time.
+            &["met", "met", "not measured", "not measured", "not measured", "not measured"][..],
+            ["| tcp | 28 |", "| one-sided | 520 or more |"],
+        ),
+    ] {
+        let report = lab.run(id).unwrap();
+        keep(&lab.out(&format!("{id}/figure.svg")), &format!("{id}.svg"));
+        assert_eq!(report.checks.iter().map(|check| check.verdict()).collect::<Vec<_>>(), verdicts, "{id}");
+        has_columns(&lab, id, columns);
+        let text = lab.read(&format!("{id}/report.md"));
+        for part in parts.into_iter().chain(["0.5 of the 1000 requests/s", "A quick run"]) {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+    }
+    assert_eq!(lab.runs[2..5], ["capacity-3", "closed-400-none-1", "closed-400-tcp-1"]);
+    assert!(lab.read("A3/rows.csv").contains("\n0.050,one-sided,100.000,closed,1,100.000\n"));
+    assert!(lab.read("A4/rows.csv").contains("\n1.150,tcp,0.8000,open,1,25\n"));
+    assert!(lab.read("A5/averages.csv").contains("\n520,none,1.0000,closed,0.0,0.0000\n"));
+}
+
+#[test]
 fn m8_while_a_real_gmond_is_told() {
     let version = std::process::Command::new("gmond").arg("--version").output();
     if !version.is_ok_and(|version| version.status.success()) {

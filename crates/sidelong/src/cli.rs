@@ -83,6 +83,9 @@ pub(crate) struct UpArgs {
     /// Write each site's nodes and busy nodes over time as CSV.
     #[arg(long, value_name = "FILE")]
     pub(crate) samples: Option<PathBuf>,
+    /// Write what became of each request of the load as CSV.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) requests: Option<PathBuf>,
     /// Plain lines even on a terminal.
     #[arg(long)]
     pub(crate) plain: bool,

@@ -2,8 +2,11 @@
 
 mod support;
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use serde_json::Value;
+use sidelong_config::{LoadMode, RateEntry};
 use support::{Cluster, Done, Running, eventually, run, skipped};
 
 /// A whole number of the summary.
@@ -21,7 +24,7 @@ fn a_run_of_so_many_requests_serves_every_site_and_moves_nodes() {
     }
     assert_eq!(number(&summary, "requests"), 3072, "{summary}");
     assert_eq!(number(&summary, "errors"), 0, "{summary}");
-    for kind in ["connect", "timeout", "broken", "body", "status_4xx", "status_5xx"] {
+    for kind in ["connect", "timeout", "closed", "broken", "body", "status_4xx", "refused", "status_5xx"] {
         assert_eq!(number(&summary["errors_by_kind"], kind), 0, "{summary}");
     }
     assert!(number(&summary, "moves") > 0, "{summary}");
@@ -76,6 +79,45 @@ fn without_a_terminal_it_prints_lines_and_a_summary() {
     assert_eq!(rows.next(), Some("t_s,site,nodes,nodes_busy"));
     let (alpha, beta) = (rows.next().unwrap(), rows.next().unwrap());
     assert!(alpha.contains(",alpha,1,") && beta.contains(",beta,1,"), "{samples}");
+}
+
+#[test]
+fn sites_with_rates_of_their_own_are_asked_at_them_by_several_clients() {
+    let rates = |steps: [(f64, f64); 2]| {
+        let step = |(at_s, per_s)| RateEntry { at: Duration::from_secs_f64(at_s), per_s };
+        steps.map(step).to_vec()
+    };
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_load(64, None);
+    cluster.file.sites[0].rates = rates([(0.0, 200.0), (1.0, 0.0)]);
+    cluster.file.sites[1].rates = rates([(0.5, 50.0), (1.5, 0.0)]);
+    let workload = cluster.file.workload.as_mut().unwrap();
+    (workload.mode, workload.addresses) = (LoadMode::Open, 4);
+    let path = cluster.path("requests.csv");
+    // The rates end, and with them the run.
+    let summary = cluster.up(&["--json", "--requests", path.to_str().unwrap()]).finish().json();
+
+    let requests = std::fs::read_to_string(path).unwrap();
+    let mut rows = requests.lines();
+    assert_eq!(rows.next(), Some("due_s,sent_s,site,edge,client,outcome,response_ms"));
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.split(',').collect()).collect();
+    for (index, (site, from_s, to_s)) in [("alpha", 0.0, 1.0), ("beta", 0.5, 1.5)].into_iter().enumerate() {
+        let due: Vec<f64> =
+            rows.iter().filter(|row| row[2] == site).map(|row| row[0].parse().unwrap()).collect();
+        assert_eq!(due.len() as u64, number(&summary["sites"][index], "requests"), "{summary}");
+        // The load begins a moment after the clock of the file.
+        assert!(due.iter().all(|due| (from_s..to_s + 0.3).contains(due)), "{site}: {due:?}");
+    }
+    let counts: Vec<_> = (0..2).map(|index| number(&summary["sites"][index], "requests")).collect();
+    // Of Poisson processes of 200 and 50, some five standard deviations.
+    assert!((130..270).contains(&counts[0]) && (15..85).contains(&counts[1]), "{counts:?}");
+    let clients = summary["clients"].as_array().unwrap();
+    assert_eq!(clients.len(), 4, "{summary}");
+    for (index, client) in clients.iter().enumerate() {
+        let of = rows.iter().filter(|row| row[4] == index.to_string()).count();
+        assert!(of > 0 && of as u64 == number(client, "requests"), "{summary}");
+    }
+    let answered = rows.iter().filter(|row| row[5] == "answered").count() as u64;
+    assert_eq!(answered, number(&summary, "requests") - number(&summary, "errors"), "{summary}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sidelong_workload::client::{Arrivals, ClientConfig, Generator, Load, Shot};
+use sidelong_workload::client::{Arrivals, ClientConfig, Cue, Generator, Load, Shot};
 use sidelong_workload::origin::{OriginConfig, OriginGauges, serve};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -40,8 +40,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut config = ClientConfig::new(vec![edge], vec!["a".into(), "b".into()], load);
     config.duration_max = Some(Duration::from_secs(seconds.into()));
     let hosts = ["a.test", "b.test"].map(http::HeaderValue::from_static);
-    let source = move |index: u64| {
-        let site = (index / 512 % 2) as usize;
+    let source = move |cue: Cue| {
+        let site = (cue.index / 512 % 2) as usize;
         Shot::get(site, hosts[site].clone(), http::Uri::from_static("/o/1/1024"))
     };
     let mut run = Generator::new(config, source)?.start()?;

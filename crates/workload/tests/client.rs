@@ -2,8 +2,8 @@
 
 mod common;
 
-use std::collections::HashSet;
-use std::net::SocketAddr;
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use common::{TestOrigin, eventually};
 use http::{HeaderValue, Method, Uri};
 use sidelong_workload::client::{
-    Arrivals, ClientConfig, ClientError, Errors, Generator, Load, Run, Shot, Summary,
+    Arrivals, ClientConfig, ClientError, ClientSummary, Cue, Errors, Gaps, Generator, Interval, Load, Run,
+    SeriesConfig, Shot, Step, Stream, Summary, WhenRefused, jain_index,
 };
 use sidelong_workload::origin::{OriginConfig, ServiceTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -66,15 +67,15 @@ async fn a_closed_loop_makes_each_request_once() {
     let indices = Arc::new(Mutex::new(HashSet::new()));
     let seen = Arc::clone(&indices);
     // One in four of site b, which posts.
-    let source = |index: u64| match index % 4 {
+    let source = |cue: Cue| match cue.index % 4 {
         0 => Shot { method: Method::POST, body: "12345".into(), ..shot(1, "/o/x/500") },
         _ => shot(0, "/o/x/100"),
     };
     let generator = Generator::new(config, source).unwrap().observe(move |completion| {
         assert!(completion.due_at == completion.sent_at && completion.sent_at <= completion.done_at);
-        assert_eq!(completion.site, usize::from(completion.index % 4 == 0));
+        assert_eq!(completion.site, usize::from(completion.cue.index % 4 == 0));
         assert_eq!(completion.node, Some(["n1", "n2"][completion.edge]));
-        assert!(seen.lock().unwrap().insert(completion.index), "each index once");
+        assert!(seen.lock().unwrap().insert(completion.cue.index), "each index once");
     });
     let summary = finish(generator.start().unwrap()).await;
 
@@ -153,8 +154,8 @@ async fn an_open_loop_charges_its_own_lateness_too() {
     let config = ClientConfig { requests_max: Some(200), ..config(&[origin.address], load) };
     let stall = Duration::from_millis(200);
     // Here it is the generator that stands still.
-    let source = move |index| {
-        if index == 50 {
+    let source = move |cue: Cue| {
+        if cue.index == 50 {
             std::thread::sleep(stall);
         }
         shot(0, "/o/x/10")
@@ -174,7 +175,7 @@ async fn an_open_loop_keeps_its_schedule_and_sends_nothing_early() {
     let seen = Arc::clone(&due);
     let generator = Generator::new(config, |_| shot(0, "/o/x/10")).unwrap().observe(move |completion| {
         assert!(completion.due_at <= completion.sent_at && completion.sent_at <= completion.done_at);
-        seen.lock().unwrap().push((completion.index, completion.due_at));
+        seen.lock().unwrap().push((completion.cue.index, completion.due_at));
     });
     let summary = finish(generator.start().unwrap()).await;
     assert_eq!((summary.requests, summary.errors, summary.dropped), (2000, 0, 0));
@@ -253,11 +254,11 @@ async fn failures_are_told_apart() {
     for (edge, path, expected) in [
         (gone, "/", Errors { connect: 3, ..Errors::default() }),
         (slow.address, "/o/x/1", Errors { timeout: 3, ..Errors::default() }),
-        (scripted(&[b""]).await, "/", Errors { broken: 3, ..Errors::default() }),
+        (scripted(&[b""]).await, "/", Errors { closed: 3, ..Errors::default() }),
         (scripted(&[b"this is no HTTP\r\n\r\n"]).await, "/", Errors { broken: 3, ..Errors::default() }),
         (scripted(Box::leak(Box::new([head]))).await, "/", Errors { body: 3, ..Errors::default() }),
         (plain.address, "/none", Errors { status_4xx: 3, ..Errors::default() }),
-        (full.address, "/o/x/1", Errors { status_5xx: 3, ..Errors::default() }),
+        (full.address, "/o/x/1", Errors { refused: 3, ..Errors::default() }),
     ] {
         let timeout = if expected.timeout > 0 { Duration::from_millis(50) } else { common::PATIENCE };
         let config = ClientConfig { requests_max: Some(3), timeout, ..config(&[edge], closed(1)) };
@@ -273,9 +274,165 @@ async fn a_client_that_is_told_to_come_back_later_does_so_later_each_time() {
     let edge = scripted(Box::leak(Box::new([refused; 5]))).await;
     let begun = Instant::now();
     let summary = run(ClientConfig { requests_max: Some(5), ..config(&[edge], closed(1)) }, "/").await;
-    assert_eq!((summary.requests, summary.errors_by_kind.status_5xx), (5, 5));
+    assert_eq!((summary.requests, summary.errors_by_kind.refused), (5, 5));
     // 10, 20, 40 and 80 ms in between.
     assert!(begun.elapsed() >= Duration::from_millis(150), "{:?}", begun.elapsed());
+}
+
+/// A server that answers each address by what it has done: `refusals` times with 503 (or by closing the connection),
+/// and then as it is asked.
+async fn refusing(refusals: u32, closing: bool) -> (SocketAddr, Arc<Mutex<HashMap<IpAddr, u32>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::new(Mutex::new(HashMap::new()));
+    let counts = Arc::clone(&asked);
+    tokio::spawn(async move {
+        while let Ok((mut stream, from)) = listener.accept().await {
+            let counts = Arc::clone(&counts);
+            tokio::spawn(async move {
+                while stream.read(&mut [0; 4096]).await.is_ok_and(|bytes| bytes > 0) {
+                    let count = {
+                        let mut counts = counts.lock().unwrap();
+                        let count = counts.entry(from.ip()).or_insert(0);
+                        *count += 1;
+                        *count
+                    };
+                    let answer: &[u8] = match count > refusals {
+                        true => b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+                        false if closing => return,
+                        false => b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n",
+                    };
+                    let _ = stream.write_all(answer).await;
+                }
+            });
+        }
+    });
+    (address, asked)
+}
+
+fn addresses(count: u8) -> Vec<IpAddr> {
+    (1..=count).map(|last| IpAddr::from([127, 0, 9, last])).collect()
+}
+
+#[tokio::test]
+async fn clients_have_addresses_of_their_own_and_are_counted_apart() {
+    let (edge, asked) = refusing(10, false).await;
+    let stream = |per_s, clients| {
+        let steps = vec![Step { at: Duration::ZERO, per_s }];
+        Stream { steps, gaps: Gaps::Equal, clients: Some(clients) }
+    };
+    // One of five asks for as much as the others together.
+    let streams = vec![stream(400.0, 0..4), stream(400.0, 4..5)];
+    let load = Load::Open { arrivals: Arrivals::Streams { streams, seed: 1 }, in_flight_max: 400 };
+    let clients = addresses(5);
+    let config = ClientConfig {
+        requests_max: Some(400),
+        clients: clients.clone(),
+        threads: 2,
+        ..config(&[edge], load)
+    };
+    let generator = Generator::new(config, |cue: Cue| {
+        assert_eq!(cue.stream == 1, cue.client == 4);
+        shot(cue.stream, "/")
+    });
+    let summary = finish(generator.unwrap().start().unwrap()).await;
+    assert_eq!((summary.requests, summary.sites[0].requests, summary.sites[1].requests), (400, 200, 200));
+    for (client, requests) in summary.clients.iter().zip([50, 50, 50, 50, 200]) {
+        assert_eq!((client.requests, client.turned_away), (requests, 10), "{client:?}");
+        assert_eq!(client.answered, requests - 10);
+        assert_eq!(u64::from(asked.lock().unwrap()[&client.client]), requests);
+    }
+    assert_eq!(summary.clients.iter().map(|client| client.client).collect::<Vec<_>>(), clients);
+    let fairness =
+        |clients: &[ClientSummary]| jain_index(clients.iter().map(|client| client.answered as f64));
+    assert_eq!(fairness(&summary.clients[..4]), Some(1.0));
+    assert!(fairness(&summary.clients) < Some(0.7));
+}
+
+#[tokio::test]
+async fn in_a_closed_loop_each_connection_is_a_client() {
+    let (edge, asked) = refusing(0, false).await;
+    let config = ClientConfig {
+        requests_max: Some(300),
+        clients: addresses(3),
+        threads: 2,
+        ..config(&[edge], closed(3))
+    };
+    let summary = run(config, "/").await;
+    assert_eq!(asked.lock().unwrap().len(), 3);
+    assert_eq!(summary.clients.iter().map(|client| client.answered).sum::<u64>(), 300);
+    assert!(summary.clients.iter().all(|client| client.answered > 0), "{:?}", summary.clients);
+}
+
+#[tokio::test]
+async fn refusals_are_told_apart_from_answers_and_have_times_of_their_own() {
+    for closing in [false, true] {
+        let (edge, _) = refusing(20, closing).await;
+        let load = Load::Open { arrivals: Arrivals::Constant { per_s: 1000.0 }, in_flight_max: 100 };
+        let config = ClientConfig {
+            requests_max: Some(100),
+            series: Some(SeriesConfig {
+                interval: Duration::from_millis(10),
+                length: Duration::from_secs(1),
+            }),
+            ..config(&[edge], load)
+        };
+        let summary = run(config, "/").await;
+        let site = &summary.sites[0];
+        let errors = match closing {
+            true => Errors { closed: 20, ..Errors::default() },
+            false => Errors { refused: 20, ..Errors::default() },
+        };
+        assert_eq!(
+            (site.requests, site.errors_by_kind, site.errors_by_kind.turned_away()),
+            (100, errors, 20)
+        );
+        assert!(0.0 < site.refusal.p50_ms && site.refusal.p50_ms <= site.refusal.max_ms);
+        assert_eq!(site.refusal, summary.refusal);
+        assert!(0.0 < summary.lag.p50_ms && summary.lag.p50_ms <= summary.latency.p50_ms, "{summary:?}");
+
+        let series = &summary.series.as_ref().unwrap().sites;
+        let sum = |of: fn(&Interval) -> u64| series[0].iter().map(of).sum::<u64>();
+        assert_eq!((sum(|i| i.offered), sum(|i| i.answered)), (100, 80));
+        assert_eq!(sum(|i| i.refused + i.closed), 20);
+        // Due at a time that is no measurement: ten each.
+        assert_eq!(series[0].len(), 10);
+        assert!(series[0].iter().all(|interval| interval.offered == 10), "{series:?}");
+        let max_ms = series[0].iter().map(|interval| interval.max_ms).fold(0.0, f64::max);
+        assert!((max_ms / site.latency.max_ms - 1.0).abs() < 0.01);
+        assert!(series[1].iter().all(|interval| interval.offered == 0));
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_ignores_what_it_is_told_asks_again_at_once() {
+    let (edge, _) = refusing(30, true).await;
+    let begun = Instant::now();
+    let when_refused = WhenRefused::Repeat;
+    let closed = ClientConfig { requests_max: Some(5), when_refused, ..config(&[edge], closed(1)) };
+    let summary = run(closed, "/").await;
+    assert_eq!((summary.requests, summary.errors_by_kind.closed), (35, 30));
+    // With pauses, those alone would take more than 6 s.
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+
+    let (edge, _) = refusing(30, false).await;
+    let load = Load::Open { arrivals: Arrivals::Constant { per_s: 1000.0 }, in_flight_max: 10 };
+    let open = ClientConfig { requests_max: Some(5), when_refused, ..config(&[edge], load) };
+    let summary = run(open, "/").await;
+    assert_eq!((summary.requests - summary.errors, summary.errors_by_kind.refused), (5, 30));
+}
+
+#[tokio::test]
+async fn connections_can_be_for_one_request_each() {
+    let origin = TestOrigin::start(OriginConfig::default()).await;
+    let open = Load::Open { arrivals: Arrivals::Constant { per_s: 1000.0 }, in_flight_max: 10 };
+    for (load, connections) in [(open, 20), (closed(1), 40)] {
+        let config =
+            ClientConfig { requests_max: Some(20), keep_alive: false, ..config(&[origin.address], load) };
+        let summary = run(config, "/o/x/10").await;
+        assert_eq!((summary.requests, summary.errors), (20, 0));
+        assert_eq!(origin.gauges.accepted_total.load(Relaxed), connections);
+    }
 }
 
 #[tokio::test]
@@ -310,7 +467,7 @@ async fn a_look_shows_what_happened_since_the_last_one() {
     let counted = Arc::clone(&sent);
     let config =
         ClientConfig { requests_max: Some(3000), threads: 2, ..config(&[origin.address], closed(4)) };
-    let generator = Generator::new(config, |index| shot((index % 2) as usize, "/o/x/10")).unwrap();
+    let generator = Generator::new(config, |cue: Cue| shot((cue.index % 2) as usize, "/o/x/10")).unwrap();
     let generator = generator.observe(move |_| {
         counted.fetch_add(1, Relaxed);
     });
@@ -375,4 +532,28 @@ async fn what_cannot_be_run_is_refused_at_the_start() {
     }
     let back = Arc::from([Duration::from_secs(1), Duration::ZERO]);
     assert!(matches!(refused(open(Arrivals::Given(back))), ClientError::Unsorted));
+
+    let stream = Stream::poisson(vec![Step { at: Duration::ZERO, per_s: 1.0 }]);
+    let streams = |streams| refused(open(Arrivals::Streams { streams, seed: 0 }));
+    assert!(matches!(streams(vec![]), ClientError::Count { what: "streams", .. }));
+    assert!(matches!(streams(vec![Stream::poisson(vec![])]), ClientError::Count { what: "steps", .. }));
+    for clients in [0..2, 1..1] {
+        assert!(matches!(streams(vec![stream.clone().of(clients)]), ClientError::Clients { .. }));
+    }
+    for per_s in [-1.0, f64::NAN, f64::INFINITY] {
+        let step = Step { at: Duration::ZERO, per_s };
+        assert!(matches!(streams(vec![Stream::poisson(vec![step])]), ClientError::Rate { .. }));
+    }
+    for (interval, length) in [(0, 1000), (1, 3_600_000), (10, 0)] {
+        let [interval, length] = [interval, length].map(Duration::from_millis);
+        let series = Some(SeriesConfig { interval, length });
+        let config = ClientConfig { series, ..config(&[edge], closed(1)) };
+        assert!(matches!(refused(config), ClientError::Count { .. }));
+    }
+    // An address of documentation, and one of another kind than the edge's.
+    for client in ["192.0.2.1", "::1"] {
+        let clients = vec![client.parse().unwrap()];
+        let error = refused(ClientConfig { clients, ..config(&[edge], closed(1)) });
+        assert!(matches!(error, ClientError::Client { .. }), "{error}");
+    }
 }

@@ -1,13 +1,15 @@
-//! The load of a cluster file: objects of a trace, or made up, in bursts over the sites in turn (R 4.3.1).
+//! The load of a cluster file: objects of a trace, or made up, in bursts over the sites in turn (R 4.3.1), or for each
+//! site at rates of its own.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderValue, Uri};
-use sidelong_config::{Cluster, LoadMode, Site, Workload, WorkloadKind};
+use sidelong_config::{Cluster, LoadMode, RateEntry, Site, Workload, WorkloadKind};
 use sidelong_trace::{Sizes, Trace, Zipf};
-use sidelong_workload::client::{Arrivals, ClientConfig, Load, Shot, Source};
+use sidelong_workload::client::{Arrivals, ClientConfig, Cue, Load, Shot, Source, Step, Stream};
 use tokio::time::Instant;
 
 use super::outcome::StepTimes;
@@ -23,6 +25,9 @@ pub(super) struct Bursts {
     objects: Vec<sidelong_trace::Workload>,
     bursts: sidelong_trace::Bursts,
     hosts: Vec<HeaderValue>,
+    /// One for each site that has rates of its own, and which site that is.
+    streams: Vec<Stream>,
+    asked: Vec<usize>,
     steps: StepTimes,
     /// The latest burst that has begun, counted from 0, and when its first request may be sent.
     begun: Mutex<Option<(u64, Instant)>>,
@@ -71,11 +76,16 @@ impl Bursts {
         let count = NonZero::new(sites.len()).ok_or_else(|| Failure::new("no site"))?;
         let host = |site: &Site| HeaderValue::from_str(&site.hosts[0]);
         let hosts: Result<_, _> = sites.iter().map(host).collect();
+        let with_rates = || sites.iter().enumerate().filter(|(_, site)| !site.rates.is_empty());
+        let step = |rate: &RateEntry| Step { at: rate.at, per_s: rate.per_s };
+        let streams = with_rates().map(|(_, site)| Stream::poisson(site.rates.iter().map(step).collect()));
         Ok(Bursts {
             workload: workload.clone(),
             objects,
             bursts: sidelong_trace::Bursts::new(burst, count),
             hosts: hosts?,
+            streams: streams.collect(),
+            asked: with_rates().map(|(index, _)| index).collect(),
             steps,
             begun: Mutex::new(None),
         })
@@ -84,28 +94,43 @@ impl Bursts {
     pub(super) fn client_config(&self, cluster: &Cluster) -> ClientConfig {
         let edges: Vec<_> = cluster.edges.iter().map(|edge| edge.listen).collect();
         let sites = cluster.sites.iter().map(|site| site.name.clone()).collect();
+        let seed = self.workload.seed;
+        let open = |arrivals| Load::Open { arrivals, in_flight_max: IN_FLIGHT_MAX };
         let load = match (self.workload.mode, self.workload.rate) {
-            (LoadMode::Open, Some(per_s)) => Load::Open {
-                arrivals: Arrivals::Poisson { per_s, seed: self.workload.seed },
-                in_flight_max: IN_FLIGHT_MAX,
-            },
-            _ => Load::Closed { connections_per_edge: self.workload.clients_per_edge, think: Duration::ZERO },
+            (LoadMode::Open, Some(per_s)) => open(Arrivals::Poisson { per_s, seed }),
+            (LoadMode::Open, None) => open(Arrivals::Streams { streams: self.streams.clone(), seed }),
+            (LoadMode::Closed, _) => {
+                Load::Closed { connections_per_edge: self.workload.clients_per_edge, think: Duration::ZERO }
+            }
         };
         ClientConfig {
             requests_max: self.workload.requests,
             duration_max: self.workload.duration,
             timeout: self.workload.timeout,
+            clients: (0..self.workload.addresses).map(address).collect(),
             ..ClientConfig::new(edges, sites, load)
         }
     }
 }
 
+/// Of a client, in a part of 127.0.0.0/8 where nothing else is.
+fn address(index: u32) -> IpAddr {
+    let [.., third, fourth] = index.to_be_bytes();
+    Ipv4Addr::new(127, 64, third, fourth).into()
+}
+
 impl Source for Bursts {
-    fn shot(&self, index: u64) -> Shot {
-        let site = self.bursts.site(index);
-        if index.is_multiple_of(self.workload.burst) {
-            self.steps.begin(site);
-        }
+    fn shot(&self, cue: Cue) -> Shot {
+        let (site, index) = match self.asked.get(cue.stream) {
+            Some(site) => (*site, cue.nth),
+            None => {
+                let site = self.bursts.site(cue.index);
+                if cue.index.is_multiple_of(self.workload.burst) {
+                    self.steps.begin(site);
+                }
+                (site, cue.index)
+            }
+        };
         let object = self.objects[site].object(index);
         let path = format!("/o/{}/{}", object.id, object.bytes);
         // Two numbers in a path are a URI.

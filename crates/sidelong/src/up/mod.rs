@@ -8,6 +8,7 @@ mod bursts;
 mod children;
 mod outcome;
 mod plain;
+mod requests;
 mod samples;
 mod screen;
 
@@ -32,6 +33,7 @@ use admissions::Admissions;
 use bursts::Bursts;
 use children::Children;
 use outcome::{Outcome, StepTimes};
+use requests::Requests;
 use samples::Samples;
 
 /// Between two looks from the side.
@@ -91,6 +93,7 @@ struct Up<'a> {
     _groups: Option<Groups>,
     monitor: Monitor,
     samples: Option<Samples>,
+    requests: Option<Requests>,
     load: Option<Run>,
     stop: Arc<AtomicBool>,
     steps: StepTimes,
@@ -143,8 +146,17 @@ impl<'a> Up<'a> {
         children.await_ready(|| stop.load(Ordering::Relaxed))?;
 
         let monitor = Monitor::new(&parts)?;
+        let requests =
+            args.requests.as_deref().map(|path| Requests::create(path, &parts.cluster)).transpose()?;
         let load = match bursts {
-            Some(bursts) => Some(Generator::new(bursts.client_config(&parts.cluster), bursts)?.start()?),
+            Some(bursts) => {
+                let load = Generator::new(bursts.client_config(&parts.cluster), bursts)?;
+                let load = match requests.clone() {
+                    Some(requests) => load.observe(move |request| requests.take(request)),
+                    None => load,
+                };
+                Some(load.start()?)
+            }
             None => None,
         };
         Ok(Up {
@@ -156,6 +168,7 @@ impl<'a> Up<'a> {
             children,
             monitor,
             samples,
+            requests,
             load,
             stop,
             steps,
@@ -222,6 +235,9 @@ impl<'a> Up<'a> {
         self.children.end();
         if let Some(samples) = &mut self.samples {
             samples.finish()?;
+        }
+        if let Some(requests) = &self.requests {
+            requests.finish()?;
         }
         let (moves, admissions) = (self.moves, &self.admissions);
         Ok(Outcome::new(&self.parts.cluster, summary, &self.monitor, moves, admissions, &self.steps))

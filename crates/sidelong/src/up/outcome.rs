@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use sidelong_config::Cluster;
 use sidelong_layout::SiteId;
-use sidelong_workload::client::{Errors, Summary};
+use sidelong_workload::client::{ClientSummary, Errors, Summary};
 
 use super::admissions::Admissions;
 use crate::monitor::Monitor;
@@ -24,7 +24,11 @@ pub(crate) struct Outcome {
     p50_ms: f64,
     p99_ms: f64,
     max_ms: f64,
+    /// By how much the load itself was late, which is part of the times above.
+    lag_ms_p99: f64,
     sites: Vec<SiteOutcome>,
+    /// Of each address, where the clients have several.
+    clients: Vec<ClientSummary>,
     /// From the first request of a burst to the first that goes to a node which came for it.
     step_to_first_request_ms: Option<Quantiles>,
 }
@@ -40,6 +44,10 @@ struct SiteOutcome {
     p50_ms: f64,
     p99_ms: f64,
     max_ms: f64,
+    /// As the clients saw it: answered with 503 or closed at the door, and until they knew.
+    turned_away: u64,
+    refusal_ms_p50: f64,
+    refusal_ms_p99: f64,
     nodes: usize,
 }
 
@@ -71,6 +79,9 @@ impl Outcome {
                 p50_ms: load.map_or(0.0, |load| load.latency.p50_ms),
                 p99_ms: load.map_or(0.0, |load| load.latency.p99_ms),
                 max_ms: load.map_or(0.0, |load| load.latency.max_ms),
+                turned_away: load.map_or(0, |load| load.errors_by_kind.turned_away()),
+                refusal_ms_p50: load.map_or(0.0, |load| load.refusal.p50_ms),
+                refusal_ms_p99: load.map_or(0.0, |load| load.refusal.p99_ms),
                 nodes: monitor.serving(SiteId::new(index)),
             }
         });
@@ -86,6 +97,8 @@ impl Outcome {
             p50_ms: summary.as_ref().map_or(0.0, |summary| summary.latency.p50_ms),
             p99_ms: summary.as_ref().map_or(0.0, |summary| summary.latency.p99_ms),
             max_ms: summary.as_ref().map_or(0.0, |summary| summary.latency.max_ms),
+            lag_ms_p99: summary.as_ref().map_or(0.0, |summary| summary.lag.p99_ms),
+            clients: summary.map_or_else(Vec::new, |summary| summary.clients),
             step_to_first_request_ms: steps.quantiles(),
         }
     }

@@ -5,27 +5,31 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
-use super::worker::{Flight, Flown, Worker};
+use super::config::WhenRefused;
+use super::worker::{Cue, Flight, Worker};
 
 /// One connection to one edge, until the run is over. While the edge is away, it keeps trying and each try is a
 /// request that failed.
-pub(super) async fn closed_loop(worker: Worker, edge: usize, think: Duration) {
+pub(super) async fn closed_loop(worker: Worker, edge: usize, client: usize, think: Duration) {
+    let repeats = worker.shared.config.when_refused == WhenRefused::Repeat;
     let mut link = None;
     let mut backoff = Backoff::default();
     while let Some(index) = worker.next_index() {
         if let Some(time) = worker.shared.source.not_before(index) {
             worker.pause(time.saturating_duration_since(Instant::now())).await;
         }
-        let shot = worker.shared.source.shot(index);
-        match worker.fly(&mut link, Flight { index, edge, due_at: None }, shot).await {
-            Ok(Flown::Answered) => {
+        let cue = Cue { index, stream: 0, nth: index, client };
+        let shot = worker.shared.source.shot(cue);
+        match worker.fly(&mut link, Flight { cue, edge, due_at: None }, shot).await {
+            Err(error) if repeats && error.is_refusal() => {}
+            // An edge that is asked again at once is asked in vain.
+            Err(error) if !error.is_answer() || error.is_refusal() => worker.pause(backoff.failed()).await,
+            Ok(()) | Err(_) => {
                 backoff.succeeded();
                 if !think.is_zero() {
                     worker.pause(think).await;
                 }
             }
-            // An edge that is asked again at once is asked in vain.
-            Ok(Flown::Refused) | Err(_) => worker.pause(backoff.failed()).await,
         }
     }
 }

@@ -1,8 +1,10 @@
 //! What a load generator is told, and what of it is refused.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::ops::Range;
 use std::time::Duration;
+
+use super::arrivals::Arrivals;
 
 /// Sites that a generator tells apart, at most.
 pub const SITES_MAX: usize = 1024;
@@ -10,8 +12,10 @@ pub const SITES_MAX: usize = 1024;
 pub const CONNECTIONS_MAX: u32 = 65_536;
 /// Threads of one generator, at most.
 pub const THREADS_MAX: usize = 256;
-/// Highest rate of an open loop, in requests/s.
-pub const RATE_PER_S_MAX: f64 = 1e7;
+/// Clients that are told apart, at most.
+pub const CLIENTS_MAX: usize = 4096;
+/// Intervals times sites of a series, at most.
+pub const SLOTS_MAX: usize = 32_768;
 /// Longest timeout of a request. A run that is stopped ends within the timeout, so this bounds that too.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
@@ -35,23 +39,32 @@ pub enum Load {
     },
 }
 
-/// When the requests of an open loop are due.
-#[derive(Clone, Debug)]
-pub enum Arrivals {
-    /// At equal distances.
-    Constant {
-        /// Rate in requests/s.
-        per_s: f64,
-    },
-    /// Independent of each other: a Poisson process.
-    Poisson {
-        /// Mean rate in requests/s.
-        per_s: f64,
-        /// The same seed gives the same arrivals.
-        seed: u64,
-    },
-    /// At these times since the start, in order; the run ends with the last.
-    Given(Arc<[Duration]>),
+/// What a client does that is turned away: answered with 503, or its connection closed before the first answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WhenRefused {
+    /// In a closed loop it pauses, for longer each time; in an open one it goes away.
+    #[default]
+    Pause,
+    /// It asks for the same at once, again and again, for as long as a request is given time: it ignores what it is
+    /// told. Each try is a request of its own.
+    Repeat,
+}
+
+/// A series to be kept: what became of the requests that were due in each of equal intervals, for each site.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SeriesConfig {
+    /// Length of an interval.
+    pub interval: Duration,
+    /// From the start; requests that are due later are not in it. [`SLOTS_MAX`] bounds intervals times sites.
+    pub length: Duration,
+}
+
+impl SeriesConfig {
+    /// How many intervals it has.
+    pub(super) fn intervals(&self) -> usize {
+        let count = self.length.as_nanos().div_ceil(self.interval.as_nanos().max(1));
+        usize::try_from(count).unwrap_or(usize::MAX)
+    }
 }
 
 /// Everything that a [`Generator`](super::Generator) needs to know, but its source.
@@ -71,6 +84,16 @@ pub struct ClientConfig {
     pub timeout: Duration,
     /// Threads that generate load.
     pub threads: usize,
+    /// Addresses of the clients, to each of which the connections that it makes are bound: an edge takes them for
+    /// different clients. All of 127.0.0.0/8 are there on Linux. In a closed loop each connection is one of them in turn.
+    /// Without any, all requests come from one client, at the address that the system chooses.
+    pub clients: Vec<IpAddr>,
+    /// What clients do that are turned away.
+    pub when_refused: WhenRefused,
+    /// Whether a connection carries more than one request.
+    pub keep_alive: bool,
+    /// What is kept over time.
+    pub series: Option<SeriesConfig>,
 }
 
 impl ClientConfig {
@@ -84,7 +107,16 @@ impl ClientConfig {
             duration_max: None,
             timeout: Duration::from_secs(10),
             threads: 1,
+            clients: Vec::new(),
+            when_refused: WhenRefused::default(),
+            keep_alive: true,
+            series: None,
         }
+    }
+
+    /// How many clients are told apart.
+    pub(super) fn clients_count(&self) -> usize {
+        self.clients.len().max(1)
     }
 
     pub(super) fn check(&self) -> Result<(), ClientError> {
@@ -108,25 +140,20 @@ impl ClientConfig {
         };
         within("connections", connections, CONNECTIONS_MAX as usize)?;
         if let Load::Open { arrivals, .. } = &self.load {
-            arrivals.check()?;
+            arrivals.check(self.clients_count())?;
         }
-        Ok(())
-    }
-}
-
-impl Arrivals {
-    fn check(&self) -> Result<(), ClientError> {
-        match *self {
-            Arrivals::Constant { per_s } | Arrivals::Poisson { per_s, .. } => {
-                // Written so that a NaN is refused.
-                let fits = per_s > 0.0 && per_s <= RATE_PER_S_MAX;
-                if fits { Ok(()) } else { Err(ClientError::Rate { per_s }) }
-            }
-            Arrivals::Given(ref times) => match times.is_sorted() {
-                true => Ok(()),
-                false => Err(ClientError::Unsorted),
-            },
+        if let Some(series) = &self.series {
+            let slots = if series.interval.is_zero() { 0 } else { series.intervals() };
+            within("intervals and sites of the series", slots.saturating_mul(self.sites.len()), SLOTS_MAX)?;
         }
+        within("clients", self.clients_count(), CLIENTS_MAX)?;
+        self.clients.iter().try_for_each(|client| {
+            let bound = match self.edges.iter().find(|edge| edge.is_ipv4() != client.is_ipv4()) {
+                Some(_) => Err(std::io::ErrorKind::AddrNotAvailable.into()),
+                None => TcpListener::bind((*client, 0)),
+            };
+            bound.map(drop).map_err(|source| ClientError::Client { client: *client, source })
+        })
     }
 }
 
@@ -153,15 +180,32 @@ pub enum ClientError {
         /// The most that can be.
         max: usize,
     },
-    /// A rate that is not one, or is above [`RATE_PER_S_MAX`].
+    /// A rate that is not one, or is above [`RATE_PER_S_MAX`](super::RATE_PER_S_MAX).
     #[error("{per_s} requests/s is not a rate that can be generated")]
     Rate {
         /// As configured, in requests/s.
         per_s: f64,
     },
-    /// [`Arrivals::Given`] is not in order.
+    /// [`Arrivals::Given`] or the steps of a stream are not in order.
     #[error("the given arrival times are not in order")]
     Unsorted,
+    /// A stream is to come from clients that there are not.
+    #[error("clients {range:?} of a stream: there are {clients}")]
+    Clients {
+        /// As configured.
+        range: Range<usize>,
+        /// How many there are.
+        clients: usize,
+    },
+    /// No connection to the edges can be made from an address.
+    #[error("requests cannot be sent from {client}")]
+    Client {
+        /// As configured.
+        client: IpAddr,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
     /// A thread, its runtime or its timer could not be had.
     #[error("cannot set up a load-generating thread")]
     Thread(#[source] std::io::Error),

@@ -4,53 +4,73 @@
 //! reader swaps an empty page for the full one, so the lock is held for a moment only, and adds up outside.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::config::SeriesConfig;
 use super::report::Errors;
+use super::series::{self, Book, Series};
 use super::worker::ErrorKind;
 
 /// Longest latency that is told apart, in µs; longer ones are entered as this.
-const LATENCY_US_MAX: u64 = 60_000_000;
+pub(super) const LATENCY_US_MAX: u64 = 60_000_000;
 /// Precision of latencies, in significant digits.
 const DIGITS: u8 = 3;
 /// Nodes that are told apart at most. Their names come from outside; those beyond are not counted by node.
 const NODES_MAX: usize = 4096;
 
-/// The pages of all threads.
+/// The pages of all threads, and their parts of the series.
 pub(super) struct Ledger {
     pages: Vec<Mutex<Page>>,
+    series: Option<(SeriesConfig, Vec<Mutex<Book>>)>,
 }
 
 /// One request, to be entered.
 pub(super) struct Entry<'a> {
     pub(super) site: usize,
     pub(super) edge: usize,
+    pub(super) client: usize,
     pub(super) node: Option<&'a str>,
     pub(super) error: Option<ErrorKind>,
     pub(super) latency: Duration,
+    /// By how much the generator itself was late.
+    pub(super) lag: Duration,
     /// Size of the response body.
     pub(super) bytes: u64,
-    /// Since the start of the run.
+    /// When it was due and when it had ended, since the start of the run.
+    pub(super) due: Duration,
     pub(super) at: Duration,
+}
+
+/// How many there are of what a page tells apart.
+#[derive(Clone, Copy)]
+pub(super) struct Extent {
+    pub(super) sites: usize,
+    pub(super) edges: usize,
+    pub(super) clients: usize,
 }
 
 /// What has been entered over some time.
 pub(super) struct Page {
     pub(super) sites: Vec<SiteTally>,
     pub(super) edges: Vec<EdgeTally>,
+    pub(super) clients: Vec<ClientTally>,
     /// By name, then by site.
     pub(super) nodes: HashMap<Box<str>, BTreeMap<usize, NodeTally>>,
     /// When the first and the last success were entered, since the start of the run.
     pub(super) span: Option<(Duration, Duration)>,
+    /// By how much the generator itself was late, in µs.
+    pub(super) lags: Histogram<u64>,
 }
 
 /// What became of one site's requests.
 pub(super) struct SiteTally {
     /// Latencies of successes, in µs.
     pub(super) latencies: Histogram<u64>,
+    /// Of requests that were turned away, in µs.
+    pub(super) refusals: Histogram<u64>,
     pub(super) counts: Counts,
 }
 
@@ -72,6 +92,15 @@ pub(super) struct EdgeTally {
     pub(super) errors: u64,
 }
 
+/// What became of the requests of one client.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ClientTally {
+    pub(super) requests: u64,
+    pub(super) answered: u64,
+    pub(super) turned_away: u64,
+    pub(super) dropped: u64,
+}
+
 /// What one node answered for one site.
 #[derive(Clone, Copy)]
 pub(super) struct NodeTally {
@@ -81,18 +110,43 @@ pub(super) struct NodeTally {
 }
 
 impl Ledger {
-    pub(super) fn new(threads: usize, sites: usize, edges: usize) -> Self {
-        Ledger { pages: (0..threads).map(|_| Mutex::new(Page::new(sites, edges))).collect() }
+    pub(super) fn new(threads: usize, extent: Extent, series: Option<SeriesConfig>) -> Self {
+        let pages = (0..threads).map(|_| Mutex::new(Page::new(extent))).collect();
+        let book = |config| Mutex::new(Book::new(config, extent.sites));
+        let series = series.map(|config| (config, (0..threads).map(|_| book(config)).collect()));
+        Ledger { pages, series }
     }
 
     /// Enters a request that has ended into the page of `thread`.
     pub(super) fn enter(&self, thread: usize, entry: &Entry<'_>) {
-        self.pages[thread].lock().unwrap_or_else(PoisonError::into_inner).enter(entry);
+        self.page(thread).enter(entry);
+        if let Some(mut book) = self.book(thread) {
+            book.enter(entry);
+        }
     }
 
     /// Enters a request that was not sent.
-    pub(super) fn enter_dropped(&self, thread: usize, site: usize) {
-        self.pages[thread].lock().unwrap_or_else(PoisonError::into_inner).sites[site].counts.dropped += 1;
+    pub(super) fn enter_dropped(&self, thread: usize, site: usize, client: usize, due: Duration) {
+        let mut page = self.page(thread);
+        page.sites[site].counts.dropped += 1;
+        page.clients[client].dropped += 1;
+        if let Some(mut book) = self.book(thread) {
+            book.enter_dropped(site, due);
+        }
+    }
+
+    fn page(&self, thread: usize) -> MutexGuard<'_, Page> {
+        self.pages[thread].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn book(&self, thread: usize) -> Option<MutexGuard<'_, Book>> {
+        let (_, books) = self.series.as_ref()?;
+        Some(books[thread].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The series, at the end.
+    pub(super) fn series(&self, sites: usize) -> Option<Series> {
+        self.series.as_ref().map(|(config, books)| series::joined(*config, sites, books))
     }
 
     /// Adds all that was entered since the last harvest to `into`; `spare` is an empty page, and is one again.
@@ -106,12 +160,14 @@ impl Ledger {
 }
 
 impl Page {
-    pub(super) fn new(sites: usize, edges: usize) -> Self {
+    pub(super) fn new(extent: Extent) -> Self {
         Page {
-            sites: (0..sites).map(|_| SiteTally::new()).collect(),
-            edges: vec![EdgeTally::default(); edges],
+            sites: (0..extent.sites).map(|_| SiteTally::new()).collect(),
+            edges: vec![EdgeTally::default(); extent.edges],
+            clients: vec![ClientTally::default(); extent.clients],
             nodes: HashMap::new(),
             span: None,
+            lags: histogram(),
         }
     }
 
@@ -120,16 +176,22 @@ impl Page {
         let edge = &mut self.edges[entry.edge];
         site.counts.requests += 1;
         edge.requests += 1;
+        let client = &mut self.clients[entry.client];
+        client.requests += 1;
         site.counts.bytes += entry.bytes;
+        record(&mut self.lags, entry.lag);
         match entry.error {
             Some(kind) => {
                 site.counts.errors.count(kind);
                 edge.errors += 1;
+                if kind.is_refusal() {
+                    client.turned_away += 1;
+                    record(&mut site.refusals, entry.latency);
+                }
             }
             None => {
-                let latency_us = u64::try_from(entry.latency.as_micros()).unwrap_or(u64::MAX);
-                // It grows as far as the bound, so nothing within fails.
-                let _ = site.latencies.record(latency_us.clamp(1, LATENCY_US_MAX));
+                client.answered += 1;
+                record(&mut site.latencies, entry.latency);
                 self.span = joined(self.span, Some((entry.at, entry.at)));
             }
         }
@@ -162,6 +224,13 @@ impl Page {
             edge.requests += other.requests;
             edge.errors += other.errors;
         }
+        for (client, other) in self.clients.iter_mut().zip(&other.clients) {
+            client.requests += other.requests;
+            client.answered += other.answered;
+            client.turned_away += other.turned_away;
+            client.dropped += other.dropped;
+        }
+        let _ = self.lags.add(&other.lags);
         for (node, sites) in &other.nodes {
             for (&site, &tally) in sites {
                 self.enter_node(node, site, tally);
@@ -174,21 +243,22 @@ impl Page {
     pub(super) fn clear(&mut self) {
         self.sites.iter_mut().for_each(SiteTally::clear);
         self.edges.fill(EdgeTally::default());
+        self.clients.fill(ClientTally::default());
         self.nodes.clear();
         self.span = None;
+        self.lags.reset();
     }
 }
 
 impl SiteTally {
     pub(super) fn new() -> Self {
-        // It grows with the latencies that it is given, so a site that nobody asks for costs little.
-        let latencies = Histogram::new(DIGITS).expect("the digits are within what a histogram takes");
-        SiteTally { latencies, counts: Counts::default() }
+        SiteTally { latencies: histogram(), refusals: histogram(), counts: Counts::default() }
     }
 
     pub(super) fn add(&mut self, other: &SiteTally) {
         // This grows as the other did, so it can hold all of it.
         let _ = self.latencies.add(&other.latencies);
+        let _ = self.refusals.add(&other.refusals);
         self.counts.requests += other.counts.requests;
         self.counts.errors.add(&other.counts.errors);
         self.counts.dropped += other.counts.dropped;
@@ -197,8 +267,20 @@ impl SiteTally {
 
     fn clear(&mut self) {
         self.latencies.reset();
+        self.refusals.reset();
         self.counts = Counts::default();
     }
+}
+
+/// It grows with the latencies that it is given, so a site that nobody asks for costs little.
+fn histogram() -> Histogram<u64> {
+    Histogram::new(DIGITS).expect("the digits are within what a histogram takes")
+}
+
+fn record(latencies: &mut Histogram<u64>, latency: Duration) {
+    let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+    // It grows as far as the bound, so nothing within fails.
+    let _ = latencies.record(latency_us.clamp(1, LATENCY_US_MAX));
 }
 
 fn joined(a: Option<(Duration, Duration)>, b: Option<(Duration, Duration)>) -> Option<(Duration, Duration)> {
@@ -214,19 +296,24 @@ fn joined(a: Option<(Duration, Duration)>, b: Option<(Duration, Duration)>) -> O
 mod tests {
     use super::*;
 
+    const ONE: Extent = Extent { sites: 1, edges: 1, clients: 1 };
+
     fn entry(site: usize, error: Option<ErrorKind>, at_ms: u64) -> Entry<'static> {
         let (latency, at) = (Duration::from_millis(at_ms + 1), Duration::from_millis(at_ms));
-        Entry { site, edge: 0, node: Some("n1"), error, latency, bytes: 10, at }
+        let due = at.saturating_sub(latency);
+        Entry { site, edge: 0, client: 0, node: Some("n1"), error, latency, lag: latency, bytes: 10, due, at }
     }
 
     #[test]
     fn a_harvest_moves_everything_and_leaves_nothing() {
-        let ledger = Ledger::new(2, 2, 1);
+        let two = Extent { sites: 2, ..ONE };
+        let ledger = Ledger::new(2, two, None);
         ledger.enter(0, &entry(0, None, 20));
         ledger.enter(1, &entry(0, None, 10));
         ledger.enter(1, &entry(1, Some(ErrorKind::Status5xx), 5));
-        ledger.enter_dropped(1, 1);
-        let (mut all, mut spare) = (Page::new(2, 1), Page::new(2, 1));
+        ledger.enter(1, &entry(1, Some(ErrorKind::Refused), 7));
+        ledger.enter_dropped(1, 1, 0, Duration::ZERO);
+        let (mut all, mut spare) = (Page::new(two), Page::new(two));
         for _ in 0..2 {
             ledger.harvest(&mut all, &mut spare);
             assert_eq!(all.sites[0].counts.requests, 2);
@@ -235,7 +322,12 @@ mod tests {
             assert_eq!(all.sites[1].counts.errors.status_5xx, 1);
             assert_eq!(all.sites[1].counts.dropped, 1);
             assert_eq!(all.sites[1].latencies.len(), 0, "errors have no latency");
-            assert_eq!((all.edges[0].requests, all.edges[0].errors), (3, 1));
+            assert_eq!(all.sites[1].refusals.len(), 1, "but refusals have one of their own");
+            assert_eq!((all.edges[0].requests, all.edges[0].errors), (4, 2));
+            let client = all.clients[0];
+            assert_eq!((client.requests, client.answered), (4, 2));
+            assert_eq!((client.turned_away, client.dropped), (1, 1));
+            assert_eq!(all.lags.len(), 4);
             assert_eq!(all.span, Some((Duration::from_millis(10), Duration::from_millis(20))));
             let node = all.nodes["n1"][&0];
             assert_eq!((node.requests, node.first_seen), (2, Duration::from_millis(10)));
@@ -244,7 +336,7 @@ mod tests {
 
     #[test]
     fn latencies_are_bounded() {
-        let mut page = Page::new(1, 1);
+        let mut page = Page::new(ONE);
         page.enter(&Entry { latency: Duration::MAX, ..entry(0, None, 0) });
         page.enter(&Entry { latency: Duration::ZERO, ..entry(0, None, 0) });
         assert_eq!(page.sites[0].latencies.len(), 2);
@@ -253,7 +345,7 @@ mod tests {
 
     #[test]
     fn names_from_outside_do_not_grow_the_table_without_bound() {
-        let mut page = Page::new(1, 1);
+        let mut page = Page::new(ONE);
         for number in 0..NODES_MAX + 10 {
             page.enter(&Entry { node: Some(&number.to_string()), ..entry(0, None, 0) });
         }

@@ -4,7 +4,8 @@
 //! request costs no switch between tasks. An idle link is not driven; [`Link::is_usable`] catches up on what happened.
 
 use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
@@ -13,7 +14,7 @@ use http::{HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::worker::ErrorKind;
@@ -26,6 +27,8 @@ pub(super) struct Link {
     connection: Option<Connection<TokioIo<TcpStream>, Full<Bytes>>>,
     /// Moved on by each request: moving a timer to a later time is far cheaper than making one.
     alarm: Pin<Box<Sleep>>,
+    /// Whether it has carried a response.
+    is_proven: bool,
 }
 
 /// A complete response, its body read and forgotten.
@@ -39,19 +42,28 @@ pub(super) struct Answer {
 }
 
 impl Link {
-    /// Connects to `edge`.
-    pub(super) async fn open(edge: SocketAddr, deadline: Instant) -> Result<Self, ErrorKind> {
+    /// Connects to `edge`, from the address `from` where one is given.
+    pub(super) async fn open(
+        from: Option<IpAddr>,
+        edge: SocketAddr,
+        deadline: Instant,
+    ) -> Result<Self, ErrorKind> {
         let failed = |error| {
             tracing::debug!(%edge, error, "cannot connect");
             ErrorKind::Connect
         };
-        let stream = timeout_at(deadline, TcpStream::connect(edge)).await.map_err(|_| ErrorKind::Timeout)?;
+        let stream = timeout_at(deadline, connect(from, edge)).await.map_err(|_| ErrorKind::Timeout)?;
         let stream = stream.map_err(|error| failed(error.to_string()))?;
         stream.set_nodelay(true).map_err(|error| failed(error.to_string()))?;
         // Nothing is sent in an HTTP/1 handshake, so it needs no deadline.
         let (sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(error.to_string()))?;
-        Ok(Link { sender, connection: Some(connection), alarm: Box::pin(sleep_until(deadline)) })
+        Ok(Link {
+            sender,
+            connection: Some(connection),
+            alarm: Box::pin(sleep_until(deadline)),
+            is_proven: false,
+        })
     }
 
     /// Whether a request can be sent: the edge may have closed the connection since the last one, which is no error
@@ -71,8 +83,9 @@ impl Link {
         let response = self.sender.send_request(request);
         let response = self.drive(response).await?.map_err(|error| {
             tracing::debug!(%error, "a connection broke before the response");
-            ErrorKind::Broken
+            if self.is_proven || error.is_parse() { ErrorKind::Broken } else { ErrorKind::Closed }
         })?;
+        self.is_proven = true;
         let (head, mut body) = response.into_parts();
         let mut bytes = 0;
         while let Some(frame) = self.drive(body.frame()).await? {
@@ -114,4 +127,11 @@ impl Link {
             self.connection = None;
         }
     }
+}
+
+async fn connect(from: Option<IpAddr>, edge: SocketAddr) -> io::Result<TcpStream> {
+    let Some(from) = from else { return TcpStream::connect(edge).await };
+    let socket = if edge.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.bind(SocketAddr::new(from, 0))?;
+    socket.connect(edge).await
 }

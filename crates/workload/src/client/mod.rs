@@ -10,9 +10,11 @@
 //! sending to the last byte of the body: a stall is seen once by each connection. That is the response time of a
 //! fixed number of users (R 4: sixteen threads on each load balancer), not what arriving users would see.
 //!
-//! Only requests that succeeded are in the percentiles and in the rates; the others are counted by [`ErrorKind`]. Nothing
-//! is sent again.
+//! Only requests that succeeded are in the percentiles and in the rates; the others are counted by [`ErrorKind`]. Those that
+//! were turned away have percentiles of their own. Nothing is sent again, but by clients that are told to
+//! ([`WhenRefused::Repeat`]).
 
+mod arrivals;
 mod backoff;
 mod closed;
 mod config;
@@ -22,12 +24,18 @@ mod open;
 mod pace;
 mod report;
 mod run;
+mod series;
 mod worker;
 
+pub use arrivals::{Arrivals, Gaps, RATE_PER_S_MAX, STEPS_MAX, STREAMS_MAX, Step, Stream};
 pub use config::{
-    Arrivals, CONNECTIONS_MAX, ClientConfig, ClientError, Load, RATE_PER_S_MAX, SITES_MAX, THREADS_MAX,
-    TIMEOUT_MAX,
+    CLIENTS_MAX, CONNECTIONS_MAX, ClientConfig, ClientError, Load, SITES_MAX, SLOTS_MAX, SeriesConfig,
+    THREADS_MAX, TIMEOUT_MAX, WhenRefused,
 };
-pub use report::{EdgeSummary, Errors, Latency, Live, LiveSite, NodeSummary, SiteSummary, Summary};
+pub use report::{
+    ClientSummary, EdgeSummary, Errors, Latency, Live, LiveSite, NodeSummary, SiteSummary, Summary,
+    jain_index,
+};
 pub use run::{Generator, Run, Stopper};
-pub use worker::{Completion, ErrorKind, Shot, Source};
+pub use series::{Interval, Series};
+pub use worker::{Completion, Cue, ErrorKind, Shot, Source};

@@ -1,7 +1,9 @@
 //! The open loop: requests are sent when they are due, on whichever connection is idle.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Semaphore;
@@ -11,7 +13,7 @@ use tokio::time::Instant;
 use super::backoff::Backoff;
 use super::link::Link;
 use super::pace::{Schedule, Timer};
-use super::worker::{ErrorKind, Flight, Flown, Shot, Worker};
+use super::worker::{ErrorKind, Flight, Shot, Worker};
 
 /// Requests that are sent without letting the ones under way go on, where the schedule is behind.
 const BUNCH_MAX: u32 = 32;
@@ -20,13 +22,13 @@ const BUNCH_MAX: u32 = 32;
 pub(super) async fn open_loop(worker: Worker, schedule: Schedule, in_flight_max: u32) -> io::Result<()> {
     let timer = Timer::new()?;
     let edges = worker.shared.config.edges.len();
-    let pool = Arc::new(Pool::new(edges));
+    let pool = Arc::new(Pool::new(edges, in_flight_max));
     let in_flight = Arc::new(Semaphore::new(in_flight_max as usize));
     let mut stopped = pin!(worker.stopped());
     let mut bunch = 0;
-    for (index, due) in schedule {
+    for (cue, due) in schedule {
         let Some(due_at) = worker.shared.epoch.checked_add(due) else { break };
-        if !worker.is_wanted(index) || worker.is_over(due_at) || worker.is_stopped() {
+        if !worker.is_wanted(cue.index) || worker.is_over(due_at) || worker.is_stopped() {
             break;
         }
         if due_at > Instant::now() {
@@ -41,12 +43,12 @@ pub(super) async fn open_loop(worker: Worker, schedule: Schedule, in_flight_max:
                 yield_now().await;
             }
         }
-        let shot = worker.shared.source.shot(index);
+        let shot = worker.shared.source.shot(cue);
         let Ok(permit) = Arc::clone(&in_flight).try_acquire_owned() else {
-            worker.shared.ledger.enter_dropped(worker.number, shot.site);
+            worker.shared.ledger.enter_dropped(worker.number, shot.site, cue.client, due);
             continue;
         };
-        let flight = Flight { index, edge: (index % edges as u64) as usize, due_at: Some(due_at) };
+        let flight = Flight { cue, edge: (cue.index % edges as u64) as usize, due_at: Some(due_at) };
         let (worker, pool) = (worker.clone(), Arc::clone(&pool));
         tokio::spawn(async move {
             pool.fly(&worker, flight, shot).await;
@@ -58,15 +60,17 @@ pub(super) async fn open_loop(worker: Worker, schedule: Schedule, in_flight_max:
     Ok(())
 }
 
-/// The idle connections of one thread. As many as were ever in flight at once, and so bounded by that.
+/// The idle connections of one thread, as many as may be in flight at most.
 struct Pool {
     edges: Vec<Mutex<EdgePool>>,
+    idle: AtomicU32,
+    idle_max: u32,
 }
 
 #[derive(Default)]
 struct EdgePool {
-    /// The last one used is used next, so that the others may age and be closed.
-    idle: Vec<Link>,
+    /// Of each client that has any. The last one used is used next, so that the others may age and be closed.
+    idle: BTreeMap<usize, Vec<Link>>,
     backoff: Backoff,
     /// Until then the edge is taken to be away, and requests to it fail without a try.
     away_until: Option<Instant>,
@@ -78,25 +82,26 @@ impl EdgePool {
     }
 
     /// Learns from a request that ended at `now`.
-    fn learn(&mut self, flown: Result<Flown, ErrorKind>, now: Instant) {
+    fn learn(&mut self, flown: Result<(), ErrorKind>, now: Instant) {
         match flown {
-            Ok(_) => {
-                self.backoff.succeeded();
-                self.away_until = None;
-            }
             // Requests that were under way together have failed together: that is one failure.
             Err(ErrorKind::Connect) if !self.is_away(now) => {
                 self.away_until = Some(now + self.backoff.failed());
             }
             // The edge is there, or known to be away.
-            Err(_) => {}
+            Err(error) if !error.is_answer() => {}
+            Ok(()) | Err(_) => {
+                self.backoff.succeeded();
+                self.away_until = None;
+            }
         }
     }
 }
 
 impl Pool {
-    fn new(edges: usize) -> Self {
-        Pool { edges: (0..edges).map(|_| Mutex::default()).collect() }
+    fn new(edges: usize, idle_max: u32) -> Self {
+        let edges = (0..edges).map(|_| Mutex::default()).collect();
+        Pool { edges, idle: AtomicU32::new(0), idle_max }
     }
 
     /// Never held across an await, and only ever by one thread: it does not wait.
@@ -105,19 +110,26 @@ impl Pool {
     }
 
     async fn fly(&self, worker: &Worker, flight: Flight, shot: Shot) {
-        let (edge, now) = (flight.edge, Instant::now());
+        let (edge, client, now) = (flight.edge, flight.cue.client, Instant::now());
         let (mut link, is_away) = {
             let mut pool = self.edge(edge);
-            (pool.idle.pop(), pool.is_away(now))
+            (pool.idle.get_mut(&client).and_then(Vec::pop), pool.is_away(now))
         };
-        if link.is_none() && is_away {
-            worker.enter(&flight, shot.site, now, &Err(ErrorKind::Connect));
+        if link.is_some() {
+            self.idle.fetch_sub(1, Relaxed);
+        } else if is_away {
+            let _ = worker.enter(&flight, shot.site, [now; 2], &Err(ErrorKind::Connect));
             return;
         }
         let flown = worker.fly(&mut link, flight, shot).await;
         let mut pool = self.edge(edge);
         pool.learn(flown, Instant::now());
-        pool.idle.extend(link);
+        if let Some(link) = link
+            && self.idle.load(Relaxed) < self.idle_max
+        {
+            self.idle.fetch_add(1, Relaxed);
+            pool.idle.entry(client).or_default().push(link);
+        }
     }
 }
 
@@ -140,7 +152,7 @@ mod tests {
         assert!(pool.is_away(at(9)) && !pool.is_away(at(10)), "all at once are one failure");
         pool.learn(Err(ErrorKind::Connect), at(10));
         assert!(pool.is_away(at(29)) && !pool.is_away(at(30)), "the next is a second one");
-        pool.learn(Ok(Flown::Answered), at(15));
+        pool.learn(Ok(()), at(15));
         assert!(!pool.is_away(at(15)));
     }
 }

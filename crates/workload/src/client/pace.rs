@@ -1,10 +1,12 @@
 //! When the requests of an open loop are due, and a timer that is precise enough to send them then.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1};
 use rand_pcg::Pcg64;
 use rustix::time::{
@@ -13,62 +15,160 @@ use rustix::time::{
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
-use super::config::Arrivals;
+use super::arrivals::{Arrivals, Gaps, Step, Stream};
+use super::worker::Cue;
 
 /// Shortest sleep: at high rates requests are sent in bunches of this length, rather than with a system call for each.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
 
-/// One thread's share of the arrivals: every `stride`-th, from the `offset`-th on. Which request is due when does not
-/// depend on the number of threads.
+/// One thread's share of the arrivals: every `stride`-th, from the `offset`-th on. Which request is due when, and whose
+/// it is, does not depend on the number of threads.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    arrivals: Arrivals,
-    next_index: u64,
+    arrivals: All,
+    /// Of the next arrival of all threads.
+    index: u64,
+    offset: u64,
     stride: u64,
-    random: Pcg64,
-    /// Of a Poisson process: arrivals drawn so far, and when the last of them is due, in s.
-    drawn: u64,
-    drawn_s: f64,
 }
 
 impl Schedule {
-    pub(super) fn new(arrivals: Arrivals, offset: usize, stride: usize) -> Self {
-        let seed = if let Arrivals::Poisson { seed, .. } = arrivals { seed } else { 0 };
-        Schedule {
-            arrivals,
-            next_index: offset as u64,
-            stride: stride as u64,
-            random: Pcg64::seed_from_u64(seed),
-            drawn: 0,
-            drawn_s: 0.0,
-        }
+    /// Of so many `clients`, of whom there is at least one.
+    pub(super) fn new(arrivals: Arrivals, clients: usize, offset: usize, stride: usize) -> Self {
+        let one = |per_s, gaps| {
+            vec![Stream { steps: vec![Step { at: Duration::ZERO, per_s }], gaps, clients: None }]
+        };
+        let streams = |streams: Vec<Stream>, seed: u64| {
+            let numbered = streams.into_iter().zip(0..);
+            let lane = |(stream, number)| Lane::new(stream, clients, seed.wrapping_add(number));
+            All::Streams(numbered.map(lane).collect())
+        };
+        let arrivals = match arrivals {
+            Arrivals::Constant { per_s } => streams(one(per_s, Gaps::Equal), 0),
+            Arrivals::Poisson { per_s, seed } => streams(one(per_s, Gaps::Poisson), seed),
+            Arrivals::Streams { streams: given, seed } => streams(given, seed),
+            Arrivals::Given(times) => All::Given { times, clients },
+        };
+        Schedule { arrivals, index: 0, offset: offset as u64, stride: stride as u64 }
     }
 }
 
 impl Iterator for Schedule {
-    /// The index of a request, and when it is due after the start.
-    type Item = (u64, Duration);
+    /// A request, and when it is due after the start.
+    type Item = (Cue, Duration);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let index = self.next_index;
-        let due_s = match &self.arrivals {
-            Arrivals::Constant { per_s } => index as f64 / per_s,
-            Arrivals::Poisson { per_s, .. } => {
-                while self.drawn <= index {
-                    let gap: f64 = Exp1.sample(&mut self.random);
-                    self.drawn_s += gap / per_s;
-                    self.drawn += 1;
-                }
-                self.drawn_s
+        loop {
+            let index = self.index;
+            let (cue, due) = self.arrivals.next(index)?;
+            self.index += 1;
+            if index % self.stride == self.offset {
+                return Some((cue, due));
             }
-            Arrivals::Given(times) => {
+        }
+    }
+}
+
+/// The arrivals of all threads.
+#[derive(Debug)]
+enum All {
+    Streams(Vec<Lane>),
+    Given { times: Arc<[Duration]>, clients: usize },
+}
+
+impl All {
+    fn next(&mut self, index: u64) -> Option<(Cue, Duration)> {
+        match self {
+            All::Streams(lanes) => {
+                let first = |lane: &(usize, &mut Lane)| lane.1.next_s;
+                let (stream, lane) =
+                    lanes.iter_mut().enumerate().min_by(|a, b| first(a).total_cmp(&first(b)))?;
+                let due = Duration::try_from_secs_f64(lane.next_s).ok()?;
+                let (nth, client) = (lane.nth, lane.client);
+                lane.advance();
+                Some((Cue { index, stream, nth, client }, due))
+            }
+            All::Given { times, clients } => {
                 let due = *times.get(usize::try_from(index).ok()?)?;
-                self.next_index += self.stride;
-                return Some((index, due));
+                let client = (index % *clients as u64) as usize;
+                Some((Cue { index, stream: 0, nth: index, client }, due))
+            }
+        }
+    }
+}
+
+/// One stream's arrivals: each comes when as much has come due as is drawn for it.
+#[derive(Debug)]
+struct Lane {
+    steps: Vec<Step>,
+    gaps: Gaps,
+    clients: Range<usize>,
+    random: Pcg64,
+    /// The step that it is in, and how much had come due when that began.
+    step: usize,
+    due_before: f64,
+    /// The next arrival: what is drawn for it, when that is, in s (for ever, after the last), and whose.
+    drawn: f64,
+    next_s: f64,
+    nth: u64,
+    client: usize,
+}
+
+impl Lane {
+    fn new(stream: Stream, clients: usize, seed: u64) -> Self {
+        let mut lane = Lane {
+            steps: stream.steps,
+            gaps: stream.gaps,
+            clients: stream.clients.unwrap_or(0..clients),
+            random: Pcg64::seed_from_u64(seed),
+            step: 0,
+            due_before: 0.0,
+            drawn: 0.0,
+            next_s: 0.0,
+            nth: 0,
+            client: 0,
+        };
+        lane.draw();
+        lane
+    }
+
+    fn advance(&mut self) {
+        self.nth += 1;
+        self.draw();
+    }
+
+    fn draw(&mut self) {
+        let clients = self.clients.len();
+        let client = match self.gaps {
+            Gaps::Equal => {
+                self.drawn = self.nth as f64;
+                (self.nth % clients as u64) as usize
+            }
+            Gaps::Poisson => {
+                let gap: f64 = Exp1.sample(&mut self.random);
+                self.drawn += gap;
+                if clients > 1 { self.random.random_range(0..clients) } else { 0 }
             }
         };
-        self.next_index += self.stride;
-        Some((index, Duration::try_from_secs_f64(due_s).ok()?))
+        self.client = self.clients.start + client;
+        self.next_s = self.when();
+    }
+
+    /// When as much has come due as is drawn.
+    fn when(&mut self) -> f64 {
+        while let Some(step) = self.steps.get(self.step) {
+            let at_s = step.at.as_secs_f64();
+            let end_s = self.steps.get(self.step + 1).map_or(f64::INFINITY, |next| next.at.as_secs_f64());
+            if step.per_s > 0.0 {
+                let due_s = at_s + (self.drawn - self.due_before) / step.per_s;
+                if due_s < end_s {
+                    return due_s;
+                }
+                self.due_before += (end_s - at_s) * step.per_s;
+            }
+            self.step += 1;
+        }
+        f64::INFINITY
     }
 }
 
@@ -120,34 +220,87 @@ mod tests {
 
     use super::*;
 
-    fn interleaved(arrivals: &Arrivals, threads: usize, each: usize) -> Vec<(u64, Duration)> {
-        let shares = (0..threads).map(|thread| Schedule::new(arrivals.clone(), thread, threads));
+    fn alone(arrivals: &Arrivals, clients: usize) -> Schedule {
+        Schedule::new(arrivals.clone(), clients, 0, 1)
+    }
+
+    fn interleaved(arrivals: &Arrivals, threads: usize, each: usize) -> Vec<(Cue, Duration)> {
+        let shares = (0..threads).map(|thread| Schedule::new(arrivals.clone(), 5, thread, threads));
         let mut all: Vec<_> = shares.flat_map(|share| share.take(each)).collect();
         all.sort();
         all
+    }
+
+    fn steps(steps: &[(u64, f64)]) -> Vec<Step> {
+        steps.iter().map(|(ms, per_s)| Step { at: Duration::from_millis(*ms), per_s: *per_s }).collect()
     }
 
     #[test]
     fn threads_share_one_schedule() {
         let given = Arrivals::Given((0..12).map(Duration::from_secs).collect());
         let poisson = Arrivals::Poisson { per_s: 100.0, seed: 7 };
-        for arrivals in [Arrivals::Constant { per_s: 100.0 }, poisson, given] {
-            let alone: Vec<_> = Schedule::new(arrivals.clone(), 0, 1).take(12).collect();
+        let [a, b] = [&[(0, 50.0)][..], &[(20, 0.0), (30, 200.0)]].map(|each| Stream::poisson(steps(each)));
+        let streams = Arrivals::Streams { streams: vec![a, b.of(1..3)], seed: 7 };
+        for arrivals in [Arrivals::Constant { per_s: 100.0 }, poisson, given, streams] {
+            let alone: Vec<_> = alone(&arrivals, 5).take(12).collect();
             assert_eq!(interleaved(&arrivals, 3, 4), alone, "{arrivals:?}");
             assert!(alone.is_sorted_by_key(|(_, due)| *due));
+            assert!(alone.iter().zip(0..).all(|((cue, _), index)| cue.index == index));
         }
     }
 
     #[test]
     fn poisson_arrivals_keep_their_rate() {
         let arrivals = Arrivals::Poisson { per_s: 1000.0, seed: 1 };
-        let (_, last) = Schedule::new(arrivals, 0, 1).nth(19_999).expect("endless");
+        let (_, last) = alone(&arrivals, 1).nth(19_999).expect("endless");
         assert!((last.as_secs_f64() / 20.0 - 1.0).abs() < 0.03, "{last:?}");
     }
 
     #[test]
     fn given_arrivals_end() {
         let arrivals = Arrivals::Given(Arc::from([Duration::ZERO, Duration::from_secs(1)]));
-        assert_eq!(Schedule::new(arrivals, 0, 1).count(), 2);
+        assert_eq!(alone(&arrivals, 1).count(), 2);
+    }
+
+    #[test]
+    fn each_stream_has_the_rate_of_the_step_that_it_is_in() {
+        // Nothing for 1 s, 100/s for 1 s, nothing for 1 s, 400/s for 1 s, and no more.
+        let burst = steps(&[(1000, 100.0), (2000, 0.0), (3000, 400.0), (4000, 0.0)]);
+        for gaps in [Gaps::Equal, Gaps::Poisson] {
+            let stream = Stream { steps: burst.clone(), gaps, clients: None };
+            let beside = Stream { steps: steps(&[(0, 50.0), (6000, 0.0)]), gaps, clients: None };
+            let arrivals = Arrivals::Streams { streams: vec![stream, beside], seed: 3 };
+            let all: Vec<_> = alone(&arrivals, 1).collect();
+            let within = |stream, second: u64| {
+                let of = all.iter().filter(|(cue, due)| cue.stream == stream && due.as_secs() == second);
+                of.count() as i64
+            };
+            // Of a Poisson process some four standard deviations.
+            let about = |count: i64, mean: i64| match gaps {
+                Gaps::Equal => (count - mean).abs() <= 1,
+                Gaps::Poisson => (count - mean).pow(2) <= 16 * mean,
+            };
+            for (second, mean) in (0..).zip([0, 100, 0, 400, 0, 0]) {
+                assert!(about(within(0, second), mean), "{gaps:?}: {} in s {second}", within(0, second));
+                assert!(about(within(1, second), 50), "{gaps:?}: {} in s {second}", within(1, second));
+            }
+            let counted =
+                |stream| all.iter().filter(move |(cue, _)| cue.stream == stream).map(|(cue, _)| cue.nth);
+            assert!(counted(0).eq(0..counted(0).count() as u64), "each stream counts its own");
+        }
+    }
+
+    #[test]
+    fn clients_of_a_stream_have_equal_parts_of_it() {
+        for gaps in [Gaps::Equal, Gaps::Poisson] {
+            let stream = Stream { steps: steps(&[(0, 1000.0), (10_000, 0.0)]), gaps, clients: Some(3..7) };
+            let mut counts = [0i64; 9];
+            for (cue, _) in alone(&Arrivals::Streams { streams: vec![stream], seed: 1 }, 9) {
+                counts[cue.client] += 1;
+            }
+            let (own, others) = (&counts[3..7], counts[..3].iter().chain(&counts[7..]));
+            assert!(own.iter().all(|count| (count - 2500).pow(2) <= 16 * 2500), "{counts:?}");
+            assert_eq!(others.sum::<i64>(), 0);
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! How a run is going, and how it went.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::config::ClientConfig;
+use super::config::{ClientConfig, Load};
 use super::ledger::{Page, SiteTally};
+use super::series::Series;
 use super::worker::ErrorKind;
 
 /// Requests that failed, by kind.
@@ -17,12 +18,16 @@ pub struct Errors {
     pub connect: u64,
     /// See [`ErrorKind::Timeout`].
     pub timeout: u64,
+    /// See [`ErrorKind::Closed`].
+    pub closed: u64,
     /// See [`ErrorKind::Broken`].
     pub broken: u64,
     /// See [`ErrorKind::Body`].
     pub body: u64,
     /// See [`ErrorKind::Status4xx`].
     pub status_4xx: u64,
+    /// See [`ErrorKind::Refused`].
+    pub refused: u64,
     /// See [`ErrorKind::Status5xx`].
     pub status_5xx: u64,
 }
@@ -30,17 +35,24 @@ pub struct Errors {
 impl Errors {
     /// Of all kinds.
     pub fn total(&self) -> u64 {
-        let Errors { connect, timeout, broken, body, status_4xx, status_5xx } = *self;
-        connect + timeout + broken + body + status_4xx + status_5xx
+        let Errors { connect, timeout, closed, broken, body, status_4xx, refused, status_5xx } = *self;
+        connect + timeout + closed + broken + body + status_4xx + refused + status_5xx
+    }
+
+    /// Of requests that were turned away, rather than failed.
+    pub fn turned_away(&self) -> u64 {
+        self.refused + self.closed
     }
 
     pub(super) fn count(&mut self, kind: ErrorKind) {
         *match kind {
             ErrorKind::Connect => &mut self.connect,
             ErrorKind::Timeout => &mut self.timeout,
+            ErrorKind::Closed => &mut self.closed,
             ErrorKind::Broken => &mut self.broken,
             ErrorKind::Body => &mut self.body,
             ErrorKind::Status4xx => &mut self.status_4xx,
+            ErrorKind::Refused => &mut self.refused,
             ErrorKind::Status5xx => &mut self.status_5xx,
         } += 1;
     }
@@ -48,14 +60,16 @@ impl Errors {
     pub(super) fn add(&mut self, other: &Errors) {
         self.connect += other.connect;
         self.timeout += other.timeout;
+        self.closed += other.closed;
         self.broken += other.broken;
         self.body += other.body;
         self.status_4xx += other.status_4xx;
+        self.refused += other.refused;
         self.status_5xx += other.status_5xx;
     }
 }
 
-/// Response times of requests that succeeded, in ms, exact to three digits up to 60 s; all 0 where there were none.
+/// Response times in ms, exact to three digits up to 60 s; all 0 where there were none.
 /// The [module](super) says what they are measured from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
@@ -107,6 +121,8 @@ pub struct LiveSite {
     pub requests: u64,
     /// Requests that have failed since the start.
     pub errors: u64,
+    /// Those of them that were turned away.
+    pub turned_away: u64,
     /// Requests not sent since the start, for want of room in flight (open loop).
     pub dropped: u64,
     /// Successes each second in the window.
@@ -124,6 +140,7 @@ impl Live {
         let site = |window: &SiteTally, total: &SiteTally| LiveSite {
             requests: total.counts.requests,
             errors: total.counts.errors.total(),
+            turned_away: total.counts.errors.turned_away(),
             dropped: total.counts.dropped,
             requests_per_s: per_s(window.latencies.len(), window_s),
             p50_ms: ms(window.latencies.value_at_quantile(0.5) as f64),
@@ -155,15 +172,24 @@ pub struct Summary {
     pub bytes: u64,
     /// Successes each second.
     pub requests_per_s: f64,
-    /// Of all sites together.
+    /// Of those that succeeded, of all sites together.
     #[serde(flatten)]
     pub latency: Latency,
+    /// Of those that were turned away, of all sites together: until they knew.
+    pub refusal: Latency,
+    /// By how much the generator itself was late to send them: part of the times above, and no fault of whoever
+    /// answered. Open loop only.
+    pub lag: Latency,
     /// Each site, in the order of [`ClientConfig::sites`].
     pub sites: Vec<SiteSummary>,
     /// Each edge, in the order of [`ClientConfig::edges`].
     pub edges: Vec<EdgeSummary>,
     /// Each node that named itself, for each site that it answered for; by name, then by site.
     pub nodes: Vec<NodeSummary>,
+    /// Each client, in the order of [`ClientConfig::clients`]; none where those are none.
+    pub clients: Vec<ClientSummary>,
+    /// What became of the requests over time, if it was kept.
+    pub series: Option<Series>,
 }
 
 /// How a run went for one site.
@@ -183,9 +209,11 @@ pub struct SiteSummary {
     pub bytes: u64,
     /// Successes each second, over [`Summary::seconds`]: the sites' rates add up to the total.
     pub requests_per_s: f64,
-    /// Of this site.
+    /// Of those of this site that succeeded.
     #[serde(flatten)]
     pub latency: Latency,
+    /// Of those that were turned away: until they knew.
+    pub refusal: Latency,
 }
 
 /// How a run went on one edge.
@@ -197,6 +225,33 @@ pub struct EdgeSummary {
     pub requests: u64,
     /// Requests that failed.
     pub errors: u64,
+}
+
+/// How a run went for one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ClientSummary {
+    /// Its address.
+    pub client: IpAddr,
+    /// Requests that ended, failed ones included.
+    pub requests: u64,
+    /// Requests that succeeded.
+    pub answered: u64,
+    /// Requests that were refused or closed.
+    pub turned_away: u64,
+    /// Requests not sent, for want of room in flight (open loop).
+    pub dropped: u64,
+}
+
+/// How evenly something is shared out (Jain's index): 1 where all have the same, `1 / n` where one of `n` has all;
+/// `None` where nobody has any.
+pub fn jain_index(shares: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
+    for share in shares {
+        count += 1.0;
+        sum += share;
+        squares += share * share;
+    }
+    (squares > 0.0).then(|| sum * sum / (count * squares))
 }
 
 /// What one node answered for one site.
@@ -213,7 +268,7 @@ pub struct NodeSummary {
 }
 
 impl Summary {
-    pub(super) fn new(config: &ClientConfig, page: &Page) -> Self {
+    pub(super) fn new(config: &ClientConfig, page: &Page, series: Option<Series>) -> Self {
         let seconds = page.span.map_or(0.0, |(first, last)| (last - first).as_secs_f64());
         let sites: Vec<_> = page
             .sites
@@ -237,6 +292,14 @@ impl Summary {
                 first_seen_s: tally.first_seen.as_secs_f64(),
             })
         });
+        let clients = page.clients.iter().zip(&config.clients).map(|(tally, &client)| ClientSummary {
+            client,
+            requests: tally.requests,
+            answered: tally.answered,
+            turned_away: tally.turned_away,
+            dropped: tally.dropped,
+        });
+        let is_open = matches!(config.load, Load::Open { .. });
         Summary {
             seconds,
             requests: total.requests,
@@ -246,9 +309,13 @@ impl Summary {
             bytes: total.bytes,
             requests_per_s: total.requests_per_s,
             latency: total.latency,
+            refusal: total.refusal,
+            lag: if is_open { Latency::of(&page.lags) } else { Latency::default() },
             sites,
             edges: edges.collect(),
             nodes: nodes.collect(),
+            clients: clients.collect(),
+            series,
         }
     }
 }
@@ -264,6 +331,7 @@ impl SiteSummary {
             bytes: tally.counts.bytes,
             requests_per_s: per_s(tally.latencies.len(), seconds),
             latency: Latency::of(&tally.latencies),
+            refusal: Latency::of(&tally.refusals),
         }
     }
 }
@@ -282,4 +350,17 @@ fn per_s(count: u64, seconds: f64) -> f64 {
 
 fn ms(us: f64) -> f64 {
     us / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jain_s_index_is_of_how_many_have_a_share() {
+        assert_eq!(jain_index([3.0; 8]), Some(1.0));
+        assert_eq!(jain_index([5.0, 0.0, 0.0, 0.0]), Some(0.25));
+        assert_eq!(jain_index([0.0, 0.0]), None);
+        assert_eq!(jain_index([]), None);
+    }
 }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::closed::closed_loop;
 use super::config::{ClientConfig, ClientError, Load};
-use super::ledger::{Ledger, Page};
+use super::ledger::{Extent, Ledger, Page};
 use super::open::open_loop;
 use super::pace::Schedule;
 use super::report::{Live, Summary};
@@ -52,14 +52,15 @@ impl Generator {
     /// Where a thread cannot be had.
     pub fn start(self) -> Result<Run, ClientError> {
         let config = &self.config;
-        let (sites, edges) = (config.sites.len(), config.edges.len());
+        let (sites, edges, clients) = (config.sites.len(), config.edges.len(), config.clients_count());
+        let extent = Extent { sites, edges, clients };
         let lanes = match config.load {
             Load::Closed { connections_per_edge, .. } => connections_per_edge as usize * edges,
             Load::Open { in_flight_max, .. } => in_flight_max as usize,
         };
         let threads = config.threads.min(lanes);
         let shared = Arc::new(Shared {
-            ledger: Ledger::new(threads, sites, edges),
+            ledger: Ledger::new(threads, extent, config.series),
             config: self.config,
             source: self.source,
             observer: self.observer,
@@ -71,9 +72,9 @@ impl Generator {
             window_start: shared.epoch,
             shared: Arc::clone(&shared),
             threads: Vec::new(),
-            total: Page::new(sites, edges),
-            window: Page::new(sites, edges),
-            spare: Page::new(sites, edges),
+            total: Page::new(extent),
+            window: Page::new(extent),
+            spare: Page::new(extent),
         };
         for number in 0..threads {
             let runtime = Builder::new_current_thread().enable_all().build().map_err(ClientError::Thread)?;
@@ -99,8 +100,9 @@ fn work(runtime: &Runtime, worker: Worker, threads: usize) -> io::Result<()> {
             let own = lanes.filter(|(lane, edge)| (lane + edge) % threads == worker.number);
             runtime.block_on(async {
                 let mut loops = JoinSet::new();
-                for (_, edge) in own {
-                    loops.spawn(closed_loop(worker.clone(), edge, *think));
+                for (lane, edge) in own {
+                    let client = (lane * edges + edge) % shared.config.clients_count();
+                    loops.spawn(closed_loop(worker.clone(), edge, client, *think));
                 }
                 // This hands a panic of the source on.
                 loops.join_all().await;
@@ -108,7 +110,8 @@ fn work(runtime: &Runtime, worker: Worker, threads: usize) -> io::Result<()> {
             })
         }
         Load::Open { arrivals, in_flight_max } => {
-            let schedule = Schedule::new(arrivals.clone(), worker.number, threads);
+            let schedule =
+                Schedule::new(arrivals.clone(), shared.config.clients_count(), worker.number, threads);
             // The threads' shares add up to the whole, and none is 0, as there are no more threads than places.
             let share = (*in_flight_max as usize + worker.number) / threads;
             runtime.block_on(open_loop(worker, schedule, share as u32))
@@ -164,7 +167,8 @@ impl Run {
             }
         }
         self.harvest();
-        Ok(Summary::new(&self.shared.config, &self.total))
+        let series = self.shared.ledger.series(self.shared.config.sites.len());
+        Ok(Summary::new(&self.shared.config, &self.total, series))
     }
 
     /// Moves what the threads have entered into the window, and adds it to the total.

@@ -1,6 +1,6 @@
 //! One request from its source to the ledger, the same for both loops.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use http_body_util::Full;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::config::ClientConfig;
+use super::config::{ClientConfig, WhenRefused};
 use super::ledger::{Entry, Ledger};
 use super::link::{Answer, Link};
 
@@ -41,16 +41,29 @@ impl Shot {
     }
 }
 
-/// Where requests come from: any `Fn(u64) -> Shot`.
+/// What a source is told of the request that it is to make.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Cue {
+    /// Counts the requests of the whole run from 0, over all edges and connections, so that a burst of one site is one
+    /// everywhere.
+    pub index: u64,
+    /// Which of [`Arrivals::Streams`](super::Arrivals::Streams) it belongs to; else 0.
+    pub stream: usize,
+    /// Counts the requests of its stream from 0.
+    pub nth: u64,
+    /// Index of who sends it in [`ClientConfig::clients`]; 0 where there are none.
+    pub client: usize,
+}
+
+/// Where requests come from: any `Fn(Cue) -> Shot`.
 ///
-/// The index counts the requests of the whole run, over all edges and connections, so that a burst of one site is one
-/// everywhere. Each index is asked for once; called from several threads, and on the way of every request.
+/// Each index is asked for once; called from several threads, and on the way of every request.
 ///
 /// # Panics
 /// A run panics where the site of a shot is none of [`ClientConfig::sites`].
 pub trait Source: Send + Sync {
-    /// The `index`-th request of the run, counted from 0.
-    fn shot(&self, index: u64) -> Shot;
+    /// The request of `cue`.
+    fn shot(&self, cue: Cue) -> Shot;
 
     /// When the `index`-th request may be sent at the earliest; asked for before its shot, in a closed loop only (an
     /// open one has its own times). `None` for at once.
@@ -59,9 +72,9 @@ pub trait Source: Send + Sync {
     }
 }
 
-impl<F: Fn(u64) -> Shot + Send + Sync> Source for F {
-    fn shot(&self, index: u64) -> Shot {
-        self(index)
+impl<F: Fn(Cue) -> Shot + Send + Sync> Source for F {
+    fn shot(&self, cue: Cue) -> Shot {
+        self(cue)
     }
 }
 
@@ -72,21 +85,37 @@ pub enum ErrorKind {
     Connect,
     /// [`ClientConfig::timeout`] went by.
     Timeout,
-    /// The connection ended before the response began, or what came was no HTTP.
+    /// The connection was made, and ended before the response to its first request began: closed at the door.
+    Closed,
+    /// The connection ended before the response to a later request began, or what came was no HTTP.
     Broken,
     /// The connection ended within the response.
     Body,
     /// The response was a 4xx.
     Status4xx,
-    /// The response was a 5xx.
+    /// The response was a 503: turned away.
+    Refused,
+    /// The response was another 5xx.
     Status5xx,
+}
+
+impl ErrorKind {
+    /// Whether there was a response.
+    pub(super) fn is_answer(self) -> bool {
+        matches!(self, ErrorKind::Status4xx | ErrorKind::Refused | ErrorKind::Status5xx)
+    }
+
+    /// Whether the request was turned away, rather than failed.
+    pub fn is_refusal(self) -> bool {
+        matches!(self, ErrorKind::Refused | ErrorKind::Closed)
+    }
 }
 
 /// What became of one request; see [`Generator::observe`](super::Generator::observe).
 #[derive(Clone, Copy, Debug)]
 pub struct Completion<'a> {
-    /// As given to the source.
-    pub index: u64,
+    /// As given to the source. Where a client repeats what was refused, each try has it.
+    pub cue: Cue,
     /// Index of its site.
     pub site: usize,
     /// Index of the edge that it was sent to.
@@ -126,17 +155,10 @@ pub(super) struct Worker {
     pub(super) number: usize,
 }
 
-/// How the other side took a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Flown {
-    Answered,
-    /// With 503: later, perhaps.
-    Refused,
-}
-
 /// A request under way.
+#[derive(Clone, Copy)]
 pub(super) struct Flight {
-    pub(super) index: u64,
+    pub(super) cue: Cue,
     pub(super) edge: usize,
     /// None in a closed loop, where it is due when it is sent.
     pub(super) due_at: Option<Instant>,
@@ -177,53 +199,74 @@ impl Worker {
         self.shared.config.duration_max.is_some_and(|max| running >= max)
     }
 
-    /// Makes one request on `link`, connecting first if need be, and enters what became of it. The link is there
-    /// afterwards if it can be used again.
+    /// Makes one request on `link`, connecting first if need be, and enters what became of it; again for as long as it
+    /// has time where it is refused and its client repeats at once. The link is there afterwards if it can be used again.
     ///
     /// # Errors
-    /// What went wrong, statuses aside.
+    /// What became of it, if it did not succeed.
     pub(super) async fn fly(
         &self,
         link: &mut Option<Link>,
-        flight: Flight,
+        mut flight: Flight,
         shot: Shot,
-    ) -> Result<Flown, ErrorKind> {
-        let config = &self.shared.config;
-        let edge = config.edges[flight.edge];
-        let deadline = Instant::now() + config.timeout;
-        let site = shot.site;
-        let connected = connect(link, edge, deadline).await;
-        let sent_at = Instant::now();
-        let result = match connected {
-            Ok(open) => {
-                let result = open.exchange(request(shot), deadline).await;
-                if result.is_err() {
-                    *link = None;
-                }
-                result
+    ) -> Result<(), ErrorKind> {
+        let repeats = self.shared.config.when_refused == WhenRefused::Repeat;
+        let deadline = Instant::now() + self.shared.config.timeout;
+        loop {
+            let error = match self.fly_once(link, flight, &shot, deadline).await {
+                Err(error) if repeats && error.is_refusal() => error,
+                flown => return flown,
+            };
+            let now = Instant::now();
+            if now >= deadline || self.is_over(now) || self.is_stopped() {
+                return Err(error);
             }
-            Err(error) => Err(error),
-        };
-        self.enter(&flight, site, sent_at, &result);
-        result.map(|answer| match answer.status {
-            StatusCode::SERVICE_UNAVAILABLE => Flown::Refused,
-            _ => Flown::Answered,
-        })
+            flight.due_at = None;
+        }
     }
 
-    /// Enters a request that has ended.
+    async fn fly_once(
+        &self,
+        link: &mut Option<Link>,
+        flight: Flight,
+        shot: &Shot,
+        deadline: Instant,
+    ) -> Result<(), ErrorKind> {
+        let config = &self.shared.config;
+        let began_at = Instant::now();
+        let from = config.clients.get(flight.cue.client).copied();
+        let connected = connect(link, from, config.edges[flight.edge], deadline).await;
+        let sent_at = Instant::now();
+        let result = match connected {
+            Ok(open) => open.exchange(request(shot), deadline).await,
+            Err(error) => Err(error),
+        };
+        if result.is_err() || !config.keep_alive {
+            *link = None;
+        }
+        self.enter(&flight, shot.site, [began_at, sent_at], &result)
+    }
+
+    /// Enters a request that has ended, which was begun and sent at these times, and tells whether it failed.
     pub(super) fn enter(
         &self,
         flight: &Flight,
         site: usize,
-        sent_at: Instant,
+        [began_at, sent_at]: [Instant; 2],
         result: &Result<Answer, ErrorKind>,
-    ) {
+    ) -> Result<(), ErrorKind> {
         let done_at = Instant::now();
         let due_at = flight.due_at.unwrap_or(sent_at);
         let answer = result.as_ref().ok();
+        let error = match result {
+            Err(error) => Some(*error),
+            Ok(answer) if answer.status == StatusCode::SERVICE_UNAVAILABLE => Some(ErrorKind::Refused),
+            Ok(answer) if answer.status.is_server_error() => Some(ErrorKind::Status5xx),
+            Ok(answer) if answer.status.is_client_error() => Some(ErrorKind::Status4xx),
+            Ok(_) => None,
+        };
         let completion = Completion {
-            index: flight.index,
+            cue: flight.cue,
             site,
             edge: flight.edge,
             node: answer.and_then(|answer| node_name(answer.node.as_ref()?)),
@@ -231,34 +274,35 @@ impl Worker {
             sent_at,
             done_at,
             status: answer.map(|answer| answer.status),
-            error: match result {
-                Err(error) => Some(*error),
-                Ok(answer) if answer.status.is_server_error() => Some(ErrorKind::Status5xx),
-                Ok(answer) if answer.status.is_client_error() => Some(ErrorKind::Status4xx),
-                Ok(_) => None,
-            },
+            error,
         };
+        let since_start = |time: Instant| time.saturating_duration_since(self.shared.epoch);
         self.shared.ledger.enter(
             self.number,
             &Entry {
                 site,
                 edge: flight.edge,
+                client: flight.cue.client,
                 node: completion.node,
-                error: completion.error,
+                error,
                 latency: done_at.saturating_duration_since(due_at),
+                lag: began_at.saturating_duration_since(due_at),
                 bytes: answer.map_or(0, |answer| answer.bytes),
-                at: done_at.saturating_duration_since(self.shared.epoch),
+                due: since_start(due_at),
+                at: since_start(done_at),
             },
         );
         if let Some(observer) = &self.shared.observer {
             observer(&completion);
         }
+        error.map_or(Ok(()), Err)
     }
 }
 
 /// The link if it is still of use, or else a new one.
 async fn connect(
     link: &mut Option<Link>,
+    from: Option<IpAddr>,
     edge: SocketAddr,
     deadline: Instant,
 ) -> Result<&mut Link, ErrorKind> {
@@ -267,14 +311,14 @@ async fn connect(
     {
         return Ok(link.insert(open));
     }
-    Ok(link.insert(Link::open(edge, deadline).await?))
+    Ok(link.insert(Link::open(from, edge, deadline).await?))
 }
 
-fn request(shot: Shot) -> Request<Full<Bytes>> {
-    let mut request = Request::new(Full::new(shot.body));
-    *request.method_mut() = shot.method;
-    *request.uri_mut() = shot.uri;
-    request.headers_mut().insert(HOST, shot.host);
+fn request(shot: &Shot) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(shot.body.clone()));
+    *request.method_mut() = shot.method.clone();
+    *request.uri_mut() = shot.uri.clone();
+    request.headers_mut().insert(HOST, shot.host.clone());
     request
 }
 

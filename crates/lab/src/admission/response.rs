@@ -3,110 +3,30 @@
 //!
 //! One server behind four proxies, clients in a closed loop. A fourth system is ours: the same edges holding a target.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use serde::Serialize;
-use sidelong_config::{
-    Admission, AdmissionRule, ClusterFile, Configuration, EdgeEntry, Identity, Load, NodeEntry, Scheme,
-    Service, SiteEntry, Workload,
-};
 
+use super::{
+    CLIENTS_AT_ONE_LOAD, EDGES, PERIOD, Place, QUEUE_MAX, SERVICE, SINGLE, START, System, THRESHOLD, WORKERS,
+    cluster_file, shares,
+};
 use crate::bench::Bench;
 use crate::check::{Check, median};
 use crate::error::Result;
-use crate::figure::{self, Axis, Line, Look, Panel};
+use crate::figure::{self, Axis, Line, Panel};
 use crate::machine::Machine;
 use crate::report::{Markdown, Outcome, number};
-use crate::setup::{Demand, Ground};
+use crate::setup::Demand;
 
-/// A: "4 nodes used as proxy servers, 1 node used as web server".
-const EDGES: u16 = 4;
 /// Together, in A's figure.
 const CLIENTS: &[u32] = &[40, 120, 200, 280, 360, 440, 520];
 const CLIENTS_QUICK: &[u32] = &[40, 520];
-/// A names none for its traces; its other experiments at one load have this many.
-const CLIENTS_OF_TRACES: u32 = 400;
-const KB: u64 = 1024;
-const SINGLE: Demand = Demand::SingleFile(16 * KB);
 const TRACES: &[Demand] = &[Demand::WorldCup, Demand::Zipf];
-
-/// CPUs of the server: a fraction, as the edges and the clients are on this machine, too.
-const SHARE: f64 = 0.5;
-/// Few, so that the server's own thread, which takes requests in, has its part of that.
-const WORKERS: u16 = 4;
-/// CPU time of a request on average over all paths, beside what its connection and its bytes take; a path always has
-/// the same.
-const SERVICE: Duration = Duration::from_micros(500);
-const QUEUE_DEPTH_MAX: u32 = 4096;
-/// A: "Load information updated every 1 ms".
-const PERIOD: Duration = Duration::from_millis(1);
-/// A does not say from which score on a server is overloaded. This is the load index with some half of A's most
-/// clients at the server: 260 requests over 4 workers count 4 of 6.5, its whole CPU 2, its memory hardly.
-const THRESHOLD: f64 = 40.0;
-/// Ours holds the wait for a worker to what that comes to where nobody is turned away at half of A's most clients.
-const QUEUE_MAX: Duration = Duration::from_millis(120);
 
 /// Runs of each, in turns, and how long one takes.
 const ROUNDS: (u32, Duration) = (3, Duration::from_secs(6));
 const ROUNDS_QUICK: (u32, Duration) = (1, Duration::from_secs(4));
-const START: Duration = Duration::from_secs(2);
-
-/// What is compared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum System {
-    None,
-    Tcp,
-    OneSided,
-    Ours,
-}
-
-impl System {
-    const ALL: [System; 4] = [System::None, System::Tcp, System::OneSided, System::Ours];
-
-    const fn word(self) -> &'static str {
-        match self {
-            System::None => "none",
-            System::Tcp => "tcp",
-            System::OneSided => "one-sided",
-            System::Ours => "ours",
-        }
-    }
-
-    const fn look(self) -> Look {
-        match self {
-            System::None => Look::BASELINE,
-            System::Tcp => Look::FOURTH,
-            System::OneSided => Look::THIRD,
-            System::Ours => Look::OURS,
-        }
-    }
-
-    const fn rule(self) -> AdmissionRule {
-        match self {
-            System::None => AdmissionRule::None,
-            System::Tcp | System::OneSided => AdmissionRule::Paper,
-            System::Ours => AdmissionRule::Target,
-        }
-    }
-
-    /// In both of A's systems a daemon on the server gathers its load; what differs is how it is fetched.
-    const fn scheme(self) -> Scheme {
-        match self {
-            System::Tcp => Scheme::SocketAsync,
-            System::None | System::OneSided | System::Ours => Scheme::RdmaAsync,
-        }
-    }
-}
-
-/// What differs from place to place of the figure.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Place {
-    demand: Demand,
-    clients: u32,
-}
-
 /// The runs of one system at one place.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Row {
@@ -157,7 +77,7 @@ pub(crate) fn by_clients(bench: &mut Bench<'_>) -> Result<Vec<Check>> {
 }
 
 pub(crate) fn by_workload(bench: &mut Bench<'_>) -> Result<Vec<Check>> {
-    let places = TRACES.iter().map(|demand| Place { demand: *demand, clients: CLIENTS_OF_TRACES });
+    let places = TRACES.iter().map(|demand| Place { demand: *demand, clients: CLIENTS_AT_ONE_LOAD });
     run(bench, &places.collect::<Vec<_>>(), true)
 }
 
@@ -201,53 +121,6 @@ fn run(bench: &mut Bench<'_>, places: &[Place], by_workload: bool) -> Result<Vec
     Ok(checks)
 }
 
-/// Whether the server can be held to its part of a CPU, and why not.
-fn shares(bench: &Bench<'_>) -> Result<(Option<f64>, Option<String>)> {
-    let (place, time) = (Place { demand: SINGLE, clients: 40 }, Duration::from_secs(1));
-    let file = cluster_file(&bench.ground, place, System::None, Some(SHARE), time);
-    let without = bench.shares_refused(&file, time + START)?;
-    Ok((without.is_none().then_some(SHARE), without))
-}
-
-fn cluster_file(
-    ground: &Ground,
-    place: Place,
-    system: System,
-    cpus: Option<f64>,
-    time: Duration,
-) -> ClusterFile {
-    let at = |offset: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, ground.port + offset));
-    let edge =
-        |i: u16| EdgeEntry { admin: Some(at(EDGES + i)), ..EdgeEntry::new(format!("edge{}", i + 1), at(i)) };
-    let target = (system == System::Ours).then_some(QUEUE_MAX);
-    let workload = Workload {
-        clients_per_edge: place.clients / u32::from(EDGES),
-        duration: Some(time),
-        timeout: Duration::from_secs(30),
-        ..place.demand.workload()
-    };
-    let mut file = ClusterFile {
-        cluster: Identity { name: ground.name.clone(), ..Identity::default() },
-        load: Load { scheme: system.scheme(), period: PERIOD, proc_period: PERIOD, ..Load::default() },
-        admission: Admission { rule: system.rule(), threshold: THRESHOLD, ..Admission::default() },
-        sites: vec![SiteEntry { queue_max: target, ..SiteEntry::new("site", "site.example", 1) }],
-        nodes: vec![NodeEntry {
-            workers: WORKERS,
-            service: Service::Burn,
-            service_time: SERVICE,
-            queue_depth_max: QUEUE_DEPTH_MAX,
-            cpu_share: cpus,
-            ..NodeEntry::new("server", 1, at(2 * EDGES))
-        }],
-        edges: (0..EDGES).map(edge).collect(),
-        workload: Some(workload),
-        ..ClusterFile::default()
-    };
-    file.reconfig.configuration = Configuration::Rigid;
-    file.reconfig.sensitivity = PERIOD;
-    file
-}
-
 fn csv(row: &Row, by_workload: bool) -> String {
     let (workload, clients, system) = (&row.workload, row.clients, row.system.word());
     let of = |values: &[f64]| number(median(values.to_vec()), 3);
@@ -288,7 +161,7 @@ fn checks(rows: &[Row], places: &[Place]) -> Vec<Check> {
 fn checks_of_traces(rows: &[Row]) -> Vec<Check> {
     let paper = [[0.83, 0.64], [0.77, 0.58]];
     let check = |(demand, below): (Demand, [f64; 2])| {
-        let place = Place { demand, clients: CLIENTS_OF_TRACES };
+        let place = Place { demand, clients: CLIENTS_AT_ONE_LOAD };
         [System::Tcp, System::None].into_iter().zip(below).map(move |(other, most)| {
             let what = format!("mean response, {}: one-sided / {}", demand.label(), other.word());
             Check::at_most(what, most, over(rows, place, [System::OneSided, other], mean))
@@ -398,24 +271,10 @@ mod tests {
         assert_eq!(verdicts(&rows[1..]), ["met", "not measured", "not measured"]);
         assert_eq!(csv(&rows[0], false), "520,none,288.465,192.310,100.000");
 
-        let zipf = Place { demand: Demand::Zipf, clients: CLIENTS_OF_TRACES };
+        let zipf = Place { demand: Demand::Zipf, clients: CLIENTS_AT_ONE_LOAD };
         let rows = [row(zipf, System::None, 100.0), row(zipf, System::OneSided, 58.5)];
         let verdicts: Vec<_> = checks_of_traces(&rows).iter().map(Check::verdict).collect();
         assert_eq!(verdicts, ["not measured", "not measured", "not measured", "MISSED"]);
         assert_eq!(csv(&rows[1], true), "zipf,one-sided,87.750");
-    }
-
-    #[test]
-    fn the_file_of_a_run_is_read_as_it_was_meant() {
-        let ground = Ground { name: "lab-a2".into(), port: 20_000, root: None };
-        for system in System::ALL {
-            let place = Place { demand: SINGLE, clients: 520 };
-            let file = cluster_file(&ground, place, system, Some(SHARE), Duration::from_secs(5));
-            assert_eq!(ClusterFile::parse(&file.to_toml().unwrap(), "run.toml").unwrap(), file);
-            let cluster = file.cluster().unwrap();
-            assert_eq!((cluster.edges.len(), cluster.nodes.len()), (4, 1));
-            assert_eq!(cluster.has_admission(), system != System::None, "{system:?}");
-            assert_eq!(cluster.workload.unwrap().clients_per_edge, 130);
-        }
     }
 }

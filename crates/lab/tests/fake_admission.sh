@@ -1,0 +1,25 @@
+# Stands in for `sidelong up` in the lab's tests of admission: a server that does as A says it should under each system.
+set -eu
+[ "$1 $2 $4 $5" = "up --config --json --samples" ] || { echo "fake: $*" >&2; exit 2; }
+config=$3 requests=${8:-/dev/null}
+has() { grep -q "^$1 = \"$2\"" "$config"; }
+
+system=none
+if has rule target; then system=ours; fi
+if has rule paper; then system=one-sided; fi
+if has scheme socket-async; then system=tcp; fi
+mode=closed
+if has mode open; then mode=open; fi
+
+awk -v who="$system" -v mode="$mode" 'BEGIN {
+    took["none"] = 250; took["tcp"] = 160; took["one-sided"] = 100; took["ours"] = 80
+    print "due_s,sent_s,site,edge,client,outcome,response_ms"
+    for (i = 0; i < 1250; i++) {
+        t = i / 250; burst = t % 2 >= 1 && t % 2 < 1.5
+        if (mode == "open" && !burst && i % 4) continue
+        streak = who == "tcp" ? int(i / 40) % 2 : i % 2
+        out = who != "none" && streak && (mode == "closed" || burst)
+        printf "%.6f,%.6f,site,edge1,%d,%s,%.3f\n", t, t, i % 400, out ? "refused" : "answered", out ? 0.2 : took[who]
+    }
+}' >"$requests"
+echo '{"seconds":5,"requests":5000,"errors":0,"moves":0,"requests_per_s":1000,"mean_ms":100,"p50_ms":100,"p99_ms":100,"sites":[]}'
