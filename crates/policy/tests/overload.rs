@@ -429,7 +429,8 @@ fn overloaded(target: Option<Target>, service_ms: u64, exponential: bool, record
         sim.run(seconds * S);
         let (from, to) = (S, seconds * S - 100 * MS);
         let of = (sim.fates[0].rate(from, to) / capacity, sim.fates[0].p99_ms(from, to));
-        println!("{target:?}, {service_ms} ms, {times} x: goodput {:.3}, p99 {:.1} ms", of.0, of.1);
+        let with = if records { "" } else { " without records" };
+        println!("{target:?}, {service_ms} ms{with}, {times} x: goodput {:.3}, p99 {:.1} ms", of.0, of.1);
         of
     };
     LOADS.into_iter().map(run).collect()

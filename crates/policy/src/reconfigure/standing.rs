@@ -8,12 +8,12 @@
 //! ```text
 //!   0                   low                      FITS                FITS (1 + margin)
 //!   |--------------------|------------------------|------------------------|-----------> offered / capacity
-//!   | spares what idles  | spares to full equals, | keeps what it has      | full: asks for a node
-//!                        | if its queue allows
+//!   | spares what idles  | spares to full equals, | keeps what it has      | full: takes what equals spare,
+//!   |                    | if its queue allows    | takes of lower ones    | asks if it turns work away
 //! ```
 //! An equal spares a node only where what remains of it is at most at FITS, and only to one that was full without the
-//! node. So on the same load neither can ask for it back, nor the other give it. A less important site gives to one
-//! whose queue is in danger, too, whatever the average, and gets it back when that idles on the whole.
+//! node. So on the same load neither can ask for it back, nor the other give it. A less important site gets its node back
+//! when the other idles on the whole.
 
 use super::Settings;
 use super::account::Site;
@@ -121,7 +121,7 @@ impl Strain {
     }
 }
 
-/// What a site has to offer less than to give as an idle one; never so much that it would ask for the node at once.
+/// A site is idle that is offered less than this part of what its nodes can do; never so much that it would miss one at once.
 fn low(settings: &Settings) -> f64 {
     settings.low.min(FITS)
 }
