@@ -64,7 +64,7 @@ pub struct Site {
     pub priority: u8,
     /// What those who are let in are promised, if anything.
     pub target: Option<Target>,
-    /// Of the pool, 0 to 1: up to which it gives way to no site of higher priority.
+    /// Of the pool, 0 to 1: up to which it gives way to no other site.
     pub share: f64,
     /// Of its requests, in place of the workload's.
     pub alpha: Option<f64>,

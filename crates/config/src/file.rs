@@ -114,7 +114,7 @@ pub struct SiteEntry {
     #[serde(rename = "queue_ms_max", default, with = "time::millis_option")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_max: Option<Duration>,
-    /// Of the pool, 0 to 1: up to which it gives way to no site of higher priority. Default 0.
+    /// Of the pool, 0 to 1: up to which it gives way to no other site. Default 0.
     #[serde(default)]
     pub share: f64,
     /// Of the requests that `up` and the lab make for it, with `workload.kind = "zipf"`, in place of the workload's own.

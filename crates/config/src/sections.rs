@@ -132,8 +132,8 @@ pub struct Reconfig {
     /// as `history_ms`, see [`Reconfig::settle`].
     #[serde(rename = "settle_ms", with = "time::millis_option", skip_serializing_if = "Option::is_none")]
     pub settle: Option<Duration>,
-    /// A site whose load is above this wants another node. Load here is requests in service or waiting, for each
-    /// worker, averaged over the site's nodes: at 1.0 all workers are busy. Default 1.0.
+    /// A site without a target whose load is above this wants another node. Load here is requests in service or waiting,
+    /// for each worker, averaged over the site's nodes: at 1.0 all workers are busy. Default 1.0.
     pub high: f64,
     /// A site whose load is below this can give a node away. Default 0.5.
     pub low: f64,

@@ -17,7 +17,7 @@ use sidelong_policy::admission::{
     Answers, BUCKETS, Census, Client, Controller, Outlook, Promise, Refused, Settings, Snapshot, Target,
     Traffic, Treatment, Verdict, Why, decide,
 };
-use sidelong_policy::reconfigure::{NodeView, SiteView};
+use sidelong_policy::reconfigure::{NodeView, SiteView, Standing};
 
 use crate::clock;
 use crate::view::View;
@@ -372,6 +372,11 @@ impl Admission {
         let (answers, others) = (&self.answers, &self.others);
         let snapshot = Snapshot { nodes, sites, traffic, answers, others, wall_ns };
         self.gate.show(self.controller.step(&snapshot, now));
+    }
+
+    /// How the promises stood at that look.
+    pub(crate) fn standings(&self) -> impl Iterator<Item = Standing> + '_ {
+        self.controller.standings()
     }
 
     /// Tells of the sites of which requests are turned away, now and then, and once when they are no longer.

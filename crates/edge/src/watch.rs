@@ -12,7 +12,7 @@ use sidelong_layout::{NodeId, SiteId, Time};
 use sidelong_load::Reading;
 use sidelong_policy::admission::Traffic;
 use sidelong_policy::index::{Capacity, Weights};
-use sidelong_policy::reconfigure::{NodeView, Reconfigurer, SiteView, Snapshot};
+use sidelong_policy::reconfigure::{NodeView, Reconfigurer, SiteView, Snapshot, Standing};
 use sidelong_reconfig::{Ended, Links, Mover};
 use sidelong_state::Plan;
 
@@ -121,6 +121,7 @@ impl Watch {
         let mut tick = Tick {
             readings: vec![Reading::default(); nodes],
             snapshot: Vec::with_capacity(nodes),
+            standings: Vec::with_capacity(self.sites.len()),
             traffic: Vec::with_capacity(nodes),
             up: vec![true; nodes],
             heard: vec![false; nodes],
@@ -175,6 +176,8 @@ impl Watch {
         self.picture(tick, now);
         if let Some(admission) = &mut self.admission {
             admission.look(&tick.snapshot, &tick.traffic, &self.sites, now);
+            tick.standings.clear();
+            tick.standings.extend(admission.standings());
             admission.tell(now, &mut self.events);
         }
         self.decide(tick, now);
@@ -244,7 +247,7 @@ impl Watch {
         if !tick.ready && now.since(tick.begun) < SETTLE_MAX {
             return;
         }
-        let snapshot = Snapshot { nodes: &tick.snapshot, sites: &self.sites };
+        let snapshot = Snapshot { nodes: &tick.snapshot, sites: &self.sites, standings: &tick.standings };
         let reconfigurer = match &mut self.decider {
             Decider::Nobody => return,
             Decider::Edge(reconfigurer) => reconfigurer,
@@ -284,6 +287,7 @@ impl Watch {
 struct Tick {
     readings: Vec<Reading>,
     snapshot: Vec<NodeView>,
+    standings: Vec<Standing>,
     traffic: Vec<Traffic>,
     up: Vec<bool>,
     /// Whether a record of each node was ever read.

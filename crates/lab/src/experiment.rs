@@ -59,6 +59,10 @@ pub(crate) enum Plan {
     AdmissionQos,
     /// Response times by workload.
     AdmissionWorkload,
+    /// More than can be served, in an open loop.
+    Overload,
+    /// The same beside proxies of others.
+    OverloadPeers,
     /// C: the cooperative cache, simulated.
     Rams { of: Rams },
     /// The simulated data-center beside the live one.
@@ -88,6 +92,7 @@ impl Plan {
             Plan::LoadInterrupts | Plan::LoadGranularity | Plan::LoadAlpha | Plan::LoadGanglia => None,
             Plan::AdmissionClients | Plan::AdmissionWorkload => None,
             Plan::AdmissionResponses | Plan::AdmissionDrops | Plan::AdmissionQos => None,
+            Plan::Overload | Plan::OverloadPeers => None,
             Plan::Perftest | Plan::SimSpeed | Plan::EdgeOverhead => None,
         }
     }
@@ -113,6 +118,8 @@ const ADMISSION_RESPONSES: &[&str] = &["t_s", "system", "response_ms", "loop", "
 const ADMISSION_DROPS: &[&str] = &["t_s", "system", "drop_rate", "loop", "round", "offered"];
 const ADMISSION_QOS: &[&str] = &["t_s", "clients", "system", "qos_unsatisfied", "loop", "round"];
 const ADMISSION_WORKLOAD: &[&str] = &["workload", "system", "response_ms_mean"];
+const OVERLOAD: &[&str] =
+    &["offered_load", "system", "goodput", "p99_ms", "reject_ms", "recovery_ms", "fairness"];
 const BESIDE: &[&str] =
     &["configuration", "burst", "sites", "by", "requests_per_s", "p50_ms", "p99_ms", "errors", "moves"];
 const SCALE: &[&str] =
@@ -152,7 +159,7 @@ const fn rams(id: &'static str, figure: &'static str, title: &'static str, of: R
     Experiment { id, title, figure, columns: of.columns(), plan: Plan::Rams { of } }
 }
 
-static EXPERIMENTS: [Experiment; 43] = {
+static EXPERIMENTS: [Experiment; 45] = {
     use Demand::{SingleFile, WorldCup, Zipf};
     use Layout::{Four, Three};
     const KB: u64 = 1024;
@@ -241,6 +248,20 @@ static EXPERIMENTS: [Experiment; 43] = {
             figure: "A, WorldCup and Zipf trace",
             columns: ADMISSION_WORKLOAD,
             plan: Plan::AdmissionWorkload,
+        },
+        Experiment {
+            id: "A7",
+            title: "half to ten times the capacity: none, one-sided admission control, and ours",
+            figure: OWN,
+            columns: OVERLOAD,
+            plan: Plan::Overload,
+        },
+        Experiment {
+            id: "A8",
+            title: "half to ten times the capacity: ours beside Envoy, HAProxy and httpd",
+            figure: OWN,
+            columns: OVERLOAD,
+            plan: Plan::OverloadPeers,
         },
         rams("C1", "C Figure 1", "response time by trace and update protocol, 64 nodes", Rams::Traces),
         rams("C2", "C Figure 2", "response time by cluster size", Rams::Response),
@@ -366,6 +387,7 @@ mod tests {
                 None if experiment.id.starts_with('C') => {
                     assert_eq!(experiment.figure, format!("C Figure {}", &experiment.id[1..]));
                 }
+                None if ["A7", "A8"].contains(&experiment.id) => assert_eq!(experiment.figure, OWN),
                 None if experiment.id.starts_with('A') => assert!(experiment.figure.starts_with("A, ")),
                 None => assert_eq!(experiment.figure, OWN),
             }
@@ -378,7 +400,8 @@ mod tests {
         assert!(
             error.starts_with("no experiment \"R4\"; there are R5, R6,")
                 && error.ends_with(
-                    "R24, A1, A2, A3, A4, A5, A6, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, S1, S2, perftest, sim-speed, edge-overhead, \
+                    "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, S1, S2, perftest, sim-speed, \
+                     edge-overhead, \
                      move-latency"
                 ),
             "{error}"

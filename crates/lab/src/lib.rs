@@ -33,6 +33,8 @@ mod latency;
 mod machine;
 mod monitoring;
 mod overhead;
+mod overload;
+mod peers;
 mod perf;
 mod perftest;
 mod ports;
@@ -40,6 +42,7 @@ mod process;
 mod rams;
 mod report;
 mod scale;
+mod server;
 mod setup;
 mod sim;
 mod sizes;
@@ -124,6 +127,8 @@ pub fn run(id: &str, options: &RunOptions, progress: &mut dyn FnMut(Progress<'_>
         experiment::Plan::AdmissionDrops => admission::drops(&mut bench)?,
         experiment::Plan::AdmissionQos => admission::qos(&mut bench)?,
         experiment::Plan::AdmissionWorkload => admission::by_workload(&mut bench)?,
+        experiment::Plan::Overload => overload::alone(&mut bench)?,
+        experiment::Plan::OverloadPeers => overload::beside(&mut bench)?,
         experiment::Plan::Rams { of } => rams::run(&mut bench, of)?,
         experiment::Plan::Beside => beside::run(&mut bench)?,
         experiment::Plan::Scale => scale::run(&mut bench)?,

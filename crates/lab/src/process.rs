@@ -82,7 +82,20 @@ impl Process {
         let path = PathBuf::from(format!("/proc/{}/stat", self.child.id()));
         let stat = file(&path, std::fs::read_to_string(&path))?;
         let ticks = ticks_of(&stat).ok_or_else(|| Error::Output { path, found: "no CPU time".into() })?;
-        Ok(Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second().max(1) as u32)
+        Ok(time_of(ticks))
+    }
+
+    /// The same with that of its children that have not ended.
+    pub(crate) fn family_cpu_time(&self) -> Result<Duration> {
+        let pid = self.child.id();
+        let children =
+            std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        // One that has ended meanwhile had nothing to do.
+        let times = children.split_whitespace().filter_map(|child| {
+            let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
+            Some(time_of(ticks_of(&stat)?))
+        });
+        Ok(self.cpu_time()? + times.sum::<Duration>())
     }
 
     /// Sends a signal. It has not been waited for, so the number is still its own; who has just ended misses it.
@@ -105,6 +118,10 @@ impl Drop for Process {
             let _ = self.child.wait();
         }
     }
+}
+
+fn time_of(ticks: u64) -> Duration {
+    Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second().max(1) as u32
 }
 
 /// utime and stime of a /proc/PID/stat. The name in parentheses may hold anything, spaces and parentheses included.

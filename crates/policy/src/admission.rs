@@ -36,11 +36,13 @@ mod verdict;
 use std::time::Duration;
 
 use crate::index::Weights;
-use crate::reconfigure::{NodeView, SiteView};
+use crate::reconfigure::{NodeView, SiteView, Standing};
 use crate::{SettingsError, Time};
 use drain::Drain;
 use pressure::Pressure;
 use sidelong_layout::{NODES_MAX, SITES_MAX, SiteId};
+
+pub(crate) use pressure::LOW as REJECTS_ABOVE;
 
 pub use clients::{BUCKETS, Census, Client, Treatment};
 pub use pressure::Answers;
@@ -161,6 +163,13 @@ pub struct Outlook {
     pub met: Option<bool>,
 }
 
+impl Outlook {
+    fn standing(&self, share: f64) -> Standing {
+        let strain = self.delay.zip(self.budget).map(|(delay, budget)| delay.div_duration_f64(budget));
+        Standing { strain, admitted: self.verdict.admitted(), share }
+    }
+}
+
 /// Decides whom to let in. One for each edge; a value without any outside.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Controller {
@@ -232,6 +241,15 @@ impl Controller {
             Rule::Paper { threshold } => self.score(snapshot, threshold, turn),
         }
         &self.outlooks
+    }
+
+    /// How the promises stood at the last look, by [`SiteId`], for [`crate::reconfigure`]. By A's rule nothing is promised.
+    pub fn standings(&self) -> impl Iterator<Item = Standing> + '_ {
+        let is_promised = self.settings.rule == Rule::Target;
+        self.outlooks.iter().zip(&self.promises).map(move |(outlook, promise)| match is_promised {
+            true => outlook.standing(promise.share),
+            false => Standing::default(),
+        })
     }
 
     fn hold_targets(&mut self, snapshot: &Snapshot<'_>, passed: Duration, turn: u32) {

@@ -3,11 +3,11 @@
 //! At each look, S apart (R 3.1.4), [`Reconfigurer::step`] sums up what it is shown into a load for each site, and
 //! plans at most one move:
 //!
-//! 1. Who receives. A site whose load stayed high for T (R 3.1.3); at once a site that has fewer live nodes than its
-//!    floor, or none at all for requests that wait. The neediest first: [`Need`], then priority, then load. Those
-//!    that another edge is at come last, or all edges would go for the same site, and all but one in vain.
-//! 2. Who gives. A free node; else a site above its floor that is idle, or of lower priority, or of equal priority where
-//!    the move pays ([`Source`], best first). Never a site of higher priority that has work of its own.
+//! 1. Who receives. A site whose load stayed high for T (R 3.1.3), or its target in danger; at once a site that has fewer
+//!    live nodes than its floor, or none at all for requests that wait. The neediest first: [`Need`], then priority, then
+//!    load. Those that another edge is at come last, or all edges would go for the same site, and all but one in vain.
+//! 2. Who gives. A free node; else a site above its floor and share that is idle, or of lower priority, or of equal priority
+//!    where the move pays ([`Source`], best first). Never a site of higher priority that has work of its own.
 //! 3. Which node. The least loaded one (R 3.1.2: "selects a lightly loaded node serving a different web-site"). Where
 //!    nodes are unlike it may be a poor one, and a third site have a far better one that it cannot spare: then the poor
 //!    one goes there, and the better one to where it is needed (R 6, multi-stage).
@@ -15,6 +15,9 @@
 //! A move that was planned here, or that was seen because a node's ownership turned to another site, restarts the
 //! history of both sites: R's "some amount of time is taken for the load to get balanced", and what its dual update
 //! counters are for: an edge that sees another's move makes none of its own for the same high load.
+//!
+//! Where edges hold targets, need and what can be spared go by how these stand (soft QoS: `standing.rs`); where they do not, by
+//! load alone, as in R.
 //!
 //! It never thrashes on constant load. A donor counts as idle only if it stays so *after* giving, and a move between
 //! equals must lower the load of the busier one for good; no rule then allows the way back (see the tests).
@@ -26,6 +29,7 @@ mod account;
 mod choice;
 mod history;
 mod stages;
+mod standing;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +44,8 @@ use choice::Look;
 use history::History;
 use stages::Stage;
 
+pub use standing::Standing;
+
 /// What a reconfigurer goes by. Loads are those of [`Reconfigurer::load`]: 1.0 is all workers busy.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Settings {
@@ -51,7 +57,7 @@ pub struct Settings {
     /// After a move neither of its sites takes or gives for this long. For a site that takes because its load is high,
     /// or gives because it is low, T passes anyhow.
     pub settle: Duration,
-    /// A site with more load needs a node.
+    /// A site with more load needs a node, if it has no target.
     pub high: f64,
     /// A site that would have less load even without the node can spare it.
     pub low: f64,
@@ -137,6 +143,14 @@ pub struct Snapshot<'a> {
     pub nodes: &'a [NodeView],
     /// All sites.
     pub sites: &'a [SiteView],
+    /// How the promises to them stand; none where nothing was promised, or nobody knows: moves then go by load alone.
+    pub standings: &'a [Standing],
+}
+
+impl Snapshot<'_> {
+    fn standing(&self, site: SiteId) -> Standing {
+        self.standings.get(site.index()).copied().unwrap_or_default()
+    }
 }
 
 /// Why a site is to have another node; the most pressing last.
@@ -144,7 +158,7 @@ pub struct Snapshot<'a> {
 pub enum Need {
     /// A better node of it is to go to another site next, whose load stayed high for T.
     Stage,
-    /// Its load stayed high for T.
+    /// Its load stayed high for T, or its target in danger.
     High,
     /// Requests wait, and no node of it is up.
     Stranded,
@@ -163,7 +177,8 @@ pub enum Source {
     Idle,
     /// Its site has work, and a lower priority than the receiver.
     LowerPriority,
-    /// Its site has equal priority and clearly less load, and the greater load of the two falls.
+    /// Its site has equal priority and clearly less load, and the greater load of the two falls; where one of them has a
+    /// target, that of the donor holds without the node.
     Pays,
     /// Its site has more than its floor while the receiver has less.
     Guarantee,
@@ -239,8 +254,9 @@ impl Reconfigurer {
         self.looked = Some(now);
         self.notice_moves(snapshot, now);
         self.account.take(snapshot, &self.seen, &self.settings.weights);
-        for (history, site) in self.histories.iter_mut().zip(&self.account.sites) {
-            history.keep(site, &self.settings, passed, now);
+        for (site, (history, sums)) in self.histories.iter_mut().zip(&self.account.sites).enumerate() {
+            let standing = snapshot.standing(SiteId::new(site));
+            history.keep(sums, &standing, &self.settings, passed, now);
         }
 
         let Reconfigurer { settings, account, histories, .. } = &*self;

@@ -70,7 +70,7 @@ impl Cluster {
         }
         let views: Vec<_> = self.nodes.iter().map(Node::view).collect();
         for edge in &mut self.edges {
-            let snapshot = Snapshot { nodes: &views, sites: &self.sites };
+            let snapshot = Snapshot { nodes: &views, sites: &self.sites, standings: &[] };
             if let Some(plan) = edge.step(&snapshot, Time::from_ns(self.now_ms * 1_000_000)) {
                 let node = &mut self.nodes[plan.node.index()];
                 // The compare-and-swap: only the first of two edges finds the word that it expects.

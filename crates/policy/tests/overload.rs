@@ -389,7 +389,8 @@ impl Sim {
         let snapshot = Snapshot { nodes: &views, sites: &sites, traffic, answers, others, wall_ns: self.now };
         of.outlooks.copy_from_slice(of.controller.step(&snapshot, Time::from_ns(self.now)));
         if self.plan.moves && edge == 0 {
-            let snapshot = reconfigure::Snapshot { nodes: &views, sites: &sites };
+            let standings: Vec<_> = of.controller.standings().collect();
+            let snapshot = reconfigure::Snapshot { nodes: &views, sites: &sites, standings: &standings };
             if let Some(plan) = of.reconfigurer.step(&snapshot, Time::from_ns(self.now)) {
                 self.plan.owners[plan.node.index()] = plan.to.index();
             }
@@ -428,7 +429,8 @@ fn overloaded(target: Option<Target>, service_ms: u64, exponential: bool, record
         sim.run(seconds * S);
         let (from, to) = (S, seconds * S - 100 * MS);
         let of = (sim.fates[0].rate(from, to) / capacity, sim.fates[0].p99_ms(from, to));
-        println!("{target:?}, {service_ms} ms, {times} x: goodput {:.3}, p99 {:.1} ms", of.0, of.1);
+        let with = if records { "" } else { " without records" };
+        println!("{target:?}, {service_ms} ms{with}, {times} x: goodput {:.3}, p99 {:.1} ms", of.0, of.1);
         of
     };
     LOADS.into_iter().map(run).collect()

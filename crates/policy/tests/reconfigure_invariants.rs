@@ -9,7 +9,7 @@ use sidelong_layout::{Hot, NodeId, NodeState, Ownership, SiteId, valid};
 use sidelong_policy::Time;
 use sidelong_policy::index::Capacity;
 use sidelong_policy::reconfigure::{
-    MovePlan, Need, NodeView, Reconfigurer, Settings, SiteView, Snapshot, Source,
+    MovePlan, Need, NodeView, Reconfigurer, Settings, SiteView, Snapshot, Source, Standing,
 };
 
 const SITES: usize = 4;
@@ -68,8 +68,20 @@ fn any_node() -> impl Strategy<Value = NodeView> {
     )
 }
 
-fn any_look() -> impl Strategy<Value = (Vec<NodeView>, Vec<SiteView>)> {
-    (vec(any_node(), NODES), vec(any_site(), SITES))
+fn any_standing() -> impl Strategy<Value = Standing> {
+    (option::of(0.0..2.0), 0.001..1.0f64, 0.0..0.4).prop_map(|(strain, admitted, share)| Standing {
+        strain,
+        // Half of them let in everybody.
+        admitted: (admitted * 2.0).min(1.0),
+        share: f64::max(0.0, share - 0.2),
+    })
+}
+
+type Look = (Vec<NodeView>, Vec<SiteView>, Vec<Standing>);
+
+fn any_look() -> impl Strategy<Value = Look> {
+    let standings = prop_oneof![Just(Vec::new()), vec(any_standing(), SITES)];
+    (vec(any_node(), NODES), vec(any_site(), SITES), standings)
 }
 
 fn up(nodes: &[NodeView], site: SiteId) -> usize {
@@ -81,7 +93,13 @@ fn incoming(nodes: &[NodeView], site: SiteId) -> usize {
     nodes.iter().filter(|node| node.up && node.ownership.is_some_and(|word| word.next == Some(site))).count()
 }
 
-fn check(plan: &MovePlan, nodes: &[NodeView], sites: &[SiteView]) -> Result<(), TestCaseError> {
+/// What the nodes that are up can do, of those that `counts` holds for.
+fn rate(nodes: &[NodeView], counts: impl Fn(Ownership) -> bool) -> f64 {
+    let up = nodes.iter().filter(|node| node.up && node.ownership.is_some_and(&counts));
+    up.map(|node| f64::from(node.capacity.workers) * f64::from(node.capacity.speed)).sum()
+}
+
+fn check(plan: &MovePlan, (nodes, sites, standings): &Look) -> Result<(), TestCaseError> {
     let node = &nodes[plan.node.index()];
     prop_assert!(node.up);
     prop_assert_eq!(Some(plan.expected), node.ownership);
@@ -99,6 +117,13 @@ fn check(plan: &MovePlan, nodes: &[NodeView], sites: &[SiteView]) -> Result<(), 
                 || matches!(plan.source, Source::Idle | Source::Surplus)
                 || plan.need == Need::Floor
         );
+        let share = standings.get(from.index()).map_or(0.0, |standing| standing.share);
+        if share > 0.0 && !matches!(plan.source, Source::Surplus | Source::Guarantee) {
+            let (alone, pool) = (std::slice::from_ref(node), rate(nodes, |_| true));
+            let is_of = |own: Ownership| own.serves(from) || own.next == Some(from);
+            let kept = rate(nodes, is_of) - rate(alone, |_| true);
+            prop_assert!(kept >= share * pool * 0.999, "{} of {}", kept, pool);
+        }
     }
     Ok(())
 }
@@ -109,17 +134,18 @@ proptest! {
     fn every_plan_keeps_the_rules(looks in vec((any_look(), 0u64..4), 1..8), repeat in 1u64..5) {
         let mut reconfigurer = Reconfigurer::new(Settings::default(), SITES, NODES).unwrap();
         let mut now = 0;
-        for ((nodes, sites), pause) in &looks {
+        for (look, pause) in &looks {
+            let (nodes, sites, standings) = look;
             for _ in 0..repeat {
                 now += pause;
-                let snapshot = Snapshot { nodes, sites };
+                let snapshot = Snapshot { nodes, sites, standings };
                 let mut twin = reconfigurer.clone();
                 let plan = reconfigurer.step(&snapshot, ms(now));
                 prop_assert_eq!(plan, twin.step(&snapshot, ms(now)));
                 prop_assert_eq!(&reconfigurer, &twin);
                 // A word that could not be read counts as it was last read: only whole looks can be checked from here.
                 if let Some(plan) = plan && nodes.iter().all(|node| node.ownership.is_some()) {
-                    check(&plan, nodes, sites)?;
+                    check(&plan, look)?;
                 }
             }
         }
@@ -130,9 +156,9 @@ proptest! {
     fn history_is_respected(look in any_look(), history in 2u64..20) {
         let settings = Settings { history: Duration::from_millis(history), ..Settings::default() };
         let mut reconfigurer = Reconfigurer::new(settings, SITES, NODES).unwrap();
-        let (nodes, sites) = &look;
+        let (nodes, sites, standings) = &look;
         for at in 0..history {
-            let plan = reconfigurer.step(&Snapshot { nodes, sites }, ms(at));
+            let plan = reconfigurer.step(&Snapshot { nodes, sites, standings }, ms(at));
             prop_assert!(plan.is_none_or(|plan| plan.need != Need::High), "{:?} at {} ms", plan, at);
         }
     }
@@ -144,27 +170,73 @@ proptest! {
         owners in vec(0..SITES, NODES),
         workers in vec(1u32..9, NODES),
         sites in vec(any_site(), SITES),
+        promised in vec(any::<bool>(), SITES),
     ) {
-        let mut owners: Vec<SiteId> = owners.into_iter().map(SiteId::new).collect();
-        let sites: Vec<_> = sites.into_iter().map(|site| SiteView { waiting: 0, ..site }).collect();
-        let mut reconfigurer = Reconfigurer::new(Settings::default(), SITES, NODES).unwrap();
-        let mut moves = vec![];
-        for at in 0..1_000 {
-            let nodes = spread(&work, &owners, &workers, at);
-            let mut looked = sites.clone();
-            for (site, view) in looked.iter_mut().enumerate() {
-                // Where nothing serves the site, its work waits at the edge.
-                view.waiting = if up(&nodes, SiteId::new(site)) == 0 { work[site] } else { 0 };
-            }
-            if let Some(plan) = reconfigurer.step(&Snapshot { nodes: &nodes, sites: &looked }, ms(at)) {
-                check(&plan, &nodes, &looked)?;
-                owners[plan.node.index()] = plan.to;
-                moves.push((at, plan));
-            }
-        }
+        let moves = at_constant_load(&work, owners, &workers, &sites, &promised)?;
         prop_assert!(moves.len() <= NODES * SITES, "{} moves", moves.len());
         prop_assert!(moves.last().is_none_or(|(at, _)| *at < 500), "{:#?}", moves.last());
     }
+
+    /// Nor do equals with targets, none of which is below its floor, ever move a node there and another back.
+    #[test]
+    fn at_constant_load_equals_do_not_trade(
+        work in vec(0u32..60, SITES),
+        owners in vec(0..SITES, NODES - SITES),
+        workers in vec(1u32..9, NODES),
+    ) {
+        let owners = (0..SITES).chain(owners).collect();
+        let equal = SiteView { floor: 1, ceiling: 99, priority: 0, waiting: 0, busy: false };
+        let moves = at_constant_load(&work, owners, &workers, &[equal; SITES], &[true; SITES])?;
+        // A first move of two goes by way of a site that need not want it.
+        let wanted: Vec<_> = moves.iter().filter(|(_, plan)| plan.need != Need::Stage).collect();
+        for (at, plan) in &wanted {
+            let is_back = |other: &MovePlan| (other.from, Some(other.to)) == (Some(plan.to), plan.from);
+            prop_assert!(!wanted.iter().any(|(_, other)| is_back(other)), "{:?} at {}: {:#?}", plan, at, moves);
+        }
+    }
+}
+
+/// The moves in a second in which `work` comes for each site, and when each was. Edges turn away what the nodes of a site
+/// with a target cannot do.
+fn at_constant_load(
+    work: &[u32],
+    owners: Vec<usize>,
+    workers: &[u32],
+    sites: &[SiteView],
+    promised: &[bool],
+) -> Result<Vec<(u64, MovePlan)>, TestCaseError> {
+    let mut owners: Vec<SiteId> = owners.into_iter().map(SiteId::new).collect();
+    let mut reconfigurer = Reconfigurer::new(Settings::default(), SITES, NODES).unwrap();
+    let mut moves = vec![];
+    for at in 0..1_000 {
+        let slots = |site: usize| -> u32 {
+            let of_site = owners.iter().zip(workers).filter(|(owner, _)| owner.index() == site);
+            of_site.map(|(_, workers)| workers).sum()
+        };
+        let (mut done, mut sites, mut standings) = (vec![], sites.to_vec(), vec![]);
+        for (site, view) in sites.iter_mut().enumerate() {
+            let (work, slots) = (work[site], slots(site));
+            // Where nothing serves the site, its work waits at the edge.
+            view.waiting = if slots == 0 { work } else { 0 };
+            let is_guarded = promised[site] && slots > 0;
+            done.push(if is_guarded { work.min(slots) } else { work });
+            let offered = f64::from(work) / f64::from(slots.max(1));
+            standings.push(Standing {
+                // As short a queue as one that is fed at random has.
+                strain: is_guarded.then(|| (offered.min(1.0) / 2.0).powi(2)),
+                admitted: if is_guarded { offered.max(1.0).recip() } else { 1.0 },
+                share: 0.0,
+            });
+        }
+        let look = (spread(&done, &owners, workers, at), sites, standings);
+        let snapshot = Snapshot { nodes: &look.0, sites: &look.1, standings: &look.2 };
+        if let Some(plan) = reconfigurer.step(&snapshot, ms(at)) {
+            check(&plan, &look)?;
+            owners[plan.node.index()] = plan.to;
+            moves.push((at, plan));
+        }
+    }
+    Ok(moves)
 }
 
 /// A look at nodes that share the work of their sites in proportion to their workers.
@@ -196,6 +268,7 @@ fn node_ids_are_their_places() {
     let nodes = spread(&[0, 20], &owners, &[4, 4, 4], 1);
     let sites = [SiteView { floor: 1, ceiling: 3, priority: 0, waiting: 0, busy: false }; 2];
     let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 3).unwrap();
-    let plan = (0..5).find_map(|at| reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites }, ms(at)));
+    let plan = (0..5)
+        .find_map(|at| reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites, standings: &[] }, ms(at)));
     assert_eq!(plan.unwrap().node, NodeId::new(0));
 }

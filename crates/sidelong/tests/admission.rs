@@ -5,10 +5,10 @@ mod support;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use sidelong_config::{AdmissionRule, Configuration};
+use sidelong_config::{AdmissionRule, Configuration, SiteEntry};
 use support::{Client, Cluster, eventually, get, metrics, run, try_get};
 
 /// Clients that ask over and over, each on a connection that it keeps: many more than are served in time.
@@ -30,18 +30,23 @@ type Statuses = BTreeMap<u16, usize>;
 
 /// Asks for alpha as all clients at once, each of which sleeps a little when it is turned away, while `work` is done.
 fn while_overloaded(cluster: &Cluster, work: impl FnOnce()) -> Statuses {
+    while_asked(cluster, "alpha.test", CLIENTS, work)
+}
+
+/// The same for any site, as so many clients.
+fn while_asked(cluster: &Cluster, host: &str, clients: usize, work: impl FnOnce()) -> Statuses {
     let over = AtomicBool::new(false);
     // All are taken in, which an answer shows, before the first asks for much.
     let taken_in = |_| {
         let mut client = Client::connect(cluster.edge(0));
-        assert_eq!(client.ask("GET", "alpha.test", "/o/1/100").unwrap().status, 200);
+        assert_eq!(client.ask("GET", host, "/o/1/100").unwrap().status, 200);
         client
     };
-    let clients: Vec<_> = (0..CLIENTS).map(taken_in).collect();
+    let clients: Vec<_> = (0..clients).map(taken_in).collect();
     let ask = |mut client: Client| {
         let mut statuses = Statuses::new();
         while !over.load(Ordering::Relaxed) {
-            let reply = client.ask("GET", "alpha.test", "/o/1/100").expect("no connection is cut");
+            let reply = client.ask("GET", host, "/o/1/100").expect("no connection is cut");
             *statuses.entry(reply.status).or_default() += 1;
             if reply.status == 503 {
                 assert_eq!(reply.header("x-sidelong-reason"), Some("over-target"), "{reply:?}");
@@ -127,7 +132,73 @@ fn an_overloaded_site_turns_away_what_it_cannot_serve_in_time_and_no_other_does(
     assert_eq!(figure(&cluster, r#"target_met{site="alpha"}"#), Some(1.0));
 }
 
-/// One address asks as fast as it is answered, on many connections, whatever the answer.
+/// Does `work` while eight clients ask for alpha, of which six wait at its one node, for 60 ms, and others for beta, which has
+/// two nodes. `work` is given how many requests were turned away, and how many nodes moved from the first site named to the
+/// second.
+fn beside_beta(
+    configuration: Configuration,
+    alpha: impl FnOnce(&mut SiteEntry),
+    clients_of_beta: usize,
+    work: impl FnOnce(&dyn Fn() -> f64, &dyn Fn(&str, &str) -> f64),
+) {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).with_service(Duration::from_millis(20));
+    cluster.file.edges.truncate(1);
+    cluster.file.reconfig.configuration = configuration;
+    alpha(&mut cluster.file.sites[0]);
+    let _up = cluster.serving(&["--json"]);
+    let count = |name: &str| figure(&cluster, name).unwrap_or(0.0);
+    let rejected = || count(r#"rejected_total{site="alpha",why="over-target"}"#);
+    let moved = |from: &str, to: &str| count(&format!(r#"moves_total{{from="{from}",to="{to}"}}"#));
+    let mut of_alpha = Statuses::new();
+    let of_beta = while_asked(&cluster, "beta.test", clients_of_beta, || {
+        of_alpha = while_asked(&cluster, "alpha.test", 8, || work(&rejected, &moved));
+    });
+    assert!(of_beta.keys().all(|status| *status == 200), "{of_beta:?}");
+    assert_eq!(of_alpha.get(&503).copied().unwrap_or(0) as f64, rejected(), "{of_alpha:?}");
+}
+
+/// Of two nodes four wait, for 20 ms, which is no danger; and three keep those of the less important beta busy.
+#[test]
+fn a_site_over_its_target_gets_a_node_and_then_turns_nobody_away() {
+    let important = |alpha: &mut SiteEntry| {
+        (alpha.priority, alpha.queue_max) = (1, Some(Duration::from_millis(100)));
+    };
+    beside_beta(Configuration::Rigid, important, 3, |rejected, _| {
+        for _ in 0..3 {
+            let before = rejected();
+            eventually("without another node it goes on", || rejected() > before + 20.0);
+        }
+    });
+    beside_beta(Configuration::Reconfigured, important, 3, |rejected, moved| {
+        eventually("a node comes", || moved("beta", "alpha") > 0.0);
+        eventually("nobody is turned away for a second", || {
+            let before = rejected();
+            std::thread::sleep(Duration::from_secs(1));
+            rejected() == before
+        });
+        assert_eq!((moved("beta", "alpha"), moved("alpha", "beta")), (1.0, 0.0), "and the node stays");
+    });
+}
+
+#[test]
+fn a_queue_that_a_site_has_time_for_takes_nobodys_node() {
+    let patient = |alpha: &mut SiteEntry| alpha.queue_max = Some(Duration::from_secs(10));
+    beside_beta(Configuration::Reconfigured, patient, 0, |rejected, moved| {
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!((moved("beta", "alpha"), rejected()), (0.0, 0.0));
+    });
+    // By load alone it does, four times what its workers can do.
+    beside_beta(
+        Configuration::Reconfigured,
+        |_| (),
+        0,
+        |_, moved| {
+            eventually("a node comes", || moved("beta", "alpha") > 0.0);
+        },
+    );
+}
+
+/// One address asks again at once, on many connections, whatever the answer.
 #[test]
 fn a_client_that_ignores_refusals_does_not_starve_those_who_heed_them() {
     const FLOODING: usize = 24;
@@ -146,42 +217,44 @@ fn a_client_that_ignores_refusals_does_not_starve_those_who_heed_them() {
             client = connected.and_then(|mut client| {
                 let status = ask(&mut client).ok()?;
                 refused += usize::from(status == 503);
+                // Far sooner than it was told, but leaving the machine time for the others.
+                std::thread::sleep(Duration::from_millis(5));
                 Some(client)
             });
         }
         refused
     };
-    // They ask for half of what the node can serve, all together, and count once the flood is known for one.
-    let known = AtomicBool::new(false);
+    // They ask for half of what the node can serve, all together.
+    let [asked, served] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let total = |count: &AtomicUsize| count.load(Ordering::Relaxed);
     let heed = &|host: u8| {
-        let (mut served, mut asked) = (0, 0);
-        // Not all together.
+        // One after another.
         std::thread::sleep(Duration::from_millis(20) * u32::from(host));
         while !over.load(Ordering::Relaxed) {
-            let counts = known.load(Ordering::Relaxed);
             let status = connect(host).and_then(|mut client| ask(&mut client));
-            asked += usize::from(counts);
-            served += usize::from(counts && status.is_ok_and(|status| status == 200));
+            asked.fetch_add(1, Ordering::Relaxed);
+            served.fetch_add(usize::from(status.is_ok_and(|status| status == 200)), Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(200));
         }
-        (served, asked)
     };
     std::thread::scope(|scope| {
-        let flood: Vec<_> = (0..FLOODING).map(|_| scope.spawn(flood)).collect();
-        let heed: Vec<_> = (1..=HEEDING).map(|host| scope.spawn(move || heed(host))).collect();
         let ends_them = Ends(&over);
+        let flood: Vec<_> = (0..FLOODING).map(|_| scope.spawn(flood)).collect();
+        (1..=HEEDING).for_each(|host| _ = scope.spawn(move || heed(host)));
         eventually("the flood is known for one", || {
             figure(&cluster, r#"rejected_total{site="alpha",why="greedy"}"#) > Some(1000.0)
         });
-        known.store(true, Ordering::Relaxed);
-        std::thread::sleep(Duration::from_secs(5));
+        // Over seconds, for there is always a moment at which the flood is shut out. A machine that has no time for the
+        // node is no fault of the edge's: it may take more than the first of them.
+        eventually("nine of ten who heed are served", || {
+            let before = (total(&served), total(&asked));
+            std::thread::sleep(Duration::from_secs(3));
+            let (served, asked) = (total(&served) - before.0, total(&asked) - before.1);
+            asked > 80 && served * 10 > asked * 9
+        });
         drop(ends_them);
         let refused: usize = flood.into_iter().map(|client| client.join().unwrap()).sum();
         assert!(refused > 1000, "{refused}");
-        let heed: Vec<(usize, usize)> = heed.into_iter().map(|client| client.join().unwrap()).collect();
-        let (served, asked) = heed.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-        // All but some; what else they lose is to a machine that has no time for the node.
-        assert!(asked > 50 && served * 4 > asked * 3, "{heed:?}");
     });
 }
 

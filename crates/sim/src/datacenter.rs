@@ -31,6 +31,7 @@ pub use setup::{Demand, Setup};
 use rand_distr::{Distribution as _, Exp1, StandardUniform};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::SeedableRng as _;
+use sidelong_policy::reconfigure::Need;
 use sidelong_reconfig::Ended;
 use sidelong_state::{Reply, Step};
 
@@ -90,8 +91,9 @@ enum Event {
     Observe {
         node: u32,
     },
-    /// The load changes.
+    /// The load changes, and likewise that of the last site in an open loop.
     Step,
+    Surge,
     /// Whether the load is balanced is looked at.
     Check,
 }
@@ -123,6 +125,8 @@ struct DataCenter<'a> {
     clients: Clients,
     truth: Truth,
     measures: Measures,
+    /// Requests that come for each site, in an open loop.
+    offered_per_s: Vec<f64>,
     /// Of services, of arrivals, and of deaths.
     services: Pcg64Mcg,
     arrivals: Pcg64Mcg,
@@ -149,6 +153,7 @@ impl<'a> DataCenter<'a> {
             clients: Clients::new(setup),
             truth: Truth::new(setup),
             measures: Measures::new(setup),
+            offered_per_s: setup.offered_per_s(false),
             services: Pcg64Mcg::seed_from_u64(setup.seed),
             arrivals: Pcg64Mcg::seed_from_u64(setup.seed ^ 1 << 63),
             deaths: Pcg64Mcg::seed_from_u64(!setup.seed),
@@ -169,8 +174,11 @@ impl<'a> DataCenter<'a> {
         }
         match setup.demand {
             Demand::Steps { .. } => center.queue.push(first.after_ns(setup.lease_ns), Event::Step),
-            Demand::Open { open_ns, .. } => {
+            Demand::Open { open_ns, surge, .. } => {
                 center.queue.push(first.after_ns(open_ns), Event::Step);
+                if surge.is_some() {
+                    center.queue.push(Time::from_ns(setup.surge_ns()), Event::Surge);
+                }
                 (0..setup.sites).for_each(|site| center.push_come(site, first));
             }
             Demand::Bursts { .. } => {}
@@ -270,6 +278,13 @@ impl<'a> DataCenter<'a> {
             }
             Event::Observe { node } => self.observe(node as usize, now),
             Event::Step => self.change_load(now),
+            Event::Surge => {
+                let site = self.setup.sites - 1;
+                let before = std::mem::replace(&mut self.offered_per_s, self.setup.offered_per_s(true));
+                if before[site] == 0.0 {
+                    self.push_come(site, now);
+                }
+            }
             Event::Check => self.check(now),
         }
         Ok(())
@@ -307,7 +322,7 @@ impl<'a> DataCenter<'a> {
         };
         let Balancer { brain: Some(brain), life, .. } = &mut self.balancers[edge] else { return };
         if brain.gate.as_mut().is_some_and(|gate| !gate.lets_in(site, client, now)) {
-            self.measures.turned_away(site);
+            self.measures.turned_away(site, now.as_ns());
             return;
         }
         let request = self.clients.come(client, site, edge, *life, now);
@@ -385,7 +400,7 @@ impl<'a> DataCenter<'a> {
         let Some(brain) = &mut self.balancers[balancer].brain else { return Ok(()) };
         let mut news = Vec::new();
         brain.see(words, &self.nodes, now, |node| news.push(node));
-        brain.decide(&self.nodes, now);
+        self.measures.staged += u64::from(brain.decide(&self.nodes, now) == Some(Need::Stage));
         let waiting: Vec<u32> = brain.waiting.iter_mut().flat_map(std::mem::take).collect();
         // What came late, after its end was told, is noticed here.
         news.into_iter().for_each(|node| self.notice(node, now));
@@ -492,7 +507,7 @@ impl<'a> DataCenter<'a> {
 
     /// When the next request for `site` comes.
     fn push_come(&mut self, site: usize, now: Time) {
-        let per_ns = self.setup.offered_per_s(site, self.clients.homes(site)) / 1e9;
+        let per_ns = self.offered_per_s[site] / 1e9;
         if per_ns > 0.0 {
             let times: f64 = Exp1.sample(&mut self.arrivals);
             self.queue.push(now.after_ns((times / per_ns) as u64), Event::Come { site: site as u32 });
@@ -592,10 +607,14 @@ impl<'a> DataCenter<'a> {
                 doubled += u64::from(u32::from(budget.current).saturating_sub(self.truth.serving[site]));
             }
         }
+        let surge = Time::from_ns(self.setup.surge_ns());
+        let came = self.truth.came.last().copied().flatten().filter(|came| *came >= surge);
+        let came = came.map(|came| came.since(surge));
         let lasts = matches!(self.setup.demand, Demand::Steps { .. } | Demand::Open { .. });
         let outcome = self.measures.outcome(self.setup, lasts.then(|| end.as_ns()));
         Outcome {
             moves: self.truth.moves,
+            surge_to_node_ms: came.map_or(0.0, |came| came.as_secs_f64() * 1e3),
             thrash: self.truth.thrash,
             floor_violations: self.truth.floor_violations,
             below_floor_ms: self.truth.below_floor_ns(now) as f64 / 1e6,

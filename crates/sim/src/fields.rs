@@ -454,6 +454,13 @@ pub const FIELDS: &[Field] = &[
         "as the lab's R10 has it",
     ),
     sites("slow_part", Kind::Number(0.0, 1.0), "0", "part of the nodes that are slower", OURS),
+    sites(
+        "slow_sites",
+        Kind::Whole(0, 4_095),
+        "0",
+        "of so many sites, the first, all nodes are slower, and no others; 0: slow_part of each site's",
+        OURS,
+    ),
     sites("slow_factor", Kind::Number(1.0, 100.0), "2", "by how much: they take so many times as long", OURS),
     sites(
         "path_ms",
@@ -518,6 +525,14 @@ pub const FIELDS: &[Field] = &[
     ),
     sites("open_ms", MS, "4000", "open: for how long", OURS),
     sites(
+        "surge",
+        Kind::Number(0.0, 1e3),
+        "0",
+        "open: what comes for the last site from surge_ms on in place of the above; 0: nothing changes",
+        OURS,
+    ),
+    sites("surge_ms", MS, "1000", "open: when that begins", OURS),
+    sites(
         "askers",
         Kind::Whole(1, 65_536),
         "2000",
@@ -578,6 +593,13 @@ pub const FIELDS: &[Field] = &[
         Kind::Word(&["weighted", "round-robin", "least-connections", "power-of-two", "last-look"]),
         "weighted",
         "which node of its site gets a request",
+        LIVE,
+    ),
+    reconfig(
+        "moves_by",
+        Kind::Word(&["target", "load"]),
+        "target",
+        "where edges go by targets: by what moves go, how these stand or load alone",
         LIVE,
     ),
     reconfig("sensitivity_ms", MS, "1", "S: between two looks", LIVE),

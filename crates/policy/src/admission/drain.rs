@@ -24,23 +24,13 @@ const NEXT: f64 = 1.0;
 /// One node, from look to look.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Drain {
-    record: Option<Last>,
-    traffic: Last,
+    /// By its record, and from outside. Each has its own memory: while a machine stands still records grow old, and what
+    /// the edges then see says nothing of the node once it is back.
+    record: Seen,
+    traffic: Seen,
     /// Answers in a second by what the node last said of itself.
     prior: Option<f64>,
-    /// Answers, and the seconds in which they were given, while requests waited.
-    answers: f64,
-    seconds: f64,
     now: Option<Now>,
-}
-
-/// The last look: at the record, or at the traffic.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-struct Last {
-    generation: u32,
-    time_ns: u64,
-    served: u64,
-    is_full: bool,
 }
 
 /// How a node stands.
@@ -67,51 +57,70 @@ impl Drain {
 
     /// A look, so long after the one before.
     pub(super) fn see(&mut self, view: &NodeView, traffic: &Traffic, passed: Duration) {
-        self.now = None;
         let workers = view.capacity.workers(view.load.as_ref());
-        let traffic_before = self.traffic;
-        self.traffic = Last {
-            time_ns: traffic_before.time_ns.saturating_add(passed.as_nanos() as u64),
-            served: traffic.answers,
-            is_full: traffic.in_flight > workers,
-            ..Last::default()
-        };
+        let passed_ns = passed.as_nanos() as u64;
+        let time_ns = self.traffic.last.map_or(0, |last| last.time_ns.saturating_add(passed_ns));
+        let service_s = f64::from(workers) * self.traffic.seconds / (self.traffic.answers + NEXT);
+        let is_full = traffic.in_flight > workers;
+        self.traffic.see(Last { generation: 0, time_ns, served: traffic.answers, is_full }, service_s);
         match view.load.filter(|hot| hot.valid & valid::ORIGIN != 0 && hot.workers > 0) {
             Some(hot) => {
                 self.see_record(&hot);
                 // The record and the edges count the same requests. Either may lag, neither invents.
                 let outstanding = hot.busy.saturating_add(hot.queued).max(traffic.in_flight);
-                self.judge(workers, outstanding, view.up);
+                self.judge(self.record, workers, outstanding, view.up);
             }
             None => {
-                self.record = None;
-                let service_s = f64::from(workers) * self.seconds / (self.answers + NEXT);
-                self.count(traffic_before, self.traffic, service_s);
-                self.judge(workers, traffic.in_flight, traffic.up);
+                self.record.last = None;
+                self.judge(self.traffic, workers, traffic.in_flight, traffic.up);
             }
         }
     }
 
     fn see_record(&mut self, hot: &Hot) {
-        let said = (hot.service_us > 0).then(|| f64::from(hot.workers) * 1e6 / f64::from(hot.service_us));
-        self.prior = said.or(self.prior);
         let last = Last {
             generation: hot.generation,
             time_ns: hot.time_ns,
             served: hot.served,
             is_full: hot.queued > 0,
         };
-        match self.record.replace(last) {
-            Some(before) if before.generation != last.generation => {
-                (self.answers, self.seconds, self.prior) = (0.0, 0.0, said);
-            }
-            Some(before) => self.count(before, last, f64::from(hot.service_us) / 1e6),
-            None => {}
+        let said = (hot.service_us > 0).then(|| f64::from(hot.workers) * 1e6 / f64::from(hot.service_us));
+        self.prior = said.or(self.prior);
+        if self.record.last.is_some_and(|before| before.generation != last.generation) {
+            // Another life is judged anew.
+            (self.record, self.traffic, self.prior) = (Seen::default(), Seen::default(), said);
         }
+        self.record.see(last, f64::from(hot.service_us) / 1e6);
     }
 
-    /// Takes in what was answered between two looks, where requests waited all the while.
-    fn count(&mut self, before: Last, last: Last, service_s: f64) {
+    fn judge(&mut self, seen: Seen, workers: u32, outstanding: u32, up: bool) {
+        let queued = outstanding.saturating_sub(workers);
+        self.now = seen.rate(self.prior).filter(|_| up).map(|rate| Now { rate, workers, queued });
+    }
+}
+
+/// What was answered while requests waited.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+struct Seen {
+    last: Option<Last>,
+    answers: f64,
+    /// In which they were given.
+    seconds: f64,
+}
+
+/// The last look.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Last {
+    generation: u32,
+    time_ns: u64,
+    served: u64,
+    is_full: bool,
+}
+
+impl Seen {
+    /// Takes in what was answered since the last look, if requests waited all the while.
+    fn see(&mut self, last: Last, service_s: f64) {
+        let Some(before) = self.last.replace(last) else { return };
         if !before.is_full || before.time_ns >= last.time_ns {
             return;
         }
@@ -126,12 +135,11 @@ impl Drain {
         self.seconds = kept * self.seconds + seconds;
     }
 
-    fn judge(&mut self, workers: u32, outstanding: u32, up: bool) {
-        let rate = match self.prior {
-            Some(prior) => (self.answers + PRIOR) / (self.seconds + PRIOR / prior),
-            None if self.seconds > 0.0 => (self.answers + NEXT) / self.seconds,
-            None => return,
-        };
-        self.now = up.then(|| Now { rate, workers, queued: outstanding.saturating_sub(workers) });
+    /// Answers in a second, where anything says it.
+    fn rate(&self, prior: Option<f64>) -> Option<f64> {
+        match prior {
+            Some(prior) => Some((self.answers + PRIOR) / (self.seconds + PRIOR / prior)),
+            None => (self.seconds > 0.0).then(|| (self.answers + NEXT) / self.seconds),
+        }
     }
 }

@@ -15,7 +15,7 @@ use super::Target;
 use super::verdict::LENIENCE_MAX;
 
 /// Below this part of the budget all are let in; what comes at random fills queues so far at loads that can be served.
-pub(super) const LOW: f64 = 0.4;
+pub(crate) const LOW: f64 = 0.4;
 /// The largest pressure: one client in a thousand is let in.
 pub(super) const PRESSURE_MAX: f64 = 6.9;
 /// The steepest line: the whole pressure over what is left of the budget above that.

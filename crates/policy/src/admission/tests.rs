@@ -206,16 +206,24 @@ fn a_node_without_a_record_is_guarded_by_what_goes_there() {
 }
 
 #[test]
-fn a_node_whose_record_goes_is_judged_by_what_was_learned() {
+fn a_node_whose_record_goes_is_judged_by_what_was_seen_of_it_meanwhile() {
     let mut bench = Bench::new(&[queue_ms(40)], 1);
-    bench.looks(1_000, |ms| vec![node(0, 10, ms, ms / 10)]);
-    bench.traffic[0] = Traffic { in_flight: 12, answers: 7, up: true };
-    let gone = bench.look(&[unheard(false)])[0];
-    let delay = gone.delay.unwrap().as_secs_f64();
-    assert!((delay - 0.1).abs() < 0.015, "100 answers a second were seen: {delay}");
+    let mut look = |view, answers| {
+        bench.traffic[0] = Traffic { in_flight: 12, answers, up: true };
+        bench.look(&[view])[0].delay.unwrap().as_secs_f64()
+    };
+    // It says 400 a second, and does 100.
+    let (mut with, mut without) = (0.0, 0.0);
+    (0..1_000).for_each(|ms| with = look(node(0, 10, ms, ms / 10), ms / 10));
+    (0..3).for_each(|_| without = look(unheard(false), 100));
+    assert!((with - 0.1).abs() < 0.015 && (without - 0.1).abs() < 0.015, "{with}, {without}");
     // A record that does not tell of the server is none.
     let bare = NodeView { load: Some(Hot { valid: valid::CPU, ..Hot::default() }), ..unheard(true) };
-    assert!(bench.look(&[bare])[0].delay.unwrap() > Duration::from_millis(80));
+    assert!(look(bare, 100) > 0.08);
+    // While a machine stands still its records are old, and nothing is answered: it is none the slower for it after that.
+    (0..300).for_each(|_| without = look(unheard(false), 100));
+    assert!(without > 0.15, "{without}");
+    assert!(look(node(0, 10, 1_300, 100), 100) < 0.115);
 }
 
 #[test]

@@ -13,6 +13,8 @@ use crate::index::{Capacity, LoadIndex, Weights};
 pub(super) struct Account {
     pub(super) nodes: Vec<Node>,
     pub(super) sites: Vec<Site>,
+    /// What all nodes that are up can do.
+    pub(super) rate: f64,
 }
 
 /// A node's figures.
@@ -35,11 +37,13 @@ pub(super) struct Site {
     /// Whether a node of it has no record: the work is then a lower bound.
     pub(super) unknown: bool,
     /// What its nodes can do, those on their way included.
-    rate: f64,
+    pub(super) rate: f64,
     /// Workers of the same nodes.
     workers: f64,
     /// What its nodes have to do, and what waits at the edge.
     pub(super) work: f64,
+    /// Of that, what its nodes are at.
+    pub(super) busy: f64,
 }
 
 impl Account {
@@ -51,8 +55,10 @@ impl Account {
         self.nodes.clear();
         self.nodes.extend(snapshot.nodes.iter().map(|view| Node::of(view, weights)));
 
+        self.rate = 0.0;
         let nodes = snapshot.nodes.iter().zip(&self.nodes).zip(seen);
         for ((view, node), seen) in nodes.filter(|((view, _), _)| view.up) {
+            self.rate += node.rate;
             let Some(ownership) = *seen else { continue };
             let place =
                 |site: Option<SiteId>| site.map(SiteId::index).filter(|site| *site < snapshot.sites.len());
@@ -61,6 +67,7 @@ impl Account {
             if let Some(site) = place(ownership.site) {
                 let site = &mut self.sites[site];
                 site.work += node.load.ratio() * node.rate;
+                site.busy += node.load.ratio().min(1.0) * node.rate;
                 site.unknown |= view.load.is_none();
             }
             if let Some(site) = place(super::destination(ownership)) {

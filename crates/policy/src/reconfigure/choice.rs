@@ -10,6 +10,9 @@ use super::{History, MovePlan, Need, Settings, Snapshot, Source};
 use crate::Time;
 use crate::index::LoadIndex;
 
+/// Rates are sums of what was rounded: one that is less than another by this factor is the same.
+const ROUNDED: f64 = 1.0 - 1e-6;
+
 /// Everything that a look decides from.
 pub(super) struct Look<'a> {
     pub(super) settings: &'a Settings,
@@ -54,8 +57,16 @@ impl Look<'_> {
             let expected = self.snapshot.nodes[node.index()].ownership?;
             let spared = need == Need::High && source <= Source::Idle && staged.is_none();
             let stage = if spared { self.stage(node, to) } else { None };
-            // A node of the very site that gives is no way round.
-            let stage = stage.filter(|stage| Some(stage.from) != expected.site);
+            // The very site that gives has the better node: it may give that one as well, and no way round is needed.
+            let own = stage.as_ref().filter(|stage| Some(stage.from) == expected.site);
+            let (node, stage) = match own.map(|stage| stage.node) {
+                None => (node, stage),
+                Some(better) => match self.offer(better, to, need) {
+                    Some(Offer { source: as_good, .. }) if as_good == source => (better, None),
+                    _ => (node, None),
+                },
+            };
+            let expected = self.snapshot.nodes[node.index()].ownership?;
             let (to, need) = stage.as_ref().map_or((to, need), |stage| (stage.from, Need::Stage));
             let load = self.account.sites[to.index()].load();
             Some((MovePlan { node, expected, from: expected.site, to, need, source, load }, stage))
@@ -79,7 +90,8 @@ impl Look<'_> {
         } else {
             return None;
         };
-        let load = LoadIndex::from_load(sums.load());
+        // What an edge turns away is load, too.
+        let load = LoadIndex::from_load(sums.load().max(history.strain.offered_with(sums, 0.0)));
         Some(Receiver { is_free: !view.busy, need, priority: view.priority, load, site: Reverse(site) })
     }
 
@@ -105,16 +117,22 @@ impl Look<'_> {
         if from == to || sums.up <= u32::from(donor.floor) {
             return None;
         }
+        let (needy, strain) = (&self.account.sites[to.index()], &self.histories[to.index()].strain);
+        let is_lower = donor.priority < receiver.priority;
         // A load is believed once the last move has taken effect on it, and if all nodes have told theirs.
         let known = history.is_settled(self.now) && !sums.unknown;
-        let idle = history.was_low(self.settings, self.now) && sums.load_with(-rate) < self.settings.low;
+        let spare = known && self.has_share_without(from, rate);
+        let idle = history.was_low(self.settings, self.now)
+            && sums.load_with(-rate) < self.settings.low
+            && history.strain.idles_without(sums, self.settings, rate)
+            && (is_lower || need > Need::High || strain.deserves_idle(needy, self.settings));
         if known && sums.up > u32::from(donor.ceiling) {
             Some(Source::Surplus)
-        } else if known && idle {
+        } else if spare && idle {
             Some(Source::Idle)
-        } else if known && donor.priority < receiver.priority {
+        } else if spare && is_lower && (need > Need::High || strain.deserves_busy(needy)) {
             Some(Source::LowerPriority)
-        } else if known && donor.priority == receiver.priority && self.pays(from, to, rate) {
+        } else if spare && donor.priority == receiver.priority && self.pays(from, to, need, rate) {
             Some(Source::Pays)
         } else if need == Need::Floor {
             Some(Source::Guarantee)
@@ -123,13 +141,29 @@ impl Look<'_> {
         }
     }
 
+    /// Whether `from` has its share of the pool, too, without a node of that rate.
+    pub(super) fn has_share_without(&self, from: SiteId, rate: f64) -> bool {
+        let share = self.snapshot.standing(from).share;
+        share == 0.0 || self.account.sites[from.index()].rate - rate >= share * self.account.rate * ROUNDED
+    }
+
+    /// Whether a move between these sites goes by targets.
+    pub(super) fn is_by_target(&self, from: SiteId, to: SiteId) -> bool {
+        [from, to].iter().any(|site| self.histories[site.index()].strain.is_known)
+    }
+
     /// The cost model between equals: the receiver's load clearly exceeds the donor's, and the move would lower the
-    /// greater of the two.
-    fn pays(&self, from: SiteId, to: SiteId, rate: f64) -> bool {
+    /// greater of the two. Where one of them has a target the receiver must be full, and the donor stay in no danger.
+    fn pays(&self, from: SiteId, to: SiteId, need: Need, rate: f64) -> bool {
         /// The least gain, as a share of the load: more than the rounding of indices, twice half of 1e-4 of a load that
         /// is high, so that no move pays both ways; less than what one of 4,999 nodes gains. To larger sites nothing moves
         /// from busy ones of equal priority, until these are idle.
         const GAIN_MIN: f64 = 2e-4;
+        if need == Need::High && self.is_by_target(from, to) {
+            let [donor, receiver] = [from, to].map(|site| &self.account.sites[site.index()]);
+            let [gives, takes] = [from, to].map(|site| &self.histories[site.index()].strain);
+            return takes.is_full(receiver, self.settings) && gives.holds_without(donor, rate);
+        }
         let averaged =
             |site: SiteId| self.account.sites[site.index()].with_work(self.histories[site.index()].work);
         let (donor, receiver) = (averaged(from), averaged(to));

@@ -26,7 +26,7 @@ pub(super) struct Stage {
     /// The node that makes up for it.
     ahead: NodeId,
     /// The better node.
-    node: NodeId,
+    pub(super) node: NodeId,
     /// The site that it serves.
     pub(super) from: SiteId,
     /// The site that needs it.
@@ -64,8 +64,16 @@ impl Look<'_> {
             && sums.up >= u32::from(donor.floor)
             && sums.coming() < u32::from(donor.ceiling);
         let donor_load = sums.load_with(rate - better);
-        (is_to_be && donor_load <= self.settings.high)
+        (is_to_be && self.can_spare(from, to, better - rate))
             .then(|| donor_load.max(self.account.sites[to.index()].load_with(better)))
+    }
+
+    /// Whether `from` can do without `rate`.
+    fn can_spare(&self, from: SiteId, to: SiteId, rate: f64) -> bool {
+        let (sums, strain) = (&self.account.sites[from.index()], &self.histories[from.index()].strain);
+        sums.load_with(-rate) <= self.settings.high
+            && self.has_share_without(from, rate)
+            && (!self.is_by_target(from, to) || strain.holds_without(sums, rate))
     }
 
     /// Whether the second move may still come: the first is on its way or made, and it is needed.
@@ -78,7 +86,7 @@ impl Look<'_> {
         passed < LASTS
             && (is_under_way || passed < BEGINS)
             && owned(node).is_some_and(|own| own.serves(from))
-            && sums.load() > self.settings.high
+            && self.histories[to.index()].is_high(self.settings, sums)
             && sums.coming() < u32::from(view.ceiling)
     }
 
@@ -92,7 +100,7 @@ impl Look<'_> {
             && [from, to].iter().all(|site| self.histories[site.index()].is_settled(self.now))
             && self.snapshot.nodes[node.index()].up
             && sums.up > u32::from(floor)
-            && sums.load_with(-rate) <= self.settings.high;
+            && self.can_spare(from, to, rate);
         let (need, source, load) = (Need::High, Source::Pays, self.account.sites[to.index()].load());
         let expected = owned(node).filter(|_| is_time)?;
         Some(MovePlan { node, expected, from: Some(from), to, need, source, load })

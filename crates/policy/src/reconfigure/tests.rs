@@ -1,3 +1,5 @@
+mod standings;
+
 use sidelong_layout::valid;
 
 use super::*;
@@ -32,7 +34,8 @@ fn sites(count: usize) -> Vec<SiteView> {
 /// The first move on a load that stays what it is, and when.
 fn first(settings: Settings, nodes: &[NodeView], sites: &[SiteView]) -> Option<(MovePlan, Time)> {
     let mut reconfigurer = Reconfigurer::new(settings, sites.len(), nodes.len()).unwrap();
-    (0..50).find_map(|at| Some((reconfigurer.step(&Snapshot { nodes, sites }, ms(at))?, ms(at))))
+    (0..50)
+        .find_map(|at| Some((reconfigurer.step(&Snapshot { nodes, sites, standings: &[] }, ms(at))?, ms(at))))
 }
 
 fn first_default(nodes: &[NodeView], sites: &[SiteView]) -> Option<MovePlan> {
@@ -46,7 +49,9 @@ fn planned_at(
     sites: &[SiteView],
     ms_range: std::ops::Range<u64>,
 ) -> Vec<u64> {
-    ms_range.filter(|at| reconfigurer.step(&Snapshot { nodes, sites }, ms(*at)).is_some()).collect()
+    ms_range
+        .filter(|at| reconfigurer.step(&Snapshot { nodes, sites, standings: &[] }, ms(*at)).is_some())
+        .collect()
 }
 
 #[test]
@@ -75,7 +80,7 @@ fn a_load_that_falls_starts_its_history_anew() {
     let low = [node(0, 0), node(0, 0), node(1, 2)];
     let moves = (0..20).filter_map(|at| {
         let nodes = if at % 3 == 2 { &low } else { &high };
-        reconfigurer.step(&Snapshot { nodes, sites: &sites(2) }, ms(at))
+        reconfigurer.step(&Snapshot { nodes, sites: &sites(2), standings: &[] }, ms(at))
     });
     assert_eq!(moves.count(), 0);
 }
@@ -84,11 +89,11 @@ fn a_load_that_falls_starts_its_history_anew() {
 fn looks_come_s_apart() {
     let nodes = [node(0, 0), node(0, 0), node(1, 8)];
     let sites = sites(2);
-    let snapshot = Snapshot { nodes: &nodes, sites: &sites };
+    let snapshot = Snapshot { nodes: &nodes, sites: &sites, standings: &[] };
     let settings =
         Settings { history: Duration::ZERO, sensitivity: Duration::from_millis(4), ..Settings::default() };
     let mut reconfigurer = Reconfigurer::new(settings, 2, 3).unwrap();
-    let calm = Snapshot { nodes: &[node(0, 0), node(0, 0), node(1, 0)], sites: &sites };
+    let calm = Snapshot { nodes: &[node(0, 0), node(0, 0), node(1, 0)], sites: &sites, standings: &[] };
     assert_eq!(reconfigurer.step(&calm, ms(10)), None);
     assert_eq!(reconfigurer.step(&snapshot, ms(11)), None, "no look yet");
     assert_eq!(reconfigurer.step(&snapshot, ms(5)), None, "nor back in time");
@@ -120,7 +125,7 @@ fn a_move_by_another_edge_restarts_the_history() {
     let at: Vec<u64> = (0..4)
         .filter(|at| {
             nodes[0].ownership = Some(Ownership::serving(site(1), 10 + at));
-            reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites }, ms(*at)).is_some()
+            reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites, standings: &[] }, ms(*at)).is_some()
         })
         .collect();
     assert_eq!(at, [2]);
@@ -232,12 +237,12 @@ fn a_node_whose_word_cannot_be_read_counts_where_it_was() {
     let mut sites = sites(2);
     sites[1].floor = 2;
     let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 4).unwrap();
-    assert_eq!(reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites }, ms(0)), None);
+    assert_eq!(reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites, standings: &[] }, ms(0)), None);
     nodes[3].ownership = None;
-    assert_eq!(reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites }, ms(1)), None);
+    assert_eq!(reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites, standings: &[] }, ms(1)), None);
     nodes[3].up = false;
     assert_eq!(
-        reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites }, ms(2)).unwrap().need,
+        reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites, standings: &[] }, ms(2)).unwrap().need,
         Need::Floor
     );
 }
@@ -464,7 +469,7 @@ fn carried_out(nodes: &mut [NodeView], sites: &[SiteView], until_ms: u64) -> Vec
     let mut reconfigurer = Reconfigurer::new(Settings::default(), sites.len(), nodes.len()).unwrap();
     let mut plans = Vec::new();
     for at in 0..until_ms {
-        if let Some(plan) = reconfigurer.step(&Snapshot { nodes, sites }, ms(at)) {
+        if let Some(plan) = reconfigurer.step(&Snapshot { nodes, sites, standings: &[] }, ms(at)) {
             nodes[plan.node.index()].ownership = Some(Ownership::serving(plan.to, at + 2));
             plans.push(plan);
         }
@@ -513,7 +518,7 @@ fn a_second_move_that_is_void_is_forgotten() {
     let mut reconfigurer = Reconfigurer::new(Settings::default(), 3, 4).unwrap();
     let mut nodes = unlike();
     let step = |reconfigurer: &mut Reconfigurer, nodes: &[NodeView], at| {
-        reconfigurer.step(&Snapshot { nodes, sites: &sites }, ms(at))
+        reconfigurer.step(&Snapshot { nodes, sites: &sites, standings: &[] }, ms(at))
     };
     let first = (0..3).find_map(|at| step(&mut reconfigurer, &nodes, at)).unwrap();
     assert_eq!(first.need, Need::Stage);

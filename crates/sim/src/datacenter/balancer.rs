@@ -5,7 +5,7 @@ use sidelong_layout::{EdgeId, Ownership, SiteId};
 use sidelong_policy::SettingsError;
 use sidelong_policy::balance::{Balance, Candidates};
 use sidelong_policy::index::{LoadIndex, Reading, Weights};
-use sidelong_policy::reconfigure::{NodeView, Reconfigurer, SiteView, Snapshot};
+use sidelong_policy::reconfigure::{Need, NodeView, Reconfigurer, SiteView, Snapshot, Standing};
 use sidelong_reconfig::{Mover, Scan, SiteWords};
 use sidelong_state::{Plan, Pool};
 
@@ -52,6 +52,8 @@ pub(super) struct Brain {
     pub(super) waiting: Vec<Vec<u32>>,
     snapshot: Vec<NodeView>,
     views: Vec<SiteView>,
+    /// None where moves go by load alone.
+    standings: Option<Vec<Standing>>,
 }
 
 impl Balancer {
@@ -90,6 +92,7 @@ impl Balancer {
             waiting: vec![Vec::new(); sites],
             snapshot: Vec::with_capacity(nodes),
             views: (0..sites).map(view).collect(),
+            standings: setup.by_target.then(Vec::new),
         });
         Ok(())
     }
@@ -136,24 +139,27 @@ impl Brain {
         }
     }
 
-    /// Decides, and hands what is to be done to the mover.
-    pub(super) fn decide(&mut self, nodes: &[Node], now: Time) {
+    /// Decides, and hands what is to be done to the mover. Says why the site of a move that began is to have a node.
+    pub(super) fn decide(&mut self, nodes: &[Node], now: Time) -> Option<Need> {
         if self.reconfigurer.is_none() && self.gate.is_none() {
-            return;
+            return None;
         }
         self.picture(nodes, now);
         if let Some(gate) = &mut self.gate {
             gate.look(&self.snapshot, &self.views, now);
+            if let Some(standings) = &mut self.standings {
+                standings.clear();
+                standings.extend(gate.standings());
+            }
         }
-        let Some(reconfigurer) = &mut self.reconfigurer else { return };
+        let reconfigurer = self.reconfigurer.as_mut()?;
         self.mover.look(Scan { ownerships: &self.ownerships, sites: &self.sites }, now);
-        let snapshot = Snapshot { nodes: &self.snapshot, sites: &self.views };
+        let standings = self.standings.as_deref().unwrap_or_default();
+        let snapshot = Snapshot { nodes: &self.snapshot, sites: &self.views, standings };
         // It is shown every look, so that its histories are right; a plan made while another is under way is dropped.
-        if let Some(plan) = reconfigurer.step(&snapshot, now)
-            && self.mover.is_idle()
-        {
-            self.mover.begin(Plan { node: plan.node, from: plan.from, to: plan.to }, now);
-        }
+        let plan = reconfigurer.step(&snapshot, now).filter(|_| self.mover.is_idle())?;
+        self.mover.begin(Plan { node: plan.node, from: plan.from, to: plan.to }, now);
+        Some(plan.need)
     }
 
     /// What decisions are made from.

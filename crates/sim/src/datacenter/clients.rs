@@ -90,11 +90,6 @@ impl Clients {
         }
     }
 
-    /// Nodes that `site` began with.
-    pub(super) fn homes(&self, site: usize) -> usize {
-        self.homes[site]
-    }
-
     /// A request of `client` for `site`, in an open loop.
     pub(super) fn come(&mut self, client: u32, site: usize, edge: usize, life: u64, now: Time) -> u32 {
         let (site, edge) = (site as u32, edge as u32);

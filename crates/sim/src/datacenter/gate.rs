@@ -7,7 +7,7 @@ use sidelong_policy::SettingsError;
 use sidelong_policy::admission::{
     Answers, BUCKETS, Census, Client, Controller, Settings, Snapshot, Traffic, Treatment, Verdict, decide,
 };
-use sidelong_policy::reconfigure::{NodeView, SiteView};
+use sidelong_policy::reconfigure::{NodeView, SiteView, Standing};
 
 use crate::Time;
 use crate::datacenter::Setup;
@@ -60,6 +60,11 @@ impl Gate {
         let snapshot = Snapshot { nodes, sites, traffic, answers, others, wall_ns: now.as_ns() };
         let outlooks = controller.step(&snapshot, now);
         verdicts.iter_mut().zip(outlooks).for_each(|(verdict, outlook)| *verdict = outlook.verdict);
+    }
+
+    /// How the promises stood at that look.
+    pub(super) fn standings(&self) -> impl Iterator<Item = Standing> + '_ {
+        self.controller.standings()
     }
 
     /// Whether a request of a client is let in.

@@ -17,7 +17,7 @@ fn fairness(setup: &Setup, in_time: &[u64]) -> f64 {
 type Figure = (&'static str, fn(&Outcome) -> f64);
 
 /// All figures, in the order of their columns.
-pub(crate) const FIGURES: [Figure; 31] = [
+pub(crate) const FIGURES: [Figure; 34] = [
     ("requests", |of| of.requests as f64),
     ("requests_per_s", |of| of.requests_per_s),
     ("response_ms_mean", |of| of.response_ms_mean),
@@ -29,7 +29,10 @@ pub(crate) const FIGURES: [Figure; 31] = [
     ("queue_ms_p99", |of| of.queue_ms_p99),
     ("goodput", |of| of.goodput),
     ("fairness", |of| of.fairness),
+    ("turned_away_until_ms", |of| of.turned_away_until_ms),
+    ("surge_to_node_ms", |of| of.surge_to_node_ms),
     ("moves", |of| of.moves as f64),
+    ("staged", |of| of.staged as f64),
     ("not_moved", |of| of.not_moved as f64),
     ("repairs", |of| of.repairs as f64),
     ("thrash", |of| of.thrash as f64),
@@ -70,6 +73,11 @@ pub struct Outcome {
     pub turned_away: u64,
     /// Of these, for sites of the highest priority, where there are several.
     pub turned_away_high: u64,
+    /// From the surge, where there is one, or else from the start until a request was last turned away from the last site,
+    /// in ms; 0 where none was.
+    pub turned_away_until_ms: f64,
+    /// From there until a node last came to that site, in ms; 0 where none did.
+    pub surge_to_node_ms: f64,
     /// Of requests that were let in, for a worker at their node, in ms: 99th percentile.
     pub queue_ms_p99: f64,
     /// Requests that waited no longer than `queue_ms_max`, over what all nodes can serve in that time.
@@ -79,6 +87,8 @@ pub struct Outcome {
     pub fairness: f64,
     /// Nodes that came to another site.
     pub moves: u64,
+    /// Moves that were begun so that a better node could follow (R 6).
+    pub staged: u64,
     /// Moves that were begun and ended in another way: busy, recent, and so on.
     pub not_moved: u64,
     /// Repairs that ended.
@@ -128,6 +138,7 @@ pub(super) struct Measures {
     last_ns: u64,
     pub(super) errors: u64,
     pub(super) not_moved: u64,
+    pub(super) staged: u64,
     pub(super) repairs: u64,
     pub(super) crashes: u64,
     pub(super) looks: u64,
@@ -140,6 +151,9 @@ pub(super) struct Measures {
     wait_ns_max: u64,
     /// By site.
     turned_away: Vec<u64>,
+    /// When a request of the last site last was, in ns.
+    turned_away_ns: u64,
+    surge_ns: u64,
     /// By site, requests that waited no longer than that.
     in_time: Vec<u64>,
 }
@@ -156,11 +170,14 @@ impl Measures {
             waits: histogram(),
             wait_ns_max: setup.wait_ns_max,
             turned_away: vec![0; setup.sites],
+            turned_away_ns: 0,
+            surge_ns: setup.surge_ns(),
             in_time: vec![0; setup.sites],
             sum_ns: 0,
             last_ns: 0,
             errors: 0,
             not_moved: 0,
+            staged: 0,
             repairs: 0,
             crashes: 0,
             looks: 0,
@@ -183,8 +200,11 @@ impl Measures {
         self.in_time[site] += u64::from(ns <= self.wait_ns_max);
     }
 
-    pub(super) fn turned_away(&mut self, site: usize) {
+    pub(super) fn turned_away(&mut self, site: usize, now_ns: u64) {
         self.turned_away[site] += 1;
+        if site + 1 == self.turned_away.len() {
+            self.turned_away_ns = now_ns;
+        }
     }
 
     pub(super) fn balanced_after(&mut self, ns: u64, reached: bool) {
@@ -202,7 +222,7 @@ impl Measures {
         let seconds = end_ns.unwrap_or(self.last_ns) as f64 / 1e9;
         let rate = |count: f64, of: f64| if of > 0.0 { count / of } else { 0.0 };
         let sum: u64 = self.balanced.iter().map(|(ns, _)| ns).sum();
-        let pool: f64 = setup.nodes.iter().map(|(_, factor)| setup.capacity_per_s(1) / factor).sum();
+        let pool: f64 = setup.nodes.iter().map(|(_, factor)| setup.capacity_per_s(*factor)).sum();
         let in_time: u64 = self.in_time.iter().sum();
         let high = self.turned_away.iter().enumerate().filter(|(site, _)| setup.is_high(*site));
         let first = &mut self.first_requests_ns;
@@ -217,9 +237,11 @@ impl Measures {
             turned_away: self.turned_away.iter().sum(),
             turned_away_high: high.map(|(_, count)| count).sum(),
             queue_ms_p99: ms(self.waits.value_at_quantile(0.99) as f64),
+            turned_away_until_ms: ms(self.turned_away_ns.saturating_sub(self.surge_ns) as f64),
             goodput: rate(in_time as f64, pool * seconds),
             fairness: fairness(setup, &self.in_time),
             not_moved: self.not_moved,
+            staged: self.staged,
             repairs: self.repairs,
             crashes: self.crashes,
             steps: self.balanced.len() as u64,

@@ -48,6 +48,8 @@ pub struct Setup {
     pub balance: Balance,
     /// What they decide by.
     pub policy: Settings,
+    /// Whether moves go by how targets stand, too.
+    pub by_target: bool,
     /// Whom they let in, by which promise to each site; `None`: everybody.
     pub admission: Option<(admission::Settings, Promise)>,
     /// How long a request may wait at its node to count as goodput, in ns.
@@ -103,6 +105,8 @@ pub enum Demand {
         offered: f64,
         /// The same of sites of the highest priority, where there are several.
         offered_high: f64,
+        /// From when on, in ns, what comes for the last site in place of that.
+        surge: Option<(u64, f64)>,
         /// For how long, in ns.
         open_ns: u64,
         /// Clients of each site.
@@ -143,9 +147,12 @@ impl Setup {
         // Spread over the pool, so that each site has its part.
         let is_slow =
             |node: usize| (slow_part * (node + 1) as f64).floor() > (slow_part * node as f64).floor();
+        let slow_sites = point.whole("slow_sites") as usize;
         let homes = (0..sites).flat_map(|site| std::iter::repeat_n(site, dealt(site)));
-        let nodes =
-            homes.enumerate().map(|(node, site)| (site, if is_slow(node) { slow_factor } else { 1.0 }));
+        let nodes = homes.enumerate().map(|(node, site)| {
+            let is_slow = if slow_sites > 0 { site < slow_sites } else { is_slow(node) };
+            (site, if is_slow { slow_factor } else { 1.0 })
+        });
 
         let policy = Settings {
             history: duration("history_ms"),
@@ -208,6 +215,7 @@ impl Setup {
                 _ => Balance::Weighted,
             },
             policy,
+            by_target: point.get("moves_by") == "target",
             admission,
             wait_ns_max: whole_ns("queue_ms_max"),
             protocol: if point.get("reconfig_protocol") == "paper" {
@@ -232,16 +240,32 @@ impl Setup {
 }
 
 impl Setup {
-    /// Requests in a second that `nodes` ordinary ones can serve.
-    pub(super) fn capacity_per_s(&self, nodes: usize) -> f64 {
-        nodes as f64 * f64::from(self.workers) * 1e9 / self.service_ns
+    /// Requests in a second that a node can serve which takes so many times as long as an ordinary one.
+    pub(super) fn capacity_per_s(&self, factor: f64) -> f64 {
+        f64::from(self.workers) * 1e9 / (self.service_ns * factor)
     }
 
-    /// Requests that come for `site` in a second, which began with `nodes`; 0 but in an open loop.
-    pub(super) fn offered_per_s(&self, site: usize, nodes: usize) -> f64 {
-        let Demand::Open { offered, offered_high, .. } = self.demand else { return 0.0 };
-        let part = if self.is_high(site) { offered_high } else { offered };
-        part * self.capacity_per_s(nodes)
+    /// Requests that come for each site in a second, in the surge or before it; 0 but in an open loop.
+    pub(super) fn offered_per_s(&self, in_surge: bool) -> Vec<f64> {
+        let mut offers = vec![0.0; self.sites];
+        let Demand::Open { offered, offered_high, surge, .. } = self.demand else { return offers };
+        self.nodes.iter().for_each(|(home, factor)| offers[*home] += self.capacity_per_s(*factor));
+        for (site, offer) in offers.iter_mut().enumerate() {
+            *offer *= match surge.filter(|_| in_surge && site + 1 == self.sites) {
+                Some((_, part)) => part,
+                None if self.is_high(site) => offered_high,
+                None => offered,
+            };
+        }
+        offers
+    }
+
+    /// When the surge begins, in ns; 0 without one.
+    pub(super) fn surge_ns(&self) -> u64 {
+        match self.demand {
+            Demand::Open { surge: Some((from_ns, _)), .. } => from_ns,
+            _ => 0,
+        }
     }
 
     /// Whether `site` has the highest priority, where there are several.
@@ -263,6 +287,8 @@ fn demand(point: &Point) -> Demand {
         "open" => Demand::Open {
             offered: point.number("offered"),
             offered_high: point.number("offered_high"),
+            surge: Some(((point.number("surge_ms") * 1e6) as u64, point.number("surge")))
+                .filter(|(_, part)| *part > 0.0),
             open_ns: (point.number("open_ms") * 1e6) as u64,
             askers: point.whole("askers") as u32,
         },

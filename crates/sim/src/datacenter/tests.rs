@@ -175,6 +175,69 @@ fn nodes_come_to_whom_they_are_wanted_by_while_others_are_turned_away() {
     assert!(ours.goodput > 0.95 * none.goodput, "{ours:?} {none:?}");
 }
 
+/// After a second more comes for the last site than its nodes can do.
+const SURGE: [&str; 4] = ["demand=open", "admission=target", "queue_ms_max=25", "open_ms=3000"];
+
+/// What moves go by, or that there are none.
+const WAYS: [&str; 3] = ["moves_by=target", "moves_by=load", "configuration=rigid"];
+
+/// For each of [`WAYS`].
+fn surge(seed: u64, sets: &[&str]) -> [Outcome; 3] {
+    WAYS.map(|way| outcome(&[&SURGE[..], sets, &[way, &format!("seed={seed}")]].concat()))
+}
+
+#[test]
+fn a_surge_is_turned_away_only_until_a_node_comes() {
+    // To four nodes come the requests of 5.6: from an equal that idles, one that has some to spare, one below that has not.
+    let idle = ["nodes=8", "sites=2", "surge=1.4", "offered=0.1"];
+    let spare = ["nodes=12", "sites=2", "surge=1.2", "offered=0.4", "low=0.3"];
+    let lower = ["nodes=8", "sites=2", "surge=1.4", "offered=0.9", "offered_high=0.5", "priority_levels=2"];
+    for (seed, sets) in (1..=2).flat_map(|seed| [(seed, &idle[..]), (seed, &spare[..]), (seed, &lower[..])]) {
+        let [ours, by_load, rigid] = surge(seed, sets);
+        let found = format!("{sets:?}, seed {seed}: {ours:#?}");
+        let of_last = |of: &Outcome| if sets == lower { of.turned_away_high } else { of.turned_away };
+        assert!(of_last(&ours) * 20 < of_last(&rigid), "{found}");
+        // Nobody is 50 looks after the last node came that was needed, and 200 after the surge.
+        assert!(ours.surge_to_node_ms > 0.0, "{found}");
+        assert!(ours.turned_away_until_ms < 200.0_f64.min(ours.surge_to_node_ms + 50.0), "{found}");
+        assert!((1..=6).contains(&ours.moves) && ours.thrash == 0 && ours.floor_violations == 0, "{found}");
+        // By load alone nodes come as soon, and are traded on and on where both have work.
+        assert!(sets == idle || by_load.moves > 2 * ours.moves, "{found} {by_load:#?}");
+    }
+}
+
+#[test]
+fn equals_with_targets_leave_each_other_what_they_need() {
+    let equals = ["nodes=12", "sites=3", "service=exponential"];
+    for offered in ["offered=0.4", "offered=0.7", "offered=0.85", "offered=1.5"] {
+        let [ours, by_load, rigid] = surge(1, &[&equals[..], &[offered]].concat());
+        assert!(ours.moves <= 2, "{offered}: {ours:?}");
+        assert!(ours.turned_away <= rigid.turned_away + 5, "{offered}: {ours:?} {rigid:?}");
+        assert!(offered == "offered=1.5" || by_load.moves > 20, "{offered}: {by_load:?}");
+    }
+    // The other has 3.4 of its four nodes to do, and keeps them.
+    let busy = ["nodes=8", "sites=2", "offered=0.85", "surge=1.5"];
+    let [ours, by_load, _] = surge(1, &busy);
+    assert!(ours.moves == 0 && by_load.moves > 4, "{ours:?} {by_load:?}");
+}
+
+/// Site 0 idles on three slow nodes, site 1 has two quick ones, which it is guaranteed, and site 2 is asked for the work of
+/// 2.8 such. With a slow node, a quarter of one, it would turn away a fifth.
+#[test]
+fn a_quick_node_comes_in_two_stages_where_only_slow_ones_are_to_be_had() {
+    let unlike = ["nodes=7", "sites=3", "floor=2", "slow_sites=1", "slow_factor=4"];
+    for seed in 1..=2 {
+        let [ours, by_load, rigid] = surge(seed, &[&unlike[..], &["offered=0.1", "surge=1.4"]].concat());
+        for moved in [ours, by_load] {
+            assert!(moved.staged == 1 && moved.moves == 2 && moved.floor_violations == 0, "{moved:#?}");
+            assert!(moved.turned_away * 10 < rigid.turned_away, "{moved:#?} {rigid:#?}");
+        }
+        // Where the quick ones have work that a slow one cannot take over, the slow one comes.
+        let [ours, ..] = surge(seed, &[&unlike[..], &["offered=0.6", "surge=1.4"]].concat());
+        assert!(ours.staged == 0, "{ours:#?}");
+    }
+}
+
 #[test]
 fn what_contradicts_itself_is_refused() {
     let refused = |sets: &[&str]| {

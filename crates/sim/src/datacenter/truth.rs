@@ -18,6 +18,8 @@ pub(super) struct Truth {
     below_ns: u64,
     thrash_ns: u64,
     pub(super) moves: u64,
+    /// By site, when a node last came.
+    pub(super) came: Vec<Option<Time>>,
     pub(super) thrash: u64,
     pub(super) floor_violations: u64,
 }
@@ -35,6 +37,7 @@ impl Truth {
             below_ns: 0,
             thrash_ns: setup.thrash_ns,
             moves: 0,
+            came: vec![None; setup.sites],
             thrash: 0,
             floor_violations: 0,
         }
@@ -57,6 +60,7 @@ impl Truth {
             let (last, before) = self.last[node];
             if last != site {
                 self.moves += 1;
+                self.came[site] = Some(now);
                 let is_back = before.is_some_and(|(before, came)| {
                     before == site && now.since(came).as_nanos() as u64 <= self.thrash_ns
                 });

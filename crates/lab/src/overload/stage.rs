@@ -1,0 +1,288 @@
+//! The servers, which stay, and one system after another in front of them.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::{HeaderValue, Uri};
+use sidelong_config::{
+    Admission, AdmissionRule, ClusterFile, Configuration, EdgeEntry, Identity, NodeEntry, SiteEntry,
+    default_run_dir,
+};
+use sidelong_workload::client::{ClientConfig, Cue, Generator, Load, Shot};
+
+use super::judge::{Fate, Sample};
+use super::plan::{HIGH_CLIENTS, LOW_CLIENTS, Plan};
+use super::{
+    EDGES, HIGH, HOSTS, NAMES, NODES, PERIOD, QUEUE_DEPTH_MAX, ROTATION, SERVICE, System, TARGET, THRESHOLD,
+    WORKERS,
+};
+use crate::bench::Bench;
+use crate::error::{Error, Result, file};
+use crate::peers::{self, Found, Peer, Place, Site};
+use crate::process::Process;
+use crate::server::{RunFiles, Server, await_end};
+
+/// 1 KB that a server makes up.
+const OBJECT: &str = "/o/0/1024";
+/// A client's patience.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Requests under way; those beyond are counted as not sent.
+const IN_FLIGHT_MAX: u32 = 3500;
+/// Time for the generator's threads to come up, which it takes itself.
+const LEAD: Duration = Duration::from_millis(2);
+/// `sidelong helper` has this long to decide for the first time.
+const HELPER_MAX: Duration = Duration::from_secs(10);
+
+/// The servers, up and serving.
+pub(super) struct Stage {
+    _nodes: Vec<Server>,
+    _run: RunFiles,
+    /// What others' processes read, which may not enter the experiment's directory.
+    shared: PathBuf,
+}
+
+/// What came of one run.
+pub(super) struct Ran {
+    /// In the order in which they were due.
+    pub(super) samples: Vec<Sample>,
+    /// Requests that the generator had no room for.
+    pub(super) dropped: u64,
+    /// Of all CPUs, how much was in use, whoever by.
+    pub(super) machine_busy: f64,
+    /// CPU time of the system.
+    pub(super) front_cpu_s: f64,
+}
+
+impl Stage {
+    pub(super) fn set(bench: &Bench<'_>) -> Result<Stage> {
+        let run = RunFiles::clear(default_run_dir(&bench.ground.name));
+        let config = write(bench, System::Ours)?;
+        let start = |index: usize| {
+            let name = format!("n{}", index + 1);
+            let address = node(bench, index);
+            Server::start(bench, &name, part(bench, "node", &name, &config), address, [HOSTS[HIGH], OBJECT])
+        };
+        let nodes = (0..NODES).map(start).collect::<Result<_>>()?;
+        let shared = std::env::temp_dir().join(format!("{}-verdicts", bench.ground.name));
+        Ok(Stage { _nodes: nodes, _run: run, shared })
+    }
+
+    /// Starts `system`, asks it what `plan` says, and ends it.
+    pub(super) fn run(
+        &self,
+        bench: &Bench<'_>,
+        system: System,
+        found: Option<&Found>,
+        name: &str,
+        plan: &Plan,
+    ) -> Result<Ran> {
+        let config = write(bench, system)?;
+        let probe = [HOSTS[HIGH], OBJECT];
+        let mut _helper = None;
+        let fronts = match (system, found) {
+            (System::Peer(peer), Some(found)) => {
+                let place = self.place(bench);
+                if peer == Peer::Httpd {
+                    _helper = Some(self.helper(bench, name, &config)?);
+                }
+                let command = peer.command(found, &place, name)?;
+                let front = Server::start(bench, name, command, place.listen, probe)?;
+                if peer == Peer::Httpd {
+                    peers::is_of_this_release(&place)?;
+                }
+                vec![front]
+            }
+            _ => (0..EDGES)
+                .map(|index| {
+                    let edge = format!("edge{}", index + 1);
+                    let command = part(bench, "edge", &edge, &config);
+                    Server::start(bench, &format!("{name}-{edge}"), command, front(bench, index), probe)
+                })
+                .collect::<Result<_>>()?,
+        };
+        let before = (cpu_s(&fronts)?, machine_cpu());
+        let (samples, dropped) = load(bench, fronts.iter().map(|front| front.address).collect(), plan)?;
+        let (busy, all) = machine_cpu();
+        let [busy, all] = [busy - before.1.0, all - before.1.1];
+        Ok(Ran {
+            samples,
+            dropped,
+            machine_busy: if all > 0.0 { busy / all } else { 0.0 },
+            front_cpu_s: cpu_s(&fronts)? - before.0,
+        })
+    }
+
+    /// What a peer is told of the place.
+    pub(super) fn place(&self, bench: &Bench<'_>) -> Place {
+        let site = |site: usize, nodes: std::ops::Range<usize>| Site {
+            name: NAMES[site],
+            host: HOSTS[site],
+            priority: u8::from(site == HIGH),
+            nodes: nodes.map(|index| node(bench, index)).collect(),
+        };
+        Place {
+            listen: front(bench, 0),
+            sites: vec![site(HIGH, 0..1), site(super::LOW, 1..NODES)],
+            workers: u32::from(WORKERS),
+            service: SERVICE,
+            target: TARGET,
+            directory: bench.path("configs"),
+            verdicts: self.shared.join("verdicts.region"),
+        }
+    }
+
+    /// `sidelong helper`, once it has decided.
+    fn helper(&self, bench: &Bench<'_>, name: &str, config: &std::path::Path) -> Result<Process> {
+        file(&self.shared, std::fs::create_dir_all(&self.shared))?;
+        let open = std::fs::Permissions::from_mode(0o755);
+        file(&self.shared, std::fs::set_permissions(&self.shared, open))?;
+        let verdicts = self.shared.join("verdicts.region");
+        let _ = std::fs::remove_file(&verdicts);
+        let mut command = Command::new(&bench.options.program);
+        command.args(["helper", "--config"]).arg(config).arg("--dir").arg(&self.shared);
+        let at = |extension: &str| bench.path(&format!("runs/{name}-helper.{extension}"));
+        let helper = Process::start(command, &at("out"), &at("log"))?;
+        let begun = Instant::now();
+        while !verdicts.exists() {
+            if begun.elapsed() > HELPER_MAX {
+                let said = crate::process::last_line(&at("log"));
+                let said = said.unwrap_or_else(|| format!("no verdicts in {} s", HELPER_MAX.as_secs()));
+                return Err(Error::Serve { what: "helper".into(), said });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(helper)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // What is not there need not go.
+        let _ = std::fs::remove_dir_all(&self.shared);
+    }
+}
+
+fn front(bench: &Bench<'_>, index: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, bench.ground.port + index).into()
+}
+
+fn node(bench: &Bench<'_>, index: usize) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, bench.ground.port + EDGES + index as u16).into()
+}
+
+fn part(bench: &Bench<'_>, kind: &str, name: &str, config: &std::path::Path) -> Command {
+    let mut command = Command::new(&bench.options.program);
+    command.args([kind, name, "--with-parent", "--config"]).arg(config);
+    command
+}
+
+/// The cluster file of `system`. All have the same servers in it, which therefore need not be told of another.
+fn write(bench: &Bench<'_>, system: System) -> Result<PathBuf> {
+    let path = bench.path(&format!("configs/{}.toml", system.word()));
+    let text = cluster_file(&bench.ground.name, bench.ground.port, system).to_toml()?;
+    let about = format!("# {}: admission: {}.\n\n", bench.experiment.id, system.word());
+    file(&path, std::fs::write(&path, about + &text))?;
+    Ok(path)
+}
+
+pub(super) fn cluster_file(name: &str, port: u16, system: System) -> ClusterFile {
+    let at = |offset: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port + offset));
+    let rule = match system {
+        System::None => AdmissionRule::None,
+        System::Paper => AdmissionRule::Paper,
+        System::Ours | System::Peer(_) => AdmissionRule::Target,
+    };
+    let site = |site: usize, nodes: usize| SiteEntry {
+        priority: u8::from(site == HIGH),
+        share: if site == HIGH { nodes as f64 / NODES as f64 } else { 0.0 },
+        response_p99: (rule == AdmissionRule::Target).then_some(TARGET),
+        ..SiteEntry::new(NAMES[site], HOSTS[site], nodes)
+    };
+    let mut file = ClusterFile {
+        cluster: Identity { name: name.to_owned(), ..Identity::default() },
+        admission: Admission { rule, threshold: THRESHOLD, rotation: ROTATION },
+        sites: vec![site(HIGH, 1), site(super::LOW, NODES - 1)],
+        nodes: vec![NodeEntry {
+            workers: WORKERS,
+            service_time: SERVICE,
+            queue_depth_max: QUEUE_DEPTH_MAX,
+            ..NodeEntry::new("n", NODES, at(EDGES))
+        }],
+        edges: (0..EDGES).map(|i| EdgeEntry::new(format!("edge{}", i + 1), at(i))).collect(),
+        ..ClusterFile::default()
+    };
+    file.reconfig.configuration = Configuration::Rigid;
+    file.reconfig.sensitivity = PERIOD;
+    file
+}
+
+/// Asks `fronts` what `plan` says.
+fn load(bench: &Bench<'_>, fronts: Vec<SocketAddr>, plan: &Plan) -> Result<(Vec<Sample>, u64)> {
+    let shots = HOSTS.map(HeaderValue::from_static);
+    let uri = Uri::from_static(OBJECT);
+    let load = Load::Open { arrivals: plan.arrivals(), in_flight_max: IN_FLIGHT_MAX };
+    let sites = NAMES.map(str::to_owned).to_vec();
+    let client =
+        |index: usize| IpAddr::from(Ipv4Addr::new(127, 1, (index / 250) as u8, (index % 250) as u8 + 1));
+    let config = ClientConfig {
+        timeout: TIMEOUT,
+        clients: (0..HIGH_CLIENTS + LOW_CLIENTS).map(client).collect(),
+        ..ClientConfig::new(fronts, sites, load)
+    };
+    let samples = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&samples);
+    let began = Arc::new(Mutex::new(Instant::now()));
+    let start = Arc::clone(&began);
+    let generator = Generator::new(config, move |cue: Cue| {
+        Shot::get(cue.stream, shots[cue.stream].clone(), uri.clone())
+    })?
+    .observe(move |done| {
+        let start = *start.lock().unwrap_or_else(PoisonError::into_inner);
+        let fate = match done.error {
+            None => Fate::Answered,
+            Some(error) if error.is_refusal() => Fate::TurnedAway,
+            Some(_) => Fate::Failed,
+        };
+        let sample = Sample {
+            due_s: done.due_at.into_std().saturating_duration_since(start).as_secs_f64(),
+            ms: done.done_at.saturating_duration_since(done.due_at).as_secs_f64() * 1e3,
+            site: done.site,
+            client: done.cue.client,
+            fate,
+        };
+        kept.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
+    });
+    *began.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + LEAD;
+    let run = generator.start()?;
+    await_end(&run, &bench.options.stop)?;
+    let summary = run.wait()?;
+    let mut samples = std::mem::take(&mut *samples.lock().unwrap_or_else(PoisonError::into_inner));
+    samples.sort_by(|one, other| one.due_s.total_cmp(&other.due_s));
+    Ok((samples, summary.dropped))
+}
+
+/// CPU time of processes and their children.
+fn cpu_s(fronts: &[Server]) -> Result<f64> {
+    let times = fronts.iter().map(|front| front.process.family_cpu_time());
+    Ok(times.sum::<Result<Duration>>()?.as_secs_f64())
+}
+
+/// CPU time of the whole machine since its start: in use, and all; in ticks.
+fn machine_cpu() -> (f64, f64) {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields: Vec<f64> = stat
+        .lines()
+        .next()
+        .into_iter()
+        .flat_map(str::split_whitespace)
+        .filter_map(|field| field.parse().ok())
+        .take(8)
+        .collect();
+    let all: f64 = fields.iter().sum();
+    // Idle, and waiting for a disk.
+    (all - fields.iter().skip(3).take(2).sum::<f64>(), all)
+}

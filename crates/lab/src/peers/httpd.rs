@@ -1,0 +1,148 @@
+//! Apache httpd with mod_sidelong: httpd's own proxying, with the verdicts of `sidelong helper`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{ASK_MAX, Found, Place, Search};
+use crate::error::{Error, Result, file};
+
+const HOW: &str = "Debian's packages apache2 and apache2-dev have it, and `make -C httpd && make -C httpd install` makes \
+                   mod_sidelong";
+const MODULE: &str = "mod_sidelong.so";
+const LOG: &str = "httpd.log";
+/// Debian has some of them built in.
+const MODULES: [&str; 8] = [
+    "mpm_event",
+    "unixd",
+    "authz_core",
+    "proxy",
+    "proxy_http",
+    "proxy_balancer",
+    "slotmem_shm",
+    "lbmethod_bybusyness",
+];
+/// Connections that wait to be taken in: it closes those that it answers 503, so these come anew.
+const BACKLOG: u32 = 4096;
+/// Requests under way at most: those that are let in wait for their server on a thread each.
+const THREADS: u32 = 512;
+
+pub(super) fn describe() -> String {
+    format!(
+        "a virtual host and a balancer (bybusyness) for each site, {THREADS} threads of one process, a backlog of {BACKLOG}; mod_sidelong by the verdicts \
+         of `sidelong helper`, with the targets and looks of ours"
+    )
+}
+
+pub(super) fn find(search: &Search<'_>) -> Result<std::result::Result<Found, String>> {
+    let mut answers = Vec::new();
+    for variable in ["SBINDIR", "PROGNAME", "LIBEXECDIR"] {
+        let mut command = Command::new("apxs");
+        command.args(["-q", variable]);
+        match search.said(command, ASK_MAX)? {
+            Ok(answer) => answers.push(answer.trim().to_owned()),
+            Err(_) => return Ok(Err(HOW.to_owned())),
+        }
+    }
+    let [directory, name, modules] = &answers[..] else { return Ok(Err(HOW.to_owned())) };
+    let (program, modules) = (Path::new(directory).join(name), PathBuf::from(modules));
+    if !modules.join(MODULE).exists() {
+        return Ok(Err(HOW.to_owned()));
+    }
+    let found = search.first_that_answers(&[program], "-v")?;
+    Ok(found.map(|(program, version)| Found { program, version, modules }).ok_or_else(|| HOW.to_owned()))
+}
+
+/// Whether the httpd that runs in `place` reads the verdicts. A module of another release says so in its log, and lets
+/// everybody in.
+///
+/// # Errors
+/// Where it does not.
+pub(crate) fn is_of_this_release(place: &Place) -> Result<()> {
+    let log = place.directory.join(LOG);
+    let said = file(&log, std::fs::read_to_string(&log))?;
+    match said.lines().find(|line| line.contains("layout version")) {
+        None => Ok(()),
+        Some(line) => Err(Error::Serve { what: MODULE.to_owned(), said: line.to_owned() }),
+    }
+}
+
+/// What httpd is told.
+pub(super) fn config(place: &Place, found: &Found) -> String {
+    let (modules, directory, listen) = (found.modules.display(), place.directory.display(), place.listen);
+    let mut text = String::new();
+    for name in MODULES {
+        let _ = writeln!(
+            text,
+            "<IfModule !{name}_module>\n    LoadModule {name}_module {modules}/mod_{name}.so\n</IfModule>"
+        );
+    }
+    // Its processes are of another user where it is root's.
+    if rustix::process::geteuid().is_root() {
+        text.push_str("User www-data\nGroup www-data\n");
+    }
+    let _ = write!(
+        text,
+        "LoadModule sidelong_module {modules}/{MODULE}\n\
+         SidelongVerdicts {}\n\
+         ServerRoot {directory}\n\
+         ServerName {listen}\n\
+         PidFile {directory}/httpd.pid\n\
+         ErrorLog {directory}/{LOG}\n\
+         DefaultRuntimeDir {directory}\n\
+         Listen {listen}\nListenBacklog {BACKLOG}\n\
+         ServerLimit 1\nStartServers 1\nThreadLimit {THREADS}\nThreadsPerChild {THREADS}\nMaxRequestWorkers {THREADS}\n\
+         KeepAlive On\nKeepAliveTimeout 60\nMaxKeepAliveRequests 0\n",
+        place.verdicts.display(),
+    );
+    for site in &place.sites {
+        let members: String =
+            site.nodes.iter().map(|node| format!("        BalancerMember http://{node} retry=0\n")).collect();
+        let _ = write!(
+            text,
+            "<VirtualHost *:{port}>\n    ServerName {host}\n    SidelongAdmission On\n    SidelongSite {name}\n    \
+             <Proxy balancer://{name}>\n{members}        ProxySet lbmethod=bybusyness\n    </Proxy>\n    \
+             ProxyPass / balancer://{name}/\n</VirtualHost>\n",
+            port = listen.port(),
+            host = site.host,
+            name = site.name,
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::tests::place;
+
+    #[test]
+    fn a_module_of_another_release_is_told_from_its_log() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = Place { directory: directory.path().to_owned(), ..place() };
+        let log = |said: &str| std::fs::write(place.directory.join(LOG), said).unwrap();
+        log("resuming normal operations\n");
+        is_of_this_release(&place).unwrap();
+        log("sidelong: verdicts.region: of layout version 5, this library reads 4: everybody is let in\n");
+        let error = is_of_this_release(&place).unwrap_err().to_string();
+        assert!(error.starts_with("mod_sidelong.so does not serve") && error.contains("reads 4"), "{error}");
+    }
+
+    #[test]
+    fn each_site_has_its_own_servers() {
+        let modules = PathBuf::from("/usr/lib/apache2/modules");
+        let found = Found { program: "apache2".into(), version: String::new(), modules };
+        let text = config(&place(), &found);
+        for line in [
+            "LoadModule sidelong_module /usr/lib/apache2/modules/mod_sidelong.so",
+            "SidelongVerdicts /tmp/peers/verdicts.region",
+            "Listen 127.0.0.1:20000",
+            "<VirtualHost *:20000>",
+            "SidelongSite low",
+            "BalancerMember http://127.0.0.1:20003 retry=0",
+            "ProxyPass / balancer://high/",
+        ] {
+            assert!(text.lines().any(|found| found.trim() == line), "{line}: {text}");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Proxies of others, to put in front of the same servers as ours: what they are told, and where they are found.
+//!
+//! What a peer is told is a pure function of a [`Place`], in the form that its own documentation recommends, with the
+//! figures that only who runs it can know set in its favour: how many requests a server can do at a time, and what the
+//! target is.
+
+mod envoy;
+mod haproxy;
+mod httpd;
+
+pub(crate) use httpd::is_of_this_release;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::bench::Bench;
+use crate::error::{Error, Result, file};
+use crate::process::{Ended, Process, last_line};
+
+/// Of what the target leaves for waiting, how much a peer is told to use: the rest is for what is not foreseen.
+const PART: f64 = 0.7;
+
+/// Installing one may take this long.
+const INSTALL_MAX: Duration = Duration::from_secs(300);
+/// Answering what it is, or making a module.
+const ASK_MAX: Duration = Duration::from_secs(60);
+
+/// What a proxy stands before, and what it is to hold.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Place {
+    /// Where it listens.
+    pub(crate) listen: SocketAddr,
+    pub(crate) sites: Vec<Site>,
+    /// Requests that a server does at a time.
+    pub(crate) workers: u32,
+    /// How long one takes.
+    pub(crate) service: Duration,
+    /// Of 100 answers, 99 are to be there within this.
+    pub(crate) target: Duration,
+    /// Where it may write.
+    pub(crate) directory: PathBuf,
+    /// What `sidelong helper` decides.
+    pub(crate) verdicts: PathBuf,
+}
+
+/// One hosted site.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Site {
+    pub(crate) name: &'static str,
+    pub(crate) host: &'static str,
+    /// Lower ones are to make room first.
+    pub(crate) priority: u8,
+    /// Its servers.
+    pub(crate) nodes: Vec<SocketAddr>,
+}
+
+impl Place {
+    /// All servers, of whatever site.
+    fn nodes(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.sites.iter().flat_map(|site| site.nodes.iter().copied())
+    }
+
+    /// Requests that may wait before servers that do so many at a time, where the rest of the target is left after so much of
+    /// it.
+    fn waiting_max(&self, workers: u32, left: Duration) -> u32 {
+        (PART * left.as_secs_f64() * f64::from(workers) / self.service.as_secs_f64()).floor().max(1.0) as u32
+    }
+
+    /// Requests that all servers do at a time.
+    fn all_workers(&self) -> u32 {
+        self.nodes().count() as u32 * self.workers
+    }
+}
+
+/// Which one, and in which form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Peer {
+    EnvoyAdaptive,
+    EnvoyAdmission,
+    Haproxy,
+    /// With mod_sidelong, for which `sidelong helper` decides.
+    Httpd,
+}
+
+impl Peer {
+    pub(crate) const ALL: [Peer; 4] = [Peer::EnvoyAdaptive, Peer::EnvoyAdmission, Peer::Haproxy, Peer::Httpd];
+
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Peer::EnvoyAdaptive => "envoy-adaptive",
+            Peer::EnvoyAdmission => "envoy-admission",
+            Peer::Haproxy => "haproxy",
+            Peer::Httpd => "httpd-sidelong",
+        }
+    }
+
+    /// Whether it can be told that one site goes before another.
+    pub(crate) const fn has_priorities(self) -> bool {
+        matches!(self, Peer::Haproxy | Peer::Httpd)
+    }
+
+    /// What it is told, in a sentence.
+    pub(crate) fn describe(self, place: &Place) -> String {
+        match self {
+            Peer::EnvoyAdaptive => envoy::describe_adaptive(),
+            Peer::EnvoyAdmission => envoy::describe_admission(place),
+            Peer::Haproxy => haproxy::describe(place),
+            Peer::Httpd => httpd::describe(),
+        }
+    }
+
+    /// The command that runs it before `place`, with what it is told in a file named after `name`.
+    pub(crate) fn command(self, found: &Found, place: &Place, name: &str) -> Result<Command> {
+        let mut command = Command::new(&found.program);
+        let (extension, text) = match self {
+            Peer::EnvoyAdaptive => ("json", envoy::config(place, &envoy::adaptive(), None)),
+            Peer::EnvoyAdmission => {
+                ("json", envoy::config(place, &envoy::admission(), Some(envoy::under_way_max(place))))
+            }
+            Peer::Haproxy => ("cfg", haproxy::config(place)),
+            Peer::Httpd => ("conf", httpd::config(place, found)),
+        };
+        let path = place.directory.join(format!("{name}.{extension}"));
+        file(&path, std::fs::write(&path, text))?;
+        match self {
+            Peer::EnvoyAdaptive | Peer::EnvoyAdmission => {
+                command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"]);
+                command.arg("--config-path").arg(&path);
+            }
+            Peer::Haproxy => _ = command.arg("-db").arg("-f").arg(&path),
+            Peer::Httpd => _ = command.arg("-f").arg(&path).args(["-D", "FOREGROUND"]),
+        }
+        Ok(command)
+    }
+}
+
+/// Where a peer is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct Found {
+    #[serde(skip)]
+    pub(crate) program: PathBuf,
+    /// As it tells it.
+    pub(crate) version: String,
+    /// httpd's modules are here.
+    #[serde(skip)]
+    modules: PathBuf,
+}
+
+/// One that this machine has not, and how to get it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct Missing {
+    pub(crate) peer: Peer,
+    pub(crate) how: String,
+}
+
+/// What was looked for.
+pub(crate) struct Looked {
+    pub(crate) here: Vec<(Peer, Found)>,
+    pub(crate) missing: Vec<Missing>,
+}
+
+/// Those that are here. Envoy is fetched where it is not.
+pub(crate) fn find(bench: &Bench<'_>, peers: &[Peer]) -> Result<Looked> {
+    let (mut here, mut missing) = (Vec::new(), Vec::new());
+    let search = Search { directory: &bench.path(""), stop: &bench.options.stop };
+    for &peer in peers {
+        let found = match peer {
+            Peer::EnvoyAdaptive | Peer::EnvoyAdmission => envoy::find_or_fetch(&search)?,
+            Peer::Haproxy => haproxy::find(&search)?,
+            Peer::Httpd => httpd::find(&search)?,
+        };
+        match found {
+            Ok(found) => here.push((peer, found)),
+            Err(how) => missing.push(Missing { peer, how }),
+        }
+    }
+    Ok(Looked { here, missing })
+}
+
+/// How they are looked for.
+struct Search<'a> {
+    /// The experiment's.
+    directory: &'a Path,
+    stop: &'a AtomicBool,
+}
+
+impl Search<'_> {
+    /// The first of these programs that tells what it is when asked with `asked`; a name without a directory is looked for
+    /// where the system looks for programs.
+    fn first_that_answers(&self, programs: &[PathBuf], asked: &str) -> Result<Option<(PathBuf, String)>> {
+        for program in programs {
+            let mut command = Command::new(program);
+            command.arg(asked);
+            if let Ok(said) = self.said(command, ASK_MAX)? {
+                let first = said.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+                return Ok(Some((program.clone(), first.trim().to_owned())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What a command that ends by itself prints; or why it does not.
+    fn said(&self, command: Command, limit: Duration) -> Result<std::result::Result<String, String>> {
+        let [output, log] = ["runs/peer.out", "runs/peer.log"].map(|name| self.directory.join(name));
+        let name = Path::new(command.get_program()).display().to_string();
+        let mut process = match Process::start(command, &output, &log) {
+            Err(Error::Start { source, .. }) => return Ok(Err(format!("{name}: {source}"))),
+            started => started?,
+        };
+        match process.wait(limit, self.stop)? {
+            Ended::Stopped => Err(Error::Interrupted),
+            Ended::TooLong => Ok(Err(format!("{name}: no end after {} s", limit.as_secs()))),
+            Ended::Itself(status) if !status.success() => {
+                let why = last_line(&log).or_else(|| last_line(&output));
+                Ok(Err(format!("{name}: {}", why.unwrap_or_else(|| status.to_string()))))
+            }
+            Ended::Itself(_) => Ok(Ok(file(&output, std::fs::read_to_string(&output))?)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// Two sites of one server and two.
+    pub(super) fn place() -> Place {
+        let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let site = |name, host, priority, nodes: &[u16]| Site {
+            name,
+            host,
+            priority,
+            nodes: nodes.iter().map(|port| at(*port)).collect(),
+        };
+        Place {
+            listen: at(20_000),
+            sites: vec![
+                site("high", "high.example", 1, &[20_001]),
+                site("low", "low.example", 0, &[20_002, 20_003]),
+            ],
+            workers: 4,
+            service: Duration::from_millis(20),
+            target: Duration::from_millis(80),
+            directory: PathBuf::from("/tmp/peers"),
+            verdicts: PathBuf::from("/tmp/peers/verdicts.region"),
+        }
+    }
+
+    /// Those peers read what they are told that are here.
+    #[test]
+    fn real_ones_take_what_they_are_told() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("runs")).unwrap();
+        let search = Search { directory: directory.path(), stop: &AtomicBool::new(false) };
+        let place = Place { directory: directory.path().to_owned(), ..place() };
+        for peer in Peer::ALL {
+            let (found, more): (_, &[&str]) = match peer {
+                Peer::EnvoyAdaptive | Peer::EnvoyAdmission => {
+                    (envoy::find(&search, PathBuf::from("envoy")).unwrap(), &["--mode", "validate"])
+                }
+                Peer::Haproxy => (haproxy::find(&search).unwrap(), &["-c"]),
+                Peer::Httpd => (httpd::find(&search).unwrap(), &["-t"]),
+            };
+            let found = match found {
+                Ok(found) => found,
+                Err(how) => {
+                    let _ = writeln!(std::io::stderr(), "SKIPPED: {}: {how}", peer.word());
+                    continue;
+                }
+            };
+            assert!(found.version.contains(|c: char| c.is_ascii_digit()), "{}", found.version);
+            let mut command = peer.command(&found, &place, peer.word()).unwrap();
+            command.args(more);
+            let said = search.said(command, ASK_MAX).unwrap();
+            assert!(said.is_ok(), "{}: {said:?}", peer.word());
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Processes that serve HTTP: started, and waited for until they answer.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::bench::Bench;
+use crate::error::{Error, Result};
+use crate::process::{Process, last_line};
+
+/// A process has this long to serve.
+const READY_MAX: Duration = Duration::from_secs(20);
+/// To answer one request, of those that ask whether it serves.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Between two looks at a process that is to serve.
+const POLL: Duration = Duration::from_millis(10);
+
+/// A process that serves HTTP.
+pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) process: Process,
+    pub(crate) address: SocketAddr,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts it, and waits until it answers a request for `path` of `host` as it should.
+    pub(crate) fn start(
+        bench: &Bench<'_>,
+        name: &str,
+        command: Command,
+        address: SocketAddr,
+        [host, path]: [&str; 2],
+    ) -> Result<Server> {
+        let output = |extension: &str| bench.path(&format!("runs/{name}.{extension}"));
+        let log = output("log");
+        let process = Process::start(command, &output("out"), &log)?;
+        let mut server = Server { name: name.to_owned(), process, address, log };
+        let deadline = Instant::now() + READY_MAX;
+        while !answers(address, host, path) {
+            if bench.options.stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            if let Some(status) = server.process.status()? {
+                return Err(server.failed(format!("ended with {status}")));
+            }
+            if Instant::now() > deadline {
+                return Err(server.failed(format!("no answer at {address} in {} s", READY_MAX.as_secs())));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(server)
+    }
+
+    /// That it does not serve, by its own last words if it has any.
+    pub(crate) fn failed(&self, otherwise: String) -> Error {
+        Error::Serve { what: self.name.clone(), said: last_line(&self.log).unwrap_or(otherwise) }
+    }
+}
+
+/// The run directory, which goes with this value.
+pub(crate) struct RunFiles(PathBuf);
+
+impl RunFiles {
+    /// Without what a lab that was killed left there.
+    pub(crate) fn clear(path: PathBuf) -> RunFiles {
+        drop(RunFiles(path.clone()));
+        RunFiles(path)
+    }
+}
+
+impl Drop for RunFiles {
+    fn drop(&mut self) {
+        // What is not there need not go.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Sleeps until a load has come to its end, or `stop` is raised.
+///
+/// # Errors
+/// Where it is.
+pub(crate) fn await_end(load: &sidelong_workload::client::Run, stop: &AtomicBool) -> Result<()> {
+    while !load.is_finished() {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+/// Whether a request is answered there as it should be.
+fn answers(address: SocketAddr, host: &str, path: &str) -> bool {
+    let ask = || {
+        let mut stream = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")?;
+        let mut status = [0; 12];
+        stream.read_exact(&mut status)?;
+        std::io::Result::Ok(status)
+    };
+    ask().is_ok_and(|status| &status == b"HTTP/1.1 200")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_answers_where_nobody_listens() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        assert!(!answers(address, "a.example", "/"));
+    }
+
+    #[test]
+    fn run_files_go_with_their_stage() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = directory.path().join("run");
+        fs::create_dir(&run).unwrap();
+        drop(RunFiles(run.clone()));
+        assert!(!run.exists());
+    }
+}
