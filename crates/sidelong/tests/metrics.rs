@@ -65,8 +65,9 @@ fn documented() -> BTreeSet<String> {
 
 #[test]
 fn what_is_told_is_documented_and_what_is_documented_is_told() {
-    // With all that brings metrics of its own: several machines, another edge, an access log, a monitor, moves.
-    let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(512, None);
+    // With all that brings metrics of its own: several machines, another edge, an access log, a monitor, a target, and moves:
+    // sites without one have their nodes moved by load.
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2), ("gamma", 2)]).with_load(512, None);
     cluster.file.cluster.fabric = Fabric::Tcp;
     let secret = cluster.path("secret");
     fs::write(&secret, "sixteen bytes and more").unwrap();
