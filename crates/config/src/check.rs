@@ -409,7 +409,7 @@ fn site(at: At, entry: &SiteEntry) -> Check {
     expect(rates.len() <= RATES_MAX, at.key("rates"), || {
         (format!("{who}: {} rates", rates.len()), format!("at most {RATES_MAX}"))
     })?;
-    expect(rates.is_sorted_by_key(|rate| rate.at), at.key("rates"), || {
+    expect(rates.is_sorted_by(|one, next| one.at < next.at), at.key("rates"), || {
         (format!("{who}: rates that are not in order of at_s"), "each later than the one before".into())
     })?;
     let unusable = rates.iter().find(|rate| !(0.0..=1e7).contains(&rate.per_s));
