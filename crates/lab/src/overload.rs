@@ -20,7 +20,8 @@ use crate::figure::{self, Axis, Line, Look, Panel};
 use crate::machine::Machine;
 use crate::peers::{self, Found, Missing, Peer};
 use crate::report::{Outcome, number};
-use judge::{Fate, Figures, Sample, figures, over};
+use crate::up::Fate;
+use judge::{Figures, Sample, figures, over};
 use plan::{Extent, HIGH_CLIENTS, LOW_CLIENTS, Part, Plan, STEP_LASTS};
 use stage::Stage;
 

@@ -7,6 +7,7 @@ use sidelong_workload::client::jain_index;
 
 use super::plan::{BURST, BURST_LASTS, Part, Plan, STEP, STEP_LASTS};
 use super::{CAPACITY_PER_S, HIGH, LOW, TARGET_MS};
+use crate::up::Fate;
 
 /// Whether things are settled is judged by requests that were due within so many s of each other,
 const WINDOW_S: f64 = 0.050;
@@ -27,14 +28,6 @@ pub(super) struct Sample {
     pub(super) site: usize,
     pub(super) client: usize,
     pub(super) fate: Fate,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
-    Answered,
-    /// With 503, or by a close before the first answer.
-    TurnedAway,
-    Failed,
 }
 
 impl Sample {

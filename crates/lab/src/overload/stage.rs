@@ -14,7 +14,7 @@ use sidelong_config::{
 };
 use sidelong_workload::client::{ClientConfig, Cue, Generator, Load, Shot};
 
-use super::judge::{Fate, Sample};
+use super::judge::Sample;
 use super::plan::{HIGH_CLIENTS, LOW_CLIENTS, Plan};
 use super::{
     EDGES, HIGH, HOSTS, NAMES, NODES, PERIOD, QUEUE_DEPTH_MAX, ROTATION, SERVICE, System, TARGET, THRESHOLD,
@@ -25,6 +25,7 @@ use crate::error::{Error, Result, file};
 use crate::peers::{self, Found, Peer, Place, Site};
 use crate::process::Process;
 use crate::server::{RunFiles, Server, await_end};
+use crate::up::Fate;
 
 /// 1 KB that a server makes up.
 const OBJECT: &str = "/o/0/1024";
