@@ -19,6 +19,7 @@ use sidelong_fabric::{
 };
 use sidelong_layout::{NodeId, NodeShare, RegionKind, ShareMap, SiteId, Time};
 use sidelong_policy::admission::{Verdict, Why};
+use sidelong_reconfig::Backoff;
 
 use crate::clock;
 use crate::gate::Gate;
@@ -165,9 +166,9 @@ impl Thread {
         let stale = self.with.view.stale();
         let links = self.links.iter_mut().zip(&self.heard);
         let wanting = links.filter(|(link, heard)| {
-            now >= link.retry_at && (link.id.is_none() || !heard.is_fresh(now, stale))
+            link.retry.is_due(now) && (link.id.is_none() || !heard.is_fresh(now, stale))
         });
-        let Some((link, _)) = wanting.min_by_key(|(link, _)| link.retry_at) else { return };
+        let Some((link, _)) = wanting.min_by_key(|(link, _)| link.retry.due()) else { return };
         let (initiator, directory) = (&mut self.with.initiator, &*self.with.directory);
         let key = directory.find(&link.region, RegionKind::Share, self.map.len(), Access::ReadOnly);
         match key.and_then(|key| initiator.connect(&key, CONNECT_MAX)) {
@@ -179,14 +180,14 @@ impl Thread {
             }
             Err(error) => link.complain(&error),
         }
-        link.retry_at = now.after_ns(link.pause_ns);
-        link.pause_ns = (link.pause_ns * 2).min(RECONNECT_NS.1);
+        // A link that is had may yet lead nowhere: it is of use once its edge is heard.
+        link.retry.failed(now);
     }
 
     fn read(&mut self, now: Time) {
         self.batch.clear();
         let (batch, bytes) = (&mut self.batch, self.map.len() - ShareMap::INCARNATION);
-        let asked = |link: &Link| link.id.filter(|_| now >= link.silent_until);
+        let asked = |link: &Link| link.id.filter(|_| link.silence.is_due(now));
         let ops: Vec<_> = self
             .links
             .iter()
@@ -200,13 +201,10 @@ impl Thread {
             let Some(op) = op else { continue };
             match self.batch.words(op) {
                 Ok(words) => {
-                    link.silence_ns = SILENCE_NS.0;
+                    link.silence.succeeded(now);
                     heard.see(words, self.with.view.stale(), now, &mut self.more);
                 }
-                Err(OpError::Timeout) => {
-                    link.silent_until = now.after_ns(link.silence_ns);
-                    link.silence_ns = (link.silence_ns * 2).min(SILENCE_NS.1);
-                }
+                Err(OpError::Timeout) => link.silence.failed(now),
                 Err(_) => {
                     let broken = link.id.take();
                     broken.into_iter().for_each(|id| self.with.initiator.close(id));
@@ -222,7 +220,7 @@ impl Thread {
         for ((link, heard), seen) in self.links.iter_mut().zip(&mut self.heard).zip(&peers.0) {
             let fresh = heard.is_fresh(now, stale);
             if fresh {
-                (link.retry_at, link.pause_ns) = (now, RECONNECT_NS.0);
+                link.retry.succeeded(now);
             }
             if fresh != heard.counts {
                 match fresh {
@@ -255,11 +253,9 @@ impl Thread {
 struct Link {
     region: String,
     id: Option<LinkId>,
-    retry_at: Time,
-    pause_ns: u64,
-    /// Until when it is not asked, and for how long it will be the next time.
-    silent_until: Time,
-    silence_ns: u64,
+    retry: Backoff,
+    /// Until when it is not asked.
+    silence: Backoff,
     problem: Option<String>,
 }
 
@@ -268,10 +264,8 @@ impl Link {
         Link {
             region,
             id: None,
-            retry_at: Time(0),
-            pause_ns: RECONNECT_NS.0,
-            silent_until: Time(0),
-            silence_ns: SILENCE_NS.0,
+            retry: Backoff::new(RECONNECT_NS),
+            silence: Backoff::new(SILENCE_NS),
             problem: None,
         }
     }

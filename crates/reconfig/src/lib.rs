@@ -6,10 +6,12 @@
 //! number as lock owners and in nothing else.
 #![forbid(unsafe_code)]
 
+mod backoff;
 mod links;
 mod mover;
 mod offer;
 
+pub use backoff::Backoff;
 pub use links::{Links, LinksError, Scan, SiteWords};
 pub use mover::{Ended, How, Mover, Protocol};
 pub use offer::{BOARD, BoardInit, board_map, load_region, offer_board, offer_words, words_region};

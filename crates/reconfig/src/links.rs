@@ -11,6 +11,7 @@ use sidelong_layout::{
 };
 use sidelong_state::{NodeAgent, Op, Reply, Time, Word};
 
+use crate::backoff::Backoff;
 use crate::offer::{BOARD, load_region, words_region};
 
 /// How long one operation, or one scan of all words, may take. On one machine nothing takes a thousandth of it.
@@ -72,11 +73,9 @@ struct Peer {
     link: Option<LinkId>,
     /// Of a node's load record: whether the kernel keeps it, or is expected to.
     by_kernel: bool,
-    retry_at: Time,
-    pause_ns: u64,
-    /// Until when it is not asked, and for how long it will be the next time.
-    silent_until: Time,
-    silence_ns: u64,
+    retry: Backoff,
+    /// Until when it is not asked.
+    silence: Backoff,
 }
 
 /// All words of a cluster, for one thread.
@@ -152,7 +151,7 @@ impl Links {
     fn scan_part(&mut self, part: Range<usize>, with_board: bool, now: Time) {
         self.batch.clear();
         let batch = &mut self.batch;
-        let asked = |peer: &Peer| peer.link.filter(|_| now >= peer.silent_until);
+        let asked = |peer: &Peer| peer.link.filter(|_| peer.silence.is_due(now));
         let board = asked(&self.board);
         let words = self.words[part.clone()].iter();
         let nodes: Vec<_> = words.map(|peer| Some(batch.read(asked(peer)?, WORDS_OWNERSHIP, 8))).collect();
@@ -293,20 +292,19 @@ impl Links {
     /// next look: whoever looks may hold a lease.
     fn connect(&mut self, now: Time) {
         let peers = self.words.iter_mut().chain(&mut self.acks).chain([&mut self.board]);
-        let mut due: Vec<_> = peers.filter(|peer| peer.link.is_none() && now >= peer.retry_at).collect();
-        due.sort_by_key(|peer| peer.retry_at);
+        let mut due: Vec<_> = peers.filter(|peer| peer.link.is_none() && peer.retry.is_due(now)).collect();
+        due.sort_by_key(|peer| peer.retry.due());
         for peer in due {
             let connected = peer.connect(&mut self.initiator, &*self.directory);
             let is_unpublished = matches!(connected, Err(Error::NoKey { .. }));
             match connected {
                 Ok(link) => {
                     peer.link = Some(link);
-                    peer.pause_ns = RECONNECT_NS.0;
+                    peer.retry.succeeded(now);
                 }
                 Err(error) => {
                     tracing::debug!(region = %peer.region, %error, "not connected");
-                    peer.retry_at = now.after_ns(peer.pause_ns);
-                    peer.pause_ns = (peer.pause_ns * 2).min(RECONNECT_NS.1);
+                    peer.retry.failed(now);
                     if !is_unpublished {
                         break;
                     }
@@ -325,10 +323,8 @@ impl Peer {
             access,
             link: None,
             by_kernel: false,
-            retry_at: Time(0),
-            pause_ns: RECONNECT_NS.0,
-            silent_until: Time(0),
-            silence_ns: SILENCE_NS.0,
+            retry: Backoff::new(RECONNECT_NS),
+            silence: Backoff::new(SILENCE_NS),
         }
     }
 
@@ -348,11 +344,8 @@ impl Peer {
     /// What came of asking it.
     fn hear(&mut self, value: Option<Result<u64, OpError>>, now: Time) {
         match value {
-            Some(Ok(_)) => self.silence_ns = SILENCE_NS.0,
-            Some(Err(OpError::Timeout)) => {
-                self.silent_until = now.after_ns(self.silence_ns);
-                self.silence_ns = (self.silence_ns * 2).min(SILENCE_NS.1);
-            }
+            Some(Ok(_)) => self.silence.succeeded(now),
+            Some(Err(OpError::Timeout)) => self.silence.failed(now),
             Some(Err(_)) | None => {}
         }
     }

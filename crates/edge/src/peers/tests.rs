@@ -183,9 +183,9 @@ fn an_edge_that_cannot_be_heard_is_asked_ever_more_seldom_and_keeps_nobody_waiti
     let mut edge = Edge::new(directory.path(), None, "a", &["b", "c"], 1);
     let mut tries = 0;
     for now in 1..10_000 {
-        let before: Vec<_> = edge.thread.links.iter().map(|link| link.retry_at).collect();
+        let before: Vec<_> = edge.thread.links.iter().map(|link| link.retry.due()).collect();
         edge.thread.look(ms(now));
-        let tried = edge.thread.links.iter().zip(before).filter(|(link, before)| link.retry_at != *before);
+        let tried = edge.thread.links.iter().zip(before).filter(|(link, before)| link.retry.due() != *before);
         let tried = tried.count();
         assert!(tried <= 1, "one at each look");
         tries += tried;
