@@ -20,7 +20,7 @@ use kernel::{Other, keep, offer, reader, run_other, skipped};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use sidelong_fabric::Region;
-use sidelong_layout::{Machine, kept, valid};
+use sidelong_layout::{Hot, Machine, kept, valid};
 use sidelong_load::proc::machine as proc;
 use sidelong_load::{KernelRecord, KernelSpec, OneSided, Reading, Scope, Source as _, Status, monotonic_ns};
 
@@ -307,9 +307,10 @@ fn a_group_that_is_held_to_its_share_shows_its_threads() {
     let Some(mut kept) = Kept::of(test, Scope::Cgroup(group.path.clone())) else { return };
     let inside: Vec<_> = (0..3).map(|_| group.busy()).collect();
     refresh_until(&mut kept.reader, |[now]: &[Reading; 1]| now.fresh().is_some_and(|hot| hot.run_queue == 3));
-    are_seen(&mut kept, 3);
-    let permille = kept.look().fresh().unwrap().cpu_permille;
-    assert!(permille < 300, "a tenth of a CPU: {permille}");
+    // A group may overrun by a tick on each CPU, and waits longer for it after: a look sees more or less than its share.
+    let mut permille: Vec<_> = are_seen(&mut kept, 3).iter().map(|hot| hot.cpu_permille).collect();
+    permille.sort_unstable();
+    assert!(permille[permille.len() / 2] < 300, "a tenth of a CPU: {permille:?}");
 
     // Those that are put back are not counted twice, nor those that end while they wait.
     group.hold(None);
@@ -319,16 +320,17 @@ fn a_group_that_is_held_to_its_share_shows_its_threads() {
     refresh_until(&mut kept.reader, |[now]: &[Reading; 1]| now.fresh().is_some_and(|hot| hot.run_queue == 0));
 }
 
-/// For a second, in all looks but those that come while one is moved or put back.
-fn are_seen(kept: &mut Kept, threads: u16) {
-    let mut counts = Vec::new();
+/// For a second, in all looks but those that come while one is moved or put back. Returns the looks.
+fn are_seen(kept: &mut Kept, threads: u16) -> Vec<Hot> {
+    let mut looks = Vec::new();
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(1) {
-        counts.extend(kept.look().fresh().map(|hot| hot.run_queue));
+        looks.extend(kept.look().fresh().copied());
         std::thread::sleep(Duration::from_millis(5));
     }
-    let right = counts.iter().filter(|count| **count == threads).count();
-    assert!(right * 100 >= counts.len() * 80, "{counts:?}");
+    let right = looks.iter().filter(|hot| hot.run_queue == threads).count();
+    assert!(right * 100 >= looks.len() * 80, "{looks:?}");
+    looks
 }
 
 /// A thread that uses a CPU, that one if it is said which.
