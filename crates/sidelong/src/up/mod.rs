@@ -58,6 +58,16 @@ pub(crate) struct Status<'a> {
     pub(crate) happened: &'a [(Duration, String)],
 }
 
+impl Status<'_> {
+    /// Of a site, each second of late: as the load sees it, closed connections included; without one as the edges tell.
+    pub(crate) fn rejected_per_s(&self, site: usize) -> u64 {
+        match self.live {
+            Some(live) => live.sites[site].turned_away_per_s.round() as u64,
+            None => self.admissions.rejected_per_s(site),
+        }
+    }
+}
+
 /// With `quiet` it does not say that it is up.
 pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
     let mut file = match &args.config {

@@ -10,7 +10,7 @@ pub(super) fn print(status: &Status<'_>) -> Result<(), Failure> {
         let serves = format!("{} {} nodes", site.name, status.monitor.serving(SiteId::new(index)));
         // Without a load of ours there is nothing to say of requests.
         let Some(live) = status.live.map(|live| live.sites[index]) else { return serves };
-        let rejected = match status.admissions.rejected_per_s(index) {
+        let rejected = match status.rejected_per_s(index) {
             0 => String::new(),
             rejected => format!(" {rejected}/s rejected"),
         };
