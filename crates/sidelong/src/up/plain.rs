@@ -1,4 +1,6 @@
-//! A line a second, where there is no terminal.
+//! A line a second, and one for what happens, where there is no terminal.
+
+use std::time::Duration;
 
 use sidelong_layout::SiteId;
 
@@ -30,4 +32,10 @@ pub(super) fn print(status: &Status<'_>) -> Result<(), Failure> {
         sites.collect::<Vec<_>>().join("  "),
         status.moves,
     ))
+}
+
+/// What happened, and when since the start.
+pub(super) fn tell(news: &[(Duration, String)]) -> Result<(), Failure> {
+    let lines = news.iter().map(|(at, text)| format!("{:>5.0}s  {text}\n", at.as_secs_f64()));
+    say(lines.collect::<String>())
 }
