@@ -161,7 +161,7 @@ impl<'a> Bench<'a> {
 
         let limit = time * SLOWER_MAX + OVERHEAD_MAX;
         let summary = up::run(&self.options.program, &files, limit, &self.options.stop)?;
-        if summary.requests == 0 {
+        if summary.requests == summary.errors + summary.turned_away {
             let said = format!("no request was answered, {} errors", summary.errors);
             return Err(Error::Failed { run: files.run, said, repeat });
         }

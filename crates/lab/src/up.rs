@@ -50,9 +50,9 @@ pub(crate) struct SiteSummary {
     pub(crate) name: String,
     pub(crate) requests: u64,
     pub(crate) errors: u64,
-    /// By the edges, as overload.
+    /// Requests that the edges turned away.
     #[serde(default)]
-    pub(crate) rejected: u64,
+    pub(crate) turned_away: u64,
     pub(crate) requests_per_s: f64,
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
