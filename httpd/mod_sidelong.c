@@ -215,6 +215,12 @@ static int at_status(request_rec *request, int flags)
     return OK;
 }
 
+static apr_status_t close_verdicts(void *opened)
+{
+    sidelong_close(opened);
+    return APR_SUCCESS;
+}
+
 static int check_settings(apr_pool_t *pool, apr_pool_t *log, apr_pool_t *temporary, server_rec *main_server)
 {
     apr_size_t servers = 0;
@@ -246,9 +252,12 @@ static int check_settings(apr_pool_t *pool, apr_pool_t *log, apr_pool_t *tempora
         if (!of(server)->verdicts)
             of(server)->verdicts = VERDICTS_DEFAULT;
     }
-    /* The processes to come inherit them: they may not be allowed to open the file. */
-    if (ap_state_query(AP_SQ_MAIN_STATE) != AP_SQ_MS_CREATE_PRE_CONFIG)
+    /* The processes to come inherit them: they may not be allowed to open the file. The pool ends with a restart, in the
+       parent alone: a child never clears it, so its threads may read the verdicts, and count, to its last moment. */
+    if (ap_state_query(AP_SQ_MAIN_STATE) != AP_SQ_MS_CREATE_PRE_CONFIG) {
         open_verdicts(main_server, of(main_server)->verdicts);
+        apr_pool_cleanup_register(pool, verdicts, close_verdicts, apr_pool_cleanup_null);
+    }
     return OK;
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Bench<'a> {
     directory: PathBuf,
     pub(crate) ground: Ground,
     /// Held, so that no other lab writes over the results of this one.
-    _lock: fs::File,
+    _lock: Lock,
     begun: Instant,
     done: usize,
     /// Ideal durations of the runs that are not done.
@@ -161,7 +161,7 @@ impl<'a> Bench<'a> {
 
         let limit = time * SLOWER_MAX + OVERHEAD_MAX;
         let summary = up::run(&self.options.program, &files, limit, &self.options.stop)?;
-        if summary.requests == 0 {
+        if summary.requests == summary.errors + summary.turned_away {
             let said = format!("no request was answered, {} errors", summary.errors);
             return Err(Error::Failed { run: files.run, said, repeat });
         }
@@ -238,12 +238,22 @@ impl<'a> Bench<'a> {
     }
 }
 
+/// A directory's, until it is dropped.
+struct Lock(fs::File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // To close it is not enough: a process that another thread is starting has it open, too, for a moment.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// Claims `directory` for as long as what it returns lives.
-fn lock(directory: &Path) -> Result<fs::File> {
+fn lock(directory: &Path) -> Result<Lock> {
     let path = directory.join("lock");
     let lock = file(&path, fs::OpenOptions::new().create(true).append(true).open(&path))?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
+        Ok(()) => Ok(Lock(lock)),
         Err(Errno::WOULDBLOCK) => Err(Error::Busy { directory: directory.to_owned() }),
         Err(errno) => file(&path, Err(errno.into())),
     }
@@ -282,8 +292,10 @@ mod tests {
     fn a_directory_is_one_lab_s() {
         let directory = tempfile::tempdir().unwrap();
         let first = lock(directory.path()).unwrap();
-        let error = lock(directory.path()).unwrap_err().to_string();
+        let error = lock(directory.path()).err().unwrap().to_string();
         assert!(error.contains("in use by another lab run"), "{error}");
+        // As a process has it that is being started.
+        let _inherited = first.0.try_clone().unwrap();
         drop(first);
         lock(directory.path()).unwrap();
     }

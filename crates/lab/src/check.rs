@@ -51,9 +51,25 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     Some(f64::midpoint(values[below], values[above]))
 }
 
+/// Of `sorted` values the least that a part `quantile` of them does not exceed: by nearest rank, so that it is one of them, the
+/// last for 1. None of none.
+pub(crate) fn quantile(sorted: &[f64], quantile: f64) -> Option<f64> {
+    let rank = (sorted.len() as f64 * quantile).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quantile_is_a_value_that_so_many_do_not_exceed() {
+        let values: Vec<f64> = (1..=200).map(f64::from).collect();
+        let of = |part| quantile(&values, part);
+        assert_eq!([0.0, 0.5, 0.99, 0.991, 1.0].map(of), [1.0, 100.0, 198.0, 199.0, 200.0].map(Some));
+        assert_eq!(quantile(&[7.0], 0.99), Some(7.0));
+        assert_eq!(quantile(&[], 0.5), None);
+    }
 
     #[test]
     fn medians_of_even_numbers_are_between() {

@@ -27,7 +27,11 @@ pub(crate) struct Summary {
     /// From the first request to the last answer.
     pub(crate) seconds: f64,
     pub(crate) requests: u64,
+    /// Requests that failed.
     pub(crate) errors: u64,
+    /// Requests that the edges turned away.
+    #[serde(default)]
+    pub(crate) turned_away: u64,
     pub(crate) moves: u64,
     pub(crate) requests_per_s: f64,
     #[serde(default)]
@@ -46,9 +50,9 @@ pub(crate) struct SiteSummary {
     pub(crate) name: String,
     pub(crate) requests: u64,
     pub(crate) errors: u64,
-    /// By the edges, as overload.
+    /// Requests that the edges turned away.
     #[serde(default)]
-    pub(crate) rejected: u64,
+    pub(crate) turned_away: u64,
     pub(crate) requests_per_s: f64,
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,

@@ -252,6 +252,7 @@ mod tests {
             seconds: 1.0,
             requests: 1,
             errors: 0,
+            turned_away: 0,
             moves: 0,
             requests_per_s: 1.0,
             mean_ms: 1.0,

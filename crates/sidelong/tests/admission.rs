@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use serde_json::Value;
 use sidelong_config::{AdmissionRule, Configuration, SiteEntry};
 use support::{Client, Cluster, eventually, get, metrics, run, try_get};
 
@@ -352,8 +353,32 @@ fn up_says_what_its_edges_turn_away() {
     });
     let done = up.end();
     let row = done.out.lines().rev().find(|line| line.starts_with("alpha ")).unwrap();
-    let rejected: u64 = row.split_whitespace().last().unwrap().parse().unwrap();
-    assert!(rejected > 0, "{}", done.out);
+    let columns: Vec<&str> = row.split_whitespace().collect();
+    let [.., errors, rejected] = columns[..] else { panic!("{row}") };
+    // To be turned away is no error.
+    assert_eq!(errors, "0", "{}", done.out);
+    assert!(rejected.parse::<u64>().unwrap() > 0, "{}", done.out);
+    assert!(done.out.contains(&format!(", 0 errors, {rejected} rejected, ")), "{}", done.out);
+}
+
+#[test]
+fn what_the_load_asks_for_is_answered_fails_or_is_turned_away() {
+    let mut cluster = cluster(&["alpha"]).with_load(1 << 20, None);
+    cluster.file.workload.as_mut().unwrap().clients_per_edge = CLIENTS as u32;
+    let path = cluster.path("requests.csv");
+    let summary =
+        cluster.up(&["--json", "--for", "4s", "--requests", path.to_str().unwrap()]).finish().json();
+    let number = |of: &Value, key: &str| of[key].as_u64().unwrap_or_else(|| panic!("{key} of {of}"));
+    let rows = std::fs::read_to_string(path).unwrap();
+    let count = |fate: &str| rows.lines().filter(|row| row.split(',').nth(5) == Some(fate)).count() as u64;
+    let away = number(&summary, "turned_away");
+    assert!(away > 0 && count("answered") > 0, "{summary}");
+    assert_eq!((away, number(&summary, "errors")), (count("refused") + count("closed"), count("failed")));
+    assert_eq!(number(&summary, "requests"), count("answered") + away + number(&summary, "errors"));
+    let site = &summary["sites"][0];
+    assert_eq!(number(site, "turned_away"), away, "{summary}");
+    // The edge counts those that it answered, and does not tell of its last moments.
+    assert!(number(site, "rejected") <= count("refused"), "{summary}");
 }
 
 #[test]

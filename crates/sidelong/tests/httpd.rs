@@ -178,6 +178,21 @@ fn httpd_says_what_is_wrong_with_its_configuration_and_its_file() {
     eventually("the new file is taken", || httpd.closes());
 }
 
+#[test]
+fn restarts_of_httpd_leave_nothing_behind() {
+    let cluster = Cluster::new(&[("alpha", 1)]);
+    let verdicts = Verdicts::new(&cluster, &["alpha"]);
+    readable(verdicts.file.parent().unwrap(), 0o755);
+    let Some(httpd) = Httpd::start(&cluster, Some(&verdicts.file), &["alpha"], "") else { return };
+    for _ in 0..3 {
+        httpd.restart();
+        assert_eq!(httpd.status("alpha"), 200);
+    }
+    assert_eq!(httpd.mappings(&verdicts.file), 1);
+    verdicts.decide(0, CLOSED);
+    eventually("those who serve now decide by it", || httpd.closes());
+}
+
 /// The whole of it: load on a node, a helper that reads it from the side, and httpd before the node.
 #[test]
 fn a_helper_decides_by_what_waits_at_the_nodes() {

@@ -52,7 +52,7 @@ fn a_run_of_so_many_requests_serves_every_site_and_moves_nodes() {
 fn without_a_load_its_lines_tell_of_nodes_alone() {
     let cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
     let out = cluster.up(&["--plain", "--for", "2500ms"]).finish().succeeded();
-    let first = out.lines().next().unwrap();
+    let first = out.lines().find(|line| line.contains(" nodes ")).unwrap();
     assert!(first.contains("alpha 1 nodes  beta 1 nodes  | 0 moves, oldest record "), "{out}");
 }
 
@@ -63,8 +63,7 @@ fn without_a_terminal_it_prints_lines_and_a_summary() {
     let up = cluster.up(&["--for", "2500ms", "--samples", samples.to_str().unwrap()]);
     let out = up.finish().succeeded();
 
-    let mut lines = out.lines();
-    let first = lines.next().unwrap();
+    let first = out.lines().find(|line| line.contains(" nodes ")).unwrap();
     for part in ["alpha 1 nodes", "beta 1 nodes", "0 errors", "moves", "oldest record"] {
         assert!(first.contains(part), "{part:?} of {first:?}");
     }
@@ -79,6 +78,20 @@ fn without_a_terminal_it_prints_lines_and_a_summary() {
     assert_eq!(rows.next(), Some("t_s,site,nodes,nodes_busy"));
     let (alpha, beta) = (rows.next().unwrap(), rows.next().unwrap());
     assert!(alpha.contains(",alpha,1,") && beta.contains(",beta,1,"), "{samples}");
+}
+
+#[test]
+fn without_a_terminal_it_tells_of_parts_that_end_and_come_back() {
+    let cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
+    let up = cluster.serving(&["--plain"]);
+    let says = |text: &str| up.out().lines().any(|line| line.ends_with(text));
+    for (kind, name) in [("node", "n1"), ("edge", "edge2")] {
+        assert!(!says(&format!("  {name} is ready")), "{}", up.out());
+        cluster.find(kind, name).kill();
+        eventually("a line says that it ended", || says(&format!("s  {name} ended; it is started again")));
+        eventually("and one that it is back", || says(&format!("s  {name} is ready")));
+    }
+    up.end().succeeded();
 }
 
 #[test]

@@ -18,6 +18,11 @@ use sidelong_workload::origin::{OriginConfig, ServiceTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+/// As an edge turns a request away, and as others have it that cannot serve one.
+const REFUSED: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nx-sidelong-reason: over-target\r\ncontent-length: 0\r\n\r\n";
+const UNAVAILABLE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
+
 fn closed(connections_per_edge: u32) -> Load {
     Load::Closed { connections_per_edge, think: Duration::ZERO }
 }
@@ -202,7 +207,7 @@ async fn an_edge_that_dies_is_counted_and_the_others_go_on() {
     let dying = TestOrigin::start(drain()).await;
     let lasting = TestOrigin::start(drain()).await;
     let (edges, lasting) = ([dying.address, lasting.address], lasting.gauges);
-    let config = config(&edges, closed(4));
+    let config = ClientConfig { may_be_closed: false, ..config(&edges, closed(4)) };
     let mut run = Generator::new(config, |_| shot(0, "/o/x/100")).unwrap().start().unwrap();
 
     let dying_gauges = dying.gauges.clone();
@@ -255,13 +260,20 @@ async fn failures_are_told_apart() {
         (gone, "/", Errors { connect: 3, ..Errors::default() }),
         (slow.address, "/o/x/1", Errors { timeout: 3, ..Errors::default() }),
         (scripted(&[b""]).await, "/", Errors { closed: 3, ..Errors::default() }),
+        // The same, where nobody is turned away so.
+        (scripted(&[b""]).await, "/", Errors { broken: 3, ..Errors::default() }),
         (scripted(&[b"this is no HTTP\r\n\r\n"]).await, "/", Errors { broken: 3, ..Errors::default() }),
         (scripted(Box::leak(Box::new([head]))).await, "/", Errors { body: 3, ..Errors::default() }),
         (plain.address, "/none", Errors { status_4xx: 3, ..Errors::default() }),
-        (full.address, "/o/x/1", Errors { refused: 3, ..Errors::default() }),
+        (full.address, "/o/x/1", Errors { unavailable: 3, ..Errors::default() }),
     ] {
         let timeout = if expected.timeout > 0 { Duration::from_millis(50) } else { common::PATIENCE };
-        let config = ClientConfig { requests_max: Some(3), timeout, ..config(&[edge], closed(1)) };
+        let config = ClientConfig {
+            requests_max: Some(3),
+            timeout,
+            may_be_closed: expected.closed > 0,
+            ..config(&[edge], closed(1))
+        };
         let summary = run(config, path).await;
         assert_eq!((summary.requests, summary.errors_by_kind), (3, expected));
         assert_eq!((summary.requests_per_s, summary.latency.max_ms), (0.0, 0.0), "failures are in no rate");
@@ -270,13 +282,19 @@ async fn failures_are_told_apart() {
 
 #[tokio::test]
 async fn a_client_that_is_told_to_come_back_later_does_so_later_each_time() {
-    let refused: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
-    let edge = scripted(Box::leak(Box::new([refused; 5]))).await;
-    let begun = Instant::now();
-    let summary = run(ClientConfig { requests_max: Some(5), ..config(&[edge], closed(1)) }, "/").await;
-    assert_eq!((summary.requests, summary.errors_by_kind.refused), (5, 5));
-    // 10, 20, 40 and 80 ms in between.
-    assert!(begun.elapsed() >= Duration::from_millis(150), "{:?}", begun.elapsed());
+    for (answer, expected) in [
+        (REFUSED, Errors { refused: 5, ..Errors::default() }),
+        // As proxies of other makes do it.
+        (UNAVAILABLE, Errors { unavailable: 5, ..Errors::default() }),
+    ] {
+        let edge = scripted(Box::leak(Box::new([answer; 5]))).await;
+        let begun = Instant::now();
+        let summary = run(ClientConfig { requests_max: Some(5), ..config(&[edge], closed(1)) }, "/").await;
+        assert_eq!((summary.requests, summary.errors_by_kind), (5, expected));
+        assert_eq!((summary.errors, summary.turned_away), (expected.unavailable, expected.refused));
+        // 10, 20, 40 and 80 ms in between.
+        assert!(begun.elapsed() >= Duration::from_millis(150), "{:?}", begun.elapsed());
+    }
 }
 
 /// A server that answers each address by what it has done: `refusals` times with 503 (or by closing the connection),
@@ -300,7 +318,7 @@ async fn refusing(refusals: u32, closing: bool) -> (SocketAddr, Arc<Mutex<HashMa
                     let answer: &[u8] = match count > refusals {
                         true => b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
                         false if closing => return,
-                        false => b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n",
+                        false => REFUSED,
                     };
                     let _ = stream.write_all(answer).await;
                 }
@@ -383,10 +401,8 @@ async fn refusals_are_told_apart_from_answers_and_have_times_of_their_own() {
             true => Errors { closed: 20, ..Errors::default() },
             false => Errors { refused: 20, ..Errors::default() },
         };
-        assert_eq!(
-            (site.requests, site.errors_by_kind, site.errors_by_kind.turned_away()),
-            (100, errors, 20)
-        );
+        assert_eq!((site.requests, site.errors, site.turned_away, site.errors_by_kind), (100, 0, 20, errors));
+        assert_eq!((summary.edges[0].errors, summary.edges[0].turned_away), (0, 20));
         assert!(0.0 < site.refusal.p50_ms && site.refusal.p50_ms <= site.refusal.max_ms);
         assert_eq!(site.refusal, summary.refusal);
         assert!(0.0 < summary.lag.p50_ms && summary.lag.p50_ms <= summary.latency.p50_ms, "{summary:?}");
@@ -419,7 +435,7 @@ async fn a_client_that_ignores_what_it_is_told_asks_again_at_once() {
     let load = Load::Open { arrivals: Arrivals::Constant { per_s: 1000.0 }, in_flight_max: 10 };
     let open = ClientConfig { requests_max: Some(5), when_refused, ..config(&[edge], load) };
     let summary = run(open, "/").await;
-    assert_eq!((summary.requests - summary.errors, summary.errors_by_kind.refused), (5, 30));
+    assert_eq!((summary.requests - summary.turned_away, summary.errors_by_kind.refused), (5, 30));
 }
 
 #[tokio::test]

@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::watch::{
-    self, INTERVAL_S, Loop, Ready, Streaks, Watched, above, correlation, middle, over_time, quantile, rounds,
-    typical, watch_all,
+    self, INTERVAL_S, Loop, Ready, Streaks, Watched, above, correlation, middle, over_time, rounds, typical,
+    watch_all,
 };
 use super::{CLIENTS_AT_ONE_LOAD, System};
 use crate::bench::Bench;
-use crate::check::Check;
+use crate::check::{Check, quantile};
 use crate::error::Result;
 use crate::figure::{self, Look, Panel};
 use crate::machine::Machine;

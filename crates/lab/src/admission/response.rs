@@ -102,8 +102,8 @@ fn run(bench: &mut Bench<'_>, places: &[Place], by_workload: bool) -> Result<Vec
                 row.mean_ms.push(summary.mean_ms);
                 row.p99_ms.push(summary.p99_ms);
                 row.requests_per_s.push(summary.requests_per_s);
-                row.answered += summary.requests - summary.errors;
-                row.turned_away += summary.sites.iter().map(|site| site.rejected).sum::<u64>();
+                row.answered += summary.requests - summary.errors - summary.turned_away;
+                row.turned_away += summary.turned_away;
                 bench.end();
             }
         }

@@ -315,11 +315,6 @@ pub(super) fn above(sorted: &[f64], limit: f64) -> Option<f64> {
     (!sorted.is_empty()).then(|| above as f64 / sorted.len() as f64)
 }
 
-pub(super) fn quantile(sorted: &[f64], quantile: f64) -> Option<f64> {
-    let last = sorted.len().checked_sub(1)?;
-    Some(sorted[(last as f64 * quantile).round() as usize])
-}
-
 /// How much two series go together, -1 to 1 (Pearson); none where one does not change.
 pub(super) fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
     let count = pairs.len() as f64;
@@ -440,8 +435,7 @@ mod tests {
     #[test]
     fn values_above_a_limit_are_counted() {
         assert_eq!(above(&[1.0, 2.0, 3.0, 4.0], 3.0), Some(0.25));
-        assert_eq!((above(&[], 3.0), quantile(&[], 0.5)), (None, None));
-        assert_eq!(quantile(&[1.0, 2.0, 3.0], 0.5), Some(2.0));
+        assert_eq!(above(&[], 3.0), None);
     }
 
     #[test]

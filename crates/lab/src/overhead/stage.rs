@@ -127,7 +127,7 @@ fn turn(server: &Server, time: Duration, cpu: usize, stop: &AtomicBool) -> Resul
     let elapsed = begun.elapsed();
     let summary = load.wait()?;
     let cpu = (server.process.cpu_time()? - cpu_before).as_secs_f64();
-    if summary.requests == summary.errors {
+    if summary.requests == summary.errors + summary.turned_away {
         return Err(server.failed(format!("no request was answered, {} errors", summary.errors)));
     }
     Ok(Turn {

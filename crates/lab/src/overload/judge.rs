@@ -7,6 +7,7 @@ use sidelong_workload::client::jain_index;
 
 use super::plan::{BURST, BURST_LASTS, Part, Plan, STEP, STEP_LASTS};
 use super::{CAPACITY_PER_S, HIGH, LOW, TARGET_MS};
+use crate::check::quantile;
 use crate::up::Fate;
 
 /// Whether things are settled is judged by requests that were due within so many s of each other,
@@ -74,7 +75,7 @@ fn of_part(
     let seconds = range.end - range.start;
     let count = |is: &dyn Fn(&Sample) -> bool| of.iter().filter(|sample| is(sample)).count() as f64;
     let ms = |is: &dyn Fn(&Sample) -> bool| {
-        quantile(of.iter().filter(|sample| is(sample)).map(|sample| sample.ms).collect())
+        p99(of.iter().filter(|sample| is(sample)).map(|sample| sample.ms).collect())
     };
     let asked = of.len() as f64;
     let could = match part {
@@ -115,10 +116,9 @@ fn of_part(
     }
 }
 
-fn quantile(mut values: Vec<f64>) -> Option<f64> {
+fn p99(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    let rank = (values.len() as f64 * QUANTILE).ceil() as usize;
-    values.get(rank.checked_sub(1)?).copied()
+    quantile(&values, QUANTILE)
 }
 
 /// From the times `changes_s` on, laid one over another: from when on each window of [`WINDOW_S`] within `length_s` is as it
@@ -131,7 +131,7 @@ fn settled_ms(samples: &[Sample], changes_s: &[f64], length_s: f64) -> f64 {
         let within = over(samples, changes_s, from..from + WINDOW_S);
         let in_time = within.iter().filter(|sample| sample.is_in_time()).count() as f64;
         let answered = within.iter().filter(|sample| sample.fate == Fate::Answered);
-        let p99 = quantile(answered.map(|sample| sample.ms).collect());
+        let p99 = p99(answered.map(|sample| sample.ms).collect());
         in_time >= SETTLED_MIN * could.min(within.len() as f64) && p99.is_some_and(|ms| ms <= TARGET_MS)
     };
     let unsettled = (0..windows).rev().find(|window| !is_settled(*window));

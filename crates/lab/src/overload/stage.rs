@@ -245,7 +245,8 @@ fn load(bench: &Bench<'_>, fronts: Vec<SocketAddr>, plan: &Plan) -> Result<(Vec<
         let start = *start.lock().unwrap_or_else(PoisonError::into_inner);
         let fate = match done.error {
             None => Fate::Answered,
-            Some(error) if error.is_refusal() => Fate::TurnedAway,
+            // Proxies of other makes say no more than 503.
+            Some(error) if error.is_overload() => Fate::TurnedAway,
             Some(_) => Fate::Failed,
         };
         let sample = Sample {

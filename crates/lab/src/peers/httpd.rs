@@ -53,6 +53,12 @@ pub(super) fn find(search: &Search<'_>) -> Result<std::result::Result<Found, Str
     Ok(found.map(|(program, version)| Found { program, version, modules }).ok_or_else(|| HOW.to_owned()))
 }
 
+/// Removes what an earlier one said in `place`: httpd adds to its log, and what was wrong then need not be so now.
+pub(super) fn forget(place: &Place) {
+    // What is not there need not go.
+    let _ = std::fs::remove_file(place.directory.join(LOG));
+}
+
 /// Whether the httpd that runs in `place` reads the verdicts. A module of another release says so in its log, and lets
 /// everybody in.
 ///
@@ -114,6 +120,7 @@ pub(super) fn config(place: &Place, found: &Found) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peers::Peer;
     use crate::peers::tests::place;
 
     #[test]
@@ -126,6 +133,11 @@ mod tests {
         log("sidelong: verdicts.region: of layout version 5, this library reads 4: everybody is let in\n");
         let error = is_of_this_release(&place).unwrap_err().to_string();
         assert!(error.starts_with("mod_sidelong.so does not serve") && error.contains("reads 4"), "{error}");
+
+        // Another has been installed since, and says nothing.
+        let found = Found { program: "apache2".into(), version: String::new(), modules: PathBuf::new() };
+        Peer::Httpd.command(&found, &place, "httpd").unwrap();
+        assert!(!place.directory.join(LOG).exists());
     }
 
     #[test]

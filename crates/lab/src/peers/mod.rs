@@ -134,7 +134,10 @@ impl Peer {
                 command.arg("--config-path").arg(&path);
             }
             Peer::Haproxy => _ = command.arg("-db").arg("-f").arg(&path),
-            Peer::Httpd => _ = command.arg("-f").arg(&path).args(["-D", "FOREGROUND"]),
+            Peer::Httpd => {
+                httpd::forget(place);
+                command.arg("-f").arg(&path).args(["-D", "FOREGROUND"]);
+            }
         }
         Ok(command)
     }

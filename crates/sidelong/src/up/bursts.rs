@@ -108,6 +108,7 @@ impl Bursts {
             duration_max: self.workload.duration,
             timeout: self.workload.timeout,
             clients: (0..self.workload.addresses).map(address).collect(),
+            may_be_closed: cluster.has_admission(),
             ..ClientConfig::new(edges, sites, load)
         }
     }

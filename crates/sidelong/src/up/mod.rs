@@ -58,6 +58,16 @@ pub(crate) struct Status<'a> {
     pub(crate) happened: &'a [(Duration, String)],
 }
 
+impl Status<'_> {
+    /// Of a site, each second of late: as the load sees it, closed connections included; without one as the edges tell.
+    pub(crate) fn rejected_per_s(&self, site: usize) -> u64 {
+        match self.live {
+            Some(live) => live.sites[site].turned_away_per_s.round() as u64,
+            None => self.admissions.rejected_per_s(site),
+        }
+    }
+}
+
 /// With `quiet` it does not say that it is up.
 pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
     let mut file = match &args.config {
@@ -194,7 +204,10 @@ impl<'a> Up<'a> {
         while !self.is_over() {
             std::thread::sleep(LOOK_EVERY);
             self.monitor.look();
-            self.hear();
+            let news = self.hear();
+            if screen.is_none() && !json {
+                plain::tell(&news)?;
+            }
             if let Some(samples) = &mut self.samples {
                 samples.take(self.began.elapsed(), &self.parts.cluster, &mut self.monitor)?;
             }
@@ -231,7 +244,7 @@ impl<'a> Up<'a> {
             None => None,
         };
         self.monitor.look();
-        self.hear();
+        let _ = self.hear();
         self.children.end();
         if let Some(samples) = &mut self.samples {
             samples.finish()?;
@@ -249,9 +262,12 @@ impl<'a> Up<'a> {
             || self.load.as_ref().is_some_and(Run::is_finished)
     }
 
-    /// Takes in what the parts have told.
-    fn hear(&mut self) {
+    /// Takes in what the parts have told. Returns what a log is to say of it: all that happened, but how nodes moved, which
+    /// is counted there.
+    fn hear(&mut self) -> Vec<(Duration, String)> {
+        let mut news = Vec::new();
         for (part, (_, event)) in self.children.poll() {
+            let is_move = matches!(event, Some(Event::Moved { .. } | Event::Ended { node: Some(_), .. }));
             let text = match event {
                 None => {
                     self.admissions.ended(&part);
@@ -294,10 +310,15 @@ impl<'a> Up<'a> {
                 }
                 Some(Event::View { stale: false, .. }) => format!("{part} has a fresh view again"),
             };
-            self.happened.push((self.began.elapsed(), text));
+            let at = self.began.elapsed();
+            if !is_move {
+                news.push((at, text.clone()));
+            }
+            self.happened.push((at, text));
         }
         let surplus = self.happened.len().saturating_sub(MOVES_SHOWN);
         self.happened.drain(..surplus);
+        news
     }
 
     fn status<'s>(&'s self, live: Option<&'s Live>) -> Status<'s> {

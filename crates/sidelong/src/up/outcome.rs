@@ -16,7 +16,11 @@ use crate::monitor::Monitor;
 pub(crate) struct Outcome {
     seconds: f64,
     requests: u64,
+    /// Requests that failed.
     errors: u64,
+    /// Requests that the edges turned away, as the load saw it: answered with 503 and the reason, or closed at the door.
+    turned_away: u64,
+    /// Both by kind.
     errors_by_kind: Errors,
     moves: u64,
     requests_per_s: f64,
@@ -38,13 +42,13 @@ struct SiteOutcome {
     name: String,
     requests: u64,
     errors: u64,
-    /// By the edges, as overload; to the load these are errors.
+    /// With 503 by the edges, whoever asked.
     rejected: u64,
     requests_per_s: f64,
     p50_ms: f64,
     p99_ms: f64,
     max_ms: f64,
-    /// As the clients saw it: answered with 503 or closed at the door, and until they knew.
+    /// Of the load, as above, and until it knew.
     turned_away: u64,
     refusal_ms_p50: f64,
     refusal_ms_p99: f64,
@@ -79,7 +83,7 @@ impl Outcome {
                 p50_ms: load.map_or(0.0, |load| load.latency.p50_ms),
                 p99_ms: load.map_or(0.0, |load| load.latency.p99_ms),
                 max_ms: load.map_or(0.0, |load| load.latency.max_ms),
-                turned_away: load.map_or(0, |load| load.errors_by_kind.turned_away()),
+                turned_away: load.map_or(0, |load| load.turned_away),
                 refusal_ms_p50: load.map_or(0.0, |load| load.refusal.p50_ms),
                 refusal_ms_p99: load.map_or(0.0, |load| load.refusal.p99_ms),
                 nodes: monitor.serving(SiteId::new(index)),
@@ -90,6 +94,7 @@ impl Outcome {
             seconds: summary.as_ref().map_or(0.0, |summary| summary.seconds),
             requests: summary.as_ref().map_or(0, |summary| summary.requests),
             errors: summary.as_ref().map_or(0, |summary| summary.errors),
+            turned_away: summary.as_ref().map_or(0, |summary| summary.turned_away),
             errors_by_kind: summary.as_ref().map_or_else(Errors::default, |summary| summary.errors_by_kind),
             moves,
             requests_per_s: summary.as_ref().map_or(0.0, |summary| summary.requests_per_s),
@@ -106,9 +111,13 @@ impl Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rejected = match self.turned_away {
+            0 => String::new(),
+            rejected => format!(", {rejected} rejected"),
+        };
         writeln!(
             f,
-            "\n{} requests in {:.1} s: {:.0} requests/s, p50 {:.1} ms, p99 {:.1} ms, {} errors, {} moves",
+            "\n{} requests in {:.1} s: {:.0} requests/s, p50 {:.1} ms, p99 {:.1} ms, {} errors{rejected}, {} moves",
             self.requests,
             self.seconds,
             self.requests_per_s,
@@ -131,6 +140,8 @@ impl fmt::Display for Outcome {
             "site", "nodes", "requests", "requests/s", "p50 ms", "p99 ms", "errors", "rejected"
         )?;
         for site in &self.sites {
+            // Without a load of ours there is nothing to say of requests but this.
+            let rejected = if self.requests > 0 { site.turned_away } else { site.rejected };
             writeln!(
                 f,
                 "{:width$} {:>6} {:>10} {:>11.0} {:>9.1} {:>9.1} {:>7} {:>9}",
@@ -141,7 +152,7 @@ impl fmt::Display for Outcome {
                 site.p50_ms,
                 site.p99_ms,
                 site.errors,
-                site.rejected
+                rejected
             )?;
         }
         Ok(())

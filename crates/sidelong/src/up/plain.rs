@@ -1,4 +1,6 @@
-//! A line a second, where there is no terminal.
+//! A line a second, and one for what happens, where there is no terminal.
+
+use std::time::Duration;
 
 use sidelong_layout::SiteId;
 
@@ -10,7 +12,7 @@ pub(super) fn print(status: &Status<'_>) -> Result<(), Failure> {
         let serves = format!("{} {} nodes", site.name, status.monitor.serving(SiteId::new(index)));
         // Without a load of ours there is nothing to say of requests.
         let Some(live) = status.live.map(|live| live.sites[index]) else { return serves };
-        let rejected = match status.admissions.rejected_per_s(index) {
+        let rejected = match status.rejected_per_s(index) {
             0 => String::new(),
             rejected => format!(" {rejected}/s rejected"),
         };
@@ -30,4 +32,10 @@ pub(super) fn print(status: &Status<'_>) -> Result<(), Failure> {
         sites.collect::<Vec<_>>().join("  "),
         status.moves,
     ))
+}
+
+/// What happened, and when since the start.
+pub(super) fn tell(news: &[(Duration, String)]) -> Result<(), Failure> {
+    let lines = news.iter().map(|(at, text)| format!("{:>5.0}s  {text}\n", at.as_secs_f64()));
+    say(lines.collect::<String>())
 }

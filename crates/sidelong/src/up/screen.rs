@@ -105,8 +105,7 @@ fn site_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
             right(live.errors.to_string()),
         ];
         if status.cluster.has_admission() {
-            let admissions = status.admissions;
-            cells.push(rejected(admissions.rejected_per_s(index), admissions.is_missed(index)));
+            cells.push(rejected(status.rejected_per_s(index), status.admissions.is_missed(index)));
         }
         Row::new(cells)
     });

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nix::time::ClockId;
-use rustix::process::geteuid;
+use rustix::process::{Signal, geteuid};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, Region, RegionSpec};
 use sidelong_layout::{NAME_BYTES, RegionKind, SiteId, VerdictsMap};
@@ -174,6 +174,21 @@ impl Httpd {
 
     pub fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Restarts it without cutting anybody off, and waits for that.
+    pub fn restart(&self) {
+        let runs = || self.said().matches("resuming normal operations").count();
+        let before = runs();
+        self.server.signal(Signal::USR1);
+        eventually("httpd runs again", || runs() > before);
+    }
+
+    /// How often its parent has `file` mapped.
+    pub fn mappings(&self, file: &Path) -> usize {
+        let parent = self.server.pid().as_raw_nonzero();
+        let maps = std::fs::read_to_string(format!("/proc/{parent}/maps")).unwrap();
+        maps.lines().filter(|line| line.ends_with(file.to_str().unwrap())).count()
     }
 
     pub fn status(&self, site: &str) -> u16 {

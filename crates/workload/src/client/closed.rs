@@ -21,9 +21,9 @@ pub(super) async fn closed_loop(worker: Worker, edge: usize, client: usize, thin
         let cue = Cue { index, stream: 0, nth: index, client };
         let shot = worker.shared.source.shot(cue);
         match worker.fly(&mut link, Flight { cue, edge, due_at: None }, shot).await {
-            Err(error) if repeats && error.is_refusal() => {}
+            Err(error) if repeats && error.is_overload() => {}
             // An edge that is asked again at once is asked in vain.
-            Err(error) if !error.is_answer() || error.is_refusal() => worker.pause(backoff.failed()).await,
+            Err(error) if !error.is_answer() || error.is_overload() => worker.pause(backoff.failed()).await,
             Ok(()) | Err(_) => {
                 backoff.succeeded();
                 if !think.is_zero() {

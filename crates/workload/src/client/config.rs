@@ -39,7 +39,8 @@ pub enum Load {
     },
 }
 
-/// What a client does that is turned away: answered with 503, or its connection closed before the first answer.
+/// What a client does that is told that there is too much to do: it is answered with 503, or its connection closed before
+/// the first answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WhenRefused {
     /// In a closed loop it pauses, for longer each time; in an open one it goes away.
@@ -90,6 +91,9 @@ pub struct ClientConfig {
     pub clients: Vec<IpAddr>,
     /// What clients do that are turned away.
     pub when_refused: WhenRefused,
+    /// Whether clients may be turned away by closing their connections. Where they may not, a connection that ends before
+    /// its first answer is broken.
+    pub may_be_closed: bool,
     /// Whether a connection carries more than one request.
     pub keep_alive: bool,
     /// What is kept over time.
@@ -109,6 +113,7 @@ impl ClientConfig {
             threads: 1,
             clients: Vec::new(),
             when_refused: WhenRefused::default(),
+            may_be_closed: true,
             keep_alive: true,
             series: None,
         }

@@ -90,6 +90,7 @@ pub(super) struct Counts {
 pub(super) struct EdgeTally {
     pub(super) requests: u64,
     pub(super) errors: u64,
+    pub(super) turned_away: u64,
 }
 
 /// What became of the requests of one client.
@@ -183,10 +184,12 @@ impl Page {
         match entry.error {
             Some(kind) => {
                 site.counts.errors.count(kind);
-                edge.errors += 1;
                 if kind.is_refusal() {
+                    edge.turned_away += 1;
                     client.turned_away += 1;
                     record(&mut site.refusals, entry.latency);
+                } else {
+                    edge.errors += 1;
                 }
             }
             None => {
@@ -223,6 +226,7 @@ impl Page {
         for (edge, other) in self.edges.iter_mut().zip(&other.edges) {
             edge.requests += other.requests;
             edge.errors += other.errors;
+            edge.turned_away += other.turned_away;
         }
         for (client, other) in self.clients.iter_mut().zip(&other.clients) {
             client.requests += other.requests;
@@ -323,7 +327,8 @@ mod tests {
             assert_eq!(all.sites[1].counts.dropped, 1);
             assert_eq!(all.sites[1].latencies.len(), 0, "errors have no latency");
             assert_eq!(all.sites[1].refusals.len(), 1, "but refusals have one of their own");
-            assert_eq!((all.edges[0].requests, all.edges[0].errors), (4, 2));
+            let edge = all.edges[0];
+            assert_eq!((edge.requests, edge.errors, edge.turned_away), (4, 1, 1));
             let client = all.clients[0];
             assert_eq!((client.requests, client.answered), (4, 2));
             assert_eq!((client.turned_away, client.dropped), (1, 1));

@@ -20,6 +20,9 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use super::worker::ErrorKind;
 use crate::origin::NODE_HEADER;
 
+/// In which edges, and servers with mod_sidelong, say why they turn a request away.
+const REASON_HEADER: &str = "x-sidelong-reason";
+
 /// A connection that may carry one request at a time. After an error it is of no more use.
 pub(super) struct Link {
     sender: SendRequest<Full<Bytes>>,
@@ -37,6 +40,8 @@ pub(super) struct Answer {
     pub(super) status: StatusCode,
     /// The node that answered, where it says so.
     pub(super) node: Option<HeaderValue>,
+    /// Whether it says why the request was turned away.
+    pub(super) has_reason: bool,
     /// Size of the body.
     pub(super) bytes: u64,
 }
@@ -95,7 +100,8 @@ impl Link {
             })?;
             bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
         }
-        Ok(Answer { status: head.status, node: head.headers.get(NODE_HEADER).cloned(), bytes })
+        let has_reason = head.headers.contains_key(REASON_HEADER);
+        Ok(Answer { status: head.status, node: head.headers.get(NODE_HEADER).cloned(), has_reason, bytes })
     }
 
     /// Drives the connection until `awaited` is there, or the alarm goes off.

@@ -11,7 +11,7 @@ use super::ledger::{Page, SiteTally};
 use super::series::Series;
 use super::worker::ErrorKind;
 
-/// Requests that failed, by kind.
+/// Requests that did not succeed, by kind: they failed, or were turned away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Errors {
     /// See [`ErrorKind::Connect`].
@@ -28,6 +28,8 @@ pub struct Errors {
     pub status_4xx: u64,
     /// See [`ErrorKind::Refused`].
     pub refused: u64,
+    /// See [`ErrorKind::Unavailable`].
+    pub unavailable: u64,
     /// See [`ErrorKind::Status5xx`].
     pub status_5xx: u64,
 }
@@ -35,8 +37,13 @@ pub struct Errors {
 impl Errors {
     /// Of all kinds.
     pub fn total(&self) -> u64 {
-        let Errors { connect, timeout, closed, broken, body, status_4xx, refused, status_5xx } = *self;
-        connect + timeout + closed + broken + body + status_4xx + refused + status_5xx
+        self.failed() + self.turned_away()
+    }
+
+    /// Of requests that failed, rather than were turned away.
+    pub fn failed(&self) -> u64 {
+        let Errors { connect, timeout, broken, body, status_4xx, unavailable, status_5xx, .. } = *self;
+        connect + timeout + broken + body + status_4xx + unavailable + status_5xx
     }
 
     /// Of requests that were turned away, rather than failed.
@@ -53,6 +60,7 @@ impl Errors {
             ErrorKind::Body => &mut self.body,
             ErrorKind::Status4xx => &mut self.status_4xx,
             ErrorKind::Refused => &mut self.refused,
+            ErrorKind::Unavailable => &mut self.unavailable,
             ErrorKind::Status5xx => &mut self.status_5xx,
         } += 1;
     }
@@ -65,6 +73,7 @@ impl Errors {
         self.body += other.body;
         self.status_4xx += other.status_4xx;
         self.refused += other.refused;
+        self.unavailable += other.unavailable;
         self.status_5xx += other.status_5xx;
     }
 }
@@ -117,16 +126,18 @@ pub struct Live {
 /// How a run is going for one site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LiveSite {
-    /// Requests that have ended since the start, failed ones included.
+    /// Requests that have ended since the start, whatever became of them.
     pub requests: u64,
     /// Requests that have failed since the start.
     pub errors: u64,
-    /// Those of them that were turned away.
+    /// Requests that were turned away since the start.
     pub turned_away: u64,
     /// Requests not sent since the start, for want of room in flight (open loop).
     pub dropped: u64,
     /// Successes each second in the window.
     pub requests_per_s: f64,
+    /// Requests turned away each second in the window.
+    pub turned_away_per_s: f64,
     /// Median response time of the window's successes in ms; 0 without any.
     pub p50_ms: f64,
     /// 99th percentile of the same, in ms.
@@ -139,10 +150,11 @@ impl Live {
         let window_s = window_time.as_secs_f64();
         let site = |window: &SiteTally, total: &SiteTally| LiveSite {
             requests: total.counts.requests,
-            errors: total.counts.errors.total(),
+            errors: total.counts.errors.failed(),
             turned_away: total.counts.errors.turned_away(),
             dropped: total.counts.dropped,
             requests_per_s: per_s(window.latencies.len(), window_s),
+            turned_away_per_s: per_s(window.counts.errors.turned_away(), window_s),
             p50_ms: ms(window.latencies.value_at_quantile(0.5) as f64),
             p99_ms: ms(window.latencies.value_at_quantile(0.99) as f64),
         };
@@ -160,11 +172,13 @@ impl Live {
 pub struct Summary {
     /// From the first success to the last, in s: what rates are taken over.
     pub seconds: f64,
-    /// Requests that ended, failed ones included.
+    /// Requests that ended, whatever became of them.
     pub requests: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// The same by kind.
+    /// Requests that were turned away.
+    pub turned_away: u64,
+    /// Both by kind.
     pub errors_by_kind: Errors,
     /// Requests not sent, for want of room in flight (open loop).
     pub dropped: u64,
@@ -197,11 +211,13 @@ pub struct Summary {
 pub struct SiteSummary {
     /// Its name.
     pub site: String,
-    /// Requests that ended, failed ones included.
+    /// Requests that ended, whatever became of them.
     pub requests: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// The same by kind.
+    /// Requests that were turned away.
+    pub turned_away: u64,
+    /// Both by kind.
     pub errors_by_kind: Errors,
     /// Requests not sent, for want of room in flight (open loop).
     pub dropped: u64,
@@ -221,10 +237,12 @@ pub struct SiteSummary {
 pub struct EdgeSummary {
     /// Its address.
     pub edge: SocketAddr,
-    /// Requests that ended, failed ones included.
+    /// Requests that ended, whatever became of them.
     pub requests: u64,
     /// Requests that failed.
     pub errors: u64,
+    /// Requests that were turned away.
+    pub turned_away: u64,
 }
 
 /// How a run went for one client.
@@ -232,11 +250,11 @@ pub struct EdgeSummary {
 pub struct ClientSummary {
     /// Its address.
     pub client: IpAddr,
-    /// Requests that ended, failed ones included.
+    /// Requests that ended, whatever became of them.
     pub requests: u64,
     /// Requests that succeeded.
     pub answered: u64,
-    /// Requests that were refused or closed.
+    /// Requests that were turned away.
     pub turned_away: u64,
     /// Requests not sent, for want of room in flight (open loop).
     pub dropped: u64,
@@ -281,6 +299,7 @@ impl Summary {
             edge,
             requests: tally.requests,
             errors: tally.errors,
+            turned_away: tally.turned_away,
         });
         let mut nodes: Vec<_> = page.nodes.iter().collect();
         nodes.sort_by_key(|(node, _)| *node);
@@ -304,6 +323,7 @@ impl Summary {
             seconds,
             requests: total.requests,
             errors: total.errors,
+            turned_away: total.turned_away,
             errors_by_kind: total.errors_by_kind,
             dropped: total.dropped,
             bytes: total.bytes,
@@ -325,7 +345,8 @@ impl SiteSummary {
         SiteSummary {
             site: site.to_owned(),
             requests: tally.counts.requests,
-            errors: tally.counts.errors.total(),
+            errors: tally.counts.errors.failed(),
+            turned_away: tally.counts.errors.turned_away(),
             errors_by_kind: tally.counts.errors,
             dropped: tally.counts.dropped,
             bytes: tally.counts.bytes,

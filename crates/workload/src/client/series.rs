@@ -30,7 +30,7 @@ pub struct Interval {
     pub offered: u64,
     /// Requests that succeeded.
     pub answered: u64,
-    /// Requests that were turned away with 503.
+    /// Requests that were turned away with 503 and a reason.
     pub refused: u64,
     /// Requests whose connection was closed before the first answer on it.
     pub closed: u64,

@@ -93,8 +93,10 @@ pub enum ErrorKind {
     Body,
     /// The response was a 4xx.
     Status4xx,
-    /// The response was a 503: turned away.
+    /// The response was a 503 that says why in `x-sidelong-reason`: turned away.
     Refused,
+    /// The response was a 503 that does not: nobody could serve it, or a server of another make turned it away.
+    Unavailable,
     /// The response was another 5xx.
     Status5xx,
 }
@@ -102,12 +104,18 @@ pub enum ErrorKind {
 impl ErrorKind {
     /// Whether there was a response.
     pub(super) fn is_answer(self) -> bool {
-        matches!(self, ErrorKind::Status4xx | ErrorKind::Refused | ErrorKind::Status5xx)
+        use ErrorKind::{Refused, Status4xx, Status5xx, Unavailable};
+        matches!(self, Status4xx | Refused | Unavailable | Status5xx)
     }
 
     /// Whether the request was turned away, rather than failed.
     pub fn is_refusal(self) -> bool {
         matches!(self, ErrorKind::Refused | ErrorKind::Closed)
+    }
+
+    /// Whether the client was told that there is too much to do: it was turned away, or answered with any 503.
+    pub fn is_overload(self) -> bool {
+        self.is_refusal() || self == ErrorKind::Unavailable
     }
 }
 
@@ -214,7 +222,7 @@ impl Worker {
         let deadline = Instant::now() + self.shared.config.timeout;
         loop {
             let error = match self.fly_once(link, flight, &shot, deadline).await {
-                Err(error) if repeats && error.is_refusal() => error,
+                Err(error) if repeats && error.is_overload() => error,
                 flown => return flown,
             };
             let now = Instant::now();
@@ -259,8 +267,12 @@ impl Worker {
         let due_at = flight.due_at.unwrap_or(sent_at);
         let answer = result.as_ref().ok();
         let error = match result {
+            Err(ErrorKind::Closed) if !self.shared.config.may_be_closed => Some(ErrorKind::Broken),
             Err(error) => Some(*error),
-            Ok(answer) if answer.status == StatusCode::SERVICE_UNAVAILABLE => Some(ErrorKind::Refused),
+            Ok(answer) if answer.status == StatusCode::SERVICE_UNAVAILABLE => Some(match answer.has_reason {
+                true => ErrorKind::Refused,
+                false => ErrorKind::Unavailable,
+            }),
             Ok(answer) if answer.status.is_server_error() => Some(ErrorKind::Status5xx),
             Ok(answer) if answer.status.is_client_error() => Some(ErrorKind::Status4xx),
             Ok(_) => None,
