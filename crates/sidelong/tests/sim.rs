@@ -44,6 +44,7 @@ fn explain_prints_a_file_that_may_be_run() {
     std::fs::write(&file, "").unwrap();
     let explained = sim(&["explain", file.to_str().unwrap(), "--set", "profile=today"]).succeeded();
     assert!(explained.contains("disk_us = 85"), "{explained}");
+    assert_eq!(sim(&["explain", "--set", "profile=today"]).succeeded(), explained, "no file is an empty one");
     std::fs::write(&file, &explained).unwrap();
     let again = sim(&["explain", file.to_str().unwrap()]).succeeded();
     let values = |text: &str| {
@@ -90,8 +91,8 @@ fn ctrl_c_keeps_what_is_done_and_says_what_is_missing() {
     let done = lines() - 1;
     assert!((2..99).contains(&done));
     assert!(ended.err.contains(&format!("interrupted; {done} of 99 runs are done")), "{ended:?}");
-    assert!(ended.err.contains(&format!("\"{},4,sender\"", done + 1)), "{ended:?}");
-    assert_eq!(text(&part.join("missing.csv")).lines().count(), 99 - done);
+    assert!(ended.err.contains(&format!("\"seed {}, nodes 4, protocol sender\"", done + 1)), "{ended:?}");
+    assert_eq!(text(&part.join("missing.csv")).lines().count(), 1 + 99 - done);
 
     let again = run(sweep("part"));
     assert!(again.err.contains("[ 99/99]") && !again.err.contains(&format!("[{done:>3}/99]")), "{again:?}");
@@ -116,7 +117,10 @@ fn parts_run_apart_and_are_joined() {
     let said = sweep("1", &["--shard", "1/2"]).succeeded();
     assert_eq!(said.trim(), directory.path().join("1/runs.csv").display().to_string());
     let error = sim(&["merge", &path("1"), "--out", &path("joined")]).refused();
-    assert!(error.contains("there is no part 2/2, which has \"1,4,sender\""), "{error}");
+    assert!(
+        error.contains("there is no part 2/2, which has \"seed 1, nodes 4, protocol sender\""),
+        "{error}"
+    );
     sweep("2", &["--shard", "2/2"]).succeeded();
     sim(&["merge", &path("1"), &path("2"), "--out", &path("joined")]).succeeded();
     for name in ["config.toml", "rows.csv", "result.json", "report.md"] {
