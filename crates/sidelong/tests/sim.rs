@@ -85,7 +85,10 @@ fn ctrl_c_keeps_what_is_done_and_says_what_is_missing() {
     let runs_csv = part.join("runs.csv");
     let lines = || std::fs::read_to_string(&runs_csv).map_or(0, |text| text.lines().count());
     eventually("two runs are done", || lines() > 2);
+    // `timeout` and others signal a command, and then the group that it is of.
     running.signal(Signal::INT);
+    running.signal(Signal::INT);
+    running.signal(Signal::TERM);
     let ended = running.finish();
     assert_eq!((ended.code, ended.signal), (Some(130), None), "{ended:?}");
     let done = lines() - 1;
@@ -101,6 +104,25 @@ fn ctrl_c_keeps_what_is_done_and_says_what_is_missing() {
     for name in ["rows.csv", "result.json", "report.md"] {
         assert!(text(&part.join(name)) == text(&whole.join(name)), "{name}");
     }
+}
+
+#[test]
+fn a_second_ctrl_c_ends_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, out) = (directory.path().join("long.toml"), directory.path().join("out"));
+    std::fs::write(&file, "[workload]\nrequests = [1, 100_000_000]\n").unwrap();
+    let arguments = ["sim", "run", file.to_str().unwrap(), "--threads", "1", "--out", out.to_str().unwrap()];
+    let running = Running::start(arguments.map(str::to_owned));
+    let is_at_it =
+        || std::fs::read_to_string(out.join("runs.csv")).is_ok_and(|text| text.lines().count() > 1);
+    eventually("it is at the long one", is_at_it);
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    running.signal(Signal::INT);
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    running.signal(Signal::INT);
+    let ended = running.finish();
+    assert_eq!((ended.code, ended.signal), (Some(130), None), "{ended:?}");
+    assert!(!out.join("missing.csv").exists(), "it took no time for that");
 }
 
 #[test]

@@ -301,7 +301,7 @@ mod tests {
         };
         assert_eq!(load(101).unwrap().len(), 1000);
         let error = load(50).unwrap_err().to_string();
-        assert!(error.contains("long.csv is refused") && error.contains("1 %"), "{error}");
+        assert!(error.contains("long.csv, read as csv, is refused") && error.contains("1 %"), "{error}");
     }
 
     #[test]
