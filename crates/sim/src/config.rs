@@ -123,7 +123,7 @@ impl Config {
     }
 
     /// Where a field's value comes from, for who is told that it cannot be used.
-    fn place(&self, field: usize, name: &str) -> String {
+    pub(crate) fn place(&self, field: usize, name: &str) -> String {
         match &self.origins[field] {
             Origin::Default => name.to_owned(),
             Origin::File(place) => place.clone(),
@@ -384,7 +384,7 @@ impl Point {
     pub fn requests(&self) -> Result<Requests> {
         let count = self.whole("requests") as usize;
         match self.get("kind") {
-            "trace" => Ok(Requests::load(&self.directory.join(self.get("trace")), count)?.repeated(count)),
+            "trace" => Ok(Requests::load(&self.trace(), count)?.repeated(count)),
             "sample" => Ok(Requests::of(&sidelong_trace::sample().spread()).repeated(count)),
             _ => {
                 let sizes = Sizes::LogNormal {
@@ -396,6 +396,11 @@ impl Point {
                 Ok(Requests::zipf(&zipf, count))
             }
         }
+    }
+
+    /// Where the trace lies.
+    pub(crate) fn trace(&self) -> PathBuf {
+        self.directory.join(self.get("trace"))
     }
 
     /// The run of this point, for requests that are its own.

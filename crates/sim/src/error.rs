@@ -16,6 +16,16 @@ pub enum Error {
         /// What was found and what was expected.
         reason: String,
     },
+    /// A field of a run cannot be used beside its others.
+    #[error("{key} = {value}: {reason}")]
+    Contradiction {
+        /// The field's key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What the others ask for.
+        reason: String,
+    },
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {

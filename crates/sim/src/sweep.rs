@@ -29,6 +29,7 @@ use crate::cluster::Cluster;
 use crate::config::{Config, Point, RUNS_MAX};
 use crate::datacenter;
 use crate::error::{Error, Result};
+use crate::fields::find;
 use crate::figure::{self, Drawing};
 use crate::measures::Outcome;
 use crate::model::Model;
@@ -142,6 +143,15 @@ pub struct Progress<'a> {
 pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
     let Options { out, part, .. } = *options;
     let sweep = Sweep::new(config);
+    for point in &sweep.points {
+        check(point).map_err(|error| match error {
+            Error::Contradiction { key, .. } => {
+                let field = find(key).expect("a field of the table");
+                Error::Field { place: config.place(field, "the defaults"), reason: error.to_string() }
+            }
+            error => error,
+        })?;
+    }
     let _lock = lock(out)?;
     claim(config, out, part)?;
 
@@ -208,6 +218,23 @@ pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Prog
         _ => (),
     }
     if part == Part::WHOLE { sweep.finish(out, &config.explain(), &rows) } else { Ok(()) }
+}
+
+/// Makes sure, as far as that takes no time, that a run can be: a sweep shall not learn after hours that its last cannot.
+fn check(point: &Point) -> Result<()> {
+    if point.model() == Model::Reconfig {
+        return datacenter::Setup::of(point).map(|_| ());
+    }
+    match (point.get("kind"), point.get("arrivals")) {
+        ("zipf", "trace") => Err(Error::NoTimes),
+        ("trace", _) => {
+            let path = point.trace();
+            let opened = |source| sidelong_trace::Error::Open { path: path.clone(), source };
+            fs::metadata(&path).map_err(opened)?;
+            Ok(())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A configuration's runs, and how their rows are written.

@@ -102,7 +102,11 @@ fn a_directory_is_for_the_runs_that_are_asked_for_however_they_are_asked_for() {
     let (out, fresh) = (directory.path().join("out"), directory.path().join("fresh"));
     // What failed before it had a result leaves nothing to keep.
     let few = ["nodes=3", "protocol=lazy"];
-    sweep(&config(&["arrivals=trace", few[0], few[1]]), &out, 1).unwrap_err();
+    let empty = directory.path().join("empty.log");
+    fs::write(&empty, "").unwrap();
+    let trace = format!("trace={}", empty.display());
+    sweep(&config(&["kind=trace", &trace, few[0], few[1]]), &out, 1).unwrap_err();
+    assert!(out.join("config.toml").exists());
     assert_eq!(sweep(&config(&few), &out, 1).unwrap(), 1);
     // A line more in the file, and a number that is written otherwise, ask for the same.
     let sets: Vec<_> = few.iter().map(|set| (*set).to_owned()).collect();
@@ -212,6 +216,19 @@ fn a_data_center_is_the_same_bytes_on_any_number_of_threads_too() {
     let error = compare(&one, &cache).unwrap_err().to_string();
     assert!(error.contains("of the model cache, the other of reconfig"), "{error}");
     assert!(compare(&one, &three).unwrap().contains("floor_violations"));
+}
+
+#[test]
+fn a_run_that_cannot_be_is_refused_before_the_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let config = Config::parse(DATA_CENTER, "dc.toml", Path::new(""), &["floor=1,2,9".to_owned()]).unwrap();
+    let error = sweep(&config, &out, 1).unwrap_err().to_string();
+    let said = "--set floor: floor = 9: 3 sites are guaranteed more than the 8 nodes";
+    assert!(error == said && !out.exists(), "{error}");
+    let text = DATA_CENTER.replace("floor = 1", "floor = 3");
+    let error = sweep(&Config::parse(&text, "dc.toml", Path::new(""), &[]).unwrap(), &out, 1).unwrap_err();
+    assert!(error.to_string().starts_with("dc.toml:7: floor = 3: "), "{error}");
 }
 
 #[test]
