@@ -11,7 +11,7 @@ use crate::sweep::{CONFIG_TOML, ROWS_CSV};
 
 /// The points that two results have in common, with the figures of both and what the second is of the first. Points are
 /// the same where they have the same values of what either result sweeps; what both hold fixed, each at another value, is
-/// what is compared, and is told first. A ratio is marked with `*` where chance does not explain it: with 95 % confidence
+/// what is compared. Fields that differ are told first. A ratio is marked with `*` where chance does not explain it: with 95 % confidence
 /// of the mean difference where both have the same seeds, otherwise where the confidence of the two means does not overlap.
 ///
 /// # Errors
@@ -31,9 +31,11 @@ pub fn compare(first: &Path, second: &Path) -> Result<String> {
     let apart: Vec<_> = fixed.iter().filter(|&&of| a.config.fixed(of) != b.config.fixed(of)).collect();
 
     let mut text = format!("first   {}\nsecond  {}\n", first.display(), second.display());
-    for &&field in &apart {
-        let value = |side: &Side| side.config.fixed(field).unwrap_or_default().to_owned();
-        text += &format!("{}: first {}, second {}\n", FIELDS[field].name(), value(&a), value(&b));
+    for field in of_model() {
+        let (ours, theirs) = (a.config.values(field).join(", "), b.config.values(field).join(", "));
+        if ours != theirs {
+            text += &format!("{}: first {ours}; second {theirs}\n", FIELDS[field].name());
+        }
     }
     text += &format!("\n  {:28} {:>22} {:>22}  second / first\n", "", "first", "second");
     // What every row tells is told here too, where it is the same in both.

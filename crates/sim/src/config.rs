@@ -284,9 +284,14 @@ impl Config {
         })
     }
 
+    /// What a field shall be.
+    pub(crate) fn values(&self, field: usize) -> &[String] {
+        &self.values[field]
+    }
+
     /// The value of a field that is not swept.
     pub(crate) fn fixed(&self, field: usize) -> Option<&str> {
-        match &self.values[field][..] {
+        match self.values(field) {
             [value] => Some(value),
             _ => None,
         }

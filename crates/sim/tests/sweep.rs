@@ -143,7 +143,7 @@ fn results_that_differ_in_one_field_are_compared_by_it() {
     let lazy = result("lazy", &["protocol=lazy", "seed=1,2,3"]);
     let ledger = result("ledger", &["protocol=ledger", "seed=1,2,3"]);
     let told = compare(&lazy, &ledger).unwrap();
-    assert!(told.contains("cluster.protocol: first lazy, second ledger"), "{told}");
+    assert!(told.contains("cluster.protocol: first lazy; second ledger\n\n"), "{told}");
     let points: Vec<_> = told.lines().filter(|line| line.starts_with("nodes ")).collect();
     assert_eq!(points, ["nodes 3", "nodes 5"], "{told}");
     let failures: Vec<_> = told.lines().filter(|line| line.contains("read_failure_rate")).collect();
@@ -154,6 +154,7 @@ fn results_that_differ_in_one_field_are_compared_by_it() {
     // What one of them sweeps tells its points apart, and the other is one of these.
     let memory = result("memory", &["protocol=ledger", "nodes=3", "seed=4,5", "memory_mb=0.25,0.5"]);
     let told = compare(&memory, &ledger).unwrap();
+    assert!(told.contains("cluster.memory_mb: first 0.25, 0.5; second 0.5\n"), "{told}");
     let points: Vec<_> = told.lines().filter(|line| line.starts_with("nodes ")).collect();
     assert_eq!(points, ["nodes 3, protocol ledger, memory_mb 0.5"], "{told}");
     assert!(told.contains(&format!("no match in {}: 1 point of {}\n", ledger.display(), memory.display())));
