@@ -69,6 +69,21 @@ fn what_is_wrong_is_said_with_its_line() {
 }
 
 #[test]
+fn a_few_broken_records_of_a_trace_are_told_in_plain_text() {
+    let directory = tempfile::tempdir().unwrap();
+    let rows: String =
+        (0..500).map(|i| if i == 7 { "x,1\n".to_owned() } else { format!("{i},{}\n", i % 50) }).collect();
+    std::fs::write(directory.path().join("log.csv"), format!("time,object\n{rows}")).unwrap();
+    let file = directory.path().join("trace.toml");
+    std::fs::write(&file, "[workload]\nkind = \"trace\"\ntrace = \"log.csv\"\nrequests = 900\n").unwrap();
+    let out = directory.path().join("out");
+    let done = sim(&["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+    assert!(done.err.contains("1 of 500 lines are broken: line 9: no valid time"), "{done:?}");
+    assert!(!done.err.contains('\x1b'), "{done:?}");
+    done.succeeded();
+}
+
+#[test]
 fn ctrl_c_keeps_what_is_done_and_says_what_is_missing() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("seeds.toml");

@@ -17,13 +17,16 @@
 //! bytes each time.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::cluster::Cluster;
 use crate::config::{Config, Point, RUNS_MAX};
@@ -354,8 +357,8 @@ pub(crate) fn lock(out: &Path) -> Result<File> {
     let path = out.join("lock");
     let file =
         File::options().create(true).append(true).open(&path).map_err(|source| error(&path, source))?;
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => {
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {
             let reason = "in use by another run; choose another --out, or wait for it to end".to_owned();
             Err(Error::Taken { path: out.to_owned(), reason })
         }
