@@ -7,7 +7,8 @@
 mod report;
 
 use std::fs;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -156,7 +157,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, of: Of) -> Result<Vec<Check>> {
         rows.extend(found);
     }
     let checks = checks(of, &rows);
-    let varied = if checks.iter().any(|check| check.holds == Some(false)) {
+    let varied = if !further.is_empty() && checks.iter().any(|check| check.holds == Some(false)) {
         vary(bench, of, &checks, &further, time * 5)?
     } else {
         further.iter().for_each(|_| bench.skip());
@@ -189,16 +190,23 @@ fn of_trace(name: &str, workload: &str, requests: u32) -> Sweep {
     Sweep { name: name.to_owned(), config, sets }
 }
 
-/// The built-in sample and up to two real logs.
+/// The built-in sample and up to two real logs, the first by name; what is written about them is none.
 fn traces(bench: &Bench<'_>) -> Result<Vec<(String, String)>> {
     let mut traces = vec![("worldcup98-sample".to_owned(), "kind = \"sample\"\n".to_owned())];
     if let Some(directory) = &bench.options.traces {
         let mut logs = Vec::new();
         for entry in file(directory, fs::read_dir(directory))? {
             let path = file(directory, entry)?.path();
-            if path.is_file() {
+            if path.is_file() && !is_about(&path) {
                 logs.push(file(&path, path.canonicalize())?);
             }
+        }
+        if logs.is_empty() {
+            let source = io::Error::new(
+                io::ErrorKind::NotFound,
+                "no log lies in it (directories in it are not searched)",
+            );
+            return file(directory, Err(source));
         }
         logs.sort();
         for path in logs.into_iter().take(2) {
@@ -209,6 +217,13 @@ fn traces(bench: &Bench<'_>) -> Result<Vec<(String, String)>> {
         }
     }
     Ok(traces)
+}
+
+/// Whether a file beside logs says what they are, and to whom they belong.
+fn is_about(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let begins = ["readme", "license", "copyright", "notice", "."];
+    name.ends_with(".md") || begins.iter().any(|begin| name.starts_with(begin))
 }
 
 /// Runs `sidelong sim run` and reads its rows.
@@ -416,14 +431,19 @@ fn failures(rows: &[Row], case: &str) -> Vec<Check> {
         Check::at_most(
             "reads that fail, ledger / the best of C's at the same size, at most",
             0.5,
-            beside(&|ours, theirs| ours.read_failure_rate / theirs.read_failure_rate.max(1e-9)),
+            beside(&|ours, theirs| part(ours.read_failure_rate, theirs.read_failure_rate)),
         ),
         Check::at_most(
             "bytes for updates, ledger / the best of C's at the same size, at most",
             1.0,
-            beside(&|ours, theirs| ours.update_bytes_per_request / theirs.update_bytes_per_request.max(1e-9)),
+            beside(&|ours, theirs| part(ours.update_bytes_per_request, theirs.update_bytes_per_request)),
         ),
     ]
+}
+
+/// The first as a part of the second; nothing is none of anything, and something is without end more than nothing.
+fn part(ours: f64, theirs: f64) -> f64 {
+    if ours == 0.0 { 0.0 } else { ours / theirs }
 }
 
 fn look(protocol: &str) -> Look {
@@ -544,5 +564,11 @@ mod tests {
         assert!(checks(Of::Response, &rows).iter().all(|check| check.verdict() == "MISSED"));
         assert_eq!(checks(Of::Throughput, &rows)[0].verdict(), "MISSED");
         assert!(checks(Of::Failures, &[]).iter().all(|check| check.verdict() == "not measured"));
+        // More than nothing is not so many times as much.
+        rows.iter_mut()
+            .filter(|row| row.protocol != "ledger")
+            .for_each(|row| row.update_bytes_per_request = 0.0);
+        let bytes = &checks(Of::Failures, &rows)[3];
+        assert_eq!((bytes.verdict(), bytes.measured), ("MISSED", Some(f64::INFINITY)));
     }
 }

@@ -179,12 +179,14 @@ impl Markdown {
         let missed = checks.iter().filter(|check| check.holds == Some(false)).count();
         let left_out = checks.iter().filter(|check| check.holds.is_none()).count();
         let mut verdict = match missed {
+            0 if left_out == checks.len() => "Nothing that would tell was measured.".to_owned(),
             0 => "All that were measured are met.".to_owned(),
             1 => "One is MISSED.".to_owned(),
             _ => format!("{missed} are MISSED."),
         };
-        if left_out > 0 {
-            let _ = write!(verdict, " {left_out} were not measured.");
+        if (1..checks.len()).contains(&left_out) {
+            let were = if left_out == 1 { "One was".to_owned() } else { format!("{left_out} were") };
+            let _ = write!(verdict, " {were} not measured.");
         }
         self.paragraph(&verdict);
         self.table(
@@ -336,5 +338,9 @@ pub(crate) const SWEEPS: &str = "Each sweep has a directory in `runs/`: `sidelon
 
 /// A number of a report with `digits` decimals, or a dash.
 pub(crate) fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
+    match value {
+        None => "–".to_owned(),
+        Some(value) if value.is_infinite() => "∞".to_owned(),
+        Some(value) => format!("{value:.digits$}"),
+    }
 }

@@ -637,13 +637,17 @@ fn c1_takes_the_logs_that_it_is_given() {
     let report = lab.run("C1").unwrap();
     assert_eq!(lab.runs, ["worldcup98-sample"]);
     assert!(report.checks.iter().all(|check| check.verdict() == "not measured"));
+    assert!(lab.read("C1/report.md").contains("\nNothing that would tell was measured.\n"));
 
     let traces = lab.directory.path().join("traces");
     fs::create_dir(&traces).unwrap();
-    for name in ["a b.log", "c.clf.zst", "d.log"] {
+    lab.options.traces = Some(traces.clone());
+    fs::write(traces.join("README.md"), "").unwrap();
+    let error = lab.run("C1").unwrap_err().to_string();
+    assert!(error.contains("no log lies in it"), "{error}");
+    for name in ["a b.log", "c.clf.zst", "d.log", "COPYRIGHT_HP.txt"] {
         fs::write(traces.join(name), "").unwrap();
     }
-    lab.options.traces = Some(traces);
     lab.runs.clear();
     let report = lab.run("C1").unwrap();
     assert_eq!(lab.runs, ["worldcup98-sample", "a-b.log", "c.clf.zst"]);

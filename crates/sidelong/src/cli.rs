@@ -192,7 +192,8 @@ pub(crate) enum SimCommand {
     Run {
         /// The configuration; an empty file is all defaults.
         file: PathBuf,
-        /// In place of the file's: a field, and one or more values for it.
+        /// In place of the file's: a field, and one or more values for it. A path is taken from where you are, those in
+        /// the file from where that is.
         #[arg(long, value_name = "KEY=VALUE[,VALUE...]")]
         set: Vec<String>,
         /// Where the results go.
@@ -216,8 +217,8 @@ pub(crate) enum SimCommand {
     },
     /// Print every field of a configuration, what it is, and where that comes from.
     Explain {
-        /// The configuration; an empty file is all defaults.
-        file: PathBuf,
+        /// The configuration; without one, all defaults.
+        file: Option<PathBuf>,
         /// As for `run`.
         #[arg(long, value_name = "KEY=VALUE[,VALUE...]")]
         set: Vec<String>,

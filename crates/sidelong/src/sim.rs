@@ -18,7 +18,13 @@ use crate::interrupt::{self, INTERRUPTED};
 
 pub(crate) fn run(args: &SimArgs, quiet: bool) -> Result<ExitCode, Failure> {
     match &args.command {
-        SimCommand::Explain { file, set } => say(Config::load(file, set)?.explain())?,
+        SimCommand::Explain { file, set } => {
+            let config = match file {
+                Some(file) => Config::load(file, set)?,
+                None => Config::parse("", "the defaults", Path::new(""), set)?,
+            };
+            say(config.explain())?;
+        }
         SimCommand::Compare { first, second } => say(sidelong_sim::compare(first, second)?)?,
         SimCommand::Merge { parts, out } => {
             sidelong_sim::merge(parts, out)?;

@@ -44,6 +44,7 @@ fn explain_prints_a_file_that_may_be_run() {
     std::fs::write(&file, "").unwrap();
     let explained = sim(&["explain", file.to_str().unwrap(), "--set", "profile=today"]).succeeded();
     assert!(explained.contains("disk_us = 85"), "{explained}");
+    assert_eq!(sim(&["explain", "--set", "profile=today"]).succeeded(), explained, "no file is an empty one");
     std::fs::write(&file, &explained).unwrap();
     let again = sim(&["explain", file.to_str().unwrap()]).succeeded();
     let values = |text: &str| {
@@ -68,6 +69,21 @@ fn what_is_wrong_is_said_with_its_line() {
 }
 
 #[test]
+fn a_few_broken_records_of_a_trace_are_told_in_plain_text() {
+    let directory = tempfile::tempdir().unwrap();
+    let rows: String =
+        (0..500).map(|i| if i == 7 { "x,1\n".to_owned() } else { format!("{i},{}\n", i % 50) }).collect();
+    std::fs::write(directory.path().join("log.csv"), format!("time,object\n{rows}")).unwrap();
+    let file = directory.path().join("trace.toml");
+    std::fs::write(&file, "[workload]\nkind = \"trace\"\ntrace = \"log.csv\"\nrequests = 900\n").unwrap();
+    let out = directory.path().join("out");
+    let done = sim(&["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+    assert!(done.err.contains("1 of 500 lines are broken: line 9: no valid time"), "{done:?}");
+    assert!(!done.err.contains('\x1b'), "{done:?}");
+    done.succeeded();
+}
+
+#[test]
 fn ctrl_c_keeps_what_is_done_and_says_what_is_missing() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("seeds.toml");
@@ -84,14 +100,17 @@ fn ctrl_c_keeps_what_is_done_and_says_what_is_missing() {
     let runs_csv = part.join("runs.csv");
     let lines = || std::fs::read_to_string(&runs_csv).map_or(0, |text| text.lines().count());
     eventually("two runs are done", || lines() > 2);
+    // `timeout` and others signal a command, and then the group that it is of.
     running.signal(Signal::INT);
+    running.signal(Signal::INT);
+    running.signal(Signal::TERM);
     let ended = running.finish();
     assert_eq!((ended.code, ended.signal), (Some(130), None), "{ended:?}");
     let done = lines() - 1;
     assert!((2..99).contains(&done));
     assert!(ended.err.contains(&format!("interrupted; {done} of 99 runs are done")), "{ended:?}");
-    assert!(ended.err.contains(&format!("\"{},4,sender\"", done + 1)), "{ended:?}");
-    assert_eq!(text(&part.join("missing.csv")).lines().count(), 99 - done);
+    assert!(ended.err.contains(&format!("\"seed {}, nodes 4, protocol sender\"", done + 1)), "{ended:?}");
+    assert_eq!(text(&part.join("missing.csv")).lines().count(), 1 + 99 - done);
 
     let again = run(sweep("part"));
     assert!(again.err.contains("[ 99/99]") && !again.err.contains(&format!("[{done:>3}/99]")), "{again:?}");
@@ -100,6 +119,25 @@ fn ctrl_c_keeps_what_is_done_and_says_what_is_missing() {
     for name in ["rows.csv", "result.json", "report.md"] {
         assert!(text(&part.join(name)) == text(&whole.join(name)), "{name}");
     }
+}
+
+#[test]
+fn a_second_ctrl_c_ends_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, out) = (directory.path().join("long.toml"), directory.path().join("out"));
+    std::fs::write(&file, "[workload]\nrequests = [1, 100_000_000]\n").unwrap();
+    let arguments = ["sim", "run", file.to_str().unwrap(), "--threads", "1", "--out", out.to_str().unwrap()];
+    let running = Running::start(arguments.map(str::to_owned));
+    let is_at_it =
+        || std::fs::read_to_string(out.join("runs.csv")).is_ok_and(|text| text.lines().count() > 1);
+    eventually("it is at the long one", is_at_it);
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    running.signal(Signal::INT);
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    running.signal(Signal::INT);
+    let ended = running.finish();
+    assert_eq!((ended.code, ended.signal), (Some(130), None), "{ended:?}");
+    assert!(!out.join("missing.csv").exists(), "it took no time for that");
 }
 
 #[test]
@@ -116,7 +154,10 @@ fn parts_run_apart_and_are_joined() {
     let said = sweep("1", &["--shard", "1/2"]).succeeded();
     assert_eq!(said.trim(), directory.path().join("1/runs.csv").display().to_string());
     let error = sim(&["merge", &path("1"), "--out", &path("joined")]).refused();
-    assert!(error.contains("there is no part 2/2, which has \"1,4,sender\""), "{error}");
+    assert!(
+        error.contains("there is no part 2/2, which has \"seed 1, nodes 4, protocol sender\""),
+        "{error}"
+    );
     sweep("2", &["--shard", "2/2"]).succeeded();
     sim(&["merge", &path("1"), &path("2"), "--out", &path("joined")]).succeeded();
     for name in ["config.toml", "rows.csv", "result.json", "report.md"] {

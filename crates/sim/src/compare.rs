@@ -1,50 +1,105 @@
 //! Two results side by side.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::report::{Table, short};
+use crate::fields::{FIELDS, find};
+use crate::report::{Mean, Rows, Table, short};
+use crate::sweep::{CONFIG_TOML, ROWS_CSV};
 
-/// The points that two results have in common, with the figures of both and what the second is of the first. A ratio is
-/// marked with `*` where the confidence of the two means does not overlap.
+/// The points that two results have in common, with the figures of both and what the second is of the first. Points are
+/// the same where they have the same values of what either result sweeps; what both hold fixed, each at another value, is
+/// what is compared. Fields that differ are told first. A ratio is marked with `*` where chance does not explain it: with 95 % confidence
+/// of the mean difference where both have the same seeds, otherwise where the confidence of the two means does not overlap.
 ///
 /// # Errors
-/// Where one of the directories holds no result.
+/// Where one of the directories holds no result, or they are of different models.
 pub fn compare(first: &Path, second: &Path) -> Result<String> {
-    let (a, b) = (Table::parse(&first.join("rows.csv"))?, Table::parse(&second.join("rows.csv"))?);
-    if a.model != b.model {
-        let reason = format!("it is of the model {}, the other of {}", b.model.as_str(), a.model.as_str());
+    let (a, b) = (Side::load(first)?, Side::load(second)?);
+    let model = a.table.model;
+    if model != b.table.model {
+        let reason =
+            format!("it is of the model {}, the other of {}", b.table.model.as_str(), model.as_str());
         return Err(Error::Result { path: second.to_owned(), reason });
     }
-    let mut text = String::new();
-    let shared: Vec<_> = a.keys.iter().filter(|key| b.keys.contains(key)).collect();
-    let key_of = |table: &Table, values: &[String]| {
-        let of = |key: &&&String| table.keys.iter().position(|own| own == **key);
-        let at: Vec<_> = shared.iter().filter_map(|key| of(&key)).collect();
-        at.into_iter().map(|at| values[at].clone()).collect::<Vec<_>>()
+    let of_model =
+        || (0..FIELDS.len()).filter(|&field| model.has(&FIELDS[field]) && FIELDS[field].key != "seed");
+    let is_fixed = |field: &usize| a.config.fixed(*field).is_some() && b.config.fixed(*field).is_some();
+    let (fixed, swept): (Vec<_>, Vec<_>) = of_model().partition(is_fixed);
+    let apart: Vec<_> = fixed.iter().filter(|&&of| a.config.fixed(of) != b.config.fixed(of)).collect();
+
+    let mut text = format!("first   {}\nsecond  {}\n", first.display(), second.display());
+    for field in of_model() {
+        let (ours, theirs) = (a.config.values(field).join(", "), b.config.values(field).join(", "));
+        if ours != theirs {
+            text += &format!("{}: first {ours}; second {theirs}\n", FIELDS[field].name());
+        }
+    }
+    text += &format!("\n  {:28} {:>22} {:>22}  second / first\n", "", "first", "second");
+    // What every row tells is told here too, where it is the same in both.
+    let is_told = |field: &usize| {
+        swept.contains(field) || (model.always().contains(&FIELDS[*field].key) && !apart.contains(&field))
     };
-    let mut unmatched = 0;
-    for rows in &a.points {
-        let key = key_of(&a, &rows.values);
-        let Some(other) = b.points.iter().find(|other| key_of(&b, &other.values) == key) else {
-            unmatched += 1;
-            continue;
-        };
-        let of: Vec<_> = shared.iter().zip(&key).map(|(key, value)| format!("{key} {value}")).collect();
-        text += &format!("{}\n", of.join(", "));
-        for name in a.model.told() {
+    let told: Vec<_> = of_model().filter(is_told).collect();
+    let others: BTreeMap<_, _> =
+        b.table.points.iter().map(|other| (b.values(other, &swept), other)).collect();
+    let mut matched = 0;
+    for rows in &a.table.points {
+        let Some(other) = others.get(&a.values(rows, &swept)) else { continue };
+        matched += 1;
+        let values = a.values(rows, &told);
+        let of = told.iter().zip(values).map(|(field, value)| format!("{} {value}", FIELDS[*field].key));
+        text += &format!("{}\n", of.collect::<Vec<_>>().join(", "));
+        for name in model.told() {
             let (was, is) = (rows.mean(name), other.mean(name));
-            let apart = match (was.within, is.within) {
-                (Some(a), Some(b)) => (was.mean - is.mean).abs() > a + b,
-                _ => false,
-            };
             let ratio = if was.mean == 0.0 { "-".to_owned() } else { short(is.mean / was.mean) };
-            let mark = if apart { " *" } else { "" };
+            let mark = if is_apart(name, rows, other) { " *" } else { "" };
             text += &format!("  {name:28} {:>22} {:>22}  {ratio}{mark}\n", was.text(), is.text());
         }
     }
-    if unmatched > 0 {
-        text += &format!("{unmatched} points of {} have no match in {}\n", first.display(), second.display());
+    for (side, path, other) in [(&a, first, second), (&b, second, first)] {
+        let unmatched = side.table.points.len() - matched;
+        if unmatched > 0 {
+            let points = if unmatched == 1 { "point of" } else { "points of" };
+            text += &format!("no match in {}: {unmatched} {points} {}\n", other.display(), path.display());
+        }
+    }
+    if text.contains(" *\n") {
+        text += "* not by chance, with 95 % confidence over the seeds\n";
     }
     Ok(text)
+}
+
+/// One of the two.
+struct Side {
+    config: Config,
+    table: Table,
+}
+
+impl Side {
+    fn load(directory: &Path) -> Result<Side> {
+        let table = Table::parse(&directory.join(ROWS_CSV))?;
+        Ok(Side { config: Config::load(&directory.join(CONFIG_TOML), &[])?, table })
+    }
+
+    /// What a point has of these fields: by its row, or where that does not tell by the configuration.
+    fn values<'a>(&'a self, rows: &'a Rows, fields: &[usize]) -> Vec<&'a str> {
+        let value = |field: &usize| {
+            let column = self.table.keys.iter().position(|key| find(key) == Some(*field));
+            let of_row = column.map(|column| rows.values[column].as_str());
+            of_row.or_else(|| self.config.fixed(*field)).unwrap_or_default()
+        };
+        fields.iter().map(value).collect()
+    }
+}
+
+/// Whether chance, as seeds have it, does not explain that a figure differs.
+fn is_apart(name: &str, first: &Rows, second: &Rows) -> bool {
+    if let Some(Mean { mean, within: Some(within) }) = first.difference(second, name) {
+        return mean.abs() > within;
+    }
+    let (was, is) = (first.mean(name), second.mean(name));
+    matches!((was.within, is.within), (Some(a), Some(b)) if (was.mean - is.mean).abs() > a + b)
 }

@@ -28,7 +28,7 @@ pub struct Config {
     profile_from: Origin,
     values: Vec<Vec<String>>,
     origins: Vec<Origin>,
-    /// Of the file, which paths are taken from.
+    /// Of the file, which the paths in it are taken from.
     directory: PathBuf,
 }
 
@@ -75,10 +75,12 @@ impl Config {
         }
         for (field, values) in FIELDS.iter().zip(&mut config.values) {
             if values.is_empty() {
-                values.push(field.default[config.profile].to_owned());
+                let default = field.default[config.profile];
+                values.push(usable(field.kind, default).unwrap_or_else(|| default.to_owned()));
             }
         }
         config.check_model(name)?;
+        config.check_trace(name)?;
         let runs = config.values.iter().try_fold(1usize, |runs, values| runs.checked_mul(values.len()));
         if runs.is_none_or(|runs| runs > RUNS_MAX) {
             return Err(refuse(name, format!("more than {RUNS_MAX} runs: sweep fewer fields")));
@@ -92,20 +94,41 @@ impl Config {
         if self.values[field].len() > 1 {
             return Err(refuse(name, "run.model cannot be swept: models have other figures"));
         }
-        for (field, from) in FIELDS.iter().zip(&self.origins).filter(|(field, _)| !self.model().has(field)) {
-            let place = match from {
-                Origin::Default => continue,
-                Origin::File(place) => place.clone(),
-                Origin::Set => format!("--set {}", field.key),
-            };
-            let reason = format!(
-                "{} is not of the model {}, which run.model names",
-                field.name(),
-                self.model().as_str()
-            );
-            return Err(refuse(&place, reason));
+        let foreign = (0..FIELDS.len())
+            .find(|&field| self.origins[field] != Origin::Default && !self.model().has(&FIELDS[field]));
+        foreign.map_or(Ok(()), |field| {
+            let (of, model) = (FIELDS[field].name(), self.model().as_str());
+            let reason = format!("{of} is not of the model {model}, which run.model names");
+            Err(refuse(&self.place(field, name), reason))
+        })
+    }
+
+    /// A log is named where one is read, and nowhere else: without this, a run that names one and draws its requests
+    /// by Zipf's law all the same would look like any other.
+    fn check_trace(&self, name: &str) -> Result<()> {
+        let [kind, trace] = ["kind", "trace"].map(|key| find(key).expect("a field of the table"));
+        let is_read = self.values[kind].iter().any(|kind| kind == "trace");
+        let is_named = self.values[trace].iter().all(|trace| !trace.is_empty());
+        match (is_read, is_named) {
+            (true, false) => {
+                let reason = "workload.kind is \"trace\", but workload.trace names none";
+                Err(refuse(&self.place(kind, name), reason))
+            }
+            (false, true) => {
+                let reason = "workload.trace names a log, but no workload.kind is \"trace\"";
+                Err(refuse(&self.place(trace, name), reason))
+            }
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Where a field's value comes from, for who is told that it cannot be used.
+    pub(crate) fn place(&self, field: usize, name: &str) -> String {
+        match &self.origins[field] {
+            Origin::Default => name.to_owned(),
+            Origin::File(place) => place.clone(),
+            Origin::Set => format!("--set {}", FIELDS[field].key),
+        }
     }
 
     /// What is simulated.
@@ -135,16 +158,19 @@ impl Config {
                 of.map(|field| field.key).collect::<Vec<_>>().join(", ")
             };
             let known = keys(section);
-            let table = match value.get_ref().as_table() {
-                Some(table) if !known.is_empty() => table,
-                _ => {
-                    let reason = format!(
-                        "{section:?} is not known; expected profile = \"{}\", or a table [workload], [run], [cluster], \
-                         [hardware], [sites] or [reconfig]",
-                        PROFILES.join("\" or \"")
-                    );
-                    return Err(refuse(&place, reason));
-                }
+            if known.is_empty() {
+                let profiles = PROFILES.join("\" or \"");
+                let reason = format!(
+                    "{section:?} is not known; expected profile = \"{profiles}\", or a table {}",
+                    sections()
+                );
+                return Err(refuse(&place, reason));
+            }
+            let Some(table) = value.get_ref().as_table() else {
+                return Err(refuse(
+                    &place,
+                    format!("{section:?} is no table; expected [{section}] with {known}"),
+                ));
             };
             for (key, value) in table {
                 let place = at(key.span().start);
@@ -160,7 +186,13 @@ impl Config {
                     other => vec![scalar(other)],
                 };
                 let items: Option<Vec<String>> = items.into_iter().collect();
-                self.put(field, items.unwrap_or_default(), &place)?;
+                let Some(items) = items else {
+                    let of = &FIELDS[field];
+                    let reason =
+                        format!("{} has a value of another kind; expected {}", of.name(), expected(of));
+                    return Err(refuse(&place, reason));
+                };
+                self.put(field, items, &place)?;
                 self.origins[field] = Origin::File(place);
             }
         }
@@ -196,24 +228,19 @@ impl Config {
         if values.is_empty() {
             return Err(refuse(place, format!("{} has no value; expected {}", of.name(), expected(of))));
         }
-        for (i, value) in values.iter().enumerate() {
-            let is_usable = match of.kind {
-                Kind::Whole(min, max) => {
-                    value.parse::<u64>().is_ok_and(|number| (min..=max).contains(&number))
+        let mut usables: Vec<String> = Vec::new();
+        for value in &values {
+            let usable = usable(of.kind, value);
+            match usable {
+                Some(usable) if !usables.contains(&usable) => usables.push(usable),
+                _ => {
+                    let again = if usable.is_some() { " a second time" } else { "" };
+                    let reason = format!("{} is {value:?}{again}; expected {}", of.name(), expected(of));
+                    return Err(refuse(place, reason));
                 }
-                Kind::Number(min, max) => {
-                    value.parse::<f64>().is_ok_and(|number| (min..=max).contains(&number))
-                }
-                Kind::Word(words) => words.contains(&value.as_str()),
-                Kind::Path => !value.contains(['\n', ',', '"']),
-            };
-            if !is_usable || values[..i].contains(value) {
-                let again = if is_usable { " a second time" } else { "" };
-                let reason = format!("{} is {value:?}{again}; expected {}", of.name(), expected(of));
-                return Err(refuse(place, reason));
             }
         }
-        self.values[field] = values;
+        self.values[field] = usables;
         Ok(())
     }
 
@@ -247,9 +274,27 @@ impl Config {
         text
     }
 
-    /// Whether another asks for the same runs, wherever its values come from.
-    pub fn asks_for_the_same(&self, other: &Config) -> bool {
-        self.values == other.values
+    /// The first field of which another asks for something else, wherever its values come from, with what either asks
+    /// for; none where they ask for the same runs.
+    pub fn difference(&self, other: &Config) -> Option<String> {
+        let fields = FIELDS.iter().zip(self.values.iter().zip(&other.values));
+        let mut apart = fields.filter(|(_, (ours, theirs))| ours != theirs);
+        apart.next().map(|(field, (ours, theirs))| {
+            format!("{} is {} and not {}", field.name(), ours.join(", "), theirs.join(", "))
+        })
+    }
+
+    /// What a field shall be.
+    pub(crate) fn values(&self, field: usize) -> &[String] {
+        &self.values[field]
+    }
+
+    /// The value of a field that is not swept.
+    pub(crate) fn fixed(&self, field: usize) -> Option<&str> {
+        match self.values(field) {
+            [value] => Some(value),
+            _ => None,
+        }
     }
 
     /// The fields of which more than one value is asked for.
@@ -264,7 +309,13 @@ impl Config {
 
     /// A run for each combination of values, the last field varying fastest.
     pub fn points(&self) -> Vec<Point> {
-        let mut points = vec![Point { values: Vec::new(), directory: self.directory.clone() }];
+        // A shell completes names from where it is, and a file stands beside what it names.
+        let trace = find("trace").expect("a field of the table");
+        let directory = match self.origins[trace] {
+            Origin::Set => PathBuf::new(),
+            _ => self.directory.clone(),
+        };
+        let mut points = vec![Point { values: Vec::new(), directory }];
         for values in &self.values {
             let with = |point: &Point, value: &String| {
                 let mut point = point.clone();
@@ -338,7 +389,7 @@ impl Point {
     pub fn requests(&self) -> Result<Requests> {
         let count = self.whole("requests") as usize;
         match self.get("kind") {
-            "trace" => Ok(Requests::load(&self.directory.join(self.get("trace")), count)?.repeated(count)),
+            "trace" => Ok(Requests::load(&self.trace(), count)?.repeated(count)),
             "sample" => Ok(Requests::of(&sidelong_trace::sample().spread()).repeated(count)),
             _ => {
                 let sizes = Sizes::LogNormal {
@@ -350,6 +401,11 @@ impl Point {
                 Ok(Requests::zipf(&zipf, count))
             }
         }
+    }
+
+    /// Where the trace lies.
+    pub(crate) fn trace(&self) -> PathBuf {
+        self.directory.join(self.get("trace"))
     }
 
     /// The run of this point, for requests that are its own.
@@ -440,10 +496,43 @@ impl Point {
 fn scalar(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
-        DeValue::Integer(number) => Some(number.as_str().replace('_', "")),
+        DeValue::Integer(number) => {
+            let digits = number.as_str().replace('_', "");
+            // What is too large to be any field's stays as it is written.
+            let value = i128::from_str_radix(&digits, number.radix()).map(|value| value.to_string());
+            Some(value.unwrap_or(digits))
+        }
         DeValue::Float(number) => Some(number.as_str().replace('_', "")),
         _ => None,
     }
+}
+
+/// A value as it is kept, if a field of this kind can have it: one number is one text, however it was written.
+fn usable(kind: Kind, value: &str) -> Option<String> {
+    match kind {
+        Kind::Whole(min, max) => {
+            let number = value.parse::<u64>().ok().filter(|number| (min..=max).contains(number))?;
+            Some(number.to_string())
+        }
+        Kind::Number(min, max) => {
+            let number = value.parse::<f64>().ok().filter(|number| (min..=max).contains(number))?;
+            // Not "-0".
+            Some((number + 0.0).to_string())
+        }
+        Kind::Word(words) => words.contains(&value).then(|| value.to_owned()),
+        Kind::Path => {
+            let is_usable = |c: char| !c.is_control() && !",\"".contains(c);
+            value.chars().all(is_usable).then(|| value.to_owned())
+        }
+    }
+}
+
+/// The tables that there are, as a sentence has them.
+fn sections() -> String {
+    let mut names: Vec<String> = FIELDS.iter().map(|field| format!("[{}]", field.section)).collect();
+    names.dedup();
+    let last = names.pop().unwrap_or_default();
+    format!("{} or {last}", names.join(", "))
 }
 
 fn expected(field: &Field) -> String {
@@ -511,10 +600,17 @@ mod tests {
             ("[cluster]\nnodes = -3", "a.toml:2: cluster.nodes is \"-3\""),
             ("[cluster]\nmemory_mb = \"64GB\"", "a.toml:2: cluster.memory_mb is \"64GB\"; expected a number"),
             ("[hardware]\nwire_us = nan", "a.toml:2: hardware.wire_us is \"nan\""),
-            ("[hardware]\nwire_us = [1.0, 1.0]", "is \"1.0\" a second time"),
+            ("[hardware]\nwire_us = [1.0, 1]", "is \"1\" a second time"),
             ("[hardware]\nwire_us = []", "has no value"),
-            ("[hardware]\nwire_us = true", "has no value; expected a number from 0"),
-            ("[disk]\nus = 1", "a.toml:1: \"disk\" is not known"),
+            ("[hardware]\nwire_us = true", "has a value of another kind; expected a number from 0"),
+            ("[cluster]\nnodes = [4, [8]]", "a.toml:2: cluster.nodes has a value of another kind"),
+            ("[disk]\nus = 1", "[cluster], [hardware], [sites], [admission] or [reconfig]"),
+            ("\ncluster = 4", "a.toml:2: \"cluster\" is no table; expected [cluster] with nodes, "),
+            (
+                "[workload]\nkind = \"trace\"",
+                "a.toml:2: workload.kind is \"trace\", but workload.trace names none",
+            ),
+            ("[workload]\ntrace = \"a.log\"", "a.toml:2: workload.trace names a log, but no workload.kind"),
             ("nodes = 4", "a.toml:1: \"nodes\" is not known"),
             ("profile = \"vax\"", "a.toml:1: profile is \"vax\"; expected rams or today"),
             ("[cluster\nnodes = 4", "a.toml:1: "),
@@ -534,6 +630,35 @@ mod tests {
         assert!(
             Config::parse("", "a.toml", Path::new(""), &sets).unwrap_err().to_string().contains("more than")
         );
+    }
+
+    #[test]
+    fn a_number_is_the_same_however_it_is_written() {
+        let config = parse(
+            "[cluster]\nnodes = 0x10\nmemory_mb = 1_0.50\n",
+            &["alpha=.9", "threshold=+1e-1", "think_ms=-0", "requests=007"],
+        );
+        let config = config.unwrap();
+        let point = &config.points()[0];
+        let values =
+            ["nodes", "memory_mb", "alpha", "threshold", "think_ms", "requests"].map(|key| point.get(key));
+        assert_eq!(values, ["16", "10.5", "0.9", "0.1", "0", "7"]);
+        // What it writes of itself is read again: `merge` and a rerun do so.
+        assert_eq!(parse(&config.explain(), &[]).unwrap().difference(&config), None);
+        assert!(parse("", &["nodes=4,04"]).unwrap_err().to_string().contains("\"04\" a second time"));
+        let (four, five) = (parse("", &["nodes=4"]).unwrap(), parse("", &["nodes=5,6"]).unwrap());
+        assert_eq!(four.difference(&five).unwrap(), "cluster.nodes is 4 and not 5, 6");
+    }
+
+    #[test]
+    fn a_log_is_looked_for_where_it_was_named() {
+        let place = |text, sets: &[&str]| {
+            let error = parse(text, sets).unwrap().points()[0].requests().unwrap_err().to_string();
+            error.rsplit(' ').next().unwrap().to_owned()
+        };
+        let text = "[workload]\nkind = \"trace\"\ntrace = \"no.log\"\n";
+        assert_eq!(place(text, &[]), "dir/no.log");
+        assert_eq!(place(text, &["trace=other.log"]), "other.log");
     }
 
     #[test]

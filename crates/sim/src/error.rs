@@ -16,6 +16,16 @@ pub enum Error {
         /// What was found and what was expected.
         reason: String,
     },
+    /// A field of a run cannot be used beside its others.
+    #[error("{key} = {value}: {reason}")]
+    Contradiction {
+        /// The field's key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What the others ask for.
+        reason: String,
+    },
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
@@ -27,6 +37,9 @@ pub enum Error {
     /// A trace cannot be used.
     #[error(transparent)]
     Trace(#[from] sidelong_trace::Error),
+    /// A trace does not say itself what it is, and a configuration has no room for it.
+    #[error("{0}; or let `sidelong trace convert` write it as one that says so")]
+    Unrecognised(sidelong_trace::Error),
     /// Requests are to come when the trace has them, but it does not say.
     #[error("workload.arrivals is trace, but the workload has no times: use closed or poisson")]
     NoTimes,
@@ -42,6 +55,14 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
+        reason: String,
+    },
+    /// A directory has other results than those that are to go there.
+    #[error("{}: {reason}", path.display())]
+    Taken {
+        /// The file that says so.
+        path: PathBuf,
+        /// Whose they are.
         reason: String,
     },
     /// Parts of a sweep do not make it up.

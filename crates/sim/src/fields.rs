@@ -632,14 +632,14 @@ pub const FIELDS: &[Field] = &[
     reconfig("op_us_max", Kind::Number(0.001, 1e6), "3", "and at most", "the same"),
     reconfig(
         "loss_permille",
-        Kind::Whole(0, 1_000),
+        Kind::Whole(0, 999),
         "0",
         "operations that are lost, half of them after they took effect",
         OURS,
     ),
     reconfig(
         "late_permille",
-        Kind::Whole(0, 1_000),
+        Kind::Whole(0, 999),
         "0",
         "operations that take effect after they were given up",
         OURS,

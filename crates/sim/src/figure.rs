@@ -28,13 +28,9 @@ pub(crate) fn of(table: &Table) -> Result<Drawing> {
         let parts = (0..table.keys.len()).filter(varied).map(|key| rows.values[key].as_str());
         parts.collect::<Vec<_>>().join(", ")
     };
-    let mut names: Vec<String> = Vec::new();
-    for rows in &table.points {
-        let name = name(rows);
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let mut known = BTreeSet::new();
+    let mut names: Vec<String> = table.points.iter().map(name).collect();
+    names.retain(|name| known.insert(name.clone()));
     if names.len() > SERIES_MAX {
         return Ok(Drawing::None(format!("{} lines could not be told apart", names.len())));
     }

@@ -6,48 +6,55 @@ use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::sweep::{CONFIG_TOML, Part, RUNS_CSV, Sweep, error, few, part_of, write};
+use crate::sweep::{CONFIG_TOML, Part, RUNS_CSV, Sweep, error, is_of, lock, own, part_of, rewrite, write};
 
 /// Writes to `out` what the runs in `parts` come to: the same bytes as of a sweep that was not parted. Says how many
 /// runs these were.
 ///
 /// # Errors
 /// Where one is of another configuration, a run is in none of them, or two tell different things of one; the error names
-/// it. Nothing is written then.
+/// it. So it is where `out` has other results. Nothing is written then.
 pub fn merge(parts: &[PathBuf], out: &Path) -> Result<usize> {
     let refuse = |path: &Path, reason: String| Err(Error::Part { path: path.to_owned(), reason });
-    let mut first: Option<(&Path, Config, String)> = None;
+    let mut first: Option<(&Path, Config)> = None;
     let mut rows: BTreeMap<usize, (String, &Path)> = BTreeMap::new();
     let mut found: Vec<(Part, &Path)> = Vec::new();
+    // One and the same in whatever order the parts are named: that of the first part.
+    let mut told: Option<(Part, String)> = None;
     for path in parts.iter().map(PathBuf::as_path) {
         let config_toml = path.join(CONFIG_TOML);
         let config = Config::load(&config_toml, &[])?;
         let text = fs::read_to_string(&config_toml).map_err(|source| error(&config_toml, source))?;
-        let (first, whole, _) = first.get_or_insert_with(|| (path, config.clone(), text));
-        if !config.asks_for_the_same(whole) {
-            return refuse(
-                path,
-                format!("its config.toml asks for other runs than that of {}", first.display()),
-            );
+        let (first, whole) = first.get_or_insert_with(|| (path, config.clone()));
+        if let Some(difference) = config.difference(whole) {
+            let reason =
+                format!("its config.toml asks for other runs than that of {}: {difference}", first.display());
+            return refuse(path, reason);
         }
-        found.push((part_of(path)?, path));
-        for (run, row) in Sweep::new(whole).kept(&path.join(RUNS_CSV))? {
+        let part = part_of(path)?;
+        found.push((part, path));
+        told = Some(told.map_or((part, text.clone()), |told| told.min((part, text))));
+        let sweep = Sweep::new(whole);
+        for (run, row) in sweep.kept(&path.join(RUNS_CSV))? {
             match rows.get(&run) {
                 Some((known, other)) if *known != row => {
-                    let (run, other) = (Sweep::new(whole).keys(run), other.display());
-                    return refuse(path, format!("it tells something else of run {run:?} than {other}"));
+                    let (run, other) = (sweep.name(run), other.display());
+                    return refuse(path, format!("it tells something else of run \"{run}\" than {other}"));
                 }
                 Some(_) => (),
                 None => _ = rows.insert(run, (row, path)),
             }
         }
     }
-    let Some((path, whole, text)) = first else { return Ok(0) };
+    let (Some((path, whole)), Some((_, text))) = (first, told) else { return Ok(0) };
     let sweep = Sweep::new(&whole);
     let rows = rows.into_iter().map(|(run, (row, _))| (run, row)).collect();
     lack(&sweep, path, &found, &rows)?;
-    fs::create_dir_all(out).map_err(|source| error(out, source))?;
+    is_of(&whole, out)?;
+    let _lock = lock(out)?;
+    own(out, Part::WHOLE)?;
     write(&out.join(CONFIG_TOML), &text)?;
+    rewrite(&out.join(RUNS_CSV), sweep.head(), rows.values())?;
     sweep.finish(out, &text, &rows)?;
     Ok(sweep.len())
 }
@@ -59,14 +66,14 @@ fn lack(sweep: &Sweep, path: &Path, found: &[(Part, &Path)], rows: &BTreeMap<usi
         if let Some(missing) = lacking(*part) {
             let reason = format!(
                 "part {part} has no result of {}; run it again with the same --out, it goes on from there",
-                few(&missing)
+                sweep.few(&missing)
             );
             return Err(Error::Part { path: path.to_path_buf(), reason });
         }
     }
     let absent = found.iter().flat_map(|(part, _)| part.all()).find_map(|part| Some((part, lacking(part)?)));
     absent.map_or(Ok(()), |(part, missing)| {
-        let reason = format!("beside it there is no part {part}, which has {}", few(&missing));
+        let reason = format!("beside it there is no part {part}, which has {}", sweep.few(&missing));
         Err(Error::Part { path: path.to_owned(), reason })
     })
 }

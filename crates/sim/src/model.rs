@@ -73,6 +73,8 @@ impl Model {
                 "requests_per_s",
                 "response_ms_p50",
                 "response_ms_p99",
+                "turned_away",
+                "goodput",
                 "moves",
                 "thrash",
                 "floor_violations",

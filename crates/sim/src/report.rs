@@ -1,6 +1,7 @@
 //! What is told of a sweep's rows: means over seeds, with their confidence.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -41,8 +42,10 @@ pub(crate) struct Mean {
 impl Table {
     pub(crate) fn parse(path: &Path) -> Result<Table> {
         let wrong = |reason: &str| Error::Result { path: path.to_owned(), reason: reason.to_owned() };
-        let text =
-            std::fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|source| match source.kind() {
+            ErrorKind::NotFound => wrong("it is not there; run the sweep to its end, or merge its parts"),
+            _ => Error::File { path: path.to_owned(), source },
+        })?;
         let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
         let head = lines.next().ok_or_else(|| wrong("it is empty"))?;
         let of = |model: &Model| head.ends_with(&model.figures());
@@ -80,8 +83,24 @@ impl Table {
 impl Rows {
     /// Of a figure over the seeds.
     pub(crate) fn mean(&self, name: &str) -> Mean {
+        Mean::of(self.by_seed(name))
+    }
+
+    /// How much larger a figure is in another point, seed by seed: what a seed does to both cancels out. None where they
+    /// have other seeds.
+    pub(crate) fn difference(&self, other: &Rows, name: &str) -> Option<Mean> {
+        let (ours, theirs) = (self.by_seed(name), other.by_seed(name));
+        let by_seed = |(seed, ours): (&String, &f64)| {
+            let at = other.seeds.iter().position(|other| other == seed)?;
+            Some(theirs[at] - ours)
+        };
+        let differences = self.seeds.iter().zip(ours).map(by_seed).collect::<Option<Vec<_>>>()?;
+        (ours.len() == theirs.len()).then(|| Mean::of(&differences))
+    }
+
+    fn by_seed(&self, name: &str) -> &[f64] {
         let figure = self.names.iter().position(|figure| *figure == name).expect("a figure of the table");
-        Mean::of(&self.figures[figure])
+        &self.figures[figure]
     }
 }
 
@@ -139,8 +158,9 @@ pub(crate) fn markdown(config: &str, table: &Table, figure: &Drawing) -> String 
     let mut text = String::from("# Simulation\n\n");
     let seeds = table.points.first().map_or(0, |rows| rows.seeds.len());
     text += &format!(
-        "{} points, {seeds} seed{} each{}.\n\n",
+        "{} point{}, {seeds} seed{} each{}.\n\n",
         table.points.len(),
+        if table.points.len() == 1 { "" } else { "s" },
         if seeds == 1 { "" } else { "s" },
         if seeds > 1 {
             "; ± is 95 % confidence of the mean over them"

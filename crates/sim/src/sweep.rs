@@ -5,11 +5,14 @@
 //! | `config.toml` | every field as it was used, and where it came from |
 //! | `runs.csv` | a line as each run ends; a sweep that was interrupted goes on from there |
 //! | `part` | of a part of a sweep, which it is |
-//! | `rows.csv` | the same lines in order, when all are done |
+//! | `missing.csv` | of a sweep that was interrupted, the runs that are not done |
+//! | `rows.csv` | the lines of `runs.csv` in order, when all are done |
 //! | `result.json` | fields, rows, and what is compared over seeds |
 //! | `report.md` | the means over seeds, with their confidence |
+//! | `figure.svg` | the same over the first field that is swept in numbers |
+//! | `lock` | held by whoever writes there |
 //!
-//! A part has the first three; [`merge`](crate::merge) makes the others of all parts. What is written depends neither on
+//! A part has the first four and the last; [`merge`](crate::merge) makes the others of all parts. What is written depends neither on
 //! the number of threads nor on the parts: `rows.csv`, `result.json` and `report.md` of one configuration are the same
 //! bytes each time.
 
@@ -22,10 +25,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
 use crate::cluster::Cluster;
 use crate::config::{Config, Point, RUNS_MAX};
 use crate::datacenter;
 use crate::error::{Error, Result};
+use crate::fields::find;
 use crate::figure::{self, Drawing};
 use crate::measures::Outcome;
 use crate::model::Model;
@@ -61,6 +68,8 @@ pub(crate) const FIGURES: [Figure; 18] = [
 pub(crate) const CONFIG_TOML: &str = "config.toml";
 /// A line for each run that is done.
 pub(crate) const RUNS_CSV: &str = "runs.csv";
+/// The same when all are done, in order.
+pub(crate) const ROWS_CSV: &str = "rows.csv";
 /// Which part of a sweep it is.
 const PART: &str = "part";
 
@@ -137,7 +146,16 @@ pub struct Progress<'a> {
 pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
     let Options { out, part, .. } = *options;
     let sweep = Sweep::new(config);
-    fs::create_dir_all(out).map_err(|source| error(out, source))?;
+    for point in &sweep.points {
+        check(point).map_err(|error| match error {
+            Error::Contradiction { key, .. } => {
+                let field = find(key).expect("a field of the table");
+                Error::Field { place: config.place(field, "the defaults"), reason: error.to_string() }
+            }
+            error => error,
+        })?;
+    }
+    let _lock = lock(out)?;
     claim(config, out, part)?;
 
     let runs_csv = out.join(RUNS_CSV);
@@ -175,11 +193,10 @@ pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Prog
         for (run, found) in receiver {
             let kept = found.and_then(|found| {
                 let Some(found) = found else { return Ok(()) };
-                let keys = keys(&points[run], columns);
-                let row = row(&keys, &found);
+                let row = row(&keys(&points[run], columns), &found);
                 writeln!(log, "{row}").map_err(|source| error(&runs_csv, source))?;
                 rows.insert(run, row);
-                progress(Progress { done: rows.len(), total, last: &keys });
+                progress(Progress { done: rows.len(), total, last: &sweep.name(run) });
                 Ok(())
             });
             if let (Err(why), true) = (kept, outcome.is_ok()) {
@@ -194,14 +211,33 @@ pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Prog
     outcome?;
     if rows.len() < total {
         let missing = sweep.missing(part, &rows);
-        write(&out.join("missing.csv"), &missing.iter().map(|keys| format!("{keys}\n")).collect::<String>())?;
-        return Err(Error::Interrupted { done: rows.len(), total, missing: few(&missing) });
+        let lines = missing.iter().map(|run| keys(&points[*run], columns));
+        let lines = std::iter::once(columns.join(",")).chain(lines).map(|line| format!("{line}\n"));
+        write(&out.join("missing.csv"), &lines.collect::<String>())?;
+        return Err(Error::Interrupted { done: rows.len(), total, missing: sweep.few(&missing) });
     }
     match fs::remove_file(out.join("missing.csv")) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => return Err(error(out, source)),
         _ => (),
     }
     if part == Part::WHOLE { sweep.finish(out, &config.explain(), &rows) } else { Ok(()) }
+}
+
+/// Makes sure, as far as that takes no time, that a run can be: a sweep shall not learn after hours that its last cannot.
+fn check(point: &Point) -> Result<()> {
+    if point.model() == Model::Reconfig {
+        return datacenter::Setup::of(point).map(|_| ());
+    }
+    match (point.get("kind"), point.get("arrivals")) {
+        ("zipf", "trace") => Err(Error::NoTimes),
+        ("trace", _) => {
+            let path = point.trace();
+            let opened = |source| sidelong_trace::Error::Open { path: path.clone(), source };
+            fs::metadata(&path).map_err(opened)?;
+            Ok(())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A configuration's runs, and how their rows are written.
@@ -222,21 +258,33 @@ impl Sweep {
         self.points.len()
     }
 
-    /// The fields of those of a part that have no row.
-    pub(crate) fn missing(&self, part: Part, rows: &BTreeMap<usize, String>) -> Vec<String> {
-        let points = self.points.iter().enumerate();
-        let missing = points.filter(|(run, _)| part.has(*run) && !rows.contains_key(run));
-        missing.map(|(_, point)| keys(point, &self.columns)).collect()
+    /// The columns of its rows.
+    pub(crate) fn head(&self) -> &str {
+        &self.head
     }
 
-    /// The fields of a run.
-    pub(crate) fn keys(&self, run: usize) -> String {
-        keys(&self.points[run], &self.columns)
+    /// Those of a part that have no row.
+    pub(crate) fn missing(&self, part: Part, rows: &BTreeMap<usize, String>) -> Vec<usize> {
+        (0..self.len()).filter(|run| part.has(*run) && !rows.contains_key(run)).collect()
+    }
+
+    /// What tells a run from the others.
+    pub(crate) fn name(&self, run: usize) -> String {
+        let point = &self.points[run];
+        self.columns.iter().map(|key| format!("{key} {}", point.get(key))).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The first few of these runs, and how many more there are.
+    pub(crate) fn few(&self, runs: &[usize]) -> String {
+        const FEW: usize = 5;
+        let first = runs.iter().take(FEW).map(|run| format!("\"{}\"", self.name(*run)));
+        let first = first.collect::<Vec<_>>().join(", ");
+        if runs.len() > FEW { format!("{first} and {} more", runs.len() - FEW) } else { first }
     }
 
     /// Writes what a whole sweep comes to. `config` is what `config.toml` says.
     pub(crate) fn finish(&self, out: &Path, config: &str, rows: &BTreeMap<usize, String>) -> Result<()> {
-        let rows_csv = out.join("rows.csv");
+        let rows_csv = out.join(ROWS_CSV);
         rewrite(&rows_csv, &self.head, rows.values())?;
         let table = report::Table::parse(&rows_csv)?;
         write(&out.join("result.json"), &report::json(config, &table))?;
@@ -246,13 +294,6 @@ impl Sweep {
         }
         write(&out.join("report.md"), &report::markdown(config, &table, &figure))
     }
-}
-
-/// The first few of a list, and how many more there are.
-pub(crate) fn few(all: &[String]) -> String {
-    const FEW: usize = 5;
-    let first = all.iter().take(FEW).map(|keys| format!("{keys:?}")).collect::<Vec<_>>().join(", ");
-    if all.len() > FEW { format!("{first} and {} more", all.len() - FEW) } else { first }
 }
 
 /// One run, unless it is stopped before it begins: its figures, in the order of their columns.
@@ -309,23 +350,69 @@ fn row(keys: &str, figures: &[f64]) -> String {
     std::iter::once(keys.to_owned()).chain(figures).collect::<Vec<_>>().join(",")
 }
 
+/// Makes a directory, and holds it against other runs and merges until what this returns is dropped: two tasks of an
+/// array that were given one directory would write over each other.
+pub(crate) fn lock(out: &Path) -> Result<File> {
+    fs::create_dir_all(out).map_err(|source| error(out, source))?;
+    let path = out.join("lock");
+    let file =
+        File::options().create(true).append(true).open(&path).map_err(|source| error(&path, source))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {
+            let reason = "in use by another run; choose another --out, or wait for it to end".to_owned();
+            Err(Error::Taken { path: out.to_owned(), reason })
+        }
+        // Some file systems have no locks.
+        _ => Ok(file),
+    }
+}
+
 /// Makes sure that the directory is for this configuration, and this part of it.
 fn claim(config: &Config, out: &Path, part: Part) -> Result<()> {
-    let (path, part_path) = (out.join(CONFIG_TOML), out.join(PART));
     let text = config.explain();
-    let other = |path: &Path, what: &str| {
-        let reason = format!("it is of another {what}; choose another --out");
-        Err(Error::Result { path: path.to_owned(), reason })
-    };
-    match fs::read_to_string(&path) {
-        Ok(found) if found != text => other(&path, "configuration"),
-        Ok(_) if part_of(out)? != part => other(&part_path, "part"),
-        Ok(_) => Ok(()),
-        Err(_) => {
-            write(&part_path, &format!("{part}\n"))?;
-            write(&path, &text)
+    if is_of(config, out)? {
+        let of = part_of(out)?;
+        if of != part {
+            let reason =
+                format!("the results here are of part {of}, which is another part; choose another --out");
+            return Err(Error::Taken { path: out.join(PART), reason });
         }
+    } else {
+        own(out, part)?;
     }
+    write(&out.join(CONFIG_TOML), &text)
+}
+
+/// Says which part of a sweep a directory is to have.
+pub(crate) fn own(out: &Path, part: Part) -> Result<()> {
+    write(&out.join(PART), &format!("{part}\n"))
+}
+
+/// Whether a directory has results of this configuration; `false` where it has none of any.
+///
+/// # Errors
+/// Where it has results of another one, and says in what they differ.
+pub(crate) fn is_of(config: &Config, out: &Path) -> Result<bool> {
+    let path = out.join(CONFIG_TOML);
+    let has_rows =
+        |name: &str| fs::read_to_string(out.join(name)).is_ok_and(|text| text.lines().nth(1).is_some());
+    if !has_rows(RUNS_CSV) && !has_rows(ROWS_CSV) {
+        return Ok(false);
+    }
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(source) => return Err(error(&path, source)),
+    };
+    let difference = match Config::parse(&text, &path.display().to_string(), out, &[]) {
+        Ok(found) => match found.difference(config) {
+            Some(difference) => format!("in which {difference}"),
+            None => return Ok(true),
+        },
+        Err(why) => format!("which this version does not read ({why})"),
+    };
+    let reason = format!("the results here are of another configuration, {difference}; choose another --out");
+    Err(Error::Taken { path, reason })
 }
 
 /// Which part of a sweep a directory has.
@@ -341,7 +428,7 @@ pub(crate) fn part_of(out: &Path) -> Result<Part> {
 }
 
 impl Sweep {
-    /// Rows of an earlier sweep, by run; a last line that it did not finish is left out.
+    /// Rows of an earlier sweep, by run; lines that it did not finish are left out.
     pub(crate) fn kept(&self, path: &Path) -> Result<BTreeMap<usize, String>> {
         let Sweep { points, columns, head } = self;
         let text = match fs::read_to_string(path) {
@@ -357,15 +444,24 @@ impl Sweep {
             let reason = "its columns are not those of this version; choose another --out".to_owned();
             return Err(Error::Result { path: path.to_owned(), reason });
         }
+        let width = head.split(',').count();
+        // A line that a full disk cut off, and the next one wrote on, is none.
         let known = |line: &str| {
-            let keys = line.splitn(columns.len() + 1, ',').take(columns.len()).collect::<Vec<_>>().join(",");
-            by_keys.get(&keys).map(|run| (*run, line.to_owned()))
+            let values: Vec<_> = line.split(',').collect();
+            let (keys, figures) = values.split_at_checked(columns.len())?;
+            let is_whole =
+                values.len() == width && figures.iter().all(|figure| figure.parse::<f64>().is_ok());
+            by_keys.get(&keys.join(",")).filter(|_| is_whole).map(|run| (*run, line.to_owned()))
         };
         Ok(lines.filter_map(known).collect())
     }
 }
 
-fn rewrite<'a>(path: &Path, head: &'a str, rows: impl Iterator<Item = &'a String>) -> Result<File> {
+pub(crate) fn rewrite<'a>(
+    path: &Path,
+    head: &'a str,
+    rows: impl Iterator<Item = &'a String>,
+) -> Result<File> {
     let text: String =
         std::iter::once(head).chain(rows.map(String::as_str)).map(|row| format!("{row}\n")).collect();
     write(path, &text)?;

@@ -40,7 +40,11 @@ impl Requests {
     /// # Errors
     /// Where it cannot be read, or is broken, or has more objects than can be held.
     pub fn load(path: &Path, count: usize) -> Result<Requests> {
-        let mut spread = Reader::open(path)?.spread();
+        let reader = Reader::open(path).map_err(|error| match error {
+            sidelong_trace::Error::UnknownFormat { .. } => Error::Unrecognised(error),
+            error => error.into(),
+        })?;
+        let mut spread = reader.spread();
         let requests = Self::gather(&path.display().to_string(), spread.by_ref().take(count), LIMITS)?;
         let (broken, late) = (spread.broken(), spread.late());
         // Where enough came before the trace's end, its reader has not judged it.
@@ -297,7 +301,7 @@ mod tests {
         };
         assert_eq!(load(101).unwrap().len(), 1000);
         let error = load(50).unwrap_err().to_string();
-        assert!(error.contains("long.csv is refused") && error.contains("1 %"), "{error}");
+        assert!(error.contains("long.csv, read as csv, is refused") && error.contains("1 %"), "{error}");
     }
 
     #[test]

@@ -76,19 +76,93 @@ fn what_was_interrupted_goes_on_where_it_was() {
     assert!((5..14).contains(&done));
     assert!(!part.join("rows.csv").exists());
     let missing = fs::read_to_string(part.join("missing.csv")).unwrap();
-    assert_eq!(missing.lines().count(), 14 - done);
-    assert!(missing.ends_with("1,5,ledger\n"), "{missing}");
-    // The last line was cut off by whatever ended it.
+    assert_eq!(missing.lines().count(), 14 - done + 1);
+    assert!(missing.starts_with("seed,nodes,protocol\n") && missing.ends_with("1,5,ledger\n"), "{missing}");
+    // The last line was cut off by whatever ended it, another by a disk that was full for a while.
     let runs = fs::read_to_string(part.join("runs.csv")).unwrap();
+    let mut lines: Vec<&str> = runs.lines().collect();
+    let cut = &lines[2][..lines[2].len() / 2];
+    lines[2] = cut;
+    let runs = lines.join("\n");
     fs::write(part.join("runs.csv"), &runs[..runs.len() - 9]).unwrap();
-    assert_eq!(sweep(&config(&[]), &part, 2).unwrap(), 14 - done + 1);
+    assert_eq!(sweep(&config(&[]), &part, 2).unwrap(), 14 - done + 2);
     assert_eq!(written(&whole), written(&part));
     assert!(!part.join("missing.csv").exists());
     // All is there: nothing runs again.
     assert_eq!(sweep(&config(&[]), &part, 2).unwrap(), 0);
     // Another configuration does not get mixed in.
     let error = sweep(&config(&["memory_mb=1"]), &part, 2).unwrap_err().to_string();
-    assert!(error.contains("choose another --out"), "{error}");
+    let said = "another configuration, in which cluster.memory_mb is 0.5 and not 1; choose another --out";
+    assert!(error.contains(said), "{error}");
+}
+
+#[test]
+fn a_directory_is_for_the_runs_that_are_asked_for_however_they_are_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let (out, fresh) = (directory.path().join("out"), directory.path().join("fresh"));
+    // What failed before it had a result leaves nothing to keep.
+    let few = ["nodes=3", "protocol=lazy"];
+    let empty = directory.path().join("empty.log");
+    fs::write(&empty, "").unwrap();
+    let trace = format!("trace={}", empty.display());
+    sweep(&config(&["kind=trace", &trace, few[0], few[1]]), &out, 1).unwrap_err();
+    assert!(out.join("config.toml").exists());
+    assert_eq!(sweep(&config(&few), &out, 1).unwrap(), 1);
+    // A line more in the file, and a number that is written otherwise, ask for the same.
+    let sets: Vec<_> = few.iter().map(|set| (*set).to_owned()).collect();
+    let again = SMALL.replace("= 0.5", "= 5e-1");
+    let again = Config::parse(&format!("# again\n{again}"), "./small.toml", Path::new(""), &sets).unwrap();
+    assert_eq!(sweep(&again, &out, 1).unwrap(), 0);
+    sweep(&again, &fresh, 1).unwrap();
+    assert_eq!(written_but_figure(&out), written_but_figure(&fresh));
+
+    // Nobody else writes there meanwhile.
+    let stop = AtomicBool::new(false);
+    let options = Options { out: &out, threads: 1, part: Part::WHOLE, stop: &stop };
+    let mut refused = String::new();
+    run(&config(&few), &options, &mut |_| {
+        refused = sweep(&config(&few), &out, 1).unwrap_err().to_string();
+    })
+    .unwrap();
+    assert!(refused.contains("in use by another run"), "{refused}");
+}
+
+fn written_but_figure(out: &Path) -> Vec<String> {
+    ["rows.csv", "result.json", "report.md"].map(|name| fs::read_to_string(out.join(name)).unwrap()).into()
+}
+
+#[test]
+fn results_that_differ_in_one_field_are_compared_by_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let result = |name: &str, sets: &[&str]| {
+        let out = directory.path().join(name);
+        sweep(&config(sets), &out, 2).unwrap();
+        out
+    };
+    // One protocol each: that is what is compared.
+    let lazy = result("lazy", &["protocol=lazy", "seed=1,2,3"]);
+    let ledger = result("ledger", &["protocol=ledger", "seed=1,2,3"]);
+    let told = compare(&lazy, &ledger).unwrap();
+    assert!(told.contains("cluster.protocol: first lazy; second ledger\n\n"), "{told}");
+    let points: Vec<_> = told.lines().filter(|line| line.starts_with("nodes ")).collect();
+    assert_eq!(points, ["nodes 3", "nodes 5"], "{told}");
+    let failures: Vec<_> = told.lines().filter(|line| line.contains("read_failure_rate")).collect();
+    assert!(failures.iter().all(|line| line.ends_with(" *")), "{told}");
+    assert!(told.ends_with("* not by chance, with 95 % confidence over the seeds\n"), "{told}");
+    assert!(!compare(&lazy, &lazy).unwrap().contains('*'));
+
+    // What one of them sweeps tells its points apart, and the other is one of these.
+    let memory = result("memory", &["protocol=ledger", "nodes=3", "seed=4,5", "memory_mb=0.25,0.5"]);
+    let told = compare(&memory, &ledger).unwrap();
+    assert!(told.contains("cluster.memory_mb: first 0.25, 0.5; second 0.5\n"), "{told}");
+    let points: Vec<_> = told.lines().filter(|line| line.starts_with("nodes ")).collect();
+    assert_eq!(points, ["nodes 3, protocol ledger, memory_mb 0.5"], "{told}");
+    assert!(told.contains(&format!("no match in {}: 1 point of {}\n", ledger.display(), memory.display())));
+    assert!(told.contains(&format!("no match in {}: 1 point of {}\n", memory.display(), ledger.display())));
+
+    fs::remove_file(memory.join("rows.csv")).unwrap();
+    let error = compare(&memory, &ledger).unwrap_err().to_string();
+    assert!(error.contains("run the sweep to its end, or merge its parts"), "{error}");
 }
 
 #[test]
@@ -146,6 +220,19 @@ fn a_data_center_is_the_same_bytes_on_any_number_of_threads_too() {
 }
 
 #[test]
+fn a_run_that_cannot_be_is_refused_before_the_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let config = Config::parse(DATA_CENTER, "dc.toml", Path::new(""), &["floor=1,2,9".to_owned()]).unwrap();
+    let error = sweep(&config, &out, 1).unwrap_err().to_string();
+    let said = "--set floor: floor = 9: 3 sites are guaranteed more than the 8 nodes";
+    assert!(error == said && !out.exists(), "{error}");
+    let text = DATA_CENTER.replace("floor = 1", "floor = 3");
+    let error = sweep(&Config::parse(&text, "dc.toml", Path::new(""), &[]).unwrap(), &out, 1).unwrap_err();
+    assert!(error.to_string().starts_with("dc.toml:7: floor = 3: "), "{error}");
+}
+
+#[test]
 fn a_field_of_the_other_model_is_refused() {
     let parse = |text: &str, set: &str| {
         let error = Config::parse(text, "a.toml", Path::new(""), &[set.to_owned()]).unwrap_err();
@@ -200,10 +287,11 @@ fn parts_that_are_joined_are_the_bytes_of_the_whole() {
         parts.reverse();
         assert_eq!(merge(&parts, &joined).unwrap(), 28);
         assert_eq!(written(&joined), written(&whole), "{of} parts");
-        assert_eq!(
-            fs::read_to_string(joined.join("config.toml")).unwrap(),
-            fs::read_to_string(whole.join("config.toml")).unwrap()
-        );
+        for name in ["config.toml", "runs.csv", "part"] {
+            let of = |out: &Path| fs::read_to_string(out.join(name)).unwrap();
+            assert_eq!(of(&joined), of(&whole), "{name}");
+        }
+        assert_eq!(sweep(&config, &joined, 1).unwrap(), 0, "all is there");
     }
 }
 
@@ -217,23 +305,35 @@ fn parts_that_do_not_make_it_up_are_refused_by_name() {
         assert!(said.iter().all(|said| error.contains(said)), "{error}");
         assert!(!joined.exists());
     };
-    refused(&[parts[0].clone(), parts[2].clone()], &["no part 2/3", "\"1,3,lazy\""]);
+    refused(&[parts[0].clone(), parts[2].clone()], &["no part 2/3", "\"seed 1, nodes 3, protocol lazy\""]);
 
     let foreign = here.join("foreign");
     part(&config(&["memory_mb=2"]), &foreign, 1, "2/3".parse().unwrap()).unwrap();
-    refused(&[parts[0].clone(), foreign, parts[2].clone()], &["foreign", "other runs than", "part-1-of-3"]);
+    let said = ["foreign", "other runs than", "part-1-of-3", "cluster.memory_mb is 2 and not 0.5"];
+    refused(&[parts[0].clone(), foreign.clone(), parts[2].clone()], &said);
+    // Other results are not written over.
+    let before = fs::read_to_string(foreign.join("config.toml")).unwrap();
+    let error = merge(&parts, &foreign).unwrap_err().to_string();
+    assert!(error.contains("cluster.memory_mb is 2 and not 0.5; choose another --out"), "{error}");
+    assert_eq!(fs::read_to_string(foreign.join("config.toml")).unwrap(), before);
 
     let runs_csv = parts[1].join("runs.csv");
     let runs = fs::read_to_string(&runs_csv).unwrap();
     let cut = runs.trim_end().rfind('\n').unwrap() + 1;
     fs::write(&runs_csv, &runs[..cut]).unwrap();
-    refused(&parts, &["part-2-of-3", "part 2/3 has no result of \"1,5,ledger\"", "goes on"]);
+    refused(
+        &parts,
+        &["part-2-of-3", "part 2/3 has no result of \"seed 1, nodes 5, protocol ledger\"", "goes on"],
+    );
 
     // Another figure for a run that part 1 has.
     let of_first = fs::read_to_string(parts[0].join("runs.csv")).unwrap();
     let lines: Vec<_> = of_first.lines().collect();
     fs::write(&runs_csv, format!("{runs}{}9\n", lines[1])).unwrap();
-    refused(&parts, &["part-2-of-3", "something else of run \"1,3,rpc\"", "part-1-of-3"]);
+    refused(
+        &parts,
+        &["part-2-of-3", "something else of run \"seed 1, nodes 3, protocol rpc\"", "part-1-of-3"],
+    );
 
     let error = part(&config(&[]), &parts[0], 1, "2/3".parse().unwrap()).unwrap_err().to_string();
     assert!(error.contains("another part; choose another --out"), "{error}");

@@ -29,8 +29,8 @@ pub enum Error {
     },
     /// The content is of no format that we read.
     #[error(
-        "{origin} is in no format that is told by its content: name it (wc98, clf, ucb, oracleGeneral, twitter, slt), or \
-         for lines of fields say which is what, as in time=1,object=2,size=3"
+        "{origin} is in no format that is told by its content: name its format (wc98, clf, ucb, oracleGeneral, twitter, \
+         slt), or for lines of fields its columns, as in time=1,object=2,size=3"
     )]
     UnknownFormat {
         /// The source's name.
@@ -61,7 +61,7 @@ pub enum Error {
         origin: String,
     },
     /// More than 1 % of the records are broken.
-    #[error("{origin} is refused, since more than 1 % of it is unusable: {broken}")]
+    #[error("{origin}, read as {}, is refused, since more than 1 % of it is unusable: {broken}", broken.format)]
     TooManyBroken {
         /// The source's name.
         origin: String,

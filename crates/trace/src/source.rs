@@ -64,13 +64,13 @@ pub(crate) fn decompress(
     let counted = Counted { source, position: position.clone() };
     let (head, whole) = peek(BufReader::with_capacity(BUFFER_BYTES, counted), XZ_MAGIC.len())?;
     let buffered: Box<dyn BufRead + Send> = if head.starts_with(&GZIP_MAGIC) {
-        buffer(flate2::bufread::MultiGzDecoder::new(whole))
+        buffer("gzip", flate2::bufread::MultiGzDecoder::new(whole))
     } else if is_zstandard(&head) {
         let mut decoder = zstd::stream::read::Decoder::with_buffer(whole)?;
         decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-        buffer(decoder)
+        buffer("Zstandard", decoder)
     } else if head.starts_with(&XZ_MAGIC) {
-        buffer(lzma_rust2::XzReader::new_mem_limit(whole, true, XZ_KIB_MAX))
+        buffer("xz", lzma_rust2::XzReader::new_mem_limit(whole, true, XZ_KIB_MAX))
     } else {
         Box::new(whole)
     };
@@ -83,8 +83,27 @@ fn is_zstandard(head: &[u8]) -> bool {
     is_skippable || head.starts_with(&ZSTD_MAGIC)
 }
 
-fn buffer(decoder: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
-    Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder))
+fn buffer(of: &'static str, decoder: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
+    Box::new(BufReader::with_capacity(BUFFER_BYTES, Compressed { of, decoder }))
+}
+
+/// A decoder, whose own words seldom say that it is the stream that is damaged.
+struct Compressed<R> {
+    of: &'static str,
+    decoder: R,
+}
+
+impl<R: Read> Read for Compressed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.decoder.read(buffer).map_err(|error| match error.kind() {
+            // Whoever reads tries again.
+            ErrorKind::Interrupted => error,
+            kind @ ErrorKind::UnexpectedEof => {
+                io::Error::new(kind, format!("its {} stream is cut short ({error})", self.of))
+            }
+            kind => io::Error::new(kind, format!("its {} stream does not decompress ({error})", self.of)),
+        })
+    }
 }
 
 /// The first `bytes` bytes of a source (fewer only if it has fewer), and the source with them still in it.

@@ -3,6 +3,8 @@
 use super::{ANSWER_US_PER_KIB, MEMORY_MB, Of, REQUEST_US, REQUESTS, Row, Settings, Varied};
 use crate::report::{Markdown, Outcome, SWEEPS, number};
 
+const UNKNOWNS: &str = "For which values of the unknowns it comes out";
+
 pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of) -> String {
     let Settings { site, requests, traces, varied } = &outcome.settings;
     let mut report = Markdown::new(outcome.experiment, outcome.quick);
@@ -27,8 +29,12 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of) -> String {
         }
     });
     report.checks(outcome.checks);
+    let is_missed = outcome.checks.iter().any(|check| check.holds == Some(false));
     if !varied.is_empty() {
         unknowns(&mut report, varied);
+    } else if outcome.quick && is_missed {
+        report.heading(UNKNOWNS);
+        report.paragraph("Left out by `--quick`: the runs that vary what C does not print.");
     }
     report.heading("Measured");
     let first = if of == Of::Traces { "trace" } else { "nodes" };
@@ -78,7 +84,7 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of) -> String {
 }
 
 fn unknowns(report: &mut Markdown, varied: &[Varied]) {
-    report.heading("For which values of the unknowns it comes out");
+    report.heading(UNKNOWNS);
     report.paragraph(
         &format!(
             "Memory of a node of {} MB, CPU of a request of {} µs, and CPU for 1,024 bytes of its answer of {} µs, each with \

@@ -23,7 +23,7 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {
             "million events/s",
             "million events/s by the clock",
             "answered at once, %",
-            "read from another, %",
+            "one-sided reads, % of requests",
         ],
         outcome.rows.iter().map(|row| {
             vec![

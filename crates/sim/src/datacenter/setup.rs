@@ -123,9 +123,9 @@ impl Setup {
         let ns = |key: &str| point.number(key) * 1e6;
         let whole_ns = |key: &str| ns(key).round() as u64;
         let duration = |key: &str| Duration::from_nanos(whole_ns(key));
-        let refuse = |key: &str, reason: String| {
-            let place = format!("{key} = {}", point.get(key));
-            Err(Error::Field { place, reason })
+        let refuse = |key: &'static str, reason: String| {
+            let value = point.get(key).to_owned();
+            Err(Error::Contradiction { key, value, reason })
         };
         let (sites, floor) = (point.whole("sites") as usize, point.whole("floor") as usize);
         let pool = point.nodes() as usize;

@@ -88,10 +88,14 @@ impl<V: Value> Growing<V> {
     }
 
     pub(crate) fn push(&mut self, value: V) -> io::Result<()> {
-        self.held.push(value);
         // A file takes them as they come, once there is one.
         let most = if self.file.is_none() { self.limits.held } else { self.limits.window };
-        if self.held.len() > most { self.spool() } else { Ok(()) }
+        // Before it grows: one value more would take the memory of twice as many.
+        if self.held.len() == most {
+            self.spool()?;
+        }
+        self.held.push(value);
+        Ok(())
     }
 
     fn spool(&mut self) -> io::Result<()> {

@@ -180,7 +180,7 @@ fn what_would_take_too_much_memory_to_decompress_is_refused() {
 
 #[test]
 fn damaged_compression_is_an_error_in_the_middle_and_then_the_end() {
-    for compress in [gzip, zstandard, xz] {
+    for (compress, stream) in [(gzip as fn(&[u8]) -> Vec<u8>, "gzip"), (zstandard, "Zstandard"), (xz, "xz")] {
         let whole = compress(SAMPLE);
         let mut damaged = whole.clone();
         damaged[whole.len() / 2..].fill(0x5a);
@@ -188,6 +188,8 @@ fn damaged_compression_is_an_error_in_the_middle_and_then_the_end() {
             let mut reader = reader(bytes, Some(Format::WorldCup98)).unwrap();
             let error = reader.find_map(Result::err).expect("the damage is noticed");
             assert!(matches!(&error, Error::Read { origin, .. } if origin == "test"), "{error:?}");
+            let cause = std::error::Error::source(&error).unwrap().to_string();
+            assert!(cause.starts_with(&format!("its {stream} stream ")), "{cause}");
             assert!(reader.next().is_none());
         }
     }
@@ -253,7 +255,7 @@ fn more_than_one_percent_broken_is_refused() {
     let error = with_broken(6).expect("6 of 500");
     assert_eq!(
         error.to_string(),
-        "test is refused, since more than 1 % of it is unusable: 6 of 500 lines are broken: line 1: no host; \
+        "test, read as clf, is refused, since more than 1 % of it is unusable: 6 of 500 lines are broken: line 1: no host; \
          line 2: no host; line 3: no host; line 4: no host; line 5: no host; and so on"
     );
 }
