@@ -273,7 +273,12 @@ impl ProxyHttp for Proxy {
         let mut response = ResponseHeader::build(503, Some(4))?;
         response.insert_header(header::RETRY_AFTER, refused.retry_after_s)?;
         response.insert_header(REASON, if refused.greedy { GREEDY } else { refused.why.word() })?;
-        answer(session, response, b"503 Service Unavailable: the site is overloaded\n").await
+        let answered =
+            answer(session, response, b"503 Service Unavailable: the site is overloaded\n").await?;
+        if is_awaited {
+            linger(session).await;
+        }
+        Ok(answered)
     }
 
     async fn request_body_filter(
@@ -432,12 +437,7 @@ impl ProxyHttp for Proxy {
         };
         if code > 0 && session.response_written().is_none() {
             let _ = session.respond_error(code).await;
-            if session.is_http2() {
-                // A stream that ends while its client sends is reset, and the answer may be lost with it.
-                let rest =
-                    async { while matches!(session.as_mut().read_request_body().await, Ok(Some(_))) {} };
-                let _ = tokio::time::timeout(LINGER, rest).await;
-            }
+            linger(session).await;
         }
         FailToProxy { error_code: code, can_reuse_downstream: false }
     }
@@ -496,6 +496,15 @@ async fn answer(session: &mut Session, mut response: ResponseHeader, text: &'sta
     session.write_response_header(Box::new(response), false).await?;
     session.write_response_body(Some(Bytes::from_static(text)), true).await?;
     Ok(true)
+}
+
+/// Over HTTP/2, after an answer that its client need not have waited for: a stream that ends before the client has sent all is
+/// reset, and the answer may be lost with it.
+async fn linger(session: &mut Session) {
+    if session.is_http2() {
+        let rest = async { while matches!(session.as_mut().read_request_body().await, Ok(Some(_))) {} };
+        let _ = tokio::time::timeout(LINGER, rest).await;
+    }
 }
 
 /// How Pingora reaches a node.
