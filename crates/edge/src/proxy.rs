@@ -459,7 +459,7 @@ impl ProxyHttp for Proxy {
                 client: session
                     .client_addr()
                     .and_then(|a| a.as_inet())
-                    .map_or_else(|| "-".into(), |a| a.ip().to_string()),
+                    .map_or_else(|| "-".into(), |a| a.ip().to_canonical().to_string()),
                 request: format!("{} {} HTTP/1.1", session.req_header().method, session.req_header().uri),
                 status: if status == 0 { UNANSWERED } else { status },
                 bytes: session.body_bytes_sent(),
