@@ -23,7 +23,7 @@ use crate::access_log::{AccessLog, Entry};
 use crate::clock;
 use crate::closing::{Closing, UnderWay};
 use crate::door::Client;
-use crate::gate::Gate;
+use crate::gate::{GREEDY_WORD, Gate};
 use crate::metrics::Metrics;
 use crate::settings::{Limits, NodeAddress, Settings};
 use crate::view::View;
@@ -49,8 +49,6 @@ const REFUSED_BODY_BYTES_MAX: u64 = 64 << 10;
 const LINGER: Duration = Duration::from_secs(1);
 /// Why a request was turned away, on the answer that says so.
 const REASON: &str = "x-sidelong-reason";
-/// The reason of a client that asks for much more than others do.
-const GREEDY: &str = "greedy";
 
 /// What the access log has where the client left, or was shown out by the door, before it was answered: nginx's word for
 /// it, since Common Log Format has a place for three digits.
@@ -272,7 +270,7 @@ impl ProxyHttp for Proxy {
         }
         let mut response = ResponseHeader::build(503, Some(4))?;
         response.insert_header(header::RETRY_AFTER, refused.retry_after_s)?;
-        response.insert_header(REASON, if refused.greedy { GREEDY } else { refused.why.word() })?;
+        response.insert_header(REASON, if refused.greedy { GREEDY_WORD } else { refused.why.word() })?;
         let answered =
             answer(session, response, b"503 Service Unavailable: the site is overloaded\n").await?;
         if is_awaited {
