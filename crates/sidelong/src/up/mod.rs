@@ -29,7 +29,7 @@ use crate::monitor::Monitor;
 use crate::page::Terminal;
 use crate::parent::await_left_behind;
 use crate::parts::Parts;
-use admissions::Admissions;
+use admissions::{Admissions, Told};
 use bursts::Bursts;
 use children::Children;
 use outcome::{Outcome, StepTimes};
@@ -78,10 +78,10 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
     let swept = run.sweep();
     drop(claim);
     let outcome = outcome?;
-    swept?;
     let summary =
         if args.json { serde_json::to_string_pretty(&outcome)? + "\n" } else { outcome.to_string() };
-    say(summary)
+    say(summary)?;
+    swept.map_err(|error| Failure::new(format!("cannot clear {}: {error}", run.path().display())))
 }
 
 struct Up<'a> {
@@ -284,7 +284,7 @@ impl<'a> Up<'a> {
                 Some(Event::Health { node, up: false, .. }) => format!("{node} taken out by {part}"),
                 Some(Event::Health { node, up: true, .. }) => format!("{node} taken back by {part}"),
                 Some(Event::Admission { site, rejected, why, met, .. }) => {
-                    match self.admissions.take(&part, &site, rejected, why, met) {
+                    match self.admissions.take(&part, &site, Told { rejected, why, met }) {
                         Some(news) => news,
                         None => continue,
                     }
