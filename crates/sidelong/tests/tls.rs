@@ -120,6 +120,14 @@ fn a_key_of_another_certificate_is_refused() {
 }
 
 #[test]
+fn up_says_that_its_load_does_not_speak_tls() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]).with_load(10, Some(10));
+    cluster.file.edges[1].tls = Some(Tls { certificate: cluster.path("a.pem"), key: cluster.path("a.key") });
+    let line = cluster.up(&["--json"]).finish().refused();
+    assert!(line.contains("edge2 speaks TLS") && line.contains("leave out [workload]"), "{line}");
+}
+
+#[test]
 fn requests_are_answered_over_tls() {
     let Some((cluster, up)) = cluster(|_| ()) else { return };
     eventually("its site is served", || {

@@ -66,6 +66,7 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
     };
     file.cluster.fabric = args.fabric.unwrap_or(file.cluster.fabric);
     let parts = Parts::new(file.cluster()?)?;
+    speaks_to_all(&parts.cluster)?;
     let run = parts.run.clone();
     let claim = run.claim()?;
     await_left_behind(&run)?;
@@ -312,6 +313,17 @@ impl<'a> Up<'a> {
             happened: &self.happened,
         }
     }
+}
+
+/// # Errors
+/// Where the load would come to nothing: it does not speak TLS.
+fn speaks_to_all(cluster: &Cluster) -> Result<(), Failure> {
+    let over_tls = cluster.edges.iter().find(|edge| edge.tls.is_some() && cluster.workload.is_some());
+    over_tls.map_or(Ok(()), |edge| {
+        let name = &edge.name;
+        let how = "leave out [workload], and put a load on it yourself, or the edge's tls";
+        Err(Failure::new(format!("{name} speaks TLS, which the load of `up` does not: {how}")))
+    })
 }
 
 /// What runs, and where to knock.
