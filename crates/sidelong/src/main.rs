@@ -26,7 +26,7 @@ mod top;
 mod trace;
 mod up;
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -48,7 +48,10 @@ fn main() -> ExitCode {
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
     // A log that cannot be written (its disk is full) must not end what would write it.
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr).log_internal_errors(false);
-    log.with_env_filter(filter).init();
+    // Colours in a file or a journal are noise.
+    let has_colours =
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
+    log.with_ansi(has_colours).with_env_filter(filter).init();
 
     let done = match cli.command {
         Command::Up(args) => up::run(&args, cli.quiet),
