@@ -155,9 +155,11 @@ impl<'a> Report<'a> {
                 text += &format!(", {} does not hear {}", edge.name, edge.misses.join(" and "));
             }
         }
-        text += &match self.sites.iter().all(|site| site.admitted_ratio.is_none()) {
-            true => "; everybody is let in: docs/admission.md says how to set targets\n".to_owned(),
-            false => format!("; {} connections closed as they came\n", self.closed_at_accept),
+        let is_off = self.sites.iter().all(|site| site.admitted_ratio.is_none());
+        text += &match self.rule {
+            AdmissionRule::None if is_off => "; everybody is let in: admission.rule is \"none\"\n".to_owned(),
+            _ if is_off => "; everybody is let in: docs/admission.md says how to set targets\n".to_owned(),
+            _ => format!("; {} connections closed as they came\n", self.closed_at_accept),
         };
         text.push('\n');
         let head = [
@@ -427,7 +429,11 @@ sidelong_edge_peer_age_seconds{edge=\"edge2\"} inf
         let report = Report::new(&cluster, &pages);
         let text = report.plain();
         assert!(text.starts_with("demo: 1 of 2 edges answer, edge2 has no admin address"), "{text}");
-        assert!(text.contains("everybody is let in"), "{text}");
+        assert!(text.contains("everybody is let in: docs/admission.md"), "{text}");
+        let mut off = cluster.clone();
+        off.admission.rule = AdmissionRule::None;
+        let text = Report::new(&off, &[("edge1", Ok(String::new()))]).plain();
+        assert!(text.contains("everybody is let in: admission.rule"), "{text}");
     }
 
     #[test]
