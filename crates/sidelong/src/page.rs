@@ -3,7 +3,9 @@
 //!
 //! A page stands on the terminal's own colours, dark or light. Where NO_COLOR is set to anything it has no others.
 
+use std::fs::File;
 use std::io::IsTerminal as _;
+use std::os::fd::AsFd as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ use ratatui::style::{Color, Style, Stylize as _};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Cell};
 use ratatui::{DefaultTerminal, Frame};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use sidelong_layout::{NodeState, Ownership, SiteId};
 
 use crate::failure::Failure;
@@ -32,12 +36,21 @@ static PLAIN: LazyLock<bool> =
 
 /// The terminal, in raw mode and on a screen of its own until this is dropped, or the program panics.
 pub(crate) struct Terminal {
-    terminal: DefaultTerminal,
+    /// None once it is gone.
+    terminal: Option<DefaultTerminal>,
+    /// Where keys come from, as crossterm 0.29 has it.
+    keys: File,
 }
 
 impl Terminal {
     pub(crate) fn open() -> Result<Self, Failure> {
-        Ok(Terminal { terminal: ratatui::try_init()? })
+        let stdin = std::io::stdin();
+        let keys = if stdin.is_terminal() {
+            File::from(stdin.as_fd().try_clone_to_owned()?)
+        } else {
+            File::open("/dev/tty")?
+        };
+        Ok(Terminal { terminal: Some(ratatui::try_init()?), keys })
     }
 
     /// Whether there is one to open.
@@ -46,13 +59,21 @@ impl Terminal {
     }
 
     pub(crate) fn draw(&mut self, page: impl FnOnce(&mut Frame<'_>)) -> Result<(), Failure> {
-        self.terminal.draw(page)?;
+        if let Some(terminal) = &mut self.terminal {
+            terminal.draw(page)?;
+        }
         Ok(())
     }
 
     /// The next key within `wait`; `None` where it passes, or something else happened: the terminal's size changed.
+    ///
+    /// # Errors
+    /// Where the terminal is gone: its window was closed, its connection broke.
     pub(crate) fn key(&mut self, wait: Duration) -> Result<Option<KeyEvent>, Failure> {
-        if !event::poll(wait)? {
+        if self.is_gone(wait)? {
+            return Err(Failure::new("the terminal is gone"));
+        }
+        if !event::poll(Duration::ZERO)? {
             return Ok(None);
         }
         match event::read()? {
@@ -60,11 +81,27 @@ impl Terminal {
             _ => Ok(None),
         }
     }
+
+    /// Waits for a key, and says whether there can be none any more. Crossterm would read the end of a terminal for ever.
+    fn is_gone(&self, wait: Duration) -> Result<bool, Failure> {
+        let mut keys = [PollFd::new(&self.keys, PollFlags::IN)];
+        match poll(&mut keys, Some(&Timespec::try_from(wait)?)) {
+            // A signal.
+            Err(Errno::INTR) => return Ok(false),
+            found => _ = found?,
+        }
+        Ok(keys[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
+    }
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        ratatui::restore();
+        if self.is_gone(Duration::ZERO).unwrap_or(true) {
+            // Ratatui would panic, as it cannot say there that it cannot restore it.
+            std::mem::forget(self.terminal.take());
+        } else {
+            ratatui::restore();
+        }
     }
 }
 

@@ -323,6 +323,16 @@ fn signals_leave_the_terminal_as_it_was() {
     }
 }
 
+/// Its window is closed, or whoever sat at it is cut off.
+#[test]
+fn it_ends_with_its_terminal() {
+    let cluster = Cluster::new(&[("alpha", 1)]);
+    let _up = cluster.serving(&["--json"]);
+    let Some(mut top) = on_terminal(&cluster.config(), &[], &[]) else { return };
+    top.hang_up();
+    top.finish();
+}
+
 #[test]
 fn no_color_is_honoured() {
     let cluster = Cluster::new(&[("alpha", 1)]);

@@ -6,9 +6,12 @@ use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -16,10 +19,17 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use super::PATIENCE;
 
+/// What is shown is looked at again, if nothing was.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
 /// A program on a terminal of its own.
 pub struct Terminal {
     child: Child,
-    keys: File,
+    /// None once it has hung up.
+    keys: Option<File>,
+    /// Shows what comes, until its end of the terminal is closed.
+    shows: Option<JoinHandle<()>>,
+    hung_up: Arc<AtomicBool>,
     /// Kept, so that the terminal outlives the program.
     slave: OwnedFd,
     screen: Arc<Mutex<Screen>>,
@@ -34,7 +44,7 @@ struct Screen {
 impl Terminal {
     /// The program with these arguments on a terminal of that size. `None` where nothing lends it a session of its own.
     pub fn start(arguments: &[&str], rows: u16, cols: u16, variables: &[(&str, &str)]) -> Option<Self> {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
@@ -54,22 +64,35 @@ impl Terminal {
         let screen = Arc::new(Mutex::new(screen));
         let mut shown = File::from(master);
         let keys = shown.try_clone().unwrap();
-        std::thread::spawn({
-            let screen = Arc::clone(&screen);
+        let hung_up = Arc::new(AtomicBool::new(false));
+        let shows = std::thread::spawn({
+            let (screen, hung_up) = (Arc::clone(&screen), Arc::clone(&hung_up));
             move || {
                 let mut bytes = [0; 4096];
-                while let Ok(count @ 1..) = shown.read(&mut bytes) {
+                while !hung_up.load(Ordering::Relaxed) {
+                    let mut ready = [PollFd::new(&shown, PollFlags::IN)];
+                    if poll(&mut ready, Some(&LOOK)).unwrap() == 0 {
+                        continue;
+                    }
+                    let Ok(count @ 1..) = shown.read(&mut bytes) else { return };
                     let mut screen = screen.lock().unwrap();
                     screen.raw.extend_from_slice(&bytes[..count]);
                     screen.parser.process(&bytes[..count]);
                 }
             }
         });
-        Some(Terminal { child, keys, slave, screen })
+        Some(Terminal { child, keys: Some(keys), shows: Some(shows), hung_up, slave, screen })
     }
 
     pub fn press(&mut self, keys: &str) {
-        self.keys.write_all(keys.as_bytes()).unwrap();
+        self.keys.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// As when its window is closed.
+    pub fn hang_up(&mut self) {
+        self.hung_up.store(true, Ordering::Relaxed);
+        self.keys = None;
+        self.shows.take().unwrap().join().unwrap();
     }
 
     /// What stands on it now.
