@@ -167,7 +167,11 @@ uint64_t sidelong_client(const struct sockaddr *address)
     } else if (address && address->sa_family == AF_INET6) {
         const struct sockaddr_in6 *v6 = (const void *)address;
         const uint8_t *bytes = v6->sin6_addr.s6_addr;
-        ip = mix(mix(big_endian(bytes, 8)) ^ big_endian(bytes + 8, 8));
+        /* To who listens for both families, too, an IPv4 address is one. */
+        if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr))
+            ip = mix(big_endian(bytes + 12, 4));
+        else
+            ip = mix(mix(big_endian(bytes, 8)) ^ big_endian(bytes + 8, 8));
         port = ntohs(v6->sin6_port);
     } else {
         return 0;

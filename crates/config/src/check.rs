@@ -112,7 +112,7 @@ fn promises(file: &ClusterFile, pool: usize) -> Check {
                 entry.share,
                 rounded(nodes)
             );
-            (found, "a share below the ceiling".into())
+            (found, "a share that the ceiling has room for".into())
         })?;
         guaranteed += nodes.max(entry.floor as f64);
         expect(guaranteed <= pool as f64 + ROUNDING, at.key("share"), || {

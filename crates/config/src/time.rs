@@ -8,12 +8,17 @@ use serde::{Deserialize, Deserializer};
 /// 10^9 s: longer than any limit of [`crate::check`], shorter than what a `Duration` can hold.
 const NANOS_MAX: f64 = 1e18;
 
-fn from_file<'de, D: Deserializer<'de>>(nanos: f64, number: f64, unit: &str) -> Result<Duration, D::Error> {
+fn from_file<'de, D: Deserializer<'de>>(
+    number: f64,
+    nanos_each: f64,
+    unit: &str,
+) -> Result<Duration, D::Error> {
+    let nanos = number * nanos_each;
     if (0.0..=NANOS_MAX).contains(&nanos) {
         Ok(Duration::from_nanos(nanos.round() as u64))
     } else {
-        let expected = format!("a number of {unit} that is not negative");
-        Err(D::Error::invalid_value(Unexpected::Float(number), &expected.as_str()))
+        let expected = format!("a number of {unit} from 0 to {:e}", NANOS_MAX / nanos_each);
+        Err(D::Error::invalid_value(Unexpected::Other(&format!("{number:?}")), &expected.as_str()))
     }
 }
 
@@ -27,7 +32,7 @@ pub(crate) mod millis {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         let number = f64::deserialize(from)?;
-        from_file::<D>(number * 1e6, number, "milliseconds")
+        from_file::<D>(number, 1e6, "milliseconds")
     }
 }
 
@@ -57,7 +62,7 @@ pub(crate) mod seconds {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         let number = f64::deserialize(from)?;
-        from_file::<D>(number * 1e9, number, "seconds")
+        from_file::<D>(number, 1e9, "seconds")
     }
 }
 
@@ -74,6 +79,6 @@ pub(crate) mod seconds_option {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
         let number = f64::deserialize(from)?;
-        from_file::<D>(number * 1e9, number, "seconds").map(Some)
+        from_file::<D>(number, 1e9, "seconds").map(Some)
     }
 }

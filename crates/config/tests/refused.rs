@@ -80,10 +80,10 @@ fn broken_toml_and_wrong_types_name_their_line() {
         ("[load]\nperiod_ms = \"fast\"\n", "cluster.toml:11: invalid type: string \"fast\", expected f64"),
         (
             "[load]\nperiod_ms = -1\n",
-            "cluster.toml:11: invalid value: floating point `-1.0`, expected a number of milliseconds",
+            "cluster.toml:11: invalid value: -1.0, expected a number of milliseconds from 0 to 1e12",
         ),
         ("[load]\nperiod_ms = nan\n", "cluster.toml:11: invalid value"),
-        ("[load]\nperiod_ms = 1e300\n", "cluster.toml:11: invalid value"),
+        ("[load]\nperiod_ms = 1e300\n", "cluster.toml:11: invalid value: 1e300, expected a number"),
         ("[load]\n[load]\n", "cluster.toml:11: duplicate key"),
         ("[limits]\nretries = -1\n", "cluster.toml:11: invalid value"),
         ("[[node]]\nname = \"m\"\n", "cluster.toml:10: missing field `listen`"),
@@ -388,8 +388,8 @@ fn promises_that_contradict_each_other_are_refused_with_their_sum() {
     );
     assert_eq!(
         refused("share = 0.75\nceiling = 2", ""),
-        "cluster.toml:4: site \"a\": a share of 0.75 is 3 of 4 nodes, its ceiling is 2; expected a share below the \
-         ceiling"
+        "cluster.toml:4: site \"a\": a share of 0.75 is 3 of 4 nodes, its ceiling is 2; expected a share that the \
+         ceiling has room for"
     );
     assert_eq!(
         refused("share = 0.75", "nodes = 2\nfloor = 2"),

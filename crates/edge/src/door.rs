@@ -142,7 +142,8 @@ impl Client {
         let address = stream.get_socket_digest().and_then(|digest| digest.peer_addr()?.as_inet().copied());
         // Those without an address, as over a Unix socket, are all one.
         let known = address.map(admission::Client::new).unwrap_or_default();
-        let forwarded_for = address.and_then(|address| address.ip().to_string().try_into().ok());
+        let forwarded_for =
+            address.and_then(|address| address.ip().to_canonical().to_string().try_into().ok());
         let since_ns = clock::now().as_ns().into();
         Client { progress: AtomicU32::new(IDLE), since_ns, known, forwarded_for }
     }

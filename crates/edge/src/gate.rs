@@ -26,6 +26,12 @@ use crate::watch::Event;
 /// Between two times that people are told who was turned away.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
+/// Over about so long the part of clients that is let in is averaged for people (exponentially weighted): it follows a queue of
+/// a few requests, and is now all and now next to nothing within milliseconds.
+const RATIO_OVER: Duration = Duration::from_millis(500);
+/// So close to what it comes to, it is that.
+const RATIO_ROUNDED: f64 = 0.002;
+
 /// What is not known.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -33,6 +39,8 @@ const UNKNOWN: u64 = u64::MAX;
 const OLD_VIEW: usize = Why::ALL.len();
 /// Likewise a request that was turned away because its client asks for much more than the others.
 const GREEDY: usize = Why::ALL.len();
+/// The reason that it is told.
+pub(crate) const GREEDY_WORD: &str = "greedy";
 
 /// Verdicts and counts.
 #[derive(Debug)]
@@ -65,9 +73,10 @@ struct SiteGate {
     in_time: AtomicU64,
     late: AtomicU64,
     /// Each by [`Why`], and one more.
-    admitted: [AtomicU64; Why::ALL.len() + 1],
-    rejected: [AtomicU64; Why::ALL.len() + 1],
-    /// For people: the last outlook, [`UNKNOWN`] where there is none of it.
+    admitted: [AtomicU64; GREEDY + 1],
+    rejected: [AtomicU64; GREEDY + 1],
+    /// For people: the part let in, as bits, and the last outlook, [`UNKNOWN`] where there is none of it.
+    ratio: AtomicU64,
     delay_ns: AtomicU64,
     budget_ns: AtomicU64,
     met: AtomicU64,
@@ -88,6 +97,7 @@ impl SiteGate {
             late: AtomicU64::new(0),
             admitted: Default::default(),
             rejected: Default::default(),
+            ratio: AtomicU64::new(1.0_f64.to_bits()),
             delay_ns: AtomicU64::new(UNKNOWN),
             budget_ns: AtomicU64::new(UNKNOWN),
             met: AtomicU64::new(UNKNOWN),
@@ -249,13 +259,22 @@ impl Gate {
         is_blind && self.lent(&self.sites[site.index()], now).is_some()
     }
 
-    /// The part of the site's clients that is let in.
+    /// The part of the site's clients that was let in over the last second or so, on average.
     pub(crate) fn ratio(&self, site: SiteId) -> f64 {
-        self.verdict(site).admitted()
+        f64::from_bits(self.sites[site.index()].ratio.load(Ordering::Relaxed))
     }
 
     fn why(&self, site: SiteId) -> Why {
         self.verdict(site).why()
+    }
+
+    /// By which requests are decided on while the view is fresh.
+    fn in_force(&self, slot: &SiteGate, now: Time) -> Verdict {
+        let own = Verdict::decode(slot.verdict.load(Ordering::Relaxed));
+        match own.why() {
+            Why::Blind => self.lent(slot, now).unwrap_or(own),
+            _ => own,
+        }
     }
 
     /// Queue delay, its budget, and whether the target is held (1 or 0), in that order.
@@ -280,15 +299,15 @@ impl Gate {
         let counts = &self.sites[site.index()].rejected;
         // Who is trimmed is so while the others are all let in, too.
         let whys = [Why::OverTarget, Why::Yields, Why::AllOverloaded];
-        let named = whys.map(|why| (why.word(), why as usize)).into_iter().chain([("greedy", GREEDY)]);
+        let named = whys.map(|why| (why.word(), why as usize)).into_iter().chain([(GREEDY_WORD, GREEDY)]);
         named.map(|(word, why)| (word, counts[why].load(Ordering::Relaxed)))
     }
 
-    /// How many requests were let in and turned away, and why all are let in or not.
+    /// How many requests were let in and turned away.
     fn totals(&self, site: SiteId) -> Totals {
         let slot = &self.sites[site.index()];
-        let sum = |counts: &[AtomicU64]| counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
-        Totals { admitted: sum(&slot.admitted), rejected: sum(&slot.rejected) }
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Totals { admitted: slot.admitted.iter().map(of).sum(), rejected: slot.rejected.each_ref().map(of) }
     }
 
     /// Answers with success that were late, and all of them; `None` for a site without such a target.
@@ -308,7 +327,8 @@ impl Gate {
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     admitted: u64,
-    rejected: u64,
+    /// By why, as the gate counts them.
+    rejected: [u64; GREEDY + 1],
 }
 
 /// What the watch thread decides by, and the gate that it keeps.
@@ -321,8 +341,9 @@ pub struct Admission {
     answers: Vec<Answers>,
     others: Vec<Option<f64>>,
     told_at: Time,
-    /// Of each site, what people were told last, and whether some had been turned away.
+    /// Of each site, what people were told last, and whether that was news of any kind.
     told: Vec<(Totals, bool)>,
+    looked: Option<Time>,
 }
 
 impl Admission {
@@ -343,6 +364,7 @@ impl Admission {
             others: vec![None; promises.len()],
             told_at: Time::default(),
             told: vec![(Totals::default(), false); promises.len()],
+            looked: None,
             controller: Controller::new(settings, promises, nodes)?,
             gate,
             census: Census::default(),
@@ -372,6 +394,21 @@ impl Admission {
         let (answers, others) = (&self.answers, &self.others);
         let snapshot = Snapshot { nodes, sites, traffic, answers, others, wall_ns };
         self.gate.show(self.controller.step(&snapshot, now));
+        let passed = self.looked.map_or(Duration::ZERO, |looked| now.since(looked));
+        self.looked = Some(now);
+        self.average(passed, now);
+    }
+
+    /// Averages the parts of clients that are let in.
+    fn average(&mut self, passed: Duration, now: Time) {
+        let weight = passed.as_secs_f64() / (passed + RATIO_OVER).as_secs_f64();
+        for slot in &self.gate.sites {
+            let before = f64::from_bits(slot.ratio.load(Ordering::Relaxed));
+            let part = self.gate.in_force(slot, now).admitted();
+            let after = before + (part - before) * weight;
+            let ratio = if (part - after).abs() < RATIO_ROUNDED { part } else { after };
+            slot.ratio.store(ratio.to_bits(), Ordering::Relaxed);
+        }
     }
 
     /// How the promises stood at that look.
@@ -379,22 +416,31 @@ impl Admission {
         self.controller.standings()
     }
 
-    /// Tells of the sites of which requests are turned away, now and then, and once when they are no longer.
+    /// Tells of the sites of which requests are turned away or whose target is missed, now and then, and once when that is
+    /// over.
     pub(crate) fn tell(&mut self, now: Time, events: &mut dyn FnMut(Event)) {
         if now.since(self.told_at) < TELL_EVERY {
             return;
         }
         self.told_at = now;
-        for (index, (before, was_rejecting)) in self.told.iter_mut().enumerate() {
+        for (index, (before, was_news)) in self.told.iter_mut().enumerate() {
             let site = SiteId::new(index);
             let totals = self.gate.totals(site);
-            let (admitted, rejected) = (totals.admitted - before.admitted, totals.rejected - before.rejected);
-            if rejected > 0 || *was_rejecting {
-                let met = self.gate.outlook(site)[2].map(|met| met > 0.0);
-                let why = self.gate.why(site).word();
+            let admitted = totals.admitted - before.admitted;
+            let counts: [u64; GREEDY + 1] =
+                std::array::from_fn(|why| totals.rejected[why] - before.rejected[why]);
+            let rejected = counts.iter().sum();
+            let met = self.gate.outlook(site)[2].map(|met| met > 0.0);
+            let is_news = rejected > 0 || met == Some(false);
+            if is_news || *was_news {
+                let most = (0..counts.len()).max_by_key(|why| counts[*why]).unwrap_or(GREEDY);
+                let why = match rejected {
+                    0 => self.gate.why(site).word(),
+                    _ => Why::ALL.get(most).map_or(GREEDY_WORD, |why| why.word()),
+                };
                 events(Event::Admission { site, admitted, rejected, why, met });
             }
-            (*before, *was_rejecting) = (totals, rejected > 0);
+            (*before, *was_news) = (totals, is_news);
         }
     }
 }
@@ -500,6 +546,58 @@ mod tests {
             assert_eq!(gate.takes_in(client(k), now), wanted.contains(&true));
         }
         assert!(gate.closed() > 400, "{}", gate.closed());
+    }
+
+    fn admission() -> Admission {
+        let promise = Promise { target: Some(Target::Queue(Duration::from_millis(40))), share: 0.0 };
+        Admission::new(Settings::default(), vec![promise; 2], 2, Duration::from_millis(150)).unwrap()
+    }
+
+    #[test]
+    fn people_are_told_why_most_were_turned_away_and_when_a_target_is_missed() {
+        let mut admission = admission();
+        let gate = admission.gate();
+        let slot = &gate.sites[0];
+        let turned_away = |why: usize, count| slot.rejected[why].fetch_add(count, Ordering::Relaxed);
+        let mut at_s = 0;
+        let mut told = || {
+            at_s += 2;
+            let mut told = None;
+            admission.tell(Time::from_ns(at_s * 1_000_000_000), &mut |event| {
+                let Event::Admission { site: SITE, rejected, why, met, .. } = event else { return };
+                assert!(told.replace((rejected, why, met)).is_none());
+            });
+            told
+        };
+        assert_eq!(told(), None);
+        turned_away(Why::OverTarget as usize, 3);
+        turned_away(GREEDY, 5);
+        assert_eq!(told(), Some((8, "greedy", None)));
+        turned_away(Why::OverTarget as usize, 10);
+        assert_eq!(told(), Some((10, "over-target", None)));
+        assert_eq!(told(), Some((0, "no-target", None)), "once, that it is over");
+        assert_eq!(told(), None);
+        slot.met.store(0, Ordering::Relaxed);
+        assert_eq!(told(), Some((0, "no-target", Some(false))));
+        slot.met.store(1, Ordering::Relaxed);
+        assert_eq!((told(), told()), (Some((0, "no-target", Some(true))), None));
+    }
+
+    #[test]
+    fn the_part_let_in_is_averaged_and_comes_to_what_it_is() {
+        let mut admission = admission();
+        let gate = admission.gate();
+        let now = Time::from_ns(1);
+        let mut pass = |queued: Option<u32>, ms| {
+            shown(&gate, [queued, Some(0)]);
+            (0..ms).for_each(|_| admission.average(Duration::from_millis(1), now));
+            (gate.ratio(SITE), gate.ratio(OTHER))
+        };
+        assert_eq!(pass(Some(0), 1), (1.0, 1.0));
+        let (after_a_moment, other) = pass(Some(99), 50);
+        assert!((0.8..1.0).contains(&after_a_moment) && other == 1.0, "{after_a_moment}");
+        assert_eq!(pass(Some(99), 5_000).0, gate.verdict(SITE).admitted());
+        assert_eq!(pass(Some(0), 5_000).0, 1.0);
     }
 
     #[test]

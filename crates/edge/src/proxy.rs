@@ -23,7 +23,7 @@ use crate::access_log::{AccessLog, Entry};
 use crate::clock;
 use crate::closing::{Closing, UnderWay};
 use crate::door::Client;
-use crate::gate::Gate;
+use crate::gate::{GREEDY_WORD, Gate};
 use crate::metrics::Metrics;
 use crate::settings::{Limits, NodeAddress, Settings};
 use crate::view::View;
@@ -49,8 +49,6 @@ const REFUSED_BODY_BYTES_MAX: u64 = 64 << 10;
 const LINGER: Duration = Duration::from_secs(1);
 /// Why a request was turned away, on the answer that says so.
 const REASON: &str = "x-sidelong-reason";
-/// The reason of a client that asks for much more than others do.
-const GREEDY: &str = "greedy";
 
 /// What the access log has where the client left, or was shown out by the door, before it was answered: nginx's word for
 /// it, since Common Log Format has a place for three digits.
@@ -272,8 +270,13 @@ impl ProxyHttp for Proxy {
         }
         let mut response = ResponseHeader::build(503, Some(4))?;
         response.insert_header(header::RETRY_AFTER, refused.retry_after_s)?;
-        response.insert_header(REASON, if refused.greedy { GREEDY } else { refused.why.word() })?;
-        answer(session, response, b"503 Service Unavailable: the site is overloaded\n").await
+        response.insert_header(REASON, if refused.greedy { GREEDY_WORD } else { refused.why.word() })?;
+        let answered =
+            answer(session, response, b"503 Service Unavailable: the site is overloaded\n").await?;
+        if is_awaited {
+            linger(session).await;
+        }
+        Ok(answered)
     }
 
     async fn request_body_filter(
@@ -432,12 +435,7 @@ impl ProxyHttp for Proxy {
         };
         if code > 0 && session.response_written().is_none() {
             let _ = session.respond_error(code).await;
-            if session.is_http2() {
-                // A stream that ends while its client sends is reset, and the answer may be lost with it.
-                let rest =
-                    async { while matches!(session.as_mut().read_request_body().await, Ok(Some(_))) {} };
-                let _ = tokio::time::timeout(LINGER, rest).await;
-            }
+            linger(session).await;
         }
         FailToProxy { error_code: code, can_reuse_downstream: false }
     }
@@ -459,7 +457,7 @@ impl ProxyHttp for Proxy {
                 client: session
                     .client_addr()
                     .and_then(|a| a.as_inet())
-                    .map_or_else(|| "-".into(), |a| a.ip().to_string()),
+                    .map_or_else(|| "-".into(), |a| a.ip().to_canonical().to_string()),
                 request: format!("{} {} HTTP/1.1", session.req_header().method, session.req_header().uri),
                 status: if status == 0 { UNANSWERED } else { status },
                 bytes: session.body_bytes_sent(),
@@ -496,6 +494,15 @@ async fn answer(session: &mut Session, mut response: ResponseHeader, text: &'sta
     session.write_response_header(Box::new(response), false).await?;
     session.write_response_body(Some(Bytes::from_static(text)), true).await?;
     Ok(true)
+}
+
+/// Over HTTP/2, after an answer that its client need not have waited for: a stream that ends before the client has sent all is
+/// reset, and the answer may be lost with it.
+async fn linger(session: &mut Session) {
+    if session.is_http2() {
+        let rest = async { while matches!(session.as_mut().read_request_body().await, Ok(Some(_))) {} };
+        let _ = tokio::time::timeout(LINGER, rest).await;
+    }
 }
 
 /// How Pingora reaches a node.

@@ -49,15 +49,15 @@ pub enum Event {
         /// Whether requests go to it.
         up: bool,
     },
-    /// Requests were turned away in the last second or so, or are no longer.
+    /// Requests were turned away in the last second or so, or a target was missed; or neither is so any more.
     Admission {
         /// Of which site.
         site: SiteId,
         /// How many were let in since this was last told.
         admitted: u64,
-        /// And turned away: 0 where all are let in again.
+        /// And turned away: 0 where all are let in.
         rejected: u64,
-        /// Why they are, or all are let in.
+        /// Why most of them were, or all are let in.
         why: &'static str,
         /// Whether the site's target is held, where that is known.
         met: Option<bool>,

@@ -127,7 +127,12 @@ impl RunDirectory {
     /// # Errors
     /// Where one cannot be removed.
     pub fn sweep(&self) -> io::Result<()> {
-        for entry in std::fs::read_dir(&self.path)? {
+        let entries = match std::fs::read_dir(&self.path) {
+            // Somebody has swept more than that.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
             let entry = entry?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
@@ -256,5 +261,7 @@ mod tests {
         for (names, left) in [(&ours[..], false), (&others, true)] {
             names.iter().for_each(|name| assert_eq!(directory.path().join(name).exists(), left, "{name}"));
         }
+        std::fs::remove_dir_all(run.path()).unwrap();
+        run.sweep().unwrap();
     }
 }

@@ -76,6 +76,8 @@ struct Peer {
     retry: Backoff,
     /// Until when it is not asked.
     silence: Backoff,
+    /// What people were told of it.
+    problem: Option<String>,
 }
 
 /// All words of a cluster, for one thread.
@@ -279,6 +281,11 @@ impl Links {
         value.map_or(Reply::Lost, Reply::Value)
     }
 
+    /// Why the words of `node` cannot be used, where it is no matter of waiting.
+    pub fn problem(&self, node: NodeId) -> Option<&str> {
+        self.words[node.index()].problem.as_deref().filter(|_| self.words[node.index()].link.is_none())
+    }
+
     /// What `node` last acknowledged.
     pub fn ack(&mut self, node: NodeId) -> Option<Ack> {
         match self.execute(Op::Read(Word::Ack(node))) {
@@ -303,7 +310,7 @@ impl Links {
                     peer.retry.succeeded(now);
                 }
                 Err(error) => {
-                    tracing::debug!(region = %peer.region, %error, "not connected");
+                    peer.complain(&error);
                     peer.retry.failed(now);
                     if !is_unpublished {
                         break;
@@ -325,6 +332,19 @@ impl Peer {
             by_kernel: false,
             retry: Backoff::new(RECONNECT_NS),
             silence: Backoff::new(SILENCE_NS),
+            problem: None,
+        }
+    }
+
+    /// Who is not there yet, or no longer, is waited for; one of another version would be for ever. (Whoever reads load says it
+    /// of records.)
+    fn complain(&mut self, error: &Error) {
+        tracing::debug!(region = %self.region, %error, "not connected");
+        let is_foreign = matches!(error, Error::Header { .. }) && self.kind != RegionKind::Load;
+        let problem = is_foreign.then(|| error.to_string());
+        if problem.is_some() && self.problem != problem {
+            tracing::warn!(region = %self.region, problem, "the words cannot be used");
+            self.problem = problem;
         }
     }
 

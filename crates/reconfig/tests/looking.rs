@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sidelong_fabric::{Host, Initiator, RunDirectory, shm::ShmHost, tcp::TcpHost};
-use sidelong_layout::{NodeId, SiteId, WORDS_OWNERSHIP};
+use sidelong_layout::{LAYOUT_VERSION, NodeId, SiteId, WORDS_OWNERSHIP};
 use sidelong_reconfig::{BoardInit, Links, board_map, offer_board, offer_words};
 use sidelong_state::{Op, Reply, Time, Word};
 
@@ -30,4 +30,32 @@ fn words_are_seen_and_not_changed() {
         let changed = links.execute(Op::CompareAndSwap { word, expected: before, new: 0 });
         assert_eq!((changed, words.load(WORDS_OWNERSHIP)), (Reply::Lost, before), "{}", words.key().name);
     }
+}
+
+#[test]
+fn words_of_another_version_are_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::Shm(ShmHost::new(directory.path()));
+    let _words = offer_words(&host, "n1", Some(SiteId::new(0)), 5).unwrap();
+    let file = directory.path().join("n1.words.region");
+    let own = std::fs::read(&file).unwrap();
+    let version_at = own.windows(4).position(|bytes| bytes == LAYOUT_VERSION.to_le_bytes()).unwrap();
+    let write = |version: u32| {
+        use std::os::unix::fs::FileExt as _;
+        let file = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+        file.write_all_at(&version.to_le_bytes(), version_at as u64).unwrap();
+    };
+    write(LAYOUT_VERSION + 1);
+    let run = RunDirectory::open(directory.path()).unwrap();
+    let node = NodeId::new(0);
+    let names = ["n1".to_owned(), "n2".to_owned()];
+    let mut links = Links::read_only(Arc::new(run), Initiator::new(), &names, board_map(1, 1));
+    links.scan(Time(0));
+    let problem = links.problem(node).unwrap();
+    assert!(problem.contains("n1.words") && problem.contains("layout version"), "{problem}");
+    assert_eq!((links.ownership(node), links.problem(NodeId::new(1))), (None, None), "n2 is not there yet");
+
+    write(LAYOUT_VERSION);
+    links.scan(Time(10_000_000_000));
+    assert!(links.ownership(node).is_some() && links.problem(node).is_none());
 }

@@ -176,7 +176,7 @@ pub(crate) struct HelperArgs {
 }
 
 const HELPER_FILES: &str = "\
-The verdicts lie in DIR/verdicts.region, which httpd's SidelongVerdicts names (httpd/README.md).
+The verdicts lie in DIR/verdicts.region, which httpd's SidelongVerdicts names (docs/httpd.md).
 Ends at SIGINT or SIGTERM; from then on everybody is let in.";
 
 #[derive(Args)]
@@ -297,13 +297,14 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
         ConfigCommand::Demo => say(ClusterFile::demo_text())?,
         ConfigCommand::Check { file } => {
             let cluster = ClusterFile::load(file)?.cluster()?;
+            let some = |count: usize, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
             let mut text = format!(
-                "{}: cluster {}, {} sites, {} nodes, {} edges, {}\n",
+                "{}: cluster {}, {}, {}, {}, {}\n",
                 file.display(),
                 cluster.name,
-                cluster.sites.len(),
-                cluster.nodes.len(),
-                cluster.edges.len(),
+                some(cluster.sites.len(), "site"),
+                some(cluster.nodes.len(), "node"),
+                some(cluster.edges.len(), "edge"),
                 cluster.reconfig.configuration,
             );
             for (index, site) in cluster.sites.iter().enumerate() {
@@ -317,7 +318,19 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
                     None => String::new(),
                 };
                 let (name, count, floor) = (&site.name, site.nodes, site.floor);
-                text += &format!("  site {name}: {count} (floor {floor}{promise}): {nodes}\n");
+                // What is as it is without a word is passed over.
+                let ceiling = match site.ceiling < cluster.nodes.len() {
+                    true => format!(", ceiling {}", site.ceiling),
+                    false => String::new(),
+                };
+                let priority = match site.priority {
+                    0 => String::new(),
+                    priority => format!(", priority {priority}"),
+                };
+                let share = if site.share > 0.0 { format!(", share {}", site.share) } else { String::new() };
+                text += &format!(
+                    "  site {name}: {count} (floor {floor}{ceiling}{priority}{share}{promise}): {nodes}\n"
+                );
             }
             say(&text)?;
         }

@@ -22,7 +22,7 @@ pub(crate) enum Event {
     FirstRequest { node: String, site: String, at_ns: u64 },
     /// A node is taken out, or taken back in.
     Health { node: String, up: bool, at_ns: u64 },
-    /// Requests were let in and turned away since this was last told; or all are let in again.
+    /// Requests were let in and turned away since this was last told, or the target was missed; or neither is so any more.
     Admission { site: String, admitted: u64, rejected: u64, why: String, met: Option<bool> },
     /// The view is too old to balance by, or fresh again.
     View { stale: bool, at_ns: u64 },

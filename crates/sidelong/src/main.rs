@@ -48,9 +48,10 @@ fn main() -> ExitCode {
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
     // A log that cannot be written (its disk is full) must not end what would write it.
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr).log_internal_errors(false);
-    // Colours are for who looks, not for a file or a journal.
-    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    log.with_ansi(std::io::stderr().is_terminal() && !is_plain).with_env_filter(filter).init();
+    // Colours in a file or a journal are noise.
+    let has_colours =
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
+    log.with_ansi(has_colours).with_env_filter(filter).init();
 
     let done = match cli.command {
         Command::Up(args) => up::run(&args, cli.quiet),

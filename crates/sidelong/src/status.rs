@@ -2,7 +2,7 @@
 //! turned away and why, and whether targets are held.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -39,12 +39,13 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
 }
 
 /// How a site stands, in short.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Standing {
     /// The part of clients that is let in, at the edge where it is least; `None` where no edge tells.
     pub(crate) admitted_ratio: Option<f64>,
-    /// Requests turned away since the edges started.
+    /// Requests turned away since the edges started, and by why.
     pub(crate) rejected: u64,
+    pub(crate) rejected_by: BTreeMap<String, u64>,
     /// Whether the target is held, at every edge that knows.
     pub(crate) met: Option<bool>,
 }
@@ -54,6 +55,7 @@ pub(crate) fn standings(cluster: &Cluster) -> Vec<Standing> {
     let standing = |site: &SiteReport<'_>| Standing {
         admitted_ratio: site.admitted_ratio,
         rejected: site.rejected,
+        rejected_by: site.rejected_by.clone(),
         met: site.met,
     };
     Report::new(cluster, &ask(cluster)).sites.iter().map(standing).collect()
@@ -114,7 +116,7 @@ struct SiteReport<'a> {
     admitted_by: BTreeMap<String, u64>,
     rejected: u64,
     rejected_by: BTreeMap<String, u64>,
-    /// The part of clients that is let in now, at the edge where it is least.
+    /// The part of clients that was let in over the last second or so, at the edge where it is least.
     admitted_ratio: Option<f64>,
     queue_delay_ms: Option<f64>,
     queue_budget_ms: Option<f64>,
@@ -153,9 +155,11 @@ impl<'a> Report<'a> {
                 text += &format!(", {} does not hear {}", edge.name, edge.misses.join(" and "));
             }
         }
-        text += &match self.sites.iter().all(|site| site.admitted_ratio.is_none()) {
-            true => "; everybody is let in: docs/admission.md says how to set targets\n".to_owned(),
-            false => format!("; {} connections closed as they came\n", self.closed_at_accept),
+        let is_off = self.sites.iter().all(|site| site.admitted_ratio.is_none());
+        text += &match self.rule {
+            AdmissionRule::None if is_off => "; everybody is let in: admission.rule is \"none\"\n".to_owned(),
+            _ if is_off => "; everybody is let in: docs/admission.md says how to set targets\n".to_owned(),
+            _ => format!("; {} connections closed as they came\n", self.closed_at_accept),
         };
         text.push('\n');
         let head = [
@@ -321,7 +325,12 @@ fn page(admin: Option<SocketAddr>) -> Result<String, String> {
         stream.take(PAGE_BYTES_MAX).read_to_string(&mut answer)?;
         Ok(answer)
     };
-    let answer = ask().map_err(|error| format!("does not answer at {admin}: {error}"))?;
+    let answer = ask().map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            format!("does not answer at {admin} within {ANSWER_MAX:?}")
+        }
+        _ => format!("does not answer at {admin}: {error}"),
+    })?;
     match answer.split_once("\r\n\r\n") {
         Some((head, body)) if head.starts_with("HTTP/1.1 200 ") && body.ends_with("# EOF\n") => {
             Ok(body.to_owned())
@@ -420,7 +429,18 @@ sidelong_edge_peer_age_seconds{edge=\"edge2\"} inf
         let report = Report::new(&cluster, &pages);
         let text = report.plain();
         assert!(text.starts_with("demo: 1 of 2 edges answer, edge2 has no admin address"), "{text}");
-        assert!(text.contains("everybody is let in"), "{text}");
+        assert!(text.contains("everybody is let in: docs/admission.md"), "{text}");
+        let mut off = cluster.clone();
+        off.admission.rule = AdmissionRule::None;
+        let text = Report::new(&off, &[("edge1", Ok(String::new()))]).plain();
+        assert!(text.contains("everybody is let in: admission.rule"), "{text}");
+    }
+
+    #[test]
+    fn an_edge_that_hangs_is_said_to() {
+        let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let problem = page(Some(hangs.local_addr().unwrap())).unwrap_err();
+        assert!(problem.ends_with("within 2s"), "{problem}");
     }
 
     #[test]

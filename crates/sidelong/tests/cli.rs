@@ -220,8 +220,11 @@ fn a_check_says_what_is_promised() {
     let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 1)]);
     cluster.file.sites[0].response_p99 = Some(std::time::Duration::from_millis(50));
     cluster.file.sites[1].queue_max = Some(std::time::Duration::from_micros(2_500));
+    let alpha = &mut cluster.file.sites[0];
+    (alpha.ceiling, alpha.priority, alpha.share) = (Some(2), 3, 0.5);
     let said = run(["config", "check", cluster.config().to_str().unwrap()]).succeeded();
-    assert!(said.contains("alpha: 2 (floor 1, 99 % answered in 50 ms): n1 n2"), "{said}");
+    let alpha = "alpha: 2 (floor 1, ceiling 2, priority 3, share 0.5, 99 % answered in 50 ms): n1 n2";
+    assert!(said.contains(alpha), "{said}");
     assert!(said.contains("beta: 1 (floor 1, 2.5 ms in a queue): n3"), "{said}");
 }
 

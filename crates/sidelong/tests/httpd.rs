@@ -31,9 +31,9 @@ fn the_library_decides_as_an_edge_does() {
     let Some(build) = made(&cluster, "decide") else { return };
     let long_name = "n".repeat(NAME_BYTES);
     let verdicts = Verdicts::new(&cluster, &["alpha", &long_name]);
-    let ips = ["127.0.0.1", "203.0.113.7", "::1", "2001:db8::1:2"];
+    let ips = ["127.0.0.1", "203.0.113.7", "::1", "2001:db8::1:2", "::ffff:203.0.113.7"];
     let addresses: Vec<SocketAddr> = (0..40u16)
-        .map(|k| SocketAddr::new(ips[usize::from(k) % 4].parse().unwrap(), 1000 + 977 * k))
+        .map(|k| SocketAddr::new(ips[usize::from(k) % ips.len()].parse().unwrap(), 1000 + 977 * k))
         .collect();
     let parts = [0, 1, CIRCLE / 7, CIRCLE / 2, CIRCLE - 1, CIRCLE];
     for (part, turn, why) in

@@ -60,9 +60,9 @@ fn who_is_turned_away_hears_it_over_http2_too() {
     let body = cluster.path("body");
     std::fs::write(&body, vec![b'x'; 300_000]).unwrap();
     let edge = cluster.edge(0);
-    let ask = || {
+    let ask = |more: &[&str]| {
         let mut curl = Command::new("curl");
-        curl.args([
+        curl.args(more).args([
             "-sS",
             "--http2",
             "--max-time",
@@ -79,9 +79,13 @@ fn who_is_turned_away_hears_it_over_http2_too() {
     };
     let ratio = r#"sidelong_edge_admitted_ratio{site="alpha"}"#;
     eventually("nobody is let in", || metrics(cluster.admin(0)).get(ratio) == Some(&0.0));
-    assert_eq!(ask(), "2 503");
+    assert_eq!(ask(&[]), "2 503");
+    // Who waits to be told to go on has sent no body yet.
+    for _ in 0..3 {
+        assert_eq!(ask(&["--header", "expect: 100-continue", "--expect100-timeout", "20"]), "2 503");
+    }
     let rejected = r#"sidelong_edge_rejected_total{site="alpha",why="all-overloaded"}"#;
-    assert!(metrics(cluster.admin(0))[rejected] >= 1.0);
+    assert!(metrics(cluster.admin(0))[rejected] >= 4.0);
 }
 
 /// Says `words` over TLS, checked against the edge's own certificate, until the other side closes.
@@ -113,6 +117,14 @@ fn a_key_of_another_certificate_is_refused() {
     cluster.file.edges[0].tls = Some(Tls { key: other.key, ..one });
     let line = cluster.part("edge", "edge1").finish().refused();
     assert!(line.contains("one.pem") && line.contains("other.key"), "{line}");
+}
+
+#[test]
+fn up_says_that_its_load_does_not_speak_tls() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]).with_load(10, Some(10));
+    cluster.file.edges[1].tls = Some(Tls { certificate: cluster.path("a.pem"), key: cluster.path("a.key") });
+    let line = cluster.up(&["--json"]).finish().refused();
+    assert!(line.contains("edge2 speaks TLS") && line.contains("leave out [workload]"), "{line}");
 }
 
 #[test]

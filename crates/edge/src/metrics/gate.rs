@@ -32,7 +32,8 @@ const CLOSED: Head<'static> =
     counter("closed_at_accept", "Connections closed as they came, for no site would have let them in");
 const ANSWERS: Head<'static> =
     counter("target_answers", "Answers with success of sites with a p99 target, by whether they were late");
-const RATIO: Head<'static> = gauge("admitted_ratio", "", "The part of the site's clients that is let in now");
+const RATIO: Head<'static> =
+    gauge("admitted_ratio", "", "The part of the site's clients that was let in over the last second or so");
 const LENT: Head<'static> = gauge(
     "verdict_lent",
     "",

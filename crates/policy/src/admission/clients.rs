@@ -33,9 +33,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// At the other end of a connection. The hashes are the same on all edges.
+    /// At the other end of a connection. The hashes are the same on all edges: to one that listens for both families, too, an
+    /// IPv4 address is one.
     pub fn new(address: SocketAddr) -> Self {
-        let ip = match address.ip() {
+        let ip = match address.ip().to_canonical() {
             IpAddr::V4(ip) => mix(u64::from(u32::from(ip))),
             IpAddr::V6(ip) => {
                 let [high, low] = [u128::from(ip) >> 64, u128::from(ip)].map(|half| half as u64);
@@ -131,5 +132,18 @@ impl Census {
             };
             treat(bucket, treatment);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_the_same_to_who_listens_for_both_families() {
+        let client = |text: &str| Client::new(text.parse().unwrap());
+        assert_eq!(client("[::ffff:192.0.2.7]:5000"), client("192.0.2.7:5000"));
+        assert_ne!(client("[::192.0.2.7]:5000"), client("192.0.2.7:5000"));
+        assert_ne!(client("192.0.2.8:5000"), client("192.0.2.7:5000"));
     }
 }

@@ -1,5 +1,6 @@
 //! Whom the edges let in, asked of them about once a second beside the looks: one that does not answer holds up no page.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,11 +15,34 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 const END_EVERY: Duration = Duration::from_millis(50);
 
 /// How a site stands with the edges.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Admitted {
     pub(super) standing: Standing,
     /// Requests turned away, between the last two times that the edges were asked; `None` before the second.
     pub(super) rejected_per_s: Option<f64>,
+    /// Why most of these were, or before the second time of all that ever were; `None` where nobody was.
+    pub(super) why: Option<String>,
+}
+
+impl Admitted {
+    fn first(standing: Standing) -> Self {
+        let why = most(&standing.rejected_by, &BTreeMap::new());
+        Admitted { standing, rejected_per_s: None, why }
+    }
+
+    /// So long after `before`.
+    fn next(standing: Standing, before: &Standing, seconds: f64) -> Self {
+        // An edge that was started again begins at 0.
+        let rejected = standing.rejected.saturating_sub(before.rejected);
+        let why = most(&standing.rejected_by, &before.rejected_by);
+        Admitted { standing, rejected_per_s: Some(rejected as f64 / seconds), why }
+    }
+}
+
+/// Which of the counts has grown most.
+fn most(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> Option<String> {
+    let grown = now.iter().map(|(why, count)| (count.saturating_sub(*before.get(why).unwrap_or(&0)), why));
+    grown.max().filter(|(count, _)| *count > 0).map(|(_, why)| why.clone())
 }
 
 /// The thread that asks; it ends some time after this is dropped.
@@ -31,7 +55,7 @@ impl Asking {
     /// Of a cluster where requests may be turned away. The first answer is there when this returns.
     pub(super) fn start(cluster: Cluster) -> std::io::Result<Self> {
         let first = standings(&cluster);
-        let admitted = first.iter().map(|standing| Admitted { standing: *standing, rejected_per_s: None });
+        let admitted = first.iter().cloned().map(Admitted::first);
         let latest = Arc::new(Mutex::new(admitted.collect()));
         let stop = Arc::new(AtomicBool::new(false));
         let (shown, stopped) = (Arc::clone(&latest), Arc::clone(&stop));
@@ -45,11 +69,8 @@ impl Asking {
                 let seconds = asked.elapsed().as_secs_f64();
                 asked = Instant::now();
                 let now = standings(&cluster);
-                let admitted = now.iter().zip(&before).map(|(now, before)| Admitted {
-                    standing: *now,
-                    // An edge that was started again begins at 0.
-                    rejected_per_s: Some(now.rejected.saturating_sub(before.rejected) as f64 / seconds),
-                });
+                let both = now.iter().zip(&before);
+                let admitted = both.map(|(now, before)| Admitted::next(now.clone(), before, seconds));
                 *shown.lock().unwrap_or_else(PoisonError::into_inner) = admitted.collect();
                 before = now;
             }
@@ -67,5 +88,27 @@ impl Asking {
 impl Drop for Asking {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_reasons_are_of_late() {
+        let standing = |over_target, greedy| Standing {
+            rejected: over_target + greedy,
+            rejected_by: [("over-target", over_target), ("greedy", greedy)]
+                .map(|(why, n)| (why.into(), n))
+                .into(),
+            ..Standing::default()
+        };
+        let first = Admitted::first(standing(90, 1));
+        assert_eq!((first.rejected_per_s, first.why.as_deref()), (None, Some("over-target")));
+        let next = Admitted::next(standing(91, 9), &first.standing, 0.5);
+        assert_eq!((next.rejected_per_s, next.why.as_deref()), (Some(18.0), Some("greedy")));
+        let again = Admitted::next(standing(0, 0), &next.standing, 1.0);
+        assert_eq!((again.rejected_per_s, again.why), (Some(0.0), None), "the edges were started again");
     }
 }

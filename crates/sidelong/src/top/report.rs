@@ -59,6 +59,7 @@ struct Site<'a> {
     admitted_ratio: Option<f64>,
     rejected_total: Option<u64>,
     rejected_per_s: Option<f64>,
+    rejected_why: Option<&'a str>,
     target_met: Option<bool>,
     #[serde(flatten)]
     sums: Figures,
@@ -100,6 +101,7 @@ pub(super) fn json(look: &Look) -> Result<String, serde_json::Error> {
             admitted_ratio: admitted.and_then(|of| of.standing.admitted_ratio),
             rejected_total: admitted.map(|of| of.standing.rejected),
             rejected_per_s: admitted.and_then(|of| of.rejected_per_s),
+            rejected_why: admitted.and_then(|of| of.why.as_deref()),
             target_met: admitted.and_then(|of| of.standing.met),
             sums: figures(&site.sums),
         }
@@ -176,7 +178,7 @@ pub(super) fn plain(look: &Look, controls: &Controls) -> String {
     let mut head =
         vec!["site", "nodes", "floor", "ceiling", "load", "busy", "queue", "req/s", "coming", "leaving"];
     if !look.admitted.is_empty() {
-        head.extend(["let in", "rejected", "rejected/s", "target"]);
+        head.extend(["let in", "rejected", "rejected/s", "target", "why"]);
     }
     let sites = look.site_names.iter().zip(&look.sites).enumerate().map(|(index, (name, site))| {
         let sums = &site.sums;
@@ -193,12 +195,13 @@ pub(super) fn plain(look: &Look, controls: &Controls) -> String {
             site.leaving.to_string(),
         ];
         row.extend(look.admitted.get(index).into_iter().flat_map(|admitted| {
-            let standing = admitted.standing;
+            let standing = &admitted.standing;
             let ratio = standing.admitted_ratio.map(|ratio| format!("{:.1} %", 100.0 * ratio));
             let met = standing.met.map(|met| if met { "met" } else { "missed" }.to_owned());
             let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
             let per_s = admitted.rejected_per_s.map(|rate| format!("{rate:.0}"));
-            [or_none(ratio), standing.rejected.to_string(), or_none(per_s), or_none(met)]
+            let why = admitted.why.clone();
+            [or_none(ratio), standing.rejected.to_string(), or_none(per_s), or_none(met), or_none(why)]
         }));
         row
     });

@@ -15,8 +15,6 @@ use super::controls::{Controls, Mode};
 use super::look::{Look, NodeRow, SiteRow, Status};
 use crate::page::{alarm, colour, load_bar, right, site_name, whose};
 
-/// Width of the part of clients that is let in.
-const LET_IN: usize = 6;
 /// Width of a site's load bar, in cells.
 const BAR: usize = 12;
 /// A name that is longer is cut.
@@ -107,58 +105,141 @@ fn site_table(frame: &mut Frame<'_>, area: Rect, look: &Look) {
     let hidden = look.sites.len().saturating_sub(room);
     // The last line says how many there is no room for.
     let shown = if hidden > 0 { room.saturating_sub(1) } else { room };
-    let mut rows: Vec<_> =
-        look.sites.iter().enumerate().take(shown).map(|(index, site)| site_row(look, index, site)).collect();
+    let names = look.site_names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let name = names.clamp(4, NAME_MAX);
+    let columns = SiteColumn::fit(look, name, usize::from(area.width));
+    let mut rows: Vec<_> = look
+        .sites
+        .iter()
+        .enumerate()
+        .take(shown)
+        .map(|(index, site)| Row::new(site_row(look, index, site, &columns)))
+        .collect();
     if hidden > 0 {
         rows.push(Row::new([Cell::from(format!("{} more", look.sites.len() - shown).dim())]));
     }
-    let names = look.site_names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-    let mut widths = vec![names.clamp(4, NAME_MAX), 6, 9, bar(look), 6, 9, 6, 6, 7];
-    let mut titles = vec!["nodes", "floor–top", "", "load", "busy", "queue", "req/s", "moving"];
-    if !look.admitted.is_empty() {
-        widths.push(LET_IN);
-        titles.push("let in");
-    }
-    let widths = widths.into_iter().map(|width| Constraint::Length(width as u16));
-    let head = std::iter::once(Cell::from("site"));
-    let head = head.chain(titles.into_iter().map(|title| right(title.to_owned())));
+    let widths = std::iter::once(name).chain(columns.iter().map(|column| column.width()));
+    let widths = widths.map(|width| Constraint::Length(width as u16));
+    let titles = columns.iter().map(|column| right(column.title().to_owned()));
+    let head = std::iter::once(Cell::from("site")).chain(titles);
     frame.render_widget(Table::new(rows, widths).header(Row::new(head).dim()), area);
 }
 
-fn site_row(look: &Look, index: usize, site: &SiteRow) -> Row<'static> {
+/// What is told of a site, beside its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SiteColumn {
+    Nodes,
+    Bounds,
+    Bar,
+    Load,
+    Busy,
+    Queue,
+    Rate,
+    Moving,
+    LetIn,
+    Rejected,
+    Target,
+    Why,
+}
+
+impl SiteColumn {
+    const ALL: [SiteColumn; 12] = [
+        SiteColumn::Nodes,
+        SiteColumn::Bounds,
+        SiteColumn::Bar,
+        SiteColumn::Load,
+        SiteColumn::Busy,
+        SiteColumn::Queue,
+        SiteColumn::Rate,
+        SiteColumn::Moving,
+        SiteColumn::LetIn,
+        SiteColumn::Rejected,
+        SiteColumn::Target,
+        SiteColumn::Why,
+    ];
+    /// Where nobody is ever turned away there is nothing to say of it.
+    const OF_ADMISSION: [SiteColumn; 4] =
+        [SiteColumn::LetIn, SiteColumn::Rejected, SiteColumn::Target, SiteColumn::Why];
+    /// In this order, where there is no room.
+    const LEFT_OUT: [SiteColumn; 4] =
+        [SiteColumn::Why, SiteColumn::Bar, SiteColumn::Bounds, SiteColumn::Moving];
+
+    fn title(self) -> &'static str {
+        match self {
+            SiteColumn::Nodes => "nodes",
+            SiteColumn::Bounds => "floor–top",
+            SiteColumn::Bar => "",
+            SiteColumn::Load => "load",
+            SiteColumn::Busy => "busy",
+            SiteColumn::Queue => "queue",
+            SiteColumn::Rate => "req/s",
+            SiteColumn::Moving => "moving",
+            SiteColumn::LetIn => "let in",
+            SiteColumn::Rejected => "reject/s",
+            SiteColumn::Target => "target",
+            SiteColumn::Why => "why",
+        }
+    }
+
+    fn width(self) -> usize {
+        match self {
+            SiteColumn::Bar => BAR,
+            SiteColumn::Nodes | SiteColumn::Load | SiteColumn::Queue | SiteColumn::Rate => 6,
+            SiteColumn::Busy => 9,
+            SiteColumn::Moving => 7,
+            SiteColumn::Why => "all-overloaded".len(),
+            _ => self.title().chars().count(),
+        }
+    }
+
+    /// Those that a page of `width` has room for beside names as wide as `name`.
+    fn fit(look: &Look, name: usize, width: usize) -> Vec<SiteColumn> {
+        let mut columns = SiteColumn::ALL.to_vec();
+        columns.retain(|column| !look.admitted.is_empty() || !SiteColumn::OF_ADMISSION.contains(column));
+        let taken =
+            |columns: &[SiteColumn]| name + columns.iter().map(|column| 1 + column.width()).sum::<usize>();
+        for left_out in SiteColumn::LEFT_OUT {
+            if taken(&columns) > width {
+                columns.retain(|column| *column != left_out);
+            }
+        }
+        columns
+    }
+}
+
+fn site_row(look: &Look, index: usize, site: &SiteRow, columns: &[SiteColumn]) -> Vec<Cell<'static>> {
     let sums = &site.sums;
     let style = Style::new().fg(colour(index));
-    let moving = match (site.coming, site.leaving) {
+    let admitted = look.admitted.get(index).cloned().unwrap_or_default();
+    let Admitted { standing, rejected_per_s, why } = &admitted;
+    let or_none = |text: Option<String>| right(text.unwrap_or_else(|| "-".to_owned()));
+    let cell = |column: &SiteColumn| match column {
+        SiteColumn::Nodes => right(site.serving.to_string()),
+        SiteColumn::Bounds => right(format!("{}–{}", site.floor, site.ceiling)),
+        SiteColumn::Bar => Cell::from(load_bar(sums.busy, sums.queued, sums.workers, BAR, style)),
+        SiteColumn::Load => or_none(sums.load().map(|load| format!("{load:.2}"))),
+        SiteColumn::Busy => right(format!("{}/{}", short(sums.busy), short(sums.workers))),
+        SiteColumn::Queue => right(short(sums.queued)),
+        SiteColumn::Rate => right(short(sums.requests_per_s.round() as u64)),
+        SiteColumn::Moving => right(moving(site)),
+        SiteColumn::LetIn => or_none(standing.admitted_ratio.map(|ratio| format!("{:.0} %", 100.0 * ratio))),
+        SiteColumn::Rejected => or_none(rejected_per_s.map(|rate| short(rate.round() as u64))),
+        SiteColumn::Target if standing.met == Some(false) => right("missed".to_owned()).style(alarm()),
+        SiteColumn::Target => or_none(standing.met.map(|_| "met".to_owned())),
+        SiteColumn::Why => right(why.clone().unwrap_or_default()),
+    };
+    let name = Cell::from(site_name(&look.site_names, SiteId::new(index)).bold());
+    std::iter::once(name).chain(columns.iter().map(cell)).collect()
+}
+
+/// Nodes on their way to the site and from it.
+fn moving(site: &SiteRow) -> String {
+    match (site.coming, site.leaving) {
         (0, 0) => String::new(),
         (coming, 0) => format!("+{coming}"),
         (0, leaving) => format!("-{leaving}"),
         (coming, leaving) => format!("+{coming} -{leaving}"),
-    };
-    let mut cells = vec![
-        Cell::from(site_name(&look.site_names, SiteId::new(index)).bold()),
-        right(site.serving.to_string()),
-        right(format!("{}–{}", site.floor, site.ceiling)),
-        Cell::from(load_bar(sums.busy, sums.queued, sums.workers, bar(look), style)),
-        right(sums.load().map_or_else(|| "-".to_owned(), |load| format!("{load:.2}"))),
-        right(format!("{}/{}", short(sums.busy), short(sums.workers))),
-        right(short(sums.queued)),
-        right(short(sums.requests_per_s.round() as u64)),
-        right(moving),
-    ];
-    cells.extend(look.admitted.get(index).map(let_in));
-    Row::new(cells)
-}
-
-/// The part of clients that the edges let in, in another colour while the target is missed all the same.
-fn let_in(admitted: &Admitted) -> Cell<'static> {
-    let ratio = admitted.standing.admitted_ratio;
-    let cell = right(ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.0} %", 100.0 * ratio)));
-    if admitted.standing.met == Some(false) { cell.style(alarm()) } else { cell }
-}
-
-/// The width of a site's load bar: what the others leave of 80 columns.
-fn bar(look: &Look) -> usize {
-    if look.admitted.is_empty() { BAR } else { BAR - LET_IN - 1 }
+    }
 }
 
 fn latest_moves(frame: &mut Frame<'_>, area: Rect, look: &Look) {
@@ -297,6 +378,35 @@ mod tests {
         for word in ["sidelong top", "alpha", "n1", "n3", "fresh", "moves", "q quit", "1–3 of 3"] {
             assert!(text.contains(word), "{word:?}: {text}");
         }
+    }
+
+    #[test]
+    fn who_is_turned_away_and_whether_targets_are_held_stands_in_eighty_columns() {
+        use crate::status::Standing;
+        let mut look = look_at(&["alpha", "beta"], &[serving(0), serving(1)]);
+        let held = Standing { admitted_ratio: Some(1.0), met: Some(true), ..Standing::default() };
+        let missed = Standing { admitted_ratio: Some(0.25), met: Some(false), rejected: 90, ..held.clone() };
+        let (rejected_per_s, why) = (Some(30.0), Some("over-target".to_owned()));
+        look.admitted = vec![
+            Admitted { standing: held, rejected_per_s: Some(0.0), why: None },
+            Admitted { standing: missed, rejected_per_s, why },
+        ];
+        let row = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.trim_start_matches('"').starts_with(name)).unwrap();
+            line.to_owned()
+        };
+        let narrow = draw(80, 24, &look, &mut Controls::new(Column::Node, ""));
+        for (name, words) in [("site", ["let in", "reject/s", "target"]), ("alpha", ["100 %", " 0 ", "met"])]
+        {
+            assert!(words.iter().all(|word| row(&narrow, name).contains(word)), "{name}: {narrow}");
+        }
+        let words = ["25 %", " 30 ", "missed"];
+        assert!(words.iter().all(|word| row(&narrow, "beta").contains(word)), "{narrow}");
+        let wide = draw(120, 24, &look, &mut Controls::new(Column::Node, ""));
+        assert!(
+            row(&wide, "beta").contains("over-target") && row(&wide, "site").contains("floor–top"),
+            "{wide}"
+        );
     }
 
     #[test]

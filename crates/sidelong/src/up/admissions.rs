@@ -13,8 +13,19 @@ pub(crate) struct Admissions {
 struct SiteAdmissions {
     name: String,
     rejected: u64,
-    /// By edge that turns requests away: how many in its last second, why, and whether the target is held there.
-    edges: BTreeMap<String, (u64, String, Option<bool>)>,
+    /// By edge, what it told last.
+    edges: BTreeMap<String, Told>,
+}
+
+/// What an edge tells of a site.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Told {
+    /// Requests turned away in its last second.
+    pub(super) rejected: u64,
+    /// Why most of them were.
+    pub(super) why: String,
+    /// Whether the target is held there, where that is known.
+    pub(super) met: Option<bool>,
 }
 
 impl Admissions {
@@ -23,23 +34,16 @@ impl Admissions {
     }
 
     /// An edge has told. Returns what is news: that it begins to turn requests of the site away, or no longer does.
-    pub(super) fn take(
-        &mut self,
-        edge: &str,
-        site: &str,
-        rejected: u64,
-        why: String,
-        met: Option<bool>,
-    ) -> Option<String> {
+    pub(super) fn take(&mut self, edge: &str, site: &str, told: Told) -> Option<String> {
         let of = self.sites.iter_mut().find(|of| of.name == site)?;
-        of.rejected += rejected;
-        if rejected == 0 {
-            of.edges.remove(edge)?;
-            return Some(format!("{edge} lets in all for {site} again"));
-        }
-        let news = format!("{edge} turns requests for {site} away: {why}");
-        let before = of.edges.insert(edge.to_owned(), (rejected, why, met));
-        before.is_none().then_some(news)
+        of.rejected += told.rejected;
+        let news = match told.rejected {
+            0 => format!("{edge} lets in all for {site} again"),
+            _ => format!("{edge} turns requests for {site} away: {}", told.why),
+        };
+        let turns_away = told.rejected > 0;
+        let before = of.edges.insert(edge.to_owned(), told);
+        (turns_away != before.is_some_and(|before| before.rejected > 0)).then_some(news)
     }
 
     /// An edge has ended: it turns nobody away any more.
@@ -54,12 +58,18 @@ impl Admissions {
 
     /// In the last second or so.
     pub(super) fn rejected_per_s(&self, site: usize) -> u64 {
-        self.sites[site].edges.values().map(|(rejected, ..)| rejected).sum()
+        self.sites[site].edges.values().map(|told| told.rejected).sum()
+    }
+
+    /// Why most of these were, if there are any.
+    pub(super) fn why(&self, site: usize) -> Option<&str> {
+        let edges = self.sites[site].edges.values().filter(|told| told.rejected > 0);
+        edges.max_by_key(|told| told.rejected).map(|told| told.why.as_str())
     }
 
     /// Whether an edge says that the site's target is missed.
     pub(super) fn is_missed(&self, site: usize) -> bool {
-        self.sites[site].edges.values().any(|(_, _, met)| *met == Some(false))
+        self.sites[site].edges.values().any(|told| told.met == Some(false))
     }
 }
 
@@ -70,19 +80,38 @@ mod tests {
     #[test]
     fn beginning_and_end_are_news_and_all_is_summed() {
         let mut admissions = Admissions::new(["alpha".to_owned(), "beta".to_owned()].into_iter());
-        let mut take = |edge, rejected, met| {
-            admissions.take(edge, "beta", rejected, "over-target".to_owned(), met).unwrap_or_default()
+        let told = |rejected, why: &str, met| Told { rejected, why: why.to_owned(), met };
+        let mut take = |edge, rejected, why, met| {
+            admissions.take(edge, "beta", told(rejected, why, met)).unwrap_or_default()
         };
-        assert_eq!(take("edge1", 5, Some(true)), "edge1 turns requests for beta away: over-target");
-        assert_eq!(take("edge1", 7, Some(true)), "");
-        assert_eq!(take("edge2", 1, Some(false)), "edge2 turns requests for beta away: over-target");
-        let figures =
-            |of: &Admissions| [0, 1].map(|k| (of.rejected(k), of.rejected_per_s(k), of.is_missed(k)));
-        assert_eq!(figures(&admissions), [(0, 0, false), (13, 8, true)]);
-        let end = admissions.take("edge1", "beta", 0, "within-target".to_owned(), Some(true));
+        assert_eq!(
+            take("edge1", 5, "over-target", Some(true)),
+            "edge1 turns requests for beta away: over-target"
+        );
+        assert_eq!(take("edge1", 7, "over-target", Some(true)), "");
+        assert_eq!(take("edge2", 1, "greedy", Some(false)), "edge2 turns requests for beta away: greedy");
+        let figures = |of: &Admissions| {
+            [0, 1].map(|k| {
+                (of.rejected(k), of.rejected_per_s(k), of.why(k).map(str::to_owned), of.is_missed(k))
+            })
+        };
+        let nothing = (0, 0, None, false);
+        let beta = (13, 8, Some("over-target".to_owned()), true);
+        assert_eq!(figures(&admissions), [nothing.clone(), beta]);
+        let end = admissions.take("edge1", "beta", told(0, "within-target", Some(true)));
         assert_eq!(end.as_deref(), Some("edge1 lets in all for beta again"));
         admissions.ended("edge2");
-        assert_eq!(figures(&admissions), [(0, 0, false), (13, 0, false)]);
-        assert_eq!(admissions.take("edge1", "gamma", 1, String::new(), None), None);
+        assert_eq!(figures(&admissions), [nothing, (13, 0, None, false)]);
+        assert_eq!(admissions.take("edge1", "gamma", told(1, "", None)), None);
+    }
+
+    #[test]
+    fn a_target_may_be_missed_while_all_are_let_in() {
+        let mut admissions = Admissions::new(["alpha".to_owned()].into_iter());
+        let told = |met| Told { rejected: 0, why: "within-target".to_owned(), met: Some(met) };
+        for met in [false, false, true] {
+            assert_eq!(admissions.take("edge1", "alpha", told(met)), None, "nobody was turned away");
+            assert_eq!(admissions.is_missed(0), !met);
+        }
     }
 }

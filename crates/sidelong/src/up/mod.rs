@@ -29,7 +29,7 @@ use crate::monitor::Monitor;
 use crate::page::Terminal;
 use crate::parent::await_left_behind;
 use crate::parts::Parts;
-use admissions::Admissions;
+use admissions::{Admissions, Told};
 use bursts::Bursts;
 use children::Children;
 use outcome::{Outcome, StepTimes};
@@ -76,6 +76,7 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
     };
     file.cluster.fabric = args.fabric.unwrap_or(file.cluster.fabric);
     let parts = Parts::new(file.cluster()?)?;
+    speaks_to_all(&parts.cluster)?;
     let run = parts.run.clone();
     let claim = run.claim()?;
     await_left_behind(&run)?;
@@ -88,10 +89,10 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
     let swept = run.sweep();
     drop(claim);
     let outcome = outcome?;
-    swept?;
     let summary =
         if args.json { serde_json::to_string_pretty(&outcome)? + "\n" } else { outcome.to_string() };
-    say(summary)
+    say(summary)?;
+    swept.map_err(|error| Failure::new(format!("cannot clear {}: {error}", run.path().display())))
 }
 
 struct Up<'a> {
@@ -300,7 +301,7 @@ impl<'a> Up<'a> {
                 Some(Event::Health { node, up: false, .. }) => format!("{node} taken out by {part}"),
                 Some(Event::Health { node, up: true, .. }) => format!("{node} taken back by {part}"),
                 Some(Event::Admission { site, rejected, why, met, .. }) => {
-                    match self.admissions.take(&part, &site, rejected, why, met) {
+                    match self.admissions.take(&part, &site, Told { rejected, why, met }) {
                         Some(news) => news,
                         None => continue,
                     }
@@ -333,6 +334,17 @@ impl<'a> Up<'a> {
             happened: &self.happened,
         }
     }
+}
+
+/// # Errors
+/// Where the load would come to nothing: it does not speak TLS.
+fn speaks_to_all(cluster: &Cluster) -> Result<(), Failure> {
+    let over_tls = cluster.edges.iter().find(|edge| edge.tls.is_some() && cluster.workload.is_some());
+    over_tls.map_or(Ok(()), |edge| {
+        let name = &edge.name;
+        let how = "leave out [workload], and put a load on it yourself, or the edge's tls";
+        Err(Failure::new(format!("{name} speaks TLS, which the load of `up` does not: {how}")))
+    })
 }
 
 /// What runs, and where to knock.

@@ -16,8 +16,9 @@ pub(super) fn print(status: &Status<'_>) -> Result<(), Failure> {
             0 => String::new(),
             rejected => format!(" {rejected}/s rejected"),
         };
+        let missed = if status.admissions.is_missed(index) { " target missed" } else { "" };
         let (rate, p50, p99) = (live.requests_per_s, live.p50_ms, live.p99_ms);
-        format!("{serves} {rate:.0}/s p50 {p50:.1} p99 {p99:.1} ms{rejected}")
+        format!("{serves} {rate:.0}/s p50 {p50:.1} p99 {p99:.1} ms{rejected}{missed}")
     });
     let total = status.live.map_or_else(String::new, |live| {
         format!("{:.0}/s, {} errors, ", live.total.requests_per_s, live.total.errors)

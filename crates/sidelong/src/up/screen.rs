@@ -89,50 +89,116 @@ fn errors(count: u64) -> Span<'static> {
 }
 
 fn site_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
+    let columns = SiteColumn::fit(status, usize::from(area.width.saturating_sub(BORDERS)));
     let rows = status.cluster.sites.iter().enumerate().map(|(index, site)| {
         let live = status.live.map(|live| live.sites[index]).unwrap_or_default();
         let nodes = status.monitor.serving(SiteId::new(index));
-        let mut cells = vec![
-            Cell::from(site.name.clone()).style(Style::new().fg(colour(index)).bold()),
-            Cell::from(Line::from(vec![
-                Span::styled("■ ".repeat(nodes), Style::new().fg(colour(index))),
-                Span::from(nodes.to_string()).bold(),
-            ])),
-            right(format!("{}–{}", site.floor, site.ceiling)),
-            right(format!("{:.0}", live.requests_per_s)),
-            right(format!("{:.1}", live.p50_ms)),
-            right(format!("{:.1}", live.p99_ms)),
-            right(live.errors.to_string()),
-        ];
-        if status.cluster.has_admission() {
-            cells.push(rejected(status.rejected_per_s(index), status.admissions.is_missed(index)));
-        }
-        Row::new(cells)
+        let name = Cell::from(site.name.clone()).style(Style::new().fg(colour(index)).bold());
+        let nodes = Cell::from(Line::from(vec![
+            Span::styled("■ ".repeat(nodes), Style::new().fg(colour(index))),
+            Span::from(nodes.to_string()).bold(),
+        ]));
+        let admissions = status.admissions;
+        let is_missed = admissions.is_missed(index);
+        let cell = |column: &SiteColumn| match column {
+            SiteColumn::Bounds => right(format!("{}–{}", site.floor, site.ceiling)),
+            SiteColumn::Rate => right(format!("{:.0}", live.requests_per_s)),
+            SiteColumn::P50 => right(format!("{:.1}", live.p50_ms)),
+            SiteColumn::P99 => right(format!("{:.1}", live.p99_ms)),
+            SiteColumn::Errors => right(live.errors.to_string()),
+            SiteColumn::Rejected => right(status.rejected_per_s(index).to_string()),
+            SiteColumn::Why => right(admissions.why(index).unwrap_or("").to_owned()),
+            SiteColumn::Target if is_missed => right("missed".to_owned()).style(alarm()),
+            SiteColumn::Target => right(if site.target.is_some() { "met" } else { "-" }.to_owned()),
+        };
+        Row::new([name, nodes].into_iter().chain(columns.iter().map(cell)))
     });
-    let mut widths = vec![
-        Constraint::Length(12),
-        Constraint::Min(24),
-        Constraint::Length(9),
-        Constraint::Length(11),
-        Constraint::Length(9),
-        Constraint::Length(9),
-        Constraint::Length(8),
-    ];
-    let mut names = vec!["floor–top", "requests/s", "p50 ms", "p99 ms", "errors"];
-    if status.cluster.has_admission() {
-        names.push("rejected/s");
-        widths.push(Constraint::Length(11));
-    }
-    let mut head: Vec<_> = ["site", "nodes"].into_iter().map(Cell::from).collect();
-    head.extend(names.into_iter().map(|name| right(name.to_owned())));
+    let names = ["site", "nodes"].into_iter().map(Cell::from);
+    let head = names.chain(columns.iter().map(|column| right(column.title().to_owned())));
+    let widths = columns.iter().map(|column| Constraint::Length(column.width() as u16));
+    let widths =
+        [Constraint::Length(SITE as u16), Constraint::Min(squares(status) as u16)].into_iter().chain(widths);
     let table = Table::new(rows, widths).header(Row::new(head).dim()).block(block("sites"));
     frame.render_widget(table, area);
 }
 
-/// In another colour while the target is missed all the same.
-fn rejected(per_s: u64, is_missed: bool) -> Cell<'static> {
-    let cell = right(per_s.to_string());
-    if is_missed { cell.style(alarm()) } else { cell }
+/// Of a block, left and right.
+const BORDERS: u16 = 2;
+/// Width of a site's name.
+const SITE: usize = 12;
+/// Width of a site's nodes, a square each, at most.
+const SQUARES_MAX: usize = 24;
+
+/// Room for all nodes at one site, within reason.
+fn squares(status: &Status<'_>) -> usize {
+    (2 * status.cluster.nodes.len() + 2).clamp("nodes".len(), SQUARES_MAX)
+}
+
+/// What is told of a site, beside its name and nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SiteColumn {
+    Bounds,
+    Rate,
+    P50,
+    P99,
+    Errors,
+    Rejected,
+    Why,
+    Target,
+}
+
+impl SiteColumn {
+    const ALL: [SiteColumn; 8] = [
+        SiteColumn::Bounds,
+        SiteColumn::Rate,
+        SiteColumn::P50,
+        SiteColumn::P99,
+        SiteColumn::Errors,
+        SiteColumn::Rejected,
+        SiteColumn::Why,
+        SiteColumn::Target,
+    ];
+    /// In this order, where there is no room.
+    const LEFT_OUT: [SiteColumn; 4] =
+        [SiteColumn::Bounds, SiteColumn::Why, SiteColumn::P50, SiteColumn::Errors];
+
+    fn title(self) -> &'static str {
+        match self {
+            SiteColumn::Bounds => "floor–top",
+            SiteColumn::Rate => "requests/s",
+            SiteColumn::P50 => "p50 ms",
+            SiteColumn::P99 => "p99 ms",
+            SiteColumn::Errors => "errors",
+            SiteColumn::Rejected => "rejected/s",
+            SiteColumn::Why => "why",
+            SiteColumn::Target => "target",
+        }
+    }
+
+    fn width(self) -> usize {
+        match self {
+            SiteColumn::Why => "all-overloaded".len(),
+            SiteColumn::Target => "missed".len(),
+            SiteColumn::Errors | SiteColumn::P50 | SiteColumn::P99 => 8,
+            _ => self.title().chars().count(),
+        }
+    }
+
+    /// Those that a page of `width` has room for.
+    fn fit(status: &Status<'_>, width: usize) -> Vec<SiteColumn> {
+        let of_admission = [SiteColumn::Rejected, SiteColumn::Why, SiteColumn::Target];
+        let mut columns = SiteColumn::ALL.to_vec();
+        columns.retain(|column| status.cluster.has_admission() || !of_admission.contains(column));
+        let taken = |columns: &[SiteColumn]| {
+            SITE + 1 + squares(status) + columns.iter().map(|column| 1 + column.width()).sum::<usize>()
+        };
+        for left_out in SiteColumn::LEFT_OUT {
+            if taken(&columns) > width {
+                columns.retain(|column| *column != left_out);
+            }
+        }
+        columns
+    }
 }
 
 fn node_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
