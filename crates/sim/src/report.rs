@@ -90,12 +90,13 @@ impl Rows {
     /// have other seeds.
     pub(crate) fn difference(&self, other: &Rows, name: &str) -> Option<Mean> {
         let (ours, theirs) = (self.by_seed(name), other.by_seed(name));
-        let by_seed = |(seed, ours): (&String, &f64)| {
-            let at = other.seeds.iter().position(|other| other == seed)?;
-            Some(theirs[at] - ours)
-        };
-        let differences = self.seeds.iter().zip(ours).map(by_seed).collect::<Option<Vec<_>>>()?;
-        (ours.len() == theirs.len()).then(|| Mean::of(&differences))
+        if self.seeds.len() != other.seeds.len() {
+            return None;
+        }
+        let theirs: BTreeMap<_, _> = other.seeds.iter().zip(theirs).collect();
+        let by_seed = |(seed, ours): (&String, &f64)| Some(*theirs.get(seed)? - ours);
+        let differences: Option<Vec<_>> = self.seeds.iter().zip(ours).map(by_seed).collect();
+        differences.map(|differences| Mean::of(&differences))
     }
 
     fn by_seed(&self, name: &str) -> &[f64] {
