@@ -233,10 +233,10 @@ impl Peer {
         match step {
             0 if is_own => self.outgoing.warm_index(key),
             0 => self.incoming.warm_index(key),
-            1 if is_own => _ = self.outgoing.warm_slot(key),
-            1 if self.incoming.warm_slot(key) => (),
+            1 if is_own => _ = self.outgoing.warm_hit(key),
+            1 if self.incoming.warm_hit(key) => (),
             1 => self.references.warm_index(key),
-            _ if is_own || self.incoming.warm_slot(key) => (),
+            _ if is_own || self.incoming.warm_hit(key) => (),
             _ => _ = self.references.warm_slot(key),
         }
     }

@@ -107,11 +107,12 @@ pub struct Store<V> {
     /// The first slot that can be used again.
     free: u32,
     queues: [Queue; 3],
-    /// LRU: who was asked for, in order. An object counts by its last entry, and its slot says how many there are.
+    /// LRU: who was asked for, in order. An object counts by its last entry. Its slot says how many there are, but only once
+    /// something went: until then a hit looks at no slot.
     log: VecDeque<u32>,
     /// SIEVE's hand: whom it looks at next, or nobody.
     hand: u32,
-    /// Whether anything went yet: until then S3-FIFO's newcomers may fill the main queue.
+    /// Whether anything had to go yet: until then S3-FIFO's newcomers may fill the main queue, and LRU counts nothing.
     has_evicted: bool,
 }
 
@@ -311,6 +312,13 @@ impl<V: Copy> Store<V> {
         slot.inspect(|slot| prefetch_index(&self.slots, *slot as usize)).is_some()
     }
 
+    /// The same for a [`Store::get`] that is to tell whether the object is there, and no more.
+    #[inline]
+    pub fn warm_hit(&self, key: u64) -> bool {
+        let needs_no_slot = self.eviction == Eviction::Lru && !self.has_evicted && self.index.is_direct();
+        if needs_no_slot { self.index.first(key).is_some() } else { self.warm_slot(key) }
+    }
+
     /// The same for a [`Store::holds`].
     #[inline]
     pub fn warm_place(&self, place: Place) {
@@ -340,7 +348,9 @@ impl<V: Copy> Store<V> {
     #[inline]
     fn find(&self, key: u64) -> Option<u32> {
         let slot = self.index.find(key, |slot| self.slots[slot as usize].key == key)?;
-        is_present(self.slots[slot as usize].queue()).then_some(slot)
+        // Only ghosts have a key and are not there.
+        let is_there = self.eviction != Eviction::S3Fifo || is_present(self.slots[slot as usize].queue());
+        is_there.then_some(slot)
     }
 
     #[inline]
@@ -380,8 +390,14 @@ impl<V: Copy> Store<V> {
             self.make_room_in_log();
         }
         self.log.push_back(slot);
-        let slot = &mut self.slots[slot as usize];
-        slot.set_newer(slot.newer() + 1);
+        if self.has_evicted {
+            self.slots[slot as usize].count();
+        }
+    }
+
+    /// LRU: counts the entries of each object.
+    fn count_log(&mut self) {
+        self.log.iter().for_each(|slot| self.slots[*slot as usize].count());
     }
 
     /// LRU: takes the next entry out of the log, and says whose it is if it was the last one of an object.
@@ -400,21 +416,30 @@ impl<V: Copy> Store<V> {
             self.log.reserve_exact(LOG_SLACK.max(self.len() / 2));
             return;
         }
-        let slots = &mut self.slots;
-        self.log.retain(|index| {
-            let slot = &mut slots[*index as usize];
+        if !self.has_evicted {
+            self.count_log();
+        }
+        let log = self.log.make_contiguous();
+        let mut kept = 0;
+        for at in 0..log.len() {
+            let index = log[at];
+            let slot = &mut self.slots[index as usize];
             let is_last = slot.newer() == 1 && is_present(slot.queue());
-            if !is_last {
-                slot.set_newer(slot.newer() - 1);
-            }
-            is_last
-        });
+            // No branch: nobody could foresee it.
+            slot.set_newer(slot.newer() - u32::from(!is_last || !self.has_evicted));
+            log[kept] = index;
+            kept += usize::from(is_last);
+        }
+        self.log.truncate(kept);
     }
 
     /// Lets one go, or more than one over to the main queue.
     fn evict(&mut self, gone: &mut impl FnMut(Gone<V>)) {
         match self.eviction {
             Eviction::Lru => {
+                if !std::mem::replace(&mut self.has_evicted, true) {
+                    self.count_log();
+                }
                 while !self.log.is_empty() {
                     if let Some(slot) = self.next_of_log() {
                         return self.let_go(slot, gone);
