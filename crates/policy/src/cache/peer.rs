@@ -247,11 +247,10 @@ impl Peer {
         self.outgoing.warm_place(place);
     }
 
-    /// The same for a sound [`Peer::read_done`], in two steps.
+    /// The same for a sound [`Peer::read_done`], in three steps.
     #[inline]
     pub fn warm_keep(&self, key: u64, step: u32) {
-        self.incoming.warm_index(key);
-        self.incoming.warm_oldest(step);
+        self.incoming.warm_insert(key, step);
     }
 
     /// The same for a [`Peer::receive`], in two steps.
@@ -260,7 +259,7 @@ impl Peer {
         match message {
             Message::Ask { key, .. } if step == 0 => self.outgoing.warm_index(*key),
             Message::Ask { key, .. } => _ = self.outgoing.warm_slot(*key),
-            Message::Offer { key, .. } => self.references.warm_index(*key),
+            Message::Offer { key, .. } => self.references.warm_insert(*key, step),
             _ => (),
         }
     }

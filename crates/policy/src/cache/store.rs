@@ -12,6 +12,7 @@ mod slot;
 mod tests;
 
 use std::collections::VecDeque;
+use std::slice;
 
 use index::Index;
 use prefetch_index::prefetch_index;
@@ -316,6 +317,9 @@ impl<V: Copy> Store<V> {
     #[inline]
     pub fn warm_hit(&self, key: u64) -> bool {
         let needs_no_slot = self.eviction == Eviction::Lru && !self.has_evicted && self.index.is_direct();
+        let (begin, end) = self.log.as_slices();
+        let end = if end.is_empty() { begin } else { end };
+        prefetch_index(end, end.len().wrapping_sub(1));
         if needs_no_slot { self.index.first(key).is_some() } else { self.warm_slot(key) }
     }
 
@@ -325,24 +329,38 @@ impl<V: Copy> Store<V> {
         prefetch_index(&self.slots, place.slot as usize);
     }
 
-    /// The same for who goes next, in two steps: the slot, then what leads to it.
+    /// The same for a [`Store::insert`], in three steps: where `key` comes in the index, and the log; the slot that it gets, and
+    /// those of who goes next; and where these are in the index.
     #[inline]
-    pub fn warm_oldest(&self, step: u32) {
-        if step == 0 && self.eviction == Eviction::Lru {
+    pub fn warm_insert(&self, key: u64, step: u32) {
+        match step {
+            0 => {
+                self.index.warm(key);
+                prefetch_index(self.log.as_slices().0, 0);
+            }
+            1 => {
+                let slot = if self.free == NIL { self.slots.len() } else { self.free as usize };
+                prefetch_index(&self.slots, slot);
+                self.next_to_go().for_each(|slot| prefetch_index(&self.slots, *slot as usize));
+            }
+            _ => {
+                let slots = self.next_to_go().filter_map(|slot| self.slots.get(*slot as usize));
+                slots.for_each(|slot| self.index.warm(slot.key));
+            }
+        }
+    }
+
+    /// Who goes next, as far as can be told without a look at them, if somebody must.
+    #[inline]
+    fn next_to_go(&self) -> impl Iterator<Item = &u32> {
+        let next = match self.eviction {
+            _ if !self.has_evicted => &[],
             // The first may not be the last entry of its object.
-            let first = self.log.iter().take(LOG_AHEAD);
-            return first.for_each(|slot| prefetch_index(&self.slots, *slot as usize));
-        }
-        let oldest = match self.eviction {
-            Eviction::Lru => self.log.front().copied().unwrap_or(NIL),
-            _ if self.hand == NIL => self.queues[usize::from(MAIN)].oldest,
-            _ => self.hand,
+            Eviction::Lru => self.log.as_slices().0,
+            _ if self.hand != NIL => slice::from_ref(&self.hand),
+            _ => slice::from_ref(&self.queues[MAIN as usize].oldest),
         };
-        match self.slots.get(oldest as usize) {
-            Some(_) if step == 0 => prefetch_index(&self.slots, oldest as usize),
-            Some(slot) => self.index.warm(slot.key),
-            None => (),
-        }
+        next.iter().take(LOG_AHEAD)
     }
 
     #[inline]
@@ -435,9 +453,10 @@ impl<V: Copy> Store<V> {
 
     /// Lets one go, or more than one over to the main queue.
     fn evict(&mut self, gone: &mut impl FnMut(Gone<V>)) {
+        let is_first = !std::mem::replace(&mut self.has_evicted, true);
         match self.eviction {
             Eviction::Lru => {
-                if !std::mem::replace(&mut self.has_evicted, true) {
+                if is_first {
                     self.count_log();
                 }
                 while !self.log.is_empty() {
@@ -469,7 +488,6 @@ impl<V: Copy> Store<V> {
     }
 
     fn evict_s3(&mut self, gone: &mut impl FnMut(Gone<V>)) {
-        self.has_evicted = true;
         let main_max = self.room.bytes_max - self.small_max();
         let [main, small, _] = self.queues;
         if main.bytes > main_max || small.len == 0 {
