@@ -31,7 +31,7 @@ use crate::workload::{Arrivals, Keys, Requests};
 
 /// Requests between two steps of what is fetched into the CPU's cache for one that is to come: its memory comes while these
 /// are simulated.
-const STRIDE: usize = 4;
+const STRIDE: usize = 8;
 /// Steps in which it is fetched.
 const STEPS: usize = 3;
 /// Requests that are known ahead, and the one that comes.
@@ -128,6 +128,8 @@ struct Dispatched {
     home: NodeId,
     /// Of its object.
     size: u32,
+    /// Whether not all was fetched yet that it will look at.
+    is_cold: bool,
 }
 
 /// Most machines of C's time had one core; a pool would look for the one that is free.
@@ -180,6 +182,8 @@ struct Parcel {
     to: NodeId,
     /// With the object's bytes, where they are in it.
     bytes: u32,
+    /// Changes that it tells of.
+    changes: u32,
     message: Message,
 }
 
@@ -340,11 +344,14 @@ impl Cluster {
             let Some(key) = self.keys.get(number) else { break };
             let (node, home, size) = (self.node_next, self.home_of(key), self.setup.requests.bytes(key));
             self.node_next = if node + 1 < self.setup.nodes { node + 1 } else { 0 };
-            self.ahead[number % AHEAD] = Dispatched { key, node, home, size };
+            self.ahead[number % AHEAD] = Dispatched { key, node, home, size, is_cold: true };
         }
         for step in 0..STEPS {
-            let Dispatched { key, node, home, .. } = self.ahead[(number + (STEPS - step) * STRIDE) % AHEAD];
-            self.peers[node as usize].warm(key.into(), home, step as u32);
+            let request = &mut self.ahead[(number + (STEPS - step) * STRIDE) % AHEAD];
+            if request.is_cold {
+                let peer = &self.peers[request.node as usize];
+                request.is_cold = peer.warm(request.key.into(), request.home, step as u32);
+            }
         }
     }
 
@@ -381,7 +388,7 @@ impl Cluster {
             self.before = self.totals(now.as_ns());
         }
         self.look_ahead(number);
-        let Dispatched { key, node, home, size } = self.ahead[number % AHEAD];
+        let Dispatched { key, node, home, size, .. } = self.ahead[number % AHEAD];
         let me = if self.in_flight.is_empty() { node } else { self.dispatch(number) };
         let costs = &self.setup.costs;
         let node = &mut self.nodes[me as usize];
@@ -436,14 +443,16 @@ impl Cluster {
         for act in acts.drain(..) {
             match act {
                 Act::Send { to, message } => {
-                    let payload = match message {
-                        Message::Offer { bytes, place: None, .. } => bytes,
-                        _ => 0,
+                    let (payload, changes) = match &message {
+                        Message::Offer { bytes, place: None, changes, .. } => (*bytes, changes.len()),
+                        Message::Offer { changes, .. } | Message::Update { changes, .. } => (0, changes.len()),
+                        Message::Ask { marks, .. } => (0, marks.len()),
+                        _ => (0, 0),
                     };
                     let bytes = message.bytes().saturating_add(payload);
                     let cpu_ns = self.message_ns(bytes);
                     let sent = self.nodes[me as usize].cpu.serve(now, cpu_ns);
-                    let parcel = self.parcels.insert(Parcel { from: me, to, bytes, message });
+                    let parcel = self.parcels.insert(Parcel { from: me, to, bytes, changes: changes as u32, message });
                     queue.push(sent, Step::Sent(parcel));
                 }
                 Act::Load { key } => {
@@ -488,14 +497,17 @@ impl Cluster {
         let link_ns = costs.link.ns(request.bytes);
         let sent = self.nodes[request.home as usize].nic.serve(now, costs.nic_ns + link_ns);
         queue.push(Time::from_ns(sent.as_ns() - link_ns + costs.wire_ns), Step::Fetching(tag));
-        self.peers[request.node as usize].warm_keep(request.key.into(), 1);
+        let (peer, key) = (&self.peers[request.node as usize], request.key.into());
+        if request.is_sound { peer.warm_keep(key, 1) } else { peer.warm_forget(key) }
     }
 
     fn fetching(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {
-        let Request { key, node, bytes, .. } = *self.under_way.get(tag);
+        let Request { key, node, bytes, is_sound, .. } = *self.under_way.get(tag);
         let link_ns = self.setup.costs.link.ns(bytes);
         queue.push(self.nodes[node as usize].port.serve(now, link_ns), Step::Fetched(tag));
-        self.peers[node as usize].warm_keep(key.into(), 2);
+        if is_sound {
+            self.peers[node as usize].warm_keep(key.into(), 2);
+        }
     }
 
     fn fetched(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {
@@ -522,7 +534,7 @@ impl Cluster {
     }
 
     fn sent(&mut self, parcel: u32, now: Time, queue: &mut Queue<Step>) {
-        let Parcel { from, to, bytes, message } = self.parcels.get(parcel);
+        let Parcel { from, to, bytes, message, .. } = self.parcels.get(parcel);
         let (from, bytes) = (*from, *bytes);
         self.peers[*to as usize].warm_message(message, 0);
         let costs = &self.setup.costs;
@@ -542,14 +554,8 @@ impl Cluster {
     }
 
     fn come(&mut self, parcel: u32, now: Time, queue: &mut Queue<Step>) {
-        let Parcel { to, bytes, message, .. } = self.parcels.get(parcel);
-        let (to, bytes) = (*to, *bytes);
-        let changes = match message {
-            Message::Offer { changes, .. } | Message::Update { changes, .. } => changes.len() as u64,
-            Message::Ask { marks, .. } => marks.len() as u64,
-            _ => 0,
-        };
-        let cpu_ns = self.message_ns(bytes) + changes * self.setup.costs.change_ns;
+        let Parcel { to, bytes, changes, .. } = *self.parcels.get(parcel);
+        let cpu_ns = self.message_ns(bytes) + u64::from(changes) * self.setup.costs.change_ns;
         queue.push(self.nodes[to as usize].cpu.serve(now, cpu_ns), Step::Taken(parcel));
     }
 

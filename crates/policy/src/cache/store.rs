@@ -135,7 +135,7 @@ const ROUNDS_MAX: u8 = MARK_MAX;
 const LOG_PART: usize = 2;
 const LOG_SLACK: usize = 64;
 /// How many of its entries are looked at ahead.
-const LOG_AHEAD: usize = 4;
+const LOG_AHEAD: usize = 6;
 /// Slots that are made at a time, at least.
 const SLOTS_MIN: usize = 16;
 
@@ -317,9 +317,6 @@ impl<V: Copy> Store<V> {
     #[inline]
     pub fn warm_hit(&self, key: u64) -> bool {
         let needs_no_slot = self.eviction == Eviction::Lru && !self.has_evicted && self.index.is_direct();
-        let (begin, end) = self.log.as_slices();
-        let end = if end.is_empty() { begin } else { end };
-        prefetch_index(end, end.len().wrapping_sub(1));
         if needs_no_slot { self.index.first(key).is_some() } else { self.warm_slot(key) }
     }
 
@@ -347,6 +344,15 @@ impl<V: Copy> Store<V> {
                 let slots = self.next_to_go().filter_map(|slot| self.slots.get(*slot as usize));
                 slots.for_each(|slot| self.index.warm(slot.key));
             }
+        }
+    }
+
+    /// The same for a [`Store::remove`] of what was asked for a short while ago: its neighbours.
+    #[inline]
+    pub fn warm_remove(&self, key: u64) {
+        if let Some(slot) = self.index.first(key).and_then(|slot| self.slots.get(slot as usize)) {
+            prefetch_index(&self.slots, slot.newer() as usize);
+            prefetch_index(&self.slots, slot.older() as usize);
         }
     }
 
