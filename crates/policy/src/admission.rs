@@ -50,6 +50,8 @@ pub use verdict::{Refused, Verdict, Why, decide};
 
 /// Looks over which the time between two of them is averaged: one that comes late does not make the loop another one.
 const LOOKS: u32 = 16;
+/// The longest time between two looks is forgotten e-fold in this time.
+const LONGEST: Duration = Duration::from_secs(4);
 
 /// By what a site is overloaded.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -156,7 +158,8 @@ pub struct Outlook {
     pub verdict: Verdict,
     /// How long a request that is let in now waits at its node; `None` where that is not known.
     pub delay: Option<Duration>,
-    /// How long it may. Of a p99 target it is what experience has shown to be left for waiting.
+    /// How long it may. Of a p99 target it is what experience has shown to be left for waiting; under overload no more
+    /// than keeps the workers busy.
     pub budget: Option<Duration>,
     /// Whether the target is held: over the last second or so, of the answers; now, of a queue delay. `None` without a
     /// target, or where nothing is known.
@@ -179,8 +182,9 @@ pub struct Controller {
     sites: Vec<Pressure>,
     outlooks: Vec<Outlook>,
     looked: Option<Time>,
-    /// What of late lay between two looks.
+    /// What of late lay between two looks, on average and at most.
     interval: Duration,
+    longest: Duration,
 }
 
 impl Controller {
@@ -215,6 +219,7 @@ impl Controller {
             promises,
             looked: None,
             interval: Duration::ZERO,
+            longest: Duration::ZERO,
         })
     }
 
@@ -232,6 +237,7 @@ impl Controller {
         let passed = self.looked.map_or(Duration::ZERO, |looked| now.since(looked));
         self.looked = Some(now);
         self.interval = self.interval * (LOOKS - 1) / LOOKS + passed / LOOKS;
+        self.longest = self.longest.mul_f64((-passed.div_duration_f64(LONGEST)).exp()).max(passed);
         for ((drain, view), traffic) in self.nodes.iter_mut().zip(snapshot.nodes).zip(snapshot.traffic) {
             drain.see(view, traffic, passed);
         }
@@ -260,7 +266,7 @@ impl Controller {
             let queue = &mut queues[site];
             let yields = yielding == Some(snapshot.sites[site].priority) && queue.can_yield;
             pressure.learn(&snapshot.answers[site], queue.service_s(), passed);
-            *outlook = match pressure.budget_s(yields) {
+            *outlook = match pressure.budget_s(yields, queue, lag.max(self.longest * 3 / 2)) {
                 None => Outlook { verdict: Verdict::open(Why::NoTarget), ..Outlook::default() },
                 // With a picture of nothing it begins anew: what was learned of the queue is of another time.
                 Some(_) if queue.rate == 0.0 => {

@@ -455,6 +455,19 @@ fn goodput_and_target_hold_at_every_overload() {
     }
 }
 
+/// It takes fewer that wait to keep all workers busy when ten times as many come, and no more than these are let in.
+#[test]
+fn the_more_come_the_sooner_those_let_in_are_answered() {
+    for (target, is_exponential) in [(queue(40), false), (queue(80), true), (response(50), false)] {
+        let at = overloaded(target, 5, is_exponential, true);
+        let [(_, at_1_1), .., (goodput, at_10)] = at[..] else { unreachable!() };
+        assert!(
+            goodput >= 0.97 && at_10 < 0.95 * at_1_1,
+            "{target:?}: {goodput}, {at_10} ms, {at_1_1} ms at 1.1 x"
+        );
+    }
+}
+
 #[test]
 fn nodes_without_a_record_are_guarded_as_well() {
     for (target, service_ms, is_exponential, p99_ms_max) in [

@@ -8,11 +8,15 @@
 //! The budget of a p99 target is learned from the answers themselves, in the manner of Robbins and Monro (1951): each
 //! answer that came too late shortens it, each that came in time lengthens it by a hundredth of that, so that it rests
 //! where one in some hundred is late. It never leaves its bounds, which come from the target alone.
+//!
+//! Under overload less will do than the budget of a target. Where a part exp(-p) is let in, exp(p) times as much comes as can
+//! be served, and a queue of q requests runs dry for about exp(-pq) of the time, as in an M/M/1 queue from its other end.
+//! What waits beyond that keeps no worker busy and only makes answers late.
 
 use std::time::Duration;
 
-use super::Target;
 use super::verdict::LENIENCE_MAX;
+use super::{Queue, Target};
 
 /// Below this part of the budget all are let in; what comes at random fills queues so far at loads that can be served.
 pub(crate) const LOW: f64 = 0.4;
@@ -28,6 +32,18 @@ const INTEGRAL_LAGS: f64 = 10.0;
 const REST: f64 = 0.3;
 /// The integral forgets e-fold in this time.
 const FORGET_S: f64 = 2.0;
+
+/// So the delay settles at this part of the budget.
+const SETTLES: f64 = LOW + REST * (1.0 - LOW);
+
+/// Of the time that a short queue may run dry, the logarithm of the inverse: a hundredth.
+const DRY: f64 = 4.605;
+/// Requests that wait at each node beside: queues do not fill each other's gaps.
+const AT_EACH: f64 = 1.0;
+/// How short a queue will do goes by the pressure over this time, for a short budget raises the pressure in turn.
+const USUAL_S: f64 = 1.0;
+/// It is forgotten e-fold in this time while nobody is turned away.
+const UNUSUAL_S: f64 = 0.2;
 
 /// Edges draw together e-fold in this time: far sooner than their integrals drift apart, and later than they know of each
 /// other.
@@ -65,6 +81,8 @@ pub(super) struct Pressure {
     budget_s: f64,
     integral: f64,
     pressure: f64,
+    /// Over the last [`USUAL_S`] or so.
+    usual: f64,
     /// Seconds since somebody was turned away.
     calm_s: f64,
     answers: Answers,
@@ -85,6 +103,7 @@ impl Pressure {
             budget_s,
             integral: 0.0,
             pressure: 0.0,
+            usual: 0.0,
             calm_s: f64::INFINITY,
             answers: Answers::default(),
             recent: (0.0, 0.0),
@@ -103,9 +122,15 @@ impl Pressure {
         times.min(f64::from(LENIENCE_MAX)) as u32
     }
 
-    /// How long requests may wait.
-    pub(super) fn budget_s(&self, yields: bool) -> Option<f64> {
-        self.target.map(|_| self.budget_s * if yields { YIELD } else { 1.0 })
+    /// How long requests may wait for the target, and while more come than can be served no longer than keeps all
+    /// workers of `queue` busy, which is seen and mended within a time of `blind`.
+    pub(super) fn budget_s(&self, yields: bool, queue: &Queue, blind: Duration) -> Option<f64> {
+        self.target?;
+        let promised_s = self.budget_s * if yields { YIELD } else { 1.0 };
+        let waiting = DRY / self.usual + AT_EACH * f64::from(queue.nodes);
+        // So much is worked off meanwhile.
+        let needed_s = waiting / queue.rate + blind.as_secs_f64();
+        Some(promised_s.min(needed_s / SETTLES))
     }
 
     /// Takes in the answers so far of requests that take `service_s` at their worker.
@@ -153,13 +178,15 @@ impl Pressure {
         }
         self.integral = self.integral.clamp(0.0, PRESSURE_MAX);
         self.pressure = (gain * over + self.integral).clamp(0.0, PRESSURE_MAX);
+        let within_s = if self.is_rejecting() { USUAL_S } else { UNUSUAL_S };
+        self.usual += (self.pressure - self.usual) * (passed_s / within_s).min(1.0);
         self.calm_s = if self.is_rejecting() { 0.0 } else { self.calm_s + passed_s };
         (-self.pressure).exp()
     }
 
     /// Nothing is known of the queue any more.
     pub(super) fn forget(&mut self) {
-        (self.integral, self.pressure, self.calm_s) = (0.0, 0.0, f64::INFINITY);
+        (self.integral, self.pressure, self.usual, self.calm_s) = (0.0, 0.0, 0.0, f64::INFINITY);
     }
 
     /// Whether the target is held.

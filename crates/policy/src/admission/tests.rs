@@ -229,12 +229,12 @@ fn a_node_whose_record_goes_is_judged_by_what_was_seen_of_it_meanwhile() {
 #[test]
 fn edges_draw_together_and_none_follows_another_against_what_it_sees() {
     let mut bench = Bench::new(&[queue_ms(40)], 1);
-    // 22.5 ms, near to where the integral rests.
+    // 22.5 ms, near to where the integral rests; not for so long that a shorter budget is seen to do.
     let nine = |ms| vec![node(0, 9, ms, ms * 2 / 5)];
     let pressed = |outlooks: Vec<Outlook>| outlooks[0].verdict.pressure().unwrap();
-    let alone = pressed(bench.looks(500, nine));
+    let alone = pressed(bench.looks(150, nine));
     bench.others = vec![Some(alone + 1.0)];
-    let together = pressed(bench.looks(500, nine));
+    let together = pressed(bench.looks(150, nine));
     assert!((together - alone - 1.0).abs() < 0.4, "{alone} to {together}");
     // Whatever they say: where nothing waits all are let in, and with a queue over its budget few are.
     bench.others = vec![Some(6.9)];
@@ -274,7 +274,8 @@ fn late_answers_shorten_the_budget_of_a_p99_target_within_bounds() {
         bench.answers[0].in_time += 100;
         bench.looks(1, |ms| vec![node(0, 30, ms, ms * 2 / 5)]);
     }
-    let long = bench.looks(1, quiet)[0];
+    // What is learned shows once the overload is gone, under which less will do.
+    let long = bench.looks(5_000, quiet)[0];
     assert!(long.budget.unwrap() > target * 3 / 4 && long.budget.unwrap() < target, "{long:?}");
     assert_eq!(long.met, Some(true));
 }
