@@ -445,14 +445,17 @@ impl Cluster {
                 Act::Send { to, message } => {
                     let (payload, changes) = match &message {
                         Message::Offer { bytes, place: None, changes, .. } => (*bytes, changes.len()),
-                        Message::Offer { changes, .. } | Message::Update { changes, .. } => (0, changes.len()),
+                        Message::Offer { changes, .. } | Message::Update { changes, .. } => {
+                            (0, changes.len())
+                        }
                         Message::Ask { marks, .. } => (0, marks.len()),
                         _ => (0, 0),
                     };
                     let bytes = message.bytes().saturating_add(payload);
                     let cpu_ns = self.message_ns(bytes);
                     let sent = self.nodes[me as usize].cpu.serve(now, cpu_ns);
-                    let parcel = self.parcels.insert(Parcel { from: me, to, bytes, changes: changes as u32, message });
+                    let parcel =
+                        self.parcels.insert(Parcel { from: me, to, bytes, changes: changes as u32, message });
                     queue.push(sent, Step::Sent(parcel));
                 }
                 Act::Load { key } => {
