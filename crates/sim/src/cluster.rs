@@ -29,9 +29,13 @@ use crate::measures::{Measures, Outcome};
 use crate::slab::Slab;
 use crate::workload::{Arrivals, Keys, Requests};
 
-/// Requests whose tables are fetched into the CPU's cache at once, ahead of them: their memory comes side by side, where
-/// one request after the other would wait for its own.
-const AHEAD: usize = 32;
+/// Requests between two steps of what is fetched into the CPU's cache for one that is to come: its memory comes while these
+/// are simulated.
+const STRIDE: usize = 8;
+/// Steps in which it is fetched.
+const STEPS: usize = 3;
+/// Requests that are known ahead, and the one that comes.
+const AHEAD: usize = (STEPS * STRIDE + 1).next_power_of_two();
 
 /// What a run is made of.
 #[derive(Clone, Debug)]
@@ -63,7 +67,7 @@ pub struct Cluster {
     peers: Vec<Peer>,
     /// Requests that came so far.
     came: usize,
-    /// The next of them, and the node that the one after these is dispatched to.
+    /// The next of them, each at its number's remainder, and the node that the one after these is dispatched to.
     ahead: [Dispatched; AHEAD],
     node_next: NodeId,
     /// Requests at each node, where it matters to the dispatcher.
@@ -122,6 +126,10 @@ struct Dispatched {
     key: u32,
     node: NodeId,
     home: NodeId,
+    /// Of its object.
+    size: u32,
+    /// Whether not all was fetched yet that it will look at.
+    is_cold: bool,
 }
 
 /// Most machines of C's time had one core; a pool would look for the one that is free.
@@ -159,6 +167,8 @@ struct Request {
     node: NodeId,
     home: NodeId,
     place: Place,
+    /// Of its object.
+    size: u32,
     /// Of the answer to its read.
     bytes: u32,
     failures: u8,
@@ -172,6 +182,8 @@ struct Parcel {
     to: NodeId,
     /// With the object's bytes, where they are in it.
     bytes: u32,
+    /// Changes that it tells of.
+    changes: u32,
     message: Message,
 }
 
@@ -323,20 +335,22 @@ impl Cluster {
         (((mixed >> 32) * self.nodes.len() as u64) >> 32) as NodeId
     }
 
-    /// Before each [`AHEAD`] requests: dispatches these, to each node in turn as in C, and fetches what they will look at.
-    /// Another dispatcher decides when they come, and what is fetched is of no use. A step looks at what the one before it fetched.
-    #[inline(never)]
+    /// Before each request: dispatches one of those after it, to each node in turn as in C, and fetches what some of them will
+    /// look at, by steps. Another dispatcher decides when they come, and what is fetched is of no use.
+    #[inline]
     fn look_ahead(&mut self, number: usize) {
-        let count = AHEAD.min(self.setup.requests.len() - number);
-        for i in 0..count {
-            let Some(key) = self.keys.get(number + i) else { return };
-            let node = self.node_next;
+        let first = if number == 0 { 0 } else { STEPS * STRIDE };
+        for number in number + first..=number + STEPS * STRIDE {
+            let Some(key) = self.keys.get(number) else { break };
+            let (node, home, size) = (self.node_next, self.home_of(key), self.setup.requests.bytes(key));
             self.node_next = if node + 1 < self.setup.nodes { node + 1 } else { 0 };
-            self.ahead[i] = Dispatched { key, node, home: self.home_of(key) };
+            self.ahead[number % AHEAD] = Dispatched { key, node, home, size, is_cold: true };
         }
-        for step in 0..3 {
-            for Dispatched { key, node, home } in &self.ahead[..count] {
-                self.peers[*node as usize].warm((*key).into(), *home, step);
+        for step in 0..STEPS {
+            let request = &mut self.ahead[(number + (STEPS - step) * STRIDE) % AHEAD];
+            if request.is_cold {
+                let peer = &self.peers[request.node as usize];
+                request.is_cold = peer.warm(request.key.into(), request.home, step as u32);
             }
         }
     }
@@ -373,18 +387,15 @@ impl Cluster {
         if number == self.setup.warmup {
             self.before = self.totals(now.as_ns());
         }
-        if number.is_multiple_of(AHEAD) {
-            self.look_ahead(number);
-        }
-        let Dispatched { key, node, home } = self.ahead[number % AHEAD];
+        self.look_ahead(number);
+        let Dispatched { key, node, home, size, .. } = self.ahead[number % AHEAD];
         let me = if self.in_flight.is_empty() { node } else { self.dispatch(number) };
         let costs = &self.setup.costs;
         let node = &mut self.nodes[me as usize];
         let peer = &mut self.peers[me as usize];
         let found = peer.look(key.into(), home);
         if found == Look::Here {
-            let bytes = self.setup.requests.bytes(key);
-            let done = node.cpu.serve(now, costs.request_ns + costs.answer.ns(bytes));
+            let done = node.cpu.serve(now, costs.request_ns + costs.answer.ns(size));
             self.measures.here += u64::from(number >= self.setup.warmup);
             return self.answered(number, me, now.as_ns(), done, queue);
         }
@@ -397,6 +408,7 @@ impl Cluster {
             node: me,
             home,
             place: Place::default(),
+            size,
             bytes: 0,
             failures: 0,
             is_sound: false,
@@ -420,6 +432,7 @@ impl Cluster {
         request.place = place;
         let costs = &self.setup.costs;
         self.peers[request.home as usize].warm_place(place);
+        self.peers[request.node as usize].warm_keep(request.key.into(), 0);
         let posted = self.nodes[request.node as usize].cpu.serve(now, costs.post_ns);
         queue.push(posted.after_ns(costs.wire_ns), Step::Fetch(tag));
     }
@@ -430,14 +443,19 @@ impl Cluster {
         for act in acts.drain(..) {
             match act {
                 Act::Send { to, message } => {
-                    let payload = match message {
-                        Message::Offer { bytes, place: None, .. } => bytes,
-                        _ => 0,
+                    let (payload, changes) = match &message {
+                        Message::Offer { bytes, place: None, changes, .. } => (*bytes, changes.len()),
+                        Message::Offer { changes, .. } | Message::Update { changes, .. } => {
+                            (0, changes.len())
+                        }
+                        Message::Ask { marks, .. } => (0, marks.len()),
+                        _ => (0, 0),
                     };
                     let bytes = message.bytes().saturating_add(payload);
                     let cpu_ns = self.message_ns(bytes);
                     let sent = self.nodes[me as usize].cpu.serve(now, cpu_ns);
-                    let parcel = self.parcels.insert(Parcel { from: me, to, bytes, message });
+                    let parcel =
+                        self.parcels.insert(Parcel { from: me, to, bytes, changes: changes as u32, message });
                     queue.push(sent, Step::Sent(parcel));
                 }
                 Act::Load { key } => {
@@ -462,11 +480,11 @@ impl Cluster {
 
     /// The bytes that a request waited for are in its node's memory.
     fn done(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {
-        let Request { came_ns, left_ns, number, key, node, home, .. } = self.under_way.take(tag);
+        let Request { came_ns, left_ns, number, node, home, size, .. } = self.under_way.take(tag);
         if number >= self.setup.warmup && node != home {
             self.measures.fetched(now.as_ns().saturating_sub(left_ns));
         }
-        let answer_ns = self.setup.costs.answer.ns(self.setup.requests.bytes(key));
+        let answer_ns = self.setup.costs.answer.ns(size);
         let done = self.nodes[node as usize].cpu.serve(now, answer_ns);
         self.answered(number, node, came_ns, done, queue);
     }
@@ -477,32 +495,34 @@ impl Cluster {
         let request = self.under_way.get(tag);
         let home = &self.peers[request.home as usize];
         request.is_sound = home.verify(request.place, request.key.into());
-        let bytes = if request.is_sound { self.setup.requests.bytes(request.key) } else { 0 };
+        let bytes = if request.is_sound { request.size } else { 0 };
         request.bytes = bytes.saturating_add(HEADER_BYTES + home.note_bytes());
         let link_ns = costs.link.ns(request.bytes);
         let sent = self.nodes[request.home as usize].nic.serve(now, costs.nic_ns + link_ns);
         queue.push(Time::from_ns(sent.as_ns() - link_ns + costs.wire_ns), Step::Fetching(tag));
-        self.peers[request.node as usize].warm_keep(request.key.into(), 0);
+        let (peer, key) = (&self.peers[request.node as usize], request.key.into());
+        if request.is_sound { peer.warm_keep(key, 1) } else { peer.warm_forget(key) }
     }
 
     fn fetching(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {
-        let Request { key, node, bytes, .. } = *self.under_way.get(tag);
+        let Request { key, node, bytes, is_sound, .. } = *self.under_way.get(tag);
         let link_ns = self.setup.costs.link.ns(bytes);
         queue.push(self.nodes[node as usize].port.serve(now, link_ns), Step::Fetched(tag));
-        self.peers[node as usize].warm_keep(key.into(), 1);
+        if is_sound {
+            self.peers[node as usize].warm_keep(key.into(), 2);
+        }
     }
 
     fn fetched(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {
-        let Request { key, node: me, home, place, is_sound, .. } = *self.under_way.get(tag);
+        let Request { key, node: me, home, place, size, is_sound, .. } = *self.under_way.get(tag);
         if self.setup.cache.notes_max > 0 {
             self.notes.clear();
             self.peers[home as usize].notes_of(me, &mut self.notes);
             self.peers[me as usize].note(&self.notes);
         }
-        let bytes = self.setup.requests.bytes(key);
         self.nodes[me as usize].cpu.serve(now, self.setup.costs.completion_ns);
         let peer = &mut self.peers[me as usize];
-        peer.read_done(key.into(), home, place, bytes, is_sound, &mut self.acts);
+        peer.read_done(key.into(), home, place, size, is_sound, &mut self.acts);
         if is_sound {
             self.done(tag, now, queue);
         } else {
@@ -517,7 +537,9 @@ impl Cluster {
     }
 
     fn sent(&mut self, parcel: u32, now: Time, queue: &mut Queue<Step>) {
-        let Parcel { from, bytes, .. } = *self.parcels.get(parcel);
+        let Parcel { from, to, bytes, message, .. } = self.parcels.get(parcel);
+        let (from, bytes) = (*from, *bytes);
+        self.peers[*to as usize].warm_message(message, 0);
         let costs = &self.setup.costs;
         let link_ns = costs.link.ns(bytes);
         let sent = self.nodes[from as usize].nic.serve(now, costs.nic_ns + link_ns);
@@ -530,20 +552,13 @@ impl Cluster {
         let Parcel { to, bytes, message, .. } = self.parcels.get(parcel);
         let (to, bytes) = (*to, *bytes);
         let link_ns = self.setup.costs.link.ns(bytes);
-        self.peers[to as usize].warm_message(message, 0);
+        self.peers[to as usize].warm_message(message, 1);
         queue.push(self.nodes[to as usize].port.serve(now, link_ns), Step::Come(parcel));
     }
 
     fn come(&mut self, parcel: u32, now: Time, queue: &mut Queue<Step>) {
-        let Parcel { to, bytes, message, .. } = self.parcels.get(parcel);
-        let (to, bytes) = (*to, *bytes);
-        self.peers[to as usize].warm_message(message, 1);
-        let changes = match message {
-            Message::Offer { changes, .. } | Message::Update { changes, .. } => changes.len() as u64,
-            Message::Ask { marks, .. } => marks.len() as u64,
-            _ => 0,
-        };
-        let cpu_ns = self.message_ns(bytes) + changes * self.setup.costs.change_ns;
+        let Parcel { to, bytes, changes, .. } = *self.parcels.get(parcel);
+        let cpu_ns = self.message_ns(bytes) + u64::from(changes) * self.setup.costs.change_ns;
         queue.push(self.nodes[to as usize].cpu.serve(now, cpu_ns), Step::Taken(parcel));
     }
 

@@ -226,19 +226,22 @@ impl Peer {
     }
 
     /// Fetches what a [`Peer::look`] for `key` will read, in three steps with some time between them: see
-    /// [`Store::warm_index`]. Most find it in the first of the two tables.
+    /// [`Store::warm_index`]. False where the steps so far are enough: most find it in the first of the two tables.
     #[inline]
-    pub fn warm(&self, key: u64, home: NodeId, step: u32) {
+    pub fn warm(&self, key: u64, home: NodeId, step: u32) -> bool {
         let is_own = home == self.me;
         match step {
             0 if is_own => self.outgoing.warm_index(key),
             0 => self.incoming.warm_index(key),
-            1 if is_own => _ = self.outgoing.warm_slot(key),
-            1 if self.incoming.warm_slot(key) => (),
+            1 if is_own => {
+                self.outgoing.warm_hit(key);
+                return false;
+            }
+            1 if self.incoming.warm_hit(key) => return false,
             1 => self.references.warm_index(key),
-            _ if is_own || self.incoming.warm_slot(key) => (),
             _ => _ = self.references.warm_slot(key),
         }
+        true
     }
 
     /// The same for a [`Peer::verify`] that will come.
@@ -247,11 +250,16 @@ impl Peer {
         self.outgoing.warm_place(place);
     }
 
-    /// The same for a sound [`Peer::read_done`], in two steps.
+    /// The same for a sound [`Peer::read_done`], in three steps.
     #[inline]
     pub fn warm_keep(&self, key: u64, step: u32) {
-        self.incoming.warm_index(key);
-        self.incoming.warm_oldest(step);
+        self.incoming.warm_insert(key, step);
+    }
+
+    /// The same for a [`Peer::read_done`] that is not sound.
+    #[inline]
+    pub fn warm_forget(&self, key: u64) {
+        self.references.warm_remove(key);
     }
 
     /// The same for a [`Peer::receive`], in two steps.
@@ -260,7 +268,7 @@ impl Peer {
         match message {
             Message::Ask { key, .. } if step == 0 => self.outgoing.warm_index(*key),
             Message::Ask { key, .. } => _ = self.outgoing.warm_slot(*key),
-            Message::Offer { key, .. } => self.references.warm_index(*key),
+            Message::Offer { key, .. } => self.references.warm_insert(*key, step),
             _ => (),
         }
     }

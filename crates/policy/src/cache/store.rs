@@ -12,6 +12,7 @@ mod slot;
 mod tests;
 
 use std::collections::VecDeque;
+use std::slice;
 
 use index::Index;
 use prefetch_index::prefetch_index;
@@ -107,11 +108,12 @@ pub struct Store<V> {
     /// The first slot that can be used again.
     free: u32,
     queues: [Queue; 3],
-    /// LRU: who was asked for, in order. An object counts by its last entry, and its slot says how many there are.
+    /// LRU: who was asked for, in order. An object counts by its last entry. Its slot says how many there are, but only once
+    /// something went: until then a hit looks at no slot.
     log: VecDeque<u32>,
     /// SIEVE's hand: whom it looks at next, or nobody.
     hand: u32,
-    /// Whether anything went yet: until then S3-FIFO's newcomers may fill the main queue.
+    /// Whether anything had to go yet: until then S3-FIFO's newcomers may fill the main queue, and LRU counts nothing.
     has_evicted: bool,
 }
 
@@ -133,7 +135,7 @@ const ROUNDS_MAX: u8 = MARK_MAX;
 const LOG_PART: usize = 2;
 const LOG_SLACK: usize = 64;
 /// How many of its entries are looked at ahead.
-const LOG_AHEAD: usize = 4;
+const LOG_AHEAD: usize = 6;
 /// Slots that are made at a time, at least.
 const SLOTS_MIN: usize = 16;
 
@@ -311,36 +313,68 @@ impl<V: Copy> Store<V> {
         slot.inspect(|slot| prefetch_index(&self.slots, *slot as usize)).is_some()
     }
 
+    /// The same for a [`Store::get`] that is to tell whether the object is there, and no more.
+    #[inline]
+    pub fn warm_hit(&self, key: u64) -> bool {
+        let needs_no_slot = self.eviction == Eviction::Lru && !self.has_evicted && self.index.is_direct();
+        if needs_no_slot { self.index.first(key).is_some() } else { self.warm_slot(key) }
+    }
+
     /// The same for a [`Store::holds`].
     #[inline]
     pub fn warm_place(&self, place: Place) {
         prefetch_index(&self.slots, place.slot as usize);
     }
 
-    /// The same for who goes next, in two steps: the slot, then what leads to it.
+    /// The same for a [`Store::insert`], in three steps: where `key` comes in the index, and the log; the slot that it gets, and
+    /// those of who goes next; and where these are in the index.
     #[inline]
-    pub fn warm_oldest(&self, step: u32) {
-        if step == 0 && self.eviction == Eviction::Lru {
+    pub fn warm_insert(&self, key: u64, step: u32) {
+        match step {
+            0 => {
+                self.index.warm(key);
+                prefetch_index(self.log.as_slices().0, 0);
+            }
+            1 => {
+                let slot = if self.free == NIL { self.slots.len() } else { self.free as usize };
+                prefetch_index(&self.slots, slot);
+                self.next_to_go().for_each(|slot| prefetch_index(&self.slots, *slot as usize));
+            }
+            _ => {
+                let slots = self.next_to_go().filter_map(|slot| self.slots.get(*slot as usize));
+                slots.for_each(|slot| self.index.warm(slot.key));
+            }
+        }
+    }
+
+    /// The same for a [`Store::remove`] of what was asked for a short while ago: its neighbours.
+    #[inline]
+    pub fn warm_remove(&self, key: u64) {
+        if let Some(slot) = self.index.first(key).and_then(|slot| self.slots.get(slot as usize)) {
+            prefetch_index(&self.slots, slot.newer() as usize);
+            prefetch_index(&self.slots, slot.older() as usize);
+        }
+    }
+
+    /// Who goes next, as far as can be told without a look at them, if somebody must.
+    #[inline]
+    fn next_to_go(&self) -> impl Iterator<Item = &u32> {
+        let next = match self.eviction {
+            _ if !self.has_evicted => &[],
             // The first may not be the last entry of its object.
-            let first = self.log.iter().take(LOG_AHEAD);
-            return first.for_each(|slot| prefetch_index(&self.slots, *slot as usize));
-        }
-        let oldest = match self.eviction {
-            Eviction::Lru => self.log.front().copied().unwrap_or(NIL),
-            _ if self.hand == NIL => self.queues[usize::from(MAIN)].oldest,
-            _ => self.hand,
+            Eviction::Lru => self.log.as_slices().0,
+            _ if self.hand != NIL => slice::from_ref(&self.hand),
+            _ => slice::from_ref(&self.queues[MAIN as usize].oldest),
         };
-        match self.slots.get(oldest as usize) {
-            Some(_) if step == 0 => prefetch_index(&self.slots, oldest as usize),
-            Some(slot) => self.index.warm(slot.key),
-            None => (),
-        }
+        next.iter().take(LOG_AHEAD)
     }
 
     #[inline]
     fn find(&self, key: u64) -> Option<u32> {
         let slot = self.index.find(key, |slot| self.slots[slot as usize].key == key)?;
-        is_present(self.slots[slot as usize].queue()).then_some(slot)
+        // Only ghosts have a key and are not there.
+        let is_there = self.eviction != Eviction::S3Fifo || is_present(self.slots[slot as usize].queue());
+        is_there.then_some(slot)
     }
 
     #[inline]
@@ -380,8 +414,14 @@ impl<V: Copy> Store<V> {
             self.make_room_in_log();
         }
         self.log.push_back(slot);
-        let slot = &mut self.slots[slot as usize];
-        slot.set_newer(slot.newer() + 1);
+        if self.has_evicted {
+            self.slots[slot as usize].count();
+        }
+    }
+
+    /// LRU: counts the entries of each object.
+    fn count_log(&mut self) {
+        self.log.iter().for_each(|slot| self.slots[*slot as usize].count());
     }
 
     /// LRU: takes the next entry out of the log, and says whose it is if it was the last one of an object.
@@ -400,21 +440,31 @@ impl<V: Copy> Store<V> {
             self.log.reserve_exact(LOG_SLACK.max(self.len() / 2));
             return;
         }
-        let slots = &mut self.slots;
-        self.log.retain(|index| {
-            let slot = &mut slots[*index as usize];
+        if !self.has_evicted {
+            self.count_log();
+        }
+        let log = self.log.make_contiguous();
+        let mut kept = 0;
+        for at in 0..log.len() {
+            let index = log[at];
+            let slot = &mut self.slots[index as usize];
             let is_last = slot.newer() == 1 && is_present(slot.queue());
-            if !is_last {
-                slot.set_newer(slot.newer() - 1);
-            }
-            is_last
-        });
+            // No branch: nobody could foresee it.
+            slot.set_newer(slot.newer() - u32::from(!is_last || !self.has_evicted));
+            log[kept] = index;
+            kept += usize::from(is_last);
+        }
+        self.log.truncate(kept);
     }
 
     /// Lets one go, or more than one over to the main queue.
     fn evict(&mut self, gone: &mut impl FnMut(Gone<V>)) {
+        let is_first = !std::mem::replace(&mut self.has_evicted, true);
         match self.eviction {
             Eviction::Lru => {
+                if is_first {
+                    self.count_log();
+                }
                 while !self.log.is_empty() {
                     if let Some(slot) = self.next_of_log() {
                         return self.let_go(slot, gone);
@@ -444,7 +494,6 @@ impl<V: Copy> Store<V> {
     }
 
     fn evict_s3(&mut self, gone: &mut impl FnMut(Gone<V>)) {
-        self.has_evicted = true;
         let main_max = self.room.bytes_max - self.small_max();
         let [main, small, _] = self.queues;
         if main.bytes > main_max || small.len == 0 {

@@ -43,6 +43,12 @@ impl Index {
         self.find(key, |_| true)
     }
 
+    /// Whether it leads to a key's slot without a look at the slot.
+    #[inline]
+    pub(super) fn is_direct(&self) -> bool {
+        matches!(self, Index::Direct(_))
+    }
+
     /// Fetches the cell where `key` is first looked for.
     #[inline]
     pub(super) fn warm(&self, key: u64) {
@@ -266,7 +272,7 @@ mod tests {
         }
 
         fn is_direct(&self) -> bool {
-            matches!(self.index, Some(Index::Direct(_)))
+            self.index.as_ref().is_some_and(Index::is_direct)
         }
 
         fn check(&self, removed: &[u64]) {

@@ -36,6 +36,12 @@ impl<V> Slot<V> {
         self.newer = self.newer & !NIL | newer;
     }
 
+    /// Under LRU: the log has it once more.
+    #[inline]
+    pub(super) fn count(&mut self) {
+        self.newer += 1;
+    }
+
     #[inline]
     pub(super) fn older(&self) -> u32 {
         self.older & NIL

@@ -176,6 +176,29 @@ proptest! {
 }
 
 #[test]
+fn lru_lets_go_in_order_of_what_was_asked_long_before_anything_had_to() {
+    let mut store = Store::new(Eviction::Lru, Room::entries(20));
+    // Who was asked for, the latest last.
+    let mut order: Vec<u64> = Vec::new();
+    for i in 0..5_000u64 {
+        let key = i * i % 23 % 20;
+        order.retain(|known| *known != key);
+        if i % 7 == 0 {
+            store.remove(key);
+            continue;
+        }
+        if store.get(key).is_none() {
+            store.insert(key, 1, (), |gone| panic!("{} had room", gone.key));
+        }
+        order.push(key);
+    }
+    let mut gone = Vec::new();
+    (100..120).for_each(|key| _ = store.insert(key, 1, (), |went| gone.push(went.key)));
+    assert!(order.len() > 5, "{order:?}");
+    assert_eq!(gone, order);
+}
+
+#[test]
 fn a_slot_that_is_used_again_is_another_place() {
     let mut store = Store::new(Eviction::Lru, Room::entries(1));
     let first = store.insert(1, 1, (), |_| ()).unwrap();
