@@ -29,13 +29,9 @@ use crate::measures::{Measures, Outcome};
 use crate::slab::Slab;
 use crate::workload::{Arrivals, Keys, Requests};
 
-/// Requests between two steps of what is fetched into the CPU's cache for one that is to come: its memory comes while these
-/// are simulated.
-const STRIDE: usize = 8;
-/// Steps in which it is fetched.
-const STEPS: usize = 3;
-/// Requests that are known ahead, and the one that comes.
-const AHEAD: usize = (STEPS * STRIDE + 1).next_power_of_two();
+/// Requests whose tables are fetched into the CPU's cache at once, ahead of them: their memory comes side by side, where
+/// one request after the other would wait for its own.
+const AHEAD: usize = 32;
 
 /// What a run is made of.
 #[derive(Clone, Debug)]
@@ -67,7 +63,7 @@ pub struct Cluster {
     peers: Vec<Peer>,
     /// Requests that came so far.
     came: usize,
-    /// The next of them, each at its number's remainder, and the node that the one after these is dispatched to.
+    /// The next of them, and the node that the one after these is dispatched to.
     ahead: [Dispatched; AHEAD],
     node_next: NodeId,
     /// Requests at each node, where it matters to the dispatcher.
@@ -335,22 +331,21 @@ impl Cluster {
         (((mixed >> 32) * self.nodes.len() as u64) >> 32) as NodeId
     }
 
-    /// Before each request: dispatches one of those after it, to each node in turn as in C, and fetches what some of them will
-    /// look at, by steps. Another dispatcher decides when they come, and what is fetched is of no use.
-    #[inline]
+    /// Before each [`AHEAD`] requests: dispatches these, to each node in turn as in C, and fetches what they will look at.
+    /// Another dispatcher decides when they come, and what is fetched is of no use. A step looks at what the one before it fetched.
+    #[inline(never)]
     fn look_ahead(&mut self, number: usize) {
-        let first = if number == 0 { 0 } else { STEPS * STRIDE };
-        for number in number + first..=number + STEPS * STRIDE {
-            let Some(key) = self.keys.get(number) else { break };
+        let count = AHEAD.min(self.setup.requests.len() - number);
+        for i in 0..count {
+            let Some(key) = self.keys.get(number + i) else { return };
             let (node, home, size) = (self.node_next, self.home_of(key), self.setup.requests.bytes(key));
             self.node_next = if node + 1 < self.setup.nodes { node + 1 } else { 0 };
-            self.ahead[number % AHEAD] = Dispatched { key, node, home, size, is_cold: true };
+            self.ahead[i] = Dispatched { key, node, home, size, is_cold: true };
         }
-        for step in 0..STEPS {
-            let request = &mut self.ahead[(number + (STEPS - step) * STRIDE) % AHEAD];
-            if request.is_cold {
+        for step in 0..3 {
+            for request in self.ahead[..count].iter_mut().filter(|request| request.is_cold) {
                 let peer = &self.peers[request.node as usize];
-                request.is_cold = peer.warm(request.key.into(), request.home, step as u32);
+                request.is_cold = peer.warm(request.key.into(), request.home, step);
             }
         }
     }
@@ -387,7 +382,9 @@ impl Cluster {
         if number == self.setup.warmup {
             self.before = self.totals(now.as_ns());
         }
-        self.look_ahead(number);
+        if number.is_multiple_of(AHEAD) {
+            self.look_ahead(number);
+        }
         let Dispatched { key, node, home, size, .. } = self.ahead[number % AHEAD];
         let me = if self.in_flight.is_empty() { node } else { self.dispatch(number) };
         let costs = &self.setup.costs;
