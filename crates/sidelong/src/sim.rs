@@ -105,7 +105,9 @@ fn show(progress: Progress<'_>, before: usize, begun: Instant) {
         let full = WIDTH * done / total.max(1);
         let bar = format!("{}{}", "#".repeat(full), "-".repeat(WIDTH - full));
         let end = if done == total { "\n" } else { "\r" };
-        write!(err, "[{bar}] {done}/{total} {last}{left}\x1b[K{end}")
+        let of = if last.is_empty() { "" } else { "; done: " };
+        // Not wrapped: what does not fit is the end of the run's name, and the next bar is written over this one.
+        write!(err, "\x1b[?7l[{bar}] {done}/{total}{left}{of}{last}\x1b[K\x1b[?7h{end}")
     } else if last.is_empty() {
         Ok(())
     } else {
