@@ -50,8 +50,8 @@ pub use verdict::{Refused, Verdict, Why, decide};
 
 /// Looks over which the time between two of them is averaged: one that comes late does not make the loop another one.
 const LOOKS: u32 = 16;
-/// The longest time between two looks is forgotten e-fold in this time.
-const LONGEST: Duration = Duration::from_secs(4);
+/// Looks over which one that came late is forgotten e-fold.
+const LATE_LOOKS: u32 = 64;
 
 /// By what a site is overloaded.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -237,7 +237,7 @@ impl Controller {
         let passed = self.looked.map_or(Duration::ZERO, |looked| now.since(looked));
         self.looked = Some(now);
         self.interval = self.interval * (LOOKS - 1) / LOOKS + passed / LOOKS;
-        self.longest = self.longest.mul_f64((-passed.div_duration_f64(LONGEST)).exp()).max(passed);
+        self.longest = passed.max(self.longest * (LATE_LOOKS - 1) / LATE_LOOKS);
         for ((drain, view), traffic) in self.nodes.iter_mut().zip(snapshot.nodes).zip(snapshot.traffic) {
             drain.see(view, traffic, passed);
         }
