@@ -8,7 +8,7 @@ use sidelong_config::{AdmissionRule, ClusterFile, Fabric, Target};
 use sidelong_sim::speed::Case;
 use sidelong_sim::sweep::Part;
 
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, say, some};
 use crate::perf::PerfArgs;
 use crate::top::Column;
 use crate::trace::TraceArgs;
@@ -297,7 +297,6 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
         ConfigCommand::Demo => say(ClusterFile::demo_text())?,
         ConfigCommand::Check { file } => {
             let cluster = ClusterFile::load(file)?.cluster()?;
-            let some = |count: usize, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
             let mut text = format!(
                 "{}: cluster {}, {}, {}, {}, {}\n",
                 file.display(),

@@ -37,3 +37,8 @@ pub(crate) fn say(text: impl std::fmt::Display) -> Result<(), Failure> {
     let written = write!(out, "{text}").and_then(|()| out.flush());
     written.map_err(|error| Failure(format!("cannot write to standard output: {error}")))
 }
+
+/// So many of something whose plural has an s.
+pub(crate) fn some(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}

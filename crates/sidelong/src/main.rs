@@ -49,9 +49,7 @@ fn main() -> ExitCode {
     // A log that cannot be written (its disk is full) must not end what would write it.
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr).log_internal_errors(false);
     // Colours in a file or a journal are noise.
-    let has_colours =
-        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
-    log.with_ansi(has_colours).with_env_filter(filter).init();
+    log.with_ansi(std::io::stderr().is_terminal() && !*page::PLAIN).with_env_filter(filter).init();
 
     let done = match cli.command {
         Command::Up(args) => up::run(&args, cli.quiet),

@@ -30,13 +30,13 @@ const SITE_COLOURS: [Color; 6] = [
     Color::Rgb(213, 94, 0),
     Color::Rgb(0, 114, 178),
 ];
-/// As no-color.org has it.
-static PLAIN: LazyLock<bool> =
+/// Whether colours are not wanted, as no-color.org has it.
+pub(crate) static PLAIN: LazyLock<bool> =
     LazyLock::new(|| std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()));
 
 /// The terminal, in raw mode and on a screen of its own until this is dropped, or the program panics.
 pub(crate) struct Terminal {
-    /// None once it is gone.
+    /// There until this is dropped.
     terminal: Option<DefaultTerminal>,
     /// Where keys come from, as crossterm 0.29 has it.
     keys: File,
@@ -149,6 +149,22 @@ pub(crate) fn whose(names: &[String], ownership: Option<Ownership>) -> Line<'sta
         spans.extend([" → ".into(), site_name(names, next)]);
     }
     Line::from(spans)
+}
+
+/// Of `columns` those that `room` has place for, each and a space before it `width` wide: where it is too narrow those to be
+/// `left_out` go, in that order, as far as it takes.
+pub(crate) fn fitting<C: Copy + PartialEq>(
+    mut columns: Vec<C>,
+    left_out: &[C],
+    room: usize,
+    width: impl Fn(C) -> usize,
+) -> Vec<C> {
+    for left_out in left_out {
+        if columns.iter().map(|column| 1 + width(*column)).sum::<usize>() > room {
+            columns.retain(|column| column != left_out);
+        }
+    }
+    columns
 }
 
 /// Busy workers in `style`, waiting requests as an alarm behind them, `width` cells in all; full is all workers busy and

@@ -13,7 +13,7 @@ use super::asking::Admitted;
 use super::column::{Column, age, short};
 use super::controls::{Controls, Mode};
 use super::look::{Look, NodeRow, SiteRow, Status};
-use crate::page::{alarm, colour, load_bar, right, site_name, whose};
+use crate::page::{alarm, colour, fitting, load_bar, right, site_name, whose};
 
 /// Width of a site's load bar, in cells.
 const BAR: usize = 12;
@@ -196,14 +196,7 @@ impl SiteColumn {
     fn fit(look: &Look, name: usize, width: usize) -> Vec<SiteColumn> {
         let mut columns = SiteColumn::ALL.to_vec();
         columns.retain(|column| !look.admitted.is_empty() || !SiteColumn::OF_ADMISSION.contains(column));
-        let taken =
-            |columns: &[SiteColumn]| name + columns.iter().map(|column| 1 + column.width()).sum::<usize>();
-        for left_out in SiteColumn::LEFT_OUT {
-            if taken(&columns) > width {
-                columns.retain(|column| *column != left_out);
-            }
-        }
-        columns
+        fitting(columns, &SiteColumn::LEFT_OUT, width.saturating_sub(name), SiteColumn::width)
     }
 }
 

@@ -24,7 +24,7 @@ use sidelong_workload::client::{Generator, Live, Run};
 use crate::cgroup::Groups;
 use crate::cli::UpArgs;
 use crate::event::Event;
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, say, some};
 use crate::monitor::Monitor;
 use crate::page::Terminal;
 use crate::parent::await_left_behind;
@@ -350,7 +350,6 @@ fn speaks_to_all(cluster: &Cluster) -> Result<(), Failure> {
 /// What runs, and where to knock.
 fn greeting(cluster: &Cluster) -> String {
     let edges: Vec<_> = cluster.edges.iter().map(|edge| edge.listen.to_string()).collect();
-    let some = |count: usize, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     format!(
         "sidelong: {} is up: {} on {} behind {}; Ctrl-C ends it",
         cluster.name,

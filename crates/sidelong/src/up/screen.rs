@@ -12,7 +12,7 @@ use sidelong_layout::{NodeId, SiteId};
 
 use super::Status;
 use crate::failure::Failure;
-use crate::page::{Terminal, alarm, block, colour, is_interrupt, load_bar, right, whose};
+use crate::page::{Terminal, alarm, block, colour, fitting, is_interrupt, load_bar, right, whose};
 
 /// Width of a node's load bar, in cells; full is all workers busy and as many requests waiting.
 const BAR: usize = 24;
@@ -189,15 +189,8 @@ impl SiteColumn {
         let of_admission = [SiteColumn::Rejected, SiteColumn::Why, SiteColumn::Target];
         let mut columns = SiteColumn::ALL.to_vec();
         columns.retain(|column| status.cluster.has_admission() || !of_admission.contains(column));
-        let taken = |columns: &[SiteColumn]| {
-            SITE + 1 + squares(status) + columns.iter().map(|column| 1 + column.width()).sum::<usize>()
-        };
-        for left_out in SiteColumn::LEFT_OUT {
-            if taken(&columns) > width {
-                columns.retain(|column| *column != left_out);
-            }
-        }
-        columns
+        let room = width.saturating_sub(SITE + 1 + squares(status));
+        fitting(columns, &SiteColumn::LEFT_OUT, room, SiteColumn::width)
     }
 }
 
