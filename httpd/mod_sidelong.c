@@ -118,18 +118,9 @@ static sidelong_decision decide(server_rec *server, const settings *its, uint64_
     return decision;
 }
 
-/* As the addresses of apr are: IPv4 that came over an IPv6 socket is IPv4. */
-static uint64_t client_of(conn_rec *connection)
+static uint64_t client_of(const conn_rec *connection)
 {
-    const apr_sockaddr_t *address = connection->client_addr;
-
-    if (address->family == APR_INET6 && IN6_IS_ADDR_V4MAPPED((struct in6_addr *)address->ipaddr_ptr)) {
-        struct sockaddr_in plain = {.sin_family = AF_INET, .sin_port = address->sa.sin6.sin6_port};
-
-        memcpy(&plain.sin_addr, (const uint8_t *)address->ipaddr_ptr + 12, 4);
-        return sidelong_client((struct sockaddr *)&plain);
-    }
-    return sidelong_client((const struct sockaddr *)&address->sa);
+    return sidelong_client((const struct sockaddr *)&connection->client_addr->sa);
 }
 
 /* Whether a connection to `port` may be for `server`. */
