@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Admission control for httpd 2.4 (A: "dynamically loadable; trap into Apache request processing"). A connection is closed
- * as soon as it is accepted, before TLS, if none of the sites that it could be for lets its client in; a request is
- * answered with 503 if its site does not. Connections under way are never cut. What is decided by is memory that
- * `sidelong helper` keeps; where that is gone or old everybody is let in.
+ * Admission control for httpd 2.4 (Lai et al. 2008: "dynamically loadable; trap into Apache request processing"). A
+ * connection is closed as soon as it is accepted, before TLS, if no site that it could be for admits its client. A request
+ * is answered with 503 if its site rejects it. Established connections are never cut. Decisions use memory that
+ * `sidelong helper` writes; if that is missing or too old, all clients are admitted.
  *
  *     LoadModule sidelong_module modules/mod_sidelong.so
  *     SidelongVerdicts /run/sidelong/verdicts.region
@@ -81,16 +81,15 @@ static int is_due(apr_time_t *last, apr_time_t now, apr_interval_time_t every)
 static void open_verdicts(server_rec *server, const char *path)
 {
     char why[SIDELONG_WHY_BYTES];
-    sidelong_verdicts *current = __atomic_load_n(&verdicts, __ATOMIC_ACQUIRE), *opened;
+    sidelong_verdicts *current = __atomic_load_n(&verdicts, __ATOMIC_ACQUIRE), *opened = current;
 
     if (sidelong_is_current(current, path))
         return;
-    if (sidelong_open(path, &opened, why) == 0) {
-        /* Others may be reading the ones before: they stay mapped, some KB for each time that the file is replaced. */
+    if ((current ? sidelong_reopen(current, path, why) : sidelong_open(path, &opened, why)) == 0) {
         __atomic_store_n(&verdicts, opened, __ATOMIC_RELEASE);
         ap_log_error(APLOG_MARK, APLOG_INFO, 0, server, "sidelong: verdicts from %s", path);
     } else if (is_due(&complained, apr_time_now(), COMPLAIN_US)) {
-        ap_log_error(APLOG_MARK, APLOG_ERR, 0, server, "sidelong: %s; everybody is let in", why);
+        ap_log_error(APLOG_MARK, APLOG_ERR, 0, server, "sidelong: %s; all clients are admitted", why);
     }
 }
 
@@ -113,7 +112,7 @@ static sidelong_decision decide(server_rec *server, const settings *its, uint64_
     }
     if (knows_nothing(decision.why) && is_due(&complained, apr_time_now(), COMPLAIN_US))
         ap_log_error(APLOG_MARK, APLOG_WARNING, 0, server,
-                     "sidelong: nothing is known of site %s (%s in %s): everybody is let in", its->site,
+                     "sidelong: nothing is known of site %s (%s in %s): all its clients are admitted", its->site,
                      sidelong_reason(decision.why), its->verdicts);
     return decision;
 }
@@ -184,8 +183,8 @@ static int at_status(request_rec *request, int flags)
     if (flags & AP_STATUS_NOTABLE)
         return OK;
     if (!is_short)
-        ap_rputs("<hr /><h2>Sidelong</h2><table border=\"0\"><tr><th>Site</th><th>State</th><th>Requests let in</th>"
-                 "<th>of these, while nothing was known</th><th>Refused with 503</th><th>Connections closed</th></tr>\n",
+        ap_rputs("<hr /><h2>Sidelong</h2><table border=\"0\"><tr><th>Site</th><th>State</th><th>Requests admitted</th>"
+                 "<th>of these, without a verdict</th><th>Rejected with 503</th><th>Connections closed</th></tr>\n",
                  request);
     for (server_rec *server = ap_server_conf; server; server = server->next) {
         settings *its = of(server);
@@ -296,7 +295,7 @@ static const char *set_verdicts(cmd_parms *command, void *unused, const char *pa
 
 static const command_rec commands[] = {
     AP_INIT_FLAG("SidelongAdmission", set_admission, NULL, RSRC_CONF,
-                 "On: clients are let in as Sidelong decides for the site. Default Off"),
+                 "On: Sidelong decides which clients of the site are admitted. Default Off"),
     AP_INIT_TAKE1("SidelongSite", set_site, NULL, RSRC_CONF,
                   "the site of Sidelong's cluster file that this virtual host serves"),
     AP_INIT_TAKE1("SidelongVerdicts", set_verdicts, NULL, RSRC_CONF,

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,12 +44,14 @@ _Static_assert(sizeof(struct header) == 64 && sizeof(struct entry) == 128, "as c
 #define CIRCLE (1u << TURN_BITS)
 #define RETRY_AFTER_S_MAX 5
 
+/* Entries that are read at a time: those of most clusters. */
+#define ENTRIES 32
+/* A cluster has no more sites. */
+#define SITES_MAX 4095
+
+/* The file is read and not mapped: a mapped file that somebody cuts short ends its readers by SIGBUS. */
 struct sidelong_verdicts {
-    const struct header *header;
-    size_t len;
-    size_t sites;
-    dev_t device;
-    ino_t inode;
+    int file;
 };
 
 static int fails(char *why, int error, const char *path, const char *what)
@@ -77,14 +78,15 @@ static const char *check(const struct header *header, uint64_t room, char *text,
     return NULL;
 }
 
-int sidelong_open(const char *path, sidelong_verdicts **opened, char why[SIDELONG_WHY_BYTES])
+/* Opens the file, if it holds verdicts. */
+static int open_file(const char *path, int *opened, char why[SIDELONG_WHY_BYTES])
 {
     char text[128];
     struct stat found;
     struct header header;
 
-    *opened = NULL;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    /* A FIFO would be waited for. */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0 || fstat(file, &found) != 0) {
         int error = errno;
         if (file >= 0)
@@ -101,38 +103,54 @@ int sidelong_open(const char *path, sidelong_verdicts **opened, char why[SIDELON
         close(file);
         return fails(why, EPROTO, path, wrong);
     }
-    /* The owner never cuts a file short, so no page of the mapping goes away. */
-    void *memory = mmap(NULL, header.len, PROT_READ, MAP_SHARED, file, 0);
-    int error = errno;
-    close(file);
-    sidelong_verdicts *verdicts = memory == MAP_FAILED ? NULL : malloc(sizeof(*verdicts));
+    *opened = file;
+    return 0;
+}
+
+int sidelong_open(const char *path, sidelong_verdicts **opened, char why[SIDELONG_WHY_BYTES])
+{
+    int file;
+    int error = open_file(path, &file, why);
+
+    *opened = NULL;
+    if (error)
+        return error;
+    sidelong_verdicts *verdicts = malloc(sizeof(*verdicts));
     if (!verdicts) {
-        if (memory != MAP_FAILED)
-            munmap(memory, header.len);
-        return fails(why, error ? error : ENOMEM, path, "no memory for it");
+        close(file);
+        return fails(why, ENOMEM, path, "no memory for it");
     }
-    verdicts->header = memory;
-    verdicts->len = header.len;
-    verdicts->sites = (header.len - sizeof(header)) / sizeof(struct entry);
-    verdicts->device = found.st_dev;
-    verdicts->inode = found.st_ino;
+    verdicts->file = file;
     *opened = verdicts;
     return 0;
 }
 
+int sidelong_reopen(sidelong_verdicts *verdicts, const char *path, char why[SIDELONG_WHY_BYTES])
+{
+    int file;
+    int error = open_file(path, &file, why);
+
+    if (error)
+        return error;
+    /* At once for all threads: each of their reads is of the one file or of the other. */
+    error = dup3(file, verdicts->file, O_CLOEXEC) < 0 ? errno : 0;
+    close(file);
+    return error ? fails(why, error, path, strerror(error)) : 0;
+}
+
 bool sidelong_is_current(const sidelong_verdicts *verdicts, const char *path)
 {
-    struct stat found;
+    struct stat open, found;
 
-    return verdicts && stat(path, &found) == 0 && found.st_dev == verdicts->device
-           && found.st_ino == verdicts->inode;
+    return verdicts && fstat(verdicts->file, &open) == 0 && stat(path, &found) == 0 && found.st_dev == open.st_dev
+           && found.st_ino == open.st_ino;
 }
 
 void sidelong_close(sidelong_verdicts *verdicts)
 {
     if (!verdicts)
         return;
-    munmap((void *)verdicts->header, verdicts->len);
+    close(verdicts->file);
     free(verdicts);
 }
 
@@ -179,14 +197,29 @@ uint64_t sidelong_client(const struct sockaddr *address)
     return mix(ip ^ port);
 }
 
-static const struct entry *find(const sidelong_verdicts *verdicts, const char *name)
+/* Reads the entry of the site `name`. Returns false, and says why, if there is none. */
+static bool find(const sidelong_verdicts *verdicts, const char *name, struct entry *found, sidelong_why *why)
 {
-    const struct entry *entries = (const void *)(verdicts->header + 1);
+    struct entry entries[ENTRIES];
 
-    for (size_t i = 0; i < verdicts->sites; i++)
-        if (strncmp(entries[i].name, name, SIDELONG_NAME_BYTES) == 0)
-            return &entries[i];
-    return NULL;
+    *why = SIDELONG_NO_SUCH_SITE;
+    for (size_t first = 0; first < SITES_MAX; first += ENTRIES) {
+        off_t at = (off_t)(sizeof(struct header) + first * sizeof(struct entry));
+        ssize_t bytes = pread(verdicts->file, entries, sizeof(entries), at);
+
+        if (bytes <= 0) {
+            /* Without its first entries the file was cut short. */
+            if (first == 0)
+                *why = SIDELONG_NO_VERDICTS;
+            return false;
+        }
+        for (size_t i = 0; i < (size_t)bytes / sizeof(struct entry); i++)
+            if (strncmp(entries[i].name, name, SIDELONG_NAME_BYTES) == 0) {
+                *found = entries[i];
+                return true;
+            }
+    }
+    return false;
 }
 
 static uint64_t monotonic_ns(void)
@@ -203,17 +236,15 @@ sidelong_decision sidelong_decide(const sidelong_verdicts *verdicts, const char 
 
     if (!verdicts)
         return decision;
-    const struct entry *entry = find(verdicts, name);
-    decision.why = SIDELONG_NO_SUCH_SITE;
-    if (!entry)
+    struct entry entry;
+    if (!find(verdicts, name, &entry, &decision.why))
         return decision;
-    /* The time was stored after the verdict, so what is read after it is as new at least. */
-    uint64_t time_ns = __atomic_load_n(&entry->time_ns, __ATOMIC_ACQUIRE);
     uint64_t now_ns = monotonic_ns();
     decision.why = SIDELONG_STALE;
-    if (time_ns == 0 || (now_ns > time_ns && now_ns - time_ns > entry->stale_ns))
+    if (entry.time_ns == 0 || (now_ns > entry.time_ns && now_ns - entry.time_ns > entry.stale_ns))
         return decision;
-    uint64_t word = __atomic_load_n(&entry->verdict, __ATOMIC_RELAXED);
+    /* The time may be that of the next verdict, one scan later. */
+    uint64_t word = entry.verdict;
     uint32_t part = (uint32_t)(word >> (TURN_BITS + WHY_BITS));
     uint32_t turn = (uint32_t)(word >> WHY_BITS) & (CIRCLE - 1);
     uint32_t why = word & ((1 << WHY_BITS) - 1);
@@ -223,7 +254,7 @@ sidelong_decision sidelong_decide(const sidelong_verdicts *verdicts, const char 
     uint32_t distance = ((uint32_t)(client >> 34) - turn) & (CIRCLE - 1);
     if (distance < part)
         return decision;
-    uint64_t wait_s = (uint64_t)((double)(distance - part) / CIRCLE * (double)entry->rotation_ns / 1e9);
+    uint64_t wait_s = (uint64_t)((double)(distance - part) / CIRCLE * (double)entry.rotation_ns / 1e9);
     decision.admit = false;
     decision.retry_after_s = wait_s < 1 ? 1 : wait_s > RETRY_AFTER_S_MAX ? RETRY_AFTER_S_MAX : (unsigned)wait_s;
     return decision;

@@ -1,4 +1,4 @@
-//! Why a task could not find out what it was asked. What it found is no error: see `tidy::Problem` and `ci::Failure`.
+//! Why a task could not run. What it found is not an error: see `tidy::Problem` and `ci::Failure`.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ pub(crate) enum Error {
     /// A file could not be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -34,7 +34,7 @@ pub(crate) enum Error {
         said: String,
     },
     /// A text is not what its kind promises.
-    #[error("{what} cannot be understood: {why}")]
+    #[error("cannot parse {what}: {why}")]
     Parse {
         /// The text's name.
         what: String,
@@ -44,7 +44,7 @@ pub(crate) enum Error {
     /// A file or directory could not be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -58,8 +58,8 @@ pub(crate) enum Error {
     /// The guest's processor could not run this machine's programs.
     #[error("guests are x86-64 machines that run this one's programs: use an x86-64 machine")]
     Architecture,
-    /// A guest was asked for a shell where nobody could type.
-    #[error("there is no terminal for a shell: name a command")]
+    /// A guest was asked for a shell without a terminal.
+    #[error("standard input is not a terminal, so a shell cannot run: name a command")]
     NoCommand,
     /// A guest ended, or never came.
     #[error("the guest {name} {what}; the end of its console:{console}")]

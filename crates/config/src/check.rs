@@ -1,4 +1,4 @@
-//! What a cluster file may not say. Each check names the key, what it found there, and what it expected.
+//! Checks of a cluster file. Each names the key, what it found there, and what it expected.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -11,22 +11,24 @@ use crate::cluster::Node;
 use crate::file::{ClusterFile, EdgeEntry, NodeEntry, SiteEntry};
 use crate::lines::At;
 use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
-use crate::sections::{Admission, Balance, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
-use crate::words::{Fabric, LoadMode, MovedBy, Service, WorkloadKind};
+use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
+use crate::words::{Configuration, Fabric, LoadMode, MovedBy, Service, WorkloadKind};
 
-/// Names become file names in the run directory.
+/// Longest name. Names become file names in the run directory.
 const NAME_BYTES_MAX: usize = 64;
+/// systemd.unit(5): "a unit name must not be longer than 255 characters".
+const UNIT_BYTES_MAX: usize = 255;
 /// RFC 1035, 2.3.4: a name has 255 octets on the wire, 253 characters as text.
 const HOST_BYTES_MAX: usize = 253;
-/// Hosts of one site.
+/// Most hosts of one site.
 const HOSTS_MAX: usize = 256;
 
-/// Of one site's requests.
+/// Most rates of one site.
 const RATES_MAX: usize = 4096;
-/// Of the workload's clients.
+/// Most addresses of the workload's clients.
 const ADDRESSES_MAX: u32 = 4096;
 
-/// Why a file is refused, without its lines.
+/// Why a file is refused, before the key's line is known.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) at: At,
@@ -36,7 +38,7 @@ pub(crate) struct Problem {
 
 type Check = Result<(), Problem>;
 
-/// The tables that stand once.
+/// Checks the tables that occur once.
 pub(crate) fn sections(file: &ClusterFile) -> Check {
     name(At::section("cluster").key("name"), "cluster", &file.cluster.name)?;
     secret(file)?;
@@ -50,7 +52,7 @@ pub(crate) fn sections(file: &ClusterFile) -> Check {
     file.workload.as_ref().map_or(Ok(()), |load| workload(load, file))
 }
 
-/// The tables that stand many times, each by itself and as a list.
+/// Checks the tables that occur several times, each by itself and together.
 pub(crate) fn entries(file: &ClusterFile) -> Check {
     count("site", file.sites.len(), SITES_MAX)?;
     count("node", file.nodes.len(), NODES_MAX)?;
@@ -75,18 +77,18 @@ pub(crate) fn entries(file: &ClusterFile) -> Check {
         wanted += entry.nodes;
         expect(wanted <= pool, At::entry("site", i).key("nodes"), || {
             let found = format!(
-                "site {:?}: with its {} nodes the sites start with {wanted}, the pool has {pool}",
+                "site {:?}: with its {} nodes the sites start with {wanted} nodes, but the pool has {pool}",
                 entry.name, entry.nodes
             );
-            (found, "no more nodes at the sites than [[node]] entries give".into())
+            (found, "at most as many nodes at the sites as in the pool".into())
         })?;
     }
     Ok(())
 }
 
-/// What is promised to the sites, against what there is: `pool` nodes.
+/// Checks what the sites are guaranteed against the pool of `pool` nodes.
 fn promises(file: &ClusterFile, pool: usize) -> Check {
-    /// Below what anybody means, above what the rounding of decimals leaves.
+    /// Smaller than any intended share, larger than rounding errors.
     const ROUNDING: f64 = 1e-9;
     let (mut floors, mut shares, mut guaranteed) = (0, 0.0, 0.0);
     for (i, entry) in file.sites.iter().enumerate() {
@@ -94,55 +96,56 @@ fn promises(file: &ClusterFile, pool: usize) -> Check {
         floors += entry.floor;
         expect(floors <= pool, at.key("floor"), || {
             let found = format!(
-                "{who}: with its floor of {} the floors add up to {floors}, the pool has {pool}",
+                "{who}: with its floor of {} the floors sum to {floors} nodes, but the pool has {pool}",
                 entry.floor
             );
-            (found, "floors that the pool can keep".into())
+            (found, "floors that fit the pool".into())
         })?;
         shares += entry.share;
         expect(shares <= 1.0 + ROUNDING, at.key("share"), || {
-            let found = format!("{who}: with its {} the shares add up to {}", entry.share, rounded(shares));
+            let found =
+                format!("{who}: with its share of {} the shares sum to {}", entry.share, rounded(shares));
             (found, "at most 1, which is the whole pool".into())
         })?;
         let nodes = entry.share * pool as f64;
         let ceiling = entry.ceiling.unwrap_or(pool).min(pool);
         expect(nodes <= ceiling as f64 + ROUNDING, at.key("share"), || {
             let found = format!(
-                "{who}: a share of {} is {} of {pool} nodes, its ceiling is {ceiling}",
+                "{who}: a share of {} is {} of {pool} nodes, but its ceiling is {ceiling}",
                 entry.share,
                 rounded(nodes)
             );
-            (found, "a share that the ceiling has room for".into())
+            (found, "a share within the ceiling".into())
         })?;
         guaranteed += nodes.max(entry.floor as f64);
         expect(guaranteed <= pool as f64 + ROUNDING, at.key("share"), || {
             let found = format!(
-                "{who}: with it, the greater of each site's floor and share add up to {} nodes, the pool has {pool}",
+                "{who}: with it, the sites are guaranteed {} nodes (the greater of floor and share), but the pool has {pool}",
                 rounded(guaranteed)
             );
-            (found, "floors and shares that the pool can keep together".into())
+            (found, "floors and shares that fit the pool together".into())
         })?;
         let Some(target) = entry.response_p99 else { continue };
-        let times = file.nodes.iter().filter(|node| node.service != Service::None);
-        let slowest = times.map(|node| node.service_time).max().unwrap_or_default();
+        let times = file.nodes.iter().filter(|node| node.service() != Service::None);
+        let slowest = times.map(NodeEntry::service_time).max().unwrap_or_default();
         expect(slowest < target, at.key("response_ms_p99"), || {
             let found = format!(
-                "{who}: response_ms_p99 is {}, and a request takes {} at a node",
+                "{who}: response_ms_p99 is {}, but a request takes {} at a node",
                 ms(target),
                 ms(slowest)
             );
-            (found, "more than service_ms of every node".into())
+            (found, "more than the service_ms of every node".into())
         })?;
     }
     Ok(())
 }
 
-/// A sum of decimals, as people write it.
+/// A sum of decimals without rounding errors.
 fn rounded(sum: f64) -> f64 {
     (sum * 1e6).round() / 1e6
 }
 
-/// The pool of `total` nodes, `copies` of which over-provisioning adds.
+/// Checks the pool of `total` nodes, including `copies` that over-provisioning adds.
 pub(crate) fn pool(file: &ClusterFile, total: usize, copies: usize) -> Check {
     let last = At::entry("node", file.nodes.len() - 1);
     expect(total <= NODES_MAX, last.key("count"), || {
@@ -151,9 +154,14 @@ pub(crate) fn pool(file: &ClusterFile, total: usize, copies: usize) -> Check {
         (format!("the pool has {total} nodes{of_which}"), format!("at most {NODES_MAX}"))
     })?;
     let entry = &file.nodes[file.nodes.len() - 1];
-    expect(copies == 0 || entry.cgroup.is_none(), last.key("cgroup"), || {
+    let is_one = entry.cgroup.is_some() || entry.unit.is_some() || entry.pid_file.is_some();
+    expect(copies == 0 || !is_one, last.key("cgroup"), || {
         let found = format!("node {:?} is copied {copies} times to over-provision", entry.name);
-        (found, "no cgroup, which the copies could not share".into())
+        (found, "no cgroup: the copies cannot share one".into())
+    })?;
+    expect(copies == 0 || entry.server.is_none(), last.key("server"), || {
+        let found = format!("node {:?} would be copied {copies} times to over-provision", entry.name);
+        (found, "a server for each node, or another configuration".into())
     })?;
     let owners = match file.reconfig.by {
         MovedBy::Edge => file.edges.len(),
@@ -164,7 +172,7 @@ pub(crate) fn pool(file: &ClusterFile, total: usize, copies: usize) -> Check {
     })
 }
 
-/// What the processes would share: names and addresses. Each node comes with the index of its entry.
+/// Checks that no two processes share a name or an address. Each node comes with the index of its entry.
 pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
     let mut names = Seen::default();
     let mut addresses = Addresses::default();
@@ -173,8 +181,8 @@ pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
     let told = |at: At, who: &str, listen: SocketAddr| {
         let is_known = listen.port() != 0 && !listen.ip().is_unspecified();
         expect(!several || is_known, at.key("fabric_listen"), || {
-            let found = format!("{who} would tell at {listen} how to reach its memory");
-            (found, "with a secret, an address and a port that the other machines know".into())
+            let found = format!("{who} has its control endpoint at {listen}");
+            (found, "with a secret, an address and a port that other machines can reach".into())
         })
     };
     for (node, entry) in nodes {
@@ -182,7 +190,10 @@ pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
         let who = || format!("node {:?}", node.name);
         told(at, &who(), node.fabric_listen)?;
         names.once(at.key("name"), "name", &node.name, "a node".into())?;
-        addresses.once(at.key("listen"), node.listen, who)?;
+        match node.is_foreign {
+            true => addresses.once(at.key("server"), node.address, || format!("the server of {}", who()))?,
+            false => addresses.once(at.key("listen"), node.address, who)?,
+        }
         if node.fabric_listen.port() != 0 {
             addresses.once(at.key("fabric_listen"), node.fabric_listen, who)?;
         }
@@ -190,9 +201,19 @@ pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
             addresses.once(at.key("admin"), admin, who)?;
         }
     }
+    // A node has left its old site when all edges have no request of it there, and movers read that.
+    let others_move = file.reconfig.configuration == Configuration::Reconfigured
+        && (file.edges.len() > 1 || file.reconfig.by == MovedBy::Server);
     for (i, edge) in file.edges.iter().enumerate() {
         let at = At::entry("edge", i);
         let who = || format!("edge {:?}", edge.name);
+        expect(!(several && others_move) || edge.fabric_listen.is_some(), at.key("fabric_listen"), || {
+            let found = format!("{} has no control endpoint, and movers cannot read its requests", who());
+            (
+                found,
+                "an address and a port that other machines can reach, or configuration = \"rigid\"".into(),
+            )
+        })?;
         names.once(at.key("name"), "name", &edge.name, "an edge".into())?;
         addresses.once(at.key("listen"), edge.listen, who)?;
         if let Some(listen) = edge.fabric_listen {
@@ -229,7 +250,7 @@ fn secret(file: &ClusterFile) -> Check {
     let cluster = &file.cluster;
     let bytes = cluster.secret.as_ref().map_or(SECRET_BYTES_MIN, |secret| secret.reveal().len());
     expect((SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes), at.key("secret"), || {
-        let expected = format!("from {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} that nobody guesses");
+        let expected = format!("from {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} random ones");
         (format!("the secret has {bytes} bytes"), expected)
     })?;
     expect(cluster.secret.is_none() || cluster.secret_file.is_none(), at.key("secret_file"), || {
@@ -255,20 +276,20 @@ fn load(load: &Load) -> Check {
     millis(at, "stale_ms", load.stale, MILLI, MINUTE)?;
     expect(load.stale >= 2 * load.period, at.key("stale_ms"), || {
         let found = format!("stale_ms is {}, period_ms is {}", ms(load.stale), ms(load.period));
-        (found, "stale_ms >= 2 x period_ms, or every record is too old".into())
+        (found, "stale_ms >= 2 x period_ms, otherwise every record is too old".into())
     })
 }
 
-fn balance(balance: &Balance) -> Check {
+fn balance(balance: &Balancing) -> Check {
     let at = At::section("balance").key("weights");
     let named = balance.weights.named();
     for (weight, value) in named {
         expect((0.0..=1e6).contains(&value), at, || {
-            (format!("the weight of {weight} is {value}"), "a number from 0 to 1000000".into())
+            (format!("the {weight} is {value}"), "a number from 0 to 1000000".into())
         })?;
     }
     expect(named.iter().any(|(_, value)| *value > 0.0), at, || {
-        ("all weights are 0".into(), "at least one above it".into())
+        ("all weights are 0".into(), "at least one above 0".into())
     })
 }
 
@@ -289,7 +310,7 @@ fn reconfig(reconfig: &Reconfig) -> Check {
     within(at, "low", reconfig.low, 0.0, 1e6)?;
     expect(reconfig.low < reconfig.high, at.key("low"), || {
         let found = format!("low is {}, high is {}", reconfig.low, reconfig.high);
-        (found, "low < high, or a site would take and give at once".into())
+        (found, "low < high, otherwise a site would take and give a node at once".into())
     })?;
     expect(reconfig.lease >= 3 * reconfig.sensitivity, at.key("lease_ms"), || {
         let found =
@@ -308,7 +329,11 @@ fn limits(limits: &Limits) -> Check {
     millis(at, "response_timeout_ms", limits.response_timeout, MILLI, HOUR)?;
     millis(at, "idle_timeout_ms", limits.idle_timeout, MILLI, 24 * HOUR)?;
     within(at, "connections_max", limits.connections_max, 1, 1 << 20)?;
-    within(at, "retries", limits.retries, 0, 16)
+    within(at, "retries", limits.retries, 0, 16)?;
+    within(at, "history_bytes_max", limits.history_bytes_max, 0, 1 << 30)?;
+    expect(!(1..8192).contains(&limits.history_bytes_max), at.key("history_bytes_max"), || {
+        (limits.history_bytes_max.to_string(), "at least 8192, or 0 for no history".into())
+    })
 }
 
 fn ganglia(file: &ClusterFile) -> Check {
@@ -391,7 +416,7 @@ fn site(at: At, entry: &SiteEntry) -> Check {
         })?;
     }
     expect(entry.floor >= 1, at.key("floor"), || {
-        (format!("{who}: floor is 0"), "at least 1: a site without a node cannot answer to get one".into())
+        (format!("{who}: floor is 0"), "at least 1: a site without a node cannot answer".into())
     })?;
     expect(entry.floor <= entry.nodes, at.key("floor"), || {
         let found = format!("{who}: floor is {} but the site starts with {} nodes", entry.floor, entry.nodes);
@@ -427,16 +452,20 @@ fn site(at: At, entry: &SiteEntry) -> Check {
 fn node(at: At, entry: &NodeEntry) -> Check {
     name(at.key("name"), "node", &entry.name)?;
     within(at, "count", entry.count, 1, NODES_MAX)?;
-    port(at.key("listen"), entry.listen)?;
+    let (key, address) = server(at, entry)?;
+    port(at.key(key), address)?;
+    if entry.server.is_some() {
+        foreign(at, entry, address)?;
+    }
     if let Some(admin) = entry.admin {
         port(at.key("admin"), admin)?;
     }
-    within(at, "workers", entry.workers, 1, 1 << 12)?;
-    within(at, "queue_depth_max", entry.queue_depth_max, 0, 1 << 20)?;
-    millis(at, "service_ms", entry.service_time, Duration::ZERO, HOUR)?;
-    let timed = entry.service == Service::None || !entry.service_time.is_zero();
+    within(at, "workers", entry.workers().unwrap_or(1), 1, 1 << 12)?;
+    within(at, "queue_depth_max", entry.queue_depth_max(), 0, 1 << 20)?;
+    millis(at, "service_ms", entry.service_time(), Duration::ZERO, HOUR)?;
+    let timed = entry.service() == Service::None || !entry.service_time().is_zero();
     expect(timed, at.key("service_ms"), || {
-        let found = format!("node {:?}: service_ms is 0 with service = \"{}\"", entry.name, entry.service);
+        let found = format!("node {:?}: service_ms is 0 with service = \"{}\"", entry.name, entry.service());
         (found, "a time above 0, or service = \"none\"".into())
     })?;
     within(at, "cpu_share", entry.cpu_share.unwrap_or(1.0), 0.05, 1024.0)?;
@@ -444,11 +473,76 @@ fn node(at: At, entry: &NodeEntry) -> Check {
     within(at, "net_mbit", entry.net_mbit.unwrap_or(1.0), 0.001, 1e7)?;
     expect(entry.cgroup.is_none() || entry.cpu_share.is_none(), at.key("cpu_share"), || {
         let found = format!("node {:?}: cpu_share beside a cgroup", entry.name);
-        (found, "one of both: who makes the cgroup gives it its share".into())
+        (found, "only one of them: set the share in the cgroup itself".into())
     })?;
-    expect(entry.cgroup.is_none() || entry.count == 1, at.key("cgroup"), || {
-        let found = format!("node {:?}: {} nodes in one cgroup", entry.name, entry.count);
-        (found, "an entry for each node that has a cgroup".into())
+    group(at, entry)
+}
+
+/// The key that says where the node's server answers, and the first address there.
+pub(crate) fn server(at: At, entry: &NodeEntry) -> Result<(&'static str, SocketAddr), Problem> {
+    match (entry.listen, entry.server) {
+        (Some(listen), None) => Ok(("listen", listen)),
+        (None, Some(server)) => Ok(("server", server)),
+        (listen, _) => Err(Problem {
+            at: if listen.is_some() { at.key("listen") } else { at.key("name") },
+            found: match listen {
+                Some(_) => format!("node {:?}: listen and server are given", entry.name),
+                None => format!("node {:?}: neither listen nor server", entry.name),
+            },
+            expected: "listen for the built-in origin, or server = \"host:port\" for a server of yours"
+                .into(),
+        }),
+    }
+}
+
+/// Checks a node whose server is foreign, for which the keys of the built-in origin mean nothing.
+fn foreign(at: At, entry: &NodeEntry, server: SocketAddr) -> Check {
+    expect(!server.ip().is_unspecified(), at.key("server"), || {
+        let found = format!("node {:?}: server {server}", entry.name);
+        (found, "an address that edges can connect to".into())
+    })?;
+    let given = [
+        ("service", entry.service.is_some()),
+        ("service_ms", entry.service_time.is_some()),
+        ("queue_depth_max", entry.queue_depth_max.is_some()),
+        ("root", entry.root.is_some()),
+        ("cpu_share", entry.cpu_share.is_some()),
+    ];
+    let given = given.iter().find(|(_, is_given)| *is_given);
+    given.map_or(Ok(()), |(key, _)| {
+        Err(Problem {
+            at: at.key(key),
+            found: format!("node {:?}: {key} with server = \"{server}\"", entry.name),
+            expected: format!("no {key}: it is of the built-in origin"),
+        })
+    })
+}
+
+/// Checks how the node's control group is named.
+fn group(at: At, entry: &NodeEntry) -> Check {
+    let given = [
+        ("cgroup", entry.cgroup.is_some()),
+        ("unit", entry.unit.is_some()),
+        ("pid_file", entry.pid_file.is_some()),
+    ];
+    let mut given = given.iter().filter(|(_, is_given)| *is_given).map(|(key, _)| *key);
+    let Some(key) = given.next() else { return Ok(()) };
+    let (at, who) = (at.key(key), format!("node {:?}", entry.name));
+    if let Some(other) = given.next() {
+        let found = format!("{who}: {key} and {other} are given");
+        return Err(Problem { at, found, expected: "one of them".into() });
+    }
+    expect(entry.count == 1, at, || {
+        let found = format!("{who}: {} nodes in one cgroup", entry.count);
+        (found, format!("count = 1: one entry for each node that has a {key}"))
+    })?;
+    expect(key == "cgroup" || entry.server.is_some(), at, || {
+        (format!("{who}: {key} without server"), "cgroup, or a server of yours".into())
+    })?;
+    let usable = |c: u8| c.is_ascii_alphanumeric() || b":-_.\\@".contains(&c);
+    let unit = entry.unit.as_deref().unwrap_or("a.service");
+    expect(is_text(unit, UNIT_BYTES_MAX, usable) && unit.contains('.'), at, || {
+        (format!("{who}: unit {:?}", excerpt(unit)), "a unit of systemd, such as \"app.service\"".into())
     })
 }
 
@@ -461,7 +555,7 @@ fn edge(at: At, entry: &EdgeEntry) -> Check {
     if let Some(tls) = &entry.tls {
         let named = !tls.certificate.as_os_str().is_empty() && !tls.key.as_os_str().is_empty();
         expect(named, at.key("tls"), || {
-            let found = format!("edge {:?}: a file of tls has no name", entry.name);
+            let found = format!("edge {:?}: a file name in tls is empty", entry.name);
             (found, "certificate and key, both PEM files".into())
         })?;
     }
@@ -484,9 +578,7 @@ fn name(at: At, what: &str, name: &str) -> Check {
 }
 
 fn port(at: At, address: SocketAddr) -> Check {
-    expect(address.port() != 0, at, || {
-        (format!("address {address} leaves the port open"), "a port that the other processes know".into())
-    })
+    expect(address.port() != 0, at, || (format!("address {address} has port 0"), "a fixed port".into()))
 }
 
 fn millis(at: At, key: &'static str, time: Duration, min: Duration, max: Duration) -> Check {
@@ -502,7 +594,7 @@ fn within<T: PartialOrd + Display>(at: At, key: &'static str, value: T, min: T, 
     })
 }
 
-/// Refuses with what was found and what was expected unless `holds`.
+/// Refuses the file unless `holds`, with what was found and what was expected.
 fn expect(holds: bool, at: At, otherwise: impl FnOnce() -> (String, String)) -> Check {
     if holds {
         return Ok(());
@@ -524,7 +616,7 @@ fn ms(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e6
 }
 
-/// What may stand in a file only once, and whose it is.
+/// Texts that may occur only once, and the owner of each.
 #[derive(Default)]
 struct Seen<'a>(HashMap<&'a str, String>);
 
@@ -532,12 +624,15 @@ impl<'a> Seen<'a> {
     fn once(&mut self, at: At, what: &str, text: &'a str, whose: String) -> Check {
         let first = self.0.insert(text, whose);
         expect(first.is_none(), at, || {
-            (format!("{what} {text:?} is that of {} already", first.unwrap_or_default()), "each once".into())
+            (
+                format!("{what} {text:?} is already used by {}", first.unwrap_or_default()),
+                "unique names".into(),
+            )
         })
     }
 }
 
-/// Addresses that processes listen at. One that listens at all addresses of its port leaves it to nobody else.
+/// Addresses that processes listen on. One that listens on all addresses of a port excludes the others.
 #[derive(Default)]
 struct Addresses(HashMap<u16, Vec<(IpAddr, String)>>);
 
@@ -549,7 +644,7 @@ impl Addresses {
             .find(|(ip, _)| *ip == address.ip() || ip.is_unspecified() || address.ip().is_unspecified());
         expect(clash.is_none(), at, || {
             let first = clash.map_or("", |(_, first)| first);
-            (format!("{} would listen at {address}, where {first} does", who()), "each address once".into())
+            (format!("{} would listen on {address}, as {first} does", who()), "a different address".into())
         })?;
         port.push((address.ip(), who()));
         Ok(())

@@ -1,41 +1,46 @@
-//! What a cluster file means: every node named and placed.
+//! The meaning of a cluster file: every node has a name and a site.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use sidelong_policy::admission::{AdmissionRule, Target};
+use sidelong_policy::index::Weights;
+use sidelong_state::Scheme;
+
 use crate::check::{self, Problem};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::file::{ClusterFile, EdgeEntry, Identity, NodeEntry, RateEntry, SiteEntry};
 use crate::lines::At;
+use crate::run_dir::default_run_dir;
 use crate::secret::Secret;
-use crate::sections::{Admission, Balance, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
-use crate::words::{AdmissionRule, Configuration, Fabric, Service};
+use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
+use crate::words::{Configuration, Fabric, Service};
 
-/// A cluster, checked. All processes that read the same file get the same one, indices included.
+/// A checked cluster. All processes that read the same file get the same one, including indices.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cluster {
     /// Its name.
     pub name: String,
-    /// Where its regions, keys and process files lie.
+    /// The directory of its regions, keys and process files.
     pub run_dir: PathBuf,
-    /// How memory of other processes is reached.
+    /// How its processes reach each other's memory.
     pub fabric: Fabric,
-    /// What its processes know and nobody else, if they are on several machines.
+    /// The secret that its processes share, if they are on several machines.
     pub secret: Option<Secret>,
-    /// Which RDMA device they use, where they use one.
+    /// The RDMA device that they use, if any.
     pub verbs: Verbs,
     /// How load gets from the nodes to the edges.
     pub load: Load,
     /// Which node of its site gets a request.
-    pub balance: Balance,
-    /// Whom the edges let in.
+    pub balance: Balancing,
+    /// Which requests the edges admit.
     pub admission: Admission,
     /// When nodes move between sites, and how.
     pub reconfig: Reconfig,
-    /// What an edge puts up with.
+    /// The limits of an edge.
     pub limits: Limits,
-    /// Who else is told the nodes' figures.
+    /// The Ganglia monitor that gets the nodes' figures.
     pub ganglia: Ganglia,
     /// In the order of the file, at least one.
     pub sites: Vec<Site>,
@@ -56,29 +61,20 @@ pub struct Site {
     pub hosts: Vec<String>,
     /// Nodes at the start.
     pub nodes: usize,
-    /// Nodes that it never falls below, at least 1.
+    /// Nodes that it always keeps, at least 1.
     pub floor: usize,
-    /// Nodes that it never rises above: the file's, or the whole pool.
+    /// Nodes that it has at most: the file's limit, or the whole pool.
     pub ceiling: usize,
-    /// Where two sites want a node, the higher gets it.
+    /// Of two sites that want a node, the one with the higher priority gets it.
     pub priority: u8,
-    /// What those who are let in are promised, if anything.
+    /// The target of the requests that are admitted, if any.
     pub target: Option<Target>,
-    /// Of the pool, 0 to 1: up to which it gives way to no other site.
+    /// The part of the pool, 0 to 1, that no other site can take from it.
     pub share: f64,
-    /// Of its requests, in place of the workload's.
+    /// The Zipf exponent of its requests, if it is not the workload's.
     pub alpha: Option<f64>,
-    /// When how many of them come, in an open loop of rates by site.
+    /// The rate of its requests over time, in an open loop with rates by site.
     pub rates: Vec<RateEntry>,
-}
-
-/// What is held for a site by turning requests away.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Target {
-    /// `response_ms_p99`.
-    ResponseP99(Duration),
-    /// `queue_ms_max`.
-    QueueMax(Duration),
 }
 
 /// A server of the pool.
@@ -86,36 +82,49 @@ pub enum Target {
 pub struct Node {
     /// Its name, which no other node or edge has.
     pub name: String,
-    /// Where its origin answers HTTP.
-    pub listen: SocketAddr,
-    /// Where it serves its regions over tcp or verbs, port 0 for any free one; with a secret where it tells how to reach
-    /// them.
+    /// Where its server answers HTTP.
+    pub address: SocketAddr,
+    /// Whether that server is foreign: one that is not Sidelong's, which others start and which knows nothing of the node.
+    /// Otherwise it is the built-in origin, in the node's own process.
+    pub is_foreign: bool,
+    /// Where it serves its regions over tcp or verbs, port 0 for any free one. With a secret: its control endpoint.
     pub fabric_listen: SocketAddr,
-    /// Where it serves `/metrics`.
+    /// Its admin endpoint.
     pub admin: Option<SocketAddr>,
-    /// Requests that its origin serves at a time.
-    pub workers: u16,
-    /// How long for each.
+    /// Requests that its server serves at once, if known. Of the built-in origin it is.
+    pub workers: Option<u16>,
+    /// How long a worker holds each; none for a foreign server.
     pub service: Service,
     /// The fixed time or the mean, unless `service` is none.
     pub service_time: Duration,
     /// Requests that wait for a worker; 503 beyond it.
     pub queue_depth_max: u32,
-    /// Real files that its origin serves.
+    /// The directory of the files that its origin serves.
     pub root: Option<PathBuf>,
-    /// CPUs that it may take at most, by a control group that `up` makes.
+    /// CPUs that it may use, by a control group that `up` makes.
     pub cpu_share: Option<f64>,
-    /// CPUs that it has. None for as many as the machine that compares.
+    /// CPUs that it has. None: as many as the edge's machine.
     pub cpus: Option<f64>,
     /// Mbit/s that its network carries, if known.
     pub net_mbit: Option<f64>,
-    /// The cgroup directory that holds it.
-    pub cgroup: Option<PathBuf>,
-    /// The site that it serves at the start, an index of [`Cluster::sites`]. None for what is left over.
+    /// The processes whose load is the node's, if the file names them.
+    pub group: Option<Group>,
+    /// The site that it serves at the start, an index of [`Cluster::sites`]. None for nodes left over.
     pub site: Option<usize>,
 }
 
-/// A front-tier proxy: nothing in it is worked out.
+/// How the file names the processes whose load is a node's: a control group, or what leads to one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Group {
+    /// `cgroup`: its directory.
+    Directory(PathBuf),
+    /// `unit`: a systemd unit.
+    Unit(String),
+    /// `pid_file`: a file with the ID of a process in it.
+    PidFile(PathBuf),
+}
+
+/// A front-tier proxy, as the file has it.
 pub type Edge = EdgeEntry;
 
 impl Cluster {
@@ -133,7 +142,7 @@ impl Cluster {
             secret: secret(&file.cluster),
             verbs: file.verbs.clone(),
             load: file.load.clone(),
-            balance: file.balance.clone(),
+            balance: Balancing { weights: weights(file), ..file.balance.clone() },
             admission: file.admission.clone(),
             reconfig: file.reconfig.clone(),
             limits: file.limits.clone(),
@@ -147,7 +156,7 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// Whether requests may be turned away as overload: by a target of some site, or by A's rule.
+    /// Whether requests may be rejected for overload: by the target of a site, or by the rule `paper`.
     pub fn has_admission(&self) -> bool {
         match self.admission.rule {
             AdmissionRule::Target => self.sites.iter().any(|site| site.target.is_some()),
@@ -161,33 +170,32 @@ impl ClusterFile {
     /// What the file means.
     ///
     /// # Errors
-    /// Where a program made or changed it and a value is not usable; names the key. What [`ClusterFile::parse`] returned
+    /// If a program made or changed the file and a value is not usable; names the key. What [`ClusterFile::parse`] returns
     /// is checked already.
     pub fn cluster(&self) -> Result<Cluster> {
         Cluster::new(self).map_err(|problem| Error::Check {
-            place: Place::Key(problem.at.to_string()),
+            place: Location::Key(problem.at.to_string()),
             found: problem.found,
             expected: problem.expected,
         })
     }
 }
 
-/// Where a cluster of this name keeps its files unless its file says otherwise: in memory where /dev/shm is, apart for
-/// each user, else under the directory for temporary files.
-pub fn default_run_dir(name: &str) -> PathBuf {
-    let shm = Path::new("/dev/shm");
-    let base = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
-    base.join(format!("sidelong-{}", rustix::process::getuid().as_raw())).join(name)
+/// Where the file leaves them out, what only the kernel sees counts by the scheme whose records have it (Vaidyanathan
+/// et al. 2006, 5.2.1).
+fn weights(file: &ClusterFile) -> Weights {
+    let weights = file.balance.weights;
+    if file.load.scheme == Scheme::ERdmaSync { weights.or(Weights::EXTENDED) } else { weights }
 }
 
-/// The one that is given; the checks see to it that there are not two.
+/// The one that is given; the checks exclude two.
 fn secret(identity: &Identity) -> Option<Secret> {
     let file = identity.secret_file.clone().map(Secret::File);
     identity.secret.clone().map(Secret::Text).or(file)
 }
 
 /// The sites with the nodes that they start with, which over-provisioning raises to what reconfiguration could give
-/// each at most (R 4.3.1: 6 of 8 nodes, "leaving 1 node for each of the other web-sites").
+/// each at most (Balaji et al. 2004, 4.3.1: 6 of 8 nodes, "leaving 1 node for each of the other web-sites").
 fn sites(file: &ClusterFile, pool: usize) -> Vec<Site> {
     let floors: usize = file.sites.iter().map(|site| site.floor).sum();
     let site = |entry: &SiteEntry| {
@@ -203,8 +211,8 @@ fn sites(file: &ClusterFile, pool: usize) -> Vec<Site> {
             floor: entry.floor,
             ceiling: ceiling.min(pool),
             priority: entry.priority,
-            // The checks see to it that there are not two.
-            target: entry.response_p99.map(Target::ResponseP99).or(entry.queue_max.map(Target::QueueMax)),
+            // The checks exclude two.
+            target: entry.response_p99.map(Target::ResponseP99).or(entry.queue_max.map(Target::Queue)),
             share: entry.share,
             alpha: entry.alpha,
             rates: entry.rates.clone(),
@@ -213,8 +221,8 @@ fn sites(file: &ClusterFile, pool: usize) -> Vec<Site> {
     file.sites.iter().map(site).collect()
 }
 
-/// The nodes, each with the entry that it came from, and dealt out to the sites in their order. Where the sites have
-/// more than the pool the last entry is copied on.
+/// The nodes, dealt out to the sites in order, each with the index of its entry. If the sites have more nodes than the
+/// pool, the last entry is copied.
 fn nodes(
     file: &ClusterFile,
     sites: &[Site],
@@ -242,25 +250,34 @@ fn node(entry: &NodeEntry, i: usize, k: usize, site: Option<usize>) -> std::resu
     let at = At::entry("node", i);
     let name =
         if k == 0 && entry.count == 1 { entry.name.clone() } else { format!("{}{}", entry.name, k + 1) };
+    let (key, first) = check::server(at, entry)?;
     let fabric_listen = match entry.fabric_listen {
         Some(address) if address.port() != 0 => check::port_after(at.key("fabric_listen"), address, k)?,
         Some(any_port) => any_port,
-        None => SocketAddr::new(entry.listen.ip(), 0),
+        None => SocketAddr::new(first.ip(), 0),
     };
     Ok(Node {
         name,
-        listen: check::port_after(at.key("listen"), entry.listen, k)?,
+        address: check::port_after(at.key(key), first, k)?,
+        is_foreign: entry.server.is_some(),
         fabric_listen,
         admin: entry.admin.map(|address| check::port_after(at.key("admin"), address, k)).transpose()?,
-        workers: entry.workers,
-        service: entry.service,
-        service_time: entry.service_time,
-        queue_depth_max: entry.queue_depth_max,
+        workers: entry.workers(),
+        service: entry.service(),
+        service_time: entry.service_time(),
+        queue_depth_max: entry.queue_depth_max(),
         root: entry.root.clone(),
         cpu_share: entry.cpu_share,
         cpus: entry.cpus.or(entry.cpu_share),
         net_mbit: entry.net_mbit,
-        cgroup: entry.cgroup.clone(),
+        group: group(entry),
         site,
     })
+}
+
+/// The one that is given; the checks exclude two.
+fn group(entry: &NodeEntry) -> Option<Group> {
+    let unit = || entry.unit.clone().map(Group::Unit);
+    let process = || entry.pid_file.clone().map(Group::PidFile);
+    entry.cgroup.clone().map(Group::Directory).or_else(unit).or_else(process)
 }

@@ -9,40 +9,40 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a cluster file is refused. Each is one line that an operator can act on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It is not TOML, has a key that is not known, lacks one, or one holds another type.
+    /// It is not TOML, or a key is unknown, missing or of another type.
     #[error("{place}: {message}")]
     Parse {
-        /// Where.
-        place: Place,
+        /// The place in the file.
+        place: Location,
         /// What is wrong and what was expected, by the TOML reader.
         message: String,
     },
-    /// A value is not usable, alone or with another.
+    /// A value is not usable, by itself or with another.
     #[error("{place}: {found}; expected {expected}")]
     Check {
-        /// Where.
-        place: Place,
-        /// What is wrong.
+        /// The place in the file.
+        place: Location,
+        /// What was found.
         found: String,
-        /// What would be right.
+        /// What was expected.
         expected: String,
     },
-    /// It cannot be written as TOML: a path is not UTF-8.
+    /// It cannot be written as TOML, because a path is not UTF-8.
     #[error("cluster file cannot be written: {0}")]
     Write(#[from] toml::ser::Error),
 }
 
 /// Where in the cluster file something is wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum Location {
     /// A line of a text, counting from 1.
     Line {
         /// The name that the caller gave the text.
@@ -54,11 +54,11 @@ pub enum Place {
     Key(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Line { file, line } => write!(f, "{file}:{line}"),
-            Place::Key(key) => write!(f, "cluster file, {key}"),
+            Location::Line { file, line } => write!(f, "{file}:{line}"),
+            Location::Key(key) => write!(f, "cluster file, {key}"),
         }
     }
 }

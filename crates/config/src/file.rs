@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::address;
 use crate::secret::SecretText;
-use crate::sections::{Admission, Balance, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
+use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::time;
 use crate::words::{Fabric, Service};
 
-/// A cluster file. `demo.toml` of this crate is one with comments. The default has all defaults and, which no usable file
-/// may, neither sites nor nodes nor edges.
+/// A cluster file. `demo.toml` of this crate is one with comments. `default()` has no sites, nodes or edges, so it is not
+/// usable as it is.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterFile {
@@ -27,7 +28,7 @@ pub struct ClusterFile {
     pub load: Load,
     /// `[balance]`.
     #[serde(default)]
-    pub balance: Balance,
+    pub balance: Balancing,
     /// `[admission]`.
     #[serde(default)]
     pub admission: Admission,
@@ -54,21 +55,21 @@ pub struct ClusterFile {
     pub workload: Option<Workload>,
 }
 
-/// `[cluster]`: its name and the ground it stands on.
+/// `[cluster]`: its name, its files and its fabric.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Identity {
     /// Default `demo`.
     pub name: String,
-    /// Where regions, keys and process files lie. Default [`crate::default_run_dir`] of the name.
+    /// Directory of regions, keys and process files. Default [`crate::default_run_dir`] of the name.
     pub run_dir: Option<PathBuf>,
     /// Default `auto`.
     pub fabric: Fabric,
-    /// What the processes prove to each other to know, where they are on several machines: they then tell each other at
-    /// every node's `fabric_listen` how to reach its memory. [`crate::SECRET_BYTES_MIN`] to [`crate::SECRET_BYTES_MAX`]
-    /// bytes, in a file of mode 0600. Default none: all are on one machine, and find each other in `run_dir`.
+    /// The secret by which processes on several machines authenticate each other. They then ask at each node's
+    /// `fabric_listen` how to reach its memory. [`crate::SECRET_BYTES_MIN`] to [`crate::SECRET_BYTES_MAX`] bytes, in a file
+    /// of mode 0600. Default none: all parts are on one machine and find each other in `run_dir`.
     pub secret: Option<SecretText>,
-    /// The same in a file of its own, of mode 0600.
+    /// A file of mode 0600 that holds the secret.
     pub secret_file: Option<PathBuf>,
 }
 
@@ -92,45 +93,46 @@ pub struct SiteEntry {
     pub name: String,
     /// The Host headers that mean it, at least one. The load generator uses the first.
     pub hosts: Vec<String>,
-    /// Nodes at the start, taken from the pool in its order. Default 1.
+    /// Nodes at the start, taken from the pool in order. Default 1.
     #[serde(default = "one")]
     pub nodes: usize,
-    /// Nodes that it never falls below. Default 1.
+    /// Nodes that the site always keeps. Default 1.
     #[serde(default = "one")]
     pub floor: usize,
-    /// Nodes that it never rises above. Default the whole pool.
+    /// Nodes that the site has at most. Default the whole pool.
     #[serde(default)]
     pub ceiling: Option<usize>,
-    /// Where two sites want a node, the higher gets it. Default 0.
+    /// Of two sites that want a node, the one with the higher priority gets it. Default 0.
     #[serde(default)]
     pub priority: u8,
-    /// `response_ms_p99`: of 100 requests that are let in and succeed, 99 are to be answered within this, from the whole
-    /// header read to the answer's first bytes. Requests that would keep others from it are turned away. Default none.
+    /// `response_ms_p99`: of the admitted requests that succeed, 99 in 100 are answered within this time, from the complete
+    /// header to the first bytes of the answer. The edges reject the requests that would break it. Default none.
     #[serde(rename = "response_ms_p99", default, with = "time::millis_option")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_p99: Option<Duration>,
-    /// `queue_ms_max`, in place of that: how long a request that is let in may wait for a worker. Default none; without
-    /// either nobody is turned away.
+    /// `queue_ms_max`, instead of that: how long an admitted request may wait for a worker. Default none. Without either
+    /// target all requests are admitted.
     #[serde(rename = "queue_ms_max", default, with = "time::millis_option")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_max: Option<Duration>,
-    /// Of the pool, 0 to 1: up to which it gives way to no other site. Default 0.
+    /// The part of the pool, 0 to 1, that no other site can take from it. Default 0.
     #[serde(default)]
     pub share: f64,
-    /// Of the requests that `up` and the lab make for it, with `workload.kind = "zipf"`, in place of the workload's own.
+    /// The Zipf exponent of the requests that `up` and the lab send to it, with `workload.kind = "zipf"`. Default the
+    /// workload's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alpha: Option<f64>,
-    /// Of the requests that `up` and the lab make for it, with `workload.mode = "open"` and without its `rate`: how many
-    /// come from which time on. Then the sites take no turns, and one without is not asked. Default none.
+    /// The rate of requests that `up` and the lab send to it over time, with `workload.mode = "open"` and without
+    /// `workload.rate`. Sites then take no turns, and a site without rates gets no requests. Default none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rates: Vec<RateEntry>,
 }
 
-/// From a time on, so many requests.
+/// A rate of requests from a time on.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateEntry {
-    /// `at_s`: since the load began.
+    /// `at_s`: seconds since the load began.
     #[serde(rename = "at_s", with = "time::seconds")]
     pub at: Duration,
     /// Requests/s over all edges, 0 for none.
@@ -138,7 +140,7 @@ pub struct RateEntry {
 }
 
 impl SiteEntry {
-    /// A site of `nodes` nodes and one host, all else by default.
+    /// A site of `nodes` nodes and one host, with defaults otherwise.
     pub fn new(name: impl Into<String>, host: impl Into<String>, nodes: usize) -> Self {
         SiteEntry {
             name: name.into(),
@@ -156,87 +158,119 @@ impl SiteEntry {
     }
 }
 
-/// `[[node]]`: a server of the pool, or `count` of them that differ in name and port only.
+/// `[[node]]`: a server of the pool, or `count` servers that differ only in name and port.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeEntry {
-    /// Of the node; with `count` above 1 what comes before the number (`n` makes `n1`, `n2`...).
+    /// Its name; with `count` above 1 the part before the number (`n` makes `n1`, `n2`...).
     pub name: String,
     /// How many. Default 1.
     #[serde(default = "one")]
     pub count: usize,
-    /// Where its origin answers HTTP; the following ports are those of the following nodes.
-    pub listen: SocketAddr,
-    /// Where it serves its regions over tcp or verbs, on following ports likewise; in a cluster with a secret, where it
-    /// tells how to reach them, and a port is needed. Default any free port of `listen`'s address.
-    #[serde(default)]
+    /// Where its built-in origin answers HTTP; the next nodes of the entry get the next ports. Every node has either this
+    /// or `server`.
+    #[serde(default, deserialize_with = "address::read_option")]
+    pub listen: Option<SocketAddr>,
+    /// Where a foreign server answers HTTP: one that is not Sidelong's. The node then has no origin. The servers of the next
+    /// nodes have the next ports. Default `builtin`, the built-in origin.
+    #[serde(default, deserialize_with = "address::read_server", skip_serializing_if = "Option::is_none")]
+    pub server: Option<SocketAddr>,
+    /// Where it serves its regions over tcp or verbs; the next nodes get the next ports. In a cluster with a secret it is
+    /// the control endpoint, which needs a port. Default any free port of `listen`'s address.
+    #[serde(default, deserialize_with = "address::read_option")]
     pub fabric_listen: Option<SocketAddr>,
-    /// Where `/metrics` is served, on following ports likewise. Default nowhere.
-    #[serde(default)]
+    /// The admin endpoint; the next nodes get the next ports. Default none.
+    #[serde(default, deserialize_with = "address::read_option")]
     pub admin: Option<SocketAddr>,
-    /// Requests that its origin serves at a time. Default 2.
-    #[serde(default = "NodeEntry::default_workers")]
-    pub workers: u16,
-    /// Default `fixed`.
+    /// Requests that its server serves at once. Default 2 for the built-in origin, and unknown for a foreign server.
     #[serde(default)]
-    pub service: Service,
-    /// `service_ms`: for which a worker holds a request. Default 5 ms, which makes 400 requests/s with 2 workers.
-    #[serde(rename = "service_ms", with = "time::millis", default = "NodeEntry::default_service_time")]
-    pub service_time: Duration,
+    pub workers: Option<u16>,
+    /// Default `fixed`; `none` for a node with `root` and without `service_ms`, see [`NodeEntry::service`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Service>,
+    /// `service_ms`: how long a worker holds a request. Default 5 ms, which makes 400 requests/s with 2 workers.
+    #[serde(rename = "service_ms", default, with = "time::millis_option")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_time: Option<Duration>,
     /// Requests that wait for a worker; 503 beyond it. Default 1024.
-    #[serde(default = "NodeEntry::default_queue_depth_max")]
-    pub queue_depth_max: u32,
-    /// Real files that its origin serves. Default none: bodies are made up.
+    #[serde(default)]
+    pub queue_depth_max: Option<u32>,
+    /// The directory of the files that its origin serves. Default none: the origin generates bodies.
     #[serde(default)]
     pub root: Option<PathBuf>,
-    /// CPUs that the node may take at most, such as 0.25: `up` holds it to that by a control group of its own, which wants
-    /// the right to make one. Default none: what the machine gives.
+    /// CPUs that the node may use, such as 0.25. `up` makes a control group for it, which needs the permission to. Default
+    /// no limit.
     #[serde(default)]
     pub cpu_share: Option<f64>,
-    /// CPUs that it has, by which its run queue and pending interrupts are compared with other nodes'. Default `cpu_share`,
-    /// else as many as the machine that compares.
+    /// CPUs that it has, by which its run queue and pending interrupts are compared with those of other nodes. Default
+    /// `cpu_share`, otherwise as many as the edge's machine has.
     #[serde(default)]
     pub cpus: Option<f64>,
-    /// Mbit/s that its network carries each way together, by which its bytes are compared with other nodes'. Default
-    /// unknown, and then `weights.network` counts for nothing there.
+    /// Mbit/s that its network carries, both ways together, by which its traffic is compared with that of other nodes.
+    /// Default unknown: `weights.network` then has no effect there.
     #[serde(default)]
     pub net_mbit: Option<f64>,
-    /// The cgroup (v2) directory that holds the node, whose load is then the cgroup's. Default none: the machine's.
+    /// The cgroup directory that holds the node. Its load is then the cgroup's. Default none: the machine's load; that of a
+    /// foreign server is the cgroup's of the process that listens on its port.
     #[serde(default)]
     pub cgroup: Option<PathBuf>,
+    /// The systemd unit of a foreign server, instead of `cgroup`.
+    #[serde(default)]
+    pub unit: Option<String>,
+    /// A file with the process ID of a foreign server, whose cgroup is meant, instead of `cgroup`.
+    #[serde(default)]
+    pub pid_file: Option<PathBuf>,
 }
 
 impl NodeEntry {
-    /// `count` nodes from `listen` on, all else by default.
+    /// `count` nodes from `listen` on, with defaults otherwise.
     pub fn new(name: impl Into<String>, count: usize, listen: SocketAddr) -> Self {
         NodeEntry {
             name: name.into(),
             count,
-            listen,
+            listen: Some(listen),
+            server: None,
             fabric_listen: None,
             admin: None,
-            workers: Self::default_workers(),
-            service: Service::default(),
-            service_time: Self::default_service_time(),
-            queue_depth_max: Self::default_queue_depth_max(),
+            workers: None,
+            service: None,
+            service_time: None,
+            queue_depth_max: None,
             root: None,
             cpu_share: None,
             cpus: None,
             net_mbit: None,
             cgroup: None,
+            unit: None,
+            pid_file: None,
         }
     }
 
-    fn default_workers() -> u16 {
-        2
+    /// `count` nodes whose servers are foreign and answer from `server` on, with defaults otherwise.
+    pub fn foreign(name: impl Into<String>, count: usize, server: SocketAddr) -> Self {
+        NodeEntry { listen: None, server: Some(server), ..NodeEntry::new(name, count, server) }
     }
 
-    fn default_service_time() -> Duration {
-        Duration::from_millis(5)
+    /// Requests that its server serves at once, if known.
+    pub fn workers(&self) -> Option<u16> {
+        self.workers.or(self.server.is_none().then_some(2))
     }
 
-    fn default_queue_depth_max() -> u32 {
-        1024
+    /// How long a worker holds a request. A node of real files has no emulated time, unless the entry gives one,
+    /// and a foreign server has none.
+    pub fn service(&self) -> Service {
+        let is_real = self.server.is_some() || self.root.is_some() && self.service_time.is_none();
+        self.service.unwrap_or(if is_real { Service::None } else { Service::Fixed })
+    }
+
+    /// How long for each request, unless [`NodeEntry::service`] is none.
+    pub fn service_time(&self) -> Duration {
+        self.service_time.unwrap_or(Duration::from_millis(5))
+    }
+
+    /// Requests that wait for a worker of its origin.
+    pub fn queue_depth_max(&self) -> u32 {
+        self.queue_depth_max.unwrap_or(1024)
     }
 }
 
@@ -247,18 +281,20 @@ pub struct EdgeEntry {
     /// Its name in logs and results.
     pub name: String,
     /// Where clients connect.
+    #[serde(deserialize_with = "address::read")]
     pub listen: SocketAddr,
-    /// Where the other edges reach what it shares with them over tcp or verbs; in a cluster with a secret, where it tells
-    /// how to. Default any free port of `listen`'s address; with a secret nowhere, and the other edges do not hear it.
-    #[serde(default)]
+    /// Where others read, over tcp or verbs, what it shares: its requests at each node. In a cluster with a secret it is the
+    /// control endpoint, and is needed if nodes move and there are other movers than this edge. Default any free port of
+    /// `listen`'s address; with a secret none.
+    #[serde(default, deserialize_with = "address::read_option")]
     pub fabric_listen: Option<SocketAddr>,
-    /// Where `/metrics` is served. Default nowhere.
-    #[serde(default)]
+    /// The admin endpoint. Default none.
+    #[serde(default, deserialize_with = "address::read_option")]
     pub admin: Option<SocketAddr>,
     /// Default plain HTTP.
     #[serde(default)]
     pub tls: Option<Tls>,
-    /// A line for each request, to this file or (`-`) standard output. Default none.
+    /// The access log: a file, or `-` for standard output. Default none.
     #[serde(default)]
     pub access_log: Option<PathBuf>,
     /// Threads that serve requests. Default 1.
@@ -267,7 +303,7 @@ pub struct EdgeEntry {
 }
 
 impl EdgeEntry {
-    /// An edge of one thread, all else by default.
+    /// An edge of one thread, with defaults otherwise.
     pub fn new(name: impl Into<String>, listen: SocketAddr) -> Self {
         EdgeEntry {
             name: name.into(),

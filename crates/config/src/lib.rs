@@ -1,34 +1,41 @@
-//! The cluster file: what a shared data-center consists of and how it decides, in TOML.
+//! The cluster file: the parts of a shared data-center and its settings, in TOML.
 //!
-//! - [`ClusterFile`] is the file as it is written, one field a key, each with its default. [`ClusterFile::load`] and
-//!   [`ClusterFile::parse`] refuse what they do not know or cannot use with `FILE:LINE`, what is wrong, and what was
-//!   expected. Programs that make files (the lab) fill one in and call [`ClusterFile::to_toml`].
-//! - [`Cluster`] is what the file means: nodes expanded and named, the sites' first nodes assigned, the
-//!   over-provisioned pool grown. The processes of a cluster read the same file and so agree on every index.
+//! - [`ClusterFile`] is the file as it is written: one field for each key, with its default. [`ClusterFile::load`] and
+//!   [`ClusterFile::parse`] refuse unknown keys and unusable values; the error has `FILE:LINE`, what was found, and what was
+//!   expected. Programs that make files, such as the lab, fill one in and call [`ClusterFile::to_toml`].
+//! - [`Cluster`] is the meaning of the file: nodes are expanded, named and assigned to sites, and over-provisioned pools
+//!   have grown. The processes of a cluster read the same file and so agree on every index.
 //!
-//! Times are [`std::time::Duration`]s here and numbers of milliseconds in the file, where the key says so (`lease_ms`).
-//! Apart from reading the file that it is given this crate does no I/O: whether a port is free or a trace is there is
-//! found out by whoever opens it.
+//! Times are [`std::time::Duration`]s here and numbers in the file, in the unit that the key ends with (`lease_ms`).
+//!
+//! Enums whose values are words are declared by the crate that acts on them, such as [`Balance`] in policy; the file embeds
+//! them. Those that only choose among parts are declared here.
+//! This crate reads the file, looks up the host names in it, and the place for a run directory. It does no other I/O: the part that opens a port or a trace
+//! finds out whether it can.
 #![forbid(unsafe_code)]
 
+mod address;
 mod check;
 mod cluster;
 mod error;
 mod file;
 mod lines;
 mod parse;
+mod run_dir;
 mod secret;
 mod sections;
 mod time;
 mod words;
 
-pub use cluster::{Cluster, Edge, Node, Site, Target, default_run_dir};
-pub use error::{Error, Place, Result};
+pub use cluster::{Cluster, Edge, Group, Node, Site};
+pub use error::{Error, Location, Result};
 pub use file::{ClusterFile, EdgeEntry, Identity, NodeEntry, RateEntry, SiteEntry, Tls};
 pub use parse::FILE_BYTES_MAX;
+pub use run_dir::default_run_dir;
 pub use secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret, SecretText};
-pub use sections::{Admission, Balance, Ganglia, Limits, Load, Reconfig, Verbs, Weights, Workload};
-pub use words::{
-    AdmissionRule, BalancePolicy, Completion, Configuration, Fabric, LoadMode, MovedBy, Protocol, Scheme,
-    Service, WorkloadKind,
-};
+pub use sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
+pub use sidelong_policy::admission::{AdmissionRule, Target};
+pub use sidelong_policy::balance::Balance;
+pub use sidelong_policy::index::Weights;
+pub use sidelong_state::{Protocol, Scheme};
+pub use words::{Completion, Configuration, Fabric, LoadMode, MovedBy, Service, WorkloadKind};

@@ -1,10 +1,11 @@
-//! From a key to the line that it stands on.
+//! Keys and their lines in the file.
 
 use std::fmt;
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A key of the file: `section.key`, `section[entry].key` or `section[entry].key[item]`, as far as it is given.
+/// A key of the file: `section.key`, `section[entry].key` or `section[entry].key[item]`, or the first part of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct At {
     section: &'static str,
@@ -14,7 +15,7 @@ pub(crate) struct At {
 }
 
 impl At {
-    /// A table that stands once.
+    /// A table that occurs once.
     pub(crate) const fn section(section: &'static str) -> Self {
         At { section, entry: None, key: None, item: None }
     }
@@ -34,8 +35,8 @@ impl At {
         At { item: Some(item), ..self }
     }
 
-    /// The line of this key in `text`, counting from 1: its own, or where it is left to its default that of the table
-    /// that it would stand in. Line 1 where there is not even that.
+    /// The line of this key in `text`, counting from 1. The line of its table if the key is left out, and 1 if the table is
+    /// left out, too.
     pub(crate) fn line(self, text: &str) -> usize {
         let (root, _) = DeTable::parse_recoverable(text);
         line_at(text, self.offset(root.get_ref()).unwrap_or(0))
@@ -78,4 +79,35 @@ impl fmt::Display for At {
 pub(crate) fn line_at(text: &str, offset: usize) -> usize {
     let before = &text.as_bytes()[..offset.min(text.len())];
     1 + before.iter().filter(|&&byte| byte == b'\n').count()
+}
+
+/// The key whose value the byte at `offset` is part of, as `section.key`; `None` where it is not part of a value.
+pub(crate) fn key_at(text: &str, offset: usize) -> Option<String> {
+    let (root, _) = DeTable::parse_recoverable(text);
+    let mut path = Vec::new();
+    let mut table = root.get_ref();
+    loop {
+        let (key, mut value) = table.iter().find(|(_, value)| spans(value, offset))?;
+        path.push(key.get_ref().as_ref());
+        if let Some(item) =
+            value.get_ref().as_array().and_then(|all| all.iter().find(|one| spans(one, offset)))
+        {
+            value = item;
+        }
+        match value.get_ref() {
+            DeValue::Table(inner) => table = inner,
+            _ => return Some(path.join(".")),
+        }
+    }
+}
+
+/// Whether the byte is part of the value: of a table, of one of those in it.
+fn spans(value: &Spanned<DeValue<'_>>, offset: usize) -> bool {
+    match value.get_ref() {
+        DeValue::Table(table) => table.iter().any(|(_, value)| spans(value, offset)),
+        DeValue::Array(items) => {
+            items.iter().any(|item| spans(item, offset)) || value.span().contains(&offset)
+        }
+        _ => value.span().contains(&offset),
+    }
 }

@@ -5,34 +5,45 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::cluster::Cluster;
-use crate::error::{Error, Place, Result};
-use crate::file::{ClusterFile, Tls};
-use crate::lines::{At, line_at};
+use sidelong_files::open_regular;
 
-/// Length of a cluster file at most, in bytes.
+use crate::cluster::Cluster;
+use crate::error::{Error, Location, Result};
+use crate::file::{ClusterFile, Tls};
+use crate::lines::{At, key_at, line_at};
+
+/// Most bytes of a cluster file.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 const DEMO: &str = include_str!("demo.toml");
 
 impl ClusterFile {
-    /// Reads and checks a file. Relative paths in it are taken from its own directory.
+    /// Reads and checks a file. Relative paths in it start from its own directory.
     ///
     /// # Errors
-    /// Where it cannot be read or used.
+    /// If it cannot be read or used.
     pub fn load(path: &Path) -> Result<ClusterFile> {
+        let file = open_regular(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        Self::of_file(file, path)
+    }
+
+    /// Reads and checks an open file; errors call it `path`, and relative paths in it start from the directory of `path`.
+    ///
+    /// # Errors
+    /// As [`ClusterFile::load`].
+    pub fn of_file(file: File, path: &Path) -> Result<ClusterFile> {
         let failed = |source| Error::Read { path: path.to_owned(), source };
-        let (text, mode) = read(path).map_err(failed)?;
+        let (text, mode) = read(file).map_err(failed)?;
         let name = path.display().to_string();
         let mut file = Self::parse(&text, &name)?;
         if file.cluster.secret.is_some() && mode & 0o077 != 0 {
             return Err(Error::Check {
-                place: Place::Line { file: name, line: At::section("cluster").key("secret").line(&text) },
-                found: format!("a secret in a file that others may read or change (mode {mode:o})"),
+                place: Location::Line { file: name, line: At::section("cluster").key("secret").line(&text) },
+                found: format!("a secret in a file that other users can read or change (mode {mode:o})"),
                 expected: "mode 0600, or a secret_file of that mode".to_owned(),
             });
         }
-        // Whoever gets a copy of it may stand elsewhere.
+        // A part that gets a copy of it may run in another directory.
         if let Some(directory) = std::path::absolute(path).map_err(failed)?.parent() {
             file.paths_from(directory);
         }
@@ -42,12 +53,14 @@ impl ClusterFile {
     /// Reads and checks a text that errors call `name`. Relative paths in it stay relative.
     ///
     /// # Errors
-    /// Where it cannot be used: the line, what is wrong, and what was expected.
+    /// If it cannot be used: the line, what is wrong, and what was expected.
     pub fn parse(text: &str, name: &str) -> Result<ClusterFile> {
-        let place = |line| Place::Line { file: name.to_owned(), line };
-        let file: ClusterFile = toml::from_str(text).map_err(|error| Error::Parse {
-            place: place(line_at(text, error.span().map_or(0, |span| span.start))),
-            message: error.message().replace('\n', ", "),
+        let place = |line| Location::Line { file: name.to_owned(), line };
+        let file: ClusterFile = toml::from_str(text).map_err(|error| {
+            let offset = error.span().map_or(0, |span| span.start);
+            let key = key_at(text, offset).map_or_else(String::new, |key| format!("{key}: "));
+            let message = format!("{key}{}", error.message().replace('\n', ", "));
+            Error::Parse { place: place(line_at(text, offset)), message }
         })?;
         Cluster::new(&file).map_err(|problem| Error::Check {
             place: place(problem.at.line(text)),
@@ -57,8 +70,8 @@ impl ClusterFile {
         Ok(file)
     }
 
-    /// The cluster that runs where nobody says otherwise: 8 nodes, 3 sites with 3, 3 and 2 of them, 2 edges, and the
-    /// WorldCup98 sample as load. It needs no root and nothing but this machine.
+    /// The default cluster: 8 nodes, 3 sites with 3, 3 and 2 of them, 2 edges, and the WorldCup98 sample as load. It runs
+    /// on one machine without root.
     ///
     /// # Panics
     /// Never: the text is part of the program, and a test reads it.
@@ -66,7 +79,7 @@ impl ClusterFile {
         Self::parse(DEMO, "demo.toml").expect("the embedded cluster file is usable")
     }
 
-    /// The text of [`ClusterFile::demo`], with its comments: what one's own file may start from.
+    /// The text of [`ClusterFile::demo`] with its comments, to start a file of one's own from.
     pub fn demo_text() -> &'static str {
         DEMO
     }
@@ -98,9 +111,8 @@ impl ClusterFile {
 }
 
 /// The text, and who may do what with its file.
-fn read(path: &Path) -> io::Result<(String, u32)> {
+fn read(file: File) -> io::Result<(String, u32)> {
     let mut text = String::new();
-    let file = File::open(path)?;
     let mode = file.metadata()?.permissions().mode() & 0o777;
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > FILE_BYTES_MAX {

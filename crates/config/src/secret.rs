@@ -1,4 +1,4 @@
-//! The cluster's secret as the file has it: never shown, in a message or anywhere else.
+//! The cluster's secret. No message shows it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ impl SecretText {
         SecretText(text.into())
     }
 
-    /// What nobody but the cluster's processes may see.
+    /// The secret itself, for the cluster's processes only.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -36,8 +36,8 @@ impl fmt::Debug for SecretText {
 
 impl<'de> Deserialize<'de> for SecretText {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        // The reader's own words would show the value.
-        let text = String::deserialize(from).map_err(|_| D::Error::custom("expected a text in quotes"))?;
+        // The reader's own message would show the value.
+        let text = String::deserialize(from).map_err(|_| D::Error::custom("expected a string"))?;
         Ok(SecretText(text))
     }
 }
@@ -63,6 +63,6 @@ mod tests {
         assert_eq!(file.cluster.secret.unwrap().reveal(), "quite unguessable");
         let wrong = "[cluster]\nsecret = 12345678901234567\n";
         let error = ClusterFile::parse(wrong, "x").unwrap_err().to_string();
-        assert_eq!(error, "x:2: expected a text in quotes");
+        assert_eq!(error, "x:2: cluster.secret: expected a string");
     }
 }

@@ -1,4 +1,4 @@
-//! Durations as the file writes them: numbers of milliseconds or seconds, whole or not.
+//! Durations in the file: numbers of milliseconds or seconds, with or without decimals.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(crate) mod millis {
     }
 }
 
-/// The same for one that may be left out.
+/// `#[serde(with)]` for a `Duration` in milliseconds that may be left out.
 pub(crate) mod millis_option {
     use super::*;
 

@@ -1,54 +1,27 @@
-//! The words that a key may be set to, each set an enum.
+//! Enums of words that no lower crate acts on.
 
-/// Declares an enum whose variants are written as the given words in the file and in results.
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)+ }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
-        pub enum $name {
-            $($(#[$variant_doc])* #[serde(rename = $word)] $variant,)+
-        }
+use sidelong_layout::vocabulary;
 
-        impl $name {
-            /// Every value, in the order of their description.
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
-
-            /// The word in the file.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word,)+
-                }
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
-    };
-}
-
-words! {
+vocabulary! {
     /// `cluster.fabric`: how one process reaches the memory of another.
     Fabric {
-        /// Shared memory where all parts run on one machine; where they do not (the file has a secret), verbs on a
-        /// machine with a device, else TCP.
+        /// Shared memory if all parts run on one machine. With a secret, for several machines: verbs on a machine with a
+        /// device, otherwise TCP.
         #[default]
         Auto = "auto",
         /// POSIX shared memory, files in the run directory.
         Shm = "shm",
-        /// A server thread on the target: two-sided, and honest about it.
+        /// TCP to a server thread of the target, which is two-sided.
         Tcp = "tcp",
-        /// RDMA: InfiniBand or RoCE, by a program that was built with it.
+        /// RDMA (InfiniBand or RoCE), in a program built with it.
         Verbs = "verbs",
     }
 }
 
-words! {
+vocabulary! {
     /// `verbs.completion`: how a process learns that its operations are done.
     Completion {
-        /// It looks, over and over: the shortest wait, and a CPU for it.
+        /// It polls: the shortest wait, at the cost of a CPU.
         #[default]
         Polling = "polling",
         /// It sleeps until the device wakes it.
@@ -56,111 +29,50 @@ words! {
     }
 }
 
-words! {
-    /// `load.scheme`: how load gets from a node to an edge (M 3.1, 3.2, 5.2).
-    Scheme {
-        /// The best that the machine can do, named in the log.
-        #[default]
-        Auto = "auto",
-        /// A thread on the node keeps the record, a second one answers TCP requests for it.
-        SocketAsync = "socket-async",
-        /// The node's thread fills the record in on each TCP request.
-        SocketSync = "socket-sync",
-        /// A thread on the node keeps the record, the edge reads it one-sidedly.
-        RdmaAsync = "rdma-async",
-        /// The kernel keeps the record, the edge reads it one-sidedly. Refused at start where eBPF cannot be had.
-        RdmaSync = "rdma-sync",
-        /// The same with pending interrupts and run queues a CPU in the index. Refused likewise.
-        ERdmaSync = "e-rdma-sync",
-    }
-}
-
-words! {
-    /// `balance.policy`: which node of a site gets the next request.
-    BalancePolicy {
-        /// The least weighted load index (M 5.2.1, after IBM WebSphere).
-        #[default]
-        Weighted = "weighted",
-        /// Each in turn.
-        RoundRobin = "round-robin",
-        /// The fewest requests that the edges have under way there.
-        LeastConnections = "least-connections",
-        /// The better of two, by the weighted load index.
-        PowerOfTwo = "power-of-two",
-        /// The least weighted load index as it was at the last look, whatever was sent since: M's front end, to compare
-        /// with.
-        LastLook = "last-look",
-    }
-}
-
-words! {
-    /// `admission.rule`: by what a site is overloaded, so that some of its requests are turned away.
-    AdmissionRule {
-        /// Its target is in danger. Sites without a target turn nobody away.
-        #[default]
-        Target = "target",
-        /// The load index of every node that serves it is above `threshold`: A's weighted score, to compare with.
-        Paper = "paper",
-        /// Nothing: everybody is let in, whatever is promised.
-        None = "none",
-    }
-}
-
-words! {
-    /// `reconfig.configuration`: what becomes of nodes as the load shifts (R 4.3).
+vocabulary! {
+    /// `reconfig.configuration`: what happens to nodes when the load shifts (Balaji et al. 2004, 4.3).
     Configuration {
         /// They move to the site that needs them.
         #[default]
         Reconfigured = "reconfigured",
-        /// They stay where they started.
+        /// They stay at their first site.
         Rigid = "rigid",
-        /// They stay, and every site has from the start as many as reconfiguration could ever give it.
+        /// They stay, and each site starts with as many as reconfiguration could ever give it.
         OverProvisioned = "over-provisioned",
     }
 }
 
-words! {
-    /// `reconfig.by`: who looks at the load and moves nodes (R 3.1).
+vocabulary! {
+    /// `reconfig.by`: which parts read the load and move nodes (Balaji et al. 2004, 3.1).
     MovedBy {
-        /// The edges: R's load-balancer-based reconfiguration.
+        /// The edges: load-balancer-based reconfiguration.
         #[default]
         Edge = "edge",
-        /// The loaded nodes themselves: R's baseline.
+        /// The loaded nodes themselves: server-based reconfiguration, the paper's baseline.
         Server = "server",
     }
 }
 
-words! {
-    /// `reconfig.protocol`: the words and the order in which a move changes them.
-    Protocol {
-        /// Locks with leases and sequences, budgets, recovery.
-        #[default]
-        Lease = "lease",
-        /// R 3.1.2 as printed, which experiments compare with: a dead holder's lock stays taken.
-        Paper = "paper",
-    }
-}
-
-words! {
-    /// `node.service`: how long a worker of the built-in origin holds a request. It waits, unless it is told to burn.
+vocabulary! {
+    /// `node.service`: how long a worker of the built-in origin holds a request.
     Service {
-        /// `service_ms` each.
+        /// For `service_ms`, waiting.
         #[default]
         Fixed = "fixed",
-        /// Drawn from an exponential distribution with the mean `service_ms`.
+        /// For a time from an exponential distribution with the mean `service_ms`, waiting.
         Exponential = "exponential",
-        /// CPU time, `service_ms` on average: a request takes what its path takes each time, and paths differ as an
-        /// exponential distribution does. `cpu_share` holds such nodes to what they are to have of the machine.
+        /// It uses `service_ms` of CPU time on average. Each path takes the same time on every request, and the times of
+        /// paths are distributed exponentially. `cpu_share` limits such a node to its part of the machine.
         Burn = "burn",
-        /// No time of its own: the machine is the limit.
+        /// No emulated time: the machine is the limit.
         None = "none",
     }
 }
 
-words! {
+vocabulary! {
     /// `workload.kind`: what the requests ask for.
     WorkloadKind {
-        /// The objects of a log, in its order, over and over.
+        /// The objects of a log, in order, repeatedly.
         #[default]
         Trace = "trace",
         /// One object of `file_bytes`.
@@ -170,13 +82,13 @@ words! {
     }
 }
 
-words! {
+vocabulary! {
     /// `workload.mode`: when a client sends its next request.
     LoadMode {
-        /// When the last is answered, as R's sixteen threads on each load-balancer do.
+        /// When the last one is answered, as in Balaji et al. 2004.
         #[default]
         Closed = "closed",
-        /// At its time, whatever the answers: `rate` requests/s over all edges.
+        /// At its time, regardless of answers: `rate` requests/s over all edges.
         Open = "open",
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sidelong_config::{
-    AdmissionRule, ClusterFile, Configuration, Error, Fabric, Secret, SecretText, Target, WorkloadKind,
-    default_run_dir,
+    AdmissionRule, ClusterFile, Configuration, Error, Fabric, NodeEntry, Secret, SecretText, Service, Target,
+    WorkloadKind, default_run_dir,
 };
 
 #[test]
@@ -18,7 +18,7 @@ fn the_demo_is_the_cluster_of_the_readme() {
     let owners: Vec<_> = cluster.nodes.iter().map(|node| node.site.unwrap()).collect();
     assert_eq!(owners, [0, 0, 0, 1, 1, 1, 2, 2]);
     let last = cluster.nodes.last().unwrap();
-    assert_eq!((last.name.as_str(), last.listen.port()), ("n8", 7108));
+    assert_eq!((last.name.as_str(), last.address.port()), ("n8", 7108));
     assert_eq!(last.admin.unwrap().port(), 7308);
     assert_eq!(cluster.sites[0].ceiling, 8);
     assert_eq!(cluster.edges.len(), 2);
@@ -38,8 +38,8 @@ fn the_demo_names_the_defaults() {
     )
     .unwrap();
     demo.workload.as_mut().unwrap().burst = bare.workload.as_ref().unwrap().burst;
-    let demo_node = (demo.nodes[0].workers, demo.nodes[0].service_time, demo.nodes[0].queue_depth_max);
-    let bare_node = (bare.nodes[0].workers, bare.nodes[0].service_time, bare.nodes[0].queue_depth_max);
+    let demo_node = (demo.nodes[0].workers(), demo.nodes[0].service_time(), demo.nodes[0].queue_depth_max());
+    let bare_node = (bare.nodes[0].workers(), bare.nodes[0].service_time(), bare.nodes[0].queue_depth_max());
     assert_eq!(demo_node, bare_node);
     assert_eq!(
         (
@@ -72,7 +72,8 @@ fn the_keys_that_the_demo_comments_out_are_known() {
     let uncommented: String = ClusterFile::demo_text()
         .lines()
         .map(|line| {
-            let bare = line.strip_prefix("# ").filter(|rest| rest.split(' ').nth(1) == Some("="));
+            let is_toml = |rest: &&str| rest.starts_with("[[") || rest.split(' ').nth(1) == Some("=");
+            let bare = line.strip_prefix("# ").filter(is_toml);
             format!("{}\n", bare.unwrap_or(line))
         })
         .collect();
@@ -93,12 +94,17 @@ fn machines_are_several_where_there_is_a_secret() {
     assert_eq!(file.cluster().unwrap().secret, None);
     file.cluster.secret_file = Some("s".into());
     file.nodes[0].fabric_listen = Some("10.0.0.1:7000".parse().unwrap());
+    let refused = file.cluster().unwrap_err().to_string();
+    assert!(refused.contains("edge \"edge1\" has no control endpoint"), "{refused}");
+    for (edge, address) in file.edges.iter_mut().zip(["10.0.0.1:7100", "10.0.0.2:7100"]) {
+        edge.fabric_listen = Some(address.parse().unwrap());
+    }
     let cluster = file.cluster().unwrap();
     assert_eq!(cluster.secret, Some(Secret::File("s".into())));
     assert_eq!(cluster.nodes[7].fabric_listen.port(), 7007);
     file.edges[0].fabric_listen = Some("10.0.0.1:0".parse().unwrap());
     let refused = file.cluster().unwrap_err().to_string();
-    assert!(refused.contains("edge \"edge1\" would tell at 10.0.0.1:0 how to reach its memory"), "{refused}");
+    assert!(refused.contains("edge \"edge1\" has its control endpoint at 10.0.0.1:0"), "{refused}");
     file.edges[0].fabric_listen = Some("10.0.0.1:7000".parse().unwrap());
     assert!(file.cluster().unwrap_err().to_string().contains("10.0.0.1:7000"), "a node has it");
     file.edges[0].fabric_listen = Some("10.0.0.1:7100".parse().unwrap());
@@ -115,6 +121,7 @@ fn a_secret_is_in_a_file_that_others_do_not_read() {
     let mut file = ClusterFile::demo();
     file.cluster.secret = Some(SecretText::new("sixteen bytes it"));
     file.nodes[0].fabric_listen = Some("10.0.0.1:7000".parse().unwrap());
+    file.edges.truncate(1);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("cluster.toml");
     std::fs::write(&path, file.to_toml().unwrap()).unwrap();
@@ -126,7 +133,7 @@ fn a_secret_is_in_a_file_that_others_do_not_read() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
     let error = ClusterFile::load(&path).unwrap_err().to_string();
     let line = file.to_toml().unwrap().lines().position(|line| line.starts_with("secret = ")).unwrap() + 1;
-    let expected = format!("{}:{line}: a secret in a file that others may read", path.display());
+    let expected = format!("{}:{line}: a secret in a file that other users can read", path.display());
     assert!(
         error.starts_with(&expected) && error.contains("mode 640") && !error.contains("sixteen"),
         "{error}"
@@ -141,7 +148,7 @@ fn over_provisioning_gives_every_site_the_most_that_it_could_get() {
     assert_eq!(cluster.sites.iter().map(|site| site.nodes).collect::<Vec<_>>(), [6, 6, 6]);
     assert_eq!(cluster.nodes.len(), 18);
     let last = cluster.nodes.last().unwrap();
-    assert_eq!((last.name.as_str(), last.listen.port(), last.site), ("n18", 7118, Some(2)));
+    assert_eq!((last.name.as_str(), last.address.port(), last.site), ("n18", 7118, Some(2)));
 
     let mut fourth = file.sites[2].clone();
     fourth.name = "delta".into();
@@ -172,7 +179,7 @@ fn entries_of_one_keep_their_name() {
     let mut one = file.nodes[0].clone();
     one.name = "big".into();
     one.count = 1;
-    one.listen = "127.0.0.1:7200".parse().unwrap();
+    one.listen = Some("127.0.0.1:7200".parse().unwrap());
     one.fabric_listen = Some("127.0.0.1:7500".parse().unwrap());
     one.admin = Some("127.0.0.1:7400".parse().unwrap());
     file.nodes.push(one);
@@ -203,10 +210,7 @@ fn a_site_is_promised_what_its_entry_says() {
     assert!(read.cluster().unwrap().has_admission());
     let sites = read.cluster().unwrap().sites;
     assert_eq!(sites[0].target, Some(Target::ResponseP99(Duration::from_millis(50))));
-    assert_eq!(
-        (sites[1].target, sites[1].share),
-        (Some(Target::QueueMax(Duration::from_micros(2_500))), 0.25)
-    );
+    assert_eq!((sites[1].target, sites[1].share), (Some(Target::Queue(Duration::from_micros(2_500))), 0.25));
 }
 
 #[test]
@@ -216,6 +220,31 @@ fn settle_is_history_unless_given() {
     file.reconfig.settle = Some(Duration::from_micros(300));
     let read = ClusterFile::parse(&file.to_toml().unwrap(), "written").unwrap();
     assert_eq!(read.reconfig.settle(), Duration::from_micros(300));
+}
+
+#[test]
+fn a_node_of_real_files_takes_the_time_that_these_take() {
+    let service = |lines: &str| {
+        let text = format!(
+            "[[site]]\nname = \"a\"\nhosts = [\"a\"]\n[[edge]]\nname = \"e\"\nlisten = \"127.0.0.1:8081\"\n\
+             [[node]]\nname = \"n\"\nlisten = \"127.0.0.1:7101\"\n{lines}"
+        );
+        let file = ClusterFile::parse(&text, "x").unwrap();
+        assert_eq!(ClusterFile::parse(&file.to_toml().unwrap(), "x").unwrap(), file);
+        let node = file.cluster().unwrap().nodes.remove(0);
+        (node.service, node.service_time.as_millis())
+    };
+    assert_eq!(service(""), (Service::Fixed, 5));
+    assert_eq!(service("root = \"www\"").0, Service::None);
+    assert_eq!(service("root = \"www\"\nservice_ms = 3"), (Service::Fixed, 3));
+    assert_eq!(service("root = \"www\"\nservice = \"exponential\""), (Service::Exponential, 5));
+}
+
+#[test]
+fn an_address_may_be_a_host_name() {
+    let text = ClusterFile::demo_text().replace("\"127.0.0.1:8081\"", "\"localhost:8081\"");
+    let file = ClusterFile::parse(&text, "x").unwrap();
+    assert!(file.edges[0].listen.ip().is_loopback() && file.edges[0].listen.port() == 8081);
 }
 
 #[test]
@@ -273,4 +302,23 @@ proptest! {
             Err(error) => prop_assert!(!error.to_string().contains('\n')),
         }
     }
+}
+
+#[test]
+fn servers_of_others_have_ports_in_a_row_and_unknown_workers() {
+    let text = ClusterFile::demo().to_toml().unwrap();
+    let mut file = ClusterFile::parse(&text, "demo").unwrap();
+    file.nodes = vec![NodeEntry::foreign("web", 8, "10.0.0.21:8080".parse().unwrap())];
+    let cluster = ClusterFile::parse(&file.to_toml().unwrap(), "written").unwrap().cluster().unwrap();
+    let last = &cluster.nodes[7];
+    assert_eq!((last.name.as_str(), last.address.to_string().as_str()), ("web8", "10.0.0.21:8087"));
+    assert!(cluster.nodes.iter().all(|node| node.is_foreign && node.workers.is_none()));
+    file.nodes[0].workers = Some(4);
+    assert_eq!(file.cluster().unwrap().nodes[0].workers, Some(4));
+
+    let builtin =
+        text.replace("listen = \"127.0.0.1:7101\"", "listen = \"127.0.0.1:7101\"\nserver = \"builtin\"");
+    assert_ne!(builtin, text);
+    let cluster = ClusterFile::parse(&builtin, "demo").unwrap().cluster().unwrap();
+    assert!(!cluster.nodes[0].is_foreign && cluster.nodes[0].workers == Some(2));
 }

@@ -68,7 +68,7 @@ fn an_unknown_key_lists_the_known_ones() {
 fn an_unknown_word_lists_the_known_ones() {
     assert_eq!(
         refused_after("[load]\nscheme = \"telepathy\"\n"),
-        "cluster.toml:11: unknown variant `telepathy`, expected one of `auto`, `socket-async`, `socket-sync`, \
+        "cluster.toml:11: load.scheme: unknown variant `telepathy`, expected one of `auto`, `socket-async`, `socket-sync`, \
          `rdma-async`, `rdma-sync`, `e-rdma-sync`"
     );
 }
@@ -77,19 +77,25 @@ fn an_unknown_word_lists_the_known_ones() {
 fn broken_toml_and_wrong_types_name_their_line() {
     let cases = [
         ("[load]\nperiod_ms =\n", "cluster.toml:11: "),
-        ("[load]\nperiod_ms = \"fast\"\n", "cluster.toml:11: invalid type: string \"fast\", expected f64"),
+        (
+            "[load]\nperiod_ms = \"fast\"\n",
+            "cluster.toml:11: load.period_ms: invalid type: string \"fast\", expected f64",
+        ),
         (
             "[load]\nperiod_ms = -1\n",
-            "cluster.toml:11: invalid value: -1.0, expected a number of milliseconds from 0 to 1e12",
+            "cluster.toml:11: load.period_ms: invalid value: -1.0, expected a number of milliseconds from 0 to 1e12",
         ),
-        ("[load]\nperiod_ms = nan\n", "cluster.toml:11: invalid value"),
-        ("[load]\nperiod_ms = 1e300\n", "cluster.toml:11: invalid value: 1e300, expected a number"),
+        ("[load]\nperiod_ms = nan\n", "cluster.toml:11: load.period_ms: invalid value"),
+        (
+            "[load]\nperiod_ms = 1e300\n",
+            "cluster.toml:11: load.period_ms: invalid value: 1e300, expected a number",
+        ),
         ("[load]\n[load]\n", "cluster.toml:11: duplicate key"),
-        ("[limits]\nretries = -1\n", "cluster.toml:11: invalid value"),
-        ("[[node]]\nname = \"m\"\n", "cluster.toml:10: missing field `listen`"),
+        ("[limits]\nretries = -1\n", "cluster.toml:11: limits.retries: invalid value"),
+        ("[[node]]\nlisten = \"127.0.0.1:1\"\n", "cluster.toml:10: missing field `name`"),
         (
             "[[edge]]\nname = \"f\"\nlisten = \"localhost\"\n",
-            "cluster.toml:12: invalid socket address syntax",
+            "cluster.toml:12: edge.listen: \"localhost\" is not an address; expected \"host:port\", such as",
         ),
         ("tls = { certificate = \"c.pem\" }\n", "cluster.toml:10: missing field `key`"),
     ];
@@ -113,7 +119,7 @@ fn every_section_is_checked() {
         ),
         (
             "[cluster]\nsecret = \"too short\"\n",
-            "11: the secret has 9 bytes; expected from 16 to 1024 that nobody guesses",
+            "11: the secret has 9 bytes; expected from 16 to 1024 random ones",
         ),
         (
             "[cluster]\nsecret = \"sixteen bytes it\"\nsecret_file = \"s\"\n",
@@ -121,8 +127,8 @@ fn every_section_is_checked() {
         ),
         (
             "[cluster]\nsecret_file = \"s\"\n",
-            "4: node \"n\" would tell at 127.0.0.1:0 how to reach its memory; expected with a secret, an address and a \
-             port that the other machines know",
+            "4: node \"n\" has its control endpoint at 127.0.0.1:0; expected with a secret, an address and a port \
+             that other machines can reach",
         ),
         ("[verbs]\nport = 0\n", "11: port is 0; expected from 1 to 255"),
         ("[verbs]\nretries = 7\n", "11: retries is 7; expected from 0 to 6"),
@@ -131,7 +137,7 @@ fn every_section_is_checked() {
         ("[load]\nproc_period_ms = 0.5\n", "11: proc_period_ms is 0.5; expected from 1 to 60000"),
         (
             "[load]\nperiod_ms = 150\n",
-            "10: stale_ms is 150, period_ms is 150; expected stale_ms >= 2 x period_ms, or every record is too old",
+            "10: stale_ms is 150, period_ms is 150; expected stale_ms >= 2 x period_ms, otherwise every record is too old",
         ),
         (
             "[balance]\nweights = { cpu = -1 }\n",
@@ -143,7 +149,7 @@ fn every_section_is_checked() {
         ),
         (
             "[balance.weights]\ncpu = 0\nmemory = 0\nnetwork = 0\nconnections = 0\n",
-            "10: all weights are 0; expected at least one above it",
+            "10: all weights are 0; expected at least one above 0",
         ),
         ("[admission]\nthreshold = -1\n", "11: threshold is -1; expected from 0 to 1000000"),
         ("[admission]\nrotation_s = 0\n", "11: rotation_s is 0; expected from 0.1 to 3600"),
@@ -152,7 +158,7 @@ fn every_section_is_checked() {
         ("[reconfig]\nhigh = nan\n", "11: high is NaN; expected from 0 to 1000000"),
         (
             "[reconfig]\nhigh = 0.4\n",
-            "10: low is 0.5, high is 0.4; expected low < high, or a site would take and give at once",
+            "10: low is 0.5, high is 0.4; expected low < high, otherwise a site would take and give a node at once",
         ),
         (
             "[reconfig]\n\nlease_ms = 2\n",
@@ -163,10 +169,7 @@ fn every_section_is_checked() {
         ("[limits]\nconnections_max = 0\n", "11: connections_max is 0; expected from 1 to 1048576"),
         ("[limits]\nretries = 17\n", "11: retries is 17; expected from 0 to 16"),
         ("[limits]\nconnect_timeout_ms = 0\n", "11: connect_timeout_ms is 0; expected from 1 to 3600000"),
-        (
-            "[ganglia]\ngmond = \"127.0.0.1:0\"\n",
-            "11: address 127.0.0.1:0 leaves the port open; expected a port that the other processes know",
-        ),
+        ("[ganglia]\ngmond = \"127.0.0.1:0\"\n", "11: address 127.0.0.1:0 has port 0; expected a fixed port"),
         ("[ganglia]\nedge = \"f\"\n", "11: no edge \"f\"; expected the name of an [[edge]]"),
         ("[ganglia]\nperiod_ms = 0.5\n", "11: period_ms is 0.5; expected from 1 to 3600000"),
         ("[ganglia]\nmetadata_ms = 0\n", "11: metadata_ms is 0; expected from 1 to 3600000"),
@@ -208,7 +211,7 @@ fn every_entry_is_checked() {
         (
             3,
             "hosts = [\"a.example\"]\nnodes = 1\nfloor = 0",
-            "5: site \"a\": floor is 0; expected at least 1: a site without a node cannot answer to get one",
+            "5: site \"a\": floor is 0; expected at least 1: a site without a node cannot answer",
         ),
         (
             3,
@@ -223,8 +226,8 @@ fn every_entry_is_checked() {
         (
             3,
             "hosts = [\"a.example\"]\nnodes = 2",
-            "4: site \"a\": with its 2 nodes the sites start with 2, the pool has 1; expected no more nodes at the \
-             sites than [[node]] entries give",
+            "4: site \"a\": with its 2 nodes the sites start with 2 nodes, but the pool has 1; expected at most as many nodes \
+             at the sites as in the pool",
         ),
         (3, "hosts = [\"a.example\"]\nshare = 1.5", "4: share is 1.5; expected from 0 to 1"),
         (
@@ -246,7 +249,7 @@ fn every_entry_is_checked() {
         (
             3,
             "hosts = [\"a.example\"]\nresponse_ms_p99 = 5",
-            "4: site \"a\": response_ms_p99 is 5, and a request takes 5 at a node; expected more than service_ms of every \
+            "4: site \"a\": response_ms_p99 is 5, but a request takes 5 at a node; expected more than the service_ms of every \
              node",
         ),
         (5, "name = \"n/1\"", "5: node name \"n/1\"; expected 1 to 64 of a-z, 0-9 and -: it names files"),
@@ -263,34 +266,30 @@ fn every_entry_is_checked() {
         (
             5,
             "name = \"n\"\ncount = 2\ncgroup = \"/sys/fs/cgroup/n\"",
-            "7: node \"n\": 2 nodes in one cgroup; expected an entry for each node that has a cgroup",
+            "7: node \"n\": 2 nodes in one cgroup; expected count = 1: one entry for each node that has a cgroup",
         ),
         (
             6,
             "listen = \"127.0.0.1:65535\"\ncount = 2",
             "6: the nodes from 127.0.0.1:65535 on would need port 65536; expected at most 65535",
         ),
-        (
-            6,
-            "listen = \"127.0.0.1:0\"",
-            "6: address 127.0.0.1:0 leaves the port open; expected a port that the other processes know",
-        ),
+        (6, "listen = \"127.0.0.1:0\"", "6: address 127.0.0.1:0 has port 0; expected a fixed port"),
         (
             6,
             "listen = \"127.0.0.1:8081\"",
-            "9: edge \"e\" would listen at 127.0.0.1:8081, where node \"n\" does; expected each address once",
+            "9: edge \"e\" would listen on 127.0.0.1:8081, as node \"n\" does; expected a different address",
         ),
         (
             6,
             "listen = \"0.0.0.0:8080\"\ncount = 2",
-            "10: edge \"e\" would listen at 127.0.0.1:8081, where node \"n2\" does; expected each address once",
+            "10: edge \"e\" would listen on 127.0.0.1:8081, as node \"n2\" does; expected a different address",
         ),
-        (8, "name = \"n\"", "8: name \"n\" is that of a node already; expected each once"),
+        (8, "name = \"n\"", "8: name \"n\" is already used by a node; expected unique names"),
         (9, "listen = \"127.0.0.1:8081\"\nthreads = 0", "10: threads is 0; expected from 1 to 1024"),
         (
             9,
             "listen = \"127.0.0.1:8081\"\ntls = { certificate = \"c\", key = \"\" }",
-            "10: edge \"e\": a file of tls has no name; expected certificate and key, both PEM files",
+            "10: edge \"e\": a file name in tls is empty; expected certificate and key, both PEM files",
         ),
     ];
     for (line, with, expected) in cases {
@@ -327,28 +326,28 @@ fn nothing_stands_twice() {
     let site = "[[site]]\nname = \"a\"\nhosts = [\"b.example\"]\n";
     assert_eq!(
         refused_after(site),
-        "cluster.toml:11: name \"a\" is that of a site already; expected each once"
+        "cluster.toml:11: name \"a\" is already used by a site; expected unique names"
     );
     let site = "[[site]]\nname = \"b\"\nhosts = [\"b.example\",\n \"a.example\"]\n";
     assert_eq!(
         refused_after(site),
-        "cluster.toml:13: host \"a.example\" is that of site \"a\" already; expected each once"
+        "cluster.toml:13: host \"a.example\" is already used by site \"a\"; expected unique names"
     );
     let node = "[[node]]\nname = \"n\"\nlisten = \"127.0.0.1:7102\"\n";
     assert_eq!(
         refused_after(node),
-        "cluster.toml:11: name \"n\" is that of a node already; expected each once"
+        "cluster.toml:11: name \"n\" is already used by a node; expected unique names"
     );
     let admin = "admin = \"127.0.0.1:8081\"\n";
     assert_eq!(
         refused_after(admin),
-        "cluster.toml:10: edge \"e\" would listen at 127.0.0.1:8081, where edge \"e\" does; expected each address once"
+        "cluster.toml:10: edge \"e\" would listen on 127.0.0.1:8081, as edge \"e\" does; expected a different address"
     );
     let admin =
         "[[node]]\nname = \"m\"\nlisten = \"127.0.0.1:7102\"\nadmin = \"127.0.0.1:8080\"\ncount = 2\n";
     assert_eq!(
         refused_after(admin),
-        "cluster.toml:9: edge \"e\" would listen at 127.0.0.1:8081, where node \"m2\" does; expected each address once"
+        "cluster.toml:9: edge \"e\" would listen on 127.0.0.1:8081, as node \"m2\" does; expected a different address"
     );
 }
 
@@ -379,22 +378,22 @@ fn promises_that_contradict_each_other_are_refused_with_their_sum() {
     };
     assert_eq!(
         refused("nodes = 2\nfloor = 2", "nodes = 3\nfloor = 3"),
-        "cluster.toml:16: site \"b\": with its floor of 3 the floors add up to 5, the pool has 4; expected floors that \
-         the pool can keep"
+        "cluster.toml:16: site \"b\": with its floor of 3 the floors sum to 5 nodes, but the pool has 4; expected floors that \
+         fit the pool"
     );
     assert_eq!(
         refused("share = 0.7", "share = 0.4"),
-        "cluster.toml:14: site \"b\": with its 0.4 the shares add up to 1.1; expected at most 1, which is the whole pool"
+        "cluster.toml:14: site \"b\": with its share of 0.4 the shares sum to 1.1; expected at most 1, which is the whole pool"
     );
     assert_eq!(
         refused("share = 0.75\nceiling = 2", ""),
-        "cluster.toml:4: site \"a\": a share of 0.75 is 3 of 4 nodes, its ceiling is 2; expected a share that the \
-         ceiling has room for"
+        "cluster.toml:4: site \"a\": a share of 0.75 is 3 of 4 nodes, but its ceiling is 2; expected a share within \
+         the ceiling"
     );
     assert_eq!(
         refused("share = 0.75", "nodes = 2\nfloor = 2"),
-        "cluster.toml:11: site \"b\": with it, the greater of each site's floor and share add up to 5 nodes, the pool \
-         has 4; expected floors and shares that the pool can keep together"
+        "cluster.toml:11: site \"b\": with it, the sites are guaranteed 5 nodes (the greater of floor and \
+         share), but the pool has 4; expected floors and shares that fit the pool together"
     );
     let kept =
         format!("{BASE}{}{pool}", site("share = 0.25")).replacen("[[node]]", "share = 0.75\n[[node]]", 1);
@@ -427,8 +426,8 @@ fn copies_share_no_cgroup() {
                   listen = \"127.0.0.1:7301\"\ncgroup = \"/c\"\n";
     assert_eq!(
         refused_after(copied),
-        "cluster.toml:21: node \"o\" is copied 1 times to over-provision; expected no cgroup, which the copies could \
-         not share"
+        "cluster.toml:21: node \"o\" is copied 1 times to over-provision; expected no cgroup: the copies cannot share \
+         one"
     );
 }
 
@@ -453,4 +452,107 @@ fn a_file_that_is_missing_or_too_long_is_named() {
     std::fs::write(&path, "#".repeat((1 << 20) + 1)).unwrap();
     let error = ClusterFile::load(&path).unwrap_err().to_string();
     assert!(error.ends_with("a cluster file has at most 1048576 bytes"), "{error}");
+}
+
+#[test]
+fn a_foreign_server_has_no_key_of_the_built_in_one() {
+    let server = "name = \"n\"\nserver = \"127.0.0.1:80\"\n";
+    let cases = [
+        (
+            "",
+            "listen = \"127.0.0.1:7101\"",
+            "8: node \"n\": listen and server are given; expected listen for the built-in origin, or server = \"host:port\" \
+             for a server of yours",
+        ),
+        (
+            "",
+            "service_ms = 5",
+            "8: node \"n\": service_ms with server = \"127.0.0.1:80\"; expected no service_ms: it is of the built-in origin",
+        ),
+        ("", "service = \"none\"", "8: node \"n\": service with server = "),
+        ("", "queue_depth_max = 5", "8: node \"n\": queue_depth_max with server = "),
+        ("", "root = \"/srv\"", "8: node \"n\": root with server = "),
+        ("", "cpu_share = 0.5", "8: node \"n\": cpu_share with server = "),
+        ("", "workers = 0", "8: workers is 0; expected from 1 to 4096"),
+        (
+            "cgroup = \"/c\"\n",
+            "unit = \"a.service\"",
+            "8: node \"n\": cgroup and unit are given; expected one of them",
+        ),
+        (
+            "pid_file = \"/p\"\n",
+            "unit = \"a.service\"",
+            "9: node \"n\": unit and pid_file are given; expected one",
+        ),
+        (
+            "count = 2\n",
+            "pid_file = \"/p\"",
+            "9: node \"n\": 2 nodes in one cgroup; expected count = 1: one entry",
+        ),
+        (
+            "",
+            "unit = \"app\"",
+            "8: node \"n\": unit \"app\"; expected a unit of systemd, such as \"app.service\"",
+        ),
+        ("", "unit = \"../x.service\"", "8: node \"n\": unit \"../x.service\"; expected a unit of systemd"),
+    ];
+    for (before, key, expected) in cases {
+        let text =
+            BASE.replace("name = \"n\"\nlisten = \"127.0.0.1:7101\"\n", &format!("{server}{before}{key}\n"));
+        // The cases count from the file's first line; the server's is 6.
+        let error = refused(&text);
+        let expected = expected.split_once(": ").map(|(line, what)| {
+            let line: usize = line.parse().unwrap();
+            format!("cluster.toml:{}: {what}", line - 1)
+        });
+        assert!(error.starts_with(&expected.unwrap()), "{error}\nfor {before}{key}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn a_server_has_an_address_of_its_own() {
+    let node = |server: &str| format!("[[node]]\nname = \"m\"\nserver = {server:?}\n");
+    let cases = [
+        (
+            "127.0.0.1:8081",
+            "edge \"e\" would listen on 127.0.0.1:8081, as the server of node \"m\" does; expected a different address",
+        ),
+        (
+            "127.0.0.1:7101",
+            "the server of node \"m\" would listen on 127.0.0.1:7101, as node \"n\" does; expected a different address",
+        ),
+        ("0.0.0.0:80", "node \"m\": server 0.0.0.0:80; expected an address that edges can connect to"),
+        ("127.0.0.1:0", "address 127.0.0.1:0 has port 0; expected a fixed port"),
+        (
+            "unix:/run/app.sock",
+            "node.server: \"unix:/run/app.sock\" is not an address; expected \"host:port\"",
+        ),
+    ];
+    for (server, expected) in cases {
+        let error = refused_after(&node(server));
+        assert!(error.contains(expected), "{error}\nexpected {expected}");
+    }
+    let twice = node("127.0.0.1:80") + &node("127.0.0.1:80").replace("\"m\"", "\"o\"");
+    assert_eq!(
+        refused_after(&twice),
+        "cluster.toml:15: the server of node \"o\" would listen on 127.0.0.1:80, as the server of node \"m\" does; expected a \
+         different address"
+    );
+    let neither = refused_after("[[node]]\nname = \"m\"\n");
+    assert!(
+        neither.starts_with("cluster.toml:11: node \"m\": neither listen nor server; expected listen"),
+        "{neither}"
+    );
+}
+
+#[test]
+fn a_unit_and_a_process_are_of_a_foreign_server() {
+    for key in ["unit = \"a.service\"", "pid_file = \"/p\""] {
+        let error = refused_at(6, &format!("listen = \"127.0.0.1:7101\"\n{key}"));
+        assert!(
+            error.starts_with("cluster.toml:7: node \"n\": ") && error.contains("without server"),
+            "{error}"
+        );
+    }
 }

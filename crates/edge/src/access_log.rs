@@ -1,15 +1,17 @@
-//! The access log: Common Log Format with four fields more, written by a thread of its own.
+//! The access log: Common Log Format with four more fields, written by its own thread.
 //!
 //! `client - - [time] "request" status bytes site node microseconds tries`
 //!
-//! The first seven fields are what every log tool reads, ours (`sidelong trace info`) included. A request never waits for
-//! the disk: where the writer falls behind, lines are dropped and counted.
+//! Every log tool reads the first seven fields, `sidelong trace info` included. A request never waits for the disk: if the
+//! writer falls behind, or the file cannot be written, lines are dropped and counted. The writer goes on when there is room
+//! again. It opens the file anew when another is in its place, as after a rotation, or when it is told to.
 
-use std::fs::OpenOptions;
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Stdout, Write};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
@@ -17,11 +19,17 @@ use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 
-/// Lines that wait for the writer at most.
+/// Most lines that wait for the writer.
 const LINES_MAX: usize = 8192;
-/// How long a line waits in the buffer at most.
+/// Bytes that the writer collects before it writes. It drops lines while it has as many and cannot write them.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// Longest time that a line waits in the buffer.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
-/// How long the end waits for the disk at most.
+/// Time between two checks whether the file is still in its place, and between two attempts after a failure.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// Shortest time between two log lines about failures.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
+/// Longest time that shutdown waits for the disk.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 const TIME: &[BorrowedFormatItem<'_>] =
     format_description!("[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000");
@@ -39,14 +47,14 @@ pub(crate) struct Entry {
     pub(crate) tries: u32,
 }
 
-/// What the writer is handed.
+/// A message to the writer.
 enum Line {
     Entry(Entry),
-    /// All before it shall be in the file, and whoever waits be told so.
+    /// Write everything before this to the file, then report it.
     Flush(SyncSender<()>),
 }
 
-/// Hands entries to the writer.
+/// Passes entries to the writer.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessLog {
     lines: SyncSender<Line>,
@@ -54,16 +62,14 @@ pub(crate) struct AccessLog {
 }
 
 impl AccessLog {
-    /// Appends to `path`, or to standard output for `-`.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let out: Box<dyn Write + Send> = if path.as_os_str() == "-" {
-            Box::new(io::stdout())
-        } else {
-            Box::new(OpenOptions::new().create(true).append(true).open(path)?)
-        };
+    /// Appends to `path`, or to standard output for `-`. Where `reopen` is set, it is cleared and the file opened anew if it
+    /// was moved.
+    pub(crate) fn open(path: &Path, reopen: Arc<AtomicBool>) -> io::Result<Self> {
+        let dropped = Arc::<AtomicU64>::default();
+        let mut writer = Writer::open(path, reopen, Arc::clone(&dropped))?;
         let (lines, entries) = mpsc::sync_channel(LINES_MAX);
-        std::thread::Builder::new().name("access-log".into()).spawn(move || write_all(&entries, out))?;
-        Ok(AccessLog { lines, dropped: Arc::default() })
+        std::thread::Builder::new().name("access-log".into()).spawn(move || writer.run(&entries))?;
+        Ok(AccessLog { lines, dropped })
     }
 
     pub(crate) fn write(&self, entry: Entry) {
@@ -72,7 +78,7 @@ impl AccessLog {
         }
     }
 
-    /// Waits until everything is written, within reason: no more will be.
+    /// Waits until all entries are written, for [`FLUSH_MAX`] at most. No entry follows.
     pub(crate) fn finish(&self) {
         let deadline = Instant::now() + FLUSH_MAX;
         let (flushed, wait) = mpsc::sync_channel(1);
@@ -86,33 +92,196 @@ impl AccessLog {
         let _ = wait.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 
-    /// Lines that were not written because the disk was slower than the clients.
+    /// Lines dropped because the disk was full or slower than the clients, or the file could not be opened.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 }
 
-/// Until the last sender is gone. A log that cannot be written is said once and then not kept, for sites go before logs.
-fn write_all(entries: &Receiver<Line>, out: impl Write) {
-    let mut out = BufWriter::with_capacity(64 * 1024, out);
-    loop {
-        let written = match entries.recv_timeout(FLUSH_EVERY) {
-            Ok(Line::Entry(entry)) => write_line(&mut out, &entry),
-            Ok(Line::Flush(flushed)) => {
-                let written = out.flush();
-                let _ = flushed.try_send(());
-                written
-            }
-            Err(mpsc::RecvTimeoutError::Timeout) => out.flush(),
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                let _ = out.flush();
-                return;
-            }
+/// Where lines go.
+enum Output {
+    Stdout(Stdout),
+    File {
+        path: PathBuf,
+        /// `None` while it cannot be opened.
+        opened: Option<File>,
+    },
+}
+
+/// The writer's half of the log.
+struct Writer {
+    output: Output,
+    /// Whole lines that are still to be written, except that the beginning of the first may be in the file already.
+    buffer: Vec<u8>,
+    /// Whether it is.
+    begun: bool,
+    reopen: Arc<AtomicBool>,
+    check_at: Instant,
+    /// Nothing is written before this, because the last attempt failed.
+    retry_at: Option<Instant>,
+    /// When a failure was last reported, and whether what is written again is to be reported.
+    reported: Option<Instant>,
+    is_reported: bool,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Writer {
+    fn open(path: &Path, reopen: Arc<AtomicBool>, dropped: Arc<AtomicU64>) -> io::Result<Self> {
+        let output = match path.as_os_str() == "-" {
+            true => Output::Stdout(io::stdout()),
+            false => Output::File { path: path.to_owned(), opened: Some(open(path)?) },
         };
-        if let Err(error) = written {
-            tracing::error!(%error, "the access log cannot be written; it ends here");
+        Ok(Writer {
+            output,
+            buffer: Vec::with_capacity(BUFFER_BYTES),
+            begun: false,
+            reopen,
+            check_at: Instant::now() + CHECK_EVERY,
+            retry_at: None,
+            reported: None,
+            is_reported: false,
+            dropped,
+        })
+    }
+
+    /// Writes until the last sender is gone.
+    fn run(&mut self, entries: &Receiver<Line>) {
+        loop {
+            let line = entries.recv_timeout(FLUSH_EVERY);
+            self.check(Instant::now());
+            match line {
+                Ok(Line::Entry(entry)) => self.push(&entry),
+                Ok(Line::Flush(flushed)) => {
+                    self.finish();
+                    let _ = flushed.try_send(());
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => self.flush(),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return self.finish(),
+            }
+        }
+    }
+
+    /// Takes a line, or drops it if there is no room for it.
+    fn push(&mut self, entry: &Entry) {
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.flush();
+        }
+        let is_full = self.buffer.len() >= BUFFER_BYTES;
+        if is_full || write_line(&mut self.buffer, entry).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes what is in the buffer, unless the last attempt has just failed.
+    fn flush(&mut self) {
+        let now = Instant::now();
+        if self.retry_at.is_some_and(|at| now < at) {
             return;
         }
+        match self.write() {
+            Ok(()) => self.succeeded(),
+            Err(error) => self.failed(&error, now),
+        }
+    }
+
+    /// As [`flush`](Self::flush); what cannot be written now never will be.
+    fn finish(&mut self) {
+        self.retry_at = None;
+        self.flush();
+        let lost = self.buffer.drain(..).filter(|byte| *byte == b'\n').count();
+        if lost > 0 {
+            self.dropped.fetch_add(lost as u64, Ordering::Relaxed);
+            tracing::error!(lines = lost, "the last lines of the access log could not be written");
+        }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let out: &mut dyn Write = match &mut self.output {
+            Output::Stdout(stdout) => stdout,
+            Output::File { opened: Some(file), .. } => file,
+            // The failure to open it has been reported.
+            Output::File { opened: None, .. } => return Ok(()),
+        };
+        while !self.buffer.is_empty() {
+            match out.write(&self.buffer) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    self.begun = self.buffer[count - 1] != b'\n';
+                    self.buffer.drain(..count);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        out.flush()
+    }
+
+    /// Opens the file anew if another or none is in its place. It looks at intervals, or when it is told to.
+    fn check(&mut self, now: Instant) {
+        let asked = self.reopen.load(Ordering::Relaxed) && self.reopen.swap(false, Ordering::Relaxed);
+        if !asked && now < self.check_at {
+            return;
+        }
+        self.check_at = now + CHECK_EVERY;
+        let Output::File { path, opened } = &self.output else { return };
+        if opened.as_ref().is_some_and(|file| is_at(file, path)) {
+            return;
+        }
+        let again = open(path);
+        // What came before the rotation belongs to the old file, if that can be written.
+        self.retry_at = None;
+        self.flush();
+        let Output::File { opened, .. } = &mut self.output else { return };
+        match again {
+            Ok(file) => {
+                *opened = Some(file);
+                self.retry_at = None;
+                // The rest of a line is worth nothing in another file.
+                if std::mem::take(&mut self.begun) {
+                    let rest = self.buffer.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+                    self.buffer.drain(..rest);
+                    self.dropped.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Err(error) => {
+                // A file that was only renamed is still good for lines; one that was deleted is not.
+                let is_linked = |file: &File| file.metadata().is_ok_and(|found| found.nlink() > 0);
+                *opened = opened.take().filter(is_linked);
+                self.failed(&error, now);
+            }
+        }
+    }
+
+    fn failed(&mut self, error: &io::Error, now: Instant) {
+        self.retry_at = Some(now + CHECK_EVERY);
+        if self.reported.is_none_or(|at| now.duration_since(at) >= REPORT_EVERY) {
+            let dropped = self.dropped.load(Ordering::Relaxed);
+            tracing::error!(%error, dropped, "cannot write the access log; lines are dropped until it can be written");
+            self.reported = Some(now);
+            self.is_reported = true;
+        }
+    }
+
+    fn succeeded(&mut self) {
+        self.retry_at = None;
+        let has_file = !matches!(self.output, Output::File { opened: None, .. });
+        if has_file && std::mem::take(&mut self.is_reported) {
+            let dropped = self.dropped.load(Ordering::Relaxed);
+            tracing::warn!(dropped, "the access log is written again");
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// Whether `file` is the one at `path`, as far as can be told.
+fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), path.metadata()) {
+        (Ok(opened), Ok(found)) => (opened.dev(), opened.ino()) == (found.dev(), found.ino()),
+        (_, Err(error)) => error.kind() != io::ErrorKind::NotFound,
+        (Err(_), Ok(_)) => true,
     }
 }
 
@@ -129,20 +298,80 @@ fn write_line(out: &mut impl Write, entry: &Entry) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_line_is_common_log_format_and_cannot_be_forged() {
-        let mut line = Vec::new();
-        let entry = Entry {
+    fn entry(request: &str) -> Entry {
+        Entry {
             client: "10.0.0.1".into(),
-            request: "GET /\"\n10.0.0.2 HTTP/1.1".into(),
+            request: request.into(),
             status: 200,
             bytes: 1024,
             site: Some("a".into()),
             node: Some("n1".into()),
             micros: 5120,
             tries: 1,
+        }
+    }
+
+    fn eventually(condition: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !condition() {
+            assert!(Instant::now() < deadline, "it did not happen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_moved_or_deleted_is_opened_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let logs = directory.path().join("logs");
+        std::fs::create_dir(&logs).unwrap();
+        let (path, moved) = (logs.join("access.log"), logs.join("access.log.1"));
+        let reopen = Arc::<AtomicBool>::default();
+        let log = AccessLog::open(&path, Arc::clone(&reopen)).unwrap();
+        let has = |path: &Path, request: &str| {
+            std::fs::read_to_string(path).is_ok_and(|text| text.contains(request))
         };
-        write_line(&mut line, &entry).unwrap();
+        log.write(entry("GET /1"));
+        eventually(|| has(&path, "/1"));
+
+        std::fs::rename(&path, &moved).unwrap();
+        log.write(entry("GET /2"));
+        eventually(|| path.exists());
+        log.write(entry("GET /3"));
+        eventually(|| has(&path, "/3") && (has(&path, "/2") || has(&moved, "/2")));
+
+        std::fs::remove_file(&path).unwrap();
+        reopen.store(true, Ordering::Relaxed);
+        eventually(|| path.exists());
+        log.write(entry("GET /4"));
+        eventually(|| has(&path, "/4"));
+
+        // Its lines are kept until there is a place for them.
+        std::fs::remove_dir_all(&logs).unwrap();
+        reopen.store(true, Ordering::Relaxed);
+        eventually(|| !reopen.load(Ordering::Relaxed));
+        log.write(entry("GET /5"));
+        std::fs::create_dir(&logs).unwrap();
+        eventually(|| has(&path, "/5"));
+        assert_eq!(log.dropped(), 0);
+    }
+
+    #[test]
+    fn lines_that_cannot_be_written_are_counted() {
+        // A device that is always full.
+        let log = AccessLog::open(Path::new("/dev/full"), Arc::default()).unwrap();
+        let sent = 3 * BUFFER_BYTES / 64;
+        for _ in 0..sent {
+            log.write(entry("GET /1"));
+        }
+        eventually(|| log.dropped() > 0);
+        log.finish();
+        eventually(|| log.dropped() == sent as u64);
+    }
+
+    #[test]
+    fn a_line_is_common_log_format_and_cannot_be_forged() {
+        let mut line = Vec::new();
+        write_line(&mut line, &entry("GET /\"\n10.0.0.2 HTTP/1.1")).unwrap();
         let line = String::from_utf8(line).unwrap();
         assert!(line.starts_with("10.0.0.1 - - ["), "{line}");
         assert!(line.ends_with("\"GET /\\\"\\n10.0.0.2 HTTP/1.1\" 200 1024 a n1 5120 1\n"), "{line}");

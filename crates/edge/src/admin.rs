@@ -1,7 +1,8 @@
-//! The admin endpoint of a process: `/metrics` for Prometheus, `/healthz` for whoever wants to know how it is.
+//! The admin endpoint of a process: `/metrics` for Prometheus, `/healthz` and `/readyz` for supervisors and load
+//! balancers, and an edge's `/status.json` for `sidelong status`.
 //!
-//! One thread, which sleeps until somebody asks: nothing here goes by the clock while nobody does, so that a node whose
-//! record the kernel keeps may have one. It knows nothing of the fabric, and answers while that is down.
+//! It is one thread, which sleeps until a request arrives, so a node with a kernel-kept record may have one. It does
+//! not use the fabric, and answers while that is down.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -24,27 +25,36 @@ use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
 use crate::metrics::Format;
+use crate::status::Status;
 
-/// Connections at a time; who comes after them waits in the backlog.
+/// Connections at a time; further ones wait in the backlog.
 const CONNECTIONS_MAX: usize = 64;
-/// A connection asks once, and has this long to do it and to take the answer.
+/// Longest time for a connection, which carries one request, to send it and read the answer.
 const EXCHANGE_MAX: Duration = Duration::from_secs(5);
-/// Of a request's head, in bytes; the least that hyper allows.
+/// Longest head of a request, in bytes: the smallest limit that hyper allows.
 const HEAD_BYTES_MAX: usize = 8192;
-/// Pause after an accept that failed, which most often is for want of file descriptors.
+/// Pause after an accept that failed, most often for lack of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
 
-/// What there is to be read.
+/// A check and its line of explanation: `Ok` is answered with 200, `Err` with 503.
+pub type Check = Box<dyn Fn() -> Result<&'static str, &'static str> + Send>;
+
+/// What the endpoint answers.
 pub struct Pages {
     /// All metrics, in OpenMetrics.
     pub metrics: Box<dyn Fn() -> String + Send>,
-    /// How the process is: a line.
-    pub health: Box<dyn Fn() -> &'static str + Send>,
+    /// Whether the process does its work.
+    pub health: Check,
+    /// Whether clients should be sent to it.
+    pub ready: Check,
+    /// The state of an edge.
+    pub status: Option<Box<dyn Fn() -> Status + Send>>,
 }
 
-/// The thread; it ends when this is dropped.
+/// The endpoint's thread, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Admin {
     stop: Arc<Notify>,
@@ -52,10 +62,10 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Answers at `listener`.
+    /// Starts to answer at `listener`.
     ///
     /// # Errors
-    /// Where the thread, or what it waits with, cannot be had.
+    /// If the thread or its runtime cannot be created.
     pub fn start(listener: TcpListener, pages: Pages) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -71,7 +81,7 @@ impl Admin {
                 io::Result::Ok(())
             });
             if let Err(error) = served {
-                tracing::error!(%error, "the admin endpoint does not answer");
+                tracing::error!(%error, "the admin endpoint has stopped");
             }
         };
         let thread = std::thread::Builder::new().name("admin".into()).spawn(run)?;
@@ -95,7 +105,7 @@ impl fmt::Debug for Pages {
     }
 }
 
-/// For ever.
+/// Accepts connections for ever.
 async fn serve(listener: &tokio::net::TcpListener, pages: Rc<Pages>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
@@ -112,13 +122,13 @@ async fn serve(listener: &tokio::net::TcpListener, pages: Rc<Pages>) {
     }
 }
 
-/// One question and its answer.
+/// One request and its answer.
 async fn exchange(stream: TcpStream, pages: Rc<Pages>, _room: OwnedSemaphorePermit) {
     let service = service_fn(move |request| {
         let answer = answer(&pages, &request);
         async move { Ok::<_, Infallible>(answer) }
     });
-    // One alarm for all of it, in place of hyper's for the head alone.
+    // One alarm for the whole exchange, instead of hyper's for the head alone.
     let served = http1::Builder::new()
         .keep_alive(false)
         .header_read_timeout(None)
@@ -126,23 +136,37 @@ async fn exchange(stream: TcpStream, pages: Rc<Pages>, _room: OwnedSemaphorePerm
         .serve_connection(TokioIo::new(stream), service);
     match timeout(EXCHANGE_MAX, served).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "at the admin endpoint"),
-        Err(_) => tracing::debug!("too slow at the admin endpoint"),
+        Ok(Err(error)) => tracing::debug!(%error, "a connection to the admin endpoint failed"),
+        Err(_) => tracing::debug!("a connection to the admin endpoint was too slow"),
     }
 }
 
 fn answer<B>(pages: &Pages, request: &Request<B>) -> Response<Full<Bytes>> {
     let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    let (status, kind, body) = match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/metrics") => {
+    let check = |check: &Check| match check() {
+        Ok(line) => (StatusCode::OK, TEXT, line.to_owned()),
+        Err(line) => (StatusCode::SERVICE_UNAVAILABLE, TEXT, line.to_owned()),
+    };
+    let get = matches!(*request.method(), Method::GET | Method::HEAD);
+    let (status, kind, body) = match (request.uri().path(), &pages.status) {
+        ("/metrics" | "/healthz" | "/readyz" | "/status.json", _) if !get => {
+            (StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n".to_owned())
+        }
+        ("/metrics", _) => {
             let format = Format::asked(accept);
             (StatusCode::OK, format.content_type(), format.of((pages.metrics)()))
         }
-        (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, TEXT, (pages.health)().to_owned()),
-        (_, "/metrics" | "/healthz") => {
-            (StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n".to_owned())
+        ("/healthz", _) => check(&pages.health),
+        ("/readyz", _) => check(&pages.ready),
+        ("/status.json", Some(status)) => match serde_json::to_string(&status()) {
+            Ok(json) => (StatusCode::OK, JSON, json + "\n"),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+        },
+        _ => {
+            let status = if pages.status.is_some() { ", /status.json" } else { "" };
+            let found = format!("not found; this endpoint has /metrics, /healthz, /readyz{status}\n");
+            (StatusCode::NOT_FOUND, TEXT, found)
         }
-        _ => (StatusCode::NOT_FOUND, TEXT, "/metrics and /healthz are here\n".to_owned()),
     };
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
@@ -161,7 +185,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let metrics = || "# HELP a_b B.\n# TYPE a_b counter\na_b_total 1\n# EOF\n".to_owned();
-        let pages = Pages { metrics: Box::new(metrics), health: Box::new(|| "ok\n") };
+        let pages = Pages {
+            metrics: Box::new(metrics),
+            health: Box::new(|| Ok("ok\n")),
+            ready: Box::new(|| Err("starting\n")),
+            status: Some(Box::new(Status::default)),
+        };
         (Admin::start(listener, pages).unwrap(), address)
     }
 
@@ -185,6 +214,11 @@ mod tests {
         assert!(answer.contains("content-type: text/plain; version=0.0.4;"), "{answer}");
         assert!(answer.ends_with("# TYPE a_b_total counter\na_b_total 1\n"), "{answer}");
         assert!(ask(address, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").ends_with("\r\n\r\nok\n"));
+        let answer = ask(address, "GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with("\r\n\r\nstarting\n"), "{answer}");
+        let answer = ask(address, "GET /status.json HTTP/1.1\r\nhost: x\r\n\r\n");
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert_eq!(serde_json::from_str::<Status>(body).unwrap(), Status::default());
     }
 
     #[test]

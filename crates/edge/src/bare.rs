@@ -1,4 +1,4 @@
-//! A bare Pingora proxy to one server: the floor that the edge is measured against, and nothing else.
+//! A bare Pingora proxy to one server: the baseline of measurements of the edge.
 
 use std::net::SocketAddr;
 
@@ -25,8 +25,8 @@ impl ProxyHttp for Bare {
     }
 }
 
-/// Sends everything that comes to `listen` on to `to`, until SIGTERM: as an [`Edge`](crate::Edge) of that many threads
-/// is set up, without anything of ours.
+/// Forwards everything from `listen` to `to` until SIGTERM. It uses the Pingora configuration of an
+/// [`Edge`](crate::Edge) with that number of threads, and no other code of Sidelong.
 pub fn run_bare_proxy(listen: SocketAddr, to: SocketAddr, threads: usize) {
     let mut server = Server::new_with_opt_and_conf(None, server_conf(threads, 0));
     server.bootstrap();

@@ -1,7 +1,7 @@
-//! How an edge ends: it takes in nobody new, and what was begun has its time.
+//! How an edge shuts down: it accepts no new requests, and gives those in flight time to end.
 //!
-//! Pingora waits so many whole seconds, whether anything is under way or not, and then drops what is. Here SIGTERM is
-//! held back from it until nothing is, or too long has passed; SIGINT ends at once.
+//! Pingora itself waits a fixed number of whole seconds, even if nothing is in flight, and then drops the rest. So SIGTERM
+//! is held back from Pingora until no request is in flight, or the time is up. SIGINT ends at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,10 +12,10 @@ use pingora_core::server::{ShutdownSignal, ShutdownSignalWatch};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
-/// How often it is looked whether everything has ended.
+/// Time between two checks whether everything has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Whether the edge is ending, and the requests that it has yet to answer.
+/// Whether the edge is shutting down, and the number of requests in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Closing {
     begun: AtomicBool,
@@ -23,12 +23,12 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    /// Whether nobody new is taken in.
+    /// Whether the edge is shutting down.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// A request is under way while the returned value lives.
+    /// Counts a request as in flight while the returned value lives.
     pub(crate) fn enter(self: &Arc<Self>) -> UnderWay {
         self.under_way.fetch_add(1, Ordering::Relaxed);
         UnderWay(Arc::clone(self))
@@ -53,17 +53,17 @@ impl Drop for UnderWay {
     }
 }
 
-/// What Pingora is ended by.
+/// Tells Pingora when to end.
 pub(crate) struct Signals {
     pub(crate) closing: Arc<Closing>,
-    /// What was begun has this long.
+    /// Longest wait for requests in flight.
     pub(crate) drain_max: Duration,
 }
 
 #[async_trait]
 impl ShutdownSignalWatch for Signals {
     async fn recv(&self) -> ShutdownSignal {
-        // Both are there wherever there are signals.
+        // Both exist on every Unix.
         let handler = |kind| signal(kind).expect("a handler of a signal that may be handled");
         let mut terminate: Signal = handler(SignalKind::terminate());
         let mut interrupt: Signal = handler(SignalKind::interrupt());

@@ -1,16 +1,16 @@
 //! The door: every client connection passes through it before Pingora sees it.
 //!
-//! Pingora bounds each read of a request, not the whole of it, and takes headers of up to a megabyte. The door holds
-//! the client to a deadline for its header and for its body however slowly it dribbles them, to a size of header, and
-//! all clients together to a number of connections. Whoever breaks a bound is told (408, 431, 503) and shown out.
+//! Pingora bounds each read of a request, not the request as a whole, and accepts headers of up to a megabyte. The door
+//! enforces deadlines for header and body however slowly they arrive, a size of the header, and a number of connections.
+//! A client that exceeds a limit is answered with 408, 431 or 503, and its connection is closed.
 //!
-//! It holds the server to its deadline too: Pingora would keep a timer for each wait, several for a request, which cost
-//! more than all else that an edge does for it. The door is asked for the client's next bytes whatever is being
-//! waited for, so that one alarm for a connection does: it is set for the first thing that may be due, and set anew only
-//! when it rings.
+//! The door also enforces the server's deadline. Pingora would keep a timer for each wait, several per request, which cost
+//! more than everything else that an edge does for a request. Whatever a connection waits for, it polls the door for the
+//! client's next bytes. So one alarm per connection suffices: it is set for the first deadline, and set again only when it
+//! rings.
 //!
-//! Of an HTTP/2 connection it sees no requests, only frames of many: there Pingora holds headers to their size and
-//! servers to their deadline, the proxy bodies to theirs, and the door counts the connection.
+//! On an HTTP/2 connection the door sees frames of many requests, not the requests. There Pingora limits headers and
+//! enforces the server's deadline, the proxy enforces those of bodies, and the door only counts the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -38,26 +38,11 @@ use tokio::time::{Sleep, sleep_until};
 
 use crate::clock;
 use crate::closing::Closing;
+use crate::last_word::{FULL, LastWord, TOO_LARGE, TOO_SLOW};
 use crate::metrics::Metrics;
+use crate::settings::DoorLimits;
 
-/// What a client is held to, and the server that answers it.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct DoorLimits {
-    /// Bytes of a request's line and headers.
-    pub header_bytes_max: usize,
-    /// From the first byte of a request to the end of its headers.
-    pub header_timeout: Duration,
-    /// From the end of the headers to the end of the body.
-    pub body_timeout: Duration,
-    /// From the end of the request to the server's first bytes, and between any two writes to the client.
-    pub response_timeout: Duration,
-    /// From one request to the next one's first byte.
-    pub idle_timeout: Duration,
-    /// Connections at once.
-    pub connections_max: usize,
-}
-
-/// A [`ServerApp`] that guards another one.
+/// A [`ServerApp`] that guards another.
 pub(crate) struct Door<A> {
     app: Arc<A>,
     limits: DoorLimits,
@@ -89,7 +74,7 @@ impl<A: ServerApp + Send + Sync + 'static> ServerApp for Door<A> {
     }
 }
 
-/// One connection of the number that are let in.
+/// One connection, counted while this lives.
 #[derive(Debug)]
 struct Visit(Arc<AtomicUsize>);
 
@@ -106,41 +91,42 @@ impl Drop for Visit {
     }
 }
 
-/// One client connection, as the proxy, which parses, and the door, which only sees bytes, know it together.
+/// A client connection: what the proxy, which parses requests, tells the door, which only sees bytes.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// `request:29 phase:3`, so that the door knows one request from the next even where it was not asked to read in
-    /// between. One task alone tells and asks.
+    /// `request:29 phase:3`, so that the door can tell one request from the next even if it was not polled in between. Only
+    /// one task reads and writes it.
     progress: AtomicU32,
-    /// When the phase began, in ns of this machine's monotonic clock.
+    /// When the phase began, in ns of the monotonic clock.
     since_ns: AtomicU64,
-    /// Who it is to the gate.
+    /// The client as the gate knows it.
     known: admission::Client,
-    /// What servers are told of where it came from.
+    /// The client's address, for the header x-forwarded-for.
     forwarded_for: Option<HeaderValue>,
 }
 
-/// What is being waited for: a request,
+// What a connection waits for.
+/// The next request.
 const IDLE: u32 = 0;
-/// the rest of its header,
+/// The rest of the header.
 const HEADER: u32 = 1;
-/// of its body,
+/// The rest of the body.
 const BODY: u32 = 2;
-/// or the server's bytes,
+/// The server's answer.
 const ANSWER: u32 = 3;
-/// which let its deadline pass.
+/// The server's answer, whose deadline has passed.
 const OVERDUE: u32 = 4;
 const PHASE: u32 = 7;
 
 impl Client {
-    /// That `session` came from.
+    /// The client of `session`.
     pub(crate) fn of(session: &Session) -> Option<&Arc<Client>> {
         session.digest()?.proxy_digest.as_ref()?.user_data.as_ref()?.downcast_ref()
     }
 
     fn new(stream: &Stream) -> Self {
         let address = stream.get_socket_digest().and_then(|digest| digest.peer_addr()?.as_inet().copied());
-        // Those without an address, as over a Unix socket, are all one.
+        // Clients without an address, as over a Unix socket, count as one.
         let known = address.map(admission::Client::new).unwrap_or_default();
         let forwarded_for =
             address.and_then(|address| address.ip().to_canonical().to_string().try_into().ok());
@@ -148,35 +134,35 @@ impl Client {
         Client { progress: AtomicU32::new(IDLE), since_ns, known, forwarded_for }
     }
 
-    /// Who it is to the gate.
+    /// The client as the gate knows it.
     pub(crate) fn known(&self) -> admission::Client {
         self.known
     }
 
-    /// Its address, as x-forwarded-for has it.
+    /// Its address, for x-forwarded-for.
     pub(crate) fn forwarded_for(&self) -> Option<&HeaderValue> {
         self.forwarded_for.as_ref()
     }
 
-    /// The header is there; a body follows or not.
+    /// The header is complete; a body follows or not.
     pub(crate) fn header_done(&self, body_follows: bool, now: Time) {
         self.enter(if body_follows { BODY } else { ANSWER }, now);
     }
 
-    /// The whole request is there, or the answer has begun and what is missing does not matter: the server has its time.
+    /// The request is complete, or the answer has begun and the rest does not matter: the server's time begins.
     pub(crate) fn request_done(&self) {
         if self.phase() != ANSWER {
             self.enter(ANSWER, clock::now());
         }
     }
 
-    /// The answer is sent: the next bytes begin another request.
+    /// The answer was sent; the next bytes begin another request.
     pub(crate) fn answered(&self, now: Time) {
         self.progress.store(self.request().wrapping_add(PHASE + 1), Ordering::Relaxed);
         self.enter(IDLE, now);
     }
 
-    /// Whether the server has let its deadline pass.
+    /// Whether the server has missed its deadline.
     pub(crate) fn is_overdue(&self) -> bool {
         self.phase() == OVERDUE
     }
@@ -201,53 +187,26 @@ impl Client {
 
 const NEVER: Time = Time::from_ns(u64::MAX);
 
-/// What a client is told who breaks a bound.
-struct LastWord {
-    code: u16,
-    text: &'static [u8],
-    /// What Pingora is told.
-    reason: io::ErrorKind,
-}
-
-const TOO_LARGE: LastWord = LastWord {
-    code: 431,
-    text: b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
-    reason: io::ErrorKind::InvalidData,
-};
-const TOO_SLOW: LastWord = LastWord {
-    code: 408,
-    text: b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
-    reason: io::ErrorKind::TimedOut,
-};
-const FULL: LastWord = LastWord {
-    code: 503,
-    text: b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n",
-    reason: io::ErrorKind::ConnectionRefused,
-};
-
-/// The codes of them all.
-pub(crate) const REFUSALS: [u16; 3] = [TOO_SLOW.code, TOO_LARGE.code, FULL.code];
-
-/// A connection's end, once the last word is said: in an error, or as if the client had closed it.
+/// The end of a connection: its last answer, and then an error, or an end of file as if the client had closed it.
 #[derive(Debug)]
 struct Refusal {
     unsent: &'static [u8],
     reason: Option<io::ErrorKind>,
 }
 
-/// A client's connection, plain or TLS, under the door's limits.
+/// A client's connection, plain or TLS, under the limits of the door.
 #[derive(Debug)]
 struct Guarded {
     inner: Stream,
     limits: DoorLimits,
     client: Arc<Client>,
     digest: Arc<ProxyDigest>,
-    /// Many requests at a time, which the door does not see.
+    /// HTTP/2 has many requests at a time, which the door does not see.
     is_h2: bool,
-    /// The request that was read of last, and how much of its header.
+    /// The request that was read last, and the bytes read of its header.
     request: u32,
     header_bytes: usize,
-    /// When the alarm rings, which is never later than what is due.
+    /// When the alarm rings, never after the deadline.
     alarm_at: Time,
     alarm: Option<Pin<Box<Sleep>>>,
     woken: Option<Waker>,
@@ -261,7 +220,7 @@ struct Guarded {
 impl Guarded {
     fn new(inner: Stream, limits: DoorLimits, metrics: Arc<Metrics>, visit: Visit) -> Self {
         let client = Arc::new(Client::new(&inner));
-        // Pingora carries this digest to the session untouched; its response is for CONNECT and stays empty.
+        // Pingora passes this digest to the session unchanged; its response is for CONNECT and stays empty.
         let response = ResponseHeader::build(200, None).expect("200 is a status");
         let digest = ProxyDigest::new(Box::new(response), Some(Box::new(Arc::clone(&client))));
         let digest = Arc::new(digest);
@@ -284,7 +243,7 @@ impl Guarded {
         }
     }
 
-    /// How long what is being waited for may take.
+    /// The time limit of the present phase.
     fn limit(&self) -> Duration {
         match self.client.phase() {
             IDLE => self.limits.idle_timeout,
@@ -294,7 +253,7 @@ impl Guarded {
         }
     }
 
-    /// Ready when what is being waited for is overdue.
+    /// Ready when the present phase is overdue.
     fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.client.phase() == IDLE && self.header_bytes > 0 {
             self.client.enter(HEADER, clock::now());
@@ -306,7 +265,7 @@ impl Guarded {
                 self.set_alarm(due, clock::now());
             }
             let Some(alarm) = &mut self.alarm else { return Poll::Pending };
-            // It wakes whoever asked last, so that it need not be asked again by the same task.
+            // It wakes the task that polled it last, so the same task need not poll it again.
             if !alarm.is_elapsed() && self.woken.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
                 return Poll::Pending;
             }
@@ -334,7 +293,7 @@ impl Guarded {
         }
     }
 
-    /// Reads no more than a header may have and the byte that is too many, for Pingora takes whatever comes in one read.
+    /// Reads at most one byte more than a header may have, because Pingora takes all that one read returns.
     fn poll_header(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let room = self.limits.header_bytes_max + 1 - self.header_bytes;
         let before = buf.filled().len();
@@ -353,12 +312,12 @@ impl Guarded {
 
     fn refuse(&mut self, word: LastWord) {
         self.metrics.refused(word.code);
-        // An HTTP/2 client would not understand it.
+        // An HTTP/2 client would not understand the text.
         let unsent = if self.is_h2 { &[] } else { word.text };
         self.refusal = Some(Refusal { unsent, reason: Some(word.reason) });
     }
 
-    /// Says the last word, then ends the read.
+    /// Sends the last answer, then ends the read.
     fn poll_refuse(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(refusal) = &mut self.refusal else { return Poll::Pending };
         while !refusal.unsent.is_empty() {
@@ -368,12 +327,12 @@ impl Guarded {
         Poll::Ready(refusal.reason.map_or(Ok(()), |reason| Err(reason.into())))
     }
 
-    /// Deals with whoever keeps the other waiting.
+    /// Ends the wait for whichever side is overdue.
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.client.phase() {
             IDLE => self.refusal = Some(Refusal { unsent: &[], reason: None }),
             HEADER | BODY => self.refuse(TOO_SLOW),
-            // The proxy may turn to another server.
+            // The proxy may retry at another server.
             _ => {
                 self.client.enter(OVERDUE, clock::now());
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));

@@ -1,8 +1,8 @@
-//! Tells a Ganglia monitor the figures of all nodes, as if each node had run gmetric (M 5.2.2). An edge has them anyway:
-//! no node is asked, and none is disturbed.
+//! Sends a Ganglia monitor the figures of all nodes, as if each node had run gmetric (Vaidyanathan et al. 2006, 5.2.2).
+//! The edge has them from its view; no node is asked.
 //!
-//! Only what may be decided from is told, so a node that is gone or hangs falls silent here, too, and Ganglia's own ages
-//! (TN) grow. Packets are small datagrams that are sent and forgotten; those that the system refuses are counted.
+//! Figures that are too old to decide from are not sent, so Ganglia's own ages (TN) grow for a node that is gone or hangs.
+//! Packets are small datagrams, sent without acknowledgement; those that the system refuses are counted.
 
 mod wire;
 
@@ -22,25 +22,25 @@ use crate::seen::Seen;
 use crate::settings::NodeAddress;
 use wire::{Description, Name, Slope};
 
-/// A figure without values is forgotten by gmond after so many periods, and this many seconds at least.
+/// gmond forgets a figure without values after this many periods, and this many seconds at least.
 const FORGET: (u32, u32) = (4, 60);
 
-/// Whom to tell, and how often.
+/// The monitor, and how often it is sent figures.
 #[derive(Clone, Debug)]
 pub struct GangliaSettings {
-    /// A gmond's `udp_recv_channel`.
+    /// Address of a gmond's `udp_recv_channel`.
     pub gmond: SocketAddr,
-    /// Between two values of a figure.
+    /// Time between two values of a figure.
     pub period: Duration,
-    /// Between two descriptions of a figure.
+    /// Time between two descriptions of a figure.
     pub metadata: Duration,
-    /// What Ganglia's page shows the figures under.
+    /// Group under which Ganglia shows the figures.
     pub group: String,
-    /// What the name of each begins with.
+    /// Prefix of each figure's name.
     pub prefix: String,
 }
 
-/// What has become of the packets.
+/// Packets by outcome.
 #[derive(Debug, Default)]
 struct Packets {
     sent: AtomicU64,
@@ -57,7 +57,7 @@ pub struct Ganglia {
     packets: Arc<Packets>,
 }
 
-/// The thread; it ends when this is dropped.
+/// The sender's thread, which ends when this is dropped.
 #[derive(Debug)]
 pub struct GangliaThread {
     stop: Arc<AtomicBool>,
@@ -65,10 +65,10 @@ pub struct GangliaThread {
 }
 
 impl Ganglia {
-    /// Tells of `nodes`, in the cluster's order.
+    /// A sender for `nodes`, in the cluster's order.
     ///
     /// # Errors
-    /// Where there is no way to that address.
+    /// If the address cannot be reached.
     pub fn new(settings: GangliaSettings, nodes: &[NodeAddress]) -> io::Result<Self> {
         let any: IpAddr = match settings.gmond {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -76,12 +76,12 @@ impl Ganglia {
         };
         let socket = UdpSocket::bind((any, 0))?;
         socket.connect(settings.gmond)?;
-        // A full buffer is the monitor's loss.
+        // With a full buffer a packet is dropped.
         socket.set_nonblocking(true)?;
         Ok(Ganglia { settings, socket, hosts: hosts(nodes), packets: Arc::default() })
     }
 
-    /// What it counts, for the edge's metrics.
+    /// Its counters, for the edge's metrics.
     pub fn counts(&self) -> Counts {
         let packets = Arc::clone(&self.packets);
         let read = move || {
@@ -90,16 +90,16 @@ impl Ganglia {
         };
         Counts {
             name: "ganglia_packets",
-            help: "Packets for the Ganglia monitor, by what has become of them",
+            help: "Packets for the Ganglia monitor, by outcome",
             label: "end",
             read: Box::new(read),
         }
     }
 
-    /// Tells what is `seen`, from now on.
+    /// Starts to send the figures in `seen`.
     ///
     /// # Errors
-    /// Where the thread cannot start.
+    /// If the thread cannot start.
     pub fn start(self, seen: Arc<Seen>) -> io::Result<GangliaThread> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -122,8 +122,8 @@ impl Drop for GangliaThread {
     }
 }
 
-/// Whom gmond is to take each node for. It tells hosts apart by what comes before the colon, which gmetric has an address
-/// in; a node that shares its address with others, or whose address has colons itself, has its name there.
+/// The host under which gmond lists each node. gmond tells hosts apart by the part before the colon, where gmetric puts
+/// an address. A node that shares its address, or whose address contains colons, has its name there.
 fn hosts(nodes: &[NodeAddress]) -> Vec<String> {
     let mut sharing = BTreeMap::<IpAddr, usize>::new();
     for node in nodes {
@@ -136,12 +136,12 @@ fn hosts(nodes: &[NodeAddress]) -> Vec<String> {
     nodes.iter().map(host).collect()
 }
 
-/// The figures of one node that gmond has a description of.
+/// The figures of one node that gmond has descriptions of.
 #[derive(Clone, Copy, Debug, Default)]
 struct Described {
     /// A bit for each of [`HOT`].
     figures: u32,
-    /// When it was last told one of them for the first time, or again.
+    /// When a description was last sent.
     since: Option<Time>,
 }
 
@@ -160,18 +160,18 @@ impl Work {
         while !stop.load(Ordering::Relaxed) {
             let now = Instant::now();
             if now < next {
-                // It may wake early, where it is stopped or for no reason.
+                // It may wake early, because it is stopped or spuriously.
                 std::thread::park_timeout(next - now);
                 continue;
             }
-            // A fixed rate, and nothing that was missed is made up for.
+            // A fixed rate; missed periods are not made up for.
             next = (next + period).max(now);
             self.tell(seen);
         }
     }
 
     fn tell(&mut self, seen: &Seen) {
-        let look = seen.look();
+        let look = seen.last();
         let now = clock::now();
         for (index, node) in look.nodes.iter().enumerate() {
             let Some(hot) = seen.fresh(node, now) else { continue };
@@ -216,7 +216,7 @@ impl Work {
 
 impl Ganglia {
     fn send(&self, packet: &[u8]) {
-        // An error may be the answer to an earlier packet: where nobody listens there.
+        // The error may concern an earlier packet, if no process listens there.
         let counter = match self.socket.send(packet) {
             Ok(_) => &self.packets.sent,
             Err(_) => &self.packets.failed,
@@ -225,7 +225,7 @@ impl Ganglia {
     }
 }
 
-/// A figure as Ganglia has it: its type and its value. Counters outgrow 32 bits, and there is no larger whole number.
+/// A figure's Ganglia type and value. Counters outgrow 32 bits, and Ganglia has no larger integer.
 fn written(figure: &Figure, hot: &Hot) -> (&'static str, String) {
     let value = (figure.of)(hot);
     let is_count = figure.head.kind == Kind::Gauge
@@ -271,7 +271,7 @@ mod tests {
         }
     }
 
-    /// The names and values that arrive at `monitor` until none has for a while.
+    /// The names and values that arrive at `monitor`, until none arrives for a while.
     fn heard(monitor: &UdpSocket) -> Vec<(u32, String)> {
         let mut heard = Vec::new();
         let mut packet = [0; 2048];

@@ -1,54 +1,52 @@
-//! The gate: who of those that ask is let in, as the watch thread has found and every request reads it.
+//! The gate admits or rejects each request, by the verdicts that the watch thread stores at each scan.
 //!
-//! A decision is a few loads of atomics: no lock, no allocation, some tens of nanoseconds whatever the number of sites
-//! and clients. Where the view has grown old, or none of a site's nodes is known, another edge's verdict is as good, if
-//! one is heard that knows more; else nothing is turned away. Where admission is off there is no gate.
+//! A decision takes a few loads of atomics: no lock, no allocation, some tens of nanoseconds for any number of sites
+//! and clients. If the view is stale, or no node of a site is known, the gate uses the verdict of another edge that
+//! knows more. Without one it admits all requests. Without admission control there is no gate.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use pingora_core::listeners::ConnectionFilter;
 use sidelong_layout::{SiteId, Time};
-use sidelong_policy::SettingsError;
 use sidelong_policy::admission::{
-    Answers, BUCKETS, Census, Client, Controller, Outlook, Promise, Refused, Settings, Snapshot, Target,
-    Traffic, Treatment, Verdict, Why, decide,
+    Answers, BUCKETS, Census, Client, Outlook, Promise, Refused, Target, Treatment, Verdict, Why, decide,
 };
-use sidelong_policy::reconfigure::{NodeView, SiteView, Standing};
+use sidelong_policy::brain::SiteSeen;
 
 use crate::clock;
+use crate::event::Event;
 use crate::view::View;
-use crate::watch::Event;
 
-/// Between two times that people are told who was turned away.
+/// Shortest time between two events about rejected requests.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// Over about so long the part of clients that is let in is averaged for people (exponentially weighted): it follows a queue of
-/// a few requests, and is now all and now next to nothing within milliseconds.
+/// For display, the admitted part of clients is averaged over about this time (exponentially weighted). The part itself
+/// follows a queue of a few requests, and swings between all and almost nothing within milliseconds.
 const RATIO_OVER: Duration = Duration::from_millis(500);
-/// So close to what it comes to, it is that.
+/// An average this close to its latest value takes that value.
 const RATIO_ROUNDED: f64 = 0.002;
 
-/// What is not known.
+/// Stands for an unknown figure.
 const UNKNOWN: u64 = u64::MAX;
 
-/// What an admitted request is counted by where the view is old: behind the places of [`Why::ALL`].
+/// Counts requests that are admitted because the view is stale: the index after those of [`Why::ALL`].
 const OLD_VIEW: usize = Why::ALL.len();
-/// Likewise a request that was turned away because its client asks for much more than the others.
+/// Counts requests that are rejected because the client sends much more than the others: likewise.
 const GREEDY: usize = Why::ALL.len();
-/// The reason that it is told.
+/// The reason given for those.
 pub(crate) const GREEDY_WORD: &str = "greedy";
 
 /// Verdicts and counts.
 #[derive(Debug)]
 pub struct Gate {
     sites: Box<[SiteGate]>,
-    /// The widest verdict of all sites: who is refused by it is refused by each.
+    /// The widest verdict of all sites: a client that it rejects is rejected by each site.
     door: AtomicU64,
-    /// By bucket, [`Treatment`] and requests so far.
+    /// By bucket, its [`Treatment`] and its requests so far.
     treatments: Box<[AtomicU32]>,
     asked: Box<[AtomicU32]>,
     closed: AtomicU64,
@@ -62,20 +60,20 @@ pub struct Gate {
 #[derive(Debug)]
 #[repr(align(64))]
 struct SiteGate {
-    /// [`Verdict`].
+    /// The [`Verdict`].
     verdict: AtomicU64,
-    /// Of the verdicts of other edges that know of the site the widest; [`UNKNOWN`] where there is none.
+    /// The widest verdict of other edges that know the site; [`UNKNOWN`] if there is none.
     lent: AtomicU64,
     /// The mean of their pressures, as bits.
     pressure: AtomicU64,
-    /// An answer after this is late, in ns.
+    /// A later answer is late, in ns.
     late_ns: u64,
     in_time: AtomicU64,
     late: AtomicU64,
-    /// Each by [`Why`], and one more.
+    /// Counts by [`Why`], and one more.
     admitted: [AtomicU64; GREEDY + 1],
     rejected: [AtomicU64; GREEDY + 1],
-    /// For people: the part let in, as bits, and the last outlook, [`UNKNOWN`] where there is none of it.
+    /// For display: the admitted part, as bits, and the last outlook, [`UNKNOWN`] if unknown.
     ratio: AtomicU64,
     delay_ns: AtomicU64,
     budget_ns: AtomicU64,
@@ -106,8 +104,8 @@ impl SiteGate {
 }
 
 impl Gate {
-    /// For a site for each of `promises`; everybody is let in until an outlook is shown. What other edges said longer ago
-    /// than `stale` counts for nothing.
+    /// A gate with a site for each of `promises`. It admits all requests until it is shown an outlook. Reports of other
+    /// edges older than `stale` do not count.
     pub fn new(promises: &[Promise], rotation: Duration, stale: Duration) -> Self {
         let words = || (0..BUCKETS).map(|_| AtomicU32::new(0)).collect();
         Gate {
@@ -122,12 +120,12 @@ impl Gate {
         }
     }
 
-    // What a request does.
+    // For requests.
 
-    /// Whether a request for `site` is let in, and counts it.
+    /// Decides whether a request for `site` is admitted, and counts it.
     ///
     /// # Errors
-    /// Where it is not.
+    /// If it is rejected.
     pub fn decide(&self, site: SiteId, client: Client, now: Time, view_is_old: bool) -> Result<(), Refused> {
         let slot = &self.sites[site.index()];
         self.asked[client.bucket()].fetch_add(1, Ordering::Relaxed);
@@ -152,13 +150,13 @@ impl Gate {
         decided
     }
 
-    /// Whether a new connection is taken in: all but those whose every request, for whatever site, would be turned away.
+    /// Whether a new connection is accepted: unless every request on it would be rejected, whatever its site.
     fn takes_in(&self, client: Client, now: Time) -> bool {
         let door = Verdict::decode(self.door.load(Ordering::Relaxed));
         if door.is_open() {
             return true;
         }
-        // What is trimmed is so by request, not by connection.
+        // Clients are trimmed by request, not by connection.
         let treatment = match self.treatment(client) {
             Treatment::Trimmed { .. } => Treatment::ByConnection,
             treatment => treatment,
@@ -171,14 +169,14 @@ impl Gate {
         is_in
     }
 
-    /// A request that was let in was answered with success, its first bytes after `elapsed`.
+    /// An admitted request was answered successfully, with its first bytes after `elapsed`.
     pub(crate) fn succeeded(&self, site: SiteId, elapsed: Duration) {
         let slot = &self.sites[site.index()];
         let count = if elapsed.as_nanos() <= u128::from(slot.late_ns) { &slot.in_time } else { &slot.late };
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What another edge lets in of the site, if one that knows of it is heard.
+    /// The verdict of another edge that knows the site, if one is heard.
     fn lent(&self, slot: &SiteGate, now: Time) -> Option<Verdict> {
         let heard_ns = self.heard_ns.load(Ordering::Relaxed);
         if heard_ns == 0 || now.as_ns().saturating_sub(heard_ns) > self.stale_ns {
@@ -191,22 +189,22 @@ impl Gate {
         Treatment::decode(self.treatments[client.bucket()].load(Ordering::Relaxed))
     }
 
-    // What the watch thread does.
+    // For the watch thread.
 
-    /// What the others' verdicts say of each site.
-    pub(crate) fn others(&self, now: Time) -> impl Iterator<Item = Option<f64>> + '_ {
-        let pressure = |slot: &SiteGate| f64::from_bits(slot.pressure.load(Ordering::Relaxed));
-        self.sites.iter().map(move |slot| self.lent(slot, now).map(|_| pressure(slot)))
+    /// The figures of the site's requests, for a scan.
+    pub(crate) fn seen(&self, site: SiteId, now: Time) -> SiteSeen {
+        let slot = &self.sites[site.index()];
+        SiteSeen {
+            answers: Answers {
+                in_time: slot.in_time.load(Ordering::Relaxed),
+                late: slot.late.load(Ordering::Relaxed),
+            },
+            others: self.lent(slot, now).map(|_| f64::from_bits(slot.pressure.load(Ordering::Relaxed))),
+            ..SiteSeen::default()
+        }
     }
 
-    fn answers(&self) -> impl Iterator<Item = Answers> + '_ {
-        self.sites.iter().map(|slot| Answers {
-            in_time: slot.in_time.load(Ordering::Relaxed),
-            late: slot.late.load(Ordering::Relaxed),
-        })
-    }
-
-    /// Takes in how all sites stand.
+    /// Takes the outlooks of all sites.
     pub fn show(&self, outlooks: &[Outlook]) {
         let ns = |time: Option<Duration>| time.map_or(UNKNOWN, |time| time.as_nanos() as u64);
         for (slot, outlook) in self.sites.iter().zip(outlooks) {
@@ -219,21 +217,21 @@ impl Gate {
         self.door.store(widest.unwrap_or_default().encode(), Ordering::Relaxed);
     }
 
-    fn count(&self, census: &mut Census) {
+    fn count(&self, census: &mut Census, now: Time) {
         let asked = |bucket: usize| self.asked[bucket].load(Ordering::Relaxed);
-        census.count(asked, |bucket, treatment: Treatment| {
+        census.count(now, asked, |bucket, treatment: Treatment| {
             self.treatments[bucket].store(treatment.encode(), Ordering::Relaxed);
         });
     }
 
-    // What the thread that hears the other edges does.
+    // For the thread that reads the other edges.
 
-    /// What is told others of the site: this edge's own verdict alone, so that no verdict comes back to who gave it.
+    /// The verdict to share: this edge's own, so that no verdict returns to its origin.
     pub(crate) fn verdict(&self, site: SiteId) -> Verdict {
         Verdict::decode(self.sites[site.index()].verdict.load(Ordering::Relaxed))
     }
 
-    /// Takes in what others say of the site.
+    /// Takes the other edges' verdicts on the site.
     pub(crate) fn hear(&self, site: SiteId, verdicts: impl Iterator<Item = Verdict>) {
         let (mut widest, mut sum, mut count) = (None::<Verdict>, 0.0, 0u32);
         for (verdict, pressure) in verdicts.filter_map(|verdict| Some((verdict, verdict.pressure()?))) {
@@ -246,20 +244,20 @@ impl Gate {
         slot.lent.store(widest.map_or(UNKNOWN, Verdict::encode), Ordering::Relaxed);
     }
 
-    /// All others were heard, or left out.
+    /// All other edges were read, or are left out.
     pub(crate) fn heard(&self, now: Time) {
         self.heard_ns.store(now.as_ns(), Ordering::Relaxed);
     }
 
-    // What the metrics look at.
+    // For metrics.
 
-    /// Whether requests of the site are decided on by another edge's verdict.
+    /// Whether another edge's verdict decides on requests of the site.
     pub(crate) fn is_lent(&self, site: SiteId, now: Time, view_is_old: bool) -> bool {
         let is_blind = view_is_old || self.why(site) == Why::Blind;
         is_blind && self.lent(&self.sites[site.index()], now).is_some()
     }
 
-    /// The part of the site's clients that was let in over the last second or so, on average.
+    /// The part of the site's clients admitted on average over about the last second.
     pub(crate) fn ratio(&self, site: SiteId) -> f64 {
         f64::from_bits(self.sites[site.index()].ratio.load(Ordering::Relaxed))
     }
@@ -268,7 +266,7 @@ impl Gate {
         self.verdict(site).why()
     }
 
-    /// By which requests are decided on while the view is fresh.
+    /// The verdict that decides while the view is fresh.
     fn in_force(&self, slot: &SiteGate, now: Time) -> Verdict {
         let own = Verdict::decode(slot.verdict.load(Ordering::Relaxed));
         match own.why() {
@@ -277,7 +275,7 @@ impl Gate {
         }
     }
 
-    /// Queue delay, its budget, and whether the target is held (1 or 0), in that order.
+    /// Queue delay, its budget, and whether the target is met (1 or 0), in that order.
     pub(crate) fn outlook(&self, site: SiteId) -> [Option<f64>; 3] {
         let slot = &self.sites[site.index()];
         let known = |word: &AtomicU64| Some(word.load(Ordering::Relaxed)).filter(|value| *value != UNKNOWN);
@@ -285,39 +283,39 @@ impl Gate {
         [seconds(&slot.delay_ns), seconds(&slot.budget_ns), known(&slot.met).map(|met| met as f64)]
     }
 
-    /// How many requests of the site were let in, by why all were or a part.
+    /// Requests of the site that were admitted, by reason.
     pub(crate) fn admitted(&self, site: SiteId) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let words = Why::ALL.iter().map(|why| why.word()).filter(|word| *word != Why::AllOverloaded.word());
-        // Nobody is let in while all nodes are overloaded.
+        // No request is admitted while all nodes are overloaded.
         let counts = self.sites[site.index()].admitted.iter();
         let counts = counts.enumerate().filter(|(why, _)| *why != Why::AllOverloaded as usize);
         words.chain(["old-view"]).zip(counts.map(|(_, count)| count.load(Ordering::Relaxed)))
     }
 
-    /// How many were turned away, and why.
+    /// Requests of the site that were rejected, by reason.
     pub(crate) fn rejected(&self, site: SiteId) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let counts = &self.sites[site.index()].rejected;
-        // Who is trimmed is so while the others are all let in, too.
+        // Clients are trimmed even while all others are admitted.
         let whys = [Why::OverTarget, Why::Yields, Why::AllOverloaded];
         let named = whys.map(|why| (why.word(), why as usize)).into_iter().chain([(GREEDY_WORD, GREEDY)]);
         named.map(|(word, why)| (word, counts[why].load(Ordering::Relaxed)))
     }
 
-    /// How many requests were let in and turned away.
+    /// Requests admitted and rejected.
     fn totals(&self, site: SiteId) -> Totals {
         let slot = &self.sites[site.index()];
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Totals { admitted: slot.admitted.iter().map(of).sum(), rejected: slot.rejected.each_ref().map(of) }
     }
 
-    /// Answers with success that were late, and all of them; `None` for a site without such a target.
+    /// Late successful answers, and all successful ones; `None` for a site without such a target.
     pub(crate) fn late(&self, site: SiteId) -> Option<[u64; 2]> {
         let slot = &self.sites[site.index()];
         let (in_time, late) = (slot.in_time.load(Ordering::Relaxed), slot.late.load(Ordering::Relaxed));
         (slot.late_ns != UNKNOWN).then_some([late, in_time + late])
     }
 
-    /// Connections closed as they came.
+    /// Connections closed at accept.
     pub(crate) fn closed(&self) -> u64 {
         self.closed.load(Ordering::Relaxed)
     }
@@ -327,79 +325,48 @@ impl Gate {
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     admitted: u64,
-    /// By why, as the gate counts them.
+    /// By reason, as the gate counts them.
     rejected: [u64; GREEDY + 1],
 }
 
-/// What the watch thread decides by, and the gate that it keeps.
+/// The watch thread's side of the gate: it passes decisions to the gate and reports the results as events.
 #[derive(Debug)]
-pub struct Admission {
-    controller: Controller,
+pub struct Gatekeeper {
     gate: Arc<Gate>,
     census: Census,
-    counted: Time,
-    answers: Vec<Answers>,
-    others: Vec<Option<f64>>,
     told_at: Time,
-    /// Of each site, what people were told last, and whether that was news of any kind.
+    /// By site, the counts at the last event, and whether that reported trouble.
     told: Vec<(Totals, bool)>,
-    looked: Option<Time>,
+    shown_at: Option<Time>,
 }
 
-impl Admission {
-    /// For a cluster of that many nodes, and a site for each of `promises`. What other edges said longer ago than `stale`
-    /// counts for nothing.
-    ///
-    /// # Errors
-    /// Where the settings make no sense.
-    pub fn new(
-        settings: Settings,
-        promises: Vec<Promise>,
-        nodes: usize,
-        stale: Duration,
-    ) -> Result<Self, SettingsError> {
-        let gate = Arc::new(Gate::new(&promises, settings.rotation, stale));
-        Ok(Admission {
-            answers: vec![Answers::default(); promises.len()],
-            others: vec![None; promises.len()],
+impl Gatekeeper {
+    /// A keeper of a gate with a site for each of `promises`. Reports of other edges older than `stale` do not count.
+    pub fn new(promises: &[Promise], rotation: Duration, stale: Duration) -> Self {
+        Gatekeeper {
+            gate: Arc::new(Gate::new(promises, rotation, stale)),
+            census: Census::default(),
             told_at: Time::default(),
             told: vec![(Totals::default(), false); promises.len()],
-            looked: None,
-            controller: Controller::new(settings, promises, nodes)?,
-            gate,
-            census: Census::default(),
-            counted: Time::default(),
-        })
+            shown_at: None,
+        }
     }
 
-    /// The gate that it keeps.
+    /// The gate.
     pub fn gate(&self) -> Arc<Gate> {
         Arc::clone(&self.gate)
     }
 
-    /// One look.
-    pub(crate) fn look(&mut self, nodes: &[NodeView], traffic: &[Traffic], sites: &[SiteView], now: Time) {
-        for (answers, seen) in self.answers.iter_mut().zip(self.gate.answers()) {
-            *answers = seen;
-        }
-        for (others, heard) in self.others.iter_mut().zip(self.gate.others(now)) {
-            *others = heard;
-        }
-        if now.since(self.counted) >= Census::EVERY {
-            self.counted = now;
-            self.gate.count(&mut self.census);
-        }
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let wall_ns = since_1970.as_nanos() as u64;
-        let (answers, others) = (&self.answers, &self.others);
-        let snapshot = Snapshot { nodes, sites, traffic, answers, others, wall_ns };
-        self.gate.show(self.controller.step(&snapshot, now));
-        let passed = self.looked.map_or(Duration::ZERO, |looked| now.since(looked));
-        self.looked = Some(now);
+    /// Passes the outlooks after a scan to the gate.
+    pub(crate) fn show(&mut self, outlooks: &[Outlook], now: Time) {
+        self.gate.show(outlooks);
+        self.gate.count(&mut self.census, now);
+        let passed = self.shown_at.map_or(Duration::ZERO, |shown_at| now.since(shown_at));
+        self.shown_at = Some(now);
         self.average(passed, now);
     }
 
-    /// Averages the parts of clients that are let in.
+    /// Averages the admitted parts of clients.
     fn average(&mut self, passed: Duration, now: Time) {
         let weight = passed.as_secs_f64() / (passed + RATIO_OVER).as_secs_f64();
         for slot in &self.gate.sites {
@@ -411,13 +378,7 @@ impl Admission {
         }
     }
 
-    /// How the promises stood at that look.
-    pub(crate) fn standings(&self) -> impl Iterator<Item = Standing> + '_ {
-        self.controller.standings()
-    }
-
-    /// Tells of the sites of which requests are turned away or whose target is missed, now and then, and once when that is
-    /// over.
+    /// Emits events for sites with rejected requests or a missed target, at intervals, and one event when that is over.
     pub(crate) fn tell(&mut self, now: Time, events: &mut dyn FnMut(Event)) {
         if now.since(self.told_at) < TELL_EVERY {
             return;
@@ -445,7 +406,7 @@ impl Admission {
     }
 }
 
-/// What Pingora asks of each connection before anything else is done for it, TLS included.
+/// Decides on each connection before Pingora does anything else for it, TLS included.
 #[derive(Debug)]
 pub(crate) struct Accept {
     pub(crate) gate: Arc<Gate>,
@@ -456,7 +417,7 @@ pub(crate) struct Accept {
 impl ConnectionFilter for Accept {
     async fn should_accept(&self, address: Option<&SocketAddr>) -> bool {
         let now = clock::now();
-        // Where it comes from nobody knows, or the view is old: it is let in.
+        // Without an address, or with a stale view, all connections are admitted.
         let Some(address) = address.filter(|_| !self.view.is_stale(now)) else { return true };
         self.gate.takes_in(Client::new(*address), now)
     }
@@ -464,7 +425,8 @@ impl ConnectionFilter for Accept {
 
 #[cfg(test)]
 mod tests {
-    use sidelong_policy::admission::Rule;
+    use sidelong_policy::admission::{AdmissionRule, AdmissionSettings, AdmissionSnapshot, Controller};
+    use sidelong_policy::cluster::{NodeView, SiteView, Traffic};
 
     use super::*;
 
@@ -475,12 +437,12 @@ mod tests {
         Client::new(SocketAddr::from(([10, 0, (k >> 8) as u8, k as u8], 5000)))
     }
 
-    /// What the controller says of sites that each have a node with so many requests waiting, or none that is known.
+    /// A controller's outlooks for sites that each have one node with that many waiting requests, or an unknown one.
     fn shown(gate: &Gate, queued: [Option<u32>; 2]) {
         use sidelong_layout::{Hot, Ownership, valid};
         use sidelong_policy::index::Capacity;
         let promise = Promise { target: Some(Target::Queue(Duration::from_millis(40))), share: 0.0 };
-        let settings = Settings { rule: Rule::Target, ..Settings::default() };
+        let settings = AdmissionSettings { rule: AdmissionRule::Target, ..AdmissionSettings::default() };
         let mut controller = Controller::new(settings, vec![promise; 2], 2).unwrap();
         let node = |(site, queued): (usize, &Option<u32>)| NodeView {
             ownership: Some(Ownership::serving(SiteId::new(site), 1)),
@@ -500,7 +462,7 @@ mod tests {
         let sites = [SiteView { floor: 1, ceiling: 9, priority: 0, waiting: 0, busy: false }; 2];
         let (nodes, sites, traffic) = (&nodes, &sites, &[Traffic::default(); 2]);
         let (answers, others) = (&[Answers::default(); 2], &[None; 2]);
-        let snapshot = Snapshot { nodes, sites, traffic, answers, others, wall_ns: 0 };
+        let snapshot = AdmissionSnapshot { nodes, sites, traffic, answers, others, wall_ns: 0 };
         gate.show(controller.step(&snapshot, Time::from_ns(1)));
     }
 
@@ -548,22 +510,22 @@ mod tests {
         assert!(gate.closed() > 400, "{}", gate.closed());
     }
 
-    fn admission() -> Admission {
+    fn gatekeeper() -> Gatekeeper {
         let promise = Promise { target: Some(Target::Queue(Duration::from_millis(40))), share: 0.0 };
-        Admission::new(Settings::default(), vec![promise; 2], 2, Duration::from_millis(150)).unwrap()
+        Gatekeeper::new(&[promise; 2], Duration::from_secs(30), Duration::from_millis(150))
     }
 
     #[test]
     fn people_are_told_why_most_were_turned_away_and_when_a_target_is_missed() {
-        let mut admission = admission();
-        let gate = admission.gate();
+        let mut gatekeeper = gatekeeper();
+        let gate = gatekeeper.gate();
         let slot = &gate.sites[0];
         let turned_away = |why: usize, count| slot.rejected[why].fetch_add(count, Ordering::Relaxed);
         let mut at_s = 0;
         let mut told = || {
             at_s += 2;
             let mut told = None;
-            admission.tell(Time::from_ns(at_s * 1_000_000_000), &mut |event| {
+            gatekeeper.tell(Time::from_ns(at_s * 1_000_000_000), &mut |event| {
                 let Event::Admission { site: SITE, rejected, why, met, .. } = event else { return };
                 assert!(told.replace((rejected, why, met)).is_none());
             });
@@ -585,12 +547,12 @@ mod tests {
 
     #[test]
     fn the_part_let_in_is_averaged_and_comes_to_what_it_is() {
-        let mut admission = admission();
-        let gate = admission.gate();
+        let mut gatekeeper = gatekeeper();
+        let gate = gatekeeper.gate();
         let now = Time::from_ns(1);
         let mut pass = |queued: Option<u32>, ms| {
             shown(&gate, [queued, Some(0)]);
-            (0..ms).for_each(|_| admission.average(Duration::from_millis(1), now));
+            (0..ms).for_each(|_| gatekeeper.average(Duration::from_millis(1), now));
             (gate.ratio(SITE), gate.ratio(OTHER))
         };
         assert_eq!(pass(Some(0), 1), (1.0, 1.0));

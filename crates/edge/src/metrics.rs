@@ -1,35 +1,35 @@
-//! What processes tell of themselves, in OpenMetrics: here the edge, in `node` a node. docs/metrics.md lists it all.
+//! Metrics in OpenMetrics: here those of an edge, in `node` those of a node, in `process` those of any process.
+//! docs/metrics.md lists them.
 //!
-//! Counters are bumped where things happen; what the view and the last look know is read at the scrape.
+//! Counters are raised where things happen. Figures of the view and the last scan are read at the scrape.
 
 mod emit;
 mod figures;
 mod format;
 mod gate;
 mod node;
+mod process;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use sidelong_layout::{NodeId, SiteId, Time};
+use sidelong_policy::reconfigure::MovePlan;
 
 use crate::access_log::AccessLog;
 use crate::clock;
-use crate::door::REFUSALS;
-use crate::gate::Gate;
-use crate::peers::Peers;
-use crate::seen::{NodeSeen, Seen};
-use crate::settings::Settings;
-use crate::view::View;
-use emit::{Labels, age, family};
-use figures::Head;
+use crate::last_word::REFUSALS;
+use crate::seen::NodeSeen;
+use crate::status::State;
+use emit::{Labels, age, family, flag};
+use figures::{Head, gauge};
 
 pub use emit::{About, Counts};
 pub(crate) use figures::{HOT, HotFigure as Figure, Kind};
@@ -37,9 +37,10 @@ pub(crate) use format::Format;
 use gate::GateCollector;
 pub use node::{NodeMetrics, ReadOwn};
 
-/// The bounds of the latency buckets, in seconds.
-const LATENCY_S: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0];
-/// Likewise for moves.
+/// Upper bounds of the latency buckets, in seconds.
+const LATENCY_S: [f64; 15] =
+    [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0];
+/// Upper bounds of the buckets for moves, in seconds.
 const MOVE_S: [f64; 10] = [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5];
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -54,9 +55,11 @@ struct SiteLabel {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct FromTo {
+struct MoveLabels {
     from: String,
     to: String,
+    /// One of [`sidelong_policy::reconfigure::Need::ALL`].
+    reason: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -69,37 +72,31 @@ struct CodeLabel {
     code: u16,
 }
 
-/// What an edge's other parts know, read at the scrape.
-#[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) view: Arc<View>,
-    pub(crate) gate: Option<Arc<Gate>>,
-    pub(crate) peers: Option<Arc<Peers>>,
-    pub(crate) seen: Arc<Seen>,
-}
+/// `sidelong_edge_node_site` has a series for each node and site up to this many, some 4 MB of text. In a larger cluster
+/// each node has one series, for the site that it serves.
+const NODE_SITE_SERIES_MAX: usize = 65_536;
 
-/// Everything that is counted.
+/// An edge's metrics.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// For each site and class of status, 1xx to 5xx and none; looked up once.
+    /// For each site, by class of status: none, 1xx to 5xx.
     answers: Vec<[Counter; 6]>,
     latency: Vec<Histogram>,
     retries: Counter,
     misdirected: Counter,
     refused: Family<CodeLabel, Counter>,
-    moves: Family<FromTo, Counter>,
+    moves: Family<MoveLabels, Counter>,
     abandoned: Family<EndLabel, Counter>,
     move_seconds: Histogram,
     rejected_reads: Counter,
-    /// Site names, to label by.
+    /// Names of the sites, for labels.
     sites: Vec<String>,
 }
 
 impl Metrics {
     pub(crate) fn new(
-        settings: &Settings,
-        state: State,
+        state: Arc<State>,
         log: Option<AccessLog>,
         about: Vec<About>,
         counts: Vec<Counts>,
@@ -111,11 +108,11 @@ impl Metrics {
         let seconds = Family::<SiteLabel, Histogram>::new_with_constructor(|| Histogram::new(LATENCY_S));
         registry.register_with_unit(
             "request_duration",
-            "From the header read to the answer sent, of requests sent to a node, by site",
+            "From the complete header to the complete answer, of requests that were sent to a node, by site",
             Unit::Seconds,
             seconds.clone(),
         );
-        let sites: Vec<String> = settings.sites.iter().map(|site| site.name.clone()).collect();
+        let sites = state.sites.clone();
         let code = |site: &String, class| {
             let code = if class == 0 { "none".to_owned() } else { format!("{class}xx") };
             requests.get_or_create_owned(&SiteCode { site: site.clone(), code })
@@ -142,24 +139,28 @@ impl Metrics {
             metrics.retries.clone(),
         );
         registry.register("misdirected", "Requests for a Host of no site", metrics.misdirected.clone());
-        // Those that have not happened yet are 0.
+        // Counters that are still 0.
         for code in REFUSALS {
             let _ = metrics.refused.get_or_create(&CodeLabel { code });
         }
         registry.register(
             "refused",
-            "Clients shown out before they had a whole request: too slow, too large, too many",
+            "Requests refused before they were complete, by status: too slow, too large, too many",
             metrics.refused.clone(),
         );
-        registry.register("moves", "Nodes moved by this edge, by site", metrics.moves.clone());
+        registry.register(
+            "moves",
+            "Nodes moved by this edge, by site and by why the receiver was to have one",
+            metrics.moves.clone(),
+        );
         registry.register(
             "moves_abandoned",
-            "Moves begun and not carried out, by how they ended",
+            "Moves begun and not completed, and repairs, by how they ended",
             metrics.abandoned.clone(),
         );
         registry.register_with_unit(
             "move_duration",
-            "From the decision to the node serving its new site",
+            "From the decision until the node serves its new site",
             Unit::Seconds,
             metrics.move_seconds.clone(),
         );
@@ -168,33 +169,24 @@ impl Metrics {
             "Load records that were read and not used: torn, stale or of another process",
             metrics.rejected_reads.clone(),
         );
-        let nodes = settings.nodes.iter().map(|node| node.name.clone()).collect();
-        let State { view, gate, peers, seen } = state;
-        if let Some(gate) = gate {
-            let (view, sites) = (Arc::clone(&view), metrics.sites.clone());
-            registry.register_collector(Box::new(GateCollector { gate, view, sites }));
+        if let Some(gate) = state.gate.clone() {
+            let state = Arc::clone(&state);
+            registry.register_collector(Box::new(GateCollector { gate, state }));
         }
-        registry.register_collector(Box::new(ViewCollector {
-            view,
-            peers,
-            seen,
-            nodes,
-            sites: metrics.sites.clone(),
-            log,
-        }));
+        registry.register_collector(Box::new(ViewCollector { state, log }));
         for counts in counts {
             registry.register_collector(Box::new(counts));
         }
         Metrics { registry, ..metrics }
     }
 
-    /// A request was answered with `status` (0: not at all) after `elapsed`, having been sent to `tries` nodes.
+    /// Counts a request that was sent to `tries` nodes and answered with `status`, 0 if not at all, after `elapsed`.
     pub(crate) fn answered(&self, site: Option<SiteId>, status: u16, elapsed: Duration, tries: u32) {
         match site {
             Some(site) => {
                 let class = usize::from(status / 100).min(5);
                 self.answers[site.index()][class].inc();
-                // What was answered at the door was quick, and says nothing of how long requests take.
+                // An answer of the edge itself is quick, and says nothing about response times.
                 if tries > 0 {
                     self.latency[site.index()].observe(elapsed.as_secs_f64());
                 }
@@ -208,78 +200,75 @@ impl Metrics {
         }
     }
 
-    /// A node was moved, in `elapsed`.
-    pub fn moved(&self, from: Option<SiteId>, to: SiteId, elapsed: Duration) {
+    /// Counts a move that was carried out, in `elapsed`.
+    pub fn moved(&self, plan: &MovePlan, elapsed: Duration) {
         let name = |site: SiteId| self.sites[site.index()].clone();
-        let from = from.map_or_else(|| "none".to_owned(), name);
-        self.moves.get_or_create(&FromTo { from, to: name(to) }).inc();
+        let from = plan.from().map_or_else(|| "none".to_owned(), name);
+        let reason = plan.reason.need.word();
+        self.moves.get_or_create(&MoveLabels { from, to: name(plan.to), reason }).inc();
         self.move_seconds.observe(elapsed.as_secs_f64());
     }
 
-    /// A move or repair ended otherwise: `end` is one of a fixed few words.
+    /// Counts a move or repair that ended otherwise; `end` is one of a closed set of words.
     pub fn abandoned(&self, end: &'static str) {
         self.abandoned.get_or_create(&EndLabel { end }).inc();
     }
 
-    /// A client was shown out at the door, with a status for an answer.
+    /// Counts a client that the door answered with `code` and disconnected.
     pub(crate) fn refused(&self, code: u16) {
         self.refused.get_or_create(&CodeLabel { code }).inc();
     }
 
-    /// `count` load records were read and could not be used.
+    /// Counts load records that were read and not used.
     pub fn rejected_reads(&self, count: u64) {
         self.rejected_reads.inc_by(count);
     }
 
-    /// All of it as OpenMetrics text.
+    /// The metrics as OpenMetrics text.
     pub(crate) fn encode(&self) -> String {
-        let mut out = String::new();
-        // Writing to a String does not fail.
-        let _ = text::encode(&mut out, &self.registry);
-        out
+        process::encode(&self.registry)
     }
 }
 
-/// What the view and the last look know, read at the scrape.
+/// Reads the view and the last scan at the scrape.
 #[derive(Debug)]
 struct ViewCollector {
-    view: Arc<View>,
-    peers: Option<Arc<Peers>>,
-    seen: Arc<Seen>,
-    nodes: Vec<String>,
-    sites: Vec<String>,
+    state: Arc<State>,
     log: Option<AccessLog>,
 }
 
-const fn gauge(name: &'static str, unit: &'static str, help: &'static str) -> Head<'static> {
-    Head { name, unit, help, kind: Kind::Gauge }
-}
-
 const VIEW_AGE: Head<'static> = gauge("view_age", "seconds", "Since the view was last refreshed");
-const VIEW_STALE: Head<'static> = gauge("view_stale", "", "1 while the edge routes by what it knows itself");
+const VIEW_STALE: Head<'static> = gauge(
+    "view_stale",
+    "",
+    "1 while the view is too old, and the edge routes by its own requests and failures",
+);
 const LOG_DROPPED: Head<'static> = Head {
     name: "access_log_dropped",
     unit: "",
-    help: "Lines of the access log that were not written in time",
+    help: "Lines of the access log dropped because the disk was full or too slow",
     kind: Kind::Counter,
 };
 const NODE_UP: Head<'static> = gauge("node_up", "", "1 while requests go to the node");
-const NODE_IN_FLIGHT: Head<'static> = gauge("node_in_flight", "", "This edge's requests at the node");
+const NODE_IN_FLIGHT: Head<'static> =
+    gauge("node_in_flight", "", "This edge's requests in flight at the node");
 const NODE_UNANSWERED: Head<'static> = gauge(
     "node_unanswered",
     "requests",
-    "Requests at the node that are not answered, of this edge and those that it hears",
+    "Requests at the node whose answer has not begun, of this edge and those that it hears",
 );
-const PEER_AGE: Head<'static> = gauge("peer_age", "seconds", "Since that edge was last heard");
+const PEER_AGE: Head<'static> = gauge("peer_age", "seconds", "Since the other edge was last heard");
 const PEER_UNANSWERED: Head<'static> = gauge(
     "peer_unanswered",
     "requests",
-    "That edge's requests that are not answered, at all nodes, while it is heard",
+    "The other edge's requests at all nodes whose answer has not begun, while it is heard",
 );
-const NODE_LOAD: Head<'static> = gauge("node_load", "", "The node's load index, 1 for all in use");
-const NODE_SITE: Head<'static> = gauge("node_site", "", "1 for the site that the node serves");
+const NODE_LOAD: Head<'static> =
+    gauge("node_load", "", "The node's load index; 1 means that all of it is in use");
+const NODE_SITE: Head<'static> =
+    gauge("node_site", "", "1 for the site that the node serves, 0 for every other");
 const RECORD_AGE: Head<'static> =
-    gauge("record_age", "seconds", "Since the figures of the node's last good record were true");
+    gauge("record_age", "seconds", "Age of the figures in the node's last good record");
 const WORDS_AGE: Head<'static> =
     gauge("words_age", "seconds", "Since the node's ownership word was last read");
 const BOARD_AGE: Head<'static> =
@@ -288,7 +277,7 @@ const BOARD_AGE: Head<'static> =
 impl Collector for ViewCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let now = clock::now();
-        let view = &self.view;
+        let State { view, peers, seen, sites, .. } = &*self.state;
         let alone = |value| [(Labels::new(), value)];
         let view_age = view.age(now).map_or(f64::INFINITY, |age| age.as_secs_f64());
         family(&mut encoder, &VIEW_AGE, alone(view_age))?;
@@ -296,11 +285,14 @@ impl Collector for ViewCollector {
         if let Some(log) = &self.log {
             family(&mut encoder, &LOG_DROPPED, alone(log.dropped() as f64))?;
         }
-        self.each_node(&mut encoder, &NODE_UP, |node| Some(flag(view.is_up(node, now))))?;
+        self.each_node(&mut encoder, &NODE_UP, |node| {
+            // A node that was never heard is in no site, so no request goes to it.
+            Some(flag(view.is_up(node, now) && view.is_known(node)))
+        })?;
         self.each_node(&mut encoder, &NODE_IN_FLIGHT, |node| Some(view.in_flight(node).into()))?;
         let unanswered = |node| Some(view.traffic(node, now).in_flight.into());
         self.each_node(&mut encoder, &NODE_UNANSWERED, unanswered)?;
-        let peers = || self.peers.iter().flat_map(|peers| peers.iter());
+        let peers = || peers.iter().flat_map(|peers| peers.iter());
         let ages = peers().map(|(name, heard_at, _)| (vec![("edge", name)], age(now, heard_at)));
         family(&mut encoder, &PEER_AGE, ages)?;
         let is_heard = |at: Option<Time>| at.is_some_and(|at| now.since(at) <= view.stale());
@@ -308,23 +300,29 @@ impl Collector for ViewCollector {
         let heard = heard.map(|(name, _, unanswered)| (vec![("edge", name)], unanswered as f64));
         family(&mut encoder, &PEER_UNANSWERED, heard)?;
         self.each_node(&mut encoder, &NODE_LOAD, |node| Some(view.index(node).ratio()))?;
-        let site = |node| Some(self.sites[view.ownership(node)?.serving_site()?.index()].as_str());
-        let served = view.nodes().filter_map(|node| {
-            Some((vec![("node", self.nodes[node.index()].as_str()), ("site", site(node)?)], 1.0))
+        let all_sites = self.state.nodes.len() * sites.len() <= NODE_SITE_SERIES_MAX;
+        let series = view.nodes().flat_map(|node| {
+            let serves = view.ownership(node).and_then(|ownership| ownership.serving_site());
+            let told = sites.iter().enumerate().filter_map(move |(index, site)| {
+                let serves = serves == Some(SiteId::new(index));
+                (serves || all_sites).then_some((site.as_str(), serves))
+            });
+            let name = self.state.nodes[node.index()].as_str();
+            told.map(move |(site, serves)| (vec![("node", name), ("site", site)], flag(serves)))
         });
-        family(&mut encoder, &NODE_SITE, served)?;
+        family(&mut encoder, &NODE_SITE, series)?;
 
-        let look = self.seen.look();
-        let seen = |node: NodeId| -> &NodeSeen { &look.nodes[node.index()] };
-        self.each_node(&mut encoder, &RECORD_AGE, |node| Some(age(now, seen(node).record_at)))?;
-        self.each_node(&mut encoder, &WORDS_AGE, |node| Some(age(now, seen(node).words_at)))?;
-        let boards = self.sites.iter().zip(&look.boards);
+        let look = seen.last();
+        let last = |node: NodeId| -> &NodeSeen { &look.nodes[node.index()] };
+        self.each_node(&mut encoder, &RECORD_AGE, |node| Some(age(now, last(node).record_at)))?;
+        self.each_node(&mut encoder, &WORDS_AGE, |node| Some(age(now, last(node).words_at)))?;
+        let boards = sites.iter().zip(&look.boards);
         let boards = boards.map(|(site, read_at)| (vec![("site", site.as_str())], age(now, *read_at)));
         family(&mut encoder, &BOARD_AGE, boards)?;
         for figure in HOT {
             let name = format!("node_{}", figure.head.name);
             let of = |node| {
-                let hot = self.seen.fresh(seen(node), now).filter(|hot| hot.valid & figure.valid != 0)?;
+                let hot = seen.fresh(last(node), now).filter(|hot| hot.valid & figure.valid != 0)?;
                 Some((figure.of)(hot))
             };
             self.each_node(&mut encoder, &Head { name: &name, ..figure.head }, of)?;
@@ -334,18 +332,63 @@ impl Collector for ViewCollector {
 }
 
 impl ViewCollector {
-    /// One family with a value for each node of which there is something to say.
+    /// Writes one family, with a value for each node that has one.
     fn each_node(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
         head: &Head<'_>,
         value: impl Fn(NodeId) -> Option<f64>,
     ) -> fmt::Result {
-        let metric = |node: NodeId| Some((vec![("node", self.nodes[node.index()].as_str())], value(node)?));
-        family(encoder, head, self.view.nodes().filter_map(metric))
+        let metric =
+            |node: NodeId| Some((vec![("node", self.state.nodes[node.index()].as_str())], value(node)?));
+        family(encoder, head, self.state.view.nodes().filter_map(metric))
     }
 }
 
-fn flag(holds: bool) -> f64 {
-    f64::from(u8::from(holds))
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sidelong_layout::Ownership;
+    use sidelong_policy::balance::Balance;
+    use sidelong_policy::index::Reading;
+
+    use super::*;
+    use crate::seen::Seen;
+    use crate::view::View;
+
+    /// The series of `node_site`, in a cluster whose first node serves the first site.
+    fn node_sites(nodes: usize, sites: usize) -> Vec<String> {
+        let names = |letter: char, count| (0..count).map(|index| format!("{letter}{index}")).collect();
+        let stale = Duration::from_secs(1);
+        let view = View::new(nodes, sites, stale, Balance::Weighted, Default::default());
+        view.observe(NodeId::new(0), Some(Ownership::serving(SiteId::new(0), 1)), Reading::default());
+        let state = State {
+            view: Arc::new(view),
+            gate: None,
+            peers: None,
+            seen: Arc::new(Seen::new(nodes, sites, stale)),
+            nodes: names('n', nodes),
+            sites: names('s', sites),
+        };
+        let page = Metrics::new(Arc::new(state), None, Vec::new(), Vec::new()).encode();
+        page.lines().filter(|line| line.starts_with("sidelong_edge_node_site{")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_pair_of_a_node_and_a_site_has_a_series_while_they_are_few() {
+        let series = |node, site, value| {
+            format!("sidelong_edge_node_site{{node=\"{node}\",site=\"{site}\"}} {value:.1}")
+        };
+        let expected = [
+            series("n0", "s0", 1.0),
+            series("n0", "s1", 0.0),
+            series("n1", "s0", 0.0),
+            series("n1", "s1", 0.0),
+        ];
+        assert_eq!(node_sites(2, 2), expected);
+        let nodes = NODE_SITE_SERIES_MAX / 1024;
+        assert_eq!(node_sites(nodes, 1024).len(), NODE_SITE_SERIES_MAX);
+        assert_eq!(node_sites(nodes, 1025), [series("n0", "s0", 1.0)]);
+    }
 }

@@ -1,40 +1,31 @@
-//! What the edges of a cluster know of each other: how many requests each has at every node, how many it has seen
-//! answered, and its verdict on every site. Nobody coordinates them.
+//! What the edges of a cluster know of each other: each one's requests at every node, the answers that it has seen, and
+//! its verdict on every site. There is no coordinator.
 //!
-//! Each offers a region of its own, its share ([`ShareMap`]), and reads those of the others from the side, as it reads the
-//! nodes' records. That is a thread's own work: an edge that cannot be reached keeps neither the watch thread nor a request
-//! waiting, and one whose watch thread hangs still tells what it has under way. A cluster with one edge has neither
-//! thread nor region.
+//! Each edge offers a region of its own, its share ([`ShareMap`]), and reads those of the others one-sidedly, as it
+//! reads the nodes' records. A separate thread does this. So an edge that cannot be reached delays neither the watch
+//! thread nor a request, and an edge whose watch thread hangs still shares its counts. A cluster with one edge has
+//! neither thread nor region.
 //!
-//! A share counts while its beat rises, by the clock of who reads it. Of an edge that is dead, hangs or cannot be reached
-//! everything is left out after the time from which records are old: its requests were cut off with it, or are seen in
-//! the nodes' records alone.
+//! A share counts while its beat rises, by the reader's clock. If an edge is dead, hangs or cannot be reached, its
+//! share is dropped after the time from which records are stale: its requests ended with it, or show only in the nodes'
+//! records.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use sidelong_fabric::{
-    Access, Batch, Directory, Error, Host, Initiator, LinkId, OpError, Region, RegionSpec,
+    Access, Directory, Error, Host, Initiator, LinkRef, OpError, Pace, Patience, Reader, Region, RegionSpec,
+    Scanner, Target, Took,
 };
 use sidelong_layout::{NodeId, NodeShare, RegionKind, ShareMap, SiteId, Time};
 use sidelong_policy::admission::{Verdict, Why};
-use sidelong_reconfig::Backoff;
 
 use crate::clock;
 use crate::gate::Gate;
 use crate::view::View;
 
-/// How long the reads of all shares may take together.
-const READ_MAX: Duration = Duration::from_millis(10);
-/// To connect to one edge, of which a look tries one.
-const CONNECT_MAX: Duration = Duration::from_millis(50);
-/// Pauses between tries to connect: the first, doubled up to the last.
-const RECONNECT_NS: (u64, u64) = (10_000_000, 1_000_000_000);
-/// An edge that has not answered in time is not asked for so long, doubled up to the last.
-const SILENCE_NS: (u64, u64) = (20_000_000, 320_000_000);
-
-/// The name of the region with an edge's share.
+/// Name of the region that holds an edge's share.
 pub fn share_region(edge: &str) -> String {
     format!("{edge}.share")
 }
@@ -42,13 +33,21 @@ pub fn share_region(edge: &str) -> String {
 /// Offers the share of the edge of that name, in its life `incarnation`. It counts once [`Exchange::run`] has begun.
 ///
 /// # Errors
-/// Where memory cannot be had, or a live process has the edge's name.
-pub fn offer_share(host: &Host, edge: &str, map: ShareMap, incarnation: u64) -> Result<Region, Error> {
+/// If memory cannot be allocated, or a live process has the edge's name.
+pub fn offer_share(
+    host: &Host,
+    edge: &str,
+    map: ShareMap,
+    (cluster, incarnation): (u64, u64),
+) -> Result<Region, Error> {
     let (kind, access) = (RegionKind::Share, Access::ReadOnly);
-    host.offer(&RegionSpec { name: &share_region(edge), kind, len: map.len(), access, incarnation }, |_| ())
+    host.offer(
+        &RegionSpec { cluster, name: &share_region(edge), kind, len: map.len(), access, incarnation },
+        |_| (),
+    )
 }
 
-/// The other edges as last heard, for people.
+/// The other edges as last heard, for display.
 #[derive(Debug)]
 pub struct Peers(Box<[PeerSeen]>);
 
@@ -61,13 +60,13 @@ struct PeerSeen {
 }
 
 impl Peers {
-    /// Those of these names, none of them heard yet.
+    /// The peers of these names, none of them heard yet.
     pub fn new(names: impl IntoIterator<Item = String>) -> Self {
         let seen = |name| PeerSeen { name, heard_ns: AtomicU64::new(0), unanswered: AtomicU64::new(0) };
         Peers(names.into_iter().map(seen).collect())
     }
 
-    /// Each one's name, when it was last heard, and its requests that were not answered then.
+    /// Each one's name, when it was last heard, and its unanswered requests then.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, Option<Time>, u64)> {
         self.0.iter().map(|peer| {
             let heard_ns = peer.heard_ns.load(Ordering::Relaxed);
@@ -79,148 +78,116 @@ impl Peers {
 
 /// Everything that the thread needs.
 pub struct Exchange {
-    /// Whose requests it tells, and where it says what the others have.
+    /// Provides this edge's requests, and takes those of the others.
     pub view: Arc<View>,
-    /// Whose verdicts it tells, likewise.
+    /// Provides this edge's verdicts, and takes those of the others.
     pub gate: Option<Arc<Gate>>,
-    /// Whom it hears, and what it shows people of them.
+    /// The other edges, and their state for display.
     pub peers: Arc<Peers>,
-    /// Where it tells; none where this edge cannot be reached.
+    /// This edge's share; `None` if this edge cannot be reached.
     pub share: Option<Region>,
     /// Where the others' shares are found.
     pub directory: Arc<dyn Directory>,
-    /// How they are reached.
+    /// The links to them.
     pub initiator: Initiator,
-    /// Between two looks.
+    /// Interval of scans.
     pub period: Duration,
 }
 
 impl Exchange {
-    /// Tells and hears until `stop`.
+    /// Publishes and reads shares until `stop`.
     pub fn run(self, stop: &AtomicBool) {
         let period = self.period;
         let mut thread = Thread::new(self);
         let mut next = Instant::now();
         while !stop.load(Ordering::Relaxed) {
-            thread.look(clock::now());
-            // As the watch thread: a look that was missed is not made up for.
+            thread.scan(clock::now());
+            // As in the watch thread: missed scans are skipped.
             next = (next + period).max(Instant::now());
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
         }
     }
 }
 
-/// The thread's own.
+/// The thread's own state.
 struct Thread {
-    with: Exchange,
+    view: Arc<View>,
+    gate: Option<Arc<Gate>>,
+    peers: Arc<Peers>,
+    share: Option<Region>,
     map: ShareMap,
     beat: u64,
-    links: Vec<Link>,
+    scanner: Scanner,
+    shares: Shares,
+}
+
+/// The shares of the other edges.
+struct Shares {
+    map: ShareMap,
+    stale: Duration,
+    links: Vec<LinkRef>,
     heard: Vec<Heard>,
-    batch: Batch,
-    /// By node, the answers that the others have seen since the last look.
+    /// By node, the answers that the others have seen since the last scan.
     more: Vec<u64>,
 }
 
 impl Thread {
     fn new(with: Exchange) -> Self {
-        let map = ShareMap { nodes: with.view.nodes().count(), sites: with.view.sites().count() };
-        let names = || with.peers.iter().map(|(name, ..)| name);
-        Thread {
+        let Exchange { view, gate, peers, share, directory, initiator, period: _ } = with;
+        let map = ShareMap { nodes: view.nodes().count(), sites: view.sites().count() };
+        let patience = Patience { tries_max: 1, ..Patience::default() };
+        let mut scanner = Scanner::new(directory, initiator, (peers.0.len(), 0), patience);
+        scanner.set_pace(Pace::WHOLE);
+        let link = |(item, peer): (usize, &PeerSeen)| {
+            let (region, shapes) = (&*share_region(&peer.name), &[(RegionKind::Share, map.len())]);
+            let access = Access::ReadOnly;
+            scanner.link(&Target { region, shapes, guess: 0, access, items: item..item + 1 })
+        };
+        let shares = Shares {
             map,
-            // An earlier life's is in memory that outlived it.
-            beat: with.share.as_ref().map_or(0, |share| share.load(ShareMap::BEAT)),
-            links: names().map(|name| Link::new(share_region(name))).collect(),
-            heard: names().map(|_| Heard::new(map)).collect(),
-            batch: Batch::new(),
+            stale: view.stale(),
+            links: peers.0.iter().enumerate().map(link).collect(),
+            heard: peers.0.iter().map(|_| Heard::new(map)).collect(),
             more: vec![0; map.nodes],
-            with,
-        }
+        };
+        // Memory that outlived an earlier life still has its beat.
+        let beat = share.as_ref().map_or(0, |share| share.load(ShareMap::BEAT));
+        Thread { view, gate, peers, share, map, beat, scanner, shares }
     }
 
-    fn look(&mut self, now: Time) {
+    fn scan(&mut self, now: Time) {
         self.tell(now);
-        self.connect(now);
-        self.read(now);
+        self.shares.more.fill(0);
+        self.scanner.scan(now, &mut [&mut self.shares]);
         self.sum(now);
     }
 
     fn tell(&mut self, now: Time) {
-        let Exchange { share: Some(share), view, gate, .. } = &self.with else { return };
+        let Thread { share: Some(share), view, gate, map, beat, .. } = self else { return };
         for node in view.nodes() {
-            share.store(self.map.node(node), view.share(node).encode(), Ordering::Relaxed);
+            share.store(map.node(node), view.share(node).encode(), Ordering::Relaxed);
         }
         let knows = !view.is_stale(now);
         for site in view.sites() {
             let own = gate.as_ref().filter(|_| knows).map(|gate| gate.verdict(site));
             let verdict = own.unwrap_or(Verdict::open(Why::Blind));
-            share.store(self.map.verdict(site), verdict.encode(), Ordering::Relaxed);
+            share.store(map.verdict(site), verdict.encode(), Ordering::Relaxed);
         }
-        self.beat += 1;
-        share.store(ShareMap::BEAT, self.beat, Ordering::Release);
+        *beat = beat.wrapping_add(1);
+        share.store(ShareMap::BEAT, *beat, Ordering::Release);
     }
 
-    /// Tries one of those that are not heard and whose time has come: a link that works may lead to memory that its edge
-    /// has left for a new region.
-    fn connect(&mut self, now: Time) {
-        let stale = self.with.view.stale();
-        let links = self.links.iter_mut().zip(&self.heard);
-        let wanting = links.filter(|(link, heard)| {
-            link.retry.is_due(now) && (link.id.is_none() || !heard.is_fresh(now, stale))
-        });
-        let Some((link, _)) = wanting.min_by_key(|(link, _)| link.retry.due()) else { return };
-        let (initiator, directory) = (&mut self.with.initiator, &*self.with.directory);
-        let key = directory.find(&link.region, RegionKind::Share, self.map.len(), Access::ReadOnly);
-        match key.and_then(|key| initiator.connect(&key, CONNECT_MAX)) {
-            Ok(id) => {
-                link.problem = None;
-                if let Some(old) = link.id.replace(id) {
-                    initiator.close(old);
-                }
-            }
-            Err(error) => link.complain(&error),
-        }
-        // A link that is had may yet lead nowhere: it is of use once its edge is heard.
-        link.retry.failed(now);
-    }
-
-    fn read(&mut self, now: Time) {
-        self.batch.clear();
-        let (batch, bytes) = (&mut self.batch, self.map.len() - ShareMap::INCARNATION);
-        let asked = |link: &Link| link.id.filter(|_| link.silence.is_due(now));
-        let ops: Vec<_> = self
-            .links
-            .iter()
-            .map(|link| Some(batch.read(asked(link)?, ShareMap::INCARNATION, bytes)))
-            .collect();
-        if ops.iter().any(Option::is_some) {
-            self.with.initiator.run(&mut self.batch, READ_MAX);
-        }
-        self.more.fill(0);
-        for ((link, heard), op) in self.links.iter_mut().zip(&mut self.heard).zip(ops) {
-            let Some(op) = op else { continue };
-            match self.batch.words(op) {
-                Ok(words) => {
-                    link.silence.succeeded(now);
-                    heard.see(words, self.with.view.stale(), now, &mut self.more);
-                }
-                Err(OpError::Timeout) => link.silence.failed(now),
-                Err(_) => {
-                    let broken = link.id.take();
-                    broken.into_iter().for_each(|id| self.with.initiator.close(id));
-                }
-            }
-        }
-    }
-
-    /// Puts together what is fresh, and says of whom that has changed.
+    /// Sums up the fresh shares, and logs edges whose state has changed.
     fn sum(&mut self, now: Time) {
-        let Exchange { view, gate, peers, .. } = &self.with;
-        let stale = view.stale();
-        for ((link, heard), seen) in self.links.iter_mut().zip(&mut self.heard).zip(&peers.0) {
-            let fresh = heard.is_fresh(now, stale);
+        let Thread { view, gate, peers, scanner, shares: Shares { stale, links, heard, more, .. }, .. } =
+            self;
+        for ((link, heard), seen) in links.iter().zip(&mut *heard).zip(&peers.0) {
+            let fresh = heard.is_fresh(now, *stale);
+            // A link that works may lead to memory that its edge has abandoned for a new region.
             if fresh {
-                link.retry.succeeded(now);
+                scanner.trust(*link, now)
+            } else {
+                scanner.doubt(*link)
             }
             if fresh != heard.counts {
                 match fresh {
@@ -233,8 +200,8 @@ impl Thread {
             seen.heard_ns.store(heard.rose_at.map_or(0, Time::as_ns), Ordering::Relaxed);
             seen.unanswered.store(if fresh { unanswered } else { 0 }, Ordering::Relaxed);
         }
-        let counted = || self.heard.iter().filter(|heard| heard.counts);
-        for (index, more) in self.more.iter().enumerate() {
+        let counted = || heard.iter().filter(|heard| heard.counts);
+        for (index, more) in more.iter().enumerate() {
             let sum = counted().fold(0, |sum: u32, heard| sum.saturating_add(heard.nodes[index].in_flight));
             view.hear(NodeId::new(index), sum, *more);
         }
@@ -248,48 +215,34 @@ impl Thread {
     }
 }
 
-/// The way to one edge's share.
-#[derive(Debug)]
-struct Link {
-    region: String,
-    id: Option<LinkId>,
-    retry: Backoff,
-    /// Until when it is not asked.
-    silence: Backoff,
-    problem: Option<String>,
-}
-
-impl Link {
-    fn new(region: String) -> Self {
-        Link {
-            region,
-            id: None,
-            retry: Backoff::new(RECONNECT_NS),
-            silence: Backoff::new(SILENCE_NS),
-            problem: None,
-        }
+impl Reader for Shares {
+    fn link(&self, item: usize) -> Option<LinkRef> {
+        Some(self.links[item])
     }
 
-    fn complain(&mut self, error: &Error) {
-        let problem = error.to_string();
-        if self.problem.as_ref() != Some(&problem) {
-            tracing::info!(region = self.region, problem, "what another edge shares cannot be read");
-            self.problem = Some(problem);
+    fn place(&mut self, _item: usize, _shape: usize) -> (usize, usize) {
+        (ShareMap::INCARNATION, self.map.len() - ShareMap::INCARNATION)
+    }
+
+    fn take(&mut self, item: usize, words: Result<&[u64], OpError>, now: Time) -> Took {
+        if let Ok(words) = words {
+            self.heard[item].see(words, self.stale, now, &mut self.more);
         }
+        Took::Busy
     }
 }
 
-/// What one edge has told.
+/// What one edge has shared.
 #[derive(Debug)]
 struct Heard {
     map: ShareMap,
-    /// Which life of it, and its beat then; `None` before it was first seen.
+    /// Its life, and its beat then; `None` before it was first seen.
     life: Option<(u64, u64)>,
     /// When the beat was seen to rise.
     rose_at: Option<Time>,
     nodes: Vec<NodeShare>,
     verdicts: Vec<Verdict>,
-    /// Whether it was fresh at the last look.
+    /// Whether it was fresh at the last scan.
     counts: bool,
 }
 
@@ -305,7 +258,7 @@ impl Heard {
         }
     }
 
-    /// Takes in a copy of all from the incarnation on, and adds to `more` what was answered since the last one.
+    /// Takes a copy from the incarnation on, and adds the answers since the previous one to `more`.
     fn see(&mut self, words: &[u64], stale: Duration, now: Time, more: &mut [u64]) {
         let at = |offset: usize| words[(offset - ShareMap::INCARNATION) / 8];
         let life = (at(ShareMap::INCARNATION), at(ShareMap::BEAT));
@@ -313,8 +266,8 @@ impl Heard {
         if before == Some(life) {
             return;
         }
-        // From what was last read of this life, if that is not long ago: else the answers of a long time would seem to
-        // be of one moment.
+        // Answers count from the last copy of this life, if that is recent. Otherwise the answers of a long time would
+        // seem to have come at once.
         let follows = before.is_some_and(|(incarnation, _)| incarnation == life.0);
         let was_fresh = follows && self.is_fresh(now, stale);
         self.rose_at = follows.then_some(now);

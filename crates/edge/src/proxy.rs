@@ -1,4 +1,5 @@
-//! What happens to a request: site by Host, node by the view, one retry elsewhere, counted and logged.
+//! The path of a request: its site by Host, its node by the view, one retry at another node, metrics and the access
+//! log.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use pingora_core::{
 };
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+use rustix::io::Errno;
 use sidelong_layout::{NodeId, SiteId, Time};
 use sidelong_policy::admission::Refused;
 use sidelong_policy::health::Failure;
@@ -25,33 +27,33 @@ use crate::closing::{Closing, UnderWay};
 use crate::door::Client;
 use crate::gate::{GREEDY_WORD, Gate};
 use crate::metrics::Metrics;
-use crate::settings::{Limits, NodeAddress, Settings};
+use crate::settings::{EdgeSettings, Limits, NodeAddress};
 use crate::view::View;
 
-/// A request waits this long at most for a node of its site to come up or to arrive, then is told 503.
+/// Longest wait of a request for a node of its site; then it is answered with 503.
 const WAIT_FOR_NODE_MAX: Duration = Duration::from_secs(1);
-/// How often it looks meanwhile.
+/// Time between two attempts meanwhile.
 const WAIT_STEP: Duration = Duration::from_millis(1);
-/// Requests of a site that wait so at most.
+/// Most requests of a site that wait for a node.
 const WAITING_MAX: u32 = 10_000;
 
-/// To a node whose connection is silent, before it is given up.
+/// Probes of a silent connection to a node before it is given up.
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// Where a request came from, one address for each proxy on its way.
+/// The addresses that a request came through: the client's, and one for each proxy.
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// The body of a request that is turned away is read up to this size over HTTP/1, so that the connection can be kept; with
-/// a larger one it is closed after the answer. Over HTTP/2 it is read up to the size that is taken at all.
+/// Most bytes of a rejected request's body that are read over HTTP/1 to keep the connection. With a larger body it is closed
+/// after the answer. Over HTTP/2 the limit is that of all bodies.
 const REFUSED_BODY_BYTES_MAX: u64 = 64 << 10;
-/// What a client goes on sending over HTTP/2 after an answer that it does not wait for is passed over for so long: time
-/// to see the answer, and to stop.
+/// Longest time that an HTTP/2 client's body is still read after an early answer, so that the client can see the answer and
+/// stop.
 const LINGER: Duration = Duration::from_secs(1);
-/// Why a request was turned away, on the answer that says so.
+/// The header with the reason of a rejection.
 const REASON: &str = "x-sidelong-reason";
 
-/// What the access log has where the client left, or was shown out by the door, before it was answered: nginx's word for
-/// it, since Common Log Format has a place for three digits.
+/// Status in the access log if the client left, or was disconnected by the door, before it was answered. The number is
+/// nginx's, as Common Log Format needs three digits.
 const UNANSWERED: u16 = 499;
 
 pub(crate) struct Proxy {
@@ -68,7 +70,7 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     pub(crate) fn new(
-        settings: &Settings,
+        settings: &EdgeSettings,
         view: Arc<View>,
         gate: Option<Arc<Gate>>,
         metrics: Arc<Metrics>,
@@ -93,13 +95,13 @@ impl Proxy {
         }
     }
 
-    /// The site that a request is for: by the authority of its target, else by its Host header (RFC 9110, 7.2).
+    /// The site of a request: by the authority of its target, otherwise by its Host header (RFC 9110, 7.2).
     fn site_of(&self, request: &RequestHeader) -> Option<SiteId> {
         let host = match request.uri.host() {
             Some(host) => host,
             None => {
                 let host = request.headers.get(header::HOST)?.to_str().ok()?;
-                // A port, but not the inside of an IPv6 address.
+                // The port, not a part of an IPv6 address.
                 host.rsplit_once(':').filter(|(_, port)| !port.contains(']')).map_or(host, |(name, _)| name)
             }
         };
@@ -109,11 +111,11 @@ impl Proxy {
         }
     }
 
-    /// A node, at once or as soon as one can be had.
+    /// A node, at once or as soon as one is available.
     async fn node_for(&self, site: SiteId, tried: Option<NodeId>, now: Time) -> Option<AtNode> {
         let choose = |tried, now| {
             let node = self.view.choose(site, tried, now)?;
-            Some(AtNode { view: Arc::clone(&self.view), node, stage: Stage::Sent })
+            Some(AtNode { view: Arc::clone(&self.view), node, stage: Stage::Sent, since: now })
         };
         if let Some(at) = choose(tried, now) {
             return Some(at);
@@ -125,7 +127,7 @@ impl Proxy {
         let deadline = Instant::now() + WAIT_FOR_NODE_MAX;
         while Instant::now() < deadline {
             tokio::time::sleep(WAIT_STEP).await;
-            // Where the tried node is all that the site has, it may as well have come back.
+            // The tried node may be the only one of the site, and back.
             let chosen = choose(tried, clock::now());
             if let Some(at) = chosen.or_else(|| choose(None, clock::now())) {
                 return Some(at);
@@ -134,15 +136,15 @@ impl Proxy {
         None
     }
 
-    /// Whether the request is let in.
+    /// Whether the request is admitted.
     fn admit(&self, site: SiteId, ctx: &Visit) -> Result<(), Refused> {
         let Some(gate) = &self.gate else { return Ok(()) };
         let client = ctx.client.as_ref().map(|client| client.known()).unwrap_or_default();
         gate.decide(site, client, ctx.begun, self.view.is_stale(ctx.begun))
     }
 
-    /// Reads the body of a request that is turned away: unread, its connection would have to be closed, and over HTTP/2
-    /// the client would see a broken stream and no answer. One that is longer or slower than this will bear is left.
+    /// Reads the body of a rejected request. Unread, its connection would have to be closed, and an HTTP/2 client would see a
+    /// broken stream and no answer. A body that is too long or too slow is left unread.
     async fn pass_over_body(&self, session: &mut Session, announced: Option<u64>) -> Result<()> {
         let is_h2 = session.is_http2();
         let bytes_max = if is_h2 { self.limits.body_bytes_max } else { REFUSED_BODY_BYTES_MAX };
@@ -159,11 +161,11 @@ impl Proxy {
             }
             Ok(())
         };
-        // Over HTTP/1 the door has had the last word by then; over HTTP/2 it is answered all the same.
+        // Over HTTP/1 the door has answered by then; an HTTP/2 client is answered all the same.
         tokio::time::timeout(self.limits.door.body_timeout, pass).await.unwrap_or(Ok(()))
     }
 
-    /// The request is no longer at its node.
+    /// The request has left its node.
     fn leave(ctx: &mut Visit) {
         if let Some(at) = ctx.at.take() {
             ctx.tried = Some(at.node);
@@ -171,17 +173,19 @@ impl Proxy {
     }
 }
 
-/// A request at a node: it counts there while this lives, however it ends.
+/// A request at a node, counted there while this lives.
 struct AtNode {
     view: Arc<View>,
     node: NodeId,
     stage: Stage,
+    /// When it was chosen, or fully sent: the client's time to send it is not the node's.
+    since: Time,
 }
 
-/// How far it is.
+/// The progress of a request at its node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The client is still sending it: a slow one keeps nobody waiting.
+    /// The client is still sending it.
     Sent,
     /// It waits for its answer.
     Waiting,
@@ -191,7 +195,10 @@ enum Stage {
 impl AtNode {
     fn enter(&mut self, stage: Stage) {
         match (std::mem::replace(&mut self.stage, stage), stage) {
-            (Stage::Sent, Stage::Waiting) => self.view.waits(self.node),
+            (Stage::Sent, Stage::Waiting) => {
+                self.since = clock::now();
+                self.view.waits(self.node);
+            }
             (Stage::Waiting, Stage::Answered) => self.view.waited(self.node),
             _ => {}
         }
@@ -205,17 +212,17 @@ impl Drop for AtNode {
     }
 }
 
-/// One request on its way.
+/// One request.
 pub(crate) struct Visit {
     begun: Time,
     client: Option<Arc<Client>>,
     site: Option<SiteId>,
-    /// Where it is now.
+    /// The node where it is.
     at: Option<AtNode>,
-    /// Where it was last.
+    /// The node where it was before.
     tried: Option<NodeId>,
     tries: u32,
-    /// Whether the client has sent all of it.
+    /// Whether the request is complete.
     is_whole: bool,
     _under_way: UnderWay,
 }
@@ -239,7 +246,7 @@ impl ProxyHttp for Proxy {
     }
 
     fn init_downstream_modules(&self, _modules: &mut pingora_core::modules::http::HttpModules) {
-        // Pingora's default adds response compression; the servers decide on that here.
+        // Pingora's default adds response compression, which is left to the servers.
     }
 
     async fn request_filter(&self, session: &mut Session, ctx: &mut Visit) -> Result<bool> {
@@ -286,7 +293,7 @@ impl ProxyHttp for Proxy {
         end_of_stream: bool,
         ctx: &mut Visit,
     ) -> Result<()> {
-        // Over HTTP/1 the door sees to that.
+        // Over HTTP/1 the door enforces this.
         if session.is_http2() && clock::now().since(ctx.begun) > self.limits.door.body_timeout {
             return Error::e_explain(ErrorType::HTTPStatus(408), "request body too slow");
         }
@@ -311,14 +318,14 @@ impl ProxyHttp for Proxy {
         ctx.tries += 1;
         let now = if ctx.tries == 1 { ctx.begun } else { clock::now() };
         let Some(mut at) = self.node_for(site, ctx.tried, now).await else {
-            return Error::e_explain(ErrorType::HTTPStatus(503), "no node of the site can be reached");
+            return Error::e_explain(ErrorType::HTTPStatus(503), "no node of the site is available");
         };
         let mut peer = Box::new(self.nodes[at.node.index()].1.clone());
         if ctx.is_whole {
             at.enter(Stage::Waiting);
         }
         ctx.at = Some(at);
-        // Over HTTP/1 the door sees to that.
+        // Over HTTP/1 the door enforces this.
         peer.options.read_timeout = session.is_http2().then_some(self.limits.door.response_timeout);
         Ok(peer)
     }
@@ -349,12 +356,19 @@ impl ProxyHttp for Proxy {
         ctx: &mut Visit,
         mut error: Box<Error>,
     ) -> Box<Error> {
+        if is_shortage(&error) {
+            // The next node would be reached no better.
+            return Error::explain(
+                ErrorType::HTTPStatus(503),
+                "this edge has no descriptor for a connection",
+            );
+        }
         let refused = !matches!(error.etype(), ConnectTimedout);
         if let Some(at) = &ctx.at {
             let failure = if refused { Failure::Refused } else { Failure::Other };
             self.view.on_failure(at.node, clock::now(), failure);
         }
-        // Nothing was sent, so even what may not be repeated may go elsewhere.
+        // Nothing was sent, so even a request that is not idempotent may go to another node.
         error.set_retry(ctx.tries <= self.limits.retries);
         if matches!(error.etype(), ConnectRefused | ConnectTimedout) {
             error.as_up();
@@ -370,13 +384,13 @@ impl ProxyHttp for Proxy {
         ctx: &mut Visit,
         client_reused: bool,
     ) -> Box<Error> {
-        // The door cut the wait short, but it was the node's doing.
+        // The door ended the wait, but the node is to blame.
         if ctx.client.as_ref().is_some_and(|client| client.is_overdue()) {
             error.etype = ErrorType::ReadTimedout;
             error.as_up();
         }
         let by_node = *error.esource() == ErrorSource::Upstream;
-        // A server may close an idle connection just as it is used again: no failure of the node.
+        // A server may close an idle connection just as it is reused; the node did not fail.
         let idle_close = client_reused && matches!(error.etype(), ConnectionClosed | ReadError);
         if by_node
             && !idle_close
@@ -402,21 +416,22 @@ impl ProxyHttp for Proxy {
         let status = response.status;
         if let Some(at) = &mut ctx.at {
             self.view.on_success(at.node);
-            // What only says that the answer is to come is none.
+            // An informational response is no answer.
             if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
                 if at.stage != Stage::Answered && status.as_u16() < 400 {
-                    self.view.answered(at.node);
+                    let now = clock::now();
+                    self.view.answered(at.node, now, now.since(at.since));
                 }
                 at.enter(Stage::Answered);
             }
         }
-        // What fails may do so fast: it says nothing of how long those wait who are served.
+        // A failure may be fast, and says nothing about response times.
         if let (Some(gate), Some(site)) = (&self.gate, ctx.site)
             && (200..400).contains(&status.as_u16())
         {
             gate.succeeded(site, clock::now().since(ctx.begun));
         }
-        // An answer under way must not be broken by the word that the client was slow.
+        // An answer in progress must not be broken by a 408.
         if let Some(client) = &ctx.client {
             client.request_done();
         }
@@ -429,7 +444,7 @@ impl ProxyHttp for Proxy {
             (ErrorType::HTTPStatus(code), _) => *code,
             (ErrorType::ReadTimedout, ErrorSource::Upstream) => 504,
             (_, ErrorSource::Upstream) => 502,
-            // The client is gone or was shown out by the door.
+            // The client left, or the door disconnected it.
             (_, ErrorSource::Downstream) => 0,
             _ => 500,
         };
@@ -469,8 +484,8 @@ impl ProxyHttp for Proxy {
         }
     }
 
-    // Failures are counted, and said by the watch thread once per node: a line for each request of a dead node would
-    // fill the disk just then.
+    // Failures are counted, and the watch thread logs them once per node. A line for each request to a dead node would fill
+    // the disk.
 
     fn suppress_error_log(&self, _session: &Session, _ctx: &Visit, _error: &Error) -> bool {
         true
@@ -487,7 +502,14 @@ impl ProxyHttp for Proxy {
     }
 }
 
-/// Answers at once, in place of a node. The connection stays, for the request that follows.
+/// Whether this process or machine had no descriptor, memory or port left, for which the node is not to blame.
+fn is_shortage(error: &Error) -> bool {
+    let short = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL];
+    let cause = error.root_cause().downcast_ref::<std::io::Error>();
+    cause.and_then(Errno::from_io_error).is_some_and(|errno| short.contains(&errno))
+}
+
+/// Answers instead of a node. The connection is kept for the next request.
 async fn answer(session: &mut Session, mut response: ResponseHeader, text: &'static [u8]) -> Result<bool> {
     response.insert_header(header::CONTENT_TYPE, "text/plain; charset=utf-8")?;
     response.insert_header(header::CONTENT_LENGTH, text.len())?;
@@ -496,8 +518,8 @@ async fn answer(session: &mut Session, mut response: ResponseHeader, text: &'sta
     Ok(true)
 }
 
-/// Over HTTP/2, after an answer that its client need not have waited for: a stream that ends before the client has sent all is
-/// reset, and the answer may be lost with it.
+/// Reads what an HTTP/2 client still sends after an early answer: a stream that ends before its request is reset, and the
+/// answer may be lost with it.
 async fn linger(session: &mut Session) {
     if session.is_http2() {
         let rest = async { while matches!(session.as_mut().read_request_body().await, Ok(Some(_))) {} };
@@ -505,12 +527,12 @@ async fn linger(session: &mut Session) {
     }
 }
 
-/// How Pingora reaches a node.
+/// Pingora's description of a node.
 fn peer(address: SocketAddr, limits: &Limits) -> HttpPeer {
     let mut peer = HttpPeer::new(address, false, String::new());
     peer.options.connection_timeout = Some(limits.connect_timeout);
     peer.options.total_connection_timeout = Some(limits.connect_timeout);
-    // A node that is gone or takes nothing is the kernel's to notice, on connections in use and in the pool alike.
+    // The kernel notices a node that is gone or takes nothing, on connections in use and in the pool.
     let silence_max = limits.door.response_timeout.max(Duration::from_secs(KEEPALIVE_PROBES.into()));
     peer.options.tcp_keepalive = Some(TcpKeepalive {
         idle: silence_max,

@@ -1,7 +1,6 @@
-//! What an edge last saw of its cluster, for people: the watch thread writes it, metrics and Ganglia read it. Nothing is
-//! decided by it.
+//! An edge's last scan, for display: the watch thread writes it, metrics and Ganglia read it. No decision uses it.
 //!
-//! The watch thread never waits for a reader: where one is just copying, it shows its next look.
+//! The watch thread never waits for a reader: while one copies, the scan is not stored.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,72 +9,70 @@ use sidelong_layout::{Hot, NodeId, SiteId, Time};
 use sidelong_load::Reading;
 use sidelong_reconfig::Links;
 
-/// The last look.
+/// The last scan.
 #[derive(Debug)]
 pub struct Seen {
-    look: Mutex<Look>,
+    last: Mutex<LastScan>,
     stale: Duration,
 }
 
-/// What it brought.
+/// The content of the last scan.
 #[derive(Clone, Debug)]
-pub(crate) struct Look {
+pub(crate) struct LastScan {
     pub(crate) nodes: Vec<NodeSeen>,
     /// When the lock and budget of each site were last read.
     pub(crate) boards: Vec<Option<Time>>,
 }
 
-/// What it brought of one node. Times are of this machine's monotonic clock.
+/// One node in the last scan. Times are of this machine's monotonic clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct NodeSeen {
-    /// Its record, if that could be decided from.
+    /// Its record, if it was fresh enough to decide from.
     hot: Option<Hot>,
-    /// When the last good record was true, be it of an earlier look or of an earlier life of the node.
+    /// Time of the figures in its last valid record, from any scan or life of the node.
     pub(crate) record_at: Option<Time>,
     /// When its ownership word was last read.
     pub(crate) words_at: Option<Time>,
 }
 
 impl Seen {
-    /// Of a cluster of so many nodes and sites, nothing yet. Records older than `stale` are not shown.
+    /// An empty one, for this number of nodes and sites. Records older than `stale` are not shown.
     pub(crate) fn new(nodes: usize, sites: usize, stale: Duration) -> Self {
-        let look = Look { nodes: vec![NodeSeen::default(); nodes], boards: vec![None; sites] };
-        Seen { look: Mutex::new(look), stale }
+        let last = LastScan { nodes: vec![NodeSeen::default(); nodes], boards: vec![None; sites] };
+        Seen { last: Mutex::new(last), stale }
     }
 
-    /// Of nodes with these records that were true at those times.
+    /// Nodes with these records, at these times.
     #[cfg(test)]
     pub(crate) fn of_records(stale: Duration, records: &[(Option<Hot>, Time)]) -> Self {
         let node = |&(hot, at): &(Option<Hot>, Time)| NodeSeen { hot, record_at: Some(at), words_at: None };
-        let look = Look { nodes: records.iter().map(node).collect(), boards: Vec::new() };
-        Seen { look: Mutex::new(look), stale }
+        let last = LastScan { nodes: records.iter().map(node).collect(), boards: Vec::new() };
+        Seen { last: Mutex::new(last), stale }
     }
 
-    /// The watch thread has looked at `now`.
+    /// Stores a scan of the watch thread at `now`.
     pub(crate) fn show(&self, now: Time, readings: &[Reading], links: &Links) {
-        let Ok(mut look) = self.look.try_lock() else { return };
-        for (index, (seen, reading)) in look.nodes.iter_mut().zip(readings).enumerate() {
+        let Ok(mut last) = self.last.try_lock() else { return };
+        for (index, (seen, reading)) in last.nodes.iter_mut().zip(readings).enumerate() {
             seen.take(now, reading);
-            if links.ownership(NodeId::new(index)).is_some() {
-                seen.words_at = Some(now);
-            }
+            seen.words_at = links.read_at(NodeId::new(index)).or(seen.words_at);
         }
-        for (index, read_at) in look.boards.iter_mut().enumerate() {
+        for (index, read_at) in last.boards.iter_mut().enumerate() {
             if links.site(SiteId::new(index)).is_some() {
                 *read_at = Some(now);
             }
         }
     }
 
-    /// The last look.
-    pub(crate) fn look(&self) -> Look {
-        // It holds plain values, so a reader that died left nothing half done.
-        self.look.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The last scan.
+    pub(crate) fn last(&self) -> LastScan {
+        // It holds plain values, so a reader that panicked left it consistent.
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The record of `node` if it may still be decided from at `now`.
+    /// The record of `node`, if it is fresh enough to decide from at `now`.
     pub(crate) fn fresh<'a>(&self, node: &'a NodeSeen, now: Time) -> Option<&'a Hot> {
-        // Asked again, as the watch thread itself may hang.
+        // Checked again, because the watch thread itself may hang.
         let is_young = node.record_at.is_some_and(|at| now.since(at) <= self.stale);
         node.hot.as_ref().filter(|_| is_young)
     }

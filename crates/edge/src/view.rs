@@ -1,22 +1,24 @@
 //! The view: an edge's latest picture of all nodes, written by its watch thread and read by every request.
 //!
-//! All of it is atomics. A request takes no lock, allocates nothing, and may see one node's old value beside another's
-//! new one; what it chose is checked again by the node's own word being the newest that was read. What the edge knows by
-//! itself (its own requests, its own failures) stands here too, so that a view that has grown old still routes.
+//! It consists of atomics. A request takes no lock, allocates nothing, and may see one node's old value beside
+//! another's new one. The choice is then checked against the node's own latest word. The view also holds what the edge
+//! knows by itself, its own requests and failures, so that a stale view still routes.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sidelong_layout::{NodeId, NodeShare, Ownership, SiteId, Time};
-use sidelong_policy::admission::Traffic;
-use sidelong_policy::balance::{Balance, Candidates};
+use sidelong_policy::balance::{AnswerTime, Balance, Candidates};
+use sidelong_policy::cluster::Traffic;
 use sidelong_policy::health::{self, Failure, Health};
 use sidelong_policy::index::{LoadIndex, Reading};
 
-/// The picture, and how to choose by it.
+/// The picture of all nodes, and the choice among them.
 #[derive(Debug)]
 pub struct View {
     nodes: Box<[NodeSlot]>,
+    /// [`AnswerTime`] of each node, stored apart because only one rule reads it.
+    answer_times: Box<[AtomicU64]>,
     sites: Box<[SiteSlot]>,
     /// When the watch thread last refreshed it, ns on this machine's monotonic clock; 0 before the first time.
     refreshed_ns: AtomicU64,
@@ -24,31 +26,31 @@ pub struct View {
     heard_ns: AtomicU64,
     stale_ns: u64,
     balance: Balance,
-    health: health::Settings,
+    health: health::HealthSettings,
 }
 
-/// What is known of one node. One line, of its own, since each request changes one of them.
+/// What is known of one node. It has a cache line of its own, because each request changes one of them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct NodeSlot {
     /// Its ownership word as last read; 0 before.
     ownership: AtomicU64,
-    /// [`Reading`].
+    /// The [`Reading`].
     reading: AtomicU64,
-    /// [`Health`].
+    /// The [`Health`].
     health: AtomicU64,
     /// This edge's own requests there.
     in_flight: AtomicU32,
-    /// Those of them that are wholly sent, and whose answer has not begun.
+    /// Those of them that are fully sent, and whose answer has not begun.
     unanswered: AtomicU32,
-    /// Answers with success that have begun.
+    /// Successful answers that have begun.
     answers: AtomicU64,
-    /// The same of the other edges; their answers since this edge began to hear them.
+    /// The same of the other edges; their answers since this edge first heard them.
     others_unanswered: AtomicU32,
     others_answers: AtomicU64,
-    /// Set when the node has come to a site, until a request goes to it.
+    /// Set when the node joins a site, cleared by the first request to it.
     arrived: AtomicBool,
-    /// When that request went, in ns; taken by the watch thread.
+    /// When that request was sent, in ns; taken by the watch thread.
     first_request_ns: AtomicU64,
 }
 
@@ -57,23 +59,24 @@ const _: () = assert!(size_of::<NodeSlot>() == 64);
 #[derive(Debug)]
 #[repr(align(64))]
 struct SiteSlot {
-    /// Rises with each request.
+    /// Increases with each request.
     ticket: AtomicU64,
     /// Requests that wait for a node.
     waiting: AtomicU32,
     members: AtomicUsize,
-    /// The nodes that serve the site: the first `members` of these.
+    /// The nodes that serve the site: the first `members` entries.
     nodes: Box<[AtomicU16]>,
 }
 
 impl View {
-    /// Of `nodes` nodes and `sites` sites, of which nothing is known yet. Readings older than `stale` do not count.
+    /// A view of `nodes` nodes and `sites` sites, of which nothing is known yet. Readings older than `stale` do not
+    /// count.
     pub fn new(
         nodes: usize,
         sites: usize,
         stale: Duration,
         balance: Balance,
-        health: health::Settings,
+        health: health::HealthSettings,
     ) -> Self {
         let site = || SiteSlot {
             ticket: AtomicU64::new(0),
@@ -83,6 +86,7 @@ impl View {
         };
         View {
             nodes: (0..nodes).map(|_| NodeSlot::default()).collect(),
+            answer_times: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
             sites: (0..sites).map(|_| site()).collect(),
             refreshed_ns: AtomicU64::new(0),
             heard_ns: AtomicU64::new(0),
@@ -92,14 +96,14 @@ impl View {
         }
     }
 
-    // What a request does.
+    // For requests.
 
-    /// A node for a request of `site`, not `tried`, with the request counted as being there until
-    /// [`View::release`]. `None` where no node is usable.
+    /// Chooses a node for a request of `site`, other than `tried`, and counts the request there until
+    /// [`View::release`]. `None` if no node is usable.
     pub fn choose(&self, site: SiteId, tried: Option<NodeId>, now: Time) -> Option<NodeId> {
         let slot = &self.sites[site.index()];
         let ticket = slot.ticket.fetch_add(1, Ordering::Relaxed);
-        // A node on trial takes one request; who loses the race for it chooses again.
+        // A node on trial takes one request; a request that loses the race for it chooses again.
         for attempt in 0..3 {
             let (stale, deaf) = (self.is_stale(now), self.is_deaf(now));
             let candidates = SiteView { view: self, slot, site, tried, now, stale, deaf };
@@ -108,7 +112,12 @@ impl View {
             let node = candidates.node(chosen);
             if self.admit(node, now) {
                 let slot = &self.nodes[node.index()];
-                slot.in_flight.fetch_add(1, Ordering::Relaxed);
+                // The node's word is read again after the count is raised: see `View::front`.
+                slot.in_flight.fetch_add(1, Ordering::SeqCst);
+                if !self.serves(node, site) {
+                    self.release(node);
+                    continue;
+                }
                 if slot.arrived.load(Ordering::Relaxed) && slot.arrived.swap(false, Ordering::Relaxed) {
                     slot.first_request_ns.store(now.as_ns(), Ordering::Relaxed);
                 }
@@ -118,19 +127,23 @@ impl View {
         None
     }
 
-    /// All of a request has been sent to `node`, and it waits for its answer until [`View::waited`].
+    /// The request to `node` is fully sent, and waits for its answer until [`View::waited`].
     pub fn waits(&self, node: NodeId) {
         self.nodes[node.index()].unanswered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The answer that a request waited for has begun, or will not come.
+    /// The awaited answer has begun, or will not come.
     pub fn waited(&self, node: NodeId) {
         self.nodes[node.index()].unanswered.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// An answer of `node` has begun, with success.
-    pub fn answered(&self, node: NodeId) {
+    /// A successful answer of `node` has begun, `took` after the request was sent.
+    pub fn answered(&self, node: NodeId, now: Time, took: Duration) {
         self.nodes[node.index()].answers.fetch_add(1, Ordering::Relaxed);
+        let word = &self.answer_times[node.index()];
+        // Of two simultaneous answers either will do.
+        let time = AnswerTime::decode(word.load(Ordering::Relaxed)).seen(now, took);
+        word.store(time.encode(), Ordering::Relaxed);
     }
 
     /// A request has left `node`.
@@ -169,7 +182,7 @@ impl View {
 
     fn change_health(&self, node: NodeId, change: impl Fn(Health) -> Health) {
         let word = &self.nodes[node.index()].health;
-        // Contended only while a node fails; then one of the contenders' changes is as good as another.
+        // Contended only while a node fails; then any one of the changes will do.
         for _ in 0..8 {
             let old = word.load(Ordering::Relaxed);
             let new = change(Health::decode(old)).encode();
@@ -179,19 +192,19 @@ impl View {
         }
     }
 
-    // What the watch thread does.
+    // For the watch thread.
 
-    /// Takes in what was read of `node`: its word, and the load that was made of its record. Returns whether it now
-    /// serves another site than before.
+    /// Takes a scan's result for `node`: its word, and its load. Returns whether the node now serves another site than
+    /// before.
     pub fn observe(&self, node: NodeId, ownership: Option<Ownership>, reading: Reading) -> bool {
         let slot = &self.nodes[node.index()];
         slot.reading.store(reading.encode(), Ordering::Relaxed);
         let Some(ownership) = ownership else { return false };
-        let old = slot.ownership.swap(ownership.encode(), Ordering::Relaxed);
+        let old = slot.ownership.swap(ownership.encode(), Ordering::SeqCst);
         if old == ownership.encode() {
             return false;
         }
-        let served = Ownership::decode(old).and_then(Ownership::serving_site);
+        let served = self.judge(old).and_then(Ownership::serving_site);
         let came = old != 0 && ownership.serving_site().is_some() && ownership.serving_site() != served;
         if came {
             slot.arrived.store(true, Ordering::Relaxed);
@@ -199,7 +212,15 @@ impl View {
         served != ownership.serving_site()
     }
 
-    /// Lists each site's nodes anew. After a change of any ownership.
+    /// What this edge states about `node` as a front: the ownership that its requests see, and its requests there, counted
+    /// after that was visible to them. So a request of a former ownership is counted, or finds the new one when it reads
+    /// the word again, and is not sent.
+    pub fn front(&self, node: NodeId) -> Option<(Ownership, u32)> {
+        let seen = self.ownership(node)?;
+        Some((seen, self.nodes[node.index()].in_flight.load(Ordering::SeqCst)))
+    }
+
+    /// Rebuilds each site's list of nodes. Call it after a change of any ownership.
     pub fn relist(&self) {
         for (index, site) in self.sites.iter().enumerate() {
             let id = SiteId::new(index);
@@ -213,12 +234,12 @@ impl View {
         }
     }
 
-    /// All nodes were looked at.
+    /// All nodes were scanned.
     pub fn refreshed(&self, now: Time) {
         self.refreshed_ns.store(now.as_ns(), Ordering::Relaxed);
     }
 
-    /// When the first request since it arrived at its site was sent to `node`, if that is news.
+    /// The time of the first request to `node` after it joined its site, returned once.
     pub fn take_first_request(&self, node: NodeId) -> Option<Time> {
         let word = &self.nodes[node.index()].first_request_ns;
         if word.load(Ordering::Relaxed) == 0 {
@@ -227,19 +248,19 @@ impl View {
         Some(Time::from_ns(word.swap(0, Ordering::Relaxed)))
     }
 
-    // What the thread that hears the other edges does.
+    // For the thread that reads the other edges.
 
-    /// What this edge tells the others of `node`.
+    /// What this edge shares about `node`.
     pub(crate) fn share(&self, node: NodeId) -> NodeShare {
         let slot = &self.nodes[node.index()];
         let answers = slot.answers.load(Ordering::Relaxed);
         NodeShare { in_flight: slot.unanswered.load(Ordering::Relaxed), answers }
     }
 
-    /// Takes in what the others have at `node`, and `more` answers that they have seen.
+    /// Takes the other edges' requests at `node`, and the `more` answers that they have seen.
     pub(crate) fn hear(&self, node: NodeId, unanswered: u32, more: u64) {
         let slot = &self.nodes[node.index()];
-        // Most often nothing is new, and who serves requests keeps the line.
+        // Usually nothing is new, and the line stays with the threads that serve requests.
         if slot.others_unanswered.load(Ordering::Relaxed) != unanswered {
             slot.others_unanswered.store(unanswered, Ordering::Relaxed);
         }
@@ -248,14 +269,14 @@ impl View {
         }
     }
 
-    /// All others were heard, or left out.
+    /// All other edges were read, or are left out.
     pub(crate) fn heard(&self, now: Time) {
         self.heard_ns.store(now.as_ns(), Ordering::Relaxed);
     }
 
-    // What both, the metrics and the policy look at.
+    // For metrics and the policy.
 
-    /// What the edges have at `node` and see answered there: this one now, the others as last heard, unless that is old.
+    /// The edges' requests and answers at `node`: this edge's now, the others' as last heard, unless that is too old.
     pub(crate) fn traffic(&self, node: NodeId, now: Time) -> Traffic {
         let slot = &self.nodes[node.index()];
         let others = if self.is_deaf(now) { 0 } else { self.others_at(node) };
@@ -267,7 +288,7 @@ impl View {
         }
     }
 
-    /// The edges' requests at `node`: all of this one's, and the others' that are not answered.
+    /// The edges' requests at `node`: all of this one's, and the unanswered ones of the others.
     pub(crate) fn in_flight_of_all(&self, node: NodeId, now: Time) -> u32 {
         let others = if self.is_deaf(now) { 0 } else { self.others_at(node) };
         self.in_flight(node).saturating_add(others)
@@ -277,12 +298,12 @@ impl View {
         self.nodes[node.index()].others_unanswered.load(Ordering::Relaxed)
     }
 
-    /// Whether what the others have is not known: nobody hears them, or has not for too long.
+    /// Whether the others' requests are unknown: they are not read, or were not for too long.
     fn is_deaf(&self, now: Time) -> bool {
         now.as_ns().saturating_sub(self.heard_ns.load(Ordering::Relaxed)) > self.stale_ns
     }
 
-    /// How long ago it was refreshed; `None` before the first time.
+    /// Time since the last refresh; `None` before the first.
     pub fn age(&self, now: Time) -> Option<Duration> {
         match self.refreshed_ns.load(Ordering::Relaxed) {
             0 => None,
@@ -290,12 +311,12 @@ impl View {
         }
     }
 
-    /// How old it, and what it is made of, may be.
+    /// The age from which the view and its sources are stale.
     pub(crate) fn stale(&self) -> Duration {
         Duration::from_nanos(self.stale_ns)
     }
 
-    /// Whether it is too old to balance by: the edge then goes by its own requests and failures.
+    /// Whether it is too old to balance by. The edge then uses its own requests and failures.
     pub fn is_stale(&self, now: Time) -> bool {
         let refreshed = self.refreshed_ns.load(Ordering::Relaxed);
         now.as_ns().saturating_sub(refreshed) > self.stale_ns
@@ -303,7 +324,16 @@ impl View {
 
     /// The word of `node` as last read.
     pub fn ownership(&self, node: NodeId) -> Option<Ownership> {
-        Ownership::decode(self.nodes[node.index()].ownership.load(Ordering::Relaxed))
+        self.judge(self.nodes[node.index()].ownership.load(Ordering::SeqCst))
+    }
+
+    fn judge(&self, word: u64) -> Option<Ownership> {
+        Ownership::decode(word, self.sites.len())
+    }
+
+    /// Whether the word of `node` was ever read.
+    pub(crate) fn is_known(&self, node: NodeId) -> bool {
+        self.nodes[node.index()].ownership.load(Ordering::Relaxed) != 0
     }
 
     /// This edge's own requests at `node`.
@@ -311,12 +341,12 @@ impl View {
         self.nodes[node.index()].in_flight.load(Ordering::Relaxed)
     }
 
-    /// The load of `node`, up to now.
+    /// The load of `node`, updated to the present.
     pub fn index(&self, node: NodeId) -> LoadIndex {
         self.reading(node).now(self.in_flight(node))
     }
 
-    /// The load of `node` at the last look.
+    /// The load of `node` at the last scan.
     fn index_at_look(&self, node: NodeId) -> LoadIndex {
         self.reading(node).index()
     }
@@ -331,7 +361,7 @@ impl View {
         !matches!(health.state(now), health::State::Down { .. })
     }
 
-    /// Whether `node` has answered as it should since its last failure.
+    /// Whether `node` has answered correctly since its last failure.
     pub fn is_proven(&self, node: NodeId, now: Time) -> bool {
         let health = Health::decode(self.nodes[node.index()].health.load(Ordering::Relaxed));
         matches!(health.state(now), health::State::Up)
@@ -366,7 +396,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// One site's nodes, as [`Balance`] wants to see them.
+/// One site's nodes, in the form that [`Balance`] needs.
 struct SiteView<'a> {
     view: &'a View,
     slot: &'a SiteSlot,
@@ -374,7 +404,7 @@ struct SiteView<'a> {
     tried: Option<NodeId>,
     now: Time,
     stale: bool,
-    /// Whether the other edges are not heard.
+    /// Whether the other edges' requests are unknown.
     deaf: bool,
 }
 
@@ -396,6 +426,11 @@ impl Candidates for SiteView<'_> {
 
     fn index_at_look(&self, candidate: usize) -> LoadIndex {
         self.view.index_at_look(self.node(candidate))
+    }
+
+    fn answer_us(&self, candidate: usize) -> Option<f64> {
+        let word = &self.view.answer_times[self.node(candidate).index()];
+        AnswerTime::decode(word.load(Ordering::Relaxed)).now_us(self.now)
     }
 
     fn in_flight(&self, candidate: usize) -> u32 {
@@ -423,10 +458,10 @@ mod tests {
         Time::from_ns(ms * 1_000_000)
     }
 
-    /// Four nodes, of which the first three serve `SITE`, looked at 1 ms ago.
+    /// Four nodes, the first three of which serve `SITE`, scanned 1 ms ago.
     fn view() -> View {
         let view =
-            View::new(4, 2, Duration::from_millis(200), Balance::Weighted, health::Settings::default());
+            View::new(4, 2, Duration::from_millis(200), Balance::Weighted, health::HealthSettings::default());
         for node in view.nodes() {
             let site = if node.index() < 3 { SITE } else { OTHER };
             view.observe(node, Some(Ownership::serving(site, 1)), Reading::default());
@@ -515,12 +550,25 @@ mod tests {
         }
         assert_eq!(view.traffic(first, ms(1_001)), Traffic { in_flight: 5, answers: 7, up: true });
         view.waited(third);
-        view.answered(third);
+        view.answered(third, ms(1_001), Duration::from_millis(1));
         assert_eq!(view.share(third), NodeShare { in_flight: 2, answers: 1 });
         assert_eq!((view.in_flight(third), view.traffic(third, ms(1_001)).in_flight), (3, 2));
-        // Left out in the end: nobody knows whether they are still there.
+        // Left out in the end, because they may no longer exist.
         assert_eq!(view.traffic(first, ms(1_300)), Traffic { in_flight: 0, answers: 7, up: true });
         assert_ne!(view.choose(SITE, None, ms(1_300)), Some(third));
+    }
+
+    #[test]
+    fn by_the_answers_seen_a_slow_node_is_left_alone_while_another_is_faster() {
+        let view = View { balance: Balance::Ewma, ..view() };
+        for (node, took) in [(0, 1), (1, 40), (2, 1)] {
+            view.answered(NodeId::new(node), ms(9), Duration::from_millis(took));
+        }
+        for _ in 0..30 {
+            let node = view.choose(SITE, None, ms(10)).unwrap();
+            assert_ne!(node, NodeId::new(1));
+            view.release(node);
+        }
     }
 
     #[test]

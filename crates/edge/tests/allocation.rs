@@ -1,4 +1,4 @@
-//! What each request pays allocates nothing: a choice of node, and the gate before it.
+//! A request's choice of node, and the gate before it, allocate nothing.
 
 use std::time::Duration;
 
@@ -13,8 +13,14 @@ use sidelong_policy::index::Reading;
 #[test]
 fn a_decision_allocates_nothing() {
     let site = SiteId::new(0);
-    for balance in [Balance::Weighted, Balance::PowerOfTwo, Balance::RoundRobin, Balance::LeastConnections] {
-        let view = View::new(100, 2, Duration::from_millis(200), balance, health::Settings::default());
+    for balance in [
+        Balance::Weighted,
+        Balance::PowerOfTwo,
+        Balance::Ewma,
+        Balance::RoundRobin,
+        Balance::LeastConnections,
+    ] {
+        let view = View::new(100, 2, Duration::from_millis(200), balance, health::HealthSettings::default());
         for node in view.nodes() {
             view.observe(node, Some(Ownership::serving(site, 1)), Reading::default());
         }
@@ -25,7 +31,7 @@ fn a_decision_allocates_nothing() {
                 let node = view.choose(site, None, now).expect("all nodes are up");
                 view.waits(node);
                 view.waited(node);
-                view.answered(node);
+                view.answered(node, now, Duration::from_millis(1));
                 view.release(node);
                 match now.as_ns() % 7 {
                     0 => view.on_failure(node, now, Failure::Other),
@@ -43,6 +49,6 @@ fn a_decision_allocates_nothing() {
         assert_eq!(admitted.count(), 1000);
     });
     assert_eq!(counted.count_total, 0, "at the gate");
-    // What counts does count.
+    // The counter works.
     assert!(allocation_counter::measure(|| drop(vec![0u8; 100])).count_total > 0);
 }

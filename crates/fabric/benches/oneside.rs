@@ -1,8 +1,8 @@
-//! What one-sided operations cost beside the memory itself: `cargo bench -p sidelong-fabric`.
+//! What one-sided operations cost beyond the memory access itself: `cargo bench -p sidelong-fabric`.
 //!
 //! The records belong to another process, which publishes each of them anew every millisecond. The floor is the same
-//! loads, and a compare-and-swap, of words on the benchmark's own stack. Targets: a read 100 ns, 8 in one batch 1 us,
-//! 1,000 in one batch 150 us, a compare-and-swap 100 ns.
+//! number of loads, and a compare-and-swap, on words of the benchmark's own stack. Targets: a read 100 ns, 8 in one
+//! batch 1 us, 1,000 in one batch 150 us, a compare-and-swap 100 ns.
 
 use std::hint::black_box;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -23,7 +23,7 @@ use sidelong_layout::{HOT_BYTES, Hot, LOAD_BYTES, LOAD_HOT, RegionKind, WORDS_BY
 
 const NODES: usize = 1000;
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Says to this program that it is the other process, and where.
+/// Tells this program that it is the other process, and in which directory it works.
 const OWNER: &str = "SIDELONG_BENCH_OWNER";
 
 fn main() {
@@ -47,7 +47,7 @@ fn own(directory: &Path) {
     others.iter().chain([&other_words]).for_each(|region| by_tcp.publish(region.key()).unwrap());
     println!("ready");
 
-    // Until the benchmark ends and its pipe with it.
+    // The thread ends with the benchmark, when its pipe closes.
     thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);
@@ -72,7 +72,7 @@ fn publish(region: &Region, sequence: u32) {
 }
 
 fn offer(host: &Host, name: &str, (kind, len, access): (RegionKind, usize, Access)) -> Region {
-    host.offer(&RegionSpec { name, kind, len, access, incarnation: 1 }, |_| {}).unwrap()
+    host.offer(&RegionSpec { cluster: 0, name, kind, len, access, incarnation: 1 }, |_| {}).unwrap()
 }
 
 fn load() -> (RegionKind, usize, Access) {
@@ -171,7 +171,7 @@ fn one_sided(criterion: &mut Criterion, nodes: &Nodes, backend: &str) {
                 black_box(batch.words(last).unwrap()[0])
             });
         });
-        // As whoever looks at the same nodes again and again does.
+        // As a scan does, which reads the same nodes again and again.
         group.bench_function(format!("read of {count}, the batch kept"), |bencher| {
             let last = add_reads(&mut batch, &links);
             bencher.iter(|| {

@@ -1,7 +1,7 @@
 //! A list of operations, their buffers and their outcomes.
 //!
-//! The batch owns every buffer that an operation reads from or into, and is borrowed by [`Initiator::run`] until the
-//! last completion, so memory in flight can be neither touched nor freed:
+//! The batch owns every operation's buffer, and [`Initiator::run`] borrows it until the last completion. So memory in
+//! flight can be neither accessed nor freed:
 //!
 //! ```compile_fail,E0502
 //! # use std::time::Duration;
@@ -14,14 +14,14 @@
 //! # }
 //! ```
 //!
-//! It is reused: [`Batch::clear`] keeps what it has allocated, and one that was run may be run again as it is.
+//! Reuse a batch: [`Batch::clear`] keeps the allocated memory, and a batch may be run again without changes.
 //!
 //! [`Initiator::run`]: crate::Initiator::run
 
 use crate::{Access, LinkId, OpError};
 
-/// The longest operation, in bytes: what a target agrees to move at once for one peer. Longer ones fail with
-/// [`OpError::TooLong`], whatever the backend.
+/// The longest operation, in bytes. It bounds what a target moves for one peer at a time. Longer operations fail with
+/// [`OpError::TooLong`] on every backend.
 pub const OP_BYTES_MAX: usize = 16 << 20;
 
 /// One operation of a batch.
@@ -41,29 +41,30 @@ pub(crate) enum Kind {
     },
     /// A message to the region's inbox.
     Send,
-    /// A write, and then word of it to the region's inbox.
+    /// A write, followed by a notification to the region's inbox.
     WriteWithImmediate {
         immediate: u32,
     },
 }
 
 impl Kind {
-    /// Whether its buffer goes to the target. Else it takes what comes from there.
+    /// Whether its buffer is sent to the target; otherwise the buffer receives data.
     pub(crate) fn carries(self) -> bool {
         matches!(self, Kind::Write | Kind::Send | Kind::WriteWithImmediate { .. })
     }
 
-    /// Whether memory alone cannot do it.
+    /// Whether it needs the region's inbox.
     pub(crate) fn is_for_inbox(self) -> bool {
         matches!(self, Kind::Send | Kind::WriteWithImmediate { .. })
     }
 
-    /// Whether a key of these rights grants it. Targets check by their region's own, which may be more than was asked for.
+    /// Whether a key with these rights permits it. Targets check the rights of their region, which may exceed those of
+    /// the key.
     pub(crate) fn is_granted(self, access: Access) -> bool {
         access == Access::Atomic || self == Kind::Read
     }
 
-    /// Whether it works on bytes, and not on whole words.
+    /// Whether it works on bytes rather than whole words.
     fn is_of_bytes(self) -> bool {
         matches!(self, Kind::Read | Kind::Send)
     }
@@ -73,20 +74,20 @@ impl Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Request {
     pub(crate) kind: Kind,
-    /// In the region, in bytes; 0 for a message.
+    /// Offset in the region, in bytes; 0 for a message.
     pub(crate) offset: usize,
     /// In bytes; 8 for atomics.
     pub(crate) len: usize,
 }
 
 impl Request {
-    /// How many words its buffer has: what is moved, or the value before an atomic.
+    /// Length of its buffer in words: the data moved, or the value before an atomic.
     #[inline]
     pub(crate) fn words(&self) -> usize {
         if self.len > OP_BYTES_MAX { 0 } else { self.len.div_ceil(8) }
     }
 
-    /// Whether a region of `region` bytes, of whose rights `granted` are this peer's, takes it.
+    /// Checks it against a region of `region` bytes on which this peer has the rights `granted`.
     #[inline]
     pub(crate) fn check(&self, region: usize, granted: Access) -> Result<(), OpError> {
         let Request { kind, offset, len } = *self;
@@ -121,23 +122,23 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty one.
+    /// An empty batch.
     pub fn new() -> Self {
         Batch::default()
     }
 
-    /// Forgets the operations, keeps the memory.
+    /// Removes all operations and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.ops.clear();
         self.words.clear();
     }
 
-    /// How many operations it holds.
+    /// Number of operations.
     pub fn len(&self) -> usize {
         self.ops.len()
     }
 
-    /// Whether it holds none.
+    /// Whether it has no operations.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
@@ -165,7 +166,7 @@ impl Batch {
         self.add(link, Request { kind: Kind::FetchAndAdd { add }, offset, len: 8 })
     }
 
-    /// Adds a message to the region's inbox: bytes that its owner receives, and no more than it said it would.
+    /// Adds a message to the region's inbox, of at most the length that the inbox accepts.
     pub fn send(&mut self, link: LinkId, message: &[u8]) -> OpId {
         let op = self.add(link, Request { kind: Kind::Send, offset: 0, len: message.len() });
         let buffer = self.buffer_mut(op.0 as usize);
@@ -177,8 +178,8 @@ impl Batch {
         op
     }
 
-    /// Adds a write of `words` at `offset`, a multiple of 8, of which the region's inbox is told with `immediate`. Where
-    /// the inbox is full the words may have been written all the same.
+    /// Adds a write of `words` at `offset`, a multiple of 8, and notifies the region's inbox with `immediate`. If the
+    /// inbox is full, the operation fails, but the words may have been written.
     pub fn write_with_immediate(
         &mut self,
         link: LinkId,
@@ -191,7 +192,7 @@ impl Batch {
         op
     }
 
-    /// What a read brought, the last word padded with whatever follows in the region.
+    /// The words that a read returned; the last one is padded with the bytes that follow in the region.
     ///
     /// # Errors
     /// Why the operation failed.
@@ -199,7 +200,7 @@ impl Batch {
         self.ops[op.0 as usize].outcome.map(|()| self.buffer(op.0 as usize))
     }
 
-    /// What a read brought, to the byte.
+    /// The exact bytes that a read returned.
     ///
     /// # Errors
     /// Why the operation failed.
@@ -208,7 +209,7 @@ impl Batch {
         Ok(&bytemuck::cast_slice(self.words(op)?)[..len])
     }
 
-    /// The word before an atomic, or the first word of a read.
+    /// The value before an atomic, or the first word of a read.
     ///
     /// # Errors
     /// Why the operation failed.
@@ -223,7 +224,7 @@ impl Batch {
         OpId(self.ops.len() as u32 - 1)
     }
 
-    // What backends need: the operations by index, and each one's buffer.
+    // For backends: the operations by index, and their buffers.
 
     pub(crate) fn op(&self, index: usize) -> &Op {
         &self.ops[index]
@@ -238,7 +239,7 @@ impl Batch {
         &self.words[op.buffer..op.buffer + op.request.words()]
     }
 
-    /// Some words of an operation's buffer, from its word `at` on.
+    /// The part of an operation's buffer that begins at its word `at`.
     #[cfg(feature = "verbs")]
     #[inline]
     pub(crate) fn piece_mut(&mut self, index: usize, at: usize, words: usize) -> &mut [u64] {

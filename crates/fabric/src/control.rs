@@ -1,34 +1,46 @@
-//! The control endpoint: where a process tells others of its cluster how to reach its regions, and sets up with them what
-//! needs both sides. One thread for each process that offers regions, plain TCP, no moves and no load: those go one-sided.
+//! The control endpoint: where a process tells other processes of its cluster how to reach its regions, and sets up what
+//! needs both sides.
+//!
+//! Each process that offers regions runs one, in a thread that serves TCP. Load and moves are one-sided and never pass
+//! through it.
 //!
 //! | part | what it is |
 //! |---|---|
-//! | `secret` | the cluster's secret, and what is made of it: proofs, and seals on messages |
-//! | `wire` | frames to bytes and back |
+//! | `secret` | the cluster's secret |
 //! | `cause` | why one side refuses the other, counted |
+//! | `noise` | the handshake and the encrypted channel that it opens |
+//! | `wire` | frames to bytes and back |
 //! | `dialogue` | the endpoint's half of one session, without I/O |
 //! | `endpoint` | the thread: sockets, readiness, time |
 //! | `session` | the asking side |
-//! | `directory` | [`Directory`](crate::Directory) by asking whoever offers the name |
+//! | `directory` | [`Directory`](crate::Directory) that asks the process which offers the region |
 //!
-//! A session opens with a challenge each way. Whoever asks sends a nonce; the endpoint answers with its own; then the
-//! asking side, and after it the endpoint, proves to know the secret by an HMAC-SHA256 over protocol version, its role
-//! and both nonces. What follows is sealed by keys of this session and direction, and numbered. So neither a set-up nor
-//! a message is worth anything a second time, to another peer, or sent back to its sender.
+//! A session is `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s` of the [Noise protocol](https://noiseprotocol.org/noise.html),
+//! revision 34, by the crate `snow`; the pre-shared key is derived from the cluster's secret. Both sides prove that they
+//! know the secret. Everything after the first two frames is encrypted, and a recorded session stays unreadable if the
+//! secret leaks later. A frame is rejected when it is replayed, moved to another session, or sent back to its sender.
 //!
-//! Messages are authentic, not hidden: whoever reads the traffic reads the keys in it, which for the data path itself
-//! is so anyway. Between machines the network is trusted or tunnelled.
+//! Why Noise and not TLS: a cluster has one secret and no certificates. rustls has no pre-shared keys, so TLS would add an
+//! authority, a certificate for each machine and their expiry. Why `psk0`: a process without the secret is refused at its
+//! first frame, before the endpoint computes a Diffie-Hellman for it, and learns nothing. The price is that an attacker
+//! who recorded a first frame can test guesses of the secret offline, so a secret must be random.
+//!
+//! Traffic analysis still shows which machines talk, when, and the length of each message. The data path is not encrypted:
+//! tcp sends a region's token to its target in the clear, and RoCE carries keys in each packet.
 
 mod cause;
 mod dialogue;
 mod directory;
 mod endpoint;
+mod noise;
 mod secret;
 mod session;
 mod wire;
 
 pub use cause::{Cause, Refusals};
 pub use dialogue::Answers;
+#[cfg(fuzzing)]
+pub use dialogue::fuzz_endpoint;
 pub use directory::ControlDirectory;
 pub use endpoint::Endpoint;
 pub use secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret};

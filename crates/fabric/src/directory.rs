@@ -1,14 +1,15 @@
-//! Where processes find each other's keys.
+//! Directories: how processes find each other's keys.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+mod open;
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::io::Errno;
-use rustix::process::geteuid;
 use sidelong_layout::RegionKind;
 
 use crate::control::Secret;
@@ -16,70 +17,160 @@ use crate::host::check_name;
 use crate::key::{Key, Locator, Token};
 use crate::{Access, Error, shm};
 
-/// Publishes and finds keys. The embedded default is [`RunDirectory`].
+pub(crate) use open::{OpenDirectory, temporary_name};
+
+/// Publishes and finds keys. [`RunDirectory`] is the default.
 pub trait Directory: Send + Sync {
-    /// Lets others find `key` by its region's name, in place of an earlier one.
+    /// Publishes `key` under its region's name, in place of an earlier one.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     fn publish(&self, key: &Key) -> Result<(), Error>;
 
-    /// The key of the region `name`, which is of `kind` and `len` bytes and grants `access`.
+    /// Finds the key of the region `name`, which has `kind` and `len` bytes and grants `access`.
     ///
     /// # Errors
-    /// Where nobody has published it, or it cannot be read.
+    /// If no process has published it, or it cannot be read.
     fn find(&self, name: &str, kind: RegionKind, len: usize, access: Access) -> Result<Key, Error>;
 }
 
-/// A process number as the lock file has it.
+/// Longest process number in a lock file, in bytes.
 const PID_BYTES_MAX: u64 = 20;
+/// Longest line of a key, in bytes.
+const KEY_BYTES_MAX: u64 = 256;
 
-/// How often a lock is tried that is held.
+/// Attempts to take a lock that another process holds.
 const LOCK_TRIES_MAX: usize = 20;
-/// How long it is left alone in between.
+/// Pause between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// A directory of one machine that only its owner may enter: regions (`NAME.region`, whose file is the key; `NAME.socket`
-/// where the memory lies elsewhere), keys of
-/// the tcp backend (`NAME.tcpkey`), and the lock of the cluster that runs in it.
-#[derive(Clone, Debug)]
+/// Mode of a run directory.
+const PRIVATE: Mode = Mode::from_raw_mode(0o700);
+/// Mode of a directory with files that other users may read.
+const PUBLIC: Mode = Mode::from_raw_mode(0o755);
+/// Mode of such a file.
+const PUBLIC_FILE: Mode = Mode::from_raw_mode(0o644);
+
+/// A directory on one machine, accessible to its owner alone. It holds regions (`NAME.region`, whose file is the key;
+/// beside it `NAME.socket` if the memory lies elsewhere), keys of the tcp backend (`NAME.tcpkey`), logs and histories, and
+/// the lock of the cluster that runs in it.
+///
+/// Every file in it is opened through this type. Each call opens the path anew, one component at a time and without symbolic
+/// links, and refuses a path that another user could have changed. So a directory that was removed and created again is
+/// found, and one that another user put in its place is refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunDirectory {
     path: PathBuf,
 }
 
 impl RunDirectory {
-    /// Opens it, or makes it with mode 0700.
+    /// Opens the directory, or creates it with mode 0700.
     ///
     /// # Errors
-    /// Where it cannot be made, or others could put files in it.
+    /// If it cannot be created, or another user could replace it or write in it.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
-        let path = path.into();
-        let failed = |source| Error::Directory { path: path.clone(), source };
-        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed)?;
-        let found = std::fs::metadata(&path).map_err(failed)?;
-        let owned = [0, geteuid().as_raw()].contains(&found.uid());
-        if !owned || found.mode() & 0o022 != 0 {
-            let reason = "others may write in it; make it with mode 0700";
-            return Err(failed(io::Error::new(io::ErrorKind::PermissionDenied, reason)));
-        }
-        Ok(RunDirectory { path })
+        RunDirectory::at(path).made(PRIVATE)
     }
 
-    /// The directory itself.
+    /// Opens the directory, or creates it with mode 0755, for files that other users may read.
+    ///
+    /// # Errors
+    /// As [`RunDirectory::open`].
+    pub fn open_public(path: impl Into<PathBuf>) -> Result<Self, Error> {
+        RunDirectory::at(path).made(PUBLIC)
+    }
+
+    /// The directory at `path`, which need not exist yet: each call looks for it and checks it.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        RunDirectory { path: path.into() }
+    }
+
+    fn made(self, mode: Mode) -> Result<Self, Error> {
+        match OpenDirectory::walk(&self.path, Some(mode)) {
+            Ok(_) => Ok(self),
+            Err(source) => Err(Error::Directory { path: self.path, source }),
+        }
+    }
+
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes this process its only user for as long as the returned file lives, and removes what a killed one left.
+    /// Opens the directory itself.
+    pub(crate) fn enter(&self) -> io::Result<OpenDirectory> {
+        OpenDirectory::walk(&self.path, None)
+    }
+
+    /// Opens the file `name` for reading.
     ///
     /// # Errors
-    /// [`Error::InUse`] where a live process has it.
+    /// If it does not exist or is not a regular file.
+    pub fn read(&self, name: &str) -> io::Result<File> {
+        self.enter()?.open(name, false)
+    }
+
+    /// Creates the file `name` with mode 0600, in place of an old one.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub fn create(&self, name: &str) -> io::Result<File> {
+        let directory = self.enter()?;
+        directory.remove(name)?;
+        directory.create_new(name)
+    }
+
+    /// Opens the file `name` for reading and appending, or creates it. Its mode becomes 0600.
+    ///
+    /// # Errors
+    /// If it cannot be created or is not a regular file.
+    pub fn append(&self, name: &str) -> io::Result<File> {
+        self.enter()?.append(name)
+    }
+
+    /// Replaces the file `name` by one of mode 0600 with these contents. Readers see the old file or the whole new one.
+    ///
+    /// # Errors
+    /// If it cannot be written. An old file then stays.
+    pub fn replace(&self, name: &str, contents: &[u8]) -> io::Result<()> {
+        let directory = self.enter()?;
+        let (temporary, mut file) = directory.create_temporary(name)?;
+        let written = file.write_all(contents).and_then(|()| directory.rename(&temporary, name));
+        written.inspect_err(|_| _ = directory.remove(&temporary))
+    }
+
+    /// Renames the file `from` to `to`, in place of an old one.
+    ///
+    /// # Errors
+    /// If it does not exist.
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.enter()?.rename(from, to)
+    }
+
+    /// Lets other users read the file `name`.
+    ///
+    /// # Errors
+    /// If it does not exist or is not a regular file.
+    pub fn publish_file(&self, name: &str) -> io::Result<()> {
+        Ok(fchmod(self.read(name)?, PUBLIC_FILE)?)
+    }
+
+    /// Removes the directory and everything in it, as far as that can be removed.
+    pub fn remove(&self) {
+        // The walk shows that no other user can replace a component of the path before it is used again.
+        if self.enter().is_ok() {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+
+    /// Makes this process the only user of the directory while the returned file lives, and removes what a killed
+    /// process left.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if a live process has claimed it.
     pub fn claim(&self) -> Result<File, Error> {
         let failed = |source| Error::Directory { path: self.path.clone(), source };
-        let path = self.path.join("lock");
-        let opened =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-        let mut file = opened.map_err(failed)?;
+        let mut file = self.append("lock").map_err(failed)?;
         if !lock(&file, FlockOperation::NonBlockingLockExclusive).map_err(failed)? {
             let mut pid = String::new();
             let _ = (&file).take(PID_BYTES_MAX).read_to_string(&mut pid);
@@ -90,115 +181,115 @@ impl RunDirectory {
         Ok(file)
     }
 
-    /// Whether a live process has claimed the run directory at `path`, which need not be there. For whoever only looks:
-    /// nothing is made, and who claims it at this moment tries again.
-    pub fn is_claimed(path: &Path) -> bool {
-        let lock = File::open(path.join("lock"));
+    /// Whether `claim`, which [`claim`](Self::claim) returned, is still one: the directory was not removed or replaced since.
+    pub fn is_claimed_by(&self, claim: &File) -> bool {
+        match (std::fs::metadata(self.path.join("lock")), claim.metadata()) {
+            (Ok(found), Ok(claimed)) => (found.dev(), found.ino()) == (claimed.dev(), claimed.ino()),
+            (Err(error), _) => {
+                ![io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind())
+            }
+            (Ok(_), Err(_)) => true,
+        }
+    }
+
+    /// Whether a live process has claimed the directory. Creates nothing, so it suits readers; a process that claims the
+    /// directory at this moment retries.
+    pub fn is_claimed(&self) -> bool {
+        let lock = self.read("lock");
         lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK))
     }
 
-    /// What the processes that use it, all of this machine and of one user, may prove to each other to know. The first to
-    /// ask makes it up.
+    /// The secret of the processes that use this directory, all on this machine and of one user. The first caller
+    /// creates it.
     ///
     /// # Errors
-    /// Where it cannot be made or read.
+    /// If it cannot be created or read.
     pub fn secret(&self) -> Result<Secret, Error> {
-        let path = self.path.join("run.secret");
-        if !path.exists() {
-            let failed =
-                |error: io::Error| Error::SecretFile { path: path.clone(), reason: error.to_string() };
-            let (temporary, mut file) = create_temporary(&self.path, "run").map_err(failed)?;
+        let path = self.path.join(SECRET);
+        let failed = |error: io::Error| Error::SecretFile { path: path.clone(), reason: error.to_string() };
+        let directory = self.enter().map_err(failed)?;
+        if !directory.has(SECRET) {
+            let (temporary, mut file) = directory.create_temporary("run").map_err(failed)?;
             let made = [Token::random(), Token::random()]
                 .into_iter()
                 .try_for_each(|half| write!(file, "{:032x}", half?.0));
-            // Of two that make one at a time the first wins, and nobody reads half of one.
-            let linked = made.and_then(|()| std::fs::hard_link(&temporary, &path));
-            let removed = std::fs::remove_file(&temporary);
+            // If two processes create it at once, the first wins, and neither reads a partial file.
+            let linked = made.and_then(|()| directory.link(&temporary, SECRET));
+            let removed = directory.remove(&temporary);
             match linked {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(error)),
                 _ => removed.map_err(failed)?,
             }
         }
-        Secret::read(&path)
+        Secret::of_file(directory.open(SECRET, false).map_err(failed)?, &path)
     }
 
-    /// Removes regions, keys and the addresses of those who answer for load; other files are none of ours.
+    /// Removes regions, keys and the sockets of processes that answer for load. Other files stay.
     ///
     /// # Errors
-    /// Where one cannot be removed.
+    /// If one cannot be removed.
     pub fn sweep(&self) -> io::Result<()> {
-        let entries = match std::fs::read_dir(&self.path) {
-            // Somebody has swept more than that.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries?,
+        let directory = match self.enter() {
+            // Another process has removed it.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            entered => entered?,
         };
-        for entry in entries {
-            let entry = entry?;
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
+        directory.for_each(|entry| {
+            let name = entry.to_string_lossy();
             let unfinished = name.starts_with('.') && name.ends_with(".new");
             let ours =
                 [".region", ".socket", ".tcpkey", ".responder"].iter().any(|kind| name.ends_with(kind));
-            if unfinished || ours {
-                match std::fs::remove_file(entry.path()) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                    _ => {}
-                }
-            }
-        }
-        Ok(())
+            if unfinished || ours { directory.remove(entry) } else { Ok(()) }
+        })
     }
+}
 
-    fn key_path(&self, name: &str) -> PathBuf {
-        self.path.join(format!("{name}.tcpkey"))
-    }
+/// File of the secret that the processes of this directory share.
+const SECRET: &str = "run.secret";
+
+fn key_name(region: &str) -> String {
+    format!("{region}.tcpkey")
 }
 
 impl Directory for RunDirectory {
     fn publish(&self, key: &Key) -> Result<(), Error> {
         let Some(text) = key.locator.to_text() else {
-            return Ok(()); // A region's file is its own key, and a simulated region has none.
+            return Ok(()); // the key of a region's file is the file, and a simulated region has none
         };
-        let path = self.key_path(&key.name);
-        let failed = |source| Error::Create { path: path.clone(), source };
-        let (temporary, mut file) = create_temporary(&self.path, &key.name).map_err(failed)?;
-        let written = writeln!(file, "{text}");
-        written.and_then(|()| std::fs::rename(&temporary, &path)).map_err(failed)
+        let name = key_name(&key.name);
+        let written = self.replace(&name, format!("{text}\n").as_bytes());
+        written.map_err(|source| Error::Create { path: self.path.join(name), source })
     }
 
     fn find(&self, name: &str, kind: RegionKind, len: usize, access: Access) -> Result<Key, Error> {
         check_name(name)?;
         let key = |locator| Key { name: name.to_owned(), kind, len, access, locator };
-        let region = shm::region_path(&self.path, name);
-        if region.exists() {
-            return Ok(key(Locator::Shm { path: region }));
+        let none = || Error::NoKey { name: name.to_owned(), place: self.path.display().to_string() };
+        let directory = match self.enter() {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(none()),
+            entered => entered.map_err(|source| Error::Directory { path: self.path.clone(), source })?,
+        };
+        if directory.has(&shm::file_name(name)) {
+            return Ok(key(Locator::Shm { run: self.clone() }));
         }
-        let path = self.key_path(name);
-        match std::fs::read_to_string(&path) {
-            Ok(text) => Ok(key(Locator::from_text(&text).ok_or(Error::BadKey {
-                path,
+        let path = || self.path.join(key_name(name));
+        let mut text = String::new();
+        let read = directory.open(key_name(name), false);
+        match read.and_then(|file| file.take(KEY_BYTES_MAX).read_to_string(&mut text)) {
+            Ok(_) => Ok(key(Locator::from_text(&text).ok_or_else(|| Error::BadKey {
+                path: path(),
                 reason: "not `tcp ADDRESS TOKEN`; was it written by another version?".to_owned(),
             })?)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(Error::NoKey { name: name.to_owned(), place: self.path.display().to_string() })
-            }
-            Err(source) => Err(Error::Open { path, source }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(none()),
+            Err(source) => Err(Error::Open { path: path(), source }),
         }
     }
 }
 
-/// A new file of a name that nobody else uses, to be given its real one once it is whole. What a killed process left of
-/// these goes with the next sweep.
-pub(crate) fn create_temporary(directory: &Path, name: &str) -> io::Result<(PathBuf, File)> {
-    let path = directory.join(format!(".{name}.{:032x}.new", Token::random()?.0));
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-    Ok((path, file))
-}
-
 /// Takes a lock, or tells that another holds it.
 ///
-/// A process that is being spawned holds its parent's locks until it becomes another program, so one that was just
-/// given up may seem to be held for a moment: it is tried for a while.
+/// A process that is being spawned holds its parent's locks until it executes another program. So a lock that was just
+/// released may seem held for a moment, and is retried for a while.
 pub(crate) fn lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
     for _ in 0..LOCK_TRIES_MAX {
         match flock(file, operation) {
@@ -234,11 +325,17 @@ mod tests {
     fn it_is_claimed_while_the_claim_lives() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run");
-        assert!(!RunDirectory::is_claimed(&path) && !path.exists(), "looking makes nothing");
+        assert!(!RunDirectory::at(&path).is_claimed() && !path.exists(), "looking makes nothing");
         let claim = RunDirectory::open(&path).unwrap().claim().unwrap();
-        assert!(RunDirectory::is_claimed(&path));
-        drop(claim);
-        assert!(!RunDirectory::is_claimed(&path), "the file is left, the lock is not");
+        assert!(RunDirectory::at(&path).is_claimed());
+        let run = RunDirectory::open(&path).unwrap();
+        assert!(run.is_claimed_by(&claim));
+        std::fs::rename(&path, directory.path().join("moved")).unwrap();
+        assert!(!run.is_claimed_by(&claim), "gone");
+        let again = RunDirectory::open(&path).unwrap().claim().unwrap();
+        assert!(!run.is_claimed_by(&claim) && run.is_claimed_by(&again), "another one");
+        drop((claim, again));
+        assert!(!RunDirectory::at(&path).is_claimed(), "the file is left, the lock is not");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What can go wrong: with one operation ([`OpError`]), or in setting up ([`Error`]).
+//! Errors of one operation ([`OpError`]) and of set-up ([`Error`]).
 
 use std::io;
 use std::path::PathBuf;
@@ -8,83 +8,98 @@ use sidelong_layout::HeaderError;
 use crate::batch::OP_BYTES_MAX;
 use crate::control::{Cause, SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 use crate::host::NAME_BYTES_MAX;
+use crate::initiator::LINKS_MAX;
 
-/// Why one operation of a batch failed. The others of the batch are not touched by it.
+/// Why one operation of a batch failed. The other operations of the batch are unaffected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpError {
     /// The batch was not run.
     #[error("the operation was not run")]
     NotRun,
-    /// Beyond the region's end.
+    /// The operation reaches beyond the region's end.
     #[error("out of bounds: {len} bytes at {offset} of a region of {region}")]
     OutOfBounds {
-        /// Where it began, in bytes.
+        /// Its offset, in bytes.
         offset: usize,
-        /// How long it was.
+        /// Its length, in bytes.
         len: usize,
-        /// The region's length.
+        /// The region's length, in bytes.
         region: usize,
     },
-    /// Not at a multiple of 8 bytes, or a write not of a multiple of 8.
+    /// The offset is not a multiple of 8 bytes, or the length of a write is not.
     #[error("misaligned: {len} bytes at {offset}; operations work on 8-byte words")]
     Misaligned {
-        /// Where it began, in bytes.
+        /// Its offset, in bytes.
         offset: usize,
-        /// How long it was.
+        /// Its length, in bytes.
         len: usize,
     },
-    /// Longer than one operation may be.
+    /// The operation is longer than [`OP_BYTES_MAX`].
     #[error("{len} bytes in one operation, {OP_BYTES_MAX} at most: split it")]
     TooLong {
-        /// How long it was.
+        /// Its length, in bytes.
         len: usize,
     },
-    /// A write or atomic on a read-only key.
+    /// A write or atomic with a read-only key.
     #[error("the key grants reading only")]
     ReadOnly,
-    /// No answer in time. It may have taken effect, or may yet.
+    /// No answer before the deadline. The operation may have taken effect, or may yet.
     #[error("no completion before the deadline")]
     Timeout,
-    /// The link is down and stays down: the peer died or left. It may have taken effect. Close the link and connect anew.
+    /// The link is down and stays down, because the peer died or left. The operation may have taken effect. Close the
+    /// link and connect again.
     #[error("the peer is gone")]
     PeerGone,
-    /// The target does not know the key: it restarted, or revoked it.
+    /// The target does not know the key, because it restarted or revoked the key.
     #[error("the key is not, or no longer, valid at the target")]
     KeyRejected,
-    /// The link was closed by this side.
+    /// This side closed the link.
     #[error("the link is closed")]
     Closed,
-    /// A message to a region without an inbox, or whose owner has dropped it.
+    /// A message to a region without an inbox, or whose owner has dropped the inbox.
     #[error("the region has no inbox")]
     NoInbox,
-    /// The inbox holds as many messages as it can: its owner does not take them out as fast as they come. Try again.
+    /// The inbox is full, because its owner takes messages out more slowly than they arrive. Try again.
     #[error("the inbox is full")]
     InboxFull,
-    /// Longer than the inbox takes.
+    /// The message is longer than the inbox accepts.
     #[error("a message of {len} bytes, more than the inbox takes")]
     MessageTooLong {
-        /// How long it was.
+        /// Its length, in bytes.
         len: usize,
     },
 }
 
-/// Why a region could not be offered or a link not made.
+impl Error {
+    /// Whether it shows that no process offers the region now: none has published it, or the machine where it was offered
+    /// answers that nobody listens there. Silence shows nothing.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Error::NoKey { .. } => true,
+            Error::Open { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            Error::Connect { source, .. } => source.kind() == io::ErrorKind::ConnectionRefused,
+            _ => false,
+        }
+    }
+}
+
+/// Why a region could not be offered, or a link not established.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file behind a region could not be made.
+    /// The file behind a region could not be created.
     #[error("cannot create region {path}: {source}{}", hint(.source))]
     Create {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A name that a region cannot have.
+    /// An invalid name for a region.
     #[error(
         "region name {name:?}: 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`, the first not a `.`"
     )]
     Name {
-        /// As given.
+        /// The name as given.
         name: String,
     },
     /// The file behind a region could not be opened.
@@ -92,7 +107,7 @@ pub enum Error {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Memory could not be mapped.
@@ -102,7 +117,7 @@ pub enum Error {
         name: String,
         /// Its length in bytes.
         len: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Another live process offers a region of that name.
@@ -110,10 +125,10 @@ pub enum Error {
         "region {path} is offered by a process that is still alive: stop it, or use another run directory"
     )]
     Taken {
-        /// The file; with other backends than shm, the name.
+        /// The file; the name on backends other than shm.
         path: PathBuf,
     },
-    /// The region is not what the reader expects.
+    /// The region's header is not what the reader expects.
     #[error("region {name}: {source}")]
     Header {
         /// The region.
@@ -121,12 +136,23 @@ pub enum Error {
         /// What differs.
         source: HeaderError,
     },
-    /// Nobody published a key of that name.
+    /// The initiator has [`LINKS_MAX`] links.
+    #[error(
+        "cannot link to region {name}: there are {LINKS_MAX} links already, and a thread may have no more"
+    )]
+    TooManyLinks {
+        /// The region.
+        name: String,
+    },
+    /// The error of an attempt that was made or begun earlier. The next one follows after a pause.
+    #[error(transparent)]
+    Earlier(Box<Error>),
+    /// No process has published a key of that name.
     #[error("no key for region {name} in {place}: is its process running?")]
     NoKey {
         /// The region.
         name: String,
-        /// Where it was looked for.
+        /// Where the key was looked for.
         place: String,
     },
     /// A published key that cannot be read.
@@ -142,7 +168,7 @@ pub enum Error {
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The run directory belongs to a running cluster.
@@ -150,52 +176,52 @@ pub enum Error {
     InUse {
         /// The directory.
         path: PathBuf,
-        /// Who holds it.
+        /// The process that holds it.
         pid: String,
     },
     /// The tcp backend could not listen.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: std::net::SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The tcp backend could not connect.
     #[error("cannot connect to {address}: {source}")]
     Connect {
-        /// Where.
+        /// The address.
         address: std::net::SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The target speaks another version of the tcp protocol, or something else altogether.
+    /// The target speaks another version of the tcp protocol, or another protocol.
     #[error("{address} does not speak version {expected} of Sidelong's protocol: {found}")]
     Protocol {
-        /// Where.
+        /// The address.
         address: std::net::SocketAddr,
-        /// What this build speaks.
+        /// The version of this build.
         expected: u32,
-        /// What the target answered.
+        /// The target's answer.
         found: String,
     },
-    /// A process of the cluster and this one do not take each other for what they say.
+    /// The control endpoint of a process and this process refuse each other.
     #[error("{address}: {cause}")]
     Control {
         /// The process's control endpoint.
         address: std::net::SocketAddr,
-        /// Why not.
+        /// The reason.
         cause: Cause,
     },
-    /// A process of the cluster does not do what it was asked.
+    /// A process of the cluster declines a request.
     #[error("{address} declines: {reason}")]
     Declined {
         /// Its control endpoint.
         address: std::net::SocketAddr,
-        /// In its own words.
+        /// The reason that it gave.
         reason: String,
     },
-    /// A region that is reached over verbs, by an initiator that has none.
+    /// The region is offered over verbs, and this initiator has no device.
     #[error("{name} is offered over verbs: {reason}")]
     NoVerbs {
         /// The region.
@@ -203,22 +229,22 @@ pub enum Error {
         /// What is missing.
         reason: &'static str,
     },
-    /// An RDMA device did not do what was asked.
+    /// An RDMA device failed.
     #[cfg(feature = "verbs")]
     #[error(transparent)]
     Device(#[from] crate::verbs::DeviceError),
-    /// A cluster's secret that is none.
+    /// The length of a cluster's secret is out of range.
     #[error("the secret has {bytes} bytes: {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} are needed")]
     SecretLength {
-        /// How many it has.
+        /// Its length.
         bytes: usize,
     },
-    /// A file with a cluster's secret that cannot be used.
+    /// A file with a cluster's secret cannot be used.
     #[error("secret file {path}: {reason}")]
     SecretFile {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The target refused the link.
@@ -226,10 +252,10 @@ pub enum Error {
     Refused {
         /// The region.
         name: String,
-        /// As the target said.
+        /// The reason that the target gave.
         reason: OpError,
     },
-    /// A key of another simulated network, or of no simulated one.
+    /// The key belongs to another simulated network, or to none.
     #[error("{name}: not a region of this simulated network")]
     OtherNetwork {
         /// The region.
@@ -237,7 +263,7 @@ pub enum Error {
     },
 }
 
-/// What the operator can do about it, for the errors that people meet.
+/// Advice for the operator, for the errors that occur in practice.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull => " (is /dev/shm full? free some of it, or set run_dir elsewhere)",

@@ -2,9 +2,14 @@
 
 use std::any::Any;
 use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rustix::fs::inotify;
 use sidelong_layout::{HEADER_BYTES, RegionHeader, RegionKind};
 
 use crate::memory::Memory;
@@ -15,18 +20,20 @@ use crate::{Access, Error, Inbox, InboxSpec, Key, shm, sim, tcp};
 /// The longest name of a region, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// What to offer.
+/// A region to be offered.
 #[derive(Clone, Debug)]
 pub struct RegionSpec<'a> {
-    /// Unique in the cluster; part of a file name: letters, digits, `-`, `_` and `.`, not first.
+    /// Unique in the cluster, and part of a file name: letters, digits, `-`, `_` and `.`; the first is not a `.`.
     pub name: &'a str,
     /// What it holds.
     pub kind: RegionKind,
-    /// Bytes, header included; a multiple of 8.
+    /// Length in bytes, header included; a multiple of 8.
     pub len: usize,
     /// What its key grants.
     pub access: Access,
-    /// Which life of the offering process.
+    /// Hash of what the parts of the offering process's cluster must have alike; 0 for none.
+    pub cluster: u64,
+    /// Number that tells this life of the offering process from earlier ones.
     pub incarnation: u64,
 }
 
@@ -39,16 +46,16 @@ impl RegionSpec<'_> {
         check_name(self.name)
     }
 
-    /// Its first contents: the header, and what `init` makes of the rest.
+    /// The first contents: the header, and the rest as `init` fills it.
     pub(crate) fn contents(&self, init: impl FnOnce(&mut [u64])) -> Vec<u64> {
         let mut words = vec![0; self.len / 8];
-        let header = RegionHeader::new(self.kind, self.incarnation, self.len);
+        let header = RegionHeader::new(self.kind, self.cluster, self.incarnation, self.len);
         words[..HEADER_BYTES / 8].copy_from_slice(&header.words());
         init(&mut words);
         words
     }
 
-    /// Memory of this process that holds the first contents.
+    /// Memory of this process with the first contents.
     pub(crate) fn memory(&self, init: impl FnOnce(&mut [u64])) -> Result<Memory, Error> {
         let memory = Memory::anonymous(self.len);
         let memory = memory.map_err(|source| Error::Map { name: self.name.into(), len: self.len, source })?;
@@ -56,11 +63,11 @@ impl RegionSpec<'_> {
         Ok(memory)
     }
 
-    /// Memory that `file` maps, with the header written and the rest as it is found.
+    /// Memory that `file` maps, with the header written and the rest unchanged.
     pub(crate) fn mapped(&self, file: &File) -> Result<Memory, Error> {
         let memory = Memory::of_map(file, self.len, Access::Atomic);
         let memory = memory.map_err(|source| Error::Map { name: self.name.into(), len: self.len, source })?;
-        memory.fill(&RegionHeader::new(self.kind, self.incarnation, self.len).words());
+        memory.fill(&RegionHeader::new(self.kind, self.cluster, self.incarnation, self.len).words());
         Ok(memory)
     }
 }
@@ -80,12 +87,12 @@ pub enum Host {
 }
 
 impl Host {
-    /// Offers a region. `init` writes its first contents (as words, the header already there) before anyone can see
-    /// it; where an earlier life of this process left the region behind and the backend kept its memory, the contents
-    /// are as they were, `init` is not called, and the header has the new incarnation.
+    /// Offers a region. `init` fills its first contents, as words after the header, before any peer can see them. If an
+    /// earlier life of this process left the region and the backend kept its memory, the contents stay, `init` is not
+    /// called, and the header gets the new incarnation.
     ///
     /// # Errors
-    /// Where memory cannot be had, a live process offers the name, or the name cannot be one.
+    /// If memory cannot be allocated, a live process offers the name, or the name is invalid.
     pub fn offer(&self, spec: &RegionSpec<'_>, init: impl FnOnce(&mut [u64])) -> Result<Region, Error> {
         spec.check()?;
         match self {
@@ -97,18 +104,18 @@ impl Host {
         }
     }
 
-    /// Offers memory that this process did not allocate: the first `spec.len` bytes of what `file` maps, such as a BPF map
-    /// that may be mapped. Whoever else changes them is seen by peers without this process's help. Only the region's header
-    /// is written here; the rest is as it is found.
+    /// Offers memory that this process did not allocate: the first `spec.len` bytes of what `file` maps, such as a
+    /// mappable BPF map. Peers see what others write there without this process's help. Only the region's header is
+    /// written here.
     ///
-    /// Over shm peers are given a descriptor of their own, on which they may do what this process may: it is for processes
-    /// of one user, as the region files are. They map it without the right to write.
+    /// Over shm, each peer gets a descriptor of its own, with the rights that this process has. So it is for processes
+    /// of one user, as the region files are. Peers map it read-only.
     ///
     /// # Errors
-    /// As [`Host::offer`], and where the file cannot be mapped for writing, without which no device registers it.
+    /// As [`Host::offer`], and if the file cannot be mapped for writing, which RDMA devices need to register it.
     ///
     /// # Panics
-    /// Where the key would grant more than reading: who else changes the words does not do it by atomics of the fabric.
+    /// If the key would grant more than reading, because the other writers do not use the fabric's atomics.
     pub fn offer_mapped(&self, spec: &RegionSpec<'_>, file: &File) -> Result<Region, Error> {
         assert!(spec.access == Access::ReadOnly, "memory of others is offered for reading");
         spec.check()?;
@@ -121,15 +128,15 @@ impl Host {
         }
     }
 
-    /// As [`Host::offer`], with an inbox for messages and for word of writes. Over shm it takes the name `NAME.inbox`, and
-    /// outlives its process as the region does, with what has not been received. Over verbs each link has the inbox's slots
-    /// to itself, in pinned memory that comes and goes with the link.
+    /// As [`Host::offer`], with an inbox for messages and notifications of writes. Over shm the inbox takes the name
+    /// `NAME.inbox`. It outlives its process as the region does, with the messages not yet received. Over verbs each
+    /// link has all of the inbox's slots to itself, in pinned memory that lives as long as the link.
     ///
     /// # Errors
     /// As [`Host::offer`].
     ///
     /// # Panics
-    /// Where the key would grant reading only: who may not write may not send either.
+    /// If the key would grant reading only: sending needs the right to write.
     pub fn offer_with_inbox(
         &self,
         spec: &RegionSpec<'_>,
@@ -155,14 +162,14 @@ impl Host {
     }
 }
 
-/// Names come from the operator and become file names: nothing leads out of the run directory.
+/// Names come from the operator and become file names, so none may lead out of the run directory.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let fits = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with('.');
     if fits && name.bytes().all(allowed) { Ok(()) } else { Err(Error::Name { name: name.to_owned() }) }
 }
 
-/// A region as its owner holds it. With the last clone its peers lose it too; but for shm, whose memory stays.
+/// A region as its owner holds it. Peers lose it when the last clone is dropped, except over shm, whose memory stays.
 #[derive(Clone, Debug)]
 pub struct Region {
     inner: Arc<Inner>,
@@ -172,34 +179,94 @@ pub struct Region {
 struct Inner {
     memory: Arc<Memory>,
     key: Key,
-    /// What must live as long as the region: the lock on its file, the thread that answers for it.
+    /// Resources that live as long as the region, such as the thread that answers for it.
     _hold: Box<dyn Any + Send + Sync>,
+    /// The file by which peers find the region, with its lock, and the header that it begins with.
+    file: Option<(File, RegionHeader)>,
+    /// The socket at which they get its memory, if that is elsewhere.
+    socket: Option<File>,
 }
 
 impl Region {
     pub(crate) fn new(memory: Arc<Memory>, key: Key, hold: impl Any + Send + Sync) -> Self {
-        Region { inner: Arc::new(Inner { memory, key, _hold: Box::new(hold) }) }
+        Region { inner: Arc::new(Inner { memory, key, _hold: Box::new(hold), file: None, socket: None }) }
+    }
+
+    /// A region whose memory, with its header, is in `file`.
+    pub(crate) fn of_file(memory: Memory, key: Key, file: File) -> Self {
+        let header: [u64; HEADER_BYTES / 8] = std::array::from_fn(|word| memory.load(8 * word));
+        let file = Some((file, bytemuck::cast(header)));
+        let memory = Arc::new(memory);
+        Region { inner: Arc::new(Inner { memory, key, _hold: Box::new(()), file, socket: None }) }
+    }
+
+    /// A region whose memory is elsewhere: peers find it by the file of `stub`, and get it at `socket`. Drops `hold` before the
+    /// stub.
+    pub(crate) fn of_stub(
+        memory: Memory,
+        key: Key,
+        stub: &Region,
+        socket: File,
+        hold: impl Any + Send + Sync,
+    ) -> io::Result<Self> {
+        let file = match &stub.inner.file {
+            Some((file, header)) => Some((file.try_clone()?, *header)),
+            None => None,
+        };
+        let hold: Box<dyn Any + Send + Sync> = Box::new((hold, stub.clone()));
+        let (memory, socket) = (Arc::new(memory), Some(socket));
+        Ok(Region { inner: Arc::new(Inner { memory, key, _hold: hold, file, socket }) })
+    }
+
+    /// Makes an inotify instance report when the region's file changes in other ways than through its memory. Nothing is
+    /// reported of a region that has no file.
+    ///
+    /// # Errors
+    /// If the user has no inotify watch left.
+    pub fn report_to(&self, inotify: impl AsFd) -> io::Result<()> {
+        let Inner { file, socket, .. } = &*self.inner;
+        for file in file.iter().map(|(file, _)| file).chain(socket) {
+            let path = Path::new("/proc/self/fd").join(file.as_raw_fd().to_string());
+            // A file that loses its name has its attributes changed.
+            inotify::add_watch(&inotify, path, inotify::WatchFlags::MODIFY | inotify::WatchFlags::ATTRIB)?;
+        }
+        Ok(())
+    }
+
+    /// Whether another process has truncated, removed or replaced the region's file or its socket, or overwritten its header.
+    /// Its words are then lost, or peers cannot link to it. To offer the region anew, drop this one first.
+    pub fn is_lost(&self) -> bool {
+        let Inner { memory, file, socket, .. } = &*self.inner;
+        let has_no_name = |file: &File| file.metadata().is_ok_and(|found| found.nlink() == 0);
+        let is_lost = |(file, header): &(File, RegionHeader)| {
+            let mut words = [0; HEADER_BYTES / 8];
+            let read = file.read_exact_at(bytemuck::bytes_of_mut(&mut words), 0);
+            read.is_ok() && words != header.words()
+                || file.metadata().is_ok_and(|found| found.len() < header.len)
+                || has_no_name(file)
+        };
+        memory.is_gone() || file.as_ref().is_some_and(is_lost) || socket.as_ref().is_some_and(has_no_name)
     }
 
     pub(crate) fn memory(&self) -> Arc<Memory> {
         Arc::clone(&self.inner.memory)
     }
 
-    /// The grant for others.
+    /// The key that grants others its use.
     pub fn key(&self) -> &Key {
         &self.inner.key
     }
 
-    /// The word at `offset` bytes, by the CPU: allowed on every region.
+    /// Loads the word at `offset` bytes with the CPU; allowed on every region.
     pub fn load(&self, offset: usize) -> u64 {
         self.inner.memory.load(offset)
     }
 
-    /// Stores a word by the CPU, after all earlier stores where `ordering` is `Release`.
+    /// Stores a word with the CPU, after all earlier stores if `ordering` is `Release`.
     ///
     /// # Panics
-    /// On a region whose key grants atomics: its words are changed by remote atomics alone, the owner's changes
-    /// included (through a link to itself).
+    /// On a region whose key grants atomics. Its words are changed by remote atomics alone; its owner too uses a link
+    /// to itself.
     pub fn store(&self, offset: usize, value: u64, ordering: Ordering) {
         assert!(
             self.inner.key.access == Access::ReadOnly,

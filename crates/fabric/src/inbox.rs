@@ -1,17 +1,17 @@
 //! Two-sided operations: messages that a process receives, rather than memory that others use without it.
 //!
-//! An inbox goes with a region ([`Host::offer_with_inbox`]): whoever holds a key of the region that grants more than
-//! reading may send to it, and may write into the region so that the inbox is told. It is bounded. A sender that finds
-//! it full is told so and tries again; nobody waits for anybody. Messages of one link come in the order in which they
-//! were sent, those of different links in any.
+//! An inbox belongs to a region ([`Host::offer_with_inbox`]). A key of the region that grants writing also grants sending
+//! to the inbox, and writes that notify it. The inbox is bounded. A sender that finds it full gets an error and may
+//! retry, so no side waits for the other. Messages of one link arrive in the order in which they were sent; messages of
+//! different links arrive in any order.
 //!
 //! | backend | what it is |
 //! |---|---|
 //! | shm | a ring in a file of its own ([`ring`]), into which the sender's CPU puts its message |
 //! | tcp, sim | a queue of the owner's process |
-//! | verbs | receive buffers of the device, `slots` for each link: no sender takes another's room |
+//! | verbs | receive buffers of the device, `slots` for each link: no sender uses another's slots |
 //!
-//! Load and reconfiguration use none of this: they are one-sided. It is there for what the papers compare them with.
+//! Load and reconfiguration are one-sided and use no inbox. Inboxes serve the comparisons of the papers.
 //!
 //! [`Host::offer_with_inbox`]: crate::Host::offer_with_inbox
 
@@ -30,17 +30,17 @@ use crate::sim::Network;
 use crate::verbs;
 use crate::{OP_BYTES_MAX, OpError, Region};
 
-/// All slots of one inbox together, in bytes.
+/// Most bytes of all slots of one inbox.
 pub const INBOX_BYTES_MAX: usize = 256 << 20;
-/// The longest wait for a message, whatever is asked for.
+/// Longest wait for a message; longer timeouts are cut to it.
 const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
-/// How much an inbox holds.
+/// The size of an inbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InboxSpec {
-    /// Messages that wait to be received; at least 1.
+    /// Most messages that wait to be received; at least 1.
     pub slots: usize,
-    /// Bytes of the longest.
+    /// Longest message, in bytes.
     pub message_bytes_max: usize,
 }
 
@@ -59,20 +59,20 @@ impl InboxSpec {
     }
 }
 
-/// What came.
+/// A message, or the notification of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message<'a> {
-    /// What was sent; nothing where a write is told of.
+    /// The message; empty for the notification of a write.
     pub bytes: &'a [u8],
-    /// What a write said.
+    /// The value that a write passed.
     pub immediate: Option<u32>,
 }
 
-/// The receiving end, its owner's alone.
+/// The receiving end, held by the owner alone.
 #[derive(Debug)]
 pub struct Inbox {
     source: Source,
-    /// What came last, in little-endian words.
+    /// The last message, in little-endian words.
     words: Vec<u64>,
 }
 
@@ -106,7 +106,8 @@ impl Inbox {
         Inbox { source: Source::Verbs(receiver), words: Vec::new() }
     }
 
-    /// The next message if it is there, for those who poll: no system call, but for sim's passing of what is due.
+    /// The next message if there is one, for polling. Makes no system call, except that over sim it processes what is
+    /// due.
     pub fn try_receive(&mut self) -> Option<Message<'_>> {
         let taken = match &self.source {
             Source::Ring { ring, .. } => ring.take(&mut self.words),
@@ -120,7 +121,7 @@ impl Inbox {
         taken.map(|taken| taken.message(&mut self.words))
     }
 
-    /// The next message, for which the thread sleeps for `timeout` at most; over sim virtual time passes.
+    /// Waits for the next message for at most `timeout`. The thread sleeps; over sim, virtual time passes.
     pub fn receive(&mut self, timeout: Duration) -> Option<Message<'_>> {
         let timeout = timeout.min(TIMEOUT_MAX);
         let taken = match &self.source {
@@ -138,10 +139,10 @@ impl Inbox {
     }
 }
 
-/// What was taken out, but for its words.
+/// What was taken out, apart from its words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Taken {
-    /// Of its bytes.
+    /// Length in bytes.
     pub(crate) len: usize,
     pub(crate) immediate: Option<u32>,
 }
@@ -157,7 +158,7 @@ impl Taken {
 #[derive(Default, Debug)]
 pub(crate) struct Letter {
     pub(crate) words: Vec<u64>,
-    /// Of its bytes.
+    /// Length in bytes.
     pub(crate) len: usize,
     pub(crate) immediate: Option<u32>,
 }
@@ -169,7 +170,7 @@ impl Letter {
     }
 }
 
-/// Messages in the owner's process.
+/// The messages of an inbox in its owner's process.
 #[derive(Debug)]
 pub(crate) struct Queue {
     spec: InboxSpec,
@@ -178,7 +179,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Whether a message of `len` bytes may come.
+    /// Whether a message of `len` bytes may be added.
     pub(crate) fn takes(&self, len: usize) -> Result<(), OpError> {
         if len > self.spec.message_bytes_max { Err(OpError::MessageTooLong { len }) } else { Ok(()) }
     }
@@ -210,7 +211,7 @@ impl Queue {
     }
 }
 
-/// Carries out what `Memory::apply` left to the inbox, which is there; `put` is how it takes a message.
+/// Completes what `Memory::apply` left to an existing inbox; `put` adds a message.
 pub(crate) fn deliver(
     request: &Request,
     memory: &Memory,

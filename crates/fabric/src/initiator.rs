@@ -1,23 +1,28 @@
-//! The initiator's side: links to peers' regions, and running batches over them.
+//! The initiator's side: links to peers' regions, and batches run over them.
 
 use std::time::{Duration, Instant};
 
-use sidelong_layout::{HEADER_BYTES, HeaderError, RegionHeader, RegionKind};
+use sidelong_layout::{EDGES_MAX, HEADER_BYTES, HeaderError, NODES_MAX, RegionHeader, RegionKind};
 
 use crate::key::Locator;
 use crate::{Access, Batch, Directory, Error, Key, OpError, shm, sim, tcp};
 #[cfg(feature = "verbs")]
 use crate::{control::Secret, verbs};
 
-/// The longest wait for a batch or a peer, whatever is asked for.
+/// Longest wait for a batch or a peer; longer timeouts are cut to it.
 pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
+/// Most links of one initiator, on every backend: two to each node of the largest cluster, and one to the board or to
+/// each edge.
+pub const LINKS_MAX: usize = 1 << 15;
+
+const _: () = assert!(2 * NODES_MAX < LINKS_MAX && EDGES_MAX <= LINKS_MAX);
+
 /// A link of one [`Initiator`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[cfg_attr(test, derive(Default))]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct LinkId {
     slot: u32,
-    /// Which link in that slot: the id of a closed link is not that of its successor.
+    /// The slot's life: the id of a closed link differs from that of its successor.
     life: u32,
 }
 
@@ -30,8 +35,7 @@ struct Slot {
 #[derive(Debug)]
 enum Link {
     Shm(shm::ShmLink),
-    /// By its number among the tcp links.
-    Tcp(usize),
+    Tcp(tcp::Link),
     Sim(sim::BatchLink),
     /// By its number among the verbs links.
     #[cfg(feature = "verbs")]
@@ -39,40 +43,57 @@ enum Link {
     Closed,
 }
 
-/// A thread's links. Not shared: a thread that wants to talk makes its own, as queue pairs are best used.
+/// The links of one thread. They are not shared, because queue pairs serve one thread best.
 #[derive(Debug, Default)]
 pub struct Initiator {
+    /// Of which cluster regions must be; 0 for any.
+    cluster: u64,
     slots: Vec<Slot>,
-    /// Made with the first tcp link.
+    /// Free slots.
+    free: Vec<u32>,
+    /// Created with the first tcp link.
     tcp: Option<tcp::Links>,
-    /// Where it was given a device.
+    /// `None` without a device.
     #[cfg(feature = "verbs")]
     verbs: Option<verbs::Links>,
 }
 
 impl Initiator {
-    /// Without links.
+    /// An initiator without links.
     pub fn new() -> Self {
         Initiator::default()
     }
 
-    /// Without links, and with a device for those over verbs, which are asked for by `secret`.
+    /// Refuses links to regions of another cluster than that (`RegionSpec::cluster`).
+    pub fn of_cluster(self, cluster: u64) -> Self {
+        Initiator { cluster, ..self }
+    }
+
+    /// See [`Initiator::of_cluster`]; 0 where regions may be of any.
+    pub fn cluster(&self) -> u64 {
+        self.cluster
+    }
+
+    /// An initiator without links, with a device for verbs links, which it requests with `secret`.
     ///
     /// # Errors
-    /// Where the device gives no completion queue.
+    /// If the device gives no completion queue.
     #[cfg(feature = "verbs")]
     pub fn with_verbs(device: &verbs::Device, secret: &Secret) -> Result<Self, Error> {
         Ok(Initiator { verbs: Some(verbs::Links::new(device, secret)?), ..Initiator::default() })
     }
 
-    /// Links to the region of `key` and checks its header. Waits for the peer for `timeout` at most.
+    /// Links to the region of `key` and checks its header. Waits for the peer for at most `timeout`.
     ///
     /// # Errors
-    /// Where the peer cannot be reached, does not know the key, or has another layout.
+    /// If the peer cannot be reached, does not know the key, or has another layout.
     pub fn connect(&mut self, key: &Key, timeout: Duration) -> Result<LinkId, Error> {
+        if self.slots.len() - self.free.len() >= LINKS_MAX {
+            return Err(Error::TooManyLinks { name: key.name.clone() });
+        }
         let mut timeout = timeout.min(TIMEOUT_MAX);
         let link = match &key.locator {
-            Locator::Shm { path } => Link::Shm(shm::ShmLink::open(path, key, timeout)?),
+            Locator::Shm { run } => Link::Shm(shm::ShmLink::open(run, key, self.cluster, timeout)?),
             Locator::Tcp { address, token } => {
                 let deadline = Instant::now() + timeout;
                 if self.tcp.is_none() {
@@ -105,18 +126,19 @@ impl Initiator {
         Ok(id)
     }
 
-    /// Links to the region `name` for reading, which is of one of `shapes` (kind, length in bytes): which of them is its
-    /// owner's to choose, and `guess` the place of the one to try first, as a link is dear on some backends. Waits for each
-    /// for `timeout` at most. The shape's place comes with the link.
+    /// Links to the region `name`, which has one of several `shapes` (kind, length in bytes), and returns the index of
+    /// its shape. `guess` is the index to try first, because links are expensive on some backends. Waits for each
+    /// attempt for at most `timeout`.
     ///
     /// # Errors
-    /// As [`Initiator::connect`]; where it is of none of them, how it differs from the last.
+    /// As [`Initiator::connect`]. If the region has none of the shapes, the error tells how it differs from the last.
     pub fn connect_shaped(
         &mut self,
         directory: &dyn Directory,
         name: &str,
         shapes: &[(RegionKind, usize)],
         guess: usize,
+        access: Access,
         timeout: Duration,
     ) -> Result<(LinkId, usize), Error> {
         assert!(guess < shapes.len(), "a guess among them");
@@ -124,7 +146,7 @@ impl Initiator {
         let mut tried = Err(Error::NoKey { name: name.to_owned(), place: "no shape".to_owned() });
         for place in std::iter::once(guess).chain(others) {
             let (kind, len) = shapes[place];
-            let key = directory.find(name, kind, len, Access::ReadOnly)?;
+            let key = directory.find(name, kind, len, access)?;
             tried = self.connect(&key, timeout).map(|link| (link, place));
             match &tried {
                 Err(Error::Header {
@@ -136,12 +158,34 @@ impl Initiator {
         tried
     }
 
-    /// Closes a link; its id is not used again.
+    /// Whether a link leads to the memory that peers would find now. Over shm that is no more so once the region's file was
+    /// removed or replaced, or its owner has come back with another cluster file; over other fabrics a link then breaks by
+    /// itself.
+    pub fn is_current(&self, link: LinkId) -> bool {
+        let slot = self.slots.get(link.slot as usize).filter(|slot| slot.life == link.life);
+        slot.is_some_and(|slot| match &slot.link {
+            Link::Shm(link) => link.is_current(),
+            _ => true,
+        })
+    }
+
+    /// Whether the process that offers the region may be alive. Over shm, where its memory outlives it, the lock on the
+    /// region's file tells; over other fabrics a link to a dead process breaks.
+    pub fn is_offered(&self, link: LinkId) -> bool {
+        let slot = self.slots.get(link.slot as usize).filter(|slot| slot.life == link.life);
+        slot.is_some_and(|slot| match &slot.link {
+            Link::Shm(link) => link.is_offered(),
+            _ => true,
+        })
+    }
+
+    /// Closes a link. Its id is never used again.
     pub fn close(&mut self, link: LinkId) {
         let Some(slot) = self.slots.get_mut(link.slot as usize).filter(|slot| slot.life == link.life) else {
             return;
         };
         slot.life = slot.life.wrapping_add(1);
+        self.free.push(link.slot);
         match std::mem::replace(&mut slot.link, Link::Closed) {
             Link::Tcp(link) => tcp_links(&mut self.tcp).close(link),
             #[cfg(feature = "verbs")]
@@ -150,7 +194,8 @@ impl Initiator {
         }
     }
 
-    /// Runs all operations of `batch` and waits for the last, or for `timeout`. Each one's outcome is in the batch.
+    /// Runs all operations of `batch` and waits until the last is done, or for `timeout`. The batch holds each
+    /// operation's outcome.
     pub fn run(&mut self, batch: &mut Batch, timeout: Duration) {
         let timeout = timeout.min(TIMEOUT_MAX);
         let (mut waiting, mut simulated) = (false, false);
@@ -208,13 +253,13 @@ impl Initiator {
     }
 
     fn insert(&mut self, link: Link) -> LinkId {
-        let free = self.slots.iter().position(|slot| matches!(slot.link, Link::Closed));
-        let slot = free.unwrap_or(self.slots.len());
-        if slot == self.slots.len() {
-            self.slots.push(Slot { life: 0, link: Link::Closed });
-        }
-        self.slots[slot].link = link;
-        LinkId { slot: slot as u32, life: self.slots[slot].life }
+        let Some(free) = self.free.pop() else {
+            self.slots.push(Slot { life: 0, link });
+            return LinkId { slot: self.slots.len() as u32 - 1, life: 0 };
+        };
+        let slot = &mut self.slots[free as usize];
+        slot.link = link;
+        LinkId { slot: free, life: slot.life }
     }
 
     fn check_header(&mut self, link: LinkId, key: &Key, timeout: Duration) -> Result<(), Error> {
@@ -224,7 +269,7 @@ impl Initiator {
         let refused = |reason| Error::Refused { name: key.name.clone(), reason };
         let words = batch.words(read).map_err(refused)?;
         let words = words.try_into().expect("a header is as long as was asked");
-        let checked = RegionHeader::checked(words, key.kind, key.len);
+        let checked = RegionHeader::checked(words, self.cluster, key.kind, key.len);
         checked.map(|_| ()).map_err(|source| Error::Header { name: key.name.clone(), source })
     }
 }

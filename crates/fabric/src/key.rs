@@ -1,24 +1,25 @@
-//! Keys: what a peer needs to reach a region, and with which rights.
+//! Keys: what a peer needs to reach a region, and the rights that it gets.
 
 use std::fmt;
 use std::hint::black_box;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use sidelong_layout::RegionKind;
 
-/// What a key grants to others.
+use crate::RunDirectory;
+
+/// The rights that a key grants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Reads. The memory is mapped or registered without the right to write.
+    /// Reads. The memory is mapped or registered read-only.
     ReadOnly,
     /// Reads, writes and atomics.
     Atomic,
 }
 
-/// The grant to use one region. Printing it never shows the secret in it.
+/// The right to use one region. Printing it never shows its secret.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Key {
     /// The region's name, unique in its cluster.
@@ -35,14 +36,14 @@ pub struct Key {
 /// How a backend finds the memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Locator {
-    Shm { path: PathBuf },
+    Shm { run: RunDirectory },
     Tcp { address: SocketAddr, token: Token },
     Verbs { address: SocketAddr, token: Token },
     Sim { network: crate::sim::Network, region: usize, token: Token },
 }
 
 impl Locator {
-    /// As a line that stands in a file or a message; none where the memory itself is found by its name.
+    /// As a line of text for a file or message; `None` if the name alone leads to the memory.
     pub(crate) fn to_text(&self) -> Option<String> {
         match self {
             Locator::Tcp { address, token } => Some(format!("tcp {address} {:032x}", token.0)),
@@ -51,7 +52,7 @@ impl Locator {
         }
     }
 
-    /// Of such a line.
+    /// Parses such a line.
     pub(crate) fn from_text(text: &str) -> Option<Locator> {
         let mut parts = text.split_whitespace();
         let (fabric, address, token) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
@@ -63,7 +64,7 @@ impl Locator {
         }
     }
 
-    /// Puts `host` in place of an address that means all of a machine's.
+    /// Replaces an address that means all interfaces by `host`.
     pub(crate) fn at_host(&mut self, host: IpAddr) {
         match self {
             Locator::Tcp { address, .. } | Locator::Verbs { address, .. }
@@ -76,16 +77,16 @@ impl Locator {
     }
 }
 
-/// An unguessable number that the target checks; it is the right itself.
+/// An unguessable number that the target checks. Whoever knows it has the right.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token(pub(crate) u128);
 
 impl Token {
-    /// From the kernel's generator.
+    /// A new token from the kernel's generator.
     pub(crate) fn random() -> io::Result<Token> {
         let mut bytes = [0; 16];
         let filled = getrandom(&mut bytes, GetRandomFlags::empty())?;
-        // Up to 256 bytes are given whole, once the system has booted far enough to give any.
+        // The kernel returns up to 256 bytes at once, as soon as its generator is initialised.
         if filled == bytes.len() {
             Ok(Token(u128::from_ne_bytes(bytes)))
         } else {
@@ -93,7 +94,7 @@ impl Token {
         }
     }
 
-    /// Equality in a time that does not tell how many bytes of a guess were right.
+    /// Compares in constant time, so that a guess learns nothing from how long it took.
     pub(crate) fn matches(self, other: Token) -> bool {
         black_box(self.0 ^ other.0) == 0
     }

@@ -1,39 +1,44 @@
 //! One-sided memory: regions that a process offers, keys that grant their use, links to them, and batches of reads,
-//! writes, compare-and-swaps and fetch-and-adds over many peers with one wait. Beside them, two-sided: messages to a
-//! region's inbox, and writes that it is told of.
+//! writes, compare-and-swaps and fetch-and-adds over many peers with one wait. Two-sided operations stand beside them:
+//! messages to a region's inbox, and writes that notify it.
 //!
 //! | backend | who does the work | where |
 //! |---|---|---|
 //! | [`shm`] | the initiator's CPU, in mapped memory | one machine |
-//! | [`tcp`] | a thread on the target: two-sided, and slower the busier the target is | anywhere |
-//! | `verbs` (a cargo feature) | the two adapters: InfiniBand, RoCE | where there are some |
-//! | [`sim`] | nobody: virtual time, with delays, losses, crashes and reordering from a seed | tests, the simulator |
+//! | [`tcp`] | a thread on the target: two-sided, and slower on a busy target | anywhere |
+//! | `verbs` (a cargo feature) | the two adapters: InfiniBand, RoCE | machines with RDMA devices |
+//! | [`sim`] | virtual time, with delays, losses, crashes and reordering from a seed | tests, the simulator |
 //!
-//! Each is a variant of [`Host`], of [`Key`]'s locator and of the [`Initiator`]'s links, and held to the same conformance
+//! Each is a variant of [`Host`], of [`Key`]'s locator and of the [`Initiator`]'s links. All pass the same conformance
 //! suite (`tests/conformance.rs`).
 //!
-//! How processes find each other's regions is a [`Directory`]: on one machine a directory of it, between machines the
-//! [`control`] endpoint of whoever offers.
+//! Processes find each other's regions through a [`Directory`]: a directory of the file system on one machine, the
+//! [`control`] endpoint of the offering process between machines.
 //!
 //! What every backend promises:
-//! - operations of one batch on one link take effect in the order in which they were added; on different links in any;
-//! - one that succeeded has taken effect, for all others to see, when the run ends;
-//! - one that failed with [`OpError::Timeout`] or [`OpError::PeerGone`] may have taken effect, or may yet;
-//! - atomics are atomic against other atomics of the same backend, not against stores: a word is changed by atomics
-//!   alone or by its owner's stores alone;
-//! - a read is not atomic beyond 8 bytes: readers validate what they got (`layout`'s check).
+//! - Operations of one batch on one link take effect in the order in which they were added, and on different links in any
+//!   order.
+//! - An operation that succeeded has taken effect, visibly to all others, when the run ends.
+//! - An operation that failed with [`OpError::Timeout`] or [`OpError::PeerGone`] may have taken effect, or may yet.
+//! - Atomics are atomic against other atomics of the same backend, not against stores. So a word is changed by atomics
+//!   alone, or by its owner's stores alone.
+//! - A read is atomic for 8 bytes only. Readers validate longer copies with the check in `layout`.
 //!
-//! The memory-unsafe code of the project lives here, in `memory` and `verbs::sys`.
+//! The project's `unsafe` code is here, in `memory` and `verbs::sys`, and nowhere else.
 
+mod backoff;
 mod batch;
 pub mod control;
 mod directory;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod host;
 mod inbox;
 mod initiator;
 mod key;
 mod memory;
+mod scan;
 mod service;
 pub mod shm;
 pub mod sim;
@@ -41,10 +46,12 @@ pub mod tcp;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 
+pub use backoff::Backoff;
 pub use batch::{Batch, OP_BYTES_MAX, OpId};
 pub use directory::{Directory, RunDirectory};
 pub use error::{Error, OpError};
 pub use host::{Host, NAME_BYTES_MAX, Region, RegionSpec};
 pub use inbox::{INBOX_BYTES_MAX, Inbox, InboxSpec, Message};
-pub use initiator::{Initiator, LinkId};
+pub use initiator::{Initiator, LINKS_MAX, LinkId};
 pub use key::{Access, Key};
+pub use scan::{LinkRef, Pace, Patience, Problem, Reader, ScanCounts, Scanner, Target, Took};

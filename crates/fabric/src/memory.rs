@@ -1,81 +1,89 @@
-//! Memory that several processes see: the one place with raw pointers.
+//! Memory that several processes share: the one place with raw pointers.
 //!
-//! It is only ever touched as 8-byte atomics, so concurrent access from other threads and processes is a race of
-//! atomics, which is defined, and never one of plain accesses, which is not.
+//! Every access is an 8-byte atomic. So concurrent access from other threads and processes is a race between atomics,
+//! which is defined, and never between plain accesses, which is not.
 //!
-//! Operations of one thread take effect in its program order, a write before a later read included, as a peer's NIC
-//! would have it: hence the sequentially consistent loads (on x86 and Arm they cost what acquiring ones do) and the
-//! fence behind a write.
+//! Operations of one thread take effect in program order, as a peer's NIC would perform them; that includes a write
+//! before a later read. Hence the sequentially consistent loads, which cost no more than acquiring ones on x86 and Arm,
+//! and the fence after a write.
+//!
+//! Any process that may write to a file can truncate it while it is mapped. The kernel answers an access beyond the new end
+//! with SIGBUS, which would kill this process. A handler maps zeros in place of such a mapping and marks it as gone; from then
+//! on operations on it fail with [`OpError::PeerGone`].
 
+use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use memmap2::{MmapOptions, MmapRaw};
+use nix::libc::{BUS_ADRERR, siginfo_t};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::batch::{Kind, Request};
 use crate::{Access, OpError};
 
-/// Mapped words, writable or not.
+/// Mapped words, writable or read-only.
 #[derive(Debug)]
 pub(crate) struct Memory {
+    /// The mapping's entry for the SIGBUS handler, if a file is mapped. Dropped before the mapping.
+    watched: Option<Watched>,
     map: MmapRaw,
     access: Access,
 }
 
 impl Memory {
-    /// Private to this process and its threads (what a tcp target or a simulated one offers).
+    /// Memory private to this process and its threads, as tcp and simulated targets offer.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
         let map = MmapOptions::new().len(len).map_anon()?;
-        Ok(Memory { map: map.into(), access: Access::Atomic })
+        Ok(Memory { watched: None, map: map.into(), access: Access::Atomic })
     }
 
-    /// The first `len` bytes of `file`. The file must hold them: a mapping past its end kills the process that touches
-    /// it, so the length is checked here and the file's room was allocated when it was made.
+    /// Maps the first `len` bytes of `file`, which must be that long. Once it is truncated, [`Memory::is_gone`].
     pub(crate) fn of_file(file: &File, len: usize, access: Access) -> io::Result<Self> {
         if file.metadata()?.len() < len as u64 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its region"));
         }
-        let mut options = MmapOptions::new();
-        options.len(len);
-        let map = match access {
-            Access::Atomic => options.map_raw(file)?,
-            Access::ReadOnly => options.map_raw_read_only(file)?,
-        };
-        Ok(Memory { map, access })
+        Memory::map(file, len, access)
     }
 
-    /// The first `len` bytes of what `file` maps, whatever its own length is said to be: a BPF map has none, and refuses to
-    /// be mapped beyond its end.
+    /// Maps the first `len` bytes of `file`, whatever its reported length. A BPF map reports none, and refuses to be
+    /// mapped beyond its end.
     pub(crate) fn of_map(file: &File, len: usize, access: Access) -> io::Result<Self> {
         if file.metadata()?.is_file() {
             return Memory::of_file(file, len, access);
         }
+        Memory::map(file, len, access)
+    }
+
+    fn map(file: &File, len: usize, access: Access) -> io::Result<Self> {
         let mut options = MmapOptions::new();
         options.len(len);
         let map = match access {
             Access::Atomic => options.map_raw(file)?,
             Access::ReadOnly => options.map_raw_read_only(file)?,
         };
-        Ok(Memory { map, access })
+        Ok(Memory { watched: Some(Watched::begin(map.as_ptr(), map.len())?), map, access })
     }
 
     pub(crate) fn len(&self) -> usize {
         self.map.len()
     }
 
-    /// Where it is mapped, for a device that is told to reach it.
+    /// Its address, for a device that accesses it.
     #[cfg(feature = "verbs")]
     pub(crate) fn address(&self) -> *const u8 {
         self.map.as_ptr()
     }
 
-    /// What this mapping allows.
+    /// The rights of this mapping.
     pub(crate) fn access(&self) -> Access {
         self.access
     }
 
-    /// Puts `contents` there from the start, before anyone else sees it.
+    /// Copies `contents` to its start, before any peer can see it.
     pub(crate) fn fill(&self, contents: &[u64]) {
         for (index, word) in contents.iter().enumerate() {
             self.store(index * 8, *word, Ordering::Relaxed);
@@ -93,9 +101,9 @@ impl Memory {
         self.words()[offset / 8].store(value, ordering);
     }
 
-    /// Does one operation here and now, if it may: the whole of the shm backend. `buffer` is the source of a write, and
-    /// takes the data of a read and the value before an atomic. What is for an inbox is checked and left to whoever knows
-    /// it, with [`OpError::NoInbox`].
+    /// Performs one permitted operation at once: all that the shm backend does. `buffer` is the source of a write, and
+    /// receives the data of a read and the value before an atomic. Operations on an inbox are checked and returned to
+    /// the caller with [`OpError::NoInbox`].
     #[inline]
     pub(crate) fn apply(
         &self,
@@ -117,10 +125,16 @@ impl Memory {
             }
             Kind::Send | Kind::WriteWithImmediate { .. } => return Err(OpError::NoInbox),
         }
-        Ok(())
+        if self.is_gone() { Err(OpError::PeerGone) } else { Ok(()) }
     }
 
-    /// Copies words out, from `offset` bytes on; they are there (`Request::check`).
+    /// Whether the file was found truncated. Reads have then returned zeros, and writes are lost.
+    #[inline]
+    pub(crate) fn is_gone(&self) -> bool {
+        self.watched.as_ref().is_some_and(|watched| watched.0.is_gone.load(Ordering::Relaxed))
+    }
+
+    /// Copies words out from `offset` bytes on; `Request::check` has checked the range.
     #[inline]
     pub(crate) fn read(&self, offset: usize, to: &mut [u64]) {
         for (to, from) in to.iter_mut().zip(&self.words()[offset / 8..]) {
@@ -128,7 +142,7 @@ impl Memory {
         }
     }
 
-    /// Copies words in; they are there, and the mapping is writable.
+    /// Copies words in; the range is checked and the mapping is writable.
     pub(crate) fn write(&self, offset: usize, from: &[u64]) {
         fence(Ordering::Release);
         for (from, to) in from.iter().zip(&self.words()[offset / 8..]) {
@@ -137,14 +151,14 @@ impl Memory {
         fence(Ordering::SeqCst);
     }
 
-    /// The word at `offset` bytes, for protocols on memory (an inbox's ring).
+    /// The word at `offset` bytes, for protocols in memory (an inbox's ring).
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(self.access == Access::Atomic, "a protocol in memory needs the right to write");
         &self.words()[offset / 8]
     }
 
-    /// The half word at `offset` bytes, a multiple of 8, which the kernel waits on. Nobody uses it as a whole word, once
-    /// the memory is filled.
+    /// The half word at `offset` bytes, a multiple of 8, that the kernel waits on. Once the memory is filled, it is
+    /// never accessed as a whole word.
     pub(crate) fn half_word(&self, offset: usize) -> &AtomicU32 {
         let word = self.word(offset);
         // SAFETY: the first half of a word that outlives the borrow, aligned as it is. Every access to it is atomic and of
@@ -152,12 +166,110 @@ impl Memory {
         unsafe { &*word.as_ptr().cast::<AtomicU32>() }
     }
 
-    /// All of it, as words.
+    /// All of its words.
     #[inline]
     fn words(&self) -> &[AtomicU64] {
         // SAFETY: the mapping lives as long as `self`, starts at a page and so is aligned to 8, and spans `len` bytes.
         // Every access by every process is atomic (see the module), and where the mapping is read-only
         // `Request::check` and `store` keep this process to loads, which are allowed on such memory.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast::<AtomicU64>(), self.map.len() / 8) }
+    }
+}
+
+/// Most mappings of files in one process.
+const WATCHED_MAX: usize = 1 << 16;
+/// Unit of addresses and lengths, in bytes. It divides every page size.
+const UNIT: usize = 1 << 12;
+/// Bits for the length of a mapping in units, so less than 2 GiB. The other bits hold the first unit of a 57-bit address.
+const LEN_BITS: u32 = 19;
+
+/// All mappings of files, in a form that a signal handler can read: it may neither wait nor allocate.
+static WATCHED: [Entry; WATCHED_MAX] =
+    [const { Entry { range: AtomicU64::new(0), is_gone: AtomicBool::new(false) } }; WATCHED_MAX];
+/// Where the search for a free entry begins.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// The former action of SIGBUS, once the handler is installed.
+static FORMER: OnceLock<Result<SigAction, nix::Error>> = OnceLock::new();
+
+/// A mapping. One word says where it lies, so that the handler never sees half of a change.
+#[derive(Debug)]
+struct Entry {
+    /// `first unit << LEN_BITS | units`; 0 if the entry is free.
+    range: AtomicU64,
+    is_gone: AtomicBool,
+}
+
+impl Entry {
+    /// If this is the entry of the mapping around `address`: maps zeros in its place.
+    fn give_up(&self, address: usize) -> bool {
+        let range = self.range.load(Ordering::Acquire);
+        let (start, len) = ((range >> LEN_BITS) as usize * UNIT, (range as usize % (1 << LEN_BITS)) * UNIT);
+        if !(start..start + len).contains(&address) {
+            return false;
+        }
+        // Set before the zeros are mapped, so that a thread that reads a zero sees this too.
+        self.is_gone.store(true, Ordering::SeqCst);
+        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
+        // SAFETY: the thread that faulted at `address` is using the mapping around it, so that mapping lives, and no other
+        // lies there: the entry is its own. It is accessed as atomics alone, which stay valid when their values change.
+        unsafe { mmap_anonymous(start as *mut c_void, len, rights, flags) }.is_ok()
+    }
+}
+
+/// Holds a mapping's entry while the mapping lives.
+#[derive(Debug)]
+struct Watched(&'static Entry);
+
+impl Watched {
+    fn begin(start: *const u8, len: usize) -> io::Result<Watched> {
+        handle_bus_errors()?;
+        let units = len.div_ceil(UNIT);
+        if units >= 1 << LEN_BITS {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a region has less than 2 GiB"));
+        }
+        let range = ((start.addr() / UNIT) as u64) << LEN_BITS | units as u64;
+        let first = NEXT.fetch_add(1, Ordering::Relaxed);
+        for entry in (0..WATCHED_MAX).map(|offset| &WATCHED[first.wrapping_add(offset) % WATCHED_MAX]) {
+            if entry.range.compare_exchange(0, range, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return Ok(Watched(entry));
+            }
+        }
+        let reason = format!("this process maps {WATCHED_MAX} files already");
+        Err(io::Error::new(io::ErrorKind::QuotaExceeded, reason))
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.is_gone.store(false, Ordering::Relaxed);
+        self.0.range.store(0, Ordering::Release);
+    }
+}
+
+/// Installs the handler, once for the process.
+fn handle_bus_errors() -> io::Result<()> {
+    let handler = SigHandler::SigAction(on_bus_error);
+    // On the alternate stack, as the standard library's handler that it replaces.
+    let action = SigAction::new(handler, SaFlags::SA_SIGINFO | SaFlags::SA_ONSTACK, SigSet::empty());
+    // SAFETY: `on_bus_error` does nothing that a handler may not do: atomics, and the calls mmap and sigaction.
+    let former = FORMER.get_or_init(|| unsafe { sigaction(Signal::SIGBUS, &action) });
+    former.map(|_| ()).map_err(io::Error::from)
+}
+
+/// Gives up the mapping in which the fault lies. Other faults go to the former handler.
+extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel calls this with the description of a SIGBUS, which has an address.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
+    if code == BUS_ADRERR && WATCHED.iter().any(|entry| entry.give_up(address)) {
+        return;
+    }
+    match FORMER.get().map(|former| former.map(|action| action.handler())) {
+        Some(Ok(SigHandler::SigAction(handler))) => handler(signal, info, context),
+        Some(Ok(SigHandler::Handler(handler))) => handler(signal),
+        _ => {
+            let action = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+            // SAFETY: the default action runs no code of ours. The instruction faults again, which ends the process.
+            let _ = unsafe { sigaction(Signal::SIGBUS, &action) };
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! A thread that serves others until its owner drops it.
+//! A thread that serves until its owner drops it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// The word to end. Readable once it is said, so that a thread waits for it beside whatever else it waits for.
+/// A request to stop. It becomes readable, so that a thread can wait for it beside its other descriptors.
 #[derive(Debug)]
 pub(crate) struct Stop {
     said: AtomicBool,
@@ -22,7 +22,7 @@ impl Stop {
 
     fn say(&self) {
         self.said.store(true, Ordering::Release);
-        // It cannot fail: the counter holds far more than one wake-up.
+        // Cannot fail: the counter holds far more than one wake-up.
         let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
     }
 }
@@ -33,7 +33,7 @@ impl AsFd for Stop {
     }
 }
 
-/// A running thread; it ends with this.
+/// A running thread, which stops when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Service {
     stop: Arc<Stop>,
@@ -41,7 +41,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Lets `prepare` make what the thread does, and starts it under `name`. It must end when it is told to stop.
+    /// Starts a thread called `name` that does what `prepare` returns. It must end when told to stop.
     pub(crate) fn start<F>(
         name: &str,
         prepare: impl FnOnce(Arc<Stop>) -> io::Result<F>,

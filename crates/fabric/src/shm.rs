@@ -1,20 +1,23 @@
-//! Regions as files of a run directory, mapped by every peer on the machine: `NAME.region`, mode 0600.
+//! The shm backend: regions as files of a run directory, mapped by every peer on the machine: `NAME.region`, mode 0600.
 //!
-//! The owner holds a lock on the file for its lifetime. A peer's read-only key is a mapping without the right to write.
-//! The memory outlives its process: one that died and comes back finds its words as they were, and its peers' links
-//! hold all the while.
+//! The owner holds a lock on the file for its lifetime. A peer with a read-only key maps it read-only. The memory
+//! outlives its process: a process that dies and restarts finds its words unchanged, and its peers' links keep working.
 //!
-//! Memory that the owner did not allocate itself ([`Host::offer_mapped`](crate::Host::offer_mapped)) lies in no file: the
-//! region's file then holds a header alone, and beside it is the socket at which peers get the memory's descriptor.
+//! Memory that the owner did not allocate itself ([`Host::offer_mapped`](crate::Host::offer_mapped)) is in no file. The
+//! region's file then holds only a header, and a socket beside it hands out the memory's descriptor.
 //!
-//! A file is only ever replaced by whoever holds its lock alone, and by another file of the same name: who has it mapped
-//! keeps what they mapped, and no file is ever cut short under a mapping.
+//! Only a process that holds a file's exclusive lock replaces it, and only by another file of the same name. Existing
+//! mappings stay valid.
+//!
+//! A file that another process has truncated is lost, with its memory (`memory`). The next process that offers the region
+//! truncates it to nothing, so that no peer goes on with a page that was left, and replaces it.
 
 mod handle;
 
 use std::cell::LazyCell;
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::mem::offset_of;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,28 +26,28 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use sidelong_layout::{HEADER_BYTES, HeaderError, RegionHeader, RegionKind};
 
-use crate::directory::{self, create_temporary};
+use crate::directory::{self, OpenDirectory};
 use crate::host::{Region, check_name};
 use crate::inbox::ring::Ring;
 use crate::key::{Key, Locator};
 use crate::memory::Memory;
-use crate::{Access, Batch, Error, Inbox, InboxSpec, OpError, RegionSpec, inbox};
+use crate::{Access, Batch, Error, Inbox, InboxSpec, OpError, RegionSpec, RunDirectory, inbox};
 
-/// What a region's name and this make is the name of its inbox.
+/// Appended to a region's name to form the name of its inbox.
 const INBOX: &str = ".inbox";
-/// How often a file that others keep making, replacing and removing is tried.
+/// Attempts to open a file that other processes keep creating, replacing and removing.
 const TRIES_MAX: usize = 4;
 
 /// Offers regions as files of one directory.
 #[derive(Clone, Debug)]
 pub struct ShmHost {
-    directory: PathBuf,
+    run: RunDirectory,
 }
 
 impl ShmHost {
-    /// In `directory`, which must exist.
+    /// Offers regions in `directory`, which must exist.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        ShmHost { directory: directory.into() }
+        ShmHost { run: RunDirectory::at(directory) }
     }
 
     pub(crate) fn offer(
@@ -55,7 +58,7 @@ impl ShmHost {
         self.open(spec, FlockOperation::NonBlockingLockExclusive, init)
     }
 
-    /// The inbox comes first: who sees the region finds it.
+    /// The inbox is created first, so that a peer that sees the region finds the inbox.
     pub(crate) fn offer_with_inbox(
         &self,
         spec: &RegionSpec<'_>,
@@ -67,17 +70,17 @@ impl ShmHost {
         let len = Ring::bytes(inbox);
         let ring_spec = RegionSpec { name: &name, kind: RegionKind::Raw, len, ..*spec };
         let held = self.offer(&ring_spec, |words| Ring::init(inbox, words))?;
-        let path = region_path(&self.directory, &name);
-        // One of another shape that is as long: remove it, as what it holds is of no use.
+        let path = self.path(&name);
+        // A file of the same length but another shape is useless, so it is removed.
         let ring = Ring::open(held.memory()).filter(|ring| ring.is(inbox)).ok_or(Error::Taken { path })?;
         Ok((self.offer(spec, init)?, Inbox::of_ring(ring, held)))
     }
 
-    /// Offers a region that nobody owns: the first process makes it, the others find it, and it outlives them all. The
-    /// board is such a region.
+    /// Offers a region without an owner, such as the board: the first process creates it, later ones find it, and it
+    /// outlives them all.
     ///
     /// # Errors
-    /// Where memory cannot be had, or a live process uses one of that name in another layout.
+    /// If memory cannot be allocated, or a live process uses a region of that name with another layout.
     pub fn offer_common(
         &self,
         spec: &RegionSpec<'_>,
@@ -87,16 +90,18 @@ impl ShmHost {
         self.open(spec, FlockOperation::NonBlockingLockShared, init)
     }
 
-    /// The file with the header is the name and the lock.
+    /// The file with the header provides the name and the lock.
     pub(crate) fn offer_mapped(&self, spec: &RegionSpec<'_>, file: &File) -> Result<Region, Error> {
         let memory = spec.mapped(file)?;
         let stub = self.offer(&RegionSpec { len: HEADER_BYTES, ..spec.clone() }, |_| {})?;
-        let path = region_path(&self.directory, spec.name);
-        let socket = socket_path(&path);
-        let opened = file.try_clone().and_then(|file| handle::Counter::open(&socket, file));
-        let counter = opened.map_err(|source| Error::Create { path: socket, source })?;
-        // In this order: the name is free when nobody answers for it any more.
-        Ok(Region::new(Arc::new(memory), key(spec, &path), (counter, stub)))
+        let socket = socket_name(spec.name);
+        let opened =
+            file.try_clone().and_then(|file| handle::Counter::open(self.run.enter()?, &socket, file));
+        let (counter, file) =
+            opened.map_err(|source| Error::Create { path: self.run.path().join(socket), source })?;
+        // The order matters: the name is free once no process answers for it.
+        let region = Region::of_stub(memory, self.key(spec), &stub, file, counter);
+        region.map_err(|source| Error::Create { path: self.path(spec.name), source })
     }
 
     fn open(
@@ -105,87 +110,143 @@ impl ShmHost {
         lock: FlockOperation,
         init: impl FnOnce(&mut [u64]),
     ) -> Result<Region, Error> {
-        let path = region_path(&self.directory, spec.name);
+        let path = self.path(spec.name);
+        let entered = self.run.enter();
+        let directory = entered.map_err(|source| Error::Create { path: path.clone(), source })?;
         let contents = LazyCell::new(|| spec.contents(init));
         for _ in 0..TRIES_MAX {
-            if !path.exists() {
-                match self.create(spec, &path, lock, &contents) {
-                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            if !directory.has(&file_name(spec.name)) {
+                match self.create(spec, &directory, lock, &contents) {
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                     created => return created.map_err(|source| Error::Create { path, source }),
                 }
             }
-            if let Some(region) = adopt(spec, &path, lock)? {
+            if let Some(region) = self.adopt(spec, &directory, lock)? {
                 return Ok(region);
             }
         }
         Err(Error::Taken { path })
     }
 
-    /// Makes the file under a name of its own, fills it, and links it into place: no peer ever sees half a region.
+    /// Creates the file under a temporary name, fills it, and links it into place, so that no peer sees a partial
+    /// region.
     fn create(
         &self,
         spec: &RegionSpec<'_>,
-        path: &Path,
+        directory: &OpenDirectory,
         lock: FlockOperation,
         contents: &[u64],
     ) -> io::Result<Region> {
-        let (temporary, file) = create_temporary(&self.directory, spec.name)?;
+        let (temporary, file) = directory.create_temporary(spec.name)?;
         let made = (|| {
-            // Allocated now: a sparse file on a full tmpfs would kill whoever touches the missing page.
+            // Allocate the blocks now: a sparse file on a full tmpfs would kill the process that touches a missing
+            // page.
             fallocate(&file, FallocateFlags::empty(), 0, spec.len as u64)?;
-            flock(&file, lock)?; // nobody else knows it yet
+            flock(&file, lock)?; // no other process knows it yet
             let memory = Memory::of_file(&file, spec.len, Access::Atomic)?;
             memory.fill(contents);
-            std::fs::hard_link(&temporary, path)?;
+            directory.link(&temporary, &file_name(spec.name))?;
             Ok(memory)
         })();
-        // Either it has its real name now or it is of no use.
-        let _ = std::fs::remove_file(&temporary);
-        made.map(|memory| Region::new(Arc::new(memory), key(spec, path), file))
+        // The file now has its final name, or is useless.
+        let _ = directory.remove(&temporary);
+        made.map(|memory| Region::of_file(memory, self.key(spec), file))
+    }
+
+    /// Takes over a file of an earlier life, or of a common region. `None` if the file has gone, was replaced, or was
+    /// useless and is now removed.
+    fn adopt(
+        &self,
+        spec: &RegionSpec<'_>,
+        directory: &OpenDirectory,
+        lock: FlockOperation,
+    ) -> Result<Option<Region>, Error> {
+        let name = file_name(spec.name);
+        let failed = |source| Error::Open { path: self.path(spec.name), source };
+        let file = match directory.open(&name, true) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(failed)?,
+        };
+        if !directory::lock(&file, lock).map_err(failed)? {
+            return Err(Error::Taken { path: self.path(spec.name) });
+        }
+        if !directory.is_name_of(&name, &file) {
+            return Ok(None);
+        }
+        match map(&file, spec.name, spec.cluster, (spec.kind, spec.len), Access::Atomic) {
+            Ok((header, memory)) => {
+                if lock == FlockOperation::NonBlockingLockExclusive {
+                    memory.fill(&RegionHeader { incarnation: spec.incarnation, ..header }.words());
+                }
+                Ok(Some(Region::of_file(memory, self.key(spec), file)))
+            }
+            Err(Error::Header { .. }) if is_cut_short(&file, spec).map_err(failed)? => {
+                // The lock on the file may be shared: one process at a time replaces it.
+                let Some(_alone) = directory.lock().map_err(failed)? else {
+                    return Err(Error::Taken { path: self.path(spec.name) });
+                };
+                if directory.is_name_of(&name, &file) {
+                    // A peer that maps a page that is left loses that page too, and links to the successor.
+                    file.set_len(0).map_err(failed)?;
+                    directory.remove(&name).map_err(failed)?;
+                }
+                Ok(None)
+            }
+            Err(error @ Error::Header { .. }) => {
+                // Another version's region. Another process that shares a common region's lock may be using it.
+                if !directory::lock(&file, FlockOperation::NonBlockingLockExclusive).map_err(failed)? {
+                    return Err(error);
+                }
+                if directory.is_name_of(&name, &file) {
+                    directory.remove(&name).map_err(failed)?;
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn key(&self, spec: &RegionSpec<'_>) -> Key {
+        Key {
+            name: spec.name.to_owned(),
+            kind: spec.kind,
+            len: spec.len,
+            access: spec.access,
+            locator: Locator::Shm { run: self.run.clone() },
+        }
+    }
+
+    /// The path of the region's file, for errors.
+    fn path(&self, region: &str) -> PathBuf {
+        self.run.path().join(file_name(region))
     }
 }
 
-/// Takes over what an earlier life left, or another process made in common. `None` where the file is no more: it has
-/// gone, was replaced, or was of no use and is now removed.
-fn adopt(spec: &RegionSpec<'_>, path: &Path, lock: FlockOperation) -> Result<Option<Region>, Error> {
-    let failed = |source| Error::Open { path: path.to_owned(), source };
-    let file = match OpenOptions::new().read(true).write(true).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(failed)?,
-    };
-    if !directory::lock(&file, lock).map_err(failed)? {
-        return Err(Error::Taken { path: path.to_owned() });
+/// A file, whatever its name: its number is not given to another one while it is mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Identity {
+    device: u64,
+    number: u64,
+}
+
+impl Identity {
+    fn of(file: &File) -> io::Result<Self> {
+        file.metadata().map(|found| Identity { device: found.dev(), number: found.ino() })
     }
-    if !is_named(&file, path) {
-        return Ok(None);
-    }
-    match map(&file, spec.name, spec.kind, spec.len, Access::Atomic) {
-        Ok((header, memory)) => {
-            if lock == FlockOperation::NonBlockingLockExclusive {
-                memory.fill(&RegionHeader { incarnation: spec.incarnation, ..header }.words());
-            }
-            Ok(Some(Region::new(Arc::new(memory), key(spec, path), file)))
-        }
-        Err(error @ Error::Header { .. }) => {
-            // Another version's. Whoever shares a common region's lock may be using it.
-            if !directory::lock(&file, FlockOperation::NonBlockingLockExclusive).map_err(failed)? {
-                return Err(error);
-            }
-            if is_named(&file, path) {
-                std::fs::remove_file(path).map_err(failed)?;
-            }
-            Ok(None)
-        }
-        Err(error) => Err(error),
+
+    /// Whether `path` still names it.
+    fn is_at(self, path: &Path) -> bool {
+        let found = std::fs::symlink_metadata(path);
+        found.is_ok_and(|found| self == Identity { device: found.dev(), number: found.ino() })
     }
 }
 
-/// Maps the region in `file`, if it is the one that is meant.
+/// Maps the region in `file`, if it is the expected one.
 fn map(
     file: &File,
     name: &str,
-    kind: RegionKind,
-    len: usize,
+    cluster: u64,
+    (kind, len): (RegionKind, usize),
     access: Access,
 ) -> Result<(RegionHeader, Memory), Error> {
     let unmapped = |source| Error::Map { name: name.to_owned(), len, source };
@@ -195,66 +256,61 @@ fn map(
     if room >= HEADER_BYTES as u64 {
         file.read_exact_at(bytemuck::bytes_of_mut(&mut words), 0).map_err(unmapped)?;
     }
-    let header = RegionHeader::checked(&words, kind, len).map_err(other)?;
+    let header = RegionHeader::checked(&words, cluster, kind, len).map_err(other)?;
     if room < len as u64 {
         return Err(other(HeaderError::Length { found: room, expected: len as u64 }));
     }
     Ok((header, Memory::of_file(file, len, access).map_err(unmapped)?))
 }
 
-/// Whether the memory that `key` means lies elsewhere: the file has nothing but a header of its kind.
+/// Whether the memory of `key` lies elsewhere, so that the file holds only a header of its kind.
 fn is_stub(file: &File, key: &Key) -> bool {
     let mut words = [0; HEADER_BYTES / 8];
     key.len != HEADER_BYTES
         && file.read_exact_at(bytemuck::bytes_of_mut(&mut words), 0).is_ok()
-        && RegionHeader::checked(&words, key.kind, HEADER_BYTES).is_ok()
+        && RegionHeader::checked(&words, 0, key.kind, HEADER_BYTES).is_ok()
 }
 
-/// Whether `path` still names `file`.
-fn is_named(file: &File, path: &Path) -> bool {
-    match (file.metadata(), std::fs::metadata(path)) {
-        (Ok(held), Ok(named)) => (held.dev(), held.ino()) == (named.dev(), named.ino()),
-        _ => false,
+/// Whether the file once held the region and was truncated.
+fn is_cut_short(file: &File, spec: &RegionSpec<'_>) -> io::Result<bool> {
+    let room = file.metadata()?.len();
+    let mut words = [0; HEADER_BYTES / 8];
+    if room < HEADER_BYTES as u64 {
+        return Ok(true);
     }
+    file.read_exact_at(bytemuck::bytes_of_mut(&mut words), 0)?;
+    Ok(room < spec.len as u64 && RegionHeader::checked(&words, spec.cluster, spec.kind, spec.len).is_ok())
 }
 
-fn key(spec: &RegionSpec<'_>, path: &Path) -> Key {
-    Key {
-        name: spec.name.to_owned(),
-        kind: spec.kind,
-        len: spec.len,
-        access: spec.access,
-        locator: Locator::Shm { path: path.to_owned() },
-    }
+/// The file of the region with that name.
+pub(crate) fn file_name(region: &str) -> String {
+    format!("{region}.region")
 }
 
-/// Where the region of that name lies.
-pub(crate) fn region_path(directory: &Path, name: &str) -> PathBuf {
-    directory.join(format!("{name}.region"))
-}
-
-/// Where the descriptor of a region is had whose file is `path`.
-fn socket_path(path: &Path) -> PathBuf {
-    path.with_extension("socket")
+/// The socket that hands out the descriptor of the region with that name.
+fn socket_name(region: &str) -> String {
+    format!("{region}.socket")
 }
 
 /// A peer's mapping.
 #[derive(Debug)]
 pub(crate) struct ShmLink {
     memory: Memory,
+    /// The file that was at that path, and the cluster that it had to be of; 0 for any.
+    found: (Identity, PathBuf, u64),
     inbox: Box<InboxLink>,
 }
 
-/// The way to its inbox, which is mapped when it is first needed.
+/// A link to a region's inbox, which is mapped on first use.
 #[derive(Debug)]
 struct InboxLink {
     name: String,
-    path: PathBuf,
+    run: RunDirectory,
     ring: Option<Ring>,
 }
 
 impl InboxLink {
-    /// The mapped ring, if there is one.
+    /// The mapped ring, if the region has an inbox.
     fn ring(&mut self) -> Result<&Ring, OpError> {
         if self.ring.is_none() {
             let opened = self.open().inspect_err(|error| tracing::debug!(%error, "no inbox"));
@@ -264,32 +320,54 @@ impl InboxLink {
     }
 
     fn open(&self) -> Result<Option<Ring>, Error> {
-        let failed = |source| Error::Open { path: self.path.clone(), source };
-        let file = File::options().read(true).write(true).open(&self.path).map_err(failed)?;
+        let name = file_name(&self.name);
+        let failed = |source| Error::Open { path: self.run.path().join(&name), source };
+        let opened = self.run.enter().and_then(|directory| directory.open(&name, true));
+        let file = opened.map_err(failed)?;
         let len = file.metadata().map_err(failed)?.len() as usize;
-        let (_, memory) = map(&file, &self.name, RegionKind::Raw, len, Access::Atomic)?;
+        let (_, memory) = map(&file, &self.name, 0, (RegionKind::Raw, len), Access::Atomic)?;
         Ok(Ring::open(Arc::new(memory)))
     }
 }
 
 impl ShmLink {
-    /// Waits for `wait` at most, for the owner of memory that lies in no file.
-    pub(crate) fn open(path: &Path, key: &Key, wait: Duration) -> Result<Self, Error> {
-        let file = File::options().read(true).write(key.access == Access::Atomic).open(path);
-        let file = file.map_err(|source| Error::Open { path: path.to_owned(), source })?;
+    /// Links to a region; waits for at most `wait` for the owner of memory that is in no file.
+    pub(crate) fn open(run: &RunDirectory, key: &Key, cluster: u64, wait: Duration) -> Result<Self, Error> {
+        let failed = |name| move |source| Error::Open { path: run.path().join(name), source };
+        let name = file_name(&key.name);
+        let directory = run.enter().map_err(failed(name.clone()))?;
+        let opened = directory.open(&name, key.access == Access::Atomic);
+        let file = opened.map_err(failed(name.clone()))?;
+        let identity = Identity::of(&file).map_err(failed(name.clone()))?;
+        let found = (identity, run.path().join(&name), cluster);
         let memory = match key.access {
             Access::ReadOnly if is_stub(&file, key) => {
-                let socket = socket_path(path);
-                let fetched = handle::fetch(&socket, wait);
-                let fetched = fetched.map_err(|source| Error::Open { path: socket, source })?;
+                let socket = socket_name(&key.name);
+                let fetched = handle::fetch(&directory, &socket, wait).map_err(failed(socket))?;
                 let unmapped = |source| Error::Map { name: key.name.clone(), len: key.len, source };
                 Memory::of_map(&fetched, key.len, Access::ReadOnly).map_err(unmapped)?
             }
-            _ => map(&file, &key.name, key.kind, key.len, key.access)?.1,
+            _ => map(&file, &key.name, cluster, (key.kind, key.len), key.access)?.1,
         };
-        let name = format!("{}{INBOX}", key.name);
-        let path = path.with_file_name(format!("{name}.region"));
-        Ok(ShmLink { memory, inbox: Box::new(InboxLink { name, path, ring: None }) })
+        let inbox = InboxLink { name: format!("{}{INBOX}", key.name), run: run.clone(), ring: None };
+        Ok(ShmLink { memory, found, inbox: Box::new(inbox) })
+    }
+
+    /// Whether other peers would find this memory, and it is still of the cluster that it was of.
+    pub(crate) fn is_current(&self) -> bool {
+        let (identity, path, cluster) = &self.found;
+        let is_of_cluster = || self.memory.load(offset_of!(RegionHeader, cluster)) == *cluster;
+        identity.is_at(path) && (*cluster == 0 || is_of_cluster())
+    }
+
+    /// Whether a process holds the region's file, or may do so.
+    pub(crate) fn is_offered(&self) -> bool {
+        let Some(name) = self.found.1.file_name() else { return true };
+        match self.inbox.run.enter().and_then(|directory| directory.open(name, false)) {
+            // Freed again when the file is closed. Whoever takes the region over at this moment tries again.
+            Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+            Err(error) => error.kind() != ErrorKind::NotFound,
+        }
     }
 
     #[inline]
@@ -305,7 +383,7 @@ impl ShmLink {
     #[cold]
     #[inline(never)]
     fn deliver(&mut self, batch: &mut Batch, index: usize) {
-        // Not handed over: the request of the way before would have to be in memory for it.
+        // Looked up here, not passed in: an argument would force the fast path to keep the request in memory.
         let request = &batch.op(index).request;
         let checked = request.check(self.memory.len(), self.memory.access());
         let delivered = checked.and_then(|()| self.inbox.ring()).and_then(|ring| {

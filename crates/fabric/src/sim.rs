@@ -1,21 +1,23 @@
-//! A simulated network in virtual time: delays, losses, operations that take effect after their initiator gave up, and
-//! crashes, all from a seed. The same seed and the same calls give the same run.
+//! A simulated network in virtual time.
 //!
-//! It has two faces. A [`Host::Sim`] and an [`Initiator`] use it like any backend: [`Initiator::run`] lets virtual time
-//! pass until the batch is done. A discrete-event simulation with many actors instead posts single operations
+//! Delays, losses, crashes, and operations that take effect after their initiator gave up are all drawn from a seed. The
+//! same seed and the same calls give the same run.
+//!
+//! It has two interfaces. A [`Host::Sim`] and an [`Initiator`] use it like any backend: [`Initiator::run`] advances virtual
+//! time until the batch is done. A discrete-event simulation with many actors instead posts single operations
 //! ([`Network::post`]), sets timers ([`Network::wake_at`]), and takes one event after the other ([`Network::next`]).
-//! Both may be mixed: what falls due for the second face while the first one waits is handed out later, in its order and
-//! with its own time. What is on its way is bounded by what is posted and set, and by nothing else.
+//! Both may be mixed: an event that falls due while a batch runs is returned later, in order and with its own time. The
+//! caller bounds the operations and timers in flight by what it posts and sets.
 //!
-//! What is drawn and what holds:
-//! - operations of one link take effect in the order in which they were posted, and are answered in that order; those
-//!   of different links in any;
-//! - one that is lost takes with it what was posted on its link since, until it has been reported: a link that stalled
-//!   does not overtake itself;
-//! - every operation is reported once, at its deadline at the latest, with [`OpError::Timeout`] there; it may have taken
-//!   effect, or may yet;
-//! - a crash takes the memory of a host and what is on the way to it. Whether the peers are told ([`OpError::PeerGone`])
-//!   or hear nothing is drawn. After the restart their links and keys are of no use ([`OpError::KeyRejected`]).
+//! The guarantees:
+//! - Operations of one link take effect and are answered in the order in which they were posted. Those of different links
+//!   do so in any order.
+//! - A lost operation loses all later ones of its link until it has been reported, so that a stalled link does not overtake
+//!   itself.
+//! - Every operation is reported once, by its deadline. At the deadline the report is [`OpError::Timeout`], and the
+//!   operation may have taken effect, or may yet.
+//! - A crash destroys a host's memory and what is in flight to it. Whether the peers are told ([`OpError::PeerGone`]) is
+//!   drawn. After the restart their links and keys are rejected ([`OpError::KeyRejected`]).
 //!
 //! [`Host::Sim`]: crate::Host::Sim
 //! [`Initiator`]: crate::Initiator
@@ -37,14 +39,14 @@ use crate::key::{Key, Locator};
 use crate::memory::Memory;
 use crate::{Access, Batch, Error, Inbox, OpError, RegionSpec};
 
-/// What the network does to operations. Chances are in thousandths and drawn for each operation.
+/// What the network does to operations. Chances are in thousandths, drawn for each operation.
 #[derive(Clone, Debug)]
 pub struct Faults {
-    /// How long a request is on its way, and again its answer.
+    /// Time that a request takes, and again its answer.
     pub delay: Range<Duration>,
-    /// How many are lost, half of them before they take effect and half after.
+    /// Share of operations that are lost: half of them before they take effect and half after.
     pub loss_permille: u32,
-    /// How many take effect only after their deadline.
+    /// Share of operations that take effect only after their deadline.
     pub late_permille: u32,
 }
 
@@ -59,7 +61,7 @@ impl Default for Faults {
     }
 }
 
-/// A simulated network; clones are the same one.
+/// A simulated network. Clones are the same network.
 #[derive(Clone, Debug)]
 pub struct Network {
     world: Arc<Mutex<World>>,
@@ -73,11 +75,11 @@ impl PartialEq for Network {
 
 impl Eq for Network {}
 
-/// An operation that was posted by itself.
+/// An operation that was posted singly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(u64);
 
-/// What to post; as in [`Batch`].
+/// An operation to post, as in [`Batch`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "as the parameters of Batch's methods")]
 pub enum Op {
@@ -87,29 +89,29 @@ pub enum Op {
     FetchAndAdd { offset: usize, add: u64 },
 }
 
-/// What happened next.
+/// The next thing that happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A posted operation is over.
+    /// A posted operation has ended.
     Done {
-        /// When.
+        /// When it ended.
         at: Duration,
-        /// Which.
+        /// The operation.
         ticket: Ticket,
-        /// The words read, the word before an atomic, or those written; or why it failed.
+        /// The words read, the word before an atomic, or the words written; or why it failed.
         outcome: Result<Vec<u64>, OpError>,
     },
-    /// A timer that was set.
+    /// A timer has expired.
     Wake {
-        /// When.
+        /// When it expired.
         at: Duration,
-        /// Whose.
+        /// The actor that set it.
         actor: u64,
     },
 }
 
 impl Event {
-    /// The virtual time at which it happened.
+    /// The virtual time of the event.
     pub fn at(&self) -> Duration {
         match self {
             Event::Done { at, .. } | Event::Wake { at, .. } => *at,
@@ -118,50 +120,50 @@ impl Event {
 }
 
 impl Network {
-    /// A network that begins at time 0.
+    /// A network that starts at time 0.
     pub fn new(seed: u64, faults: Faults) -> Self {
         Network { world: Arc::new(Mutex::new(World::new(seed, faults))) }
     }
 
-    /// The machine of that name, which is made if there is none.
+    /// The machine of that name, which is created if it does not exist.
     pub fn host(&self, name: &str) -> SimHost {
         SimHost { network: self.clone(), host: self.world().host(name) }
     }
 
-    /// From now on; what is on its way keeps its fate.
+    /// Sets the faults from now on. Operations in flight keep theirs.
     pub fn set_faults(&self, faults: Faults) {
         self.world().set_faults(faults);
     }
 
-    /// The host loses its memory, and what is on the way to it. Its owner's [`Region`]s no longer are of the network.
+    /// Crashes a host: it loses its memory, and what is in flight to it. Its owner's [`Region`]s leave the network.
     pub fn crash(&self, host: &SimHost) {
         self.world().crash(host.host);
     }
 
-    /// As [`Network::crash`], once time has come there: in the middle of a batch, say.
+    /// As [`Network::crash`], but at a given time, for example in the middle of a batch.
     pub fn crash_at(&self, at: Duration, host: &SimHost) {
         self.world().crash_at(at, host.host);
     }
 
-    /// A crashed host offers again.
+    /// Lets a crashed host offer regions again.
     pub fn restart(&self, host: &SimHost) {
         self.world().restart(host.host);
     }
 
-    /// Virtual time since the beginning.
+    /// Virtual time since the start.
     pub fn now(&self) -> Duration {
         self.world().now()
     }
 
-    /// Lets time pass. What happens meanwhile is kept for [`Network::next`].
+    /// Advances time. What happens meanwhile is kept for [`Network::next`].
     pub fn advance(&self, by: Duration) {
         self.world().advance(by);
     }
 
-    /// A link to the region of `key`, for [`Network::post`]. Nothing is asked of the target.
+    /// Links to the region of `key`, for [`Network::post`], without asking the target.
     ///
     /// # Errors
-    /// Where the key is of another network.
+    /// If the key belongs to another network.
     pub fn connect(&self, key: &Key) -> Result<SimLink, Error> {
         match &key.locator {
             Locator::Sim { network, region, token } if network == self => {
@@ -172,7 +174,7 @@ impl Network {
         }
     }
 
-    /// Posts one operation now. Its end is an event, at its deadline at the latest.
+    /// Posts one operation now. An event reports its end, by its deadline at the latest.
     pub fn post(&self, link: &SimLink, op: Op, timeout: Duration) -> Ticket {
         let request = |kind, offset, len| Request { kind, offset, len };
         let (request, words) = match op {
@@ -191,26 +193,26 @@ impl Network {
         self.world().wake_at(at, actor);
     }
 
-    /// Lets time pass until something happens that was posted or set; `None` where nothing will.
+    /// Advances time until a posted operation ends or a timer expires; `None` if there is neither.
     pub fn next(&self) -> Option<Event> {
         self.world().next()
     }
 
-    /// When the network will next be at work, for a simulation that has events of its own: until then nothing changes, and
-    /// [`Network::next_by`] has nothing. `None` where nothing is on its way.
+    /// When the network next has something to do, for simulations with events of their own. Until then nothing changes,
+    /// and [`Network::next_by`] returns nothing. `None` if nothing is in flight.
     pub fn next_at(&self) -> Option<Duration> {
         self.world().next_at()
     }
 
-    /// As [`Network::next`], but no time passes beyond `at`.
+    /// As [`Network::next`], but time stops at `at`.
     pub fn next_by(&self, at: Duration) -> Option<Event> {
         self.world().next_by(at)
     }
 
-    /// Words to be read together with [`Network::post_gather`]: of each key, `len` bytes at `offset`.
+    /// Prepares reads to be posted together with [`Network::post_gather`]: `len` bytes at `offset` of each key.
     ///
     /// # Errors
-    /// Where a key is of another network.
+    /// If a key belongs to another network.
     pub fn gather<'a>(
         &self,
         reads: impl IntoIterator<Item = (&'a Key, usize, usize)>,
@@ -226,33 +228,33 @@ impl Network {
         Ok(Gather { network: self.clone(), places })
     }
 
-    /// Posts all reads of `gather` as one operation: they share their fate, are on their way for the same time, and read in
-    /// one moment. A look at thousands of nodes costs the simulation a fraction of a microsecond for each this way, not
-    /// microseconds. Its end is one event with all words in their order, or why the first that failed did.
+    /// Posts all reads of `gather` as one operation. They share one fate and one delay, and read at one moment. This
+    /// way a scan of thousands of nodes costs the simulation a fraction of a microsecond a node, not microseconds. One
+    /// event reports all words in order, or the error of the first read that failed.
     pub fn post_gather(&self, gather: &Gather, timeout: Duration) -> Ticket {
         assert!(gather.network == *self, "a gather of this network");
         self.world().post_gather(&gather.places, timeout)
     }
 
-    /// The next message, for which `timeout` of virtual time may pass.
+    /// Waits for the next message for at most `timeout` of virtual time.
     pub(crate) fn receive(&self, queue: &Queue, timeout: Duration) -> Option<Letter> {
         self.world().receive(queue, timeout)
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
-        // A caller's mistake that panics in there leaves the world as it was.
+        // A caller's mistake that panics while it holds the lock leaves the world consistent.
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Reads that are posted together, again and again; see [`Network::gather`].
+/// Reads that are posted together repeatedly; see [`Network::gather`].
 #[derive(Clone, Debug)]
 pub struct Gather {
     network: Network,
     places: Arc<[Place]>,
 }
 
-/// A simulated machine; clones are the same one.
+/// A simulated machine. Clones are the same machine.
 #[derive(Clone, Debug)]
 pub struct SimHost {
     network: Network,
@@ -298,13 +300,13 @@ impl Drop for SimLink {
     }
 }
 
-/// An initiator's link: posts a batch's operations and waits for them.
+/// An initiator's link: posts the operations of a batch and waits for them.
 #[derive(Debug)]
 pub(crate) struct BatchLink {
     link: SimLink,
     /// The key's rights.
     access: Access,
-    /// Posted and not yet collected, with their place in the batch.
+    /// Posted operations not yet collected, with their indexes in the batch.
     posted: VecDeque<(usize, Ticket)>,
 }
 
@@ -323,7 +325,7 @@ impl BatchLink {
         self.posted.push_back((index, ticket));
     }
 
-    /// Lets time pass until all that was posted is done.
+    /// Advances time until all posted operations have ended.
     pub(crate) fn complete(&mut self, batch: &mut Batch) {
         let mut world = self.link.network.world();
         for (index, ticket) in self.posted.drain(..) {

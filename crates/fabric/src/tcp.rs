@@ -1,5 +1,5 @@
-//! The two-sided backend: a thread of the target answers over TCP. It works anywhere, and it is honest about what that
-//! costs: every operation waits for the target's CPU.
+//! The two-sided backend: a thread of the target answers over TCP. It works anywhere, at a cost that it does not hide:
+//! every operation waits for the target's CPU.
 //!
 //! | part | what it is |
 //! |---|---|
@@ -9,9 +9,10 @@
 //! | `server` | the target's thread: sockets, readiness, time |
 //! | `link` | the initiator's half |
 //!
-//! A connection is for one region. It opens with a hello (versions, name, token), after which requests follow each other
-//! without waiting and are answered in their order. The token is the right to the region: whoever reads the traffic
-//! has it, so the network between the two is trusted or tunnelled.
+//! An initiator's links to the regions of one target share a connection. It opens with a hello (versions, and the first
+//! region's name and token) and takes claims for further regions. Requests are pipelined and answered in order. The
+//! token grants the use of the region, and anyone who reads the traffic learns it. So the network between the two must
+//! be trusted or tunnelled.
 
 mod fifo;
 mod link;
@@ -25,8 +26,12 @@ mod tests;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-pub(crate) use link::Links;
+#[cfg(fuzzing)]
+pub use link::fuzz_link;
+pub(crate) use link::{Link, Links};
 pub(crate) use server::{prepare, timespec};
+#[cfg(fuzzing)]
+pub use session::fuzz_target;
 
 use crate::host::Region;
 use crate::inbox::Queue;
@@ -42,28 +47,28 @@ pub struct TcpHost {
 }
 
 impl TcpHost {
-    /// Answers at `address`; port 0 takes a free one.
+    /// Listens at `address`; port 0 picks a free port.
     ///
     /// # Errors
-    /// Where the address cannot be had.
+    /// If the address cannot be listened on.
     pub fn listen(address: SocketAddr) -> Result<TcpHost, Error> {
         let server = server::Server::start(address).map_err(|source| Error::Listen { address, source })?;
         Ok(TcpHost { advertised: server.address(), server: Arc::new(server) })
     }
 
-    /// Writes `address` into the keys of the regions that are offered from here on, in place of the one it listens on:
-    /// for one that listens on all interfaces, or behind an address translation.
+    /// Puts `address` into the keys of regions offered from now on, in place of the address that it listens on. Use it
+    /// for a target that listens on all interfaces, or behind address translation.
     pub fn advertising(self, address: SocketAddr) -> TcpHost {
         TcpHost { advertised: address, ..self }
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// How many connections it has turned away or ended: wrong keys, other versions, malformed frames, no hello in
-    /// time, too many at once.
+    /// Connections refused or closed for an error: wrong keys, other versions, malformed frames, no hello in time, too
+    /// many connections.
     pub fn refused(&self) -> u64 {
         self.server.refused()
     }

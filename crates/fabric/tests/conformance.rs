@@ -1,4 +1,4 @@
-//! What every backend promises, once for each: `cargo test --test conformance tcp::`.
+//! The properties that every backend guarantees, tested once for each: `cargo test --test conformance tcp::`.
 //!
 //! A new backend is one more `Backend` in support/backends.rs and one more line in `conformance!`.
 
@@ -28,7 +28,7 @@ use node::{LEN, Node, PATIENCE, WORD, spec};
 use sidelong_fabric::{Access, Batch, Error, Initiator, Key, OP_BYTES_MAX, OpError};
 use sidelong_layout::{HeaderError, RegionHeader, RegionKind};
 
-/// What a stalled or dead target is given.
+/// Time given to a stalled or dead target.
 const IMPATIENCE: Duration = Duration::from_millis(50);
 
 macro_rules! conformance {
@@ -170,7 +170,7 @@ fn operations_of_a_link_take_effect_in_order<B: Backend>(backend: &B) {
     }
 }
 
-/// A writer raises one word and then another; whoever reads them the other way round never sees the second ahead.
+/// A writer raises one word and then another. Readers of the words in reverse order never see the second ahead.
 fn others_see_writes_in_order<B: Backend>(backend: &B) {
     const FAR: usize = 2048;
     let node = Node::start(backend, "a", Access::Atomic);
@@ -585,7 +585,7 @@ fn a_new_life_has_its_incarnation<B: Backend>(backend: &B) {
         let word = batch.fetch_and_add(link, WORD, 1);
         initiator.run(&mut batch, PATIENCE);
         let header = batch.words(header).unwrap().try_into().unwrap();
-        assert_eq!(RegionHeader::checked(header, RegionKind::Raw, LEN).unwrap().incarnation, life);
+        assert_eq!(RegionHeader::checked(header, 0, RegionKind::Raw, LEN).unwrap().incarnation, life);
         assert_eq!(batch.value(word), Ok(if survived { 100 + life - 1 } else { 100 * life }));
         node.kill(backend);
     }
@@ -648,7 +648,7 @@ fn late_answers_belong_to_nobody<B: Backend>(backend: &B) {
             initiator.run(&mut batch, PATIENCE);
             assert!(batch.words(write).is_ok());
             assert_eq!(batch.value(read), Ok(round + 1000));
-            // All that was late took effect before, in its order.
+            // The late operations took effect earlier, in order.
             assert_eq!(batch.value(word), Ok(round + 1));
         }
     }
@@ -671,7 +671,7 @@ fn a_stalled_target_delays_no_other_outcome<B: Backend>(backend: &B) {
     assert!(matches!(batch.value(ops[1]), Ok(0) | Err(OpError::Timeout)));
 }
 
-/// What the operations to a dead target may end with.
+/// Errors that an operation to a dead target may end with.
 fn is_death(error: OpError) -> bool {
     matches!(error, OpError::Timeout | OpError::PeerGone | OpError::KeyRejected)
 }

@@ -1,6 +1,6 @@
 //! Shared memory between real processes, some of which are killed.
 //!
-//! The other process is this test binary again, told by an environment variable to be `other_process`.
+//! The other process is this test binary again, which an environment variable tells to run `other_process`.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -17,7 +17,7 @@ use sidelong_fabric::{
     Access, Batch, Directory as _, Error, Host, Initiator, Key, LinkId, OpError, Region, RegionSpec,
     RunDirectory,
 };
-use sidelong_layout::{HeaderError, RegionHeader, RegionKind};
+use sidelong_layout::{HEADER_BYTES, HeaderError, RegionHeader, RegionKind};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const LEN: usize = 4096;
@@ -126,7 +126,7 @@ fn a_file_of_another_layout_is_replaced() {
         let region = directory.offer("r", Access::Atomic, 3);
         assert_eq!((region.load(WORD), header(&region).incarnation), (0, 3), "it is a new one");
     }
-    // Who had the first one mapped still has it.
+    // Mappings of the first region stay valid.
     let mut batch = Batch::new();
     let add = batch.fetch_and_add(link, WORD, 1);
     initiator.run(&mut batch, PATIENCE);
@@ -148,7 +148,7 @@ fn a_common_region_is_everybodys() {
     let owned = Host::Shm(host.clone()).offer(&board, |_| {}).unwrap_err();
     assert!(matches!(owned, Error::Taken { .. }), "{owned}");
 
-    // A process that has another layout does not take it from those that use it.
+    // A process with another layout does not take the region from its users.
     let longer = RegionSpec { len: 2 * LEN, ..board.clone() };
     let refused = host.offer_common(&longer, |_| {}).unwrap_err();
     assert!(matches!(refused, Error::Header { source: HeaderError::Length { .. }, .. }), "{refused}");
@@ -163,7 +163,7 @@ fn a_common_region_is_everybodys() {
     );
 }
 
-/// Memory that lies in no file, in a directory whose path is longer than a socket's address may be.
+/// Memory that is in no file, in a directory whose path exceeds the length of a socket's address.
 #[test]
 fn who_hands_out_memory_need_not_run_for_those_who_have_it() {
     let directory = Directory::below(&"x".repeat(120));
@@ -191,7 +191,7 @@ fn who_hands_out_memory_need_not_run_for_those_who_have_it() {
     owner.signal(Signal::CONT);
     Initiator::new().connect(&key, PATIENCE).unwrap();
 
-    // Its successor may have the memory in a file, and the other way round.
+    // Its successor may hold the memory in a file, or the other way round.
     owner.kill();
     let gone = Initiator::new().connect(&key, PATIENCE).unwrap_err();
     assert!(matches!(gone, Error::Open { .. }), "{gone}");
@@ -211,6 +211,88 @@ fn who_hands_out_memory_need_not_run_for_those_who_have_it() {
     let new = batch.read(link, WORD, 8);
     third.run(&mut batch, PATIENCE);
     assert_eq!(batch.value(new), Ok(77));
+}
+
+/// Any process of the user's can cut a file short. The kernel then answers those who have it mapped with SIGBUS.
+#[test]
+fn a_region_that_is_cut_short_is_gone_for_its_peers_until_its_owner_offers_it_anew() {
+    const PAGES: usize = 3;
+    let name = "r";
+    let spec = RegionSpec { len: PAGES * LEN, ..spec(name, Access::Atomic, 1) };
+    // To nothing, to less than a header, to a page that is partly left, and to whole pages.
+    for left in [0, 32, 100, LEN as u64] {
+        let directory = Directory::new();
+        let host = Host::Shm(ShmHost::new(directory.path()));
+        let region = host.offer(&spec, |words| words[WORD / 8..].fill(7)).unwrap();
+        let run = RunDirectory::at(directory.path());
+        let key = run.find(name, RegionKind::Raw, spec.len, Access::Atomic).unwrap();
+        let mut initiator = Initiator::new();
+        let links = [(); 2].map(|()| initiator.connect(&key, PATIENCE).unwrap());
+        let mut batch = Batch::new();
+        let last = spec.len - 8;
+        let first = batch.read(links[0], WORD, 8);
+        let swap = batch.compare_and_swap(links[0], last, 7, 8);
+        let add = batch.fetch_and_add(links[1], last, 1);
+        let write = batch.write(links[1], last, &[9]);
+        initiator.run(&mut batch, PATIENCE);
+        assert_eq!([first, swap, add].map(|op| batch.value(op)), [Ok(7), Ok(7), Ok(8)], "{left}");
+        assert!(!region.is_lost());
+
+        File::options().write(true).open(directory.path().join("r.region")).unwrap().set_len(left).unwrap();
+        assert!(region.is_lost(), "{left}");
+        assert_eq!(region.load(last), 0, "its owner reads zeros: {left}");
+        initiator.run(&mut batch, PATIENCE);
+        for op in [swap, add, write] {
+            assert_eq!(batch.words(op), Err(OpError::PeerGone), "{left}");
+        }
+        let refused = Initiator::new().connect(&key, PATIENCE).unwrap_err();
+        assert!(matches!(refused, Error::Header { .. }), "{left}: {refused}");
+
+        drop(region);
+        let region =
+            host.offer(&RegionSpec { incarnation: 2, ..spec.clone() }, |words| words[WORD / 8] = 5).unwrap();
+        assert!(!region.is_lost());
+        let link = initiator.connect(&key, PATIENCE).unwrap();
+        let mut batch = Batch::new();
+        let (old, new) = (batch.read(links[0], WORD, 8), batch.read(link, WORD, 8));
+        initiator.run(&mut batch, PATIENCE);
+        let values = [old, new].map(|op| batch.value(op));
+        assert_eq!(
+            values,
+            [Err(OpError::PeerGone), Ok(5)],
+            "nobody goes on with a page that was left: {left}"
+        );
+    }
+}
+
+#[test]
+fn a_common_region_that_is_cut_short_is_made_anew_by_whoever_comes_first() {
+    for left in [0, 100] {
+        let directory = Directory::new();
+        let host = ShmHost::new(directory.path());
+        let board = spec("board", Access::Atomic, 1);
+        let held: Vec<_> = (0..4).map(|_| host.offer_common(&board, |_| {}).unwrap()).collect();
+        File::options()
+            .write(true)
+            .open(directory.path().join("board.region"))
+            .unwrap()
+            .set_len(left)
+            .unwrap();
+        assert!(held.iter().all(Region::is_lost));
+        let anew = std::thread::scope(|scope| {
+            let offer = |region| {
+                drop(region);
+                host.offer_common(&board, |words| words[WORD / 8] = 9).unwrap()
+            };
+            let threads: Vec<_> = held.into_iter().map(|region| scope.spawn(move || offer(region))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        let (mut initiator, link) = directory.link("board", Access::Atomic);
+        let mut batch = Batch::new();
+        batch.fetch_and_add(link, WORD, 1);
+        initiator.run(&mut batch, PATIENCE);
+        assert!(anew.iter().all(|region| !region.is_lost() && region.load(WORD) == 10), "all have the same");
+    }
 }
 
 #[test]
@@ -269,11 +351,11 @@ fn what_cannot_be_made_is_an_error_with_a_hint() {
     assert!(matches!(error, Error::Directory { .. }), "{error}");
 }
 
-/// On a tmpfs of 64 KiB, which needs a user and a mount namespace of our own.
+/// On a tmpfs of 64 KiB, which needs a user and a mount namespace.
 #[test]
 fn a_full_tmpfs_is_an_error_that_names_it() {
     let directory = Directory::new();
-    let mount = "mount -t tmpfs -o size=64k tmpfs \"$0\" && exec \"$@\"";
+    let mount = "mount -t tmpfs -o size=64k,mode=0700 tmpfs \"$0\" && exec \"$@\"";
     let probe =
         Command::new("unshare").args(["-rm", "sh", "-c", mount]).arg(directory.path()).arg("true").output();
     match probe {
@@ -289,9 +371,9 @@ fn a_full_tmpfs_is_an_error_that_names_it() {
     assert!(other.hear().starts_with("left: 0"), "nothing of it is left behind");
 
     fn skipped(reason: &str) {
-        // Past the harness, which shows what a test prints only where it fails.
+        // Written past the harness, which shows a test's output only if it fails.
         let name = "a_full_tmpfs_is_an_error_that_names_it";
-        writeln!(std::io::stderr(), "SKIPPED: {name}: no mount namespace to be had: {reason}").unwrap();
+        writeln!(std::io::stderr(), "SKIPPED: {name}: no mount namespace is available: {reason}").unwrap();
     }
 }
 
@@ -362,7 +444,68 @@ fn other_process() {
     }
 }
 
-/// A run directory that goes with the test.
+#[test]
+fn a_region_whose_file_is_removed_or_replaced_is_lost() {
+    let directory = Directory::new();
+    let file = directory.path().join("r.region");
+    for replace in [false, true] {
+        let owner = directory.offer("r", Access::ReadOnly, 7);
+        let (mut initiator, old) = directory.link("r", Access::ReadOnly);
+        assert!(initiator.is_current(old) && !owner.is_lost());
+        if replace {
+            let copy = directory.path().join("copy");
+            fs::copy(&file, &copy).unwrap();
+            fs::rename(&copy, &file).unwrap();
+        } else {
+            fs::remove_file(&file).unwrap();
+        }
+        assert!(!initiator.is_current(old) && owner.is_lost(), "no peer would find it");
+        let next = directory.offer("r", Access::ReadOnly, 8);
+        let new = initiator.connect(&directory.key("r", Access::ReadOnly), PATIENCE).unwrap();
+        assert!(initiator.is_current(new) && !initiator.is_current(old) && !next.is_lost());
+    }
+}
+
+#[test]
+fn a_region_whose_socket_is_removed_or_replaced_is_lost() {
+    let directory = Directory::new();
+    let host = Host::Shm(ShmHost::new(directory.path()));
+    let socket = directory.path().join("r.socket");
+    for replace in [false, true] {
+        let memory = File::from(memfd_create("theirs", MemfdFlags::CLOEXEC).unwrap());
+        memory.set_len(LEN as u64).unwrap();
+        let owner = host.offer_mapped(&spec("r", Access::ReadOnly, 1), &memory).unwrap();
+        assert!(!owner.is_lost());
+        if replace {
+            fs::rename(directory.path().join("r.region"), &socket).unwrap();
+        } else {
+            fs::remove_file(&socket).unwrap();
+        }
+        assert!(owner.is_lost());
+        drop(owner);
+        let next = host.offer_mapped(&spec("r", Access::ReadOnly, 2), &memory).unwrap();
+        directory.link("r", Access::ReadOnly);
+        assert!(!next.is_lost());
+    }
+}
+
+#[test]
+fn a_region_whose_header_is_overwritten_is_lost() {
+    let directory = Directory::new();
+    let host = ShmHost::new(directory.path());
+    let offer = || host.offer_common(&spec("board", Access::Atomic, 1), |_| {});
+    for word in 0..HEADER_BYTES / 8 {
+        let [first, second] = [offer(), offer()].map(Result::unwrap);
+        let file = File::options().write(true).open(directory.path().join("board.region")).unwrap();
+        file.write_all_at(&[0xff; 8], 8 * word as u64).unwrap();
+        assert!(first.is_lost() && second.is_lost(), "word {word}");
+        drop(first);
+        drop(second);
+        assert!(!offer().unwrap().is_lost(), "word {word}");
+    }
+}
+
+/// A run directory that is removed with the test.
 struct Directory {
     _held: tempfile::TempDir,
     path: PathBuf,
@@ -433,7 +576,7 @@ impl Other {
         writeln!(self.stdin, "{line}").unwrap();
     }
 
-    /// What it says next; the test harness in it talks too.
+    /// Its next message; the test harness in it prints lines too.
     fn hear(&mut self) -> String {
         let mut line = String::new();
         loop {
@@ -463,10 +606,10 @@ impl Drop for Other {
 }
 
 fn spec(name: &str, access: Access, incarnation: u64) -> RegionSpec<'_> {
-    RegionSpec { name, kind: RegionKind::Raw, len: LEN, access, incarnation }
+    RegionSpec { cluster: 0, name, kind: RegionKind::Raw, len: LEN, access, incarnation }
 }
 
 fn header(region: &Region) -> RegionHeader {
     let words = std::array::from_fn(|word| region.load(word * 8));
-    RegionHeader::checked(&words, RegionKind::Raw, LEN).unwrap()
+    RegionHeader::checked(&words, 0, RegionKind::Raw, LEN).unwrap()
 }

@@ -1,4 +1,4 @@
-//! The simulated network: what its seed decides, and what holds whatever it decides.
+//! The simulated network: what its seed determines, and what holds for every seed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn the_same_seed_and_calls_give_the_same_run() {
     }
 }
 
-/// Five actors who add to five nodes' words, of which some die and come back; all that happened, in order.
+/// Five actors add to five nodes' words, and some nodes die and come back. Returns everything that happened, in order.
 fn busy_hour(seed: u64) -> Vec<Event> {
     let network = Network::new(seed, Faults { loss_permille: 50, late_permille: 50, ..Faults::default() });
     let mut nodes: Vec<_> = (0..5).map(|node| Node::start(&network, &format!("n{node}"))).collect();
@@ -194,7 +194,7 @@ fn a_key_is_of_its_network() {
     assert!(matches!(other.connect(node.region.key()), Err(Error::OtherNetwork { .. })));
     assert_eq!(network, network.clone());
     assert_ne!(network, other);
-    // An initiator may be of both.
+    // One initiator may have links to both.
     let mut initiator = Initiator::new();
     let links = [&network, &other].map(|network| {
         let node = Node::start(network, "b");
@@ -213,7 +213,7 @@ enum Step {
     Crash,
 }
 
-/// What a look at a cluster is: one event, all words in their order, as they are in one moment.
+/// A scan of a cluster: one event with all words in order, read at one moment.
 #[test]
 fn a_gather_reads_many_regions_as_one_operation() {
     let network = Network::new(7, Faults::default());
@@ -257,7 +257,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     /// Whatever is lost, late or crashed: each operation is reported once and by its deadline; those of a link take
-    /// effect in their order and are answered in it; and one that was answered did take effect.
+    /// effect and are answered in order; and an answered operation took effect.
     #[test]
     fn links_keep_their_order(
         seed: u64,
@@ -300,7 +300,7 @@ proptest! {
     }
 }
 
-/// One life of a node, with three links to it. Each link writes 1, 2, 3 ... to a word of its own.
+/// One life of a node with three links to it. Each link writes 1, 2, 3 ... to its own word.
 struct Life {
     node: Node,
     links: Vec<SimLink>,
@@ -322,7 +322,7 @@ impl Life {
         (network.post(&self.links[link], op, timeout), self.posted[link])
     }
 
-    /// Whether the words are what they were, or more.
+    /// Whether no word has decreased.
     fn only_rises(&mut self) -> bool {
         let before = self.seen;
         self.seen = [0, 1, 2].map(|link| self.node.region.load(WORD + link * 8));
@@ -337,8 +337,14 @@ struct Node {
 impl Node {
     fn start(network: &Network, name: &str) -> Node {
         let host = Host::Sim(network.host(name));
-        let spec =
-            RegionSpec { name, kind: RegionKind::Raw, len: 1024, access: Access::Atomic, incarnation: 1 };
+        let spec = RegionSpec {
+            cluster: 0,
+            name,
+            kind: RegionKind::Raw,
+            len: 1024,
+            access: Access::Atomic,
+            incarnation: 1,
+        };
         Node { region: host.offer(&spec, |_| {}).unwrap() }
     }
 

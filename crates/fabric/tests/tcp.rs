@@ -1,4 +1,4 @@
-//! What only the tcp backend can meet: sockets that fill, frames that are nonsense, targets that sleep.
+//! What only the tcp backend meets: full sockets, malformed frames, stalled targets.
 
 #[path = "support/relay.rs"]
 mod relay;
@@ -25,7 +25,7 @@ fn both_directions_may_fill_at_once() {
     let link = initiator.connect(region.key(), PATIENCE).unwrap();
     let words = vec![0x5a5a; LEN / 8 - 8];
     let mut batch = Batch::new();
-    // Far more than the sockets hold, each way: whoever only wrote would wait for ever.
+    // Far more than the sockets hold, each way: a side that only wrote would wait for ever.
     let mut reads = Vec::new();
     for _ in 0..40 {
         batch.write(link, 64, &words);
@@ -79,7 +79,7 @@ fn a_request_cut_by_a_deadline_is_finished_with_the_next() {
     assert!(before.elapsed() < PATIENCE);
     assert!(stuck.iter().any(|write| batch.words(*write) == Err(OpError::Timeout)));
     assert_eq!(batch.value(withdrawn), Err(OpError::Timeout));
-    // While it sleeps, more batches cost time alone.
+    // While it is stalled, further batches cost only time.
     for _ in 0..3 {
         batch.clear();
         let read = batch.read(link, 64, 8);
@@ -119,7 +119,7 @@ fn nonsense_is_counted_and_closed() {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(bytes).unwrap();
         let mut answer = Vec::new();
-        // A reset is as good an end.
+        // A reset is also an accepted end.
         let _ = stream.read_to_end(&mut answer);
         answer.len()
     };
@@ -127,7 +127,7 @@ fn nonsense_is_counted_and_closed() {
     assert_eq!(greeted(&[0xff; 176]), 0);
     assert_eq!(greeted(browser.as_bytes()), 0);
     wait_for(|| refused(&host) == 2);
-    // One that says nothing, or not enough, has some seconds.
+    // A connection that sends nothing, or too little, is given some seconds.
     let before = Instant::now();
     assert_eq!(greeted(b"SIDELTCP"), 0);
     assert!((Duration::from_secs(4)..PATIENCE).contains(&before.elapsed()));
@@ -173,14 +173,14 @@ fn whoever_else_listens_there_is_no_target() {
     let (host, region) = advertised("r", Access::Atomic, impostor);
     let connect = |timeout| Initiator::new().connect(region.key(), timeout).unwrap_err();
 
-    // One that says nothing, within the time that is given.
+    // A target that sends nothing is given up within the time allowed.
     let before = Instant::now();
     let error = connect(Duration::from_millis(50));
     assert!(matches!(error, Error::Connect { .. }), "{error}");
     assert!(before.elapsed() < PATIENCE);
     drop(listener.accept().unwrap());
 
-    // One that says something else, or a part of something, or goes.
+    // Targets that send something else, or only part of it, or leave.
     let answers: [(&[u8], bool); 3] = [(&[0x20; 64], true), (b"SIDELTCP", false), (b"", false)];
     for (answer, spoken) in answers {
         let accepting = listener.try_clone().unwrap();
@@ -264,7 +264,7 @@ fn advertised(name: &str, access: Access, address: SocketAddr) -> (Host, Region)
 
 fn offer(host: TcpHost, name: &str, access: Access) -> (Host, Region) {
     let host = Host::Tcp(host);
-    let spec = RegionSpec { name, kind: RegionKind::Raw, len: LEN, access, incarnation: 1 };
+    let spec = RegionSpec { cluster: 0, name, kind: RegionKind::Raw, len: LEN, access, incarnation: 1 };
     let region = host.offer(&spec, |_| {}).unwrap();
     (host, region)
 }

@@ -1,4 +1,4 @@
-//! What verbs promises beyond the conformance suite, on real devices: `cargo xtask vm` has one.
+//! What verbs guarantees beyond the conformance suite, on real devices: `cargo xtask vm` provides one.
 #![cfg(feature = "verbs")]
 
 #[path = "support/rdma.rs"]
@@ -20,14 +20,14 @@ use sidelong_fabric::{
 use sidelong_layout::RegionKind;
 
 const ANY: &str = "127.0.0.1:0";
-/// Long enough for a busy machine; nothing but failures waits for it.
+/// Long enough for a busy machine; only failures wait that long.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LEN: usize = 4096;
 /// The first word behind the header.
 const WORD: usize = 64;
 
 fn spec(name: &str, access: Access, len: usize, incarnation: u64) -> RegionSpec<'_> {
-    RegionSpec { name, kind: RegionKind::Raw, len, access, incarnation }
+    RegionSpec { cluster: 0, name, kind: RegionKind::Raw, len, access, incarnation }
 }
 
 /// A host with an endpoint of its own.
@@ -47,7 +47,7 @@ fn offer_with_inbox(host: &VerbsHost, slots: usize, message_bytes_max: usize) ->
     offered.unwrap()
 }
 
-/// Waits until so many are connected.
+/// Waits until `count` initiators are connected.
 fn await_connected(host: &VerbsHost, count: usize) {
     let begun = Instant::now();
     while host.connected().len() > count {
@@ -82,7 +82,7 @@ fn a_device_is_named_or_said_to_be_missing() {
     assert!(matches!(none, DeviceError::NoGid { index: 250, .. }), "{none}");
 }
 
-/// Keeps the session of an initiator open when the target is gone, as a machine would that died without a word.
+/// Keeps an initiator's session open when the target is gone, as if the machine had died silently.
 fn silent_relay(target: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind(ANY).unwrap();
     let address = listener.local_addr().unwrap();
@@ -193,7 +193,7 @@ fn the_target_of_another_test() {
     let spec = spec("elsewhere", Access::Atomic, LEN, life.parse().unwrap());
     let region = Host::Verbs(host).offer(&spec, |_| {}).unwrap();
     endpoint.publish(region.key());
-    // The harness's own line may not have ended.
+    // The harness may not have ended its own line.
     println!("\nat {}", endpoint.address());
     let _ = io::stdin().read(&mut [0]);
 }
@@ -227,7 +227,7 @@ fn a_killed_process_is_reported_at_once_and_comes_back() {
     assert!(took < PATIENCE / 2);
     let done = ops.iter().take_while(|op| batch.value(**op).is_ok()).count();
     assert!(done < ops.len(), "it was killed too late");
-    // The kernel takes a dead process's windows down before its queue pairs, and either may be met first.
+    // The kernel destroys a dead process's windows before its queue pairs, and either may be met first.
     let reason = batch.value(ops[done]).unwrap_err();
     assert!(matches!(reason, OpError::PeerGone | OpError::KeyRejected), "{reason}");
     assert!(ops[done..].iter().all(|op| batch.value(*op) == Err(reason)));
@@ -247,7 +247,7 @@ fn a_killed_process_is_reported_at_once_and_comes_back() {
     assert!(add(&mut initiator, alive).is_ok());
 }
 
-/// The check before posting is a courtesy: the right is the device's to give.
+/// The check before posting is for convenience: the device enforces the rights.
 #[test]
 fn the_device_refuses_what_the_region_does_not_grant() {
     let Some(device) = device() else { return };
@@ -257,7 +257,7 @@ fn the_device_refuses_what_the_region_does_not_grant() {
     let endpoint = Endpoint::listen(ANY.parse().unwrap(), secret()).unwrap();
     endpoint.publish(region.key());
     let mut session = Session::open(endpoint.address(), &secret(), PATIENCE).unwrap();
-    // Whoever asks names the access.
+    // The asking side names the access.
     let forged = session.find("a", RegionKind::Raw, LEN, Access::Atomic, PATIENCE).unwrap();
     let mut initiator = initiator(device);
     for round in 0..3 {
@@ -310,7 +310,7 @@ fn who_is_evicted_is_out_at_once_and_alone() {
     assert_eq!(add(&mut staying, stays), Ok(5));
 }
 
-/// Batches are given up at any moment; what comes late never shows in a later one.
+/// Batches are given up at any moment, and late completions never show in a later batch.
 #[test]
 fn a_batch_that_was_given_up_is_left_alone() {
     const ROUNDS: u64 = 100;
@@ -409,7 +409,7 @@ fn an_inbox_takes_nothing_from_who_is_evicted() {
         initiator.run(&mut batch, PATIENCE);
         batch.words(sent).map(|_| ())
     };
-    // Nobody takes another's room.
+    // No link uses another's room.
     assert_eq!([send(&mut leaving, leaves, b"1"), send(&mut leaving, leaves, b"2")], [Ok(()); 2]);
     assert_eq!(send(&mut leaving, leaves, b"3"), Err(OpError::InboxFull));
     assert_eq!(send(&mut staying, stays, b"4"), Ok(()));
@@ -438,7 +438,7 @@ fn there_may_be_more_links_than_there_was_room_for_at_first() {
     initiator.run(&mut batch, PATIENCE);
     assert!(ops.iter().all(|op| batch.value(*op).is_ok()));
     assert_eq!(region.load(WORD), LINKS as u64 * 20);
-    // All their requests fail at once, each with a completion of its own.
+    // All their requests fail at once, each with its own completion.
     batch.clear();
     let ops: Vec<_> = (0..64)
         .flat_map(|_| links.iter().map(|link| batch.fetch_and_add(*link, WORD, 1)).collect::<Vec<_>>())

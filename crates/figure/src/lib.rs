@@ -1,8 +1,12 @@
-//! Figures: panels side by side, with one legend below them, as SVG. A crate of its own for its dependency, which the lab
-//! and the simulator share.
+//! Statistics of measurements ([statistics]), and figures as SVG: panels side by side with one legend below them. It is a
+//! crate of its own for its dependency plotters, which the lab and the simulator share.
 //!
-//! Colours are those of Okabe and Ito, which the colour-blind tell apart; each configuration has a marker of its own too.
+//! Colours are those of Okabe and Ito, which people with colour blindness can tell apart. No two series differ by colour
+//! alone: each has its own marker. A dashed line is never another series. It is a target, an ideal or another statistic of
+//! a series, and the legend says which.
 #![forbid(unsafe_code)]
+
+pub mod statistics;
 
 use std::ops::Range;
 
@@ -20,30 +24,38 @@ pub struct Error(String);
 const WIDTH: u32 = 1240;
 const HEIGHT: u32 = 560;
 const TITLE_HEIGHT: u32 = 52;
-const LEGEND_HEIGHT: u32 = 44;
-/// Of a legend entry's line, and between it and its text, in pixels.
+/// Height of each row of the legend.
+const LEGEND_HEIGHT: u32 = 36;
+/// Length of a legend entry's line, and the gap between it and its text, in pixels.
 const SAMPLE_WIDTH: i32 = 44;
 const SAMPLE_GAP: i32 = 10;
-/// Of a character of the legend on average, in pixels.
-const LETTER_WIDTH: i32 = 8;
-const ENTRY_GAP: i32 = 36;
+const ENTRY_GAP: i32 = 30;
+/// Text sizes.
+const TITLE: u32 = 25;
+const CAPTION: u32 = 20;
+const DESCRIPTION: u32 = 18;
+const LABEL: u32 = 17;
+/// Half the width of an error bar's ends.
+const CAP: i32 = 6;
+/// The legend entry of error bars.
+const INTERVAL: &str = "95 % confidence";
 const FONT: &str = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif";
 const INK: RGBColor = RGBColor(40, 40, 40);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
-/// So many lines can be told apart.
+/// Number of series that can be told apart.
 pub const SERIES_MAX: usize = 10;
 
 type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = std::result::Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// How a line looks.
+/// How a line is drawn: colour, marker, dashes, width.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Look {
+pub struct Style {
     colour: RGBColor,
     marker: Marker,
     dashed: bool,
-    /// In pixels.
+    /// Line width in pixels.
     width: u32,
 }
 
@@ -52,50 +64,69 @@ enum Marker {
     Circle,
     Square,
     Triangle,
+    Diamond,
+    Cross,
+    Ring,
     None,
 }
 
-impl Look {
-    /// What ours is compared with.
-    pub const BASELINE: Look = Look::solid(RGBColor(213, 94, 0), Marker::Square);
-    /// What it is all about.
-    pub const OURS: Look = Look::solid(RGBColor(0, 114, 178), Marker::Circle);
-    /// What is neither.
-    pub const THIRD: Look = Look::solid(RGBColor(0, 158, 115), Marker::Triangle);
-    /// What is a variant of the third.
-    pub const FOURTH: Look = Look::solid(RGBColor(204, 121, 167), Marker::Triangle);
-    /// What is a variant of ours.
-    pub const FIFTH: Look = Look::solid(RGBColor(86, 180, 233), Marker::Square);
-    /// Single values that a paper prints.
-    pub const PAPER: Look = Look::solid(INK, Marker::Triangle);
-    /// What is to be reached.
-    pub const TARGET: Look = Look::solid(INK, Marker::None).ideal();
+impl Style {
+    /// The system that ours is compared with.
+    pub const BASELINE: Style = Style::solid(RGBColor(213, 94, 0), Marker::Square);
+    /// Our system.
+    pub const OURS: Style = Style::solid(RGBColor(0, 114, 178), Marker::Circle);
+    /// A third system.
+    pub const THIRD: Style = Style::solid(RGBColor(0, 158, 115), Marker::Triangle);
+    /// A variant of the third.
+    pub const FOURTH: Style = Style::solid(RGBColor(204, 121, 167), Marker::Diamond);
+    /// A variant of ours.
+    pub const FIFTH: Style = Style::solid(RGBColor(86, 180, 233), Marker::Cross);
+    /// Single values from a paper.
+    pub const PAPER: Style = Style::solid(INK, Marker::Triangle);
+    /// A target.
+    pub const TARGET: Style = Style::solid(INK, Marker::None).ideal();
 
-    const fn solid(colour: RGBColor, marker: Marker) -> Look {
-        Look { colour, marker, dashed: false, width: 3 }
+    const fn solid(colour: RGBColor, marker: Marker) -> Style {
+        Style { colour, marker, dashed: false, width: 3 }
     }
 
-    /// That of one of several of which nothing more is known, counted from 0; no two of the first [`SERIES_MAX`] look alike.
-    pub const fn series(index: usize) -> Look {
-        let look = [Look::OURS, Look::BASELINE, Look::THIRD, Look::FOURTH, Look::FIFTH][index % 5];
-        if index % SERIES_MAX < 5 { look } else { Look { dashed: true, ..look } }
+    /// The style of series `index`, from 0, for series without a role. The first [`SERIES_MAX`] all differ.
+    pub const fn series(index: usize) -> Style {
+        const FIVE: [Style; 5] = [Style::OURS, Style::BASELINE, Style::THIRD, Style::FOURTH, Style::FIFTH];
+        // Each of these has the colour that differs most from that of the other series with its marker.
+        const MORE: [(RGBColor, Marker); 5] = [
+            (RGBColor(230, 159, 0), Marker::Ring),
+            (INK, Marker::Diamond),
+            (FIVE[4].colour, Marker::Square),
+            (FIVE[1].colour, Marker::Cross),
+            (FIVE[3].colour, Marker::Circle),
+        ];
+        match index % SERIES_MAX {
+            index @ 0..5 => FIVE[index],
+            index => Style::solid(MORE[index - 5].0, MORE[index - 5].1),
+        }
     }
 
-    /// The same for what it could reach at best.
-    pub const fn ideal(self) -> Look {
-        Look { marker: Marker::None, dashed: true, width: 2, ..self }
+    /// The same, dashed: the best value that it could reach.
+    pub const fn ideal(self) -> Style {
+        Style { marker: Marker::None, dashed: true, width: 2, ..self }
     }
 
-    /// The same for points that stand too close for markers.
-    pub const fn bare(self) -> Look {
-        Look { marker: Marker::None, ..self }
+    /// Whether its line is dashed.
+    pub const fn is_dashed(self) -> bool {
+        self.dashed
     }
 
-    /// The same for a line that others are to lie on without hiding it: broad and pale.
-    pub const fn beneath(self) -> Look {
+    /// The same without markers, for points that are close together.
+    pub const fn bare(self) -> Style {
+        Style { marker: Marker::None, ..self }
+    }
+
+    /// The same, broad and pale: a line that stays visible below others.
+    pub const fn beneath(self) -> Style {
         let RGBColor(red, green, blue) = self.colour;
         let colour = RGBColor(pale(red), pale(green), pale(blue));
-        Look { colour, width: 7, ..self }
+        Style { colour, width: 7, ..self }
     }
 }
 
@@ -107,33 +138,61 @@ const fn pale(part: u8) -> u8 {
 /// A line of a panel.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Line {
-    /// How it looks.
-    pub look: Look,
+    /// How it is drawn.
+    pub style: Style,
     /// Its points, x and y.
     pub points: Vec<(f64, f64)>,
+    /// Error bars with 95 % confidence: x, and the lower and upper end of y.
+    pub intervals: Vec<(f64, (f64, f64))>,
 }
 
-/// An axis: what it shows, from where to where, and the values that it names.
+impl Line {
+    /// A line without error bars.
+    pub fn new(style: Style, points: Vec<(f64, f64)>) -> Line {
+        Line { style, points, intervals: Vec::new() }
+    }
+
+    /// A line through points x, y, with the interval of y if one is known.
+    pub fn with_intervals(
+        style: Style,
+        points: impl IntoIterator<Item = (f64, f64, Option<(f64, f64)>)>,
+    ) -> Line {
+        let mut line = Line::new(style, Vec::new());
+        for (x, y, interval) in points {
+            line.points.push((x, y));
+            line.intervals.extend(interval.map(|interval| (x, interval)));
+        }
+        line
+    }
+
+    /// The largest y, including error bars; 0 without points.
+    pub fn most(&self) -> f64 {
+        let ys = self.points.iter().map(|(_, y)| *y).chain(self.intervals.iter().map(|(_, (_, to))| *to));
+        ys.filter(|y| y.is_finite()).fold(0.0, f64::max)
+    }
+}
+
+/// An axis: its title, its range, and its labelled values.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// With its unit.
+    /// The title, with its unit.
     pub title: String,
-    /// What it shows.
+    /// Both ends.
     pub range: Range<f64>,
-    /// The values that it names.
+    /// The labelled values.
     pub ticks: Vec<f64>,
-    /// How it names them.
+    /// How values are labelled.
     pub label: fn(f64) -> String,
 }
 
 impl Axis {
-    /// From 0 to somewhat above `max`, with up to eight round values on the way.
+    /// From 0 to slightly above `max`, with up to nine round values.
     pub fn from_zero(title: impl Into<String>, max: f64) -> Axis {
         let max = if max.is_finite() && max > 0.0 { max } else { 1.0 };
         Axis::between(title, 0.0, max * 1.05)
     }
 
-    /// From `min` to `max`, which is more, with some eight round values on the way.
+    /// From `min` to the larger `max`, with up to nine round values.
     pub fn between(title: impl Into<String>, min: f64, max: f64) -> Axis {
         let span = max - min;
         let power = 10f64.powf((span / 8.4).log10().floor());
@@ -144,7 +203,7 @@ impl Axis {
         Axis { title: title.into(), range: min..max, ticks, label: plain }
     }
 
-    /// 1 B to 1 MB, of which the places are powers of two.
+    /// 1 B to 1 MB; positions are logarithms to base 2.
     pub fn bytes(title: impl Into<String>) -> Axis {
         let label = |power: f64| {
             let (power, unit) = [(20, "M"), (10, "K")]
@@ -161,7 +220,7 @@ impl Axis {
         }
     }
 
-    /// For decimal logarithms: whole powers of ten around all of `logarithms`.
+    /// Whole powers of ten around all of `logarithms`; positions are logarithms to base 10.
     pub fn powers_of_ten(title: impl Into<String>, logarithms: impl Iterator<Item = f64>) -> Axis {
         let finite = logarithms.filter(|value| value.is_finite());
         let (min, max) =
@@ -172,7 +231,7 @@ impl Axis {
         Axis { title: title.into(), range: first..last, ticks, label: |power| plain(10f64.powf(power)) }
     }
 
-    /// Powers of two from `first` to `last` at equal distances; the places are their logarithms.
+    /// Powers of two from `first` to `last`; positions are logarithms to base 2.
     pub fn powers_of_two(title: impl Into<String>, first: f64, last: f64) -> Axis {
         let (first, last) = (first.log2().round(), last.log2().round());
         let ticks = (0..=(last - first) as u32).map(|n| first + f64::from(n)).collect();
@@ -219,107 +278,204 @@ impl ValueFormatter<f64> for Axis {
 /// One coordinate system.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// Above it.
+    /// The title above it.
     pub title: String,
-    /// From left to right.
+    /// The horizontal axis.
     pub x: Axis,
-    /// From below.
+    /// The vertical axis.
     pub y: Axis,
-    /// What it shows, the first below the others.
+    /// The lines, drawn in this order.
     pub lines: Vec<Line>,
 }
 
-/// Draws `panels` side by side under `title`, above the legend.
+impl Panel {
+    /// Gives all `panels` one y axis that covers the range of each, so that heights can be compared.
+    pub fn share_scale(panels: &mut [Panel]) {
+        let starts = panels.iter().map(|panel| panel.y.range.start);
+        let ends = panels.iter().map(|panel| panel.y.range.end);
+        let range = starts.fold(f64::MAX, f64::min)..ends.fold(f64::MIN, f64::max);
+        let all = panels.iter().find(|panel| panel.y.range == range).map(|panel| panel.y.ticks.clone());
+        let ticks = all.unwrap_or_else(|| {
+            let mut ticks: Vec<_> = panels.iter().flat_map(|panel| panel.y.ticks.clone()).collect();
+            ticks.sort_by(f64::total_cmp);
+            ticks.dedup();
+            ticks
+        });
+        for panel in panels {
+            (panel.y.range, panel.y.ticks) = (range.clone(), ticks.clone());
+        }
+    }
+}
+
+/// A legend entry: a line and its name, or no line for the meaning of error bars.
+type Entry<'a> = (Option<Style>, &'a str);
+
+/// Draws `panels` side by side under `title`, above the legend. Error bars add an entry to the legend.
 ///
 /// # Errors
-/// Where the drawing fails.
-pub fn draw(title: &str, panels: &[Panel], legend: &[(String, Look)]) -> Result<String, Error> {
+/// If the drawing fails.
+pub fn draw(title: &str, panels: &[Panel], legend: &[(String, Style)]) -> Result<String, Error> {
+    let lines = || panels.iter().flat_map(|panel| &panel.lines);
+    let is_told = |line: &Line| {
+        let dashed = || legend.iter().filter(|(_, style)| style.dashed);
+        !line.style.dashed || line.points.is_empty() || dashed().next().is_some()
+    };
+    debug_assert!(lines().all(is_told), "the legend does not say what a dashed line is");
+    let mut entries: Vec<Entry<'_>> = legend.iter().map(|(label, style)| (Some(*style), &**label)).collect();
+    if lines().any(|line| !line.intervals.is_empty()) {
+        entries.push((None, INTERVAL));
+    }
+    let rows = legend_rows(&entries);
+    let height = HEIGHT + LEGEND_HEIGHT * rows.len() as u32;
     let mut svg = String::new();
-    draw_on(SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area(), title, panels, legend)
+    draw_on(SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area(), title, panels, &rows)
         .map_err(|error| Error(error.to_string()))?;
     Ok(svg)
 }
 
-fn draw_on(root: Root<'_>, title: &str, panels: &[Panel], legend: &[(String, Look)]) -> Drawn {
+fn draw_on(root: Root<'_>, title: &str, panels: &[Panel], legend: &[&[Entry<'_>]]) -> Drawn {
     root.fill(&WHITE)?;
     let (head, rest) = root.split_vertically(TITLE_HEIGHT);
-    let (body, foot) = rest.split_vertically(HEIGHT - TITLE_HEIGHT - LEGEND_HEIGHT);
-    let centred = text(24).pos(Pos::new(HPos::Center, VPos::Center));
+    let (body, foot) = rest.split_vertically(HEIGHT - TITLE_HEIGHT);
+    // A long title is set smaller instead of being cut.
+    let fitting = (TITLE * (WIDTH - 40)).checked_div(text_width(title, TITLE) as u32);
+    let size = fitting.map_or(TITLE, |size| size.min(TITLE));
+    let centred = text(size).pos(Pos::new(HPos::Center, VPos::Center));
     head.draw(&Text::new(title.to_owned(), (WIDTH as i32 / 2, TITLE_HEIGHT as i32 / 2 + 4), centred))?;
     for (area, panel) in body.split_evenly((1, panels.len().max(1))).iter().zip(panels) {
         draw_panel(&root, area, panel)?;
     }
-    draw_legend(&foot, legend)?;
+    for (area, entries) in foot.split_evenly((legend.len().max(1), 1)).iter().zip(legend) {
+        draw_legend(area, entries)?;
+    }
     root.present()
 }
 
 fn draw_panel(root: &Root<'_>, area: &Root<'_>, panel: &Panel) -> Drawn {
+    let labels = |axis: &Axis| axis.ticks.iter().map(|tick| text_width(&(axis.label)(*tick), LABEL)).max();
+    let y_width = labels(&panel.y).unwrap_or(0) + 44;
+    let x_room = f64::from(area.dim_in_pixel().0) - f64::from(y_width + 32);
+    let mut x = panel.x.clone();
+    if let [first, .., last] = x.ticks[..] {
+        // If labels would overlap, some are left out at regular steps.
+        let share = (last - first) / (x.ticks.len() - 1) as f64 / (x.range.end - x.range.start);
+        let every = (f64::from(labels(&x).unwrap_or(0) + 6) / (x_room * share)).ceil().max(1.0) as usize;
+        x.ticks = x.ticks.into_iter().step_by(every).collect();
+    }
     let mut chart = ChartBuilder::on(area)
         .margin(8)
         .margin_right(24)
-        .caption(&panel.title, text(19))
-        .x_label_area_size(50)
-        .y_label_area_size(72)
-        .build_cartesian_2d(panel.x.clone(), panel.y.clone())?;
+        .caption(&panel.title, text(CAPTION))
+        .x_label_area_size(54)
+        .y_label_area_size(y_width)
+        .build_cartesian_2d(x, panel.y.clone())?;
     chart
         .configure_mesh()
         .axis_style(INK)
         .bold_line_style(GRID)
         .max_light_lines(0)
-        .label_style(text(16))
-        .axis_desc_style(text(17))
+        .label_style(text(LABEL))
+        .axis_desc_style(text(DESCRIPTION))
         .x_desc(&panel.x.title)
         .y_desc(&panel.y.title)
         .draw()?;
-    for Line { look, points } in &panel.lines {
+    let Range { start, end } = panel.y.range;
+    for Line { style, points, intervals } in &panel.lines {
+        for (x, (from, to)) in intervals {
+            let at = |y: f64| chart.backend_coord(&(*x, y.clamp(start, end)));
+            draw_interval(root, style.colour, at(*from), at(*to))?;
+        }
         let pixels: Vec<_> = points.iter().map(|point| chart.backend_coord(point)).collect();
-        draw_line(root, *look, &pixels)?;
+        draw_line(root, *style, &pixels)?;
     }
     Ok(())
 }
 
-fn draw_legend(area: &Root<'_>, legend: &[(String, Look)]) -> Drawn {
-    let width = |label: &str| SAMPLE_WIDTH + SAMPLE_GAP + LETTER_WIDTH * label.chars().count() as i32;
-    let gaps = ENTRY_GAP * (legend.len() as i32 - 1).max(0);
-    let total = legend.iter().map(|(label, _)| width(label)).sum::<i32>() + gaps;
-    let y = LEGEND_HEIGHT as i32 / 2 - 6;
-    let mut x = (WIDTH as i32 - total) / 2;
-    for (label, look) in legend {
-        draw_line(area, look.bare(), &[(x, y), (x + SAMPLE_WIDTH, y)])?;
-        draw_mark(area, *look, (x + SAMPLE_WIDTH / 2, y))?;
-        let style = text(17).pos(Pos::new(HPos::Left, VPos::Center));
-        area.draw(&Text::new(label.clone(), (x + SAMPLE_WIDTH + SAMPLE_GAP, y), style))?;
-        x += width(label) + ENTRY_GAP;
+/// Breaks the entries into rows that are at most as wide as the figure.
+fn legend_rows<'a, 'b>(mut entries: &'a [Entry<'b>]) -> Vec<&'a [Entry<'b>]> {
+    let mut rows = Vec::new();
+    while !entries.is_empty() {
+        let fits = |count: &usize| legend_width(&entries[..*count]) <= WIDTH as i32 - 40;
+        let count = (1..=entries.len()).take_while(fits).last().unwrap_or(1);
+        let (row, rest) = entries.split_at(count);
+        rows.push(row);
+        entries = rest;
+    }
+    rows
+}
+
+fn legend_width(entries: &[Entry<'_>]) -> i32 {
+    entries.iter().map(entry_width).sum::<i32>() + ENTRY_GAP * (entries.len() as i32 - 1).max(0)
+}
+
+fn entry_width((_, label): &Entry<'_>) -> i32 {
+    SAMPLE_WIDTH + SAMPLE_GAP + text_width(label, DESCRIPTION)
+}
+
+fn draw_legend(area: &Root<'_>, entries: &[Entry<'_>]) -> Drawn {
+    let y = LEGEND_HEIGHT as i32 / 2 - 4;
+    let mut x = (WIDTH as i32 - legend_width(entries)) / 2;
+    for entry @ (style, label) in entries {
+        let middle = x + SAMPLE_WIDTH / 2;
+        match style {
+            Some(style) => {
+                draw_line(area, style.bare(), &[(x, y), (x + SAMPLE_WIDTH, y)])?;
+                draw_mark(area, *style, (middle, y))?;
+            }
+            None => draw_interval(area, INK, (middle, y + 11), (middle, y - 11))?,
+        }
+        let placed = text(DESCRIPTION).pos(Pos::new(HPos::Left, VPos::Center));
+        area.draw(&Text::new((*label).to_owned(), (x + SAMPLE_WIDTH + SAMPLE_GAP, y), placed))?;
+        x += entry_width(entry) + ENTRY_GAP;
     }
     Ok(())
 }
 
 /// A line through points in pixels of `area`.
-fn draw_line(area: &Root<'_>, look: Look, pixels: &[(i32, i32)]) -> Drawn {
-    let style = look.colour.stroke_width(look.width);
-    if look.dashed {
-        area.draw(&DashedPathElement::new(pixels.iter().copied(), 7, 6, style))?;
+fn draw_line(area: &Root<'_>, style: Style, pixels: &[(i32, i32)]) -> Drawn {
+    let stroke = style.colour.stroke_width(style.width);
+    if style.dashed {
+        area.draw(&DashedPathElement::new(pixels.iter().copied(), 7, 6, stroke))?;
     } else {
-        area.draw(&PathElement::new(pixels.to_vec(), style))?;
+        area.draw(&PathElement::new(pixels.to_vec(), stroke))?;
     }
-    pixels.iter().try_for_each(|pixel| draw_mark(area, look, *pixel))
+    pixels.iter().try_for_each(|pixel| draw_mark(area, style, *pixel))
 }
 
-fn draw_mark(area: &Root<'_>, look: Look, (x, y): (i32, i32)) -> Drawn {
-    let style = look.colour.filled();
-    match look.marker {
-        Marker::Circle => area.draw(&Circle::new((x, y), 6, style)),
-        Marker::Square => area.draw(&Rectangle::new([(x - 5, y - 5), (x + 5, y + 5)], style)),
-        Marker::Triangle => area.draw(&TriangleMarker::new((x, y), 8, style)),
+/// An error bar, with its ends.
+fn draw_interval(area: &Root<'_>, colour: RGBColor, (x, from): (i32, i32), (_, to): (i32, i32)) -> Drawn {
+    let style = colour.stroke_width(2);
+    area.draw(&PathElement::new([(x, from), (x, to)], style))?;
+    [from, to].into_iter().try_for_each(|y| area.draw(&PathElement::new([(x - CAP, y), (x + CAP, y)], style)))
+}
+
+fn draw_mark(area: &Root<'_>, style: Style, (x, y): (i32, i32)) -> Drawn {
+    let fill = style.colour.filled();
+    let stroke = style.colour.stroke_width(style.width);
+    match style.marker {
+        Marker::Circle => area.draw(&Circle::new((x, y), 6, fill)),
+        Marker::Square => area.draw(&Rectangle::new([(x - 5, y - 5), (x + 5, y + 5)], fill)),
+        Marker::Triangle => area.draw(&TriangleMarker::new((x, y), 8, fill)),
+        Marker::Diamond => area.draw(&Polygon::new([(x, y - 8), (x + 7, y), (x, y + 8), (x - 7, y)], fill)),
+        Marker::Cross => area.draw(&Cross::new((x, y), 6, stroke)),
+        Marker::Ring => {
+            area.draw(&Circle::new((x, y), 6, WHITE.filled()))?;
+            area.draw(&Circle::new((x, y), 6, stroke))
+        }
         Marker::None => Ok(()),
     }
+}
+
+/// The approximate width of a text in pixels: that in DejaVu Sans, the widest of the fonts.
+fn text_width(text: &str, size: u32) -> i32 {
+    (f64::from(size) * 0.58 * text.chars().count() as f64).ceil() as i32
 }
 
 fn text(size: u32) -> TextStyle<'static> {
     (FONT, size).into_font().color(&INK)
 }
 
-/// A number without needless digits.
+/// A number without trailing zeros.
 fn plain(value: f64) -> String {
     let rounded = (value * 1e6).round() / 1e6;
     format!("{rounded}")
@@ -331,31 +487,92 @@ mod tests {
 
     #[test]
     fn a_figure_is_svg_with_its_texts_and_lines() {
-        let look = Look::BASELINE;
+        let style = Style::BASELINE;
         let panel = Panel {
             title: "(a) three".into(),
             x: Axis::from_zero("time (s)", 10.0),
             y: Axis::from_zero("requests/s", 2400.0),
             lines: vec![
-                Line { look, points: vec![(0.0, 1.0), (10.0, 2400.0)] },
-                Line { look: look.ideal(), points: vec![(0.0, 1000.0), (10.0, 1000.0)] },
-                Line { look, points: vec![] },
+                Line::new(style, vec![(0.0, 1.0), (10.0, 2400.0)]),
+                Line::new(style.ideal(), vec![(0.0, 1000.0), (10.0, 1000.0)]),
+                Line::new(style, vec![]),
             ],
         };
-        let svg = draw("A title", &[panel.clone(), panel], &[("rigid".into(), look)]).unwrap();
+        let legend = [("rigid".into(), style), ("at best".into(), style.ideal())];
+        let svg = draw("A title", &[panel.clone(), panel], &legend).unwrap();
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
-        for text in ["A title", "(a) three", "time (s)", "requests/s", "rigid", "2000", "#D55E00"] {
+        for text in ["A title", "(a) three", "time (s)", "requests/s", "rigid", "at best", "2000", "#D55E00"]
+        {
             assert!(svg.contains(text), "{text}");
         }
+        assert!(!svg.contains(INTERVAL));
+    }
+
+    #[test]
+    fn error_bars_are_drawn_and_named() {
+        let line = Line::with_intervals(
+            Style::OURS,
+            [(1.0, 2.0, Some((1.5, 2.5))), (2.0, 3.0, None), (3.0, 4.0, Some((3.0, f64::INFINITY)))],
+        );
+        assert_eq!(line.points, [(1.0, 2.0), (2.0, 3.0), (3.0, 4.0)]);
+        assert_eq!((line.intervals.len(), line.most()), (2, 4.0));
+        let panel = |lines| Panel {
+            title: "(a)".into(),
+            x: Axis::counting("round", 3),
+            y: Axis::from_zero("ms", 5.0),
+            lines,
+        };
+        let drawn = |line: Line| draw("", &[panel(vec![line])], &[("ours".into(), Style::OURS)]).unwrap();
+        let without = drawn(Line { intervals: Vec::new(), ..line.clone() });
+        let with = drawn(line);
+        let strokes = |svg: &str| svg.matches("<polyline").count();
+        // Each bar is three strokes, and the legend has one, too.
+        assert_eq!(strokes(&with) - strokes(&without), 3 * 3);
+        assert!(with.contains(INTERVAL));
+    }
+
+    #[test]
+    #[should_panic(expected = "the legend does not say what a dashed line is")]
+    fn dashed_lines_are_explained() {
+        let lines = vec![Line::new(Style::TARGET, vec![(0.0, 1.0), (1.0, 1.0)])];
+        let (x, y) = (Axis::from_zero("", 1.0), Axis::from_zero("", 1.0));
+        let _ = draw("", &[Panel { title: String::new(), x, y, lines }], &[("ours".into(), Style::OURS)]);
+    }
+
+    #[test]
+    fn panels_share_a_scale() {
+        let panel = |y: Axis| Panel { title: String::new(), x: Axis::counting("", 2), y, lines: vec![] };
+        let mut linear = [3.0, 2400.0].map(|max| panel(Axis::from_zero("", max)));
+        Panel::share_scale(&mut linear);
+        for Panel { y, .. } in &linear {
+            assert_eq!((y.range.clone(), y.ticks.len()), (0.0..2520.0, 6));
+        }
+        let mut powers = [(0.0, 2.0), (-1.0, 1.0)]
+            .map(|(from, to)| panel(Axis::powers_of_ten("", [from, to].into_iter())));
+        Panel::share_scale(&mut powers);
+        for Panel { y, .. } in &powers {
+            assert_eq!((y.range.clone(), &y.ticks[..]), (-1.0..2.0, &[-1.0, 0.0, 1.0, 2.0][..]));
+        }
+        Panel::share_scale(&mut []);
+    }
+
+    #[test]
+    fn a_legend_has_as_many_rows_as_it_needs() {
+        let label = "n".repeat(40);
+        let rows = |count| legend_rows(&vec![(None, &*label); count]).iter().map(|row| row.len()).collect();
+        let wide: Vec<usize> = rows(5);
+        assert_eq!(wide.iter().sum::<usize>(), 5);
+        assert!(wide.len() > 1 && wide.iter().all(|count| *count >= 1), "{wide:?}");
+        assert!(legend_rows(&[]).is_empty());
     }
 
     #[test]
     fn series_can_be_told_apart() {
-        let looks: Vec<_> = (0..SERIES_MAX).map(Look::series).collect();
-        for (index, look) in looks.iter().enumerate() {
-            assert!(!looks[..index].contains(look), "{index}");
+        let styles: Vec<_> = (0..SERIES_MAX).map(Style::series).collect();
+        for (index, style) in styles.iter().enumerate() {
+            assert!(!styles[..index].contains(style), "{index}");
         }
-        assert_eq!(Look::series(SERIES_MAX), looks[0]);
+        assert_eq!(Style::series(SERIES_MAX), styles[0]);
     }
 
     #[test]

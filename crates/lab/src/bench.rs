@@ -11,17 +11,18 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use sidelong_config::ClusterFile;
 
-use crate::csv::Table;
 use crate::error::{Error, Result, file};
 use crate::experiment::Experiment;
 use crate::process::quoted;
 use crate::setup::{Demand, Ground, PORTS, Run};
+use crate::table::Table;
 use crate::up::{self, Files, Request, Summary};
+use crate::usage::Usage;
 use crate::{Progress, RunOptions, ports};
 
-/// A run may take this many times its ideal duration,
+/// A run may take this many times its ideal duration.
 const SLOWER_MAX: u32 = 5;
-/// and this long on top for starting and draining.
+/// A run gets this much time in addition, for starting and draining.
 const OVERHEAD_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) struct Bench<'a> {
@@ -30,15 +31,24 @@ pub(crate) struct Bench<'a> {
     progress: &'a mut dyn FnMut(Progress<'_>),
     directory: PathBuf,
     pub(crate) ground: Ground,
-    /// Held, so that no other lab writes over the results of this one.
+    /// Keeps other labs from writing to this directory.
     _lock: Lock,
     begun: Instant,
     done: usize,
-    /// Ideal durations of the runs that are not done.
+    /// Ideal durations of the runs that are still to come.
     ahead: VecDeque<Duration>,
+    /// How often all runs are made, and the current repetition, from 1.
+    pub(crate) repetitions: u32,
+    pub(crate) repetition: u32,
+    /// The current run, and the usage when it began.
+    running: (String, Usage),
+    /// The largest share of the CPU time that others took during a run.
+    pub(crate) others_share: f64,
+    /// The reasons why runs are spoilt, since [`Bench::take_spoilt`] was last called.
+    spoilt: Vec<String>,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 pub(crate) struct Done {
     pub(crate) summary: Summary,
     pub(crate) files: Files,
@@ -58,13 +68,13 @@ impl<'a> Bench<'a> {
             let path = directory.join(part);
             file(&path, fs::create_dir_all(&path))?;
         }
-        // The cluster files name the files to serve, and are to work from anywhere.
+        // The cluster files name the served files, and must work from any directory.
         let directory = file(&directory, directory.canonicalize())?;
         let lock = lock(&directory)?;
         let ground = Ground {
             name: cluster_name(experiment, &directory),
             port: ports::free(PORTS, std::process::id())?,
-            root: files_to_serve(&directory, experiment.plan.demand())?,
+            root: None,
         };
         Ok(Bench {
             experiment,
@@ -76,34 +86,54 @@ impl<'a> Bench<'a> {
             begun: Instant::now(),
             done: 0,
             ahead: VecDeque::new(),
+            repetitions: 1,
+            repetition: 1,
+            running: (String::new(), Usage::default()),
+            others_share: 0.0,
+            spoilt: Vec::new(),
         })
     }
 
-    /// Announces runs, for the progress.
-    pub(crate) fn expect(&mut self, runs: impl IntoIterator<Item = Run>) -> Result<()> {
-        for run in runs {
-            self.expect_for(run.ideal_duration(&run.plan(&self.ground)?.1));
-        }
+    /// Creates the real file that `demand` asks for, if any.
+    pub(crate) fn serve(&mut self, demand: Demand) -> Result<()> {
+        self.ground.root = files_to_serve(&self.directory, demand)?;
         Ok(())
     }
 
-    /// Announces one of another kind.
+    /// The name of a run in this repetition, with the repetition's number if there are several.
+    pub(crate) fn name(&self, name: impl Into<String>) -> String {
+        let name = name.into();
+        if self.repetitions == 1 { name } else { format!("{name}-{}", self.repetition) }
+    }
+
+    /// Announces a run, for the progress.
     pub(crate) fn expect_for(&mut self, duration: Duration) {
         self.ahead.push_back(duration);
     }
 
-    /// The next run that was announced begins.
+    /// Begins the next announced run.
     pub(crate) fn begin(&mut self, name: &str) {
         self.report(name);
+        self.running = (name.to_owned(), (self.options.usage)());
     }
 
-    /// It has ended.
+    /// Ends the current run.
     pub(crate) fn end(&mut self) {
+        let (name, before) = &self.running;
+        let now = (self.options.usage)();
+        self.others_share = self.others_share.max(now.others_since(before));
+        let why = now.spoilt_since(before);
+        self.spoilt.extend(why.map(|why| format!("run {name}: {why}")));
         self.done += 1;
         self.skip();
     }
 
-    /// Passes over the next run that was announced.
+    /// Takes the reasons why runs since the last call are spoilt.
+    pub(crate) fn take_spoilt(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.spoilt)
+    }
+
+    /// Skips the next announced run.
     pub(crate) fn skip(&mut self) {
         self.ahead.pop_front();
         if self.ahead.is_empty() {
@@ -111,18 +141,17 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Runs `run`, the next that was announced, and waits for its end.
+    /// Makes `run`, the next announced one, and waits for its end.
     pub(crate) fn run(&mut self, run: &Run) -> Result<Done> {
-        let name = run.name();
+        let name = self.name(run.name());
         self.begin(&name);
-        let (cluster_file, cluster) = run.plan(&self.ground)?;
-        let (summary, files) =
-            self.up(&name, &run.describe(), &cluster_file, run.ideal_duration(&cluster))?;
+        let (cluster_file, _) = run.plan(&self.ground)?;
+        let (summary, files) = self.up(&name, &run.describe(), &cluster_file, run.ideal_duration())?;
         self.end();
-        Ok(Done { summary, files, ideal_requests_per_s: run.ideal_rate(&cluster) })
+        Ok(Done { summary, files, ideal_requests_per_s: run.ideal_rate() })
     }
 
-    /// Runs `up` with a cluster, which should take `time`, and waits for its end.
+    /// Runs `up` with a cluster and waits for its end, which should come after `time`.
     pub(crate) fn up(
         &self,
         name: &str,
@@ -133,7 +162,7 @@ impl<'a> Bench<'a> {
         self.up_with(self.files(name), about, cluster, time)
     }
 
-    /// The same, and tells what became of each request.
+    /// The same, and reads the outcome of each request.
     pub(crate) fn up_by_request(
         &self,
         name: &str,
@@ -168,7 +197,7 @@ impl<'a> Bench<'a> {
         Ok((summary, files))
     }
 
-    /// Why nodes cannot be held to shares of the machine here; `None` if they can, as a run of `cluster` shows.
+    /// Tries `cluster`. Returns the reason if its nodes cannot be held to shares of this machine.
     pub(crate) fn shares_refused(&self, cluster: &ClusterFile, time: Duration) -> Result<Option<String>> {
         match self.up("try-shares", "whether nodes can be held to shares", cluster, time) {
             Ok(_) => Ok(None),
@@ -179,17 +208,17 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// A file among the results.
+    /// The path of a result file.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// A table among the results.
-    pub(crate) fn table(&self, name: &str, columns: &[&str]) -> Result<Table> {
-        Table::create(self.path(name), columns)
+    /// Creates a table in the results directory.
+    pub(crate) fn table(&self, name: &str) -> Result<Table> {
+        Table::create(self.path(name))
     }
 
-    /// Writes a file of the results in one piece: it is there whole or not at all.
+    /// Writes a result file atomically.
     pub(crate) fn write(&self, name: &str, content: &str) -> Result<()> {
         let (path, part) = (self.path(name), self.path(&format!("{name}.part")));
         let write = || {
@@ -200,14 +229,27 @@ impl<'a> Bench<'a> {
         file(&path, write())
     }
 
-    /// The command that runs the whole experiment again.
+    /// The command that repeats the experiment.
     pub(crate) fn command(&self) -> String {
-        let quick = if self.options.quick { " --quick" } else { "" };
-        let (program, out) = (quoted(&self.options.program), quoted(&self.options.out));
-        format!("{program} lab run {} --out {out}{quick}", self.experiment.id)
+        let RunOptions { program, out, traces, .. } = self.options;
+        self.command_with(program, out, traces.as_deref())
     }
 
-    /// How long it has taken so far.
+    /// The same for documentation: names stand in place of paths on this machine.
+    pub(crate) fn command_shown(&self) -> String {
+        let traces = self.options.traces.as_ref().map(|_| Path::new("traces"));
+        self.command_with(Path::new("sidelong"), Path::new("results"), traces)
+    }
+
+    fn command_with(&self, program: &Path, out: &Path, traces: Option<&Path>) -> String {
+        let quick = if self.options.quick { " --quick" } else { "" };
+        let repeat = self.options.repeat.map_or_else(String::new, |count| format!(" --repeat {count}"));
+        let traces = traces.map_or_else(String::new, |traces| format!(" --traces {}", quoted(traces)));
+        let (program, out) = (quoted(program), quoted(out));
+        format!("{program} lab run {} --out {out}{quick}{repeat}{traces}", self.experiment.id)
+    }
+
+    /// Time since the experiment began.
     pub(crate) fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
@@ -238,12 +280,12 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// A directory's, until it is dropped.
+/// The lock of a results directory, held until it is dropped.
 struct Lock(fs::File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // To close it is not enough: a process that another thread is starting has it open, too, for a moment.
+        // Closing the file is not enough: a process that another thread is starting has it open for a moment, too.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -259,10 +301,10 @@ fn lock(directory: &Path) -> Result<Lock> {
     }
 }
 
-/// One for each directory of results: two labs can run the same experiment, and what a killed one left behind in its run
-/// directory is cleaned up by the next one here.
+/// A cluster name for each results directory. Two labs can run the same experiment, and the next lab here cleans up the run
+/// directory that a killed one left.
 fn cluster_name(experiment: &Experiment, directory: &Path) -> String {
-    // FNV-1a. It names, and protects nothing.
+    // FNV-1a. The hash names a directory and protects nothing.
     let hash = directory
         .as_os_str()
         .as_bytes()
@@ -272,8 +314,8 @@ fn cluster_name(experiment: &Experiment, directory: &Path) -> String {
 }
 
 /// The real file that a single-file load asks for: the origin serves `/o/0/BYTES` from under its root.
-fn files_to_serve(directory: &Path, demand: Option<Demand>) -> Result<Option<PathBuf>> {
-    let Some(Demand::SingleFile(bytes)) = demand else { return Ok(None) };
+fn files_to_serve(directory: &Path, demand: Demand) -> Result<Option<PathBuf>> {
+    let Demand::SingleFile(bytes) = demand else { return Ok(None) };
     let root = directory.join("files");
     let objects = root.join("o").join("0");
     file(&objects, fs::create_dir_all(&objects))?;
@@ -294,7 +336,7 @@ mod tests {
         let first = lock(directory.path()).unwrap();
         let error = lock(directory.path()).err().unwrap().to_string();
         assert!(error.contains("in use by another lab run"), "{error}");
-        // As a process has it that is being started.
+        // A process that is being started has it open like this.
         let _inherited = first.0.try_clone().unwrap();
         drop(first);
         lock(directory.path()).unwrap();

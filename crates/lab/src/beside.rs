@@ -1,39 +1,43 @@
-//! S1: the simulated data-center beside the live one: R10's runs on this machine, and the same runs simulated.
+//! S1: R10's runs on this machine beside the same runs simulated.
 //!
-//! What a request takes apart from queue and service is measured first, with so few clients that nobody waits, and told to
-//! the simulator. Nothing else of it is taken from the runs that it is compared with.
+//! The time that a request takes apart from queue and service is measured first, with so few clients that no request waits.
+//! The simulator is given that time and nothing else from the live runs.
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sidelong_config::Configuration;
 
 use crate::bench::Bench;
-use crate::check::{Check, median};
-use crate::csv::Table;
+use crate::check::Check;
+use crate::drawing::Drawing;
 use crate::error::Result;
-use crate::figure::{self, Axis, Line, Panel};
-use crate::machine::Machine;
-use crate::report::{Markdown, Outcome, Settings, number};
+use crate::figure::{Axis, Line, Panel};
+use crate::report::Settings;
 use crate::setup::{
-    CLIENTS_PER_EDGE, CONFIGURATIONS, Demand, EDGES, Layout, POOL, Run, SERVICE, Until, WORKERS, look_of,
+    CLIENTS_PER_EDGE, CONFIGURATIONS, Demand, EDGES, Layout, POOL, Run, SERVICE, Until, WORKERS,
+    possible_rate, style_of,
 };
 use crate::sim;
+use crate::statistics::median;
+use crate::story::{Story, number};
+use crate::study::{self, Bound, Conclusion, Rows, Study};
+use crate::table::{self, Fixed};
 
-/// Of R10's burst lengths, those whose live runs are short; and one below.
+/// Burst lengths of R10 whose live runs are short, and one below them.
 const BURSTS: [u64; 5] = [256, 512, 1024, 2048, 4096];
 const BURSTS_QUICK: [u64; 2] = [512, 2048];
-/// A run has whole rounds over the sites, and at least so many requests.
+/// A run has whole rounds over the sites, and at least this many requests.
 const REQUESTS_MIN: u64 = 8_000;
 const REQUESTS_MIN_QUICK: u64 = 4_000;
-/// How far a simulated point may lie from the live one, as a part of that.
+/// Target for the difference of a simulated point from the live one, relative to the live one.
 const WITHIN: f64 = 0.1;
-/// The run that measures the path: requests, by one client of each edge.
+/// Requests of the run that measures the path, made by one client of each edge.
 const PATH_REQUESTS: u64 = 800;
-/// A simulation may take so long: it has some ten thousand requests.
+/// Time limit for a simulation, which has some ten thousand requests.
 const SIM_MAX: Duration = Duration::from_secs(300);
 
-/// Which of the two.
+/// How a row was obtained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum By {
@@ -41,9 +45,11 @@ enum By {
     Sim,
 }
 
-/// One run's numbers.
+/// The figures of one run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Row {
+    #[serde(skip)]
+    layout: Layout,
     configuration: Configuration,
     burst: u64,
     sites: &'static str,
@@ -56,60 +62,129 @@ struct Row {
     step_to_first_request_ms: Option<f64>,
 }
 
-impl Row {
-    fn csv(&self) -> String {
-        let Row { configuration, burst, sites, by, requests_per_s, p50_ms, p99_ms, errors, moves, .. } = self;
-        let by = if *by == By::Live { "live" } else { "sim" };
-        format!(
-            "{configuration},{burst},{sites},{by},{requests_per_s:.1},{p50_ms:.3},{p99_ms:.3},{errors},{moves}"
-        )
-    }
+/// A line of `rows.csv`.
+#[derive(Debug, Serialize)]
+struct TableLine {
+    configuration: Configuration,
+    burst: u64,
+    sites: &'static str,
+    by: By,
+    requests_per_s: Fixed<1>,
+    p50_ms: Fixed<3>,
+    p99_ms: Fixed<3>,
+    errors: u64,
+    moves: u64,
 }
 
-/// What all runs share.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Ground {
+/// A row of the simulator: the columns that are used here.
+#[derive(Debug, Deserialize)]
+struct Simulated {
+    configuration: Configuration,
+    requests_per_s: f64,
+    response_ms_p50: f64,
+    response_ms_p99: f64,
+    errors: f64,
+    moves: f64,
+    step_to_first_request_ms: f64,
+}
+
+pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
+    bench.serve(demand())?;
+    study::run(bench, Beside { quick: bench.options.quick, settings: Settings::of(demand()), path_ms: 0.0 })
+}
+
+/// Settings that all runs share.
+#[derive(Serialize)]
+struct Beside {
+    #[serde(skip)]
+    quick: bool,
     #[serde(flatten)]
     settings: Settings,
-    /// As it was measured.
+    /// The measured value.
     path_ms: f64,
 }
 
-pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Vec<Check>> {
-    let quick = bench.options.quick;
-    let (bursts, requests_min) =
-        if quick { (&BURSTS_QUICK[..], REQUESTS_MIN_QUICK) } else { (&BURSTS[..], REQUESTS_MIN) };
-    let runs = plan(bursts, requests_min);
-    bench.expect_for(Duration::from_secs(5));
-    bench.expect(runs.iter().copied())?;
-    runs.chunks(CONFIGURATIONS.len()).for_each(|_| bench.expect_for(Duration::from_secs(1)));
-
-    let path_ms = measure_path(bench)?;
-    let mut table = bench.table("rows.csv", bench.experiment.columns)?;
-    let mut rows = Vec::new();
-    for runs in runs.chunks(CONFIGURATIONS.len()) {
-        for run in runs {
-            rows.push(live(bench, run, &mut table)?);
-        }
-        let found = simulated(bench, runs, path_ms)?;
-        table.rows(found.iter().map(Row::csv))?;
-        rows.extend(found);
+impl Beside {
+    fn runs(&self) -> Vec<Run> {
+        if self.quick { plan(&BURSTS_QUICK, REQUESTS_MIN_QUICK) } else { plan(&BURSTS, REQUESTS_MIN) }
     }
-    let checks = checks(&rows);
-    bench.write("figure.svg", &draw(bench, &rows)?)?;
-    let machine = Machine::here();
-    let ground = Ground { settings: Settings::of(demand()), path_ms };
-    let outcome = Outcome::new(bench, &machine, ground, &rows, &checks);
-    bench.write("result.json", &outcome.to_json()?)?;
-    bench.write("report.md", &markdown(&outcome))?;
-    Ok(checks)
+}
+
+impl Study for Beside {
+    type Row = Row;
+    type Line = TableLine;
+
+    fn plan(&self) -> Vec<Duration> {
+        let runs = self.runs();
+        let simulated = runs.chunks(CONFIGURATIONS.len()).map(|_| Duration::from_secs(1));
+        [Duration::from_secs(5)]
+            .into_iter()
+            .chain(runs.iter().map(Run::ideal_duration))
+            .chain(simulated)
+            .collect()
+    }
+
+    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Beside>) -> Result<()> {
+        self.path_ms = measure_path(bench)?;
+        for runs in self.runs().chunks(CONFIGURATIONS.len()) {
+            for run in runs {
+                rows.push(self, live(bench, run)?)?;
+            }
+            for row in simulated(bench, runs, self.path_ms)? {
+                rows.push(self, row)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lines(&self, row: &Row) -> Vec<TableLine> {
+        vec![TableLine {
+            configuration: row.configuration,
+            burst: row.burst,
+            sites: row.sites,
+            by: row.by,
+            requests_per_s: Fixed(row.requests_per_s),
+            p50_ms: Fixed(row.p50_ms),
+            p99_ms: Fixed(row.p99_ms),
+            errors: row.errors,
+            moves: row.moves,
+        }]
+    }
+
+    fn bounds(&self, row: &Row) -> Vec<Bound> {
+        let Row { layout, configuration, burst, .. } = *row;
+        let ideal = layout.ideal_rate(configuration);
+        let most = possible_rate(ideal, burst, layout.nodes_in_all(configuration));
+        let of = |what: &str| format!("{} sites, bursts of {burst}, {configuration}: {what}", layout.sites());
+        vec![
+            Bound::new(of("requests/s"), row.requests_per_s, 0.0..=most),
+            Bound::new(of("p50, ms"), row.p50_ms, SERVICE.as_secs_f64() * 1e3..=f64::INFINITY),
+        ]
+    }
+
+    fn checks(&self, rows: &[Row]) -> Vec<Check> {
+        checks(rows)
+    }
+
+    fn draw(&self, rows: &[Row]) -> Drawing {
+        Drawing {
+            panels: Layout::ALL.iter().map(|layout| panel(*layout, rows)).collect(),
+            legend: CONFIGURATIONS.map(|of| (of.to_string(), style_of(of))).into(),
+            dashed: Some("simulated"),
+            ..Drawing::default()
+        }
+    }
+
+    fn tell(&self, rows: &[Row], story: &mut Story) {
+        tell(self, rows, story);
+    }
 }
 
 const fn demand() -> Demand {
     Demand::SingleFile(1024)
 }
 
-/// The configurations of one burst length and layout stand together.
+/// Configurations alternate within a burst length and layout.
 fn plan(bursts: &[u64], requests_min: u64) -> Vec<Run> {
     let mut runs = Vec::new();
     for &burst in bursts {
@@ -129,10 +204,10 @@ fn plan(bursts: &[u64], requests_min: u64) -> Vec<Run> {
     runs
 }
 
-/// The median response where nobody waits, without the service.
+/// The median response time where no request waits, less the service time.
 fn measure_path(bench: &mut Bench<'_>) -> Result<f64> {
-    let name = "path";
-    bench.begin(name);
+    let name = bench.name("path");
+    bench.begin(&name);
     let run = Run {
         layout: Layout::Three,
         demand: demand(),
@@ -146,14 +221,15 @@ fn measure_path(bench: &mut Bench<'_>) -> Result<f64> {
         workload.clients_per_edge = 1;
     }
     let time = SERVICE * PATH_REQUESTS as u32;
-    let (summary, _) = bench.up(name, "one client for each edge, so that nobody waits", &file, time)?;
+    let (summary, _) = bench.up(&name, "one client for each edge, so that nobody waits", &file, time)?;
     bench.end();
     Ok((summary.p50_ms - SERVICE.as_secs_f64() * 1e3).max(0.0))
 }
 
-fn live(bench: &mut Bench<'_>, run: &Run, table: &mut Table) -> Result<Row> {
+fn live(bench: &mut Bench<'_>, run: &Run) -> Result<Row> {
     let summary = bench.run(run)?.summary;
-    let row = Row {
+    Ok(Row {
+        layout: run.layout,
         configuration: run.configuration,
         burst: run.burst,
         sites: run.layout.label(),
@@ -164,12 +240,10 @@ fn live(bench: &mut Bench<'_>, run: &Run, table: &mut Table) -> Result<Row> {
         errors: summary.errors,
         moves: summary.moves,
         step_to_first_request_ms: summary.step_to_first_request_ms.map(|steps| steps.p50),
-    };
-    table.rows([row.csv()])?;
-    Ok(row)
+    })
 }
 
-/// The same runs, which differ in their configuration alone.
+/// Runs that differ in their configuration alone.
 fn simulated(bench: &mut Bench<'_>, runs: &[Run], path_ms: f64) -> Result<Vec<Row>> {
     let Run { layout, burst, until, .. } = runs[0];
     let Until::Requests(asked) = until else { unreachable!("the plan counts requests") };
@@ -181,28 +255,25 @@ fn simulated(bench: &mut Bench<'_>, runs: &[Run], path_ms: f64) -> Result<Vec<Ro
         SERVICE.as_secs_f64() * 1e3,
     );
     let configurations = runs.iter().map(|run| run.configuration.to_string()).collect::<Vec<_>>().join(",");
-    let name = format!("sim-{}-sites-{burst}", layout.sites());
+    let name = bench.name(format!("sim-{}-sites-{burst}", layout.sites()));
     let path = sim::run(bench, &name, &config, &[format!("configuration={configurations}")], SIM_MAX)?;
-    sim::read(&path, |value| {
-        let number = |name: &str| value(name)?.parse::<f64>().ok();
-        let configuration = value("configuration")?;
-        let step = number("step_to_first_request_ms")?;
-        Some(Row {
-            configuration: CONFIGURATIONS.into_iter().find(|of| of.to_string() == configuration)?,
-            burst,
-            sites: layout.label(),
-            by: By::Sim,
-            requests_per_s: number("requests_per_s")?,
-            p50_ms: number("response_ms_p50")?,
-            p99_ms: number("response_ms_p99")?,
-            errors: number("errors")? as u64,
-            moves: number("moves")? as u64,
-            step_to_first_request_ms: (step > 0.0).then_some(step),
-        })
-    })
+    let row = |row: Simulated| Row {
+        layout,
+        configuration: row.configuration,
+        burst,
+        sites: layout.label(),
+        by: By::Sim,
+        requests_per_s: row.requests_per_s,
+        p50_ms: row.response_ms_p50,
+        p99_ms: row.response_ms_p99,
+        errors: row.errors as u64,
+        moves: row.moves as u64,
+        step_to_first_request_ms: Some(row.step_to_first_request_ms).filter(|ms| *ms > 0.0),
+    };
+    Ok(table::read(&path)?.into_iter().map(row).collect())
 }
 
-/// Each live row with its simulated one.
+/// Pairs each live row with its simulated row.
 fn pairs(rows: &[Row]) -> impl Iterator<Item = (&Row, &Row)> {
     rows.iter().filter(|row| row.by == By::Live).filter_map(|live| {
         let is_its = |row: &&Row| {
@@ -213,7 +284,7 @@ fn pairs(rows: &[Row]) -> impl Iterator<Item = (&Row, &Row)> {
     })
 }
 
-/// How far the simulated throughput is from the live one, as a part of that.
+/// The relative difference of the simulated throughput from the live one.
 fn off((live, sim): (&Row, &Row)) -> f64 {
     (sim.requests_per_s / live.requests_per_s - 1.0).abs()
 }
@@ -234,24 +305,14 @@ fn checks(rows: &[Row]) -> Vec<Check> {
     checks
 }
 
-fn draw(bench: &Bench<'_>, rows: &[Row]) -> Result<String> {
-    let title = format!("{}: {}", bench.experiment.id, bench.experiment.title);
-    let panels: Vec<Panel> = Layout::ALL.iter().map(|layout| panel(*layout, rows)).collect();
-    let live = CONFIGURATIONS.map(|of| (format!("{of}, live"), look_of(of)));
-    let sim = CONFIGURATIONS.map(|of| (format!("{of}, simulated"), look_of(of).ideal()));
-    Ok(figure::draw(&title, &panels, &[&live[..], &sim[..]].concat())?)
-}
-
 fn panel(layout: Layout, rows: &[Row]) -> Panel {
     let of = || rows.iter().filter(|row| row.sites == layout.label());
     let x = |row: &Row| (row.burst as f64).log2();
     let (first, last) = (of().map(x).fold(f64::INFINITY, f64::min), of().map(x).fold(0.0, f64::max));
-    let line = |configuration: Configuration, by: By| Line {
-        look: if by == By::Live { look_of(configuration) } else { look_of(configuration).ideal() },
-        points: of()
-            .filter(|row| row.configuration == configuration && row.by == by)
-            .map(|row| (x(row), row.requests_per_s))
-            .collect(),
+    let line = |configuration: Configuration, by: By| {
+        let style = if by == By::Live { style_of(configuration) } else { style_of(configuration).ideal() };
+        let rows = of().filter(|row| row.configuration == configuration && row.by == by);
+        Line::new(style, rows.map(|row| (x(row), row.requests_per_s)).collect())
     };
     let lines = CONFIGURATIONS.into_iter().flat_map(|of| [line(of, By::Live), line(of, By::Sim)]);
     Panel {
@@ -267,17 +328,16 @@ fn panel(layout: Layout, rows: &[Row]) -> Panel {
     }
 }
 
-fn markdown(outcome: &Outcome<'_, Row, Ground>) -> String {
-    let mut report = Markdown::new(outcome.experiment, outcome.quick);
+fn tell(study: &Beside, rows: &[Row], report: &mut Story) {
     report.heading("What is compared");
     report.paragraph(&format!(
         "R10's runs as this machine does them, each beside the same run simulated. Of this machine the simulator was told one \
          figure, which was measured first: {:.2} ms for a request apart from queue and service (one client for each edge, \
          the median). All others are its defaults, or the cluster's.",
-        outcome.settings.path_ms
+        study.path_ms
     ));
-    report.checks(outcome.checks);
-    if let Some(middle) = median(pairs(outcome.rows).map(off).collect()) {
+    report.checks();
+    if let Some(middle) = median(pairs(rows).map(off).collect()) {
         report.paragraph(&format!("In the middle of all points it is off by {:.1} %.", 100.0 * middle));
     }
     report.heading("Measured");
@@ -299,7 +359,7 @@ fn markdown(outcome: &Outcome<'_, Row, Ground>) -> String {
     ];
     report.table(
         &columns,
-        pairs(outcome.rows).map(|(live, sim)| {
+        pairs(rows).map(|(live, sim)| {
             let each =
                 |of: fn(&Row) -> Option<f64>, digits: usize| [live, sim].map(|row| number(of(row), digits));
             let place = [live.configuration.to_string(), live.burst.to_string(), live.sites.to_owned()];
@@ -323,8 +383,8 @@ fn markdown(outcome: &Outcome<'_, Row, Ground>) -> String {
          of the figure above follows each service."
             .to_owned(),
     ]);
-    let errors = outcome.rows.iter().map(|row| row.errors).sum();
-    report.close(outcome, &outcome.settings.settings.describe(), errors)
+    let errors: u64 = rows.iter().map(|row| row.errors).sum();
+    report.how(&format!("{} {errors} requests failed in all runs.", study.settings.describe()));
 }
 
 #[cfg(test)]
@@ -333,6 +393,7 @@ mod tests {
 
     fn row(configuration: Configuration, by: By, requests_per_s: f64) -> Row {
         Row {
+            layout: Layout::Three,
             configuration,
             burst: 512,
             sites: "3:3:2",
@@ -356,8 +417,9 @@ mod tests {
         ];
         let verdicts: Vec<_> = checks(&rows).iter().map(Check::verdict).collect();
         assert_eq!(verdicts, ["met", "MISSED", "not measured", "met"]);
-        assert_eq!(rows[2].csv(), "rigid,512,3:3:2,sim,1090.0,12.500,20.000,0,4");
-        let columns = crate::experiment::find("S1").unwrap().columns.join(",");
+        let study = Beside { quick: false, settings: Settings::of(demand()), path_ms: 0.0 };
+        let [columns, line] = table::written(study.lines(&rows[2]).remove(0));
+        assert_eq!(line, "rigid,512,3:3:2,sim,1090.0,12.500,20.000,0,4");
         assert_eq!(columns, "configuration,burst,sites,by,requests_per_s,p50_ms,p99_ms,errors,moves");
     }
 

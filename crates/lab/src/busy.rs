@@ -1,7 +1,8 @@
-//! R9 and A1: one-sided and two-sided against a target that is busy (R 4.2; A, "Performance of RDMA read and IPoIB").
+//! R9 and A1: one-sided and two-sided operations on a busy target (Balaji et al. 2004, 4.2; Lai et al. 2008, "Performance
+//! of RDMA read and IPoIB").
 //!
-//! The more threads want the target's CPU, the longer a two-sided operation waits for its turn there. A one-sided one
-//! does not.
+//! A two-sided operation waits for its turn on the target's CPU, the longer the more threads want it. A one-sided operation
+//! does not wait.
 
 mod report;
 
@@ -11,38 +12,39 @@ use serde::Serialize;
 
 use crate::bench::Bench;
 use crate::check::Check;
+use crate::drawing::Drawing;
 use crate::error::Result;
-use crate::figure::{self, Axis, Line, Look, Panel};
-use crate::machine::Machine;
-use crate::perf::{self, Row, Way, Ways};
-use crate::report::Outcome;
+use crate::figure::{Axis, Line, Panel, Style};
+use crate::perf::{self, Measurement, TableLine, Way, Ways};
 use crate::sizes;
+use crate::story::Story;
+use crate::study::{self, Bound, Conclusion, Rows, Study};
 
-/// Busy threads.
+/// Numbers of busy threads.
 const THREADS: &[u32] = &[0, 1, 2, 4, 8, 16, 32, 64];
 const THREADS_QUICK: &[u32] = &[0, 1, 64];
-/// Issue 3: p50 at the most threads over that at one.
+/// Target for the p50 at 64 threads over the p50 at one.
 const RATIO_MAX: f64 = 1.2;
-/// What grows, grows by more than that.
+/// A figure has grown if its ratio is above this.
 const GROWTH_MIN: f64 = RATIO_MAX;
 const RUN_TIME: Duration = Duration::from_secs(5);
 const RUN_TIME_QUICK: Duration = Duration::from_secs(2);
-/// A's, of 1 byte from an idle target.
+/// Published by Lai et al. 2008 for reads of 1 byte from an idle target.
 const RDMA_US: f64 = 5.2;
 const IPOIB_US: f64 = 18.9;
 const SIZES_TIME: Duration = Duration::from_secs(12);
 
-/// Which of the two papers' figures.
+/// The paper whose figures are measured.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(crate) enum Of {
-    /// R Figure 9: latency and bandwidth by busy threads.
+    /// Balaji et al. 2004, Figure 9: latency and bandwidth by busy threads.
     R9,
-    /// A: latency by size on an idle target, and by busy threads.
+    /// Lai et al. 2008: latency by size on an idle target, and by busy threads.
     A1,
 }
 
 impl Of {
-    /// Bytes of the reads whose latency is measured: a load record, and A's "1 Byte message".
+    /// Bytes of the reads whose latency is measured: 64 for a load record, 1 for the "1 Byte message" of the slides.
     const fn bytes(self) -> &'static str {
         match self {
             Of::R9 => "64",
@@ -51,15 +53,20 @@ impl Of {
     }
 }
 
-/// What all runs share.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Settings {
-    threads: Vec<u32>,
+/// Settings that all runs share.
+#[derive(Serialize)]
+struct Busy {
+    #[serde(skip)]
+    of: Of,
+    #[serde(skip)]
+    quick: bool,
+    #[serde(skip)]
+    ways: Vec<Way>,
+    threads: &'static [u32],
     without_verbs: Option<String>,
-    devices: Vec<String>,
 }
 
-/// What is measured by busy threads, and by sizes.
+/// What a run measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Measure {
     Latency,
@@ -67,52 +74,81 @@ enum Measure {
     Sizes,
 }
 
-pub(crate) fn run(bench: &mut Bench<'_>, of: Of) -> Result<Vec<Check>> {
-    let Ways { all, without_verbs } = Ways::here(bench, "read")?;
+pub(crate) fn run(bench: &mut Bench<'_>, of: Of) -> Result<Conclusion> {
+    let Ways { all: ways, without_verbs } = Ways::here(bench, "read")?;
     let quick = bench.options.quick;
-    let (threads, time) = if quick { (THREADS_QUICK, RUN_TIME_QUICK) } else { (THREADS, RUN_TIME) };
-    let runs = plan(of, &all, threads);
-    runs.iter().for_each(|(measure, ..)| {
-        bench.expect_for(if *measure == Measure::Sizes { SIZES_TIME } else { time })
-    });
-    let mut table = bench.table("rows.csv", bench.experiment.columns)?;
-    let mut rows = Vec::new();
-    for (measure, way, threads) in runs {
-        let count = threads.to_string();
-        let mut arguments = vec!["read"];
-        let name = match measure {
-            Measure::Sizes => {
-                arguments.extend(["--sizes", "all"]);
-                format!("sizes-{}", way.name())
-            }
-            Measure::Latency => {
-                arguments.extend(["--size", of.bytes(), "--background", &count]);
-                format!("latency-{threads}-{}", way.name())
-            }
-            Measure::Bandwidth => {
-                arguments.extend(["--size", "64K", "--bandwidth", "--background", &count]);
-                format!("bandwidth-{threads}-{}", way.name())
-            }
-        };
-        arguments.extend(quick.then_some("--quick"));
-        bench.begin(&name);
-        let found = perf::run(bench, &name, way, &arguments, time)?;
-        table.rows(found.iter().map(Row::csv))?;
-        rows.extend(found.into_iter().map(|row| Found { measure, row }));
-        bench.end();
-    }
-    let checks = checks(&rows);
-    bench.write("figure.svg", &draw(bench, of, &all, &rows)?)?;
-    let machine = Machine::here();
-    let plain: Vec<Row> = rows.iter().map(|found| found.row.clone()).collect();
-    let settings = Settings { threads: threads.to_vec(), without_verbs, devices: perf::devices(&plain) };
-    let outcome = Outcome::new(bench, &machine, settings, &plain, &checks);
-    bench.write("result.json", &outcome.to_json()?)?;
-    bench.write("report.md", &report::markdown(&outcome, of, &rows, &all))?;
-    Ok(checks)
+    let threads = if quick { THREADS_QUICK } else { THREADS };
+    study::run(bench, Busy { of, quick, ways, threads, without_verbs })
 }
 
-/// The ways take turns, so that what drifts does so for all.
+impl Busy {
+    fn time(&self) -> Duration {
+        if self.quick { RUN_TIME_QUICK } else { RUN_TIME }
+    }
+}
+
+impl Study for Busy {
+    type Row = Found;
+    type Line = TableLine;
+
+    fn plan(&self) -> Vec<Duration> {
+        let time = |(measure, ..): (Measure, Way, u32)| {
+            if measure == Measure::Sizes { SIZES_TIME } else { self.time() }
+        };
+        plan(self.of, &self.ways, self.threads).into_iter().map(time).collect()
+    }
+
+    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Busy>) -> Result<()> {
+        for (measure, way, threads) in plan(self.of, &self.ways, self.threads) {
+            let count = threads.to_string();
+            let mut arguments = vec!["read"];
+            let name = match measure {
+                Measure::Sizes => {
+                    arguments.extend(["--sizes", "all"]);
+                    format!("sizes-{}", way.name())
+                }
+                Measure::Latency => {
+                    arguments.extend(["--size", self.of.bytes(), "--background", &count]);
+                    format!("latency-{threads}-{}", way.name())
+                }
+                Measure::Bandwidth => {
+                    arguments.extend(["--size", "64K", "--bandwidth", "--background", &count]);
+                    format!("bandwidth-{threads}-{}", way.name())
+                }
+            };
+            arguments.extend(self.quick.then_some("--quick"));
+            let name = bench.name(name);
+            bench.begin(&name);
+            for row in perf::run(bench, &name, way, &arguments, self.time())? {
+                rows.push(self, Found { measure, row })?;
+            }
+            bench.end();
+        }
+        Ok(())
+    }
+
+    fn lines(&self, found: &Found) -> Vec<TableLine> {
+        vec![found.row.line()]
+    }
+
+    fn bounds(&self, found: &Found) -> Vec<Bound> {
+        found.row.bounds()
+    }
+
+    fn checks(&self, rows: &[Found]) -> Vec<Check> {
+        checks(rows)
+    }
+
+    fn draw(&self, rows: &[Found]) -> Drawing {
+        draw(self.of, &self.ways, rows)
+    }
+
+    fn tell(&self, rows: &[Found], story: &mut Story) {
+        report::tell(self, rows, story);
+    }
+}
+
+/// The fabrics take turns, so that a drift of the machine affects all of them.
 fn plan(of: Of, ways: &[Way], threads: &[u32]) -> Vec<(Measure, Way, u32)> {
     let sizes = ways.iter().filter(|_| of == Of::A1).map(|way| (Measure::Sizes, *way, 0));
     let by_threads = threads.iter().flat_map(|&threads| {
@@ -123,22 +159,24 @@ fn plan(of: Of, ways: &[Way], threads: &[u32]) -> Vec<(Measure, Way, u32)> {
     sizes.chain(by_threads).collect()
 }
 
-/// A row, and the run that it is of.
-#[derive(Clone, PartialEq, Debug)]
+/// A measurement and the kind of run that made it.
+#[derive(Clone, PartialEq, Debug, Serialize)]
 struct Found {
+    #[serde(skip)]
     measure: Measure,
-    row: Row,
+    #[serde(flatten)]
+    row: Measurement,
 }
 
-fn find(rows: &[Found], measure: Measure, way: Way, threads: u32) -> Option<&Row> {
+fn find(rows: &[Found], measure: Measure, way: Way, threads: u32) -> Option<&Measurement> {
     let is_it = |found: &&Found| {
         found.measure == measure && found.row.way == way && found.row.figures.background == threads
     };
     rows.iter().find(is_it).map(|found| &found.row)
 }
 
-/// A figure at 64 threads over that at one.
-fn growth(rows: &[Found], way: Way, figure: fn(&Row) -> Option<f64>) -> Option<f64> {
+/// The ratio of a figure at 64 threads to the same at one.
+fn growth(rows: &[Found], way: Way, figure: fn(&Measurement) -> Option<f64>) -> Option<f64> {
     let at = |threads| find(rows, Measure::Latency, way, threads).and_then(figure);
     Some(at(64)? / at(1).filter(|one| *one > 0.0)?)
 }
@@ -148,18 +186,17 @@ fn checks(rows: &[Found]) -> Vec<Check> {
         Check::at_most(
             "read over shm, p50: 64 busy threads at the target / 1",
             RATIO_MAX,
-            growth(rows, Way::Shm, Row::p50_us),
+            growth(rows, Way::Shm, Measurement::p50_us),
         ),
         Check::at_least(
             "the same over TCP, mean: it grows",
             GROWTH_MIN,
-            growth(rows, Way::Tcp, Row::mean_us),
+            growth(rows, Way::Tcp, Measurement::mean_us),
         ),
     ]
 }
 
-fn draw(bench: &Bench<'_>, of: Of, ways: &[Way], rows: &[Found]) -> Result<String> {
-    let title = format!("{}: {}", bench.experiment.id, bench.experiment.title);
+fn draw(of: Of, ways: &[Way], rows: &[Found]) -> Drawing {
     let (part, bytes) = if of == Of::R9 { ("a", "64 bytes") } else { ("b", "1 byte") };
     let mut latency = by_threads(ways, rows, Measure::Latency);
     latency.title = format!("({part}) latency of reads of {bytes}");
@@ -167,36 +204,35 @@ fn draw(bench: &Bench<'_>, of: Of, ways: &[Way], rows: &[Found]) -> Result<Strin
         Of::R9 => [latency, by_threads(ways, rows, Measure::Bandwidth)],
         Of::A1 => {
             let sizes = rows.iter().filter(|found| found.measure == Measure::Sizes);
-            let sizes: Vec<Row> = sizes.map(|found| found.row.clone()).collect();
+            let sizes: Vec<Measurement> = sizes.map(|found| found.row.clone()).collect();
             [
                 sizes::latency_panel(ways, &sizes, &[RDMA_US, IPOIB_US], "(a) by message size, idle target"),
                 latency,
             ]
         }
     };
-    let mut legend: Vec<_> = ways.iter().map(|way| (way.label().to_owned(), look(*way))).collect();
-    legend.push(("means, dashed".to_owned(), look(Way::Tcp).ideal()));
+    let mut legend: Vec<_> = ways.iter().map(|way| (way.label().to_owned(), style(*way))).collect();
     if of == Of::A1 {
-        legend.push(("A: RDMA read, IPoIB".to_owned(), Look::PAPER));
+        legend.push(("Lai et al. 2008: RDMA read, IPoIB".to_owned(), Style::PAPER));
     }
-    Ok(figure::draw(&title, &panels, &legend)?)
+    Drawing { panels: panels.into(), legend, dashed: Some("mean"), ..Drawing::default() }
 }
 
-fn look(way: Way) -> Look {
-    sizes::look(way)
+fn style(way: Way) -> Style {
+    sizes::style(way)
 }
 
 fn by_threads(ways: &[Way], rows: &[Found], measure: Measure) -> Panel {
-    let line = |way: Way, figure: fn(&Row) -> Option<f64>, look: Look| {
+    let line = |way: Way, figure: fn(&Measurement) -> Option<f64>, style: Style| {
         let of_way = rows.iter().filter(move |found| found.measure == measure && found.row.way == way);
         let point = |found: &Found| Some((place(found.row.figures.background), figure(&found.row)?.log10()));
-        Line { look, points: of_way.filter_map(point).collect() }
+        Line::new(style, of_way.filter_map(point).collect())
     };
     let lines: Vec<Line> = match measure {
-        Measure::Bandwidth => ways.iter().map(|way| line(*way, Row::mb_per_s, look(*way))).collect(),
+        Measure::Bandwidth => ways.iter().map(|way| line(*way, Measurement::mb_per_s, style(*way))).collect(),
         _ => {
-            let mean = ways.iter().map(|way| line(*way, Row::mean_us, look(*way).ideal()));
-            mean.chain(ways.iter().map(|way| line(*way, Row::p50_us, look(*way)))).collect()
+            let mean = ways.iter().map(|way| line(*way, Measurement::mean_us, style(*way).ideal()));
+            mean.chain(ways.iter().map(|way| line(*way, Measurement::p50_us, style(*way)))).collect()
         }
     };
     let values = lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value);
@@ -219,7 +255,7 @@ fn by_threads(ways: &[Way], rows: &[Found], measure: Measure) -> Panel {
     }
 }
 
-/// Where a number of threads stands: 0, 1, 2, 4... at equal distances.
+/// The x position of a number of threads: 0, 1, 2, 4... stand at equal distances.
 fn place(threads: u32) -> f64 {
     if threads == 0 { 0.0 } else { f64::from(threads).log2() + 1.0 }
 }

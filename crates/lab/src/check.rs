@@ -1,6 +1,43 @@
 //! Targets, and whether they are met.
 
-use serde::Serialize;
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
+
+use crate::statistics::Median;
+
+/// How a target, or a whole experiment, came out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The target is reached.
+    Met,
+    /// It is not.
+    Missed,
+    /// The figure cannot be trusted: it lies beyond what is possible, or other work took the machine.
+    Invalid,
+    /// The run that would tell was left out.
+    NotMeasured,
+}
+
+impl Verdict {
+    /// The verdict as one word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Verdict::Met => "met",
+            Verdict::Missed => "MISSED",
+            Verdict::Invalid => "INVALID",
+            Verdict::NotMeasured => "not measured",
+        }
+    }
+
+    /// The verdict of an experiment. One invalid check makes it invalid, because what it would have shown is unknown.
+    pub(crate) fn of(checks: &[Check]) -> Verdict {
+        let any = |verdict| checks.iter().any(|check| check.verdict == verdict);
+        let order = [Verdict::Invalid, Verdict::Missed, Verdict::Met];
+        order.into_iter().find(|verdict| any(*verdict)).unwrap_or(Verdict::NotMeasured)
+    }
+}
 
 /// A target and what was measured.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -9,53 +46,100 @@ pub struct Check {
     pub what: String,
     /// What it must reach.
     pub target: String,
-    /// What it reached. None where the run that would tell was left out (`quick`).
+    /// The measured figure; the median of several repetitions. `None` if the run was left out (`quick`).
     pub measured: Option<f64>,
-    /// Whether that is enough. None with `measured`.
-    pub holds: Option<bool>,
+    /// The interval that contains the median of all repetitions with 95 % confidence. `None` for fewer than six.
+    pub interval: Option<(f64, f64)>,
+    /// Whether the target is reached.
+    pub verdict: Verdict,
+    #[serde(skip)]
+    limit: Limit,
+    /// The range that a measurement can show at all.
+    #[serde(skip)]
+    possible: RangeInclusive<f64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Limit {
+    AtLeast(f64),
+    AtMost(f64),
 }
 
 impl Check {
+    /// A check that the figure is at least `target`. No figure here is below 0; [`Check::possible`] narrows the range.
     pub(crate) fn at_least(what: impl Into<String>, target: f64, measured: Option<f64>) -> Check {
-        Check {
-            what: what.into(),
-            target: format!("at least {target}"),
-            measured,
-            holds: measured.map(|value| value >= target),
-        }
+        Check::new(what.into(), format!("at least {target}"), Limit::AtLeast(target), measured)
     }
 
     pub(crate) fn at_most(what: impl Into<String>, target: f64, measured: Option<f64>) -> Check {
-        Check {
-            what: what.into(),
-            target: format!("at most {target}"),
-            measured,
-            holds: measured.map(|value| value <= target),
-        }
+        Check::new(what.into(), format!("at most {target}"), Limit::AtMost(target), measured)
     }
 
-    /// In one word, and plainly.
+    fn new(what: String, target: String, limit: Limit, measured: Option<f64>) -> Check {
+        let (verdict, possible) = (Verdict::NotMeasured, 0.0..=f64::INFINITY);
+        Check { what, target, measured, interval: None, verdict, limit, possible }.judged()
+    }
+
+    /// The same check where the set-up allows no figure outside `possible`.
+    pub(crate) fn possible(self, possible: RangeInclusive<f64>) -> Check {
+        Check { possible, ..self }.judged()
+    }
+
+    fn judged(mut self) -> Check {
+        self.verdict = match (self.measured, self.limit) {
+            (None, _) => Verdict::NotMeasured,
+            (Some(value), _) if !self.possible.contains(&value) => Verdict::Invalid,
+            (Some(value), Limit::AtLeast(least)) if value >= least => Verdict::Met,
+            (Some(value), Limit::AtMost(most)) if value <= most => Verdict::Met,
+            _ => Verdict::Missed,
+        };
+        self
+    }
+
+    /// The check of a measurement that cannot be trusted.
+    pub(crate) fn invalid(self) -> Check {
+        let verdict = if self.measured.is_some() { Verdict::Invalid } else { self.verdict };
+        Check { verdict, ..self }
+    }
+
+    /// Whether the figure lies outside what a measurement can show.
+    pub(crate) fn is_impossible(&self) -> bool {
+        self.measured.is_some_and(|value| !self.possible.contains(&value))
+    }
+
+    /// The verdict as one word.
     pub fn verdict(&self) -> &'static str {
-        match self.holds {
-            Some(true) => "met",
-            Some(false) => "MISSED",
-            None => "not measured",
+        self.verdict.word()
+    }
+
+    /// The measured figure as a table shows it.
+    pub fn figure(&self, digits: usize) -> String {
+        let number = |value| crate::story::number(Some(value), digits);
+        match (self.measured, self.interval) {
+            (None, _) => crate::story::number(None, digits),
+            (Some(value), None) => number(value),
+            (Some(value), Some((low, high))) => {
+                format!("{} [{}, {}]", number(value), number(low), number(high))
+            }
         }
     }
 }
 
-/// Of an even number of values the one in the middle of both. None of none.
-pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let (below, above) = (values.len().checked_sub(1)? / 2, values.len() / 2);
-    Some(f64::midpoint(values[below], values[above]))
-}
-
-/// Of `sorted` values the least that a part `quantile` of them does not exceed: by nearest rank, so that it is one of them, the
-/// last for 1. None of none.
-pub(crate) fn quantile(sorted: &[f64], quantile: f64) -> Option<f64> {
-    let rank = (sorted.len() as f64 * quantile).ceil() as usize;
-    sorted.get(rank.max(1) - 1).copied()
+/// Merges the checks of several repetitions. Each figure becomes the median of the repetitions in which it was possible.
+pub(crate) fn merge(repetitions: Vec<Vec<Check>>) -> Vec<Check> {
+    let Some(first) = repetitions.first() else { return Vec::new() };
+    let merged = |(at, check): (usize, &Check)| {
+        let all = || repetitions.iter().filter_map(|checks| checks.get(at));
+        let mut valid = all().filter(|check| check.verdict != Verdict::Invalid);
+        let median = |checks: &mut dyn Iterator<Item = &Check>| {
+            let Median { median, interval, .. } =
+                Median::of(checks.filter_map(|check| check.measured).collect())?;
+            Some(Check { measured: Some(median), interval, ..check.clone() }.judged())
+        };
+        let of_impossible = || median(&mut all()).map(Check::invalid);
+        median(&mut valid).or_else(of_impossible).unwrap_or_else(|| check.clone())
+    };
+    first.iter().enumerate().map(merged).collect()
 }
 
 #[cfg(test)]
@@ -63,18 +147,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quantile_is_a_value_that_so_many_do_not_exceed() {
-        let values: Vec<f64> = (1..=200).map(f64::from).collect();
-        let of = |part| quantile(&values, part);
-        assert_eq!([0.0, 0.5, 0.99, 0.991, 1.0].map(of), [1.0, 100.0, 198.0, 199.0, 200.0].map(Some));
-        assert_eq!(quantile(&[7.0], 0.99), Some(7.0));
-        assert_eq!(quantile(&[], 0.5), None);
+    fn what_cannot_be_is_neither_met_nor_missed() {
+        let check = |measured| Check::at_least("ratio", 1.9, Some(measured)).possible(0.0..=2.5);
+        assert_eq!(
+            [1.0, 2.0, 4.58, -1.0, f64::NAN].map(|value| check(value).verdict()),
+            ["MISSED", "met", "INVALID", "INVALID", "INVALID"]
+        );
+        assert_eq!(Check::at_most("time", 1.0, Some(-0.1)).verdict(), "INVALID", "no time is below 0");
+        assert_eq!(check(2.0).invalid().verdict(), "INVALID");
+        assert_eq!(Check::at_least("left out", 1.0, None).invalid().verdict(), "not measured");
     }
 
     #[test]
-    fn medians_of_even_numbers_are_between() {
-        assert_eq!(median(vec![3.0, 1.0]), Some(2.0));
-        assert_eq!(median(vec![9.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![]), None);
+    fn an_experiment_is_as_its_worst_check() {
+        let [met, missed] = [2.0, 1.0].map(|value| Check::at_least("", 1.5, Some(value)));
+        let invalid = met.clone().invalid();
+        let left_out = Check::at_least("", 1.5, None);
+        assert_eq!(Verdict::of(&[met.clone(), left_out.clone()]), Verdict::Met);
+        assert_eq!(Verdict::of(&[met.clone(), missed.clone()]), Verdict::Missed);
+        assert_eq!(Verdict::of(&[met, missed, invalid]), Verdict::Invalid);
+        assert_eq!(Verdict::of(&[left_out]), Verdict::NotMeasured);
+    }
+
+    #[test]
+    fn the_median_of_the_repetitions_is_judged() {
+        let of = |values: &[f64]| {
+            let checks =
+                values.iter().map(|value| vec![Check::at_least("", 1.5, Some(*value)).possible(0.0..=4.0)]);
+            merge(checks.collect()).remove(0)
+        };
+        let check = of(&[1.0, 2.0, 3.0]);
+        assert_eq!((check.measured, check.interval, check.verdict()), (Some(2.0), None, "met"));
+        assert_eq!(of(&[1.0, 2.0, 9.0]).measured, Some(1.5), "what cannot be does not count");
+        let check = of(&[5.0, 9.0]);
+        assert_eq!((check.measured, check.verdict()), (Some(7.0), "INVALID"));
+        assert_eq!(of(&[1.0, 2.0, 3.0, 2.0, 2.0, 1.0]).interval, Some((1.0, 3.0)));
     }
 }

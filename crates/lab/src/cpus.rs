@@ -1,4 +1,4 @@
-//! Which CPU what runs on, so that what is measured and what measures it do not take each other's.
+//! CPU placement: the measured side and the measuring side each get a CPU of their own.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -14,7 +14,7 @@ pub(crate) fn two() -> Result<[usize; 2]> {
     }
 }
 
-/// Holds the calling thread, and all that it starts meanwhile, to one CPU.
+/// Pins the calling thread, and all threads that it starts meanwhile, to one CPU.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     before: CpuSet,

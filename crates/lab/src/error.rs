@@ -10,39 +10,39 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why an experiment ends without its results.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such experiment.
+    /// The experiment is unknown.
     #[error("no experiment {id:?}; there are {known}")]
     Unknown {
-        /// What was asked for.
+        /// The ID that was given.
         id: String,
-        /// What there is.
+        /// All IDs.
         known: String,
     },
     /// A file or directory of the results cannot be used.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The file or the process.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Another lab writes there.
+    /// Another lab writes to the directory.
     #[error("{}: in use by another lab run; choose another --out, or wait for it to end", directory.display())]
     Busy {
         /// The experiment's directory.
         directory: PathBuf,
     },
-    /// The cluster of a run is not one.
+    /// The cluster file of a run is wrong.
     #[error(transparent)]
     Config(#[from] sidelong_config::Error),
-    /// No room for the clusters on this machine.
+    /// There are not enough free ports in a row.
     #[error("no {count} free ports in a row on 127.0.0.1 between {from} and {to}")]
     Ports {
-        /// As many are needed.
+        /// How many are needed.
         count: u16,
         /// The first port that was tried.
         from: u16,
-        /// The one after the last.
+        /// The port after the last one that was tried.
         to: u16,
     },
     /// The program cannot be started.
@@ -50,18 +50,18 @@ pub enum Error {
     Start {
         /// The program.
         program: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Two CPUs are needed and cannot be had, or not be kept apart.
-    #[error("two CPUs, one for what is measured and one for what measures it: {0}")]
+    /// Two CPUs are needed, and this process has fewer or cannot pin threads to them.
+    #[error("the experiment needs two CPUs, one for the measured side and one for the measuring side: {0}")]
     Cpus(String),
-    /// A process that is measured does not serve.
+    /// A process that should serve does not.
     #[error("{what} does not serve: {said}")]
     Serve {
-        /// Which.
+        /// The file or the process.
         what: String,
-        /// The last line that it wrote to standard error, or what was waited for.
+        /// Its last line on standard error, or what was waited for.
         said: String,
     },
     /// The load generator cannot be run.
@@ -70,40 +70,50 @@ pub enum Error {
     /// A run failed.
     #[error("run {run}: {said}; to repeat it: {repeat}")]
     Failed {
-        /// Its name.
+        /// The run.
         run: String,
-        /// The last line that it wrote to standard error, or how it ended.
+        /// Its last line on standard error, or how it ended.
         said: String,
-        /// The command.
+        /// The command that repeats it.
         repeat: String,
     },
-    /// What an experiment needs is not there.
+    /// Something that the experiment needs is missing.
     #[error("{what}: {instead}")]
     Absent {
-        /// It, and where it was looked for.
+        /// What is missing, and where it was looked for.
         what: String,
         /// What to do.
         instead: &'static str,
     },
-    /// A run does not end.
+    /// A run did not end in time.
     #[error("run {run}: not done after {} s; to repeat it: {repeat}", limit.as_secs())]
     TooLong {
-        /// Its name.
+        /// The run.
         run: String,
-        /// It was given this long.
+        /// The time limit.
         limit: Duration,
-        /// The command.
+        /// The command that repeats it.
         repeat: String,
     },
-    /// What a run wrote is not what was agreed.
+    /// A run wrote something unexpected.
     #[error("{}: {found}", path.display())]
     Output {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What was found in it.
         found: String,
     },
-    /// Somebody raised [`crate::RunOptions::stop`].
+    /// A block of a page of results is wrong.
+    #[error("{}: block {block}: {found}", page.display())]
+    Page {
+        /// The page.
+        page: PathBuf,
+        /// The ID in the block's marker.
+        block: String,
+        /// What is wrong.
+        found: String,
+    },
+    /// [`crate::RunOptions::stop`] was raised.
     #[error("interrupted; the rows so far are kept")]
     Interrupted,
     /// The figure cannot be drawn.

@@ -1,8 +1,8 @@
 //! move-latency: how long a site whose load has just risen waits for the first request on a node that moved to it.
 //!
-//! Bursts go to three sites in turn. In the case that is judged there is a pause between two of them, so that each finds
-//! the other sites idle and its own with the one node that its floor leaves it. In the other there is none: the nodes of
-//! the site before must finish what they have first, and what they have is a queue.
+//! Bursts go to three sites in turn. In the case that is judged there is a pause between two bursts, so that each finds the
+//! other sites idle and its own site with the one node of its floor. In the other case there is no pause: the nodes of the
+//! previous site must first finish its queue.
 
 mod report;
 
@@ -13,26 +13,30 @@ use sidelong_config::Configuration;
 
 use crate::bench::{Bench, Done};
 use crate::check::Check;
+use crate::drawing::{Drawing, legend};
 use crate::error::Result;
-use crate::figure::{self, Axis, Line, Look, Panel};
-use crate::machine::Machine;
-use crate::report::{Outcome, Settings};
+use crate::figure::{Axis, Line, Panel, Style};
+use crate::report::Settings;
 use crate::setup::{Demand, Layout, Run, Until};
+use crate::story::Story;
+use crate::study::{self, Bound, Conclusion, Rows, Study};
+use crate::table::Fixed;
 use crate::up::Spread;
 
-/// Requests of a burst: a quarter of a second of the nodes that it moves to itself.
+/// Requests of a burst: a quarter of a second of work for the nodes that it moves to its site.
 const BURST: u64 = 600;
-/// Bursts, each a load step.
+const DEMAND: Demand = Demand::SingleFile(1024);
+/// Number of bursts, each of which is a load step.
 const BURSTS: u64 = 240;
 const BURSTS_QUICK: u64 = 60;
-/// Between two bursts: what is under way ends, and all sites are seen to be idle.
+/// The pause between two bursts. Requests in flight end, and all sites are seen to be idle.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Issue 2, at S = 1 ms and T = 2 ms.
+/// Target for the p50 at S = 1 ms and T = 2 ms.
 const P50_MS_MAX: f64 = 10.0;
-/// A run with fewer steps says little; some bursts may find that another edge was first.
+/// Steps that a run needs to be judged. Another edge may act first in some bursts.
 const STEPS_MIN: f64 = 100.0;
 
-/// Whether a burst finds the cluster at rest.
+/// The state in which a burst finds the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Case {
@@ -65,12 +69,12 @@ impl Case {
     }
 }
 
-/// One run's numbers.
+/// The figures of one run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Row {
     case: Case,
     bursts: u64,
-    /// None where no node moved.
+    /// `None` if no node moved.
     step_to_first_request_ms: Option<Spread>,
     requests_per_s: f64,
     moves: u64,
@@ -89,42 +93,101 @@ impl Row {
             errors: summary.errors,
         }
     }
+}
 
-    fn csv(&self) -> String {
-        let Row { case, step_to_first_request_ms: steps, moves, errors, .. } = self;
-        let steps = match steps {
-            Some(Spread { count, p50, p99, max }) => format!("{count},{p50:.3},{p99:.3},{max:.3}"),
-            None => "0,,,".to_owned(),
-        };
-        format!("{},{steps},{moves},{errors}", case.name())
+/// A line of `rows.csv`.
+#[derive(Debug, Serialize)]
+struct TableLine {
+    case: Case,
+    steps: u64,
+    p50_ms: Option<Fixed<3>>,
+    p99_ms: Option<Fixed<3>>,
+    max_ms: Option<Fixed<3>>,
+    moves: u64,
+    errors: u64,
+}
+
+pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
+    bench.serve(DEMAND)?;
+    study::run(bench, MoveLatency { settings: Settings::of(DEMAND), quick: bench.options.quick })
+}
+
+#[derive(Serialize)]
+struct MoveLatency {
+    #[serde(flatten)]
+    settings: Settings,
+    #[serde(skip)]
+    quick: bool,
+}
+
+impl MoveLatency {
+    fn bursts(&self) -> u64 {
+        if self.quick { BURSTS_QUICK } else { BURSTS }
     }
 }
 
-pub(crate) fn run(bench: &mut Bench<'_>, demand: Demand) -> Result<Vec<Check>> {
-    let bursts = if bench.options.quick { BURSTS_QUICK } else { BURSTS };
-    let runs = Case::ALL.map(|case| (case, plan(demand, case, bursts)));
-    bench.expect(runs.map(|(_, run)| run))?;
-    let mut table = bench.table("rows.csv", bench.experiment.columns)?;
-    let mut rows = Vec::with_capacity(runs.len());
-    for (case, run) in runs {
-        let row = Row::new(case, bursts, &bench.run(&run)?);
-        table.rows([row.csv()])?;
-        rows.push(row);
+impl Study for MoveLatency {
+    type Row = Row;
+    type Line = TableLine;
+
+    fn plan(&self) -> Vec<Duration> {
+        Case::ALL.map(|case| plan(case, self.bursts()).ideal_duration()).into()
     }
 
-    let checks = checks(&rows, bench.options.quick);
-    bench.write("figure.svg", &draw(bench, &rows)?)?;
-    let machine = Machine::here();
-    let outcome = Outcome::new(bench, &machine, Settings::of(demand), &rows, &checks);
-    bench.write("result.json", &outcome.to_json()?)?;
-    bench.write("report.md", &report::markdown(&outcome))?;
-    Ok(checks)
+    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<MoveLatency>) -> Result<()> {
+        for case in Case::ALL {
+            let done = bench.run(&plan(case, self.bursts()))?;
+            rows.push(self, Row::new(case, self.bursts(), &done))?;
+        }
+        Ok(())
+    }
+
+    fn lines(&self, row: &Row) -> Vec<TableLine> {
+        let Row { case, step_to_first_request_ms: steps, moves, errors, .. } = *row;
+        let of = |figure: fn(Spread) -> f64| steps.map(|steps| Fixed(figure(steps)));
+        vec![TableLine {
+            case,
+            steps: steps.map_or(0, |steps| steps.count),
+            p50_ms: of(|steps| steps.p50),
+            p99_ms: of(|steps| steps.p99),
+            max_ms: of(|steps| steps.max),
+            moves,
+            errors,
+        }]
+    }
+
+    fn bounds(&self, row: &Row) -> Vec<Bound> {
+        let Some(Spread { count, p50, p99, max }) = row.step_to_first_request_ms else { return Vec::new() };
+        let of = |what: &str| format!("{}: {what}", row.case.name());
+        vec![
+            Bound::new(of("load steps that moved a node"), count as f64, 0.0..=row.bursts as f64),
+            Bound::new(of("p50, ms"), p50, 0.0..=p99),
+            Bound::new(of("p99, ms"), p99, p50..=max),
+        ]
+    }
+
+    fn checks(&self, rows: &[Row]) -> Vec<Check> {
+        checks(rows, self.quick)
+    }
+
+    fn draw(&self, rows: &[Row]) -> Drawing {
+        Drawing {
+            panels: Case::ALL.iter().zip(["a", "b"]).map(|(&case, part)| panel(case, part, rows)).collect(),
+            legend: legend([("measured", Style::OURS)]),
+            dashed: Some("target for p50 from rest"),
+            ..Drawing::default()
+        }
+    }
+
+    fn tell(&self, rows: &[Row], story: &mut Story) {
+        report::tell(&self.settings, rows, story);
+    }
 }
 
-fn plan(demand: Demand, case: Case, bursts: u64) -> Run {
+fn plan(case: Case, bursts: u64) -> Run {
     Run {
         layout: Layout::Three,
-        demand,
+        demand: DEMAND,
         configuration: Configuration::Reconfigured,
         burst: BURST,
         pause: case.pause(),
@@ -151,22 +214,14 @@ fn checks(rows: &[Row], quick: bool) -> Vec<Check> {
     ]
 }
 
-fn draw(bench: &Bench<'_>, rows: &[Row]) -> Result<String> {
-    let title = format!("{}: {}", bench.experiment.id, bench.experiment.title);
-    let panels: Vec<_> =
-        Case::ALL.iter().zip(["a", "b"]).map(|(&case, part)| panel(case, part, rows)).collect();
-    let legend = [("measured", Look::OURS), ("target for p50 from rest", Look::TARGET)];
-    Ok(figure::draw(&title, &panels, &legend.map(|(label, look)| (label.to_owned(), look)))?)
-}
-
 fn panel(case: Case, part: &str, rows: &[Row]) -> Panel {
     let steps = find(rows, case);
     let points =
         steps.map_or_else(Vec::new, |steps| vec![(1.0, steps.p50), (2.0, steps.p99), (3.0, steps.max)]);
     let most = points.iter().map(|(_, ms)| *ms).fold(P50_MS_MAX, f64::max);
-    let mut lines = vec![Line { look: Look::OURS, points }];
+    let mut lines = vec![Line::new(Style::OURS, points)];
     if case == Case::Rest {
-        lines.insert(0, Line { look: Look::TARGET, points: vec![(0.5, P50_MS_MAX), (1.5, P50_MS_MAX)] });
+        lines.insert(0, Line::new(Style::TARGET, vec![(0.5, P50_MS_MAX), (1.5, P50_MS_MAX)]));
     }
     Panel {
         title: format!("({part}) {}", case.describe()),
@@ -209,16 +264,20 @@ mod tests {
 
     #[test]
     fn a_row_has_the_columns_of_its_experiment() {
-        assert_eq!(row(Case::Rest, 240, 6.25).csv(), "rest,240,6.250,12.500,18.750,700,0");
-        assert_eq!(row(Case::Busy, 0, 0.0).csv(), "busy,0,,,,700,0");
-        let experiment =
-            crate::experiments().iter().find(|experiment| experiment.id == "move-latency").unwrap();
-        assert_eq!(experiment.columns.join(","), "case,steps,p50_ms,p99_ms,max_ms,moves,errors");
+        let written = |row: &Row| {
+            crate::table::written(
+                MoveLatency { settings: Settings::of(DEMAND), quick: false }.lines(row).remove(0),
+            )
+        };
+        let [columns, line] = written(&row(Case::Rest, 240, 6.25));
+        assert_eq!(columns, "case,steps,p50_ms,p99_ms,max_ms,moves,errors");
+        assert_eq!(line, "rest,240,6.250,12.500,18.750,700,0");
+        assert_eq!(written(&row(Case::Busy, 0, 0.0))[1], "busy,0,,,,700,0");
     }
 
     #[test]
     fn the_runs_differ_in_the_pause_alone() {
-        let [rest, busy] = Case::ALL.map(|case| plan(Demand::SingleFile(1024), case, BURSTS));
+        let [rest, busy] = Case::ALL.map(|case| plan(case, BURSTS));
         assert_eq!(Run { pause: Duration::ZERO, ..rest }, busy);
         assert_eq!(
             (rest.name().as_str(), busy.name().as_str()),

@@ -1,23 +1,22 @@
-//! Experiments, run by driving the program itself: the published ones again (R5 to R24, A1, C1 to C4, M3 to M9), and our
-//! own.
+//! Experiments, run by driving the program itself: the published ones again, and Sidelong's own.
 //!
-//! An [`Experiment`] is a list of runs. For most the lab writes a cluster file and starts `sidelong up` with it as a
-//! child process, so that any single run can be repeated by hand from the file that it leaves, and what `up` reports is
-//! what counts. R5 to R9, A1, M3 to M6 and `perftest` start `sidelong perf`, C1 to C4, S1 and S2 `sidelong sim` (S1 beside `sidelong up`). `edge-overhead` starts single parts and puts the load on them
-//! itself. Results land in `OUT/ID/`:
+//! Each experiment is a `study::Study`: it names its runs, its rows, what is possible, its targets, its figure and its
+//! report. The frame in `study` does the rest. Most studies write a cluster file and start `sidelong up` with it as a child
+//! process, so that a person can repeat any single run from that file. Others start `sidelong perf` or `sidelong sim`, or
+//! single parts, and put the load on them. Results land in `OUT/ID/`:
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `configs/RUN.toml` | the cluster file of each run |
 //! | `runs/RUN.json`, `.csv`, `.log` | what `up` (or the part) printed, its samples, its log |
-//! | `rows.csv` | the numbers, a line as each run ends |
-//! | `shorter.csv` | R10-R14: the search, below the paper's burst lengths, for the shortest that pays |
-//! | `result.json` | machine, versions, settings, rows, checks |
-//! | `figure.svg` | the paper's figure, redrawn from the rows |
-//! | `report.md` | the paper beside ours, whether its shape holds, the targets |
+//! | `rows.csv` | the numbers; lines are added as each run ends |
+//! | `shorter.csv` | R10-R14: the search for the shortest burst that pays, below the paper's burst lengths |
+//! | `result.json` | command, date, machine, versions, settings, rows, checks, verdict, tables of the report |
+//! | `figure.svg` | the figure |
+//! | `report.md` | the paper beside what was measured, whether its shape holds, the targets |
 //! | `lock` | held by the lab that writes there |
 //!
-//! Absolute speed drifts on a shared machine, so the runs that are compared alternate, and what is judged are ratios.
+//! Absolute speed drifts on a shared machine, so runs that are compared alternate, and targets are ratios.
 #![forbid(unsafe_code)]
 
 mod admission;
@@ -26,7 +25,7 @@ mod beside;
 mod busy;
 mod check;
 mod cpus;
-mod csv;
+mod drawing;
 mod error;
 mod experiment;
 mod latency;
@@ -34,6 +33,7 @@ mod machine;
 mod monitoring;
 mod overhead;
 mod overload;
+pub mod page;
 mod peers;
 mod perf;
 mod perftest;
@@ -41,14 +41,19 @@ mod ports;
 mod process;
 mod rams;
 mod report;
+pub mod results;
 mod scale;
 mod server;
 mod setup;
 mod sim;
 mod sizes;
 mod speed;
+mod story;
+mod study;
+mod table;
 mod throughput;
 mod up;
+mod usage;
 mod utilisation;
 
 use std::path::PathBuf;
@@ -56,86 +61,70 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use sidelong_figure as figure;
+use sidelong_figure::{self as figure, statistics};
 
-pub use check::Check;
+pub use check::{Check, Verdict};
 pub use error::{Error, Result};
 pub use experiment::{Experiment, experiments};
+pub use usage::Usage;
 
 /// How to run an experiment.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// Results go to the directory of the experiment's id in this one. Both are made.
+    /// Results go to a directory in this one that has the experiment's ID. Both are made.
     pub out: PathBuf,
-    /// Fewer burst lengths and shorter runs: the same comparisons, coarser.
+    /// Whether to make fewer and shorter runs: the same comparisons, coarser.
     pub quick: bool,
-    /// Where C1 finds logs of real servers; without it, the built-in sample is the only one.
+    /// How often to make all runs. None leaves it to the experiment: once, or some rounds.
+    pub repeat: Option<u32>,
+    /// Directory with logs of real servers for C1. Without it, C1 uses the built-in sample alone.
     pub traces: Option<PathBuf>,
-    /// `sidelong` itself: `std::env::current_exe()`, for a caller who is it.
+    /// The `sidelong` program: `std::env::current_exe()` if the caller is it.
     pub program: PathBuf,
-    /// Raised (by a signal handler, say) to stop: the run under way is ended and [`Error::Interrupted`] returned.
+    /// Reads what uses the machine: [`Usage::read`], except in tests.
+    pub usage: fn() -> Usage,
+    /// Raised (by a signal handler, for example) to stop the lab: it ends the current run and returns
+    /// [`Error::Interrupted`].
     pub stop: Arc<AtomicBool>,
 }
 
-/// What an experiment is about to do.
+/// How far an experiment is.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Progress<'a> {
-    /// Runs that are behind it.
+    /// Runs that are done.
     pub done: usize,
-    /// Runs in all, at most: a search may end early.
+    /// Runs in all at most. A search may end early.
     pub total: usize,
-    /// The run that starts now, as its files are named. Empty when all are done.
+    /// The run that starts now, by the name of its files. Empty when all are done.
     pub run: &'a str,
-    /// For the rest, by the ideal speed of each run.
+    /// Estimated time for the other runs, at their ideal speed.
     pub remaining: Duration,
 }
 
-/// What came of an experiment.
-#[derive(Clone, PartialEq, Debug)]
+/// The outcome of an experiment.
+#[derive(Clone, Debug)]
 pub struct Report {
-    /// Whose.
+    /// The experiment.
     pub experiment: &'static Experiment,
-    /// Where its files are.
+    /// The directory of its files.
     pub directory: PathBuf,
-    /// The targets, met or missed.
+    /// The targets, and whether each is met.
     pub checks: Vec<Check>,
+    /// The outcome of all checks together.
+    pub verdict: Verdict,
+    /// The runs and figures that cannot be trusted, each with the reason.
+    pub invalid: Vec<String>,
 }
 
 /// Runs the experiment `id` (R10, in upper or lower case) and writes its files. `progress` is called before each run and
 /// after the last.
 ///
 /// # Errors
-/// Where the id is unknown, the directory cannot be written, or a run fails: then with what it said and the command that
-/// repeats it. Rows of runs before it are kept. A missed target is no error.
+/// If the ID is unknown, the directory cannot be written, or a run fails. The error of a failed run has what the run said
+/// and the command that repeats it; rows of earlier runs are kept. A missed target is no error.
 pub fn run(id: &str, options: &RunOptions, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Report> {
     let experiment = experiment::find(id)?;
     let mut bench = bench::Bench::open(experiment, options, progress)?;
-    let checks = match experiment.plan {
-        experiment::Plan::Sizes { what } => sizes::run(&mut bench, what)?,
-        experiment::Plan::Busy { of } => busy::run(&mut bench, of)?,
-        experiment::Plan::Throughput { demand } => throughput::run(&mut bench, demand)?,
-        experiment::Plan::Utilisation { demand, layout } => utilisation::run(&mut bench, demand, layout)?,
-        experiment::Plan::LoadLatency => monitoring::latency(&mut bench)?,
-        experiment::Plan::LoadSlowdown => monitoring::slowdown(&mut bench)?,
-        experiment::Plan::LoadAccuracy => monitoring::accuracy(&mut bench)?,
-        experiment::Plan::LoadInterrupts => monitoring::interrupts(&mut bench)?,
-        experiment::Plan::LoadGranularity => monitoring::granularity(&mut bench)?,
-        experiment::Plan::LoadAlpha => monitoring::alpha(&mut bench)?,
-        experiment::Plan::LoadGanglia => monitoring::ganglia(&mut bench)?,
-        experiment::Plan::AdmissionClients => admission::by_clients(&mut bench)?,
-        experiment::Plan::AdmissionResponses => admission::responses(&mut bench)?,
-        experiment::Plan::AdmissionDrops => admission::drops(&mut bench)?,
-        experiment::Plan::AdmissionQos => admission::qos(&mut bench)?,
-        experiment::Plan::AdmissionWorkload => admission::by_workload(&mut bench)?,
-        experiment::Plan::Overload => overload::alone(&mut bench)?,
-        experiment::Plan::OverloadPeers => overload::beside(&mut bench)?,
-        experiment::Plan::Rams { of } => rams::run(&mut bench, of)?,
-        experiment::Plan::Beside => beside::run(&mut bench)?,
-        experiment::Plan::Scale => scale::run(&mut bench)?,
-        experiment::Plan::Perftest => perftest::run(&mut bench)?,
-        experiment::Plan::SimSpeed => speed::run(&mut bench)?,
-        experiment::Plan::EdgeOverhead => overhead::run(&mut bench)?,
-        experiment::Plan::MoveLatency { demand } => latency::run(&mut bench, demand)?,
-    };
-    Ok(Report { experiment, directory: bench.into_directory(), checks })
+    let study::Conclusion { checks, verdict, invalid } = (experiment.run)(&mut bench)?;
+    Ok(Report { experiment, directory: bench.into_directory(), checks, verdict, invalid })
 }

@@ -1,15 +1,15 @@
-//! What the numbers were measured on.
+//! The machine on which the figures were measured.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-/// This machine, as far as it tells.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+/// This machine, as far as the kernel describes it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Machine {
     /// The model of its first CPU.
     pub(crate) cpu: String,
     /// CPUs that this process may use.
     pub(crate) cores: usize,
-    /// In MiB.
+    /// Memory in MiB.
     pub(crate) memory_mib: u64,
     /// Name, release and architecture of the kernel.
     pub(crate) kernel: String,
@@ -29,7 +29,7 @@ impl Machine {
         }
     }
 
-    /// In a sentence.
+    /// Describes it in a sentence.
     pub(crate) fn describe(&self) -> String {
         let Machine { cpu, cores, memory_mib, kernel } = self;
         format!("one machine with {cores} cores of {cpu}, {memory_mib} MiB of memory, {kernel}")

@@ -1,8 +1,9 @@
-//! A7 and A8: an open loop of half the capacity to ten times it, in steps and in bursts, on two sites of unequal priority;
-//! our admission control beside none and the published rule (A7), and beside proxies of others before the same servers (A8).
+//! A7 and A8: an open loop from half the capacity to ten times it, in steps and in bursts, on two sites of unequal
+//! priority. A7 compares Sidelong's admission control with none and with the published rule, A8 with other proxies before
+//! the same servers.
 //!
-//! The servers live from the start to the end. The systems take turns before them, each started anew for its run and warmed up
-//! for some seconds. What is said of a run comes from what became of each single request, by when it was due.
+//! The servers stay up. The systems take turns before them, each started anew for its run and warmed up for some seconds.
+//! The figures of a run come from the outcome of each request, by the time it was due.
 
 mod judge;
 mod plan;
@@ -14,12 +15,15 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use crate::bench::Bench;
-use crate::check::{Check, median};
+use crate::check::Check;
+use crate::drawing::Drawing;
 use crate::error::Result;
-use crate::figure::{self, Axis, Line, Look, Panel};
-use crate::machine::Machine;
+use crate::figure::{Axis, Line, Panel, Style};
 use crate::peers::{self, Found, Missing, Peer};
-use crate::report::{Outcome, number};
+use crate::statistics::{mean, median};
+use crate::story::Story;
+use crate::study::{self, Bound, Conclusion, Rows, Study};
+use crate::table::Fixed;
 use crate::up::Fate;
 use judge::{Figures, Sample, figures, over};
 use plan::{Extent, HIGH_CLIENTS, LOW_CLIENTS, Part, Plan, STEP_LASTS};
@@ -27,43 +31,43 @@ use stage::Stage;
 
 const EDGES: u16 = 1;
 const NODES: usize = 4;
-/// Requests that a server does at a time, and how long one takes, by waiting.
+/// Requests that a server serves at a time, and the service time of one, spent waiting.
 const WORKERS: u16 = 4;
 const SERVICE: Duration = Duration::from_millis(20);
-/// So all servers together do so many requests/s.
+/// What all servers together can serve, in requests/s.
 const CAPACITY_PER_S: f64 = NODES as f64 * WORKERS as f64 * 50.0;
-/// Requests that wait at a server; 503 beyond.
+/// Requests that wait at a server. Further ones get 503.
 const QUEUE_DEPTH_MAX: u32 = 256;
 
-/// Places of the two sites.
+/// Indices of the two sites.
 const HIGH: usize = 0;
 const LOW: usize = 1;
 const NAMES: [&str; 2] = ["high", "low"];
 const HOSTS: [&str; 2] = ["high.example", "low.example"];
-/// What the higher priority is asked for all the time: nine tenths of the one server that is its share.
+/// Rate of the higher priority, constant: nine tenths of the one server that is its share.
 const HIGH_PER_S: f64 = 0.9 * CAPACITY_PER_S / NODES as f64;
 
-/// 99 of 100 answers are to be there within this.
+/// The target: 99 of 100 answers come within this time.
 const TARGET: Duration = Duration::from_millis(60);
 const TARGET_MS: f64 = TARGET.as_millis() as f64;
-/// A: "Load information updated every 1 ms".
+/// Lai et al. 2008: "Load information updated every 1 ms".
 const PERIOD: Duration = Duration::from_millis(1);
-/// Of A's rule: all workers busy and half as many requests waiting.
+/// Threshold of their rule: all workers busy and half as many requests waiting.
 const THRESHOLD: f64 = 1.0;
-/// Each client has its turn within this, and so within all that is measured.
+/// Each client has its turn within this time, which is shorter than all measured intervals.
 const ROTATION: Duration = Duration::from_secs(1);
 
-/// Issue 6.
+/// Targets.
 const GOODPUT_MIN: f64 = 0.95;
 const FAIRNESS_MIN: f64 = 0.95;
 const RECOVERY_MS_MAX: f64 = 20.0;
 const REJECT_MS_MAX: f64 = 2.0;
 
-/// Whose turn it is.
+/// A system under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum System {
     None,
-    /// A's rule, by records that are read one-sidedly.
+    /// The rule of Lai et al. 2008, by records that are read one-sidedly.
     Paper,
     Ours,
     Peer(Peer),
@@ -81,17 +85,17 @@ impl System {
         }
     }
 
-    const fn look(self) -> Look {
+    const fn style(self) -> Style {
         match self {
-            System::Ours => Look::OURS,
-            System::None | System::Peer(Peer::EnvoyAdaptive) => Look::BASELINE,
-            System::Paper | System::Peer(Peer::Haproxy) => Look::THIRD,
-            System::Peer(Peer::EnvoyAdmission) => Look::FOURTH,
-            System::Peer(Peer::Httpd) => Look::FIFTH,
+            System::Ours => Style::OURS,
+            System::None | System::Peer(Peer::EnvoyAdaptive) => Style::BASELINE,
+            System::Paper | System::Peer(Peer::Haproxy) => Style::THIRD,
+            System::Peer(Peer::EnvoyAdmission) => Style::FOURTH,
+            System::Peer(Peer::Httpd) => Style::FIFTH,
         }
     }
 
-    /// Whether it was told of priorities.
+    /// Whether it is configured with priorities.
     const fn has_priorities(self) -> bool {
         match self {
             System::Peer(peer) => peer.has_priorities(),
@@ -106,116 +110,79 @@ impl Serialize for System {
     }
 }
 
-/// One system at one load, in all rounds.
+/// One system at one load.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Row {
     offered_load: String,
     system: System,
-    rounds: Vec<Figures>,
+    figures: Figures,
+    /// For a step: its curve for the figure.
+    #[serde(skip)]
+    curve: Curve,
 }
 
-impl Row {
-    fn median(&self, of: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
-        median(self.rounds.iter().filter_map(of).collect())
-    }
-
-    fn csv(&self) -> String {
-        let of = |of: fn(&Figures) -> Option<f64>, digits| match self.median(of) {
-            Some(value) => number(Some(value), digits),
-            None => String::new(),
-        };
-        format!(
-            "{},{},{},{},{},{},{}",
-            self.offered_load,
-            self.system.word(),
-            of(|figures| figures.goodput, 4),
-            of(|figures| figures.p99_ms, 2),
-            of(|figures| figures.reject_ms, 3),
-            of(|figures| figures.recovery_ms, 0),
-            of(|figures| figures.fairness, 4),
-        )
-    }
+/// A line of `rows.csv`.
+#[derive(Debug, Serialize)]
+struct TableLine {
+    offered_load: String,
+    system: System,
+    goodput: Option<Fixed<4>>,
+    p99_ms: Option<Fixed<2>>,
+    reject_ms: Option<Fixed<3>>,
+    recovery_ms: Option<Fixed<0>>,
+    fairness: Option<Fixed<4>>,
 }
 
-/// What all runs share, and what the machine had to do.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Settings {
+/// Settings that all runs share, and the load of the machine.
+#[derive(Serialize)]
+struct Overload {
     peers: Vec<(&'static str, String, String)>,
     missing: Vec<Missing>,
-    rounds: u32,
     run_s: f64,
-    /// Of each system, in all its runs: the CPUs of this machine in use by whomever, its own CPU time, and requests for which the
-    /// generator had no room.
+    /// What each system used in all its runs.
     machine: Vec<Machinery>,
+    #[serde(skip)]
+    extent: Extent,
+    #[serde(skip)]
+    plan: Plan,
+    #[serde(skip)]
+    systems: Vec<(System, Option<Found>)>,
+    #[serde(skip)]
+    wanted: &'static [Peer],
+    #[serde(skip)]
+    stage: Stage,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Machinery {
     system: System,
+    runs: u32,
+    /// The share of all CPUs in use, by any process, added up over the runs.
     busy: f64,
+    /// CPU time of the system itself.
     front_cpu_s: f64,
+    /// Requests that the generator could not send, because too many were in flight.
     dropped: u64,
 }
 
-/// What a step did, for the figure: the middle of some ms since it, and the answers of requests that were due then, in ms.
+/// The curve of a step: times in ms since it, and the response times of requests that were due then, in ms.
 type Curve = Vec<(f64, f64)>;
 
-pub(crate) fn alone(bench: &mut Bench<'_>) -> Result<Vec<Check>> {
+pub(crate) fn alone(bench: &mut Bench<'_>) -> Result<Conclusion> {
     run(bench, &System::ALONE, &[])
 }
 
-pub(crate) fn beside(bench: &mut Bench<'_>) -> Result<Vec<Check>> {
+pub(crate) fn beside(bench: &mut Bench<'_>) -> Result<Conclusion> {
     run(bench, &[System::Ours], &Peer::ALL)
 }
 
-fn run(bench: &mut Bench<'_>, systems: &[System], wanted: &[Peer]) -> Result<Vec<Check>> {
+fn run(bench: &mut Bench<'_>, systems: &[System], wanted: &'static [Peer]) -> Result<Conclusion> {
     let extent = if bench.options.quick { Extent::QUICK } else { Extent::FULL };
     let plan = Plan::new(&extent);
     let peers::Looked { here, missing } = peers::find(bench, wanted)?;
     let mut systems: Vec<(System, Option<Found>)> = systems.iter().map(|system| (*system, None)).collect();
     systems.extend(here.into_iter().map(|(peer, found)| (System::Peer(peer), Some(found))));
-    (0..systems.len() * extent.rounds as usize).for_each(|_| bench.expect_for(plan.length));
-
     let stage = Stage::set(bench)?;
-    let mut rows: Vec<Row> = Vec::new();
-    for (part, _) in &plan.parts {
-        let row =
-            |system: &(System, _)| Row { offered_load: part.label(), system: system.0, rounds: Vec::new() };
-        rows.extend(systems.iter().map(row));
-    }
-    let idle = |system| Machinery { system, busy: 0.0, front_cpu_s: 0.0, dropped: 0 };
-    let mut machinery: Vec<_> = systems.iter().map(|(system, _)| idle(*system)).collect();
-    let mut steps: Vec<Vec<Sample>> = vec![Vec::new(); systems.len()];
-    for round in 0..extent.rounds as usize {
-        for turn in 0..systems.len() {
-            // Each begins a round in its turn.
-            let at = (turn + round) % systems.len();
-            let (system, found) = &systems[at];
-            let name = format!("{}-{}", system.word(), round + 1);
-            bench.begin(&name);
-            let ran = stage.run(bench, *system, found.as_ref(), &name, &plan)?;
-            let low = HIGH_CLIENTS..HIGH_CLIENTS + LOW_CLIENTS;
-            for (place, figures) in figures(&plan, &ran.samples, &low).into_iter().enumerate() {
-                rows[place * systems.len() + at].rounds.push(figures);
-            }
-            machinery[at].busy += ran.machine_busy / f64::from(extent.rounds);
-            machinery[at].front_cpu_s += ran.front_cpu_s;
-            machinery[at].dropped += ran.dropped;
-            steps[at].extend(after_a_step(&plan, &ran.samples));
-            bench.end();
-        }
-        // Medians of the rounds so far.
-        let mut table = bench.table("rows.csv", bench.experiment.columns)?;
-        table.rows(rows.iter().map(Row::csv))?;
-    }
-
-    let checks = match wanted {
-        [] => checks(&plan, &rows),
-        peers => peers.iter().flat_map(|peer| beside_a_peer(&plan, &rows, *peer)).collect(),
-    };
-    let curves: Vec<_> =
-        systems.iter().map(|(system, _)| *system).zip(steps.iter().map(|of| curve(of))).collect();
-    bench.write("figure.svg", &draw(bench, &plan, &rows, &curves)?)?;
     let place = stage.place(bench);
     let told = |(system, found): &(System, Option<Found>)| match (system, found) {
         (System::Peer(peer), Some(found)) => {
@@ -223,21 +190,112 @@ fn run(bench: &mut Bench<'_>, systems: &[System], wanted: &[Peer]) -> Result<Vec
         }
         _ => None,
     };
-    let settings = Settings {
+    let idle = |(system, _): &(System, _)| Machinery {
+        system: *system,
+        runs: 0,
+        busy: 0.0,
+        front_cpu_s: 0.0,
+        dropped: 0,
+    };
+    let study = Overload {
         peers: systems.iter().filter_map(told).collect(),
         missing,
-        rounds: extent.rounds,
         run_s: plan.length.as_secs_f64(),
-        machine: machinery,
+        machine: systems.iter().map(idle).collect(),
+        extent,
+        plan,
+        systems,
+        wanted,
+        stage,
     };
-    let machine = Machine::here();
-    let outcome = Outcome::new(bench, &machine, settings, &rows, &checks);
-    bench.write("result.json", &outcome.to_json()?)?;
-    bench.write("report.md", &report::markdown(&outcome, &extent))?;
-    Ok(checks)
+    study::run(bench, study)
 }
 
-/// Those that were due after a step, by how long after it.
+impl Study for Overload {
+    type Row = Row;
+    type Line = TableLine;
+
+    const REPEAT: [u32; 2] = [3, 1];
+
+    fn plan(&self) -> Vec<Duration> {
+        vec![self.plan.length; self.systems.len()]
+    }
+
+    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Overload>) -> Result<()> {
+        let round = bench.repetition as usize;
+        for turn in 0..self.systems.len() {
+            // Each system begins a round in its turn.
+            let at = (turn + round - 1) % self.systems.len();
+            let (system, found) = &self.systems[at];
+            let name = format!("{}-{round}", system.word());
+            bench.begin(&name);
+            let ran = self.stage.run(bench, *system, found.as_ref(), &name, &self.plan)?;
+            bench.end();
+            let low = HIGH_CLIENTS..HIGH_CLIENTS + LOW_CLIENTS;
+            let all = figures(&self.plan, &ran.samples, &low);
+            for ((part, _), figures) in self.plan.parts.iter().zip(all) {
+                let step = *part == Part::Steps;
+                let curve = if step { curve(&after_a_step(&self.plan, &ran.samples)) } else { Curve::new() };
+                rows.push(self, Row { offered_load: part.label(), system: *system, figures, curve })?;
+            }
+            let machine = &mut self.machine[at];
+            machine.runs += 1;
+            machine.busy += ran.machine_busy;
+            machine.front_cpu_s += ran.front_cpu_s;
+            machine.dropped += ran.dropped;
+        }
+        Ok(())
+    }
+
+    fn lines(&self, row: &Row) -> Vec<TableLine> {
+        vec![table_line(row)]
+    }
+
+    fn bounds(&self, row: &Row) -> Vec<Bound> {
+        let Figures { goodput, fairness, high_answered, .. } = row.figures;
+        let of = |what: &str| format!("{}, load {}: {what}", row.system.word(), row.offered_load);
+        // Requests of the end of a part are served after it, and steps and bursts can use what was idle before.
+        let part =
+            self.plan.parts.iter().map(|(part, _)| *part).find(|part| part.label() == row.offered_load);
+        let most = if matches!(part, Some(Part::Steady(_))) { 1.05 } else { 1.5 };
+        let goodput = goodput.map(|goodput| Bound::new(of("goodput"), goodput, 0.0..=most));
+        let fairness = fairness.map(|fairness| Bound::new(of("Jain's index"), fairness, 0.0..=1.0 + 1e-9));
+        let answered =
+            high_answered.map(|answered| Bound::share(of("answered, of the higher priority"), answered));
+        [goodput, fairness, answered].into_iter().flatten().collect()
+    }
+
+    fn checks(&self, rows: &[Row]) -> Vec<Check> {
+        match self.wanted {
+            [] => checks(&self.plan, rows),
+            peers => peers.iter().flat_map(|peer| beside_a_peer(&self.plan, rows, *peer)).collect(),
+        }
+    }
+
+    fn draw(&self, rows: &[Row]) -> Drawing {
+        let systems: Vec<System> = self.systems.iter().map(|(system, _)| *system).collect();
+        draw(&self.plan, rows, &systems)
+    }
+
+    fn tell(&self, rows: &[Row], story: &mut Story) {
+        report::tell(self, rows, story);
+    }
+}
+
+fn table_line(row: &Row) -> TableLine {
+    let Figures { goodput, p99_ms, reject_ms, recovery_ms, fairness, .. } = row.figures;
+    TableLine {
+        offered_load: row.offered_load.clone(),
+        system: row.system,
+        goodput: goodput.map(Fixed),
+        p99_ms: p99_ms.map(Fixed),
+        reject_ms: reject_ms.map(Fixed),
+        recovery_ms: recovery_ms.map(Fixed),
+        fairness: fairness.map(Fixed),
+    }
+}
+
+/// The requests that were due after a step, by the time since it.
 fn after_a_step(plan: &Plan, samples: &[Sample]) -> Vec<Sample> {
     let length_s = STEP_LASTS.as_secs_f64();
     let of_one = |step: &f64| {
@@ -247,7 +305,7 @@ fn after_a_step(plan: &Plan, samples: &[Sample]) -> Vec<Sample> {
     plan.steps_s.iter().flat_map(of_one).collect()
 }
 
-/// Of the figure's curves: from so long before a step, a point for each so many s.
+/// The curves begin this long before a step, and have a point every [`CURVE_POINT_S`] seconds.
 const CURVE_BEFORE_S: f64 = 0.1;
 const CURVE_POINT_S: f64 = 0.02;
 
@@ -260,8 +318,7 @@ fn curve(samples: &[Sample]) -> Curve {
             let answered = samples.iter().filter(|sample| within.contains(&sample.due_s));
             let ms: Vec<_> =
                 answered.filter(|sample| sample.fate == Fate::Answered).map(|sample| sample.ms).collect();
-            let mean = (!ms.is_empty()).then(|| ms.iter().sum::<f64>() / ms.len() as f64)?;
-            Some(((from + CURVE_POINT_S / 2.0) * 1e3, mean))
+            Some(((from + CURVE_POINT_S / 2.0) * 1e3, mean(&ms)?))
         })
         .collect()
 }
@@ -270,20 +327,20 @@ fn row(rows: &[Row], part: Part, system: System) -> Option<&Row> {
     rows.iter().find(|row| row.system == system && row.offered_load == part.label())
 }
 
-/// Ours at each load above the capacity.
+/// The rows of `system` at each load above the capacity.
 fn overloads<'a>(plan: &'a Plan, rows: &'a [Row], system: System) -> impl Iterator<Item = &'a Row> {
     let parts = plan.parts.iter().map(|(part, _)| *part).filter(|part| part.is_overload());
     parts.filter_map(move |part| row(rows, part, system))
 }
 
-/// Of `system`, the figures at each overload, if there are all.
+/// A figure of `system` at each overload. `None` if one is missing.
 fn at_overload(
     plan: &Plan,
     rows: &[Row],
     system: System,
     of: fn(&Figures) -> Option<f64>,
 ) -> Option<Vec<f64>> {
-    overloads(plan, rows, system).map(|row| row.median(of)).collect()
+    overloads(plan, rows, system).map(|row| of(&row.figures)).collect()
 }
 
 fn targets(plan: &Plan, rows: &[Row], system: System) -> [Check; 2] {
@@ -297,7 +354,7 @@ fn targets(plan: &Plan, rows: &[Row], system: System) -> [Check; 2] {
             least.and_then(|all| all.into_iter().reduce(f64::min)),
         ),
         Check::at_most(
-            format!("{name}: p99 of those let in, ms, the most at any overload"),
+            format!("{name}: p99 of admitted requests, ms, the most at any overload"),
             TARGET_MS,
             most.and_then(|all| all.into_iter().reduce(f64::max)),
         ),
@@ -318,39 +375,39 @@ fn checks(plan: &Plan, rows: &[Row]) -> Vec<Check> {
             "of the higher priority, below its share: answered, the least at any overload",
             1.0,
             min(|f| f.high_answered),
-        ),
+        )
+        .possible(0.0..=1.0),
         Check::at_most("its p99, ms, the most at any overload", TARGET_MS, max(|f| f.high_p99_ms)),
         Check::at_most(
             "ms until a step to 1.4 of the capacity is settled",
             RECOVERY_MS_MAX,
-            ours(Part::Steps).and_then(|row| row.median(|f| f.recovery_ms)),
+            ours(Part::Steps).and_then(|row| row.figures.recovery_ms),
         ),
         Check::at_least(
             "Jain's index of equal clients, the least at any overload",
             FAIRNESS_MIN,
             min(|f| f.fairness),
-        ),
+        )
+        .possible(0.0..=1.0 + 1e-9),
         Check::at_most(
-            "ms until one that is turned away knows, p99, at ten times the load",
+            "ms until a rejected client knows, p99, at ten times the load",
             REJECT_MS_MAX,
-            top.and_then(ours).and_then(|row| row.median(|f| f.reject_ms)),
+            top.and_then(ours).and_then(|row| row.figures.reject_ms),
         ),
     ]
 }
 
-/// Over all overloads, the median of what ours has over what the peer has in the same round. httpd goes by our verdicts,
-/// and so by our targets.
+/// The median over all overloads of the ratio of Sidelong's figure to the peer's in the same round. httpd follows our
+/// verdicts, and so our targets.
 fn beside_a_peer(plan: &Plan, rows: &[Row], peer: Peer) -> [Check; 2] {
     if peer == Peer::Httpd {
         return targets(plan, rows, System::Peer(peer));
     }
     let ratio = |of: fn(&Figures) -> Option<f64>| {
         let pairs = overloads(plan, rows, System::Ours).zip(overloads(plan, rows, System::Peer(peer)));
-        let ratios = pairs.flat_map(|(ours, theirs)| {
-            ours.rounds.iter().zip(&theirs.rounds).filter_map(move |(ours, theirs)| {
-                let (ours, theirs) = (of(ours)?, of(theirs)?);
-                (theirs > 0.0).then(|| ours / theirs)
-            })
+        let ratios = pairs.filter_map(|(ours, theirs)| {
+            let (ours, theirs) = (of(&ours.figures)?, of(&theirs.figures)?);
+            (theirs > 0.0).then(|| ours / theirs)
         });
         median(ratios.collect())
     };
@@ -361,8 +418,7 @@ fn beside_a_peer(plan: &Plan, rows: &[Row], peer: Peer) -> [Check; 2] {
     ]
 }
 
-fn draw(bench: &Bench<'_>, plan: &Plan, rows: &[Row], curves: &[(System, Curve)]) -> Result<String> {
-    let title = format!("{}: {}", bench.experiment.id, bench.experiment.title);
+fn draw(plan: &Plan, rows: &[Row], systems: &[System]) -> Drawing {
     let loads: Vec<f64> = plan.parts.iter().filter_map(|(part, _)| load_of(*part)).collect();
     let x = || Axis {
         title: "load, of the capacity".into(),
@@ -375,31 +431,29 @@ fn draw(bench: &Bench<'_>, plan: &Plan, rows: &[Row], curves: &[(System, Curve)]
             let load = load_of(*part)?;
             Some((load.log10(), of(row(rows, *part, system)?)?))
         };
-        Line { look: system.look(), points: plan.parts.iter().filter_map(point).collect() }
+        Line::new(system.style(), plan.parts.iter().filter_map(point).collect())
     };
     let lines = |of: &dyn Fn(&Row) -> Option<f64>| -> Vec<Line> {
-        curves.iter().map(|(system, _)| line(*system, of)).collect()
+        systems.iter().map(|system| line(*system, of)).collect()
     };
-    let goodput = lines(&|row| row.median(|figures| figures.goodput));
-    let p99 = lines(&|row| row.median(|figures| figures.p99_ms).map(f64::log10));
-    let target = |from: f64, to: f64, y: f64| Line { look: Look::TARGET, points: vec![(from, y), (to, y)] };
+    let goodput = lines(&|row| row.figures.goodput);
+    let p99 = lines(&|row| row.figures.p99_ms.map(f64::log10));
+    let target = |from: f64, to: f64, y: f64| Line::new(Style::TARGET, vec![(from, y), (to, y)]);
     let with = |mut lines: Vec<Line>, first: Line| {
         lines.insert(0, first);
         lines
     };
-    let after: Vec<Line> = curves
-        .iter()
-        .map(|(system, points)| Line {
-            look: system.look().bare(),
-            points: points.iter().map(|(ms, mean)| (*ms, mean.log10())).collect(),
-        })
-        .collect();
+    let after = systems.iter().map(|&system| {
+        let curve = row(rows, Part::Steps, system).map_or(&[][..], |row| &row.curve);
+        Line::new(system.style().bare(), curve.iter().map(|(ms, mean)| (*ms, mean.log10())).collect())
+    });
+    let after: Vec<Line> = after.collect();
     let of_ms = |title: &str, lines: &[Line]| {
         let logarithms = lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y);
         Axis::powers_of_ten(title, logarithms.chain([1.0, TARGET_MS.log10()]))
     };
     let (x_range, length_ms) = (x().range, STEP_LASTS.as_secs_f64() * 1e3);
-    let panels = [
+    let panels = vec![
         Panel {
             title: "(a) in time".into(),
             x: x(),
@@ -407,7 +461,7 @@ fn draw(bench: &Bench<'_>, plan: &Plan, rows: &[Row], curves: &[(System, Curve)]
             lines: with(goodput, target(x_range.start, x_range.end, GOODPUT_MIN)),
         },
         Panel {
-            title: "(b) those let in".into(),
+            title: "(b) admitted requests".into(),
             x: x(),
             y: of_ms("p99 (ms)", &p99),
             lines: with(p99, target(x_range.start, x_range.end, TARGET_MS.log10())),
@@ -419,10 +473,8 @@ fn draw(bench: &Bench<'_>, plan: &Plan, rows: &[Row], curves: &[(System, Curve)]
             lines: with(after, target(-CURVE_BEFORE_S * 1e3, length_ms, TARGET_MS.log10())),
         },
     ];
-    let mut legend: Vec<_> =
-        curves.iter().map(|(system, _)| (system.word().to_owned(), system.look())).collect();
-    legend.push(("target".to_owned(), Look::TARGET));
-    Ok(figure::draw(&title, &panels, &legend)?)
+    let legend = systems.iter().map(|system| (system.word().to_owned(), system.style())).collect();
+    Drawing { panels, legend, dashed: Some("target"), ..Drawing::default() }
 }
 
 fn load_of(part: Part) -> Option<f64> {
@@ -452,7 +504,7 @@ mod tests {
             high_p99_ms: Some(25.0),
             ..Figures::default()
         };
-        Row { offered_load: Part::Steady(load).label(), system, rounds: vec![figures; 3] }
+        Row { offered_load: Part::Steady(load).label(), system, figures, curve: Curve::new() }
     }
 
     #[test]
@@ -468,10 +520,21 @@ mod tests {
         let verdicts = |rows: &[Row]| checks(&plan, rows).iter().map(Check::verdict).collect::<Vec<_>>();
         assert_eq!(verdicts(&rows), ["met", "met", "met", "met", "not measured", "met", "met"]);
         let step = Figures { recovery_ms: Some(15.0), ..Figures::default() };
-        rows.push(Row { offered_load: Part::Steps.label(), system: System::Ours, rounds: vec![step] });
-        rows[2].rounds = rows[0].rounds.clone();
+        rows.push(Row {
+            offered_load: Part::Steps.label(),
+            system: System::Ours,
+            figures: step,
+            curve: Curve::new(),
+        });
+        rows[2].figures = rows[0].figures;
         assert_eq!(verdicts(&rows), ["MISSED", "MISSED", "met", "met", "met", "met", "met"]);
-        assert_eq!(rows[1].csv(), "1.1,ours,0.9700,40.00,0.500,,0.9700");
+        assert_eq!(
+            crate::table::written(table_line(&rows[1])),
+            [
+                "offered_load,system,goodput,p99_ms,reject_ms,recovery_ms,fairness",
+                "1.1,ours,0.9700,40.00,0.500,,0.9700"
+            ]
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One run of `sidelong perf ... --json` as a child process, and over what there is to measure.
+//! Runs `sidelong perf ... --json` as a child process, and the fabrics that this machine has for it.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,18 +11,21 @@ use serde::{Deserialize, Serialize};
 use crate::bench::Bench;
 use crate::error::{Error, Result, file};
 use crate::process::{Ended, Process, last_line, quoted};
-use crate::report::number;
+use crate::results::perf::{Figures, Latency, Speed};
+use crate::story::{Story, number};
+use crate::study::Bound;
+use crate::table::Fixed;
 
-/// Of what it prints, in bytes.
+/// Limit of the output, in bytes.
 const OUTPUT_BYTES_MAX: u64 = 1 << 24;
-/// A run may take this many times what it should,
+/// A run may take this many times its planned duration,
 const SLOWER_MAX: u32 = 10;
-/// and this long on top: a target with many busy threads answers late.
+/// and this long in addition: a target with many busy threads answers late.
 const OVERHEAD_MAX: Duration = Duration::from_secs(60);
 /// Where the kernel names RDMA devices.
 pub(crate) const DEVICES: &str = "/sys/class/infiniband";
 
-/// A fabric, and how completions are waited for: a line of the figures.
+/// A fabric and how completions are awaited: a line of the figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Way {
@@ -42,7 +45,7 @@ impl Way {
         }
     }
 
-    /// For people.
+    /// The name in figures and reports.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Way::Shm => "shm",
@@ -62,16 +65,17 @@ impl Way {
     }
 }
 
-/// What there is to measure, and why not more.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// The fabrics that can be measured here.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Ways {
+    #[serde(rename = "ways")]
     pub(crate) all: Vec<Way>,
     /// Why verbs are not among them.
     pub(crate) without_verbs: Option<String>,
 }
 
 impl Ways {
-    /// Of this machine: shm and tcp always, verbs where there is a device by which the program can do `operation`.
+    /// The fabrics of this machine: shm and tcp always, verbs if a device supports `operation`.
     pub(crate) fn here(bench: &mut Bench<'_>, operation: &str) -> Result<Ways> {
         let mut ways = Ways { all: vec![Way::Shm, Way::Tcp], without_verbs: None };
         let has_device = std::fs::read_dir(DEVICES).is_ok_and(|mut entries| entries.next().is_some());
@@ -89,25 +93,7 @@ impl Ways {
     }
 }
 
-/// What `perf --json` prints for one size, as far as it is used.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Figures {
-    pub(crate) device: String,
-    pub(crate) bytes: u64,
-    pub(crate) background: u32,
-    pub(crate) target_cpu: Option<usize>,
-    pub(crate) initiator_cpu: Option<usize>,
-    pub(crate) p50_ns: Option<f64>,
-    pub(crate) p99_ns: Option<f64>,
-    pub(crate) mean_ns: Option<f64>,
-    pub(crate) bytes_per_s: Option<f64>,
-    pub(crate) operations: u64,
-    #[serde(default)]
-    pub(crate) initiator_cpu_ns: f64,
-    #[serde(default)]
-    pub(crate) target_cpu_ns: f64,
-}
-
+/// The output of `perf --json`: a list if there are several sizes.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Output {
@@ -115,81 +101,138 @@ enum Output {
     List(Vec<Figures>),
 }
 
-/// A line of a table: what one way showed.
+/// A line of a table: the figures of one fabric.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct Measurement {
     pub(crate) way: Way,
     #[serde(flatten)]
     pub(crate) figures: Figures,
 }
 
-impl Row {
-    /// p50 in us.
+impl Measurement {
+    fn us(&self, ns: fn(&Latency) -> f64) -> Option<f64> {
+        self.figures.latency().map(|latency| ns(latency) / 1e3)
+    }
+
     pub(crate) fn p50_us(&self) -> Option<f64> {
-        self.figures.p50_ns.map(|ns| ns / 1e3)
+        self.us(|latency| latency.p50_ns)
+    }
+
+    pub(crate) fn p99_us(&self) -> Option<f64> {
+        self.us(|latency| latency.p99_ns)
     }
 
     pub(crate) fn mean_us(&self) -> Option<f64> {
-        self.figures.mean_ns.map(|ns| ns / 1e3)
+        self.us(|latency| latency.mean_ns)
     }
 
     pub(crate) fn mb_per_s(&self) -> Option<f64> {
-        self.figures.bytes_per_s.map(|rate| rate / 1e6)
+        self.figures.bandwidth().map(|bandwidth| bandwidth.bytes_per_s / 1e6)
     }
 
-    pub(crate) fn csv(&self) -> String {
-        let Row { way, figures } = self;
-        let us = |ns: Option<f64>| ns.map_or_else(String::new, |ns| format!("{:.4}", ns / 1e3));
-        let rate = self.mb_per_s().map_or_else(String::new, |rate| format!("{rate:.3}"));
-        format!(
-            "{},{},{},{},{},{},{rate},{},{}",
-            way.name(),
-            figures.bytes,
-            figures.background,
-            us(figures.p50_ns),
-            us(figures.p99_ns),
-            us(figures.mean_ns),
-            us(Some(figures.initiator_cpu_ns)),
-            us(Some(figures.target_cpu_ns)),
-        )
+    pub(crate) fn initiator_cpu_us(&self) -> Option<f64> {
+        self.figures.initiator_cpu_ns.map(|ns| ns / 1e3)
+    }
+
+    pub(crate) fn target_cpu_us(&self) -> Option<f64> {
+        self.figures.target_cpu_ns.map(|ns| ns / 1e3)
+    }
+
+    pub(crate) fn line(&self) -> TableLine {
+        let Measurement { way, figures } = self;
+        TableLine {
+            fabric: *way,
+            bytes: figures.bytes,
+            background: figures.background,
+            p50_us: self.p50_us().map(Fixed),
+            p99_us: self.p99_us().map(Fixed),
+            mean_us: self.mean_us().map(Fixed),
+            mb_per_s: self.mb_per_s().map(Fixed),
+            initiator_cpu_us: self.initiator_cpu_us().map(Fixed),
+            target_cpu_us: self.target_cpu_us().map(Fixed),
+        }
+    }
+
+    /// An operation takes time, and no percentile is above a higher one.
+    pub(crate) fn bounds(&self) -> Vec<Bound> {
+        let Measurement { way, figures } = self;
+        let of = |what: &str| {
+            format!(
+                "{} bytes over {}, {} busy threads: {what}",
+                figures.bytes,
+                way.label(),
+                figures.background
+            )
+        };
+        vec![match &figures.speed {
+            Speed::Latency(Latency { p50_ns, p99_ns, .. }) => {
+                Bound::new(of("p50, ns"), *p50_ns, 0.0..=*p99_ns)
+            }
+            Speed::Bandwidth(bandwidth) => Bound::not_below_zero(of("bytes/s"), bandwidth.bytes_per_s),
+        }]
     }
 }
 
-/// What a report's table says of a measurement, under these heads.
+/// A line of `rows.csv`.
+#[derive(Debug, Serialize)]
+pub(crate) struct TableLine {
+    fabric: Way,
+    bytes: u64,
+    background: u32,
+    p50_us: Option<Fixed<4>>,
+    p99_us: Option<Fixed<4>>,
+    mean_us: Option<Fixed<4>>,
+    mb_per_s: Option<Fixed<3>>,
+    initiator_cpu_us: Option<Fixed<4>>,
+    target_cpu_us: Option<Fixed<4>>,
+}
+
+/// The columns of a measurement in a report's table.
 pub(crate) const HEADS: [&str; 7] =
     ["fabric", "p50, µs", "p99, µs", "mean, µs", "MB/s", "CPU here, µs", "CPU of the target, µs"];
 
-/// The cells under [`HEADS`]: of a run of latency over `way` and one of bandwidth.
-pub(crate) fn cells(way: Way, latency: Option<&Row>, bandwidth: Option<&Row>) -> [String; 7] {
-    let us = |figure: fn(&Row) -> Option<f64>| number(latency.and_then(figure), 3);
+/// The cells under [`HEADS`] for a latency run and a bandwidth run over `way`.
+pub(crate) fn cells(way: Way, latency: Option<&Measurement>, bandwidth: Option<&Measurement>) -> [String; 7] {
+    let us = |figure: fn(&Measurement) -> Option<f64>| number(latency.and_then(figure), 3);
     [
         way.label().to_owned(),
-        us(Row::p50_us),
-        us(|row| row.figures.p99_ns.map(|ns| ns / 1e3)),
-        us(Row::mean_us),
-        number(bandwidth.and_then(Row::mb_per_s), 1),
-        us(|row| Some(row.figures.initiator_cpu_ns / 1e3)),
-        us(|row| Some(row.figures.target_cpu_ns / 1e3)),
+        us(Measurement::p50_us),
+        us(Measurement::p99_us),
+        us(Measurement::mean_us),
+        number(bandwidth.and_then(Measurement::mb_per_s), 1),
+        us(Measurement::initiator_cpu_us),
+        us(Measurement::target_cpu_us),
     ]
 }
 
-/// The columns of [`Row::csv`].
-pub(crate) const COLUMNS: &[&str] = &[
-    "fabric",
-    "bytes",
-    "background",
-    "p50_us",
-    "p99_us",
-    "mean_us",
-    "mb_per_s",
-    "initiator_cpu_us",
-    "target_cpu_us",
-];
+/// Ends a report: what differs from the papers, the devices, and where each side ran.
+pub(crate) fn close(story: &mut Story, rows: &[Measurement], without_verbs: Option<&str>) {
+    close_with(story, &devices(rows), &placement(rows), without_verbs);
+}
 
-/// The time that CPU pinning and the like is told by: of any row, since all have the same.
-pub(crate) fn placement(rows: &[Row]) -> String {
+/// The same for measurements that name their devices themselves.
+pub(crate) fn close_with(
+    story: &mut Story,
+    devices: &[String],
+    placement: &str,
+    without_verbs: Option<&str>,
+) {
+    story.heading("What differs from the papers");
+    story.list(without_verbs.map(|why| format!("RDMA by verbs is missing: {why}.")).into_iter().chain([
+        "Hardware: InfiniBand adapters and two machines. Over shm the initiator's own CPU does what an adapter does for \
+         verbs, so its times say what a one-sided operation need not wait for, and nothing of a wire. TCP on the loopback \
+         device stands for IPoIB."
+            .to_owned(),
+    ]));
+    story.how(&format!("{placement}."));
+    story.how_list(devices.iter().cloned());
+    story.how("Figures taken under emulation (soft-RoCE, a virtual machine) say nothing about hardware.");
+}
+
+/// Where both sides ran, by any row, because all rows have the same placement.
+fn placement(rows: &[Measurement]) -> String {
     let on = |cpu: Option<usize>| cpu.map_or_else(|| "any CPU".to_owned(), |cpu| format!("CPU {cpu}"));
-    rows.first().map_or_else(String::new, |Row { figures, .. }| {
+    rows.first().map_or_else(String::new, |Measurement { figures, .. }| {
         format!(
             "The target is held to {}, the measuring side to {}",
             on(figures.target_cpu),
@@ -198,10 +241,10 @@ pub(crate) fn placement(rows: &[Row]) -> String {
     })
 }
 
-/// What carried each way, by name.
-pub(crate) fn devices(rows: &[Row]) -> Vec<String> {
+/// The device that carried each fabric.
+pub(crate) fn devices(rows: &[Measurement]) -> Vec<String> {
     let mut seen: Vec<String> = Vec::new();
-    for Row { way, figures } in rows {
+    for Measurement { way, figures } in rows {
         let line = format!("{}: {}", way.label(), figures.device);
         if !seen.contains(&line) {
             seen.push(line);
@@ -210,19 +253,19 @@ pub(crate) fn devices(rows: &[Row]) -> Vec<String> {
     seen
 }
 
-/// Runs `perf` with `arguments` over `way`, which should take `time`.
+/// Runs `perf` with `arguments` over `way`, planned for `time`.
 pub(crate) fn run(
     bench: &mut Bench<'_>,
     name: &str,
     way: Way,
     arguments: &[&str],
     time: Duration,
-) -> Result<Vec<Row>> {
+) -> Result<Vec<Measurement>> {
     let output = output(bench, name, &[arguments, way.arguments()].concat(), time)?;
-    Ok(read(&output)?.into_iter().map(|figures| Row { way, figures }).collect())
+    Ok(read(&output)?.into_iter().map(|figures| Measurement { way, figures }).collect())
 }
 
-/// Runs `perf` with `arguments` and `--json`, which should take `time`; where what it printed lies.
+/// Runs `perf` with `arguments` and `--json`, planned for `time`. Returns the path of its output.
 pub(crate) fn output(bench: &Bench<'_>, name: &str, arguments: &[&str], time: Duration) -> Result<PathBuf> {
     let (output, log) = (bench.path(&format!("runs/{name}.json")), bench.path(&format!("runs/{name}.log")));
     let arguments: Vec<&str> = [&["perf"], arguments, &["--json"]].concat();
@@ -243,7 +286,7 @@ pub(crate) fn output(bench: &Bench<'_>, name: &str, arguments: &[&str], time: Du
     }
 }
 
-/// What lies there.
+/// The content of that file.
 pub(crate) fn text(path: &Path) -> Result<String> {
     let mut text = String::new();
     let from = file(path, File::open(path))?;
@@ -264,31 +307,33 @@ fn read(path: &Path) -> Result<Vec<Figures>> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::results::perf::tests::figures;
+    use crate::results::perf::{Bandwidth, PerfFabric};
 
-    pub(crate) fn row(way: Way, bytes: u64, background: u32, us: Option<f64>, rate: Option<f64>) -> Row {
-        let ns = us.map(|us| us * 1e3);
-        let figures = Figures {
-            device: "a device".into(),
-            bytes,
-            background,
-            target_cpu: Some(0),
-            initiator_cpu: Some(1),
-            p50_ns: ns,
-            p99_ns: ns.map(|ns| 2.0 * ns),
-            mean_ns: ns,
-            bytes_per_s: rate,
-            operations: 1000,
-            initiator_cpu_ns: 10.0,
-            target_cpu_ns: 1.0,
-        };
-        Row { way, figures }
+    pub(crate) fn row(
+        way: Way,
+        bytes: u64,
+        background: u32,
+        us: Option<f64>,
+        rate: Option<f64>,
+    ) -> Measurement {
+        let fabric = if way == Way::Tcp { PerfFabric::Tcp } else { PerfFabric::Shm };
+        let mut figures = Figures { bytes, background, ..figures(fabric, us.unwrap_or_default() * 1e3) };
+        if let Some(bytes_per_s) = rate {
+            figures.speed = Speed::Bandwidth(Bandwidth { window: 16, bytes_per_s, operations_per_s: 1.0 });
+        }
+        Measurement { way, figures }
     }
 
     #[test]
     fn a_row_has_the_columns() {
         let row = row(Way::Tcp, 64, 4, Some(12.5), None);
-        assert_eq!(row.csv(), "tcp,64,4,12.5000,25.0000,12.5000,,0.0100,0.0010");
-        assert_eq!(row.csv().matches(',').count() + 1, COLUMNS.len());
+        let [columns, line] = crate::table::written(row.line());
+        assert_eq!(line, "tcp,64,4,12.5000,25.0000,12.5000,,0.0100,0.0010");
+        assert_eq!(
+            columns,
+            "fabric,bytes,background,p50_us,p99_us,mean_us,mb_per_s,initiator_cpu_us,target_cpu_us"
+        );
     }
 
     #[test]

@@ -1,8 +1,7 @@
-//! perftest: our operations over RDMA beside those of the program by which the field measures them, on one device, each in
-//! its turn.
+//! perftest: our operations over RDMA beside those of perftest, the field's benchmark, in turns on one device.
 //!
-//! Both sides of either are processes of this machine, one on each of two CPUs, and both poll. Absolute times are the
-//! device's; what is judged is the ratio within a round.
+//! The two sides of either are processes of this machine, one on each of two CPUs, and both poll. Absolute times depend on
+//! the device. The ratio within a round is judged.
 
 mod report;
 
@@ -15,41 +14,44 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::bench::Bench;
-use crate::check::{Check, median};
+use crate::check::Check;
 use crate::cpus::{self, Pinned};
+use crate::drawing::{Drawing, legend};
 use crate::error::{Error, Result, file};
-use crate::figure::{self, Axis, Line, Look, Panel};
-use crate::machine::Machine;
+use crate::figure::{Axis, Line, Panel, Style};
 use crate::perf::{self, DEVICES, Way};
 use crate::process::{Ended, Process, last_line, quoted};
-use crate::report::Outcome;
+use crate::story::Story;
+use crate::study::{self, Bound, Conclusion, Rows, Study};
+use crate::table::Fixed;
 
-/// Issue 3: the median of ours over theirs.
+/// Target for the median of the ratios of ours to theirs.
 const RATIO_MAX: f64 = 1.15;
-/// Rounds, and operations of each turn.
-const ROUNDS: (u32, u32) = (21, 2000);
-const ROUNDS_QUICK: (u32, u32) = (3, 500);
-/// Of reads and writes; atomics have 8.
+/// Number of rounds, and operations of each turn.
+const ROUNDS: u32 = 21;
+const ROUNDS_QUICK: u32 = 3;
+const OPERATIONS_EACH: [u32; 2] = [2000, 500];
+/// Bytes of reads and writes. Atomics have 8.
 const BYTES: &str = "64";
-/// A turn takes about this long on an emulated device.
+/// About how long a turn takes on an emulated device.
 const TURN: Duration = Duration::from_secs(2);
-/// perftest's two sides meet at this port (its own default is 18515).
+/// The port where perftest's two sides meet (its own default is 18515).
 const PORT: u16 = 18_600;
-/// Its server listens after this at the latest; a client that comes before is refused.
+/// Tries of its client, which is refused until the server listens.
 const TRIES_MAX: u32 = 50;
 const TRY_EVERY: Duration = Duration::from_millis(100);
-/// Either side of perftest, and what it prints.
+/// Limits of either side of perftest, and of its output.
 const PERFTEST_MAX: Duration = Duration::from_secs(60);
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 
-/// What is compared.
+/// The operations that are compared.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 struct Operation {
     name: &'static str,
-    /// As `perf` is told.
+    /// The name for `perf`.
     #[serde(skip)]
     ours: &'static [&'static str],
-    /// Its counterpart.
+    /// perftest's program.
     #[serde(skip)]
     theirs: &'static [&'static str],
 }
@@ -61,11 +63,11 @@ const OPERATIONS: [Operation; 4] = [
     Operation { name: "faa", ours: &["faa"], theirs: &["ib_atomic_lat", "-A", "FETCH_AND_ADD"] },
 ];
 
-/// Both in one round.
+/// Both programs in one round.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Row {
     operation: &'static str,
-    /// From 1 on.
+    /// The round, from 1.
     round: u32,
     /// Medians of a turn.
     ours_us: f64,
@@ -76,46 +78,84 @@ impl Row {
     fn ratio(&self) -> f64 {
         self.ours_us / self.perftest_us
     }
-
-    fn csv(&self) -> String {
-        let Row { operation, round, ours_us, perftest_us } = self;
-        format!("{operation},{round},{ours_us:.2},{perftest_us:.2},{:.4}", self.ratio())
-    }
 }
 
-/// What all turns share.
+/// A line of `rows.csv`.
+#[derive(Debug, Serialize)]
+struct TableLine {
+    operation: &'static str,
+    round: u32,
+    ours_us: Fixed<2>,
+    perftest_us: Fixed<2>,
+    ratio: Fixed<4>,
+}
+
+/// Settings that all turns share.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-struct Settings {
+struct Perftest {
     device: String,
-    rounds: u32,
     operations_each: u32,
     target_cpu: usize,
     initiator_cpu: usize,
 }
 
-pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Vec<Check>> {
-    let (rounds, operations_each) = if bench.options.quick { ROUNDS_QUICK } else { ROUNDS };
+pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
+    let operations_each = OPERATIONS_EACH[usize::from(bench.options.quick)];
     let [target_cpu, initiator_cpu] = cpus::two()?;
-    let settings = Settings { device: device()?, rounds, operations_each, target_cpu, initiator_cpu };
-    (0..rounds).for_each(|_| bench.expect_for(2 * TURN * OPERATIONS.len() as u32));
-    let mut table = bench.table("rows.csv", bench.experiment.columns)?;
-    let mut rows = Vec::new();
-    for round in 1..=rounds {
+    study::run(bench, Perftest { device: device()?, operations_each, target_cpu, initiator_cpu })
+}
+
+impl Study for Perftest {
+    type Row = Row;
+    type Line = TableLine;
+
+    const REPEAT: [u32; 2] = [ROUNDS, ROUNDS_QUICK];
+    /// Under emulation the kernel's threads do the work of an adapter, and count as other processes.
+    const NEEDS_THE_MACHINE: bool = false;
+
+    fn plan(&self) -> Vec<Duration> {
+        vec![2 * TURN * OPERATIONS.len() as u32]
+    }
+
+    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Perftest>) -> Result<()> {
+        let round = bench.repetition;
         bench.begin(&format!("round-{round}"));
         for operation in OPERATIONS {
-            let row = take_turns(bench, &settings, operation, round)?;
-            table.rows([row.csv()])?;
-            rows.push(row);
+            rows.push(self, take_turns(bench, self, operation, round)?)?;
         }
         bench.end();
+        Ok(())
     }
-    let checks: Vec<_> = OPERATIONS.iter().map(|operation| check(*operation, &rows)).collect();
-    bench.write("figure.svg", &draw(bench, &rows)?)?;
-    let machine = Machine::here();
-    let outcome = Outcome::new(bench, &machine, settings, &rows, &checks);
-    bench.write("result.json", &outcome.to_json()?)?;
-    bench.write("report.md", &report::markdown(&outcome))?;
-    Ok(checks)
+
+    fn lines(&self, row: &Row) -> Vec<TableLine> {
+        let Row { operation, round, ours_us, perftest_us } = *row;
+        let ratio = Fixed(row.ratio());
+        vec![TableLine { operation, round, ours_us: Fixed(ours_us), perftest_us: Fixed(perftest_us), ratio }]
+    }
+
+    fn bounds(&self, row: &Row) -> Vec<Bound> {
+        let of = |whose: &str| format!("{}, {whose}, us", row.operation);
+        vec![
+            Bound::not_below_zero(of("ours"), row.ours_us),
+            Bound::not_below_zero(of("perftest"), row.perftest_us),
+        ]
+    }
+
+    fn checks(&self, rows: &[Row]) -> Vec<Check> {
+        OPERATIONS.iter().map(|operation| check(*operation, rows)).collect()
+    }
+
+    fn draw(&self, rows: &[Row]) -> Drawing {
+        Drawing {
+            panels: OPERATIONS.map(|operation| panel(operation, rows)).into(),
+            legend: legend([("ours", Style::OURS), ("perftest", Style::BASELINE)]),
+            ..Drawing::default()
+        }
+    }
+
+    fn tell(&self, rows: &[Row], story: &mut Story) {
+        report::tell(self, rows, story);
+    }
 }
 
 /// The first RDMA device.
@@ -128,12 +168,12 @@ fn device() -> Result<String> {
     names.sort();
     names.into_iter().next().ok_or_else(|| Error::Absent {
         what: format!("no RDMA device ({DEVICES} has none)"),
-        instead: "`cargo xtask vm` has one",
+        instead: "run this in the guest of `cargo xtask vm`, which has one",
     })
 }
 
-/// Who goes first alternates.
-fn take_turns(bench: &mut Bench<'_>, settings: &Settings, operation: Operation, round: u32) -> Result<Row> {
+/// The program that goes first alternates.
+fn take_turns(bench: &mut Bench<'_>, settings: &Perftest, operation: Operation, round: u32) -> Result<Row> {
     let (mut ours_us, mut perftest_us) = (None, None);
     for turn in 0..2 {
         if (round + turn).is_multiple_of(2) {
@@ -146,20 +186,20 @@ fn take_turns(bench: &mut Bench<'_>, settings: &Settings, operation: Operation, 
     Ok(Row { operation: operation.name, round, ours_us, perftest_us })
 }
 
-fn ours(bench: &mut Bench<'_>, settings: &Settings, operation: Operation) -> Result<f64> {
+fn ours(bench: &mut Bench<'_>, settings: &Perftest, operation: Operation) -> Result<f64> {
     let name = format!("{}-ours", operation.name);
     let pin = format!("{},{}", settings.target_cpu, settings.initiator_cpu);
     let each = settings.operations_each.to_string();
     let more = ["--size", BYTES, "--pin", &pin, "--device", &settings.device, "--iterations", &each];
     let arguments = [operation.ours, &more].concat();
     let rows = perf::run(bench, &name, Way::VerbsPolling, &arguments, TURN)?;
-    rows.first().and_then(perf::Row::p50_us).ok_or_else(|| {
+    rows.first().and_then(perf::Measurement::p50_us).ok_or_else(|| {
         let path = bench.path(&format!("runs/{name}.json"));
         Error::Output { path, found: "no latency".into() }
     })
 }
 
-fn theirs(bench: &mut Bench<'_>, settings: &Settings, operation: Operation) -> Result<f64> {
+fn theirs(bench: &mut Bench<'_>, settings: &Perftest, operation: Operation) -> Result<f64> {
     let [program, more @ ..] = operation.theirs else { return Err(absent()) };
     let command = |client: bool| {
         let mut command = Command::new(program);
@@ -202,7 +242,7 @@ fn absent() -> Error {
     Error::Absent { what: "no perftest".into(), instead: "install the package perftest" }
 }
 
-/// t_typical of the row that a client of perftest prints: the median, in us.
+/// `t_typical` in the row that perftest's client prints: the median, in us.
 fn typical_us(path: &Path) -> Result<f64> {
     let mut text = String::new();
     file(path, file(path, File::open(path))?.take(OUTPUT_BYTES_MAX).read_to_string(&mut text))?;
@@ -221,25 +261,13 @@ fn of<'a>(rows: &'a [Row], operation: &str) -> impl Iterator<Item = &'a Row> {
 }
 
 fn check(operation: Operation, rows: &[Row]) -> Check {
-    let ratio = median(of(rows, operation.name).map(Row::ratio).collect());
-    Check::at_most(
-        format!("{}, p50: ours / perftest's, median of the rounds", operation.name),
-        RATIO_MAX,
-        ratio,
-    )
-}
-
-fn draw(bench: &Bench<'_>, rows: &[Row]) -> Result<String> {
-    let title = format!("{}: {}", bench.experiment.id, bench.experiment.title);
-    let legend = [("ours", Look::OURS), ("perftest", Look::BASELINE)];
-    let legend = legend.map(|(label, look)| (label.to_owned(), look));
-    Ok(figure::draw(&title, &OPERATIONS.map(|operation| panel(operation, rows)), &legend)?)
+    let what = format!("{}, p50: ours / perftest's, median of the rounds", operation.name);
+    Check::at_most(what, RATIO_MAX, of(rows, operation.name).map(Row::ratio).next())
 }
 
 fn panel(operation: Operation, rows: &[Row]) -> Panel {
-    let line = |look, us: fn(&Row) -> f64| Line {
-        look,
-        points: of(rows, operation.name).map(|row| (f64::from(row.round), us(row))).collect(),
+    let line = |style, us: fn(&Row) -> f64| {
+        Line::new(style, of(rows, operation.name).map(|row| (f64::from(row.round), us(row))).collect())
     };
     let most = of(rows, operation.name).map(|row| row.ours_us.max(row.perftest_us)).fold(0.0, f64::max);
     let rounds = rows.iter().map(|row| row.round).max().unwrap_or(1);
@@ -247,7 +275,7 @@ fn panel(operation: Operation, rows: &[Row]) -> Panel {
         title: operation.name.to_owned(),
         x: Axis::counting("round", rounds),
         y: Axis::from_zero("p50 (µs)", most),
-        lines: vec![line(Look::BASELINE, |row| row.perftest_us), line(Look::OURS, |row| row.ours_us)],
+        lines: vec![line(Style::BASELINE, |row| row.perftest_us), line(Style::OURS, |row| row.ours_us)],
     }
 }
 
@@ -268,11 +296,17 @@ mod tests {
     fn ratios_are_within_a_round() {
         let row = |round, ours_us, perftest_us| Row { operation: "read", round, ours_us, perftest_us };
         let rows = [row(1, 20.0, 20.0), row(2, 44.0, 40.0), row(3, 30.0, 20.0)];
-        let check = check(OPERATIONS[0], &rows);
+        let rounds = rows.iter().map(|row| vec![check(OPERATIONS[0], std::slice::from_ref(row))]);
+        let check = crate::check::merge(rounds.collect()).remove(0);
         assert!((check.measured.unwrap() - 1.1).abs() < 1e-9);
         assert_eq!(check.verdict(), "met");
         assert_eq!(super::check(OPERATIONS[1], &rows).verdict(), "not measured");
-        assert_eq!(rows[1].csv(), "read,2,44.00,40.00,1.1000");
+        let study = Perftest { device: "rxe0".into(), operations_each: 500, target_cpu: 0, initiator_cpu: 1 };
+        let [columns, line] = crate::table::written(study.lines(&rows[1]).remove(0));
+        assert_eq!(
+            (columns.as_str(), line.as_str()),
+            ("operation,round,ours_us,perftest_us,ratio", "read,2,44.00,40.00,1.1000")
+        );
         assert_eq!(panel(OPERATIONS[0], &rows).lines[1].points[2], (3.0, 30.0));
     }
 }

@@ -1,4 +1,4 @@
-//! Where on this machine the clusters of an experiment can listen.
+//! Ports of this machine for the clusters of an experiment.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -8,9 +8,10 @@ use crate::error::{Error, Result};
 const FROM: u16 = 20_000;
 const TO: u16 = 32_000;
 
-/// The first of `count` ports in a row that nobody listens at on 127.0.0.1. `seed` spreads labs that start at a time.
+/// The first of `count` consecutive ports on 127.0.0.1 that are not in use. `seed` spreads labs that start at the same
+/// time.
 ///
-/// They are free when this returns; who takes one later makes a run fail, which says so.
+/// The ports are free when this returns. If another process takes one later, the run fails with an error that says so.
 pub(crate) fn free(count: u16, seed: u32) -> Result<u16> {
     let rows = (TO - FROM) / count.max(1);
     let first = (seed % u32::from(rows.max(1))) as u16;
@@ -22,7 +23,7 @@ pub(crate) fn free(count: u16, seed: u32) -> Result<u16> {
 
 fn are_free(base: u16, count: u16) -> bool {
     let listen = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
-    // Held until the last is bound, so that each counts once.
+    // All are held until the last is bound, so that each counts once.
     let held: std::io::Result<Vec<_>> = (base..base + count).map(listen).collect();
     held.is_ok()
 }

@@ -1,5 +1,5 @@
-//! Processes that the lab starts. They write to files, so nothing here can block on one, and none outlives the value that
-//! watches it: it is told to end, then made to.
+//! Processes that the lab starts. They write to files, so that nothing here blocks on them. A process does not outlive its
+//! [`Process`] value: it gets SIGTERM, and then SIGKILL.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -12,11 +12,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{Error, Result, file};
 
-/// Between two looks at a process.
+/// Time between two checks of a process.
 const POLL: Duration = Duration::from_millis(20);
-/// After SIGTERM, before SIGKILL.
+/// Time between SIGTERM and SIGKILL.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
-/// Of a log that is searched for the last line, in bytes from its end.
+/// How much of a log is searched for its last line, in bytes from the end.
 const LOG_TAIL_BYTES: u64 = 1 << 14;
 
 /// A child of this process.
@@ -34,7 +34,7 @@ pub(crate) enum Ended {
 }
 
 impl Process {
-    /// Starts `command`, which reads nothing, and writes to the new files `output` and `log`.
+    /// Starts `command` without input, with standard output to `output` and standard error to `log`.
     pub(crate) fn start(mut command: Command, output: &Path, log: &Path) -> Result<Process> {
         let create = |path: &Path| file(path, File::create(path));
         command.stdin(Stdio::null()).stdout(create(output)?).stderr(create(log)?);
@@ -45,7 +45,7 @@ impl Process {
         }
     }
 
-    /// Waits for its end, for `limit` at most and until `stop` is raised.
+    /// Waits until it ends, `stop` is raised, or `limit` is over.
     pub(crate) fn wait(&mut self, limit: Duration, stop: &AtomicBool) -> Result<Ended> {
         let begun = Instant::now();
         loop {
@@ -67,17 +67,17 @@ impl Process {
         self.child.try_wait().map_err(|source| Error::Start { program: self.program.clone(), source })
     }
 
-    /// Holds it where it is: it takes no CPU until [`Process::resume`].
+    /// Stops it, so that it takes no CPU until [`Process::resume`].
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Continues it.
     pub(crate) fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// CPU time that it has taken, all threads together, to a hundredth of a second.
+    /// CPU time of all its threads so far, in steps of 10 ms.
     pub(crate) fn cpu_time(&self) -> Result<Duration> {
         let path = PathBuf::from(format!("/proc/{}/stat", self.child.id()));
         let stat = file(&path, std::fs::read_to_string(&path))?;
@@ -85,12 +85,12 @@ impl Process {
         Ok(time_of(ticks))
     }
 
-    /// The same with that of its children that have not ended.
+    /// The same including its living children.
     pub(crate) fn family_cpu_time(&self) -> Result<Duration> {
         let pid = self.child.id();
         let children =
             std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        // One that has ended meanwhile had nothing to do.
+        // A child that has ended meanwhile counts nothing.
         let times = children.split_whitespace().filter_map(|child| {
             let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
             Some(time_of(ticks_of(&stat)?))
@@ -98,7 +98,8 @@ impl Process {
         Ok(self.cpu_time()? + times.sum::<Duration>())
     }
 
-    /// Sends a signal. It has not been waited for, so the number is still its own; who has just ended misses it.
+    /// Sends a signal. The process has not been waited for, so its ID is still its own. A process that has just ended
+    /// ignores it.
     fn signal(&self, signal: Signal) {
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
@@ -127,7 +128,7 @@ fn time_of(ticks: u64) -> Duration {
 /// utime and stime of a /proc/PID/stat. The name in parentheses may hold anything, spaces and parentheses included.
 fn ticks_of(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(") ")?;
-    // Fields 14 and 15, of which 3 is the first here.
+    // Fields 14 and 15. The first here is field 3.
     let mut times = fields.split(' ').skip(11);
     let utime: u64 = times.next()?.parse().ok()?;
     let stime: u64 = times.next()?.parse().ok()?;

@@ -1,20 +1,22 @@
-//! S2: the simulated data-center from 8 to 10,000 nodes while balancers die, by our protocol and by the papers'.
+//! S2: the simulated data-center from 8 to 10,000 nodes while balancers die, by Sidelong's protocol and by the papers'.
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
 use crate::check::Check;
+use crate::drawing::Drawing;
 use crate::error::Result;
-use crate::figure::{self, Axis, Line, Look, Panel};
-use crate::machine::Machine;
-use crate::report::{Markdown, Outcome, SWEEPS, number};
-use crate::sim;
+use crate::figure::{Axis, Line, Panel, Style};
+use crate::sim::{self, SWEEPS};
+use crate::story::{Story, number};
+use crate::study::{self, Bound, Conclusion, Rows, Study};
+use crate::table::{self, Fixed};
 
-/// Ours first.
+/// The protocols, Sidelong's first.
 const PROTOCOLS: [&str; 2] = ["lease", "paper"];
-/// Nodes, balancers, over how many seeds, and the load's steps: how many, of how many ms. More nodes take longer to move,
+/// Nodes, balancers, seeds, and the steps of the load: their number and their length in ms. More nodes take longer to move,
 /// and minutes to simulate.
 const SIZES: [Size; 5] = [
     Size { nodes: 8, balancers: 2, seeds: 5, steps: 3, step_ms: 500 },
@@ -24,16 +26,16 @@ const SIZES: [Size; 5] = [
     Size { nodes: 10_000, balancers: 16, seeds: 1, steps: 2, step_ms: 1_000 },
 ];
 const SIZES_QUICK: usize = 3;
-/// Nodes of a site at the start, of which this many are guaranteed.
+/// Nodes of a site at the start, and how many of them are guaranteed.
 const SITE_NODES: u32 = 8;
 const FLOOR: u32 = 2;
-/// Of the load: of how many sites one is busy. A busy site wants three times the nodes that it began with.
+/// One in this many sites is busy. A busy site needs three times the nodes that it began with.
 const BUSY_ONE_IN: u32 = 16;
-/// Deaths in a second of the whole cluster, whatever its size: mean, while moves go on.
+/// Mean deaths of balancers per second in the whole cluster, at any size, while moves go on.
 const DEATHS_PER_S: f64 = 8.0;
-/// H: less than a step, after which a node may well be wanted where it was.
+/// H: a node that moves back within this time has thrashed. It is less than a step of the load.
 const THRASH_MS: u32 = 100;
-/// Of one size.
+/// Time limit for one size.
 const SIM_MAX: Duration = Duration::from_secs(3_600);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -45,8 +47,12 @@ struct Size {
     step_ms: u32,
 }
 
-/// One size and protocol: over its seeds, sums of what is counted and means of times.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+fn one() -> f64 {
+    1.0
+}
+
+/// The figures of one size and protocol over its seeds: sums of counts and means of times.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 struct Row {
     nodes: u32,
     reconfig_protocol: String,
@@ -54,7 +60,7 @@ struct Row {
     thrash: f64,
     floor_violations: f64,
     time_to_balance_ms: f64,
-    /// Not in `rows.csv`, like what follows.
+    #[serde(skip_deserializing, default = "one")]
     runs: f64,
     steps: f64,
     steps_unbalanced: f64,
@@ -70,12 +76,7 @@ struct Row {
 }
 
 impl Row {
-    fn csv(&self) -> String {
-        let Row { nodes, reconfig_protocol, moves, thrash, floor_violations, time_to_balance_ms, .. } = self;
-        format!("{nodes},{reconfig_protocol},{moves},{thrash},{floor_violations},{time_to_balance_ms:.2}")
-    }
-
-    /// Adds a run of the same.
+    /// Adds a run of the same size and protocol.
     fn add(&mut self, other: &Row) {
         let of = |row: &Row| row.runs;
         let mean = |mine: f64, theirs: f64| (mine * of(self) + theirs) / (of(self) + 1.0);
@@ -104,9 +105,33 @@ impl Row {
     }
 }
 
-/// What all runs share.
+/// A line of `rows.csv`.
+#[derive(Debug, Serialize)]
+struct TableLine {
+    nodes: u32,
+    reconfig_protocol: String,
+    moves: Fixed<0>,
+    thrash: Fixed<0>,
+    floor_violations: Fixed<0>,
+    time_to_balance_ms: Fixed<2>,
+}
+
+pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
+    let sizes = if bench.options.quick { &SIZES[..SIZES_QUICK] } else { &SIZES[..] };
+    let scale = Scale {
+        sizes: sizes.to_vec(),
+        site_nodes: SITE_NODES,
+        floor: FLOOR,
+        busy_one_in: BUSY_ONE_IN,
+        deaths_per_s: DEATHS_PER_S,
+        thrash_ms: THRASH_MS,
+    };
+    study::run(bench, scale)
+}
+
+/// Settings that all runs share.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-struct Settings {
+struct Scale {
     sizes: Vec<Size>,
     site_nodes: u32,
     floor: u32,
@@ -115,37 +140,62 @@ struct Settings {
     thrash_ms: u32,
 }
 
-pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Vec<Check>> {
-    let sizes = if bench.options.quick { &SIZES[..SIZES_QUICK] } else { &SIZES[..] };
-    let time = |size: &Size| Duration::from_millis(u64::from(size.nodes * size.seeds) * 20);
-    sizes.iter().for_each(|size| bench.expect_for(time(size)));
-    let mut table = bench.table("rows.csv", bench.experiment.columns)?;
-    let mut rows = Vec::new();
-    for size in sizes {
-        let found = simulate(bench, size)?;
-        table.rows(found.iter().map(Row::csv))?;
-        rows.extend(found);
+impl Study for Scale {
+    type Row = Row;
+    type Line = TableLine;
+
+    const NEEDS_THE_MACHINE: bool = false;
+
+    fn plan(&self) -> Vec<Duration> {
+        let time = |size: &Size| Duration::from_millis(u64::from(size.nodes * size.seeds) * 20);
+        self.sizes.iter().map(time).collect()
     }
-    let checks = checks(&rows);
-    bench.write("figure.svg", &draw(bench, &rows)?)?;
-    let machine = Machine::here();
-    let settings = Settings {
-        sizes: sizes.to_vec(),
-        site_nodes: SITE_NODES,
-        floor: FLOOR,
-        busy_one_in: BUSY_ONE_IN,
-        deaths_per_s: DEATHS_PER_S,
-        thrash_ms: THRASH_MS,
-    };
-    let outcome = Outcome::new(bench, &machine, settings, &rows, &checks);
-    bench.write("result.json", &outcome.to_json()?)?;
-    bench.write("report.md", &markdown(&outcome))?;
-    Ok(checks)
+
+    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Scale>) -> Result<()> {
+        for size in &self.sizes {
+            for row in simulate(bench, size)? {
+                rows.push(self, row)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lines(&self, row: &Row) -> Vec<TableLine> {
+        vec![TableLine {
+            nodes: row.nodes,
+            reconfig_protocol: row.reconfig_protocol.clone(),
+            moves: Fixed(row.moves),
+            thrash: Fixed(row.thrash),
+            floor_violations: Fixed(row.floor_violations),
+            time_to_balance_ms: Fixed(row.time_to_balance_ms),
+        }]
+    }
+
+    fn bounds(&self, row: &Row) -> Vec<Bound> {
+        let of = |what: &str| format!("{} nodes, {}: {what}", row.nodes, row.reconfig_protocol);
+        vec![
+            Bound::new(of("thrash"), row.thrash, 0.0..=row.moves),
+            Bound::new(of("steps that never balance"), row.steps_unbalanced, 0.0..=row.steps),
+            Bound::new(of("nodes lost"), row.nodes_lost, 0.0..=f64::from(row.nodes) * row.runs),
+        ]
+    }
+
+    fn checks(&self, rows: &[Row]) -> Vec<Check> {
+        checks(rows)
+    }
+
+    fn draw(&self, rows: &[Row]) -> Drawing {
+        draw(rows)
+    }
+
+    fn tell(&self, rows: &[Row], story: &mut Story) {
+        tell(self, rows, story);
+    }
 }
 
 fn simulate(bench: &mut Bench<'_>, size: &Size) -> Result<Vec<Row>> {
     let Size { nodes, balancers, seeds, steps, step_ms } = size;
-    // Of the smallest, two sites that share the nodes.
+    // The smallest cluster has two sites that share the nodes.
     let sites = (nodes / SITE_NODES).max(2);
     let config = format!(
         "[run]\nmodel = \"reconfig\"\n[cluster]\nnodes = {nodes}\n[sites]\nsites = {sites}\nfloor = {FLOOR}\n\
@@ -155,30 +205,9 @@ fn simulate(bench: &mut Bench<'_>, size: &Size) -> Result<Vec<Row>> {
     );
     let seeds: Vec<_> = (1..=*seeds).map(|seed| seed.to_string()).collect();
     let sets = [format!("reconfig_protocol={}", PROTOCOLS.join(",")), format!("seed={}", seeds.join(","))];
-    let path = sim::run(bench, &format!("nodes-{nodes}"), &config, &sets, SIM_MAX)?;
-    let runs: Vec<Row> = sim::read(&path, |value| {
-        let number = |name: &str| value(name)?.parse::<f64>().ok();
-        Some(Row {
-            nodes: value("nodes")?.parse().ok()?,
-            reconfig_protocol: value("reconfig_protocol")?,
-            moves: number("moves")?,
-            thrash: number("thrash")?,
-            floor_violations: number("floor_violations")?,
-            time_to_balance_ms: number("time_to_balance_ms")?,
-            runs: 1.0,
-            steps: number("steps")?,
-            steps_unbalanced: number("steps_unbalanced")?,
-            crashes: number("crashes")?,
-            repairs: number("repairs")?,
-            below_floor_ms: number("below_floor_ms")?,
-            nodes_lost: number("nodes_lost")?,
-            nodes_doubled: number("nodes_doubled")?,
-            locks_stuck: number("locks_stuck")?,
-            errors: number("errors")?,
-            requests: number("requests")?,
-            mended_ms: number("mended_ms")?,
-        })
-    })?;
+    let name = bench.name(format!("nodes-{nodes}"));
+    let path = sim::run(bench, &name, &config, &sets, SIM_MAX)?;
+    let runs: Vec<Row> = table::read(&path)?;
     let of = |protocol: &&str| {
         let mut all = Row::default();
         runs.iter().filter(|run| run.reconfig_protocol == **protocol).for_each(|run| all.add(run));
@@ -207,18 +236,16 @@ fn checks(rows: &[Row]) -> Vec<Check> {
     ]
 }
 
-fn draw(bench: &Bench<'_>, rows: &[Row]) -> Result<String> {
-    let title = format!("{}: {}", bench.experiment.id, bench.experiment.title);
-    let look = |protocol: &str| if protocol == PROTOCOLS[0] { Look::OURS } else { Look::BASELINE };
+fn draw(rows: &[Row]) -> Drawing {
+    let style = |protocol: &str| if protocol == PROTOCOLS[0] { Style::OURS } else { Style::BASELINE };
     let panel = |title: &str, of: fn(&Row) -> f64| {
         let most = rows.iter().map(of).fold(1.0, f64::max);
-        let line = |protocol: &&str| Line {
-            look: look(protocol),
-            points: rows
-                .iter()
-                .filter(|row| row.reconfig_protocol == **protocol)
-                .map(|row| (f64::from(row.nodes).log10(), of(row)))
-                .collect(),
+        let line = |protocol: &&str| {
+            let of_protocol = rows.iter().filter(|row| row.reconfig_protocol == **protocol);
+            Line::new(
+                style(protocol),
+                of_protocol.map(|row| (f64::from(row.nodes).log10(), of(row))).collect(),
+            )
         };
         Panel {
             title: String::new(),
@@ -232,25 +259,24 @@ fn draw(bench: &Bench<'_>, rows: &[Row]) -> Result<String> {
             lines: PROTOCOLS.iter().map(line).collect(),
         }
     };
-    let panels = [
+    let panels = vec![
         panel("time from a load step to balance (ms)", |row| row.time_to_balance_ms),
         panel("steps after which balance never came (%)", |row| {
             100.0 * row.steps_unbalanced / row.steps.max(1.0)
         }),
     ];
-    let legend = PROTOCOLS.map(|protocol| (protocol.to_owned(), look(protocol)));
-    Ok(figure::draw(&title, &panels, &legend)?)
+    let legend = PROTOCOLS.map(|protocol| (protocol.to_owned(), style(protocol))).into();
+    Drawing { panels, legend, ..Drawing::default() }
 }
 
-fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {
-    let mut report = Markdown::new(outcome.experiment, outcome.quick);
+fn tell(study: &Scale, rows: &[Row], report: &mut Story) {
     report.heading("What is compared");
     report.paragraph(
         "The live system's policy, movers and words over fabric's simulated network, by our protocol (leases, budgets, \
-         draining, repair) and by R's as it prints it (3.1.2), which has nothing for a balancer that dies. Loads step from \
+         draining, repair) and by that which Balaji et al. 2004 print (3.1.2), which has nothing for a balancer that dies. Loads step from \
          some sites to others, and balancers die at operations of their moves that are drawn.",
     );
-    report.checks(outcome.checks);
+    report.checks();
     report.heading("Measured");
     let columns = [
         "nodes",
@@ -271,7 +297,7 @@ fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {
     ];
     report.table(
         &columns,
-        outcome.rows.iter().map(|row| {
+        rows.iter().map(|row| {
             let figure = |value: f64, digits: usize| number(Some(value), digits);
             vec![
                 row.nodes.to_string(),
@@ -297,24 +323,21 @@ fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {
          spare; a step after which that never came counts with all its time. The papers' protocol moves a node in one \
          swap, without waiting for its requests, so what it does not stumble over it does sooner.",
     );
-    let Settings { sizes, site_nodes, floor, busy_one_in, deaths_per_s, thrash_ms } = &outcome.settings;
+    let Scale { sizes, site_nodes, floor, busy_one_in, deaths_per_s, thrash_ms } = study;
     let sizes: Vec<_> = sizes
         .iter()
         .map(|Size { nodes, balancers, seeds, steps, step_ms }| {
             format!("{nodes} ({balancers}, {seeds}, {steps} of {step_ms} ms)")
         })
         .collect();
-    report.close_simulated(
-        outcome,
-        &format!(
+    report.how(&format!(
             "Simulated by `sidelong sim run`. Nodes (balancers, seeds, steps): {}. A site begins with {site_nodes} nodes (of the \
-             smallest, 4), of which {floor} are guaranteed. At each step, one in {busy_one_in} sites \
+             smallest, 4); {floor} are guaranteed. At each step, one in {busy_one_in} sites \
              (at least one) has clients for three times its nodes. {deaths_per_s} deaths a second are due in the whole \
              cluster, each for 30 ms in the mean. H = {thrash_ms} ms. Everything else as `docs/sim.md` has it.",
             sizes.join(", ")
-        ),
-        SWEEPS,
-    )
+        ));
+    report.how(SWEEPS);
 }
 
 #[cfg(test)]
@@ -336,8 +359,16 @@ mod tests {
     fn counts_are_summed_and_times_are_means() {
         let mut all = Row::default();
         [row("lease", 10.0, 30.0), row("lease", 20.0, 60.0)].iter().for_each(|run| all.add(run));
-        assert_eq!(all.csv(), "64,lease,30,0,0,45.00");
-        let columns = crate::experiment::find("S2").unwrap().columns.join(",");
+        let study = Scale {
+            sizes: Vec::new(),
+            site_nodes: 8,
+            floor: 2,
+            busy_one_in: 16,
+            deaths_per_s: 8.0,
+            thrash_ms: 100,
+        };
+        let [columns, line] = table::written(study.lines(&all).remove(0));
+        assert_eq!(line, "64,lease,30,0,0,45.00");
         assert_eq!(columns, "nodes,reconfig_protocol,moves,thrash,floor_violations,time_to_balance_ms");
     }
 

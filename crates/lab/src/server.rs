@@ -1,6 +1,5 @@
-//! Processes that serve HTTP: started, and waited for until they answer.
+//! Processes that serve HTTP: starts them and waits until they answer.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -8,15 +7,17 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use sidelong_fabric::RunDirectory;
+
 use crate::bench::Bench;
 use crate::error::{Error, Result};
 use crate::process::{Process, last_line};
 
-/// A process has this long to serve.
+/// Time limit for a process to begin to serve.
 const READY_MAX: Duration = Duration::from_secs(20);
-/// To answer one request, of those that ask whether it serves.
+/// Time limit for the answer to one probe.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// Between two looks at a process that is to serve.
+/// Time between two probes.
 const POLL: Duration = Duration::from_millis(10);
 
 /// A process that serves HTTP.
@@ -28,7 +29,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts it, and waits until it answers a request for `path` of `host` as it should.
+    /// Starts it, and waits until it answers a request for `path` of `host` as expected.
     pub(crate) fn start(
         bench: &Bench<'_>,
         name: &str,
@@ -56,34 +57,34 @@ impl Server {
         Ok(server)
     }
 
-    /// That it does not serve, by its own last words if it has any.
+    /// The error that it does not serve, with the last line of its log if there is one.
     pub(crate) fn failed(&self, otherwise: String) -> Error {
         Error::Serve { what: self.name.clone(), said: last_line(&self.log).unwrap_or(otherwise) }
     }
 }
 
-/// The run directory, which goes with this value.
-pub(crate) struct RunFiles(PathBuf);
+/// The run directory, which is removed when this value is dropped, unless another user could have changed its path.
+pub(crate) struct RunFiles(RunDirectory);
 
 impl RunFiles {
-    /// Without what a lab that was killed left there.
+    /// Removes what a killed lab left there.
     pub(crate) fn clear(path: PathBuf) -> RunFiles {
-        drop(RunFiles(path.clone()));
-        RunFiles(path)
+        let run = RunDirectory::at(path);
+        run.remove();
+        RunFiles(run)
     }
 }
 
 impl Drop for RunFiles {
     fn drop(&mut self) {
-        // What is not there need not go.
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.remove();
     }
 }
 
-/// Sleeps until a load has come to its end, or `stop` is raised.
+/// Sleeps until the load has ended.
 ///
 /// # Errors
-/// Where it is.
+/// If `stop` is raised.
 pub(crate) fn await_end(load: &sidelong_workload::client::Run, stop: &AtomicBool) -> Result<()> {
     while !load.is_finished() {
         if stop.load(Ordering::Relaxed) {
@@ -94,7 +95,7 @@ pub(crate) fn await_end(load: &sidelong_workload::client::Run, stop: &AtomicBool
     Ok(())
 }
 
-/// Whether a request is answered there as it should be.
+/// Whether the server at `address` answers a request with 200.
 fn answers(address: SocketAddr, host: &str, path: &str) -> bool {
     let ask = || {
         let mut stream = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
@@ -109,6 +110,9 @@ fn answers(address: SocketAddr, host: &str, path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -123,8 +127,11 @@ mod tests {
     fn run_files_go_with_their_stage() {
         let directory = tempfile::tempdir().unwrap();
         let run = directory.path().join("run");
-        fs::create_dir(&run).unwrap();
-        drop(RunFiles(run.clone()));
-        assert!(!run.exists());
+        for (others, is_removed) in [(0o777, false), (0o700, true)] {
+            fs::create_dir_all(&run).unwrap();
+            fs::set_permissions(directory.path(), Permissions::from_mode(others)).unwrap();
+            drop(RunFiles::clear(run.clone()));
+            assert_eq!(!run.exists(), is_removed, "{others:o}");
+        }
     }
 }

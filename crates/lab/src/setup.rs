@@ -11,34 +11,35 @@ use sidelong_config::{
 };
 
 use crate::error::Result;
-use crate::figure::Look;
+use crate::figure::Style;
 
-/// Nodes of the pool (R 4: "a cluster system consisting of 8 nodes").
+/// Nodes of the pool (Balaji et al. 2004, 4: "a cluster system consisting of 8 nodes").
 pub(crate) const POOL: usize = 8;
-/// Requests that a node serves at a time.
+/// Workers of a node.
 pub(crate) const WORKERS: u16 = 2;
-/// For each of which it takes this long, by waiting: eight nodes fit on two cores.
+/// Service time of a request. A worker waits for it and burns no CPU, so that eight nodes fit on two cores.
 pub(crate) const SERVICE: Duration = Duration::from_millis(5);
-/// R does not say how many of Cluster 1's nodes were load-balancers.
+/// Number of edges. Balaji et al. 2004 do not give the number of load-balancers in Cluster 1.
 pub(crate) const EDGES: u16 = 2;
-/// R 4: "sixteen threads on each load-balancer". Together they keep the workers of six nodes busy 2.7 times over.
+/// Clients of an edge (Balaji et al. 2004, 4: "sixteen threads on each load-balancer"). Together they keep the workers of
+/// six nodes busy 2.7 times over.
 pub(crate) const CLIENTS_PER_EDGE: u32 = 16;
 /// Listening ports of the largest cluster: 4 sites of 5 nodes, and two for each edge.
 pub(crate) const PORTS: u16 = 20 + 2 * EDGES;
-/// The configurations that R compares, in the order in which they alternate.
+/// The configurations that Balaji et al. 2004 compare, in the order in which they alternate.
 pub(crate) const CONFIGURATIONS: [Configuration; 3] =
     [Configuration::Rigid, Configuration::Reconfigured, Configuration::OverProvisioned];
 
-/// How the measurements of a configuration look.
-pub(crate) const fn look_of(configuration: Configuration) -> Look {
+/// The style of a configuration's line.
+pub(crate) const fn style_of(configuration: Configuration) -> Style {
     match configuration {
-        Configuration::Rigid => Look::BASELINE,
-        Configuration::Reconfigured => Look::OURS,
-        Configuration::OverProvisioned => Look::THIRD,
+        Configuration::Rigid => Style::BASELINE,
+        Configuration::Reconfigured => Style::OURS,
+        Configuration::OverProvisioned => Style::THIRD,
     }
 }
 
-/// R prints no exponent; 0.9 is common for the web.
+/// Balaji et al. 2004 print no exponent. 0.9 is common for the web.
 const ZIPF_ALPHA: f64 = 0.9;
 const ZIPF_OBJECTS: u64 = 1000;
 const ZIPF_BYTES: u64 = 4096;
@@ -49,7 +50,19 @@ pub(crate) fn node_rate() -> f64 {
     f64::from(WORKERS) / SERVICE.as_secs_f64()
 }
 
-/// How the pool is dealt out to the sites at the start: R's two scenarios.
+/// The highest throughput that a run can show on `nodes` nodes if they allow `ideal` for one site at a time. At most one
+/// request per client of a burst remains when the next begins, and other nodes serve it meanwhile.
+pub(crate) fn possible_rate(ideal: f64, burst: u64, nodes: usize) -> f64 {
+    let (burst, clients) = (burst as f64, f64::from(u32::from(EDGES) * CLIENTS_PER_EDGE));
+    let overlapped = if burst > clients { ideal * burst / (burst - clients) } else { f64::INFINITY };
+    // One percent is allowed for clocks and rounding.
+    1.01 * overlapped.min(nodes as f64 * node_rate())
+}
+
+/// Two runs of the same speed differ by a few percent, by which their ratio may exceed what is possible.
+pub(crate) const RATIO_SLACK: f64 = 1.05;
+
+/// How the pool is dealt out to the sites at the start: the two scenarios of Balaji et al. 2004.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Layout {
     /// 3:3:2.
@@ -69,7 +82,7 @@ impl Layout {
         }
     }
 
-    /// In the column `sites`.
+    /// The value in the column `sites`.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Layout::Three => "3:3:2",
@@ -80,21 +93,46 @@ impl Layout {
     pub(crate) const fn sites(self) -> u64 {
         self.nodes().len() as u64
     }
+
+    /// Nodes that a site has when the others are left with one each.
+    pub(crate) const fn nodes_of_one_max(self) -> usize {
+        POOL - (self.nodes().len() - 1)
+    }
+
+    /// Requests/s if only the nodes limit them and reconfiguration takes no time. One site is loaded at a time, so the mean
+    /// over equal bursts is the harmonic mean over the sites.
+    pub(crate) fn ideal_rate(self, configuration: Configuration) -> f64 {
+        let seconds = self.nodes().iter().map(|&nodes| match configuration {
+            Configuration::Rigid => 1.0 / nodes as f64,
+            Configuration::Reconfigured | Configuration::OverProvisioned => {
+                1.0 / self.nodes_of_one_max() as f64
+            }
+        });
+        node_rate() * self.nodes().len() as f64 / seconds.sum::<f64>()
+    }
+
+    /// Nodes in all.
+    pub(crate) const fn nodes_in_all(self, configuration: Configuration) -> usize {
+        match configuration {
+            Configuration::Rigid | Configuration::Reconfigured => POOL,
+            Configuration::OverProvisioned => self.nodes().len() * self.nodes_of_one_max(),
+        }
+    }
 }
 
-/// What the requests ask for.
+/// The objects that the requests ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Demand {
-    /// One real file of so many bytes.
+    /// One real file of this size in bytes.
     SingleFile(u64),
-    /// Made-up objects by Zipf's law.
+    /// Generated objects by Zipf's law.
     Zipf,
     /// The objects of the WorldCup98 sample, in its order.
     WorldCup,
 }
 
 impl Demand {
-    /// In the column `workload`.
+    /// The value in the column `workload`.
     pub(crate) fn label(self) -> String {
         match self {
             Demand::SingleFile(bytes) => format!("{}k", bytes / 1024),
@@ -103,7 +141,7 @@ impl Demand {
         }
     }
 
-    /// In a sentence.
+    /// Describes it in a sentence.
     pub(crate) fn describe(self) -> String {
         match self {
             Demand::SingleFile(bytes) => format!("one real file of {} KB", bytes / 1024),
@@ -139,9 +177,9 @@ impl Demand {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Until {
-    /// After so many requests.
+    /// After this many requests.
     Requests(u64),
-    /// After so many seconds.
+    /// After this many seconds.
     Seconds(f64),
 }
 
@@ -152,24 +190,24 @@ pub(crate) struct Run {
     pub(crate) demand: Demand,
     pub(crate) configuration: Configuration,
     pub(crate) burst: u64,
-    /// Between two bursts.
+    /// The pause between two bursts.
     pub(crate) pause: Duration,
     pub(crate) until: Until,
 }
 
-/// What the runs of one experiment have in common.
+/// What the runs of one experiment share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Ground {
-    /// Of the clusters, and so of their run directory.
+    /// The name of the clusters, and so of their run directory.
     pub(crate) name: String,
     /// The first of [`PORTS`] free ones on 127.0.0.1.
     pub(crate) port: u16,
-    /// The real files, for workloads that have any.
+    /// The root of the real files, for workloads that have any.
     pub(crate) root: Option<PathBuf>,
 }
 
 impl Run {
-    /// As its files are called.
+    /// The name of its files.
     pub(crate) fn name(&self) -> String {
         let pause = match self.pause.as_millis() {
             0 => String::new(),
@@ -178,7 +216,7 @@ impl Run {
         format!("{}-sites-{}{pause}-{}", self.layout.sites(), self.burst, self.configuration)
     }
 
-    /// In a sentence.
+    /// Describes it in a sentence.
     pub(crate) fn describe(&self) -> String {
         let (label, burst) = (self.layout.label(), self.burst);
         let pause = match self.pause.as_millis() {
@@ -204,9 +242,9 @@ impl Run {
             cluster: Identity { name: ground.name.clone(), ..Identity::default() },
             sites: SITE_NAMES.iter().zip(self.layout.nodes()).map(site).collect(),
             nodes: vec![NodeEntry {
-                workers: WORKERS,
-                service: Service::Fixed,
-                service_time: SERVICE,
+                workers: Some(WORKERS),
+                service: Some(Service::Fixed),
+                service_time: Some(SERVICE),
                 root: ground.root.clone(),
                 ..NodeEntry::new("n", POOL, at(2 * EDGES))
             }],
@@ -224,29 +262,23 @@ impl Run {
         file
     }
 
-    /// Requests/s when nothing but the nodes limits them and reconfiguration takes no time: one site is loaded at a
-    /// time, so the mean over equal bursts is the harmonic one over the sites.
-    pub(crate) fn ideal_rate(&self, cluster: &Cluster) -> f64 {
-        let moved = POOL - (cluster.sites.len() - 1);
-        let seconds = cluster.sites.iter().map(|site| match self.configuration {
-            Configuration::Reconfigured => 1.0 / moved as f64,
-            Configuration::Rigid | Configuration::OverProvisioned => 1.0 / site.nodes as f64,
-        });
-        node_rate() * cluster.sites.len() as f64 / seconds.sum::<f64>()
+    /// Requests/s if only the nodes limit them and reconfiguration takes no time.
+    pub(crate) fn ideal_rate(&self) -> f64 {
+        self.layout.ideal_rate(self.configuration)
     }
 
-    /// How long it takes at least.
-    pub(crate) fn ideal_duration(&self, cluster: &Cluster) -> Duration {
+    /// Its shortest duration.
+    pub(crate) fn ideal_duration(&self) -> Duration {
         Duration::from_secs_f64(match self.until {
             Until::Requests(requests) => {
                 let pauses = requests / self.burst;
-                requests as f64 / self.ideal_rate(cluster) + pauses as f64 * self.pause.as_secs_f64()
+                requests as f64 / self.ideal_rate() + pauses as f64 * self.pause.as_secs_f64()
             }
             Until::Seconds(seconds) => seconds,
         })
     }
 
-    /// Its cluster file, and what that means.
+    /// Its cluster file as a value and parsed.
     pub(crate) fn plan(&self, ground: &Ground) -> Result<(ClusterFile, Cluster)> {
         let file = self.cluster_file(ground);
         let cluster = file.cluster()?;
@@ -280,7 +312,7 @@ mod tests {
         assert_eq!(cluster.reconfig.configuration, Configuration::Rigid);
         assert_eq!((cluster.edges.len(), cluster.nodes.len()), (2, 8));
         assert_eq!(cluster.edges[1].admin.unwrap().port(), 20_003);
-        assert_eq!(cluster.nodes[0].listen.port(), 20_004);
+        assert_eq!(cluster.nodes[0].address.port(), 20_004);
         assert_eq!(cluster.nodes[0].root.as_deref(), Some("/tmp/files".as_ref()));
         let workload = cluster.workload.unwrap();
         assert_eq!((workload.kind, workload.file_bytes), (WorkloadKind::SingleFile, 1024));
@@ -292,7 +324,7 @@ mod tests {
         for layout in Layout::ALL {
             for configuration in CONFIGURATIONS {
                 let (_, cluster) = run(layout, configuration).plan(&ground()).unwrap();
-                let ports = cluster.nodes.iter().map(|node| node.listen.port());
+                let ports = cluster.nodes.iter().map(|node| node.address.port());
                 assert!(ports.max().unwrap() < 20_000 + PORTS);
             }
         }
@@ -302,7 +334,7 @@ mod tests {
     fn ideal_rates_are_those_of_the_nodes() {
         let ideal = |layout, configuration| {
             let run = run(layout, configuration);
-            run.ideal_rate(&run.plan(&ground()).unwrap().1).round()
+            run.ideal_rate().round()
         };
         // 3 / (1/3 + 1/3 + 1/2) = 18/7 nodes of 400 requests/s.
         assert_eq!(ideal(Layout::Three, Configuration::Rigid), 1029.0);
@@ -316,10 +348,10 @@ mod tests {
     fn a_pause_is_part_of_the_run() {
         let run =
             Run { pause: Duration::from_millis(100), ..run(Layout::Three, Configuration::Reconfigured) };
-        let (file, cluster) = run.plan(&ground()).unwrap();
+        let (file, _) = run.plan(&ground()).unwrap();
         assert_eq!(file.workload.unwrap().pause, run.pause);
         assert_eq!(run.name(), "3-sites-512-pause-100ms-reconfigured");
-        assert_eq!(run.ideal_duration(&cluster), Duration::from_secs_f64(12_288.0 / 2400.0 + 24.0 * 0.1));
+        assert_eq!(run.ideal_duration(), Duration::from_secs_f64(12_288.0 / 2400.0 + 24.0 * 0.1));
     }
 
     #[test]

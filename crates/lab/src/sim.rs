@@ -1,17 +1,19 @@
 //! One sweep: `sidelong sim run FILE.toml --out DIR --set ...` as a child process.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use crate::bench::Bench;
-use crate::csv;
 use crate::error::{Error, Result, file};
 use crate::process::{Ended, Process, last_line, quoted};
 
-/// Runs the configuration `config` with `sets` beside it, the next run that was announced, for `limit` at most. Says where
-/// its rows are.
+/// Describes the files of a sweep, for a report.
+pub(crate) const SWEEPS: &str = "Each sweep has a directory in `runs/`: `sidelong sim run DIRECTORY/config.toml --out OUT` \
+                                 repeats it, and its rows have every figure.";
+
+/// Runs the configuration `config` with `sets`, the next announced run, for `limit` at most. Returns the path of its rows.
 pub(crate) fn run(
     bench: &mut Bench<'_>,
     name: &str,
@@ -46,22 +48,4 @@ pub(crate) fn run(
     }
     bench.end();
     Ok(out.join("rows.csv"))
-}
-
-/// Reads a simulation's rows, of which `parse` is given each value by the name of its column.
-pub(crate) fn read<T>(
-    path: &Path,
-    parse: impl Fn(&dyn Fn(&str) -> Option<String>) -> Option<T>,
-) -> Result<Vec<T>> {
-    let text = file(path, fs::read_to_string(path))?;
-    let head = text.lines().next().unwrap_or_default().to_owned();
-    let columns: Vec<&str> = head.split(',').collect();
-    csv::read(path, &head, |line| {
-        let values: Vec<&str> = line.split(',').collect();
-        let value = |name: &str| {
-            let at = columns.iter().position(|column| *column == name)?;
-            values.get(at).map(|value| (*value).to_owned())
-        };
-        parse(&value)
-    })
 }

@@ -1,4 +1,4 @@
-//! R5-R8: latency and bandwidth by message size (R 4.1), one operation each.
+//! R5-R8: latency and bandwidth by message size (Balaji et al. 2004, 4.1), one operation each.
 
 mod report;
 
@@ -8,28 +8,29 @@ use serde::Serialize;
 
 use crate::bench::Bench;
 use crate::check::Check;
+use crate::drawing::Drawing;
 use crate::error::Result;
-use crate::figure::{self, Axis, Line, Look, Panel};
-use crate::machine::Machine;
-use crate::perf::{self, Row, Way, Ways};
-use crate::report::Outcome;
+use crate::figure::{Axis, Line, Panel, Style};
+use crate::perf::{self, Measurement, TableLine, Way, Ways};
+use crate::story::Story;
+use crate::study::{self, Bound, Conclusion, Rows, Study};
 
-/// Of one way, all sizes.
+/// Planned time for all sizes over one fabric.
 const RUN_TIME: Duration = Duration::from_secs(12);
 const RUN_TIME_QUICK: Duration = Duration::from_secs(2);
 
-/// What is measured, and what the paper's text says of it.
+/// The operation, and what the paper's text says about it.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(crate) struct Sized {
-    /// As `perf` names it.
+    /// The name for `perf`.
     pub(crate) operation: &'static str,
-    /// In a sentence.
+    /// The name in a sentence.
     pub(crate) describe: &'static str,
-    /// What R prints.
+    /// The figures that the paper prints.
     pub(crate) paper: Option<Paper>,
 }
 
-/// R 4.1's figures, of RDMA read and IPoIB.
+/// Figures of Balaji et al. 2004, 4.1, of RDMA read and IPoIB.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(crate) struct Paper {
     pub(crate) polling_us: f64,
@@ -55,68 +56,103 @@ pub(crate) const WRITE: Sized = Sized { operation: "write", describe: "one-sided
 pub(crate) const WRITE_IMM: Sized =
     Sized { operation: "write-imm", describe: "write with immediate data", paper: None };
 
-/// What all runs share.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Settings {
-    operation: &'static str,
-    without_verbs: Option<String>,
-    devices: Vec<String>,
+/// One operation over all fabrics of this machine.
+#[derive(Serialize)]
+struct Sizes {
+    #[serde(flatten)]
+    what: Sized,
+    #[serde(flatten)]
+    ways: Ways,
+    #[serde(skip)]
+    quick: bool,
 }
 
-pub(crate) fn run(bench: &mut Bench<'_>, what: Sized) -> Result<Vec<Check>> {
-    let Ways { all, without_verbs } = Ways::here(bench, what.operation)?;
-    let time = if bench.options.quick { RUN_TIME_QUICK } else { RUN_TIME };
-    (0..2 * all.len()).for_each(|_| bench.expect_for(time));
-    let mut table = bench.table("rows.csv", bench.experiment.columns)?;
-    let mut rows = Vec::new();
-    for measure in ["latency", "bandwidth"] {
-        for &way in &all {
-            let name = format!("{measure}-{}", way.name());
-            bench.begin(&name);
-            let mut arguments = vec![what.operation, "--sizes", "all"];
-            arguments.extend((measure == "bandwidth").then_some("--bandwidth"));
-            arguments.extend(bench.options.quick.then_some("--quick"));
-            let found = perf::run(bench, &name, way, &arguments, time)?;
-            table.rows(found.iter().map(Row::csv))?;
-            rows.extend(found);
-            bench.end();
+pub(crate) fn run(bench: &mut Bench<'_>, what: Sized) -> Result<Conclusion> {
+    let ways = Ways::here(bench, what.operation)?;
+    study::run(bench, Sizes { what, ways, quick: bench.options.quick })
+}
+
+impl Study for Sizes {
+    type Row = Measurement;
+    type Line = TableLine;
+
+    fn plan(&self) -> Vec<Duration> {
+        vec![if self.quick { RUN_TIME_QUICK } else { RUN_TIME }; 2 * self.ways.all.len()]
+    }
+
+    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Sizes>) -> Result<()> {
+        let time = self.plan()[0];
+        for measure in ["latency", "bandwidth"] {
+            for &way in &self.ways.all {
+                let name = bench.name(format!("{measure}-{}", way.name()));
+                bench.begin(&name);
+                let mut arguments = vec![self.what.operation, "--sizes", "all"];
+                arguments.extend((measure == "bandwidth").then_some("--bandwidth"));
+                arguments.extend(self.quick.then_some("--quick"));
+                for row in perf::run(bench, &name, way, &arguments, time)? {
+                    rows.push(self, row)?;
+                }
+                bench.end();
+            }
+        }
+        Ok(())
+    }
+
+    fn lines(&self, row: &Measurement) -> Vec<TableLine> {
+        vec![row.line()]
+    }
+
+    fn bounds(&self, row: &Measurement) -> Vec<Bound> {
+        row.bounds()
+    }
+
+    fn checks(&self, rows: &[Measurement]) -> Vec<Check> {
+        checks(self.what, rows)
+    }
+
+    fn draw(&self, rows: &[Measurement]) -> Drawing {
+        let Sizes { what, ways, .. } = self;
+        let mut legend: Vec<_> = ways.all.iter().map(|way| (way.label().to_owned(), style(*way))).collect();
+        if what.paper.is_some() {
+            legend.push(("the paper: RDMA by polling, by events, and IPoIB".to_owned(), Style::PAPER));
+        }
+        Drawing {
+            panels: panels(*what, &ways.all, rows).into(),
+            legend,
+            dashed: Some("the paper at any size: RDMA, IPoIB"),
+            ..Drawing::default()
         }
     }
-    let checks = checks(what, &rows);
-    bench.write("figure.svg", &draw(bench, what, &all, &rows)?)?;
-    let machine = Machine::here();
-    let devices = perf::devices(&rows);
-    let settings = Settings { operation: what.operation, without_verbs, devices };
-    let outcome = Outcome::new(bench, &machine, settings, &rows, &checks);
-    bench.write("result.json", &outcome.to_json()?)?;
-    bench.write("report.md", &report::markdown(&outcome, what, &all))?;
-    Ok(checks)
+
+    fn tell(&self, rows: &[Measurement], story: &mut Story) {
+        report::tell(self, rows, story);
+    }
 }
 
-fn of(rows: &[Row], way: Way) -> impl Iterator<Item = &Row> {
+fn of(rows: &[Measurement], way: Way) -> impl Iterator<Item = &Measurement> {
     rows.iter().filter(move |row| row.way == way)
 }
 
-/// p50 in us at a size.
-fn p50_us(rows: &[Row], way: Way, bytes: u64) -> Option<f64> {
-    of(rows, way).filter(|row| row.figures.bytes == bytes).find_map(Row::p50_us)
+/// The p50 in us at a size.
+fn p50_us(rows: &[Measurement], way: Way, bytes: u64) -> Option<f64> {
+    of(rows, way).filter(|row| row.figures.bytes == bytes).find_map(Measurement::p50_us)
 }
 
-/// The most that was moved at any size, in MB/s.
-fn peak(rows: &[Row], way: Way) -> Option<f64> {
-    of(rows, way).filter_map(Row::mb_per_s).reduce(f64::max)
+/// The highest bandwidth at any size, in MB/s.
+fn peak(rows: &[Measurement], way: Way) -> Option<f64> {
+    of(rows, way).filter_map(Measurement::mb_per_s).reduce(f64::max)
 }
 
-/// CPU time of the target for each operation of 1 byte, of that which the operation took, in thousandths.
-fn target_share(rows: &[Row], way: Way) -> Option<f64> {
-    let row = of(rows, way).find(|row| row.figures.bytes == 1 && row.figures.mean_ns.is_some())?;
-    row.figures.mean_ns.filter(|ns| *ns > 0.0).map(|ns| row.figures.target_cpu_ns / ns)
+/// The target's CPU time for an operation of 1 byte, in thousandths of the operation's time.
+fn target_share(rows: &[Measurement], way: Way) -> Option<f64> {
+    let row = of(rows, way).find(|row| row.figures.bytes == 1 && row.mean_us().is_some())?;
+    row.mean_us().filter(|us| *us > 0.0).and_then(|us| Some(row.target_cpu_us()? / us))
 }
 
-fn checks(what: Sized, rows: &[Row]) -> Vec<Check> {
+fn checks(what: Sized, rows: &[Measurement]) -> Vec<Check> {
     let ratio = |a: Option<f64>, b: Option<f64>| Some(a? / b.filter(|b| *b > 0.0)?);
     let name = what.operation;
-    // R's ratio is what is to be reached where it prints one: IPoIB's over polling.
+    // The target is the paper's ratio if it prints one: IPoIB over polling.
     let (latency_min, rate_min) = what.paper.map_or((1.0, 1.0), |paper| {
         let rounded = |ratio: f64| (ratio * 10.0).floor() / 10.0;
         (rounded(paper.ipoib_us / paper.polling_us), rounded(paper.mb_per_s / paper.ipoib_mb_per_s))
@@ -145,64 +181,47 @@ fn checks(what: Sized, rows: &[Row]) -> Vec<Check> {
     checks
 }
 
-/// How a way is drawn.
-pub(crate) fn look(way: Way) -> Look {
+/// The style of a fabric's line.
+pub(crate) fn style(way: Way) -> Style {
     match way {
-        Way::Shm => Look::OURS,
-        Way::Tcp => Look::BASELINE,
-        Way::VerbsPolling => Look::THIRD,
-        Way::VerbsEvents => Look::FOURTH,
+        Way::Shm => Style::OURS,
+        Way::Tcp => Style::BASELINE,
+        Way::VerbsPolling => Style::THIRD,
+        Way::VerbsEvents => Style::FOURTH,
     }
 }
 
-fn draw(bench: &Bench<'_>, what: Sized, ways: &[Way], rows: &[Row]) -> Result<String> {
-    let title = format!("{}: {}", bench.experiment.id, bench.experiment.title);
-    let mut legend: Vec<_> = ways.iter().map(|way| (way.label().to_owned(), look(*way))).collect();
-    if what.paper.is_some() {
-        legend.push(("R: RDMA by polling, by events, and IPoIB".to_owned(), Look::PAPER));
-    }
-    Ok(figure::draw(&title, &panels(what, ways, rows), &legend)?)
-}
-
-fn panels(what: Sized, ways: &[Way], rows: &[Row]) -> [Panel; 2] {
+fn panels(what: Sized, ways: &[Way], rows: &[Measurement]) -> [Panel; 2] {
     let (mut points, mut peaks) = (Vec::new(), Vec::new());
     if let Some(Paper { polling_us, events_us, ipoib_us, mb_per_s, ipoib_mb_per_s }) = what.paper {
         points.extend([polling_us, events_us, ipoib_us]);
         peaks.extend([mb_per_s, ipoib_mb_per_s].map(level));
     }
-    peaks.extend(lines(ways, rows, Row::mb_per_s));
+    peaks.extend(lines(ways, rows, Measurement::mb_per_s));
     [
         latency_panel(ways, rows, &points, "(a) latency, p50"),
-        panel(
-            if what.paper.is_some() {
-                "(b) bandwidth, windows of 16; dashed: R's RDMA and IPoIB"
-            } else {
-                "(b) bandwidth, windows of 16"
-            },
-            "MB/s",
-            peaks,
-        ),
+        panel("(b) bandwidth, windows of 16", "MB/s", peaks),
     ]
 }
 
-/// Latency by size, with a paper's values of 1 byte.
-pub(crate) fn latency_panel(ways: &[Way], rows: &[Row], paper: &[f64], title: &str) -> Panel {
-    let at_one = |us: &f64| Line { look: Look::PAPER, points: vec![(0.0, us.log10())] };
-    let mut all = lines(ways, rows, Row::p50_us);
+/// Latency by size, with a paper's values for 1 byte.
+pub(crate) fn latency_panel(ways: &[Way], rows: &[Measurement], paper: &[f64], title: &str) -> Panel {
+    let at_one = |us: &f64| Line::new(Style::PAPER, vec![(0.0, us.log10())]);
+    let mut all = lines(ways, rows, Measurement::p50_us);
     all.extend(paper.iter().map(at_one));
     panel(title, "p50 (µs)", all)
 }
 
-/// A value of a paper that is of no size that it names.
+/// A published value for which the paper names no size.
 fn level(value: f64) -> Line {
     let y = value.log10();
-    Line { look: Look::PAPER.ideal(), points: vec![(-0.5, y), (20.5, y)] }
+    Line::new(Style::PAPER.ideal(), vec![(-0.5, y), (20.5, y)])
 }
 
-fn lines(ways: &[Way], rows: &[Row], value: fn(&Row) -> Option<f64>) -> Vec<Line> {
+fn lines(ways: &[Way], rows: &[Measurement], value: fn(&Measurement) -> Option<f64>) -> Vec<Line> {
     let line = |way: &Way| {
-        let point = |row: &Row| Some(((row.figures.bytes as f64).log2(), value(row)?.log10()));
-        Line { look: look(*way), points: of(rows, *way).filter_map(point).collect() }
+        let point = |row: &Measurement| Some(((row.figures.bytes as f64).log2(), value(row)?.log10()));
+        Line::new(style(*way), of(rows, *way).filter_map(point).collect())
     };
     ways.iter().map(line).collect()
 }
@@ -218,7 +237,7 @@ mod tests {
     use super::*;
     use crate::perf::tests::row;
 
-    fn rows() -> Vec<Row> {
+    fn rows() -> Vec<Measurement> {
         vec![
             row(Way::Shm, 1, 0, Some(0.1), None),
             row(Way::Tcp, 1, 0, Some(10.0), None),

@@ -1,7 +1,8 @@
-//! sim-speed: how fast the simulator is, beside NexoSim, simpy and libCacheSim, each in its turn.
+//! sim-speed: the simulator's speed beside NexoSim, simpy and libCacheSim, each in its turn.
 //!
-//! What is judged is CPU time of one thread, by the process's own clock of it: the machine may be shared. The others come
-//! from their registries, at the first run, into the experiment's directory; one that cannot be had is said to be missing.
+//! The figure is CPU time of one thread, by the process's own clock of it, because the machine may be shared. The first run
+//! fetches the other programs from their registries into the experiment's directory. The report names those that are
+//! missing.
 
 mod report;
 
@@ -13,27 +14,29 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
-use crate::check::{Check, median};
+use crate::check::Check;
+use crate::drawing::Drawing;
 use crate::error::{Error, Result, file};
-use crate::figure::{self, Axis, Line, Look, Panel};
-use crate::machine::Machine;
+use crate::figure::{Axis, Line, Panel, Style};
 use crate::process::{Ended, Process, last_line, quoted};
-use crate::report::Outcome;
+use crate::story::Story;
+use crate::study::{self, Bound, Conclusion, Rows, Study};
+use crate::table::Fixed;
 
 const NEXOSIM: &str = include_str!("speed/nexosim.rs");
 const NEXOSIM_MANIFEST: &str = include_str!("speed/nexosim.toml");
 const SIMPY: &str = include_str!("speed/simpy.py");
 const LIBCACHESIM: &str = include_str!("speed/libcachesim.py");
-/// What Python is asked for; the versions that figures were taken with.
+/// The Python packages, in the versions that the published figures were taken with.
 const PACKAGES: [&str; 2] = ["simpy==4.1.2", "libcachesim==0.3.5"];
 
-const ROUNDS: u32 = 5;
+const ROUNDS: [u32; 2] = [5, 1];
 /// One round with a tenth of the work.
 const QUICK_PART: u64 = 10;
-/// For one turn, with all that it prepares, and for fetching and building a peer.
+/// Time limit for one turn with its preparation, and for fetching and building a peer.
 const TURN_MAX: Duration = Duration::from_secs(600);
 const BUILD_MAX: Duration = Duration::from_secs(900);
-/// A turn takes about this long.
+/// About how long a turn takes.
 const TURN: Duration = Duration::from_secs(6);
 
 const SIZES: [u32; 4] = [16, 64, 256, 4_096];
@@ -46,11 +49,11 @@ const LINE_REQUESTS: u64 = 5_000_000;
 const SIMPY_REQUESTS: u64 = 200_000;
 const CACHE_REQUESTS: u64 = 3_000_000;
 
-/// Issue 5's targets, in requests or events a second.
+/// Targets, in requests or events per second.
 const HOLD_MIN: [f64; 2] = [40e6, 4e6];
 const CLUSTER_MIN: [f64; 4] = [10e6, 10e6, 3e6, 3e6];
 
-/// Who simulates what.
+/// The engines and what each simulates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Engine {
     Hold(u32),
@@ -70,7 +73,7 @@ impl Engine {
         PENDING.into_iter().map(Engine::Hold).chain(others).chain(clusters).collect()
     }
 
-    /// As `rows.csv` has it.
+    /// The name in `rows.csv`.
     fn name(self) -> String {
         match self {
             Engine::Hold(pending) => format!("sidelong-hold-{pending}"),
@@ -100,112 +103,167 @@ impl Engine {
     }
 }
 
-/// What a turn says of itself.
+/// The output of a turn.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 struct Turn {
     requests: u64,
     events: u64,
     cpu_s: f64,
     wall_s: f64,
-    /// Of a cluster: where answers came from, for each request.
+    /// For a cluster: where the answers came from, per request.
     here_rate: Option<f64>,
     read_rate: Option<f64>,
 }
 
-/// An engine's rounds.
+/// One turn of an engine.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Row {
     engine: String,
     nodes: u32,
-    /// Medians of the rounds, by CPU time. Of the hold model there are no requests.
+    /// By CPU time. The hold model has no requests.
     requests_per_s: Option<f64>,
     events_per_s: f64,
-    /// The same by the clock.
+    /// The same by wall-clock time.
     wall_events_per_s: f64,
     here_rate: Option<f64>,
     read_rate: Option<f64>,
 }
 
 impl Row {
-    fn of(engine: Engine, turns: &[Turn]) -> Option<Row> {
-        let middle = |f: &dyn Fn(&Turn) -> f64| median(turns.iter().map(f).collect());
-        let requests = middle(&|turn| turn.requests as f64 / turn.cpu_s)?;
-        let last = turns.last()?;
-        Some(Row {
+    fn of(engine: Engine, turn: &Turn) -> Row {
+        let requests = turn.requests as f64 / turn.cpu_s;
+        Row {
             engine: engine.name(),
             nodes: engine.nodes(),
             requests_per_s: (requests > 0.0).then_some(requests),
-            events_per_s: middle(&|turn| turn.events as f64 / turn.cpu_s)?,
-            wall_events_per_s: middle(&|turn| turn.events as f64 / turn.wall_s)?,
-            here_rate: last.here_rate,
-            read_rate: last.read_rate,
-        })
+            events_per_s: turn.events as f64 / turn.cpu_s,
+            wall_events_per_s: turn.events as f64 / turn.wall_s,
+            here_rate: turn.here_rate,
+            read_rate: turn.read_rate,
+        }
     }
 
-    fn csv(&self) -> String {
-        let requests = self.requests_per_s.map_or_else(String::new, |rate| format!("{rate:.0}"));
-        format!("{},{},{requests},{:.0}", self.engine, self.nodes, self.events_per_s)
+    fn line(&self) -> TableLine {
+        TableLine {
+            engine: self.engine.clone(),
+            nodes: self.nodes,
+            requests_per_s: self.requests_per_s.map(Fixed),
+            events_per_s: Fixed(self.events_per_s),
+        }
     }
 }
 
-/// What all turns share.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Settings {
-    rounds: u32,
+/// A line of `rows.csv`.
+#[derive(Debug, Serialize)]
+struct TableLine {
+    engine: String,
+    nodes: u32,
+    requests_per_s: Option<Fixed<0>>,
+    events_per_s: Fixed<0>,
+}
+
+/// Settings that all turns share.
+#[derive(Serialize)]
+struct Speed {
     cluster_requests: u64,
-    /// Engines that could not be had, and why.
-    missing: Vec<String>,
+    /// The work of each turn is divided by this.
+    #[serde(skip)]
+    part: u64,
+    /// Set once they have been searched for.
+    #[serde(flatten)]
+    peers: Option<Peers>,
 }
 
-/// Programs of others.
-#[derive(Default)]
+/// The programs of others.
+#[derive(Clone, Default, Serialize)]
 struct Peers {
+    #[serde(skip)]
     python: Option<PathBuf>,
+    #[serde(skip)]
     nexosim: Option<PathBuf>,
+    /// Engines that are missing, and the reasons.
     missing: Vec<String>,
 }
 
-pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Vec<Check>> {
-    let quick = bench.options.quick;
-    let rounds = if quick { 1 } else { ROUNDS };
-    let part = if quick { QUICK_PART } else { 1 };
+pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
+    let part = if bench.options.quick { QUICK_PART } else { 1 };
     bench.expect_for(Duration::from_secs(90));
-    (0..rounds).for_each(|_| bench.expect_for(TURN * Engine::all().len() as u32 / part as u32));
+    study::run(bench, Speed { cluster_requests: CLUSTER_REQUESTS / part, part, peers: None })
+}
 
-    bench.begin("peers");
-    let peers = peers(bench)?;
-    bench.end();
-    let has = |engine: &Engine| match engine {
-        Engine::NexosimLine => peers.nexosim.is_some(),
-        Engine::SimpyLine | Engine::LibcachesimLru => peers.python.is_some(),
-        _ => true,
-    };
-    let engines: Vec<Engine> = Engine::all().into_iter().filter(has).collect();
-    let mut turns = vec![Vec::new(); engines.len()];
-    for round in 0..rounds as usize {
-        bench.begin(&format!("round-{}", round + 1));
-        // Each begins a round in its turn.
+impl Study for Speed {
+    type Row = Row;
+    type Line = TableLine;
+
+    const REPEAT: [u32; 2] = ROUNDS;
+    /// CPU time is judged.
+    const NEEDS_THE_MACHINE: bool = false;
+
+    fn plan(&self) -> Vec<Duration> {
+        vec![TURN * Engine::all().len() as u32 / self.part as u32]
+    }
+
+    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Speed>) -> Result<()> {
+        let peers = match self.peers.take() {
+            Some(peers) => peers,
+            None => {
+                bench.begin("peers");
+                let peers = peers(bench)?;
+                bench.end();
+                peers
+            }
+        };
+        let has = |engine: &Engine| match engine {
+            Engine::NexosimLine => peers.nexosim.is_some(),
+            Engine::SimpyLine | Engine::LibcachesimLru => peers.python.is_some(),
+            _ => true,
+        };
+        let engines: Vec<Engine> = Engine::all().into_iter().filter(has).collect();
+        let round = bench.repetition as usize;
+        bench.begin(&format!("round-{round}"));
+        let mut turns = vec![None; engines.len()];
+        // Each engine begins a round in its turn.
         for at in 0..engines.len() {
-            let at = (at + round) % engines.len();
-            turns[at].push(turn(bench, &peers, engines[at], engines[at].count() / part)?);
+            let at = (at + round - 1) % engines.len();
+            turns[at] = Some(turn(bench, &peers, engines[at], engines[at].count() / self.part)?);
         }
         bench.end();
+        self.peers = Some(peers);
+        for (engine, turn) in engines.iter().zip(turns.iter().flatten()) {
+            rows.push(self, Row::of(*engine, turn))?;
+        }
+        Ok(())
     }
-    let rows: Vec<Row> =
-        engines.iter().zip(&turns).filter_map(|(engine, turns)| Row::of(*engine, turns)).collect();
-    let mut table = bench.table("rows.csv", bench.experiment.columns)?;
-    table.rows(rows.iter().map(Row::csv))?;
-    let checks = checks(&rows);
-    bench.write("figure.svg", &draw(bench, &rows)?)?;
-    let machine = Machine::here();
-    let settings = Settings { rounds, cluster_requests: CLUSTER_REQUESTS / part, missing: peers.missing };
-    let outcome = Outcome::new(bench, &machine, settings, &rows, &checks);
-    bench.write("result.json", &outcome.to_json()?)?;
-    bench.write("report.md", &report::markdown(&outcome))?;
-    Ok(checks)
+
+    fn lines(&self, row: &Row) -> Vec<TableLine> {
+        vec![row.line()]
+    }
+
+    fn bounds(&self, row: &Row) -> Vec<Bound> {
+        let here = row.here_rate.map(|rate| Bound::share(format!("{}: answered at once", row.engine), rate));
+        // One thread's CPU time cannot exceed wall-clock time, except by the kernel's ticks.
+        let clock = Bound::new(
+            format!("{}: events/s by the clock", row.engine),
+            row.wall_events_per_s,
+            0.0..=1.05 * row.events_per_s,
+        );
+        here.into_iter().chain([clock]).collect()
+    }
+
+    fn checks(&self, rows: &[Row]) -> Vec<Check> {
+        checks(rows)
+    }
+
+    fn draw(&self, rows: &[Row]) -> Drawing {
+        draw(rows)
+    }
+
+    fn tell(&self, rows: &[Row], story: &mut Story) {
+        report::tell(self, rows, story);
+    }
 }
 
-/// Fetches and builds the others, as far as they are to be had.
+/// Fetches and builds the other programs as far as possible.
 fn peers(bench: &mut Bench<'_>) -> Result<Peers> {
     let mut peers = Peers::default();
     let directory = bench.path("peers");
@@ -248,7 +306,7 @@ fn peers(bench: &mut Bench<'_>) -> Result<Peers> {
     Ok(peers)
 }
 
-/// Runs a command that makes a peer; why it did not.
+/// Runs a command that makes a peer. Returns the reason if it fails.
 fn build(bench: &Bench<'_>, name: &str, command: Command) -> Result<Option<String>> {
     let (output, log) = (bench.path(&format!("runs/{name}.txt")), bench.path(&format!("runs/{name}.log")));
     let mut process = match Process::start(command, &output, &log) {
@@ -343,8 +401,7 @@ fn checks(rows: &[Row]) -> Vec<Check> {
     checks
 }
 
-fn draw(bench: &Bench<'_>, rows: &[Row]) -> Result<String> {
-    let title = format!("{}: {}", bench.experiment.id, bench.experiment.title);
+fn draw(rows: &[Row]) -> Drawing {
     let at = |nodes: u32| f64::from(nodes).log2();
     let cluster = |memory_mb: u32| {
         let point = |nodes: u32| {
@@ -355,23 +412,23 @@ fn draw(bench: &Bench<'_>, rows: &[Row]) -> Result<String> {
     };
     let target = SIZES.into_iter().zip(CLUSTER_MIN).map(|(nodes, min)| (at(nodes), min / 1e6)).collect();
     let mut lines = vec![
-        ("64 MB a node", Look::THIRD, cluster(64)),
-        ("512 MB a node", Look::OURS, cluster(512)),
-        ("target", Look::TARGET, target),
+        ("64 MB a node", Style::THIRD, cluster(64)),
+        ("512 MB a node", Style::OURS, cluster(512)),
+        ("target", Style::TARGET, target),
     ];
     if let Some(rate) = find(rows, Engine::LibcachesimLru).and_then(|row| row.requests_per_s) {
         let level = [SIZES[0], SIZES[SIZES.len() - 1]].map(|nodes| (at(nodes), rate / 1e6));
-        lines.push(("libCacheSim, one cache", Look::BASELINE.ideal(), level.to_vec()));
+        lines.push(("libCacheSim, one cache", Style::BASELINE.bare(), level.to_vec()));
     }
     let most = lines.iter().flat_map(|(.., points)| points).map(|(_, y)| *y).fold(0.0, f64::max);
-    let legend: Vec<_> = lines.iter().map(|(name, look, _)| ((*name).to_owned(), *look)).collect();
+    let legend = lines.iter().map(|(name, style, _)| ((*name).to_owned(), *style)).collect();
     let panel = Panel {
         title: String::new(),
         x: Axis::powers_of_two("nodes", SIZES[0].into(), SIZES[SIZES.len() - 1].into()),
         y: Axis::from_zero("million requests/s of CPU time", most),
-        lines: lines.into_iter().map(|(_, look, points)| Line { look, points }).collect(),
+        lines: lines.into_iter().map(|(_, style, points)| Line::new(style, points)).collect(),
     };
-    Ok(figure::draw(&title, &[panel], &legend)?)
+    Drawing { panels: vec![panel], legend, dashed: Some("target"), ..Drawing::default() }
 }
 
 #[cfg(test)]
@@ -383,18 +440,21 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_medians_of_cpu_time() {
-        let row = Row::of(Engine::Line, &[turn(10, 1.0), turn(10, 5.0), turn(10, 2.0)]).unwrap();
+    fn rows_are_of_cpu_time() {
+        let row = Row::of(Engine::Line, &turn(10, 2.0));
         assert_eq!((row.requests_per_s, row.events_per_s, row.wall_events_per_s), (Some(5.0), 15.0, 7.5));
-        assert_eq!(row.csv(), "sidelong-mm1,1,5,15");
-        let row = Row::of(Engine::Hold(4_096), &[turn(0, 1.0)]).unwrap();
-        assert_eq!(row.csv(), "sidelong-hold-4096,1,,30");
-        assert!(Row::of(Engine::Line, &[]).is_none());
+        let [columns, line] = crate::table::written(row.line());
+        assert_eq!(
+            (columns.as_str(), line.as_str()),
+            ("engine,nodes,requests_per_s,events_per_s", "sidelong-mm1,1,5,15")
+        );
+        let row = Row::of(Engine::Hold(4_096), &turn(0, 1.0));
+        assert_eq!(crate::table::written(row.line())[1], "sidelong-hold-4096,1,,30");
     }
 
     #[test]
     fn what_is_missing_is_not_measured() {
-        let fast = |engine: Engine| Row::of(engine, &[turn(11_000_000, 1.0)]).unwrap();
+        let fast = |engine: Engine| Row::of(engine, &turn(11_000_000, 1.0));
         let rows: Vec<Row> =
             Engine::all().into_iter().filter(|e| *e != Engine::SimpyLine).map(fast).collect();
         let verdict = |what: &str| {

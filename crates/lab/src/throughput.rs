@@ -1,4 +1,4 @@
-//! R10-R14: throughput by burst length (R 4.3.1).
+//! R10-R14: throughput by burst length (Balaji et al. 2004, 4.3.1).
 
 mod judge;
 mod report;
@@ -10,30 +10,37 @@ use sidelong_config::Configuration;
 
 use crate::bench::{Bench, Done};
 use crate::check::Check;
-use crate::csv::Table;
+use crate::drawing::Drawing;
 use crate::error::Result;
-use crate::figure::{self, Axis, Line, Panel};
-use crate::machine::Machine;
-use crate::report::{Outcome, Settings, node_seconds};
-use crate::setup::{CONFIGURATIONS, Demand, Layout, Run, Until, look_of};
+use crate::figure::{Axis, Line, Panel};
+use crate::report::{Settings, node_seconds};
+use crate::setup::{CONFIGURATIONS, Demand, Layout, Run, SERVICE, Until, possible_rate, style_of};
+use crate::story::Story;
+use crate::study::{self, Bound, Conclusion, Rows, Study};
+use crate::table::Fixed;
 use crate::up::Spread;
 use judge::Results;
 
-/// Burst lengths of R's figures.
+/// Burst lengths of the paper's figures.
 const BURSTS: [u64; 6] = [512, 1024, 2048, 4096, 8192, 16384];
 const BURSTS_QUICK: [u64; 2] = [512, 4096];
-/// Below R's: where the search for the shortest burst that pays goes on. R's 512 lasts as long as our 24.
+/// Burst lengths below those, for the search for the shortest burst that pays. The paper's 512 last as long as 24 here.
 const BURSTS_SHORTER: [u64; 5] = [256, 128, 64, 32, 16];
-/// A run has whole rounds over the sites, at least one, and at least so many requests.
+/// A run has whole rounds over the sites, at least one, and at least this many requests.
 const REQUESTS_MIN: u64 = 12_000;
 /// The same for quick runs and for the search.
 const REQUESTS_MIN_QUICK: u64 = 4_000;
-/// Reconfigured over rigid from which a burst length is said to pay.
+/// The ratio of reconfigured to rigid from which a burst length pays.
 const PAYS: f64 = 1.5;
 
-/// One run's numbers.
+/// The figures of one run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Row {
+    #[serde(skip)]
+    layout: Layout,
+    /// Whether it belongs to the search below the paper's burst lengths.
+    #[serde(skip)]
+    is_search: bool,
     sites: &'static str,
     workload: String,
     configuration: Configuration,
@@ -43,18 +50,19 @@ struct Row {
     p99_ms: f64,
     errors: u64,
     moves: u64,
-    /// Not in `rows.csv`, like what follows.
     requests: u64,
     seconds: f64,
-    /// When nothing but the nodes limits it and reconfiguration takes no time.
+    /// The rate if only the nodes limit it and reconfiguration takes no time.
     ideal_requests_per_s: f64,
     step_to_first_request_ms: Option<Spread>,
 }
 
 impl Row {
-    fn new(run: &Run, done: Done) -> Row {
+    fn new(run: &Run, is_search: bool, done: Done) -> Row {
         let Done { summary, ideal_requests_per_s, .. } = done;
         Row {
+            layout: run.layout,
+            is_search,
             sites: run.layout.label(),
             workload: run.demand.label(),
             configuration: run.configuration,
@@ -71,50 +79,144 @@ impl Row {
         }
     }
 
-    fn csv(&self) -> String {
-        let Row { sites, workload, configuration, burst, errors, moves, .. } = self;
-        let (rate, p50, p99) = (self.requests_per_s, self.p50_ms, self.p99_ms);
-        format!("{sites},{workload},{configuration},{burst},{rate:.1},{p50:.3},{p99:.3},{errors},{moves}")
+    /// The most requests/s that the nodes and clients allow.
+    fn possible_requests_per_s(&self) -> f64 {
+        let nodes = self.layout.nodes_in_all(self.configuration);
+        possible_rate(self.ideal_requests_per_s, self.burst, nodes)
     }
 }
 
-pub(crate) fn run(bench: &mut Bench<'_>, demand: Demand) -> Result<Vec<Check>> {
-    let quick = bench.options.quick;
-    let (bursts, requests_min) =
-        if quick { (&BURSTS_QUICK[..], REQUESTS_MIN_QUICK) } else { (&BURSTS[..], REQUESTS_MIN) };
-    let runs = plan(demand, bursts, &CONFIGURATIONS, requests_min);
-    let searched = [Configuration::Rigid, Configuration::Reconfigured];
-    let search = plan(demand, &BURSTS_SHORTER, &searched, REQUESTS_MIN_QUICK);
-    bench.expect(runs.iter().copied())?;
-    if !quick {
-        bench.expect(search.iter().copied())?;
+/// A line of `rows.csv` and of `shorter.csv`.
+#[derive(Debug, Serialize)]
+struct TableLine {
+    sites: &'static str,
+    workload: String,
+    configuration: Configuration,
+    burst: u64,
+    requests_per_s: Fixed<1>,
+    p50_ms: Fixed<3>,
+    p99_ms: Fixed<3>,
+    errors: u64,
+    moves: u64,
+}
+
+impl From<&Row> for TableLine {
+    fn from(row: &Row) -> TableLine {
+        TableLine {
+            sites: row.sites,
+            workload: row.workload.clone(),
+            configuration: row.configuration,
+            burst: row.burst,
+            requests_per_s: Fixed(row.requests_per_s),
+            p50_ms: Fixed(row.p50_ms),
+            p99_ms: Fixed(row.p99_ms),
+            errors: row.errors,
+            moves: row.moves,
+        }
+    }
+}
+
+pub(crate) fn run(bench: &mut Bench<'_>, demand: Demand) -> Result<Conclusion> {
+    bench.serve(demand)?;
+    study::run(
+        bench,
+        Throughput {
+            settings: Settings::of(demand),
+            demand,
+            id: bench.experiment.id,
+            quick: bench.options.quick,
+        },
+    )
+}
+
+#[derive(Serialize)]
+struct Throughput {
+    #[serde(flatten)]
+    settings: Settings,
+    #[serde(skip)]
+    demand: Demand,
+    #[serde(skip)]
+    id: &'static str,
+    #[serde(skip)]
+    quick: bool,
+}
+
+impl Throughput {
+    fn runs(&self) -> Vec<Run> {
+        let (bursts, requests_min) =
+            if self.quick { (&BURSTS_QUICK[..], REQUESTS_MIN_QUICK) } else { (&BURSTS[..], REQUESTS_MIN) };
+        plan(self.demand, bursts, &CONFIGURATIONS, requests_min)
     }
 
-    let mut results = Results::default();
-    let mut table = bench.table("rows.csv", bench.experiment.columns)?;
-    for run in &runs {
-        results.rows.push(measure(bench, run, &mut table)?);
+    /// Rows of the search for a shorter burst that pays.
+    fn search(&self) -> Vec<Run> {
+        let searched = [Configuration::Rigid, Configuration::Reconfigured];
+        let bursts = if self.quick { &[][..] } else { &BURSTS_SHORTER };
+        plan(self.demand, bursts, &searched, REQUESTS_MIN_QUICK)
     }
-    if !quick {
-        let mut table = bench.table("shorter.csv", bench.experiment.columns)?;
-        for run in &search {
-            // A layout whose last, longer burst did not pay is done.
-            if results.shortest_that_pays(run.layout).is_some_and(|burst| burst <= 2 * run.burst) {
-                results.shorter.push(measure(bench, run, &mut table)?);
+}
+
+impl Study for Throughput {
+    type Row = Row;
+    type Line = TableLine;
+
+    fn plan(&self) -> Vec<Duration> {
+        self.runs().iter().chain(&self.search()).map(Run::ideal_duration).collect()
+    }
+
+    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Throughput>) -> Result<()> {
+        for run in self.runs() {
+            rows.push(self, Row::new(&run, false, bench.run(&run)?))?;
+        }
+        let search = self.search();
+        let mut shorter = if search.is_empty() { None } else { Some(bench.table("shorter.csv")?) };
+        for run in search {
+            // The search ends for a layout at the first burst that does not pay.
+            if Results::of(rows.all())
+                .shortest_that_pays(run.layout)
+                .is_some_and(|burst| burst <= 2 * run.burst)
+            {
+                let row = Row::new(&run, true, bench.run(&run)?);
+                shorter.iter_mut().try_for_each(|table| table.write(TableLine::from(&row)))?;
+                rows.keep(row);
             } else {
                 bench.skip();
             }
         }
+        Ok(())
     }
 
-    let checks = results.checks();
-    bench.write("figure.svg", &draw(bench, &results)?)?;
-    let machine = Machine::here();
-    let rows: Vec<Row> = results.all().cloned().collect();
-    let outcome = Outcome::new(bench, &machine, Settings::of(demand), &rows, &checks);
-    bench.write("result.json", &outcome.to_json()?)?;
-    bench.write("report.md", &report::markdown(&outcome, &results))?;
-    Ok(checks)
+    fn lines(&self, row: &Row) -> Vec<TableLine> {
+        vec![row.into()]
+    }
+
+    fn bounds(&self, row: &Row) -> Vec<Bound> {
+        let of = |what: &str| {
+            format!("{} sites, bursts of {}, {}: {what}", row.layout.sites(), row.burst, row.configuration)
+        };
+        vec![
+            Bound::new(of("requests/s"), row.requests_per_s, 0.0..=row.possible_requests_per_s()),
+            Bound::new(of("p50, ms"), row.p50_ms, SERVICE.as_secs_f64() * 1e3..=f64::INFINITY),
+        ]
+    }
+
+    fn checks(&self, rows: &[Row]) -> Vec<Check> {
+        Results::of(rows).checks()
+    }
+
+    fn draw(&self, rows: &[Row]) -> Drawing {
+        let results = Results::of(rows);
+        Drawing {
+            panels: Layout::ALL.iter().zip(["a", "b"]).map(|(&l, part)| panel(l, part, &results)).collect(),
+            legend: CONFIGURATIONS.map(|of| (of.to_string(), style_of(of))).into(),
+            dashed: Some("ideal"),
+            ..Drawing::default()
+        }
+    }
+
+    fn tell(&self, rows: &[Row], story: &mut Story) {
+        report::tell(self, &Results::of(rows), story);
+    }
 }
 
 /// One run for each layout, burst length and configuration. Configurations alternate within a burst length, since the
@@ -138,40 +240,21 @@ fn plan(demand: Demand, bursts: &[u64], configurations: &[Configuration], reques
     runs
 }
 
-fn measure(bench: &mut Bench<'_>, run: &Run, table: &mut Table) -> Result<Row> {
-    let row = Row::new(run, bench.run(run)?);
-    table.rows([row.csv()])?;
-    Ok(row)
-}
-
-fn draw(bench: &Bench<'_>, results: &Results) -> Result<String> {
-    let title = format!("{} ({}): {}", bench.experiment.id, bench.experiment.figure, bench.experiment.title);
-    let panels: Vec<Panel> =
-        Layout::ALL.iter().zip(["a", "b"]).map(|(&l, part)| panel(l, part, results)).collect();
-    let measured = CONFIGURATIONS.map(|configuration| (configuration.to_string(), look_of(configuration)));
-    let ideal = [Configuration::Rigid, Configuration::OverProvisioned]
-        .map(|configuration| (format!("{configuration}, ideal"), look_of(configuration).ideal()));
-    Ok(figure::draw(&title, &panels, &[&measured[..], &ideal[..]].concat())?)
-}
-
 fn panel(layout: Layout, part: &str, results: &Results) -> Panel {
     let rows = || results.rows.iter().filter(|row| row.sites == layout.label());
     let at = |row: &Row, rate| ((row.burst as f64).log2(), rate);
     let ends = rows().map(|row| (row.burst as f64).log2());
     let (first, last) = (ends.clone().fold(f64::INFINITY, f64::min), ends.fold(f64::NEG_INFINITY, f64::max));
     let max = rows().map(|row| row.requests_per_s.max(row.ideal_requests_per_s)).fold(0.0, f64::max);
-    let line = |configuration: Configuration, look, rate: fn(&Row) -> f64| Line {
-        look,
-        points: rows()
-            .filter(|row| row.configuration == configuration)
-            .map(|row| at(row, rate(row)))
-            .collect(),
+    let line = |configuration: Configuration, style, rate: fn(&Row) -> f64| {
+        let of = rows().filter(|row| row.configuration == configuration);
+        Line::new(style, of.map(|row| at(row, rate(row))).collect())
     };
     let ideal = [Configuration::OverProvisioned, Configuration::Rigid].map(|configuration| {
-        line(configuration, look_of(configuration).ideal(), |row| row.ideal_requests_per_s)
+        line(configuration, style_of(configuration).ideal(), |row| row.ideal_requests_per_s)
     });
     let measured = [Configuration::OverProvisioned, Configuration::Rigid, Configuration::Reconfigured]
-        .map(|configuration| line(configuration, look_of(configuration), |row| row.requests_per_s));
+        .map(|configuration| line(configuration, style_of(configuration), |row| row.requests_per_s));
     Panel {
         title: format!("({part}) {} sites, {} nodes", layout.sites(), layout.label()),
         x: Axis {
@@ -218,9 +301,9 @@ mod tests {
     #[test]
     fn a_row_has_the_columns_of_its_experiment() {
         let row = judge::tests::row(Layout::Three, 512, Configuration::OverProvisioned, 2345.678);
-        assert_eq!(row.csv(), "3:3:2,1k,over-provisioned,512,2345.7,12.500,20.250,0,0");
-        let columns = crate::experiment::find("R10").unwrap().columns.join(",");
+        let [columns, line] = crate::table::written(TableLine::from(&row));
         assert_eq!(columns, "sites,workload,configuration,burst,requests_per_s,p50_ms,p99_ms,errors,moves");
+        assert_eq!(line, "3:3:2,1k,over-provisioned,512,2345.7,12.500,20.250,0,0");
     }
 
     #[test]

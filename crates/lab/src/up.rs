@@ -1,7 +1,7 @@
 //! One run: `sidelong up --config FILE --json --samples FILE.csv` as a child process.
 //!
-//! The child prints a [`Summary`] as one JSON object and exits with 0, or says in one line on standard error why not. While
-//! it runs it appends to the samples. SIGTERM makes it drain.
+//! The child prints a [`Summary`] as one JSON object and exits with 0, or prints one line with the reason on standard
+//! error. While it runs it appends to the samples. SIGTERM makes it drain.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,69 +10,18 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use crate::csv;
 use crate::error::{Error, Result, file};
 use crate::process::{Ended, Process, last_line, quoted};
+pub(crate) use crate::results::up::{Spread, Summary};
+use crate::table;
 
-/// Of a summary, in bytes.
+/// Limit of a summary, in bytes.
 const SUMMARY_BYTES_MAX: u64 = 1 << 24;
-const REQUEST_COLUMNS: &str = "due_s,sent_s,site,edge,client,outcome,response_ms";
-const SAMPLE_COLUMNS: &str = "t_s,site,nodes,nodes_busy";
-
-/// What `up --json` prints in the end.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Summary {
-    /// From the first request to the last answer.
-    pub(crate) seconds: f64,
-    pub(crate) requests: u64,
-    /// Requests that failed.
-    pub(crate) errors: u64,
-    /// Requests that the edges turned away.
-    #[serde(default)]
-    pub(crate) turned_away: u64,
-    pub(crate) moves: u64,
-    pub(crate) requests_per_s: f64,
-    #[serde(default)]
-    pub(crate) mean_ms: f64,
-    pub(crate) p50_ms: f64,
-    pub(crate) p99_ms: f64,
-    pub(crate) sites: Vec<SiteSummary>,
-    /// From a site's load step to the first request on a node that moved to it. None where none moved.
-    #[serde(default)]
-    pub(crate) step_to_first_request_ms: Option<Spread>,
-}
-
-/// One site's part of it.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct SiteSummary {
-    pub(crate) name: String,
-    pub(crate) requests: u64,
-    pub(crate) errors: u64,
-    /// Requests that the edges turned away.
-    #[serde(default)]
-    pub(crate) turned_away: u64,
-    pub(crate) requests_per_s: f64,
-    pub(crate) p50_ms: f64,
-    pub(crate) p99_ms: f64,
-    #[serde(default)]
-    pub(crate) max_ms: f64,
-    /// At the end.
-    pub(crate) nodes: u64,
-}
-
-/// How some times are spread.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Spread {
-    pub(crate) count: u64,
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
-    pub(crate) max: f64,
-}
 
 /// A line of the samples: a site over the last 100 ms.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Deserialize)]
 pub(crate) struct Sample {
     /// Seconds since the load began.
     pub(crate) t_s: f64,
@@ -82,34 +31,37 @@ pub(crate) struct Sample {
 }
 
 /// A line of the requests.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Deserialize)]
 pub(crate) struct Request {
-    /// When it should have been sent and when it was, in seconds since the load began.
+    /// When it should have been sent and when it was sent, in seconds since the load began.
     pub(crate) due_s: f64,
     pub(crate) sent_s: f64,
     pub(crate) edge: String,
+    #[serde(rename = "outcome")]
     pub(crate) fate: Fate,
-    /// Since it was due.
+    /// The response time since it was due.
     pub(crate) response_ms: f64,
 }
 
-/// What became of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The outcome of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Fate {
     Answered,
-    /// With 503, or by closing the connection.
+    /// Rejected with 503, or by closing the connection.
+    #[serde(alias = "refused", alias = "closed")]
     TurnedAway,
     Failed,
 }
 
-/// A run's name and files.
+/// The name and files of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Files {
     pub(crate) run: String,
     pub(crate) config: PathBuf,
     pub(crate) summary: PathBuf,
     pub(crate) samples: PathBuf,
-    /// What became of each request, where that is wanted.
+    /// The outcome of each request, if that is wanted.
     pub(crate) requests: Option<PathBuf>,
     pub(crate) log: PathBuf,
 }
@@ -124,47 +76,23 @@ impl Files {
         command
     }
 
-    /// What a person types to do the same.
+    /// The command that repeats the run.
     pub(crate) fn repeat(&self, program: &Path) -> String {
         format!("{} up --config {} --json", quoted(program), quoted(&self.config))
     }
 
     /// The samples that the run wrote.
     pub(crate) fn read_samples(&self) -> Result<Vec<Sample>> {
-        csv::read(&self.samples, SAMPLE_COLUMNS, |line| {
-            let mut fields = line.split(',');
-            let t_s = fields.next()?.parse().ok()?;
-            let site = fields.next()?.to_owned();
-            let _nodes: f64 = fields.next()?.parse().ok()?;
-            let nodes_busy = fields.next()?.parse().ok()?;
-            fields.next().is_none().then_some(Sample { t_s, site, nodes_busy })
-        })
+        table::read(&self.samples)
     }
 }
 
 /// The requests that a run wrote to `path`.
 pub(crate) fn read_requests(path: &Path) -> Result<Vec<Request>> {
-    csv::read(path, REQUEST_COLUMNS, |line| {
-        let [due_s, sent_s, _site, edge, _client, fate, response_ms] =
-            line.split(',').collect::<Vec<_>>().try_into().ok()?;
-        let fate = match fate {
-            "answered" => Fate::Answered,
-            "refused" | "closed" => Fate::TurnedAway,
-            "failed" => Fate::Failed,
-            _ => return None,
-        };
-        let [due_s, sent_s, response_ms] = [due_s, sent_s, response_ms].map(str::parse::<f64>);
-        Some(Request {
-            due_s: due_s.ok()?,
-            sent_s: sent_s.ok()?,
-            edge: edge.to_owned(),
-            fate,
-            response_ms: response_ms.ok()?,
-        })
-    })
+    table::read(path)
 }
 
-/// Runs `program` to its end, for `limit` at most and until `stop` is raised.
+/// Runs `program` to its end, for `limit` at most, or until `stop` is raised.
 pub(crate) fn run(program: &Path, files: &Files, limit: Duration, stop: &AtomicBool) -> Result<Summary> {
     let mut up = Process::start(files.command(program), &files.summary, &files.log)?;
     let repeat = || files.repeat(program);
@@ -270,16 +198,17 @@ mod tests {
     fn requests_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("requests.csv");
+        let columns = "due_s,sent_s,site,edge,client,outcome,response_ms";
         let lines =
             "0.1,0.2,a,edge1,0,answered,5.5\n0.3,0.3,a,edge2,7,closed,0.1\n0.3,0.3,a,edge1,7,failed,0";
-        std::fs::write(&path, format!("{REQUEST_COLUMNS}\n{lines}\n")).unwrap();
+        std::fs::write(&path, format!("{columns}\n{lines}\n")).unwrap();
         let requests = read_requests(&path).unwrap();
         let fates: Vec<_> = requests.iter().map(|request| request.fate).collect();
         assert_eq!(fates, [Fate::Answered, Fate::TurnedAway, Fate::Failed]);
         let first =
             Request { due_s: 0.1, sent_s: 0.2, edge: "edge1".into(), fate: fates[0], response_ms: 5.5 };
         assert_eq!(requests[0], first);
-        std::fs::write(&path, format!("{REQUEST_COLUMNS}\n0.1,0.2,a,edge1,0,lost,5.5\n")).unwrap();
+        std::fs::write(&path, format!("{columns}\n0.1,0.2,a,edge1,0,lost,5.5\n")).unwrap();
         assert!(read_requests(&path).is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! R15-R24: nodes in use over time (R 4.3.2).
+//! R15-R24: nodes in use over time (Balaji et al. 2004, 4.3.2).
 //!
-//! R counts the nodes that are fully used to serve the loaded site. `up` samples, for each site, the sum of the busy shares
-//! of its nodes; one site is loaded at a time, so that their sum over the sites is R's number, also in those samples in
-//! which one burst ends and the next begins.
+//! Balaji et al. 2004 count the nodes that are fully used to serve the loaded site. `up` samples, for each site, the sum of
+//! the busy shares of its nodes. One site is loaded at a time, so that the sum over the sites is that count, also in
+//! samples in which one burst ends and the next begins.
 
 mod report;
 
@@ -13,21 +13,24 @@ use sidelong_config::Configuration;
 
 use crate::bench::Bench;
 use crate::check::Check;
+use crate::drawing::Drawing;
 use crate::error::Result;
-use crate::figure::{self, Axis, Line, Look, Panel};
-use crate::machine::Machine;
-use crate::report::{Outcome, Settings};
-use crate::setup::{CONFIGURATIONS, Demand, Layout, POOL, Run, Until, look_of};
+use crate::figure::{Axis, Line, Panel, Style};
+use crate::report::Settings;
+use crate::setup::{CONFIGURATIONS, Demand, Layout, POOL, Run, Until, style_of};
+use crate::story::Story;
+use crate::study::{self, Bound, Conclusion, Rows, Study};
+use crate::table::Fixed;
 use crate::up::{Sample, Summary};
 
-/// Burst lengths of R's figures, and seconds for which each is watched: some rounds of the short one, a round of the
-/// long one under rigid.
+/// Burst lengths of the paper's figures, and how long each is watched in seconds: some rounds of the short one, a round of
+/// the long one under rigid.
 const BURSTS: [(u64, f64); 2] = [(512, 8.0), (8192, 24.0)];
 const BURSTS_QUICK: [(u64, f64); 2] = [(512, 4.0), (8192, 10.0)];
-/// The start is not judged: processes warm up.
+/// The start is not judged, because processes warm up.
 const SETTLED_S: f64 = 0.5;
 
-/// One run: its samples, and what they come to.
+/// One run: its samples and its figures.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Watched {
     configuration: Configuration,
@@ -37,15 +40,17 @@ struct Watched {
     moves: u64,
     /// Nodes in use, averaged over time.
     nodes_busy_mean: f64,
-    /// In the sample with the most.
+    /// Nodes in use in the sample with the most.
     nodes_busy_max: f64,
-    /// Seconds and nodes in use, all sites together.
+    /// Seconds and nodes in use, summed over the sites.
     over_time: Vec<(f64, f64)>,
+    #[serde(skip)]
+    samples: Vec<Sample>,
 }
 
 impl Watched {
-    fn new(run: &Run, summary: &Summary, samples: &[Sample]) -> Watched {
-        let over_time = sum_over_sites(samples);
+    fn new(run: &Run, summary: &Summary, samples: Vec<Sample>) -> Watched {
+        let over_time = sum_over_sites(&samples);
         let settled: Vec<f64> =
             over_time.iter().filter(|(t, _)| *t >= SETTLED_S).map(|(_, busy)| *busy).collect();
         Watched {
@@ -57,29 +62,103 @@ impl Watched {
             nodes_busy_mean: settled.iter().sum::<f64>() / settled.len().max(1) as f64,
             nodes_busy_max: settled.iter().copied().fold(0.0, f64::max),
             over_time,
+            samples,
         }
     }
 }
 
-pub(crate) fn run(bench: &mut Bench<'_>, demand: Demand, layout: Layout) -> Result<Vec<Check>> {
-    let runs = plan(demand, layout, if bench.options.quick { &BURSTS_QUICK } else { &BURSTS });
-    bench.expect(runs.iter().copied())?;
-    let mut table = bench.table("rows.csv", bench.experiment.columns)?;
-    let mut watched = Vec::with_capacity(runs.len());
-    for run in &runs {
-        let done = bench.run(run)?;
-        let samples = done.files.read_samples()?;
-        table.rows(samples.iter().map(|sample| csv(run, sample)))?;
-        watched.push(Watched::new(run, &done.summary, &samples));
+/// A line of `rows.csv`: a site over 100 ms.
+#[derive(Debug, Serialize)]
+struct TableLine {
+    t_s: Fixed<3>,
+    site: String,
+    nodes_busy: Fixed<3>,
+    configuration: Configuration,
+    burst: u64,
+}
+
+pub(crate) fn run(bench: &mut Bench<'_>, demand: Demand, layout: Layout) -> Result<Conclusion> {
+    bench.serve(demand)?;
+    study::run(
+        bench,
+        Utilisation { settings: Settings::of(demand), demand, layout, quick: bench.options.quick },
+    )
+}
+
+#[derive(Serialize)]
+struct Utilisation {
+    #[serde(flatten)]
+    settings: Settings,
+    #[serde(skip)]
+    demand: Demand,
+    #[serde(skip)]
+    layout: Layout,
+    #[serde(skip)]
+    quick: bool,
+}
+
+impl Utilisation {
+    fn runs(&self) -> Vec<Run> {
+        plan(self.demand, self.layout, if self.quick { &BURSTS_QUICK } else { &BURSTS })
+    }
+}
+
+impl Study for Utilisation {
+    type Row = Watched;
+    type Line = TableLine;
+
+    fn plan(&self) -> Vec<Duration> {
+        self.runs().iter().map(Run::ideal_duration).collect()
     }
 
-    let checks = checks(layout, &watched);
-    bench.write("figure.svg", &draw(bench, layout, &watched)?)?;
-    let machine = Machine::here();
-    let outcome = Outcome::new(bench, &machine, Settings::of(demand), &watched, &checks);
-    bench.write("result.json", &outcome.to_json()?)?;
-    bench.write("report.md", &report::markdown(&outcome, layout))?;
-    Ok(checks)
+    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Utilisation>) -> Result<()> {
+        for run in self.runs() {
+            let done = bench.run(&run)?;
+            rows.push(self, Watched::new(&run, &done.summary, done.files.read_samples()?))?;
+        }
+        Ok(())
+    }
+
+    fn lines(&self, run: &Watched) -> Vec<TableLine> {
+        let line = |sample: &Sample| TableLine {
+            t_s: Fixed(sample.t_s),
+            site: sample.site.clone(),
+            nodes_busy: Fixed(sample.nodes_busy),
+            configuration: run.configuration,
+            burst: run.burst,
+        };
+        run.samples.iter().map(line).collect()
+    }
+
+    fn bounds(&self, run: &Watched) -> Vec<Bound> {
+        // A sample covers 100 ms, which its clock may miss a little.
+        let most = 1.02 * self.layout.nodes_in_all(run.configuration) as f64;
+        vec![Bound::new(
+            format!("bursts of {}, {}: nodes in use", run.burst, run.configuration),
+            run.nodes_busy_max,
+            0.0..=most,
+        )]
+    }
+
+    fn checks(&self, watched: &[Watched]) -> Vec<Check> {
+        checks(self.layout, watched)
+    }
+
+    fn draw(&self, watched: &[Watched]) -> Drawing {
+        let parts = BURSTS.iter().zip(["a", "b"]);
+        Drawing {
+            panels: parts.map(|(&(burst, _), part)| panel(self.layout, part, burst, watched)).collect(),
+            legend: CONFIGURATIONS
+                .map(|configuration| (configuration.to_string(), style(configuration)))
+                .into(),
+            is_one_repetition: true,
+            ..Drawing::default()
+        }
+    }
+
+    fn tell(&self, watched: &[Watched], story: &mut Story) {
+        report::tell(self, watched, story);
+    }
 }
 
 fn plan(demand: Demand, layout: Layout, bursts: &[(u64, f64)]) -> Vec<Run> {
@@ -91,12 +170,7 @@ fn plan(demand: Demand, layout: Layout, bursts: &[(u64, f64)]) -> Vec<Run> {
     bursts.iter().flat_map(|&(burst, seconds)| run(burst, seconds)).collect()
 }
 
-fn csv(run: &Run, sample: &Sample) -> String {
-    let Sample { t_s, site, nodes_busy } = sample;
-    format!("{t_s:.3},{site},{nodes_busy:.3},{},{}", run.configuration, run.burst)
-}
-
-/// The samples of one time added up. A sample's sites follow each other.
+/// Sums the samples of one time. The sites of a sample follow each other.
 fn sum_over_sites(samples: &[Sample]) -> Vec<(f64, f64)> {
     let same_time = samples.chunk_by(|a, b| a.t_s == b.t_s);
     same_time.map(|sites| (sites[0].t_s, sites.iter().map(|sample| sample.nodes_busy).sum())).collect()
@@ -106,13 +180,12 @@ fn find(watched: &[Watched], burst: u64, configuration: Configuration) -> Option
     watched.iter().find(|run| run.burst == burst && run.configuration == configuration)
 }
 
-/// Nodes that a site has at most while it is loaded: what R names for each configuration (3 and 6 of 3:3:2; 2 and 5).
+/// The most nodes that a site has while it is loaded, as the paper gives it for each configuration (3 and 6 of 3:3:2; 2 and
+/// 5).
 fn nodes_max(layout: Layout, configuration: Configuration) -> f64 {
     match configuration {
         Configuration::Rigid => layout.nodes().iter().copied().max().unwrap_or(0) as f64,
-        Configuration::Reconfigured | Configuration::OverProvisioned => {
-            (POOL - (layout.nodes().len() - 1)) as f64
-        }
+        Configuration::Reconfigured | Configuration::OverProvisioned => layout.nodes_of_one_max() as f64,
     }
 }
 
@@ -149,31 +222,20 @@ fn checks(layout: Layout, watched: &[Watched]) -> Vec<Check> {
     ]
 }
 
-fn draw(bench: &Bench<'_>, layout: Layout, watched: &[Watched]) -> Result<String> {
-    let title = format!("{} ({}): {}", bench.experiment.id, bench.experiment.figure, bench.experiment.title);
-    let panels: Vec<_> = BURSTS
-        .iter()
-        .zip(["a", "b"])
-        .map(|(&(burst, _), part)| panel(layout, part, burst, watched))
-        .collect();
-    let legend = CONFIGURATIONS.map(|configuration| (configuration.to_string(), look(configuration)));
-    Ok(figure::draw(&title, &panels, &legend)?)
-}
-
-/// Reconfigured is to lie on over-provisioned most of the time.
-fn look(configuration: Configuration) -> Look {
-    let look = look_of(configuration).bare();
-    if configuration == Configuration::OverProvisioned { look.beneath() } else { look }
+/// Reconfigured should lie on over-provisioned most of the time.
+fn style(configuration: Configuration) -> Style {
+    let style = style_of(configuration).bare();
+    if configuration == Configuration::OverProvisioned { style.beneath() } else { style }
 }
 
 fn panel(layout: Layout, part: &str, burst: u64, watched: &[Watched]) -> Panel {
     let of = |configuration| find(watched, burst, configuration);
-    // What is judged is drawn last, on top.
+    // The judged line is drawn last, on top.
     let order = [Configuration::OverProvisioned, Configuration::Rigid, Configuration::Reconfigured];
     let lines: Vec<Line> = order
         .into_iter()
         .filter_map(of)
-        .map(|run| Line { look: look(run.configuration), points: run.over_time.clone() })
+        .map(|run| Line::new(style(run.configuration), run.over_time.clone()))
         .collect();
     let end = lines.iter().flat_map(|line| line.points.last()).map(|(t, _)| *t).fold(0.0, f64::max);
     let most = lines.iter().flat_map(|line| &line.points).map(|(_, busy)| *busy).fold(0.0, f64::max);
@@ -188,6 +250,7 @@ fn panel(layout: Layout, part: &str, burst: u64, watched: &[Watched]) -> Panel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::up::tests::summary;
 
     fn sample(t_s: f64, site: &str, nodes_busy: f64) -> Sample {
         Sample { t_s, site: site.into(), nodes_busy }
@@ -203,6 +266,7 @@ mod tests {
             nodes_busy_mean: mean,
             nodes_busy_max: mean,
             over_time: vec![(0.1, mean), (0.2, mean)],
+            samples: Vec::new(),
         }
     }
 
@@ -216,13 +280,21 @@ mod tests {
     #[test]
     fn a_row_has_the_columns_of_its_experiment() {
         let run = plan(Demand::Zipf, Layout::Three, &BURSTS)[5];
-        assert_eq!(csv(&run, &sample(0.1, "a", 2.5)), "0.100,a,2.500,over-provisioned,8192");
-        let columns = crate::experiment::find("R15").unwrap().columns.join(",");
+        let summary = summary(1.0, 1);
+        let watched = Watched::new(&run, &summary, vec![sample(0.1, "a", 2.5)]);
+        let study = Utilisation {
+            settings: Settings::of(Demand::Zipf),
+            demand: Demand::Zipf,
+            layout: Layout::Three,
+            quick: false,
+        };
+        let [columns, line] = crate::table::written(study.lines(&watched).remove(0));
         assert_eq!(columns, "t_s,site,nodes_busy,configuration,burst");
+        assert_eq!(line, "0.100,a,2.500,over-provisioned,8192");
     }
 
     #[test]
-    fn r_s_numbers_of_nodes_are_ours() {
+    fn the_papers_numbers_of_nodes_are_ours() {
         let most = |layout| CONFIGURATIONS.map(|configuration| nodes_max(layout, configuration));
         assert_eq!(most(Layout::Three), [3.0, 6.0, 6.0]);
         assert_eq!(most(Layout::Four), [2.0, 5.0, 5.0]);
@@ -248,21 +320,9 @@ mod tests {
     #[test]
     fn the_start_is_not_judged() {
         let run = plan(Demand::Zipf, Layout::Three, &BURSTS)[0];
-        let summary = Summary {
-            seconds: 1.0,
-            requests: 1,
-            errors: 0,
-            turned_away: 0,
-            moves: 0,
-            requests_per_s: 1.0,
-            mean_ms: 1.0,
-            p50_ms: 1.0,
-            p99_ms: 1.0,
-            sites: Vec::new(),
-            step_to_first_request_ms: None,
-        };
+        let summary = summary(1.0, 1);
         let samples = [sample(0.4, "a", 0.0), sample(0.5, "a", 2.0), sample(0.6, "a", 3.0)];
-        let watched = Watched::new(&run, &summary, &samples);
+        let watched = Watched::new(&run, &summary, samples.into());
         assert_eq!((watched.nodes_busy_mean, watched.nodes_busy_max), (2.5, 3.0));
     }
 }

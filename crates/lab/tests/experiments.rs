@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sidelong_config::{ClusterFile, Configuration};
-use sidelong_lab::{Error, Report, Result, RunOptions};
+use sidelong_lab::{Error, Report, Result, RunOptions, Usage, Verdict};
 use sidelong_workload::origin::{OriginConfig, OriginGauges, serve};
 
 struct Lab {
@@ -33,8 +33,16 @@ impl Lab {
         symlink(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program.sh"), &program).unwrap();
         fs::write(directory.path().join("script"), include_str!("fake_up.sh")).unwrap();
         let out = directory.path().join("out");
-        let options =
-            RunOptions { out, quick, traces: None, program, stop: Arc::new(AtomicBool::new(false)) };
+        let options = RunOptions {
+            out,
+            quick,
+            repeat: None,
+            traces: None,
+            program,
+            // The machine that runs the tests is busy, which is not what they are about.
+            usage: Usage::default,
+            stop: Arc::new(AtomicBool::new(false)),
+        };
         Lab { directory, options, runs: Vec::new() }
     }
 
@@ -81,7 +89,7 @@ fn r10_in_full() {
         &lab.runs[..3],
         ["3-sites-512-rigid", "3-sites-512-reconfigured", "3-sites-512-over-provisioned"]
     );
-    assert_eq!(lab.runs.len(), 36 + lab.read("R10/shorter.csv").lines().count() - 1);
+    assert_eq!(lab.runs.len(), 36 + lab.read("R10/shorter.csv").lines().skip(1).count());
 
     let rows = lab.read("R10/rows.csv");
     let mut lines = rows.lines();
@@ -93,7 +101,7 @@ fn r10_in_full() {
     assert!(lines.next().unwrap().starts_with("3:3:2,1k,rigid,512,997.2,"), "{rows}");
 
     let json: serde_json::Value = serde_json::from_str(&lab.read("R10/result.json")).unwrap();
-    assert_eq!(json["experiment"]["figure"], "R Figure 10");
+    assert_eq!(json["experiment"]["figure"], "Balaji et al. 2004, Figure 10");
     assert_eq!(json["rows"].as_array().unwrap().len(), lab.runs.len());
     assert_eq!(json["rows"][1]["configuration"], "reconfigured");
     assert!(json["machine"]["cores"].as_u64().unwrap() >= 1);
@@ -105,18 +113,90 @@ fn r10_in_full() {
 
     let text = lab.read("R10/report.md");
     for part in [
-        "# R10: throughput by burst length, one file of 1 KB (R Figure 10)",
+        "# R10: throughput by burst length, one file of 1 KB (Balaji et al. 2004, Figure 10)",
         "| 3 sites, rigid, requests/s | about 26,000 | 997 |",
         "| 3 sites, over-provisioned / rigid | 1.96 | 2.33 |",
         "- 3 sites: **it holds**. Reconfigured has 1.07 of rigid and 0.46 of over-provisioned at 512, 2.25 of rigid",
         "| 3 sites, bursts of 16384: reconfigured / rigid | at least 1.9 | 2.25 | met |",
         "| 4 sites, bursts of 512: reconfigured / rigid | at least 1.6 | 1.26 | MISSED |",
-        "- 4 sites: 1024 requests, 2.560 s of one node (on R's nodes as many seconds are 22187 requests).",
+        "- 4 sites: 1024 requests, 2.560 s of one node (on the paper's nodes as many seconds are 22187 requests).",
         "InfiniBand",
         "lab run R10 --out ",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
+}
+
+#[test]
+fn repetitions_become_medians_with_intervals() {
+    let mut lab = Lab::new(true);
+    // Each run is a little faster than the one before.
+    let script = include_str!("fake_up.sh").replace(
+        "rate = burst /",
+        "\"wc -l <\\\"'\"$(dirname \"$0\")\"'/ran\\\"\" | getline ran; rate = (1 + ran / 10000) * burst /",
+    );
+    fs::write(lab.directory.path().join("script"), format!("echo >>\"$(dirname \"$0\")/ran\"\n{script}"))
+        .unwrap();
+    lab.options.repeat = Some(6);
+    let report = lab.run("R10").unwrap();
+    keep(&lab.out("R10/figure.svg"), "R10-repeated.svg");
+    assert_eq!(lab.runs.len(), 6 * 12);
+    assert_eq!((&*lab.runs[0], &*lab.runs[12]), ("3-sites-512-rigid-1", "3-sites-512-rigid-2"));
+    let check = &report.checks[3];
+    let (low, high) = check.interval.unwrap();
+    assert!(low <= check.measured.unwrap() && check.measured.unwrap() <= high && low < high, "{check:?}");
+    assert_eq!(lab.read("R10/rows.csv").lines().count(), 1 + 6 * 12);
+    let json: serde_json::Value = serde_json::from_str(&lab.read("R10/result.json")).unwrap();
+    assert_eq!((&json["repeat"], &json["rows"][71]["repetition"]), (&6.into(), &6.into()));
+    let text = lab.read("R10/report.md");
+    assert!(text.contains("All runs were made 6 times") && text.contains(" --quick --repeat 6"), "{text}");
+    let row = text.lines().find(|line| line.starts_with("| 512 |")).unwrap();
+    assert!(row.contains(" [") && row.contains("] |"), "{row}");
+    assert!(lab.read("R10/figure.svg").contains("95 %"));
+}
+
+#[test]
+fn a_figure_that_cannot_be_is_invalid() {
+    let script = include_str!("fake_up.sh").replace("* 0.97;", "* 0.97 * (lost > 0 ? 3 : 1);");
+    let mut lab = Lab::of(&script, true);
+    let report = lab.run("R10").unwrap();
+    assert_eq!(report.verdict, Verdict::Invalid);
+    assert!(
+        report.invalid[0].starts_with("3 sites, bursts of 512, reconfigured: requests/s is "),
+        "{:?}",
+        report.invalid
+    );
+    let verdicts: Vec<_> = report.checks.iter().map(|check| check.verdict()).collect();
+    assert_eq!(verdicts[3..], ["INVALID"; 4]);
+    let json: serde_json::Value = serde_json::from_str(&lab.read("R10/result.json")).unwrap();
+    assert_eq!((&json["verdict"], &json["checks"][3]["verdict"]), (&"invalid".into(), &"invalid".into()));
+    let text = lab.read("R10/report.md");
+    assert!(text.contains("## What is invalid") && text.contains("| INVALID |"), "{text}");
+    assert!(text.contains("**invalid**") && !text.contains("it holds"), "{text}");
+    assert!(lab.read("R10/figure.svg").contains("INVALID, R10 ("), "the figure alone says it too");
+}
+
+#[test]
+fn a_run_beside_other_work_is_invalid() {
+    /// A machine of which others take half.
+    fn busy() -> Usage {
+        static SECONDS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let all = f64::from(10 * SECONDS.fetch_add(1, Ordering::Relaxed));
+        Usage { all, processes: 0.7 * all, stolen: 0.0, own: 0.2 * all }
+    }
+    let mut lab = Lab::of(include_str!("fake_perf.sh"), true);
+    lab.options.usage = busy;
+    if !has_rdma() {
+        let report = lab.run("R7").unwrap();
+        assert_eq!(report.verdict, Verdict::Invalid);
+        let why = "run latency-shm: other processes took 50 % of the CPU time, 10 % at most";
+        assert_eq!(report.invalid[0], why);
+        assert!(lab.read("R7/report.md").contains(why));
+    }
+    // What is simulated comes out alike.
+    let mut lab = Lab::of(include_str!("fake_datacenter.sh"), true);
+    lab.options.usage = busy;
+    assert_eq!(lab.run("S2").unwrap().verdict, Verdict::Met);
 }
 
 #[test]
@@ -226,10 +306,10 @@ fn m3_by_busy_threads_and_steps() {
     assert_eq!(lab.read("M3/steps.csv").lines().count(), 1 + 4 * 4);
     let text = lab.read("M3/report.md");
     for part in [
-        "# M3: how long a look at a node's load takes, by busy threads (M Figure 3)",
-        "| socket-sync | increases linearly | 140.000 | 6440.000 | 46.00 | 140.000 | 6440.000 | 46.00 | holds |",
+        "# M3: time to read a node's load, by busy threads (Vaidyanathan et al. 2006, Figure 3)",
+        "| socket-sync | increases linearly | 140.000 | 6440.000 | 46.00 | 140.000 | 6440.000 | 46.00 | **it holds** |",
         "by socket-sync / by rdma-sync, p99 at 64 threads | at least 20 | 2500.00 | met |",
-        "- e-rdma-sync: e-rdma-sync cannot be had: the fake has no kernel.",
+        "- e-rdma-sync: e-rdma-sync is not available: the fake has no kernel.",
         "16 steps were left out",
         "lab run M3 --out ",
     ] {
@@ -251,7 +331,7 @@ fn m4_by_granularity() {
     let text = lab.read("M4/report.md");
     for part in [
         "| rdma-async | less than that | 1.1020 | 1.0021 |",
-        "The paper's order **holds** at 1 ms",
+        "The paper's order at 1 ms, socket-async, socket-sync, rdma-async, rdma-sync: **it holds**.",
         "| 1 | socket-async | 1.3020 | 1.0020 | 1.3000 | 500.0 | 3 |",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
@@ -268,7 +348,7 @@ fn m5_by_load() {
     has_columns(&lab, "M5", "scheme,field,load,deviation_mean,deviation_max");
     let text = lab.read("M5/report.md");
     for part in [
-        "- threads, 64 threads: rdma-sync deviates least: it holds.",
+        "- threads, 64 threads: rdma-sync deviates least: **it holds**.",
         "| cpu | 64 | socket-sync | 7.40 | 15.40 |",
         "A quick run",
     ] {
@@ -298,7 +378,7 @@ fn a3_to_a5_by_request() {
             "A3",
             "t_s,system,response_ms,loop,round,response_ms_max",
             &["met"; 4][..],
-            ["| closed | none | 3375 | 250 | 250 | 250 | 1.0000 | 0 |", "| open | one-sided | "],
+            ["| closed | none | 1125 | 250 | 250 | 250 | 1.0000 | 0 |", "| open | one-sided | "],
         ),
         (
             "A4",
@@ -312,7 +392,7 @@ fn a3_to_a5_by_request() {
         (
             "A5",
             "t_s,clients,system,qos_unsatisfied,loop,round",
-            // Nobody whom the others let in is in time.
+            // None of the requests that the others admit is in time.
             &["met", "met", "not measured", "not measured", "not measured", "not measured"][..],
             ["| tcp | 28 |", "| one-sided | 520 or more |"],
         ),
@@ -437,10 +517,10 @@ fn r5_by_sizes() {
     assert_eq!(rows.lines().count(), 1 + 4 * 21);
     let text = lab.read("R5/report.md");
     for part in [
-        "# R5: read, by message size (R Figure 5)",
-        "| 1 byte, RDMA by polling | 11.89 µs | verbs not to be had |",
+        "# R5: read, by message size (Balaji et al. 2004, Figure 5)",
+        "| 1 byte, RDMA by polling | 11.89 µs | no RDMA device |",
         "| 1 byte, sockets | 53.8 µs (IPoIB) | TCP 10.010 µs |",
-        "| most bytes a second, RDMA | 839.1 MB/s | verbs not to be had |",
+        "| most bytes a second, RDMA | 839.1 MB/s | no RDMA device |",
         "there is no RDMA device",
         "Figures taken under emulation (soft-RoCE, a virtual machine) say nothing about hardware.",
         "lab run R5 --out ",
@@ -459,7 +539,7 @@ fn r6_has_no_figures_of_the_paper_and_says_so() {
     let mut lab = Lab::of(include_str!("fake_perf.sh"), true);
     lab.run("R6").unwrap();
     let text = lab.read("R6/report.md");
-    assert!(text.contains("R's text gives no figures for send and receive"), "{text}");
+    assert!(text.contains("The paper's text gives no figures for send and receive"), "{text}");
     assert!(text.contains("not half a ping-pong"), "{text}");
 }
 
@@ -501,12 +581,12 @@ fn serve_for(lab: &Lab) {
             loop {
                 let text = fs::read_to_string(&started).unwrap_or_default();
                 for line in text.lines().skip(served) {
-                    let cluster = ClusterFile::load(&config).unwrap();
+                    let cluster = ClusterFile::load(&config).unwrap().cluster().unwrap();
                     let address: SocketAddr = match line.split(' ').collect::<Vec<_>>()[..] {
-                        ["node", "n1", "--with-parent", "--config", _] => cluster.nodes[0].listen,
+                        ["node", "n1", "--with-parent", "--config", _] => cluster.nodes[0].address,
                         ["edge", "edge1", "--with-parent", "--config", _] => cluster.edges[0].listen,
                         ["lab", "bare-proxy", listen, to] => {
-                            assert_eq!(to, cluster.nodes[0].listen.to_string());
+                            assert_eq!(to, cluster.nodes[0].address.to_string());
                             listen.parse().unwrap()
                         }
                         _ => panic!("{line}"),
@@ -556,7 +636,8 @@ fn edge_overhead_in_turns() {
         "| requests/s, edge / bare proxy, median of the rounds | at least 0.97 |",
         "| share of its CPU | 0.000 | 0.000 |",
         "the other is stopped (SIGSTOP)",
-        "5 rounds, in each a turn of 0.6 s for each proxy",
+        "In each round a turn of 0.6 s for each proxy",
+        "All runs were made 5 times.",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
@@ -621,7 +702,7 @@ fn c4_judges_and_varies_what_does_not_come_out() {
     let text = lab.read("C4/report.md");
     assert!(
         text.contains(
-            "| reads that fail, ledger / the best of C's at the same size, at most | none | 0 of 12 |"
+            "| reads that fail, ledger / the best of the published at the same size, at most | none | 0 of 12 |"
         ),
         "{text}"
     );
@@ -629,6 +710,13 @@ fn c4_judges_and_varies_what_does_not_come_out() {
         text.contains("CPU of a request of 20, 60, 180 µs") && text.contains("| all | 12 of 12 |"),
         "{text}"
     );
+
+    let script = include_str!("fake_sim.sh").replace("0.01 : 0.05", "0.04 : 0.05");
+    let mut lab = Lab::of(&script, true);
+    lab.run("C4").unwrap();
+    assert_eq!(lab.runs, ["sizes"], "a quick run varies nothing");
+    let text = lab.read("C4/report.md");
+    assert!(text.contains("Left out by `--quick`") && !text.contains("| 0 of 0 |"), "{text}");
 }
 
 #[test]

@@ -9,10 +9,13 @@ if [ "$1" = up ]; then
         finer = log(4096 / every) / log(2)
         rate = 800 + finer * (scheme == "rdma-sync" ? 50 : scheme ~ /^socket/ ? -10 : 0)
         max = scheme ~ /^socket/ && every < 8 ? 250 : 60
-        printf "{\"seconds\":8,\"requests\":%d,\"errors\":0,\"moves\":0,\"requests_per_s\":%.1f,", rate * 8, rate
-        printf "\"p50_ms\":10,\"p99_ms\":%.1f,\"sites\":[", max / 2
+        printf "{\"seconds\":8,\"requests\":%d,\"errors\":0,\"turned_away\":0,\"errors_by_kind\":{\"connect\":0,", rate * 8
+        printf "\"timeout\":0,\"closed\":0,\"broken\":0,\"body\":0,\"status_4xx\":0,\"refused\":0,\"unavailable\":0,"
+        printf "\"status_5xx\":0},\"moves\":0,\"requests_per_s\":%.1f,\"mean_ms\":10,\"p50_ms\":10,", rate
+        printf "\"p99_ms\":%.1f,\"max_ms\":%.1f,\"lag_ms_p99\":0,\"clients\":[],", max / 2, max
+        printf "\"step_to_first_request_ms\":null,\"sites\":["
         for (site = 1; site <= 2; site++)
-            printf "%s{\"name\":\"%s\",\"requests\":%d,\"errors\":0,\"requests_per_s\":%.1f,\"p50_ms\":10,\"p99_ms\":%.1f,\"max_ms\":%.1f,\"nodes\":3}", \
+            printf "%s{\"name\":\"%s\",\"requests\":%d,\"errors\":0,\"rejected\":0,\"requests_per_s\":%.1f,\"p50_ms\":10,\"p99_ms\":%.1f,\"max_ms\":%.1f,\"turned_away\":0,\"refusal_ms_p50\":0,\"refusal_ms_p99\":0,\"nodes\":3}", \
                 (site > 1 ? "," : ""), (site > 1 ? "zipf" : "auction"), rate * 4, rate / 2, max / 2, max
         print "]}"
     }'
@@ -30,25 +33,27 @@ while [ $# -gt 0 ]; do
     shift
 done
 if [ "$scheme" = e-rdma-sync ]; then
-    echo "sidelong: e-rdma-sync cannot be had: the fake has no kernel" >&2
+    echo "sidelong: e-rdma-sync is not available: the fake has no kernel" >&2
     exit 2
 fi
 awk -v measure="$measure" -v scheme="$scheme" -v background="$background" -v granularity="$granularity" 'BEGIN {
     socket = scheme ~ /^socket/; kernel = scheme == "rdma-sync"
-    printf "{\"measure\":\"%s\",\"scheme\":\"%s\",\"node_cpu\":0,\"this_cpu\":1,", measure, scheme
+    printf "{\"measure\":\"%s\",\"scheme\":\"%s\",\"background\":%d,\"granularity_ms\":%s,\"period_ms\":50,", \
+        measure, scheme, background, granularity
+    printf "\"node_cpu\":0,\"this_cpu\":1,"
     if (measure == "latency" || measure == "step") {
         us = socket ? 40 + 100 * background : 0.2
         if (measure == "step") { us = kernel ? 20 : 50000; printf "\"threads\":4,\"unseen\":0,\"unclear\":1," }
         printf "\"samples\":1000,\"p50_us\":%.3f,\"p99_us\":%.3f,\"max_us\":%.3f,\"mean_us\":%.3f,\"unusable\":0}\n", us, 2 * us, 3 * us, us
     } else if (measure == "slowdown") {
         cost = scheme == "socket-async" ? 0.3 : scheme == "socket-sync" ? 0.2 : scheme == "rdma-async" ? 0.1 : 0
-        printf "\"rounds\":3,\"alone_ms\":500,\"normalized_delay\":%.6f,\"kept\":%.6f,\"looks\":%.6f}\n", \
+        printf "\"rounds\":3,\"alone_ms\":500,\"normalized_delay\":%.6f,\"kept\":%.6f,\"sampling\":%.6f}\n", \
             1.002 + cost / granularity, 1.002, 1 + cost / granularity
     } else if (measure == "interrupts") {
-        printf "\"looks\":1000,\"told\":%s,\"seen\":[%d,%d],\"most\":[2,1]}\n", kernel ? "true" : "false", kernel ? 70 : 0, kernel ? 5 : 0
+        printf "\"samples\":1000,\"told\":%s,\"seen\":[%d,%d],\"most\":[2,1]}\n", kernel ? "true" : "false", kernel ? 70 : 0, kernel ? 5 : 0
     } else {
         off = kernel ? 0 : 0.1 * background
-        printf "\"looks\":100,\"unusable\":0,\"cpu_truth\":\"/proc/stat\",\"threads\":{\"mean\":%.3f,\"max\":%.3f},", off, 4 * off
+        printf "\"samples\":100,\"unusable\":0,\"cpu_truth\":\"/proc/stat\",\"threads\":{\"mean\":%.3f,\"max\":%.3f},", off, 4 * off
         printf "\"cpu_percent\":{\"mean\":%.3f,\"max\":%.3f}}\n", off + 1, off + 9
     }
 }'

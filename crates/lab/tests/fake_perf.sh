@@ -18,10 +18,15 @@ awk -v fabric="$fabric" -v background="$background" -v sizes="$sizes" -v bandwid
         bytes = 2 ^ power
         ns = fabric == "shm" ? 20 + bytes : 10000 + 10 * bytes + 1000 * background
         if (power) printf ","
-        printf "{\"device\":\"fake %s\",\"bytes\":%d,\"background\":%d,", fabric, bytes, background
+        printf "{\"operation\":\"read\",\"ping_pong\":false,\"fabric\":\"%s\",\"device\":\"fake %s\",", fabric, fabric
+        printf "\"completion\":\"polling\",\"peers\":1,\"bytes\":%d,\"bytes_moved\":%d,", bytes, bytes
+        printf "\"background\":%d,\"inbox_full\":0,", background
         printf "\"target_cpu\":0,\"initiator_cpu\":1,"
-        if (bandwidth) printf "\"bytes_per_s\":%.3f,", bytes / ns * 1e9
-        else printf "\"p50_ns\":%.1f,\"p99_ns\":%.1f,\"mean_ns\":%.1f,", ns, 2 * ns, ns
+        if (bandwidth) printf "\"window\":16,\"bytes_per_s\":%.3f,\"operations_per_s\":%.3f,", bytes / ns * 1e9, 1e9 / ns
+        else {
+            printf "\"p50_ns\":%.1f,\"p99_ns\":%.1f,\"p999_ns\":%.1f,\"max_ns\":%.1f,", ns, 2 * ns, 2 * ns, 3 * ns
+            printf "\"mean_ns\":%.1f,\"batches_per_run\":1,\"runs\":1000,", ns
+        }
         printf "\"operations\":1000,\"initiator_cpu_ns\":%.1f,\"target_cpu_ns\":%.1f}", ns, fabric == "shm" ? 0.1 : ns
     }
     if (sizes) printf "]"

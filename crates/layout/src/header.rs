@@ -1,4 +1,4 @@
-//! The first line of every region: what it is, whose, and in which layout.
+//! The region header: the first line of every region, with its kind, owner and layout.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -6,16 +6,17 @@ use crate::record::{DETAIL_BYTES, HOT_BYTES};
 
 /// "SIDELONG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDELONG");
-/// Raised by every change of layout that readers must know of.
-pub const LAYOUT_VERSION: u32 = 5;
+/// Version of the layout. Raise it with every change that readers must know of.
+pub const LAYOUT_VERSION: u32 = 7;
 /// Size of [`RegionHeader`] in bytes.
 pub const HEADER_BYTES: usize = 64;
 
-/// Over the sizes, offsets and meanings of all that lies in regions: FNV-1a of `DESCRIPTION`.
+/// Hash of the sizes, offsets and meanings of everything in regions: FNV-1a of `DESCRIPTION`.
 pub const LAYOUT_HASH: u64 = fnv1a(DESCRIPTION.as_bytes());
 
 /// Every field with its width, in order. Edit it with the structs: the offsets below are asserted, the names are not.
-const DESCRIPTION: &str = "hot64:sequence4,check4,generation4,valid2,run_queue2,time_ns8,cpu_permille2,memory_permille2,\
+const DESCRIPTION: &str = "header64:magic8,version4,kind4,layout8,incarnation8,len8,cluster8,reserved16;\
+hot64:sequence4,check4,generation4,valid2,run_queue2,time_ns8,cpu_permille2,memory_permille2,\
 pending_interrupts2,workers2,net_bytes_per_s8,connections4,queued4,served8,busy4,service_us4;\
 detail192:sequence4,check4,generation4,pid4,time_ns8,load4x3,threads4,cpu8x4,switches8,interrupts8,memory8x2,\
 net8x4,tcp4,cpus4,errors8,sent8,reserved32;\
@@ -29,7 +30,8 @@ pending:raised32,serving16,pending16;machine192:sequence4,check4,generation4,val
 interrupts8,memory8x2,pressure8,net8x4,load4x3,tcp4,uninterruptible4,run_queue4,reserved8;\
 ports320:sequence4,check4,generation4,count2,dropped2,time_ns8,(port2,sockets2,established4,queue4,queue_max4)x16,\
 reserved40;kernel:load384,beat64,(slot64,tick32,pending8,zero24)x128,machine192,ports320;words:header64,ownership64;board:header64,site(lock64,budget64,counter64xedges);verdicts:header64,site(verdict8,time8,stale8,rotation8,zero32,name64);\
-share:header64,beat8,zero56,node(in_flight24,answers40),site(verdict8)";
+share:header64,beat8,zero56,node(in_flight24,answers40),site(verdict8);\
+front:header64,node(seen1,generation36,requests27)";
 
 /// What a region holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,12 +45,14 @@ pub enum RegionKind {
     Board = 3,
     /// Anything else: benchmarks and tests.
     Raw = 4,
-    /// A node's load record that the kernel keeps: what a load region has, and more behind it.
+    /// A node's load record that the kernel keeps: a load region with further parts behind it.
     Kernel = 5,
-    /// What a helper decides of each site's requests.
+    /// A helper's verdicts on each site.
     Verdicts = 6,
-    /// What an edge lets other edges know: its requests at each node, its verdict on each site.
+    /// What an edge shares with other edges: its requests at each node, its verdict on each site.
     Share = 7,
+    /// What a front states about each node: the ownership that it has seen, and its requests there.
+    Front = 8,
 }
 
 /// The first line of a region.
@@ -63,14 +67,12 @@ pub struct RegionHeader {
     pub kind: u32,
     /// [`LAYOUT_HASH`] of the writer.
     pub layout_hash: u64,
-    /// Which life of the process that offers the region.
+    /// The incarnation of the process that offers the region.
     pub incarnation: u64,
     /// The region's length in bytes, this header included.
     pub len: u64,
-    /// A board's dimensions, else 0.
-    pub sites: u32,
-    /// Likewise.
-    pub edges: u32,
+    /// Hash of what all parts of the cluster must have alike; 0 for a region of no cluster.
+    pub cluster: u64,
     /// Zero.
     pub reserved: [u64; 2],
 }
@@ -79,7 +81,7 @@ const _: () = {
     use core::mem::offset_of;
     assert!(size_of::<RegionHeader>() == HEADER_BYTES && align_of::<RegionHeader>() == 64);
     assert!(offset_of!(RegionHeader, layout_hash) == 16 && offset_of!(RegionHeader, len) == 32);
-    assert!(offset_of!(RegionHeader, reserved) == 48);
+    assert!(offset_of!(RegionHeader, cluster) == 40 && offset_of!(RegionHeader, reserved) == 48);
     assert!(HOT_BYTES == 64 && DETAIL_BYTES == 192);
 };
 
@@ -105,27 +107,38 @@ pub enum HeaderError {
         /// The writer's.
         found: u64,
     },
+    /// The part that offers it has another cluster file.
+    #[error(
+        "region of a part with another cluster file (hash {found:016x}, here {expected:016x}): give all parts the same \
+         sites, nodes and edges in the same order"
+    )]
+    Cluster {
+        /// What the header says.
+        found: u64,
+        /// The reader's.
+        expected: u64,
+    },
     /// Another kind of region.
     #[error("region of kind {found}, expected {expected:?}")]
     Kind {
-        /// What the header says.
+        /// The kind in the header.
         found: u32,
-        /// What was looked for.
+        /// The kind expected.
         expected: RegionKind,
     },
     /// The length is not that of its kind.
     #[error("region of {found} bytes, expected {expected}")]
     Length {
-        /// What the header says.
+        /// The length in the header.
         found: u64,
-        /// What was looked for.
+        /// The length expected.
         expected: u64,
     },
 }
 
 impl RegionHeader {
-    /// The header of a region of this build.
-    pub const fn new(kind: RegionKind, incarnation: u64, len: usize) -> Self {
+    /// The header of a region of this build, offered by a part of `cluster`.
+    pub const fn new(kind: RegionKind, cluster: u64, incarnation: u64, len: usize) -> Self {
         RegionHeader {
             magic: MAGIC,
             version: LAYOUT_VERSION,
@@ -133,8 +146,7 @@ impl RegionHeader {
             layout_hash: LAYOUT_HASH,
             incarnation,
             len: len as u64,
-            sites: 0,
-            edges: 0,
+            cluster,
             reserved: [0; 2],
         }
     }
@@ -144,12 +156,13 @@ impl RegionHeader {
         bytemuck::cast(*self)
     }
 
-    /// From the words of a region, if this build may read it as a `kind` of `len` bytes.
+    /// From the words of a region, if this build may read it as a `kind` of `len` bytes in `cluster`; 0 for any.
     ///
     /// # Errors
     /// What differs, named.
     pub fn checked(
         words: &[u64; HEADER_BYTES / 8],
+        cluster: u64,
         kind: RegionKind,
         len: usize,
     ) -> Result<RegionHeader, HeaderError> {
@@ -160,6 +173,8 @@ impl RegionHeader {
             Err(HeaderError::Version { found: header.version })
         } else if header.layout_hash != LAYOUT_HASH {
             Err(HeaderError::Layout { found: header.layout_hash })
+        } else if cluster != 0 && header.cluster != cluster {
+            Err(HeaderError::Cluster { found: header.cluster, expected: cluster })
         } else if header.kind != kind as u32 {
             Err(HeaderError::Kind { found: header.kind, expected: kind })
         } else if header.len != len as u64 {
@@ -171,7 +186,7 @@ impl RegionHeader {
 }
 
 /// FNV-1a, 64 bits (draft-eastlake-fnv, section 6).
-const fn fnv1a(bytes: &[u8]) -> u64 {
+pub const fn fnv1a(bytes: &[u8]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325;
     let mut i = 0;
     while i < bytes.len() {

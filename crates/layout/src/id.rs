@@ -1,10 +1,10 @@
 //! Small integers that name sites, nodes and edges in words and records. The cluster file gives them in its order.
 
-/// Sites of one cluster at most: a site is 12 bits in an ownership word, of which 0 means "none".
+/// Most sites of one cluster: a site has 12 bits in an ownership word, where 0 means "none".
 pub const SITES_MAX: usize = (1 << 12) - 1;
-/// Nodes of one cluster at most: what a budget counts in 14 bits. No word names a node.
+/// Most nodes of one cluster: a budget counts them in 14 bits. No word names a node.
 pub const NODES_MAX: usize = (1 << 14) - 1;
-/// Lock owners at most: an owner is 12 bits in a lock word, of which 0 means "free".
+/// Most lock owners: an owner has 12 bits in a lock word, where 0 means "free".
 pub const EDGES_MAX: usize = (1 << 12) - 1;
 
 macro_rules! id {
@@ -17,7 +17,7 @@ macro_rules! id {
             /// The `index`-th, counting from 0.
             ///
             /// # Panics
-            /// Where `index` is not below the maximum: the configuration is checked against it at start.
+            /// If `index` is not below the maximum, which the configuration's check excludes.
             pub const fn new(index: usize) -> Self {
                 assert!(index < $max, "index beyond what a word can hold");
                 $name(index as u16)
@@ -32,7 +32,7 @@ macro_rules! id {
 }
 
 id!(
-    /// One hosted service (R: web-site).
+    /// One hosted service (a web-site in Balaji et al. 2004).
     SiteId,
     SITES_MAX
 );
@@ -42,7 +42,7 @@ id!(
     NODES_MAX
 );
 id!(
-    /// Whoever may hold a lock: an edge, or in server-based reconfiguration a node (numbered after the edges).
+    /// An owner of locks: an edge, or in server-based reconfiguration a node (numbered after the edges).
     EdgeId,
     EDGES_MAX
 );

@@ -1,10 +1,9 @@
-//! The part of a load region that the kernel keeps, where it does (rdma-sync): behind today's parts, all of which such a
-//! region has too.
+//! The part of a load region that the kernel keeps (under rdma-sync), behind the parts that every load region has.
 //!
-//! A [`Beat`] each millisecond says that the kernel still keeps it; a place for each CPU holds the [`Slot`] that scheduler
-//! events write, under that CPU's run-queue lock, and the [`Tick`] that the timer writes beside it for what no event
-//! tells; [`Machine`] and [`Ports`] are for people and metrics. Each has one writer at a time and carries sequence and check
-//! as every record does. `crates/load/src/bpf/record.h` says the same in C.
+//! A [`Beat`] each millisecond shows that the kernel still keeps it. A place for each CPU holds two records: the
+//! [`Slot`], which scheduler events write under that CPU's run-queue lock, and the [`Tick`], which the timer writes for
+//! what causes no event. [`Ports`] tells of foreign servers. [`Machine`] is for people and metrics. Each has one writer at a time, and
+//! carries sequence and check like every record. `crates/load/src/bpf/record.h` defines the same in C.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -12,9 +11,9 @@ use crate::LINE_BYTES;
 use crate::map::LOAD_BYTES;
 use crate::record::{Rejected, check, record};
 
-/// CPUs that a region has a place for. What those beyond it do is in the [`Beat`]'s sums only.
+/// CPUs for which a region has a place. Further CPUs are only in the [`Beat`]'s sums.
 pub const PLACES_MAX: usize = 128;
-/// Listening ports that a region tells of; those with the lowest numbers of slots in the kernel's own table.
+/// Listening ports in a region: those with the lowest slots in the kernel's own table.
 pub const PORTS_MAX: usize = 16;
 
 /// Size of [`Beat`] in bytes.
@@ -37,16 +36,16 @@ pub const PLACE_PENDING: usize = PLACE_TICK + TICK_BYTES;
 
 /// The beat in a region that the kernel keeps.
 pub const KERNEL_BEAT: usize = LOAD_BYTES;
+/// The ports, beside what every reader reads.
+pub const KERNEL_PORTS: usize = KERNEL_BEAT + BEAT_BYTES;
 /// The first place.
-pub const KERNEL_PLACES: usize = KERNEL_BEAT + BEAT_BYTES;
+pub const KERNEL_PLACES: usize = KERNEL_PORTS + PORTS_BYTES;
 /// The machine's part.
 pub const KERNEL_MACHINE: usize = KERNEL_PLACES + PLACES_MAX * PLACE_BYTES;
-/// The ports.
-pub const KERNEL_PORTS: usize = KERNEL_MACHINE + MACHINE_BYTES;
 /// Length of such a region.
-pub const KERNEL_BYTES: usize = KERNEL_PORTS + PORTS_BYTES;
+pub const KERNEL_BYTES: usize = KERNEL_MACHINE + MACHINE_BYTES;
 
-/// Bits of [`Beat::valid`] and [`Machine::valid`]: which fields this kernel could fill. The lower ones mean as in
+/// Bits of [`Beat::valid`] and [`Machine::valid`]: the fields that this kernel could fill. The lower bits are those of
 /// [`valid`](crate::valid).
 pub mod kept {
     /// `cpu_*_ns`.
@@ -67,7 +66,7 @@ pub mod kept {
     pub const OF_GROUP: u16 = 1 << 13;
 }
 
-/// The heartbeat, each millisecond by a timer: what a decision needs beside the places.
+/// The heartbeat, which a timer writes each millisecond: what a decision needs beside the places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub struct Beat {
@@ -81,15 +80,16 @@ pub struct Beat {
     pub valid: u16,
     /// CPUs that are online.
     pub cpus: u16,
-    /// When it was written, in ns of the node's monotonic clock: the age of all that the kernel keeps is counted from it.
+    /// When it was written, in ns of the node's monotonic clock. The age of everything that the kernel keeps counts
+    /// from it.
     pub time_ns: u64,
     /// Memory in use, of all that may be used: 0-1000.
     pub memory_permille: u16,
     /// Places in use: CPUs that the machine may have, as far as there are places.
     pub places: u16,
-    /// Threads that want a CPU, over all CPUs, those without a place included.
+    /// Threads that run or wait for a CPU, over all CPUs, including those without a place.
     pub run_queue: u32,
-    /// Bytes received and sent since the record began, loopback not counted.
+    /// Bytes received and sent since the record began, without loopback.
     pub net_bytes: u64,
     /// Established TCP connections.
     pub tcp_established: u32,
@@ -130,7 +130,7 @@ impl Slot {
     pub const RUNNING: u16 = 1;
 }
 
-/// One CPU as the timer saw it: newer than its [`Slot`] if that is still the one which the timer saw.
+/// One CPU as the timer saw it; it is newer than the [`Slot`] that it names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct Tick {
@@ -157,19 +157,19 @@ impl Tick {
     pub const ONLINE: u16 = 1;
 }
 
-/// A CPU's softirqs, one word that is always of one moment: `pending:16 serving:16 raised:32`.
+/// A CPU's softirqs in one word, which is always consistent: `pending:16 serving:16 raised:32`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pending {
     /// Raised and not yet begun: a bit for each kind.
     pub pending: u16,
     /// Being served just now, likewise.
     pub serving: u16,
-    /// How many were raised since the record began; it wraps.
+    /// Number raised since the record began; it wraps.
     pub raised: u32,
 }
 
 impl Pending {
-    /// From the word's value; every value means something.
+    /// Decodes the word; every value is valid.
     pub const fn decode(word: u64) -> Self {
         Pending { pending: word as u16, serving: (word >> 16) as u16, raised: (word >> 32) as u32 }
     }
@@ -219,7 +219,7 @@ pub struct Machine {
     pub load_5m_milli: u32,
     pub load_15m_milli: u32,
     pub tcp_established: u32,
-    /// Threads that wait uninterruptibly, for a disk most often.
+    /// Threads that wait uninterruptibly, usually for a disk.
     pub uninterruptible: u32,
     pub run_queue: u32,
     /// Zero.
@@ -238,7 +238,7 @@ pub struct Port {
     pub established: u32,
     /// Connections that wait to be accepted.
     pub queue: u32,
-    /// How many may.
+    /// How many may wait.
     pub queue_max: u32,
 }
 
@@ -254,7 +254,7 @@ pub struct Ports {
     pub generation: u32,
     /// How many of `ports` are in use.
     pub count: u16,
-    /// Listening sockets that found no place in the kernel's or this table.
+    /// Listening sockets without a place in the kernel's table or in this one.
     pub dropped: u16,
     /// When it was written, in ns of the node's monotonic clock.
     pub time_ns: u64,

@@ -1,11 +1,12 @@
-//! What lies in memory that others read or change from the side: load records, 8-byte words, region headers.
+//! The data in memory that others read or change one-sidedly: load records, 8-byte words, region headers.
 //!
-//! Plain data only. This crate does no I/O, holds no pointer and asks no clock; `fabric` moves these bytes, `state`
-//! says in which order, `policy` reads the decoded values. Every size and offset is asserted at compile time, and
-//! their sum is the [`LAYOUT_HASH`] that each region carries, so that two builds that disagree refuse each other by
+//! Plain data only. This crate does no I/O, holds no pointer and asks no clock. `fabric` moves these bytes, `state`
+//! defines in which order, `policy` reads the decoded values. Every size and offset is asserted at compile time, and
+//! together they form the [`LAYOUT_HASH`] that each region carries. So two builds that disagree refuse each other by
 //! name instead of misreading a field.
 #![forbid(unsafe_code)]
 
+mod front;
 mod header;
 mod id;
 mod kernel;
@@ -14,24 +15,31 @@ mod record;
 mod share;
 mod time;
 mod verdicts;
+mod vocabulary;
 mod word;
 
-pub use header::{HEADER_BYTES, HeaderError, LAYOUT_HASH, LAYOUT_VERSION, MAGIC, RegionHeader, RegionKind};
+pub use front::{FrontMap, FrontWord};
+pub use header::{
+    HEADER_BYTES, HeaderError, LAYOUT_HASH, LAYOUT_VERSION, MAGIC, RegionHeader, RegionKind, fnv1a,
+};
 pub use id::{EDGES_MAX, EdgeId, NODES_MAX, NodeId, SITES_MAX, SiteId};
 pub use kernel::{
     BEAT_BYTES, Beat, KERNEL_BEAT, KERNEL_BYTES, KERNEL_MACHINE, KERNEL_PLACES, KERNEL_PORTS, MACHINE_BYTES,
     Machine, PLACE_BYTES, PLACE_PENDING, PLACE_TICK, PLACES_MAX, PORTS_BYTES, PORTS_MAX, Pending, Port,
     Ports, SLOT_BYTES, Slot, TICK_BYTES, Tick, kept, kernel_slot,
 };
-pub use map::{BoardMap, LOAD_ACK, LOAD_BYTES, LOAD_DETAIL, LOAD_HOT, WORDS_BYTES, WORDS_OWNERSHIP};
+pub use map::{
+    BoardMap, LOAD_ACK, LOAD_BYTES, LOAD_DETAIL, LOAD_HOT, LOAD_SHAPES, WORDS_BYTES, WORDS_OWNERSHIP,
+};
 pub use record::{DETAIL_BYTES, Detail, HOT_BYTES, Hot, Rejected, valid};
 pub use share::{NodeShare, ShareMap};
 pub use time::Time;
 pub use verdicts::{NAME_BYTES, VerdictsMap};
+pub use vocabulary::UnknownWord;
 pub use word::{Ack, Budget, Lock, NodeState, Ownership, SEQUENCE_MAX};
 
-/// A cache line, in bytes: the unit of layout. Each word that is changed remotely has one of its own, and a record
-/// that fits in one is read in one piece by every NIC we know of.
+/// A cache line, in bytes: the unit of layout. Each word that is changed remotely has its own line, and every known NIC
+/// reads a record of one line at once.
 pub const LINE_BYTES: usize = 64;
 
 #[cfg(test)]

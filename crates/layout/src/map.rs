@@ -1,10 +1,10 @@
-//! Where things lie in the nodes' regions and on the board. Offsets in bytes from the region's start.
+//! Offsets in the nodes' regions and on the board, in bytes from the region's start.
 //!
-//! A node offers two regions because their rights differ: what its own CPU stores (record, acknowledgement) is
-//! read-only to others, what others change by atomics (ownership) is never stored by its CPU. The sites' words stand on
+//! A node offers two regions because their rights differ. What its own CPU stores (record, acknowledgement) is
+//! read-only to others. What others change by atomics (ownership) is never stored by its CPU. The sites' words are on
 //! one board for the cluster.
 
-use crate::{DETAIL_BYTES, EdgeId, HEADER_BYTES, HOT_BYTES, LINE_BYTES, SiteId};
+use crate::{DETAIL_BYTES, EdgeId, HEADER_BYTES, HOT_BYTES, KERNEL_BYTES, LINE_BYTES, RegionKind, SiteId};
 
 /// The hot line in a load region.
 pub const LOAD_HOT: usize = HEADER_BYTES;
@@ -14,6 +14,9 @@ pub const LOAD_ACK: usize = LOAD_HOT + HOT_BYTES;
 pub const LOAD_DETAIL: usize = LOAD_ACK + LINE_BYTES;
 /// Length of a load region.
 pub const LOAD_BYTES: usize = LOAD_DETAIL + DETAIL_BYTES;
+/// Kind and length of a region with a load record, kept by a thread or by the kernel.
+pub const LOAD_SHAPES: [(RegionKind, usize); 2] =
+    [(RegionKind::Load, LOAD_BYTES), (RegionKind::Kernel, KERNEL_BYTES)];
 
 /// The ownership word in a node's words.
 pub const WORDS_OWNERSHIP: usize = HEADER_BYTES;
@@ -21,7 +24,7 @@ pub const WORDS_OWNERSHIP: usize = HEADER_BYTES;
 pub const WORDS_BYTES: usize = WORDS_OWNERSHIP + LINE_BYTES;
 
 /// The board: for each site a line with its lock, one with its budget, and one with each edge's shared update counter
-/// (R 3.1.2; the paper keeps these with the load-balancers, here one region holds them all).
+/// (Balaji et al. 2004, 3.1.2; the paper keeps these with the load-balancers, here one region holds them all).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BoardMap {
     /// Sites on it.

@@ -1,9 +1,9 @@
 //! The load record of a node: one hot line with what a decision needs, and a detail part for people and metrics.
 //!
-//! One writer, any number of readers, none of which the writer hears of. The first eight bytes of either part are a
-//! sequence, odd while the writer is inside, and a check over all the other words. The check makes a torn copy show
-//! whatever the order in which a backend copies the line (an RDMA NIC, soft-RoCE's memcpy, eight loads on this
-//! machine), which sequence numbers at both ends would not.
+//! There is one writer, which notices no reader, and any number of readers. The first eight bytes of each part are a
+//! sequence, odd while the writer is inside, and a check over all the other words. The check reveals a torn copy in
+//! whatever order a backend copies the line (an RDMA NIC, soft-RoCE's memcpy, eight loads on this machine). Sequence
+//! numbers at both ends would not.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -14,7 +14,7 @@ pub const HOT_BYTES: usize = 64;
 /// Size of [`Detail`] in bytes.
 pub const DETAIL_BYTES: usize = 192;
 
-/// Bits of [`Hot::valid`]: which fields the node's source could fill.
+/// Bits of [`Hot::valid`]: the fields that the node's source could fill.
 pub mod valid {
     /// `run_queue`.
     pub const RUN_QUEUE: u16 = 1 << 0;
@@ -28,25 +28,30 @@ pub mod valid {
     pub const ORIGIN: u16 = 1 << 4;
     /// `pending_interrupts`.
     pub const INTERRUPTS: u16 = 1 << 5;
-    /// All that this version knows.
+    /// All bits of this version that a node with a server of its own can fill.
     pub const ALL: u16 = (1 << 6) - 1;
+    /// `connections` and `queued` alone, as the kernel counts them at the port of a foreign server. Beyond the bits of
+    /// [`kept`](crate::kept).
+    pub const CONNECTIONS: u16 = 1 << 14;
+    /// `busy` and `workers` alone, of a foreign server whose workers each hold a connection.
+    pub const WORKERS: u16 = 1 << 15;
 }
 
-/// The hot line: what balance, reconfigure and admit decide from.
+/// The hot line, from which balance, reconfiguration and admission decide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub struct Hot {
-    /// Raised by 2 at every publication; odd while one is under way.
+    /// Raised by 2 at every publication; odd during one.
     pub sequence: u32,
-    /// Over all the other words; see [`Hot::sealed`].
+    /// Check over all the other words; see [`Hot::sealed`].
     pub check: u32,
-    /// Which life of the writer: a record of a dead process is never taken for that of its successor.
+    /// The incarnation of the writer, so that a dead process's record is never taken for its successor's.
     pub generation: u32,
     /// Which fields hold a value: bits of [`valid`].
     pub valid: u16,
-    /// Threads that want a CPU, running or waiting.
+    /// Threads that run or wait for a CPU.
     pub run_queue: u16,
-    /// When the figures were true, in ns of the node's monotonic clock.
+    /// Time of the figures, in ns of the node's monotonic clock.
     pub time_ns: u64,
     /// CPU in use, of all that the node may use: 0-1000.
     pub cpu_permille: u16,
@@ -54,7 +59,7 @@ pub struct Hot {
     pub memory_permille: u16,
     /// Interrupts and softirqs raised and not yet served.
     pub pending_interrupts: u16,
-    /// Requests that the server works on at once.
+    /// Requests that the server works on at a time.
     pub workers: u16,
     /// Bytes received and sent in a second.
     pub net_bytes_per_s: u64,
@@ -66,11 +71,11 @@ pub struct Hot {
     pub served: u64,
     /// Workers that are serving a request.
     pub busy: u32,
-    /// Mean time of service of a request, in us.
+    /// Mean service time of a request, in us.
     pub service_us: u32,
 }
 
-/// The detail part: not needed to decide, good to see. Units in the names.
+/// The detail part, which no decision needs. Units are in the names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
 #[repr(C, align(64))]
 #[expect(missing_docs, reason = "the names carry the meaning and the unit; /proc's own terms")]
@@ -105,7 +110,7 @@ pub struct Detail {
     pub cpus: u32,
     pub errors: u64,
     pub origin_sent_bytes: u64,
-    /// Zero; room for what comes.
+    /// Zero; reserved.
     pub reserved: [u64; 4],
 }
 
@@ -115,7 +120,7 @@ pub enum Rejected {
     /// The writer was inside: read again.
     #[error("the record is being written")]
     Writing,
-    /// The copy is of two moments: read again.
+    /// The copy is inconsistent: read again.
     #[error("the record was torn by a write")]
     Torn,
     /// Nothing was published yet.
@@ -134,7 +139,7 @@ macro_rules! record {
         };
 
         impl $name {
-            /// Its 8-byte words, first to last, as they lie in memory.
+            /// Its number of 8-byte words.
             pub const WORDS: usize = $bytes / 8;
 
             /// Ready to publish: with its check over everything else, `sequence` included.
@@ -148,10 +153,10 @@ macro_rules! record {
                 bytemuck::cast(*self)
             }
 
-            /// A copy of the memory, if it is of one moment.
+            /// The record in a copy of the memory, if the copy is consistent.
             ///
             /// # Errors
-            /// Where it is not, or nothing is there; worth another read in the first two cases.
+            /// If it is not, or nothing was published; in the first two cases another read is worthwhile.
             pub fn validated(words: &[u64; Self::WORDS]) -> Result<Self, Rejected> {
                 let record: Self = bytemuck::cast(*words);
                 if record.sequence == 0 {

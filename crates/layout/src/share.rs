@@ -1,5 +1,5 @@
-//! What an edge shares with the others: how many requests it has at each node, how many it has seen answered, and its
-//! verdict on each site. One writer, whole words; each stands for itself.
+//! What an edge shares with the others: its requests at each node, the answers that it has seen, and its verdict on
+//! each site. There is one writer, and each word stands by itself.
 
 use core::mem::offset_of;
 
@@ -10,12 +10,12 @@ const ANSWERS_BITS: u32 = 40;
 /// Answers are counted modulo this.
 const ANSWERS: u64 = 1 << ANSWERS_BITS;
 
-/// What an edge tells of its requests at one node.
+/// An edge's report on its requests at one node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct NodeShare {
-    /// Requests that it has sent there and that have not begun to be answered; 2^24 - 1 at most is told.
+    /// Requests sent there whose answer has not begun; at most 2^24 - 1.
     pub in_flight: u32,
-    /// Answers with success that it has seen begin, modulo 2^40: at a million a second that lasts 12 days.
+    /// Successful answers that have begun, modulo 2^40: at a million a second that lasts 12 days.
     pub answers: u64,
 }
 
@@ -27,20 +27,20 @@ impl NodeShare {
         in_flight << ANSWERS_BITS | self.answers & (ANSWERS - 1)
     }
 
-    /// From the word's value; every value means something.
+    /// Decodes the word; every value is valid.
     pub const fn decode(word: u64) -> Self {
         NodeShare { in_flight: (word >> ANSWERS_BITS) as u32, answers: word & (ANSWERS - 1) }
     }
 
-    /// Answers since `earlier`; none where there were fewer, as in another life of the edge.
+    /// Answers since `earlier`; 0 if there were fewer, as in another life of the edge.
     pub const fn answers_since(self, earlier: NodeShare) -> u64 {
         let passed = self.answers.wrapping_sub(earlier.answers) & (ANSWERS - 1);
         if passed < ANSWERS / 2 { passed } else { 0 }
     }
 }
 
-/// An edge's share: a line with its beat, a word for each node, a word for each site. Readers take it in one piece from
-/// the header's incarnation on.
+/// An edge's share: a line with its beat, a word for each node, a word for each site. Readers copy it at once, from the
+/// header's incarnation on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShareMap {
     /// Nodes in it.
@@ -50,21 +50,21 @@ pub struct ShareMap {
 }
 
 impl ShareMap {
-    /// Where a read of all of it begins: which life of the edge it is of.
+    /// Offset of a read of everything, which begins with the edge's incarnation.
     pub const INCARNATION: usize = offset_of!(RegionHeader, incarnation);
-    /// Rises whenever the rest has been written: a share whose beat stands still is of an edge that is dead or hangs.
+    /// Raised whenever the rest has been written. If it does not rise, the edge is dead or hangs.
     pub const BEAT: usize = HEADER_BYTES;
     const NODES: usize = Self::BEAT + LINE_BYTES;
 
     /// A [`NodeShare`].
     pub const fn node(self, node: NodeId) -> usize {
-        assert!(node.index() < self.nodes, "a node of which the share has no word");
+        assert!(node.index() < self.nodes, "a node without a word in the share");
         Self::NODES + node.index() * 8
     }
 
     /// The verdict on the site's requests, as policy encodes it.
     pub const fn verdict(self, site: SiteId) -> usize {
-        assert!(site.index() < self.sites, "a site of which the share has no verdict");
+        assert!(site.index() < self.sites, "a site without a verdict in the share");
         Self::NODES + (self.nodes + site.index()) * 8
     }
 
@@ -73,7 +73,7 @@ impl ShareMap {
         Self::NODES + (self.nodes + self.sites) * 8
     }
 
-    /// Whether it is of no node and no site.
+    /// Whether it has no node and no site.
     pub const fn is_empty(self) -> bool {
         self.nodes == 0 && self.sites == 0
     }

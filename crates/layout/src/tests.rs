@@ -29,8 +29,9 @@ fn what_cannot_be_used_says_why() {
 
 #[test]
 fn another_layout_is_refused_by_name() {
-    let header = RegionHeader::new(RegionKind::Load, 1, LOAD_BYTES);
-    let check = |header: RegionHeader| RegionHeader::checked(&header.words(), RegionKind::Load, LOAD_BYTES);
+    let header = RegionHeader::new(RegionKind::Load, 7, 1, LOAD_BYTES);
+    let check =
+        |header: RegionHeader| RegionHeader::checked(&header.words(), 7, RegionKind::Load, LOAD_BYTES);
     assert_eq!(check(header), Ok(header));
     assert_eq!(check(RegionHeader { magic: 1, ..header }), Err(HeaderError::Magic(1)));
     let newer = RegionHeader { version: LAYOUT_VERSION + 1, ..header };
@@ -41,6 +42,17 @@ fn another_layout_is_refused_by_name() {
             .contains(&format!("layout version {}, this build reads {LAYOUT_VERSION}", LAYOUT_VERSION + 1))
     );
     assert_eq!(check(RegionHeader { layout_hash: 5, ..header }), Err(HeaderError::Layout { found: 5 }));
+    let other = RegionHeader { cluster: 8, len: 64, ..header };
+    assert_eq!(
+        check(other),
+        Err(HeaderError::Cluster { found: 8, expected: 7 }),
+        "which is why it is longer"
+    );
+    assert_eq!(
+        RegionHeader::checked(&header.words(), 0, RegionKind::Load, LOAD_BYTES),
+        Ok(header),
+        "who has no cluster may read it"
+    );
     assert!(matches!(check(RegionHeader { kind: 2, ..header }), Err(HeaderError::Kind { found: 2, .. })));
     assert!(matches!(check(RegionHeader { len: 64, ..header }), Err(HeaderError::Length { found: 64, .. })));
 }
@@ -48,8 +60,27 @@ fn another_layout_is_refused_by_name() {
 /// The hash is part of the wire format: if this fails, a struct or [`LAYOUT_HASH`]'s description changed, and
 /// `LAYOUT_VERSION` must rise with it.
 #[test]
-fn the_layout_of_version_5_is_what_it_was() {
-    assert_eq!((LAYOUT_VERSION, LAYOUT_HASH), (5, 0x3803_39d5_1fc8_45b2));
+fn the_layout_of_version_7_is_what_it_was() {
+    assert_eq!((LAYOUT_VERSION, LAYOUT_HASH), (7, 0x3827_144c_7d55_497f));
+}
+
+/// Whoever decodes a word may index by what it says.
+#[test]
+fn an_ownership_is_of_sites_that_exist() {
+    let [first, last, beyond] = [0, 2, 3].map(SiteId::new);
+    let draining = |from, to| Ownership::serving(from, 7).draining_to(to).unwrap();
+    let decoded = |word: u64| Ownership::decode(word, 3);
+    for word in [Ownership::serving(last, 7), draining(first, last), Ownership::replacing(7, None)] {
+        assert_eq!(decoded(word.encode()), Some(word));
+    }
+    for word in [Ownership::serving(beyond, 7), draining(first, beyond), draining(beyond, first)] {
+        assert_eq!(decoded(word.encode()), None, "{word:?}");
+    }
+    let unknown = |state: u64| Ownership::serving(first, 7).encode() & !(0xf << 60) | state << 60;
+    assert!((0..16).all(|state| decoded(unknown(state)).is_some() == (state == 1)));
+    let to_itself = draining(first, last).encode() & !(0xfff << 36) | 1 << 36;
+    assert_eq!(decoded(to_itself), None, "a move from a site to itself");
+    assert_eq!(Ownership::replacing(u64::MAX, Some(last)), Ownership::serving(last, 0), "it wraps");
 }
 
 #[test]
@@ -73,7 +104,7 @@ fn sequences_wrap_within_their_bits() {
 }
 
 proptest! {
-    /// A copy of two publications, cut anywhere in any order of words, is seen.
+    /// A copy across two publications, mixed from words in any order, is detected.
     #[test]
     fn a_torn_copy_is_rejected(a: [u64; 7], b: [u64; 7], from_b in 1u8..255) {
         let words = |sequence: u32, rest: [u64; 7]| {
@@ -91,7 +122,7 @@ proptest! {
     fn words_round_trip(word: u64) {
         prop_assert_eq!(Lock::decode(word).encode() & !(0xfff << 40), word & !(0xfff << 40));
         prop_assert_eq!(Budget::decode(word).encode(), word);
-        if let Some(node) = Ownership::decode(word) {
+        if let Some(node) = Ownership::decode(word, SITES_MAX) {
             prop_assert_eq!(node.encode(), word);
         }
         if let Some(ack) = Ack::decode(word) {
@@ -120,7 +151,7 @@ proptest! {
         prop_assert_ne!(lock.freed().sequence, lock.sequence);
         let budget = Budget::decode(word);
         prop_assert_ne!(budget.with_current(budget.current).generation, budget.generation);
-        if let Some(node) = Ownership::decode(word) {
+        if let Some(node) = Ownership::decode(word, SITES_MAX) {
             prop_assert_ne!(node.now_serving(site).generation, node.generation);
         }
     }

@@ -1,4 +1,4 @@
-//! Time as decisions and protocols are told it: they never ask a clock.
+//! Time as it is passed to decisions and protocols, which never ask a clock.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ impl Time {
         self.0
     }
 
-    /// The moment `span` later, or the last one that can be told.
+    /// The moment `span` later, or the last representable one.
     pub const fn after(self, span: Duration) -> Self {
         let ns = span.as_nanos();
         Time(self.0.saturating_add(if ns > u64::MAX as u128 { u64::MAX } else { ns as u64 }))
@@ -28,7 +28,7 @@ impl Time {
         Time(self.0.saturating_add(ns))
     }
 
-    /// How long ago `earlier` was; zero where it is still to come.
+    /// Time since `earlier`; zero if that is in the future.
     pub const fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,5 +1,5 @@
-//! The verdicts of admission control, as a helper shows them to whoever decides on connections: servers of other make
-//! through `httpd/sidelong.h`, which repeats what is here. What edges tell each other is in their shares.
+//! The verdicts of admission control, as a helper publishes them for other servers. They read them through
+//! `httpd/sidelong.h`, which repeats these definitions. Edges exchange verdicts in their shares.
 
 use crate::{HEADER_BYTES, SiteId};
 
@@ -8,7 +8,7 @@ pub const NAME_BYTES: usize = 64;
 /// One site's entry.
 const ENTRY_BYTES: usize = 128;
 
-/// A region of verdicts: an entry for each site behind the header, in whose length they are counted.
+/// A region of verdicts: an entry for each site behind the header; its length gives their number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VerdictsMap {
     /// Sites in it.
@@ -17,7 +17,7 @@ pub struct VerdictsMap {
 
 impl VerdictsMap {
     const fn site(self, site: SiteId) -> usize {
-        assert!(site.index() < self.sites, "a site of which the region has no verdict");
+        assert!(site.index() < self.sites, "a site without a verdict in the region");
         HEADER_BYTES + site.index() * ENTRY_BYTES
     }
 
@@ -31,12 +31,12 @@ impl VerdictsMap {
         self.site(site) + 8
     }
 
-    /// From which age on it counts for nothing, in ns.
+    /// The age from which it does not count, in ns.
     pub const fn stale(self, site: SiteId) -> usize {
         self.site(site) + 16
     }
 
-    /// In which time each client has its turn, in ns.
+    /// The time in which each client gets its turn, in ns.
     pub const fn rotation(self, site: SiteId) -> usize {
         self.site(site) + 24
     }
@@ -51,7 +51,7 @@ impl VerdictsMap {
         HEADER_BYTES + self.sites * ENTRY_BYTES
     }
 
-    /// Whether it is of no site.
+    /// Whether it has no site.
     pub const fn is_empty(self) -> bool {
         self.sites == 0
     }

@@ -14,14 +14,14 @@ const COUNT: u64 = NODES_MAX as u64;
 /// The largest generation of an ownership word or a budget, after which it wraps to 0.
 pub const SEQUENCE_MAX: u64 = (1 << 36) - 1;
 
-/// Who may reconfigure a site just now: `owner:12 incarnation:12 sequence:40`.
+/// A site's lock, whose holder may reconfigure the site: `owner:12 incarnation:12 sequence:40`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Lock {
     /// The holder; `None` while free.
     pub owner: Option<EdgeId>,
     /// Which life of the holder, 12 bits: a process that died and came back is another holder.
     pub incarnation: u16,
-    /// Raised by every change, 40 bits. It doubles as the shared update counter of R 3.1.2.
+    /// Raised by every change, 40 bits. It doubles as the shared update counter of Balaji et al. 2004, 3.1.2.
     pub sequence: u64,
 }
 
@@ -45,18 +45,18 @@ impl Lock {
         Lock { owner: Some(owner), incarnation, sequence: self.sequence.wrapping_add(1) & SEQUENCE_40 }
     }
 
-    /// The successor that nobody holds.
+    /// The successor that is free.
     pub const fn freed(self) -> Self {
         Lock { owner: None, incarnation: 0, sequence: self.sequence.wrapping_add(1) & SEQUENCE_40 }
     }
 }
 
-/// How many nodes a site may still give: `floor:14 current:14 generation:36`.
+/// The number of nodes that a site may still give: `floor:14 current:14 generation:36`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Budget {
     /// Guaranteed nodes; no move takes the site below.
     pub floor: u16,
-    /// Nodes that serve the site and are not promised to a move. Never more than truly serve it.
+    /// Nodes that serve the site and are not reserved by a move; never more than actually serve it.
     pub current: u16,
     /// Raised by every change, 36 bits.
     pub generation: u64,
@@ -86,7 +86,12 @@ impl Budget {
 
     /// The successor that counts `current` nodes.
     pub const fn with_current(self, current: u16) -> Self {
-        Budget { floor: self.floor, current, generation: self.generation.wrapping_add(1) & SEQUENCE_MAX }
+        self.rebuilt(self.floor, current)
+    }
+
+    /// The successor that guarantees `floor` nodes and counts `current`.
+    pub const fn rebuilt(self, floor: u16, current: u16) -> Self {
+        Budget { floor, current, generation: raised(self.generation) }
     }
 }
 
@@ -94,11 +99,11 @@ impl Budget {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum NodeState {
-    /// Of no site; may be taken by any.
+    /// It belongs to no site, and any site may take it.
     Free = 0,
-    /// Serves `Ownership::site`.
+    /// It serves `Ownership::site`.
     Serving = 1,
-    /// Leaves `Ownership::site` for `Ownership::next`: gets no new requests until it has acknowledged.
+    /// It leaves `Ownership::site` for `Ownership::next`: gets no new requests until it has acknowledged.
     Draining = 2,
 }
 
@@ -134,10 +139,14 @@ impl Ownership {
             | self.generation & SEQUENCE_MAX
     }
 
-    /// From the word's value; `None` for a state that this version does not know, or a state without its site.
-    pub const fn decode(word: u64) -> Option<Self> {
-        let site = site_of(word >> 48 & FIELD);
-        let next = site_of(word >> 36 & FIELD);
+    /// From the word's value, in a cluster of so many sites; `None` for what no mover of such a cluster writes: a state
+    /// that this version does not know, a state without its site, a site that does not exist, a move from a site to itself.
+    pub const fn decode(word: u64, sites: usize) -> Option<Self> {
+        let (from, to) = (word >> 48 & FIELD, word >> 36 & FIELD);
+        if from > sites as u64 || to > sites as u64 || from != 0 && from == to {
+            return None;
+        }
+        let (site, next) = (site_of(from), site_of(to));
         let state = match (word >> 60, site, next) {
             (0, None, None) => NodeState::Free,
             (1, Some(_), None) => NodeState::Serving,
@@ -147,6 +156,12 @@ impl Ownership {
         Some(Ownership { state, site, next, generation: word & SEQUENCE_MAX })
     }
 
+    /// The successor of `word`, whatever that is: serving `site`, or free.
+    pub const fn replacing(word: u64, site: Option<SiteId>) -> Self {
+        let state = if site.is_some() { NodeState::Serving } else { NodeState::Free };
+        Ownership { state, site, next: None, generation: raised(word & SEQUENCE_MAX) }
+    }
+
     /// The successor that leaves its site for `next`; `None` unless it serves another site now.
     pub fn draining_to(self, next: SiteId) -> Option<Self> {
         let leaves = self.state == NodeState::Serving && self.site != Some(next);
@@ -154,13 +169,13 @@ impl Ownership {
             state: NodeState::Draining,
             site: self.site,
             next: Some(next),
-            generation: self.next_generation(),
+            generation: raised(self.generation),
         })
     }
 
-    /// The successor that serves `site`. With the site unchanged it fences whoever read the word before.
+    /// The successor that serves `site`. With the site unchanged, it fences off all who read the word before.
     pub const fn now_serving(self, site: SiteId) -> Self {
-        Ownership::serving(site, self.next_generation())
+        Ownership::serving(site, raised(self.generation))
     }
 
     /// Whether the node counts for `site`: it serves it and is not leaving.
@@ -172,10 +187,10 @@ impl Ownership {
     pub fn serving_site(self) -> Option<SiteId> {
         if self.state == NodeState::Serving { self.site } else { None }
     }
+}
 
-    const fn next_generation(self) -> u64 {
-        self.generation.wrapping_add(1) & SEQUENCE_MAX
-    }
+const fn raised(generation: u64) -> u64 {
+    generation.wrapping_add(1) & SEQUENCE_MAX
 }
 
 /// The last ownership that the node itself acted on: `generation:36 state:4`. Stored by the node's CPU only.

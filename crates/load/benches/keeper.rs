@@ -1,4 +1,4 @@
-//! What keepers cost: the CPU time of eight in one process, in percent of a core each.
+//! The cost of keepers: the CPU time of eight in one process, each in percent of a core.
 //!
 //! `cargo bench -p sidelong-load --bench keeper`
 
@@ -14,7 +14,7 @@ const KEEPERS: usize = 8;
 const RUN: Duration = Duration::from_secs(5);
 
 fn main() {
-    // `cargo test` runs benches to see that they work, not for their figures.
+    // `cargo test` runs benches only to check that they work.
     let run = if std::env::args().any(|arg| arg == "--bench") { RUN } else { RUN / 50 };
     let pid = std::process::id();
     let ms = Duration::from_millis;
@@ -47,6 +47,7 @@ fn cost(scope: &Scope, spec: KeeperSpec, run: Duration) -> f64 {
 fn keeper(directory: &std::path::Path, node: usize, scope: &Scope, spec: KeeperSpec) -> Keeper {
     let name = format!("n{node}");
     let region = RegionSpec {
+        cluster: 0,
         name: &name,
         kind: RegionKind::Load,
         len: LOAD_BYTES,

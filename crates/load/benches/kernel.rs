@@ -1,8 +1,8 @@
-//! What records that the kernel keeps cost its scheduler: `cargo bench -p sidelong-load --bench kernel`, as root.
+//! The cost of records that the kernel keeps, to the scheduler: `cargo bench -p sidelong-load --bench kernel`, as root.
 //!
-//! Two threads on one CPU hand a byte back and forth, the dearest case there is: nothing but switches and wake-ups. With
-//! and without a record by turns, as the machine's mood changes; then the run time of the programs by the kernel's own
-//! count.
+//! Two threads on one CPU hand a byte back and forth. This is the most expensive case: nothing but switches and
+//! wake-ups. Rounds with and without a record alternate, because the machine's speed varies. Then the kernel's own
+//! count gives the run time of the programs.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use libbpf_rs::query::ProgInfoIter;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use sidelong_figure::statistics;
 use sidelong_load::{KernelRecord, KernelSpec, Scope};
 
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
@@ -33,9 +34,7 @@ fn main() -> ExitCode {
         drop(record);
     }
     let median = |of: fn(&(f64, f64)) -> f64| {
-        let mut all: Vec<_> = pairs.iter().map(of).collect();
-        all.sort_by(f64::total_cmp);
-        all[all.len() / 2]
+        statistics::median(pairs.iter().map(of).collect()).expect("there are rounds")
     };
     println!("round trip without a record: {:.0} ns (median of {ROUNDS})", median(|pair| pair.0));
     println!("round trip with one:         {:.0} ns", median(|pair| pair.1));
@@ -55,12 +54,12 @@ fn main() -> ExitCode {
         sum += if ["on_switch", "on_wakeup"].contains(&&*name) { mean } else { 0.0 };
     }
     println!("switch and wake-up together: {sum:.1} ns");
-    // As it was found.
+    // Restores the setting.
     let _ = std::fs::write(STATS, "0");
     ExitCode::SUCCESS
 }
 
-/// ns a round trip.
+/// ns for one round trip.
 fn ping_pong() -> f64 {
     let pin = || {
         let mut last = CpuSet::new();

@@ -1,6 +1,4 @@
-//! What a look at all nodes costs the front end, by scheme; and what a look at /proc costs the node.
-//!
-//! `cargo bench -p sidelong-load --bench refresh`
+//! The cost of one scan of all nodes to the front end, by scheme, and of one sample of /proc to the node.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -12,10 +10,10 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sidelong_fabric::shm::ShmHost;
-use sidelong_fabric::{Access, Host, Initiator, Region, RegionSpec, RunDirectory};
+use sidelong_fabric::{Access, Host, Initiator, Pace, Region, RegionSpec, RunDirectory};
 use sidelong_layout::{Hot, LOAD_ACK, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
 use sidelong_load::{
-    Keeper, KeeperSpec, Limits, OneSided, Pace, Reading, Recorder, Responder, ResponderKind, Sampler, Scope,
+    Keeper, KeeperSpec, Limits, OneSided, Reading, Recorder, Responder, ResponderKind, Sampler, Scope,
     Sockets, Source, Status, find_address, monotonic_ns, publish_address,
 };
 use sidelong_state::Publisher;
@@ -24,6 +22,7 @@ const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr:
 
 fn region(directory: &Path, name: &str) -> Region {
     let spec = RegionSpec {
+        cluster: 0,
         name,
         kind: RegionKind::Load,
         len: LOAD_BYTES,
@@ -62,16 +61,15 @@ fn one_sided(c: &mut Criterion) {
             Keeper::start(region, Some(recorder()), || None, KeeperSpec::default()).expect("a thread")
         });
     }
-    // Under 1,000 keepers two cores would do nothing else: these records are written once, and their memory outlives
-    // whoever offered it.
+    // 1,000 keepers would occupy two cores, so these records are written once; their memory outlives its owner.
     one_sided_of(c, 1000, |region| publish(&region, &mut Publisher::new(1)));
 }
 
-/// A whole cluster of simulated nodes, with a region each: a full sweep beside what it cannot be faster than, then with
-/// all records written meanwhile, then at the pace at which nodes that are idle have their turns.
+/// A whole cluster of simulated nodes with a region each. First a full scan, next to its lower bound; then with all
+/// records written meanwhile; then at the pace for idle nodes.
 ///
-/// A region is a mapping on either side, of which the kernel allows 65,530 (vm.max_map_count), and an open file on the
-/// node's.
+/// Each region is a mapping on both sides, of which the kernel allows 65,530 (vm.max_map_count), and an open file on
+/// the node's side.
 fn whole_clusters(c: &mut Criterion) {
     const NODES: usize = 10_000;
     let limit = getrlimit(Resource::Nofile);
@@ -112,7 +110,7 @@ fn whole_clusters(c: &mut Criterion) {
     });
 }
 
-/// Of a load region, where a reader begins: with the incarnation.
+/// Offset in a load region at which a reader begins: that of the incarnation.
 const READ: usize = 24;
 
 fn publish(region: &Region, publisher: &mut Publisher) {

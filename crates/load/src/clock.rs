@@ -1,10 +1,10 @@
-//! The clock of records: CLOCK_MONOTONIC, which all processes of a machine share and no two machines do.
+//! The clock of records: CLOCK_MONOTONIC, which the processes of a machine share, and different machines do not.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Now, in ns. The rest of the crate is told the time; only threads and callers ask.
+/// The current time, in ns. Only threads and callers ask for it; the rest of the crate takes the time as an argument.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    // Counted from the machine's start, so neither part is negative.
+    // The clock counts from boot, so neither part is negative.
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -1,5 +1,5 @@
-//! What can go wrong in setting up. Once set up nothing here fails: a figure that cannot be had is marked so in its
-//! record, and a node that cannot be read in its reading.
+//! Errors of setting up. After set-up nothing fails: a record marks figures that are unavailable, and a reading marks a
+//! node that cannot be read.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,20 +9,20 @@ use sidelong_layout::HeaderError;
 
 use crate::Scope;
 
-/// Why load cannot be kept, offered or read.
+/// Why load cannot be recorded, offered or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not one of the files that tell the load of `scope` could be opened.
-    #[error("the load of {scope} cannot be had, as no file that tells it opens ({path}: {source})")]
+    /// None of the files with the load of `scope` could be opened.
+    #[error("cannot sample the load of {scope}: none of its files can be opened ({path}: {source})")]
     NothingToSample {
-        /// Whose load.
+        /// The scope.
         scope: Scope,
         /// The first file that was tried.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The region is not one to keep load records in.
+    /// The region cannot hold load records.
     #[error("region {name} cannot hold a load record: {source}")]
     Region {
         /// The region.
@@ -35,18 +35,21 @@ pub enum Error {
     Thread {
         /// Its name.
         name: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A responder could not listen.
     #[error("cannot listen for load requests on {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The kernel's event queue could not be had.
+    /// The kernel gave no socket to ask it about sockets.
+    #[error("cannot ask the kernel about the server's sockets: {0}")]
+    Listener(#[source] io::Error),
+    /// The kernel gave no event queue.
     #[error("cannot watch sockets: {0}")]
     Watch(#[source] io::Error),
     /// A responder's address could not be published or read.
@@ -54,35 +57,35 @@ pub enum Error {
     AddressFile {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Nobody published an address of that name.
+    /// No process has published an address of that name.
     #[error("no load responder of {name} in {place}: is its node running, under a socket scheme?", place = .place.display())]
     NoAddress {
         /// The node.
         name: String,
-        /// Where it was looked for.
+        /// Where the address was looked for.
         place: PathBuf,
     },
     /// A node could not be asked for its responder's address.
-    #[error("the load responder of {name} cannot be asked for: {source}")]
+    #[error("cannot ask for the load responder of {name}: {source}")]
     Ask {
         /// The node.
         name: String,
-        /// Why not.
+        /// The reason.
         source: sidelong_fabric::Error,
     },
-    /// A node was asked for its responder's address and told something else.
-    #[error("the node {name} tells `{text}`, which is not ADDRESS:PORT, for its load responder")]
+    /// A node answered with something other than its responder's address.
+    #[error("node {name} gives `{text}` as its load responder: expected ADDRESS:PORT")]
     BadAnswer {
         /// The node.
         name: String,
-        /// What it told.
+        /// The answer.
         text: String,
     },
-    /// A published address that cannot be read.
-    #[error("address file {path}: `{text}` is not ADDRESS:PORT")]
+    /// A published address that cannot be parsed.
+    #[error("address file {path}: found `{text}`, expected ADDRESS:PORT")]
     BadAddress {
         /// The file.
         path: PathBuf,

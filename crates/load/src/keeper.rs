@@ -1,11 +1,12 @@
-//! The node's side of the asynchronous schemes: a thread that keeps the record (M 3.1.1, 3.2.1).
+//! The node's side of the asynchronous schemes: a thread that keeps the load record (Vaidyanathan et al. 2006, 3.1.1
+//! and 3.2.1). It is the load gathering daemon of Lai et al. 2008.
 //!
-//! The two parts of a record age at different speeds. What the server itself knows costs nothing to ask, so the hot line
-//! is published every millisecond; the kernel's files cost tens of microseconds to read, so they are looked at as often
-//! as M's schemes do (M 5: T = 50 ms).
+//! The two parts of a record age at different speeds. The server's own figures cost nothing to read, so the hot line is
+//! published every millisecond. The kernel's files cost tens of microseconds to read, so they are sampled as often as
+//! Vaidyanathan et al. do (section 5: T = 50 ms).
 //!
-//! The same thread gives the node's acknowledgement of moves, as both want to be done often and take no time. Under
-//! socket-sync, where no record is kept, that is all that it does.
+//! The same thread publishes the node's acknowledgement of moves, because both tasks are frequent and short. Under
+//! socket-sync, which keeps no record, that is its only task.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,12 +23,12 @@ use crate::recorder::Recorder;
 use crate::server_line::store;
 use crate::snapshot::incarnation_of;
 
-/// How often a [`Keeper`] does what.
+/// The intervals of a [`Keeper`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeeperSpec {
-    /// Between two hot lines and acknowledgements.
+    /// Interval of the hot line and of the acknowledgement.
     pub period: Duration,
-    /// Between two looks at the kernel's files.
+    /// Interval of samples of the kernel's files.
     pub proc_period: Duration,
 }
 
@@ -37,7 +38,7 @@ impl Default for KeeperSpec {
     }
 }
 
-/// The thread; it ends, with a last record that says so, when this is dropped.
+/// The keeper's thread. When this is dropped, it publishes a last record that says so, and ends.
 #[derive(Debug)]
 pub struct Keeper {
     stop: Arc<AtomicBool>,
@@ -47,16 +48,17 @@ pub struct Keeper {
 const THREAD: &str = "load-keeper";
 
 impl Keeper {
-    /// Keeps the record in `region`, made by `recorder`, and whatever `acknowledge` returns at its acknowledgement.
+    /// Keeps the record in `region`, made by `recorder`, and publishes what `acknowledge` returns as its
+    /// acknowledgement.
     ///
-    /// Without a recorder only the acknowledgement is kept. A region has one keeper in its life: readers count on the
-    /// sequence going up.
+    /// Without a recorder only the acknowledgement is published. A region has one keeper in its life, because readers
+    /// rely on the sequence to increase.
     ///
     /// # Errors
-    /// Where the region is not a load region, or the thread cannot start.
+    /// If the region is not a load region, or the thread cannot start.
     ///
     /// # Panics
-    /// Where a period is zero.
+    /// If a period is zero.
     pub fn start(
         region: Region,
         recorder: Option<Recorder>,
@@ -100,7 +102,7 @@ struct Work<A> {
     acknowledge: A,
 }
 
-/// What it takes to keep a record.
+/// The state for keeping a record.
 struct Book {
     recorder: Recorder,
     hot: Publisher,
@@ -115,12 +117,12 @@ impl<A: FnMut() -> Option<u64>> Work<A> {
             if tick.passed(now_ns) {
                 self.tick(now_ns);
             } else {
-                // Wakes early where it is stopped, or for no reason; then it comes back here.
+                // May wake early when it is stopped, or spuriously; then it comes back here.
                 thread::park_timeout(tick.left(now_ns));
             }
         }
         if let Some(book) = &mut self.book {
-            // A record that says nothing, no field of it being valid, is a farewell.
+            // A record without a valid field means that the node leaves.
             let farewell = Hot { time_ns: monotonic_ns(), ..Hot::default() };
             store(&self.region, LOAD_HOT, &mut book.hot, farewell);
         }
@@ -139,8 +141,8 @@ impl<A: FnMut() -> Option<u64>> Work<A> {
     }
 }
 
-/// Something to do every so often, counted from when it should have been done and not from when it was: it does not
-/// drift. What was overslept is left out, not made up for.
+/// A periodic task. Its next time counts from when it was due, not from when it ran, so it does not drift. Periods that
+/// were missed are skipped.
 #[derive(Debug)]
 struct Deadline {
     due_ns: u64,
@@ -153,7 +155,7 @@ impl Deadline {
         Deadline { due_ns: 0, period_ns: u64::try_from(period.as_nanos()).unwrap_or(u64::MAX) }
     }
 
-    /// Whether it is due; then it is next due in a period.
+    /// Whether it is due; if so, it is next due in one period.
     fn passed(&mut self, now_ns: u64) -> bool {
         if now_ns < self.due_ns {
             return false;

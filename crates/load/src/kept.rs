@@ -1,19 +1,21 @@
-//! A record that the kernel keeps, as a reader makes one hot line of it.
+//! A record that the kernel keeps, composed by a reader into one hot line.
 //!
-//! The kernel's part has many small records, each of one moment: the beat, a slot and a tick for each CPU, the server's
-//! own line. They are validated one by one. Where a CPU's slot was torn in every copy, what it last said stands for it,
-//! which is of this life and valid; everything else must be of this look. The age of it all is that of the beat.
+//! The kernel's part has many small records, each consistent by itself: the beat, a slot and a tick for each CPU, the listening
+//! ports, and the server's own line. They are validated one by one. If a CPU's slot was torn in every copy, its last valid value
+//! of this life is used. Everything else must come from the current scan. The age of the whole is that of the beat.
 
 use sidelong_layout::{
-    BEAT_BYTES, Beat, Detail, Hot, KERNEL_BEAT, KERNEL_PLACES, LOAD_HOT, Machine, PLACE_BYTES, PLACE_PENDING,
-    PLACE_TICK, PLACES_MAX, Pending, Rejected, Slot, Tick, kept, valid,
+    BEAT_BYTES, Beat, Detail, Hot, KERNEL_BEAT, KERNEL_PLACES, KERNEL_PORTS, LOAD_HOT, Machine, PLACE_BYTES,
+    PLACE_PENDING, PLACE_TICK, PLACES_MAX, PORTS_BYTES, Pending, Port, Ports, Rejected, Slot, Tick, kept,
+    valid,
 };
 use sidelong_state::{COPIES_MAX, Newest, Record, Unusable, Verdict};
 
+use crate::listener::Foreign;
 use crate::sampler::{RATE_WINDOW_NS, Window, per_second, permille};
 use crate::snapshot::OFFSET;
 
-/// CPU time is exact to the event, so its rate is taken over this long only, in ns: ten beats.
+/// CPU time is exact to the event, so its rate needs only this window, in ns: ten beats.
 const BUSY_WINDOW_NS: u64 = 10_000_000;
 
 /// One CPU of a node whose record the kernel keeps.
@@ -23,38 +25,41 @@ pub struct CpuLoad {
     pub run_queue: u16,
     /// Whether it is online.
     pub online: bool,
-    /// CPU in use: 0-1000. `None` in the first moments.
+    /// CPU in use, 0-1000. `None` in the first moments.
     pub busy_permille: Option<u16>,
     /// Kinds of softirq that were raised on it and are not yet served.
     pub pending: u32,
-    /// How many softirqs were raised on it; it wraps.
+    /// Softirqs raised on it; the count wraps.
     pub raised: u32,
 }
 
-/// What a look at a region brought.
+/// The result of one copy of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Look {
-    /// All of it, in one line.
+    /// All parts are valid, composed into one line.
     Whole(Hot),
-    /// Something was torn, and another copy is worth its while.
+    /// A part was torn; another copy is worthwhile.
     Again,
-    /// Too often.
+    /// Parts were torn in too many copies.
     Torn,
     /// Nothing was published in this life.
     Never,
-    /// It is older than one seen before.
+    /// It is older than a copy seen before.
     Old,
 }
 
-/// What is known of one node from look to look.
+/// What is known of one node between scans.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     generation: u32,
-    /// As many as are read.
+    /// The places that are read.
     places: Vec<Place>,
     beat: Newest,
     server: Option<Hot>,
-    /// Copies in this look.
+    foreign: Option<Foreign>,
+    /// The foreign server's port.
+    port: Option<Port>,
+    /// Copies in this scan.
     copies: u8,
     busy: Window<u64>,
     network: Window<u64>,
@@ -66,27 +71,32 @@ struct Place {
     slot: Slot,
     tick: Tick,
     pending: Pending,
-    /// Whether this look has brought it.
+    /// Whether this scan has read it.
     seen: bool,
     busy: Window<u64>,
 }
 
 impl Kept {
-    /// Length of the read that brings all that is used, from [`OFFSET`] on, in bytes.
+    /// Of a node whose server may be foreign.
+    pub(crate) fn of(foreign: Option<Foreign>) -> Self {
+        Kept { foreign, ..Kept::default() }
+    }
+
+    /// Length of the read of everything that is used, from [`OFFSET`] on, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         KERNEL_PLACES + self.places.len() * PLACE_BYTES - OFFSET
     }
 
-    /// Each CPU as of the last whole look.
+    /// Each CPU as of the last complete scan.
     pub(crate) fn cpus(&self) -> &[CpuLoad] {
         &self.cpus
     }
 
-    /// Takes in a copy, of [`Kept::bytes`]. True with the look: from the next read on there are more places to bring.
+    /// Takes a copy of [`Kept::bytes`] bytes. Returns the result, and whether further places must be read from now on.
     pub(crate) fn look(&mut self, words: &[u64]) -> (Look, bool) {
         let incarnation = words[0] as u32;
         if incarnation != self.generation {
-            *self = Kept { generation: incarnation, ..Kept::default() };
+            *self = Kept { generation: incarnation, ..Kept::of(self.foreign) };
         }
         let look = self.judge(words);
         if look == Look::Again {
@@ -94,7 +104,7 @@ impl Kept {
         }
         self.copies = 0;
         self.places.iter_mut().for_each(|place| place.seen = false);
-        // A fresh node's places are learned from its first beat; until they are read it has no record.
+        // A fresh node's places are learned from its first beat. Until they are read it has no record.
         match look {
             Look::Whole(_) => (look, false),
             _ => (look, self.grow(words)),
@@ -120,26 +130,36 @@ impl Kept {
         }
         self.copies += 1;
         let mut whole = self.take_server(&part(words, LOAD_HOT));
+        whole &= self.take_port(&part(words, KERNEL_PORTS));
         for index in 0..self.places.len() {
             whole &= self.take_place(words, index);
         }
         if !whole && self.copies < COPIES_MAX {
             return Look::Again;
         }
-        // What never had a value in this life has none to stand for it.
+        // A part without a value in this life cannot be substituted.
         if self.places.iter().any(|place| place.tick.sequence == 0) {
             return if whole { Look::Never } else { Look::Torn };
         }
         Look::Whole(self.compose(&beat))
     }
 
-    /// The server's own line: without one, nothing is claimed for it.
+    /// The server's own line, if it has one; nothing is claimed without it.
     fn take_server(&mut self, words: &[u64; Hot::WORDS]) -> bool {
         match Hot::validated(words) {
             Ok(hot) if hot.generation == self.generation => self.server = Some(hot),
             Ok(_) | Err(Rejected::Never) => self.server = None,
             Err(Rejected::Writing | Rejected::Torn) => return false,
         }
+        true
+    }
+
+    /// The foreign server's port, if the kernel has a place for it.
+    fn take_port(&mut self, words: &[u64; Ports::WORDS]) -> bool {
+        let Some(foreign) = self.foreign else { return true };
+        let Some(ports) = taken::<_, Ports>(words, self.generation) else { return false };
+        let ports = ports.ports.iter().take(ports.count.into());
+        self.port = ports.copied().find(|port| port.port == foreign.server.port());
         true
     }
 
@@ -150,7 +170,7 @@ impl Kept {
         }
         let at = KERNEL_PLACES + index * PLACE_BYTES;
         let (slot, tick) = (part(words, at), part(words, at + PLACE_TICK));
-        // A CPU without an event has no slot, and one that was never online no tick.
+        // A CPU without an event has no slot, and one that was never online has no tick.
         let slot = taken::<_, Slot>(&slot, self.generation);
         let tick = taken::<_, Tick>(&tick, self.generation);
         let (Some(slot), Some(tick)) = (slot, tick) else { return false };
@@ -180,7 +200,7 @@ impl Kept {
             let earlier = self.busy.slide(now_ns, busy_ns, BUSY_WINDOW_NS);
             hot.set_cpu(earlier, busy_ns, online);
         } else {
-            // More CPUs than places: the sums have all of them, a beat and a survey old.
+            // There are more CPUs than places. The sums include all of them, as of the last beat and survey.
             hot.run_queue = narrow(beat.run_queue);
             let earlier = self.busy.slide(beat.time_ns, beat.cpu_used_ns, RATE_WINDOW_NS);
             hot.set_cpu(earlier.filter(|_| beat.valid & kept::CPU_TIMES != 0), beat.cpu_used_ns, online);
@@ -188,12 +208,12 @@ impl Kept {
         hot.pending_interrupts = narrow(sum(|cpu| cpu.pending));
         let earlier = self.network.slide(beat.time_ns, beat.net_bytes, RATE_WINDOW_NS);
         if let Some((elapsed_ns, bytes)) = earlier.filter(|_| beat.valid & valid::NETWORK != 0) {
-            // A counter that went backwards was that of a device which has gone.
+            // A counter decreases when a device has gone.
             hot.net_bytes_per_s = per_second(beat.net_bytes.saturating_sub(bytes), elapsed_ns);
             hot.valid |= valid::NETWORK;
         }
         match self.server {
-            // Its farewell.
+            // The server has said that it leaves.
             Some(server) if server.valid == 0 => hot.valid = 0,
             Some(server) if server.valid & valid::ORIGIN != 0 => {
                 hot.valid |= valid::ORIGIN;
@@ -204,12 +224,16 @@ impl Kept {
                 hot.service_us = server.service_us;
                 hot.served = server.served;
             }
-            _ => {}
+            _ => {
+                if let (Some(foreign), Some(port)) = (self.foreign, self.port) {
+                    foreign.fill(port.established, port.queue, &mut hot);
+                }
+            }
         }
         hot
     }
 
-    /// Makes room for the places that the node says it has.
+    /// Makes room for the places that the node reports.
     fn grow(&mut self, words: &[u64]) -> bool {
         let Ok(beat) = Beat::validated(&part(words, KERNEL_BEAT)) else { return false };
         let places = usize::from(beat.places).min(PLACES_MAX);
@@ -223,7 +247,7 @@ impl Kept {
 }
 
 impl Place {
-    /// Busy time until `now_ns`, at which nothing newer than the slot was there to be seen.
+    /// Busy time until `now_ns`, when nothing newer than the slot was visible.
     fn busy_ns(&self, now_ns: u64) -> u64 {
         let runs = self.slot.flags & Slot::RUNNING != 0;
         let since = if runs { now_ns.saturating_sub(self.slot.time_ns) } else { 0 };
@@ -234,7 +258,7 @@ impl Place {
         let busy_ns = self.busy_ns(now_ns);
         let earlier = self.busy.slide(now_ns, busy_ns, BUSY_WINDOW_NS);
         let busy = earlier.and_then(|(elapsed, before)| permille(busy_ns.wrapping_sub(before), elapsed));
-        // The timer sees what no event tells, such as a thread that was moved away.
+        // The timer sees what causes no event, such as a thread that was moved away.
         let unchanged = self.slot.sequence == 0 || self.tick.slot_sequence == self.slot.sequence;
         CpuLoad {
             run_queue: if unchanged { self.tick.runnable } else { self.slot.runnable },
@@ -260,7 +284,7 @@ impl SetCpu for Hot {
     }
 }
 
-/// What people and metrics see of it, in the terms of a record that a thread keeps: the kernel's part, and the server's.
+/// The detail part for people and metrics, as a keeper would record it: the kernel's part, and the server's.
 pub(crate) fn detail(machine: &Machine, server: Option<Detail>) -> Detail {
     let server = server.unwrap_or_default();
     Detail {
@@ -293,7 +317,7 @@ pub(crate) fn detail(machine: &Machine, server: Option<Detail>) -> Detail {
     }
 }
 
-/// A part of a place, if it is of one moment and of this life; as if it said nothing where nothing was published.
+/// A part of a place, if it is consistent and of this life; the default if nothing was published.
 fn taken<const W: usize, R: Record<W> + Default>(words: &[u64; W], generation: u32) -> Option<R> {
     match R::validated(words) {
         Ok(record) if record.version().0 == generation => Some(record),
@@ -312,7 +336,11 @@ fn narrow(number: u32) -> u16 {
     u16::try_from(number).unwrap_or(u16::MAX)
 }
 
-const _: () = assert!(KERNEL_BEAT > LOAD_HOT && KERNEL_PLACES == KERNEL_BEAT + BEAT_BYTES);
+const _: () = assert!(
+    KERNEL_BEAT > LOAD_HOT
+        && KERNEL_PORTS == KERNEL_BEAT + BEAT_BYTES
+        && KERNEL_PLACES == KERNEL_PORTS + PORTS_BYTES
+);
 
 #[cfg(test)]
 mod tests;

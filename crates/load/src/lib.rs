@@ -1,4 +1,4 @@
-//! Where load records come from, and the schemes that read them.
+//! Load records: how nodes make them, and the schemes by which front ends read them.
 //!
 //! ```text
 //!  /proc, control groups ─┐                                   ┌─ OneSided: reads the region ──┐
@@ -6,10 +6,11 @@
 //!  the server's gauges ───┘       └───── Responder ◀──────────┴─ Sockets: asks over TCP ──────┘
 //! ```
 //!
-//! On the node a [`Recorder`] merges what the kernel says ([`Sampler`], [`proc`]) with what the server knows of itself
-//! ([`OriginLoad`]). A [`Keeper`] publishes the record into the node's load region, where [`OneSided`] reads it without
-//! the node's doing; a [`Responder`] gives it to [`Sockets`] when asked. Both are a [`Source`] of [`Reading`]s, which
-//! say how old a record is and whether it may be used.
+//! On the node, a [`Recorder`] merges the kernel's figures ([`Sampler`], [`proc`]) with the server's own ([`OriginLoad`]), or with
+//! what the kernel tells of a [`Foreign`] server's port.
+//! A [`Keeper`] publishes the record in the node's load region, where [`OneSided`] reads it without the node's help; a
+//! [`Responder`] sends it to [`Sockets`] on request. Both are a [`Source`] of [`Reading`]s, which give a record's age and
+//! whether it may be used.
 //!
 //! | scheme | on the node | at the front end |
 //! |---|---|---|
@@ -18,7 +19,8 @@
 //! | rdma-async | [`Keeper`] | [`OneSided`] |
 //! | rdma-sync, e-rdma-sync | the kernel ([`KernelRecord`]), and the server at its own events ([`ServerLine`]) | [`OneSided`] |
 //!
-//! What never happens here: a decision (that is `policy`'s), a change to a word that others change, a wait without an end.
+//! This crate never decides (that is `policy`'s task), never changes a word that others change, and never waits without a
+//! bound.
 #![forbid(unsafe_code)]
 
 mod clock;
@@ -26,32 +28,32 @@ mod error;
 mod keeper;
 mod kept;
 mod kernel;
+mod listener;
 mod one_sided;
 mod origin;
 mod own;
 pub mod proc;
 mod reading;
 mod recorder;
-mod retry;
 mod sampler;
 mod scheme;
 mod server_line;
 mod snapshot;
 mod socket;
-mod sweep;
 
 pub use clock::monotonic_ns;
 pub use error::Error;
 pub use keeper::{Keeper, KeeperSpec};
 pub use kept::CpuLoad;
 pub use kernel::{KernelError, KernelRecord, KernelSpec, drop_privileges};
-pub use one_sided::OneSided;
+pub use listener::{Foreign, Listener, Listening};
+pub use one_sided::{OneSided, Records};
 pub use origin::{OriginGauge, OriginLoad};
 pub use own::{OwnReader, OwnRecord};
 pub use reading::{Limits, Reading, Source, Status};
 pub use recorder::Recorder;
 pub use sampler::{RATE_WINDOW_NS, Sample, Sampler, Scope};
-pub use scheme::{AUTO, Choice, Scheme, SchemeError};
+pub use scheme::{Choice, NotKept, Reason};
 pub use server_line::ServerLine;
+pub use sidelong_state::Scheme;
 pub use socket::{Finder, Responder, ResponderKind, Sockets, find_address, publish_address};
-pub use sweep::{Pace, Swept};

@@ -1,8 +1,8 @@
-//! What a server knows of its own load, which the kernel does not.
+//! The load figures that only the server itself knows.
 
 use sidelong_layout::{Hot, valid};
 
-/// The gauges of a server, at one moment.
+/// The gauges of a server at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OriginLoad {
     /// Open connections.
@@ -11,9 +11,9 @@ pub struct OriginLoad {
     pub queued: u32,
     /// Workers that are serving a request.
     pub busy: u32,
-    /// Requests that it works on at once.
+    /// Requests that it works on at a time.
     pub workers: u16,
-    /// Mean time of service of a request, in us.
+    /// Mean service time of a request, in us.
     pub service_us: u32,
     /// Requests served since it started.
     pub served: u64,
@@ -24,7 +24,7 @@ pub struct OriginLoad {
 }
 
 impl OriginLoad {
-    /// Puts it into a hot line.
+    /// Copies the gauges into a hot line.
     pub fn fill(&self, hot: &mut Hot) {
         hot.valid |= valid::ORIGIN;
         hot.connections = self.connections;
@@ -36,6 +36,6 @@ impl OriginLoad {
     }
 }
 
-/// Asks a server for its load. It is called once a record, at most a thousand times a second by default, from the thread
-/// that makes the record; it must not block.
+/// Returns the server's current load. The thread that makes a record calls it once a record, by default at most a
+/// thousand times a second. It must not block.
 pub type OriginGauge = Box<dyn Fn() -> OriginLoad + Send>;

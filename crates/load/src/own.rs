@@ -1,4 +1,4 @@
-//! A node's own record, for the node itself: what it tells of it in its metrics.
+//! A node's own record, read by the node itself for its metrics.
 
 use std::hint;
 
@@ -6,12 +6,13 @@ use sidelong_fabric::Region;
 use sidelong_layout::{Detail, Hot, KERNEL_MACHINE, LOAD_DETAIL, LOAD_HOT, Machine, RegionKind, Rejected};
 
 use crate::kept::{self, Kept, Look};
+use crate::listener::Foreign;
 use crate::snapshot::OFFSET;
 
-/// Copies of a part that are made at most; all but the last may have been torn by the writer.
+/// Most copies of a part; the writer may have torn all but the last.
 const COPIES_MAX: u32 = 3;
 
-/// Both parts of a record, each where it could be had.
+/// Both parts of a record, as far as available.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OwnRecord {
     /// The hot line.
@@ -20,22 +21,22 @@ pub struct OwnRecord {
     pub detail: Option<Detail>,
 }
 
-/// Reads a node's own record in its load region, whoever keeps it.
+/// Reads a node's own record in its load region, whether a thread or the kernel keeps it.
 #[derive(Debug)]
 pub struct OwnReader {
     region: Region,
-    /// Where that is the kernel.
+    /// `Some` if the kernel keeps it.
     kept: Option<Kept>,
 }
 
 impl OwnReader {
-    /// Of a load region that this process offers.
-    pub fn new(region: Region) -> Self {
-        let kept = (region.key().kind == RegionKind::Kernel).then(Kept::default);
+    /// A reader of a load region that this process offers, of a node whose server may be foreign.
+    pub fn new(region: Region, foreign: Option<Foreign>) -> Self {
+        let kept = (region.key().kind == RegionKind::Kernel).then(|| Kept::of(foreign));
         OwnReader { region, kept }
     }
 
-    /// The record as it lies there, however old it is.
+    /// The record as it is, of any age.
     pub fn read(&mut self) -> OwnRecord {
         let OwnReader { region, kept } = self;
         let own = whole(|| Detail::validated(&words(region, LOAD_DETAIL)));
@@ -47,7 +48,7 @@ impl OwnReader {
     }
 }
 
-/// The hot line that the kernel's records make. The first look only finds out how many there are.
+/// The hot line composed of the kernel's records. The first copy only tells how many there are.
 fn composed(region: &Region, kept: &mut Kept) -> Option<Hot> {
     for _ in 0..=COPIES_MAX {
         let words: Vec<u64> = (0..kept.bytes() / 8).map(|word| region.load(OFFSET + word * 8)).collect();
@@ -64,7 +65,7 @@ fn words<const W: usize>(region: &Region, offset: usize) -> [u64; W] {
     std::array::from_fn(|index| region.load(offset + index * 8))
 }
 
-/// The first copy that is of one moment.
+/// The first copy that is consistent.
 fn whole<R>(copy: impl Fn() -> Result<R, Rejected>) -> Option<R> {
     for _ in 0..COPIES_MAX {
         match copy() {

@@ -1,34 +1,34 @@
-//! What a front end knows of a node, and when it may be used.
+//! A front end's knowledge of a node, and whether it may be used.
 
 use std::time::Duration;
 
+use sidelong_fabric::{Patience, ScanCounts};
 use sidelong_layout::{Ack, Hot, Rejected};
 use sidelong_state::{Newest, Unusable, Verdict};
 
 use crate::kept::{CpuLoad, Look};
 use crate::snapshot::Snapshot;
-use crate::sweep::Swept;
 
-/// Whether a node's record may be decided from.
+/// Whether decisions may use a node's record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Status {
-    /// It may: [`Reading::hot`] is of one moment, of the node's present life, and young enough.
+    /// They may: [`Reading::hot`] is consistent, of the node's current life, and young enough.
     Fresh,
-    /// The last good record is too old: its writer died, hangs or gets no CPU.
+    /// The last valid record is too old: its writer died, hangs or gets no CPU.
     Stale,
-    /// As stale, and all that the last look brought was torn.
+    /// As stale, and every copy of the last scan was torn.
     Torn,
-    /// The node has said that it ends, or cannot be reached.
+    /// The node has announced its end, or cannot be reached.
     #[default]
     Gone,
-    /// The node is there, but has published no record in its present life.
+    /// The node is there, but has published no record in its current life.
     NeverWritten,
 }
 
-/// One node as last seen.
+/// One node as last read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reading {
-    /// The last good record, whatever its age; `None` where the node has given none in its present life, or is gone.
+    /// The last valid record, of any age; `None` if the node has published none in its current life, or is gone.
     pub hot: Option<Hot>,
     /// The last acknowledgement seen in that life.
     pub ack: Option<Ack>,
@@ -36,7 +36,7 @@ pub struct Reading {
     pub status: Status,
     /// When `hot` was read, in ns of this machine's monotonic clock.
     pub seen_at_ns: u64,
-    /// How old `hot` is; `u64::MAX` where that is not known. See [`Limits::same_clock`].
+    /// Age of `hot`; `u64::MAX` if unknown. See [`Limits::same_clock`].
     pub age_ns: u64,
 }
 
@@ -47,62 +47,63 @@ impl Default for Reading {
 }
 
 impl Reading {
-    /// The record, if it may be decided from.
+    /// The record, if decisions may use it.
     pub fn fresh(&self) -> Option<&Hot> {
         self.hot.as_ref().filter(|_| self.status == Status::Fresh)
     }
 }
 
-/// The front end's side of a scheme: where readings come from.
+/// The front end's side of a scheme: a source of readings.
 pub trait Source {
-    /// Brings `into` up to date: a reading for each node, in the order in which the nodes were given. It waits no
-    /// longer than its [`Limits`] say, whatever the nodes do.
+    /// Updates `into`, which has one reading for each node, in the order in which the nodes were given. It waits no
+    /// longer than its [`Limits`] allow, whatever the nodes do.
     ///
-    /// `now_ns` is the time on this machine's monotonic clock, for the ages of records and for when to try again.
+    /// `now_ns` is the time of this machine's monotonic clock. It determines the ages of records and the times of
+    /// retries.
     ///
     /// # Panics
-    /// Where `into` is not as long as there are nodes.
+    /// If `into` does not have one entry for each node.
     fn refresh(&mut self, now_ns: u64, into: &mut [Reading]);
 
-    /// What last went wrong with a node, for people; `None` if nothing has since it was reached.
+    /// The last problem with a node, in words; `None` if there was none since it was last reached.
     fn problem(&self, node: usize) -> Option<&str>;
 
-    /// What was read and what not since it was made, where that is counted.
-    fn swept(&self) -> Option<Swept> {
+    /// Counts of reads since it was made, if it counts them.
+    fn counts(&self) -> Option<ScanCounts> {
         None
     }
 
-    /// Each CPU of a node as of the last refresh, by its number; none where the record does not tell them apart, which
-    /// only the kernel's own does.
+    /// Each CPU of a node as of the last refresh, by number; empty if the record does not tell CPUs apart, as only
+    /// kernel-kept ones do.
     fn cpus(&self, _node: usize) -> &[CpuLoad] {
         &[]
     }
 }
 
-/// How long a front end waits, and what it takes for old.
+/// Timeouts of a front end, and the age from which records are stale.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Records older than this are not used.
+    /// Older records are not used.
     pub stale: Duration,
-    /// The longest wait for the answers of all nodes together, and for those of nodes that are known to be silent. A refresh
-    /// has one, or three where copies were torn.
+    /// Longest wait for the answers of all nodes together, and for those of silent nodes. A refresh waits once, or
+    /// three times if copies were torn.
     pub wait: Duration,
-    /// The longest wait for links, of which a refresh has one where nodes are to be linked to: over verbs both ends set
-    /// up a queue pair first.
+    /// Longest wait for links; a refresh waits once if there are links to make. Over verbs both ends set up a queue
+    /// pair first.
     pub connect: Duration,
-    /// Between the first and the second try to reach a node that is not there; it doubles with each.
+    /// Pause between the first and the second attempt to reach a missing node; it doubles each time.
     pub retry_min: Duration,
-    /// Until it is this.
+    /// Longest such pause.
     pub retry_max: Duration,
     /// Whether the nodes are on this machine, so that a record's time can be compared with the clock here. Otherwise
-    /// its age is the time since this reader saw it change: never more than the true one, and a record that was not
-    /// yet seen to change is stale.
+    /// the age is the time since this reader saw the record change. That is never more than the true age, and a record
+    /// not yet seen to change is stale.
     pub same_clock: bool,
 }
 
 impl Default for Limits {
-    /// For one machine: 150 ms is above the 99th percentile of what a keeper is late by with 64 busy threads on its CPU
-    /// (63 ms as measured), and leaves time for a look within 200 ms of a node's death.
+    /// Limits for one machine. 150 ms exceeds the 99th percentile of a keeper's delay with 64 busy threads on its CPU
+    /// (63 ms measured), and leaves time for a scan within 200 ms of a node's death.
     fn default() -> Self {
         Limits {
             stale: Duration::from_millis(150),
@@ -115,11 +116,19 @@ impl Default for Limits {
     }
 }
 
-/// Clocks of one machine read one after the other: a record may be this much younger than a refresh that began before.
-/// A record further ahead is of another clock, or of a machine that was started again.
+impl Limits {
+    /// The limits that concern a scan.
+    pub fn patience(&self) -> Patience {
+        let retry = (self.retry_min, self.retry_max);
+        Patience { answers: self.wait, links: self.connect, retry, ..Patience::default() }
+    }
+}
+
+/// A machine's clocks are read one after the other, so a record may be younger than a refresh that began before it. A
+/// record further ahead comes from another clock, or from a machine that was restarted.
 const AHEAD_NS_MAX: u64 = 1_000_000_000;
 
-/// The judge of one node's records.
+/// Judges one node's records.
 #[derive(Debug, Default)]
 pub(crate) struct Track {
     incarnation: u64,
@@ -133,11 +142,11 @@ pub(crate) struct Track {
 struct Held {
     hot: Hot,
     seen_at_ns: u64,
-    /// When this reader saw it replace another.
+    /// When this reader saw it change.
     changed_at_ns: Option<u64>,
 }
 
-/// What the last look brought.
+/// The result of the last copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Last {
     Record,
@@ -149,10 +158,10 @@ enum Last {
 }
 
 impl Track {
-    /// Takes in a look. True: it was torn and another is worth its while, of which `state` bounds the number.
+    /// Takes a copy. Returns true if it was torn and another is worthwhile; `state` bounds the repetitions.
     pub(crate) fn see(&mut self, snapshot: &Snapshot, now_ns: u64) -> bool {
         if snapshot.incarnation != self.incarnation {
-            // Another life: nothing of the one before is of use.
+            // Another life: everything known of the previous one is void.
             *self = Track { incarnation: snapshot.incarnation, ..Track::default() };
         }
         self.ack = Ack::decode(snapshot.ack);
@@ -162,7 +171,7 @@ impl Track {
                 self.hold(hot, now_ns);
                 Last::Record
             }
-            // The region has a new owner, the record not yet.
+            // The region has a new owner, but the record is still the previous one's.
             Verdict::Use(_) => {
                 self.newest = Newest::new();
                 Last::NeverWritten
@@ -174,7 +183,7 @@ impl Track {
         false
     }
 
-    /// As [`Track::see`] for a copy of a record that the kernel keeps. It has no word that acknowledges.
+    /// As [`Track::see`], for a copy of a kernel-kept record, which has no acknowledgement.
     pub(crate) fn see_kept(&mut self, incarnation: u64, look: Look, now_ns: u64) -> bool {
         if incarnation != self.incarnation {
             *self = Track { incarnation, ..Track::default() };
@@ -192,17 +201,17 @@ impl Track {
         false
     }
 
-    /// The last good record, whatever its age.
+    /// The last valid record, of any age.
     pub(crate) fn hot(&self) -> Option<&Hot> {
         self.held.as_ref().map(|held| &held.hot)
     }
 
-    /// No answer in time.
+    /// There was no answer in time.
     pub(crate) fn missed(&mut self) {
         self.last = Last::Nothing;
     }
 
-    /// The node cannot be reached. What it said before is forgotten: who comes back may be another.
+    /// The node cannot be reached. Its record is dropped, because the next process there may be another one.
     pub(crate) fn lost(&mut self) {
         *self = Track { ack: self.ack, ..Track::default() };
     }
@@ -216,12 +225,12 @@ impl Track {
         self.held = Some(Held { hot, seen_at_ns: now_ns, changed_at_ns });
     }
 
-    /// What all looks together say at `now_ns`.
+    /// The result of all copies so far, at `now_ns`.
     pub(crate) fn reading(&mut self, now_ns: u64, limits: &Limits) -> Reading {
         let reading = self.judge(now_ns, limits);
         if reading.status != Status::Fresh {
-            // A keeper that began its sequence again would be taken for one overtaken, for ever. Nothing that comes
-            // now can be worse than what is held.
+            // A keeper that restarts its sequence would be taken for an outdated one for ever. No new record can be
+            // worse than the present one.
             self.newest = Newest::new();
         }
         reading

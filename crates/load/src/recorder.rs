@@ -1,27 +1,36 @@
-//! Makes a node's records: the kernel's figures and the server's own, in one.
+//! Makes a node's records from the kernel's figures and the server's own.
 
 use std::fmt;
 
 use sidelong_layout::{Detail, Hot, valid};
 
 use crate::Error;
+use crate::listener::{Foreign, Listener, Listening};
 use crate::origin::{OriginGauge, OriginLoad};
 use crate::own::OwnRecord;
 use crate::sampler::{RATE_WINDOW_NS, Sample, Sampler, Scope, Window, per_second};
 
-/// What a [`Keeper`](crate::Keeper) or a [`Responder`](crate::Responder) makes records with.
+/// Makes the records of a [`Keeper`](crate::Keeper) or a [`Responder`](crate::Responder).
 pub struct Recorder {
     sampler: Sampler,
-    /// The latest look at the kernel's files.
+    /// The last sample of the kernel's files.
     sample: Sample,
     gauge: Option<OriginGauge>,
-    /// The latest answer of the server.
+    foreign: Option<Watched>,
+    /// The server's last answer.
     origin: OriginLoad,
     sent_bytes: Window<u64>,
 }
 
+/// A foreign server, as of the last sample.
+struct Watched {
+    foreign: Foreign,
+    listener: Listener,
+    last: Option<Listening>,
+}
+
 impl Recorder {
-    /// Of the load of `scope`, and of a server whose load `gauge` tells.
+    /// A recorder of the load of `scope`, and of a server whose load `gauge` returns.
     ///
     /// # Errors
     /// [`Error::NothingToSample`] as [`Sampler::new`].
@@ -30,30 +39,47 @@ impl Recorder {
             sampler: Sampler::new(scope)?,
             sample: Sample::default(),
             gauge,
+            foreign: None,
             origin: OriginLoad::default(),
             sent_bytes: Window::default(),
         })
     }
 
-    /// The record of now, made for the node itself.
+    /// Records the connections of a foreign server, too.
+    ///
+    /// # Errors
+    /// If the kernel tells nothing of sockets.
+    pub fn of_foreign(self, foreign: Foreign) -> Result<Self, Error> {
+        let listener = Listener::new(foreign.server).map_err(Error::Listener)?;
+        Ok(Recorder { foreign: Some(Watched { foreign, listener, last: None }), ..self })
+    }
+
+    /// The current record, for the node itself.
     pub fn own(&mut self, now_ns: u64) -> OwnRecord {
         self.look(now_ns);
         OwnRecord { hot: Some(self.hot(now_ns)), detail: Some(self.detail()) }
     }
 
-    /// Looks at the kernel's files.
+    /// Samples the kernel's files.
     pub(crate) fn look(&mut self, now_ns: u64) {
         self.sample = self.sampler.sample(now_ns);
+        if let Some(Watched { listener, last, .. }) = &mut self.foreign {
+            // Nothing is claimed of a server that does not listen.
+            *last = listener.look().ok().filter(|found| found.sockets > 0);
+        }
     }
 
-    /// A hot line: the server's figures of now, the kernel's of the last look.
+    /// A hot line: the server's current figures, and the kernel's of the last sample.
     pub(crate) fn hot(&mut self, now_ns: u64) -> Hot {
         let mut hot = Hot { time_ns: now_ns, ..self.sample.hot };
+        if let Some(Watched { foreign, last: Some(found), .. }) = &self.foreign {
+            foreign.fill(found.established, found.queued, &mut hot);
+        }
         let Some(gauge) = &self.gauge else { return hot };
         let origin = gauge();
         self.origin = origin;
         origin.fill(&mut hot);
-        // Neither a process nor a control group has network counters; what its server sends stands for them.
+        // A process or control group has no network counters, so the bytes that its server sends are used instead.
         let earlier = self.sent_bytes.slide(now_ns, origin.sent_bytes, RATE_WINDOW_NS);
         if let (0, Some((elapsed_ns, sent_bytes))) = (hot.valid & valid::NETWORK, earlier) {
             hot.net_bytes_per_s = per_second(origin.sent_bytes.saturating_sub(sent_bytes), elapsed_ns);
@@ -62,7 +88,7 @@ impl Recorder {
         hot
     }
 
-    /// The detail part of the last look. Its time is that of the look, and so of the kernel's figures in the hot line.
+    /// The detail part of the last sample. Its time is also that of the kernel's figures in the hot line.
     pub(crate) fn detail(&self) -> Detail {
         Detail {
             pid: std::process::id(),

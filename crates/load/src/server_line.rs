@@ -1,5 +1,4 @@
-//! The server's own part of a record that the kernel keeps: published by the server at its own events, as nobody else
-//! runs.
+//! The server's part of a kernel-kept record. The server publishes it at its own events, because no other thread runs.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -13,9 +12,9 @@ use crate::clock::monotonic_ns;
 use crate::origin::{OriginGauge, OriginLoad};
 use crate::snapshot::incarnation_of;
 
-/// Publishes a server's gauges; it says farewell when it is dropped.
+/// Publishes a server's gauges. When it is dropped, it publishes that the server leaves.
 pub struct ServerLine {
-    /// Its threads publish one after the other, each what it then finds.
+    /// Threads publish in turn, each the gauges at that moment.
     writer: Mutex<Writer>,
 }
 
@@ -28,10 +27,11 @@ struct Writer {
 }
 
 impl ServerLine {
-    /// Into `region`, which the kernel keeps; a first line at once. A region has one in its life.
+    /// Publishes into `region`, whose record the kernel keeps; a first line at once. A region has one `ServerLine` in
+    /// its life.
     ///
     /// # Errors
-    /// Where the region is none of that kind.
+    /// If the region is of another kind.
     pub fn open(region: Region, gauge: OriginGauge) -> Result<Self, Error> {
         let generation = incarnation_of(&region, RegionKind::Kernel)? as u32;
         let (hot, detail) = (Publisher::new(generation), Publisher::new(generation));
@@ -40,10 +40,11 @@ impl ServerLine {
         Ok(line)
     }
 
-    /// Publishes what the gauges say now, if that is news: where a request begins or ends, a connection opens or closes.
+    /// Publishes the current gauges if they changed. Call it when a request begins or ends, or a connection opens or
+    /// closes.
     pub fn publish(&self) {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        // Asked inside, so that the last to publish has the latest.
+        // Read under the lock, so that the last to publish has the latest figures.
         let now = (writer.gauge)();
         if writer.last != Some(now) {
             writer.publish(&now);
@@ -95,7 +96,7 @@ impl std::fmt::Debug for ServerLine {
     }
 }
 
-/// Stores a record as readers expect it.
+/// Stores a record in the way that readers expect.
 pub(crate) fn store<const W: usize, R: Record<W> + Copy>(
     region: &Region,
     offset: usize,

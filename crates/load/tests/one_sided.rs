@@ -59,7 +59,7 @@ fn a_kept_record_is_read() {
     generation.store(41, Ordering::Relaxed);
     refresh_until(&mut reader, |[now]| now.ack == Some(Ack { generation: 41 }));
 
-    // A keeper that ends says so, and another one of the same life is heard.
+    // A keeper that ends publishes that, and another one of the same life is accepted.
     drop(keeper);
     refresh_until(&mut reader, all_are::<1>(Status::Gone));
     let _keeper = keep(directory.path(), "n0.load", incarnation);
@@ -75,7 +75,7 @@ fn nodes_that_appear_are_found_and_others_do_not_wait_for_them() {
     assert_eq!(n0.status, Status::Gone);
     assert!(reader.problem(0).unwrap().contains("n0") && reader.problem(1).is_none());
 
-    // There, but nothing is published yet.
+    // The region is there, but nothing is published yet.
     let region = region(directory.path(), "n0", 5);
     refresh_until(&mut reader, |[n0, _]: &[Reading; 2]| n0.status == Status::NeverWritten);
     let n0 = Keeper::start(region, Some(recorder()), || None, KeeperSpec::default()).unwrap();
@@ -121,7 +121,7 @@ fn a_killed_node_goes_stale_and_its_successor_is_told_apart() {
     assert!(stale.age_ns > limits().stale.as_nanos() as u64);
     assert_eq!(stale.hot.unwrap().generation, 3);
 
-    // The successor takes over the memory, in which the dead one's record still lies.
+    // The successor takes over the memory, which still holds the dead process's record.
     let region = region(directory.path(), "n0", 4);
     let [foreign] = refresh_until(&mut reader, |[node]| node.status != Status::Stale);
     assert_eq!((foreign.status, foreign.hot), (Status::NeverWritten, None));
@@ -136,7 +136,7 @@ fn torn_records_are_never_read() {
     let directory = tempfile::tempdir().unwrap();
     let region = region(directory.path(), "n0", 1);
     let stop = Arc::new(AtomicBool::new(false));
-    // Every field of a record says the same number.
+    // Every field of a record holds the same number.
     let writer = std::thread::spawn({
         let stop = Arc::clone(&stop);
         move || {
@@ -191,6 +191,7 @@ fn torn_records_are_never_read() {
 fn what_is_no_load_region_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let raw = RegionSpec {
+        cluster: 0,
         name: "raw",
         kind: RegionKind::Raw,
         len: 4096,
@@ -211,7 +212,7 @@ fn what_is_no_load_region_is_refused_by_name() {
     assert!(reader.problem(0).unwrap().contains("layout version 99"), "{:?}", reader.problem(0));
 }
 
-/// The two-sided backend does the same, but for the wait; and a node that comes back has another address and key.
+/// The same over the two-sided backend, except the wait. A node that comes back has another address and key.
 #[test]
 fn over_tcp_a_node_that_comes_back_is_found() {
     let directory = tempfile::tempdir().unwrap();
@@ -220,6 +221,7 @@ fn over_tcp_a_node_that_comes_back_is_found() {
     for incarnation in [1, 2] {
         let host = Host::Tcp(TcpHost::listen("127.0.0.1:0".parse().unwrap()).unwrap());
         let spec = RegionSpec {
+            cluster: 0,
             name: "n0",
             kind: RegionKind::Load,
             len: LOAD_BYTES,

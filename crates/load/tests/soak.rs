@@ -1,5 +1,5 @@
-//! A hundred million reads of records that are being written: none that is torn or stale is accepted. The same reads
-//! without validation are, which shows that there was something to reject.
+//! A hundred million reads of records that are being written: no torn or stale record is accepted. Reads without
+//! validation do accept some, which shows that there was something to reject.
 
 mod common;
 
@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use common::{all_are, limits, refresh_until, region};
-use sidelong_fabric::{Access, Batch, Directory as _, Initiator, Region, RunDirectory};
+use sidelong_fabric::{Access, Batch, Directory as _, Initiator, Pace, Region, RunDirectory};
 use sidelong_layout::{Hot, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
-use sidelong_load::{OneSided, Pace, Reading, Source as _, Status, monotonic_ns};
+use sidelong_load::{OneSided, Reading, Source as _, Status, monotonic_ns};
 use sidelong_state::Publisher;
 
 const NODES: usize = 64;
 const READS: u64 = 100_000_000;
 
-/// A record of which every field says the same number.
+/// A record in which every field holds the same number.
 fn record(number: u32) -> Hot {
     Hot {
         valid: valid::ALL,
@@ -38,7 +38,7 @@ fn is_of_one_moment(hot: &Hot) -> bool {
         && hot.net_bytes_per_s == number.into()
 }
 
-/// Writes all records over and over; `written` is what each says at least, from then on.
+/// Writes all records repeatedly; `written` is a lower bound of each record's number from then on.
 fn write(regions: &[Region], written: &[AtomicU32], stop: &AtomicBool) {
     let mut publishers = vec![Publisher::new(1); regions.len()];
     let mut number = 0;
@@ -78,7 +78,7 @@ fn nothing_torn_or_stale_is_accepted() {
     });
 }
 
-/// How many reads were made, and how many brought something new.
+/// Returns the number of reads, and of those that brought something new.
 fn with_validation(directory: &Path, written: &[AtomicU32]) -> (u64, u64) {
     let run = Arc::new(RunDirectory::open(directory).unwrap());
     let mut reader = OneSided::new(run, Initiator::new(), names(), limits()).with_pace(Pace::WHOLE);
@@ -86,7 +86,7 @@ fn with_validation(directory: &Path, written: &[AtomicU32]) -> (u64, u64) {
     let mut readings = [Reading::default(); NODES];
     let mut last = [0; NODES];
     let mut changes = 0;
-    while reader.swept().unwrap().reads < READS {
+    while reader.counts().unwrap().reads < READS {
         let least: [u32; NODES] = std::array::from_fn(|node| written[node].load(Ordering::Acquire));
         let now_ns = monotonic_ns();
         reader.refresh(now_ns, &mut readings);
@@ -95,7 +95,7 @@ fn with_validation(directory: &Path, written: &[AtomicU32]) -> (u64, u64) {
             let number = hot.connections;
             assert!(is_of_one_moment(hot), "n{node} is torn: {hot:?}");
             assert!(number >= last[node], "n{node}: {number} after {}", last[node]);
-            // Where all copies of a look were torn the one before is kept, and says when it was read.
+            // If all copies of a scan were torn, the previous one is kept, with its own time.
             if reading.seen_at_ns == now_ns {
                 assert!(
                     number >= least[node],
@@ -107,14 +107,14 @@ fn with_validation(directory: &Path, written: &[AtomicU32]) -> (u64, u64) {
             last[node] = number;
         }
     }
-    let swept = reader.swept().unwrap();
+    let swept = reader.counts().unwrap();
     assert!(changes > READS / 1000, "hardly anything was written: {changes} of {swept:?}");
     assert!(swept.again > 0, "no copy was ever torn: {swept:?}");
     println!("{swept:?}");
     (swept.reads, changes)
 }
 
-/// The same words, believed as they come: how many were looked at, until so many were torn that there is no doubt.
+/// The same words without validation: the number of copies read until enough of them were torn.
 fn without_validation(directory: &Path) -> (u64, u64) {
     let run = RunDirectory::open(directory).unwrap();
     let mut initiator = Initiator::new();

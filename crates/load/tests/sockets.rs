@@ -1,4 +1,4 @@
-//! Responders and those that ask them, over loopback, with peers that misbehave.
+//! Responders and the front ends that ask them, over loopback, with peers that misbehave.
 
 mod common;
 
@@ -35,7 +35,7 @@ fn request(magic: &[u8; 8], layout: u64) -> Vec<u8> {
     [*magic, layout.to_le_bytes(), 1u64.to_le_bytes()].concat()
 }
 
-/// What comes until the other side closes, which it must.
+/// All bytes until the other side closes, which it must.
 fn hear_out(stream: &mut TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut heard = Vec::new();
@@ -73,7 +73,7 @@ fn both_kinds_answer() {
     assert_eq!(readings.map(|now| now.hot.unwrap().generation), [5, 6]);
     assert_eq!(readings.map(|now| now.hot.unwrap().workers), [4, 4]);
 
-    // One made at the request is younger than the request.
+    // A record made at the request is younger than the request.
     let before_ns = monotonic_ns();
     let mut readings = [Reading::default(); 2];
     while readings[1].seen_at_ns < before_ns {
@@ -93,7 +93,7 @@ fn without_a_common_clock_a_record_must_be_seen_to_change() {
     let [second] = refresh_until(&mut asker, all_are(Status::Fresh));
     assert_ne!(first.hot, second.hot);
 
-    // The responder goes on, the keeper does not.
+    // The responder continues, the keeper does not.
     let (keeper, _responder) = node;
     drop(keeper);
     refresh_until(&mut asker, all_are::<1>(Status::Gone));
@@ -110,7 +110,7 @@ fn a_node_that_comes_back_elsewhere_is_found() {
         refresh_until(&mut asker, all_are::<1>(Status::Fresh));
         assert_eq!(asker.problem(0), None);
         drop(node);
-        // Its address is still published, and refuses.
+        // Its address is still published, but refuses connections.
         refresh_until(&mut asker, all_are::<1>(Status::Gone));
     }
 }
@@ -126,7 +126,7 @@ fn broken_frames_cost_their_sender_its_connection() {
     noise.write_all(&request(b"GET / HT", LAYOUT_HASH)).unwrap();
     assert_eq!(hear_out(&mut noise), []);
 
-    // One of another build is told which layout this is.
+    // A peer of another build is told this layout.
     let mut other = TcpStream::connect(responder.address()).unwrap();
     other.write_all(&request(b"SL-LOAD?", LAYOUT_HASH ^ 1)).unwrap();
     let answer = hear_out(&mut other);
@@ -149,7 +149,7 @@ fn one_that_does_not_read_its_answers_is_cut_off() {
     let (_keeper, responder) = respond(directory.path(), "n0");
     let mut greedy = TcpStream::connect(responder.address()).unwrap();
     let requests = request(b"SL-LOAD?", LAYOUT_HASH).repeat(1000);
-    // 104 bytes of answer for each 24 asked: the buffers between the two are full long before this ends.
+    // 104 bytes of answer for each 24 bytes of request fill the buffers long before this ends.
     while greedy.write_all(&requests).is_ok() {}
     let mut asker = asker(directory.path(), &["n0"], limits());
     refresh_until(&mut asker, all_are::<1>(Status::Fresh));
@@ -166,7 +166,7 @@ fn connections_are_bounded() {
     assert_eq!(hear_out(&mut crowd[63]), [], "one too many");
     refresh_until(&mut asker, all_are::<1>(Status::Fresh));
     assert_eq!(responder.refused(), 1);
-    // Their places are free again, once the responder has seen them go.
+    // Their places are free once the responder has noticed that they left.
     drop(crowd);
     let began = Instant::now();
     let answered = || {
@@ -179,7 +179,7 @@ fn connections_are_bounded() {
     }
 }
 
-/// A peer that accepts and says nothing: the system does the first for any listener.
+/// A peer that accepts and stays silent: the system accepts for any listener.
 #[test]
 fn one_that_hangs_is_waited_for_once_and_not_each_time() {
     let directory = tempfile::tempdir().unwrap();
@@ -197,11 +197,11 @@ fn one_that_hangs_is_waited_for_once_and_not_each_time() {
         assert_eq!(readings.map(|now| now.status), [Status::Gone, Status::Fresh]);
     }
     assert!(began.elapsed() < looks * limits.wait / 2, "{:?}", began.elapsed());
-    // In the end it is left, to be tried anew.
+    // In the end it is disconnected, to be tried again.
     refresh_until(&mut asker, |[_, _]: &[Reading; 2]| hangs_twice(&hangs));
 }
 
-/// Whether a second connection has come.
+/// Whether a second connection has arrived.
 fn hangs_twice(listener: &TcpListener) -> bool {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static CAME: AtomicUsize = AtomicUsize::new(0);

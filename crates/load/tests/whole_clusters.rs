@@ -1,4 +1,4 @@
-//! Clusters of more nodes than are read at once, and nodes that fall silent, over real memory and real sockets.
+//! Clusters of more nodes than are read at once, and silent nodes, over real memory and real sockets.
 
 mod common;
 
@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use common::{all_are, limits, refresh_until};
 use sidelong_fabric::{
-    Access, Directory as _, Host, Initiator, Region, RegionSpec, RunDirectory, shm::ShmHost, tcp::TcpHost,
+    Access, Directory as _, Host, Initiator, Pace, Region, RegionSpec, RunDirectory, shm::ShmHost,
+    tcp::TcpHost,
 };
 use sidelong_layout::{Hot, LOAD_BYTES, LOAD_HOT, RegionKind, valid};
-use sidelong_load::{Limits, OneSided, Pace, Reading, Source as _, Status, monotonic_ns};
+use sidelong_load::{Limits, OneSided, Reading, Source as _, Status, monotonic_ns};
 use sidelong_state::Publisher;
 
 /// Regions of these nodes at `host`, found through the directory.
@@ -22,6 +23,7 @@ fn offer(host: &Host, directory: &Path, names: &[String]) -> Vec<Node> {
     let run = RunDirectory::open(directory).unwrap();
     let node = |name: &String| {
         let spec = RegionSpec {
+            cluster: 0,
             name,
             kind: RegionKind::Load,
             len: LOAD_BYTES,
@@ -35,7 +37,7 @@ fn offer(host: &Host, directory: &Path, names: &[String]) -> Vec<Node> {
     names.iter().map(node).collect()
 }
 
-/// A node whose records a test writes.
+/// A node whose records the test writes.
 struct Node {
     region: Region,
     publisher: Publisher,
@@ -59,7 +61,7 @@ fn reader(directory: &Path, names: &[String], limits: Limits, pace: Pace) -> One
     OneSided::new(run, Initiator::new(), names.to_vec(), limits).with_pace(pace)
 }
 
-/// Written once, these records stay young for as long as a test may take.
+/// Limits under which a record written once stays fresh for the whole test.
 fn patient() -> Limits {
     Limits { stale: Duration::from_secs(3600), wait: Duration::from_secs(10), ..limits() }
 }
@@ -79,17 +81,17 @@ fn those_with_work_are_read_at_each_look_and_all_stay_fresh() {
     for _ in 0..20 {
         reader.refresh(monotonic_ns(), &mut readings);
     }
-    let before = reader.swept().unwrap();
+    let before = reader.counts().unwrap();
     for _ in 0..80 {
         reader.refresh(monotonic_ns(), &mut readings);
     }
-    let swept = reader.swept().unwrap();
+    let swept = reader.counts().unwrap();
     let reads = (HOT * 80 + (NODES - HOT) * 10) as u64;
     assert_eq!((swept.reads - before.reads, swept.late, swept.left), (reads, 0, 0));
     assert_eq!(swept.skipped - before.skipped, (NODES * 80) as u64 - reads);
     assert!(readings.iter().all(|reading| reading.status == Status::Fresh));
 
-    // What an idle node does is seen within eight looks, and from then on at each.
+    // A change of an idle node is seen within eight scans, and from then on at each.
     let woken = NODES - 1;
     nodes[woken].publish(1);
     let looks = (1..).find(|_| {
@@ -112,18 +114,18 @@ fn more_nodes_than_credits_answer_over_tcp() {
     nodes.iter_mut().for_each(|node| node.publish(1));
     let mut reader = reader(directory.path(), &names, patient(), Pace { credits: 16, ..Pace::WHOLE });
     refresh_until(&mut reader, all_are::<NODES>(Status::Fresh));
-    let before = reader.swept().unwrap();
+    let before = reader.counts().unwrap();
     let mut readings = vec![Reading::default(); NODES];
     nodes.iter_mut().for_each(|node| node.publish(2));
     reader.refresh(monotonic_ns(), &mut readings);
     assert!(readings.iter().all(|reading| reading.fresh().unwrap().busy == 2));
     assert_eq!(
-        (reader.swept().unwrap().reads - before.reads, reader.swept().unwrap().late),
+        (reader.counts().unwrap().reads - before.reads, reader.counts().unwrap().late),
         (NODES as u64, 0)
     );
 }
 
-/// Passes bytes on, in both directions, for as long as it is not told to swallow them.
+/// Passes bytes on in both directions, unless it is told to drop them.
 fn relay(to: SocketAddr, stalled: &Arc<AtomicBool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -166,11 +168,11 @@ fn a_silent_node_costs_its_own_read_only() {
     nodes.extend(offer(&Host::Tcp(last), directory.path(), &names[SILENT + 1..]));
     nodes.iter_mut().for_each(|node| node.publish(1));
 
-    // A wait that no busy machine needs for an answer on loopback.
+    // A wait that even a busy machine does not need for an answer on loopback.
     let limits = Limits { wait: Duration::from_millis(250), ..patient() };
     let mut reader = reader(directory.path(), &names, limits, Pace::default());
     refresh_until(&mut reader, all_are::<NODES>(Status::Fresh));
-    let before = reader.swept().unwrap();
+    let before = reader.counts().unwrap();
     stalled.store(true, Ordering::Relaxed);
     let began = Instant::now();
     let mut readings = [Reading::default(); NODES];
@@ -182,9 +184,9 @@ fn a_silent_node_costs_its_own_read_only() {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let swept = reader.swept().unwrap();
+    let swept = reader.counts().unwrap();
     assert_eq!(swept.reads - before.reads, 7 * 400);
-    // The first look, some soon after, and from then on one wait in seventeen.
+    // The first scan, some soon after, and from then on one wait in seventeen.
     let most = 5 + began.elapsed().as_millis() / (16 * 250);
     let late = u128::from(swept.late - before.late);
     assert!((1..=most).contains(&late), "{late} waits in {:?}", began.elapsed());

@@ -1,5 +1,5 @@
-//! What an admission decision costs: once for each request, at most 100 ns at the 99th percentile. And what a look costs,
-//! a thousand times a second.
+//! The cost of an admission decision, which each request makes once: at most 100 ns at the 99th percentile. Also the
+//! cost of a step, which runs a thousand times a second.
 //!
 //! `cargo bench -p sidelong-policy --bench decide`
 #![expect(clippy::disallowed_methods, reason = "a bench asks the clock")]
@@ -10,15 +10,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion};
+use sidelong_figure::statistics::quantile;
 use sidelong_layout::{Hot, Ownership, SiteId, valid};
 use sidelong_policy::Time;
 use sidelong_policy::admission::{
-    Answers, Client, Controller, Promise, Settings, Snapshot, Target, Traffic, Treatment, Verdict, decide,
+    AdmissionSettings, AdmissionSnapshot, Answers, Client, Controller, Promise, Target, Treatment, Verdict,
+    decide,
 };
+use sidelong_policy::cluster::{NodeView, SiteView, Traffic};
 use sidelong_policy::index::Capacity;
-use sidelong_policy::reconfigure::{NodeView, SiteView};
 
-/// A cluster of which each site has eight nodes that have a queue.
+/// A cluster in which each site has eight nodes with a queue.
 struct Cluster {
     controller: Controller,
     nodes: Vec<NodeView>,
@@ -41,7 +43,7 @@ impl Cluster {
             in_flight: 0,
         };
         Cluster {
-            controller: Controller::new(Settings::default(), vec![promise; sites], nodes).unwrap(),
+            controller: Controller::new(AdmissionSettings::default(), vec![promise; sites], nodes).unwrap(),
             nodes: (0..nodes).map(node).collect(),
             sites: vec![SiteView { floor: 1, ceiling: 99, priority: 0, waiting: 0, busy: false }; sites],
             traffic: vec![Traffic { in_flight: 8, answers: 0, up: true }; nodes],
@@ -53,14 +55,14 @@ impl Cluster {
         let (nodes, sites) = (&self.nodes, &self.sites);
         let (traffic, answers) = (&self.traffic, &self.answers);
         let others = &vec![None; sites.len()][..];
-        let snapshot = Snapshot { nodes, sites, traffic, answers, others, wall_ns: 0 };
+        let snapshot = AdmissionSnapshot { nodes, sites, traffic, answers, others, wall_ns: 0 };
         self.controller.step(&snapshot, Time::from_ns(ms * 1_000_000))[0].verdict
     }
 }
 
 fn decisions(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decide");
-    let rotation = Settings::default().rotation;
+    let rotation = AdmissionSettings::default().rotation;
     let over = Cluster::new(8).look(1);
     assert!(!over.is_open(), "the queue is over its target");
     for (name, verdict, treatment) in [
@@ -74,13 +76,13 @@ fn decisions(criterion: &mut Criterion) {
         let mut salt = 0;
         let mut one = || {
             salt += 1;
-            // Of the client's address, too: an edge hashes it once a connection.
+            // Including the hash of the client's address, which an edge computes once a connection.
             let client = Client::new(black_box(SocketAddr::from(([10, 0, 0, 1], 5000))));
             let (verdict, treatment) = black_box(&words);
             let verdict = Verdict::decode(verdict.load(Relaxed));
             let treatment = Treatment::decode(treatment.load(Relaxed));
             let is_in = decide(verdict, treatment, client, salt, rotation).is_ok();
-            // An edge counts who asks, and what was decided.
+            // An edge counts clients and decisions.
             counts.iter().for_each(|count| _ = count.fetch_add(1, Relaxed));
             is_in
         };
@@ -89,16 +91,13 @@ fn decisions(criterion: &mut Criterion) {
             .map(|_| {
                 let begun = Instant::now();
                 black_box(one());
-                begun.elapsed().as_nanos()
+                begun.elapsed().as_nanos() as f64
             })
             .collect();
-        took.sort_unstable();
-        let at = |per_mille: usize| took[took.len() * per_mille / 1000];
+        took.sort_by(f64::total_cmp);
+        let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|q| quantile(&took, q).expect("there are calls"));
         println!(
-            "{name}: one call each, clock readings included: p50 {} ns, p99 {} ns, p99.9 {} ns",
-            at(500),
-            at(990),
-            at(999)
+            "{name}: one call each, clock readings included: p50 {p50} ns, p99 {p99} ns, p99.9 {p999} ns"
         );
     }
     group.finish();

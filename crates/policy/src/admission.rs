@@ -1,90 +1,98 @@
-//! Which requests are turned away at the edge, so that those let in are answered in time.
+//! Admission control: which requests an edge rejects, so that the admitted ones are answered in time.
 //!
-//! At each look [`Controller::step`] is shown all nodes and says of each site which part of its clients is let in now: an
-//! [`Outlook`], whose [`Verdict`] is one word that requests decide by ([`decide`]). Two rules:
+//! At each scan [`Controller::step`] is shown all nodes. It says for each site which part of the site's clients is admitted
+//! now: an [`Outlook`], whose [`Verdict`] is one word that requests decide by ([`decide`]). There are two rules:
 //!
-//! - [`Rule::Target`], ours. A site's queue delay is what its nodes' records say is waiting, over the rate at which each
-//!   was seen to answer (Little's law). While it is below two fifths of the site's [budget](Outlook::budget) all are let in;
-//!   above, the part falls exponentially with the delay. An exponential makes the loop as quick at ten times the
-//!   load as at 1.1 times. Edges see the same, each at a moment of its own, and draw together by what their verdicts
-//!   are: nobody coordinates them, and one alone decides as well.
-//! - [`Rule::Paper`], A's: nobody is let in while the weighted score of every node of the site is above a threshold.
+//! - [`AdmissionRule::Target`], ours. A site's queue delay is what its nodes' records say is waiting, over the rate at which each
+//!   node was seen to answer (Little's law). While the delay is below two fifths of the site's
+//!   [budget](Outlook::budget) all requests are admitted. Above, the part falls exponentially with the delay, which makes
+//!   the loop as quick at ten times the load as at 1.1 times. Each edge decides alone. All see the same nodes, each at a
+//!   moment of its own, and their verdicts draw together.
+//! - [`AdmissionRule::Paper`], that of Lai et al. 2008: no request is admitted while the weighted score of every node of the
+//!   site is above a threshold.
 //!
-//! What it does not do, as others are known for it: it measures no minimum latency to compare with, so it neither
-//! rejects in order to probe nor drifts; it counts answers that succeed, so fast errors do not look like health; and it
-//! decides nothing from a record that is old or gone: a site of which nothing is known lets everybody in ([`Why::Blind`]).
+//! Three mistakes that are known of other controllers are avoided. It measures no minimum latency to compare with, so it
+//! neither rejects in order to probe nor drifts. It counts answers that succeed, so fast errors do not look like health.
+//! It decides nothing from a record that is stale or missing: a site that nothing is known of admits all requests
+//! ([`Why::Blind`]).
 //!
-//! What waits at a node is known twice: by its record, and by what the edges have sent there and not seen answered
-//! ([`Traffic`]), which is newer. Both count the same requests, so the greater counts and never their sum; and among the
-//! edges each request is counted by the one edge that sent it, in one place for each edge, so the sum over edges has each
-//! once. Requests whose answer has begun are not in it: who reads it slowly keeps nobody waiting for a worker. Of a node
-//! without a record that can be used (old, gone, of a server that is not ours) the traffic alone says both what waits and
-//! how fast it is answered, and Little's law holds there as well.
+//! What waits at a node is known twice: from its record, and from what the edges have sent there and not seen answered
+//! ([`Traffic`]), which is newer. Both count the same requests, so the greater count is used and never the sum. Among the
+//! edges each request is counted by the one that sent it, so the sum over edges has each request once. A request whose
+//! answer has begun no longer counts: a client that reads it slowly keeps no worker busy. For a node without a usable
+//! record (stale, missing, or of a server that is not ours) the traffic alone says both what waits and how fast it is
+//! answered, and Little's law holds there as well.
 //!
-//! Within a site whole clients are kept in place of random requests, and [`Treatment`] sees to whoever asks for much
-//! more than the others. Between sites: while one is over its budget and may have another node, those of the lowest
+//! Within a site whole clients are admitted instead of random requests, and [`Treatment`] limits those that ask for much
+//! more than the others. Between sites: while one is over its budget and may have another node, the sites of the lowest
 //! priority below it keep shorter queues, so that a node of theirs is soon free to move. A site that has no more than
 //! its floor or its share does not.
 
 mod clients;
 mod drain;
 mod pressure;
+mod queue;
 #[cfg(test)]
 mod tests;
 mod verdict;
 
 use std::time::Duration;
 
+use crate::cluster::{NodeView, SiteView, Standing, Traffic};
 use crate::index::Weights;
-use crate::reconfigure::{NodeView, SiteView, Standing};
 use crate::{SettingsError, Time};
 use drain::Drain;
 use pressure::Pressure;
-use sidelong_layout::{NODES_MAX, SITES_MAX, SiteId};
+use queue::Queue;
+use sidelong_layout::{NODES_MAX, SITES_MAX, SiteId, vocabulary};
 
-pub(crate) use pressure::LOW as REJECTS_ABOVE;
+pub(crate) use queue::LOW as REJECTS_ABOVE;
 
 pub use clients::{BUCKETS, Census, Client, Treatment};
-pub use pressure::Answers;
+pub use pressure::{Answers, Target};
 pub use verdict::{Refused, Verdict, Why, decide};
 
-/// Looks over which the time between two of them is averaged: one that comes late does not make the loop another one.
+/// Number of scans over which their interval is averaged, so that a late scan does not change the loop.
 const LOOKS: u32 = 16;
-/// Looks over which one that came late is forgotten e-fold.
+/// Number of scans after which a late one has decayed by a factor of e.
 const LATE_LOOKS: u32 = 64;
 
-/// By what a site is overloaded.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Rule {
-    /// Its target is in danger. Sites without one let everybody in.
-    Target,
-    /// Every node that serves it has a load index above this, 1.0 for all in use: A's weighted score. To compare with.
-    Paper {
-        /// The score.
-        threshold: f64,
-    },
+vocabulary! {
+    /// When a site is overloaded, so that some of its requests are rejected: `admission.rule` of the cluster file.
+    AdmissionRule {
+        /// When its target is in danger. Sites without a target admit all requests.
+        #[default]
+        Target = "target",
+        /// When every node that serves it has a load index above the threshold: the rule of Lai et al. 2008, for comparison.
+        Paper = "paper",
+        /// Never: all requests are admitted, whatever is promised.
+        None = "none",
+    }
 }
 
-/// What a controller goes by.
+/// Settings of a [`Controller`].
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Settings {
-    /// By what a site is overloaded.
-    pub rule: Rule,
-    /// From a verdict until a look shows what came of it: the time between two looks, and the age of records. The loop
-    /// is as gentle as that wants. Where looks come later than they should it counts by the time they took.
+pub struct AdmissionSettings {
+    /// The rule by which a site is overloaded.
+    pub rule: AdmissionRule,
+    /// For [`AdmissionRule::Paper`]: the load index above which a node is overloaded; 1.0 means all in use.
+    pub threshold: f64,
+    /// Time from a verdict until a scan shows its effect: the interval of scans and the age of records. The longer it
+    /// is, the gentler the loop. If scans are late, their real interval counts.
     pub lag: Duration,
-    /// In this time each client has its turn once, so that nobody is shut out for ever.
+    /// In this time each client gets its turn once, so that no client is rejected for ever.
     pub rotation: Duration,
-    /// For the score of [`Rule::Paper`].
+    /// For the score of [`AdmissionRule::Paper`].
     pub weights: Weights,
 }
 
-impl Default for Settings {
-    /// For looks and records a millisecond apart, as A has them, and a message's way. Half a minute of turns is ours:
-    /// long enough for a visit, short enough to wait for.
+impl Default for AdmissionSettings {
+    /// For scans and records a millisecond apart, as in Lai et al. 2008, and the delay of a message. A rotation of half
+    /// a minute is ours: long enough for a visit, short enough to wait for.
     fn default() -> Self {
-        Settings {
-            rule: Rule::Target,
+        AdmissionSettings {
+            rule: AdmissionRule::Target,
+            threshold: 1.0,
             lag: Duration::from_millis(3),
             rotation: Duration::from_secs(30),
             weights: Weights::SYSTEM,
@@ -92,77 +100,63 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl AdmissionSettings {
+    /// Checks the settings.
+    ///
     /// # Errors
-    /// Where a figure is none, or a time is 0 that must not be.
+    /// If a figure is not a number, or a time that must not be 0 is 0.
     pub fn check(&self) -> Result<(), SettingsError> {
-        if let Rule::Paper { threshold } = self.rule {
-            SettingsError::unless_figure("threshold", threshold)?;
-        }
+        SettingsError::unless_figure("threshold", self.threshold)?;
         SettingsError::if_zero("lag", self.lag.is_zero())?;
         SettingsError::if_zero("rotation", self.rotation.is_zero())?;
         self.weights.check()
     }
 }
 
-/// What is held.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Target {
-    /// Requests let in wait no longer than this for a worker.
-    Queue(Duration),
-    /// Of 100 answers that succeed, 99 begin within this.
-    ResponseP99(Duration),
+/// The lag with scans `interval` apart and records `period` apart: a verdict's effect is in the records of the
+/// following period, which the scan after that reads.
+pub fn lag(interval: Duration, period: Duration) -> Duration {
+    interval + 2 * period
 }
 
-/// What a site was promised, beside its [`SiteView`].
+/// The promise to a site, in addition to its [`SiteView`].
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Promise {
-    /// None: everybody is let in.
+    /// The target; `None` admits all requests.
     pub target: Option<Target>,
-    /// The part of the pool, 0 to 1, up to which it gives way to no other site.
+    /// The part of the pool, 0 to 1, up to which it yields to no other site.
     pub share: f64,
 }
 
-/// Everything that a look shows. Nodes and sites as for [`crate::reconfigure`].
+/// What a scan shows.
 #[derive(Clone, Copy, Debug)]
-pub struct Snapshot<'a> {
+pub struct AdmissionSnapshot<'a> {
     /// All nodes of the cluster.
     pub nodes: &'a [NodeView],
     /// All sites.
     pub sites: &'a [SiteView],
-    /// By node, what goes there.
+    /// By node, the requests that the edges sent there.
     pub traffic: &'a [Traffic],
     /// By site, the answers that the edge has seen so far.
     pub answers: &'a [Answers],
-    /// By site, the mean of [`Verdict::pressure`] over the other edges that know of it; `None` where none does.
+    /// By site, the mean [`Verdict::pressure`] of the other edges that know the site; `None` if none does.
     pub others: &'a [Option<f64>],
-    /// The time of day, in ns since 1970: clients have their turns by it, so that they have them at all edges at once.
+    /// The time of day, in ns since 1970. It determines the clients' turns, so that they are the same at all edges.
     pub wall_ns: u64,
 }
 
-/// What the edges see of a node from outside, all of them that this one hears together. Nothing is known by default.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Traffic {
-    /// Requests that were sent there and have not begun to be answered.
-    pub in_flight: u32,
-    /// Answers with success that have begun, since any time: it never falls.
-    pub answers: u64,
-    /// Whether its connections work, whatever became of its record.
-    pub up: bool,
-}
-
-/// How a site stands.
+/// The state of a site.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Outlook {
-    /// Who is let in, and why not all.
+    /// Which clients are admitted, and why not all.
     pub verdict: Verdict,
-    /// How long a request that is let in now waits at its node; `None` where that is not known.
+    /// How long a request admitted now waits at its node; `None` if unknown.
     pub delay: Option<Duration>,
-    /// How long it may. Of a p99 target it is what experience has shown to be left for waiting; under overload no more
-    /// than keeps the workers busy.
+    /// How long it may wait. For a p99 target it is learned from answers; under overload it is just long enough to keep
+    /// the workers busy.
     pub budget: Option<Duration>,
-    /// Whether the target is held: over the last second or so, of the answers; now, of a queue delay. `None` without a
-    /// target, or where nothing is known.
+    /// Whether the target is met: judged by the answers of about the last second, or by the current queue delay. `None`
+    /// without a target, or if nothing is known.
     pub met: Option<bool>,
 }
 
@@ -173,27 +167,31 @@ impl Outlook {
     }
 }
 
-/// Decides whom to let in. One for each edge; a value without any outside.
+/// Decides which requests to admit. Each edge has one. It is a plain value without outside effects.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Controller {
-    settings: Settings,
+    settings: AdmissionSettings,
     promises: Vec<Promise>,
     nodes: Vec<Drain>,
     sites: Vec<Pressure>,
     outlooks: Vec<Outlook>,
     looked: Option<Time>,
-    /// What of late lay between two looks, on average and at most.
+    /// The recent interval between scans: its average and its maximum.
     interval: Duration,
     longest: Duration,
 }
 
 impl Controller {
-    /// For a cluster of that many nodes, and a site for each of `promises`.
+    /// A controller for a cluster with that many nodes, and a site for each of `promises`.
     ///
     /// # Errors
-    /// Where the settings make no sense, shares add up to more than 1, or there are more sites or nodes than the words
-    /// can name.
-    pub fn new(settings: Settings, promises: Vec<Promise>, nodes: usize) -> Result<Self, SettingsError> {
+    /// If the settings are invalid, shares sum to more than 1, or there are more sites or nodes than the words can
+    /// name.
+    pub fn new(
+        settings: AdmissionSettings,
+        promises: Vec<Promise>,
+        nodes: usize,
+    ) -> Result<Self, SettingsError> {
         settings.check()?;
         for (what, found, max) in [("sites", promises.len(), SITES_MAX), ("nodes", nodes, NODES_MAX)] {
             if found > max {
@@ -207,7 +205,7 @@ impl Controller {
             };
             SettingsError::if_zero("target", time.is_zero())?;
         }
-        // A little more than 1 is what the rounding of decimals leaves.
+        // Rounding of decimals may leave a little more than 1.
         if promises.iter().map(|promise| promise.share).sum::<f64>() > 1.0 + 1e-9 {
             return Err(SettingsError::Order { less: "the sum of shares", more: "1" });
         }
@@ -223,12 +221,12 @@ impl Controller {
         })
     }
 
-    /// One look: how each site stands, by [`SiteId`]. The same looks give the same verdicts. It takes time in proportion
-    /// to nodes and sites.
+    /// Takes one scan and returns the state of each site, by [`SiteId`]. The same scans give the same verdicts. It
+    /// takes time proportional to nodes and sites.
     ///
     /// # Panics
-    /// Where the snapshot is of another number of sites or nodes than [`Controller::new`] was told.
-    pub fn step(&mut self, snapshot: &Snapshot<'_>, now: Time) -> &[Outlook] {
+    /// If the snapshot has another number of sites or nodes than [`Controller::new`] was given.
+    pub fn step(&mut self, snapshot: &AdmissionSnapshot<'_>, now: Time) -> &[Outlook] {
         assert_eq!(snapshot.nodes.len(), self.nodes.len(), "a snapshot of all nodes");
         assert_eq!(snapshot.sites.len(), self.sites.len(), "a snapshot of all sites");
         assert_eq!(snapshot.traffic.len(), self.nodes.len(), "traffic of all nodes");
@@ -243,22 +241,29 @@ impl Controller {
         }
         let turn = verdict::turn(snapshot.wall_ns, self.settings.rotation);
         match self.settings.rule {
-            Rule::Target => self.hold_targets(snapshot, passed, turn),
-            Rule::Paper { threshold } => self.score(snapshot, threshold, turn),
+            AdmissionRule::Target => self.hold_targets(snapshot, passed, turn),
+            AdmissionRule::Paper => self.score(snapshot, self.settings.threshold, turn),
+            AdmissionRule::None => {}
         }
         &self.outlooks
     }
 
-    /// How the promises stood at the last look, by [`SiteId`], for [`crate::reconfigure`]. By A's rule nothing is promised.
+    /// The state of each site at the last scan, by [`SiteId`].
+    pub fn outlooks(&self) -> &[Outlook] {
+        &self.outlooks
+    }
+
+    /// The state of the promises at the last scan, by [`SiteId`], for [`crate::reconfigure`]. Under the rule of Lai et
+    /// al. nothing is promised.
     pub fn standings(&self) -> impl Iterator<Item = Standing> + '_ {
-        let is_promised = self.settings.rule == Rule::Target;
+        let is_promised = self.settings.rule == AdmissionRule::Target;
         self.outlooks.iter().zip(&self.promises).map(move |(outlook, promise)| match is_promised {
             true => outlook.standing(promise.share),
             false => Standing::default(),
         })
     }
 
-    fn hold_targets(&mut self, snapshot: &Snapshot<'_>, passed: Duration, turn: u32) {
+    fn hold_targets(&mut self, snapshot: &AdmissionSnapshot<'_>, passed: Duration, turn: u32) {
         let lag = self.settings.lag.max(self.interval * 3 / 2);
         let mut queues = self.queues(snapshot);
         let yielding = self.yielding(snapshot, &queues);
@@ -268,7 +273,7 @@ impl Controller {
             pressure.learn(&snapshot.answers[site], queue.service_s(), passed);
             *outlook = match pressure.budget_s(yields, queue, lag.max(self.longest * 3 / 2)) {
                 None => Outlook { verdict: Verdict::open(Why::NoTarget), ..Outlook::default() },
-                // With a picture of nothing it begins anew: what was learned of the queue is of another time.
+                // Without any information it starts anew: what was learned of the queue belongs to another time.
                 Some(_) if queue.rate == 0.0 => {
                     pressure.forget();
                     Outlook { verdict: Verdict::open(Why::Blind), ..Outlook::default() }
@@ -288,8 +293,8 @@ impl Controller {
         }
     }
 
-    /// The queue of each site: of those of its nodes that are up and of which enough is known.
-    fn queues(&self, snapshot: &Snapshot<'_>) -> Vec<Queue> {
+    /// The queue of each site: of its nodes that are up and sufficiently known.
+    fn queues(&self, snapshot: &AdmissionSnapshot<'_>) -> Vec<Queue> {
         let mut queues = vec![Queue::default(); self.sites.len()];
         let mut pool_rate = 0.0;
         for (view, drain) in snapshot.nodes.iter().zip(&self.nodes) {
@@ -310,9 +315,9 @@ impl Controller {
         queues
     }
 
-    /// The priority whose sites make room: the lowest that has something to spare, below a site that is over its budget
+    /// The priority whose sites make room: the lowest that can spare something, below a site that exceeds its budget
     /// and may have another node.
-    fn yielding(&self, snapshot: &Snapshot<'_>, queues: &[Queue]) -> Option<u8> {
+    fn yielding(&self, snapshot: &AdmissionSnapshot<'_>, queues: &[Queue]) -> Option<u8> {
         let sites = || snapshot.sites.iter().zip(queues).zip(&self.sites);
         let claims = sites().filter(|((view, queue), pressure)| {
             pressure.is_rejecting() && queue.nodes < u32::from(view.ceiling)
@@ -322,9 +327,9 @@ impl Controller {
         spare.map(|((view, _), _)| view.priority).min()
     }
 
-    /// A's rule.
-    fn score(&mut self, snapshot: &Snapshot<'_>, threshold: f64, turn: u32) {
-        // Of each site's nodes: how many have a record, and how many of these are not overloaded.
+    /// The rule of Lai et al. 2008.
+    fn score(&mut self, snapshot: &AdmissionSnapshot<'_>, threshold: f64, turn: u32) {
+        // For each site: the number of its nodes with a record, and of those that are not overloaded.
         let mut counts = vec![(0u32, 0u32); self.sites.len()];
         for view in snapshot.nodes.iter().filter(|view| view.up) {
             let Some((heard, free)) = serving(view).and_then(|site| counts.get_mut(site.index())) else {
@@ -349,34 +354,4 @@ impl Controller {
 /// The site that a node serves.
 fn serving(view: &NodeView) -> Option<SiteId> {
     view.ownership?.serving_site()
-}
-
-/// What waits for a site.
-#[derive(Clone, PartialEq, Debug, Default)]
-struct Queue {
-    /// Nodes of which enough is known, and up.
-    nodes: u32,
-    /// Answers in a second, over all of them.
-    rate: f64,
-    workers: f64,
-    /// Of each of them, how long a request waits there in seconds, and its rate.
-    delays: Vec<(f64, f64)>,
-    /// Whether it has more than was promised to it.
-    can_yield: bool,
-}
-
-impl Queue {
-    /// How long a request takes at its worker, on average.
-    fn service_s(&self) -> f64 {
-        if self.rate > 0.0 { self.workers / self.rate } else { 0.0 }
-    }
-
-    /// How long a request waits. The mean over the nodes is steadier than the shortest queue, to which it goes; but
-    /// long queues elsewhere are no reason to turn it away, so none counts for more than that part of a budget above the
-    /// shortest: where a node is idle, all are let in.
-    fn delay_s(&self, budget_s: f64) -> f64 {
-        let shortest = self.delays.iter().fold(f64::INFINITY, |least, (delay, _)| least.min(*delay));
-        let most = shortest + budget_s * pressure::LOW;
-        self.delays.iter().map(|(delay, rate)| delay.min(most) * rate).sum::<f64>() / self.rate
-    }
 }

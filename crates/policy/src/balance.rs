@@ -1,64 +1,74 @@
-//! Which node of a site gets a request.
+//! Load balancing: which node of a site gets a request.
 //!
-//! It runs for every request, so: no lock, no allocation, and a bound on what is looked at. The edge keeps its
-//! candidates in arrays of atomics and shows them through [`Candidates`]; values may change while a choice is made, and
+//! It runs for every request, so it takes no lock, allocates nothing, and reads a bounded number of nodes. The edge
+//! keeps its candidates in arrays of atomics and shows them through [`Candidates`]. Values may change during a choice;
 //! each is read once.
 //!
-//! Sites of up to [`SCAN_MAX`] nodes are looked through in full. Of larger ones a fresh random sample of [`SAMPLE`] is
-//! taken, one from each sixteenth: the load of the busiest then differs from the mean by log log n / log d only (the
-//! power of d choices; Mitzenmacher, 2001), and several edges with the same slightly old picture do not all run to the
-//! same node.
+//! In a site of up to [`SCAN_MAX`] nodes all are compared. In a larger one a fresh random sample of [`SAMPLE`] is
+//! compared, one from each sixteenth. Then the load of the busiest node exceeds the mean by only log log n / log d (the
+//! power of d choices; Mitzenmacher, 2001), and edges with the same slightly old view do not all choose the same node.
 
+mod ewma;
+
+use sidelong_layout::vocabulary;
+
+pub use self::ewma::AnswerTime;
 use crate::index::LoadIndex;
 
-/// Sites with more nodes than this are sampled. At some nanosecond a node, 64 stay far below the microsecond that a
-/// choice may take.
+/// Sites with more nodes than this are sampled. At some nanoseconds a node, 64 take far less than the microsecond that a choice
+/// may take.
 pub const SCAN_MAX: usize = 64;
 
-/// Nodes that are looked at where not all are.
+/// Size of a sample.
 pub const SAMPLE: usize = 16;
 
-/// The nodes of one site as an edge sees them just now, numbered from 0.
+/// The nodes of one site as an edge sees them now, numbered from 0.
 pub trait Candidates {
-    /// How many there are, usable or not.
+    /// Number of nodes, usable or not.
     fn len(&self) -> usize;
-    /// How loaded a node is; brought up to date with [`crate::index::Reading::now`].
+    /// The load of a node, brought up to date with [`crate::index::Reading::now`].
     fn index(&self, candidate: usize) -> LoadIndex;
-    /// How loaded it was at the last look, whatever was sent there since.
+    /// Its load at the last scan, without the requests sent since.
     fn index_at_look(&self, candidate: usize) -> LoadIndex;
-    /// The edges' requests at a node, as far as this one knows.
+    /// How long a node takes to answer, in us, as this edge has seen it: [`AnswerTime::now_us`]. `None` before an answer.
+    fn answer_us(&self, candidate: usize) -> Option<f64>;
+    /// The requests of all edges at a node, as far as this edge knows.
     fn in_flight(&self, candidate: usize) -> u32;
-    /// Whether the request may go there: the node is up, serves the site, and was not tried for this request already.
+    /// Whether the request may go there: the node is up, serves the site, and has not been tried for this request.
     fn usable(&self, candidate: usize) -> bool;
 
-    /// Whether there are none.
+    /// Whether the site has no nodes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// How to choose.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Balance {
-    /// Each in turn, whatever its load.
-    RoundRobin,
-    /// The fewest requests of the edges, as far as this one knows.
-    LeastConnections,
-    /// The lowest load index (M 5.2.1).
-    #[default]
-    Weighted,
-    /// The lower load index of two drawn at random.
-    PowerOfTwo,
-    /// The lowest load index at the last look: all requests between two looks go to whoever looked best. What M's front
-    /// end does, to compare with.
-    LastLook,
+vocabulary! {
+    /// How to choose: `balance.policy` of the cluster file.
+    Balance {
+        /// The lowest load index (Vaidyanathan et al. 2006, 5.2.1, after IBM WebSphere).
+        #[default]
+        Weighted = "weighted",
+        /// Each node in turn, regardless of load.
+        RoundRobin = "round-robin",
+        /// The fewest requests of all edges, as far as this edge knows.
+        LeastConnections = "least-connections",
+        /// The lower load index of two drawn at random (Mitzenmacher, 2001).
+        PowerOfTwo = "power-of-two",
+        /// Of two drawn at random the one that would answer sooner, by [`AnswerTime`] for each request that it would have:
+        /// the peak EWMA of Finagle and linkerd. It needs nothing from the nodes but their answers.
+        Ewma = "ewma",
+        /// The lowest load index at the last scan, without the requests sent since: all requests between two scans go to the
+        /// same node. For comparison, as the front end of Vaidyanathan et al. 2006 does.
+        LastLook = "last-look",
+    }
 }
 
 impl Balance {
-    /// A candidate for the next request; `None` where none is usable.
+    /// Chooses a node for the next request; `None` if none is usable.
     ///
-    /// `ticket` is a counter of the site that rises by one with each request: equal nodes take turns by it. `random` is
-    /// 64 fresh random bits. Only where all that was looked at is unusable are the rest looked through.
+    /// `ticket` is a counter of the site that increases with each request; equal nodes take turns by it. `random` is 64
+    /// fresh random bits. The rest of the site is searched only if no node of the sample is usable.
     pub fn choose(self, candidates: &impl Candidates, ticket: u64, random: u64) -> Option<usize> {
         let count = candidates.len();
         if count == 0 {
@@ -74,12 +84,13 @@ impl Balance {
             Balance::LeastConnections => least_of_site(candidates, by_in_flight, ticket, random),
             Balance::Weighted => least_of_site(candidates, by_index, ticket, random),
             Balance::PowerOfTwo => least(candidates, two(count, random), by_index, ticket),
+            Balance::Ewma => least(candidates, two(count, random), |one| ewma::cost(candidates, one), ticket),
             Balance::LastLook => {
                 let by_look = |candidate: usize| candidates.index_at_look(candidate).0;
                 least_of_site(candidates, by_look, ticket, random)
             }
         };
-        // From a random place on, so that the neighbour of a dead node does not get all of its share.
+        // The search starts at a random place, so that a dead node's share is not all sent to the next one.
         chosen.or_else(|| {
             let start = below(mix(random), count);
             (start..count).chain(0..start).find(|candidate| candidates.usable(*candidate))
@@ -101,18 +112,17 @@ fn least_of_site(
     }
 }
 
-/// The usable candidate with the lowest score among `looked_at`, of which there are at most [`SCAN_MAX`]; equals take
-/// turns.
+/// The usable candidate with the lowest score among `sampled`, at most [`SCAN_MAX`]; equals take turns.
 fn least(
     candidates: &impl Candidates,
-    looked_at: impl Iterator<Item = usize>,
+    sampled: impl Iterator<Item = usize>,
     score: impl Fn(usize) -> u32,
     ticket: u64,
 ) -> Option<usize> {
     let mut lowest = u32::MAX;
     let mut equals = [0; SCAN_MAX];
     let mut count = 0;
-    for candidate in looked_at {
+    for candidate in sampled {
         if !candidates.usable(candidate) {
             continue;
         }
@@ -128,14 +138,14 @@ fn least(
     if count == 0 { None } else { Some(equals[(ticket % count as u64) as usize]) }
 }
 
-/// Two distinct candidates, or the one that there is.
+/// Two distinct candidates, or the only one.
 fn two(count: usize, random: u64) -> impl Iterator<Item = usize> {
     let first = below(random, count);
     let second = (first + 1 + below(mix(random), (count - 1).max(1))) % count;
     [first, second].into_iter().take(count)
 }
 
-/// One random candidate from each of [`SAMPLE`] equal parts: distinct, and in another company each time.
+/// One random candidate from each of [`SAMPLE`] equal parts.
 fn sample(count: usize, random: u64) -> impl Iterator<Item = usize> {
     (0..SAMPLE).map(move |part| {
         let (start, end) = (part * count / SAMPLE, (part + 1) * count / SAMPLE);
@@ -143,13 +153,13 @@ fn sample(count: usize, random: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A number below `count`, from the upper half of `random` (Lemire 2016, without the rejection: for the 16,383
-/// candidates that there may be, the bias is below four in a million).
+/// A number below `count`, from the upper half of `random` (Lemire 2016, without the rejection: for at most 16,383
+/// candidates the bias is below four in a million).
 fn below(random: u64, count: usize) -> usize {
     (((random >> 32) * count as u64) >> 32) as usize
 }
 
-/// The output function of SplitMix64 (Steele, Lea, Flood 2014): other random bits from the same ones.
+/// The output function of SplitMix64 (Steele, Lea, Flood 2014), which turns random bits into other random bits.
 pub(crate) fn mix(random: u64) -> u64 {
     let z = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -163,15 +173,7 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Balance; 5] = [
-        Balance::RoundRobin,
-        Balance::LeastConnections,
-        Balance::Weighted,
-        Balance::PowerOfTwo,
-        Balance::LastLook,
-    ];
-
-    /// Candidates with an index (also taken as the requests in flight); `None` is not usable.
+    /// Candidates with an index, which is also their number of requests; `None` is not usable.
     struct Site(Vec<Option<u32>>);
 
     impl Candidates for Site {
@@ -183,6 +185,9 @@ mod tests {
         }
         fn index_at_look(&self, candidate: usize) -> LoadIndex {
             self.index(candidate)
+        }
+        fn answer_us(&self, candidate: usize) -> Option<f64> {
+            Some(f64::from(self.index(candidate).0))
         }
         fn in_flight(&self, candidate: usize) -> u32 {
             self.index(candidate).0
@@ -236,7 +241,7 @@ mod tests {
     #[test]
     fn of_two_drawn_the_lower_wins() {
         let shares = shares(Balance::PowerOfTwo, &Site((0..4).map(Some).collect()), 60_000);
-        // The most loaded of 4 never wins against another; the least loaded wins each of its draws, 1 in 2.
+        // The most loaded of 4 never wins; the least loaded wins each draw that it is in, 1 in 2.
         assert_eq!(shares[3], 0);
         assert!(shares[0].abs_diff(30_000) < 1_000 && shares[1].abs_diff(20_000) < 1_000, "{shares:?}");
     }
@@ -280,7 +285,7 @@ mod tests {
 
     #[test]
     fn nobody_is_nobody() {
-        for balance in ALL {
+        for balance in Balance::ALL {
             assert_eq!(balance.choose(&Site(vec![]), 1, 2), None);
             assert_eq!(balance.choose(&Site(vec![None; 5]), 1, 2), None);
             assert_eq!(balance.choose(&Site(vec![None; 1_000]), 1, 2), None);
@@ -288,14 +293,14 @@ mod tests {
     }
 
     proptest! {
-        /// A usable node is found whenever there is one, and only a usable one.
+        /// If any node is usable, a usable one is chosen.
         #[test]
         fn whoever_is_chosen_is_usable(
             site in proptest::collection::vec(proptest::option::weighted(0.2, 0u32..5), 1..200),
             (ticket, random) in any::<(u64, u64)>(),
         ) {
             let site = Site(site);
-            for balance in ALL {
+            for balance in Balance::ALL {
                 let chosen = balance.choose(&site, ticket, random);
                 prop_assert_eq!(chosen.is_some(), site.0.iter().any(Option::is_some));
                 prop_assert!(chosen.is_none_or(|candidate| site.usable(candidate)));

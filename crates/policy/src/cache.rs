@@ -1,10 +1,10 @@
-//! What a node keeps in memory for its cluster, and what it knows of the others' memory.
+//! The cooperative cache: what a node keeps in memory for its cluster, and what it knows of the others' memory.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`store`] | objects up to some bytes, and which of them go: LRU, SIEVE, S3-FIFO |
+//! | [`store`] | objects up to a number of bytes, and their eviction: LRU, SIEVE, S3-FIFO |
 //! | [`protocol`] | how nodes keep each other's references up to date, and the messages |
-//! | [`peer`] | one node of the cooperative cache: C's RAMS, and ours |
+//! | [`peer`] | one node of the cooperative cache: the RAMS of Gu and Wang 2004, and our protocol |
 
 mod lists;
 pub mod peer;

@@ -1,15 +1,15 @@
-//! Whether an edge sends requests to a node, judged by the fate of those that it sent.
+//! Health: whether an edge sends requests to a node, judged by the outcome of earlier requests.
 //!
-//! A node that refuses connections is taken out by the first refusal, and comes back by itself: after a pause one
-//! request tries it; if that fails the pause doubles, if it succeeds the node is up. Nothing else brings a node back: an
-//! answer to an old request does not, since a server that stops listening still answers those.
+//! A node that refuses connections is taken out by the first refusal. After a pause one request tries it: if that fails
+//! the pause doubles, if it succeeds the node is up. Nothing else brings a node back. In particular an answer to an old
+//! request does not, because a server that stops listening still answers those.
 //!
-//! [`Health`] is a value that fits in a word. An edge keeps one for each node in an `AtomicU64` and replaces it by
-//! compare-and-swap; where the new value equals the old, as for every success of a node that is up, nothing is to be
-//! written and no cache line moves.
+//! [`Health`] fits in a word. An edge keeps one for each node in an `AtomicU64` and replaces it by compare-and-swap. If
+//! the new value equals the old one, as for every success of a node that is up, nothing is written and no cache line
+//! moves.
 //!
-//! A refusal takes effect at once. A node that is silent is out after [`Settings::failures`] timeouts of the edge, so
-//! with the default of 2 a connect timeout of 50 ms keeps that within 100 ms.
+//! A refusal takes effect at once. A silent node is out after [`HealthSettings::failures`] timeouts of the edge. With
+//! the default of 2, a connect timeout of 50 ms keeps that within 100 ms.
 
 use std::time::Duration;
 
@@ -17,24 +17,24 @@ use crate::{SettingsError, Time};
 
 /// When a node is taken out, and when it is tried again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Settings {
-    /// Failures in a row, the last of them a refused connection, that take a node out.
+pub struct HealthSettings {
+    /// Consecutive failures that take a node out, if the last one is a refused connection.
     pub refusals: u8,
-    /// Failures in a row, the last of them of another kind, that take a node out.
+    /// Consecutive failures that take a node out, if the last one is of another kind.
     pub failures: u8,
     /// The first pause before a node is tried.
     pub backoff_min: Duration,
-    /// The longest pause; they double up to it.
+    /// The longest pause; pauses double up to it.
     pub backoff_max: Duration,
-    /// A trial that has not ended by then has failed, and another may start.
+    /// A trial that has not ended by then counts as failed, and another may start.
     pub trial_max: Duration,
 }
 
-impl Default for Settings {
-    /// A refusal is proof, one other failure may be the request's own fault, two in a row are not. Pauses of 50 ms to
-    /// 1 s cost a node that came back at most a second, and a dead one at most one request a second.
+impl Default for HealthSettings {
+    /// A refusal is conclusive. One other failure may be the request's own fault; two in a row are not. Pauses of 50 ms
+    /// to 1 s cost a node that came back at most a second, and a dead node gets at most one request a second.
     fn default() -> Self {
-        Settings {
+        HealthSettings {
             refusals: 1,
             failures: 2,
             backoff_min: Duration::from_millis(50),
@@ -44,9 +44,11 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl HealthSettings {
+    /// Checks the settings.
+    ///
     /// # Errors
-    /// Where a node would be taken out for nothing or tried without pause.
+    /// If a node would be taken out without a failure, or tried without a pause.
     pub fn check(&self) -> Result<(), SettingsError> {
         SettingsError::if_zero("refusals", self.refusals == 0)?;
         SettingsError::if_zero("failures", self.failures == 0)?;
@@ -67,9 +69,9 @@ impl Settings {
 /// How a request failed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Failure {
-    /// The connection was refused or reset while it was set up: nobody listens there.
+    /// The connection was refused, or reset during set-up: no process listens.
     Refused,
-    /// A timeout, a broken connection, an answer that was none.
+    /// A timeout, a broken connection, or an invalid answer.
     Other,
 }
 
@@ -78,12 +80,12 @@ pub enum Failure {
 pub enum State {
     /// Requests.
     Up,
-    /// Nothing before then: it failed, or a trial is under way.
+    /// Nothing until then: it failed, or a trial is in progress.
     Down {
         /// When it may be tried.
         until: Time,
     },
-    /// One request, by whoever stores [`Health::trial`] first.
+    /// One request, by the thread that first stores [`Health::trial`].
     Trial,
 }
 
@@ -91,9 +93,9 @@ pub enum State {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Health {
     phase: Phase,
-    /// While up, the failures in a row; while out, how often the pause was doubled.
+    /// While up, the number of consecutive failures; while out, how often the pause was doubled.
     count: u8,
-    /// While down, when a trial may start; during a trial, when it has failed. In us, rounded up.
+    /// While down, when a trial may start; during a trial, when it counts as failed. In us, rounded up.
     until_us: u64,
 }
 
@@ -110,7 +112,7 @@ const UNTIL_BITS: u32 = 54;
 const UNTIL_US_MAX: u64 = (1 << UNTIL_BITS) - 1;
 
 impl Health {
-    /// Of a node that nothing is known against.
+    /// A node without failures.
     pub const UP: Health = Health { phase: Phase::Up, count: 0, until_us: 0 };
 
     /// What may be sent to it.
@@ -123,7 +125,8 @@ impl Health {
         }
     }
 
-    /// After a request succeeded: a node on trial is up again, and the failures of one that is up are forgotten.
+    /// The state after a successful request: a node on trial is up again, and the failures of one that is up are
+    /// forgotten.
     #[must_use]
     pub fn on_success(self) -> Health {
         match self.phase {
@@ -132,10 +135,10 @@ impl Health {
         }
     }
 
-    /// After a request failed. What fails while the node is out already was sent before, and changes nothing: the pause
-    /// must not grow with the number of requests that a dying node took along.
+    /// The state after a failed request. A failure while the node is out changes nothing: the request was sent before,
+    /// and the pause must not grow with the number of requests that a dying node had.
     #[must_use]
-    pub fn on_failure(self, now: Time, failure: Failure, settings: &Settings) -> Health {
+    pub fn on_failure(self, now: Time, failure: Failure, settings: &HealthSettings) -> Health {
         match self.phase {
             Phase::Up => {
                 let count = self.count.saturating_add(1);
@@ -150,9 +153,9 @@ impl Health {
         }
     }
 
-    /// With a trial under way, if one may start now. Whoever puts it in place of `self` sends the one request and
-    /// reports its fate; if that is never told, another trial starts after [`Settings::trial_max`].
-    pub fn trial(self, now: Time, settings: &Settings) -> Option<Health> {
+    /// The state with a trial, if one may start now. The thread that stores it in place of `self` sends the one request
+    /// and reports the outcome. If it never does, another trial starts after [`HealthSettings::trial_max`].
+    pub fn trial(self, now: Time, settings: &HealthSettings) -> Option<Health> {
         let lost = u8::from(self.phase == Phase::Trial);
         (self.state(now) == State::Trial).then(|| Health {
             phase: Phase::Trial,
@@ -161,17 +164,17 @@ impl Health {
         })
     }
 
-    fn down(now: Time, doublings: u8, settings: &Settings) -> Health {
+    fn down(now: Time, doublings: u8, settings: &HealthSettings) -> Health {
         let until = now.after(settings.backoff(doublings));
         Health { phase: Phase::Down, count: doublings, until_us: us_up(until) }
     }
 
-    /// As one word.
+    /// Encodes it as one word.
     pub const fn encode(self) -> u64 {
         (self.phase as u64) << (COUNT_BITS + UNTIL_BITS) | (self.count as u64) << UNTIL_BITS | self.until_us
     }
 
-    /// From its word. A phase that no version writes is taken for a trial: it ends by itself.
+    /// Decodes a word. An unknown phase is treated as a trial, which ends by itself.
     pub const fn decode(word: u64) -> Self {
         let phase = match word >> (COUNT_BITS + UNTIL_BITS) {
             0 => Phase::Up,
@@ -197,11 +200,11 @@ mod tests {
     }
 
     fn fail(health: Health, at: Time, failure: Failure) -> Health {
-        health.on_failure(at, failure, &Settings::default())
+        health.on_failure(at, failure, &HealthSettings::default())
     }
 
     fn trial(health: Health, at: Time) -> Option<Health> {
-        health.trial(at, &Settings::default())
+        health.trial(at, &HealthSettings::default())
     }
 
     #[test]
@@ -268,11 +271,11 @@ mod tests {
 
     #[test]
     fn settings_that_make_no_sense_are_refused() {
-        let settings = Settings::default();
+        let settings = HealthSettings::default();
         assert_eq!(settings.check(), Ok(()));
-        assert!(Settings { failures: 0, ..settings }.check().is_err());
-        assert!(Settings { backoff_min: Duration::ZERO, ..settings }.check().is_err());
-        let swapped = Settings { backoff_min: Duration::from_secs(2), ..settings };
+        assert!(HealthSettings { failures: 0, ..settings }.check().is_err());
+        assert!(HealthSettings { backoff_min: Duration::ZERO, ..settings }.check().is_err());
+        let swapped = HealthSettings { backoff_min: Duration::from_secs(2), ..settings };
         assert_eq!(swapped.check().unwrap_err().to_string(), "backoff_min must not exceed backoff_max");
     }
 
@@ -284,7 +287,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: the word holds it all, and a node is out for a bounded time only.
+        /// Whatever happens, the state fits in the word, and a node is out for a bounded time only.
         #[test]
         fn every_node_gets_its_trial_in_the_end(
             events in proptest::collection::vec((0u64..2_000, prop_oneof![

@@ -1,21 +1,22 @@
-//! The load index: one number for how loaded a node is (M 5.2.1).
+//! The load index: one number for the load of a node (Vaidyanathan et al. 2006, 5.2.1).
 //!
-//! M balances by the algorithm of IBM WebSphere: CPU, memory, network and connection load, each with a weight, and
-//! their weighted mean is the load of the server. e-RDMA-Sync adds pending interrupts and run queues. Here each term is
-//! relative to what the node has ([`Capacity`]), so that unlike nodes compare fairly, and only what the node's source
-//! could fill takes part, so that nodes with other kernels compare at all.
+//! Vaidyanathan et al. balance by the algorithm of IBM WebSphere: the load of a server is the weighted mean of CPU,
+//! memory, network and connection load. e-RDMA-Sync adds pending interrupts and run queues. Here each term is relative
+//! to the node's capacity ([`Capacity`]), so that unlike nodes compare fairly. Only terms that the node's source can
+//! fill take part, so that nodes with different kernels compare at all.
 //!
-//! Between two looks at the records an edge knows something newer: what it sent itself. A [`Reading`] keeps the index
-//! of the last look in one 64-bit word and brings it up to date from the edge's own count; without that, all requests
-//! between two looks would go to the one node that looked best. It never blocks, and takes a few nanoseconds.
+//! Between two scans of the records an edge has newer knowledge: the requests that it sent itself. A [`Reading`] keeps
+//! the index of the last scan in one 64-bit word, and updates it from the edge's own count. Without that, all requests
+//! between two scans would go to the node that looked best. It never blocks, and takes a few nanoseconds.
 
+use serde::{Deserialize, Serialize};
 use sidelong_layout::{Hot, valid};
 
 use crate::SettingsError;
 
-/// How loaded a node is, in ten-thousandths of all that it has: 10,000 means all in use, more means work that waits.
+/// The load of a node, in ten-thousandths of its capacity: 10,000 means all in use, more means that work waits.
 ///
-/// Ten-thousandths, so that one request more shows on a node of some thousand workers.
+/// Ten-thousandths, so that one request shows on a node of some thousand workers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct LoadIndex(pub u32);
 
@@ -33,35 +34,38 @@ impl LoadIndex {
         LoadIndex((load * f64::from(Self::FULL.0)).round() as u32)
     }
 
-    /// The nearest index to a ratio; the ends where there is none.
+    /// The nearest index to a ratio, limited to the range.
     fn from_ratio(ratio: f32) -> Self {
         LoadIndex((ratio * Self::FULL.0 as f32).round() as u32)
     }
 }
 
-/// What a node can do, as the cluster file has it. Its record, where it says, is newer and goes before.
+/// The capacity of a node, as in the cluster file. A figure in its record is newer and takes precedence.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Capacity {
-    /// Requests that it works on at once.
+    /// Requests that it works on at a time.
     pub workers: u32,
-    /// How fast a worker is: the ordinary time of service in the pool over this node's. 2.0 takes half the time.
+    /// Speed of a worker: the ordinary service time in the pool divided by this node's. A worker of 2.0 takes half the
+    /// time.
     pub speed: f32,
-    /// CPUs, or the share of one, to compare run queues and interrupts by; 0 where unknown, and then neither takes part.
+    /// CPUs, or a share of one, as the base of run queues and interrupts. With 0, unknown, neither counts.
     pub cpus: f32,
-    /// Bytes that its network carries in a second; 0 where unknown, and then network load takes no part.
+    /// Bytes per second that its network carries. With 0, unknown, network load does not count.
     pub net_bytes_per_s: u64,
 }
 
 impl Default for Capacity {
-    /// One worker of ordinary speed: right for a pool of equal nodes of which nothing more is known.
+    /// One worker of ordinary speed: right for a pool of equal nodes of which nothing else is known.
     fn default() -> Self {
         Capacity { workers: 1, speed: 1.0, cpus: 0.0, net_bytes_per_s: 0 }
     }
 }
 
 impl Capacity {
+    /// Checks the capacity.
+    ///
     /// # Errors
-    /// Where the node could do nothing, or the speed is no number.
+    /// If the node could do nothing, or the speed is not a number.
     pub fn check(&self) -> Result<(), SettingsError> {
         SettingsError::if_zero("workers", self.workers == 0)?;
         SettingsError::unless_figure("speed", f64::from(self.speed))?;
@@ -69,7 +73,7 @@ impl Capacity {
         SettingsError::if_zero("speed", self.speed == 0.0)
     }
 
-    /// The workers, from the record where it has them.
+    /// The number of workers, from the record if it has it.
     pub(crate) fn workers(&self, load: Option<&Hot>) -> u32 {
         match load {
             Some(hot) if hot.valid & valid::ORIGIN != 0 && hot.workers != 0 => u32::from(hot.workers),
@@ -78,58 +82,77 @@ impl Capacity {
     }
 }
 
-/// How much each term counts in the mean. Only their proportions matter.
-#[derive(Clone, Copy, PartialEq, Debug)]
+/// The weight of each term in the mean: `balance.weights` of the cluster file. Only their ratios matter.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Weights {
     /// CPU in use.
     pub cpu: f32,
     /// Memory in use.
     pub memory: f32,
-    /// Bytes in and out, of what the network carries.
+    /// Bytes in and out, relative to what the network carries.
     pub network: f32,
-    /// Requests in service and queued, for each worker of ordinary speed.
+    /// Requests in service and queued, per worker of ordinary speed.
     pub connections: f32,
-    /// Threads that want a CPU, for each CPU.
-    pub run_queue: f32,
-    /// Interrupts pending, for each CPU.
-    pub interrupts: f32,
+    /// Threads that run or wait, per CPU. `None` takes the scheme's weight, otherwise 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_queue: Option<f32>,
+    /// Pending interrupts, per CPU; `None` as above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interrupts: Option<f32>,
 }
 
 impl Weights {
-    /// For the four schemes that report system load. M names the terms and gives no figures; these are ours:
-    /// connections count most because they alone tell of work that waits, memory least because one request hardly
+    /// Weights for the four schemes that report system load. Vaidyanathan et al. name the terms and give no figures. In
+    /// ours, connections count most because they alone show waiting work, memory least because one request hardly
     /// changes it.
     pub const SYSTEM: Weights =
-        Weights { cpu: 2.0, memory: 0.5, network: 1.0, connections: 4.0, run_queue: 0.0, interrupts: 0.0 };
+        Weights { cpu: 2.0, memory: 0.5, network: 1.0, connections: 4.0, run_queue: None, interrupts: None };
 
-    /// For e-rdma-sync (M 5.2.1): the same with what only the kernel sees.
-    pub const EXTENDED: Weights = Weights { run_queue: 2.0, interrupts: 1.0, ..Weights::SYSTEM };
+    /// Weights for e-rdma-sync (Vaidyanathan et al. 2006, 5.2.1): the same plus what only the kernel sees.
+    pub const EXTENDED: Weights = Weights { run_queue: Some(2.0), interrupts: Some(1.0), ..Weights::SYSTEM };
 
     /// Connection load alone: the utilisation of the workers.
     pub const CONNECTIONS: Weights =
-        Weights { cpu: 0.0, memory: 0.0, network: 0.0, connections: 1.0, run_queue: 0.0, interrupts: 0.0 };
+        Weights { cpu: 0.0, memory: 0.0, network: 0.0, connections: 1.0, run_queue: None, interrupts: None };
 
-    /// # Errors
-    /// Where a weight is negative or no number, or all are 0.
-    pub fn check(&self) -> Result<(), SettingsError> {
-        let named = [
+    /// The weights with their names.
+    pub fn named(&self) -> [(&'static str, f32); 6] {
+        [
             ("weight of cpu", self.cpu),
             ("weight of memory", self.memory),
             ("weight of network", self.network),
             ("weight of connections", self.connections),
-            ("weight of run_queue", self.run_queue),
-            ("weight of interrupts", self.interrupts),
-        ];
+            ("weight of run_queue", self.run_queue.unwrap_or(0.0)),
+            ("weight of interrupts", self.interrupts.unwrap_or(0.0)),
+        ]
+    }
+
+    /// These weights, completed by those of `other`.
+    pub fn or(self, other: Weights) -> Weights {
+        Weights {
+            run_queue: self.run_queue.or(other.run_queue),
+            interrupts: self.interrupts.or(other.interrupts),
+            ..self
+        }
+    }
+
+    /// Checks the weights.
+    ///
+    /// # Errors
+    /// If a weight is negative or not a number, or all are 0.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let named = self.named();
         for (setting, weight) in named {
             SettingsError::unless_figure(setting, f64::from(weight))?;
         }
         SettingsError::if_zero("the sum of the weights", named.iter().all(|(_, weight)| *weight == 0.0))
     }
 
-    /// A node's index from its record and from `in_flight`, the requests that the edges have there just now.
+    /// A node's index, from its record and from `in_flight`, the edges' current requests there.
     ///
-    /// Without a record (`None`: rejected, or too old) the index is that of the edges' requests. With one, the requests
-    /// at the node are the greater of what the record and the edges count: either may lag, neither invents.
+    /// Without a record (`None`: rejected, or too old) the index is that of the edges' requests. With one, the greater
+    /// of the record's and the edges' count is used: either may lag, and neither counts too many.
     pub fn read(&self, load: Option<&Hot>, capacity: &Capacity, in_flight: u32) -> Reading {
         let nothing = Hot::default();
         let hot = load.unwrap_or(&nothing);
@@ -141,8 +164,10 @@ impl Weights {
         };
 
         let slots = capacity.workers(load) as f32 * capacity.speed;
-        let counted = if hot.valid & valid::ORIGIN != 0 { hot.busy.saturating_add(hot.queued) } else { 0 }
-            .max(in_flight);
+        // Of a foreign server the record may have only what waits.
+        let known = valid::ORIGIN | valid::CONNECTIONS;
+        let counted =
+            if hot.valid & known != 0 { hot.busy.saturating_add(hot.queued) } else { 0 }.max(in_flight);
         let terms = [
             (self.connections, counted as f32 / slots),
             (reported(valid::CPU, self.cpu), f32::from(hot.cpu_permille) / 1000.0),
@@ -151,8 +176,8 @@ impl Weights {
                 if capacity.net_bytes_per_s == 0 { 0.0 } else { reported(valid::NETWORK, self.network) },
                 hot.net_bytes_per_s as f32 / capacity.net_bytes_per_s.max(1) as f32,
             ),
-            for_each_cpu(valid::RUN_QUEUE, self.run_queue, hot.run_queue),
-            for_each_cpu(valid::INTERRUPTS, self.interrupts, hot.pending_interrupts),
+            for_each_cpu(valid::RUN_QUEUE, self.run_queue.unwrap_or(0.0), hot.run_queue),
+            for_each_cpu(valid::INTERRUPTS, self.interrupts.unwrap_or(0.0), hot.pending_interrupts),
         ];
 
         let total: f32 = terms.iter().map(|(weight, _)| weight).sum();
@@ -179,10 +204,10 @@ const INDEX_MAX: u32 = (1 << 28) - 1;
 /// The largest addition for one request: 104 times full.
 const PER_REQUEST_MAX: u32 = (1 << PER_REQUEST_BITS) - 1;
 
-/// A node's index as of the last look, and what is needed to bring it up to now.
+/// A node's index as of the last scan, with what is needed to update it to the present.
 ///
-/// It fits in a word, so an edge stores one for each node in an `AtomicU64` at each look, and a request reads it
-/// together with the count of its own requests, with no lock and nothing torn.
+/// It fits in a word. An edge stores one for each node in an `AtomicU64` at each scan, and a request reads it together
+/// with the edge's own count, without a lock and without tearing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reading {
     index: u32,
@@ -199,33 +224,33 @@ impl Reading {
         }
     }
 
-    /// The index at the look.
+    /// The index at the scan.
     pub const fn index(self) -> LoadIndex {
         LoadIndex(self.index)
     }
 
-    /// The same, to be brought up to date by one edge's count of its own requests, which just now is `in_flight`.
+    /// The same reading, to be updated by an edge's count of its own requests, which is `in_flight` now.
     pub const fn counted_from(self, in_flight: u32) -> Self {
         Reading { in_flight: in_flight as u16, ..self }
     }
 
     /// The index now that the edge has `in_flight` requests at the node.
     ///
-    /// The count is compared modulo 2^16: right as long as it changes by less than 32,768 between two looks.
+    /// The count is compared modulo 2^16, which is right as long as it changes by less than 32,768 between two scans.
     pub const fn now(self, in_flight: u32) -> LoadIndex {
         let change = (in_flight as u16).wrapping_sub(self.in_flight) as i16;
         let index = self.index as i64 + change as i64 * self.per_request as i64;
         LoadIndex(if index < 0 { 0 } else { index as u32 })
     }
 
-    /// As one word.
+    /// Encodes it as one word.
     pub const fn encode(self) -> u64 {
         (self.index as u64) << (PER_REQUEST_BITS + IN_FLIGHT_BITS)
             | (self.per_request as u64) << IN_FLIGHT_BITS
             | self.in_flight as u64
     }
 
-    /// From its word; every value means something, and 0 is an idle node.
+    /// Decodes a word. Every value is valid, and 0 is an idle node.
     pub const fn decode(word: u64) -> Self {
         Reading {
             index: (word >> (PER_REQUEST_BITS + IN_FLIGHT_BITS)) as u32,
@@ -275,7 +300,7 @@ mod tests {
         let weights =
             Weights { cpu: 1.0, memory: 1.0, network: 1.0, connections: 1.0, ..Weights::CONNECTIONS };
         assert_eq!(index(weights, hot(valid::ALL), NODE, 0), (5_000 + 2_500 + 10_000 + 20_000) / 4);
-        let extended = Weights { run_queue: 2.0, interrupts: 4.0, ..weights };
+        let extended = Weights { run_queue: Some(2.0), interrupts: Some(4.0), ..weights };
         assert_eq!(index(extended, hot(valid::ALL), NODE, 0), (37_500 + 2 * 30_000 + 4 * 20_000) / 10);
     }
 
@@ -284,9 +309,9 @@ mod tests {
         let weights =
             Weights { cpu: 1.0, memory: 1.0, network: 1.0, connections: 2.0, ..Weights::CONNECTIONS };
         assert_eq!(index(weights, hot(valid::CPU | valid::ORIGIN), NODE, 0), (5_000 + 2 * 20_000) / 3);
-        // Without the origin's fields its busy and queued are not used, the edge's own count is.
+        // Without the server's fields, busy and queued are not used, but the edge's own count is.
         assert_eq!(index(weights, hot(valid::CPU), NODE, 4), (5_000 + 2 * 5_000) / 3);
-        // A term that nothing can be compared with.
+        // A term without a base to compare with.
         let unknown = Capacity { cpus: 0.0, net_bytes_per_s: 0, ..NODE };
         assert_eq!(index(Weights::EXTENDED, hot(valid::ORIGIN), unknown, 0), 20_000);
         let all = index(Weights { memory: 0.0, ..weights }, hot(valid::ALL), unknown, 0);
@@ -352,7 +377,7 @@ mod tests {
             prop_assert_eq!(Reading::decode(word).encode(), word);
         }
 
-        /// Whatever a record says, the index is a number, and more of our own requests never lower it.
+        /// Whatever a record says, the index is a number, and more of the edge's own requests never lower it.
         #[test]
         fn more_requests_never_lower_the_index(
             (valid, cpu, busy, queued) in (0u16..=valid::ALL, 0u16..=1000, 0u32..=u32::MAX, 0u32..=u32::MAX),

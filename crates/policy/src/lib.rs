@@ -1,9 +1,11 @@
-//! Decisions: which node gets a request, which node is left alone, which node changes its site.
+//! The decisions of Sidelong: which requests are admitted, which node gets a request, which node changes its site.
 //!
 //! | module | decides |
 //! |---|---|
 //! | [`index`] | how loaded a node is, as one number |
-//! | [`admission`] | which requests are turned away, so that the others are answered in time |
+//! | [`admission`] | which requests are rejected, so that the others are answered in time |
+//! | [`brain`] | what follows from a scan, for the edge, the helper and the simulator |
+//! | [`cluster`] | nothing: what a scan shows of nodes and sites |
 //! | [`balance`] | which node of a site gets a request |
 //! | [`cache`] | what stays in memory, and whose memory is read |
 //! | [`health`] | which node gets none, because its connections fail |
@@ -19,28 +21,30 @@
 
 pub mod admission;
 pub mod balance;
+pub mod brain;
 pub mod cache;
+pub mod cluster;
 pub mod health;
 pub mod index;
 pub mod reconfigure;
 
 pub use sidelong_layout::Time;
 
-/// Why settings are refused. The configuration is checked with these before anything starts.
+/// Why settings are refused. The configuration is checked before anything starts.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 pub enum SettingsError {
     /// A figure that is negative, infinite or not a number.
     #[error("{setting} is {value}: it must be a finite number, 0 or more")]
     Figure {
-        /// Which.
+        /// The setting.
         setting: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: f64,
     },
-    /// A setting that must not be 0 is.
-    #[error("{setting} is 0: it must be more")]
+    /// A setting is 0 that must not be.
+    #[error("{setting} is 0: it must be greater")]
     Zero {
-        /// Which.
+        /// The setting.
         setting: &'static str,
     },
     /// Two settings in the wrong order.
@@ -51,20 +55,20 @@ pub enum SettingsError {
         /// Its limit.
         more: &'static str,
     },
-    /// More than the words in shared memory can name.
-    #[error("{found} {what}: the words can name {max}")]
+    /// More than the words in shared memory can number.
+    #[error("{found} {what}: at most {max} are possible")]
     TooMany {
         /// Sites or nodes.
         what: &'static str,
-        /// How many were asked for.
+        /// The number requested.
         found: usize,
-        /// How many there may be.
+        /// The largest number.
         max: usize,
     },
 }
 
 impl SettingsError {
-    /// Refuses what is not a finite number of 0 or more.
+    /// Refuses values that are not finite numbers of 0 or more.
     fn unless_figure(setting: &'static str, value: f64) -> Result<(), Self> {
         if value.is_finite() && value >= 0.0 { Ok(()) } else { Err(Self::Figure { setting, value }) }
     }

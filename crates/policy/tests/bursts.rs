@@ -1,15 +1,17 @@
-//! R's experiment in small (R 4.3): 8 nodes, 3 sites as 3:3:2, and a burst that wanders from site to site.
+//! The experiment of Balaji et al. (2004, 4.3) in small: 8 nodes, 3 sites as 3:3:2, and a burst that moves from site to
+//! site.
 //!
-//! The cluster is a closed one. Each site has a number of clients with one request each; a request goes to the node of
-//! its site with the fewest, is served by one of its 4 workers in 4 ms, and is followed by the next. A step of the
-//! cluster is a millisecond, and so is S.
+//! The cluster is closed. Each site has a number of clients with one request each. A request goes to the node of its
+//! site with the fewest requests, is served by one of its 4 workers in 4 ms, and is followed by the next. One step of
+//! the cluster is a millisecond, and so is S.
 
 use std::time::Duration;
 
 use sidelong_layout::{Hot, Ownership, SiteId, valid};
 use sidelong_policy::Time;
+use sidelong_policy::cluster::{NodeView, SiteView, Snapshot};
 use sidelong_policy::index::Capacity;
-use sidelong_policy::reconfigure::{NodeView, Reconfigurer, Settings, SiteView, Snapshot};
+use sidelong_policy::reconfigure::{ReconfigureSettings, Reconfigurer};
 
 const WORKERS: u32 = 4;
 const SERVICE_MS: u32 = 4;
@@ -20,7 +22,7 @@ const BURST: usize = 200;
 
 struct Cluster {
     now_ms: u64,
-    /// The edges that decide, each for itself.
+    /// The edges, which decide independently.
     edges: Vec<Reconfigurer>,
     sites: Vec<SiteView>,
     nodes: Vec<Node>,
@@ -31,12 +33,12 @@ struct Cluster {
 
 struct Node {
     ownership: Ownership,
-    /// What is left of each request there, in ms.
+    /// The remaining time of each request there, in ms.
     requests: Vec<u32>,
 }
 
 impl Cluster {
-    fn new(settings: Settings, owners: &[usize], edges: usize) -> Self {
+    fn new(settings: ReconfigureSettings, owners: &[usize], edges: usize) -> Self {
         let sites = 1 + owners.iter().max().unwrap();
         let edge = Reconfigurer::new(settings, sites, owners.len()).unwrap();
         let node =
@@ -57,7 +59,7 @@ impl Cluster {
         (0..self.sites.len()).map(owned).collect()
     }
 
-    /// A millisecond: the nodes serve, the clients ask, the edges look.
+    /// One millisecond: nodes serve, clients send, edges scan.
     fn step(&mut self) {
         self.nodes.iter_mut().for_each(Node::serve);
         for site in (0..self.sites.len()).map(SiteId::new) {
@@ -87,7 +89,7 @@ impl Cluster {
         (0..ms).for_each(|_| self.step());
     }
 
-    /// Sends the burst to `site` and says how long it takes until the sites own this many nodes.
+    /// Sends the burst to `site` and returns the time until the sites own this many nodes.
     fn burst(&mut self, site: usize, until: &[usize]) -> u64 {
         self.clients.fill(IDLE);
         self.clients[site] = BURST;
@@ -129,7 +131,7 @@ const OWNERS: [usize; 8] = [0, 0, 0, 1, 1, 1, 2, 2];
 
 #[test]
 fn a_burst_gets_all_nodes_above_the_floors() {
-    let mut cluster = Cluster::new(Settings::default(), &OWNERS, 1);
+    let mut cluster = Cluster::new(ReconfigureSettings::default(), &OWNERS, 1);
     cluster.run(100);
     assert_eq!((cluster.owned(), cluster.moves), (vec![3, 3, 2], 0), "an idle cluster stays as it is");
     let took = cluster.burst(1, &[1, 6, 1]);
@@ -140,10 +142,10 @@ fn a_burst_gets_all_nodes_above_the_floors() {
 
 #[test]
 fn the_nodes_follow_the_burst_to_the_next_site() {
-    let mut cluster = Cluster::new(Settings::default(), &OWNERS, 1);
+    let mut cluster = Cluster::new(ReconfigureSettings::default(), &OWNERS, 1);
     cluster.burst(1, &[1, 6, 1]);
     cluster.run(200);
-    // The five that site 1 can spare still have its queue to serve, for as long as that takes them.
+    // The five nodes that site 1 can spare still have to serve its queue.
     let queue_ms = BURST as u64 * u64::from(SERVICE_MS) / (6 * u64::from(WORKERS));
     for (site, owned) in [(2, [1, 1, 6]), (0, [6, 1, 1]), (1, [1, 6, 1])] {
         let took = cluster.burst(site, &owned);
@@ -156,7 +158,7 @@ fn the_nodes_follow_the_burst_to_the_next_site() {
 
 #[test]
 fn two_edges_make_no_more_moves_than_one() {
-    let mut cluster = Cluster::new(Settings::default(), &OWNERS, 2);
+    let mut cluster = Cluster::new(ReconfigureSettings::default(), &OWNERS, 2);
     let took = cluster.burst(1, &[1, 6, 1]);
     assert!(took <= 5 * ROUND_MS, "{took} ms");
     cluster.run(200);
@@ -165,17 +167,17 @@ fn two_edges_make_no_more_moves_than_one() {
 
 #[test]
 fn four_sites_share_as_the_burst_goes() {
-    let mut cluster = Cluster::new(Settings::default(), &[0, 0, 1, 1, 2, 2, 3, 3], 1);
+    let mut cluster = Cluster::new(ReconfigureSettings::default(), &[0, 0, 1, 1, 2, 2, 3, 3], 1);
     assert!(cluster.burst(3, &[1, 1, 1, 5]) <= 5 * ROUND_MS);
 }
 
 #[test]
 fn sites_that_are_loaded_alike_leave_each_other_alone() {
-    let mut cluster = Cluster::new(Settings::default(), &[0, 0, 0, 0, 1, 1, 1, 1], 2);
+    let mut cluster = Cluster::new(ReconfigureSettings::default(), &[0, 0, 0, 0, 1, 1, 1, 1], 2);
     cluster.clients = vec![100, 104];
     cluster.run(1_000);
     assert_eq!(cluster.moves, 0);
-    // Not alike: it ends where the next move would not pay.
+    // Unequal loads: it ends when the next move would not pay.
     cluster.clients = vec![60, 180];
     cluster.run(1_000);
     assert_eq!((cluster.owned(), cluster.moves), (vec![2, 6], 2));
@@ -183,7 +185,8 @@ fn sites_that_are_loaded_alike_leave_each_other_alone() {
 
 #[test]
 fn a_burst_shorter_than_t_moves_nothing() {
-    let settings = Settings { history: Duration::from_millis(10), ..Settings::default() };
+    let settings =
+        ReconfigureSettings { history: Duration::from_millis(10), ..ReconfigureSettings::default() };
     let mut cluster = Cluster::new(settings, &OWNERS, 1);
     for _ in 0..50 {
         cluster.clients[1] = 20;
@@ -194,16 +197,16 @@ fn a_burst_shorter_than_t_moves_nothing() {
     assert_eq!(cluster.moves, 0);
 }
 
-/// Two equal sites, each with 16 workers and on average as many requests, coming and going at random as in an M/M/inf
-/// queue: about every other look shows one of them by a quarter more loaded than the other.
+/// Two equal sites with 16 workers each and on average as many requests, which arrive and leave at random as in an
+/// M/M/inf queue. About every other scan shows one of them a quarter more loaded than the other.
 #[test]
 fn random_arrivals_move_next_to_nothing() {
     const MEAN: u64 = 16;
-    let mut cluster = Cluster::new(Settings::default(), &[0, 0, 0, 0, 1, 1, 1, 1], 2);
+    let mut cluster = Cluster::new(ReconfigureSettings::default(), &[0, 0, 0, 0, 1, 1, 1, 1], 2);
     cluster.clients = vec![MEAN as usize; 2];
     let mut random = 1u64;
     for _ in 0..10_000 {
-        // In each of 64 parts of a millisecond one comes with a chance of MEAN in 256, and each of those present goes
+        // In each of 64 parts of a millisecond a request arrives with a chance of MEAN in 256, and each request leaves
         // with a chance of 1 in 256: 4 ms each, as the nodes serve them.
         for part in 0..128 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,9 +1,9 @@
-//! Admission in small: sites on nodes with workers and a queue, two edges, and an open load of up to ten times what the
-//! nodes can do. Its clock is its own, and so are its dice.
+//! Admission in small: sites on nodes with workers and a queue, two edges, and an open load of up to ten times the
+//! capacity, with a clock and random numbers of its own.
 //!
-//! Each node publishes its record every millisecond, each edge looks every millisecond, and a message takes 50 us: what
-//! an edge decides by is as old as it is live. Of each other the edges know what they had at each node and decided as of
-//! their last looks. Where nodes move, they do so at once and as the first edge decides.
+//! Each node publishes its record every millisecond, each edge scans every millisecond, and a message takes 50 us, so
+//! what an edge decides from is as old as in a live cluster. Edges know each other's requests at each node and verdicts
+//! as of their last scans. Moves take effect at once, as the first edge decides.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -13,38 +13,39 @@ use std::time::Duration;
 use sidelong_layout::{Hot, Ownership, SiteId, valid};
 use sidelong_policy::Time;
 use sidelong_policy::admission::{
-    Answers, BUCKETS, Census, Client, Controller, Outlook, Promise, Settings, Snapshot, Target, Traffic,
-    Treatment, Verdict, decide,
+    AdmissionSettings, AdmissionSnapshot, Answers, BUCKETS, Census, Client, Controller, Outlook, Promise,
+    Target, Treatment, Verdict, decide,
 };
+use sidelong_policy::cluster::{self, NodeView, SiteView, Traffic};
 use sidelong_policy::index::{Capacity, Reading, Weights};
-use sidelong_policy::reconfigure::{self, NodeView, Reconfigurer, SiteView};
+use sidelong_policy::reconfigure::{self, Reconfigurer};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 const HOP: u64 = 50_000;
 const WORKERS: u16 = 2;
 const EDGES: usize = 2;
-/// Of each site.
+/// Clients of each site.
 const CLIENTS: u64 = 2_000;
 
-/// A run: what is promised, what there is, what comes.
+/// A run: its targets, its nodes, and its load.
 struct Plan {
     promises: Vec<Promise>,
     priorities: Vec<u8>,
     /// The site of each node.
     owners: Vec<usize>,
     moves: bool,
-    /// Whether nodes have records; else the edges know of them what goes there.
+    /// Whether nodes have records; otherwise the edges know only their own requests there.
     records: bool,
-    /// Between two looks of an edge, and between two records of a node.
+    /// Interval of an edge's scans and of a node's records.
     period_ns: u64,
-    /// The part of all requests that one client makes.
+    /// The part of all requests that one client sends.
     flood: f64,
-    /// The part of looks that come up to 30 ms late.
+    /// The part of scans that are up to 30 ms late.
     late: f64,
     service_ns: u64,
     exponential: bool,
-    settings: Settings,
+    settings: AdmissionSettings,
     seed: u64,
 }
 
@@ -62,12 +63,12 @@ impl Plan {
             late: 0.0,
             service_ns: 5 * MS,
             exponential: false,
-            settings: Settings::default(),
+            settings: AdmissionSettings::default(),
             seed: 1,
         }
     }
 
-    /// Requests in a second that the nodes of `site` can answer, as they are now.
+    /// Requests per second that the current nodes of `site` can answer.
     fn capacity(&self, site: usize) -> f64 {
         let nodes = self.owners.iter().filter(|owner| **owner == site).count();
         nodes as f64 * f64::from(WORKERS) * S as f64 / self.service_ns as f64
@@ -105,7 +106,7 @@ struct Edge {
     controller: Controller,
     outlooks: Vec<Outlook>,
     in_flight: Vec<u32>,
-    /// By node, as it knows it itself, and as it showed the others at its last look.
+    /// By node, as the edge knows it itself, and as it showed the others at its last scan.
     answered: Vec<u64>,
     shown: Vec<(u32, u64)>,
     readings: Vec<Reading>,
@@ -119,7 +120,7 @@ struct Edge {
     ticket: usize,
 }
 
-/// What became of a site's requests: when asked, and how long each took that was let in.
+/// The outcome of a site's requests: when each was sent, and how long each admitted one took.
 #[derive(Default)]
 struct Fate {
     answered: Vec<(u64, u64)>,
@@ -135,7 +136,7 @@ impl Fate {
         took
     }
 
-    /// Answers a second, to what was asked in that time.
+    /// Answers per second, to requests sent in that time.
     fn rate(&self, from: u64, to: u64) -> f64 {
         self.within(from, to).len() as f64 / ((to - from) as f64 / S as f64)
     }
@@ -159,7 +160,7 @@ struct Sim {
     nodes: Vec<Node>,
     edges: Vec<Edge>,
     requests: Vec<Request>,
-    /// Asked for in a second, by site.
+    /// Requests per second, by site.
     rates: Vec<f64>,
     fates: Vec<Fate>,
 }
@@ -179,7 +180,8 @@ impl Sim {
             asked: vec![0; BUCKETS],
             treatments: vec![Treatment::default(); BUCKETS],
             looks: 0,
-            reconfigurer: Reconfigurer::new(reconfigure::Settings::default(), sites, nodes).unwrap(),
+            reconfigurer: Reconfigurer::new(reconfigure::ReconfigureSettings::default(), sites, nodes)
+                .unwrap(),
             ticket: 0,
         };
         let edges: Vec<_> = (0..EDGES).map(|_| edge()).collect();
@@ -217,7 +219,7 @@ impl Sim {
         (-(1.0 - self.draw()).ln() * mean) as u64
     }
 
-    /// `site` is asked so many times its capacity from now on.
+    /// Sets the load of `site` to `times` its capacity from now on.
     fn load(&mut self, site: usize, times: f64) {
         let asked = self.rates[site] > 0.0;
         self.rates[site] = times * self.plan.capacity(site);
@@ -336,7 +338,7 @@ impl Sim {
         };
     }
 
-    /// What goes to each node, as an edge knows it: its own now, the others' as of their last looks.
+    /// The requests at each node as an edge knows them: its own now, the others' as of their last scans.
     fn traffic(&self, edge: usize) -> Vec<Traffic> {
         let others = || self.edges.iter().enumerate().filter(|(other, _)| *other != edge);
         let sum = |node: usize| {
@@ -348,7 +350,7 @@ impl Sim {
         (0..self.plan.owners.len()).map(sum).collect()
     }
 
-    /// What the others' verdicts say of each site.
+    /// The pressure on each site by the others' verdicts.
     fn others(&self, edge: usize) -> Vec<Option<f64>> {
         let others = || self.edges.iter().enumerate().filter(|(other, _)| *other != edge);
         let mean = |site: usize| {
@@ -364,10 +366,10 @@ impl Sim {
         let of = &mut self.edges[edge];
         of.shown = of.in_flight.iter().copied().zip(of.answered.iter().copied()).collect();
         of.looks += 1;
-        if of.looks.is_multiple_of(250) {
-            let (asked, treatments) = (&of.asked, &mut of.treatments);
-            of.census.count(|bucket| asked[bucket], |bucket, treatment| treatments[bucket] = treatment);
-        }
+        // Late scans do not change the number of turns.
+        let now = Time::from_ns(of.looks * 1_000_000);
+        let (asked, treatments) = (&of.asked, &mut of.treatments);
+        of.census.count(now, |bucket| asked[bucket], |bucket, treatment| treatments[bucket] = treatment);
         let capacity = Capacity { workers: u32::from(WORKERS), ..Capacity::default() };
         let mut views = Vec::new();
         for (node, site) in self.plan.owners.iter().enumerate() {
@@ -386,11 +388,12 @@ impl Sim {
             |priority: &u8| SiteView { floor: 1, ceiling: 99, priority: *priority, waiting: 0, busy: false };
         let sites: Vec<_> = self.plan.priorities.iter().map(site).collect();
         let (traffic, answers, others) = (&traffic, &of.answers, &others);
-        let snapshot = Snapshot { nodes: &views, sites: &sites, traffic, answers, others, wall_ns: self.now };
+        let snapshot =
+            AdmissionSnapshot { nodes: &views, sites: &sites, traffic, answers, others, wall_ns: self.now };
         of.outlooks.copy_from_slice(of.controller.step(&snapshot, Time::from_ns(self.now)));
         if self.plan.moves && edge == 0 {
             let standings: Vec<_> = of.controller.standings().collect();
-            let snapshot = reconfigure::Snapshot { nodes: &views, sites: &sites, standings: &standings };
+            let snapshot = cluster::Snapshot { nodes: &views, sites: &sites, standings: &standings };
             if let Some(plan) = of.reconfigurer.step(&snapshot, Time::from_ns(self.now)) {
                 self.plan.owners[plan.node.index()] = plan.to.index();
             }
@@ -406,16 +409,16 @@ fn response(ms: u64) -> Option<Target> {
     Some(Target::ResponseP99(Duration::from_millis(ms)))
 }
 
-/// Jain's index: 1 where all have the same.
+/// Jain's fairness index: 1 if all have the same.
 fn jain(shares: &[f64]) -> f64 {
     let (sum, squares): (f64, f64) = (shares.iter().sum(), shares.iter().map(|share| share * share).sum());
     sum * sum / (shares.len() as f64 * squares)
 }
 
-/// In parts of what the nodes can do, and ms.
+/// Relative to the nodes' capacity.
 const LOADS: [f64; 5] = [1.1, 1.4, 2.0, 5.0, 10.0];
 
-/// One site under each load: answers as a part of capacity, and the 99th percentile of how long they took in ms.
+/// One site under each load: goodput relative to capacity, and the 99th percentile of response times in ms.
 fn overloaded(target: Option<Target>, service_ms: u64, exponential: bool, records: bool) -> Vec<(f64, f64)> {
     let run = |times: f64| {
         let mut plan = Plan::new(&[target]);
@@ -424,7 +427,7 @@ fn overloaded(target: Option<Target>, service_ms: u64, exponential: bool, record
         let capacity = plan.capacity(0);
         let mut sim = Sim::new(plan);
         sim.load(0, times);
-        // What was drawn for services differs from their mean by 0.8 % (one sigma) over so long.
+        // Drawn service times differ from their mean by 0.8 % (one sigma) over this time.
         let seconds = if exponential { 11 } else { 4 };
         sim.run(seconds * S);
         let (from, to) = (S, seconds * S - 100 * MS);
@@ -441,7 +444,7 @@ fn goodput_and_target_hold_at_every_overload() {
     for (target, service_ms, is_exponential, p99_ms_max) in [
         (queue(40), 5, false, 40.0 + 5.0),
         (queue(10), 1, false, 10.0 + 1.0),
-        // Two requests are all that may wait: it is held to one of them.
+        // At most two requests may wait: the site is held to one of them.
         (queue(10), 5, false, 10.0 + 2.0 * 5.0),
         (response(50), 5, false, 50.0),
         (response(60), 5, true, 60.0),
@@ -455,7 +458,7 @@ fn goodput_and_target_hold_at_every_overload() {
     }
 }
 
-/// It takes fewer that wait to keep all workers busy when ten times as many come, and no more than these are let in.
+/// With ten times the load, fewer waiting requests keep all workers busy, and no more are admitted.
 #[test]
 fn the_more_come_the_sooner_those_let_in_are_answered() {
     for (target, is_exponential) in [(queue(40), false), (queue(80), true), (response(50), false)] {
@@ -488,7 +491,7 @@ fn nodes_without_a_record_are_guarded_as_well() {
     let mut sim = Sim::new(plan);
     sim.load(0, 0.85);
     sim.run(3 * S);
-    assert_eq!(sim.fates[0].refused(0, 3 * S), 0, "nobody is turned away who can be served");
+    assert_eq!(sim.fates[0].refused(0, 3 * S), 0, "no client is rejected that can be served");
 }
 
 #[test]
@@ -519,7 +522,7 @@ fn looks_that_come_late_do_little_harm() {
     }
 }
 
-/// The control: what the tests above is there to find.
+/// The control: the fault that the tests above detect.
 #[test]
 fn without_a_target_answers_take_ever_longer() {
     let mut sim = Sim::new(Plan::new(&[None]));
@@ -561,7 +564,7 @@ fn when_the_load_is_gone_so_are_the_rejections() {
     sim.load(0, 0.7);
     sim.run(S);
     let fate = &sim.fates[0];
-    // The queue has to be worked off first: half of a budget, at the 0.3 that are left.
+    // The queue drains first: half of a budget, at the remaining 0.3.
     assert_eq!(fate.refused(S + 100 * MS, 2 * S), 0);
     assert!(fate.rate(S + 100 * MS, 2 * S - 50 * MS) > 0.6 * 1_600.0);
 }
@@ -581,8 +584,8 @@ fn an_overloaded_site_is_none_of_the_others_business() {
     assert!(jain(&equals) > 0.99, "{equals:?}");
 }
 
-/// Two sites of four nodes each; the first is asked for more than it can answer, the other for `times` what it can. The
-/// nodes of the first in the end, and its requests that were turned away in the last second of three.
+/// Two sites of four nodes each. The first gets more load than it can answer, the second `times` its capacity. Returns
+/// the final number of the first's nodes, and its requests rejected in the last second of three.
 fn with_moves(target: Option<Target>, priorities: [u8; 2], other: f64) -> (usize, usize) {
     let mut plan = Plan::new(&[target, target]);
     (plan.priorities, plan.moves) = (priorities.to_vec(), true);
@@ -596,11 +599,11 @@ fn with_moves(target: Option<Target>, priorities: [u8; 2], other: f64) -> (usize
 
 #[test]
 fn rejections_stop_as_nodes_arrive() {
-    // 5.6 nodes' worth, beside 1.2.
+    // The load of 5.6 nodes, beside 1.2.
     for target in [queue(40), queue(5)] {
         let (nodes, refused) = with_moves(target, [0, 0], 0.3);
         assert!((6..=7).contains(&nodes), "{target:?}: {nodes}");
-        // With six of them it is asked for nearly all that they can do, and a short queue overflows now and then.
+        // With six nodes it is loaded close to their capacity, and a short queue overflows now and then.
         assert!(refused < 2_240 / 20, "{target:?}: {refused} of 2,240");
     }
 }
@@ -620,7 +623,7 @@ fn clients_are_in_or_out_and_all_have_their_turn() {
     sim.run(100 * MS);
     sim.fates[0].by_client.clear();
     sim.run(400 * MS);
-    // A quarter of the clients at a time, and a tenth of the circle in passing; each asks for one or two.
+    // A quarter of the clients at a time, and a tenth of the circle while the turn moves; each sends one or two.
     let inside = sim.fates[0].by_client.len() as u64;
     assert!(inside < CLIENTS * 45 / 100, "{inside} of {CLIENTS}");
     sim.run(16 * S);
@@ -636,7 +639,7 @@ fn who_floods_starves_nobody() {
         plan.flood = flood;
         plan.settings.rotation = Duration::from_secs(1);
         let mut sim = Sim::new(plan);
-        // Beside the flood the others ask for twice what can be served.
+        // Beside the flood, the others send twice the capacity.
         sim.load(0, 2.0 / (1.0 - flood));
         sim.run(S);
         sim.fates[0].by_client.clear();
@@ -645,10 +648,10 @@ fn who_floods_starves_nobody() {
         (of(&0), (1..CLIENTS).map(|client| of(&client)).sum::<f64>() / (CLIENTS - 1) as f64)
     };
     let (_, undisturbed) = served(0.0);
-    // A client that asks 8,000 times as often as others.
+    // A client that sends 8,000 times as much as others.
     let (flood, others) = served(0.8);
     assert!(others > 0.95 * undisturbed, "{others} instead of {undisturbed}");
-    // Four times what a bucket asks for on average, which is two of these clients, or those of them who asked just then.
+    // Four times the mean of a bucket, which has two of these clients, or those of them who were active.
     assert!(flood < 50.0 * others, "{flood}, {others} each of the others");
 }
 

@@ -1,4 +1,4 @@
-//! What no look may bring about, whatever it shows.
+//! What no scan may cause, whatever it shows.
 
 use std::time::Duration;
 
@@ -7,10 +7,9 @@ use proptest::option;
 use proptest::prelude::*;
 use sidelong_layout::{Hot, NodeId, NodeState, Ownership, SiteId, valid};
 use sidelong_policy::Time;
+use sidelong_policy::cluster::{NodeView, SiteView, Snapshot, Standing};
 use sidelong_policy::index::Capacity;
-use sidelong_policy::reconfigure::{
-    MovePlan, Need, NodeView, Reconfigurer, Settings, SiteView, Snapshot, Source, Standing,
-};
+use sidelong_policy::reconfigure::{MovePlan, Need, ReconfigureSettings, Reconfigurer, Source};
 
 const SITES: usize = 4;
 const NODES: usize = 10;
@@ -23,7 +22,7 @@ fn capacity(workers: u32) -> Capacity {
     Capacity { workers, ..Capacity::default() }
 }
 
-/// `requests` at a node of that many workers.
+/// `requests` at a node with that many workers.
 fn hot(workers: u32, requests: u32) -> Hot {
     let busy = requests.min(workers);
     Hot { valid: valid::ORIGIN, workers: workers as u16, busy, queued: requests - busy, ..Hot::default() }
@@ -41,7 +40,7 @@ fn any_site() -> impl Strategy<Value = SiteView> {
 }
 
 fn any_ownership() -> impl Strategy<Value = Option<Ownership>> {
-    // Some of them of sites that are not there.
+    // Some of them belong to sites that do not exist.
     (0u8..8, 0..SITES + 1, 0..SITES, 0u64..5).prop_map(|(state, site, next, generation)| {
         let (site, next) = (Some(SiteId::new(site)), Some(SiteId::new(next)));
         let serving = Ownership { state: NodeState::Serving, site, next: None, generation };
@@ -71,7 +70,7 @@ fn any_node() -> impl Strategy<Value = NodeView> {
 fn any_standing() -> impl Strategy<Value = Standing> {
     (option::of(0.0..2.0), 0.001..1.0f64, 0.0..0.4).prop_map(|(strain, admitted, share)| Standing {
         strain,
-        // Half of them let in everybody.
+        // Half of them admit all requests.
         admitted: (admitted * 2.0).min(1.0),
         share: f64::max(0.0, share - 0.2),
     })
@@ -88,12 +87,12 @@ fn up(nodes: &[NodeView], site: SiteId) -> usize {
     nodes.iter().filter(|node| node.up && node.ownership.is_some_and(|word| word.serves(site))).count()
 }
 
-/// Nodes that come to `site`, as far as this one look shows.
+/// Nodes on their way to `site`, as far as this one scan shows.
 fn incoming(nodes: &[NodeView], site: SiteId) -> usize {
     nodes.iter().filter(|node| node.up && node.ownership.is_some_and(|word| word.next == Some(site))).count()
 }
 
-/// What the nodes that are up can do, of those that `counts` holds for.
+/// The capacity of the nodes that are up, of those for which `counts` holds.
 fn rate(nodes: &[NodeView], counts: impl Fn(Ownership) -> bool) -> f64 {
     let up = nodes.iter().filter(|node| node.up && node.ownership.is_some_and(&counts));
     up.map(|node| f64::from(node.capacity.workers) * f64::from(node.capacity.speed)).sum()
@@ -104,21 +103,21 @@ fn check(plan: &MovePlan, (nodes, sites, standings): &Look) -> Result<(), TestCa
     prop_assert!(node.up);
     prop_assert_eq!(Some(plan.expected), node.ownership);
     prop_assert_ne!(plan.expected.state, NodeState::Draining);
-    prop_assert_eq!(plan.from, plan.expected.site);
-    prop_assert_ne!(plan.from, Some(plan.to));
-    prop_assert_eq!(plan.from.is_none(), plan.source == Source::Free);
+    prop_assert_eq!(plan.from(), plan.expected.site);
+    prop_assert_ne!(plan.from(), Some(plan.to));
+    prop_assert_eq!(plan.from().is_none(), plan.reason.source == Source::Free);
     let receiver = &sites[plan.to.index()];
     prop_assert!(up(nodes, plan.to) + incoming(nodes, plan.to) < usize::from(receiver.ceiling));
-    if let Some(from) = plan.from {
+    if let Some(from) = plan.from() {
         let donor = &sites[from.index()];
         prop_assert!(up(nodes, from) > usize::from(donor.floor));
         prop_assert!(
             donor.priority <= receiver.priority
-                || matches!(plan.source, Source::Idle | Source::Surplus)
-                || plan.need == Need::Floor
+                || matches!(plan.reason.source, Source::Idle | Source::Surplus)
+                || plan.reason.need == Need::Floor
         );
         let share = standings.get(from.index()).map_or(0.0, |standing| standing.share);
-        if share > 0.0 && !matches!(plan.source, Source::Surplus | Source::Guarantee) {
+        if share > 0.0 && !matches!(plan.reason.source, Source::Surplus | Source::Guarantee) {
             let (alone, pool) = (std::slice::from_ref(node), rate(nodes, |_| true));
             let is_of = |own: Ownership| own.serves(from) || own.next == Some(from);
             let kept = rate(nodes, is_of) - rate(alone, |_| true);
@@ -129,10 +128,10 @@ fn check(plan: &MovePlan, (nodes, sites, standings): &Look) -> Result<(), TestCa
 }
 
 proptest! {
-    /// Every plan keeps every rule, and the same looks give the same plans.
+    /// Every plan keeps every rule, and the same scans give the same plans.
     #[test]
     fn every_plan_keeps_the_rules(looks in vec((any_look(), 0u64..4), 1..8), repeat in 1u64..5) {
-        let mut reconfigurer = Reconfigurer::new(Settings::default(), SITES, NODES).unwrap();
+        let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), SITES, NODES).unwrap();
         let mut now = 0;
         for (look, pause) in &looks {
             let (nodes, sites, standings) = look;
@@ -143,7 +142,7 @@ proptest! {
                 let plan = reconfigurer.step(&snapshot, ms(now));
                 prop_assert_eq!(plan, twin.step(&snapshot, ms(now)));
                 prop_assert_eq!(&reconfigurer, &twin);
-                // A word that could not be read counts as it was last read: only whole looks can be checked from here.
+                // A word that could not be read counts as last read, so only complete scans can be checked from here.
                 if let Some(plan) = plan && nodes.iter().all(|node| node.ownership.is_some()) {
                     check(&plan, look)?;
                 }
@@ -151,19 +150,19 @@ proptest! {
         }
     }
 
-    /// Load that was high for less than T moves nothing, but for the sites that are below their floor or have no node.
+    /// A load that was high for less than T moves nothing, except for sites that are below their floor or have no node.
     #[test]
     fn history_is_respected(look in any_look(), history in 2u64..20) {
-        let settings = Settings { history: Duration::from_millis(history), ..Settings::default() };
+        let settings = ReconfigureSettings { history: Duration::from_millis(history), ..ReconfigureSettings::default() };
         let mut reconfigurer = Reconfigurer::new(settings, SITES, NODES).unwrap();
         let (nodes, sites, standings) = &look;
         for at in 0..history {
             let plan = reconfigurer.step(&Snapshot { nodes, sites, standings }, ms(at));
-            prop_assert!(plan.is_none_or(|plan| plan.need != Need::High), "{:?} at {} ms", plan, at);
+            prop_assert!(plan.is_none_or(|plan| plan.reason.need != Need::High), "{:?} at {} ms", plan, at);
         }
     }
 
-    /// Constant work, spread evenly over the nodes that a site has: the moves come to an end.
+    /// Under constant work, spread evenly over each site's nodes, the moves come to an end.
     #[test]
     fn constant_load_reaches_a_fixed_point(
         work in vec(0u32..200, SITES),
@@ -177,7 +176,7 @@ proptest! {
         prop_assert!(moves.last().is_none_or(|(at, _)| *at < 500), "{:#?}", moves.last());
     }
 
-    /// Nor do equals with targets, none of which is below its floor, ever move a node there and another back.
+    /// Equals with targets, none of them below its floor, never trade a node back and forth either.
     #[test]
     fn at_constant_load_equals_do_not_trade(
         work in vec(0u32..60, SITES),
@@ -187,17 +186,17 @@ proptest! {
         let owners = (0..SITES).chain(owners).collect();
         let equal = SiteView { floor: 1, ceiling: 99, priority: 0, waiting: 0, busy: false };
         let moves = at_constant_load(&work, owners, &workers, &[equal; SITES], &[true; SITES])?;
-        // A first move of two goes by way of a site that need not want it.
-        let wanted: Vec<_> = moves.iter().filter(|(_, plan)| plan.need != Need::Stage).collect();
+        // The first of two staged moves goes to a site that need not want the node.
+        let wanted: Vec<_> = moves.iter().filter(|(_, plan)| plan.reason.need != Need::Stage).collect();
         for (at, plan) in &wanted {
-            let is_back = |other: &MovePlan| (other.from, Some(other.to)) == (Some(plan.to), plan.from);
+            let is_back = |other: &MovePlan| (other.from(), Some(other.to)) == (Some(plan.to), plan.from());
             prop_assert!(!wanted.iter().any(|(_, other)| is_back(other)), "{:?} at {}: {:#?}", plan, at, moves);
         }
     }
 }
 
-/// The moves in a second in which `work` comes for each site, and when each was. Edges turn away what the nodes of a site
-/// with a target cannot do.
+/// The moves within a second of load `work` for each site, and their times. Edges reject what the nodes of a site with
+/// a target cannot do.
 fn at_constant_load(
     work: &[u32],
     owners: Vec<usize>,
@@ -206,7 +205,7 @@ fn at_constant_load(
     promised: &[bool],
 ) -> Result<Vec<(u64, MovePlan)>, TestCaseError> {
     let mut owners: Vec<SiteId> = owners.into_iter().map(SiteId::new).collect();
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), SITES, NODES).unwrap();
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), SITES, NODES).unwrap();
     let mut moves = vec![];
     for at in 0..1_000 {
         let slots = |site: usize| -> u32 {
@@ -216,13 +215,13 @@ fn at_constant_load(
         let (mut done, mut sites, mut standings) = (vec![], sites.to_vec(), vec![]);
         for (site, view) in sites.iter_mut().enumerate() {
             let (work, slots) = (work[site], slots(site));
-            // Where nothing serves the site, its work waits at the edge.
+            // If no node serves the site, its work waits at the edge.
             view.waiting = if slots == 0 { work } else { 0 };
             let is_guarded = promised[site] && slots > 0;
             done.push(if is_guarded { work.min(slots) } else { work });
             let offered = f64::from(work) / f64::from(slots.max(1));
             standings.push(Standing {
-                // As short a queue as one that is fed at random has.
+                // As short a queue as random arrivals have.
                 strain: is_guarded.then(|| (offered.min(1.0) / 2.0).powi(2)),
                 admitted: if is_guarded { offered.max(1.0).recip() } else { 1.0 },
                 share: 0.0,
@@ -239,7 +238,7 @@ fn at_constant_load(
     Ok(moves)
 }
 
-/// A look at nodes that share the work of their sites in proportion to their workers.
+/// A scan of nodes that share their sites' work in proportion to their workers.
 fn spread(work: &[u32], owners: &[SiteId], workers: &[u32], generation: u64) -> Vec<NodeView> {
     let mut left = work.to_vec();
     let mut slots = vec![0; work.len()];
@@ -267,7 +266,7 @@ fn node_ids_are_their_places() {
     let owners = [SiteId::new(0), SiteId::new(0), SiteId::new(1)];
     let nodes = spread(&[0, 20], &owners, &[4, 4, 4], 1);
     let sites = [SiteView { floor: 1, ceiling: 3, priority: 0, waiting: 0, busy: false }; 2];
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 3).unwrap();
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 2, 3).unwrap();
     let plan = (0..5)
         .find_map(|at| reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites, standings: &[] }, ms(at)));
     assert_eq!(plan.unwrap().node, NodeId::new(0));

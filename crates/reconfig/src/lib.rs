@@ -1,17 +1,19 @@
-//! Carries out moves of nodes between sites: the words of a cluster as regions, and the machines of `state` driven over
-//! links to them.
+//! Carries out moves of nodes between sites: the words of a cluster as regions, and the machines of `state`, driven
+//! over links to them.
 //!
-//! `policy` decides, `state` says which operations in which order, this crate posts them. Whoever holds a [`Mover`] may
-//! be an edge (load-balancer-based reconfiguration, R 3.1) or a node (server-based, R's baseline): they differ in their
-//! number as lock owners and in nothing else.
+//! `policy` decides, `state` determines the operations and their order, this crate posts them. A [`Mover`] belongs to
+//! an edge (load-balancer-based reconfiguration, Balaji et al. 2004, 3.1) or to a node (server-based, the baseline of
+//! that paper). The two differ only in their number as lock owners.
 #![forbid(unsafe_code)]
 
-mod backoff;
 mod links;
 mod mover;
 mod offer;
 
-pub use backoff::Backoff;
-pub use links::{Links, LinksError, Scan, SiteWords};
-pub use mover::{Ended, How, Mover, Protocol};
-pub use offer::{BOARD, BoardInit, board_map, load_region, offer_board, offer_words, words_region};
+pub use links::{Links, OPERATION_MAX, Scan, SiteWords};
+pub use mover::{Cause, Ended, How, Mover};
+pub use offer::{
+    BoardInit, board_map, board_region, front_region, load_region, offer_board, offer_front, offer_words,
+    words_region,
+};
+pub use sidelong_state::Protocol;

@@ -1,33 +1,22 @@
-//! Links to all words of a cluster: the nodes' ownerships and acknowledgements, the board.
+//! Links to all words of a cluster: the nodes' ownerships and acknowledgements, the board, what the fronts state.
 
-use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use sidelong_fabric::{Access, Batch, Directory, Error, Initiator, LinkId, OpError};
+use sidelong_fabric::{
+    Access, Directory, Initiator, LinkRef, OpError, Patience, Problem, Reader, Region, Scanner, Target, Took,
+};
 use sidelong_layout::{
-    Ack, BoardMap, Budget, HOT_BYTES, Hot, KERNEL_BYTES, LOAD_ACK, LOAD_BYTES, LOAD_HOT, Lock, NodeId,
-    Ownership, RegionKind, SiteId, WORDS_BYTES, WORDS_OWNERSHIP, valid,
+    Ack, BoardMap, Budget, EdgeId, FrontMap, FrontWord, HOT_BYTES, Hot, LOAD_ACK, LOAD_HOT, LOAD_SHAPES,
+    Lock, NodeId, NodeState, Ownership, RegionKind, SiteId, WORDS_BYTES, WORDS_OWNERSHIP, valid,
 };
 use sidelong_state::{NodeAgent, Op, Reply, Time, Word};
 
-use crate::backoff::Backoff;
-use crate::offer::{BOARD, load_region, words_region};
+use crate::offer::{board_region, front_region, load_region, words_region};
 
-/// How long one operation, or one scan of all words, may take. On one machine nothing takes a thousandth of it.
-const OPERATION_MAX: Duration = Duration::from_millis(20);
-/// To connect to one peer.
-const CONNECT_MAX: Duration = Duration::from_millis(50);
-/// Pauses between tries to connect: the first, doubled up to the last.
-const RECONNECT_NS: (u64, u64) = (1_000_000, 1_000_000_000);
-/// Reads of a scan that are under way at once.
-const CREDITS: usize = 256;
-/// A node that has not answered a scan in time is left out of the next ones for so long, doubled up to the last: it would
-/// cost each of them the wait.
-const SILENCE_NS: (u64, u64) = (20_000_000, 320_000_000);
-
-/// Why the words cannot be reached.
-pub type LinksError = Error;
+/// Longest time of one operation, or of one scan of all words. On one machine all take less than a thousandth of it.
+pub const OPERATION_MAX: Duration = Duration::from_millis(20);
 
 /// A site's words as last read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,22 +28,24 @@ pub struct SiteWords {
 }
 
 impl SiteWords {
-    /// Whether nobody holds the lock.
+    /// Whether the lock is free.
     pub fn is_free(&self) -> bool {
         Lock::decode(self.lock).owner.is_none()
     }
 }
 
-/// What a scan has read, by site and node; `None` where a word could not be.
+/// The result of a scan, by site and node; `None` for a word that could not be read or is invalid.
 #[derive(Clone, Copy, Debug)]
 pub struct Scan<'a> {
     /// The nodes' words.
     pub ownerships: &'a [Option<Ownership>],
+    /// The nodes whose word was read and names no state or site of this cluster.
+    pub invalid: &'a [NodeId],
     /// The sites'.
     pub sites: &'a [Option<SiteWords>],
 }
 
-/// Whether a budget counts just the nodes that serve its site; `None` where that depends on those that were not read.
+/// Whether a budget counts exactly the nodes that serve its site; `None` if that depends on nodes that were not read.
 pub(crate) fn is_exact(budget: Budget, serving: usize, unread: usize) -> Option<bool> {
     if !(serving..=serving + unread).contains(&usize::from(budget.current)) {
         Some(false)
@@ -63,193 +54,244 @@ pub(crate) fn is_exact(budget: Budget, serving: usize, unread: usize) -> Option<
     }
 }
 
-/// A link that is made anew when it breaks.
-#[derive(Debug)]
-struct Peer {
-    region: String,
-    kind: RegionKind,
-    len: usize,
-    access: Access,
-    link: Option<LinkId>,
-    /// Of a node's load record: whether the kernel keeps it, or is expected to.
-    by_kernel: bool,
-    retry: Backoff,
-    /// Until when it is not asked.
-    silence: Backoff,
-    /// What people were told of it.
-    problem: Option<String>,
-}
-
 /// All words of a cluster, for one thread.
 pub struct Links {
-    directory: Arc<dyn Directory>,
-    initiator: Initiator,
-    batch: Batch,
+    scanner: Scanner,
+    words: Words,
+}
+
+/// The words as last read. In a scan the nodes come first, then the sites.
+struct Words {
     map: BoardMap,
-    board: Peer,
-    words: Vec<Peer>,
-    /// None where nobody asks.
-    acks: Vec<Peer>,
+    board: LinkRef,
+    nodes: Vec<LinkRef>,
+    /// Empty if acknowledgements are not read.
+    acks: Vec<LinkRef>,
+    /// `None` for the front that this process is.
+    fronts: Vec<Option<LinkRef>>,
+    own: Option<OwnFront>,
     /// Each node's ownership as an operation last found or left it.
     seen: Vec<Option<Ownership>>,
-    /// As of the last scan; `None` where a word could not be read.
+    /// `None` if a word could not be read at the last attempt, or was invalid.
     ownerships: Vec<Option<Ownership>>,
+    /// The nodes whose word was invalid.
+    invalid: Vec<NodeId>,
+    read_at: Vec<Time>,
     sites: Vec<Option<SiteWords>>,
+    /// Whether nodes may be moving; the next scan then reads all of them.
+    is_restless: bool,
+}
+
+/// What this process states as a front.
+struct OwnFront {
+    words: Vec<u64>,
+    /// Where others read it, if there are others.
+    region: Option<Region>,
 }
 
 impl Links {
-    /// To the words of the nodes of those names and the board. Nothing is connected yet: [`Links::scan`] does it, and
-    /// does it again for whatever breaks.
+    /// Links to the words of the nodes of those names and to the board. [`Links::scan`] connects them, and reconnects
+    /// broken ones.
     pub fn new(directory: Arc<dyn Directory>, initiator: Initiator, nodes: &[String], map: BoardMap) -> Self {
-        let atomic = |region, kind, len| Peer::new(region, kind, len, Access::Atomic);
-        let load =
-            |node: &String| Peer::new(load_region(node), RegionKind::Load, LOAD_BYTES, Access::ReadOnly);
-        Links {
-            directory,
-            initiator,
-            batch: Batch::new(),
-            map,
-            board: atomic(BOARD.to_owned(), RegionKind::Board, map.len()),
-            words: nodes
-                .iter()
-                .map(|node| atomic(words_region(node), RegionKind::Words, WORDS_BYTES))
-                .collect(),
-            acks: nodes.iter().map(load).collect(),
-            seen: vec![None; nodes.len()],
-            ownerships: vec![None; nodes.len()],
-            sites: vec![None; map.sites],
-        }
+        let mut links = Links::with_access(directory, initiator, nodes, map, Access::Atomic);
+        let load = |(node, name): (usize, &String)| {
+            let (region, access) = (&*load_region(name), Access::ReadOnly);
+            let items = node..node + 1;
+            links.scanner.link(&Target { region, shapes: &LOAD_SHAPES, guess: 0, access, items })
+        };
+        links.words.acks = nodes.iter().enumerate().map(load).collect();
+        links
     }
 
-    /// With a guess at who keeps the nodes' load records, the kernel or a thread: a right one saves a link for each.
+    /// Sets a guess whether the kernel keeps the nodes' load records; a right guess saves one link a node.
     pub fn expecting_kernel(mut self, expects_kernel: bool) -> Self {
-        self.acks.iter_mut().for_each(|peer| peer.by_kernel = expects_kernel);
+        for ack in &self.words.acks {
+            self.scanner.guess(*ack, usize::from(expects_kernel));
+        }
         self
     }
 
-    /// The same for whoever only looks: no operation of it can change a word, and acknowledgements are not linked to.
+    /// Links to what the fronts of those names state, in the order of their numbers, too. `own` is the one that this process
+    /// is, if any, and the region that it offers.
+    pub fn with_fronts(mut self, names: &[String], own: Option<(EdgeId, Option<Region>)>) -> Self {
+        let nodes = self.node_count();
+        let (kind, len) = (RegionKind::Front, FrontMap { nodes }.len());
+        let index = own.as_ref().map(|(front, _)| front.index());
+        let link = |(front, name): (usize, &String)| {
+            let (region, access) = (&*front_region(name), Access::ReadOnly);
+            let target = Target { region, shapes: &[(kind, len)], guess: 0, access, items: 0..0 };
+            (index != Some(front)).then(|| self.scanner.link(&target))
+        };
+        self.words.fronts = names.iter().enumerate().map(link).collect();
+        self.words.own = own.map(|(_, region)| OwnFront { words: vec![0; nodes], region });
+        self
+    }
+
+    /// As [`Links::new`], for a thread that only reads: its operations cannot change a word, and acknowledgements are not linked.
     pub fn read_only(
         directory: Arc<dyn Directory>,
         initiator: Initiator,
         nodes: &[String],
         map: BoardMap,
     ) -> Self {
-        let mut links = Links::new(directory, initiator, nodes, map);
-        links.acks.clear();
-        links.words.iter_mut().chain([&mut links.board]).for_each(|peer| peer.access = Access::ReadOnly);
-        links
+        Links::with_access(directory, initiator, nodes, map, Access::ReadOnly)
     }
 
-    /// Reads all ownerships, locks and budgets: those of a cluster that is not large with one wait.
-    pub fn scan(&mut self, now: Time) {
-        self.connect(now);
-        for first in (0..self.words.len()).step_by(CREDITS) {
-            let last = self.words.len().min(first + CREDITS);
-            self.scan_part(first..last, last == self.words.len(), now);
-        }
-    }
-
-    /// Some nodes, and the board with the last of them.
-    fn scan_part(&mut self, part: Range<usize>, with_board: bool, now: Time) {
-        self.batch.clear();
-        let batch = &mut self.batch;
-        let asked = |peer: &Peer| peer.link.filter(|_| peer.silence.is_due(now));
-        let board = asked(&self.board);
-        let words = self.words[part.clone()].iter();
-        let nodes: Vec<_> = words.map(|peer| Some(batch.read(asked(peer)?, WORDS_OWNERSHIP, 8))).collect();
-        // A site's lock and budget stand on neighbouring lines: one read takes both.
-        let map = self.map;
-        let site = |index| {
-            let site = SiteId::new(index);
-            (map.lock(site), map.budget(site) - map.lock(site) + 8)
+    fn with_access(
+        directory: Arc<dyn Directory>,
+        initiator: Initiator,
+        nodes: &[String],
+        map: BoardMap,
+        access: Access,
+    ) -> Self {
+        let patience = Patience { answers: OPERATION_MAX, ..Patience::default() };
+        let count = nodes.len();
+        let board = board_region(initiator.cluster());
+        let mut scanner = Scanner::new(directory, initiator, (count, map.sites), patience);
+        let mut link = |region: &str, shape, items| {
+            scanner.link(&Target { region, shapes: &[shape], guess: 0, access, items })
         };
-        let sites = if with_board { 0..map.sites } else { 0..0 };
-        let sites: Vec<_> =
-            sites.map(|index| Some(batch.read(board?, site(index).0, site(index).1))).collect();
-        self.initiator.run(&mut self.batch, OPERATION_MAX);
-
-        for (index, op) in part.zip(nodes) {
-            let value = op.map(|op| self.batch.value(op));
-            self.ownerships[index] = value.and_then(Result::ok).and_then(Ownership::decode);
-            self.words[index].hear(value, now);
-            self.words[index].judge(value.and_then(Result::err), &mut self.initiator);
-        }
-        // One that is silent about one site is silent about all.
-        let first = sites.first().copied().flatten().map(|op| self.batch.value(op));
-        self.board.hear(first, now);
-        for (index, op) in sites.into_iter().enumerate() {
-            let words = op.map(|op| self.batch.words(op));
-            let read =
-                |words: &[u64]| SiteWords { lock: words[0], budget: Budget::decode(words[words.len() - 1]) };
-            self.sites[index] = words.and_then(Result::ok).map(read);
-            self.board.judge(words.and_then(Result::err), &mut self.initiator);
-        }
+        let board = link(&board, (RegionKind::Board, map.len()), count..count + map.sites);
+        let shape = (RegionKind::Words, WORDS_BYTES);
+        let node = |(node, name): (usize, &String)| link(&words_region(name), shape, node..node + 1);
+        let words = Words {
+            map,
+            board,
+            nodes: nodes.iter().enumerate().map(node).collect(),
+            acks: Vec::new(),
+            fronts: Vec::new(),
+            own: None,
+            seen: vec![None; count],
+            ownerships: vec![None; count],
+            invalid: Vec::new(),
+            read_at: vec![Time::default(); count],
+            sites: vec![None; map.sites],
+            is_restless: true,
+        };
+        Links { scanner, words }
     }
 
-    /// The ownership of `node` as of the last scan.
+    /// Reads ownerships, locks and budgets: of a large cluster those of idle nodes in rotation, unless nodes may be moving.
+    pub fn scan(&mut self, now: Time) {
+        self.scanner.scan(now, &mut [&mut self.words]);
+    }
+
+    /// As [`Links::scan`], with the reads of `other` in the same batches.
+    pub fn scan_with(&mut self, now: Time, other: &mut dyn Reader) {
+        self.scanner.scan(now, &mut [&mut self.words, other]);
+    }
+
+    /// The scanner. Its first items are the nodes.
+    pub fn scanner(&self) -> &Scanner {
+        &self.scanner
+    }
+
+    /// The scanner, to which others may add links for reading the nodes.
+    pub fn scanner_mut(&mut self) -> &mut Scanner {
+        &mut self.scanner
+    }
+
+    /// The ownership of `node` as last read, whose sites exist; `None` if it could not be read or is invalid.
     pub fn ownership(&self, node: NodeId) -> Option<Ownership> {
-        self.ownerships[node.index()]
+        self.words.ownerships[node.index()]
+    }
+
+    /// When it was read.
+    pub fn read_at(&self, node: NodeId) -> Option<Time> {
+        self.ownership(node).map(|_| self.words.read_at[node.index()])
     }
 
     /// The words of `site` as of the last scan.
     pub fn site(&self, site: SiteId) -> Option<SiteWords> {
-        self.sites[site.index()]
+        self.words.sites[site.index()]
     }
 
     /// How many nodes there are.
     pub fn node_count(&self) -> usize {
-        self.words.len()
+        self.words.nodes.len()
     }
 
     /// How many sites there are.
     pub fn site_count(&self) -> usize {
-        self.map.sites
+        self.words.map.sites
     }
 
-    /// Whether the budget of `site` counts just the nodes that serve it, by the last scan; `None` where that depends on
-    /// words which it could not read.
+    /// Whether the budget of `site` counts exactly the nodes that serve it, by the last scan; `None` if that depends on
+    /// words that it could not read.
     pub fn budget_is_exact(&self, site: SiteId) -> Option<bool> {
         let serves = |node: &&Option<Ownership>| node.is_some_and(|node| node.serves(site));
-        let serving = self.ownerships.iter().filter(serves).count();
-        let unread = self.ownerships.iter().filter(|node| node.is_none()).count();
-        is_exact(self.site(site)?.budget, serving, unread)
+        let serving = self.words.ownerships.iter().filter(serves).count();
+        let unread = self.words.ownerships.iter().filter(|node| node.is_none()).count();
+        is_exact(self.site(site)?.budget, serving, unread - self.words.invalid.len())
     }
 
     /// The last scan.
     pub fn last_scan(&self) -> Scan<'_> {
-        Scan { ownerships: &self.ownerships, sites: &self.sites }
+        let Words { ownerships, invalid, sites, .. } = &self.words;
+        Scan { ownerships, invalid, sites }
     }
 
-    /// Does one operation for a machine of `state`.
+    /// States what this process, as a front, has seen of `node` and has under way there. `requests` must have been counted
+    /// after `seen` was visible to all its requests (`layout::FrontWord`).
+    pub fn state(&mut self, node: NodeId, seen: Ownership, requests: u32) {
+        let word = FrontWord { seen: Some(seen.generation), requests }.encode();
+        let map = FrontMap { nodes: self.node_count() };
+        let Some(own) = &mut self.words.own else { return };
+        // Usually nothing is new, and the line stays with its readers.
+        if std::mem::replace(&mut own.words[node.index()], word) != word
+            && let Some(region) = &own.region
+        {
+            region.store(map.node(node), word, Ordering::Release);
+        }
+    }
+
+    /// Performs one operation for a machine of `state`.
     ///
     /// # Panics
-    /// Where it is about an acknowledgement and the links are read-only.
+    /// If it concerns an acknowledgement and the links are read-only, or a front that was not named.
     pub fn execute(&mut self, op: Op) -> Reply {
         if let Op::Read(Word::Ack(node)) = op
-            && self.acks[node.index()].by_kernel
+            && self.is_kept_by_kernel(node)
         {
             return self.infer_ack(node);
         }
+        if let Op::Read(Word::Front(front, node)) = op {
+            return self.read_front(front, node);
+        }
+        self.words.is_restless = true;
         let reply = self.post(op);
         if let (Word::Ownership(node), Reply::Value(found)) = (op.word(), reply) {
-            self.seen[node.index()] = Ownership::decode(op.applied_to(found));
+            self.words.seen[node.index()] = self.words.judge(op.applied_to(found));
         }
         reply
     }
 
-    /// What a node would acknowledge whose record the kernel keeps: nothing of ours runs there to say it. The server's line
-    /// counts its requests, and is read after the word was, as [`sidelong_state::NodeAgent::observe`] wants it; a line that
-    /// is being written may be about to count one more, and acknowledges nothing yet.
+    /// What a front states. Its memory may outlive it, so that it is asked in any case whether it lives.
+    fn read_front(&mut self, front: EdgeId, node: NodeId) -> Reply {
+        let Some(link) = self.words.fronts[front.index()] else {
+            return self.words.own.as_ref().map_or(Reply::Lost, |own| Reply::Value(own.words[node.index()]));
+        };
+        if self.scanner.is_gone(link) {
+            return Reply::Value(FrontWord::GONE);
+        }
+        let offset = FrontMap { nodes: self.node_count() }.node(node);
+        let words = self.scanner.execute(link, |batch, id| batch.read(id, offset, 8));
+        words.map_or(Reply::Lost, |words| Reply::Value(words[0]))
+    }
+
+    fn is_kept_by_kernel(&self, node: NodeId) -> bool {
+        let shape = self.scanner.shape(self.words.acks[node.index()]);
+        shape.is_some_and(|shape| LOAD_SHAPES[shape].0 == RegionKind::Kernel)
+    }
+
+    /// The acknowledgement of a node with a kernel-kept record, where no thread can give it. The server's line counts
+    /// the node's requests, and is read after the word, as [`sidelong_state::NodeAgent::observe`] requires. A line that
+    /// is being written may be about to count one more request, so it acknowledges nothing yet.
     fn infer_ack(&mut self, node: NodeId) -> Reply {
         let none = Reply::Value(0);
-        let Some(seen) = self.seen[node.index()] else { return none };
-        let peer = &mut self.acks[node.index()];
-        let Some(link) = peer.link else { return Reply::Lost };
-        self.batch.clear();
-        let id = self.batch.read(link, LOAD_HOT, HOT_BYTES);
-        self.initiator.run(&mut self.batch, OPERATION_MAX);
-        let words = self.batch.words(id);
-        peer.judge(words.err(), &mut self.initiator);
+        let Some(seen) = self.words.seen[node.index()] else { return none };
+        let link = self.words.acks[node.index()];
+        let words = self.scanner.execute(link, |batch, id| batch.read(id, LOAD_HOT, HOT_BYTES));
         let Ok(words) = words else { return Reply::Lost };
         let line = words.try_into().ok().and_then(|words| Hot::validated(words).ok());
         let Some(line) = line.filter(|line| line.valid & valid::ORIGIN != 0) else { return none };
@@ -259,122 +301,111 @@ impl Links {
     }
 
     fn post(&mut self, op: Op) -> Reply {
-        let (peer, offset) = match op.word() {
-            Word::Lock(site) => (&mut self.board, self.map.lock(site)),
-            Word::Budget(site) => (&mut self.board, self.map.budget(site)),
-            Word::Counter(site, edge) => (&mut self.board, self.map.counter(site, edge)),
-            Word::Ownership(node) => (&mut self.words[node.index()], WORDS_OWNERSHIP),
-            Word::Ack(node) => (&mut self.acks[node.index()], LOAD_ACK),
+        let Words { map, board, nodes, acks, .. } = &self.words;
+        let (link, offset) = match op.word() {
+            Word::Lock(site) => (*board, map.lock(site)),
+            Word::Budget(site) => (*board, map.budget(site)),
+            Word::Counter(site, edge) => (*board, map.counter(site, edge)),
+            Word::Ownership(node) => (nodes[node.index()], WORDS_OWNERSHIP),
+            Word::Ack(node) => (acks[node.index()], LOAD_ACK),
+            Word::Front(front, _) => unreachable!("read_front reads front {}", front.index()),
         };
-        let Some(link) = peer.link else { return Reply::Lost };
-        self.batch.clear();
-        let id = match op {
-            Op::Read(_) => self.batch.read(link, offset, 8),
-            Op::CompareAndSwap { expected, new, .. } => {
-                self.batch.compare_and_swap(link, offset, expected, new)
-            }
-            Op::FetchAndAdd { add, .. } => self.batch.fetch_and_add(link, offset, add),
-        };
-        self.initiator.run(&mut self.batch, OPERATION_MAX);
-        let value = self.batch.value(id);
-        peer.judge(value.err(), &mut self.initiator);
-        value.map_or(Reply::Lost, Reply::Value)
+        // Two boards are two locks. What is changed must be what every other mover finds.
+        if !matches!(op, Op::Read(_)) && !self.scanner.is_current(link) {
+            self.words.lost(op.word());
+            return Reply::Lost;
+        }
+        let words = self.scanner.execute(link, |batch, id| match op {
+            Op::Read(_) => batch.read(id, offset, 8),
+            Op::CompareAndSwap { expected, new, .. } => batch.compare_and_swap(id, offset, expected, new),
+            Op::FetchAndAdd { add, .. } => batch.fetch_and_add(id, offset, add),
+        });
+        let reply = words.map_or(Reply::Lost, |words| Reply::Value(words[0]));
+        if self.scanner.shape(link).is_none() {
+            self.words.lost(op.word());
+        }
+        reply
     }
 
-    /// Why the words of `node` cannot be used, where it is no matter of waiting.
+    /// Why the words of `node` cannot be used, if waiting does not help.
     pub fn problem(&self, node: NodeId) -> Option<&str> {
-        self.words[node.index()].problem.as_deref().filter(|_| self.words[node.index()].link.is_none())
+        let link = self.words.nodes[node.index()];
+        let problem = self.scanner.problem(link).filter(|problem| problem.is_foreign());
+        problem.filter(|_| self.scanner.shape(link).is_none()).and_then(Problem::text)
     }
 
-    /// What `node` last acknowledged.
+    /// The last acknowledgement of `node`.
     pub fn ack(&mut self, node: NodeId) -> Option<Ack> {
         match self.execute(Op::Read(Word::Ack(node))) {
             Reply::Value(value) => Ack::decode(value),
             Reply::Lost => None,
         }
     }
+}
 
-    /// Connects what is not connected and may be tried again; those first that have waited longest. A peer that is
-    /// silent costs [`CONNECT_MAX`], so after one that cannot be reached, or asked for its key, the others wait for the
-    /// next look: whoever looks may hold a lease.
-    fn connect(&mut self, now: Time) {
-        let peers = self.words.iter_mut().chain(&mut self.acks).chain([&mut self.board]);
-        let mut due: Vec<_> = peers.filter(|peer| peer.link.is_none() && peer.retry.is_due(now)).collect();
-        due.sort_by_key(|peer| peer.retry.due());
-        for peer in due {
-            let connected = peer.connect(&mut self.initiator, &*self.directory);
-            let is_unpublished = matches!(connected, Err(Error::NoKey { .. }));
-            match connected {
-                Ok(link) => {
-                    peer.link = Some(link);
-                    peer.retry.succeeded(now);
-                }
-                Err(error) => {
-                    peer.complain(&error);
-                    peer.retry.failed(now);
-                    if !is_unpublished {
-                        break;
-                    }
-                }
+impl Words {
+    fn judge(&self, word: u64) -> Option<Ownership> {
+        Ownership::decode(word, self.map.sites)
+    }
+
+    /// Updates the list of nodes with an invalid word by one that was just read.
+    fn note_validity(&mut self, node: NodeId, invalid: Option<&[u64]>) {
+        match (invalid, self.invalid.iter().position(|other| *other == node)) {
+            (Some(words), None) => {
+                let (node, word) = (node.index(), words[0]);
+                tracing::warn!(node, word = format_args!("{word:#018x}"), "an ownership word is invalid");
+                self.invalid.push(NodeId::new(node));
             }
+            (None, Some(place)) => _ = self.invalid.swap_remove(place),
+            _ => {}
+        }
+    }
+
+    /// The link to a word is down.
+    fn lost(&mut self, word: Word) {
+        match word {
+            Word::Ownership(node) => {
+                self.ownerships[node.index()] = None;
+                self.invalid.retain(|other| *other != node);
+            }
+            Word::Lock(_) | Word::Budget(_) | Word::Counter(..) => self.sites.fill(None),
+            Word::Ack(_) | Word::Front(..) => {}
         }
     }
 }
 
-impl Peer {
-    fn new(region: String, kind: RegionKind, len: usize, access: Access) -> Self {
-        Peer {
-            region,
-            kind,
-            len,
-            access,
-            link: None,
-            by_kernel: false,
-            retry: Backoff::new(RECONNECT_NS),
-            silence: Backoff::new(SILENCE_NS),
-            problem: None,
-        }
+impl Reader for Words {
+    fn link(&self, item: usize) -> Option<LinkRef> {
+        Some(self.nodes.get(item).copied().unwrap_or(self.board))
     }
 
-    /// Who is not there yet, or no longer, is waited for; one of another version would be for ever. (Whoever reads load says it
-    /// of records.)
-    fn complain(&mut self, error: &Error) {
-        tracing::debug!(region = %self.region, %error, "not connected");
-        let is_foreign = matches!(error, Error::Header { .. }) && self.kind != RegionKind::Load;
-        let problem = is_foreign.then(|| error.to_string());
-        if problem.is_some() && self.problem != problem {
-            tracing::warn!(region = %self.region, problem, "the words cannot be used");
-            self.problem = problem;
-        }
+    fn place(&mut self, item: usize, _shape: usize) -> (usize, usize) {
+        let Some(site) = item.checked_sub(self.nodes.len()) else { return (WORDS_OWNERSHIP, 8) };
+        // A site's lock and budget are on adjacent lines: one read covers both.
+        let (site, map) = (SiteId::new(site), self.map);
+        (map.lock(site), map.budget(site) - map.lock(site) + 8)
     }
 
-    fn connect(&mut self, initiator: &mut Initiator, directory: &dyn Directory) -> Result<LinkId, Error> {
-        if self.kind != RegionKind::Load {
-            let key = directory.find(&self.region, self.kind, self.len, self.access)?;
-            return initiator.connect(&key, CONNECT_MAX);
-        }
-        // Who keeps its record is the node's choice.
-        let shapes = [(RegionKind::Load, LOAD_BYTES), (RegionKind::Kernel, KERNEL_BYTES)];
-        let guess = usize::from(self.by_kernel);
-        let (link, shape) = initiator.connect_shaped(directory, &self.region, &shapes, guess, CONNECT_MAX)?;
-        self.by_kernel = shapes[shape].0 == RegionKind::Kernel;
-        Ok(link)
+    fn take(&mut self, item: usize, words: Result<&[u64], OpError>, now: Time) -> Took {
+        let Some(site) = item.checked_sub(self.nodes.len()) else {
+            let read = words.ok().and_then(|words| self.judge(words[0]));
+            let before = std::mem::replace(&mut self.ownerships[item], read);
+            self.read_at[item] = now;
+            if read.is_none() || before.is_none() {
+                self.note_validity(NodeId::new(item), words.ok().filter(|_| read.is_none()));
+            }
+            let is_settled = read == before && read.is_some_and(|own| own.state != NodeState::Draining);
+            return if is_settled { Took::Idle } else { Took::Busy };
+        };
+        let read =
+            |words: &[u64]| SiteWords { lock: words[0], budget: Budget::decode(words[words.len() - 1]) };
+        let read = words.ok().map(read);
+        let before = std::mem::replace(&mut self.sites[site], read);
+        self.is_restless |= read != before || read.is_some_and(|site| !site.is_free());
+        Took::Busy
     }
 
-    /// What came of asking it.
-    fn hear(&mut self, value: Option<Result<u64, OpError>>, now: Time) {
-        match value {
-            Some(Ok(_)) => self.silence.succeeded(now),
-            Some(Err(OpError::Timeout)) => self.silence.failed(now),
-            Some(Err(_)) | None => {}
-        }
-    }
-
-    /// Gives up a link that is broken for good; one that was only slow stays.
-    fn judge(&mut self, error: Option<OpError>, initiator: &mut Initiator) {
-        let broken = matches!(error, Some(OpError::PeerGone | OpError::KeyRejected | OpError::Closed));
-        if broken && let Some(link) = self.link.take() {
-            initiator.close(link);
-        }
+    fn wants_all(&mut self) -> bool {
+        std::mem::take(&mut self.is_restless)
     }
 }

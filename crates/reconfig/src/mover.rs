@@ -1,34 +1,25 @@
-//! Whoever moves nodes: one machine of `state` at a time, and the signs that a site needs repair.
+//! The mover: carries out one move at a time by a machine of `state`, and notices when a site needs repair.
 
-use sidelong_layout::{EdgeId, Lock, NodeState, SiteId};
+use sidelong_layout::{EdgeId, Lock, NodeId, NodeState, SiteId};
+use sidelong_policy::reconfigure::MovePlan;
 use sidelong_state::{
-    Holder, Memo, Move, Outcome, PaperMove, PaperOutcome, Plan, Pool, Reply, Step, Time, Timing,
+    Holder, Memo, Move, Outcome, PaperMove, PaperOutcome, Plan, Pool, Protocol, Reply, Step, Time, Timing,
     UpdateCounter,
 };
 
 use crate::links::{Links, Scan, is_exact};
-
-/// Which protocol moves are made by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Protocol {
-    /// Leases, budgets, draining and repair (`state`'s module documentation).
-    #[default]
-    Lease,
-    /// As the papers print it (R 3.1.2), with nothing for crashes. For comparison.
-    Paper,
-}
 
 /// How a move or repair ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
     /// By the protocol with leases.
     Lease(Outcome),
-    /// By the papers'.
+    /// By the published protocol.
     Paper(PaperOutcome),
 }
 
 impl How {
-    /// A word for it, the same for all of a kind.
+    /// Its code in metrics and logs.
     pub const fn word(self) -> &'static str {
         match self {
             How::Lease(outcome) => outcome.word(),
@@ -37,11 +28,31 @@ impl How {
     }
 }
 
-/// A move or repair that has ended.
+/// Why a site is repaired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// Its lock was unchanged for two leases: the holder is dead.
+    Abandoned,
+    /// Its lock is free, and a node drains to it or its budget is not the number of nodes that serve it.
+    Unsettled,
+    /// Its budget has another floor than the cluster file.
+    Floor {
+        /// The one on the board.
+        found: u16,
+        /// The file's.
+        expected: u16,
+    },
+    /// The ownership word of a node whose home it is names no state or site of this cluster.
+    Ownership(NodeId),
+}
+
+/// A move or repair that has ended.
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Ended {
-    /// What was to be moved; `None` for a repair.
-    pub plan: Option<Plan>,
+    /// The plan; `None` for a repair.
+    pub plan: Option<MovePlan>,
+    /// Why a site was repaired; `None` for a move.
+    pub cause: Option<Cause>,
     /// The site whose lock was taken.
     pub site: SiteId,
     /// How it ended.
@@ -72,19 +83,59 @@ pub struct Mover {
     counters: Vec<UpdateCounter>,
     /// The sequence of each site's lock when it was last seen free.
     looked: Vec<u64>,
-    /// Since when each site's budget is known not to be that of the scan while its lock is free.
-    inexact_since: Vec<Option<Time>>,
-    /// Kept between scans for its memory only.
+    /// Since when a word of each site is known to be wrong while its lock is free.
+    wrong_since: Vec<Option<Time>>,
+    /// By site.
+    disputes: Vec<Dispute>,
+    /// Reused between scans only for its memory.
     tallies: Vec<Tally>,
-    job: Option<(Job, Option<Plan>, Time)>,
+    job: Option<Task>,
+}
+
+/// What is under way: a move, or a repair with its cause.
+#[derive(Debug)]
+struct Task {
+    job: Job,
+    plan: Option<MovePlan>,
+    cause: Option<Cause>,
+    began: Time,
+}
+
+/// How often a floor was repaired recently. Two edges whose cluster files differ in it undo each other's repairs, less and
+/// less often.
+#[derive(Clone, Copy, Debug, Default)]
+struct Dispute {
+    times: u32,
+    last: Time,
+}
+
+/// The wait before the next repair of a floor doubles at most this often.
+const DISPUTE_DOUBLINGS_MAX: u32 = 6;
+
+impl Dispute {
+    fn wait_ns(&self, now: Time, first_ns: u64) -> u64 {
+        first_ns.saturating_mul(1 << self.times_lately(now, first_ns).min(DISPUTE_DOUBLINGS_MAX))
+    }
+
+    fn grow(&mut self, now: Time, first_ns: u64) {
+        *self = Dispute { times: self.times_lately(now, first_ns).saturating_add(1), last: now };
+    }
+
+    /// None if the last repair was longer ago than twice the longest wait.
+    fn times_lately(&self, now: Time, first_ns: u64) -> u32 {
+        let peace_ns = first_ns.saturating_mul(2 << DISPUTE_DOUBLINGS_MAX);
+        if now > self.last.after_ns(peace_ns) { 0 } else { self.times }
+    }
 }
 
 /// Nodes of a site in a scan.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     serving: usize,
-    /// On their way there.
+    /// Nodes moving there.
     incoming: usize,
+    /// A node that has its home there and an invalid word.
+    invalid: Option<NodeId>,
 }
 
 #[derive(Debug)]
@@ -94,7 +145,7 @@ enum Job {
 }
 
 impl Mover {
-    /// One of `owners` that may hold locks, in its life `incarnation`: of that the last 12 bits tell lives apart.
+    /// The mover of one of the `owners` of locks, in its life `incarnation`, whose low 12 bits distinguish lives.
     pub fn new(
         edge: EdgeId,
         incarnation: u64,
@@ -103,7 +154,7 @@ impl Mover {
         timing: Timing,
         protocol: Protocol,
     ) -> Self {
-        let sites = usize::from(pool.sites);
+        let sites = pool.sites();
         Mover {
             edge,
             holder: Holder::new(edge, incarnation),
@@ -114,34 +165,36 @@ impl Mover {
             memos: vec![Memo::default(); sites],
             counters: vec![UpdateCounter::default(); sites],
             looked: vec![0; sites],
-            inexact_since: vec![None; sites],
+            wrong_since: vec![None; sites],
+            disputes: vec![Dispute::default(); sites],
             tallies: vec![Tally::default(); sites],
             job: None,
         }
     }
 
-    /// Whether nothing is under way.
+    /// Whether nothing is in progress.
     pub fn is_idle(&self) -> bool {
         self.job.is_none()
     }
 
-    /// Whether a site whose lock is this word is in another's hands, so that a move to it would now come to nothing. With
-    /// the papers' protocol nobody looks before trying.
+    /// Whether another owner holds a site's lock with this word, so that a move to the site would fail now. Under the
+    /// published protocol no owner checks before trying.
     pub fn another_holds(&self, lock: u64) -> bool {
         let lock = Lock::decode(lock);
         self.protocol == Protocol::Lease && lock.owner.is_some() && !self.holder.has(lock)
     }
 
-    /// Begins a move.
+    /// Starts a move. It ends without effect if the node's ownership is no longer the one that it was planned from.
     ///
     /// # Panics
-    /// Where something is under way.
-    pub fn begin(&mut self, plan: Plan, now: Time) {
+    /// If something is in progress.
+    pub fn begin(&mut self, move_plan: MovePlan, now: Time) {
         assert!(self.is_idle(), "one move at a time");
-        let site = plan.to.index();
+        let MovePlan { node, expected, to, .. } = move_plan;
+        let (plan, site) = (Plan { node, expected, to }, to.index());
         let job = match self.protocol {
             Protocol::Lease => {
-                let machine = Move::new(plan, self.holder, self.pool, self.timing, self.memos[site]);
+                let machine = Move::new(plan, self.holder, self.pool.clone(), self.timing, self.memos[site]);
                 Job::Lease(Box::new(machine))
             }
             Protocol::Paper => {
@@ -149,30 +202,36 @@ impl Mover {
                 Job::Paper(Box::new(machine))
             }
         };
-        self.job = Some((job, Some(plan), now));
+        self.job = Some(Task { job, plan: Some(move_plan), cause: None, began: now });
     }
 
-    /// Looks at a scan, as is to be done with each: takes note of what others reconfigured, so that it is not news to the
-    /// next move, and begins the repair of what a dead holder left. The papers' protocol has neither.
+    /// Takes a scan; call it with each. It notes what others reconfigured, so that this is not news to the next move,
+    /// and starts the repair of what a dead holder left and of words that no mover of this cluster writes. The published
+    /// protocol has neither.
     pub fn look(&mut self, scan: Scan<'_>, now: Time) {
         if self.protocol == Protocol::Paper {
             return;
         }
         let unread = self.tally(scan);
-        for site in (0..usize::from(self.pool.sites)).map(SiteId::new) {
-            let needed = self.needs_repair(site, scan, unread, now);
-            if needed && self.is_idle() {
+        for site in (0..self.pool.sites()).map(SiteId::new) {
+            let Some(cause) = self.needs_repair(site, scan, unread, now) else { continue };
+            if self.is_idle() {
+                if let Cause::Floor { .. } = cause {
+                    self.disputes[site.index()].grow(now, self.timing.steal_ns());
+                }
                 let memo = self.memos[site.index()];
-                let machine = Move::repair(site, self.holder, self.pool, self.timing, memo);
-                self.job = Some((Job::Lease(Box::new(machine)), None, now));
+                let machine = Move::repair(site, self.holder, self.pool.clone(), self.timing, memo);
+                let job = Job::Lease(Box::new(machine));
+                self.job = Some(Task { job, plan: None, cause: Some(cause), began: now });
             }
         }
     }
 
-    /// Counts the nodes of each site, once for all of them, and says how many could not be read.
+    /// Counts the nodes of each site, and returns how many could not be read. A node whose word is invalid was read, and
+    /// serves no site.
     fn tally(&mut self, scan: Scan<'_>) -> usize {
         self.tallies.fill(Tally::default());
-        let mut unread = 0;
+        let mut unread = 0_usize;
         for node in scan.ownerships {
             let Some(node) = node else {
                 unread += 1;
@@ -187,38 +246,59 @@ impl Mover {
                 tally.serving += usize::from(!drains);
             }
         }
-        unread
+        for node in scan.invalid {
+            // Any site may repair a node without a home.
+            let home = self.pool.home(*node).map_or(0, SiteId::index);
+            if let Some(tally) = self.tallies.get_mut(home) {
+                tally.invalid = tally.invalid.or(Some(*node));
+            }
+        }
+        unread.saturating_sub(scan.invalid.len())
     }
 
-    fn needs_repair(&mut self, site: SiteId, scan: Scan<'_>, unread: usize, now: Time) -> bool {
-        let Some(words) = scan.sites[site.index()] else { return false };
-        let overdue = |since: Time| now >= since.after_ns(self.timing.steal_ns());
+    fn needs_repair(&mut self, site: SiteId, scan: Scan<'_>, unread: usize, now: Time) -> Option<Cause> {
+        let words = scan.sites[site.index()]?;
+        let steal_ns = self.timing.steal_ns();
         if let Some(since) = self.memos[site.index()].see(now, words.lock) {
-            // Held: by a live holder, or by a dead one if nothing has changed for too long.
-            self.inexact_since[site.index()] = None;
-            return overdue(since);
+            // Held by a live holder; or by a dead one, if nothing has changed for too long.
+            self.wrong_since[site.index()] = None;
+            return (now >= since.after_ns(steal_ns)).then_some(Cause::Abandoned);
         }
-        // A scan's words are not all of one moment, so that a node that came just now may not show in it yet. One that came
-        // before the last scan does, and whoever plans moves has seen it.
+        // A scan's words are read at different moments, so a node that has just joined may not show yet. A node that
+        // joined before the last scan does, and the planner has seen it.
         let sequence = Lock::decode(words.lock).sequence;
         let looked = std::mem::replace(&mut self.looked[site.index()], sequence);
         self.memos[site.index()].counter.note(looked);
-        // Free: then no node drains towards it, and its budget is right but for a moment.
-        let Tally { serving, incoming } = self.tallies[site.index()];
-        let inexact_since = &mut self.inexact_since[site.index()];
+        // Free: no node drains to it, and its budget is right except for a moment.
+        let Tally { serving, incoming, invalid } = self.tallies[site.index()];
+        let (found, expected) = (words.budget.floor, self.pool.floor(site));
         let exact = is_exact(words.budget, serving, unread);
-        if exact == Some(false) || incoming > 0 {
-            return overdue(*inexact_since.get_or_insert(now));
+        let cause = if let Some(node) = invalid {
+            Some(Cause::Ownership(node))
+        } else if exact == Some(false) || incoming > 0 {
+            Some(Cause::Unsettled)
+        } else {
+            (found != expected).then_some(Cause::Floor { found, expected })
+        };
+        let wrong_since = &mut self.wrong_since[site.index()];
+        match cause {
+            Some(Cause::Floor { .. }) => {
+                let wait_ns = self.disputes[site.index()].wait_ns(now, steal_ns);
+                cause.filter(|_| now >= wrong_since.get_or_insert(now).after_ns(wait_ns))
+            }
+            Some(_) => cause.filter(|_| now >= wrong_since.get_or_insert(now).after_ns(steal_ns)),
+            None => {
+                // If not all could be read, nothing is known.
+                if exact == Some(true) {
+                    *wrong_since = None;
+                }
+                None
+            }
         }
-        // Where not all could be read there is no news, good or bad.
-        if exact == Some(true) {
-            *inexact_since = None;
-        }
-        false
     }
 
-    /// Goes on with what is under way until it has ended or waits. `before` hears the name of each operation before it
-    /// is posted.
+    /// Continues the current move or repair until it has ended or waits. `before` gets the name of each operation
+    /// before it is posted.
     pub fn drive(
         &mut self,
         links: &mut Links,
@@ -238,13 +318,13 @@ impl Mover {
         }
     }
 
-    /// One step of what is under way, for whoever posts operations in another way than [`Mover::drive`]: without a reply at
-    /// first and after a wait, with one after an operation. `None` where nothing is under way.
+    /// One step of the current move or repair, for callers that post operations in another way than [`Mover::drive`]:
+    /// without a reply at first and after a wait, with one after an operation. `None` if nothing is in progress.
     ///
     /// # Panics
-    /// Where a reply is missing or comes uninvited.
+    /// If a reply is missing or unexpected.
     pub fn step(&mut self, now: Time, reply: Option<Reply>) -> Option<Step<Ended>> {
-        let (job, plan, began) = self.job.as_mut()?;
+        let Task { job, plan, cause, began } = self.job.as_mut()?;
         let (site, how) = match job {
             Job::Lease(machine) => {
                 let outcome = match machine.step(now, reply) {
@@ -265,16 +345,16 @@ impl Mover {
                 (machine.site(), How::Paper(outcome))
             }
         };
-        let ended = Ended { plan: *plan, site, how, began: *began, ended: now };
+        let ended = Ended { plan: *plan, cause: *cause, site, how, began: *began, ended: now };
         self.job = None;
         Some(Step::Done(ended))
     }
 
-    /// The operation that is posted or comes next; "over" where nothing is under way.
+    /// The operation that is posted or comes next; "over" if nothing is in progress.
     pub fn step_name(&self) -> &'static str {
         match &self.job {
-            Some((Job::Lease(machine), ..)) => machine.step_name(),
-            Some((Job::Paper(machine), ..)) => machine.step_name(),
+            Some(Task { job: Job::Lease(machine), .. }) => machine.step_name(),
+            Some(Task { job: Job::Paper(machine), .. }) => machine.step_name(),
             None => "over",
         }
     }

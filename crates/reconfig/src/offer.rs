@@ -1,12 +1,17 @@
 //! The regions that hold a cluster's words, by name, and their first contents.
 
+use std::sync::atomic::Ordering;
+
 use sidelong_fabric::{Access, Error, Host, Region, RegionSpec};
 use sidelong_layout::{
-    BoardMap, Budget, NodeState, Ownership, RegionKind, SEQUENCE_MAX, SiteId, WORDS_BYTES, WORDS_OWNERSHIP,
+    BoardMap, Budget, FrontMap, NodeId, NodeState, Ownership, RegionKind, SEQUENCE_MAX, SiteId, WORDS_BYTES,
+    WORDS_OWNERSHIP,
 };
 
-/// The name of the board's region.
-pub const BOARD: &str = "board";
+/// The name of the board's region. Parts with other cluster files have another board: they number sites and movers otherwise.
+pub fn board_region(cluster: u64) -> String {
+    format!("board-{cluster:016x}")
+}
 
 /// The name of the region with a node's load record and acknowledgement.
 pub fn load_region(node: &str) -> String {
@@ -16,6 +21,11 @@ pub fn load_region(node: &str) -> String {
 /// The name of the region with a node's ownership word.
 pub fn words_region(node: &str) -> String {
     format!("{node}.words")
+}
+
+/// The name of the region in which a front states what it has seen and sent.
+pub fn front_region(front: &str) -> String {
+    format!("{front}.front")
 }
 
 /// The board of a cluster with that many sites and lock owners.
@@ -28,39 +38,38 @@ pub const fn board_map(sites: usize, owners: usize) -> BoardMap {
 pub struct BoardInit {
     /// Guaranteed nodes.
     pub floor: u16,
-    /// Nodes that serve it at the start, where that is known: over shared memory.
+    /// Nodes that serve it, if it is known that none has moved; otherwise 0.
     pub nodes: u16,
 }
 
-/// Offers the board, or finds it where another process of the machine has offered it already. Over shared memory it
-/// belongs to nobody and outlives every process; elsewhere to the process that calls this, and is lost with it.
+/// Offers the board, or finds it if another process of the machine has offered it already. Over shared memory it has no
+/// owner and outlives every process. On other fabrics it belongs to the calling process, and is lost with it.
 ///
-/// So elsewhere nobody can tell whether the nodes are still where the sites were configured to have them. Budgets then
-/// begin at no node at all, which the first to look repairs after two leases, and at a generation above all that an
-/// earlier board can have reached (`incarnation`, as in [`offer_words`]): too low only delays a move, too high strips a
+/// If it is unknown whether the nodes are still at their configured sites, budgets start at no node at all, which the
+/// first mover repairs after two leases. They start at a generation above any that an earlier board can have reached
+/// (`incarnation`, as in [`offer_words`]). A budget that is too low only delays a move; one that is too high would take a
 /// site below its floor.
 ///
 /// # Errors
-/// Where memory cannot be had, or a board of another layout is in use.
+/// If memory cannot be allocated, or a board of another layout is in use.
 pub fn offer_board(
     host: &Host,
     map: BoardMap,
     sites: &[BoardInit],
-    incarnation: u64,
+    (cluster, incarnation): (u64, u64),
 ) -> Result<Region, Error> {
     assert_eq!(map.sites, sites.len(), "each site of the board has its first contents");
     let spec = RegionSpec {
-        name: BOARD,
+        cluster,
+        name: &board_region(cluster),
         kind: RegionKind::Board,
         len: map.len(),
         access: Access::Atomic,
         incarnation,
     };
-    let outlives_us = matches!(host, Host::Shm(_));
     let init = |words: &mut [u64]| {
         for (index, site) in sites.iter().enumerate() {
-            let (current, generation) = if outlives_us { (site.nodes, 1) } else { (0, incarnation) };
-            let budget = Budget { floor: site.floor, current, generation };
+            let budget = Budget { floor: site.floor, current: site.nodes, generation: incarnation };
             words[map.budget(SiteId::new(index)) / 8] = budget.encode();
         }
     };
@@ -70,18 +79,45 @@ pub fn offer_board(
     }
 }
 
-/// Offers a node's ownership word: as an earlier life of the node left it where the memory outlived that, else serving
-/// `site`.
-///
-/// Generations start from `began_ms`, the start of this life in ms since 1970, whose last 36 bits last two years: above
-/// all that a life which began earlier and lost its memory can have reached (a node does not move a thousand times a
-/// second for long), so that late operations on that one fail here.
+/// Offers what the front of that name states about each of `nodes` nodes: at first, that it has seen none.
 ///
 /// # Errors
-/// Where memory cannot be had, or a live process has the node's name.
-pub fn offer_words(host: &Host, node: &str, site: Option<SiteId>, began_ms: u64) -> Result<Region, Error> {
+/// If memory cannot be allocated, or a live process has the front's name.
+pub fn offer_front(
+    host: &Host,
+    front: &str,
+    nodes: usize,
+    (cluster, incarnation): (u64, u64),
+) -> Result<Region, Error> {
+    let map = FrontMap { nodes };
+    let (name, kind, access) = (&front_region(front), RegionKind::Front, Access::ReadOnly);
+    let spec = RegionSpec { cluster, name, kind, len: map.len(), access, incarnation };
+    let region = host.offer(&spec, |_| ())?;
+    // Memory that outlived an earlier life has its words.
+    for node in 0..nodes {
+        region.store(map.node(NodeId::new(node)), 0, Ordering::Release);
+    }
+    Ok(region)
+}
+
+/// Offers a node's ownership word: as an earlier life of the node left it, if the memory outlived that, otherwise
+/// serving `site`.
+///
+/// Generations start from `began_ms`, the start of this life in ms since 1970, whose low 36 bits last two years. This
+/// exceeds any generation that an earlier life with lost memory can have reached, because a node does not move a
+/// thousand times a second for long. So late operations on that life fail here.
+///
+/// # Errors
+/// If memory cannot be allocated, or a live process has the node's name.
+pub fn offer_words(
+    host: &Host,
+    node: &str,
+    site: Option<SiteId>,
+    (cluster, began_ms): (u64, u64),
+) -> Result<Region, Error> {
     let name = words_region(node);
     let spec = RegionSpec {
+        cluster,
         name: &name,
         kind: RegionKind::Words,
         len: WORDS_BYTES,

@@ -1,12 +1,18 @@
-//! Dual update counters (R 3.1.2) as movers keep them: what another reconfigured is news once, to who has not looked since.
+//! Dual update counters (Balaji et al. 2004, 3.1.2) as movers keep them: another owner's reconfiguration is news once,
+//! to a mover that has not scanned since.
+
+#[path = "support/plan.rs"]
+mod plan;
 
 use std::collections::BTreeMap;
 
 use sidelong_layout::{Budget, EdgeId, NodeId, NodeState, Ownership, SiteId};
 use sidelong_reconfig::{How, Mover, Protocol, Scan, SiteWords};
-use sidelong_state::{Outcome, Plan, Pool, Reply, Step, Time, Timing, Word};
+use sidelong_state::{Outcome, Pool, Reply, Step, Time, Timing, Word};
 
-const POOL: Pool = Pool { sites: 1, nodes: 4 };
+use plan::plan;
+
+const NODES: usize = 4;
 const SITE: SiteId = SiteId::new(0);
 
 /// The words of a site and of nodes that are free for it.
@@ -15,7 +21,7 @@ struct Words(BTreeMap<Word, u64>);
 impl Words {
     fn new() -> Self {
         let free = Ownership { state: NodeState::Free, site: None, next: None, generation: 1 };
-        let nodes = (0..POOL.nodes.into()).map(|node| (Word::Ownership(NodeId::new(node)), free.encode()));
+        let nodes = (0..NODES).map(|node| (Word::Ownership(NodeId::new(node)), free.encode()));
         Words(nodes.collect())
     }
 
@@ -24,17 +30,19 @@ impl Words {
     }
 
     fn show(&self, mover: &mut Mover) {
-        let nodes = (0..POOL.nodes.into()).map(NodeId::new);
+        let nodes = (0..NODES).map(NodeId::new);
         let ownerships: Vec<_> =
-            nodes.map(|node| Ownership::decode(self.word(Word::Ownership(node)))).collect();
+            nodes.map(|node| Ownership::decode(self.word(Word::Ownership(node)), 1)).collect();
         let (lock, budget) = (self.word(Word::Lock(SITE)), self.word(Word::Budget(SITE)));
         let sites = [Some(SiteWords { lock, budget: Budget::decode(budget) })];
-        mover.look(Scan { ownerships: &ownerships, sites: &sites }, Time(0));
+        mover.look(Scan { ownerships: &ownerships, invalid: &[], sites: &sites }, Time(0));
         assert!(mover.is_idle(), "nothing is to be repaired");
     }
 
     fn moves(&mut self, mover: &mut Mover, node: usize) -> Outcome {
-        mover.begin(Plan { node: NodeId::new(node), from: None, to: SITE }, Time(0));
+        let node = NodeId::new(node);
+        let expected = Ownership::decode(self.word(Word::Ownership(node)), 1).unwrap();
+        mover.begin(plan(node, expected, SITE), Time(0));
         let mut reply = None;
         loop {
             match mover.step(Time(0), reply.take()) {
@@ -56,7 +64,8 @@ impl Words {
 #[test]
 fn what_was_seen_at_a_look_stops_no_move() {
     let timing = Timing::new(100_000_000, 10_000_000, 1_000_000_000, 1_000_000).unwrap();
-    let mover = |edge| Mover::new(EdgeId::new(edge), 1, 2, POOL, timing, Protocol::Lease);
+    let pool = Pool::new([0], [None; NODES]);
+    let mover = |edge| Mover::new(EdgeId::new(edge), 1, 2, pool.clone(), timing, Protocol::Lease);
     let (mut words, mut first, mut second) = (Words::new(), mover(0), mover(1));
     assert_eq!(words.moves(&mut first, 0), Outcome::Moved);
     assert_eq!(words.moves(&mut second, 1), Outcome::Recent, "it has not looked");

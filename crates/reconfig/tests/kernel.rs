@@ -19,14 +19,14 @@ fn a_node_is_done_when_its_server_counts_no_request() {
     let host = Host::Shm(ShmHost::new(directory.path()));
     let map = board_map(2, 1);
     let site = BoardInit { floor: 1, nodes: 1 };
-    let _board = offer_board(&host, map, &[site, site], 1).unwrap();
-    let _words = offer_words(&host, "n0", Some(SiteId::new(0)), 1).unwrap();
+    let _board = offer_board(&host, map, &[site, site], (0, 1)).unwrap();
+    let _words = offer_words(&host, "n0", Some(SiteId::new(0)), (0, 1)).unwrap();
     // In the place of the kernel's map.
     let memory = File::from(memfd_create("map", MemfdFlags::CLOEXEC).unwrap());
     memory.set_len(KERNEL_BYTES as u64).unwrap();
     let name = load_region("n0");
     let (kind, len) = (RegionKind::Kernel, KERNEL_BYTES);
-    let spec = RegionSpec { name: &name, kind, len, access: Access::ReadOnly, incarnation: 1 };
+    let spec = RegionSpec { cluster: 0, name: &name, kind, len, access: Access::ReadOnly, incarnation: 1 };
     let region = host.offer_mapped(&spec, &memory).unwrap();
     let mut publisher = Publisher::new(1);
 

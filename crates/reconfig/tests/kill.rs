@@ -12,7 +12,7 @@ use sidelong_layout::SiteId;
 use sidelong_state::STEPS;
 use support::{Child, Cluster, LEASE, Task, child_main};
 
-/// What a mover passes through when nothing goes wrong.
+/// The steps of a mover if nothing goes wrong.
 const MOVE_STEPS: &[&str] = &[
     "read-lock",
     "take-lock",
@@ -27,7 +27,7 @@ const MOVE_STEPS: &[&str] = &[
     "free-lock",
 ];
 
-/// What whoever repairs passes through after a mover that died while its node drained.
+/// The steps of the repair after a mover that died while its node drained.
 const REPAIR_STEPS: &[&str] = &[
     "steal-lock",
     "recover-read-budget",
@@ -88,13 +88,13 @@ fn a_hundred_rounds() {
     }
 }
 
-/// A mover dies before `step`, then perhaps whoever repairs before `repair_step`; then the survivor mends.
+/// A mover dies before `step`, then perhaps the repairing one before `repair_step`; then the survivor repairs.
 fn kill_and_mend(cluster: &mut Cluster, step: &str, repair_step: Option<&str>) {
     let plan = cluster.some_plan();
     let reached = Child::start(cluster, Task::Move(plan), step).kill_at_step(cluster);
     assert!(reached, "a mover did not come to {step}");
     if let Some(step) = repair_step {
-        // Not every step is passed by every repair: the lock may be free, or the node gone on.
+        // Not every repair passes every step: the lock may be free, or the node may have continued.
         Child::start(cluster, Task::Repair, step).kill_at_step(cluster);
     }
 

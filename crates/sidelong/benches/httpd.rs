@@ -1,5 +1,5 @@
-//! What mod_sidelong costs httpd: CPU time a request beside an httpd without it, and a connection closed at accept beside
-//! one that is served, in turns.
+//! The cost of mod_sidelong to httpd: CPU time per request compared with an httpd without it, and a connection closed
+//! at accept compared with one that is served, in alternating rounds.
 //!
 //! `cargo bench -p sidelong --bench httpd`
 
@@ -8,14 +8,15 @@ mod support;
 
 use std::time::Duration;
 
+use sidelong_figure::statistics;
 use support::httpd::{CLOSED, Httpd, OPEN, Verdicts, readable};
 use support::{Client, Cluster, try_get};
 
 const ROUNDS: usize = 31;
-/// Of one round: requests on one connection, and connections.
+/// In one round: requests on one connection, and connections.
 const REQUESTS: u32 = 20_000;
 const CONNECTIONS: u32 = 2_000;
-/// For a worker to finish what is counted.
+/// Time for a worker to finish what is counted.
 const SETTLE: Duration = Duration::from_millis(20);
 
 fn main() {
@@ -46,7 +47,7 @@ fn main() {
     pairs("a connection: closed at accept, served", || (connections(CLOSED), connections(OPEN)));
 }
 
-/// CPU time of the server for each of `count`, in us.
+/// CPU time of the server for each of `count` requests, in us.
 fn used_us(server: &Httpd, count: u32, ask: impl FnOnce()) -> f64 {
     let before = server.cpu_ns();
     ask();
@@ -58,9 +59,7 @@ fn pairs(what: &str, mut pair: impl FnMut() -> (f64, f64)) {
     pair();
     let rounds: Vec<_> = (0..ROUNDS).map(|_| pair()).collect();
     let median = |of: fn(&(f64, f64)) -> f64| {
-        let mut values: Vec<f64> = rounds.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values[ROUNDS / 2]
+        statistics::median(rounds.iter().map(of).collect()).expect("there are rounds")
     };
     println!(
         "CPU time of {what}: {:.2} us, {:.2} us; median ratio of {ROUNDS} pairs {:.3}",

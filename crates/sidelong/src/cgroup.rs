@@ -1,6 +1,6 @@
-//! Control groups for the nodes of an `up`, where the kernel keeps their records or they are held to shares of the
-//! machine: one for each, in which its threads are counted, and given time, apart from those of the others. They are made
-//! where this process may, and removed when it ends.
+//! Control groups for the nodes of an `up` whose records the kernel keeps, or that are limited to a share of the machine. Each
+//! node has a group, in which its threads are accounted and limited apart from others. The groups are created where this
+//! process may do so, and removed when it ends.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,11 +10,13 @@ use rustix::process::{Pid, test_kill_process};
 
 use crate::failure::Failure;
 
-/// The group of an `up` is called this and its process number.
+/// Prefix of the name of an `up`'s group; its process ID follows.
 const PREFIX: &str = "sidelong.";
-/// What a share of a CPU is measured out by: a node that has used its own waits for less than this. The kernel takes no
-/// quota below 1 ms, so the least share is a twentieth.
+/// The period in which a share of a CPU is granted: a node that has used its share waits for the next one. The kernel accepts
+/// no quota below 1 ms, so the smallest share is a twentieth.
 const PERIOD_US: u64 = 20_000;
+/// Levels of slices above a unit, and the unit: `user.slice/user-1000.slice/user@1000.service/app.slice/app.service` has 5.
+const UNIT_DEPTH_MAX: usize = 8;
 
 /// The groups of one `up`.
 pub(crate) struct Groups {
@@ -23,7 +25,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// The group that the others are made in, at the top of the tree of the cpu controller, or where this process is.
+    /// Creates the parent group, at the top of the cpu controller's tree, or else in the group of this process.
     pub(crate) fn create() -> Result<Self, Failure> {
         let (root, own) = cpu_tree()?;
         let name = format!("{PREFIX}{}", std::process::id());
@@ -41,17 +43,16 @@ impl Groups {
         }
         let why = tried.err().map_or_else(String::new, |error: io::Error| error.to_string());
         Err(Failure::new(format!(
-            "the kernel tells nodes of one machine apart, and holds them to a `cpu_share`, by control groups, and none can \
-             be made in {} ({why}): run it as root; else leave `cpu_share` out, and give each node its `cgroup` in the \
-             cluster file or use rdma-async",
+            "cannot create a control group in {} ({why}): nodes on one machine need one each for `cpu_share` and for records \
+             that the kernel keeps; run as root, or remove `cpu_share` and use rdma-async or a `cgroup` for each node",
             root.display()
         )))
     }
 
-    /// One more, of that name, held to so many CPUs.
+    /// Creates a group of that name, limited to `cpu_share` CPUs.
     pub(crate) fn add(&self, name: &str, cpu_share: Option<f64>) -> Result<PathBuf, Failure> {
         let path = self.top.join(name);
-        let failed = |error| Failure::new(format!("control group {}: {error}", path.display()));
+        let failed = |error| Failure::new(format!("cannot create control group {}: {error}", path.display()));
         std::fs::create_dir(&path).map_err(failed)?;
         self.made.borrow_mut().push(path.clone());
         if let Some(cpus) = cpu_share {
@@ -64,13 +65,13 @@ impl Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         for path in self.made.get_mut().iter().chain([&self.top]) {
-            // What stays is swept by the next.
+            // The next `up` removes what is left.
             let _ = std::fs::remove_dir(path);
         }
     }
 }
 
-/// Gives the group so much time of each period, in either version's words.
+/// Limits the group to `cpus` CPUs, in the format of either cgroup version.
 fn hold(group: &Path, cpus: f64) -> io::Result<()> {
     let (period_us, quota_us) = (PERIOD_US, (PERIOD_US as f64 * cpus).round() as u64);
     let first = group.join("cpu.cfs_quota_us");
@@ -84,28 +85,55 @@ fn hold(group: &Path, cpus: f64) -> io::Result<()> {
 /// Moves this process into the group.
 pub(crate) fn join(group: &Path) -> Result<(), Failure> {
     let path = group.join("cgroup.procs");
-    std::fs::write(&path, "0").map_err(|error| Failure::new(format!("{}: {error}", path.display())))
-}
-
-/// Where the tree of the cpu controller is mounted, and this process's place in it.
-fn cpu_tree() -> Result<(PathBuf, PathBuf), Failure> {
-    let read =
-        |path: &str| std::fs::read_to_string(path).map_err(|error| Failure::new(format!("{path}: {error}")));
-    let (mounts, groups) = (read("/proc/self/mounts")?, read("/proc/self/cgroup")?);
-    find_tree(&mounts, &groups).ok_or_else(|| {
-        Failure::new("the kernel tells nodes of one machine apart by control groups, and none are mounted")
+    std::fs::write(&path, "0").map_err(|error| {
+        Failure::new(format!("cannot join the control group at {}: {error}", path.display()))
     })
 }
 
-/// Of version 1 where that has the controller, else of version 2.
+/// The mount point of the cpu controller's tree, and this process's group in it.
+fn cpu_tree() -> Result<(PathBuf, PathBuf), Failure> {
+    tree_of("self")?.ok_or_else(|| {
+        Failure::new("nodes on one machine need control groups, and no cgroup file system is mounted")
+    })
+}
+
+/// The same for the process that has this name in /proc.
+fn tree_of(process: &str) -> Result<Option<(PathBuf, PathBuf)>, Failure> {
+    let (mounts, groups) = (read("/proc/self/mounts")?, read(&format!("/proc/{process}/cgroup"))?);
+    Ok(find_tree(&mounts, &groups))
+}
+
+fn read(path: &str) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| Failure::new(format!("cannot read {path}: {error}")))
+}
+
+/// The control group of a process, below the cpu controller's mount point; `None` if it is in the root group.
+pub(crate) fn of_process(pid: u32) -> Result<Option<PathBuf>, Failure> {
+    let tree = tree_of(&pid.to_string())?;
+    Ok(tree.filter(|(_, own)| !own.as_os_str().is_empty()).map(|(root, own)| root.join(own)))
+}
+
+/// The control group of a systemd unit: the directory of its name in the cpu controller's tree, else in the tree of version
+/// 2. `None` if it has none, because it is not started or does not exist.
+pub(crate) fn of_unit(unit: &str) -> Result<Option<PathBuf>, Failure> {
+    let mounts = read("/proc/self/mounts")?;
+    let cpu = mount(&mounts, "cgroup", &|options| options.split(',').any(|option| option == "cpu"));
+    let second = mount(&mounts, "cgroup2", &|_| true);
+    Ok(cpu.into_iter().chain(second).find_map(|root| below(&root, unit, UNIT_DEPTH_MAX)))
+}
+
+/// The first directory of that name below `top`, in at most `depth` levels.
+fn below(top: &Path, name: &str, depth: usize) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(top).ok()?.flatten();
+    let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let groups: Vec<_> = groups.map(|entry| entry.path()).collect();
+    let here = groups.iter().find(|path| path.file_name().is_some_and(|found| found == name));
+    let deeper = || groups.iter().find_map(|group| below(group, name, depth - 1));
+    here.cloned().or_else(|| if depth > 1 { deeper() } else { None })
+}
+
+/// Prefers version 1 if it has the controller.
 fn find_tree(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
-    let mount = |kind: &str, wanted: &dyn Fn(&str) -> bool| {
-        mounts.lines().find_map(|line| {
-            let mut fields = line.split(' ').skip(1);
-            let (at, found, options) = (fields.next()?, fields.next()?, fields.next()?);
-            (found == kind && wanted(options)).then(|| PathBuf::from(at))
-        })
-    };
     let own = |controller: &str| {
         groups.lines().find_map(|line| {
             let mut fields = line.splitn(3, ':').skip(1);
@@ -114,14 +142,23 @@ fn find_tree(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
             is_it.then(|| PathBuf::from(path.trim_start_matches('/')))
         })
     };
-    let first = mount("cgroup", &|options| options.split(',').any(|option| option == "cpu"));
+    let first = mount(mounts, "cgroup", &|options| options.split(',').any(|option| option == "cpu"));
     match first {
         Some(root) => Some((root, own("cpu")?)),
-        None => Some((mount("cgroup2", &|_| true)?, own("")?)),
+        None => Some((mount(mounts, "cgroup2", &|_| true)?, own("")?)),
     }
 }
 
-/// In version 2 a group's children have a controller if it says so; in version 1 they have it anyway.
+/// The first mount point of that kind with such options.
+fn mount(mounts: &str, kind: &str, wanted: &dyn Fn(&str) -> bool) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (at, found, options) = (fields.next()?, fields.next()?, fields.next()?);
+        (found == kind && wanted(options)).then(|| PathBuf::from(at))
+    })
+}
+
+/// Enables the cpu controller for the group's children, as version 2 requires; in version 1 it is always enabled.
 fn give_cpu(group: &Path) -> io::Result<()> {
     let path = group.join("cgroup.subtree_control");
     match std::fs::read_to_string(&path) {
@@ -132,7 +169,7 @@ fn give_cpu(group: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes what an `up` left that was killed. Groups that hold a process cannot be removed.
+/// Removes the groups of an `up` that was killed. A group that holds a process cannot be removed.
 fn sweep(parent: &Path) {
     let Ok(entries) = std::fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -152,6 +189,17 @@ fn sweep(parent: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_unit_is_found_where_it_is_and_not_beyond_the_last_level() {
+        let top = tempfile::tempdir().unwrap();
+        let unit = top.path().join("user.slice/user-1.slice/app.service");
+        std::fs::create_dir_all(unit.join("child")).unwrap();
+        std::fs::write(top.path().join("app.socket"), "no group").unwrap();
+        assert_eq!(below(top.path(), "app.service", 3), Some(unit));
+        assert_eq!(below(top.path(), "app.service", 2), None);
+        assert_eq!(below(top.path(), "app.socket", 3), None);
+    }
 
     #[test]
     fn the_cpu_controllers_tree_is_found_in_either_version() {

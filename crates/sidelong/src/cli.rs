@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,175 +10,269 @@ use sidelong_sim::speed::Case;
 use sidelong_sim::sweep::Part;
 
 use crate::failure::{Failure, say, some};
+use crate::history::time_of_day;
 use crate::perf::PerfArgs;
 use crate::top::Column;
 use crate::trace::TraceArgs;
 
-/// Shared clusters that look at their servers from the side.
+/// Reverse proxies for sites that share one pool of servers.
 ///
-/// Several sites share one pool of servers behind edge proxies. Sidelong reads the servers' load one-sidedly, routes by
-/// it, and moves servers between sites in milliseconds.
+/// The proxies (edges) read each server's load straight from its memory, every millisecond and without its help. By that load
+/// they route requests, admit or reject them, and move servers between sites.
 #[derive(Parser)]
 #[command(version, after_help = EXAMPLES, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// Say only what is wrong (SIDELONG_LOG=debug says more).
+    /// Print no progress, and log errors only (SIDELONG_LOG=info or debug logs more).
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  sidelong up                              a whole shared data-center on this machine, live
-  sidelong up --for 30s --json             the same for 30 s, then its figures as JSON
-  sidelong config demo > cluster.toml      a commented cluster file to start from
-  sidelong up --config cluster.toml
-  sidelong top                             what runs here, as htop shows a machine
-  sidelong status                          whom its edges let in, and why not all
-  sidelong trace info access.log.gz
+  sidelong up                              run a demo cluster on this machine, with a live screen
+  sidelong up --for 30s --json             run it for 30 s, then print a JSON summary
+  sidelong init --server 127.0.0.1:8080 --server 127.0.0.1:8081 --host app.example
+                                           write a cluster file for two servers of yours
+  sidelong config demo > cluster.toml      write a commented cluster file to start from
+  sidelong up --config cluster.toml        run that cluster
+  sidelong top                             watch the nodes of the cluster that runs here
+  sidelong status                          requests admitted and rejected for each site, and why
+  sidelong history --since 1h              moves of the last hour, and why each was made
+  sidelong trace info access.log.gz        what a request trace holds
   sidelong sim run cluster-sim.toml --set nodes=16,64 --set protocol=lazy,ledger --out results
   sidelong lab run R10 --out results";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Run a whole shared data-center on this machine: nodes, edges and load.
+    /// Write a cluster file for servers that run already.
+    Init(InitArgs),
+    /// Run a whole cluster on this machine: nodes, edges and a load generator.
     Up(UpArgs),
-    /// Watch a cluster that runs: its nodes, sites and moves, as htop shows a machine.
+    /// Show the nodes, sites and moves of a running cluster, live.
     Top(TopArgs),
-    /// Say how each site stands: whom the edges let in, whom they turn away and why, whether its target is held.
+    /// Show admission for each site: requests admitted and rejected, the reason, and whether the target is met.
     Status(StatusArgs),
-    /// Run one node of a cluster file: its origin server and its load record.
+    /// List the moves of nodes between sites: when, by which edge, how long each took, and why.
+    History(HistoryArgs),
+    /// Run one node of a cluster file: an origin server with a load record that edges read.
     Node(PartArgs),
-    /// Run one edge of a cluster file: the proxy that clients talk to.
+    /// Run one edge of a cluster file: a reverse proxy that routes by the nodes' load.
     Edge(PartArgs),
-    /// Decide whom to let in, for servers that are no Sidelong edge: httpd with mod_sidelong, and whatever else reads its
-    /// verdicts.
+    /// Decide on admission for other servers, such as Apache httpd with mod_sidelong.
     Helper(HelperArgs),
-    /// Look into request traces, convert and make them.
+    /// Analyse, convert and generate request traces.
     Trace(TraceArgs),
-    /// Simulate clusters that serve out of each other's memory.
+    /// Simulate caching clusters and data-centers.
     Sim(SimArgs),
-    /// Run the published experiments again.
+    /// Reproduce published experiments, and compare with other software.
     Lab(LabArgs),
-    /// Measure operations on memory of another process, here or on another machine.
+    /// Measure operations on the memory of another process, here or on another machine.
     Perf(PerfArgs),
-    /// Write or check cluster files.
+    /// Print a demo cluster file, or check a cluster file.
     Config(ConfigArgs),
 }
 
 #[derive(Args)]
+#[command(after_help = INIT_END)]
+pub(crate) struct InitArgs {
+    /// A server that answers HTTP/1.1, by host and port. Give it once for each server.
+    #[arg(long = "server", value_name = "HOST:PORT", required = true)]
+    pub(crate) servers: Vec<String>,
+    /// The Host header of a site. Give it once for each site; the servers are dealt out to the sites.
+    #[arg(long = "host", value_name = "NAME", required = true)]
+    pub(crate) hosts: Vec<String>,
+    /// Where clients will connect.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
+    pub(crate) listen: SocketAddr,
+    /// The file to write, which must not exist.
+    #[arg(long, value_name = "FILE", default_value = "sidelong.toml")]
+    pub(crate) config: PathBuf,
+}
+
+const INIT_END: &str = "\
+It prints who listens at each server, and the control group whose load is the server's. It changes nothing but the file.
+
+Example:
+  sidelong init --server 127.0.0.1:8080 --server 127.0.0.1:8081 --host app.example
+  sidelong up --config sidelong.toml";
+
+#[derive(Args)]
+#[command(after_help = UP_END)]
 pub(crate) struct UpArgs {
-    /// The cluster file; without it, eight nodes, three sites and two edges on loopback.
+    /// Cluster file [default: that of `sidelong config demo`: 8 nodes, 3 sites and 2 edges on loopback].
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// In place of the file's cluster.fabric: auto, shm, tcp or verbs.
-    #[arg(long, value_name = "FABRIC", value_parser = fabric)]
+    /// Override `cluster.fabric` (auto, shm, tcp, verbs).
+    #[arg(long, value_name = "FABRIC")]
     pub(crate) fabric: Option<Fabric>,
-    /// End by itself after this time (30s, 500ms, 2m).
+    /// Stop after this time (500ms, 30s, 1h30m).
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
-    /// Print nothing but one JSON summary at the end.
+    /// Print one JSON summary at the end and nothing else.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write each site's nodes and busy nodes over time as CSV.
+    /// Write the nodes and busy nodes of each site over time to this CSV file.
     #[arg(long, value_name = "FILE")]
     pub(crate) samples: Option<PathBuf>,
-    /// Write what became of each request of the load as CSV.
+    /// Write the outcome of each request of the load generator to this CSV file.
     #[arg(long, value_name = "FILE")]
     pub(crate) requests: Option<PathBuf>,
-    /// Plain lines even on a terminal.
+    /// Print lines instead of a live screen, even on a terminal.
     #[arg(long)]
     pub(crate) plain: bool,
 }
 
+const UP_END: &str = "\
+Ctrl-C, q, SIGTERM or the end of the terminal stop it: requests in flight are answered, and a summary is printed.
+
+Examples:
+  sidelong up
+  sidelong up --for 30s --json
+  sidelong up --config cluster.toml --fabric tcp
+  sidelong up --for 1m --plain --samples nodes.csv --requests requests.csv";
+
 #[derive(Args)]
 #[command(after_help = TOP_KEYS)]
 pub(crate) struct TopArgs {
-    /// The cluster file; without it, that of the `sidelong up` which runs here.
+    /// Cluster file [default: that of the `sidelong up` that runs on this machine].
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// In place of the file's cluster.fabric: auto, shm, tcp or verbs. As its parts have it.
-    #[arg(long, value_name = "FABRIC", value_parser = fabric)]
+    /// Override `cluster.fabric` (auto, shm, tcp, verbs). It must be the value that the cluster uses.
+    #[arg(long, value_name = "FABRIC")]
     pub(crate) fabric: Option<Fabric>,
-    /// Between two looks (100ms, 1s).
+    /// Time between scans (100ms, 1s).
     #[arg(long, value_name = "TIME", value_parser = interval, default_value = "100ms")]
     pub(crate) interval: Duration,
-    /// Sort by this column: node, site, run, cpu%, mem%, conns, queue, busy, req/s, net/s, age, state.
+    /// Sort by a column: node, site, run, cpu%, mem%, conns, queue, busy, req/s, net/s, age, state [default: node].
     #[arg(long, value_name = "COLUMN", default_value = "node", hide_default_value = true)]
     pub(crate) sort: Column,
-    /// Show only nodes whose name, site or state has this in it.
+    /// Show only nodes whose name, site or state contains TEXT.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) filter: String,
-    /// Print a table and end.
+    /// Print a table once and exit.
     #[arg(long)]
     pub(crate) once: bool,
-    /// With --once: one JSON object of all nodes (docs/top.md).
+    /// With --once, print one JSON object (docs/top.md).
     #[arg(long, requires = "once")]
     pub(crate) json: bool,
 }
 
 const TOP_KEYS: &str = "\
-Keys: ? help, F6 or s choose the sort column, < > the one before or after, I the other way round,
-/ filter, Space or z freeze, arrows scroll, q quits.
+Keys: ? help, F6 or s choose the sort column, < and > sort by the column before or after, I reverse,
+/ filter, Space or z freeze, arrows scroll, q quit.
 
-Ends with 0; with 2 where it cannot look: no cluster runs, or none of its nodes is heard.";
+Exit codes: 0; 2 if no cluster runs or none of its nodes answers.
+
+Examples:
+  sidelong top
+  sidelong top --interval 1s --sort cpu% --filter alpha
+  sidelong top --once --json";
 
 #[derive(Args)]
 #[command(after_help = STATUS_END)]
 pub(crate) struct StatusArgs {
-    /// The cluster file; without it, that of the `sidelong up` which runs here.
+    /// Cluster file [default: that of the `sidelong up` that runs on this machine].
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// One JSON object (docs/admission.md).
+    /// Print one JSON object (docs/admission.md).
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 const STATUS_END: &str = "\
-It asks each edge at its `admin` address and sums up. Counts are since the edges started.
+It reads /status.json at the `admin` address of each edge and adds up. Counts are since the edges started.
 
-Ends with 0; with 2 where no edge answers.";
+Exit codes: 0; 2 if no edge answers.
+
+Examples:
+  sidelong status
+  sidelong status --config cluster.toml --json";
 
 #[derive(Args)]
+#[command(after_help = HISTORY_FILES)]
+pub(crate) struct HistoryArgs {
+    /// Cluster file [default: that of the `sidelong up` that runs on this machine].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Show only moves of this node.
+    #[arg(long, value_name = "NODE")]
+    pub(crate) node: Option<String>,
+    /// Show only moves from or to this site, and its repairs.
+    #[arg(long, value_name = "SITE")]
+    pub(crate) site: Option<String>,
+    /// Show only moves that ended at this time in UTC, which may be shortened: 14:02, 14:02:07, 2026-11-22T14:02.
+    #[arg(long, value_name = "TIME", value_parser = time_of_day)]
+    pub(crate) at: Option<String>,
+    /// Show only moves that ended within this time (30s, 1h).
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) since: Option<Duration>,
+    /// Print a JSON array, with the figures of both sites from which each move was decided.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const HISTORY_FILES: &str = "\
+Each edge keeps the history of its own moves in NAME.history.jsonl in the cluster's run directory, of at most
+limits.history_bytes_max bytes. Attempts that lost to another edge are left out. On several machines, each
+lists the moves of its own edges.
+
+Examples:
+  sidelong history --since 1h
+  sidelong history --node n3 --json";
+
+#[derive(Args)]
+#[command(after_help = PART_END)]
 pub(crate) struct PartArgs {
-    /// The cluster file.
+    /// Cluster file.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// Which of the file's nodes or edges to be.
+    /// Name of the node or edge in the cluster file.
     pub(crate) name: String,
-    /// In place of the file's cluster.fabric: auto, shm, tcp or verbs. The same for all parts.
-    #[arg(long, value_name = "FABRIC", value_parser = fabric)]
+    /// Override `cluster.fabric` (auto, shm, tcp, verbs). All parts of a cluster must use the same value.
+    #[arg(long, value_name = "FABRIC")]
     pub(crate) fabric: Option<Fabric>,
-    /// Tell what happens as JSON lines on standard output.
+    /// Print events as JSON lines on standard output.
     #[arg(long)]
     pub(crate) events: bool,
-    /// End when the process that started this one does; at once where that is no longer PID.
+    /// Exit when the parent process does; with PID, exit at once unless PID is the parent.
     #[arg(long, value_name = "PID", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     pub(crate) with_parent: Option<i32>,
-    /// Of a node: move into this control group, whose load is then the node's.
+    /// Move a node into this control group, whose load is then the node's.
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) join_cgroup: Option<PathBuf>,
 }
 
+const PART_END: &str = "\
+SIGTERM and SIGINT stop it, SIGTERM once the requests in flight are answered; SIGHUP is ignored. On SIGUSR1 an edge opens its
+access log anew.
+It logs to standard error: SIDELONG_LOG=info logs more, SIDELONG_LOG_FORMAT=json logs JSON (docs/running.md).
+
+Examples:
+  sidelong node n1 --config cluster.toml
+  sidelong edge edge1 --config cluster.toml";
+
 #[derive(Args)]
 #[command(after_help = HELPER_FILES)]
 pub(crate) struct HelperArgs {
-    /// The cluster file.
+    /// Cluster file.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// In place of the file's cluster.fabric: auto, shm, tcp or verbs. As its parts have it.
-    #[arg(long, value_name = "FABRIC", value_parser = fabric)]
+    /// Override `cluster.fabric` (auto, shm, tcp, verbs). It must be the value that the cluster uses.
+    #[arg(long, value_name = "FABRIC")]
     pub(crate) fabric: Option<Fabric>,
-    /// Where the verdicts go, for servers of other users too; made if it is not there. Without it, the cluster's run
-    /// directory.
+    /// Directory for the verdicts, which servers of other users can read too [default: the cluster's run directory].
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
 
 const HELPER_FILES: &str = "\
-The verdicts lie in DIR/verdicts.region, which httpd's SidelongVerdicts names (docs/httpd.md).
-Ends at SIGINT or SIGTERM; from then on everybody is let in.";
+It writes its verdicts to DIR/verdicts.region, the file that httpd's SidelongVerdicts names (docs/httpd.md).
+SIGTERM and SIGINT stop it; from then on all requests are admitted.
+
+Example:
+  sidelong helper --config cluster.toml --dir /run/sidelong";
 
 #[derive(Args)]
 pub(crate) struct SimArgs {
@@ -187,47 +282,48 @@ pub(crate) struct SimArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum SimCommand {
-    /// Run every combination of a configuration's values, and write rows.csv, result.json and report.md to DIR. What was
-    /// interrupted (exit code 130) goes on when it is run again.
+    /// Run every combination of a configuration's values, and write rows.csv, result.json and report.md to DIR.
+    ///
+    /// An interrupted sweep (exit code 130) continues when it is run again.
     Run {
-        /// The configuration; an empty file is all defaults.
+        /// Configuration file; an empty file means all defaults.
         file: PathBuf,
-        /// In place of the file's: a field, and one or more values for it. A path is taken from where you are, those in
-        /// the file from where that is.
+        /// Override a field of the file with one or more values. A relative path is resolved from the current directory;
+        /// in the file, from the file's directory.
         #[arg(long, value_name = "KEY=VALUE[,VALUE...]")]
         set: Vec<String>,
-        /// Where the results go.
+        /// Directory for the results.
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
-        /// Runs at a time; without it, as many as there are CPUs.
+        /// Runs at a time [default: the number of CPUs].
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
         threads: Option<u16>,
-        /// Only the I-th of N parts, from 1/N to N/N, each with a DIR of its own; `sim merge` joins them.
+        /// Run only the I-th of N parts, 1/N to N/N, each with its own DIR; `sim merge` joins them.
         #[arg(long, value_name = "I/N")]
         shard: Option<Part>,
     },
-    /// Join the parts of a sweep: the same bytes as of one that was run whole.
+    /// Join the parts of a sweep into the result of the whole sweep, byte for byte.
     Merge {
-        /// The results of all parts.
+        /// Directories with the results of all parts.
         #[arg(required = true, value_name = "DIR")]
         parts: Vec<PathBuf>,
-        /// Where the whole goes.
+        /// Directory for the joined result.
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
-    /// Print every field of a configuration, what it is, and where that comes from.
+    /// Print every field of a configuration: its value, its meaning and its source.
     Explain {
-        /// The configuration; without one, all defaults.
+        /// Configuration file [default: all defaults].
         file: Option<PathBuf>,
-        /// As for `run`.
+        /// Override a field, as for `run`.
         #[arg(long, value_name = "KEY=VALUE[,VALUE...]")]
         set: Vec<String>,
     },
-    /// Print two results side by side, with their confidence over seeds.
+    /// Print two results side by side, with confidence intervals over seeds.
     Compare {
-        /// The result to compare with.
+        /// Directory of the first result.
         first: PathBuf,
-        /// The other.
+        /// Directory of the second result.
         second: PathBuf,
     },
     /// Time the simulator itself, for `lab run sim-speed`.
@@ -249,21 +345,39 @@ pub(crate) struct LabArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum LabCommand {
-    /// The experiments, and what each reproduces.
+    /// List the experiments and what each reproduces.
     List,
-    /// Run one, and write result.json, rows.csv, a figure and report.md to DIR/ID.
+    /// Run an experiment, and write result.json, rows.csv, a figure and report.md to DIR/ID.
+    ///
+    /// Exits with 0 if all targets are met, with 3 if one is missed, and with 4 if the run is invalid: a figure lies beyond
+    /// what is possible, or other work took more than a tenth of the machine.
     Run {
-        /// Which; see `sidelong lab list`.
+        /// The experiment's ID, from `sidelong lab list`.
         id: String,
-        /// Where the results go.
+        /// Directory for the results.
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
-        /// A short run: fewer points, fewer requests.
+        /// Make a short run: fewer points, fewer requests.
         #[arg(long)]
         quick: bool,
-        /// For C1: logs of real servers, as `sidelong trace info` reads them; the first two by name are used.
+        /// Make all runs N times and report medians, from 6 times on with intervals of 95 % confidence.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+        repeat: Option<u32>,
+        /// For C1, a directory with logs of real servers in any format of `sidelong trace info`; the first two by name are
+        /// used.
         #[arg(long, value_name = "DIR")]
         traces: Option<PathBuf>,
+    },
+    /// Check that the marked blocks of a page of results show the recorded runs; with --from, write new runs into them.
+    ///
+    /// A block stands between the lines `<!-- lab ID -->` and `<!-- /lab ID -->`. Its record is DIR/ID.json, where DIR is PAGE
+    /// without its ending.
+    Page {
+        /// The page, such as docs/results.md.
+        page: PathBuf,
+        /// Directory for the results of `lab run`. Blocks whose experiment has none there stay as they are.
+        #[arg(long, value_name = "DIR")]
+        from: Option<PathBuf>,
     },
     /// A bare Pingora proxy to one server, for `lab run edge-overhead`.
     #[command(hide = true)]
@@ -283,11 +397,11 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Subcommand)]
 enum ConfigCommand {
-    /// Print the cluster file that `up` runs without one, with every key explained.
+    /// Print the cluster file that `up` uses by default, with every key explained.
     Demo,
-    /// Check a cluster file and say what it means.
+    /// Check a cluster file, and print its sites and nodes.
     Check {
-        /// The cluster file.
+        /// Cluster file.
         file: PathBuf,
     },
 }
@@ -312,12 +426,12 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
                 let nodes = nodes.join(" ");
                 let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
                 let promise = match site.target.filter(|_| cluster.admission.rule != AdmissionRule::None) {
-                    Some(Target::ResponseP99(time)) => format!(", 99 % answered in {} ms", ms(time)),
-                    Some(Target::QueueMax(time)) => format!(", {} ms in a queue", ms(time)),
+                    Some(Target::ResponseP99(time)) => format!(", p99 at most {} ms", ms(time)),
+                    Some(Target::Queue(time)) => format!(", at most {} ms in a queue", ms(time)),
                     None => String::new(),
                 };
                 let (name, count, floor) = (&site.name, site.nodes, site.floor);
-                // What is as it is without a word is passed over.
+                // Defaults are left out.
                 let ceiling = match site.ceiling < cluster.nodes.len() {
                     true => format!(", ceiling {}", site.ceiling),
                     false => String::new(),
@@ -337,38 +451,24 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// As the cluster file has it.
-fn fabric(text: &str) -> Result<Fabric, String> {
-    let known = Fabric::ALL.iter().find(|fabric| fabric.as_str() == text);
-    let words = || Fabric::ALL.iter().map(|fabric| fabric.as_str()).collect::<Vec<_>>().join(", ");
-    known.copied().ok_or_else(|| format!("one of {}", words()))
+/// A duration as every argument takes it: `500ms`, `30s`, `1.5m`, `1h30m`; a day at most.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; expected a number with ms, s, m or h, such as 30s or 1h30m"))?;
+    let fits = (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&time);
+    fits.then_some(time).ok_or_else(|| "between 1ms and 24h".to_owned())
 }
 
-/// `30s`, `500ms`, `2m`, `1h`; a day at most.
-fn duration(text: &str) -> Result<Duration, String> {
-    let number = text.trim_end_matches(char::is_alphabetic);
-    let unit_s = match &text[number.len()..] {
-        "ms" => 0.001,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("a number with ms, s, m or h".to_owned()),
-    };
-    let seconds: f64 = number.parse().map_err(|_| "a number with ms, s, m or h".to_owned())?;
-    let seconds = seconds * unit_s;
-    if (0.001..=86_400.0).contains(&seconds) {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err("between 1ms and 24h".to_owned())
-    }
-}
-
-/// What [`duration`] takes, within what a screen can show and a look can take.
+/// A [`duration`] that a screen can show and a scan can take.
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration(text)?;
     let fits = (Duration::from_millis(10)..=Duration::from_secs(60)).contains(&interval);
     fits.then_some(interval).ok_or_else(|| "between 10ms and 1m".to_owned())
 }
+
+#[cfg(test)]
+#[path = "../tests/documented/commands.rs"]
+mod commands;
 
 #[cfg(test)]
 mod tests {
@@ -381,11 +481,39 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// Whether `words` name a command and nothing else, as prose does.
+    fn is_name(words: &[String]) -> bool {
+        let mut named = Cli::command();
+        words[1..].iter().all(|word| match named.find_subcommand(word).cloned() {
+            Some(subcommand) => {
+                named = subcommand;
+                true
+            }
+            None => false,
+        })
+    }
+
+    #[test]
+    fn every_command_in_the_documentation_is_understood() {
+        let shown = commands::shown();
+        let ours = shown.iter().filter(|(command, _)| command.starts_with("sidelong "));
+        for (command, place) in ours {
+            let words = commands::words(command);
+            if is_name(&words) || words.iter().any(|word| word == "--help") {
+                continue;
+            }
+            if let Err(error) = Cli::try_parse_from(&words) {
+                panic!("{place}: {command}: {error}");
+            }
+        }
+    }
+
     #[test]
     fn times_have_units() {
         assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
         assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
         assert!(duration("30").is_err() && duration("s").is_err() && duration("-1s").is_err());
         assert!(duration("1e9h").is_err() && duration("NaNs").is_err() && duration("").is_err());
     }

@@ -5,30 +5,42 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use sidelong_config::MovedBy;
 use sidelong_edge::{
-    Admission, Edge, Event as EdgeEvent, Exchange, Ganglia, Gate, Peers, Settings, View, Watch, offer_share,
+    Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate, Gatekeeper, Peers, View, Watch,
+    offer_share,
 };
 use sidelong_fabric::Region;
-use sidelong_layout::{EdgeId, ShareMap};
-use sidelong_reconfig::{Ended, How, offer_board};
+use sidelong_layout::{EdgeId, NodeId, ShareMap};
+use sidelong_policy::brain::Brain;
+use sidelong_policy::reconfigure::MovePlan;
+use sidelong_reconfig::{Cause, Ended, How, offer_board, offer_front};
 use sidelong_state::{Outcome, PaperOutcome};
+use signal_hook::consts::SIGUSR1;
 
 use crate::cli::PartArgs;
 use crate::event::Event;
-use crate::fabric::Offer;
+use crate::fabric::Offering;
 use crate::failure::Failure;
-use crate::looks::LookCounts;
+use crate::hangup::Hangup;
+use crate::history::{Log, Record};
 use crate::parent::{self, end_with_parent};
 use crate::parts::Parts;
+use crate::reads::ReadCounts;
+use crate::regions::Guard;
 
-/// A move under way when the edge is told to end has this long.
+/// Longest wait for a move in progress when the edge ends.
 const MOVE_DRAIN_MAX: Duration = Duration::from_secs(1);
 
-/// Pingora has this long to begin to listen once the view is there.
+/// Longest wait for Pingora to listen once the view is complete.
 const LISTEN_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     end_with_parent(args)?;
+    Hangup::ignore()?.log()?;
+    // Without a handler the signal would end the edge.
+    let reopen = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGUSR1, Arc::clone(&reopen))?;
     let parts = Arc::new(Parts::load(args)?);
     let _held = parent::hold(args, &parts.run)?;
     let edges = &parts.cluster.edges;
@@ -43,14 +55,16 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     })?;
 
     let view = Arc::new(parts.view());
-    let settings = parts.edge_settings(index);
+    let settings = EdgeSettings { access_log_reopen: reopen, ..parts.edge_settings(index) };
     let mut counts = parts.fabric.counts();
     let ganglia = ganglia(&parts, &settings)?;
     counts.extend(ganglia.as_ref().map(Ganglia::counts));
-    let looks = Arc::new(LookCounts::default());
-    counts.push(Arc::clone(&looks).counts());
-    let admission = parts.admission()?;
-    let gate = admission.as_ref().map(Admission::gate);
+    let reads = Arc::new(ReadCounts::default());
+    counts.push(Arc::clone(&reads).counts());
+    let history = Log::open(&parts, &args.name)?;
+    counts.extend(history.as_ref().map(Log::counts));
+    let gatekeeper = parts.gatekeeper();
+    let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let memory = Memory::offer(&parts, index)?;
     if let Some(offer) = &memory.offer {
         counts.extend(offer.counts());
@@ -59,13 +73,16 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let peers = exchange.as_ref().map(|exchange| Arc::clone(&exchange.peers));
     let edge = Edge::new(settings, Arc::clone(&view), gate, peers, parts.about(parts.scheme()?), counts)?;
     let owner = parts.owner(Some(index), None);
-    let mut watch = watch(&parts, owner, args.events, view, Some(&edge), looks)?;
-    watch.admission = admission;
+    let brain = parts.brain(parts.decider(None)?, true)?;
+    let events = events(args, &parts, history.as_ref(), Some(edge.listen()));
+    let front = Some((owner, memory.front.clone()));
+    let mut watch = watch(&parts, owner, brain, events, (view, front), Some(&edge), reads)?;
+    watch.gatekeeper = gatekeeper;
     if args.events {
-        Event::Note { text: parts.scheme_note()? }.tell();
-        // On one machine all parts take the same, and `up` says which.
+        Event::Note { text: parts.scheme_note()? }.print();
+        // On one machine all parts use the same fabric, and `up` prints it.
         if parts.cluster.secret.is_some() {
-            Event::Note { text: parts.fabric.note().to_owned() }.tell();
+            Event::Note { text: parts.fabric.note().to_owned() }.print();
         }
     }
     let stop = Arc::new(AtomicBool::new(false));
@@ -83,24 +100,30 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
         // Its panic was printed where it happened.
         let _ = thread.join();
     }
-    Ok(())
+    history.into_iter().for_each(Log::finish);
+    memory.guard.map_or(Ok(()), |guard| guard.result())
 }
 
-/// What an edge offers to others, for as long as it lives.
+/// The memory that an edge offers to others while it lives.
 struct Memory {
-    /// None where there is nothing to offer.
-    offer: Option<Offer>,
-    /// What it shares with other edges, where there are any.
+    /// `None` if it has nothing to offer.
+    offer: Option<Offering>,
+    /// The share that other edges read, if there are any.
     share: Option<Region>,
-    _board: Option<Region>,
+    /// What it states as a front, for other movers.
+    front: Option<Region>,
+    /// Holds the board as well.
+    guard: Option<Guard>,
 }
 
 impl Memory {
     fn offer(parts: &Parts, index: usize) -> Result<Self, Failure> {
         let edge = &parts.cluster.edges[index];
         let shares = parts.cluster.edges.len() > 1 && parts.shares(edge);
-        if !shares && !parts.fabric.shares_memory() {
-            return Ok(Memory { offer: None, share: None, _board: None });
+        let others_move = parts.cluster.edges.len() > 1 || parts.cluster.reconfig.by == MovedBy::Server;
+        let states = others_move && parts.shares(edge);
+        if !states && !parts.fabric.shares_memory() {
+            return Ok(Memory { offer: None, share: None, front: None, guard: None });
         }
         let any_port = SocketAddr::new(edge.listen.ip(), 0);
         let offer = parts.fabric.offer(edge.fabric_listen.unwrap_or(any_port))?;
@@ -108,21 +131,32 @@ impl Memory {
             false => None,
             true => {
                 let map = ShareMap { nodes: parts.cluster.nodes.len(), sites: parts.cluster.sites.len() };
-                let share = offer_share(&offer.host, &edge.name, map, parts.began_ms)?;
+                let share = offer_share(&offer.host, &edge.name, map, parts.life())?;
                 offer.publish(&share)?;
                 Some(share)
             }
         };
-        // In shared memory the board is nobody's: the first process to come makes it. Else it is the first node's.
+        let front = match states {
+            false => None,
+            true => {
+                let nodes = parts.cluster.nodes.len();
+                let front = offer_front(&offer.host, &edge.name, nodes, parts.life())?;
+                offer.publish(&front)?;
+                Some(front)
+            }
+        };
+        // In shared memory the first process creates the board; otherwise it is the first node's.
         let board = match parts.fabric.shares_memory() {
             false => None,
-            true => Some(offer_board(&offer.host, parts.board_map(), &parts.board_init(), parts.began_ms)?),
+            true => Some(offer_board(&offer.host, parts.board_map(), &parts.board_init(), parts.life())?),
         };
-        Ok(Memory { offer: Some(offer), share, _board: board })
+        let own = share.iter().chain(&front).cloned().collect();
+        let guard = Guard::start(own, board, parts.board_anew())?;
+        Ok(Memory { offer: Some(offer), share, front, guard: Some(guard) })
     }
 }
 
-/// Who tells the other edges, and hears them, where there are any.
+/// The exchange with the other edges, if there are any.
 fn exchange(
     parts: &Parts,
     index: usize,
@@ -145,52 +179,67 @@ fn exchange(
     }))
 }
 
-/// Who tells a Ganglia monitor, where there is one to be told by this edge.
-fn ganglia(parts: &Parts, settings: &Settings) -> Result<Option<Ganglia>, Failure> {
+/// The sender of figures to Ganglia, if this edge is configured to be it.
+fn ganglia(parts: &Parts, settings: &EdgeSettings) -> Result<Option<Ganglia>, Failure> {
     let Some(ganglia) = parts.ganglia_settings(&settings.name) else { return Ok(None) };
     let gmond = ganglia.gmond;
     let told = Ganglia::new(ganglia, &settings.nodes);
-    told.map(Some)
-        .map_err(|error| Failure::new(format!("ganglia: there is no way to gmond {gmond}: {error}")))
+    told.map(Some).map_err(|error| Failure::new(format!("ganglia: cannot reach gmond at {gmond}: {error}")))
 }
 
-/// The thread that looks and decides, for an edge or (R's baseline) for a node.
+/// The thread that scans and decides, for an edge or, in server-based reconfiguration, for a node.
 fn watch(
     parts: &Arc<Parts>,
     owner: EdgeId,
-    tell: bool,
-    view: Arc<View>,
+    brain: Brain,
+    events: Events,
+    (view, front): (Arc<View>, Option<(EdgeId, Option<Region>)>),
     edge: Option<&Edge>,
-    looks: Arc<LookCounts>,
+    reads: Arc<ReadCounts>,
 ) -> Result<Watch, Failure> {
+    let mut links = parts.links(front)?;
+    let loads = parts.read_loads(&mut links, reads)?;
     Ok(Watch {
         view,
         metrics: edge.map(Edge::metrics),
         seen: edge.map(Edge::seen),
-        links: parts.links()?,
-        loads: parts.loads(looks)?,
-        weights: parts.weights(),
+        links,
+        loads,
+        weights: parts.cluster.balance.weights,
         capacities: parts.capacities(),
-        sites: parts.sites(),
-        admission: None,
-        decider: parts.decider(None)?,
+        brain,
+        gatekeeper: None,
         mover: parts.mover(owner)?,
         sensitivity: parts.cluster.reconfig.sensitivity,
-        events: events(Arc::clone(parts), tell, edge.map(Edge::listen)),
+        events,
     })
 }
 
-/// The same thread beside a node's own server.
-pub(crate) fn watch_for_node(parts: &Arc<Parts>, node: usize, tell: bool) -> Result<Watch, Failure> {
+/// The same thread for a node, beside its server.
+pub(crate) fn watch_for_node(
+    args: &PartArgs,
+    parts: &Arc<Parts>,
+    history: Option<&Log>,
+    node: usize,
+) -> Result<Watch, Failure> {
     let owner = parts.owner(None, Some(node));
-    let mut watch = watch(parts, owner, tell, Arc::new(parts.view()), None, Arc::default())?;
-    watch.decider = parts.decider(Some(sidelong_layout::NodeId::new(node)))?;
-    Ok(watch)
+    let brain = parts.brain(parts.decider(Some(NodeId::new(node)))?, false)?;
+    let events = events(args, parts, history, None);
+    watch(parts, owner, brain, events, (Arc::new(parts.view()), None), None, Arc::default())
 }
 
-/// What happens, by name. An edge that listens at `listen` is ready when clients can connect, too.
-fn events(parts: Arc<Parts>, tell: bool, listen: Option<SocketAddr>) -> Box<dyn FnMut(EdgeEvent) + Send> {
+type Events = Box<dyn FnMut(EdgeEvent) + Send>;
+
+/// Passes on events with names instead of numbers. An edge is ready only when clients can connect at `listen`.
+fn events(args: &PartArgs, parts: &Arc<Parts>, history: Option<&Log>, listen: Option<SocketAddr>) -> Events {
+    let (tell, name, parts) = (args.events, args.name.clone(), Arc::clone(parts));
+    let recorder = history.map(Log::recorder);
     Box::new(move |event| {
+        if let (EdgeEvent::Ended(ended), Some(recorder)) = (&event, &recorder)
+            && let Some(record) = Record::of(&parts, &name, ended)
+        {
+            recorder.record(record);
+        }
         let at_ns = sidelong_load::monotonic_ns();
         let event = match event {
             EdgeEvent::Ready => {
@@ -211,14 +260,14 @@ fn events(parts: Arc<Parts>, tell: bool, listen: Option<SocketAddr>) -> Box<dyn 
             }
             EdgeEvent::View { stale } => Event::View { stale, at_ns },
         };
-        tracing::info!(?event);
+        event.log();
         if tell {
-            event.tell();
+            event.print();
         }
     })
 }
 
-/// Until someone listens there, within reason.
+/// Waits until the address accepts connections, for [`LISTEN_MAX`] at most.
 fn await_listener(address: SocketAddr) {
     let deadline = Instant::now() + LISTEN_MAX;
     while TcpStream::connect_timeout(&address, LISTEN_MAX).is_err() && Instant::now() < deadline {
@@ -231,17 +280,39 @@ fn ended_event(parts: &Parts, ended: &Ended) -> Event {
     match ended.plan {
         Some(plan) if ended.moved() => Event::Moved {
             node: parts.node_name(plan.node),
-            from: plan.from.map(|site| parts.site_name(site)),
+            from: plan.from().map(|site| parts.site_name(site)),
             to: parts.site_name(plan.to),
+            why: why(parts, &plan),
             at_ns,
             took_ns: ended.ended.since(ended.began).as_nanos() as u64,
         },
         plan => Event::Ended {
             site: parts.site_name(ended.site),
             node: plan.map(|plan| parts.node_name(plan.node)),
+            why: plan.map(|plan| why(parts, &plan)).or(ended.cause.map(|cause| told(parts, cause))),
             how: how(ended.how).to_owned(),
             at_ns,
         },
+    }
+}
+
+/// Why a node was to move, in words.
+fn why(parts: &Parts, plan: &MovePlan) -> String {
+    let from = plan.from().map(|site| parts.site_name(site));
+    plan.reason.told(from.as_deref(), &parts.site_name(plan.to)).to_string()
+}
+
+/// Why a site was repaired, in words.
+pub(crate) fn told(parts: &Parts, cause: Cause) -> String {
+    match cause {
+        Cause::Abandoned => "its lock stood unchanged for two leases".to_owned(),
+        Cause::Unsettled => "its budget was not what its nodes said, or one was left on its way".to_owned(),
+        Cause::Floor { found, expected } => {
+            format!("its floor on the board was {found}, the cluster file says {expected}")
+        }
+        Cause::Ownership(node) => {
+            format!("the ownership word of {} said nothing in this cluster", parts.node_name(node))
+        }
     }
 }
 
@@ -252,7 +323,7 @@ fn how(how: How) -> &'static str {
         How::Lease(Outcome::Recent) | How::Paper(PaperOutcome::Recent) => "recent",
         How::Lease(Outcome::AtFloor) => "the donor is at its floor",
         How::Lease(Outcome::NodeChanged) | How::Paper(PaperOutcome::NodeChanged) => "the node had changed",
-        How::Lease(Outcome::NotDrained) => "the node did not finish its requests in time",
+        How::Lease(Outcome::NotDrained) => "its old site's requests had not ended in time",
         How::Lease(Outcome::Contended) => "the donor's budget kept changing",
         How::Lease(Outcome::Unreachable) => "a word could not be reached",
         How::Lease(Outcome::Uncertain { .. }) => "completions were lost; repaired",

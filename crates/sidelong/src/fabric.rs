@@ -1,5 +1,5 @@
-//! The fabric that a process of a cluster uses: which, why, and how the others' regions are found over it. All else of the
-//! cluster is handed a host, a directory and initiators, and knows no backend; `perf` alone takes the one it is told to.
+//! The fabric that a process of a cluster uses: which one, why, and how the other processes' regions are found. All other code
+//! of the program is given a host, a directory and initiators and knows no backend, except `perf`, which takes the one it is told.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use sidelong_fabric::control::{ControlDirectory, Endpoint, Secret};
 #[cfg(feature = "verbs")]
 use sidelong_fabric::verbs::{Completions, Device, DeviceSpec, VerbsHost};
 use sidelong_fabric::{Directory, Host, Initiator, Region, RunDirectory, shm::ShmHost, tcp::TcpHost};
+use sidelong_layout::fnv1a;
 use sidelong_load::{self as load, Finder};
-use sidelong_reconfig::{BOARD, load_region, words_region};
+use sidelong_reconfig::{board_region, front_region, load_region, words_region};
 
 use crate::failure::Failure;
 
@@ -26,19 +27,21 @@ enum Backend {
     Verbs(Device),
 }
 
-/// What a process reaches others by, and is reached by.
+/// How a process reaches others and is reached.
 pub(crate) struct Fabric {
     backend: Backend,
     note: String,
     run: RunDirectory,
-    /// What control endpoints are shown, where there are any.
+    /// See [`identity`].
+    identity: u64,
+    /// The secret that control endpoints require, if there are any.
     secret: Option<Secret>,
-    /// Who tells of which region, where parts are on several machines; else the run directory does.
+    /// Asks control endpoints for keys, if parts are on several machines; otherwise the run directory has them.
     control: Option<Arc<ControlDirectory>>,
 }
 
 impl Fabric {
-    /// The one that the cluster file asks for, or the best for where its parts are.
+    /// The fabric that the cluster file names, or the best one for where the parts are.
     pub(crate) fn new(cluster: &Cluster, run: &RunDirectory) -> Result<Self, Failure> {
         let (backend, note) = choose(cluster)?;
         let secret = match (&backend, &cluster.secret) {
@@ -50,15 +53,20 @@ impl Fabric {
         let told = secret.as_ref().filter(|_| cluster.secret.is_some());
         let control = told.map(|secret| Arc::new(ControlDirectory::new(secret.clone(), table(cluster))));
         tracing::info!("{note}");
-        Ok(Fabric { backend, note, run: run.clone(), secret, control })
+        Ok(Fabric { backend, note, run: run.clone(), identity: identity(cluster), secret, control })
     }
 
-    /// Which it is, and why.
+    /// Its name and the reason for it, as a line.
     pub(crate) fn note(&self) -> &str {
         &self.note
     }
 
-    /// Which it is, in a word.
+    /// What parts of its cluster have alike.
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// Its name, in a word.
     pub(crate) fn name(&self) -> &'static str {
         match self.backend {
             Backend::Shm => "shm",
@@ -86,12 +94,14 @@ impl Fabric {
         }
     }
 
-    /// Who reaches them, without a link yet.
+    /// An initiator without links.
     pub(crate) fn initiator(&self) -> Result<Initiator, Failure> {
         match (&self.backend, &self.secret) {
             #[cfg(feature = "verbs")]
-            (Backend::Verbs(device), Some(secret)) => Ok(Initiator::with_verbs(device, secret)?),
-            _ => Ok(Initiator::new()),
+            (Backend::Verbs(device), Some(secret)) => {
+                Ok(Initiator::with_verbs(device, secret)?.of_cluster(self.identity))
+            }
+            _ => Ok(Initiator::new().of_cluster(self.identity)),
         }
     }
 
@@ -109,13 +119,13 @@ impl Fabric {
         }
     }
 
-    /// What a process tells of it in its metrics.
+    /// Its counters, for the metrics.
     pub(crate) fn counts(&self) -> Vec<Counts> {
         let mut counts = Vec::new();
         if let Some(control) = self.control.clone() {
             counts.push(Counts {
                 name: "control_refused",
-                help: "Sessions with nodes for their keys that either side refused, by cause",
+                help: "Sessions with control endpoints of other parts that either side refused, by cause",
                 label: "cause",
                 read: Box::new(move || control.refused().iter().collect()),
             });
@@ -125,13 +135,13 @@ impl Fabric {
             let device = device.clone();
             counts.push(Counts {
                 name: "verbs_links",
-                help: "Links over verbs that ended by a completion in error, were made again, or turned away as target",
+                help: "Links over verbs that failed by a completion in error, were made again, or were refused as target",
                 label: "what",
                 read: Box::new(move || {
                     let counters = device.counters();
                     vec![
                         ("failed", counters.completions_in_error),
-                        ("made_again", counters.reconnects),
+                        ("made-again", counters.reconnects),
                         ("refused", counters.refused),
                     ]
                 }),
@@ -140,8 +150,8 @@ impl Fabric {
         counts
     }
 
-    /// Where this process offers its own regions, at `listen` where it must be reached over a network.
-    pub(crate) fn offer(&self, listen: SocketAddr) -> Result<Offer, Failure> {
+    /// The place where this process offers its own regions, at `listen` if it must be reached over a network.
+    pub(crate) fn offer(&self, listen: SocketAddr) -> Result<Offering, Failure> {
         let endpoint = match &self.secret {
             Some(secret) => Some(Endpoint::listen(listen, secret.clone())?),
             None => None,
@@ -149,29 +159,29 @@ impl Fabric {
         let host = match &self.backend {
             Backend::Shm => Host::Shm(ShmHost::new(self.run.path())),
             Backend::Tcp => {
-                // An endpoint has that port, and tells this one's.
+                // The endpoint uses that port, and publishes this one's.
                 let port = if endpoint.is_some() { 0 } else { listen.port() };
                 Host::Tcp(TcpHost::listen(SocketAddr::new(listen.ip(), port))?)
             }
             #[cfg(feature = "verbs")]
             Backend::Verbs(device) => {
-                let endpoint = endpoint.as_ref().expect("where verbs is there is a secret");
+                let endpoint = endpoint.as_ref().expect("verbs needs a secret");
                 Host::Verbs(VerbsHost::new(device, endpoint)?)
             }
         };
-        Ok(Offer { host, endpoint: endpoint.filter(|_| self.control.is_some()), run: self.run.clone() })
+        Ok(Offering { host, endpoint: endpoint.filter(|_| self.control.is_some()), run: self.run.clone() })
     }
 }
 
-/// Where a process offers its regions, and lets others find them.
-pub(crate) struct Offer {
+/// Where a process offers its regions and publishes their keys.
+pub(crate) struct Offering {
     pub(crate) host: Host,
-    /// Where others ask for keys; else they look into the run directory.
+    /// Where others ask for keys, if not in the run directory.
     endpoint: Option<Endpoint>,
     run: RunDirectory,
 }
 
-impl Offer {
+impl Offering {
     pub(crate) fn publish(&self, region: &Region) -> Result<(), Failure> {
         match &self.endpoint {
             Some(endpoint) => endpoint.publish(region.key()),
@@ -180,18 +190,18 @@ impl Offer {
         Ok(())
     }
 
-    /// What a process tells of it in its metrics.
+    /// Its counters, for the metrics.
     pub(crate) fn counts(&self) -> Option<Counts> {
         let endpoint = self.endpoint.clone()?;
         Some(Counts {
             name: "control_endpoint_refused",
-            help: "Sessions for this process's keys that it refused, by cause",
+            help: "Sessions that this part's control endpoint refused, by cause",
             label: "cause",
             read: Box::new(move || endpoint.refused().iter().collect()),
         })
     }
 
-    /// Lets others find who answers for the load of `node`.
+    /// Publishes the address that answers for the load of `node`.
     pub(crate) fn publish_responder(&self, node: &str, address: SocketAddr) -> Result<(), Failure> {
         match &self.endpoint {
             Some(endpoint) => {
@@ -207,18 +217,39 @@ impl Offer {
     }
 }
 
-/// Where to ask for each region: each node and edge tells of its own, the first node of the board, too.
+/// A hash of what all parts of a cluster must have alike, because words and records name sites, nodes and movers by their
+/// place in the file: a part with another one is refused by name. Never 0, which stands for no cluster.
+///
+/// What a part may know better than others, such as floors, is not in it: it can be changed part by part.
+fn identity(cluster: &Cluster) -> u64 {
+    let mut text = format!("{:?} {:?}", cluster.reconfig.by, cluster.reconfig.protocol);
+    let sites = cluster.sites.iter().map(|site| &site.name);
+    let nodes = cluster.nodes.iter().map(|node| &node.name);
+    let edges = cluster.edges.iter().map(|edge| &edge.name);
+    for (kind, names) in
+        [("sites", sites.collect::<Vec<_>>()), ("nodes", nodes.collect()), ("edges", edges.collect())]
+    {
+        text += &format!("\n{kind} {names:?}");
+    }
+    fnv1a(text.as_bytes()).max(1)
+}
+
+/// The control endpoint to ask for each region. Each node and edge offers its own; the first node offers the board, too.
 fn table(cluster: &Cluster) -> impl Iterator<Item = (String, SocketAddr)> + '_ {
     let nodes = &cluster.nodes;
     let of_node = |node: &config::Node| {
         [load_region(&node.name), words_region(&node.name)].map(|region| (region, node.fabric_listen))
     };
-    let board = nodes.first().map(|node| (BOARD.to_owned(), node.fabric_listen));
-    let of_edge = |edge: &config::Edge| Some((share_region(&edge.name), edge.fabric_listen?));
-    nodes.iter().flat_map(of_node).chain(board).chain(cluster.edges.iter().filter_map(of_edge))
+    let board = nodes.first().map(|node| (board_region(identity(cluster)), node.fabric_listen));
+    let of_edge = |edge: &config::Edge| {
+        let regions = [share_region(&edge.name), front_region(&edge.name)];
+        edge.fabric_listen.map(|address| regions.map(|region| (region, address)))
+    };
+    let edges = cluster.edges.iter().filter_map(of_edge).flatten();
+    nodes.iter().flat_map(of_node).chain(board).chain(edges)
 }
 
-/// What the cluster's parts use, and why.
+/// The backend that the cluster's parts use, and why.
 fn choose(cluster: &Cluster) -> Result<(Backend, String), Failure> {
     let chosen = match (cluster.fabric, &cluster.secret) {
         (config::Fabric::Auto, None) => {
@@ -233,15 +264,15 @@ fn choose(cluster: &Cluster) -> Result<(Backend, String), Failure> {
                 (Backend::Tcp, format!("fabric tcp: parts are on several machines, and {why} (auto)"))
             }
         },
-        (config::Fabric::Shm, _) => (Backend::Shm, "fabric shm, as was asked for".to_owned()),
+        (config::Fabric::Shm, _) => (Backend::Shm, "fabric shm, as configured".to_owned()),
         (config::Fabric::Tcp, _) => {
-            (Backend::Tcp, "fabric tcp, as was asked for: two-sided, the target's CPU answers".to_owned())
+            (Backend::Tcp, "fabric tcp, as configured: two-sided, the target's CPU answers".to_owned())
         }
         (config::Fabric::Verbs, _) => match verbs(cluster) {
-            Ok((backend, device)) => (backend, format!("fabric verbs, as was asked for, on {device}")),
+            Ok((backend, device)) => (backend, format!("fabric verbs, as configured, on {device}")),
             Err(Failure(why)) => {
                 return Err(Failure::new(format!(
-                    "fabric verbs cannot be had: {why}; fabric tcp reaches as far"
+                    "fabric verbs is not available: {why}; fabric tcp also reaches other machines"
                 )));
             }
         },
@@ -249,10 +280,10 @@ fn choose(cluster: &Cluster) -> Result<(Backend, String), Failure> {
     Ok(chosen)
 }
 
-/// The backend on this machine's RDMA device, and what that is.
+/// The backend on this machine's RDMA device, and the device's description.
 ///
 /// # Errors
-/// Why it cannot be had.
+/// The reason why it is not available.
 #[cfg(feature = "verbs")]
 fn verbs(cluster: &Cluster) -> Result<(Backend, String), Failure> {
     let config::Verbs { device, port, gid_index, completion, retries } = cluster.verbs.clone();

@@ -1,8 +1,11 @@
-//! Why a command ended without doing what it was asked: one line for whoever asked. And what it says where it did.
+//! Why a command failed, in one line for the operator; and standard output.
+//!
+//! `anyhow` is not used: many errors, ours and those of libraries, already contain their cause in the message, and
+//! `anyhow` would print it again. Otherwise a failure is only a line of text.
 
 use std::io::Write as _;
 
-/// The line.
+/// One line: what failed, what was found, what was expected.
 #[derive(Debug)]
 pub(crate) struct Failure(pub(crate) String);
 
@@ -12,7 +15,7 @@ impl Failure {
     }
 }
 
-/// Any error's own words, with what caused it where they leave that out.
+/// An error's message, followed by those of its causes that it does not contain.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Self {
         let mut line = error.to_string();
@@ -31,14 +34,14 @@ impl<E: std::error::Error> From<E> for Failure {
 /// Writes to standard output.
 ///
 /// # Errors
-/// Where nobody reads it any more: a command that has others to look after must still end them in order.
+/// If its reader is gone. A command with child processes must still end them in order.
 pub(crate) fn say(text: impl std::fmt::Display) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let written = write!(out, "{text}").and_then(|()| out.flush());
     written.map_err(|error| Failure(format!("cannot write to standard output: {error}")))
 }
 
-/// So many of something whose plural has an s.
+/// A count and its noun, whose plural has an s.
 pub(crate) fn some(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

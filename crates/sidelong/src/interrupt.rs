@@ -1,4 +1,4 @@
-//! What Ctrl-C does to a command that writes results: it stops where it can say what is missing.
+//! Ctrl-C in a command that writes results: the command stops where it can report what is missing.
 
 use std::io;
 use std::process;
@@ -10,14 +10,13 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// What the shell has for a command that Ctrl-C ended.
+/// Exit code of a command that Ctrl-C ended, as shells have it.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// What comes sooner after the first signal is no second wish: `timeout` signals the command and then its group, and so
-/// do others that start commands.
+/// A signal sooner after the first is a repetition: `timeout`, for one, signals the command and then its group.
 const SAME_WISH: Duration = Duration::from_millis(200);
 
-/// Set when someone asks to stop. The second time the program ends at once: what it is at may take long.
+/// The flag that the first signal sets. A second signal ends the program at once.
 pub(crate) fn watch() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut signals = Signals::new([SIGINT, SIGTERM])?;

@@ -1,61 +1,92 @@
 //! `sidelong lab`: the published experiments.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use sidelong_lab::{Check, Experiment, Progress, RunOptions, experiments};
+use indicatif::ProgressBar;
+use sidelong_lab::{Check, Experiment, Progress, RunOptions, Usage, Verdict, experiments, page};
 
 use crate::cli::{LabArgs, LabCommand};
 use crate::failure::{Failure, say};
+use crate::progress;
 
-pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
+/// Exit code if targets were missed.
+const MISSED: u8 = 3;
+/// Exit code if figures cannot be trusted.
+const INVALID: u8 = 4;
+
+pub(crate) fn run(args: &LabArgs) -> Result<ExitCode, Failure> {
     match &args.command {
         LabCommand::List => {
             let line = |experiment: &Experiment| {
                 format!("{:14} {} ({})\n", experiment.id, experiment.title, experiment.figure)
             };
-            say(experiments().iter().map(line).collect::<String>())
+            say(experiments().iter().map(line).collect::<String>())?;
+            Ok(ExitCode::SUCCESS)
         }
         LabCommand::BareProxy { listen, to } => {
             sidelong_edge::run_bare_proxy(*listen, *to, 1);
-            Ok(())
+            Ok(ExitCode::SUCCESS)
         }
-        LabCommand::Run { id, out, quick, traces } => {
+        LabCommand::Page { page: path, from } => {
+            let blocks = match from {
+                Some(results) => page::update(path, results)?,
+                None => page::check(path)?,
+            };
+            let done = if from.is_some() { "written" } else { "as recorded" };
+            say(blocks.iter().map(|id| format!("{id:14} {done}\n")).collect::<String>())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        LabCommand::Run { id, out, quick, repeat, traces } => {
             let stop = Arc::new(AtomicBool::new(false));
             for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
                 signal_hook::flag::register(signal, Arc::clone(&stop))?;
             }
             let program = std::env::current_exe()?;
-            let options =
-                RunOptions { out: out.clone(), quick: *quick, traces: traces.clone(), program, stop };
-            let report = sidelong_lab::run(id, &options, &mut show)?;
+            let options = RunOptions {
+                out: out.clone(),
+                quick: *quick,
+                repeat: *repeat,
+                traces: traces.clone(),
+                program,
+                usage: Usage::read,
+                stop,
+            };
+            let bar = progress::bar(0, "[{pos:>3}/{len}] {wide_msg}");
+            let report = sidelong_lab::run(id, &options, &mut |progress| show(&bar, progress))?;
+            drop(bar);
             let line = |check: &Check| {
-                let (verdict, measured) = (check.verdict(), figure(check.measured));
+                let (verdict, measured) = (check.verdict(), check.figure(3));
                 format!("{verdict:12} {}: {measured} (target {})\n", check.what, check.target)
             };
             let checks: String = report.checks.iter().map(line).collect();
-            say(format!("{checks}{}\n", report.directory.join("report.md").display()))
+            let invalid: String = report.invalid.iter().map(|why| format!("INVALID      {why}\n")).collect();
+            say(format!("{checks}{invalid}{}\n", report.directory.join("report.md").display()))?;
+            Ok(match report.verdict {
+                Verdict::Met | Verdict::NotMeasured => ExitCode::SUCCESS,
+                Verdict::Missed => ExitCode::from(MISSED),
+                Verdict::Invalid => ExitCode::from(INVALID),
+            })
         }
     }
 }
 
-/// A line that is written over on a terminal; elsewhere one for each run.
-fn show(progress: Progress<'_>) {
+/// A bar on a terminal; elsewhere a line for each run.
+fn show(bar: &ProgressBar, progress: Progress<'_>) {
     let Progress { done, total, run, remaining } = progress;
-    let end = if std::io::stderr().is_terminal() { "\x1b[K\r" } else { "\n" };
-    let mut err = std::io::stderr().lock();
-    let _ = if run.is_empty() {
-        write!(err, "{total} runs done{end}").and_then(|()| if end == "\n" { Ok(()) } else { writeln!(err) })
+    let (number, left) = ((done + 1).min(total), minutes(remaining));
+    if !bar.is_hidden() {
+        bar.set_length(total as u64);
+        bar.set_message(format!("{run}, about {left} left"));
+        bar.set_position(number as u64);
+    } else if run.is_empty() {
+        let _ = writeln!(std::io::stderr(), "{total} runs done");
     } else {
-        write!(err, "[{:>3}/{total}] {run}, about {} left{end}", done + 1, minutes(remaining))
-    };
-    let _ = err.flush();
-}
-
-fn figure(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"))
+        let _ = writeln!(std::io::stderr(), "[{number:>3}/{total}] {run}, about {left} left");
+    }
 }
 
 fn minutes(time: Duration) -> String {

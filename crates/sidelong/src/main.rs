@@ -1,7 +1,7 @@
-//! The `sidelong` program: its commands, and how each ends.
+//! The `sidelong` program: its commands, and their exit codes.
 //!
-//! A command that cannot do what it was asked says why in one line on standard error and exits with 2; one that was
-//! interrupted before its results were whole, with 130.
+//! A command that fails prints one line on standard error and exits with 2. A command that was interrupted before its results
+//! were complete exits with 130.
 #![forbid(unsafe_code)]
 
 mod cgroup;
@@ -10,23 +10,30 @@ mod edge;
 mod event;
 mod fabric;
 mod failure;
+mod foreign;
+mod hangup;
 mod helper;
+mod history;
+mod init;
 mod interrupt;
 mod lab;
-mod looks;
+mod log;
 mod monitor;
 mod node;
 mod page;
 mod parent;
 mod parts;
 mod perf;
+mod progress;
+mod reads;
+mod regions;
 mod sim;
 mod status;
 mod top;
 mod trace;
 mod up;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -35,26 +42,23 @@ use crate::cli::{Cli, Command, PartArgs};
 use crate::event::Event;
 use crate::failure::Failure;
 
-/// Pingora's figures in `docs/` are with it; the system's allocator costs the edge a fifth of its throughput.
+/// The figures in `docs/` were measured with it. The system's allocator costs the edge a fifth of its throughput.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // What `top` would warn of stands on its page.
+    // The screen of `top` shows what it would warn of.
     let is_quiet = cli.quiet || matches!(cli.command, Command::Top(_));
-    let default = if is_quiet { "error" } else { "warn" };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("SIDELONG_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    // A log that cannot be written (its disk is full) must not end what would write it.
-    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).log_internal_errors(false);
-    // Colours in a file or a journal are noise.
-    log.with_ansi(std::io::stderr().is_terminal() && !*page::PLAIN).with_env_filter(filter).init();
-
+    let log = match log::start(if is_quiet { "error" } else { "warn" }) {
+        Ok(log) => log,
+        Err(failure) => return failed(&failure, log::Format::Text),
+    };
     let done = match cli.command {
         Command::Up(args) => up::run(&args, cli.quiet),
         Command::Top(args) => top::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::History(args) => history::run(&args),
         Command::Node(args) => part(&args, node::run),
         Command::Edge(args) => part(&args, edge::run),
         Command::Helper(args) => helper::run(&args, cli.quiet),
@@ -66,24 +70,33 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },
-        Command::Lab(args) => lab::run(&args),
+        Command::Lab(args) => match lab::run(&args) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Perf(args) => perf::run(&args),
         Command::Config(args) => cli::config(&args),
+        Command::Init(args) => init::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure(line)) => {
-            let _ = writeln!(std::io::stderr(), "sidelong: {line}");
-            ExitCode::from(2)
-        }
+        Err(failure) => failed(&failure, log),
     }
 }
 
-/// Runs a part of a cluster; why it fails is told to who listens to its events, too.
+fn failed(Failure(line): &Failure, log: log::Format) -> ExitCode {
+    match log {
+        log::Format::Text => _ = writeln!(std::io::stderr(), "sidelong: {line}"),
+        log::Format::Json => tracing::error!("{line}"),
+    }
+    ExitCode::from(2)
+}
+
+/// Runs a part of a cluster, and reports its failure as an event too.
 fn part(args: &PartArgs, run: fn(&PartArgs) -> Result<(), Failure>) -> Result<(), Failure> {
     let done = run(args);
     if let (true, Err(Failure(reason))) = (args.events, &done) {
-        Event::Failed { reason: reason.clone() }.tell();
+        Event::Failed { reason: reason.clone() }.print();
     }
     done
 }

@@ -1,4 +1,5 @@
-//! `sidelong node`: one node of a cluster file, with its built-in origin server.
+//! `sidelong node`: one node of a cluster file, with its built-in origin server, or as the agent of a foreign server that runs
+//! beside it.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -16,19 +17,25 @@ use sidelong_load::{
 use sidelong_reconfig::{load_region, offer_board, offer_words};
 use sidelong_state::NodeAgent;
 use sidelong_workload::origin::{OriginConfig, OriginGauges, ServiceTime, serve};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cgroup;
 use crate::cli::PartArgs;
 use crate::edge::watch_for_node;
 use crate::event::Event;
-use crate::fabric::Offer;
+use crate::fabric::Offering;
 use crate::failure::Failure;
+use crate::foreign;
+use crate::hangup::Hangup;
+use crate::history::Log;
 use crate::parent::{self, end_with_parent};
 use crate::parts::{self, Parts};
+use crate::regions::Guard;
 
 pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     end_with_parent(args)?;
+    let hangup = Hangup::ignore()?;
     let cluster = parts::read(args)?;
     let nodes = &cluster.nodes;
     let index = nodes.iter().position(|node| node.name == args.name).ok_or_else(|| {
@@ -43,64 +50,211 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
         TcpListener::bind(address)
             .map_err(|error| Failure::new(format!("node {}: cannot listen on {address}: {error}", node.name)))
     };
-    let listener = listen(node.listen)?;
-    listener.set_nonblocking(true)?;
+    let server = match node.is_foreign {
+        true => Server::Foreign,
+        false => Server::Builtin { listener: listen(node.address)?, gauges: Arc::default() },
+    };
     let admin = node.admin.map(listen).transpose()?;
 
-    // Before there are other threads, as privileges are each thread's own, and before an RDMA device is opened, which
-    // serves nobody whose privileges have changed since.
+    // Done before other threads exist, because each has privileges of its own, and before an RDMA device is opened,
+    // which refuses a process whose privileges have changed since.
     let began_ms = parts::began_ms();
-    let (choice, record) = choose_scheme(&cluster, index, args.join_cgroup.as_deref(), began_ms)?;
+    let scopes = Scopes::find(&cluster, index, args.join_cgroup.as_deref())?;
+    let (choice, record) = choose_scheme(&cluster, &scopes, args.join_cgroup.as_deref(), began_ms)?;
+    hangup.log()?;
+    let ending = Ending::watch()?;
     let parts = Arc::new(Parts::begun_at(began_ms, cluster)?);
     let _held = parent::hold(args, &parts.run)?;
-    let gauges = Arc::new(OriginGauges::default());
     let offer = parts.fabric.offer(node.fabric_listen)?;
     let memory = Memory::offer(&parts, index, &offer, record.as_ref())?;
+    let make = Make { node, server: &server, scope: scopes.sampled };
     let _kept = match record {
-        Some(record) => Kept::Kernel { _line: publish_line(node, &memory, &gauges)?, _record: record },
-        None => Kept::Threads(keep_load(&parts, node, choice.scheme, &offer, &memory, &gauges)?),
+        Some(record) => Kept::Kernel { _line: publish_line(&memory, &make)?, _record: record },
+        None => Kept::Threads(keep_load(&parts, node, choice.scheme, &offer, &memory, &make)?),
     };
     let _admin = match admin {
-        Some(listener) => {
-            Some(Admin::start(listener, pages(&parts, node, choice, &offer, &memory, &gauges)?)?)
-        }
+        Some(listener) => Some(Admin::start(listener, pages(&parts, choice, &offer, &memory, &make)?)?),
         None => None,
     };
 
     let stop = Arc::new(AtomicBool::new(false));
     let watch = if parts.cluster.reconfig.by == config::MovedBy::Server {
-        let watch = watch_for_node(&parts, index, args.events)?;
+        let history = Log::open(&parts, &args.name)?;
+        let watch = watch_for_node(args, &parts, history.as_ref(), index)?;
         let (stop, drain) = (Arc::clone(&stop), parts.cluster.reconfig.drain_max);
-        Some(std::thread::Builder::new().name("watch".into()).spawn(move || watch.run(&stop, drain))?)
+        Some(std::thread::Builder::new().name("watch".into()).spawn(move || {
+            watch.run(&stop, drain);
+            history.into_iter().for_each(Log::finish);
+        })?)
     } else {
         if args.events {
-            Event::Ready.tell();
+            Event::Ready.print();
         }
         None
     };
 
-    let served = serve_origin(listener, origin_config(node, index), gauges);
+    let served = server.run(origin_config(node, index), ending);
     stop.store(true, Ordering::Relaxed);
     if let Some(watch) = watch {
         // Its panic was printed where it happened.
         let _ = watch.join();
     }
-    served
+    served.and_then(|()| memory.guard.result())
 }
 
-/// What a node offers to others, for as long as it lives.
+/// Waits for the signals that end the node, from before anyone can see that it runs.
+struct Ending {
+    runtime: Runtime,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Ending {
+    fn watch() -> Result<Self, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let [terminate, interrupt] = {
+            let _within = runtime.enter();
+            [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?]
+        };
+        Ok(Ending { runtime, terminate, interrupt })
+    }
+}
+
+/// What answers the node's requests.
+enum Server {
+    /// The built-in origin, in this process.
+    Builtin { listener: TcpListener, gauges: Arc<OriginGauges> },
+    /// A foreign server. This process is its agent, and answers no request.
+    Foreign,
+}
+
+impl Server {
+    /// Runs until SIGTERM or SIGINT. The built-in origin then finishes the requests in flight.
+    fn run(self, origin: OriginConfig, ending: Ending) -> Result<(), Failure> {
+        let Ending { runtime, mut terminate, mut interrupt } = ending;
+        runtime.block_on(async {
+            let shutdown = async move {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            };
+            let Server::Builtin { listener, gauges } = self else {
+                shutdown.await;
+                return Ok(());
+            };
+            listener.set_nonblocking(true)?;
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let drained = serve(listener, origin, gauges, shutdown).await?;
+            if drained.cut > 0 {
+                tracing::warn!(
+                    connections = drained.cut,
+                    "cut connections whose requests did not end in time"
+                );
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Whose load the node's record has.
+struct Scopes {
+    /// In a record that the kernel keeps; or why it cannot keep one.
+    kept: Result<Scope, String>,
+    /// In one that a thread makes. The same, so that records agree whoever keeps them; without it that of this process,
+    /// and nobody's if that is not the server.
+    sampled: Option<Scope>,
+}
+
+impl Scopes {
+    /// For the node, with the control group that `up` made for it, if it did.
+    fn find(cluster: &Cluster, index: usize, joined: Option<&Path>) -> Result<Self, Failure> {
+        let node = &cluster.nodes[index];
+        if node.is_foreign {
+            let found = foreign::scope(node)?;
+            let kept = match &found {
+                None => Err(format!("the server of {} is on another machine", node.name)),
+                Some(Scope::Machine) => parts::is_alone(cluster, index).map(|()| Scope::Machine),
+                Some(group) => Ok(group.clone()),
+            };
+            return Ok(Scopes { kept, sampled: found });
+        }
+        let own = parts::is_apart(cluster, index).map(|()| match &node.group {
+            Some(config::Group::Directory(path)) => Scope::Cgroup(path.clone()),
+            _ => Scope::Machine,
+        });
+        let sampled = own.clone().unwrap_or_else(|_| Scope::Process(std::process::id()));
+        let kept = joined.map_or(own, |group| Ok(Scope::Cgroup(group.to_owned())));
+        Ok(Scopes { kept, sampled: Some(sampled) })
+    }
+}
+
+/// What the node's own part of a record is made of.
+struct Make<'a> {
+    node: &'a config::Node,
+    server: &'a Server,
+    /// [`Scopes::sampled`].
+    scope: Option<Scope>,
+}
+
+impl Make<'_> {
+    /// The gauges of the built-in origin.
+    fn gauge(&self) -> Option<OriginGauge> {
+        let Server::Builtin { gauges, .. } = self.server else { return None };
+        let (gauges, workers) = (Arc::clone(gauges), self.node.workers.unwrap_or_default());
+        Some(Box::new(move || OriginLoad {
+            connections: gauges.connections.load(Ordering::Relaxed),
+            queued: gauges.queued(),
+            busy: gauges.in_service(),
+            workers,
+            service_us: u32::try_from(gauges.service_mean().as_micros()).unwrap_or(u32::MAX),
+            served: gauges.served_total.load(Ordering::Relaxed),
+            errors: gauges.errors_total.load(Ordering::Relaxed),
+            sent_bytes: gauges.sent_bytes_total.load(Ordering::Relaxed),
+        }))
+    }
+
+    /// A maker of records; `None` if nothing is known.
+    fn recorder(&self) -> Result<Option<Recorder>, Failure> {
+        let Some(scope) = &self.scope else { return Ok(None) };
+        let recorder = Recorder::new(scope, self.gauge())?;
+        Ok(Some(match parts::foreign(self.node) {
+            Some(foreign) => recorder.of_foreign(foreign)?,
+            None => recorder,
+        }))
+    }
+
+    /// Decides what to acknowledge, from the node's ownership word and the requests in flight at the origin. Of a foreign
+    /// server it does not know them, and acknowledges nothing.
+    fn acknowledge(&self, words: Region) -> impl FnMut() -> Option<u64> + Send + 'static {
+        let gauges = match self.server {
+            Server::Builtin { gauges, .. } => Some(Arc::clone(gauges)),
+            Server::Foreign => None,
+        };
+        let mut agent = NodeAgent::new();
+        move || {
+            let gauges = gauges.as_ref()?;
+            let word = words.load(WORDS_OWNERSHIP);
+            // Read after the word: see `NodeAgent::observe`.
+            let in_flight = gauges.outstanding.load(Ordering::Relaxed);
+            agent.observe(word, in_flight).map(|ack| ack.encode())
+        }
+    }
+}
+
+/// The memory that a node offers to others while it lives.
 struct Memory {
     load: Region,
     words: Region,
-    /// On the first node; over shared memory it is nobody's.
-    _board: Option<Region>,
+    /// Holds the board as well: the first node's, or in shared memory that of the first process.
+    guard: Guard,
 }
 
 impl Memory {
     fn offer(
         parts: &Parts,
         index: usize,
-        offer: &Offer,
+        offer: &Offering,
         record: Option<&KernelRecord>,
     ) -> Result<Self, Failure> {
         let host = &offer.host;
@@ -110,28 +264,31 @@ impl Memory {
             None => (RegionKind::Load, LOAD_BYTES),
         };
         let name = &load_region(&node.name);
-        let spec = RegionSpec { name, kind, len, access: Access::ReadOnly, incarnation: parts.began_ms };
+        let (cluster, incarnation) = parts.life();
+        let spec = RegionSpec { cluster, name, kind, len, access: Access::ReadOnly, incarnation };
         let load = match record {
             Some(record) => host.offer_mapped(&spec, &record.memory()?)?,
             None => host.offer(&spec, |_| ())?,
         };
-        let words = offer_words(host, &node.name, node.site.map(SiteId::new), parts.began_ms)?;
+        // Before the words: see `Parts::board_init`.
         let board = match parts.fabric.shares_memory() || index == 0 {
-            true => Some(offer_board(host, parts.board_map(), &parts.board_init(), parts.began_ms)?),
+            true => Some(offer_board(host, parts.board_map(), &parts.board_init(), parts.life())?),
             false => None,
         };
+        let words = offer_words(host, &node.name, node.site.map(SiteId::new), parts.life())?;
         for region in [Some(&load), Some(&words), board.as_ref()].into_iter().flatten() {
             offer.publish(region)?;
         }
-        Ok(Memory { load, words, _board: board })
+        let guard = Guard::start(vec![load.clone(), words.clone()], board, parts.board_anew())?;
+        Ok(Memory { load, words, guard })
     }
 }
 
-/// The scheme that this node's load is had by. Where the kernel keeps the record it does so from here on, and this process
-/// has given up all privileges.
+/// Chooses the scheme by which this node's load is collected. If the kernel is to keep the record, it does so from now
+/// on, and this process has dropped all privileges.
 fn choose_scheme(
     cluster: &Cluster,
-    index: usize,
+    scopes: &Scopes,
     joined: Option<&Path>,
     began_ms: u64,
 ) -> Result<(Choice, Option<KernelRecord>), Failure> {
@@ -139,13 +296,12 @@ fn choose_scheme(
         cgroup::join(group)?;
     }
     let keep = || {
-        let scope = parts::kernel_scope(cluster, index, joined)?;
+        let scope = scopes.kept.clone()?;
         KernelRecord::start(&KernelSpec::new(scope, began_ms)).map_err(|error| error.to_string())
     };
-    let (choice, record) = Scheme::resolve(cluster.load.scheme.as_str(), keep)?;
-    let alone = parts::kernel_scope(cluster, index, joined).is_ok();
-    // What a kernel or a lack of privilege costs is worth a line; that nodes share a machine is in the file.
-    if alone && record.is_none() && cluster.load.scheme == config::Scheme::Auto {
+    let (choice, record) = Choice::new(cluster.load.scheme, keep)?;
+    // A warning if a kernel feature or a privilege is missing. That nodes share a machine is evident from the file.
+    if scopes.kept.is_ok() && record.is_none() && cluster.load.scheme == Scheme::Auto {
         tracing::warn!("load by {}, because {}", choice.scheme, choice.reason);
     } else {
         tracing::info!("load by {}, because {}", choice.scheme, choice.reason);
@@ -156,33 +312,30 @@ fn choose_scheme(
     Ok((choice, record))
 }
 
-/// What keeps the node's record for as long as it lives.
+/// Keeps the node's record as long as it lives.
 enum Kept {
     Kernel {
-        // The farewell goes before the record.
-        _line: Arc<ServerLine>,
+        // Dropped before the record, so that its last line is published. A foreign server has none.
+        _line: Option<Arc<ServerLine>>,
         _record: KernelRecord,
     },
     Threads(#[expect(dead_code, reason = "it is held, not used")] LoadThreads),
 }
 
-/// Has the server publish its own line whenever something begins or ends.
-fn publish_line(
-    node: &config::Node,
-    memory: &Memory,
-    gauges: &Arc<OriginGauges>,
-) -> Result<Arc<ServerLine>, Failure> {
-    let line = Arc::new(ServerLine::open(memory.load.clone(), gauge(node, gauges))?);
+/// Makes the origin publish its own line whenever a request or connection begins or ends.
+fn publish_line(memory: &Memory, make: &Make<'_>) -> Result<Option<Arc<ServerLine>>, Failure> {
+    let (Server::Builtin { gauges, .. }, Some(gauge)) = (make.server, make.gauge()) else { return Ok(None) };
+    let line = Arc::new(ServerLine::open(memory.load.clone(), gauge)?);
     let published = Arc::downgrade(&line);
     gauges.watch(move || {
         if let Some(line) = published.upgrade() {
             line.publish();
         }
     });
-    Ok(line)
+    Ok(Some(line))
 }
 
-/// What keeps the node's record, acknowledges moves, and answers where load is asked for.
+/// The threads that keep the node's record, acknowledge moves, and answer requests for load.
 struct LoadThreads {
     _keeper: Keeper,
     _responder: Option<Responder>,
@@ -192,21 +345,22 @@ fn keep_load(
     parts: &Parts,
     node: &config::Node,
     scheme: Scheme,
-    offer: &Offer,
+    offer: &Offering,
     memory: &Memory,
-    gauges: &Arc<OriginGauges>,
+    make: &Make<'_>,
 ) -> Result<LoadThreads, Failure> {
-    let recorder = || Recorder::new(&scope(parts, node), Some(gauge(node, gauges)));
     let load = &parts.cluster.load;
     let spec = KeeperSpec { period: load.period, proc_period: load.proc_period };
-    let acknowledge = acknowledge(memory.words.clone(), Arc::clone(gauges));
-    let kept = if scheme.is_kept_by_thread() { Some(recorder()?) } else { None };
+    let acknowledge = make.acknowledge(memory.words.clone());
+    let kept = if scheme.is_kept_by_thread() { make.recorder()? } else { None };
     let keeper = Keeper::start(memory.load.clone(), kept, acknowledge, spec)?;
 
     let kind = match scheme {
         Scheme::SocketAsync => Some(ResponderKind::Async(memory.load.clone())),
-        Scheme::SocketSync => Some(ResponderKind::Sync(memory.load.clone(), Box::new(recorder()?))),
-        Scheme::RdmaAsync | Scheme::RdmaSync | Scheme::ERdmaSync => None,
+        Scheme::SocketSync => {
+            make.recorder()?.map(|recorder| ResponderKind::Sync(memory.load.clone(), Box::new(recorder)))
+        }
+        Scheme::Auto | Scheme::RdmaAsync | Scheme::RdmaSync | Scheme::ERdmaSync => None,
     };
     let any_port = SocketAddr::new(node.fabric_listen.ip(), 0);
     let responder = kind.map(|kind| Responder::listen(any_port, kind)).transpose()?;
@@ -216,70 +370,42 @@ fn keep_load(
     Ok(LoadThreads { _keeper: keeper, _responder: responder })
 }
 
-/// What the node has to tell at its admin endpoint.
+/// The pages of the node's admin endpoint.
 fn pages(
     parts: &Parts,
-    node: &config::Node,
     choice: Choice,
-    offer: &Offer,
+    offer: &Offering,
     memory: &Memory,
-    gauges: &Arc<OriginGauges>,
+    make: &Make<'_>,
 ) -> Result<Pages, Failure> {
-    let origin = gauge(node, gauges);
-    let mut own = OwnReader::new(memory.load.clone());
-    // Where nobody keeps the record, a scrape makes it, as a request of an edge does.
+    let origin = make.gauge();
+    let mut own = OwnReader::new(memory.load.clone(), parts::foreign(make.node));
+    // Under socket-sync no thread keeps the record; a scrape makes one, as an edge's request does.
     let mut recorder = match choice.scheme {
-        Scheme::SocketSync => Some(Recorder::new(&scope(parts, node), Some(gauge(node, gauges)))?),
-        Scheme::SocketAsync | Scheme::RdmaAsync | Scheme::RdmaSync | Scheme::ERdmaSync => None,
+        Scheme::SocketSync => make.recorder()?,
+        Scheme::Auto | Scheme::SocketAsync | Scheme::RdmaAsync | Scheme::RdmaSync | Scheme::ERdmaSync => None,
     };
     let read = move |now_ns| {
         let record = match &mut recorder {
             Some(recorder) => recorder.own(now_ns),
             None => own.read(),
         };
-        (record, origin())
+        (record, origin.as_ref().map(|origin| origin()))
     };
     let counts = parts.fabric.counts().into_iter().chain(offer.counts()).collect();
     let metrics = NodeMetrics::new(parts.about(choice), counts, parts.cluster.load.stale, Box::new(read));
-    Ok(Pages { metrics: Box::new(move || metrics.encode()), health: Box::new(|| "ok\n") })
-}
-
-/// As the kernel would keep it, so that records say the same whoever keeps them; else that of this process.
-fn scope(parts: &Parts, node: &config::Node) -> Scope {
-    let index = parts.cluster.nodes.iter().position(|other| other.name == node.name).unwrap_or(0);
-    parts.kernel_scope(index, None).unwrap_or_else(|_| Scope::Process(std::process::id()))
-}
-
-fn gauge(node: &config::Node, gauges: &Arc<OriginGauges>) -> OriginGauge {
-    let gauges = Arc::clone(gauges);
-    let workers = node.workers;
-    Box::new(move || OriginLoad {
-        connections: gauges.connections.load(Ordering::Relaxed),
-        queued: gauges.queued(),
-        busy: gauges.in_service(),
-        workers,
-        service_us: u32::try_from(gauges.service_mean().as_micros()).unwrap_or(u32::MAX),
-        served: gauges.served_total.load(Ordering::Relaxed),
-        errors: gauges.errors_total.load(Ordering::Relaxed),
-        sent_bytes: gauges.sent_bytes_total.load(Ordering::Relaxed),
+    Ok(Pages {
+        metrics: Box::new(move || metrics.encode()),
+        health: Box::new(|| Ok("ok\n")),
+        ready: Box::new(|| Ok("ok\n")),
+        status: None,
     })
-}
-
-/// What to acknowledge, from the node's own word and the requests that it still has.
-fn acknowledge(words: Region, gauges: Arc<OriginGauges>) -> impl FnMut() -> Option<u64> + Send {
-    let mut agent = NodeAgent::new();
-    move || {
-        let word = words.load(WORDS_OWNERSHIP);
-        // Looked at after the word: see `NodeAgent::observe`.
-        let in_flight = gauges.outstanding.load(Ordering::Relaxed);
-        agent.observe(word, in_flight).map(|ack| ack.encode())
-    }
 }
 
 fn origin_config(node: &config::Node, index: usize) -> OriginConfig {
     OriginConfig {
         name: Some(node.name.clone()),
-        workers: u32::from(node.workers),
+        workers: u32::from(node.workers.unwrap_or_default()),
         service: match node.service {
             Service::Fixed => ServiceTime::Fixed(node.service_time),
             Service::Exponential => ServiceTime::Exponential { mean: node.service_time },
@@ -291,29 +417,4 @@ fn origin_config(node: &config::Node, index: usize) -> OriginConfig {
         root: node.root.clone(),
         ..OriginConfig::default()
     }
-}
-
-/// Serves until SIGTERM or SIGINT, then finishes what is under way.
-fn serve_origin(
-    listener: TcpListener,
-    config: OriginConfig,
-    gauges: Arc<OriginGauges>,
-) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        let shutdown = async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        };
-        let drained = serve(listener, config, gauges, shutdown).await?;
-        if drained.cut > 0 {
-            tracing::warn!(cut = drained.cut, "connections were cut: their requests did not end in time");
-        }
-        Ok(())
-    })
 }

@@ -1,7 +1,6 @@
-//! What the pages of `up` and `top` share: the terminal while one is shown, their colours, and how they draw a node's
-//! site and load.
+//! What the screens of `up` and `top` share: the terminal, the colours, and the drawing of a node's site and load.
 //!
-//! A page stands on the terminal's own colours, dark or light. Where NO_COLOR is set to anything it has no others.
+//! A screen uses the terminal's own background and text colour, dark or light. If NO_COLOR is set it uses no others.
 
 use std::fs::File;
 use std::io::IsTerminal as _;
@@ -20,8 +19,8 @@ use sidelong_layout::{NodeState, Ownership, SiteId};
 
 use crate::failure::Failure;
 
-/// Okabe and Ito's colours, which people with any kind of colour vision tell apart, but for the yellow, which nobody reads
-/// on white. A site has one throughout.
+/// Okabe and Ito's colours, which can be told apart with any kind of colour vision, without the yellow, which is unreadable on
+/// white. Each site has one of them.
 const SITE_COLOURS: [Color; 6] = [
     Color::Rgb(86, 180, 233),
     Color::Rgb(230, 159, 0),
@@ -30,15 +29,15 @@ const SITE_COLOURS: [Color; 6] = [
     Color::Rgb(213, 94, 0),
     Color::Rgb(0, 114, 178),
 ];
-/// Whether colours are not wanted, as no-color.org has it.
+/// Whether NO_COLOR is set (no-color.org).
 pub(crate) static PLAIN: LazyLock<bool> =
     LazyLock::new(|| std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()));
 
-/// The terminal, in raw mode and on a screen of its own until this is dropped, or the program panics.
+/// The terminal, in raw mode and on an alternate screen until this is dropped or the program panics.
 pub(crate) struct Terminal {
-    /// There until this is dropped.
+    /// `Some` until this is dropped.
     terminal: Option<DefaultTerminal>,
-    /// Where keys come from, as crossterm 0.29 has it.
+    /// The file that crossterm 0.29 reads keys from.
     keys: File,
 }
 
@@ -53,7 +52,7 @@ impl Terminal {
         Ok(Terminal { terminal: Some(ratatui::try_init()?), keys })
     }
 
-    /// Whether there is one to open.
+    /// Whether standard output is a terminal.
     pub(crate) fn is_there() -> bool {
         std::io::stdout().is_terminal()
     }
@@ -65,10 +64,10 @@ impl Terminal {
         Ok(())
     }
 
-    /// The next key within `wait`; `None` where it passes, or something else happened: the terminal's size changed.
+    /// The next key within `wait`; `None` if there is none, or something else happened, such as a change of size.
     ///
     /// # Errors
-    /// Where the terminal is gone: its window was closed, its connection broke.
+    /// If the terminal is gone: its window was closed, or its connection broke.
     pub(crate) fn key(&mut self, wait: Duration) -> Result<Option<KeyEvent>, Failure> {
         if self.is_gone(wait)? {
             return Err(Failure::new("the terminal is gone"));
@@ -82,7 +81,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for a key, and says whether there can be none any more. Crossterm would read the end of a terminal for ever.
+    /// Waits for a key, and returns whether the terminal is gone. Crossterm would read its end of file for ever.
     fn is_gone(&self, wait: Duration) -> Result<bool, Failure> {
         let mut keys = [PollFd::new(&self.keys, PollFlags::IN)];
         match poll(&mut keys, Some(&Timespec::try_from(wait)?)) {
@@ -97,7 +96,7 @@ impl Terminal {
 impl Drop for Terminal {
     fn drop(&mut self) {
         if self.is_gone(Duration::ZERO).unwrap_or(true) {
-            // Ratatui would panic, as it cannot say there that it cannot restore it.
+            // Ratatui would panic: it cannot print that it cannot restore the terminal.
             std::mem::forget(self.terminal.take());
         } else {
             ratatui::restore();
@@ -105,7 +104,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Ctrl-C, which in raw mode is a key.
+/// Whether the key is Ctrl-C, which raw mode does not turn into a signal.
 pub(crate) fn is_interrupt(key: &KeyEvent) -> bool {
     key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL)
 }
@@ -114,12 +113,12 @@ fn unless_plain(colour: Color) -> Color {
     if *PLAIN { Color::Reset } else { colour }
 }
 
-/// Of the `site`-th site.
+/// The colour of the `site`-th site.
 pub(crate) fn colour(site: usize) -> Color {
     unless_plain(SITE_COLOURS[site % SITE_COLOURS.len()])
 }
 
-/// Of what is wrong.
+/// The style of alarms.
 pub(crate) fn alarm() -> Style {
     Style::new().fg(unless_plain(Color::Red)).bold()
 }
@@ -133,13 +132,13 @@ pub(crate) fn right(text: String) -> Cell<'static> {
     Cell::from(Line::from(text).right_aligned())
 }
 
-/// A site's name in its colour; `names` are those of all.
+/// A site's name in its colour; `names` are those of all sites.
 pub(crate) fn site_name(names: &[String], site: SiteId) -> Span<'static> {
     let name = names.get(site.index()).cloned().unwrap_or_default();
     Span::styled(name, Style::new().fg(colour(site.index())))
 }
 
-/// The site that a node serves, or the two that it is between.
+/// The site that a node serves, or the two that it moves between.
 pub(crate) fn whose(names: &[String], ownership: Option<Ownership>) -> Line<'static> {
     let Some((state, Some(site))) = ownership.map(|ownership| (ownership.state, ownership.site)) else {
         return Line::from("-".dim());
@@ -151,24 +150,37 @@ pub(crate) fn whose(names: &[String], ownership: Option<Ownership>) -> Line<'sta
     Line::from(spans)
 }
 
-/// Of `columns` those that `room` has place for, each and a space before it `width` wide: where it is too narrow those to be
-/// `left_out` go, in that order, as far as it takes.
+/// The columns that fit into `room` cells, each `width` cells wide with a space before it. On a narrow page, the
+/// columns of `dropped_first` are dropped in that order. A column that stays is never cut.
 pub(crate) fn fitting<C: Copy + PartialEq>(
     mut columns: Vec<C>,
-    left_out: &[C],
+    dropped_first: &[C],
     room: usize,
     width: impl Fn(C) -> usize,
 ) -> Vec<C> {
-    for left_out in left_out {
+    for dropped in dropped_first {
         if columns.iter().map(|column| 1 + width(*column)).sum::<usize>() > room {
-            columns.retain(|column| column != left_out);
+            columns.retain(|column| column != dropped);
         }
     }
     columns
 }
 
-/// Busy workers in `style`, waiting requests as an alarm behind them, `width` cells in all; full is all workers busy and
-/// as many requests waiting.
+/// Spans that are shown together or not at all, and their rank: on a narrow line the highest rank is dropped first.
+pub(crate) type Piece = (u8, Vec<Span<'static>>);
+
+/// A line of at most `width` cells: the pieces of the lowest ranks that fit.
+pub(crate) fn fitting_line(mut pieces: Vec<Piece>, width: usize) -> Line<'static> {
+    let taken = |pieces: &[Piece]| pieces.iter().flat_map(|(_, spans)| spans).map(Span::width).sum::<usize>();
+    while taken(&pieces) > width {
+        let Some(last) = (0..pieces.len()).max_by_key(|index| pieces[*index].0) else { break };
+        pieces.remove(last);
+    }
+    Line::from_iter(pieces.into_iter().flat_map(|(_, spans)| spans))
+}
+
+/// A bar of `width` cells: busy workers in `style`, then queued requests as an alarm. It is full if all workers are busy and
+/// as many requests are queued.
 pub(crate) fn load_bar(busy: u64, queued: u64, workers: u64, width: usize, style: Style) -> Line<'static> {
     let cells = |requests: u64| {
         let all = workers.max(1).saturating_mul(2);
@@ -219,6 +231,26 @@ mod tests {
         let (_, after) = out.split_once("\x1b[?1049h").unwrap_or_else(|| panic!("{out:?}"));
         let (_, said) = after.split_once("\x1b[?1049l").unwrap_or_else(|| panic!("{out:?}"));
         assert!(said.contains("a page that cannot be drawn"), "the reason is left on the terminal: {out:?}");
+    }
+
+    #[test]
+    fn the_most_important_pieces_of_a_line_stay_whole() {
+        let line = |width| {
+            let pieces = [(1, "requests "), (3, "moves "), (0, "errors "), (2, "p99")];
+            let pieces = pieces.map(|(rank, text)| (rank, vec![Span::from(text)]));
+            fitting_line(pieces.to_vec(), width).to_string()
+        };
+        assert_eq!(line(25), "requests moves errors p99");
+        assert_eq!(line(24), "requests errors p99");
+        assert_eq!(line(18), "requests errors ");
+        assert_eq!(line(7), "errors ");
+        assert_eq!(line(6), "");
+    }
+
+    #[test]
+    fn columns_go_one_by_one_until_the_others_fit() {
+        let fit = |room| fitting(vec![3, 4, 5], &[4, 3, 5], room, |width| width);
+        assert_eq!([fit(15), fit(14), fit(9), fit(5)], [vec![3, 4, 5], vec![3, 5], vec![5], vec![]]);
     }
 
     #[test]

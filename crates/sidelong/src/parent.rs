@@ -1,60 +1,145 @@
-//! The parts of an `up`, and the `up` that is their parent: they end with it, and the next one waits until they have.
+//! The parts of an `up` and their parent: parts end with their `up`, and the next `up` sees to it that they have.
 
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::process::{
+    Flock, FlockType, Pid, PidfdFlags, Signal, fcntl_getlk, getppid, pidfd_open, pidfd_send_signal,
+    set_parent_process_death_signal,
+};
 use sidelong_fabric::RunDirectory;
 
 use crate::cli::PartArgs;
 use crate::failure::Failure;
 
-/// Parts of an `up` that was killed have this long to end.
+/// Longest wait for the parts of a killed `up` to end by themselves.
 const LEFT_BEHIND_MAX: Duration = Duration::from_secs(15);
-/// How often it is looked whether they have.
+/// Longest wait for those that are killed after that.
+const KILLED_MAX: Duration = Duration::from_secs(5);
+/// Time between two checks whether they have.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Ends this process with its parent, where it was started as a part of one.
+/// Makes this process end with its parent, if it was started as a part of an `up`.
 pub(crate) fn end_with_parent(args: &PartArgs) -> Result<(), Failure> {
     let Some(parent) = args.with_parent else { return Ok(()) };
     set_parent_process_death_signal(Some(Signal::TERM))?;
-    // It may have ended before that.
+    // The parent may have ended already.
     if parent != 0 && getppid().map_or(0, |pid| pid.as_raw_nonzero().get()) != parent {
         return Err(Failure::new("the process that started this one has ended"));
     }
     Ok(())
 }
 
-/// What a part holds for as long as it lives, so that [`await_left_behind`] knows of it.
+/// A lock that a part of an `up` holds while it lives, for [`end_left_behind`].
+///
+/// It is a record lock, of which the kernel tells who holds it. It lasts until the process closes any descriptor of the file,
+/// so nothing else in a part opens it.
 pub(crate) fn hold(args: &PartArgs, run: &RunDirectory) -> Result<Option<File>, Failure> {
-    if args.with_parent.is_none() {
+    // The others, such as the lab's, have no `up`.
+    if args.with_parent.is_none_or(|parent| parent == 0) {
         return Ok(None);
     }
     let file = open(run)?;
-    flock(&file, FlockOperation::LockShared)?;
+    fcntl_lock(&file, FlockOperation::LockShared)?;
     Ok(Some(file))
 }
 
-/// Waits until the parts of an earlier `up` in this run directory, which was killed, have ended: until then they have
-/// their ports.
-pub(crate) fn await_left_behind(run: &RunDirectory) -> Result<(), Failure> {
+/// Waits until the parts of a killed `up` in this run directory have ended and released their ports. They were told to end
+/// when it died. One that was stopped is made to go on, and one that does not end is killed.
+///
+/// Call it once the directory is claimed: then there is no other `up` whose parts these could be.
+pub(crate) fn end_left_behind(run: &RunDirectory) -> Result<(), Failure> {
+    end_within(LEFT_BEHIND_MAX, run)
+}
+
+/// The same with another wait before a part is killed.
+fn end_within(wait: Duration, run: &RunDirectory) -> Result<(), Failure> {
     let file = open(run)?;
-    let deadline = Instant::now() + LEFT_BEHIND_MAX;
-    while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if Instant::now() > deadline {
+    let began = Instant::now();
+    let mut told = None;
+    while let Some(pid) = holder(&file)? {
+        let waited = began.elapsed();
+        if waited > wait + KILLED_MAX {
             let path = run.path().display();
-            return Err(Failure::new(format!("{path}: parts of a killed sidelong still run in it")));
+            let found = format!("process {pid}, a part of a killed `sidelong up`, still runs here");
+            return Err(Failure::new(format!("{path}: {found} after {} s; end it", waited.as_secs())));
+        }
+        let is_late = waited > wait;
+        if told != Some((pid, is_late)) {
+            told = Some((pid, is_late));
+            let signals: &[_] = if is_late { &[Signal::KILL] } else { &[Signal::TERM, Signal::CONT] };
+            // It may have ended meanwhile, and its number may be another's. If it still holds the lock, the descriptor is
+            // its own, or that of a process which has ended.
+            if let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
+                && holder(&file)? == Some(pid)
+            {
+                signals.iter().for_each(|signal| _ = pidfd_send_signal(&process, *signal));
+            }
         }
         std::thread::sleep(LOOK_EVERY);
     }
     Ok(())
 }
 
+/// A process that holds the parts' lock.
+fn holder(file: &File) -> Result<Option<Pid>, Failure> {
+    match fcntl_getlk(file, &Flock::from(FlockType::WriteLock))? {
+        None => Ok(None),
+        Some(Flock { pid: None, .. }) => {
+            Err(Failure::new("a part of a killed `sidelong up` still runs in another PID namespace; end it"))
+        }
+        Some(Flock { pid, .. }) => Ok(pid),
+    }
+}
+
 /// The file that all parts of an `up` hold a shared lock on.
+const PARTS: &str = "parts";
+
 fn open(run: &RunDirectory) -> Result<File, Failure> {
-    let path = run.path().join("parts");
-    let opened = File::options().write(true).create(true).truncate(false).mode(0o600).open(&path);
-    opened.map_err(|error| Failure::new(format!("cannot open {}: {error}", path.display())))
+    let failed = |error| Failure::new(format!("cannot open {}: {error}", run.path().join(PARTS).display()));
+    run.append(PARTS).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::{Command, Stdio};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    /// Tells the other process its run directory.
+    const RUN: &str = "SIDELONG_TEST_RUN";
+    const READY: &str = "holds the lock";
+
+    #[test]
+    fn a_part_that_was_left_behind_and_does_not_end_is_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = RunDirectory::open(directory.path()).unwrap();
+        let mut other = Command::new(std::env::current_exe().unwrap());
+        other.args(["parent::tests::other_process", "--exact", "--nocapture"]);
+        let mut other = other.env(RUN, run.path()).stdout(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(other.stdout.take().unwrap()).lines();
+        assert!(said.map_while(Result::ok).any(|line| line == READY));
+
+        end_within(Duration::from_millis(100), &run).unwrap();
+        assert_eq!(other.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
+    }
+
+    /// Not a test: what the other process does. It ends for SIGKILL only, or in a minute.
+    #[test]
+    fn other_process() {
+        let Ok(run) = std::env::var(RUN) else { return };
+        signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::new(AtomicBool::new(false))).unwrap();
+        let file = open(&RunDirectory::at(run)).unwrap();
+        fcntl_lock(&file, FlockOperation::LockShared).unwrap();
+        println!("\n{READY}");
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
 }

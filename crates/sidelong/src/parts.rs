@@ -1,50 +1,47 @@
-//! What a cluster file means to the crates: each setting in the type of whoever uses it.
+//! Translates the cluster file into the settings of each crate.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sidelong_config::{
-    self as config, AdmissionRule, BalancePolicy, Cluster, ClusterFile, Configuration, MovedBy, Service,
-};
+use sidelong_config::{self as config, Cluster, ClusterFile, Configuration, MovedBy, Service};
 use sidelong_edge::{
-    About, Admission, Decider, DoorLimits, GangliaSettings, Limits, NodeAddress, ReadLoads, Settings,
+    About, DoorLimits, EdgeSettings, GangliaSettings, Gatekeeper, Limits, Loads, NodeAddress, ReadLoads,
     SiteHosts, Tls, View,
 };
-use sidelong_fabric::RunDirectory;
-use sidelong_layout::{BoardMap, EdgeId, NodeId, SiteId};
-use sidelong_load::{self as load, OneSided, Scheme, Sockets, Source, Status};
-use sidelong_policy::admission::{self, Promise, Rule, Target};
-use sidelong_policy::balance::Balance;
+use sidelong_fabric::{Access, Directory as _, Host, Region, RunDirectory, shm::ShmHost};
+use sidelong_layout::{BoardMap, EdgeId, NodeId, RegionKind, SiteId, WORDS_BYTES};
+use sidelong_load::{self as load, Foreign, OneSided, Records, Scheme, Sockets, Source, Status};
+use sidelong_policy::admission::{self, Controller, Promise};
+use sidelong_policy::brain::{Brain, Decider};
+use sidelong_policy::cluster::SiteView;
 use sidelong_policy::health;
-use sidelong_policy::index::{Capacity, Weights};
-use sidelong_policy::reconfigure::{self, Reconfigurer, SiteView};
-use sidelong_reconfig::{BoardInit, Links, Mover, Protocol, board_map, load_region};
+use sidelong_policy::index::Capacity;
+use sidelong_policy::reconfigure::{self, Reconfigurer};
+use sidelong_reconfig::{BoardInit, Links, Mover, board_map, load_region, offer_board, words_region};
 use sidelong_state::{Pool, Timing};
 
 use crate::cli::PartArgs;
 use crate::fabric::Fabric;
 use crate::failure::Failure;
-use crate::looks::LookCounts;
+use crate::reads::ReadCounts;
+use crate::regions;
 
-/// A margin of a lease that its holder does not use: what a clock may be off by within one lease, and then some.
-const LEASE_MARGIN: u32 = 10;
-/// Two lives of one process begin at least this far apart: it is less than it takes to start one. A lock word holds 12
-/// bits of a life, which so repeat after four minutes, long after the lease of the earlier one.
+/// Shortest time between two starts of one process, less than a start takes. A lock word holds 12 bits of the
+/// incarnation, so they repeat after four minutes, long after the lease of the earlier process.
 const LIFE_MS_MIN: u64 = 64;
-/// How often a mover asks a draining node whether it is done, where looks are rarer than that.
-const ACK_POLL_MAX: Duration = Duration::from_millis(1);
 
-/// What the cluster file at `path` means, with another fabric where one is asked for.
+/// The cluster of the file at `path`, with `fabric` instead of the file's if given.
 pub(crate) fn cluster(path: &Path, fabric: Option<config::Fabric>) -> Result<Cluster, Failure> {
     let mut file = ClusterFile::load(path)?;
     file.cluster.fabric = fabric.unwrap_or(file.cluster.fabric);
     Ok(file.cluster()?)
 }
 
-/// As many open files as this process may have. A link over tcp is a socket, and so is each connection of a client: by
-/// default a process begins with 1,024, which a cluster of some 300 nodes is beyond.
+/// Raises the limit of open files to the highest allowed. Each link over tcp and each client connection is a socket, and the
+/// default of 1,024 is too low for some 300 nodes.
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
@@ -52,12 +49,17 @@ fn raise_file_limit() {
     }
 }
 
+/// The files that this process may have open at once.
+fn file_limit() -> usize {
+    getrlimit(Resource::Nofile).current.and_then(|most| most.try_into().ok()).unwrap_or(usize::MAX)
+}
+
 /// One process's view of its cluster.
 pub(crate) struct Parts {
     pub(crate) cluster: Cluster,
     pub(crate) run: RunDirectory,
     pub(crate) fabric: Fabric,
-    /// When this process began, in ms since 1970: which life of its name this is.
+    /// When this process started, in ms since 1970, which distinguishes it from earlier processes of its name.
     pub(crate) began_ms: u64,
 }
 
@@ -70,12 +72,17 @@ impl Parts {
         Parts::begun_at(began_ms(), cluster)
     }
 
-    /// Of a process that began then.
+    /// The parts of a process that began at `began_ms`.
     pub(crate) fn begun_at(began_ms: u64, cluster: Cluster) -> Result<Self, Failure> {
         raise_file_limit();
         let run = RunDirectory::open(&cluster.run_dir)?;
         let fabric = Fabric::new(&cluster, &run)?;
         Ok(Parts { cluster, run, fabric, began_ms })
+    }
+
+    /// The cluster and the life of this process, as its regions carry them.
+    pub(crate) fn life(&self) -> (u64, u64) {
+        (self.fabric.identity(), self.began_ms)
     }
 
     pub(crate) fn node_names(&self) -> Vec<String> {
@@ -90,19 +97,18 @@ impl Parts {
         self.cluster.sites[site.index()].name.clone()
     }
 
-    /// The scheme that load is read by, and why, as far as it is the reader's to say: who keeps a node's record, a thread
-    /// or the kernel, is that node's affair, and shows in what it offers.
+    /// The scheme by which load is read, and the reason, as far as the reader can tell. Whether a thread or the kernel
+    /// keeps a node's record is up to that node, and shows in its region.
     pub(crate) fn scheme(&self) -> Result<load::Choice, Failure> {
-        let mut nodes = (0..self.cluster.nodes.len()).map(|node| self.kernel_scope(node, None));
+        let mut nodes = (0..self.cluster.nodes.len()).map(|node| is_apart(&self.cluster, node));
         let shared = nodes.find_map(Result::err);
-        let (mut choice, _) = Scheme::resolve(self.cluster.load.scheme.as_str(), || match &shared {
-            // Asked for by name it is the node that refuses.
-            Some(shared) if self.cluster.load.scheme == config::Scheme::Auto => Err(shared.clone()),
+        let (mut choice, _) = load::Choice::new(self.cluster.load.scheme, || match &shared {
+            // The node refuses a scheme that was requested by name.
+            Some(shared) if self.cluster.load.scheme == Scheme::Auto => Err(shared.clone()),
             _ => Ok(()),
         })?;
-        if self.cluster.load.scheme == config::Scheme::Auto && shared.is_none() {
-            choice.reason =
-                "each node has its kernel keep the record where that does; else it is rdma-async".into();
+        if self.cluster.load.scheme == Scheme::Auto && shared.is_none() {
+            choice.reason = load::Reason::ChosenByNode;
         }
         Ok(choice)
     }
@@ -112,17 +118,12 @@ impl Parts {
         Ok(format!("load by {scheme}, because {reason}"))
     }
 
-    /// Whether some node could be told from others of its machine by a control group alone, and has none.
-    pub(crate) fn shares_machine(&self) -> bool {
-        (0..self.cluster.nodes.len()).any(|node| self.kernel_scope(node, None).is_err())
+    /// Whether the node shares its machine without a control group, which alone could separate its load.
+    pub(crate) fn shares_machine(&self, node: usize) -> bool {
+        is_apart(&self.cluster, node).is_err()
     }
 
-    /// See [`kernel_scope`].
-    pub(crate) fn kernel_scope(&self, node: usize, joined: Option<&Path>) -> Result<load::Scope, String> {
-        kernel_scope(&self.cluster, node, joined)
-    }
-
-    /// What a process tells of itself that does not change; `load::Choice` is its own.
+    /// The constant facts about a process, for its metrics.
     pub(crate) fn about(&self, load::Choice { scheme, reason }: load::Choice) -> Vec<About> {
         let fabric = self.fabric.name();
         vec![
@@ -136,8 +137,8 @@ impl Parts {
             },
             About {
                 name: "load_scheme",
-                help: "How load gets from the nodes to the edges, and why so",
-                labels: vec![("scheme", scheme.to_string()), ("reason", reason)],
+                help: "How load is collected, and why so",
+                labels: vec![("scheme", scheme.to_string()), ("reason", reason.code().to_owned())],
             },
             About {
                 name: "fabric",
@@ -147,7 +148,7 @@ impl Parts {
         ]
     }
 
-    /// Whom the edge of that name tells of the nodes, besides its own metrics.
+    /// The Ganglia monitor that the edge of that name reports to.
     pub(crate) fn ganglia_settings(&self, edge: &str) -> Option<GangliaSettings> {
         let ganglia = &self.cluster.ganglia;
         let is_it = ganglia.edge.as_ref().is_none_or(|name| name == edge);
@@ -160,40 +161,56 @@ impl Parts {
         })
     }
 
-    /// Where the load of all nodes is read.
-    pub(crate) fn source(&self) -> Result<Box<dyn Source + Send>, Failure> {
-        self.source_within(load::Limits {
-            stale: self.cluster.load.stale,
-            same_clock: self.fabric.is_of_one_machine(),
-            ..load::Limits::default()
-        })
+    /// The age limit of records, and defaults for the rest.
+    fn load_limits(&self) -> load::Limits {
+        let same_clock = self.fabric.is_of_one_machine();
+        load::Limits { stale: self.cluster.load.stale, same_clock, ..load::Limits::default() }
     }
 
-    /// The same with limits of the caller's.
+    fn load_regions(&self) -> Vec<String> {
+        self.node_names().iter().map(|name| load_region(name)).collect()
+    }
+
+    /// The source of all nodes' load, using the scanner of `links` for one-sided schemes.
+    pub(crate) fn loads(&self, links: &mut Links) -> Result<Loads, Failure> {
+        let (scheme, limits) = (self.scheme()?.scheme, self.load_limits());
+        if !scheme.is_one_sided() {
+            return Ok(Loads::Sockets(Sockets::new(self.fabric.responders(), self.node_names(), limits)?));
+        }
+        let is_kept = scheme.is_kept_by_kernel();
+        let records = Records::new(links.scanner_mut(), self.load_regions(), is_kept, limits);
+        Ok(Loads::Memory(records.with_foreign(self.cluster.nodes.iter().map(foreign))))
+    }
+
+    /// The same for a thread that reads nothing else, with limits of its own.
     pub(crate) fn source_within(&self, limits: load::Limits) -> Result<Box<dyn Source + Send>, Failure> {
-        let names = self.node_names();
-        Ok(if self.scheme()?.scheme.is_one_sided() {
-            let regions: Vec<_> = names.iter().map(|name| load_region(name)).collect();
-            let source = OneSided::new(self.fabric.directory(), self.fabric.initiator()?, regions, limits);
-            Box::new(source.expecting_kernel(self.scheme()?.scheme.is_kept_by_kernel()))
-        } else {
-            Box::new(Sockets::new(self.fabric.responders(), names, limits)?)
-        })
+        let scheme = self.scheme()?.scheme;
+        if !scheme.is_one_sided() {
+            return Ok(Box::new(Sockets::new(self.fabric.responders(), self.node_names(), limits)?));
+        }
+        let (directory, initiator) = (self.fabric.directory(), self.fabric.initiator()?);
+        let source = OneSided::new(directory, initiator, self.load_regions(), limits);
+        let source = source.with_foreign(self.cluster.nodes.iter().map(foreign));
+        Ok(Box::new(source.expecting_kernel(scheme.is_kept_by_kernel())))
     }
 
-    /// Reads it for an edge, and says in `counts` what that took.
-    pub(crate) fn loads(&self, counts: Arc<LookCounts>) -> Result<ReadLoads, Failure> {
-        let mut source = self.source()?;
-        Ok(Box::new(move |now, readings| {
-            source.refresh(now.as_ns(), readings);
-            counts.show(source.swept().unwrap_or_default());
+    /// Scans for an edge, and counts the reads in `counts`.
+    pub(crate) fn read_loads(
+        &self,
+        links: &mut Links,
+        counts: Arc<ReadCounts>,
+    ) -> Result<ReadLoads, Failure> {
+        let mut loads = self.loads(links)?;
+        Ok(Box::new(move |now, links, readings| {
+            loads.scan(now, links, readings);
+            counts.show(loads.counts(links));
             let rejected =
                 |reading: &&mut load::Reading| matches!(reading.status, Status::Stale | Status::Torn);
             readings.iter_mut().filter(rejected).count() as u64
         }))
     }
 
-    /// Edges hold locks; where servers reconfigure, nodes do, numbered after them.
+    /// The number of lock owners: the edges, then the nodes if they reconfigure.
     fn owners(&self) -> usize {
         let nodes = if self.cluster.reconfig.by == MovedBy::Server { self.cluster.nodes.len() } else { 0 };
         self.cluster.edges.len() + nodes
@@ -203,18 +220,38 @@ impl Parts {
         board_map(self.cluster.sites.len(), self.owners())
     }
 
+    /// Offers the board anew, if it was lost in shared memory.
+    pub(crate) fn board_anew(&self) -> regions::Offer {
+        let host = Host::Shm(ShmHost::new(self.run.path()));
+        let (map, life) = (self.board_map(), self.life());
+        // Nodes may have moved since the board was first created.
+        let init: Vec<_> = self.board_init().into_iter().map(|site| BoardInit { nodes: 0, ..site }).collect();
+        Box::new(move || offer_board(&host, map, &init, life))
+    }
+
     pub(crate) fn board_init(&self) -> Vec<BoardInit> {
-        let site = |site: &config::Site| BoardInit { floor: site.floor as u16, nodes: site.nodes as u16 };
+        // Nodes whose words are there may have moved. In memory that outlives processes the board is offered before any words.
+        let found = |node: &config::Node| {
+            let (kind, len) = (RegionKind::Words, WORDS_BYTES);
+            self.run.find(&words_region(&node.name), kind, len, Access::ReadOnly).is_ok()
+        };
+        let is_first = self.fabric.shares_memory() && !self.cluster.nodes.iter().any(found);
+        let site = |site: &config::Site| BoardInit {
+            floor: site.floor as u16,
+            nodes: if is_first { site.nodes as u16 } else { 0 },
+        };
         self.cluster.sites.iter().map(site).collect()
     }
 
-    pub(crate) fn links(&self) -> Result<Links, Failure> {
+    /// Links for a thread that moves nodes. `own` is the edge that this process is, and its front's region.
+    pub(crate) fn links(&self, own: Option<(EdgeId, Option<Region>)>) -> Result<Links, Failure> {
         let (directory, initiator) = (self.fabric.directory(), self.fabric.initiator()?);
         let links = Links::new(directory, initiator, &self.node_names(), self.board_map());
-        Ok(links.expecting_kernel(self.scheme()?.scheme.is_kept_by_kernel()))
+        let edges: Vec<_> = self.cluster.edges.iter().map(|edge| edge.name.clone()).collect();
+        Ok(links.with_fronts(&edges, own).expecting_kernel(self.scheme()?.scheme.is_kept_by_kernel()))
     }
 
-    /// The same for whoever only looks.
+    /// Links that only read.
     pub(crate) fn read_only_links(&self) -> Result<Links, Failure> {
         Ok(Links::read_only(
             self.fabric.directory(),
@@ -224,7 +261,7 @@ impl Parts {
         ))
     }
 
-    /// The lock owner that the `index`-th edge is, or for servers the node after all edges.
+    /// The lock owner of an edge by its index, or of a node.
     pub(crate) fn owner(&self, edge: Option<usize>, node: Option<usize>) -> EdgeId {
         EdgeId::new(edge.unwrap_or_else(|| self.cluster.edges.len() + node.unwrap_or(0)))
     }
@@ -232,21 +269,22 @@ impl Parts {
     pub(crate) fn mover(&self, owner: EdgeId) -> Result<Mover, Failure> {
         let settings = &self.cluster.reconfig;
         let ns = |time: Duration| time.as_nanos() as u64;
-        let timing = Timing::new(
-            ns(settings.lease),
-            ns(settings.lease / LEASE_MARGIN),
-            ns(settings.drain_max),
-            ns(settings.sensitivity.min(ACK_POLL_MAX)),
-        )?;
-        let pool = Pool { sites: self.cluster.sites.len() as u16, nodes: self.cluster.nodes.len() as u16 };
-        let protocol = match settings.protocol {
-            config::Protocol::Lease => Protocol::Lease,
-            config::Protocol::Paper => Protocol::Paper,
-        };
-        Ok(Mover::new(owner, self.began_ms / LIFE_MS_MIN, self.owners() as u16, pool, timing, protocol))
+        let timing = Timing::live(ns(settings.lease), ns(settings.drain_max), ns(settings.sensitivity))?;
+        let floors = self.cluster.sites.iter().map(|site| site.floor as u16);
+        let homes = self.cluster.nodes.iter().map(|node| node.site.map(SiteId::new));
+        let silent = self.cluster.nodes.iter().map(|node| node.is_foreign);
+        let pool = Pool::new(floors, homes).with_fronts(self.cluster.edges.len()).with_silent(silent);
+        Ok(Mover::new(
+            owner,
+            self.began_ms / LIFE_MS_MIN,
+            self.owners() as u16,
+            pool,
+            timing,
+            settings.protocol,
+        ))
     }
 
-    /// Who decides on moves in an edge (`node` is none) or in a node.
+    /// The decider on moves in an edge (`node` is `None`) or in a node.
     pub(crate) fn decider(&self, node: Option<NodeId>) -> Result<Decider, Failure> {
         let moves = self.cluster.reconfig.configuration == Configuration::Reconfigured;
         match (node, self.cluster.reconfig.by) {
@@ -262,20 +300,20 @@ impl Parts {
 
     fn reconfigurer(&self, only: Option<SiteId>) -> Result<Reconfigurer, Failure> {
         let settings = &self.cluster.reconfig;
-        let settings = reconfigure::Settings {
+        let settings = reconfigure::ReconfigureSettings {
             history: settings.history,
             sensitivity: settings.sensitivity,
             settle: settings.settle(),
             high: settings.high,
             low: settings.low,
-            weights: self.weights(),
+            weights: self.cluster.balance.weights,
             only,
-            ..reconfigure::Settings::default()
+            ..reconfigure::ReconfigureSettings::default()
         };
         Ok(Reconfigurer::new(settings, self.cluster.sites.len(), self.cluster.nodes.len())?)
     }
 
-    pub(crate) fn sites(&self) -> Vec<SiteView> {
+    fn sites(&self) -> Vec<SiteView> {
         let site = |site: &config::Site| SiteView {
             floor: site.floor as u16,
             ceiling: site.ceiling as u16,
@@ -286,59 +324,39 @@ impl Parts {
         self.cluster.sites.iter().map(site).collect()
     }
 
-    /// Who decides whom an edge lets in; `None` where that is everybody.
-    pub(crate) fn admission(&self) -> Result<Option<Admission>, Failure> {
-        let decided = self.admission_settings();
-        let (nodes, stale) = (self.cluster.nodes.len(), self.cluster.load.stale);
-        let admission = |(settings, promises)| Admission::new(settings, promises, nodes, stale);
-        Ok(decided.map(admission).transpose()?)
+    /// The brain with `decider`, and with admission control if requested.
+    pub(crate) fn brain(&self, decider: Decider, with_admission: bool) -> Result<Brain, Failure> {
+        let settings = self.admission_settings().filter(|_| with_admission);
+        let nodes = self.cluster.nodes.len();
+        let controller = |(settings, promises)| Controller::new(settings, promises, nodes);
+        Ok(Brain::new(settings.map(controller).transpose()?, decider, self.sites()))
     }
 
-    /// By what that is decided, and what is promised to each site; `None` where everybody is let in.
-    pub(crate) fn admission_settings(&self) -> Option<(admission::Settings, Vec<Promise>)> {
+    /// The gatekeeper of an edge's requests; `None` if all are admitted.
+    pub(crate) fn gatekeeper(&self) -> Option<Gatekeeper> {
+        let (settings, promises) = self.admission_settings()?;
+        Some(Gatekeeper::new(&promises, settings.rotation, self.cluster.load.stale))
+    }
+
+    /// The settings of admission control and the promise to each site; `None` if all requests are admitted.
+    pub(crate) fn admission_settings(&self) -> Option<(admission::AdmissionSettings, Vec<Promise>)> {
         if !self.cluster.has_admission() {
             return None;
         }
         let settings = &self.cluster.admission;
-        let promise = |site: &config::Site| Promise {
-            target: site.target.map(|target| match target {
-                config::Target::ResponseP99(time) => Target::ResponseP99(time),
-                config::Target::QueueMax(time) => Target::Queue(time),
-            }),
-            share: site.share,
-        };
+        let promise = |site: &config::Site| Promise { target: site.target, share: site.share };
         let promises: Vec<_> = self.cluster.sites.iter().map(promise).collect();
-        let rule = match settings.rule {
-            AdmissionRule::Paper => Rule::Paper { threshold: settings.threshold },
-            AdmissionRule::Target | AdmissionRule::None => Rule::Target,
-        };
-        let settings = admission::Settings {
-            rule,
-            // A verdict shows in the records of the period after it, which the look after that sees.
-            lag: self.cluster.reconfig.sensitivity + 2 * self.cluster.load.period,
+        let settings = admission::AdmissionSettings {
+            rule: settings.rule,
+            threshold: settings.threshold,
+            lag: admission::lag(self.cluster.reconfig.sensitivity, self.cluster.load.period),
             rotation: settings.rotation,
-            weights: self.weights(),
+            weights: self.cluster.balance.weights,
         };
         Some((settings, promises))
     }
 
-    pub(crate) fn weights(&self) -> Weights {
-        let weights = self.cluster.balance.weights;
-        let more = match self.cluster.load.scheme {
-            config::Scheme::ERdmaSync => Weights::EXTENDED,
-            _ => Weights::SYSTEM,
-        };
-        Weights {
-            cpu: weights.cpu as f32,
-            memory: weights.memory as f32,
-            network: weights.network as f32,
-            connections: weights.connections as f32,
-            run_queue: weights.run_queue.map_or(more.run_queue, |weight| weight as f32),
-            interrupts: weights.interrupts.map_or(more.interrupts, |weight| weight as f32),
-        }
-    }
-
-    /// What each node can do: a node of half the pool's mean service time has twice the speed.
+    /// The capacity of each node. A node with half the pool's mean service time has twice the speed.
     pub(crate) fn capacities(&self) -> Vec<Capacity> {
         let seconds = |node: &config::Node| match node.service {
             Service::None => 0.0,
@@ -348,7 +366,8 @@ impl Parts {
         let mean = nodes.iter().map(seconds).sum::<f32>() / nodes.len() as f32;
         let ours = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
         let capacity = |node: &config::Node| Capacity {
-            workers: u32::from(node.workers),
+            // Of a server of which nothing else is known, one for each CPU.
+            workers: node.workers.map_or(ours as u32, u32::from),
             speed: if seconds(node) > 0.0 { mean / seconds(node) } else { 1.0 },
             cpus: node.cpus.unwrap_or(ours as f64) as f32,
             // 1 Mbit/s is 125,000 bytes/s.
@@ -358,34 +377,32 @@ impl Parts {
     }
 
     pub(crate) fn view(&self) -> View {
-        let balance = match self.cluster.balance.policy {
-            BalancePolicy::Weighted => Balance::Weighted,
-            BalancePolicy::RoundRobin => Balance::RoundRobin,
-            BalancePolicy::LeastConnections => Balance::LeastConnections,
-            BalancePolicy::PowerOfTwo => Balance::PowerOfTwo,
-            BalancePolicy::LastLook => Balance::LastLook,
-        };
         let (nodes, sites) = (self.cluster.nodes.len(), self.cluster.sites.len());
-        View::new(nodes, sites, self.cluster.load.stale, balance, health::Settings::default())
+        View::new(
+            nodes,
+            sites,
+            self.cluster.load.stale,
+            self.cluster.balance.policy,
+            health::HealthSettings::default(),
+        )
     }
 
-    /// The edges beside the `index`-th that tell what they have under way: all, or of those on several machines who says
-    /// where.
+    /// The other edges that share their requests in flight: all on one machine, on several those with `fabric_listen`.
     pub(crate) fn peers(&self, index: usize) -> Vec<String> {
         let edges = self.cluster.edges.iter().enumerate();
         let others = edges.filter(|(other, edge)| *other != index && self.shares(edge));
         others.map(|(_, edge)| edge.name.clone()).collect()
     }
 
-    /// Whether the edge lets others read what it has under way.
+    /// Whether the edge shares its requests in flight with others.
     pub(crate) fn shares(&self, edge: &config::Edge) -> bool {
         self.fabric.is_of_one_machine() || edge.fabric_listen.is_some()
     }
 
-    pub(crate) fn edge_settings(&self, edge: usize) -> Settings {
+    pub(crate) fn edge_settings(&self, edge: usize) -> EdgeSettings {
         let limits = &self.cluster.limits;
         let edge = &self.cluster.edges[edge];
-        Settings {
+        EdgeSettings {
             name: edge.name.clone(),
             listen: edge.listen,
             tls: edge
@@ -394,6 +411,7 @@ impl Parts {
                 .map(|tls| Tls { certificate: tls.certificate.clone(), key: tls.key.clone() }),
             admin: edge.admin,
             access_log: edge.access_log.clone(),
+            access_log_reopen: Arc::default(),
             threads: edge.threads,
             limits: Limits {
                 door: DoorLimits {
@@ -402,7 +420,8 @@ impl Parts {
                     body_timeout: limits.client_body_timeout,
                     response_timeout: limits.response_timeout,
                     idle_timeout: limits.idle_timeout,
-                    connections_max: limits.connections_max as usize,
+                    // A request needs a descriptor to its node as well.
+                    connections_max: (limits.connections_max as usize).min(file_limit() / 2),
                 },
                 body_bytes_max: limits.body_bytes_max,
                 connect_timeout: limits.connect_timeout,
@@ -418,44 +437,62 @@ impl Parts {
                 .cluster
                 .nodes
                 .iter()
-                .map(|node| NodeAddress { name: node.name.clone(), address: node.listen })
+                .map(|node| NodeAddress { name: node.name.clone(), address: node.address })
                 .collect(),
         }
     }
 }
 
-/// The cluster as a part's arguments have it.
+/// The cluster of a part's arguments.
 pub(crate) fn read(args: &PartArgs) -> Result<Cluster, Failure> {
-    let mut file = ClusterFile::load(&args.config)?;
+    let path = &args.config;
+    let mut file = match (args.with_parent, path.parent(), path.file_name().and_then(OsStr::to_str)) {
+        // Its parent wrote it to the run directory, so it is opened with the same checks.
+        (Some(1..), Some(run), Some(name)) => {
+            let named = |error| Failure::new(format!("cannot read {}: {error}", path.display()));
+            ClusterFile::of_file(RunDirectory::at(run).read(name).map_err(named)?, path)?
+        }
+        _ => ClusterFile::load(path)?,
+    };
     file.cluster.fabric = args.fabric.unwrap_or(file.cluster.fabric);
     Ok(file.cluster()?)
 }
 
-/// Now, in ms since 1970: which life of its name a process is that begins now.
+/// The current time in ms since 1970, as the start of a process.
 pub(crate) fn began_ms() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
     since_1970.map_or(1, |time| time.as_millis() as u64)
 }
 
-/// Whose load the kernel would keep for a node: that of its control group, which is `joined` where the node was put
-/// into one, or of a machine that it has to itself.
+/// The foreign server of a node, if it has one.
+pub(crate) fn foreign(node: &config::Node) -> Option<Foreign> {
+    node.is_foreign.then_some(Foreign { server: node.address, workers: node.workers })
+}
+
+/// Whether the load of a node can be told from that of others: it has a control group, or its machine to itself. Which
+/// group a foreign server has, only its agent finds out.
 ///
 /// # Errors
-/// Why there is none, for after a colon.
-pub(crate) fn kernel_scope(
-    cluster: &Cluster,
-    node: usize,
-    joined: Option<&Path>,
-) -> Result<load::Scope, String> {
-    let nodes = &cluster.nodes;
-    let own = nodes[node].listen.ip();
-    let shares = |other: &config::Node| cluster.secret.is_none() || other.listen.ip() == own;
-    match joined.or(nodes[node].cgroup.as_deref()) {
-        Some(path) => Ok(load::Scope::Cgroup(path.to_owned())),
-        None if nodes.iter().filter(|other| shares(other)).count() == 1 => Ok(load::Scope::Machine),
-        None => Err(format!(
-            "{} shares its machine with other nodes and has no control group (`cgroup` in the cluster file)",
-            nodes[node].name
-        )),
+/// If it cannot, with the reason.
+pub(crate) fn is_apart(cluster: &Cluster, node: usize) -> Result<(), String> {
+    match &cluster.nodes[node] {
+        config::Node { group: Some(_), .. } | config::Node { is_foreign: true, .. } => Ok(()),
+        _ => is_alone(cluster, node),
     }
+}
+
+/// Whether a node has its machine to itself.
+///
+/// # Errors
+/// If it has not.
+pub(crate) fn is_alone(cluster: &Cluster, node: usize) -> Result<(), String> {
+    let node = &cluster.nodes[node];
+    let shares = |other: &&config::Node| cluster.secret.is_none() || other.address.ip() == node.address.ip();
+    if cluster.nodes.iter().filter(shares).count() == 1 {
+        return Ok(());
+    }
+    Err(format!(
+        "{} shares its machine with other nodes and has no control group (`cgroup` in the cluster file)",
+        node.name
+    ))
 }

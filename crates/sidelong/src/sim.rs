@@ -1,11 +1,12 @@
 //! `sidelong sim`: clusters that serve out of each other's memory, simulated.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::num::NonZero;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use indicatif::ProgressBar;
 use rustix::time::{ClockId, clock_gettime};
 use sidelong_sim::Error;
 use sidelong_sim::config::Config;
@@ -15,6 +16,7 @@ use sidelong_sim::sweep::{self, Options, Part, Progress};
 use crate::cli::{SimArgs, SimCommand};
 use crate::failure::{Failure, say};
 use crate::interrupt::{self, INTERRUPTED};
+use crate::progress;
 
 pub(crate) fn run(args: &SimArgs, quiet: bool) -> Result<ExitCode, Failure> {
     match &args.command {
@@ -69,12 +71,10 @@ fn speed(case: Case, count: u64) -> Result<(), Failure> {
 
 fn sweep(config: &Config, out: &Path, threads: usize, part: Part, quiet: bool) -> Result<ExitCode, Failure> {
     let stop = interrupt::watch()?;
-    let begun = Instant::now();
-    let mut first = None;
+    let bar = progress::bar(0, "[{bar:30}] {pos}/{len}, about {eta} left; done: {wide_msg}");
     let mut show = |progress: Progress<'_>| {
-        let before = *first.get_or_insert(progress.done);
         if !quiet {
-            show(progress, before, begun);
+            show(&bar, progress);
         }
     };
     match sweep::run(config, &Options { out, threads, part, stop: &stop }, &mut show) {
@@ -89,29 +89,19 @@ fn sweep(config: &Config, out: &Path, threads: usize, part: Part, quiet: bool) -
     Ok(ExitCode::SUCCESS)
 }
 
-/// A bar that is written over on a terminal; elsewhere a line for each run.
-fn show(progress: Progress<'_>, before: usize, begun: Instant) {
-    const WIDTH: usize = 30;
+/// A bar on a terminal; elsewhere a line for each run.
+fn show(bar: &ProgressBar, progress: Progress<'_>) {
     let Progress { done, total, last } = progress;
-    let mut err = std::io::stderr().lock();
-    let left = match (done - before, total - done) {
-        (0, _) | (_, 0) => String::new(),
-        (ran, left) => {
-            let seconds = begun.elapsed().as_secs_f64() / ran as f64 * left as f64;
-            format!(", about {seconds:.0} s left")
-        }
-    };
-    let _ = if std::io::stderr().is_terminal() {
-        let full = WIDTH * done / total.max(1);
-        let bar = format!("{}{}", "#".repeat(full), "-".repeat(WIDTH - full));
-        let end = if done == total { "\n" } else { "\r" };
-        let of = if last.is_empty() { "" } else { "; done: " };
-        // Not wrapped: what does not fit is the end of the run's name, and the next bar is written over this one.
-        write!(err, "\x1b[?7l[{bar}] {done}/{total}{left}{of}{last}\x1b[K\x1b[?7h{end}")
-    } else if last.is_empty() {
-        Ok(())
+    bar.set_position(done as u64);
+    if last.is_empty() {
+        // Runs of an earlier, interrupted sweep say nothing of how long the rest takes.
+        bar.set_length(total as u64);
+        bar.reset_eta();
+    } else if bar.is_hidden() {
+        let left = bar.eta().as_secs();
+        let left = if done < total { format!(", about {left} s left") } else { String::new() };
+        let _ = writeln!(std::io::stderr(), "[{done:>3}/{total}] {last}{left}");
     } else {
-        writeln!(err, "[{done:>3}/{total}] {last}{left}")
-    };
-    let _ = err.flush();
+        bar.set_message(last.to_owned());
+    }
 }

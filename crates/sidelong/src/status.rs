@@ -1,5 +1,5 @@
-//! `sidelong status`: how the sites of a cluster stand, as its edges tell at their admin endpoints: who is let in, who is
-//! turned away and why, and whether targets are held.
+//! `sidelong status`: requests admitted and rejected for each site, why, and whether the targets are met, as the edges
+//! report at their admin endpoints.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -8,18 +8,22 @@ use std::time::Duration;
 
 use serde::Serialize;
 use sidelong_config::{AdmissionRule, Cluster, Site, Target};
+use sidelong_edge::{PeerStatus, SiteStatus, Status};
 
 use crate::cli::StatusArgs;
 use crate::failure::{Failure, say};
 use crate::parts;
 use crate::top;
 
-/// An edge that does not answer within this, in either direction, does not answer.
+/// Longest wait for an edge to connect, to take the request, and to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// Edges that are asked at once.
+/// Edges asked at a time.
 const ASKED_AT_ONCE_MAX: usize = 64;
-/// Of what an edge tells: 16,383 nodes have some 20 MB.
-const PAGE_BYTES_MAX: u64 = 64 << 20;
+/// Longest answer in bytes: 16,383 nodes take about 1 MB.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// Each edge's answer, or the reason why there is none, worded to follow its name.
+type Asked<'a> = Vec<(&'a str, Result<Status, String>)>;
 
 pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let file = match &args.config {
@@ -28,59 +32,59 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     };
     let cluster = parts::cluster(&file, None)?;
     let asked = ask(&cluster);
-    if asked.iter().all(|(_, page)| page.is_err()) {
-        let why: Vec<_> =
-            asked.iter().filter_map(|(name, page)| Some((name, page.as_ref().err()?))).collect();
-        let why: Vec<_> = why.into_iter().map(|(name, why)| format!("{name} {why}")).collect();
-        return Err(Failure::new(format!("no edge of {} answers: {}", file.display(), why.join(", "))));
+    if asked.iter().all(|(_, answer)| answer.is_err()) {
+        let why =
+            asked.iter().filter_map(|(name, answer)| Some(format!("{name} {}", answer.as_ref().err()?)));
+        let why = why.collect::<Vec<_>>().join(", ");
+        return Err(Failure::new(format!("no edge of {} answers: {why}", file.display())));
     }
     let report = Report::new(&cluster, &asked);
     say(if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.plain() })
 }
 
-/// How a site stands, in short.
+/// Admission for a site in short.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Standing {
-    /// The part of clients that is let in, at the edge where it is least; `None` where no edge tells.
+    /// The share of clients that is admitted, at the edge that admits least; `None` if no edge reports.
     pub(crate) admitted_ratio: Option<f64>,
-    /// Requests turned away since the edges started, and by why.
+    /// Requests rejected since the edges started, in total and by reason.
     pub(crate) rejected: u64,
     pub(crate) rejected_by: BTreeMap<String, u64>,
-    /// Whether the target is held, at every edge that knows.
+    /// Whether every edge that knows reports that the target is met.
     pub(crate) met: Option<bool>,
 }
 
-/// Of each site, from those edges that answer.
+/// Admission for each site, as reported by the edges that answer.
 pub(crate) fn standings(cluster: &Cluster) -> Vec<Standing> {
-    let standing = |site: &SiteReport<'_>| Standing {
+    let standing = |site: SiteReport<'_>| Standing {
         admitted_ratio: site.admitted_ratio,
         rejected: site.rejected,
-        rejected_by: site.rejected_by.clone(),
+        rejected_by: site.rejected_by,
         met: site.met,
     };
-    Report::new(cluster, &ask(cluster)).sites.iter().map(standing).collect()
+    Report::new(cluster, &ask(cluster)).sites.into_iter().map(standing).collect()
 }
 
-/// What each edge tells, or why it does not.
-fn ask(cluster: &Cluster) -> Vec<(&str, Result<String, String>)> {
-    let some = |edges: &'_ [sidelong_config::Edge]| -> Vec<_> {
+/// Asks every edge.
+fn ask(cluster: &Cluster) -> Asked<'_> {
+    let some = |edges: &[sidelong_config::Edge]| -> Vec<_> {
         std::thread::scope(|scope| {
-            let asked: Vec<_> = edges.iter().map(|edge| scope.spawn(|| page(edge.admin))).collect();
+            let asked: Vec<_> = edges.iter().map(|edge| scope.spawn(|| ask_one(edge.admin))).collect();
             let died = || Err("could not be asked".to_owned());
-            asked.into_iter().map(|page| page.join().unwrap_or_else(|_| died())).collect()
+            asked.into_iter().map(|answer| answer.join().unwrap_or_else(|_| died())).collect()
         })
     };
     let names = cluster.edges.iter().map(|edge| edge.name.as_str());
     names.zip(cluster.edges.chunks(ASKED_AT_ONCE_MAX).flat_map(some)).collect()
 }
 
-/// All edges together. Times and units are in the names.
+/// The report over all edges. Units are in the names.
 #[derive(PartialEq, Debug, Serialize)]
 struct Report<'a> {
     cluster: &'a str,
     rule: AdmissionRule,
     edges: Vec<EdgeReport<'a>>,
-    /// Connections closed as they came.
+    /// Connections closed at accept.
     closed_at_accept: u64,
     sites: Vec<SiteReport<'a>>,
     nodes: Vec<NodeReport<'a>>,
@@ -89,9 +93,9 @@ struct Report<'a> {
 #[derive(PartialEq, Debug, Serialize)]
 struct EdgeReport<'a> {
     name: &'a str,
-    /// Why it did not answer, if so: then it is in no sum.
+    /// Why it did not answer; it is then in no sum.
     problem: Option<String>,
-    /// The other edges whose requests and verdicts it knows, and those that it does not hear.
+    /// The other edges that it hears, that is, whose requests and verdicts it knows, and those that it does not hear.
     hears: Vec<String>,
     misses: Vec<String>,
 }
@@ -100,7 +104,7 @@ struct EdgeReport<'a> {
 struct NodeReport<'a> {
     name: &'a str,
     site: Option<String>,
-    /// Requests there that are not answered, of all edges, as that edge has it that knows of most.
+    /// Unanswered requests there, of all edges: the highest count that an edge reports.
     unanswered: Option<u64>,
 }
 
@@ -109,37 +113,36 @@ struct SiteReport<'a> {
     name: &'a str,
     target_response_ms_p99: Option<f64>,
     target_queue_ms_max: Option<f64>,
-    /// Whether the target is held, at every edge that knows.
+    /// Whether every edge that knows reports that the target is met.
     met: Option<bool>,
-    /// Requests since the edges started, each by why.
+    /// Requests since the edges started, in all and by reason.
     admitted: u64,
     admitted_by: BTreeMap<String, u64>,
     rejected: u64,
     rejected_by: BTreeMap<String, u64>,
-    /// The part of clients that was let in over the last second or so, at the edge where it is least.
+    /// The share of clients admitted over about the last second, at the edge that admits least.
     admitted_ratio: Option<f64>,
     queue_delay_ms: Option<f64>,
     queue_budget_ms: Option<f64>,
-    /// Requests at its nodes that are not answered, of all edges.
+    /// Unanswered requests at its nodes, of all edges.
     unanswered: Option<u64>,
-    /// Whether an edge that knows nothing of it goes by another's verdict.
+    /// Whether an edge that knows nothing of the site uses another edge's verdict.
     verdict_lent: bool,
-    /// Answers with success, and those of them that were late.
+    /// Successful answers, and the late ones among them.
     answers: u64,
     late: u64,
 }
 
 impl<'a> Report<'a> {
-    fn new(cluster: &'a Cluster, asked: &[(&'a str, Result<String, String>)]) -> Self {
-        let pages = asked.iter().filter_map(|(_, page)| page.as_ref().ok());
-        let samples: Vec<_> = pages.flat_map(|page| page.lines().filter_map(Sample::parse)).collect();
-        let nodes: Vec<_> = cluster.nodes.iter().map(|node| NodeReport::new(&node.name, &samples)).collect();
+    fn new(cluster: &'a Cluster, asked: &Asked<'a>) -> Self {
+        let statuses: Vec<_> = asked.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
+        let nodes: Vec<_> = cluster.nodes.iter().map(|node| NodeReport::new(&node.name, &statuses)).collect();
         Report {
             cluster: &cluster.name,
             rule: cluster.admission.rule,
             edges: asked.iter().map(EdgeReport::new).collect(),
-            closed_at_accept: samples.iter().filter(|of| of.is("closed_at_accept_total")).map(count).sum(),
-            sites: cluster.sites.iter().map(|site| SiteReport::new(site, &nodes, &samples)).collect(),
+            closed_at_accept: statuses.iter().map(|status| status.closed_at_accept).sum(),
+            sites: cluster.sites.iter().map(|site| SiteReport::new(site, &nodes, &statuses)).collect(),
             nodes,
         }
     }
@@ -157,74 +160,80 @@ impl<'a> Report<'a> {
         }
         let is_off = self.sites.iter().all(|site| site.admitted_ratio.is_none());
         text += &match self.rule {
-            AdmissionRule::None if is_off => "; everybody is let in: admission.rule is \"none\"\n".to_owned(),
-            _ if is_off => "; everybody is let in: docs/admission.md says how to set targets\n".to_owned(),
-            _ => format!("; {} connections closed as they came\n", self.closed_at_accept),
+            AdmissionRule::None if is_off => {
+                "; all requests are admitted: admission.rule is \"none\"\n".to_owned()
+            }
+            _ if is_off => {
+                "; all requests are admitted: no site has a target (docs/admission.md)\n".to_owned()
+            }
+            _ => format!("; {} connections closed at accept\n", self.closed_at_accept),
         };
         text.push('\n');
         let head = [
             "site",
             "target",
-            "held",
-            "let in",
+            "met",
+            "admits",
             "admitted",
             "rejected",
             "in flight",
             "delay ms",
             "budget ms",
             "late",
-            "why",
+            "reasons",
         ];
         let rows = self.sites.iter().map(SiteReport::row).collect();
-        // The reasons are last, as they have no bound; all but them are figures.
+        // The reasons come last, as their length has no bound.
         top::table(&mut text, &head, rows, 3);
         text
     }
 }
 
 impl<'a> EdgeReport<'a> {
-    fn new((name, page): &(&'a str, Result<String, String>)) -> Self {
-        let samples: Vec<_> = page.iter().flat_map(|page| page.lines().filter_map(Sample::parse)).collect();
-        let named = |name: &'static str| {
-            let edges = samples.iter().filter(move |of| of.is(name)).filter_map(|of| of.label("edge"));
-            edges.map(str::to_owned)
-        };
-        let hears: Vec<_> = named("peer_unanswered_requests").collect();
-        let misses = named("peer_age_seconds").filter(|edge| !hears.contains(edge)).collect();
-        EdgeReport { name, problem: page.as_ref().err().cloned(), hears, misses }
+    fn new((name, answer): &(&'a str, Result<Status, String>)) -> Self {
+        let peers = answer.iter().flat_map(|status| &status.peers);
+        let (hears, misses): (Vec<_>, Vec<_>) = peers.partition(|peer| peer.heard);
+        let names = |peers: Vec<&PeerStatus>| peers.into_iter().map(|peer| peer.name.clone()).collect();
+        EdgeReport {
+            name,
+            problem: answer.as_ref().err().cloned(),
+            hears: names(hears),
+            misses: names(misses),
+        }
     }
 }
 
 impl<'a> NodeReport<'a> {
-    fn new(name: &'a str, samples: &[Sample<'_>]) -> Self {
-        let of = |family: &'static str| {
-            samples.iter().filter(move |of| of.is(family) && of.label("node") == Some(name))
-        };
+    fn new(name: &'a str, statuses: &[&Status]) -> Self {
+        let of = || statuses.iter().filter_map(|status| status.nodes.iter().find(|node| node.name == name));
         NodeReport {
             name,
-            site: of("node_site").find_map(|of| of.label("site")).map(str::to_owned),
-            unanswered: of("node_unanswered_requests").map(count).max(),
+            site: of().find_map(|node| node.site.clone()),
+            unanswered: of().map(|node| node.unanswered).max(),
         }
     }
 }
 
 impl<'a> SiteReport<'a> {
-    fn new(site: &'a Site, nodes: &[NodeReport<'_>], samples: &[Sample<'_>]) -> Self {
-        let of = |name: &'static str| {
-            samples.iter().filter(move |of| of.is(name) && of.label("site") == Some(&site.name))
-        };
-        let by_why = |name| {
+    fn new(site: &'a Site, nodes: &[NodeReport<'_>], statuses: &[&Status]) -> Self {
+        let of: Vec<&SiteStatus> = statuses
+            .iter()
+            .filter_map(|status| status.sites.iter().find(|status| status.name == site.name))
+            .collect();
+        let by_reason = |counts: fn(&SiteStatus) -> &BTreeMap<String, u64>| {
             let mut by = BTreeMap::<String, u64>::new();
-            for sample in of(name) {
-                *by.entry(sample.label("why").unwrap_or_default().to_owned()).or_default() += count(sample);
+            for (reason, count) in
+                of.iter().flat_map(|status| counts(status)).filter(|(_, count)| **count > 0)
+            {
+                *by.entry(reason.clone()).or_default() += count;
             }
-            by.retain(|_, count| *count > 0);
             by
         };
-        let values = |name| of(name).map(|sample| sample.value);
-        let least = |name| values(name).reduce(f64::min);
+        let values =
+            |value: fn(&SiteStatus) -> Option<f64>| of.iter().filter_map(move |status| value(status));
         let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
-        let (admitted_by, rejected_by) = (by_why("admitted_total"), by_why("rejected_total"));
+        let (admitted_by, rejected_by) =
+            (by_reason(|status| &status.admitted), by_reason(|status| &status.rejected));
         SiteReport {
             name: &site.name,
             target_response_ms_p99: match site.target {
@@ -232,33 +241,33 @@ impl<'a> SiteReport<'a> {
                 _ => None,
             },
             target_queue_ms_max: match site.target {
-                Some(Target::QueueMax(time)) => Some(ms(time)),
+                Some(Target::Queue(time)) => Some(ms(time)),
                 _ => None,
             },
-            met: least("target_met").map(|met| met > 0.0),
+            met: of.iter().filter_map(|status| status.target_met).min(),
             admitted: admitted_by.values().sum(),
             admitted_by,
             rejected: rejected_by.values().sum(),
             rejected_by,
-            admitted_ratio: least("admitted_ratio"),
-            queue_delay_ms: values("queue_delay_seconds").reduce(f64::max).map(|delay| delay * 1e3),
-            queue_budget_ms: least("queue_budget_seconds").map(|budget| budget * 1e3),
+            admitted_ratio: values(|status| status.admitted_ratio).reduce(f64::min),
+            queue_delay_ms: values(|status| status.queue_delay_ms).reduce(f64::max),
+            queue_budget_ms: values(|status| status.queue_budget_ms).reduce(f64::min),
             unanswered: nodes
                 .iter()
                 .filter(|node| node.site.as_ref() == Some(&site.name))
                 .filter_map(|node| node.unanswered)
                 .reduce(|sum, more| sum + more),
-            verdict_lent: values("verdict_lent").any(|lent| lent > 0.0),
-            answers: of("target_answers_total").map(count).sum(),
-            late: of("target_answers_total").filter(|of| of.label("late") == Some("yes")).map(count).sum(),
+            verdict_lent: of.iter().any(|status| status.verdict_lent),
+            answers: of.iter().map(|status| status.answers).sum(),
+            late: of.iter().map(|status| status.late).sum(),
         }
     }
 
     fn row(&self) -> Vec<String> {
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let target = match (self.target_response_ms_p99, self.target_queue_ms_max) {
-            (Some(ms), _) => format!("99 % in {ms} ms"),
-            (_, Some(ms)) => format!("{ms} ms in a queue"),
+            (Some(ms), _) => format!("p99 {ms} ms"),
+            (_, Some(ms)) => format!("queue {ms} ms"),
             _ => "-".to_owned(),
         };
         let why = |by: &BTreeMap<String, u64>| {
@@ -282,47 +291,17 @@ impl<'a> SiteReport<'a> {
     }
 }
 
-/// One of an edge's figures.
-struct Sample<'a> {
-    /// Without what all begin with.
-    name: &'a str,
-    labels: &'a str,
-    value: f64,
-}
-
-impl<'a> Sample<'a> {
-    /// `sidelong_edge_NAME{label="value",...} VALUE`; the values that are asked for here have no quotes of their own.
-    fn parse(line: &'a str) -> Option<Self> {
-        let (name, value) = line.strip_prefix("sidelong_edge_")?.rsplit_once(' ')?;
-        let (name, labels) = name.split_once('{').unwrap_or((name, ""));
-        Some(Sample { name, labels: labels.trim_end_matches('}'), value: value.parse().ok()? })
-    }
-
-    fn is(&self, name: &str) -> bool {
-        self.name == name
-    }
-
-    fn label(&self, name: &str) -> Option<&'a str> {
-        let labels = self.labels.split(',').filter_map(|label| label.split_once('='));
-        labels.into_iter().find(|(label, _)| *label == name).map(|(_, value)| value.trim_matches('"'))
-    }
-}
-
-fn count(sample: &Sample<'_>) -> u64 {
-    sample.value as u64
-}
-
-/// What an edge tells at its admin endpoint, or why it does not, for after its name.
-fn page(admin: Option<SocketAddr>) -> Result<String, String> {
-    let admin = admin.ok_or("has no admin address to be asked at")?;
+/// The status of the edge at `admin`, or why there is none, worded to follow its name.
+fn ask_one(admin: Option<SocketAddr>) -> Result<Status, String> {
+    let admin = admin.ok_or("has no admin address in the cluster file")?;
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&admin, ANSWER_MAX)?;
         stream.set_read_timeout(Some(ANSWER_MAX))?;
         stream.set_write_timeout(Some(ANSWER_MAX))?;
-        let request = format!("GET /metrics HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
+        let request = format!("GET /status.json HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes())?;
         let mut answer = String::new();
-        stream.take(PAGE_BYTES_MAX).read_to_string(&mut answer)?;
+        stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
         Ok(answer)
     };
     let answer = ask().map_err(|error| match error.kind() {
@@ -331,40 +310,60 @@ fn page(admin: Option<SocketAddr>) -> Result<String, String> {
         }
         _ => format!("does not answer at {admin}: {error}"),
     })?;
-    match answer.split_once("\r\n\r\n") {
-        Some((head, body)) if head.starts_with("HTTP/1.1 200 ") && body.ends_with("# EOF\n") => {
-            Ok(body.to_owned())
-        }
-        _ => Err(format!("does not tell its metrics at {admin}: is that address an edge's?")),
-    }
+    let status = match answer.split_once("\r\n\r\n") {
+        Some((head, body)) if head.starts_with("HTTP/1.1 200 ") => serde_json::from_str(body).ok(),
+        _ => None,
+    };
+    status.ok_or_else(|| {
+        format!("has no status at {admin}: is that the admin address of an edge of this version?")
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use sidelong_config::ClusterFile;
+    use sidelong_edge::NodeStatus;
 
     use super::*;
 
-    const FIRST: &str = "\
-sidelong_edge_admitted_total{site=\"alpha\",why=\"within-target\"} 7
-sidelong_edge_admitted_total{site=\"alpha\",why=\"over-target\"} 5
-sidelong_edge_rejected_total{site=\"alpha\",why=\"over-target\"} 90
-sidelong_edge_rejected_total{site=\"alpha\",why=\"greedy\"} 0
-sidelong_edge_admitted_ratio{site=\"alpha\"} 0.25
-sidelong_edge_admitted_ratio{site=\"beta\"} 1
-sidelong_edge_queue_delay_seconds{site=\"alpha\"} 0.02
-sidelong_edge_target_met{site=\"alpha\"} 1
-sidelong_edge_target_answers_total{site=\"alpha\",late=\"no\"} 99
-sidelong_edge_target_answers_total{site=\"alpha\",late=\"yes\"} 1
-sidelong_edge_closed_at_accept_total 3
-sidelong_edge_node_site{node=\"n1\",site=\"alpha\"} 1
-sidelong_edge_node_site{node=\"n2\",site=\"alpha\"} 1
-sidelong_edge_node_unanswered_requests{node=\"n1\"} 4
-sidelong_edge_node_unanswered_requests{node=\"n2\"} 3
-sidelong_edge_verdict_lent{site=\"beta\"} 1
-sidelong_edge_peer_age_seconds{edge=\"edge2\"} inf
-# EOF
-";
+    fn counts(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
+        counts.iter().map(|(reason, count)| (reason.to_string(), *count)).collect()
+    }
+
+    fn peer(name: &str, heard: bool) -> PeerStatus {
+        PeerStatus { name: name.to_owned(), heard }
+    }
+
+    fn first() -> Status {
+        let node = |name: &str, unanswered| NodeStatus {
+            name: name.to_owned(),
+            site: Some("alpha".to_owned()),
+            unanswered,
+        };
+        let alpha = SiteStatus {
+            name: "alpha".to_owned(),
+            admitted: counts(&[("within-target", 7), ("over-target", 5)]),
+            rejected: counts(&[("over-target", 90), ("greedy", 0)]),
+            admitted_ratio: Some(0.25),
+            queue_delay_ms: Some(20.0),
+            target_met: Some(true),
+            answers: 100,
+            late: 1,
+            ..SiteStatus::default()
+        };
+        let beta = SiteStatus {
+            name: "beta".to_owned(),
+            admitted_ratio: Some(1.0),
+            verdict_lent: true,
+            ..SiteStatus::default()
+        };
+        Status {
+            closed_at_accept: 3,
+            peers: vec![peer("edge2", false)],
+            sites: vec![alpha, beta],
+            nodes: vec![node("n1", 4), node("n2", 3)],
+        }
+    }
 
     fn cluster() -> Cluster {
         let mut file = ClusterFile::demo();
@@ -373,15 +372,15 @@ sidelong_edge_peer_age_seconds{edge=\"edge2\"} inf
     }
 
     #[test]
-    fn edges_are_summed_up_and_the_worst_is_told() {
+    fn edges_are_summed_up_and_the_worst_is_reported() {
         let cluster = cluster();
-        let second = FIRST
-            .replace("0.25", "0.5")
-            .replace("target_met{site=\"alpha\"} 1", "target_met{site=\"alpha\"} 0")
-            .replace("requests{node=\"n1\"} 4", "requests{node=\"n1\"} 9")
-            .replace("{edge=\"edge2\"} inf", "{edge=\"edge1\"} 0.1")
-            + "sidelong_edge_peer_unanswered_requests{edge=\"edge1\"} 7\n";
-        let report = Report::new(&cluster, &[("edge1", Ok(FIRST.to_owned())), ("edge2", Ok(second))]);
+        let mut second = first();
+        second.sites[0].admitted_ratio = Some(0.5);
+        second.sites[0].target_met = Some(false);
+        second.nodes[0].unanswered = 9;
+        second.peers = vec![peer("edge1", true)];
+        let asked = vec![("edge1", Ok(first())), ("edge2", Ok(second))];
+        let report = Report::new(&cluster, &asked);
         let alpha = &report.sites[0];
         assert_eq!((alpha.admitted, alpha.rejected, report.closed_at_accept), (24, 180, 6));
         assert_eq!(alpha.rejected_by, BTreeMap::from([("over-target".to_owned(), 180)]));
@@ -401,14 +400,13 @@ sidelong_edge_peer_age_seconds{edge=\"edge2\"} inf
         assert_eq!((beta.unanswered, beta.verdict_lent), (None, true));
         assert_eq!((beta.admitted_ratio, beta.met, beta.rejected), (Some(1.0), None, 0));
         let text = report.plain();
-        let begin =
-            "demo: 2 of 2 edges answer, edge1 does not hear edge2; 6 connections closed as they came\n";
+        let begin = "demo: 2 of 2 edges answer, edge1 does not hear edge2; 6 connections closed at accept\n";
         assert!(text.starts_with(begin), "{text}");
         let row = text.lines().find(|line| line.starts_with("alpha")).unwrap();
         let words: Vec<_> = row.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect();
         let expected = [
             "alpha",
-            "99 % in 50 ms",
+            "p99 50 ms",
             "no",
             "25.0 %",
             "24",
@@ -425,30 +423,21 @@ sidelong_edge_peer_age_seconds{edge=\"edge2\"} inf
     #[test]
     fn an_edge_that_does_not_answer_is_named() {
         let cluster = cluster();
-        let pages = [("edge1", Ok(String::new())), ("edge2", page(None))];
-        let report = Report::new(&cluster, &pages);
+        let asked = vec![("edge1", Ok(Status::default())), ("edge2", ask_one(None))];
+        let report = Report::new(&cluster, &asked);
         let text = report.plain();
         assert!(text.starts_with("demo: 1 of 2 edges answer, edge2 has no admin address"), "{text}");
-        assert!(text.contains("everybody is let in: docs/admission.md"), "{text}");
+        assert!(text.contains("all requests are admitted: no site has a target"), "{text}");
         let mut off = cluster.clone();
         off.admission.rule = AdmissionRule::None;
-        let text = Report::new(&off, &[("edge1", Ok(String::new()))]).plain();
-        assert!(text.contains("everybody is let in: admission.rule"), "{text}");
+        let text = Report::new(&off, &vec![("edge1", Ok(Status::default()))]).plain();
+        assert!(text.contains("all requests are admitted: admission.rule"), "{text}");
     }
 
     #[test]
     fn an_edge_that_hangs_is_said_to() {
         let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let problem = page(Some(hangs.local_addr().unwrap())).unwrap_err();
+        let problem = ask_one(Some(hangs.local_addr().unwrap())).unwrap_err();
         assert!(problem.ends_with("within 2s"), "{problem}");
-    }
-
-    #[test]
-    fn lines_that_are_no_samples_are_passed_over() {
-        for line in ["", "# HELP sidelong_edge_x", "other 1", "sidelong_edge_x", "sidelong_edge_x{a=\"b\"} y"]
-        {
-            assert!(Sample::parse(line).is_none(), "{line}");
-        }
-        assert_eq!(Sample::parse("sidelong_edge_x{a=\"b\",c=\"d\"} 1e3").unwrap().label("c"), Some("d"));
     }
 }

@@ -1,19 +1,21 @@
-//! `sidelong trace`: what a trace holds, the same in another format, and traces that nobody logged.
+//! `sidelong trace`: what a trace contains, conversion to another format, and synthetic traces.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use indicatif::ProgressBar;
 use sidelong_trace::{
     Arrivals, Columns, Format, Known, Reader, Request, Sizes, Stamps, Summary, Synthetic, Tally, Writer,
 };
 
 use crate::failure::{Failure, say};
 use crate::interrupt::{self, INTERRUPTED};
+use crate::progress;
 
 #[derive(Args)]
 pub(crate) struct TraceArgs {
@@ -23,70 +25,72 @@ pub(crate) struct TraceArgs {
 
 #[derive(Subcommand)]
 enum TraceCommand {
-    /// What traces hold: requests, objects, bytes, span, clients, Zipf alpha, burstiness.
+    /// Show what traces contain: requests, objects, bytes, span, clients, Zipf alpha, burstiness
     #[command(after_help = INFO_EXAMPLES)]
     Info {
-        /// In any format that is read, as it is or compressed (gzip, zstd, xz); told by content, not by name.
+        /// Traces in any format, plain or compressed (gzip, zstd, xz). Both are recognised by content, not by name
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// One JSON object a file instead of a table.
+        /// Print a JSON object for each file instead of a table
         #[arg(long)]
         json: bool,
-        /// The format, where it shall not be told from the content: wc98, clf, ucb, oracleGeneral, twitter, csv, slt.
+        /// Read FILE in this format instead of recognising it: wc98, clf, ucb, oracleGeneral, twitter, csv, slt, key32,
+        /// key64. key32 and key64 (keys alone, big endian) are never recognised
         #[arg(long)]
         format: Option<String>,
-        /// Which fields of a CSV are what, by number from 1 or by name of its header.
+        /// What the fields of a CSV are, by number from 1 or by name in its header
         #[arg(long, value_name = "time=1,object=2[,size=3..]")]
         columns: Option<String>,
     },
-    /// Write a trace in another format: the compact one (slt), which is read fastest, oracleGeneral or CSV.
+    /// Convert a trace to the compact format (slt), which is read fastest, to oracleGeneral or to CSV
     #[command(after_help = CONVERT_EXAMPLES)]
     Convert {
-        /// As for `info`.
+        /// The trace to read, as for `info`
         #[arg(value_name = "IN")]
         from: PathBuf,
-        /// The file that is written; it is there when it is whole.
+        /// The file to write. It appears when it is complete
         #[arg(value_name = "OUT")]
         to: PathBuf,
-        /// Its format: slt, oracleGeneral or csv. Without it, as OUT's name ends, and else slt.
+        /// Write OUT in this format, slt, oracleGeneral or csv, instead of the one that its ending names
         #[arg(long)]
         format: Option<String>,
-        /// The format of IN, as `info` has it.
+        /// Read IN in this format, as --format of `info`
         #[arg(long, value_name = "FORMAT")]
         from_format: Option<String>,
-        /// As for `info`.
+        /// What the fields of a CSV are, as for `info`
         #[arg(long, value_name = "time=1,object=2[,size=3..]")]
         columns: Option<String>,
     },
-    /// Write a trace that nobody logged: popularity by Zipf's law, sizes and bursts as on the web. The same options give
-    /// the same bytes.
+    /// Generate a synthetic trace: popularity by Zipf's law, sizes and bursts as on the web
+    ///
+    /// The same options give the same bytes.
     #[command(after_help = SYNTH_EXAMPLES)]
     Synth {
-        /// The file that is written.
+        /// The file to write
         #[arg(value_name = "OUT")]
         to: PathBuf,
-        /// Requests.
+        /// Number of requests
         #[arg(long, default_value_t = 1_000_000)]
         requests: u64,
-        /// Objects, of which some may never be asked for.
+        /// Number of objects. Some may never be requested
         #[arg(long, default_value_t = 100_000)]
         objects: u32,
-        /// Exponent of Zipf's law.
+        /// Exponent of Zipf's law
         #[arg(long, default_value_t = 0.9)]
         alpha: f64,
-        /// Bytes of objects: surge, surge:MAX, fixed:BYTES, log-normal:MEDIAN:SIGMA:MAX or pareto:MIN:SHAPE:MAX.
+        /// Sizes of objects in bytes: surge, surge:MAX, fixed:BYTES, log-normal:MEDIAN:SIGMA:MAX or pareto:MIN:SHAPE:MAX
         #[arg(long, default_value = "surge")]
         sizes: String,
-        /// Mean requests a second.
+        /// Mean rate in requests a second
         #[arg(long, default_value_t = 1000.0, value_name = "PER_S")]
         rate: f64,
-        /// How they come: none (Poisson), b-model:BIAS or on-off:ON_S:OFF_S.
+        /// Bursts: none (Poisson), b-model:BIAS or on-off:ON_S:OFF_S
         #[arg(long, default_value = "none")]
         bursts: String,
-        /// Of all that is drawn.
+        /// Seed of the random numbers
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// As for `convert`.
+        /// Write OUT in this format, as for `convert`
         #[arg(long)]
         format: Option<String>,
     },
@@ -111,10 +115,10 @@ Examples:
   sidelong trace synth bursty.slt --rate 5000 --bursts b-model:0.7 --sizes surge:100000000 --seed 2
   sidelong trace synth equal.csv --sizes fixed:16384 --bursts on-off:10:50";
 
-/// Why a command did not do all that it was asked.
+/// Why a command ended early.
 enum Ended {
     Failed(Failure),
-    /// Someone asked to stop; what is missing.
+    /// A signal asked to stop; contains what is missing.
     Interrupted(String),
 }
 
@@ -127,7 +131,7 @@ where
     }
 }
 
-/// Whom a command tells how far it is, and who may stop it.
+/// How a command reports progress, and how it is stopped.
 struct Watch {
     is_quiet: bool,
     stop: Arc<AtomicBool>,
@@ -153,7 +157,9 @@ fn command(args: &TraceArgs, watch: &Watch) -> Result<(), Ended> {
                 let left = files.len() - number;
                 let missing = match left {
                     0 => format!("{} was not read to its end", file.display()),
-                    _ => format!("{} was not read to its end, and {left} more not begun", file.display()),
+                    _ => {
+                        format!("{} was not read to its end, and {left} more were not begun", file.display())
+                    }
                 };
                 info(file, &known, *json, files.len() > 1, watch, missing)
             })
@@ -181,15 +187,20 @@ fn known(format: &Option<String>, columns: &Option<String>) -> Result<Known, Fai
     Ok(Known { format, columns: columns.as_deref().map(str::parse::<Columns>).transpose()? })
 }
 
-/// The format of a file that is to be written: as said, or by how its name ends.
+/// The format of a file to be written: the one named, or the one of the file's ending.
 fn to_write(path: &Path, format: &Option<String>) -> Result<Format, Failure> {
     if let Some(format) = format {
         return Ok(format.parse()?);
     }
-    let end = path.extension().map_or_else(String::new, |end| end.to_string_lossy().into_owned());
-    let by_name = [Format::Csv, Format::OracleGeneral];
-    let found = by_name.into_iter().find(|format| format.as_str().eq_ignore_ascii_case(&end));
-    Ok(found.unwrap_or(Format::Compact))
+    let ending = path.extension().unwrap_or_default().to_string_lossy();
+    let written = [Format::Compact, Format::OracleGeneral, Format::Csv];
+    let found = written.into_iter().find(|format| format.as_str().eq_ignore_ascii_case(&ending));
+    found.ok_or_else(|| {
+        Failure::new(format!(
+            "{}: a trace is written to a file that ends in .slt, .oracleGeneral or .csv; name its --format to end it otherwise",
+            path.display()
+        ))
+    })
 }
 
 fn info(
@@ -215,6 +226,13 @@ fn info(
 
 fn convert(from: &Path, known: &Known, to: &Path, format: Format, watch: &Watch) -> Result<(), Ended> {
     let mut reader = Reader::open_with(from, known)?;
+    if is_same(from, to) {
+        let to = to.display();
+        return Err(Failure::new(format!(
+            "{to} is the trace to read, which would be lost: write another file"
+        ))
+        .into());
+    }
     let mut writer = Writer::create(to, format, reader.stamps())?;
     let mut is_finer = false;
     each(from, &mut reader, watch, not_written(to), |request| {
@@ -222,9 +240,15 @@ fn convert(from: &Path, known: &Known, to: &Path, format: Format, watch: &Watch)
         writer.write(request)
     })?;
     if format == Format::OracleGeneral && is_finer && !watch.is_quiet {
-        eprintln!("sidelong: {}: {format} keeps whole seconds: what is finer is cut", to.display());
+        eprintln!("sidelong: {}: {format} has whole seconds only: fractions are cut", to.display());
     }
     Ok(written(writer, format)?)
+}
+
+/// Whether two paths, which links may make different, name one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let of = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    of(one).is_some_and(|file| of(other) == Some(file))
 }
 
 fn synth(synthetic: &Synthetic, to: &Path, format: Format, watch: &Watch) -> Result<(), Ended> {
@@ -235,7 +259,7 @@ fn synth(synthetic: &Synthetic, to: &Path, format: Format, watch: &Watch) -> Res
         bar.show(number)?;
         writer.write(&request)?;
     }
-    bar.end();
+    drop(bar);
     Ok(written(writer, format)?)
 }
 
@@ -243,7 +267,7 @@ fn not_written(to: &Path) -> String {
     format!("{} is not written", to.display())
 }
 
-/// Gives each request of a trace to `take`, with a bar meanwhile, and says what was broken.
+/// Passes each request of a trace to `take`, with a progress bar, and reports broken records.
 fn each(
     file: &Path,
     reader: &mut Reader,
@@ -256,7 +280,7 @@ fn each(
         take(&request?)?;
         bar.show(reader.bytes_read())?;
     }
-    bar.end();
+    drop(bar);
     if reader.broken().broken > 0 {
         eprintln!("sidelong: {}: {}", file.display(), reader.broken());
     }
@@ -269,66 +293,35 @@ fn written(writer: Writer, format: Format) -> Result<(), Failure> {
     say(format!("{} requests in {} bytes of {format}, {each:.2} each\n", written.requests, written.bytes))
 }
 
-/// A bar on a terminal, and nothing elsewhere; wherever it is, it notices who asks to stop.
+/// A progress bar on a terminal, nothing elsewhere. It also notices a request to stop.
 struct Bar<'a> {
     watch: &'a Watch,
     missing: String,
-    total: u64,
-    is_shown: bool,
-    begun: Instant,
-    shown: Instant,
+    bar: ProgressBar,
     calls: u32,
 }
 
 impl<'a> Bar<'a> {
-    /// Nobody sees more often than this.
-    const INTERVAL: Duration = Duration::from_millis(100);
-    /// Calls between two looks at the clock.
+    /// Calls between two updates: each reads the clock.
     const CALLS: u32 = 1 << 14;
 
-    /// `missing` is said where someone asks to stop.
+    /// `missing` is printed if the command is stopped. A total of 0 means unknown, and shows nothing.
     fn new(total: u64, watch: &'a Watch, missing: String) -> Bar<'a> {
-        let now = Instant::now();
-        let is_shown = !watch.is_quiet && total > 0 && std::io::stderr().is_terminal();
-        Bar { watch, missing, total, is_shown, begun: now, shown: now, calls: 0 }
+        let is_shown = !watch.is_quiet && total > 0;
+        let bar = is_shown.then(|| progress::bar(total, "[{bar:30}] {percent}%, about {eta} left"));
+        Bar { watch, missing, bar: bar.unwrap_or_else(ProgressBar::hidden), calls: 0 }
     }
 
     #[inline]
     fn show(&mut self, done: u64) -> Result<(), Ended> {
-        self.calls = self.calls.saturating_add(1);
+        self.calls = self.calls.wrapping_add(1);
         if self.watch.stop.load(Ordering::Relaxed) {
-            self.end();
             return Err(Ended::Interrupted(std::mem::take(&mut self.missing)));
         }
-        if self.is_shown && self.calls >= Self::CALLS {
-            self.calls = 0;
-            self.draw(done);
+        if self.calls.is_multiple_of(Self::CALLS) {
+            self.bar.set_position(done);
         }
         Ok(())
-    }
-
-    fn draw(&mut self, done: u64) {
-        const WIDTH: u64 = 30;
-        let now = Instant::now();
-        if now - self.shown < Self::INTERVAL {
-            return;
-        }
-        self.shown = now;
-        let done = done.min(self.total);
-        let full = (WIDTH * done / self.total) as usize;
-        let left_s = (now - self.begun).as_secs_f64() * (self.total - done) as f64 / done.max(1) as f64;
-        let bar = format!("{}{}", "#".repeat(full), "-".repeat(WIDTH as usize - full));
-        let percent = 100 * done / self.total;
-        let mut err = std::io::stderr().lock();
-        let _ =
-            write!(err, "[{bar}] {percent}%, about {left_s:.0} s left\x1b[K\r").and_then(|()| err.flush());
-    }
-
-    /// What comes next stands in place of the bar.
-    fn end(&self) {
-        if self.is_shown && self.shown > self.begun {
-            let _ = write!(std::io::stderr(), "\x1b[K");
-        }
     }
 }
 
@@ -341,7 +334,7 @@ fn table(reader: &Reader, summary: &Summary) -> String {
         ("format", reader.format().to_string()),
         ("requests", summary.requests.to_string()),
         ("distinct objects", summary.objects.to_string()),
-        ("of these asked for once", format!("{:.1} %", once * 100.0)),
+        ("objects requested once", format!("{:.1} %", once * 100.0)),
         ("bytes", summary.bytes.to_string()),
         ("footprint, bytes of all objects", summary.footprint_bytes.to_string()),
         ("clients", summary.clients.to_string()),

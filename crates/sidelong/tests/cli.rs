@@ -48,7 +48,7 @@ fn trace_info_says_what_a_log_holds() {
 #[test]
 fn a_compressed_log_holds_the_same() {
     let directory = tempfile::tempdir().unwrap();
-    // What it is stands in its content, whatever its name says.
+    // The format is recognised by content, whatever the name.
     for name in ["day50.gz", "day50"] {
         let path = directory.path().join(name);
         let mut gzip = GzEncoder::new(std::fs::File::create(&path).unwrap(), Compression::fast());
@@ -72,9 +72,12 @@ fn a_trace_that_is_converted_holds_the_same() {
     let expected = trace_info(&sample(), &["--json"]).json();
     // By the name of the file, by option, and from one to the next.
     let mut from = sample();
-    for (name, more) in
-        [("a.slt", &[][..]), ("b.csv", &[][..]), ("c", &["--format", "csv"][..]), ("d.trace", &[][..])]
-    {
+    for (name, more) in [
+        ("a.slt", &[][..]),
+        ("b.csv", &[][..]),
+        ("c", &["--format", "csv"][..]),
+        ("d.trace", &["--format", "slt"][..]),
+    ] {
         let to = directory.path().join(name);
         let arguments = ["trace", "convert", from.to_str().unwrap(), to.to_str().unwrap()];
         let said = run([&arguments[..], more].concat()).succeeded();
@@ -92,6 +95,54 @@ fn a_trace_that_is_converted_holds_the_same() {
 
     let line = run(["trace", "convert", from.to_str().unwrap(), "x.clf", "--format", "clf"]).refused();
     assert!(line.contains("slt, oracleGeneral or csv"), "{line}");
+}
+
+#[test]
+fn a_trace_does_not_replace_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let [trace, symbolic, hard] =
+        ["x.csv", "symbolic.csv", "hard.csv"].map(|name| directory.path().join(name));
+    run(["trace", "synth", trace.to_str().unwrap(), "--requests", "10"]).succeeded();
+    std::os::unix::fs::symlink(&trace, &symbolic).unwrap();
+    std::fs::hard_link(&trace, &hard).unwrap();
+    let text = std::fs::read(&trace).unwrap();
+    for to in [&trace, &symbolic, &hard] {
+        let line = run(["trace", "convert", trace.to_str().unwrap(), to.to_str().unwrap()]).refused();
+        assert!(line.contains(to.to_str().unwrap()) && line.contains("write another file"), "{line}");
+        assert_eq!(std::fs::read(to).unwrap(), text);
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 3, "nothing is left of the tries");
+}
+
+#[test]
+fn a_file_of_an_unknown_ending_is_not_written() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["x.parquet", "x", "x.slt.gz"] {
+        let to = directory.path().join(name);
+        let from = sample();
+        let line = run(["trace", "convert", from.to_str().unwrap(), to.to_str().unwrap()]).refused();
+        assert!(line.contains(name) && line.contains(".slt, .oracleGeneral or .csv"), "{line}");
+        let line = run(["trace", "synth", to.to_str().unwrap(), "--requests", "10"]).refused();
+        assert!(line.contains(".slt, .oracleGeneral or .csv"), "{line}");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn keys_alone_are_a_trace_where_they_are_named_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let (keys, to) = (directory.path().join("keys.bin"), directory.path().join("keys.slt"));
+    let bytes: Vec<u8> = (0..3000u32).flat_map(|number| (number % 1000).to_be_bytes()).collect();
+    std::fs::write(&keys, bytes).unwrap();
+    let line = trace_info(&keys, &[]).refused();
+    assert!(line.contains("key32"), "{line}");
+    let figures = trace_info(&keys, &["--json", "--format", "key32"]).json();
+    assert_eq!((&figures["requests"], &figures["objects"]), (&3000.into(), &1000.into()));
+    assert_eq!(trace_info(&keys, &["--json", "--format", "key64"]).json()["requests"], 1500);
+    let arguments =
+        ["trace", "convert", keys.to_str().unwrap(), to.to_str().unwrap(), "--from-format", "key32"];
+    run(arguments).succeeded();
+    assert_eq!(trace_info(&to, &["--json"]).json(), figures);
 }
 
 #[test]
@@ -162,9 +213,10 @@ fn a_trace_that_is_interrupted_leaves_no_half_of_it() {
     assert_eq!((done.code, names().count()), (Some(130), 0), "{done:?}");
     assert_eq!(done.err, format!("sidelong: interrupted: {to} is not written\n"));
 
-    // An endless trace, as soon as it is open.
-    let zeros = Path::new("/dev/zero");
-    let info = Running::start(["trace", "info", "--format", "wc98", "/dev/zero", "another"]);
+    // A trace of 1 TiB, as soon as it is open.
+    let zeros = directory.path().join("zeros");
+    std::fs::File::create(&zeros).unwrap().set_len(1 << 40).unwrap();
+    let info = Running::start(["trace", "info", "--format", "wc98", zeros.to_str().unwrap(), "another"]);
     let files = format!("/proc/{}/fd", info.pid().as_raw_nonzero());
     eventually("it reads", || {
         let mut open = std::fs::read_dir(&files)
@@ -174,11 +226,13 @@ fn a_trace_that_is_interrupted_leaves_no_half_of_it() {
     });
     info.signal(Signal::INT);
     let done = info.finish();
-    let expected = "sidelong: interrupted: /dev/zero was not read to its end, and 1 more not begun\n";
-    assert_eq!((done.code, done.err.as_str()), (Some(130), expected));
+    let zeros = zeros.display();
+    let expected =
+        format!("sidelong: interrupted: {zeros} was not read to its end, and 1 more were not begun\n");
+    assert_eq!((done.code, done.err), (Some(130), expected));
 }
 
-/// A log of `good` lines, among which stand `bad` ones.
+/// A log of `good` lines, with `bad` ones among them.
 fn log(directory: &Path, good: usize, bad: usize) -> PathBuf {
     let path = directory.join("access.log");
     let mut lines = vec![""; 0];
@@ -223,9 +277,9 @@ fn a_check_says_what_is_promised() {
     let alpha = &mut cluster.file.sites[0];
     (alpha.ceiling, alpha.priority, alpha.share) = (Some(2), 3, 0.5);
     let said = run(["config", "check", cluster.config().to_str().unwrap()]).succeeded();
-    let alpha = "alpha: 2 (floor 1, ceiling 2, priority 3, share 0.5, 99 % answered in 50 ms): n1 n2";
+    let alpha = "alpha: 2 (floor 1, ceiling 2, priority 3, share 0.5, p99 at most 50 ms): n1 n2";
     assert!(said.contains(alpha), "{said}");
-    assert!(said.contains("beta: 1 (floor 1, 2.5 ms in a queue): n3"), "{said}");
+    assert!(said.contains("beta: 1 (floor 1, at most 2.5 ms in a queue): n3"), "{said}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What an edge does with requests, right ones and wrong ones, over real sockets.
+//! How an edge treats requests, valid and invalid ones, over real sockets.
 
 mod support;
 
@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 use sidelong_config::Service;
 use support::{Client, Cluster, PATIENCE, Running, eventually, get, metrics, run, try_get};
 
-/// Two sites of two nodes each that take no time, behind one edge with an access log.
+/// Two sites of two nodes each whose requests take no time, behind one edge with an access log.
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]);
     for node in &mut cluster.file.nodes {
-        node.service = Service::None;
+        node.service = Some(Service::None);
     }
     cluster.file.edges.truncate(1);
     cluster.file.edges[0].access_log = Some(cluster.path("access.log"));
     cluster
 }
 
-/// The cluster as most tests want it, and a client of its edge.
+/// The cluster that most tests need, and a client of its edge.
 fn served(change: impl FnOnce(&mut Cluster)) -> (Cluster, Running, Client) {
     let mut cluster = cluster();
     change(&mut cluster);
@@ -50,7 +50,7 @@ fn requests_go_to_their_hosts_site() {
     }
     let reply = client.ask("GET", "beta.test", "http://beta.test/o/7/100").unwrap();
     assert_eq!((reply.status, reply.body.len()), (200, 100), "as to a proxy: {reply:?}");
-    // Two hosts in one request are what servers are tricked by.
+    // Two hosts in one request are a known attack.
     assert_eq!(client.ask("GET", "alpha.test", "http://beta.test/o/7/100").unwrap().status, 400);
 }
 
@@ -98,7 +98,7 @@ fn headers_are_bounded() {
         |padding: &str| format!("GET /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\nx-pad: {padding}\r\n\r\n");
     client.send(request(&fits)).unwrap();
     assert_eq!(client.reply(true).unwrap().status, 200);
-    // The bound is of each request, not of the connection.
+    // The limit is per request, not per connection.
     client.send(request(&fits)).unwrap();
     assert_eq!(client.reply(true).unwrap().status, 200);
 
@@ -113,13 +113,13 @@ fn headers_are_bounded() {
     let many = (0..1000).map(|k| format!("x-{k}: y\r\n")).collect::<String>();
     let _ = client.send(format!("GET / HTTP/1.1\r\nhost: alpha.test\r\n{many}\r\n"));
     let answer = client.rest();
-    // Pingora counts 256 of them before they are so many bytes.
+    // Pingora's limit of 256 of them is reached before that many bytes.
     assert!(answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.1 431 "), "{answer:?}");
     assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/1").status, 200, "nobody else notices");
 }
 
-/// Sends `begin`, then piece after piece without a pause that any single read would mind, until the server has had
-/// enough; its last words.
+/// Sends `begin`, then piece after piece without a long pause, until the server ends the connection; returns its last
+/// answer.
 fn dribble(cluster: &Cluster, begin: &str, piece: &str) -> String {
     let mut client = Client::connect(cluster.edge(0));
     client.send(begin).unwrap();
@@ -139,13 +139,13 @@ fn who_dribbles_a_header_is_cut_off() {
     assert!(words.is_empty() || words.starts_with("HTTP/1.1 408 "), "{words:?}");
     let words = dribble(&cluster, "GET /", "x");
     assert!(words.is_empty() || words.starts_with("HTTP/1.1 408 "), "{words:?}");
-    // One that says nothing more at all is told so.
+    // A client that sends nothing more gets the answer, too.
     let mut silent = Client::connect(cluster.edge(0));
     silent.send("GET /o/1/1 HTTP/1.1\r\nhost:").unwrap();
     let words = silent.rest();
     assert!(words.starts_with("HTTP/1.1 408 "), "{words:?}");
     assert_eq!(metrics(cluster.admin(0))[r#"sidelong_edge_refused_total{code="408"}"#], 3.0);
-    // One that has not begun another request is let be.
+    // A connection without a new request stays open.
     assert_eq!(client.ask("GET", "alpha.test", "/o/1/1").unwrap().status, 200);
     std::thread::sleep(Duration::from_millis(900));
     assert_eq!(client.ask("GET", "alpha.test", "/o/1/1").unwrap().status, 200);
@@ -179,7 +179,7 @@ fn bodies_are_bounded() {
     client.send(post(10_001)).unwrap();
     assert_eq!(client.reply(true).unwrap().status, 413);
 
-    // One that does not say how long it will be.
+    // A body of unannounced length.
     let mut client = Client::connect(cluster.edge(0));
     client.send("POST /o/1/5 HTTP/1.1\r\nhost: alpha.test\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
     let chunk = format!("1000\r\n{}\r\n", "x".repeat(4096));
@@ -199,7 +199,7 @@ fn a_connection_carries_many_requests() {
         let reply = client.ask("GET", "alpha.test", &format!("/o/1/{bytes}")).unwrap();
         assert_eq!((reply.status, reply.body.len()), (200, bytes), "{}", reply.head);
     }
-    // Of a HEAD there is no body to wait for, though its length is told.
+    // A HEAD has no body to wait for, though its length is given.
     let reply = client.ask("HEAD", "alpha.test", "/o/1/77").unwrap();
     assert_eq!((reply.status, reply.header("content-length")), (200, Some("77")), "{reply:?}");
     let reply = client.ask("GET", "beta.test", "/o/1/5").unwrap();
@@ -225,7 +225,7 @@ fn requests_sent_without_waiting_are_answered_in_order_or_not_at_all() {
             break;
         }
     }
-    // A client may have to send again what was not answered before the close (RFC 9112, 9.3.2).
+    // A client may have to resend requests that were not answered before the close (RFC 9112, 9.3.2).
     assert!([11, 22, 33].starts_with(&lengths) && !lengths.is_empty(), "{lengths:?}");
 }
 
@@ -235,7 +235,7 @@ fn too_many_connections_are_turned_away() {
     let mut inside = vec![first];
     inside.extend((0..2).map(|_| Client::connect(cluster.edge(0))));
     for client in &mut inside {
-        // Which were used for the start may be on their way out.
+        // Connections that were used for the start may still be closing.
         eventually("there is room for three", || {
             let reply = client.ask("GET", "alpha.test", "/o/1/1");
             let inside = reply.is_ok_and(|reply| reply.status == 200);
@@ -303,7 +303,7 @@ fn it_counts_and_logs_what_it_answers() {
     let kind = page.header("content-type").unwrap();
     assert!(kind.starts_with("application/openmetrics-text; version=1.0.0"), "{kind}");
     assert!(page.body.ends_with("\n# EOF\n"), "{}", page.body);
-    // Some of many: `metrics.rs` looks for all of them.
+    // Some of many: `metrics.rs` checks all of them.
     let families = [
         ("requests", "counter"),
         ("request_duration_seconds", "histogram"),
@@ -355,7 +355,7 @@ fn it_counts_and_logs_what_it_answers() {
     assert_eq!(get(cluster.admin(0), "any", "/").status, 404);
     up.end().succeeded();
 
-    // The start asked each site once or more.
+    // The start sent one or more requests for each site.
     let path = cluster.path("access.log");
     let log = std::fs::read_to_string(&path).unwrap();
     let having = |what: &str| log.lines().filter(|line| line.contains(what)).count();
@@ -374,7 +374,7 @@ fn it_counts_and_logs_what_it_answers() {
 fn a_client_that_leaves_is_logged_as_any_other() {
     let (cluster, up, mut client) = served(|cluster| {
         for node in &mut cluster.file.nodes {
-            (node.service, node.service_time) = (Service::Fixed, Duration::from_millis(300));
+            (node.service, node.service_time) = (Some(Service::Fixed), Some(Duration::from_millis(300)));
         }
     });
     client.send("GET /o/1/4711 HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();

@@ -7,19 +7,20 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::Value;
 use sidelong_config::{Configuration, Fabric, MovedBy, Protocol, Scheme};
 use support::{Client, Cluster, Running, eventually, metrics, try_get};
 
-/// What became of one request.
+/// The outcome of one request.
 #[derive(Debug)]
 struct Fate {
     begun: Instant,
-    /// The node that answered with 200, or else what happened.
+    /// The node that answered with 200, or the error.
     node: Result<String, String>,
 }
 
-/// Asks the edges for `site` over and over, as `clients` clients on kept connections, while `work` is done.
+/// Sends requests for `site` to the edges all the time, from `clients` clients on kept connections, while `work` runs.
 fn while_asked(
     cluster: &Cluster,
     site: &str,
@@ -74,7 +75,7 @@ fn is_seen(fates: &Mutex<Vec<Fate>>, so_far: usize, node: &str) -> bool {
 #[test]
 fn a_killed_node_costs_no_answer_and_comes_back() {
     let mut cluster = Cluster::new(&[("alpha", 3), ("beta", 1)]);
-    // None of the three leaves the site that is asked for.
+    // None of the three leaves the site under load.
     cluster.file.reconfig.configuration = Configuration::Rigid;
     let _up = cluster.serving(&["--json"]);
     let mut killed = None;
@@ -114,13 +115,40 @@ fn a_killed_edge_leaves_the_other_serving_and_moving() {
     assert!(summary["moves"].as_u64().unwrap() > 0, "{summary}");
 }
 
+/// Its requests may still be under way, so that no node leaves a site; it costs no site its nodes, and it is over when it goes
+/// on.
+#[test]
+fn a_stopped_edge_holds_nodes_where_they_are() {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 3)]);
+    cluster.file.reconfig.drain_max = Duration::from_millis(50);
+    let _up = cluster.serving(&["--json"]);
+    let stopped = cluster.find("edge", "edge2");
+    stopped.signal(Signal::STOP);
+    let not_drained = || {
+        let name = r#"sidelong_edge_moves_abandoned_total{end="not-drained"}"#;
+        metrics(cluster.admin(0)).get(name).copied().unwrap_or(0.0)
+    };
+    let fates = while_asked(&cluster, "alpha", 0, 16, |_| {
+        // What was begun before may end.
+        eventually("a move is begun, and rolled back", || not_drained() >= 1.0);
+        let held = nodes_seen(&cluster, 0)[0];
+        eventually("others are, too", || not_drained() >= 4.0);
+        eventually("no node has moved", || nodes_seen(&cluster, 0)[0] == held);
+        stopped.signal(Signal::CONT);
+        eventually("nodes move", || nodes_seen(&cluster, 0)[0] > held);
+    });
+    let failed: Vec<_> = fates.iter().filter(|fate| fate.node.is_err()).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
 /// The nodes that an edge sees serving each site, in the file's order.
 fn nodes_seen(cluster: &Cluster, edge: usize) -> Vec<usize> {
     let seen = metrics(cluster.admin(edge));
     let of = |site: &str| {
         let label = format!(",site=\"{site}\"}}");
-        seen.keys()
-            .filter(|name| name.starts_with("sidelong_edge_node_site{") && name.ends_with(&label))
+        seen.iter()
+            .filter(|(name, _)| name.starts_with("sidelong_edge_node_site{") && name.ends_with(&label))
+            .filter(|(_, serves)| **serves == 1.0)
             .count()
     };
     cluster.file.sites.iter().map(|site| of(&site.name)).collect()
@@ -135,7 +163,7 @@ fn moves(cluster: &Cluster, edge: usize) -> f64 {
         .sum()
 }
 
-/// Kills one node after the other while nodes move; all of them must be back, moving, and none lost or doubled.
+/// Kills one node after another while nodes move; all of them must be back, moving, and none lost or doubled.
 fn nodes_may_die_while_they_move(fabric: Fabric) {
     let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 2), ("gamma", 2)]).with_load(256, None);
     cluster.file.cluster.fabric = fabric;
@@ -171,7 +199,7 @@ fn nodes_may_die_while_they_move_over_tcp() {
     nodes_may_die_while_they_move(Fabric::Tcp);
 }
 
-/// Runs to the end of its load; the summary, of no errors and all sites.
+/// Runs to the end of its load; the summary, which has no errors and all sites.
 fn summary(cluster: &Cluster) -> Value {
     let summary = cluster.up(&["--json"]).finish().json();
     assert_eq!(summary["errors"], 0, "{summary}");

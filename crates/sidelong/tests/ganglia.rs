@@ -1,4 +1,4 @@
-//! A real gmond is told of the nodes, and tells what it has understood.
+//! A real gmond receives the nodes' figures, and shows what it has understood.
 
 mod support;
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use sidelong_config::NodeEntry;
 use support::{Cluster, Running, eventually, get, skipped};
 
-/// Where gmond takes packets, and tells what it knows, of a cluster's own address.
+/// The port at which gmond receives packets and reports its state, at a cluster's own address.
 const GMOND: u16 = 5649;
 
 fn is_installed() -> bool {
@@ -48,7 +48,7 @@ impl Gmond {
         Gmond { address, server }
     }
 
-    /// All that it knows, in XML.
+    /// Its state in XML.
     fn tells(&self) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
@@ -73,7 +73,7 @@ fn number(element: &str, name: &str) -> f64 {
     attribute(element, name).parse().unwrap()
 }
 
-/// Two nodes, each of a site, behind one edge that tells of them ten times a second.
+/// Two nodes of different sites, behind one edge that sends figures ten times a second.
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
     cluster.file.edges.truncate(1);
@@ -91,9 +91,9 @@ fn gmond_learns_every_nodes_figures() {
     let mut cluster = cluster();
     // Two nodes share an address, the third has one of its own.
     let other = Cluster::new(&[("none", 1)]);
-    let third = NodeEntry::new("n3", 1, other.file.nodes[0].listen);
+    let third = NodeEntry::new("n3", 1, other.node(0));
     cluster.file.nodes.push(third);
-    let address = other.file.nodes[0].listen.ip().to_string();
+    let address = other.node(0).ip().to_string();
     let gmond = Gmond::start(&cluster);
     let _up = cluster.serving(&["--json"]);
     let workers = "sidelong_capacity_workers";
@@ -118,7 +118,7 @@ fn gmond_learns_every_nodes_figures() {
         }
         for extra in [
             "NAME=\"GROUP\" VAL=\"sidelong\"",
-            "NAME=\"DESC\" VAL=\"Requests that the server works on at once\"",
+            "NAME=\"DESC\" VAL=\"Requests that the server handles at once\"",
             &format!("NAME=\"SPOOF_HOST\" VAL=\"{key}:{host}\""),
         ] {
             assert!(element.contains(extra), "{extra} in {element}");
@@ -129,7 +129,7 @@ fn gmond_learns_every_nodes_figures() {
     }
     assert_eq!(xml.matches("<HOST ").count(), hosts.len(), "no host but the nodes: {xml}");
 
-    // A counter follows what is done.
+    // A counter follows the requests.
     let served = || {
         let xml = gmond.tells();
         let element = figure(&xml, "n1", "sidelong_served_requests").unwrap();

@@ -1,7 +1,8 @@
-//! A real httpd turns away whom Sidelong's verdicts do, and the C library decides as the edges do.
+//! A real httpd rejects the clients that Sidelong's verdicts reject, and the C library decides as the edges do.
 
 mod support;
 
+use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +16,7 @@ use sidelong_policy::admission::{Client as Asker, Treatment, Verdict, Why, decid
 use support::httpd::{CIRCLE, CLOSED, Httpd, OPEN, ROTATION, Verdicts, made, readable, word};
 use support::{Client, Cluster, Done, Running, eventually, get, run, try_get};
 
-/// The library's own word on connections from these addresses.
+/// The library's own decision on connections from these addresses.
 fn asked(build: &Path, file: &Path, site: &str, addresses: &[SocketAddr]) -> Done {
     let mut ask = Command::new(build.join("decide"));
     ask.arg(file).arg(site);
@@ -73,7 +74,7 @@ fn the_library_decides_as_an_edge_does() {
     assert_eq!(one("alpha"), "1 no-target 0\n", "a word that no verdict is");
 }
 
-/// Of a file of the next version.
+/// The message about a file of the next version.
 fn of_another_version() -> String {
     format!("of layout version {}, this library reads {LAYOUT_VERSION}", LAYOUT_VERSION + 1)
 }
@@ -105,6 +106,23 @@ fn what_holds_no_verdicts_is_refused_by_name() {
 }
 
 #[test]
+fn verdicts_that_are_truncated_admit_all_and_end_no_server() {
+    let cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
+    let sites = ["alpha", "beta"];
+    let file = Verdicts::new(&cluster, &sites).file;
+    readable(file.parent().unwrap(), 0o755);
+    let Some(httpd) = Httpd::start(&cluster, Some(&file), &sites, "") else { return };
+    for left in [0, 100] {
+        let verdicts = Verdicts::new(&cluster, &sites);
+        verdicts.decide(0, CLOSED);
+        eventually("the verdict is read", || httpd.status("alpha") == 503);
+        File::options().write(true).open(&verdicts.file).unwrap().set_len(left).unwrap();
+        eventually("all are admitted", || httpd.status("alpha") == 200);
+        assert_eq!(sites.map(|site| httpd.status(site)), [200, 200]);
+    }
+}
+
+#[test]
 fn httpd_turns_away_whom_the_verdicts_do() {
     let cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
     let sites = ["alpha", "beta"];
@@ -120,7 +138,7 @@ fn httpd_turns_away_whom_the_verdicts_do() {
     assert_eq!(refused.header("x-sidelong-reason"), Some("over-target"));
     assert_eq!(httpd.status("beta"), 200, "a connection may be for the other site");
 
-    // What is under way is never cut.
+    // Established connections are never cut.
     let mut kept = [0, 1].map(|_| Client::connect(httpd.address));
     for client in &mut kept {
         assert_eq!(client.ask("GET", "beta.test", "/file").unwrap().status, 200);
@@ -128,12 +146,12 @@ fn httpd_turns_away_whom_the_verdicts_do() {
     verdicts.decide(1, CLOSED);
     assert!(httpd.closes(), "no site lets it in");
     let refused = kept[0].ask("GET", "beta.test", "/file").unwrap();
-    // After a 503 httpd ends every connection, and says so.
+    // After a 503 httpd ends every connection, and announces it.
     assert_eq!((refused.status, refused.header("connection")), (503, Some("close")));
     verdicts.decide(1, OPEN);
     assert_eq!(kept[1].ask("GET", "beta.test", "/file").unwrap().status, 200);
 
-    // Nobody has decided for longer than a verdict counts.
+    // The last verdict is older than a verdict may be.
     verdicts.decide(1, CLOSED);
     assert!(httpd.closes());
     for site in [0, 1] {
@@ -152,7 +170,7 @@ fn httpd_turns_away_whom_the_verdicts_do() {
             .map(|word| word.parse().unwrap())
             .collect()
     };
-    // Let in, of these blindly, refused.
+    // Admitted, of these without a verdict, rejected.
     assert_eq!(counts("beta")[..3], [6, 1, 1], "{status}");
     assert_eq!(counts("alpha")[2], 1, "{status}");
     let closed: u64 = sites.iter().map(|site| counts(site)[3]).sum();
@@ -172,8 +190,8 @@ fn httpd_says_what_is_wrong_with_its_configuration_and_its_file() {
     let Some(httpd) = Httpd::start(&cluster, Some(&other), &["alpha"], "") else { return };
     assert_eq!(httpd.status("alpha"), 200);
     let said = httpd.said();
-    assert!(said.contains(&of_another_version()) && said.contains("everybody is let in"), "{said}");
-    // In its place comes one that can be read.
+    assert!(said.contains(&of_another_version()) && said.contains("all clients are admitted"), "{said}");
+    // It is replaced by a file that can be read.
     std::fs::rename(&verdicts.file, &other).unwrap();
     eventually("the new file is taken", || httpd.closes());
 }
@@ -188,17 +206,17 @@ fn restarts_of_httpd_leave_nothing_behind() {
         httpd.restart();
         assert_eq!(httpd.status("alpha"), 200);
     }
-    assert_eq!(httpd.mappings(&verdicts.file), 1);
+    assert_eq!(httpd.descriptors(&verdicts.file), 1);
     verdicts.decide(0, CLOSED);
     eventually("those who serve now decide by it", || httpd.closes());
 }
 
-/// The whole of it: load on a node, a helper that reads it from the side, and httpd before the node.
+/// All parts together: load on a node, a helper that reads it one-sidedly, and httpd in front of the node.
 #[test]
 fn a_helper_decides_by_what_waits_at_the_nodes() {
     let mut cluster = Cluster::new(&[("alpha", 1)]).with_service(Duration::from_millis(20));
     cluster.file.sites[0].queue_max = Some(Duration::from_millis(40));
-    let node = cluster.file.nodes[0].listen;
+    let node = cluster.node(0);
     let directory = cluster.path("shown");
     let file = directory.join("verdicts.region");
     let proxied = format!("ProxyPass /server-status !\nProxyPass / http://{node}/");
@@ -214,7 +232,7 @@ fn a_helper_decides_by_what_waits_at_the_nodes() {
     eventually("the node serves", || try_get(node, "any", "/healthz").is_ok());
     let first = helper();
     let Some(httpd) = Httpd::start(&cluster, Some(&file), &["alpha"], &proxied) else { return };
-    // Until the node was seen to answer nothing is known of it.
+    // Until the node was seen to answer, nothing is known of it.
     let asks = || get(httpd.address, "alpha.test", "/o/1/100").status;
     for _ in 0..20 {
         assert_eq!(asks(), 200);
@@ -223,7 +241,7 @@ fn a_helper_decides_by_what_waits_at_the_nodes() {
     let turned_away =
         || (0..40).filter(|_| try_get(httpd.address, "alpha.test", "/o/1/100").is_err()).count();
     std::thread::scope(|scope| {
-        // Sixteen others than httpd's clients ask for eight times what the node does in the time that they may wait.
+        // Sixteen clients other than httpd's send eight times what the node does in the time that they may wait.
         for _ in 0..16 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -231,7 +249,7 @@ fn a_helper_decides_by_what_waits_at_the_nodes() {
                 }
             });
         }
-        eventually("some are turned away", || turned_away() > 0);
+        eventually("some are rejected", || turned_away() > 0);
         first.signal(Signal::STOP);
         eventually("a helper that hangs turns nobody away", || turned_away() == 0);
         first.signal(Signal::CONT);

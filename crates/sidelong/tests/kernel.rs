@@ -1,4 +1,4 @@
-//! Nodes whose records the kernel keeps: rdma-sync, e-rdma-sync, and auto where it takes the first.
+//! Nodes with kernel-kept records: rdma-sync, e-rdma-sync, and auto if it chooses the first.
 
 mod support;
 
@@ -14,12 +14,12 @@ use sidelong_fabric::{Initiator, RunDirectory};
 use sidelong_load::{Limits, OneSided, Reading, Source as _, Status, monotonic_ns};
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
-/// A node that has its machine to itself, once it serves; `None`, having said why, where the kernel keeps no record.
+/// A node that has its machine to itself, once it serves; `None`, with a printed reason, if the kernel keeps no record.
 fn lone_node(cluster: &Cluster) -> Option<Running> {
     let mut node = cluster.part("node", "n1");
     let mut serves = false;
     eventually("the node serves or is refused", || {
-        serves = try_get(cluster.file.nodes[0].listen, "any", "/healthz").is_ok();
+        serves = try_get(cluster.node(0), "any", "/healthz").is_ok();
         serves || !node.is_running()
     });
     if serves {
@@ -49,7 +49,7 @@ impl Reader {
     }
 }
 
-/// What the kernel says of the process: a field of its status, in hexadecimal.
+/// The kernel's view of the process: a field of its status, in hexadecimal.
 fn status(node: &Running, field: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/status", node.pid().as_raw_nonzero())).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap();
@@ -82,8 +82,8 @@ fn sleeps_for(span: Duration) {
     let before = reader.fresh();
     assert_eq!(reader.0.is_kept_by_kernel(0), Some(true));
 
-    // It runs when it serves, and says so at once; else never.
-    let listen = cluster.file.nodes[0].listen;
+    // If it runs it serves, and reports that at once.
+    let listen = cluster.node(0);
     assert_eq!(get(listen, "alpha.test", "/o/1/10").status, 200);
     eventually("the request is counted", || reader.look().hot.is_some_and(|hot| hot.served == 1));
     eventually("the connection is closed", || reader.look().hot.is_some_and(|hot| hot.connections == 0));
@@ -151,7 +151,7 @@ fn auto_takes_it_where_a_node_has_its_machine_to_itself() {
     node.end().succeeded();
 }
 
-/// As in a container that was given none.
+/// As in a container without capabilities.
 #[test]
 fn without_capabilities_auto_falls_back_and_a_forced_scheme_is_refused() {
     let mut cluster = Cluster::new(&[("alpha", 1)]);
@@ -167,7 +167,7 @@ fn without_capabilities_auto_falls_back_and_a_forced_scheme_is_refused() {
         command.arg("--config").arg(cluster.config());
         Running::start_command(command)
     };
-    let missing = "rdma-sync cannot be had: CAP_BPF and CAP_PERFMON are missing";
+    let missing = "rdma-sync is not available: CAP_BPF and CAP_PERFMON are missing";
     cluster.file.load.scheme = Scheme::RdmaSync;
     let line = node(&cluster).finish().refused();
     if !rustix::process::geteuid().is_root() {
@@ -176,13 +176,13 @@ fn without_capabilities_auto_falls_back_and_a_forced_scheme_is_refused() {
     assert!(line.contains(missing) && line.ends_with("use rdma-async, or auto"), "{line}");
     cluster.file.load.scheme = Scheme::Auto;
     let fallen_back = node(&cluster);
-    eventually("it serves", || try_get(cluster.file.nodes[0].listen, "any", "/healthz").is_ok());
+    eventually("it serves", || try_get(cluster.node(0), "any", "/healthz").is_ok());
     let said = fallen_back.err();
     assert!(said.contains("load by rdma-async") && said.contains(missing), "{said}");
     fallen_back.end().succeeded();
 }
 
-/// Eight nodes of one machine, in control groups that `up` makes: it serves, and moves are acknowledged by nobody.
+/// Eight nodes on one machine, in control groups that `up` makes: it serves, and moves need no acknowledgement.
 #[test]
 fn a_data_center_on_one_machine_serves_and_moves() {
     for scheme in [Scheme::RdmaSync, Scheme::ERdmaSync] {

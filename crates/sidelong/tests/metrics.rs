@@ -1,4 +1,4 @@
-//! What every process of a cluster tells at its admin endpoint, whatever else is down.
+//! The metrics of every process of a cluster at its admin endpoint, whatever else is down.
 
 mod support;
 
@@ -13,14 +13,14 @@ use rustix::process::Signal;
 use sidelong_config::{Fabric, Scheme};
 use support::{Cluster, eventually, get, metrics, try_get};
 
-/// Documented, and not to be had in the cluster of this test.
+/// Documented, but not available in the cluster of this test.
 const ELSEWHERE: &[&str] = &[
-    // By a program with verbs.
+    // Reported by a program with verbs.
     "sidelong_edge_verbs_links_total",
     "sidelong_node_verbs_links_total",
-    // After a move that did not come to its end.
+    // Reported after a move that was not completed.
     "sidelong_edge_moves_abandoned_total",
-    // The record of a process, which its node is here, does not have them.
+    // A node's record is that of a process here, which lacks these.
     "sidelong_edge_node_run_queue_threads",
     "sidelong_node_run_queue_threads",
     "sidelong_edge_node_pending_interrupts",
@@ -35,7 +35,7 @@ const ELSEWHERE: &[&str] = &[
     "sidelong_node_established_connections",
 ];
 
-/// The names of all families at an admin endpoint, as docs/metrics.md has them: those of their samples, but that a
+/// The names of all families at an admin endpoint, as in docs/metrics.md: those of their samples, except that a
 /// histogram has three.
 fn told(admin: SocketAddr) -> BTreeSet<String> {
     let page = get(admin, "any", "/metrics").body;
@@ -59,14 +59,14 @@ fn documented() -> BTreeSet<String> {
     let rows = text.lines().filter(|line| line.starts_with('|'));
     let words = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
     let names = words.map(|word| word.split('{').next().unwrap_or(word));
-    let ours = ["sidelong_edge_", "sidelong_node_"];
+    let ours = ["sidelong_edge_", "sidelong_node_", "process_"];
     names.filter(|name| ours.iter().any(|begin| name.starts_with(begin))).map(str::to_owned).collect()
 }
 
 #[test]
 fn what_is_told_is_documented_and_what_is_documented_is_told() {
-    // With all that brings metrics of its own: several machines, another edge, an access log, a monitor, a target, and moves:
-    // sites without one have their nodes moved by load.
+    // With everything that adds metrics: several machines, another edge, an access log, a monitor, a target, and moves.
+    // Nodes of sites without a target move by load.
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2), ("gamma", 2)]).with_load(512, None);
     cluster.file.cluster.fabric = Fabric::Tcp;
     let secret = cluster.path("secret");
@@ -89,7 +89,7 @@ fn what_is_told_is_documented_and_what_is_documented_is_told() {
     let unknown: Vec<_> = elsewhere.difference(&documented).collect();
     assert!(unknown.is_empty(), "not documented: {unknown:?}");
     let all = || told(cluster.admin(0)).union(&told(cluster.node_admin(0))).cloned().collect::<BTreeSet<_>>();
-    // Those of moves come with the first one, CPU time with the first tick of the kernel's.
+    // Those of moves appear with the first one, CPU time with the first tick of the kernel.
     let mut missing = usize::MAX;
     eventually("all that is documented is told", || {
         let told = all();
@@ -169,7 +169,7 @@ fn an_edge_answers_while_the_fabric_is_down_and_says_how_old_everything_is() {
         let now = metrics(cluster.admin(0));
         ages.iter().all(|name| now[name] >= before[name] + 0.1 && now[name].is_finite())
     });
-    // One of some, as another program may keep this one waiting.
+    // The fastest of several, because other programs may delay some.
     let quickest = (0..5).map(|_| {
         let asked = Instant::now();
         metrics(cluster.admin(0));
@@ -178,6 +178,55 @@ fn an_edge_answers_while_the_fabric_is_down_and_says_how_old_everything_is() {
     assert!(quickest.min().unwrap() < Duration::from_secs(1), "it answers at once");
     assert!(get(cluster.admin(0), "any", "/healthz").body.starts_with("degraded: "));
     first.signal(Signal::CONT);
+}
+
+#[test]
+fn an_edge_is_healthy_while_it_can_serve_a_site_and_ready_once_it_has_read_all_nodes() {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
+    cluster.file.edges.truncate(1);
+    let edge = cluster.part("edge", "edge1");
+    eventually("the edge answers", || try_get(cluster.admin(0), "any", "/healthz").is_ok());
+    let status = |path| get(cluster.admin(0), "any", path).status;
+    assert_eq!((status("/healthz"), status("/readyz")), (503, 503));
+    let up = |node| metrics(cluster.admin(0))[&format!("sidelong_edge_node_up{{node=\"{node}\"}}")];
+    assert_eq!((up("n1"), up("n2")), (0.0, 0.0), "nodes that were never heard");
+
+    let first = cluster.part("node", "n1");
+    eventually("a site can be served", || status("/healthz") == 200);
+    eventually("the node is up", || up("n1") == 1.0);
+    assert_eq!(up("n2"), 0.0);
+    let serves =
+        |site| metrics(cluster.admin(0))[&format!("sidelong_edge_node_site{{node=\"n1\",site=\"{site}\"}}")];
+    assert_eq!((serves("alpha"), serves("beta")), (1.0, 0.0));
+    let second = cluster.part("node", "n2");
+    eventually("all nodes were read", || status("/readyz") == 200);
+    assert_eq!(get(cluster.node_admin(0), "any", "/readyz").status, 200);
+
+    first.kill();
+    second.kill();
+    eventually("no site can be served", || {
+        for site in ["alpha.test", "beta.test"] {
+            let _ = try_get(cluster.edge(0), site, "/o/1/1");
+        }
+        status("/healthz") == 503
+    });
+    assert_eq!(status("/readyz"), 503);
+    let _first = cluster.part("node", "n1");
+    eventually("one can be again, though no client asks", || {
+        (status("/healthz"), status("/readyz")) == (200, 200)
+    });
+    edge.end().succeeded();
+}
+
+#[test]
+fn an_edge_without_one_of_its_nodes_becomes_ready() {
+    let mut cluster = Cluster::new(&[("alpha", 2)]);
+    cluster.file.edges.truncate(1);
+    let _node = cluster.part("node", "n1");
+    let _edge = cluster.part("edge", "edge1");
+    let status = |path| try_get(cluster.admin(0), "any", path).map_or(0, |reply| reply.status);
+    eventually("the site can be served", || status("/healthz") == 200);
+    eventually("the other node is waited for no longer", || status("/readyz") == 200);
 }
 
 #[test]
@@ -196,7 +245,7 @@ fn the_admin_endpoint_of_a_node_sleeps_until_somebody_asks() {
             |name| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
         count("voluntary_ctxt_switches:").unwrap()
     };
-    // What the connection left is done when the count stands still; then it does so for good.
+    // The connection's work is done when the count stops changing, for good.
     eventually("it has come to rest", || {
         let before = switches();
         std::thread::sleep(Duration::from_millis(200));

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use sidelong_config::Fabric;
 use support::{Client, Cluster, Running, eventually, get, metrics, try_get};
 
-/// Two nodes and an edge, for a site each.
+/// Two nodes and an edge, with a site each.
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
     cluster.file.edges.truncate(1);
@@ -21,7 +21,7 @@ fn answers(cluster: &Cluster, site: &str) -> bool {
 }
 
 fn serves_in_parts(cluster: &Cluster) {
-    // The edge first: it waits for what it will route to.
+    // The edge first: it waits for the nodes.
     let mut edge = cluster.part("edge", "edge1");
     let first = cluster.part("node", "n1");
     eventually("the first node's site answers", || answers(cluster, "alpha"));
@@ -35,7 +35,7 @@ fn serves_in_parts(cluster: &Cluster) {
         assert_eq!((reply.status, reply.node(), reply.body.len()), (200, node, 10), "{reply:?}");
     }
 
-    // A node that ends takes nobody along, and comes back.
+    // A node that ends affects no other part, and comes back.
     first.end().succeeded();
     eventually("its site does not answer", || !answers(cluster, "alpha"));
     assert!(edge.is_running() && answers(cluster, "beta"));
@@ -65,7 +65,7 @@ fn over_tcp() {
 #[test]
 fn they_tell_what_happens_where_asked() {
     let mut cluster = cluster();
-    // Told on the next look, and not before there is a word to look at.
+    // Reported at the next scan, and not before there is a word to read.
     cluster.file.sites.truncate(1);
     let mut node = std::process::Command::new(env!("CARGO_BIN_EXE_sidelong"));
     node.args(["node", "n1", "--events", "--config"]).arg(cluster.config());
@@ -92,10 +92,10 @@ fn they_tell_what_happens_where_asked() {
 fn a_node_of_a_live_ones_name_is_refused() {
     let cluster = cluster();
     let mut first = cluster.part("node", "n1");
-    eventually("the node serves", || try_get(cluster.file.nodes[0].listen, "any", "/healthz").is_ok());
+    eventually("the node serves", || try_get(cluster.node(0), "any", "/healthz").is_ok());
     let line = cluster.part("node", "n1").finish().refused();
     assert!(line.contains("cannot listen on"), "{line}");
-    // On another port it is the name that is taken.
+    // On another port, only the name is taken.
     let mut other = Cluster::new(&[("alpha", 1), ("beta", 1)]);
     other.file.cluster.run_dir = Some(cluster.run_dir());
     let line = other.part("node", "n1").finish().refused();
@@ -117,7 +117,31 @@ fn an_edge_ends_on_sigint_too() {
     }
 }
 
-/// Two slow nodes by hand, an edge with a log, and a client whose request has come to the first node.
+#[test]
+fn sighup_ends_no_part_and_is_logged() {
+    let mut cluster = cluster();
+    cluster.file.sites[0].queue_max = Some(Duration::from_millis(40));
+    let config = cluster.config();
+    let nodes = [cluster.part("node", "n1"), cluster.part("node", "n2")];
+    let edge = cluster.part("edge", "edge1");
+    let helper = Running::start(["helper", "--config", config.to_str().unwrap()]);
+    eventually("it serves", || answers(&cluster, "alpha") && answers(&cluster, "beta"));
+    eventually("the helper decides", || helper.out().contains("verdicts on"));
+    let of_others = Cluster::new(&[("alpha", 1)]);
+    let up = of_others.serving(&["--json"]);
+    let [first, second] = nodes;
+    for mut part in [first, second, edge, helper, up] {
+        let warned = |times| part.err().matches("SIGHUP was ignored").count() == times;
+        for times in 1..=2 {
+            part.signal(Signal::HUP);
+            eventually("it says so each time", || warned(times));
+        }
+        assert!(part.is_running(), "{}", part.err());
+        part.end().succeeded();
+    }
+}
+
+/// Two slow nodes started by hand, an edge with a log, and a client whose request has reached the first node.
 fn in_the_middle_of_a_request() -> (Cluster, [Running; 2], Running, Client) {
     let mut cluster = cluster().with_service(Duration::from_millis(700));
     cluster.file.edges[0].access_log = Some(cluster.path("access.log"));
@@ -128,7 +152,7 @@ fn in_the_middle_of_a_request() -> (Cluster, [Running; 2], Running, Client) {
     client.send("GET /o/4711/10 HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
     let in_flight = "sidelong_edge_node_in_flight{node=\"n1\"}";
     eventually("a request is on its way", || metrics(cluster.admin(0)).get(in_flight) == Some(&1.0));
-    // The edge counts it before it has connected. What the node has begun then takes seven times as long as this.
+    // The edge counts it before it has connected. The node's work then takes seven times as long as this.
     std::thread::sleep(Duration::from_millis(100));
     (cluster, nodes, edge, client)
 }
@@ -165,6 +189,6 @@ fn a_part_whose_parent_is_gone_does_not_start() {
     let line = started(1).finish().refused();
     assert!(line.contains("the process that started this one has ended"), "{line}");
     let node = started(std::process::id());
-    eventually("the node serves", || try_get(cluster.file.nodes[0].listen, "any", "/healthz").is_ok());
+    eventually("the node serves", || try_get(cluster.node(0), "any", "/healthz").is_ok());
     node.end().succeeded();
 }

@@ -1,10 +1,10 @@
-//! What edges know of each other, with real ones: what another has under way counts here, and no longer when it is dead.
+//! What real edges know of each other: another edge's requests count here, and no longer when it is dead.
 
 mod support;
 
+use std::fs::hard_link;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use std::time::Duration;
 use sidelong_config::{AdmissionRule, Configuration, Fabric};
 use support::{Client, Cluster, Running, eventually, get, metrics, run, try_get};
 
-/// Clients that ask one edge over and over: of them 28 wait at a node, for 280 ms.
+/// Clients of one edge: 28 of them wait at a node, for 280 ms.
 const CLIENTS: usize = 30;
-/// For which a worker holds each request, of two of a node.
+/// Service time of a request; a node has two workers.
 const SERVICE: Duration = Duration::from_millis(20);
 
-/// A site that is promised a queue of 100 ms, and one that is promised nothing: a node each, behind two edges.
+/// A site with a queue target of 100 ms, and one without a target: a node each, behind two edges.
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_service(SERVICE);
     cluster.file.reconfig.configuration = Configuration::Rigid;
@@ -25,7 +25,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// Starts an edge, and waits until it tells: then it has read its file, and the next part may have another.
+/// Starts an edge, and waits until it shares: then it has read its file, and the next part may get another one.
 fn edge(cluster: &Cluster, index: usize) -> Running {
     let edge = cluster.part("edge", &cluster.file.edges[index].name);
     eventually("the edge tells", || try_get(cluster.admin(index), "any", "/metrics").is_ok());
@@ -36,7 +36,7 @@ fn figure(cluster: &Cluster, index: usize, name: &str) -> Option<f64> {
     metrics(cluster.admin(index)).get(&format!("sidelong_edge_{name}")).copied()
 }
 
-/// While `work` is done all clients ask the first edge for alpha; who loses the edge comes again.
+/// While `work` runs, all clients send requests for alpha to the first edge, and reconnect if they lose it.
 fn while_asked(cluster: &Cluster, work: impl FnOnce()) {
     struct Ends<'a>(&'a AtomicBool);
     impl Drop for Ends<'_> {
@@ -65,7 +65,7 @@ fn while_asked(cluster: &Cluster, work: impl FnOnce()) {
     });
 }
 
-/// How many of so many requests for alpha, one after the other, the second edge turns away.
+/// How many of `requests` requests for alpha, one after the other, the second edge rejects.
 fn turned_away(cluster: &Cluster, requests: usize) -> usize {
     let status = |_| {
         let reply = get(cluster.edge(1), "alpha.test", "/o/1/100");
@@ -75,7 +75,8 @@ fn turned_away(cluster: &Cluster, requests: usize) -> usize {
     (0..requests).map(status).filter(|status| *status == 503).count()
 }
 
-/// The first edge takes in all that comes; the second is asked only here, and must hear of it. Then the first dies.
+/// The first edge admits all requests; the second gets requests only here, and must know the first's. Then the first
+/// dies.
 fn hears_and_forgets(cluster: &mut Cluster, has_record: bool) {
     cluster.file.admission.rule = AdmissionRule::None;
     let first = edge(cluster, 0);
@@ -91,29 +92,30 @@ fn hears_and_forgets(cluster: &mut Cluster, has_record: bool) {
     let unanswered = r#"node_unanswered_requests{node="n1"}"#;
     let of_first = r#"peer_unanswered_requests{edge="edge1"}"#;
     while_asked(cluster, || {
-        // All clients, but for those that just now have their answer.
+        // All clients, except those whose answer is arriving.
         let many = Some(CLIENTS as f64 * 0.6);
         eventually("the other hears of it", || {
             figure(cluster, 1, of_first) >= many && figure(cluster, 1, unanswered) >= many
         });
-        eventually("it turns away for what the other has under way", || turned_away(cluster, 20) > 0);
+        eventually("it rejects because of the other edge's requests", || turned_away(cluster, 20) > 0);
         assert!(figure(cluster, 1, r#"queue_delay_seconds{site="alpha"}"#) > Some(0.05));
-        // A record that is there may be old for a moment.
+        // A record may be stale for a moment.
         let workers = figure(cluster, 1, r#"node_capacity_workers{node="n1"}"#);
         assert!(has_record || workers.is_none(), "{workers:?}");
         let config = cluster.config();
         let status = |more: &[&str]| {
             run([&["status", "--config", config.to_str().unwrap()], more].concat()).succeeded()
         };
-        let told: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
-        assert!(told["sites"][0]["unanswered"].as_f64() >= many, "{told}");
+        let told = || serde_json::from_str::<serde_json::Value>(&status(&["--json"])).unwrap();
+        eventually("status tells of it, too", || told()["sites"][0]["unanswered"].as_f64() >= many);
+        let told = told();
         assert_eq!(told["nodes"][0]["unanswered"], told["sites"][0]["unanswered"], "{told}");
         assert_eq!(told["edges"][1]["hears"][0], "edge1", "{told}");
         assert!(status(&[]).contains("in flight"), "{}", status(&[]));
 
         first.kill();
         eventually("it is left out", || figure(cluster, 1, of_first).is_none());
-        eventually("all are let in", || figure(cluster, 1, r#"admitted_ratio{site="alpha"}"#) == Some(1.0));
+        eventually("all are admitted", || figure(cluster, 1, r#"admitted_ratio{site="alpha"}"#) == Some(1.0));
     });
     assert_eq!(turned_away(cluster, 30), 0, "nobody for the sake of who is dead");
     assert_eq!(figure(cluster, 1, unanswered), Some(0.0));
@@ -137,16 +139,16 @@ fn edges_hear_each_other_over_tcp() {
     hears_and_forgets(&mut cluster, true);
 }
 
-/// What the edges have there, and how fast it is answered, is all that is known of it.
+/// The edges' requests there, and the rate of answers, are all that is known of it.
 #[test]
 fn a_server_without_a_record_is_guarded_by_what_all_edges_have_there() {
     let mut cluster = cluster();
     let [first, _second] = ["n1", "n2"].map(|name| cluster.part("node", name));
-    let address = cluster.file.nodes[0].listen;
+    let address = cluster.node(0);
     eventually("the node has its site", || try_get(address, "any", "/o/1/1").is_ok());
-    // Its word stays in memory, its record grows old.
+    // Its word stays in memory, its record becomes stale.
     first.kill();
-    cluster.file.nodes[0].listen = serve(cluster.at(0));
+    cluster.file.nodes[0].listen = Some(serve(cluster.at(0)));
     hears_and_forgets(&mut cluster, false);
 }
 
@@ -157,21 +159,21 @@ fn an_edge_that_knows_nothing_of_a_site_goes_by_the_verdict_of_one_that_does() {
     let _seeing = edge(&cluster, 0);
     let answers = || try_get(cluster.edge(0), "alpha.test", "/o/1/1").is_ok_and(|reply| reply.status == 200);
     eventually("it answers", answers);
-    // In another run directory there is nothing, but what the first edge shares.
+    // Another run directory contains only what the first edge shares.
     let other = cluster.path("other");
     std::fs::create_dir(&other).unwrap();
-    symlink(cluster.run_dir().join("edge1.share.region"), other.join("edge1.share.region")).unwrap();
+    hard_link(cluster.run_dir().join("edge1.share.region"), other.join("edge1.share.region")).unwrap();
     cluster.file.cluster.run_dir = Some(other);
     let _blind = edge(&cluster, 1);
     let lent = r#"verdict_lent{site="alpha"}"#;
-    eventually("it goes by the other's verdict", || figure(&cluster, 1, lent) == Some(1.0));
+    eventually("it uses the other's verdict", || figure(&cluster, 1, lent) == Some(1.0));
     while_asked(&cluster, || {
         let over_target = |address| {
             try_get(address, "alpha.test", "/o/1/100").is_ok_and(|reply| {
                 reply.status == 503 && reply.header("x-sidelong-reason") == Some("over-target")
             })
         };
-        eventually("one that sees turns away", || over_target(cluster.edge(0)));
+        eventually("an edge with a view rejects", || over_target(cluster.edge(0)));
         eventually("so does one that does not", || over_target(cluster.edge(1)));
     });
     assert_eq!(figure(&cluster, 1, r#"verdict_lent{site="beta"}"#), Some(0.0), "nothing is promised to beta");
@@ -213,7 +215,7 @@ fn an_edge_alone_shares_nothing() {
     assert!(metrics(cluster.admin(0)).keys().all(|name| !name.contains("peer")));
 }
 
-/// A server that is none of ours, of two workers, which ends with the test's process.
+/// A server other than Sidelong's, with two workers, which ends with the test's process.
 fn serve(address: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind(address).unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! A real Prometheus server scrapes a cluster, and its promtool looks for what is not done.
+//! A real Prometheus server scrapes a cluster, and its promtool checks the metrics.
 
 mod support;
 
@@ -8,12 +8,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use sidelong_config::Configuration;
 use support::{Client, Cluster, Running, eventually, get, metrics, skipped};
 
-/// Where the server listens, of a cluster's own address.
+/// The server's port, at a cluster's own address.
 const SERVER: u16 = 9501;
 
-/// Whether a program of Debian's package prometheus is there.
+/// Whether a program of Debian's package prometheus is installed.
 fn is_installed(program: &str) -> bool {
     let version = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if version.is_ok_and(|status| status.success()) {
@@ -52,10 +53,10 @@ impl Prometheus {
         Prometheus { address, _server: server }
     }
 
-    /// What its API answers; none while it is not ready.
+    /// An answer of its API; `None` while it is not ready.
     fn ask(&self, path: &str) -> Option<Value> {
         let mut client = Client::connect(self.address);
-        // Of HTTP/1.0, so that it sends no chunks.
+        // With HTTP/1.0, so that it sends no chunks.
         client.send(format!("GET /api/v1/{path} HTTP/1.0\r\nhost: prometheus\r\n\r\n")).unwrap();
         let reply = client.reply(true).unwrap();
         let answer: Value = serde_json::from_str(&reply.body).ok()?;
@@ -86,6 +87,8 @@ fn a_server_takes_the_metrics_of_every_process() {
     }
     let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 1)]);
     cluster.file.edges.truncate(1);
+    // Its nodes are counted by site, so none may move.
+    cluster.file.reconfig.configuration = Configuration::Rigid;
     let _up = cluster.serving(&["--json"]);
     for _ in 0..7 {
         assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/1000").status, 200);
@@ -101,7 +104,7 @@ fn a_server_takes_the_metrics_of_every_process() {
     }
     eventually("all targets are up", || prometheus.value("sum(up)") == Some(4.0));
 
-    // Nobody asks the edge for anything any more, so what it counts stands still.
+    // The edge gets no more requests, so its counts do not change.
     let own = metrics(cluster.admin(0));
     let count = own[r#"sidelong_edge_requests_total{site="alpha",code="2xx"}"#];
     assert!(count >= 7.0, "{own:?}");
@@ -112,6 +115,11 @@ fn a_server_takes_the_metrics_of_every_process() {
         (r#"count(sidelong_edge_node_capacity_workers == 2)"#, 3.0),
         (r#"sum(sidelong_node_capacity_workers)"#, 6.0),
         (r#"sum(sidelong_edge_node_site{site="alpha"})"#, 2.0),
+        (r#"count(sidelong_edge_node_site == 0)"#, 3.0),
+        (r#"count(process_cpu_seconds_total > 0)"#, 4.0),
+        (r#"count(process_resident_memory_bytes > 1e6)"#, 4.0),
+        (r#"count(process_open_fds > 3 and process_open_fds <= process_max_fds)"#, 4.0),
+        (r#"count(time() - process_start_time_seconds < 86400)"#, 4.0),
         (r#"count(sidelong_node_load_scheme_info{scheme="rdma-async"})"#, 3.0),
         (r#"count(sidelong_edge_record_age_seconds < 5)"#, 3.0),
         (r#"count(sidelong_edge_words_age_seconds < 5)"#, 3.0),
@@ -143,7 +151,7 @@ fn tell(listener: TcpListener, metrics: &'static str) {
     });
 }
 
-/// The control: what is not OpenMetrics is refused, so that being taken means something.
+/// The control: invalid OpenMetrics is refused, so that acceptance means something.
 #[test]
 fn a_server_refuses_what_is_not_openmetrics() {
     if !is_installed("prometheus") {
@@ -152,7 +160,7 @@ fn a_server_refuses_what_is_not_openmetrics() {
     let cluster = Cluster::new(&[("alpha", 1)]);
     let cases = [
         ("# TYPE a counter\na_total 1\n# EOF\n", None),
-        // The age of what was never seen.
+        // The age of something never seen.
         ("# TYPE a_seconds gauge\n# UNIT a_seconds seconds\na_seconds inf\n# EOF\n", None),
         ("# TYPE a counter\na_total 1\n", Some("data does not end with # EOF")),
         ("# TYPE a_seconds gauge\n# UNIT a_seconds bytes\na_seconds 1\n# EOF\n", Some("unit")),
@@ -172,7 +180,7 @@ fn a_server_refuses_what_is_not_openmetrics() {
     }
 }
 
-/// What promtool finds wrong with metrics in the text format.
+/// promtool's complaints about metrics in the text format.
 fn lint(text: &str) -> String {
     let mut promtool = Command::new("promtool");
     promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

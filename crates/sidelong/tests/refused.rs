@@ -1,7 +1,8 @@
-//! What the program does not start with: one line that says what is wrong and where, and exit code 2.
+//! Why the program refuses to start: one line with the error and its place, and exit code 2.
 
 mod support;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -9,6 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::geteuid;
 use sidelong_config::{Fabric, Scheme, Tls, Workload, WorkloadKind};
 use support::{Cluster, Running, run, skipped};
@@ -30,7 +32,7 @@ fn every_command(file: &Path) -> Vec<String> {
     commands.into_iter().map(|command| run(command).refused()).collect()
 }
 
-/// Every command that starts something of it, one after the other.
+/// Every command that starts a part of it, one after the other.
 fn every_start(cluster: &Cluster) -> [String; 3] {
     let starts: [fn(&Cluster) -> Running; 3] = [
         |cluster| cluster.up(&[]),
@@ -48,7 +50,7 @@ fn a_wrong_cluster_file_is_refused_with_its_line() {
     let wrongs = [
         ("floor = 1", "floor = 2", "floor <= nodes"),
         ("name = \"alpha\"", "name = \"Alpha\"", "a-z, 0-9 and -"),
-        ("workers = 2", "worker = 2", "unknown field `worker`"),
+        ("count = 1", "counts = 1", "unknown field `counts`"),
         ("retries = 1", "retries = \"one\"", "invalid type"),
         ("scheme = \"auto\"", "scheme = auto", "must be quoted"),
     ];
@@ -71,13 +73,46 @@ fn a_missing_cluster_file_is_named() {
     }
 }
 
+fn fifo(path: &Path) {
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+}
+
+/// Whoever opened it would wait for a writer that never comes.
+#[test]
+fn a_fifo_in_place_of_a_file_is_refused_at_once() {
+    let mut cluster = small();
+    let path = cluster.path("fifo");
+    fifo(&path);
+    let is_refused = |line: String| {
+        assert!(line.contains(path.to_str().unwrap()) && line.contains("not a regular file"), "{line}");
+    };
+    every_command(&path).into_iter().for_each(is_refused);
+    for arguments in
+        [&["sim", "run", "--out", "results"][..], &["trace", "info"], &["top", "--once", "--config"]]
+    {
+        is_refused(run(arguments.iter().map(OsStr::new).chain([path.as_os_str()])).refused());
+    }
+    let control = cluster.at(6001);
+    (cluster.file.cluster.fabric, cluster.file.nodes[0].fabric_listen) = (Fabric::Tcp, Some(control));
+    cluster.file.cluster.secret_file = Some(path.clone());
+    cluster.file.edges.truncate(1);
+    is_refused(cluster.part("node", "n1").finish().refused());
+    cluster.file.cluster.secret_file = None;
+    cluster.file.workload =
+        Some(Workload { kind: WorkloadKind::Trace, trace: Some(path.clone()), ..Workload::default() });
+    is_refused(cluster.up(&[]).finish().refused());
+    cluster.file.workload = None;
+    cluster.file.edges[0].tls = Some(Tls { certificate: path.clone(), key: path.clone() });
+    is_refused(cluster.part("edge", "edge1").finish().refused());
+}
+
 #[test]
 fn a_missing_trace_is_named() {
     let mut cluster = small();
     let trace = Some(PathBuf::from("gone.log"));
     cluster.file.workload = Some(Workload { kind: WorkloadKind::Trace, trace, ..Workload::default() });
     let line = cluster.up(&[]).finish().refused();
-    // From the cluster file's directory, and not from wherever one stands.
+    // Relative to the cluster file's directory, not to the current one.
     assert!(line.contains(cluster.path("gone.log").to_str().unwrap()), "{line}");
     assert!(line.contains("No such file"), "{line}");
     assert_eq!((cluster.parts(), cluster.regions()), (vec![], vec![]));
@@ -86,7 +121,7 @@ fn a_missing_trace_is_named() {
 #[test]
 fn a_port_in_use_is_named() {
     let cluster = Cluster::new(&[("alpha", 2)]);
-    let node = cluster.file.nodes[1].listen;
+    let node = cluster.node(1);
     for (who, address) in
         [("node n2", node), ("edge edge2", cluster.edge(1)), ("edge edge2", cluster.admin(1))]
     {
@@ -128,11 +163,11 @@ fn a_run_directory_that_cannot_be_had_is_named() {
     }
 }
 
-/// Nobody, who is a user like any other.
+/// The user nobody, an ordinary user.
 const NOBODY: u32 = 65534;
 
-/// `up` as an ordinary user: as who runs the tests, or where that is root, as another, who gets a copy of the program:
-/// where it was built root alone may go.
+/// `up` as an ordinary user: the one who runs the tests, or, if that is root, another one with a copy of the program,
+/// because only root may enter the build directory.
 fn up_as_user(cluster: &Cluster, program: &Path) -> Running {
     let mut command = Command::new(program);
     command.args(["up", "--json", "--for", "1s", "--config"]).arg(cluster.config()).current_dir("/");
@@ -154,7 +189,8 @@ fn an_ordinary_user_may_run_it_where_that_user_may_write() {
     let elsewhere = tempfile::tempdir().unwrap();
     if geteuid().is_root() {
         chown(&own, Some(NOBODY), Some(NOBODY)).unwrap();
-        // By another process: a file that this one writes could be held by a child of another test, and not be run.
+        // By another process: a file that this one writes could be held open by a child of another test, and could then
+        // not be executed.
         fs::set_permissions(elsewhere.path(), fs::Permissions::from_mode(0o755)).unwrap();
         assert!(Command::new("cp").arg(&program).arg(elsewhere.path()).status().unwrap().success());
         program = elsewhere.path().join("sidelong");
@@ -169,7 +205,7 @@ fn an_ordinary_user_may_run_it_where_that_user_may_write() {
     assert!(line.contains("Permission denied"), "{line}");
 }
 
-/// The program in a mount namespace of its own, where `cluster`'s run directory is a file system of so many bytes.
+/// The program in a mount namespace of its own, where `cluster`'s run directory is a file system of `bytes` bytes.
 fn up_in(bytes: usize, cluster: &Cluster) -> Running {
     let mut command = Command::new("unshare");
     if !geteuid().is_root() {
@@ -213,7 +249,7 @@ fn a_scheme_that_cannot_be_had_is_refused_with_the_reason() {
         assert!(line.starts_with(name) && line.contains("n1 shares its machine"), "{line}");
         assert!(line.contains("cgroup") && line.ends_with("use rdma-async, or auto"), "{line}");
     }
-    // And what the kernel itself refuses, or who may not ask it.
+    // Also what the kernel itself refuses, and missing privileges.
     cluster.file.nodes[0].cgroup = Some("/nowhere".into());
     let line = cluster.part("node", "n1").finish().refused();
     assert!(line.contains("/nowhere") || line.contains("CAP_BPF") || line.contains("kernel"), "{line}");
@@ -232,7 +268,7 @@ fn a_certificate_that_is_none_is_refused() {
     let by_hand = cluster.part("edge", "edge1").finish().refused();
     let line = cluster.up(&[]).finish().refused();
     assert_eq!(line, by_hand, "`up` says what its part said");
-    assert!(line.starts_with("edge edge1: certificate ") && line.contains("cert.pem"), "{line}");
+    assert!(line.starts_with("edge edge1: cannot use certificate ") && line.contains("cert.pem"), "{line}");
 }
 
 #[test]
@@ -240,7 +276,7 @@ fn an_access_log_that_cannot_be_written_is_named() {
     let mut cluster = small();
     cluster.file.edges[0].access_log = Some("/nowhere/access.log".into());
     let line = cluster.part("edge", "edge1").finish().refused();
-    assert!(line.starts_with("edge edge1: access log /nowhere/access.log: "), "{line}");
+    assert!(line.starts_with("edge edge1: cannot open access log /nowhere/access.log: "), "{line}");
 }
 
 #[test]

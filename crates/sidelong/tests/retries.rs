@@ -1,5 +1,5 @@
-//! Which requests an edge sends to another node after the first has failed, and what it adds to them. The nodes' memory
-//! is real; where they should serve, servers stand that do what a test says.
+//! Which requests an edge sends to another node after the first has failed, and which headers it adds. The nodes'
+//! memory is real; stub servers behave as each test requires.
 
 mod support;
 
@@ -11,13 +11,14 @@ use std::time::Duration;
 use sidelong_config::NodeEntry;
 use support::{Client, Cluster, Running, eventually, metrics, try_get};
 
-/// What a server says to a request that is the `n`-th of its connection, with a [`PAUSE`] for each `|`; `None` closes it.
+/// A server's answer to the `n`-th request of a connection, with a [`PAUSE`] for each `|`; `None` closes the
+/// connection.
 type Answers = fn(n: usize) -> Option<&'static str>;
 
 const PAUSE: Duration = Duration::from_millis(100);
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-/// A server that keeps the heads of what it was sent.
+/// A server that records the heads of requests.
 struct Stub {
     address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
@@ -42,7 +43,7 @@ impl Stub {
         self.heads.lock().unwrap().clone()
     }
 
-    /// How many requests of `method` it was sent.
+    /// Number of requests of `method` that it received.
     fn count(&self, method: &str) -> usize {
         self.heads().iter().filter(|head| head.starts_with(method)).count()
     }
@@ -75,7 +76,7 @@ fn serve(stream: TcpStream, answers: Answers, heads: &Mutex<Vec<String>>) {
     }
 }
 
-/// An edge of one site, in place of whose nodes stubs serve.
+/// An edge with one site, whose nodes are replaced by stubs.
 struct Bench {
     cluster: Cluster,
     stubs: Vec<Stub>,
@@ -83,25 +84,27 @@ struct Bench {
 }
 
 impl Bench {
-    /// Of a node for each of `answers`.
+    /// A bench with a node for each of `answers`.
     fn new(answers: &[Answers]) -> Self {
         Bench::with_patience(answers, Duration::from_secs(10))
     }
 
-    /// Whose edge waits so long for a node's bytes.
+    /// A bench whose edge waits that long for a node's bytes.
     fn with_patience(answers: &[Answers], response_timeout: Duration) -> Self {
         let mut cluster = Cluster::new(&[("alpha", answers.len())]);
         cluster.file.limits.response_timeout = response_timeout;
         cluster.file.edges.truncate(1);
         let nodes = cluster.file.nodes.iter().map(|node| cluster.part("node", &node.name));
         let mut processes: Vec<_> = nodes.collect();
-        for node in &cluster.file.nodes {
-            eventually("the node has read its file", || try_get(node.listen, "any", "/healthz").is_ok());
+        for node in 0..cluster.file.nodes.len() {
+            eventually("the node has read its file", || {
+                try_get(cluster.node(node), "any", "/healthz").is_ok()
+            });
         }
-        // The edge reads the nodes' memory, and sends their requests elsewhere.
+        // The edge reads the nodes' memory, and sends their requests to the stubs.
         let stubs: Vec<_> = answers.iter().map(|answers| Stub::start(cluster.at(0), *answers)).collect();
         for (node, stub) in cluster.file.nodes.iter_mut().zip(&stubs) {
-            node.listen = stub.address;
+            node.listen = Some(stub.address);
         }
         processes.push(cluster.part("edge", "edge1"));
         eventually("the edge has seen all nodes", || {
@@ -120,7 +123,7 @@ impl Bench {
         Client::connect(self.cluster.edge(0))
     }
 
-    /// How many requests of `method` the nodes were sent.
+    /// Number of requests of `method` that the nodes received.
     fn count(&self, method: &str) -> usize {
         self.stubs.iter().map(|stub| stub.count(method)).sum()
     }
@@ -158,7 +161,7 @@ fn nor_is_it_where_a_kept_connection_breaks() {
     client.send(POST).unwrap();
     assert_eq!(client.reply(true).unwrap().status, 502);
     assert_eq!(bench.count("POST"), 1);
-    // The node is not blamed, and serves the next.
+    // The node is not blamed, and serves the next request.
     assert_eq!(bench.client().ask("GET", "alpha.test", "/").unwrap().status, 200);
 }
 
@@ -175,13 +178,13 @@ fn a_node_that_breaks_costs_no_answer_while_another_serves() {
     assert_eq!(bench.stubs[1].count("GET"), 50);
 }
 
-/// Longer than a server that answers at all takes.
+/// Longer than a server that answers at all needs.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 #[test]
 fn a_node_that_hangs_costs_no_answer_while_another_serves() {
     let bench = Bench::with_patience(&[|_| Some(""), |_| Some(OK)], PATIENCE);
-    // So many at once that no load keeps them all from one of the two.
+    // So many at once that both nodes get some.
     let mut clients: Vec<_> = (0..10).map(|_| bench.client()).collect();
     for round in 1..=3 {
         for client in &mut clients {
@@ -227,14 +230,14 @@ fn a_long_answer_has_all_the_time_it_takes() {
 
 #[test]
 fn an_unheard_post_goes_to_another_node() {
-    // Where nobody listens nothing was sent, so even what may not be repeated is sent elsewhere.
+    // If no process listens, nothing was sent, so even a request that is not idempotent is sent to another node.
     let mut cluster = Cluster::new(&[("alpha", 2)]);
     cluster.file.edges.truncate(1);
     let nodes = [cluster.part("node", "n1"), cluster.part("node", "n2")];
-    for node in &cluster.file.nodes {
-        eventually("the node has read its file", || try_get(node.listen, "any", "/healthz").is_ok());
+    for node in 0..2 {
+        eventually("the node has read its file", || try_get(cluster.node(node), "any", "/healthz").is_ok());
     }
-    cluster.file.nodes[0].listen.set_port(6001);
+    cluster.file.nodes[0].listen = Some(cluster.at(6001));
     let _edge = cluster.part("edge", "edge1");
     eventually("the edge serves", || {
         try_get(cluster.edge(0), "alpha.test", "/o/1/1").is_ok_and(|reply| reply.status == 200)

@@ -100,7 +100,7 @@ fn ctrl_c_keeps_what_is_done_and_says_what_is_missing() {
     let runs_csv = part.join("runs.csv");
     let lines = || std::fs::read_to_string(&runs_csv).map_or(0, |text| text.lines().count());
     eventually("two runs are done", || lines() > 2);
-    // `timeout` and others signal a command, and then the group that it is of.
+    // `timeout` and others signal a command, and then its process group.
     running.signal(Signal::INT);
     running.signal(Signal::INT);
     running.signal(Signal::TERM);
@@ -108,7 +108,7 @@ fn ctrl_c_keeps_what_is_done_and_says_what_is_missing() {
     assert_eq!((ended.code, ended.signal), (Some(130), None), "{ended:?}");
     let done = lines() - 1;
     assert!((2..99).contains(&done));
-    assert!(ended.err.contains(&format!("interrupted; {done} of 99 runs are done")), "{ended:?}");
+    assert!(ended.err.contains(&format!("interrupted: {done} of 99 runs are done")), "{ended:?}");
     assert!(ended.err.contains(&format!("\"seed {}, nodes 4, protocol sender\"", done + 1)), "{ended:?}");
     assert_eq!(text(&part.join("missing.csv")).lines().count(), 1 + 99 - done);
 
@@ -154,10 +154,7 @@ fn parts_run_apart_and_are_joined() {
     let said = sweep("1", &["--shard", "1/2"]).succeeded();
     assert_eq!(said.trim(), directory.path().join("1/runs.csv").display().to_string());
     let error = sim(&["merge", &path("1"), "--out", &path("joined")]).refused();
-    assert!(
-        error.contains("there is no part 2/2, which has \"seed 1, nodes 4, protocol sender\""),
-        "{error}"
-    );
+    assert!(error.contains("part 2/2 is missing, which has \"seed 1, nodes 4, protocol sender\""), "{error}");
     sweep("2", &["--shard", "2/2"]).succeeded();
     sim(&["merge", &path("1"), &path("2"), "--out", &path("joined")]).succeeded();
     for name in ["config.toml", "rows.csv", "result.json", "report.md"] {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use sidelong_config::{AdmissionRule, Tls};
 use support::{Client, Cluster, Running, eventually, metrics, skipped};
 
-/// A certificate for alpha.test that nobody else has signed, and its key; `None` where there is no program to make them.
+/// A self-signed certificate for alpha.test and its key; `None` if no program can make them.
 fn certificate(cluster: &Cluster, name: &str) -> Option<Tls> {
     let tls =
         Tls { certificate: cluster.path(&format!("{name}.pem")), key: cluster.path(&format!("{name}.key")) };
@@ -34,7 +34,8 @@ fn cluster(change: impl FnOnce(&mut Cluster)) -> Option<(Cluster, Running)> {
     cluster.file.edges.truncate(1);
     cluster.file.edges[0].tls = Some(certificate(&cluster, "own")?);
     let up = cluster.up(&["--json"]);
-    eventually("the edge listens", || std::net::TcpStream::connect(cluster.edge(0)).is_ok());
+    // An edge may listen before the nodes do.
+    eventually("all parts are up", || up.err().contains(" is up: "));
     Some((cluster, up))
 }
 
@@ -49,10 +50,10 @@ fn who_is_turned_away_hears_it_over_http2_too() {
         cluster.file.admission.rule = AdmissionRule::Paper;
     });
     let Some((cluster, _up)) = started else { return };
-    // More than alpha's node works on at once, for long; beta's has nothing to do, so that connections are taken in.
+    // More than alpha's node works on at a time, for long; beta's is idle, so that connections are accepted.
     let _held: Vec<_> = (0..6)
         .map(|_| {
-            let mut client = Client::connect(cluster.file.nodes[0].listen);
+            let mut client = Client::connect(cluster.node(0));
             client.send("GET /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
             client
         })
@@ -78,9 +79,9 @@ fn who_is_turned_away_hears_it_over_http2_too() {
         String::from_utf8_lossy(&curl.output().unwrap().stdout).into_owned()
     };
     let ratio = r#"sidelong_edge_admitted_ratio{site="alpha"}"#;
-    eventually("nobody is let in", || metrics(cluster.admin(0)).get(ratio) == Some(&0.0));
+    eventually("no request is admitted", || metrics(cluster.admin(0)).get(ratio) == Some(&0.0));
     assert_eq!(ask(&[]), "2 503");
-    // Who waits to be told to go on has sent no body yet.
+    // A client that waits for `100 Continue` has sent no body yet.
     for _ in 0..3 {
         assert_eq!(ask(&["--header", "expect: 100-continue", "--expect100-timeout", "20"]), "2 503");
     }
@@ -88,7 +89,7 @@ fn who_is_turned_away_hears_it_over_http2_too() {
     assert!(metrics(cluster.admin(0))[rejected] >= 4.0);
 }
 
-/// Says `words` over TLS, checked against the edge's own certificate, until the other side closes.
+/// Sends `words` over TLS, checked against the edge's own certificate, until the other side closes.
 fn over_tls(cluster: &Cluster, words: &str) -> String {
     let certificate = &cluster.file.edges[0].tls.as_ref().unwrap().certificate;
     let mut openssl = Command::new("openssl");
@@ -124,7 +125,7 @@ fn up_says_that_its_load_does_not_speak_tls() {
     let mut cluster = Cluster::new(&[("alpha", 1)]).with_load(10, Some(10));
     cluster.file.edges[1].tls = Some(Tls { certificate: cluster.path("a.pem"), key: cluster.path("a.key") });
     let line = cluster.up(&["--json"]).finish().refused();
-    assert!(line.contains("edge2 speaks TLS") && line.contains("leave out [workload]"), "{line}");
+    assert!(line.contains("edge edge2 has tls") && line.contains("remove [workload]"), "{line}");
 }
 
 #[test]
@@ -137,15 +138,15 @@ fn requests_are_answered_over_tls() {
     let request = "GET /o/1/10 HTTP/1.1\r\nhost: beta.test\r\nconnection: close\r\n\r\n";
     let answer = over_tls(&cluster, request);
     assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
-    // Who speaks plain HTTP there is not served, and nobody is hurt.
+    // Plain HTTP on that port is not served, and does no harm.
     let mut plain = support::Client::connect(cluster.edge(0));
     plain.send("GET / HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
     assert!(!plain.rest().starts_with("HTTP/1.1 200"));
     up.end().succeeded();
 }
 
-/// A client of HTTP/2 that writes `version status bytes connections` for each request: paths, each with options of its
-/// own. `None` where there is none.
+/// Runs an HTTP/2 client that writes `version status bytes connections` for each request: paths, each with its own
+/// options. `None` if there is no such client.
 fn curl(cluster: &Cluster, requests: &[(&str, &[&str])]) -> Option<String> {
     let version = Command::new("curl").arg("--version").output();
     if !version.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("HTTP2")) {
@@ -164,7 +165,7 @@ fn curl(cluster: &Cluster, requests: &[(&str, &[&str])]) -> Option<String> {
     Some(String::from_utf8(curl.output().unwrap().stdout).unwrap())
 }
 
-/// Whether there is a client of HTTP/2; waits until it is served.
+/// Whether there is an HTTP/2 client; waits until it is served.
 fn is_served(cluster: &Cluster) -> bool {
     let get = || curl(cluster, &[("/o/1/10", &[])]);
     if get().is_none() {
@@ -187,8 +188,8 @@ fn requests_are_answered_over_http_2() {
     assert!(out.starts_with("2 431 "), "{out}");
 }
 
-/// What became of three requests on one connection, sorted: `version status bytes`. The second has a body that takes a
-/// while; the others are asked meanwhile.
+/// The outcomes of three requests on one connection, sorted: `version status bytes`. The second has a body that takes a
+/// while; the others are sent meanwhile.
 fn beside_an_upload(cluster: &Cluster, bytes_per_s: &str) -> Vec<String> {
     let body = cluster.path("body");
     std::fs::write(&body, vec![b'x'; 300_000]).unwrap();

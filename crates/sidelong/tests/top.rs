@@ -1,4 +1,4 @@
-//! `sidelong top`: a cluster watched by a script and on a terminal, while nothing of it is touched.
+//! `sidelong top`: a cluster watched by a script and on a terminal, without being changed.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use sidelong_config::{Fabric, default_run_dir};
+use sidelong_config::{Configuration, Fabric, default_run_dir};
 use support::{Cluster, Done, Terminal, eventually, run, skipped};
 
 const ROWS: u16 = 24;
@@ -50,7 +50,7 @@ fn names(text: &str) -> Vec<String> {
 fn a_script_sees_what_is_there() {
     let cluster = Cluster::new(&[("alpha", 2), ("beta", 1)]).with_load(64, None);
     let up = cluster.serving(&["--json"]);
-    // While it is watched it works. A record that is written while it looks has no age.
+    // The cluster works while it is watched. A record that is being written has no age.
     let mut report = Value::Null;
     eventually("requests are served, and records told with their age", || {
         report = json(&cluster.config());
@@ -139,7 +139,8 @@ fn moves_show_in_words_and_sites() {
 
 #[test]
 fn a_table_is_sorted_and_filtered() {
-    let cluster = Cluster::new(&[("alpha", 2), ("beta", 1)]);
+    let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 1)]);
+    cluster.file.reconfig.configuration = Configuration::Rigid;
     let _up = cluster.serving(&["--json"]);
     let config = cluster.config();
     let table = top_once(&config, &[]).succeeded();
@@ -154,7 +155,7 @@ fn a_table_is_sorted_and_filtered() {
     assert!(refused.code == Some(2) && refused.err.contains("cpu%"), "{refused:?}");
 }
 
-/// Where no file is named it takes the cluster that runs, and where others run too says so.
+/// Without a file it takes the running cluster; if there are several, it lists them.
 #[test]
 fn it_finds_the_cluster_that_runs() {
     let mut cluster = Cluster::new(&[("alpha", 1)]);
@@ -179,7 +180,7 @@ fn it_finds_the_cluster_that_runs() {
     std::fs::remove_dir_all(run_dir).unwrap();
 }
 
-/// Over tcp the parts are asked, and words that may be changed are still only read.
+/// Over tcp the parts answer, and words that may be changed are still only read.
 #[test]
 fn it_goes_over_the_fabric_that_the_cluster_uses() {
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
@@ -200,7 +201,7 @@ fn where_nothing_runs_it_says_what_was_looked_for() {
         assert!(line.contains(&directory) && line.contains("sidelong up --config"), "{line}");
         assert!(!cluster.run_dir().exists(), "looking makes nothing");
     }
-    // One that was killed has left its records behind.
+    // A killed node has left its records behind.
     let up = cluster.serving(&["--json"]);
     up.kill();
     eventually("its parts end", || cluster.parts().is_empty());
@@ -208,7 +209,7 @@ fn where_nothing_runs_it_says_what_was_looked_for() {
     assert!(line.contains("no node of cluster test is heard") && line.contains("sidelong up"), "{line}");
 
     let line = run(["top", "--config", config.to_str().unwrap()]).refused();
-    assert!(line.contains("no terminal") && line.contains("--once"), "{line}");
+    assert!(line.contains("not a terminal") && line.contains("--once"), "{line}");
     let done = run(["top", "--json"]);
     assert!(done.code == Some(2) && done.err.contains("--once"), "{done:?}");
     let done = run(["top", "--once", "--interval", "1ms"]);
@@ -227,9 +228,9 @@ fn the_page_is_sorted_filtered_and_frozen_by_keys() {
     }
     top.sees("moves", |text| text.contains(" moved ") && text.contains(" ago "));
 
-    // F6, to the left: the last column; then back, and the other way round.
+    // F6, to the left: the last column; then back, and the reverse order.
     top.press("\x1b[17~");
-    top.sees("a choice", |text| text.contains("Enter takes it"));
+    top.sees("a choice", |text| text.contains("Enter confirms"));
     top.press("\x1b[D");
     top.sees("the next", |text| text.contains("sort: state ▼"));
     top.press("\x1b[C\rI");
@@ -252,7 +253,7 @@ fn the_page_is_sorted_filtered_and_frozen_by_keys() {
     top.press("\x1b");
     top.sees("all again", |text| names(text).len() == 8);
 
-    // Frozen: nothing but how long changes while requests are served. Then it goes on.
+    // Frozen: only the time since changes while requests are served. Then it continues.
     top.press(" ");
     let still =
         |text: &str| text.lines().filter(|line| !line.contains("FROZEN")).collect::<Vec<_>>().join("\n");
@@ -263,7 +264,7 @@ fn the_page_is_sorted_filtered_and_frozen_by_keys() {
     top.sees("it goes on", |text| !text.contains("FROZEN") && still(text) != frozen);
 
     top.press("?");
-    top.sees("help", |text| text.contains("any key goes back") && text.contains("stand still"));
+    top.sees("help", |text| text.contains("any key goes back") && text.contains("freeze the page"));
     top.press("x");
     top.sees("the page again", |text| text.contains("8 of 8 nodes fresh") && names(text).len() == 8);
     assert!(top.raw().contains("\x1b[38;2;"), "sites have colours");
@@ -293,7 +294,7 @@ fn a_killed_node_is_gone_within_a_second() {
     let stale = killed.elapsed();
     let page = top.sees("one is gone", |text| row(text, "n2").ends_with("gone"));
     let took = killed.elapsed();
-    // Three times load.stale_ms and a look, and whatever this machine does besides.
+    // Three times load.stale_ms, a scan, and whatever else this machine does.
     assert!(took < Duration::from_secs(5), "{took:?}");
     println!("stale after {stale:?}, gone after {took:?}");
     assert!(row(&page, "n1").ends_with("fresh") && page.contains("1 of 2 nodes fresh"), "{page}");
@@ -301,7 +302,7 @@ fn a_killed_node_is_gone_within_a_second() {
     assert_eq!(by_name(&report, "nodes", "n2")["status"], "gone", "{report}");
     assert_eq!(by_name(&report, "nodes", "n2")["busy"], Value::Null, "an old figure is none: {report}");
 
-    // It comes back as another life.
+    // It comes back with another incarnation.
     let _n2 = cluster.part("node", "n2");
     top.sees("it is back", |text| row(text, "n2").ends_with("fresh"));
     drop(n1);
@@ -323,7 +324,7 @@ fn signals_leave_the_terminal_as_it_was() {
     }
 }
 
-/// Its window is closed, or whoever sat at it is cut off.
+/// Its window is closed, or the connection to it breaks.
 #[test]
 fn it_ends_with_its_terminal() {
     let cluster = Cluster::new(&[("alpha", 1)]);

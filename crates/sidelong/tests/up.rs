@@ -4,12 +4,12 @@ mod support;
 
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 use serde_json::Value;
 use sidelong_config::{LoadMode, RateEntry};
-use support::{Cluster, Done, Running, eventually, run, skipped};
+use support::{Cluster, Done, Running, Terminal, eventually, run, skipped, try_get};
 
-/// A whole number of the summary.
+/// An integer of the summary.
 fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or_else(|| panic!("{key} of {value}"))
 }
@@ -88,7 +88,9 @@ fn without_a_terminal_it_tells_of_parts_that_end_and_come_back() {
     for (kind, name) in [("node", "n1"), ("edge", "edge2")] {
         assert!(!says(&format!("  {name} is ready")), "{}", up.out());
         cluster.find(kind, name).kill();
-        eventually("a line says that it ended", || says(&format!("s  {name} ended; it is started again")));
+        eventually("a line says that it ended", || {
+            says(&format!("s  {name} ended (signal: 9 (SIGKILL)) and is restarted"))
+        });
         eventually("and one that it is back", || says(&format!("s  {name} is ready")));
     }
     up.end().succeeded();
@@ -106,7 +108,7 @@ fn sites_with_rates_of_their_own_are_asked_at_them_by_several_clients() {
     let workload = cluster.file.workload.as_mut().unwrap();
     (workload.mode, workload.addresses) = (LoadMode::Open, 4);
     let path = cluster.path("requests.csv");
-    // The rates end, and with them the run.
+    // The run ends with the rates.
     let summary = cluster.up(&["--json", "--requests", path.to_str().unwrap()]).finish().json();
 
     let requests = std::fs::read_to_string(path).unwrap();
@@ -117,11 +119,11 @@ fn sites_with_rates_of_their_own_are_asked_at_them_by_several_clients() {
         let due: Vec<f64> =
             rows.iter().filter(|row| row[2] == site).map(|row| row[0].parse().unwrap()).collect();
         assert_eq!(due.len() as u64, number(&summary["sites"][index], "requests"), "{summary}");
-        // The load begins a moment after the clock of the file.
+        // The load starts a moment after the clock of the file.
         assert!(due.iter().all(|due| (from_s..to_s + 0.3).contains(due)), "{site}: {due:?}");
     }
     let counts: Vec<_> = (0..2).map(|index| number(&summary["sites"][index], "requests")).collect();
-    // Of Poisson processes of 200 and 50, some five standard deviations.
+    // About five standard deviations of Poisson processes of 200 and 50.
     assert!((130..270).contains(&counts[0]) && (15..85).contains(&counts[1]), "{counts:?}");
     let clients = summary["clients"].as_array().unwrap();
     assert_eq!(clients.len(), 4, "{summary}");
@@ -151,6 +153,52 @@ fn on_a_terminal_there_is_a_page_and_then_the_summary() {
         assert!(page.contains(text), "{text:?} of {page:?}");
     }
     assert!(after.contains(" requests in "), "the summary stays on the terminal: {after:?}");
+}
+
+#[test]
+fn a_small_terminal_keeps_errors_and_restarts_in_sight() {
+    let cluster = Cluster::demo().with_load(512, None);
+    let config = cluster.config();
+    let arguments = ["up", "--config", config.to_str().unwrap()];
+    let Some(mut up) = Terminal::start(&arguments, 24, 80, &[]) else {
+        return skipped("up on a terminal: no `setsid` program, which lends a session");
+    };
+    let moves = |text: &str| -> u64 {
+        let words: Vec<_> = text.split_whitespace().collect();
+        let at = words.iter().position(|word| *word == "moves");
+        at.and_then(|at| words[at - 1].parse().ok()).unwrap_or(0)
+    };
+    up.sees("requests, moves and errors", |text| {
+        text.contains(" requests/s") && text.contains(" errors") && moves(text) > 0
+    });
+    cluster.find("node", "n1").kill();
+    let page = up.sees("it is told", |text| text.contains("n1 ended (signal: 9 (SIGKILL)) and is restarted"));
+    let before = moves(&page);
+    // The list has five lines.
+    let page = up.sees("more moves than the list has lines", |text| moves(text) > before + 5);
+    assert!(page.contains("n1 ended (signal: 9 (SIGKILL)) and is restarted"), "{page}");
+    assert!(page.contains(" errors"), "{page}");
+    up.press("q");
+    assert_eq!(up.finish(), 0);
+}
+
+/// Its window is closed, or the connection to it breaks.
+#[test]
+fn it_ends_with_its_terminal_and_in_order() {
+    let cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_load(64, None);
+    for more in [&[][..], &["--plain"], &["--json"]] {
+        let config = cluster.config();
+        let arguments = [&["up", "--config", config.to_str().unwrap()], more].concat();
+        let Some(mut up) = Terminal::start(&arguments, 40, 120, &[]) else {
+            return skipped("no `setsid` program, which lends a session");
+        };
+        eventually("it serves", || {
+            try_get(cluster.edge(0), "alpha.test", "/o/1/1").is_ok_and(|reply| reply.status == 200)
+        });
+        up.hang_up();
+        up.finish();
+        assert_eq!((cluster.parts(), cluster.regions()), (vec![], vec![]));
+    }
 }
 
 /// Starts a cluster under load, sends `signal` to `up` alone, and checks that all of it ends in order.
@@ -185,7 +233,7 @@ fn killed_it_takes_its_parts_along_and_the_next_one_cleans_up() {
     eventually("its parts end", || parts.iter().all(|part| !part.is_alive()));
     assert!(cluster.regions().contains(&"n4.words.region".to_owned()), "{:?}", cluster.regions());
 
-    // Another layout, so that nothing of the old one may be taken over.
+    // Another layout, so that nothing of the old one may be reused.
     cluster.file.sites[1].nodes = 1;
     cluster.file.nodes.pop();
     let up = cluster.serving(&["--json"]);
@@ -206,6 +254,71 @@ fn killed_it_can_be_started_again_at_once() {
     up.kill();
     let summary = cluster.serving(&["--json"]).end().json();
     assert_eq!(number(&summary, "errors"), 0, "{summary}");
+}
+
+#[test]
+fn a_stopped_part_of_a_killed_one_is_ended_by_the_next_one() {
+    let cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
+    let up = cluster.serving(&["--json"]);
+    let stopped = [cluster.find("node", "n1"), cluster.find("edge", "edge2")];
+    stopped.iter().for_each(|part| part.signal(Signal::STOP));
+    up.kill();
+    let up = cluster.serving(&["--json"]);
+    assert!(stopped.iter().all(|part| !cluster.parts().contains(part)), "{:?}", cluster.parts());
+    up.end().succeeded();
+}
+
+#[test]
+fn a_part_that_cannot_be_started_is_tried_again() {
+    let cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
+    let up = cluster.serving(&["--plain"]);
+    let says = |text: &str| up.out().lines().filter(|line| line.contains(text)).count();
+
+    // Its log cannot be written.
+    let log = cluster.run_dir().join("n1.log");
+    std::fs::remove_file(&log).unwrap();
+    std::fs::create_dir(&log).unwrap();
+    cluster.find("node", "n1").kill();
+    eventually("it says why", || says("n1 failed: cannot write") == 1);
+    std::fs::remove_dir(&log).unwrap();
+    eventually("it is back", || says("n1 is ready") == 1);
+
+    // Its cluster file is overwritten.
+    std::fs::write(cluster.run_dir().join("cluster.toml"), "nonsense").unwrap();
+    cluster.find("node", "n2").kill();
+    eventually("it is back", || says("n2 is ready") == 1);
+
+    // There are no descriptors.
+    let limit = getrlimit(Resource::Nofile);
+    let short = Rlimit { current: Some(4), maximum: limit.maximum };
+    let before = prlimit(Some(up.pid()), Resource::Nofile, short).unwrap();
+    cluster.find("edge", "edge2").kill();
+    eventually("it says why", || says("edge2 failed: ") > 0);
+    assert!(says("Too many open files") > 0, "{}", up.out());
+    prlimit(Some(up.pid()), Resource::Nofile, before).unwrap();
+    eventually("it is back", || says("edge2 is ready") == 1);
+    up.end().succeeded();
+}
+
+#[test]
+fn a_run_directory_that_is_gone_is_made_again() {
+    let cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
+    let mut up = cluster.serving(&["--plain"]);
+    let sorted = || {
+        let mut regions = cluster.regions();
+        regions.sort();
+        regions
+    };
+    let regions = sorted();
+    std::fs::remove_dir_all(cluster.run_dir()).unwrap();
+    cluster.find("node", "n1").kill();
+    eventually("all of it is there again", || sorted() == regions);
+    cluster.await_serving(&mut up);
+    let line = cluster.up(&["--json"]).finish().refused();
+    assert!(line.contains("in use by a running sidelong"), "{line}");
+    let out = up.end().succeeded();
+    assert!(out.contains("was gone: it is made again"), "{out}");
+    assert_eq!(cluster.regions(), [""; 0]);
 }
 
 #[test]
@@ -268,7 +381,7 @@ fn it_may_be_ended_while_it_starts() {
 fn nodes_that_burn_take_cpu_time_and_no_more_than_their_share() {
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]).with_load(1, None);
     for node in &mut cluster.file.nodes {
-        node.service = sidelong_config::Service::Burn;
+        node.service = Some(sidelong_config::Service::Burn);
         node.cpu_share = Some(0.1);
     }
     cluster.file.sites[0].alpha = Some(0.0);
@@ -287,9 +400,11 @@ fn nodes_that_burn_take_cpu_time_and_no_more_than_their_share() {
         return skipped(&format!("shares of a CPU: {}", done.err.trim()));
     }
     let summary = done.json();
-    assert!(number(&summary, "requests") > 0 && number(&summary, "errors") == 0, "{summary}");
+    // On a busy machine a tenth of a CPU may be too little to answer some of them in time.
+    let late = summary["errors_by_kind"]["timeout"].as_u64().unwrap();
+    assert!(number(&summary, "requests") > 0 && number(&summary, "errors") == late, "{summary}");
     assert!(summary["sites"][0]["max_ms"].as_f64() >= summary["sites"][0]["p99_ms"].as_f64(), "{summary}");
-    // Two tenths of a CPU are 20 ticks a second; what they take to start is theirs, too.
+    // Two tenths of a CPU are 20 ticks a second; the start counts, too.
     let most = (summary["seconds"].as_f64().unwrap() + 3.0) * 20.0;
     assert!(ticks > 10 && (ticks as f64) < 1.5 * most, "{ticks} ticks of {most}: {summary}");
 }

@@ -1,7 +1,7 @@
-//! Requests of C's cluster that are simulated in a second, on one core.
+//! Requests per second that one core simulates in the cluster of Gu and Wang 2004.
 //!
-//! Two sites, on nodes that keep 64 MB: one of 20,000 objects by Zipf's law (540 MB), which most caches hold, and one of
-//! ten times as many. Requests come at random at 500/s a node, below what the cluster serves.
+//! Two sites, on nodes with 64 MB: one with 20,000 objects by Zipf's law (540 MB), which most caches hold, and one with
+//! ten times as many. Requests arrive at random at 500/s a node, below the cluster's capacity.
 
 use std::hint::black_box;
 use std::path::Path;

@@ -1,6 +1,7 @@
-//! The hold model: pop the next event, push it again some time later. What a queue costs by how much is pending.
+//! The hold model: pop the next event, push it again some time later. Shows the cost of a queue by the number of
+//! pending events.
 //!
-//! Beside the queue stands the standard library's binary heap, with the same order of equals.
+//! The standard library's binary heap, with the same order of equals, is measured beside it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,7 +16,7 @@ use sidelong_sim::engine::Queue;
 
 const PENDING: [usize; 4] = [256, 4_096, 65_536, 1_048_576];
 
-/// Exponential delays of 1 ms in the mean, drawn beforehand: what a draw costs is not the queue's.
+/// Exponential delays with a mean of 1 ms, drawn beforehand so that drawing does not count.
 fn delays_ns() -> Vec<u64> {
     let mut random = Pcg64Mcg::seed_from_u64(1);
     (0..1 << 16)

@@ -1,7 +1,9 @@
-//! C's cluster as a model: a dispatcher, nodes with CPU, memory, NIC and disk, and a switch between them.
+//! The cluster of Gu and Wang 2004 as a model: a dispatcher, nodes with CPU, memory, NIC and disk, and a switch between
+//! them.
 //!
-//! What the nodes know and decide is `sidelong-policy`'s cooperative cache, the code that runs live. Here is what it
-//! takes: each part of a node is a [`Server`] that is asked at the moment at which the work comes to it.
+//! The knowledge and the decisions of the nodes are those of `sidelong-policy`'s cooperative cache, the code that runs
+//! live. This module adds the time that they take: each part of a node is a [`Server`] that is asked when the work reaches
+//! it.
 //!
 //! ```text
 //! request ─▶ CPU ─▶ in memory: answered
@@ -10,15 +12,15 @@
 //!             └──▶ own disk ─▶ CPU ─▶ answered
 //! ```
 //!
-//! A *port* is the switch's output towards a node, where what comes from several others waits. The network cuts through:
-//! a message takes the sender's NIC and the port at the same time but for the wire between them. The network to the
-//! clients is not simulated; it is the same for all protocols.
+//! A *port* is the switch's output towards a node, where messages from several others queue. The network is cut-through: a
+//! message occupies the sender's NIC and the port at the same time, apart from the delay of the wire between them. The
+//! network to the clients is not simulated, because it is the same for all protocols.
 
 use std::sync::Arc;
 
 use sidelong_policy::balance::{Balance, Candidates};
 use sidelong_policy::cache::peer::{Act, Counters, Look, NodeId, Peer};
-use sidelong_policy::cache::protocol::{HEADER_BYTES, Message, Protocol, Settings};
+use sidelong_policy::cache::protocol::{CacheSettings, HEADER_BYTES, Message, Protocol};
 use sidelong_policy::cache::store::Place;
 use sidelong_policy::index::LoadIndex;
 
@@ -29,28 +31,28 @@ use crate::measures::{Measures, Outcome};
 use crate::slab::Slab;
 use crate::workload::{Arrivals, Keys, Requests};
 
-/// Requests whose tables are fetched into the CPU's cache at once, ahead of them: their memory comes side by side, where
-/// one request after the other would wait for its own.
+/// Requests whose tables are fetched into the CPU's cache at once, ahead of them. Their memory accesses then overlap,
+/// instead of each request waiting for its own.
 const AHEAD: usize = 32;
 
-/// What a run is made of.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: u32,
-    /// Of each node's cache.
-    pub cache: Settings,
-    /// Of each node's parts.
+    /// Settings of each node's cache.
+    pub cache: CacheSettings,
+    /// Costs of each node's parts.
     pub costs: Costs,
-    /// What is asked for.
+    /// The requested objects, in order.
     pub requests: Arc<Requests>,
-    /// When.
+    /// When requests arrive.
     pub arrivals: Arrivals,
-    /// Which node a request is dispatched to.
+    /// The policy by which the dispatcher chooses a node.
     pub dispatch: Balance,
-    /// Requests before those that are measured.
+    /// Number of requests before the measured ones.
     pub warmup: usize,
-    /// Of what is drawn, and of where objects lie.
+    /// Seed of the random numbers, and of the placement of objects.
     pub seed: u64,
 }
 
@@ -61,23 +63,23 @@ pub struct Cluster {
     keys: Keys,
     nodes: Vec<Node>,
     peers: Vec<Peer>,
-    /// Requests that came so far.
+    /// Number of requests that have arrived.
     came: usize,
     /// The next of them, and the node that the one after these is dispatched to.
     ahead: [Dispatched; AHEAD],
     node_next: NodeId,
-    /// Requests at each node, where it matters to the dispatcher.
+    /// Requests at each node, if the dispatcher needs them.
     in_flight: Vec<u32>,
     under_way: Slab<Request>,
     parcels: Slab<Parcel>,
     acts: Vec<Act>,
     notes: Vec<u64>,
     measures: Measures,
-    /// What was counted until the end of warm-up, and when that was.
+    /// The counts at the end of warm-up, and its time.
     before: Totals,
 }
 
-/// The nodes, as [`Balance`] wants to see them.
+/// The nodes as [`Balance`] sees them.
 struct AtNodes<'a> {
     in_flight: &'a [u32],
     cores: u64,
@@ -88,7 +90,7 @@ impl Candidates for AtNodes<'_> {
         self.in_flight.len()
     }
 
-    /// Of its cores, how many have a request; what those do at other parts the dispatcher cannot see.
+    /// The share of its cores that have a request. The dispatcher cannot see requests at other parts.
     fn index(&self, candidate: usize) -> LoadIndex {
         let full = u64::from(LoadIndex::FULL.0);
         LoadIndex((u64::from(self.in_flight[candidate]) * full / self.cores) as u32)
@@ -96,6 +98,11 @@ impl Candidates for AtNodes<'_> {
 
     fn index_at_look(&self, candidate: usize) -> LoadIndex {
         self.index(candidate)
+    }
+
+    /// The dispatcher sees no answers.
+    fn answer_us(&self, _: usize) -> Option<f64> {
+        None
     }
 
     fn in_flight(&self, candidate: usize) -> u32 {
@@ -107,7 +114,7 @@ impl Candidates for AtNodes<'_> {
     }
 }
 
-/// What a node is made of but for its cache.
+/// The parts of a node without its cache.
 #[derive(Clone, Debug)]
 struct Node {
     cpu: Cpu,
@@ -116,19 +123,19 @@ struct Node {
     disk: Pool,
 }
 
-/// What is known of a request before it comes.
+/// Facts about a request that are known before it arrives.
 #[derive(Clone, Copy, Debug, Default)]
 struct Dispatched {
     key: u32,
     node: NodeId,
     home: NodeId,
-    /// Of its object.
+    /// Size of its object in bytes.
     size: u32,
-    /// Whether not all was fetched yet that it will look at.
+    /// Whether memory that it will access has not been fetched yet.
     is_cold: bool,
 }
 
-/// Most machines of C's time had one core; a pool would look for the one that is free.
+/// Most machines of 2004 had one core, which needs no search for a free one as a pool does.
 #[derive(Clone, Debug)]
 enum Cpu {
     One(Server),
@@ -156,57 +163,57 @@ impl Cpu {
 #[derive(Clone, Copy, Debug)]
 struct Request {
     came_ns: u64,
-    /// When its node turned to another one, or to its disk.
+    /// The time when its node turned to another node or to its disk.
     left_ns: u64,
     number: usize,
     key: u32,
     node: NodeId,
     home: NodeId,
     place: Place,
-    /// Of its object.
+    /// Size of its object in bytes.
     size: u32,
-    /// Of the answer to its read.
+    /// Bytes of the answer to its read.
     bytes: u32,
     failures: u8,
     is_sound: bool,
 }
 
-/// A message under way.
+/// A message in flight.
 #[derive(Clone, Debug)]
 struct Parcel {
     from: NodeId,
     to: NodeId,
-    /// With the object's bytes, where they are in it.
+    /// Its size, with the bytes of the object if it carries them.
     bytes: u32,
-    /// Changes that it tells of.
+    /// Number of changes that it reports.
     changes: u32,
     message: Message,
 }
 
-/// What happens later.
+/// A later event.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// A client that waited for its answer asks again.
+    /// A client whose request was answered sends the next.
     Client,
-    /// A node has answered, and the dispatcher counts.
+    /// A node has answered, which the dispatcher counts.
     Left(NodeId),
     /// A read is at its home's NIC.
     Fetch(u32),
-    /// Its answer is at the reader's port.
+    /// The answer to a read is at the reader's port.
     Fetching(u32),
-    /// It is in the reader's memory.
+    /// The answer is in the reader's memory.
     Fetched(u32),
     /// A message leaves its sender's CPU.
     Sent(u32),
-    /// It is at its receiver's port.
+    /// The message is at its receiver's port.
     Coming(u32),
-    /// It is in its receiver's memory.
+    /// The message is in its receiver's memory.
     Come(u32),
-    /// Its receiver's CPU has taken it in.
+    /// The receiver's CPU has processed the message.
     Taken(u32),
     /// A home's disk is asked for an object.
     Disk(u32),
-    /// It has it.
+    /// The disk has read the object.
     Loaded(u32),
 }
 
@@ -221,7 +228,7 @@ struct Totals {
 }
 
 impl Cluster {
-    /// All nodes idle, with empty caches.
+    /// A cluster whose nodes are idle and have empty caches.
     pub fn new(setup: Setup) -> Self {
         let cpu = match setup.costs.cores {
             1 => Cpu::One(Server::default()),
@@ -250,7 +257,7 @@ impl Cluster {
         }
     }
 
-    /// Runs it to its end.
+    /// Runs a cluster to its end.
     pub fn run(setup: Setup) -> Outcome {
         let arrivals = setup.arrivals;
         let (count, seed) = (setup.requests.len(), setup.seed);
@@ -331,8 +338,9 @@ impl Cluster {
         (((mixed >> 32) * self.nodes.len() as u64) >> 32) as NodeId
     }
 
-    /// Before each [`AHEAD`] requests: dispatches these, to each node in turn as in C, and fetches what they will look at.
-    /// Another dispatcher decides when they come, and what is fetched is of no use. A step looks at what the one before it fetched.
+    /// Before each [`AHEAD`] requests: dispatches them, to each node in turn as in the paper, and fetches the memory that they
+    /// will access. Any other dispatcher chooses the node on arrival, and what is fetched here is of no use. Each step
+    /// accesses what the previous one fetched.
     #[inline(never)]
     fn look_ahead(&mut self, number: usize) {
         let count = AHEAD.min(self.setup.requests.len() - number);
@@ -350,7 +358,7 @@ impl Cluster {
         }
     }
 
-    /// The node for a request, by how many each has: one dispatcher knows of all of them, at once.
+    /// Chooses the node for a request by the number that each has. The one dispatcher knows all of them without delay.
     fn dispatch(&mut self, number: usize) -> NodeId {
         let nodes = AtNodes { in_flight: &self.in_flight, cores: self.setup.costs.cores as u64 };
         let random = (number as u64 ^ self.setup.seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -434,7 +442,7 @@ impl Cluster {
         queue.push(posted.after_ns(costs.wire_ns), Step::Fetch(tag));
     }
 
-    /// Does what the node `me` was told to do.
+    /// Carries out the acts of the node `me`.
     fn act(&mut self, me: NodeId, now: Time, queue: &mut Queue<Step>) {
         let mut acts = std::mem::take(&mut self.acts);
         for act in acts.drain(..) {
@@ -466,7 +474,7 @@ impl Cluster {
         self.acts = acts;
     }
 
-    /// CPU for a message on either side.
+    /// CPU time of a message on either side.
     fn message_ns(&self, bytes: u32) -> u64 {
         let costs = &self.setup.costs;
         match self.setup.cache.protocol {
@@ -486,7 +494,7 @@ impl Cluster {
         self.answered(number, node, came_ns, done, queue);
     }
 
-    /// A read is at its home's NIC: what lies there now is what it brings.
+    /// A read is at its home's NIC, and brings what is stored there now.
     fn fetch(&mut self, tag: u32, now: Time, queue: &mut Queue<Step>) {
         let costs = &self.setup.costs;
         let request = self.under_way.get(tag);

@@ -1,28 +1,32 @@
-//! Two results side by side.
+//! Compares two results.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use sidelong_figure::statistics::Mean;
+
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::fields::{FIELDS, find};
-use crate::report::{Mean, Rows, Table, short};
+use crate::report::{Rows, Table, short, with_confidence};
 use crate::sweep::{CONFIG_TOML, ROWS_CSV};
 
-/// The points that two results have in common, with the figures of both and what the second is of the first. Points are
-/// the same where they have the same values of what either result sweeps; what both hold fixed, each at another value, is
-/// what is compared. Fields that differ are told first. A ratio is marked with `*` where chance does not explain it: with 95 % confidence
-/// of the mean difference where both have the same seeds, otherwise where the confidence of the two means does not overlap.
+/// Compares two results: fields that differ, and for each point that both have, the figures of both and their ratio.
+///
+/// Two points match if they agree in every field that either result sweeps. A `*` marks differences that are significant at
+/// 95 % confidence: of the mean difference if both have the same seeds, otherwise if the confidence intervals of the two
+/// means do not overlap.
 ///
 /// # Errors
-/// Where one of the directories holds no result, or they are of different models.
+/// If one of the directories holds no result, or they are of different models.
 pub fn compare(first: &Path, second: &Path) -> Result<String> {
     let (a, b) = (Side::load(first)?, Side::load(second)?);
     let model = a.table.model;
     if model != b.table.model {
-        let reason =
-            format!("it is of the model {}, the other of {}", b.table.model.as_str(), model.as_str());
-        return Err(Error::Result { path: second.to_owned(), reason });
+        return Err(Error::Models {
+            first: (first.to_owned(), model),
+            second: (second.to_owned(), b.table.model),
+        });
     }
     let of_model =
         || (0..FIELDS.len()).filter(|&field| model.has(&FIELDS[field]) && FIELDS[field].key != "seed");
@@ -56,7 +60,11 @@ pub fn compare(first: &Path, second: &Path) -> Result<String> {
             let (was, is) = (rows.mean(name), other.mean(name));
             let ratio = if was.mean == 0.0 { "-".to_owned() } else { short(is.mean / was.mean) };
             let mark = if is_apart(name, rows, other) { " *" } else { "" };
-            text += &format!("  {name:28} {:>22} {:>22}  {ratio}{mark}\n", was.text(), is.text());
+            text += &format!(
+                "  {name:28} {:>22} {:>22}  {ratio}{mark}\n",
+                with_confidence(was),
+                with_confidence(is)
+            );
         }
     }
     for (side, path, other) in [(&a, first, second), (&b, second, first)] {
@@ -72,7 +80,7 @@ pub fn compare(first: &Path, second: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// One of the two.
+/// One of the two results.
 struct Side {
     config: Config,
     table: Table,
@@ -84,7 +92,7 @@ impl Side {
         Ok(Side { config: Config::load(&directory.join(CONFIG_TOML), &[])?, table })
     }
 
-    /// What a point has of these fields: by its row, or where that does not tell by the configuration.
+    /// A point's values of these fields: those in its row, otherwise the configuration's.
     fn values<'a>(&'a self, rows: &'a Rows, fields: &[usize]) -> Vec<&'a str> {
         let value = |field: &usize| {
             let column = self.table.keys.iter().position(|key| find(key) == Some(*field));
@@ -95,7 +103,7 @@ impl Side {
     }
 }
 
-/// Whether chance, as seeds have it, does not explain that a figure differs.
+/// Whether a figure differs significantly over the seeds.
 fn is_apart(name: &str, first: &Rows, second: &Rows) -> bool {
     if let Some(Mean { mean, within: Some(within) }) = first.difference(second, name) {
         return mean.abs() > within;

@@ -1,38 +1,38 @@
-//! A configuration: a file and what was set beside it, and the runs that they ask for.
+//! A configuration: a file and `--set`, and the runs that they specify.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sidelong_policy::balance::Balance;
-use sidelong_policy::cache::protocol::{Protocol, Settings};
-use sidelong_policy::cache::store::{Eviction, Room};
+use sidelong_files::open_regular;
+use sidelong_policy::cache::protocol::CacheSettings;
+use sidelong_policy::cache::store::Room;
 use sidelong_trace::{Sizes, Zipf};
 use toml::de::{DeTable, DeValue};
 
 use crate::cluster::Setup;
 use crate::costs::{Costs, PerByte};
 use crate::error::{Error, Result};
-use crate::fields::{FIELDS, Field, Kind, PROFILES, find};
+use crate::fields::{self, ArrivalKind, FIELDS, Field, Kind, PROFILES, Scenario, Source, find};
 use crate::model::Model;
 use crate::workload::{Arrivals, Requests};
 
-/// Bytes of a file at most.
+/// Most bytes of a file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Runs of one sweep at most.
+/// Most runs of one sweep.
 pub const RUNS_MAX: usize = 100_000;
 
-/// For each field, what it shall be: more than one value asks for a run with each.
+/// The values of each field. More than one value asks for a run with each.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     profile: usize,
     profile_from: Origin,
     values: Vec<Vec<String>>,
     origins: Vec<Origin>,
-    /// Of the file, which the paths in it are taken from.
+    /// The file's directory, from which relative paths in it start.
     directory: PathBuf,
 }
 
-/// Who said so.
+/// Where a value comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Origin {
     Default,
@@ -41,23 +41,24 @@ enum Origin {
 }
 
 impl Config {
-    /// Reads a file; `sets` are `key=value[,value...]`, and go before it.
+    /// Reads a file. `sets` are `key=value[,value...]`, and override it.
     ///
     /// # Errors
-    /// Where it cannot be read, or a field is not known or not usable: with the line and what was expected.
+    /// If it cannot be read, or a field is unknown or unusable: with the line and what was expected.
     pub fn load(path: &Path, sets: &[String]) -> Result<Config> {
         let failed = |source| Error::File { path: path.to_owned(), source };
-        let length = std::fs::metadata(path).map_err(failed)?.len();
+        let file = open_regular(path).map_err(failed)?;
+        let length = file.metadata().map_err(failed)?.len();
         if length > FILE_BYTES_MAX {
             let source = std::io::Error::new(std::io::ErrorKind::FileTooLarge, "longer than 1 MiB");
             return Err(failed(source));
         }
-        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let text = std::io::read_to_string(file).map_err(failed)?;
         let directory = path.parent().unwrap_or(Path::new("")).to_owned();
         Self::parse(&text, &path.display().to_string(), &directory, sets)
     }
 
-    /// The same of a text that errors call `name`.
+    /// Reads a text that errors call `name`.
     ///
     /// # Errors
     /// As [`Config::load`].
@@ -88,23 +89,23 @@ impl Config {
         Ok(config)
     }
 
-    /// One model, and only its fields.
+    /// Checks that there is one model, and only its fields are given.
     fn check_model(&self, name: &str) -> Result<()> {
         let field = find("model").expect("a field of the table");
         if self.values[field].len() > 1 {
-            return Err(refuse(name, "run.model cannot be swept: models have other figures"));
+            return Err(refuse(name, "run.model cannot be swept: their figures differ"));
         }
         let foreign = (0..FIELDS.len())
             .find(|&field| self.origins[field] != Origin::Default && !self.model().has(&FIELDS[field]));
         foreign.map_or(Ok(()), |field| {
             let (of, model) = (FIELDS[field].name(), self.model().as_str());
-            let reason = format!("{of} is not of the model {model}, which run.model names");
+            let reason = format!("{of} does not belong to the model {model} (run.model)");
             Err(refuse(&self.place(field, name), reason))
         })
     }
 
-    /// A log is named where one is read, and nowhere else: without this, a run that names one and draws its requests
-    /// by Zipf's law all the same would look like any other.
+    /// Checks that a log is named if and only if one is read. Otherwise a run that names one and draws its requests by
+    /// Zipf's law would look like any other.
     fn check_trace(&self, name: &str) -> Result<()> {
         let [kind, trace] = ["kind", "trace"].map(|key| find(key).expect("a field of the table"));
         let is_read = self.values[kind].iter().any(|kind| kind == "trace");
@@ -122,7 +123,7 @@ impl Config {
         }
     }
 
-    /// Where a field's value comes from, for who is told that it cannot be used.
+    /// Where a field's value comes from, for errors.
     pub(crate) fn place(&self, field: usize, name: &str) -> String {
         match &self.origins[field] {
             Origin::Default => name.to_owned(),
@@ -131,10 +132,10 @@ impl Config {
         }
     }
 
-    /// What is simulated.
+    /// The model to simulate.
     pub fn model(&self) -> Model {
         let field = find("model").expect("a field of the table");
-        Model::named(&self.values[field][0])
+        self.values[field][0].parse().expect("it was checked when it was put")
     }
 
     fn read(&mut self, text: &str, name: &str) -> Result<()> {
@@ -169,7 +170,7 @@ impl Config {
             let Some(table) = value.get_ref().as_table() else {
                 return Err(refuse(
                     &place,
-                    format!("{section:?} is no table; expected [{section}] with {known}"),
+                    format!("{section:?} is not a table; expected [{section}] with {known}"),
                 ));
             };
             for (key, value) in table {
@@ -189,7 +190,7 @@ impl Config {
                 let Some(items) = items else {
                     let of = &FIELDS[field];
                     let reason =
-                        format!("{} has a value of another kind; expected {}", of.name(), expected(of));
+                        format!("{} has a value of another type; expected {}", of.name(), expected(of));
                     return Err(refuse(&place, reason));
                 };
                 self.put(field, items, &place)?;
@@ -229,7 +230,7 @@ impl Config {
             return Err(refuse(place, format!("{} has no value; expected {}", of.name(), expected(of))));
         }
         let mut usables: Vec<String> = Vec::new();
-        for value in &values {
+        for value in &values.iter().map(|value| spread(of.kind, value)).collect::<Vec<_>>().concat() {
             let usable = usable(of.kind, value);
             match usable {
                 Some(usable) if !usables.contains(&usable) => usables.push(usable),
@@ -244,7 +245,7 @@ impl Config {
         Ok(())
     }
 
-    /// Every field, what it is, and where that comes from.
+    /// Every field with its values, their source and its description.
     pub fn explain(&self) -> String {
         let origin = |origin: &Origin| match origin {
             Origin::Default => None,
@@ -274,8 +275,8 @@ impl Config {
         text
     }
 
-    /// The first field of which another asks for something else, wherever its values come from, with what either asks
-    /// for; none where they ask for the same runs.
+    /// The first field whose values differ from those of another configuration, with both; `None` if both ask for the same
+    /// runs.
     pub fn difference(&self, other: &Config) -> Option<String> {
         let fields = FIELDS.iter().zip(self.values.iter().zip(&other.values));
         let mut apart = fields.filter(|(_, (ours, theirs))| ours != theirs);
@@ -284,7 +285,7 @@ impl Config {
         })
     }
 
-    /// What a field shall be.
+    /// The values of a field.
     pub(crate) fn values(&self, field: usize) -> &[String] {
         &self.values[field]
     }
@@ -297,7 +298,7 @@ impl Config {
         }
     }
 
-    /// The fields of which more than one value is asked for.
+    /// The fields that are swept: those with more than one value.
     pub fn swept(&self) -> Vec<&'static Field> {
         FIELDS
             .iter()
@@ -307,198 +308,169 @@ impl Config {
             .collect()
     }
 
-    /// A run for each combination of values, the last field varying fastest.
+    /// A run for each combination of values. The last field varies fastest.
     pub fn points(&self) -> Vec<Point> {
-        // A shell completes names from where it is, and a file stands beside what it names.
+        // A path that the shell completed starts from the current directory, one in the file from the file's.
         let trace = find("trace").expect("a field of the table");
         let directory = match self.origins[trace] {
             Origin::Set => PathBuf::new(),
             _ => self.directory.clone(),
         };
-        let mut points = vec![Point { values: Vec::new(), directory }];
+        let mut points = vec![Vec::new()];
         for values in &self.values {
-            let with = |point: &Point, value: &String| {
-                let mut point = point.clone();
-                point.values.push(value.clone());
-                point
-            };
+            let with = |point: &Vec<String>, value: &String| point.iter().chain([value]).cloned().collect();
             points = points.iter().flat_map(|point| values.iter().map(|value| with(point, value))).collect();
         }
-        points
+        let point = |values: Vec<String>| {
+            let scenario = Scenario::read(&values).expect("values were checked when they were put");
+            Point { values, scenario, directory: directory.clone() }
+        };
+        points.into_iter().map(point).collect()
     }
 }
 
 /// One value for each field: a run.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Point {
+    /// As text, in the order of the fields.
     values: Vec<String>,
+    scenario: Scenario,
     directory: PathBuf,
 }
 
 impl Point {
-    /// As text.
+    /// The value of a field, as text.
     ///
     /// # Panics
-    /// Where there is no such field.
+    /// If there is no such field.
     pub fn get(&self, name: &str) -> &str {
         &self.values[find(name).expect("a field of the table")]
     }
 
-    /// All values, in the order of the fields.
-    pub fn values(&self) -> &[String] {
-        &self.values
+    /// The value of each field.
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
     }
 
-    /// What is simulated.
+    /// The model to simulate.
     pub fn model(&self) -> Model {
-        Model::named(self.get("model"))
+        self.scenario.run.model
     }
 
-    /// Values were checked when they were put.
-    pub(crate) fn number(&self, name: &str) -> f64 {
-        self.get(name).parse().expect("it was checked")
-    }
-
-    pub(crate) fn whole(&self, name: &str) -> u64 {
-        self.get(name).parse().expect("it was checked")
-    }
-
-    pub(crate) fn nodes(&self) -> u32 {
-        self.whole("nodes") as u32
-    }
-
-    pub(crate) fn seed(&self) -> u64 {
-        self.whole("seed")
-    }
-
-    fn warmup(&self) -> usize {
-        (self.number("warmup") * self.whole("requests") as f64) as usize
-    }
-
-    /// Points of which this is equal have the same requests.
+    /// A key that is equal for points with the same requests.
     pub(crate) fn workload_key(&self) -> String {
         let of = ["kind", "trace", "requests", "objects", "alpha"];
         let sizes = ["size_bytes_median", "size_sigma", "size_bytes_max", "seed"];
         of.iter().chain(&sizes).map(|key| self.get(key)).collect::<Vec<_>>().join("\n")
     }
 
-    /// What is asked for.
+    /// The requests of the run.
     ///
     /// # Errors
-    /// Where the trace cannot be read.
+    /// If the trace cannot be read.
     pub fn requests(&self) -> Result<Requests> {
-        let count = self.whole("requests") as usize;
-        match self.get("kind") {
-            "trace" => Ok(Requests::load(&self.trace(), count)?.repeated(count)),
-            "sample" => Ok(Requests::of(&sidelong_trace::sample().spread()).repeated(count)),
-            _ => {
+        let Scenario { workload: of, run, .. } = &self.scenario;
+        match of.kind {
+            Source::Trace => Ok(Requests::load(&self.trace(), of.requests)?.repeated(of.requests)),
+            Source::Sample => Ok(Requests::of(&sidelong_trace::sample().spread()).repeated(of.requests)),
+            Source::Zipf => {
                 let sizes = Sizes::LogNormal {
-                    bytes_median: self.whole("size_bytes_median"),
-                    sigma: self.number("size_sigma"),
-                    bytes_max: self.whole("size_bytes_max"),
+                    bytes_median: of.size_bytes_median,
+                    sigma: of.size_sigma,
+                    bytes_max: of.size_bytes_max,
                 };
-                let zipf = Zipf::new(self.number("alpha"), self.whole("objects") as u32, sizes, self.seed())?;
-                Ok(Requests::zipf(&zipf, count))
+                Ok(Requests::zipf(&Zipf::new(of.alpha, of.objects, sizes, run.seed)?, of.requests))
             }
         }
     }
 
-    /// Where the trace lies.
+    /// The path of the trace.
     pub(crate) fn trace(&self) -> PathBuf {
-        self.directory.join(self.get("trace"))
+        self.directory.join(&self.scenario.workload.trace)
     }
 
-    /// The run of this point, for requests that are its own.
+    /// The run of this point with its `requests`.
     ///
     /// # Errors
-    /// Where they are to come as the trace has it, and have no times.
+    /// If requests are to arrive at the trace's times and it has none.
     pub fn setup(&self, requests: Arc<Requests>) -> Result<Setup> {
-        let arrivals = self.arrivals();
+        let Scenario { workload, run, cluster, hardware, .. } = &self.scenario;
+        let arrivals = match workload.arrivals {
+            ArrivalKind::Closed => Arrivals::Closed {
+                clients: cluster.nodes.saturating_mul(workload.clients_per_node),
+                think_ns: (workload.think_ms * 1e6) as u64,
+            },
+            ArrivalKind::Poisson => {
+                Arrivals::Poisson { per_s: workload.rate_per_node * f64::from(cluster.nodes) }
+            }
+            ArrivalKind::Trace => Arrivals::Trace { speed: workload.speed },
+        };
         requests.check(&arrivals)?;
         Ok(Setup {
-            nodes: self.nodes(),
-            cache: self.cache(),
-            costs: self.costs(),
+            nodes: cluster.nodes,
+            cache: cluster.cache(),
+            costs: hardware.costs(),
             requests,
             arrivals,
-            dispatch: match self.get("dispatcher") {
-                "least-connections" => Balance::LeastConnections,
-                "power-of-two" => Balance::PowerOfTwo,
-                _ => Balance::RoundRobin,
-            },
-            warmup: self.warmup(),
-            seed: self.seed(),
+            dispatch: cluster.dispatcher,
+            warmup: (run.warmup * workload.requests as f64) as usize,
+            seed: run.seed,
         })
     }
+}
 
-    fn arrivals(&self) -> Arrivals {
-        match self.get("arrivals") {
-            "poisson" => Arrivals::Poisson { per_s: self.number("rate_per_node") * f64::from(self.nodes()) },
-            "trace" => Arrivals::Trace { speed: self.number("speed") },
-            _ => Arrivals::Closed {
-                clients: self.nodes().saturating_mul(self.whole("clients_per_node") as u32),
-                think_ns: (self.number("think_ms") * 1e6) as u64,
-            },
-        }
-    }
-
-    fn cache(&self) -> Settings {
-        let word = self.get("protocol");
-        let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.as_str() == word);
-        let memory = self.number("memory_mb") * 1e6;
-        let outgoing = ((memory * self.number("outgoing_part")) as u64).max(1);
+impl fields::Cluster {
+    fn cache(&self) -> CacheSettings {
+        let memory = self.memory_mb * 1e6;
+        let outgoing = ((memory * self.outgoing_part) as u64).max(1);
         let incoming = (memory as u64).saturating_sub(outgoing).max(1);
-        Settings {
-            protocol: protocol.unwrap_or_default(),
-            eviction: match self.get("eviction") {
-                "sieve" => Eviction::Sieve,
-                "s3-fifo" => Eviction::S3Fifo,
-                _ => Eviction::Lru,
-            },
+        CacheSettings {
+            protocol: self.protocol,
+            eviction: self.eviction,
             outgoing: Room::bytes(outgoing),
             incoming: Room::bytes(incoming),
-            references: Room::entries(self.whole("references_max") as u32),
-            threshold: self.number("threshold"),
-            sample_reads: self.whole("sample_reads") as u32,
-            changes_max: self.whole("changes_max") as u32,
-            carried_max: self.whole("carried_max") as u32,
-            notes_max: self.whole("notes_max") as u32,
-        }
-    }
-
-    fn costs(&self) -> Costs {
-        let ns = |key: &str| (self.number(key) * 1e3).round() as u64;
-        let time = |key: &str| PerByte::of_time(self.number(key));
-        let rate = |key: &str| PerByte::of_rate(self.number(key));
-        Costs {
-            request_ns: ns("request_us"),
-            answer: time("answer_us_per_kib"),
-            post_ns: ns("post_us"),
-            completion_ns: ns("completion_us"),
-            message_ns: ns("message_us"),
-            change_ns: ns("change_us"),
-            rpc_ns: ns("rpc_us"),
-            rpc_copy: time("rpc_us_per_kib"),
-            pin_ns: ns("pin_us"),
-            wire_ns: ns("wire_us"),
-            rpc_wire_ns: ns("rpc_wire_us"),
-            nic_ns: ns("nic_us"),
-            link: rate("link_mb_per_s"),
-            disk_ns: ns("disk_us"),
-            disk: rate("disk_mb_per_s"),
-            cores: self.whole("cores") as usize,
-            disk_depth: self.whole("disk_depth") as usize,
+            references: Room::entries(self.references_max),
+            threshold: self.threshold,
+            sample_reads: self.sample_reads,
+            changes_max: self.changes_max,
+            carried_max: self.carried_max,
+            notes_max: self.notes_max,
         }
     }
 }
 
-/// A number or text as it would stand after `--set`; nothing for what no field is.
+impl fields::Hardware {
+    fn costs(&self) -> Costs {
+        let ns = |us: f64| (us * 1e3).round() as u64;
+        Costs {
+            request_ns: ns(self.request_us),
+            answer: PerByte::of_time(self.answer_us_per_kib),
+            post_ns: ns(self.post_us),
+            completion_ns: ns(self.completion_us),
+            message_ns: ns(self.message_us),
+            change_ns: ns(self.change_us),
+            rpc_ns: ns(self.rpc_us),
+            rpc_copy: PerByte::of_time(self.rpc_us_per_kib),
+            pin_ns: ns(self.pin_us),
+            wire_ns: ns(self.wire_us),
+            rpc_wire_ns: ns(self.rpc_wire_us),
+            nic_ns: ns(self.nic_us),
+            link: PerByte::of_rate(self.link_mb_per_s),
+            disk_ns: ns(self.disk_us),
+            disk: PerByte::of_rate(self.disk_mb_per_s),
+            cores: self.cores,
+            disk_depth: self.disk_depth,
+        }
+    }
+}
+
+/// A number or text as `--set` would have it; `None` for other types.
 fn scalar(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Integer(number) => {
             let digits = number.as_str().replace('_', "");
-            // What is too large to be any field's stays as it is written.
+            // A number too large for any field stays as written.
             let value = i128::from_str_radix(&digits, number.radix()).map(|value| value.to_string());
             Some(value.unwrap_or(digits))
         }
@@ -507,7 +479,20 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
     }
 }
 
-/// A value as it is kept, if a field of this kind can have it: one number is one text, however it was written.
+/// The whole numbers of a range such as `1..10`, its ends included; any other value is itself.
+fn spread(kind: Kind, value: &str) -> Vec<String> {
+    let ends = || {
+        let (first, last) = value.split_once("..").filter(|_| matches!(kind, Kind::Whole(..)))?;
+        let (first, last) = (first.trim().parse::<u64>().ok()?, last.trim().parse::<u64>().ok()?);
+        (first <= last && last - first < RUNS_MAX as u64).then_some(first..=last)
+    };
+    match ends() {
+        Some(numbers) => numbers.map(|number| number.to_string()).collect(),
+        None => vec![value.to_owned()],
+    }
+}
+
+/// A value in its one spelling, if a field of this kind can have it.
 fn usable(kind: Kind, value: &str) -> Option<String> {
     match kind {
         Kind::Whole(min, max) => {
@@ -527,7 +512,7 @@ fn usable(kind: Kind, value: &str) -> Option<String> {
     }
 }
 
-/// The tables that there are, as a sentence has them.
+/// The tables of a file, for a sentence.
 fn sections() -> String {
     let mut names: Vec<String> = FIELDS.iter().map(|field| format!("[{}]", field.section)).collect();
     names.dedup();
@@ -537,7 +522,9 @@ fn sections() -> String {
 
 fn expected(field: &Field) -> String {
     match field.kind {
-        Kind::Whole(min, max) => format!("a whole number from {min} to {max}"),
+        Kind::Whole(min, max) => {
+            format!("a whole number from {min} to {max}, or a range such as {min}..{}", (min + 9).min(max))
+        }
         Kind::Number(min, max) => format!("a number from {min} to {max}"),
         Kind::Word(words) => words.join(", "),
         Kind::Path => "a path without commas and quotes".to_owned(),
@@ -566,27 +553,43 @@ mod tests {
             }
             let points = config.points();
             assert_eq!(points.len(), 1);
-            points[0].cache().check().unwrap();
-            assert_eq!(points[0].nodes(), 64);
+            points[0].scenario().cluster.cache().check().unwrap();
+            assert_eq!(points[0].scenario().cluster.nodes, 64);
         }
-        assert_eq!(parse("", &[]).unwrap().points()[0].costs().disk_ns, 12_670_000);
-        assert_eq!(parse("profile = \"today\"", &[]).unwrap().points()[0].costs().disk_ns, 85_000);
+        assert_eq!(parse("", &[]).unwrap().points()[0].scenario().hardware.costs().disk_ns, 12_670_000);
+        assert_eq!(
+            parse("profile = \"today\"", &[]).unwrap().points()[0].scenario().hardware.costs().disk_ns,
+            85_000
+        );
     }
 
     #[test]
     fn arrays_and_sets_ask_for_a_run_each() {
         let config = parse("[cluster]\nnodes = [4, 16]\n", &["protocol=lazy,ledger", "seed=1,2"]).unwrap();
         let points = config.points();
-        let names: Vec<_> =
-            points.iter().map(|p| format!("{} {} {}", p.get("seed"), p.nodes(), p.get("protocol"))).collect();
+        let names: Vec<_> = points
+            .iter()
+            .map(|p| format!("{} {} {}", p.get("seed"), p.get("nodes"), p.get("protocol")))
+            .collect();
         assert_eq!(names.len(), 8);
         assert_eq!(names[..3], ["1 4 lazy", "1 4 ledger", "1 16 lazy"]);
         assert_eq!(
             config.swept().iter().map(|field| field.key).collect::<Vec<_>>(),
             ["seed", "nodes", "protocol"]
         );
-        // What is set goes before the file.
-        assert_eq!(parse("[cluster]\nnodes = 4\n", &["cluster.nodes=5"]).unwrap().points()[0].nodes(), 5);
+        // A range is its numbers, ends included.
+        let (listed, ranged) = (parse("", &["seed=3,4,5,9"]).unwrap(), parse("", &["seed=3..5,9"]).unwrap());
+        assert_eq!(ranged.difference(&listed), None);
+        let seeds = "[run]\nseed = [\"1..3\", 7]\n";
+        assert_eq!(parse(seeds, &[]).unwrap().points().len(), 4);
+        // What is set overrides the file.
+        assert_eq!(
+            parse("[cluster]\nnodes = 4\n", &["cluster.nodes=5"]).unwrap().points()[0]
+                .scenario()
+                .cluster
+                .nodes,
+            5
+        );
     }
 
     #[test]
@@ -602,10 +605,13 @@ mod tests {
             ("[hardware]\nwire_us = nan", "a.toml:2: hardware.wire_us is \"nan\""),
             ("[hardware]\nwire_us = [1.0, 1]", "is \"1\" a second time"),
             ("[hardware]\nwire_us = []", "has no value"),
-            ("[hardware]\nwire_us = true", "has a value of another kind; expected a number from 0"),
-            ("[cluster]\nnodes = [4, [8]]", "a.toml:2: cluster.nodes has a value of another kind"),
+            ("[run]\nseed = \"3..1\"", "a.toml:2: run.seed is \"3..1\"; expected a whole number from 0 to "),
+            ("[run]\nseed = [2, \"1..3\"]", "is \"2\" a second time"),
+            ("[run]\nmodel = \"vax\"", "a.toml:2: run.model is \"vax\"; expected cache, reconfig"),
+            ("[hardware]\nwire_us = true", "has a value of another type; expected a number from 0"),
+            ("[cluster]\nnodes = [4, [8]]", "a.toml:2: cluster.nodes has a value of another type"),
             ("[disk]\nus = 1", "[cluster], [hardware], [sites], [admission] or [reconfig]"),
-            ("\ncluster = 4", "a.toml:2: \"cluster\" is no table; expected [cluster] with nodes, "),
+            ("\ncluster = 4", "a.toml:2: \"cluster\" is not a table; expected [cluster] with nodes, "),
             (
                 "[workload]\nkind = \"trace\"",
                 "a.toml:2: workload.kind is \"trace\", but workload.trace names none",
@@ -643,7 +649,7 @@ mod tests {
         let values =
             ["nodes", "memory_mb", "alpha", "threshold", "think_ms", "requests"].map(|key| point.get(key));
         assert_eq!(values, ["16", "10.5", "0.9", "0.1", "0", "7"]);
-        // What it writes of itself is read again: `merge` and a rerun do so.
+        // Its output can be read again, as `merge` and a rerun do.
         assert_eq!(parse(&config.explain(), &[]).unwrap().difference(&config), None);
         assert!(parse("", &["nodes=4,04"]).unwrap_err().to_string().contains("\"04\" a second time"));
         let (four, five) = (parse("", &["nodes=4"]).unwrap(), parse("", &["nodes=5,6"]).unwrap());
@@ -651,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_looked_for_where_it_was_named() {
+    fn a_log_is_found_from_where_it_was_named() {
         let place = |text, sets: &[&str]| {
             let error = parse(text, sets).unwrap().points()[0].requests().unwrap_err().to_string();
             error.rsplit(' ').next().unwrap().to_owned()

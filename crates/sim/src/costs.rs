@@ -1,5 +1,4 @@
-//! What the parts of a node take for what they do, in ns. Where each figure comes from stands with its field in
-//! [`crate::fields`].
+//! The time that each part of a node takes for its work, in ns. [`crate::fields`] has the source of each figure.
 
 /// Time for each byte, as a fraction: ns in 2^20 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -8,17 +7,17 @@ pub struct PerByte {
 }
 
 impl PerByte {
-    /// Of something that moves `mb_per_s` million bytes a second.
+    /// The cost of a part that moves `mb_per_s` million bytes a second.
     pub fn of_rate(mb_per_s: f64) -> Self {
         PerByte { ns_per_mib: (f64::from(1 << 20) * 1e3 / mb_per_s).round() as u64 }
     }
 
-    /// Of something that takes `us_per_kib` for 1,024 bytes.
+    /// The cost of a part that takes `us_per_kib` for 1,024 bytes.
     pub fn of_time(us_per_kib: f64) -> Self {
         PerByte { ns_per_mib: (us_per_kib * 1e3 * 1024.0).round() as u64 }
     }
 
-    /// For so many bytes, in ns.
+    /// The time for `bytes`, in ns.
     #[inline]
     pub fn ns(self, bytes: u32) -> u64 {
         // Below 2^32 bytes at up to 2^31 ns/MiB (0.5 MB/s, the slowest that the fields allow): it fits.
@@ -26,26 +25,26 @@ impl PerByte {
     }
 }
 
-/// What everything takes.
+/// The costs of all parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Costs {
     /// CPU for a client's request, and for each byte of the answer to it.
     pub request_ns: u64,
     /// See `request_ns`.
     pub answer: PerByte,
-    /// CPU to start a one-sided read, and to learn of its end.
+    /// CPU to start a one-sided read, and to take its completion.
     pub post_ns: u64,
     /// See `post_ns`.
     pub completion_ns: u64,
     /// CPU for a message between nodes over the fast network, on either side.
     pub message_ns: u64,
-    /// CPU for each change that a message tells of, on its receiver.
+    /// CPU of the receiver for each change in a message.
     pub change_ns: u64,
     /// CPU for a message of the RPC baseline and for each of its bytes, on either side.
     pub rpc_ns: u64,
     /// See `rpc_ns`.
     pub rpc_copy: PerByte,
-    /// CPU to make an object's memory readable by others when it is loaded.
+    /// CPU to make an object's memory readable for other nodes when it is loaded.
     pub pin_ns: u64,
     /// From one node's NIC through the switch to another's, one way.
     pub wire_ns: u64,
@@ -61,7 +60,7 @@ pub struct Costs {
     pub disk: PerByte,
     /// Cores of a node's CPU.
     pub cores: usize,
-    /// Accesses that a node's disk does at once.
+    /// Accesses that a node's disk makes at a time.
     pub disk_depth: usize,
 }
 

@@ -1,4 +1,5 @@
-//! R's shared data-center as a model: sites, nodes that move between them, and balancers that look, decide and move.
+//! The shared data-center of Balaji et al. 2004 as a model: sites, nodes that move between them, and balancers that scan,
+//! decide and move.
 //!
 //! Everything that decides is the live system's own: `sidelong_policy`'s reconfigurer and balance, `sidelong_reconfig`'s mover
 //! with the machines of `sidelong_state`, and the words of `sidelong_layout` in regions of fabric's simulated network. An
@@ -6,7 +7,7 @@
 //! operation, and a balancer may die between any two. What is modelled here is what that acts on: clients in a closed
 //! loop, nodes with workers and a queue, records as old as their keepers let them be, and when a node sees its own word.
 //!
-//! A look takes all words at once ([`Network::gather`]), and the nodes' records as they are when it ends: they go by the
+//! A scan reads all words at once ([`Network::gather`]), and the nodes' records as they are when it ends: they reach the
 //! policy's snapshot directly, not over the network.
 //!
 //! Two clocks run here, the model's [`Queue`] and the network's; whichever has the earlier event goes next.
@@ -38,34 +39,34 @@ use sidelong_state::{Reply, Step};
 use crate::Time;
 use crate::engine::Queue;
 use crate::error::{Error, Result};
-use balancer::{Balancer, Brain};
+use balancer::{Balancer, State};
 use clients::Clients;
 use measures::Measures;
 use node::Node;
 use truth::Truth;
 use words::{Heard, Posted, Words, changed};
 
-/// A balancer that is due to die does so within this many operations of its moves: a move has some ten, and an
-/// acknowledgement is asked for a few times.
+/// A balancer that is due to die does so within this many operations of its moves. A move has about ten, and its
+/// acknowledgement is read several times.
 const DOOM_OPERATIONS: f64 = 16.0;
-/// When the load has ended, all must be mended within this many leases: two until a dead holder's lock is taken over, for
-/// a few holders one after the other.
+/// After the load has ended, everything must be repaired within this many leases: two until a dead holder's lock is
+/// taken over, for several holders one after the other.
 const MENDED_LEASES: u64 = 30;
-/// Balance is reached when it lasts for this many looks.
+/// The load counts as balanced once it stays so for this many scans.
 const BALANCED_LOOKS: u64 = 10;
 
-/// What is to happen.
+/// A later event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Event {
-    /// A client asks.
+    /// A client sends a request.
     Ask {
         client: u32,
     },
-    /// A request comes for a site, in an open loop.
+    /// A request arrives for a site, in an open loop.
     Come {
         site: u32,
     },
-    /// A request comes to its node, is done there, and is back at its client.
+    /// A request arrives at its node, is done there, and its answer reaches the client.
     Arrive {
         request: u32,
     },
@@ -75,7 +76,7 @@ enum Event {
     Answer {
         request: u32,
     },
-    /// A balancer looks, is due to die, and is back.
+    /// A balancer scans, dies, or comes back.
     Look {
         balancer: u32,
         life: u64,
@@ -87,21 +88,21 @@ enum Event {
     Back {
         balancer: u32,
     },
-    /// A node looks at its word.
+    /// A node reads its own word.
     Observe {
         node: u32,
     },
-    /// The load changes, and likewise that of the last site in an open loop.
+    /// The load changes; for the last site in an open loop, too.
     Step,
     Surge,
-    /// Whether the load is balanced is looked at.
+    /// Checks whether the load is balanced.
     Check,
 }
 
-/// Runs to the end of its demand, and then until all is mended.
+/// Runs to the end of the load, and then until everything is repaired.
 ///
 /// # Errors
-/// Where memory for the words cannot be had.
+/// If memory for the words is not available.
 pub fn run(setup: &Setup) -> Result<Outcome> {
     let mut center = DataCenter::new(setup)?;
     center.load()?;
@@ -125,13 +126,13 @@ struct DataCenter<'a> {
     clients: Clients,
     truth: Truth,
     measures: Measures,
-    /// Requests that come for each site, in an open loop.
+    /// Requests per second for each site, in an open loop.
     offered_per_s: Vec<f64>,
-    /// Of services, of arrivals, and of deaths.
+    /// Random numbers of services, of arrivals, and of deaths.
     services: Pcg64Mcg,
     arrivals: Pcg64Mcg,
     deaths: Pcg64Mcg,
-    /// Of the last load step: when it was, and since when the load is balanced.
+    /// The last load step: its time, and since when the load is balanced.
     step: Option<(Time, Option<Time>)>,
     is_over: bool,
 }
@@ -140,7 +141,7 @@ impl<'a> DataCenter<'a> {
     fn new(setup: &'a Setup) -> Result<Self> {
         let count = setup.nodes.len() as u64;
         let node = |(index, (_, factor)): (usize, &(usize, f64))| {
-            // Keepers are spread over their period, each an odd part of it away from the last.
+            // The keepers are spread evenly over their period.
             let phase_ns = setup.period_ns * (index as u64 * 7 % count) / count;
             Node::new(setup.workers, *factor, setup.service_ns, setup.period_ns, phase_ns)
         };
@@ -161,7 +162,7 @@ impl<'a> DataCenter<'a> {
             is_over: false,
         };
         for balancer in 0..setup.balancers {
-            // Spread over the time between two looks, too.
+            // Spread over the interval, too.
             let look_ns = setup.policy.sensitivity.as_nanos() as u64;
             let at = Time::from_ns(look_ns * balancer as u64 / setup.balancers as u64);
             center.balancers[balancer].begin(setup, at).map_err(Error::Settings)?;
@@ -187,14 +188,14 @@ impl<'a> DataCenter<'a> {
         Ok(center)
     }
 
-    /// Until the demand has ended.
+    /// Runs until the load has ended.
     fn load(&mut self) -> Result<()> {
         while !self.is_over && self.advance()? {}
         Ok(())
     }
 
-    /// Without load or deaths, until no lock is held, no node drains and all budgets are right, and how long that took
-    /// in ns.
+    /// Runs without load or deaths until no lock is held, no node drains and all budgets are right. Returns the time in
+    /// ns.
     fn mend(&mut self, end: Time) -> Result<u64> {
         let limit = end.after_ns(MENDED_LEASES * self.setup.lease_ns);
         self.balancers.iter_mut().for_each(|balancer| balancer.doomed = None);
@@ -203,13 +204,13 @@ impl<'a> DataCenter<'a> {
     }
 
     fn is_mended(&self) -> bool {
-        // The papers' locks stay held where their holders died, and their budgets are never touched.
+        // Under the paper's protocol, locks stay held if their holders died, and there are no budgets.
         let is_exact = |site: usize| {
             let (lock, budget) = self.words.site(site);
             self.is_paper() || lock.owner.is_none() && u32::from(budget.current) == self.truth.serving[site]
         };
         let is_idle =
-            |balancer: &Balancer| balancer.brain.as_ref().is_some_and(|brain| brain.mover.is_idle());
+            |balancer: &Balancer| balancer.state.as_ref().is_some_and(|state| state.mover.is_idle());
         self.truth.lost() == 0 && self.balancers.iter().all(is_idle) && (0..self.setup.sites).all(is_exact)
     }
 
@@ -217,7 +218,7 @@ impl<'a> DataCenter<'a> {
         self.setup.protocol == sidelong_reconfig::Protocol::Paper
     }
 
-    /// What comes next, here or in the network; false where nothing does.
+    /// Proceeds to the next event, here or in the network; false if there is none.
     fn advance(&mut self) -> Result<bool> {
         self.measures.events += 1;
         let network_at = self.words.next_at();
@@ -259,7 +260,7 @@ impl<'a> DataCenter<'a> {
             Event::Answer { request } => self.answer(request, now),
             Event::Look { balancer, life } => {
                 let of = &mut self.balancers[balancer as usize];
-                if of.life == life && of.brain.is_some() {
+                if of.life == life && of.state.is_some() {
                     self.measures.looks += 1;
                     self.words.look(balancer as usize, life, now);
                 }
@@ -297,7 +298,7 @@ impl<'a> DataCenter<'a> {
             return;
         }
         let Some(edge) = self.edge(client) else {
-            // All are dead: it tries again.
+            // All are dead, so it tries again later.
             let later = now.after_ns(self.setup.policy.sensitivity.as_nanos() as u64);
             return self.queue.push(later, Event::Ask { client });
         };
@@ -307,7 +308,7 @@ impl<'a> DataCenter<'a> {
         }
     }
 
-    /// A request of some client of the site, and the next one.
+    /// A request of a client of the site, and the next arrival.
     fn come(&mut self, site: usize, now: Time) {
         let Demand::Open { askers, .. } = self.setup.demand else { return };
         if self.is_over {
@@ -320,8 +321,8 @@ impl<'a> DataCenter<'a> {
             self.measures.errors += 1;
             return;
         };
-        let Balancer { brain: Some(brain), life, .. } = &mut self.balancers[edge] else { return };
-        if brain.gate.as_mut().is_some_and(|gate| !gate.lets_in(site, client, now)) {
+        let Balancer { state: Some(state), life, .. } = &mut self.balancers[edge] else { return };
+        if state.gate.as_mut().is_some_and(|gate| !gate.lets_in(site, client, now)) {
             self.measures.turned_away(site, now.as_ns());
             return;
         }
@@ -329,18 +330,18 @@ impl<'a> DataCenter<'a> {
         self.route(edge, request, now);
     }
 
-    /// The edge that a client asks: its own, or the next that lives and has looked.
+    /// The edge that a client uses: its own, or the next one that is alive and has scanned.
     fn edge(&self, client: u32) -> Option<usize> {
-        let is_ready = |balancer: &Balancer| balancer.brain.as_ref().is_some_and(|brain| brain.is_ready);
+        let is_ready = |balancer: &Balancer| balancer.state.as_ref().is_some_and(|state| state.is_ready);
         let (first, count) = (self.clients.edge(client), self.balancers.len());
         (first..first + count).map(|edge| edge % count).find(|edge| is_ready(&self.balancers[*edge]))
     }
 
     /// Sends a request to a node, or lets it wait for one.
     fn route(&mut self, edge: usize, request: u32, now: Time) {
-        let Some(brain) = &mut self.balancers[edge].brain else { return };
+        let Some(state) = &mut self.balancers[edge].state else { return };
         let site = self.clients.request(request).site as usize;
-        match brain.choose(site, self.setup.balance, now) {
+        match state.choose(site, self.setup.balance, now) {
             Some((node, is_first)) => {
                 if is_first && let Some(after) = self.clients.first_request(site, now) {
                     self.measures.first_request_after(after);
@@ -348,16 +349,16 @@ impl<'a> DataCenter<'a> {
                 self.clients.sent(request, node);
                 self.queue.push(now.after_ns(self.setup.hop_ns), Event::Arrive { request });
             }
-            None => brain.waiting[site].push(request),
+            None => state.waiting[site].push(request),
         }
     }
 
     fn answer(&mut self, request: u32, now: Time) {
         let request = self.clients.answered(request);
         let balancer = &mut self.balancers[request.edge as usize];
-        match &mut balancer.brain {
-            Some(brain) if balancer.life == request.life => {
-                brain.in_flight[request.node as usize] -= 1;
+        match &mut balancer.state {
+            Some(state) if balancer.life == request.life => {
+                state.answered(request.node as usize, now, now.since(request.asked));
                 if !self.is_over {
                     self.measures.answered(request.asked.as_ns(), now.as_ns());
                 }
@@ -379,7 +380,7 @@ impl<'a> DataCenter<'a> {
         mean * times
     }
 
-    // Looks and moves.
+    // Scans and moves.
 
     fn hear(&mut self, now: Time, posted: Posted, heard: Heard) -> Result<()> {
         let Posted { balancer, life, op } = posted;
@@ -387,7 +388,7 @@ impl<'a> DataCenter<'a> {
             self.notice(node.index(), now);
         }
         let of = &self.balancers[balancer];
-        if of.life != life || of.brain.is_none() {
+        if of.life != life || of.state.is_none() {
             return Ok(());
         }
         match heard {
@@ -397,23 +398,23 @@ impl<'a> DataCenter<'a> {
     }
 
     fn looked(&mut self, balancer: usize, words: Option<&[u64]>, now: Time) -> Result<()> {
-        let Some(brain) = &mut self.balancers[balancer].brain else { return Ok(()) };
+        let Some(state) = &mut self.balancers[balancer].state else { return Ok(()) };
         let mut news = Vec::new();
-        brain.see(words, &self.nodes, now, |node| news.push(node));
-        self.measures.staged += u64::from(brain.decide(&self.nodes, now) == Some(Need::Stage));
-        let waiting: Vec<u32> = brain.waiting.iter_mut().flat_map(std::mem::take).collect();
-        // What came late, after its end was told, is noticed here.
+        state.see(words, &self.nodes, now, |node| news.push(node));
+        self.measures.staged += u64::from(state.decide(&self.nodes, now) == Some(Need::Stage));
+        let waiting: Vec<u32> = state.waiting.iter_mut().flat_map(std::mem::take).collect();
+        // Operations that took effect after their end was reported are noticed here.
         news.into_iter().for_each(|node| self.notice(node, now));
         waiting.into_iter().for_each(|request| self.route(balancer, request, now));
         self.drive(balancer, None, now)
     }
 
-    /// Goes on with what the balancer has under way until it waits: for an operation, or for its next look. As long as it
-    /// does operations it does not look, for that is one thread.
+    /// Continues the balancer's move until it waits for an operation or for its next scan. It does not scan while it
+    /// performs operations, because a live edge uses one thread for both.
     fn drive(&mut self, balancer: usize, reply: Option<Reply>, now: Time) -> Result<()> {
         let of = &mut self.balancers[balancer];
-        let Some(brain) = &mut of.brain else { return Ok(()) };
-        match brain.mover.step(now, reply) {
+        let Some(state) = &mut of.state else { return Ok(()) };
+        match state.mover.step(now, reply) {
             Some(Step::Do(op)) => {
                 let dies = match &mut of.doomed {
                     Some(0) => true,
@@ -424,7 +425,7 @@ impl<'a> DataCenter<'a> {
                     None => false,
                 };
                 let life = of.life;
-                // The last operation of one that dies may have left it, or not.
+                // The last operation of a balancer that dies may or may not be sent.
                 if !dies || self.death() < 0.5 {
                     self.measures.operations += 1;
                     self.words.post(balancer, life, op, now).map_err(Error::Words)?;
@@ -434,9 +435,9 @@ impl<'a> DataCenter<'a> {
                 }
             }
             step => {
-                // A fixed rate: what a look takes is not added, and a look that was missed is not made up for.
-                brain.look_at = brain.look_at.after(self.setup.policy.sensitivity).max(now);
-                let look_at = brain.look_at;
+                // A fixed rate: the time of a scan is not added, and missed scans are skipped.
+                state.look_at = state.look_at.after(self.setup.policy.sensitivity).max(now);
+                let look_at = state.look_at;
                 self.push_look(balancer, look_at);
                 if let Some(Step::Done(ended)) = step {
                     self.count(&ended);
@@ -454,7 +455,7 @@ impl<'a> DataCenter<'a> {
         }
     }
 
-    /// A node's word may have changed: so it is, whoever hears of it, and the node will look at it.
+    /// A node's word may have changed: records the truth, and schedules the node to read it.
     fn notice(&mut self, node: usize, now: Time) {
         self.truth.note(node, self.words.ownership(node), now);
         if !std::mem::replace(&mut self.nodes[node].is_to_look, true) {
@@ -469,7 +470,7 @@ impl<'a> DataCenter<'a> {
         of.is_to_look = false;
         match of.observe(word) {
             Some(ack) => self.words.acknowledge(node, ack),
-            // It drains, and has requests of its old site.
+            // It drains, and still has requests of its old site.
             None if self.truth.is_leaving(node) => self.notice(node, now),
             None => (),
         }
@@ -479,10 +480,10 @@ impl<'a> DataCenter<'a> {
         let gone_ns = 2.0 * self.death() * self.setup.back_ns;
         let of = &mut self.balancers[balancer];
         of.doomed = None;
-        let Some(brain) = of.brain.take() else { return };
+        let Some(state) = of.state.take() else { return };
         self.measures.crashes += 1;
         self.queue.push(now.after_ns(gone_ns as u64), Event::Back { balancer: balancer as u32 });
-        let Brain { waiting, .. } = brain;
+        let State { waiting, .. } = state;
         for request in waiting.into_iter().flatten() {
             let request = self.clients.answered(request);
             self.measures.errors += 1;
@@ -505,7 +506,7 @@ impl<'a> DataCenter<'a> {
         self.queue.push(at, Event::Doom { balancer: balancer as u32, life });
     }
 
-    /// When the next request for `site` comes.
+    /// Schedules the next request for `site`.
     fn push_come(&mut self, site: usize, now: Time) {
         let per_ns = self.offered_per_s[site] / 1e9;
         if per_ns > 0.0 {
@@ -514,7 +515,7 @@ impl<'a> DataCenter<'a> {
         }
     }
 
-    /// A lot from 0 to 1.
+    /// A random number from 0 to 1.
     fn death(&mut self) -> f64 {
         StandardUniform.sample(&mut self.deaths)
     }
@@ -523,7 +524,7 @@ impl<'a> DataCenter<'a> {
 
     fn change_load(&mut self, now: Time) {
         let Demand::Steps { count, step_ns, .. } = self.setup.demand else {
-            // An open load has ended.
+            // The open load has ended.
             self.is_over = true;
             return;
         };
@@ -545,7 +546,7 @@ impl<'a> DataCenter<'a> {
             return;
         }
         let look_ns = self.setup.policy.sensitivity.as_nanos() as u64;
-        // A burst that has begun is a step.
+        // The start of a burst is a load step.
         if let Some(began) = self.clients.take_burst() {
             self.end_step(now);
             self.step = Some((began, None));
@@ -561,7 +562,7 @@ impl<'a> DataCenter<'a> {
         self.queue.push(now.after_ns(look_ns), Event::Check);
     }
 
-    /// Says how soon after the last step the load was balanced.
+    /// Records how soon after the last step the load was balanced.
     fn end_step(&mut self, now: Time) {
         if let Some((began, since)) = self.step.take() {
             let took = since.unwrap_or(now).since(began);
@@ -569,8 +570,8 @@ impl<'a> DataCenter<'a> {
         }
     }
 
-    /// Whether no site is overloaded while another has a node to spare: one that is above its floor, and idle without the
-    /// node or of lower priority.
+    /// Whether no site is overloaded while another has a node to spare, that is, is above its floor and is idle without
+    /// the node or has lower priority.
     fn is_balanced(&self) -> bool {
         let Setup { policy, floor, priority_levels, workers, .. } = self.setup;
         let load = |site: usize, nodes: u32| {
@@ -593,8 +594,8 @@ impl<'a> DataCenter<'a> {
     }
 
     fn waiting(&self, site: usize) -> u32 {
-        let brains = self.balancers.iter().filter_map(|balancer| balancer.brain.as_ref());
-        brains.map(|brain| brain.waiting[site].len() as u32).sum()
+        let states = self.balancers.iter().filter_map(|balancer| balancer.state.as_ref());
+        states.map(|state| state.waiting[site].len() as u32).sum()
     }
 
     fn outcome(self, end: Time, mended_ns: u64) -> Outcome {

@@ -1,8 +1,8 @@
-//! Events in order of time.
+//! The engine: events in order of time.
 //!
-//! A [`Model`] is told of arrivals and of events, and puts further events into the [`Queue`]; [`run`] tells it, in order
-//! of time, and what falls on one moment in the order in which it was put there. Whoever waits in line for a known time
-//! needs no event for its turn: a [`Server`] says at once when it will be done.
+//! [`run`] passes arrivals and events to a [`Model`] in order of time, and the model adds further events to the
+//! [`Queue`]. Simultaneous events happen in the order in which they were queued. Work that waits in line for a known
+//! time needs no event for its turn: a [`Server`] returns at once when it will be done.
 //!
 //! ```
 //! use sidelong_sim::Time;
@@ -34,8 +34,7 @@
 //! assert_eq!(shop.left_at, [3, 6, 12]);
 //! ```
 //!
-//! Arrivals stay outside of the queue: it holds what is under way, not what is still to come, and a trace may be longer
-//! than memory.
+//! Arrivals stay outside the queue, because a trace may be larger than memory.
 
 mod queue;
 mod servers;
@@ -45,25 +44,25 @@ pub use servers::{Pool, Server, Shared};
 
 use crate::Time;
 
-/// What is simulated.
+/// A simulated system.
 pub trait Model {
-    /// What comes from outside.
+    /// Something that arrives from outside.
     type Arrival;
-    /// What the model tells itself to do later.
+    /// Something that the model schedules for later.
     type Event: Copy;
 
-    /// Something comes from outside.
+    /// An arrival from outside.
     fn arrive(&mut self, now: Time, arrival: Self::Arrival, queue: &mut Queue<Self::Event>);
 
     /// An event is due.
     fn happen(&mut self, now: Time, event: Self::Event, queue: &mut Queue<Self::Event>);
 }
 
-/// Runs a model until there are neither arrivals nor events, and says how many of both there were. An arrival comes
-/// before the events of its moment, as it was known before them.
+/// Runs a model until there are neither arrivals nor events, and returns the number of both. An arrival comes before
+/// simultaneous events, because it was known earlier.
 ///
 /// # Panics
-/// Where arrivals are not in order of time.
+/// If arrivals are not in order of time.
 pub fn run<M: Model>(
     model: &mut M,
     queue: &mut Queue<M::Event>,

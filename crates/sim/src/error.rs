@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::model::Model;
+
 /// What this crate's functions return.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -16,56 +18,67 @@ pub enum Error {
         /// What was found and what was expected.
         reason: String,
     },
-    /// A field of a run cannot be used beside its others.
+    /// A field of a run contradicts others.
     #[error("{key} = {value}: {reason}")]
     Contradiction {
         /// The field's key.
         key: &'static str,
         /// Its value.
         value: String,
-        /// What the others ask for.
+        /// What the other fields require.
         reason: String,
     },
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A trace cannot be used.
     #[error(transparent)]
     Trace(#[from] sidelong_trace::Error),
-    /// A trace does not say itself what it is, and a configuration has no room for it.
-    #[error("{0}; or let `sidelong trace convert` write it as one that says so")]
+    /// A trace's format is not recognised, and a configuration has no field for it.
+    #[error("{0}; alternatively convert it with `sidelong trace convert` to a format that is recognised")]
     Unrecognised(sidelong_trace::Error),
-    /// Requests are to come when the trace has them, but it does not say.
-    #[error("workload.arrivals is trace, but the workload has no times: use closed or poisson")]
+    /// Requests are to arrive at the trace's times, and it has none.
+    #[error("workload.arrivals is \"trace\", but the workload has no times; use closed or poisson")]
     NoTimes,
-    /// The words of a simulated cluster cannot be offered.
+    /// The words of a simulated cluster could not be offered.
     #[error("the simulated cluster's words: {0}")]
     Words(#[source] sidelong_fabric::Error),
-    /// What the reconfigurer is to go by makes no sense.
+    /// The reconfigurer's settings contradict each other.
     #[error("the simulated cluster's reconfiguration: {0}")]
     Settings(#[from] sidelong_policy::SettingsError),
-    /// What is to be compared is no result of a simulation.
-    #[error("{}: no result of `sidelong sim run`: {reason}", path.display())]
+    /// A directory to compare holds no result of a simulation.
+    #[error("{} is not a result of `sidelong sim run`: {reason}", path.display())]
     Result {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
     },
-    /// A directory has other results than those that are to go there.
+    /// Two results are of different models.
+    #[error(
+        "results of different models cannot be compared: {} is of the model {}, {} of the model {}",
+        first.0.display(), first.1, second.0.display(), second.1
+    )]
+    Models {
+        /// A result, and its model.
+        first: (PathBuf, Model),
+        /// The other.
+        second: (PathBuf, Model),
+    },
+    /// A directory holds the results of another configuration.
     #[error("{}: {reason}", path.display())]
     Taken {
-        /// The file that says so.
+        /// The file that shows it.
         path: PathBuf,
-        /// Whose they are.
+        /// The difference.
         reason: String,
     },
-    /// Parts of a sweep do not make it up.
+    /// The parts of a sweep do not make up the whole.
     #[error("{}: {reason}", path.display())]
     Part {
         /// The directory of the part.
@@ -76,16 +89,16 @@ pub enum Error {
     /// The figure cannot be drawn.
     #[error(transparent)]
     Draw(#[from] sidelong_figure::Error),
-    /// Somebody asked to stop.
+    /// A signal stopped the sweep.
     #[error(
-        "interrupted; {done} of {total} runs are done, {missing} are missing; the same command goes on from there"
+        "interrupted: {done} of {total} runs are done, {missing} are missing; the same command continues from there"
     )]
     Interrupted {
         /// Runs that ended.
         done: usize,
-        /// Runs that were to be.
+        /// All runs.
         total: usize,
-        /// The first of those that are not done, by their fields.
+        /// The first missing runs, by their fields.
         missing: String,
     },
 }

@@ -1,19 +1,20 @@
-//! `figure.svg`: a sweep's figures over the first field that was swept in numbers, with a line for each of the rest.
+//! `figure.svg`: a sweep's figures over the first field swept in numbers, with a line for each combination of the
+//! others, and confidence intervals of the means over the seeds as error bars.
 
 use std::collections::BTreeSet;
 
-use sidelong_figure::{Axis, Line, Look, Panel, SERIES_MAX, draw};
+use sidelong_figure::{Axis, Line, Panel, SERIES_MAX, Style, draw};
 
 use crate::error::Result;
 use crate::report::{Rows, Table};
 
-/// Values whose largest is so many times the smallest are shown at equal ratios.
+/// Values with at least this ratio of largest to smallest are drawn on a logarithmic scale.
 const RATIO_MIN: f64 = 8.0;
 
-/// What a table comes to.
+/// The figure of a table.
 pub(crate) enum Drawing {
     Svg(String),
-    /// Nothing, and why.
+    /// No figure, and the reason.
     None(String),
 }
 
@@ -48,27 +49,27 @@ pub(crate) fn of(table: &Table) -> Result<Drawing> {
     };
     let panel = |(figure, title, unit): (&str, &str, &str)| {
         let line = |(index, of): (usize, &String)| {
-            let points =
-                table.points.iter().filter(|rows| name(rows) == *of).filter_map(|rows| {
-                    Some((place(rows.values[across].parse().ok()?), rows.mean(figure).mean))
-                });
-            let mut points: Vec<_> = points.filter(|(_, y)| y.is_finite()).collect();
+            let points = table.points.iter().filter(|rows| name(rows) == *of).filter_map(|rows| {
+                let mean = rows.mean(figure);
+                Some((place(rows.values[across].parse().ok()?), mean.mean, mean.interval()))
+            });
+            let mut points: Vec<_> = points.filter(|(_, y, _)| y.is_finite()).collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            Line { look: Look::series(index), points }
+            Line::with_intervals(Style::series(index), points)
         };
         let lines: Vec<_> = names.iter().enumerate().map(line).collect();
-        let most = lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y).fold(0.0, f64::max);
+        let most = lines.iter().map(Line::most).fold(0.0, f64::max);
         Panel { title: title.to_owned(), x: x.clone(), y: Axis::from_zero(unit, most), lines }
     };
     let panels: Vec<_> = table.model.shown().into_iter().map(panel).collect();
     let legend: Vec<_> = match &names[..] {
         [_] => Vec::new(),
-        _ => names.iter().enumerate().map(|(index, name)| (name.clone(), Look::series(index))).collect(),
+        _ => names.iter().enumerate().map(|(index, name)| (name.clone(), Style::series(index))).collect(),
     };
     Ok(Drawing::Svg(draw(&format!("Simulated, by {title}"), &panels, &legend)?))
 }
 
-/// The different values of a column, rising, if all are numbers.
+/// The distinct values of a column in ascending order, if all are numbers.
 fn places(table: &Table, key: usize) -> Option<Vec<f64>> {
     let values: Option<Vec<f64>> = table.points.iter().map(|rows| rows.values[key].parse().ok()).collect();
     let mut values = values?;

@@ -2,17 +2,17 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`engine`] | events in order of time, and the servers that they pass through |
-//! | [`cluster`] | C's cluster as a model, around the cooperative cache of `sidelong-policy` |
-//! | [`datacenter`] | R's shared data-center as a model, around its reconfigurer, over fabric's simulated network |
-//! | [`config`], [`fields`] | the file that says what to simulate, and every field of it |
-//! | [`sweep`] | its runs, on all cores, and what they write; [`merge`] joins its parts |
-//! | [`costs`] | what the parts of a node take |
-//! | [`workload`] | what is asked for, and when |
-//! | [`speed`] | what is run to see how fast all this is |
+//! | [`engine`] | events in order of time, and the servers that work passes through |
+//! | [`cluster`] | the cluster of Gu and Wang 2004 as a model, around the cooperative cache of `sidelong-policy` |
+//! | [`datacenter`] | the shared data-center of Balaji et al. 2004 as a model, around `sidelong-policy`'s reconfigurer |
+//! | [`config`], [`fields`] | the configuration file, and each of its fields |
+//! | [`sweep`] | the runs of a configuration, on all cores, and the files that they write; [`merge`] joins parts |
+//! | [`costs`] | the time that each part of a node takes |
+//! | [`workload`] | requests and when they arrive |
+//! | [`speed`] | benchmarks of the simulator itself |
 //!
-//! A simulation runs on one thread and is a function of its arguments: the same seed gives the same bytes, however many
-//! of them run at once. Nothing here asks a clock or draws a lot of its own.
+//! A simulation runs on one thread and depends only on its arguments: the same seed gives the same bytes, on any number of
+//! threads. Nothing here reads a clock or has a source of randomness of its own.
 #![forbid(unsafe_code)]
 
 pub mod cluster;

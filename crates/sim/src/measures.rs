@@ -1,4 +1,4 @@
-//! What a run comes to.
+//! The figures of a run.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Response times, and how requests were answered, after warm-up.
 #[derive(Clone, Debug)]
 pub(crate) struct Measures {
-    /// How many responses took how long: see [`cell`].
+    /// Number of responses by time: see [`cell`].
     cells: Vec<u64>,
     pub(crate) requests: u64,
     pub(crate) sum_ns: u128,
@@ -16,22 +16,22 @@ pub(crate) struct Measures {
     pub(crate) remote: u64,
 }
 
-/// The longest response time that is told apart from longer ones, in ns: an hour.
+/// The longest response time that is recorded exactly, in ns: an hour.
 const RESPONSE_NS_MAX: u64 = 3_600_000_000_000;
 
-/// Digits of a response time that are told apart.
+/// Significant digits of a response time.
 const DIGITS: u8 = 2;
-/// As many bits: two more than the digits need, as the histogram has it, whose cells these are.
+/// Significant bits: two more than the digits need, as in the histogram, whose cells these are.
 const CELL_BITS: u32 = 8;
 
-/// The cell of a time, each as wide as two digits can tell.
+/// The cell of a time. Its width is that of the second digit.
 #[inline]
 fn cell(ns: u64) -> usize {
     let shift = (u64::BITS - CELL_BITS).saturating_sub(ns.leading_zeros());
     ((shift as usize) << (CELL_BITS - 1)) + (ns >> shift) as usize
 }
 
-/// The cell of all that are too long to be told apart.
+/// The cell of all longer times.
 #[cold]
 fn too_long() -> usize {
     cell(RESPONSE_NS_MAX)
@@ -45,7 +45,7 @@ fn shortest_ns(cell: usize) -> u64 {
 
 impl Measures {
     pub(crate) fn new() -> Self {
-        // As far as the histogram's go, which rounds up.
+        // As many cells as the histogram has, which rounds up.
         let cells = vec![0; cell(RESPONSE_NS_MAX.next_power_of_two() - 1) + 1];
         Measures { cells, requests: 0, sum_ns: 0, here: 0, last_ns: 0, remote_ns: 0, remote: 0 }
     }
@@ -70,7 +70,7 @@ impl Measures {
         responses
     }
 
-    /// Time that a request waited for another node.
+    /// Records the time that a request waited for another node.
     #[inline]
     pub(crate) fn fetched(&mut self, waited_ns: u64) {
         self.remote_ns += u128::from(waited_ns);
@@ -90,23 +90,23 @@ pub struct Outcome {
     pub response_ms_p50: f64,
     /// See `response_ms_mean`.
     pub response_ms_p99: f64,
-    /// Of requests that another node had to help with, the time that they waited for it, in ms (disks included).
+    /// Mean time in ms that requests waited for another node, disks included, over the requests that needed one.
     pub remote_ms_mean: f64,
     /// Requests answered in a second of simulated time.
     pub requests_per_s: f64,
-    /// Part of the requests that were answered from the node's own memory at once.
+    /// Share of the requests that were answered from the node's own memory at once.
     pub here_rate: f64,
     /// Disk reads for each request.
     pub disk_rate: f64,
     /// One-sided reads for each request.
     pub read_rate: f64,
-    /// Part of the one-sided reads that failed.
+    /// Share of the one-sided reads that failed.
     pub read_failure_rate: f64,
     /// Messages for each request that only keep references up to date.
     pub update_messages_per_request: f64,
     /// Bytes for each request that keep references up to date.
     pub update_bytes_per_request: f64,
-    /// Part of the time that parts of the nodes were busy, in the mean over nodes.
+    /// Share of the time in which parts of the nodes were busy, as a mean over the nodes.
     pub cpu_busy: f64,
     /// See `cpu_busy`.
     pub nic_busy: f64,

@@ -1,30 +1,32 @@
-//! Parts of a sweep that ran apart, joined.
+//! Joins the parts of a sweep that ran separately.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
+
+use sidelong_files::open_regular;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::sweep::{CONFIG_TOML, Part, RUNS_CSV, Sweep, error, is_of, lock, own, part_of, rewrite, write};
 
-/// Writes to `out` what the runs in `parts` come to: the same bytes as of a sweep that was not parted. Says how many
-/// runs these were.
+/// Writes the results of the runs in `parts` to `out`: the same bytes as one run of the whole. Returns the number of runs.
 ///
 /// # Errors
-/// Where one is of another configuration, a run is in none of them, or two tell different things of one; the error names
-/// it. So it is where `out` has other results. Nothing is written then.
+/// If a part is of another configuration, a run is missing, two parts differ in a run, or `out` has other results. The error
+/// names it, and nothing is written.
 pub fn merge(parts: &[PathBuf], out: &Path) -> Result<usize> {
     let refuse = |path: &Path, reason: String| Err(Error::Part { path: path.to_owned(), reason });
     let mut first: Option<(&Path, Config)> = None;
     let mut rows: BTreeMap<usize, (String, &Path)> = BTreeMap::new();
     let mut found: Vec<(Part, &Path)> = Vec::new();
-    // One and the same in whatever order the parts are named: that of the first part.
+    // The first part's, in whatever order the parts are named.
     let mut told: Option<(Part, String)> = None;
     for path in parts.iter().map(PathBuf::as_path) {
         let config_toml = path.join(CONFIG_TOML);
         let config = Config::load(&config_toml, &[])?;
-        let text = fs::read_to_string(&config_toml).map_err(|source| error(&config_toml, source))?;
+        let text = open_regular(&config_toml)
+            .and_then(std::io::read_to_string)
+            .map_err(|source| error(&config_toml, source))?;
         let (first, whole) = first.get_or_insert_with(|| (path, config.clone()));
         if let Some(difference) = config.difference(whole) {
             let reason =
@@ -39,7 +41,7 @@ pub fn merge(parts: &[PathBuf], out: &Path) -> Result<usize> {
             match rows.get(&run) {
                 Some((known, other)) if *known != row => {
                     let (run, other) = (sweep.name(run), other.display());
-                    return refuse(path, format!("it tells something else of run \"{run}\" than {other}"));
+                    return refuse(path, format!("it has another result of run \"{run}\" than {other}"));
                 }
                 Some(_) => (),
                 None => _ = rows.insert(run, (row, path)),
@@ -59,13 +61,13 @@ pub fn merge(parts: &[PathBuf], out: &Path) -> Result<usize> {
     Ok(sweep.len())
 }
 
-/// Says which part lacks a run, or is not there.
+/// Refuses parts that lack a run, and names the first that does or is missing.
 fn lack(sweep: &Sweep, path: &Path, found: &[(Part, &Path)], rows: &BTreeMap<usize, String>) -> Result<()> {
     let lacking = |part: Part| Some(sweep.missing(part, rows)).filter(|missing| !missing.is_empty());
     for (part, path) in found {
         if let Some(missing) = lacking(*part) {
             let reason = format!(
-                "part {part} has no result of {}; run it again with the same --out, it goes on from there",
+                "part {part} has no result of {}; run it again with the same --out, and it continues from there",
                 sweep.few(&missing)
             );
             return Err(Error::Part { path: path.to_path_buf(), reason });
@@ -73,7 +75,7 @@ fn lack(sweep: &Sweep, path: &Path, found: &[(Part, &Path)], rows: &BTreeMap<usi
     }
     let absent = found.iter().flat_map(|(part, _)| part.all()).find_map(|part| Some((part, lacking(part)?)));
     absent.map_or(Ok(()), |(part, missing)| {
-        let reason = format!("beside it there is no part {part}, which has {}", sweep.few(&missing));
+        let reason = format!("part {part} is missing, which has {}", sweep.few(&missing));
         Err(Error::Part { path: path.to_owned(), reason })
     })
 }

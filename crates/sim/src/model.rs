@@ -1,42 +1,29 @@
-//! Which models there are, and what each has to say.
+//! The models, and the fields and figures of each.
+
+use sidelong_layout::vocabulary;
 
 use crate::datacenter;
 use crate::fields::Field;
 use crate::sweep::FIGURES;
 
-/// What is simulated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Model {
-    /// C's cluster around the cooperative cache.
-    #[default]
-    Cache,
-    /// R's shared data-center, whose nodes move between sites.
-    Reconfig,
+vocabulary! {
+    /// The model: `run.model`.
+    Model {
+        /// The cluster of Gu and Wang 2004 around the cooperative cache.
+        #[default]
+        Cache = "cache",
+        /// The shared data-center of Balaji et al. 2004, whose nodes move between sites.
+        Reconfig = "reconfig",
+    }
 }
 
 impl Model {
-    /// In the order in which they are named.
-    pub const ALL: [Model; 2] = [Model::Cache, Model::Reconfig];
-
-    /// As `run.model` has it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Model::Cache => "cache",
-            Model::Reconfig => "reconfig",
-        }
-    }
-
-    /// The one of that name; names are checked where fields are read.
-    pub(crate) fn named(name: &str) -> Model {
-        Model::ALL.into_iter().find(|model| model.as_str() == name).unwrap_or_default()
-    }
-
-    /// Whether a field is of this model.
+    /// Whether a field belongs to this model.
     pub fn has(self, field: &Field) -> bool {
         match field.section {
             "sites" | "admission" | "reconfig" => self == Model::Reconfig,
             "run" => self == Model::Cache || field.key != "warmup",
-            // How many nodes there are is for both to ask.
+            // Both models use the number of nodes.
             _ => self == Model::Cache || field.key == "nodes",
         }
     }
@@ -85,18 +72,18 @@ impl Model {
         }
     }
 
-    /// The figures of `figure.svg`: each with its title, and its unit.
+    /// The panels of `figure.svg`: each figure with its title and unit.
     pub(crate) const fn shown(self) -> [(&'static str, &'static str, &'static str); 3] {
         match self {
             Model::Cache => [
-                ("response_ms_mean", "(a) response, mean", "ms"),
+                ("response_ms_mean", "(a) mean response", "response time (ms)"),
                 ("requests_per_s", "(b) throughput", "requests/s"),
-                ("read_failure_rate", "(c) reads that fail", "of all one-sided reads"),
+                ("read_failure_rate", "(c) failed reads", "share of one-sided reads"),
             ],
             Model::Reconfig => [
                 ("requests_per_s", "(a) throughput", "requests/s"),
-                ("response_ms_p99", "(b) response, 99th percentile", "ms"),
-                ("time_to_balance_ms", "(c) load step to balance", "ms"),
+                ("response_ms_p99", "(b) 99th percentile of responses", "response time (ms)"),
+                ("time_to_balance_ms", "(c) from load step to balance", "time (ms)"),
             ],
         }
     }

@@ -1,11 +1,12 @@
-//! What is told of a sweep's rows: means over seeds, with their confidence.
+//! Reports of a sweep's rows: means over seeds, with confidence intervals.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Serialize;
+use sidelong_figure::statistics::Mean;
+use sidelong_files::open_regular;
 
 use crate::error::{Error, Result};
 use crate::figure::Drawing;
@@ -14,15 +15,15 @@ use crate::model::Model;
 /// A `rows.csv`.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Table {
-    /// Whose figures they are.
+    /// The model of the figures.
     pub(crate) model: Model,
-    /// Columns before the figures, but for the seed.
+    /// Columns before the figures, without the seed.
     pub(crate) keys: Vec<String>,
-    /// In the order in which they stand.
+    /// In the order of the file.
     pub(crate) points: Vec<Rows>,
 }
 
-/// The rows of one point: they differ in their seeds alone.
+/// The rows of one point, which differ only in their seeds.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Rows {
     names: Arc<[&'static str]>,
@@ -32,24 +33,18 @@ pub(crate) struct Rows {
     figures: Vec<Vec<f64>>,
 }
 
-/// A mean, and how far on either side of it the true one lies 95 times in 100.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub(crate) struct Mean {
-    pub(crate) mean: f64,
-    pub(crate) within: Option<f64>,
-}
-
 impl Table {
     pub(crate) fn parse(path: &Path) -> Result<Table> {
         let wrong = |reason: &str| Error::Result { path: path.to_owned(), reason: reason.to_owned() };
-        let text = std::fs::read_to_string(path).map_err(|source| match source.kind() {
-            ErrorKind::NotFound => wrong("it is not there; run the sweep to its end, or merge its parts"),
-            _ => Error::File { path: path.to_owned(), source },
-        })?;
+        let text =
+            open_regular(path).and_then(std::io::read_to_string).map_err(|source| match source.kind() {
+                ErrorKind::NotFound => wrong("it is not there; run the sweep to its end, or merge its parts"),
+                _ => Error::File { path: path.to_owned(), source },
+            })?;
         let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
         let head = lines.next().ok_or_else(|| wrong("it is empty"))?;
         let of = |model: &Model| head.ends_with(&model.figures());
-        let model = Model::ALL.into_iter().find(of);
+        let model = Model::ALL.iter().copied().find(of);
         let model = model.ok_or_else(|| wrong("its columns are not those of this version"))?;
         let names: Arc<[_]> = model.figures().into();
         let key_count = head.len() - names.len();
@@ -81,13 +76,13 @@ impl Table {
 }
 
 impl Rows {
-    /// Of a figure over the seeds.
+    /// The mean of a figure over the seeds.
     pub(crate) fn mean(&self, name: &str) -> Mean {
-        Mean::of(self.by_seed(name))
+        Mean::of(self.by_seed(name)).expect("a row has a seed")
     }
 
-    /// How much larger a figure is in another point, seed by seed: what a seed does to both cancels out. None where they
-    /// have other seeds.
+    /// The mean difference of a figure to another point, seed by seed, which cancels the seeds' common effect. `None`
+    /// if the seeds differ.
     pub(crate) fn difference(&self, other: &Rows, name: &str) -> Option<Mean> {
         let (ours, theirs) = (self.by_seed(name), other.by_seed(name));
         if self.seeds.len() != other.seeds.len() {
@@ -96,7 +91,7 @@ impl Rows {
         let theirs: BTreeMap<_, _> = other.seeds.iter().zip(theirs).collect();
         let by_seed = |(seed, ours): (&String, &f64)| Some(*theirs.get(seed)? - ours);
         let differences: Option<Vec<_>> = self.seeds.iter().zip(ours).map(by_seed).collect();
-        differences.map(|differences| Mean::of(&differences))
+        Mean::of(&differences?)
     }
 
     fn by_seed(&self, name: &str) -> &[f64] {
@@ -105,34 +100,13 @@ impl Rows {
     }
 }
 
-impl Mean {
-    fn of(values: &[f64]) -> Mean {
-        let count = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / count;
-        let within = (values.len() > 1).then(|| {
-            let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
-            student(values.len() - 1) * (variance / count).sqrt()
-        });
-        Mean { mean, within }
-    }
-
-    pub(crate) fn text(&self) -> String {
-        let within = self.within.map_or_else(String::new, |within| format!(" ± {}", short(within)));
-        format!("{}{within}", short(self.mean))
-    }
+/// A mean as shown in tables.
+pub(crate) fn with_confidence(Mean { mean, within }: Mean) -> String {
+    let within = within.map_or_else(String::new, |within| format!(" ± {}", short(within)));
+    format!("{}{within}", short(mean))
 }
 
-/// Student's t for 95 % on both sides, by degrees of freedom.
-fn student(freedom: usize) -> f64 {
-    const T: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
-        2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
-        2.045, 2.042,
-    ];
-    T.get(freedom - 1).copied().unwrap_or(1.96)
-}
-
-/// Four digits that count.
+/// Rounded to four significant digits.
 pub(crate) fn short(value: f64) -> String {
     let digits = if value == 0.0 { 0 } else { 3 - value.abs().log10().floor() as i32 };
     format!("{value:.*}", digits.clamp(0, 6) as usize)
@@ -166,7 +140,7 @@ pub(crate) fn markdown(config: &str, table: &Table, figure: &Drawing) -> String 
         if seeds > 1 {
             "; ± is 95 % confidence of the mean over them"
         } else {
-            ", so nothing is said of chance"
+            ", so there are no confidence intervals"
         },
     );
     match figure {
@@ -180,7 +154,7 @@ pub(crate) fn markdown(config: &str, table: &Table, figure: &Drawing) -> String 
     text += &line(head.clone());
     text += &line(head.iter().map(|_| "---".to_owned()).collect());
     for rows in &table.points {
-        let figures = told.iter().map(|name| rows.mean(name).text());
+        let figures = told.iter().map(|name| with_confidence(rows.mean(name)));
         text += &line(rows.values.iter().cloned().chain(figures).collect());
     }
     text += match table.model {
@@ -198,12 +172,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn means_have_their_confidence() {
-        let mean = Mean::of(&[1.0, 2.0, 3.0]);
-        // t(2) s / sqrt(3), s = 1.
-        assert!((mean.within.unwrap() - 4.303 / 3f64.sqrt()).abs() < 1e-9);
-        assert_eq!(mean.text(), "2.000 ± 2.484");
-        assert_eq!(Mean::of(&[1234.5]).text(), "1234");
+    fn means_are_told_with_their_confidence() {
+        let told = |values: &[f64]| with_confidence(Mean::of(values).unwrap());
+        assert_eq!(told(&[1.0, 2.0, 3.0]), "2.000 ± 2.484");
+        assert_eq!(told(&[1234.5]), "1234");
         assert_eq!((short(0.00123456), short(0.0)), ("0.001235".to_owned(), "0".to_owned()));
     }
 }

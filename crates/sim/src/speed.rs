@@ -1,6 +1,6 @@
-//! What is run to see how fast the simulator is: `sidelong lab run sim-speed` and `cargo bench` measure these.
+//! Benchmarks of the simulator, for `sidelong lab run sim-speed` and `cargo bench`.
 //!
-//! Nothing here asks a clock: a [`Case`] is prepared, and whoever measures runs it.
+//! Nothing here reads a clock: a [`Case`] is prepared, and its caller runs and measures it.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -16,36 +16,36 @@ use crate::config::Config;
 use crate::engine::{Model, Queue, Server, run};
 use crate::measures::Outcome;
 
-/// Nodes of a cluster at most, as `cluster.nodes` has it.
+/// Most nodes of a cluster, as in `cluster.nodes`.
 const NODES_MAX: u32 = 10_000;
 
 /// Something to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Case {
-    /// The hold model: what is popped is pushed again some time later, with so many pending.
+    /// The hold model: each popped event is pushed again some time later, with a fixed number pending.
     Hold {
-        /// How many.
+        /// Number of pending events.
         pending: usize,
     },
-    /// Requests that come at random to one server, of which they take 70 %; each leaves by an event.
+    /// Random arrivals at one server, which they use 70 % of the time; each leaves by an event.
     Line,
-    /// C's cluster: 20,000 objects by Zipf's law (540 MB), LRU, requests at random, 500/s a node.
+    /// The cluster of Gu and Wang 2004: 20,000 objects by Zipf's law (540 MB), LRU, requests at random, 500/s a node.
     Cluster {
-        /// How many.
+        /// Number of nodes.
         nodes: u32,
         /// Memory of a node.
         memory_mb: u32,
     },
 }
 
-/// What was run.
+/// The work that was done.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Work {
-    /// Requests that were answered; of the hold model, none.
+    /// Requests answered; none in the hold model.
     pub requests: u64,
     /// Events and arrivals.
     pub events: u64,
-    /// Of a cluster, what it came to.
+    /// The outcome of a cluster.
     pub outcome: Option<Outcome>,
 }
 
@@ -69,7 +69,7 @@ impl FromStr for Case {
 }
 
 impl Case {
-    /// Draws what it needs, for so many requests (of the hold model: events), and returns what is to be measured.
+    /// Draws the input for `count` requests (events, in the hold model), and returns the function to be measured.
     pub fn prepare(self, count: u64) -> Box<dyn FnOnce() -> Work> {
         match self {
             Case::Hold { pending } => hold(pending, count),
@@ -86,7 +86,7 @@ impl Case {
     }
 }
 
-/// Delays of 1 ms in the mean: what a draw costs is no matter of the engine.
+/// Delays with a mean of 1 ms, drawn beforehand so that drawing does not count.
 fn delays_ns() -> Vec<u64> {
     let mut random = Pcg64Mcg::seed_from_u64(1);
     let mut draw = || -> f64 { Exp1.sample(&mut random) };
@@ -104,7 +104,7 @@ fn hold(pending: usize, count: u64) -> Box<dyn FnOnce() -> Work> {
             queue.push(now.after_ns(delay(i)), event);
         }
     };
-    // Until it has found its width.
+    // Until the queue has found its width.
     let before = 4 * pending as u64;
     turn(0, before);
     Box::new(move || {
@@ -140,7 +140,7 @@ fn line(count: u64) -> Box<dyn FnOnce() -> Work> {
         let mut now_ns = 0;
         let arrivals = (0..count).map(|i| {
             now_ns += at(i);
-            // Of another place in the same draws.
+            // From another place in the same random numbers.
             (Time::from_ns(now_ns), at(i * 31 + 7) * 7 / 10)
         });
         let mut line = Line::default();

@@ -1,20 +1,19 @@
-//! A configuration's runs, on as many threads as there are cores, and what they write into a directory.
+//! Runs a configuration on all cores, and writes the results to a directory.
 //!
 //! | file | what |
 //! |---|---|
-//! | `config.toml` | every field as it was used, and where it came from |
-//! | `runs.csv` | a line as each run ends; a sweep that was interrupted goes on from there |
-//! | `part` | of a part of a sweep, which it is |
-//! | `missing.csv` | of a sweep that was interrupted, the runs that are not done |
-//! | `rows.csv` | the lines of `runs.csv` in order, when all are done |
-//! | `result.json` | fields, rows, and what is compared over seeds |
-//! | `report.md` | the means over seeds, with their confidence |
+//! | `config.toml` | every field with its values and their source |
+//! | `runs.csv` | a line for each run as it ends; an interrupted sweep continues from there |
+//! | `part` | which part of a sweep this is |
+//! | `missing.csv` | the missing runs of an interrupted sweep |
+//! | `rows.csv` | the lines of `runs.csv` in order, when all runs are done |
+//! | `result.json` | fields, rows, and means over seeds |
+//! | `report.md` | means over seeds, with confidence intervals |
 //! | `figure.svg` | the same over the first field that is swept in numbers |
-//! | `lock` | held by whoever writes there |
+//! | `lock` | held by the process that writes there |
 //!
-//! A part has the first four and the last; [`merge`](crate::merge) makes the others of all parts. What is written depends neither on
-//! the number of threads nor on the parts: `rows.csv`, `result.json` and `report.md` of one configuration are the same
-//! bytes each time.
+//! A part has the first four and the last; [`merge`](crate::merge) makes the others from all parts. `rows.csv`, `result.json`
+//! and `report.md` of one configuration are the same bytes each time, on any number of threads and in any number of parts.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -27,12 +26,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use sidelong_files::open_regular;
 
 use crate::cluster::Cluster;
 use crate::config::{Config, Point, RUNS_MAX};
 use crate::datacenter;
 use crate::error::{Error, Result};
-use crate::fields::find;
+use crate::fields::{ArrivalKind, Source, find};
 use crate::figure::{self, Drawing};
 use crate::measures::Outcome;
 use crate::model::Model;
@@ -73,16 +73,16 @@ pub(crate) const ROWS_CSV: &str = "rows.csv";
 /// Which part of a sweep it is.
 const PART: &str = "part";
 
-/// How a sweep runs.
+/// Options of a sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
-    /// Where the results go. It is made.
+    /// The directory of the results, which is created.
     pub out: &'a Path,
     /// Threads; each run takes one.
     pub threads: usize,
-    /// The part of the runs that is this one's, or all of them.
+    /// The part of the runs to do, or all.
     pub part: Part,
-    /// Raised to stop: no further run begins.
+    /// Set to stop: no further run begins.
     pub stop: &'a AtomicBool,
 }
 
@@ -102,7 +102,7 @@ impl Part {
         run % self.of == self.number - 1
     }
 
-    /// All parts that this is one of.
+    /// All parts of the same sweep.
     pub(crate) fn all(self) -> impl Iterator<Item = Part> {
         (1..=self.of).map(move |number| Part { number, ..self })
     }
@@ -127,12 +127,12 @@ impl std::fmt::Display for Part {
     }
 }
 
-/// What a sweep is at.
+/// The progress of a sweep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress<'a> {
-    /// Runs that are done, those of an earlier, interrupted sweep included.
+    /// Runs done, including those of an earlier, interrupted sweep.
     pub done: usize,
-    /// Runs in all, of this part.
+    /// All runs of this part.
     pub total: usize,
     /// The values of the run that ended last.
     pub last: &'a str,
@@ -141,7 +141,7 @@ pub struct Progress<'a> {
 /// Runs a configuration and writes its results. `progress` is called at the start and after each run.
 ///
 /// # Errors
-/// Where a trace cannot be read or the directory not written, where it holds the results of another configuration, or
+/// If a trace cannot be read, the directory cannot be written or holds results of another configuration, or
 /// [`Error::Interrupted`].
 pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
     let Options { out, part, .. } = *options;
@@ -223,14 +223,14 @@ pub fn run(config: &Config, options: &Options<'_>, progress: &mut dyn FnMut(Prog
     if part == Part::WHOLE { sweep.finish(out, &config.explain(), &rows) } else { Ok(()) }
 }
 
-/// Makes sure, as far as that takes no time, that a run can be: a sweep shall not learn after hours that its last cannot.
+/// Checks what can be checked quickly, so that a sweep does not fail after hours at its last run.
 fn check(point: &Point) -> Result<()> {
     if point.model() == Model::Reconfig {
         return datacenter::Setup::of(point).map(|_| ());
     }
-    match (point.get("kind"), point.get("arrivals")) {
-        ("zipf", "trace") => Err(Error::NoTimes),
-        ("trace", _) => {
+    match (point.scenario().workload.kind, point.scenario().workload.arrivals) {
+        (Source::Zipf, ArrivalKind::Trace) => Err(Error::NoTimes),
+        (Source::Trace, _) => {
             let path = point.trace();
             let opened = |source| sidelong_trace::Error::Open { path: path.clone(), source };
             fs::metadata(&path).map_err(opened)?;
@@ -253,7 +253,7 @@ impl Sweep {
         Sweep { points: config.points(), head: head(config.model(), &columns), columns }
     }
 
-    /// How many there are.
+    /// Number of runs.
     pub(crate) fn len(&self) -> usize {
         self.points.len()
     }
@@ -263,12 +263,12 @@ impl Sweep {
         &self.head
     }
 
-    /// Those of a part that have no row.
+    /// Runs of a part that have no row.
     pub(crate) fn missing(&self, part: Part, rows: &BTreeMap<usize, String>) -> Vec<usize> {
         (0..self.len()).filter(|run| part.has(*run) && !rows.contains_key(run)).collect()
     }
 
-    /// What tells a run from the others.
+    /// The fields that distinguish a run.
     pub(crate) fn name(&self, run: usize) -> String {
         let point = &self.points[run];
         self.columns.iter().map(|key| format!("{key} {}", point.get(key))).collect::<Vec<_>>().join(", ")
@@ -282,7 +282,7 @@ impl Sweep {
         if runs.len() > FEW { format!("{first} and {} more", runs.len() - FEW) } else { first }
     }
 
-    /// Writes what a whole sweep comes to. `config` is what `config.toml` says.
+    /// Writes the results of a whole sweep. `config` is the text of `config.toml`.
     pub(crate) fn finish(&self, out: &Path, config: &str, rows: &BTreeMap<usize, String>) -> Result<()> {
         let rows_csv = out.join(ROWS_CSV);
         rewrite(&rows_csv, &self.head, rows.values())?;
@@ -296,7 +296,7 @@ impl Sweep {
     }
 }
 
-/// One run, unless it is stopped before it begins: its figures, in the order of their columns.
+/// One run, unless it is stopped before it starts: its figures, in the order of their columns.
 fn one(point: &Point, shelf: &Shelf, stop: &AtomicBool) -> Result<Option<Vec<f64>>> {
     if point.model() == Model::Reconfig {
         let setup = datacenter::Setup::of(point)?;
@@ -311,14 +311,14 @@ fn one(point: &Point, shelf: &Shelf, stop: &AtomicBool) -> Result<Option<Vec<f64
     Ok(Some(FIGURES.iter().map(|(_, figure)| figure(&outcome)).collect()))
 }
 
-/// The requests that runs share which are under way at once.
+/// Requests shared by concurrent runs.
 #[derive(Debug, Default)]
 struct Shelf(Mutex<BTreeMap<String, Weak<Requests>>>);
 
 impl Shelf {
     fn get(&self, point: &Point) -> Result<Arc<Requests>> {
         let key = point.workload_key();
-        // Others wait meanwhile: most of them for the same.
+        // Others wait meanwhile, most of them for the same requests.
         let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(requests) = shelf.get(&key).and_then(Weak::upgrade) {
             return Ok(requests);
@@ -345,13 +345,13 @@ fn keys(point: &Point, columns: &[&str]) -> String {
 }
 
 fn row(keys: &str, figures: &[f64]) -> String {
-    // As short as it reads back the same.
+    // As short as they can be read back exactly.
     let figures = figures.iter().map(f64::to_string);
     std::iter::once(keys.to_owned()).chain(figures).collect::<Vec<_>>().join(",")
 }
 
-/// Makes a directory, and holds it against other runs and merges until what this returns is dropped: two tasks of an
-/// array that were given one directory would write over each other.
+/// Makes a directory and locks it against other runs and merges until the returned file is dropped. Two tasks of an array
+/// with one directory would overwrite each other.
 pub(crate) fn lock(out: &Path) -> Result<File> {
     fs::create_dir_all(out).map_err(|source| error(out, source))?;
     let path = out.join("lock");
@@ -367,14 +367,13 @@ pub(crate) fn lock(out: &Path) -> Result<File> {
     }
 }
 
-/// Makes sure that the directory is for this configuration, and this part of it.
+/// Claims the directory for this configuration and this part of it.
 fn claim(config: &Config, out: &Path, part: Part) -> Result<()> {
     let text = config.explain();
     if is_of(config, out)? {
         let of = part_of(out)?;
         if of != part {
-            let reason =
-                format!("the results here are of part {of}, which is another part; choose another --out");
+            let reason = format!("the results here are of part {of}, another part; choose another --out");
             return Err(Error::Taken { path: out.join(PART), reason });
         }
     } else {
@@ -383,23 +382,26 @@ fn claim(config: &Config, out: &Path, part: Part) -> Result<()> {
     write(&out.join(CONFIG_TOML), &text)
 }
 
-/// Says which part of a sweep a directory is to have.
+/// Records which part of a sweep a directory holds.
 pub(crate) fn own(out: &Path, part: Part) -> Result<()> {
     write(&out.join(PART), &format!("{part}\n"))
 }
 
-/// Whether a directory has results of this configuration; `false` where it has none of any.
+/// Whether a directory has results of this configuration; `false` if it has none.
 ///
 /// # Errors
-/// Where it has results of another one, and says in what they differ.
+/// If it has results of another configuration, with the field that differs.
 pub(crate) fn is_of(config: &Config, out: &Path) -> Result<bool> {
     let path = out.join(CONFIG_TOML);
-    let has_rows =
-        |name: &str| fs::read_to_string(out.join(name)).is_ok_and(|text| text.lines().nth(1).is_some());
+    let has_rows = |name: &str| {
+        open_regular(&out.join(name))
+            .and_then(std::io::read_to_string)
+            .is_ok_and(|text| text.lines().nth(1).is_some())
+    };
     if !has_rows(RUNS_CSV) && !has_rows(ROWS_CSV) {
         return Ok(false);
     }
-    let text = match fs::read_to_string(&path) {
+    let text = match open_regular(&path).and_then(std::io::read_to_string) {
         Ok(text) => text,
         Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         Err(source) => return Err(error(&path, source)),
@@ -415,12 +417,12 @@ pub(crate) fn is_of(config: &Config, out: &Path) -> Result<bool> {
     Err(Error::Taken { path, reason })
 }
 
-/// Which part of a sweep a directory has.
+/// Which part of a sweep a directory holds.
 pub(crate) fn part_of(out: &Path) -> Result<Part> {
     let path = out.join(PART);
-    let text = match fs::read_to_string(&path) {
+    let text = match open_regular(&path).and_then(std::io::read_to_string) {
         Ok(text) => text,
-        // Of a version that knew no parts.
+        // Written by a version without parts.
         Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(Part::WHOLE),
         Err(source) => return Err(error(&path, source)),
     };
@@ -428,10 +430,10 @@ pub(crate) fn part_of(out: &Path) -> Result<Part> {
 }
 
 impl Sweep {
-    /// Rows of an earlier sweep, by run; lines that it did not finish are left out.
+    /// Rows of an earlier sweep, by run; incomplete lines are left out.
     pub(crate) fn kept(&self, path: &Path) -> Result<BTreeMap<usize, String>> {
         let Sweep { points, columns, head } = self;
-        let text = match fs::read_to_string(path) {
+        let text = match open_regular(path).and_then(std::io::read_to_string) {
             Ok(text) => text,
             Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
             Err(source) => return Err(error(path, source)),
@@ -445,7 +447,7 @@ impl Sweep {
             return Err(Error::Result { path: path.to_owned(), reason });
         }
         let width = head.split(',').count();
-        // A line that a full disk cut off, and the next one wrote on, is none.
+        // A line that a full disk cut off, and that the next one continued, is ignored.
         let known = |line: &str| {
             let values: Vec<_> = line.split(',').collect();
             let (keys, figures) = values.split_at_checked(columns.len())?;
@@ -468,7 +470,7 @@ pub(crate) fn rewrite<'a>(
     File::options().append(true).open(path).map_err(|source| error(path, source))
 }
 
-/// Writes a whole file, or leaves the old one.
+/// Writes a whole file, or keeps the old one.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, text).and_then(|()| fs::rename(&new, path)).map_err(|source| error(path, source))

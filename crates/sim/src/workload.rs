@@ -1,4 +1,4 @@
-//! What is asked for, and when.
+//! Requests, and when they arrive.
 
 mod column;
 
@@ -15,30 +15,30 @@ use crate::Time;
 use crate::error::{Error, Result};
 use column::{Column, Cursor, Growing, LIMITS, Limits};
 
-/// Distinct objects of a trace at most: for each, its number and size are held.
+/// Most distinct objects of a trace. The number and size of each are in memory.
 const OBJECTS_MAX: usize = 1 << 25;
 
-/// Requests in order, by the numbers of their objects: 4 bytes each, and as much again for each time, where they have
-/// times. Those of a long trace lie in a temporary file, of which a run holds a window. Clones share them.
+/// Requests in order, by the numbers of their objects: 4 bytes each, and 8 bytes for each time if they have times. Those of a
+/// long trace are in a temporary file, and a run holds a window of it. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Requests {
     keys: Column<u32>,
-    /// Since the first request, in ns; none where the source has none.
+    /// Since the first request, in ns; `None` if the source has no times.
     times_ns: Column<u64>,
     /// By object.
     bytes: Vec<u32>,
-    /// In all: where there are fewer keys, they begin again.
+    /// Number of requests; if there are fewer keys, they repeat.
     count: usize,
-    /// From the first to the first of the next round, in ns.
+    /// From the first request to the first of the next round, in ns.
     round_ns: u64,
 }
 
 impl Requests {
-    /// The first `count` requests of a trace in any format, or all if they are fewer, in order of time. A response's size
-    /// is its object's largest: a server that answers "not modified" reads the file all the same.
+    /// The first `count` requests of a trace in any format, or all if there are fewer, in order of time. The size of a
+    /// response is its object's largest, because a server that answers "not modified" reads the file all the same.
     ///
     /// # Errors
-    /// Where it cannot be read, or is broken, or has more objects than can be held.
+    /// If it cannot be read, is broken, or has too many objects.
     pub fn load(path: &Path, count: usize) -> Result<Requests> {
         let reader = Reader::open(path).map_err(|error| match error {
             sidelong_trace::Error::UnknownFormat { .. } => Error::Unrecognised(error),
@@ -47,7 +47,7 @@ impl Requests {
         let mut spread = reader.spread();
         let requests = Self::gather(&path.display().to_string(), spread.by_ref().take(count), LIMITS)?;
         let (broken, late) = (spread.broken(), spread.late());
-        // Where enough came before the trace's end, its reader has not judged it.
+        // If enough requests come before the trace's end, its reader has not judged it.
         if broken.is_too_many() {
             let (origin, broken) = (path.display().to_string(), broken.clone());
             return Err(sidelong_trace::Error::TooManyBroken { origin, broken }.into());
@@ -56,15 +56,18 @@ impl Requests {
             tracing::warn!("{}: {broken}", path.display());
         }
         if late > 0 {
-            tracing::warn!("{}: {late} requests lay too far back and were put later", path.display());
+            tracing::warn!(
+                "{}: {late} requests were too far out of order and were moved later",
+                path.display()
+            );
         }
         Ok(requests)
     }
 
-    /// The same of a trace in memory, whose requests were spread within their seconds.
+    /// The requests of a trace in memory, spread within their seconds.
     pub fn of(trace: &Trace) -> Requests {
         let all = trace.requests().iter().copied().map(Ok);
-        // The limits are what a trace in memory can have: nothing is spooled, and nothing can fail.
+        // Without limits: nothing is spooled, and nothing can fail.
         let limits = Limits { held: usize::MAX, ..LIMITS };
         Self::gather("the trace in memory", all, limits).expect("a trace in memory fits in memory")
     }
@@ -104,7 +107,7 @@ impl Requests {
             return Err(sidelong_trace::Error::Empty { origin: origin.to_owned() }.into());
         }
         let count = keys.len();
-        // As if one mean gap lay between the last and the first.
+        // One mean gap separates the last request from the next round.
         let round_ns = last_ns + last_ns / count as u64;
         let (keys, times_ns) = (keys.finish().map_err(failed)?, times_ns.finish().map_err(failed)?);
         Ok(Requests { keys, times_ns, bytes, count, round_ns })
@@ -123,22 +126,22 @@ impl Requests {
         }
     }
 
-    /// The first `count`, from the start again where there are fewer; times go on.
+    /// The first `count` requests, repeated if there are fewer; times continue.
     pub fn repeated(self, count: usize) -> Requests {
         Requests { count, ..self }
     }
 
-    /// How many.
+    /// Number of requests.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Whether there are no requests.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many objects, asked for or not.
+    /// Number of objects, requested or not.
     pub fn objects(&self) -> usize {
         self.bytes.len()
     }
@@ -148,19 +151,19 @@ impl Requests {
         self.times_ns.len() > 0
     }
 
-    /// What they are for, for one who asks in turn.
+    /// The objects of the requests, for a reader that asks in order.
     pub fn keys(&self) -> Keys {
         Keys { cursor: Cursor::new(&self.keys), round: self.keys.len(), begin: 0, count: self.count }
     }
 
-    /// How large an object is.
+    /// The size of an object.
     #[inline]
     pub fn bytes(&self, key: u32) -> u32 {
         self.bytes[key as usize]
     }
 }
 
-/// What requests are for: see [`Requests::keys`].
+/// The objects of requests: see [`Requests::keys`].
 #[derive(Clone, Debug)]
 pub struct Keys {
     cursor: Cursor<u32>,
@@ -171,7 +174,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// What a request is for, if there is one of that number.
+    /// The object of a request, if there is one of that number.
     #[inline]
     pub fn get(&mut self, number: usize) -> Option<u32> {
         if number >= self.count {
@@ -186,22 +189,22 @@ impl Keys {
     }
 }
 
-/// When requests come.
+/// When requests arrive.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Arrivals {
-    /// Each of `clients` asks again `think_ns` after it was answered: the cluster is as busy as they make it.
+    /// Each of `clients` sends its next request `think_ns` after an answer.
     Closed {
-        /// How many.
+        /// Number of clients.
         clients: u32,
         /// In ns.
         think_ns: u64,
     },
     /// At random, at a constant rate.
     Poisson {
-        /// Of the whole cluster.
+        /// For the whole cluster.
         per_s: f64,
     },
-    /// As the trace has it, `speed` times as fast.
+    /// At the trace's times, `speed` times as fast.
     Trace {
         /// 1 is real time.
         speed: f64,
@@ -209,11 +212,11 @@ pub enum Arrivals {
 }
 
 impl Arrivals {
-    /// The moments at which requests come from outside: none where clients wait for their answers.
+    /// The times of arrivals from outside; none if clients wait for their answers.
     pub(crate) fn times(&self, requests: &Requests, seed: u64) -> impl Iterator<Item = Time> + use<> {
         let arrivals = *self;
         let (mut times_ns, round_ns) = (Cursor::new(&requests.times_ns), requests.round_ns);
-        // The place in its round of the next request, and when the round began.
+        // The next request's index in its round, and the start of the round.
         let (mut at, mut begin_ns, round) = (0, 0, requests.times_ns.len());
         let count = if matches!(arrivals, Arrivals::Closed { .. }) { 0 } else { requests.len() };
         let mut random = Pcg64Mcg::seed_from_u64(seed);
@@ -239,8 +242,10 @@ impl Arrivals {
 }
 
 impl Requests {
+    /// Checks that the arrivals are possible.
+    ///
     /// # Errors
-    /// Where requests are to come as the trace has it, and it has no times.
+    /// If requests are to arrive at the trace's times, and it has none.
     pub(crate) fn check(&self, arrivals: &Arrivals) -> Result<()> {
         if matches!(arrivals, Arrivals::Trace { .. }) && !self.have_times() {
             return Err(Error::NoTimes);

@@ -1,4 +1,4 @@
-//! Who is asked makes a difference, and no request is lost by it.
+//! The choice of node matters, and no request is lost by it.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The page on the simulator says of each field what the program does.
+//! The page on the simulator describes each field as the program does.
 
 use sidelong_sim::fields::FIELDS;
 

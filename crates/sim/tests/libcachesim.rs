@@ -1,4 +1,4 @@
-//! Misses of our stores beside those of libCacheSim 0.3.5, to the request.
+//! The misses of the stores equal those of libCacheSim 0.3.5, to the request.
 //!
 //! The figures below are that library's, through its Python package (`pip install libcachesim==0.3.5`): one
 //! `LRU`, `Sieve` or `S3FIFO(cache_size=bytes)` and `get(Request(obj_id=, obj_size=))` for each request of the same

@@ -78,7 +78,7 @@ fn what_was_interrupted_goes_on_where_it_was() {
     let missing = fs::read_to_string(part.join("missing.csv")).unwrap();
     assert_eq!(missing.lines().count(), 14 - done + 1);
     assert!(missing.starts_with("seed,nodes,protocol\n") && missing.ends_with("1,5,ledger\n"), "{missing}");
-    // The last line was cut off by whatever ended it, another by a disk that was full for a while.
+    // The last line was cut off at the interruption, another one by a disk that was full for a while.
     let runs = fs::read_to_string(part.join("runs.csv")).unwrap();
     let mut lines: Vec<&str> = runs.lines().collect();
     let cut = &lines[2][..lines[2].len() / 2];
@@ -88,9 +88,9 @@ fn what_was_interrupted_goes_on_where_it_was() {
     assert_eq!(sweep(&config(&[]), &part, 2).unwrap(), 14 - done + 2);
     assert_eq!(written(&whole), written(&part));
     assert!(!part.join("missing.csv").exists());
-    // All is there: nothing runs again.
+    // Everything is there, so nothing runs again.
     assert_eq!(sweep(&config(&[]), &part, 2).unwrap(), 0);
-    // Another configuration does not get mixed in.
+    // Results of another configuration are not mixed in.
     let error = sweep(&config(&["memory_mb=1"]), &part, 2).unwrap_err().to_string();
     let said = "another configuration, in which cluster.memory_mb is 0.5 and not 1; choose another --out";
     assert!(error.contains(said), "{error}");
@@ -100,7 +100,7 @@ fn what_was_interrupted_goes_on_where_it_was() {
 fn a_directory_is_for_the_runs_that_are_asked_for_however_they_are_asked_for() {
     let directory = tempfile::tempdir().unwrap();
     let (out, fresh) = (directory.path().join("out"), directory.path().join("fresh"));
-    // What failed before it had a result leaves nothing to keep.
+    // A run that failed before it had a result leaves nothing to keep.
     let few = ["nodes=3", "protocol=lazy"];
     let empty = directory.path().join("empty.log");
     fs::write(&empty, "").unwrap();
@@ -108,7 +108,7 @@ fn a_directory_is_for_the_runs_that_are_asked_for_however_they_are_asked_for() {
     sweep(&config(&["kind=trace", &trace, few[0], few[1]]), &out, 1).unwrap_err();
     assert!(out.join("config.toml").exists());
     assert_eq!(sweep(&config(&few), &out, 1).unwrap(), 1);
-    // A line more in the file, and a number that is written otherwise, ask for the same.
+    // One more line in the file, and a number written differently, mean the same.
     let sets: Vec<_> = few.iter().map(|set| (*set).to_owned()).collect();
     let again = SMALL.replace("= 0.5", "= 5e-1");
     let again = Config::parse(&format!("# again\n{again}"), "./small.toml", Path::new(""), &sets).unwrap();
@@ -116,7 +116,7 @@ fn a_directory_is_for_the_runs_that_are_asked_for_however_they_are_asked_for() {
     sweep(&again, &fresh, 1).unwrap();
     assert_eq!(written_but_figure(&out), written_but_figure(&fresh));
 
-    // Nobody else writes there meanwhile.
+    // No other process writes there meanwhile.
     let stop = AtomicBool::new(false);
     let options = Options { out: &out, threads: 1, part: Part::WHOLE, stop: &stop };
     let mut refused = String::new();
@@ -139,7 +139,7 @@ fn results_that_differ_in_one_field_are_compared_by_it() {
         sweep(&config(sets), &out, 2).unwrap();
         out
     };
-    // One protocol each: that is what is compared.
+    // One protocol each, which are compared.
     let lazy = result("lazy", &["protocol=lazy", "seed=1,2,3"]);
     let ledger = result("ledger", &["protocol=ledger", "seed=1,2,3"]);
     let told = compare(&lazy, &ledger).unwrap();
@@ -151,7 +151,7 @@ fn results_that_differ_in_one_field_are_compared_by_it() {
     assert!(told.ends_with("* not by chance, with 95 % confidence over the seeds\n"), "{told}");
     assert!(!compare(&lazy, &lazy).unwrap().contains('*'));
 
-    // What one of them sweeps tells its points apart, and the other is one of these.
+    // A field that one of them sweeps distinguishes its points; the other is one of these.
     let memory = result("memory", &["protocol=ledger", "nodes=3", "seed=4,5", "memory_mb=0.25,0.5"]);
     let told = compare(&memory, &ledger).unwrap();
     assert!(told.contains("cluster.memory_mb: first 0.25, 0.5; second 0.5\n"), "{told}");
@@ -211,11 +211,11 @@ fn a_data_center_is_the_same_bytes_on_any_number_of_threads_too() {
     let said = fs::read_to_string(one.join("config.toml")).unwrap();
     assert!(said.contains("crash_ms = 100  # dc.toml:13") && !said.contains("[hardware]"), "{said}");
 
-    // A model's figures are compared with its own.
+    // Only results of the same model are compared.
     let cache = directory.path().join("cache");
     sweep(&config(&["nodes=3", "protocol=rpc"]), &cache, 1).unwrap();
     let error = compare(&one, &cache).unwrap_err().to_string();
-    assert!(error.contains("of the model cache, the other of reconfig"), "{error}");
+    assert!(error.contains("results of different models cannot be compared"), "{error}");
     assert!(compare(&one, &three).unwrap().contains("floor_violations"));
 }
 
@@ -239,9 +239,12 @@ fn a_field_of_the_other_model_is_refused() {
         error.to_string()
     };
     let error = parse(DATA_CENTER, "memory_mb=8");
-    assert!(error.starts_with("--set memory_mb: cluster.memory_mb is not of the model reconfig"), "{error}");
+    assert!(
+        error.starts_with("--set memory_mb: cluster.memory_mb does not belong to the model reconfig"),
+        "{error}"
+    );
     let error = parse("\n[sites]\nfloor = 2\n", "nodes=8");
-    assert!(error.starts_with("a.toml:3: sites.floor is not of the model cache"), "{error}");
+    assert!(error.starts_with("a.toml:3: sites.floor does not belong to the model cache"), "{error}");
     assert!(parse("[run]\nmodel = [\"cache\", \"reconfig\"]\n", "nodes=8").contains("cannot be swept"));
 }
 
@@ -278,7 +281,7 @@ fn parts_that_are_joined_are_the_bytes_of_the_whole() {
     let config = config(&["seed=1,2"]);
     let whole = directory.path().join("whole");
     sweep(&config, &whole, 2).unwrap();
-    // More parts than runs, too: some have none.
+    // Also more parts than runs, so that some are empty.
     for of in [1, 3, 5, 30] {
         let (mut parts, joined) = match of {
             1 => (vec![whole.clone()], directory.path().join("joined-1")),
@@ -305,13 +308,16 @@ fn parts_that_do_not_make_it_up_are_refused_by_name() {
         assert!(said.iter().all(|said| error.contains(said)), "{error}");
         assert!(!joined.exists());
     };
-    refused(&[parts[0].clone(), parts[2].clone()], &["no part 2/3", "\"seed 1, nodes 3, protocol lazy\""]);
+    refused(
+        &[parts[0].clone(), parts[2].clone()],
+        &["part 2/3 is missing", "\"seed 1, nodes 3, protocol lazy\""],
+    );
 
     let foreign = here.join("foreign");
     part(&config(&["memory_mb=2"]), &foreign, 1, "2/3".parse().unwrap()).unwrap();
     let said = ["foreign", "other runs than", "part-1-of-3", "cluster.memory_mb is 2 and not 0.5"];
     refused(&[parts[0].clone(), foreign.clone(), parts[2].clone()], &said);
-    // Other results are not written over.
+    // Other results are not overwritten.
     let before = fs::read_to_string(foreign.join("config.toml")).unwrap();
     let error = merge(&parts, &foreign).unwrap_err().to_string();
     assert!(error.contains("cluster.memory_mb is 2 and not 0.5; choose another --out"), "{error}");
@@ -323,16 +329,16 @@ fn parts_that_do_not_make_it_up_are_refused_by_name() {
     fs::write(&runs_csv, &runs[..cut]).unwrap();
     refused(
         &parts,
-        &["part-2-of-3", "part 2/3 has no result of \"seed 1, nodes 5, protocol ledger\"", "goes on"],
+        &["part-2-of-3", "part 2/3 has no result of \"seed 1, nodes 5, protocol ledger\"", "continues"],
     );
 
-    // Another figure for a run that part 1 has.
+    // Another result for a run that part 1 has.
     let of_first = fs::read_to_string(parts[0].join("runs.csv")).unwrap();
     let lines: Vec<_> = of_first.lines().collect();
     fs::write(&runs_csv, format!("{runs}{}9\n", lines[1])).unwrap();
     refused(
         &parts,
-        &["part-2-of-3", "something else of run \"seed 1, nodes 3, protocol rpc\"", "part-1-of-3"],
+        &["part-2-of-3", "another result of run \"seed 1, nodes 3, protocol rpc\"", "part-1-of-3"],
     );
 
     let error = part(&config(&[]), &parts[0], 1, "2/3".parse().unwrap()).unwrap_err().to_string();

@@ -24,10 +24,10 @@ impl Lots {
         (unit * mean_ns).round() as u64
     }
 
-    /// A tenth of the requests take nine times as long as the others: mean as given, squared variation 2.8.
+    /// A tenth of the requests take nine times as long as the others: the given mean, squared variation 2.8.
     fn mixed_ns(&mut self, mean_ns: f64) -> u64 {
         let unit: f64 = Exp1.sample(&mut self.0);
-        // 1 in 10, by a number that is independent enough: whether the next lot is above -ln(0.1).
+        // 1 in 10, by a sufficiently independent number: whether the next one exceeds -ln(0.1).
         let other: f64 = Exp1.sample(&mut self.0);
         let long = other > 10f64.ln();
         (unit * mean_ns * if long { 5.0 } else { 5.0 / 9.0 }).round() as u64
@@ -54,7 +54,7 @@ fn within_one_percent(what: &str, measured: f64, theory: f64) {
     assert!(off.abs() < 0.01, "{what}: {measured:.6e}, in theory {theory:.6e}, {:+.2} %", off * 100.0);
 }
 
-/// Requests that wait for a pool; each leaves by an event, so that the queue is part of the test.
+/// Requests that wait for a pool; each leaves by an event, so that the queue is tested too.
 struct Line {
     pool: Pool,
     left: usize,
@@ -107,7 +107,7 @@ fn several_servers_queue_as_theory_has_it() {
     }
 }
 
-/// A shared server; an event carries the turn that it is meant for.
+/// A shared server; an event carries its turn.
 #[derive(Default)]
 struct Sharing {
     server: Shared<u64>,
@@ -144,7 +144,7 @@ impl Model for Sharing {
 
 #[test]
 fn a_shared_server_is_slow_by_its_load_alone() {
-    // Whatever the law of service times: that is what processor sharing is known for.
+    // The mean does not depend on the distribution of service times: the known property of processor sharing.
     type Law = fn(&mut Lots) -> u64;
     let laws: [(&str, Law); 2] = [
         ("exponential", |lots| lots.exponential_ns(SERVICE_NS)),
@@ -161,7 +161,7 @@ fn a_shared_server_is_slow_by_its_load_alone() {
     }
 }
 
-/// Some customers go around: they think, then pass through each station once.
+/// Customers in a loop: they think, then pass through each station once.
 struct Closed {
     stations: Vec<(Server, f64)>,
     think_ns: f64,
@@ -174,9 +174,9 @@ struct Closed {
 
 #[derive(Clone, Copy)]
 struct Step {
-    /// The station that the customer comes to now.
+    /// The customer's next station.
     to: usize,
-    /// When it began this round.
+    /// Start of this round.
     since_ns: u64,
 }
 
@@ -195,7 +195,7 @@ impl Model for Closed {
             return;
         }
         self.rounds += 1;
-        // The first tenth is for the network to fill.
+        // The first tenth fills the network.
         if self.rounds == REQUESTS / 10 {
             self.begun_ns = now.as_ns();
         }

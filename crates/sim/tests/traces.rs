@@ -1,4 +1,4 @@
-//! The same trace in any format is the same run.
+//! The same trace in any format gives the same run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn a_converted_trace_runs_as_its_original_does() {
         writer.finish().unwrap();
         assert_eq!(run(&path, &[]), expected, "{name}");
     }
-    // It is the trace's times that count here, and clients' answers there.
+    // One run uses the trace's times, the other clients' answers.
     assert_ne!(run(&original, &["speed=1"]), expected);
     assert_ne!(run(&original, &["arrivals=closed"]), expected);
 }

@@ -1,13 +1,16 @@
-//! A site's lock: who may reconfigure the site just now, for how long, and when it may be stolen.
+//! A site's lock: which edge may reconfigure the site, for how long, and when the lock may be stolen.
 //!
-//! The holder counts its lease of L from the moment it *posted* the swap that last took effect, and stops a margin
-//! before its end; it renews every L/3. Another takes the lock over once it has seen the very same word for 2L. Each
-//! uses its own clock, and no two clocks are compared: what the observer has seen unchanged for 2L was posted before
+//! It is the first level of the two-level hierarchical locking of Balaji et al. 2004 (3.1.2). The second is the swap of
+//! a node's ownership word, in `transfer`.
+//!
+//! The holder counts its lease of L from the moment it *posted* the last swap that took effect, stops a margin before
+//! its end, and renews it every L/3. Another edge takes the lock over once it has seen the same word for 2L. Each uses
+//! its own clock, and no two clocks are compared. A word that an observer has seen unchanged for 2L was posted before
 //! its first look, so the holder's lease has ended, unless clocks drift apart by a factor of two.
 //!
-//! A lock is lost by being stolen, not by running late: a holder that slept past its lease acts no more, but may renew,
-//! which succeeds only if nobody took over, and then goes on. (A lock word names its owner, the owner's life and a
-//! sequence, so a swap that finds its own new value after a lost completion knows it for its own.)
+//! A lock is lost by being stolen, not by running late. A holder that slept past its lease stops acting, but may renew.
+//! The renewal succeeds only if no other edge took over. (A lock word names its owner, the owner's life and a sequence.
+//! So a swap that finds its own new value after a lost completion recognises it.)
 
 use sidelong_layout::{EdgeId, Lock, SiteId};
 
@@ -16,12 +19,12 @@ use crate::counter::UpdateCounter;
 use crate::op::{Reply, Step, Word, done};
 use crate::primitive::{Load, Swap, Swapped};
 
-/// Swaps of a lock that may find another value, before the site counts as busy; and renewals in a row that may come
-/// too late to act on.
+/// Swaps of a lock that may find another value before the site counts as busy; also consecutive renewals that may come
+/// too late.
 const TRIES_MAX: u8 = 3;
 
-/// Who takes locks: one life of an edge (or, in server-based reconfiguration, of a node numbered after the edges).
-/// It runs one machine a site at a time.
+/// A holder of locks: one life of an edge (or, in server-based reconfiguration, of a node numbered after the edges). It
+/// runs one machine per site at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Holder {
     edge: EdgeId,
@@ -29,16 +32,21 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Of the process's incarnation, a lock word holds the last 12 bits.
+    /// A lock word holds the low 12 bits of the process's incarnation.
     pub const fn new(edge: EdgeId, incarnation: u64) -> Self {
         Holder { edge, incarnation: (incarnation & 0xfff) as u16 }
     }
 
-    /// Whether it is this holder's.
+    /// Whether the lock is this holder's.
     pub fn has(self, lock: Lock) -> bool {
         lock.owner == Some(self.edge) && lock.incarnation == self.incarnation
     }
 }
+
+/// The part of a lease that its holder does not use. It exceeds what clocks differ by within one lease.
+const LEASE_MARGIN: u64 = 10;
+/// Longest interval between two checks whether a draining node is done, in ns.
+const ACK_POLL_NS_MAX: u64 = 1_000_000;
 
 /// The waits of the protocol, in ns.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -57,9 +65,9 @@ pub enum TimingError {
         "a lease of {lease_ns} ns leaves no time to renew with a margin of {margin_ns} ns: at most half of it"
     )]
     Margin {
-        /// The lease asked for.
+        /// The lease requested.
         lease_ns: u64,
-        /// The margin asked for.
+        /// The margin requested.
         margin_ns: u64,
     },
     /// A wait of 0 would spin.
@@ -68,11 +76,11 @@ pub enum TimingError {
 }
 
 impl Timing {
-    /// A lease of `lease_ns`, of which the last `margin_ns` are not used; at most `drain_ns_max` for a node to finish
-    /// the old site's requests, asked every `poll_ns`.
+    /// A lease of `lease_ns`, whose last `margin_ns` are not used. A node has at most `drain_ns_max` to finish the old
+    /// site's requests, and is checked every `poll_ns`.
     ///
     /// # Errors
-    /// Where a value is 0 or the margin is above half the lease.
+    /// If a value is 0 or the margin exceeds half the lease.
     pub const fn new(
         lease_ns: u64,
         margin_ns: u64,
@@ -88,7 +96,17 @@ impl Timing {
         }
     }
 
-    /// How long a lock word must stand unchanged before it may be stolen.
+    /// The timing of a live edge that scans every `interval_ns`. The margin is a tenth of the lease. A draining node is
+    /// checked at each scan, or every millisecond if scans are rarer.
+    ///
+    /// # Errors
+    /// If a value is 0, or the lease is too short to have a tenth.
+    pub const fn live(lease_ns: u64, drain_ns_max: u64, interval_ns: u64) -> Result<Self, TimingError> {
+        let poll_ns = if interval_ns < ACK_POLL_NS_MAX { interval_ns } else { ACK_POLL_NS_MAX };
+        Timing::new(lease_ns, lease_ns / LEASE_MARGIN, drain_ns_max, poll_ns)
+    }
+
+    /// How long a lock word must be unchanged before it may be stolen.
     pub const fn steal_ns(self) -> u64 {
         self.lease_ns.saturating_mul(2)
     }
@@ -102,7 +120,7 @@ impl Timing {
     }
 }
 
-/// A lock word in another's hands, and since when it was seen so.
+/// A lock word held by another edge, and when it was first seen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Sighting {
     /// The word.
@@ -111,20 +129,20 @@ pub struct Sighting {
     pub since: Time,
 }
 
-/// What an edge remembers of one site's lock from one [`Move`](crate::Move) to the next.
+/// What an edge remembers of one site's lock between two [`Move`](crate::Move)s.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Memo {
-    /// The local update counter: the lock's sequence is the shared one.
+    /// The local update counter; the lock's sequence is the shared one.
     pub counter: UpdateCounter,
-    /// The lock in another's hands.
+    /// The lock while another edge holds it.
     pub sighting: Option<Sighting>,
 }
 
 impl Memo {
-    /// Takes note of a lock word; says since when it stands as it is.
+    /// Takes note of a lock word; returns since when it has been unchanged.
     ///
-    /// An edge does this with the locks of all sites in its view, not only of those that it wants to move nodes to:
-    /// the site whose last holder died may interest nobody else. One unchanged for [`Timing::steal_ns`] calls for
+    /// An edge calls this for the locks of all sites in its view, not only of those that it wants to move nodes to,
+    /// because no other edge may watch a site whose last holder died. A lock unchanged for [`Timing::steal_ns`] needs
     /// [`Move::repair`](crate::Move::repair).
     pub fn see(&mut self, now: Time, word: u64) -> Option<Time> {
         self.sighting = match (Lock::decode(word).owner, self.sighting) {
@@ -173,7 +191,7 @@ impl Lease {
     }
 }
 
-/// A swap of a lock word, with the times from which the lease counts.
+/// A swap of a lock word, and the times from which the lease counts.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Claim {
     next: Lock,
@@ -226,18 +244,18 @@ enum AcquirePhase {
 }
 
 pub(crate) enum Acquired {
-    /// Held. Taken over: from a holder that left it, this process's own earlier machine included.
+    /// Held. `taken_over`: from a holder that left it, which may be an earlier machine of this process.
     Held { lease: Lease, taken_over: bool },
-    /// In another's hands.
+    /// Another edge holds it.
     Busy,
-    /// Somebody reconfigured the site since this edge last looked.
+    /// The site was reconfigured since this edge last looked.
     Recent,
     /// Completions were lost too often.
     Unreachable,
 }
 
 impl Acquire {
-    /// With `heed_counter`, refuses a site that was reconfigured since the last look (R 3.1.2).
+    /// With `heed_counter`, refuses a site that was reconfigured since the last look (Balaji et al. 2004, 3.1.2).
     pub(crate) const fn new(site: SiteId, holder: Holder, timing: Timing, heed_counter: bool) -> Self {
         let phase = AcquirePhase::Read(Load::new(Word::Lock(site)));
         Acquire { site, holder, timing, heed_counter, tries: 0, phase }
@@ -328,7 +346,8 @@ impl Renewal {
     }
 }
 
-/// Frees a lock. It may be that it was stolen meanwhile; either way it is this holder's no more, unless `Unknown`.
+/// Frees a lock, which may have been stolen meanwhile. Either way this holder no longer has it, unless the result is
+/// `Unknown`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Release {
     freed: Lock,
@@ -336,7 +355,7 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// The sequence of the free lock, where it is known to have been left so.
+    /// The sequence of the free lock, if it is known to have been freed.
     pub(crate) fn step(&mut self, reply: Option<Reply>) -> Step<Option<u64>> {
         Step::Done(match done!(self.swap.step(reply)) {
             Swapped::Yes | Swapped::Already => Some(self.freed.sequence),

@@ -1,18 +1,20 @@
-//! The machine that an edge runs to move a node, or to repair a site: the site's lock around a job.
+//! The machine that an edge runs to move a node, or to repair a site: a job under the site's lock.
 //!
-//! Between any two operations of the job it renews the lease when that is due, and lets the job post nothing while the
-//! lease has run out. What ends well, or at least in certainty, frees the lock. What does not leaves it, and whoever
-//! steals it repairs the site first, which is then all that this machine does: the plan was made before.
+//! Between any two operations of the job it renews the lease when due, and lets the job post nothing while the lease
+//! has expired. A job that ends with a known outcome frees the lock. A job that does not leaves it, and the edge that
+//! steals it repairs the site first. That is then all that this machine does, because the plan is older than the
+//! repair.
 
-use sidelong_layout::{NodeId, SiteId};
+use sidelong_layout::{NodeId, Ownership, SiteId};
 
 use crate::Time;
 use crate::lease::{Acquire, Acquired, Holder, Lease, Memo, Release, Renewal, Timing};
-use crate::op::{Pool, Reply, Step, done};
+use crate::op::{Reply, Step, done};
+use crate::pool::Pool;
 use crate::reconcile::Reconcile;
 use crate::transfer::{Transfer, Transferred};
 
-/// Every name that [`Move::step_name`] gives before the end: where a test may kill a process.
+/// Every name that [`Move::step_name`] returns before the end: the steps at which a test may kill a process.
 pub const STEPS: &[&str] = &[
     "read-lock",
     "take-lock",
@@ -22,6 +24,7 @@ pub const STEPS: &[&str] = &[
     "reserve",
     "drain",
     "await-ack",
+    "await-fronts",
     "read-receiver-budget",
     "land",
     "raise-budget",
@@ -35,21 +38,29 @@ pub const STEPS: &[&str] = &[
     "recover-read-budget",
     "recover-read-node",
     "recover-await-ack",
+    "recover-await-fronts",
     "recover-node",
     "recover-budget",
     "renew-lock",
     "free-lock",
 ];
 
-/// Which node goes where.
+/// A node to move, and the site that it moves to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Plan {
     /// The node.
     pub node: NodeId,
-    /// The site that it serves now; `None` for a free node.
-    pub from: Option<SiteId>,
-    /// The site that it shall serve.
+    /// Its ownership when the plan was made. If it has changed, the plan is void.
+    pub expected: Ownership,
+    /// The site that it will serve.
     pub to: SiteId,
+}
+
+impl Plan {
+    /// The site that it leaves; `None` for a free node.
+    pub const fn from(&self) -> Option<SiteId> {
+        self.expected.site
+    }
 }
 
 /// How a [`Move`] ended.
@@ -57,50 +68,50 @@ pub struct Plan {
 pub enum Outcome {
     /// The node serves the receiver.
     Moved,
-    /// Another holds the receiver's lock.
+    /// Another edge holds the receiver's lock.
     Busy,
-    /// The receiver was reconfigured since this edge last looked: let the load settle first.
+    /// The receiver was reconfigured since this edge last looked, so the load must settle first.
     Recent,
     /// The donor is at its floor.
     AtFloor,
-    /// The node was not, or no longer, what the plan took it for.
+    /// The node's ownership differs from the plan.
     NodeChanged,
-    /// The node did not finish its old site's requests in time, and stays.
+    /// The node did not finish its old site's requests in time, and stays there.
     NotDrained,
     /// The donor's budget kept changing.
     Contended,
-    /// A needed word was out of reach; nothing was changed but, for a while, the lock.
+    /// A needed word was out of reach. Nothing was changed, except the lock for a while.
     Unreachable,
-    /// Completions were lost, or budgets kept changing, and a repair followed. The node may have moved or not.
+    /// Completions were lost, or budgets kept changing, and a repair followed. The node may or may not have moved.
     Uncertain {
         /// As in [`Outcome::Recovered`].
         left_out: u16,
     },
-    /// The site was repaired: as asked, or because the lock was taken over from a dead holder.
+    /// The site was repaired, as requested or because the lock was taken over from a dead holder.
     Recovered {
-        /// Words out of reach, or changed by others again and again, and so left as they were. Where it is not 0,
-        /// nodes may lie idle until another repair.
+        /// Words that were out of reach or kept changing, and so were left as they were. If it is not 0, nodes may be
+        /// idle until another repair.
         left_out: u16,
     },
-    /// The lock was stolen or could not be renewed. Nothing more was written; whoever takes the lock repairs.
+    /// The lock was stolen or could not be renewed. Nothing more was written; the next holder repairs.
     LeaseLost,
 }
 
 impl Outcome {
-    /// A word for it, the same for all of a kind: for metrics and logs.
+    /// Its code in metrics and logs.
     pub const fn word(self) -> &'static str {
         match self {
             Outcome::Moved => "moved",
             Outcome::Busy => "busy",
             Outcome::Recent => "recent",
-            Outcome::AtFloor => "at_floor",
-            Outcome::NodeChanged => "node_changed",
-            Outcome::NotDrained => "not_drained",
+            Outcome::AtFloor => "at-floor",
+            Outcome::NodeChanged => "node-changed",
+            Outcome::NotDrained => "not-drained",
             Outcome::Contended => "contended",
             Outcome::Unreachable => "unreachable",
             Outcome::Uncertain { .. } => "uncertain",
             Outcome::Recovered { .. } => "recovered",
-            Outcome::LeaseLost => "lease_lost",
+            Outcome::LeaseLost => "lease-lost",
         }
     }
 }
@@ -131,7 +142,7 @@ struct Holding {
     lease: Lease,
     job: Job,
     renewal: Option<Renewal>,
-    /// The job's reply that came in when a renewal was due.
+    /// The reply to the job that arrived when a renewal was due.
     kept: Option<Reply>,
 }
 
@@ -142,17 +153,18 @@ enum Job {
 }
 
 impl Move {
-    /// Moves a node by `plan`. `memo` is what the last machine for the same receiver left.
+    /// Moves a node by `plan`. `memo` comes from the last machine for the same receiver.
     ///
     /// # Panics
-    /// Where the plan's sites are the same.
+    /// If the plan's sites are the same.
     pub fn new(plan: Plan, holder: Holder, pool: Pool, timing: Timing, memo: Memo) -> Self {
-        assert!(plan.from != Some(plan.to), "a move from a site to itself");
+        assert!(plan.from() != Some(plan.to), "a move from a site to itself");
         Move::with(plan.to, Some(plan), holder, pool, timing, memo)
     }
 
-    /// Repairs `site` and whatever was left unfinished towards it: at start-up, when its lock stands unchanged too
-    /// long ([`Memo::see`]), when a node drains towards it while its lock is free, when a node came back.
+    /// Repairs `site` and all unfinished moves to it. Needed at start-up, when its lock is unchanged for too long
+    /// ([`Memo::see`]), when a node drains to it while its lock is free, when a node comes back, and
+    /// when a budget or a node's word is one that no mover writes ([`Pool`]).
     pub fn repair(site: SiteId, holder: Holder, pool: Pool, timing: Timing, memo: Memo) -> Self {
         Move::with(site, None, holder, pool, timing, memo)
     }
@@ -174,7 +186,7 @@ impl Move {
         self.site
     }
 
-    /// What to hand to the next machine for the same site.
+    /// What to pass to the next machine for the same site.
     pub const fn memo(&self) -> Memo {
         self.memo
     }
@@ -184,7 +196,7 @@ impl Move {
         matches!(&self.stage, Stage::Holding(holding) if holding.lease.may_act(now))
     }
 
-    /// The operation that is posted or comes next, one of [`STEPS`]; at last "over".
+    /// The operation that is posted or comes next, one of [`STEPS`]; "over" at the end.
     pub const fn step_name(&self) -> &'static str {
         match &self.stage {
             Stage::Locking(acquire) => acquire.step_name(),
@@ -196,10 +208,10 @@ impl Move {
         }
     }
 
-    /// Goes on: without a reply at first and after a wait, with one after an operation.
+    /// Continues: without a reply at first and after a wait, with one after an operation.
     ///
     /// # Panics
-    /// Where a reply is missing, comes uninvited, or the machine is over.
+    /// If a reply is missing or unexpected, or the machine is over.
     pub fn step(&mut self, now: Time, reply: Option<Reply>) -> Step<Outcome> {
         assert_eq!(self.posted, reply.is_some(), "each operation has one reply");
         let step = self.advance(now, reply);
@@ -226,7 +238,7 @@ impl Move {
                     Held::Ended(then) => {
                         self.stage = Stage::Freeing { release: holding.lease.release(), then };
                     }
-                    Held::Doubtful => holding.job = recovery(self.site, self.pool, self.timing, true),
+                    Held::Doubtful => holding.job = recovery(self.site, &self.pool, self.timing, true),
                     Held::Lost => return Step::Done(Outcome::LeaseLost),
                 },
                 Stage::Freeing { release, then } => {
@@ -243,16 +255,14 @@ impl Move {
 
     fn job(&self, taken_over: bool) -> Job {
         match self.plan {
-            Some(plan) if !taken_over => {
-                Job::Transfer(Transfer::new(plan.node, plan.from, plan.to, self.pool, self.timing))
-            }
-            _ => recovery(self.site, self.pool, self.timing, false),
+            Some(plan) if !taken_over => Job::Transfer(Transfer::new(plan, self.pool.clone(), self.timing)),
+            _ => recovery(self.site, &self.pool, self.timing, false),
         }
     }
 }
 
-fn recovery(site: SiteId, pool: Pool, timing: Timing, doubtful: bool) -> Job {
-    Job::Recover { reconcile: Reconcile::recover(site, pool, timing), doubtful }
+fn recovery(site: SiteId, pool: &Pool, timing: Timing, doubtful: bool) -> Job {
+    Job::Recover { reconcile: Reconcile::recover(site, pool.clone(), timing), doubtful }
 }
 
 enum Held {

@@ -2,28 +2,22 @@
 
 use sidelong_layout::{EdgeId, NodeId, SiteId, Time};
 
-/// How many sites and nodes there are: what a repair goes over.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Pool {
-    /// Sites, numbered from 0.
-    pub sites: u16,
-    /// Nodes, numbered from 0.
-    pub nodes: u16,
-}
-
-/// An 8-byte word of the shared state, by name. Where it lies is the driver's business.
+/// An 8-byte word of the shared state, by name. The driver knows its place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Word {
     /// A site's lock (`layout::Lock`).
     Lock(SiteId),
     /// A site's budget (`layout::Budget`).
     Budget(SiteId),
-    /// An edge's shared update counter for a site (R 3.1.2).
+    /// An edge's shared update counter for a site (Balaji et al. 2004, 3.1.2).
     Counter(SiteId, EdgeId),
-    /// What a node does (`layout::Ownership`).
+    /// A node's ownership (`layout::Ownership`).
     Ownership(NodeId),
-    /// What a node last acted on (`layout::Ack`). Read-only to all but the node's own CPU.
+    /// A node's last acknowledgement (`layout::Ack`). Only the node's own CPU writes it.
     Ack(NodeId),
+    /// What a front says of a node (`layout::FrontWord`). Only the front's own CPUs change it. Read of a front that is
+    /// known to exist no longer, it is [`FrontWord::GONE`](sidelong_layout::FrontWord::GONE).
+    Front(EdgeId, NodeId),
 }
 
 /// One one-sided operation.
@@ -37,14 +31,14 @@ pub enum Op {
         word: Word,
         /// What it must hold.
         expected: u64,
-        /// What it then holds.
+        /// The new value.
         new: u64,
     },
     /// Adds to a word, wrapping.
     FetchAndAdd {
         /// The word to change.
         word: Word,
-        /// What to add.
+        /// The value to add.
         add: u64,
     },
 }
@@ -57,7 +51,7 @@ impl Op {
         }
     }
 
-    /// What a word that holds `value` holds afterwards.
+    /// The value of a word that held `value`, after the operation.
     pub const fn applied_to(self, value: u64) -> u64 {
         match self {
             Op::CompareAndSwap { expected, new, .. } if expected == value => new,
@@ -67,10 +61,11 @@ impl Op {
     }
 }
 
-/// What came of an operation.
+/// The result of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Reply {
-    /// It took effect; the word held this before. A compare-and-swap changed it only if that is what it expected.
+    /// It took effect, and the word held this value before. A compare-and-swap changed it only if this is the expected
+    /// value.
     Value(u64),
     /// No completion in time: it took effect, or will, or never does.
     Lost,
@@ -81,13 +76,13 @@ pub enum Reply {
 pub enum Step<T> {
     /// Post this operation, and call again with its reply.
     Do(Op),
-    /// Call again without a reply by this time; earlier does no harm.
+    /// Call again without a reply by this time; an earlier call does no harm.
     WaitUntil(Time),
     /// It has ended. Do not call again.
     Done(T),
 }
 
-/// The result of a machine inside another one; what the inner one wants goes to the caller.
+/// Returns the result of an inner machine; passes its other steps to the caller.
 macro_rules! done {
     ($step:expr) => {
         match $step {

@@ -1,11 +1,12 @@
-//! The papers' own protocol as printed (R 3.1.2), for comparison and as the model's control: `protocol = "paper"`.
+//! The protocol of the paper as published (Balaji et al. 2004, 3.1.2), for comparison and as the model's control:
+//! `protocol = "paper"`.
 //!
 //! The internal lock of the receiver by compare-and-swap, the dual update counters, the node's word swapped straight
 //! from one site to the other, and a fetch-and-add on the counter of every other edge. Nothing more: no lease, so a
 //! holder that dies stops its site's reconfiguration for ever; no budget, so two receivers can strip one donor below
 //! its floor; no draining; no fencing of late operations. `tests/model` shows each.
 
-use sidelong_layout::{EdgeId, Lock, NodeState, Ownership, SiteId};
+use sidelong_layout::{EdgeId, Lock, NodeState, Ownership, SITES_MAX, SiteId};
 
 use crate::counter::UpdateCounter;
 use crate::moving::Plan;
@@ -21,26 +22,26 @@ pub enum PaperOutcome {
     Busy,
     /// Another edge reconfigured the receiver since this one last looked.
     Recent,
-    /// The node was not what the plan took it for.
+    /// The node's ownership differs from the plan.
     NodeChanged,
-    /// Completions were lost. The paper has no answer; the lock may stay.
+    /// Completions were lost. The paper does not cover this; the lock may stay.
     Lost,
 }
 
 impl PaperOutcome {
-    /// A word for it, as [`Outcome::word`](crate::Outcome::word).
+    /// Its code, as [`Outcome::word`](crate::Outcome::word).
     pub const fn word(self) -> &'static str {
         match self {
             PaperOutcome::Moved => "moved",
             PaperOutcome::Busy => "busy",
             PaperOutcome::Recent => "recent",
-            PaperOutcome::NodeChanged => "node_changed",
+            PaperOutcome::NodeChanged => "node-changed",
             PaperOutcome::Lost => "lost",
         }
     }
 }
 
-/// One reconfiguration by the papers' protocol.
+/// One reconfiguration by the paper's protocol.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PaperMove {
     plan: Plan,
@@ -71,7 +72,7 @@ impl PaperMove {
         PaperMove { plan, edge, edges, counter, phase: Phase::Lock(lock), posted: false }
     }
 
-    /// The local update counter, to hand to the next machine for the same receiver.
+    /// The local update counter, to pass to the next machine for the same receiver.
     pub const fn counter(&self) -> UpdateCounter {
         self.counter
     }
@@ -94,10 +95,10 @@ impl PaperMove {
         }
     }
 
-    /// Goes on: without a reply at first, with one after each operation.
+    /// Continues: without a reply at first, with one after each operation.
     ///
     /// # Panics
-    /// Where a reply is missing, comes uninvited, or the machine is over.
+    /// If a reply is missing or unexpected, or the machine is over.
     pub fn step(&mut self, reply: Option<Reply>) -> Step<PaperOutcome> {
         assert_eq!(self.posted, reply.is_some(), "each operation has one reply");
         let step = self.advance(reply);
@@ -155,8 +156,8 @@ impl PaperMove {
     }
 
     fn take_node(&self, value: u64) -> Phase {
-        match Ownership::decode(value) {
-            Some(word) if word.state != NodeState::Draining && word.site == self.plan.from => {
+        match Ownership::decode(value, SITES_MAX) {
+            Some(word) if word.state != NodeState::Draining && word.site == self.plan.from() => {
                 let taken = word.now_serving(self.plan.to);
                 Phase::Take(Swap::once(Word::Ownership(self.plan.node), value, taken.encode()))
             }

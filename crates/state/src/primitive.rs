@@ -1,10 +1,10 @@
-//! The two operations that machines are composed of, each with a bounded number of lost completions.
+//! The two operations that machines consist of, each with a bounded number of lost completions.
 //!
-//! Both are stepped with `None` to post (again) and with the reply to go on.
+//! Step them with `None` to post (again), and with the reply to continue.
 
 use crate::op::{Op, Reply, Step, Word};
 
-/// Completions of one operation that may be lost in a row before its word counts as out of reach.
+/// Consecutive lost completions of one operation after which its word counts as out of reach.
 pub(crate) const LOSSES_MAX: u8 = 3;
 
 /// One read.
@@ -19,7 +19,7 @@ impl Load {
         Load { word, losses: 0 }
     }
 
-    /// The word's value; `None` where it is out of reach.
+    /// The word's value; `None` if it is out of reach.
     pub(crate) fn step(&mut self, reply: Option<Reply>) -> Step<Option<u64>> {
         match reply {
             Some(Reply::Value(value)) => Step::Done(Some(value)),
@@ -33,23 +33,23 @@ impl Load {
     }
 }
 
-/// What came of a [`Swap`].
+/// The result of a [`Swap`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Swapped {
     /// The word holds the new value, or did.
     Yes,
-    /// The completion was lost and the same swap, posted again, found the new value there: put by the first one, or
-    /// by another actor that wanted exactly the same.
+    /// The completion was lost, and the same swap, posted again, found the new value: written by the first one, or by
+    /// another process that wanted exactly the same.
     Already,
-    /// The word holds this instead, so nothing of this swap can take effect any more. (After a lost completion: or it
-    /// did, and the word was changed again since.)
+    /// The word holds this value, so the swap can no longer take effect. (After a lost completion it may have taken
+    /// effect before the word was changed again.)
     No(u64),
-    /// Nobody knows; it may still take effect.
+    /// The fate is unknown; it may still take effect.
     Unknown,
 }
 
-/// One compare-and-swap. A lost completion is answered by the same operation again: as every change of a word raises
-/// its sequence, the two together take effect at most once, and the second tells of the first.
+/// One compare-and-swap. After a lost completion the same operation is posted again. Every change of a word raises its
+/// sequence, so the two together take effect at most once, and the second tells the fate of the first.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Swap {
     word: Word,
@@ -64,7 +64,8 @@ impl Swap {
         Swap { word, expected, new, losses: 0, losses_max: LOSSES_MAX }
     }
 
-    /// One that is not posted twice: `Unknown` at the first loss. For changes where it matters *who* made them.
+    /// A swap that is not posted twice: `Unknown` at the first loss. For changes where it matters *which process* made
+    /// them.
     pub(crate) const fn once(word: Word, expected: u64, new: u64) -> Self {
         Swap { word, expected, new, losses: 0, losses_max: 1 }
     }

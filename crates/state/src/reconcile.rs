@@ -1,33 +1,39 @@
-//! Repair: budgets rebuilt from what the nodes' words say, and unfinished moves settled.
+//! Repair: rebuilds budgets from the nodes' words, and settles unfinished moves.
 //!
-//! One pass reads the budgets concerned, goes over all nodes, and swaps the budgets to what it counted. Every node that
-//! counts has its generation raised after the budget was read, by this pass or by somebody else, so no earlier
-//! reservation can take it any more. A budget that changed meanwhile is read and counted again, a few times.
+//! One pass reads the budgets concerned, goes over all nodes, and swaps the budgets to the counts. Every node that is
+//! counted has its generation raised after the budget was read, by this pass or by another process, so no earlier
+//! reservation can take it any more. A budget that changed meanwhile is read and counted again, a bounded number of
+//! times.
 //!
-//! [`Reconcile::site`] concerns one budget: what a mover does when it cannot tell whether a change of its own is in it.
-//! [`Reconcile::recover`] follows a holder whose last operations nobody knows the fate of. It settles the nodes that
-//! drain towards the receiver (forward once they acknowledged, back when they do not in time), raises the generation
-//! of every other node that could be taken, and counts for all sites, because a late operation may be aimed at any.
+//! [`Reconcile::site`] rebuilds one budget: a mover uses it when it cannot tell whether a change of its own is
+//! included. [`Reconcile::recover`] follows a holder whose last operations have an unknown fate. It settles the nodes
+//! that drain to the receiver: forward once they have left their old site, back if they do not in time. It raises the generation of
+//! every other node that could be taken, and counts for all sites, because a late operation may be aimed at any.
 //!
-//! Two things are as they are because the plainer way does not hold, as the model checker shows. A budget whose swap
-//! was lost is counted again, not swapped again: finding the new value there proves nothing, as a mover that landed
-//! another node may have written the same. And a repair after a theft rebuilds *all* budgets and raises *all* nodes:
-//! the dead holder's reservation is missing at a donor that only it knew, and its last swap may be aimed at a node that
-//! does not drain yet.
+//! The model checker shows that the simpler way fails in two places. First, a budget whose swap was lost is counted
+//! again, not swapped again: finding the new value proves nothing, because a mover that landed another node may have
+//! written the same. Second, a repair after a theft rebuilds *all* budgets and raises *all* nodes: the dead holder's
+//! reservation is missing at a donor that only it knew, and its last swap may be aimed at a node that does not drain
+//! yet.
 //!
-//! A node out of reach is passed over and not counted. It may be drained by a reservation that the pass forgets, which
-//! costs its site nothing that was counted. When it is back, its site has a node more than its budget says, and it may
-//! drain under a free lock: whoever sees that runs a repair.
+//! A word that no mover of this cluster writes is put right ([`Pool`]): recovery sends a node whose word is invalid to
+//! its home in the cluster file, and every budget that is swapped gets the file's floor.
+//!
+//! A node out of reach is skipped and not counted. A reservation that the pass forgets may drain it, which costs its
+//! site nothing that was counted. When it is back, its site has one node more than its budget says, and it may drain
+//! under a free lock. An edge that sees that runs a repair.
 
-use sidelong_layout::{Ack, Budget, NodeId, NodeState, Ownership, SEQUENCE_MAX, SiteId};
+use sidelong_layout::{Budget, NodeId, NodeState, Ownership, SiteId};
 
 use crate::Time;
+use crate::drained::Drained;
 use crate::lease::Timing;
-use crate::op::{Pool, Reply, Step, Word, done};
+use crate::op::{Reply, Step, Word, done};
+use crate::pool::Pool;
 use crate::primitive::{Load, Swap, Swapped};
 
-/// Passes over a budget that keeps changing. Every pass but the last was in vain because somebody else's change came
-/// through, of which a move makes two to a budget. Giving up leaves the budget as those left it.
+/// Passes over a budget that keeps changing. Every pass but the last failed because another process changed the budget,
+/// and a move changes it twice. After giving up, the budget stays as the others left it.
 const PASSES_MAX: u8 = 8;
 /// Swaps of one node that keeps changing.
 const TRIES_MAX: u8 = 3;
@@ -35,9 +41,9 @@ const TRIES_MAX: u8 = 3;
 /// A repair in progress.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Reconcile {
-    nodes: u16,
+    pool: Pool,
     timing: Timing,
-    /// While recovering: the site towards which unfinished moves are settled.
+    /// During recovery: the site whose unfinished moves are settled.
     receiver: Option<SiteId>,
     tallies: Vec<Tally>,
     passes: u8,
@@ -59,7 +65,7 @@ struct Tally {
 enum Phase {
     ReadBudget { tally: usize, load: Load },
     ReadNode { node: u16, load: Load },
-    AwaitAck { node: u16, tries: u8, word: Ownership, load: Load },
+    Await { node: u16, tries: u8, word: Ownership, drained: Drained },
     Raise { node: u16, tries: u8, to: Ownership, swap: Swap },
     Swap { tally: usize, swap: Swap },
     Over,
@@ -71,18 +77,17 @@ impl Reconcile {
         Reconcile::new(vec![site], None, pool, timing)
     }
 
-    /// Settles what is unfinished towards `receiver` and rebuilds all budgets.
+    /// Settles unfinished moves to `receiver` and rebuilds all budgets.
     pub(crate) fn recover(receiver: SiteId, pool: Pool, timing: Timing) -> Self {
-        let sites = (0..pool.sites as usize).map(SiteId::new).collect();
+        let sites = (0..pool.sites()).map(SiteId::new).collect();
         Reconcile::new(sites, Some(receiver), pool, timing)
     }
 
     fn new(sites: Vec<SiteId>, receiver: Option<SiteId>, pool: Pool, timing: Timing) -> Self {
         let tally = |site| Tally { site, budget: 0, count: 0, open: true };
         let tallies: Vec<Tally> = sites.into_iter().map(tally).collect();
-        let phase = read_budget(&tallies, 0, pool.nodes);
-        let nodes = pool.nodes;
-        Reconcile { nodes, timing, receiver, tallies, passes: 1, deadline: None, left_out: 0, phase }
+        let phase = read_budget(&tallies, 0, pool.nodes());
+        Reconcile { pool, timing, receiver, tallies, passes: 1, deadline: None, left_out: 0, phase }
     }
 
     pub(crate) const fn step_name(&self) -> &'static str {
@@ -93,14 +98,15 @@ impl Reconcile {
             (Phase::Swap { .. }, false) => "reconcile-budget",
             (Phase::ReadBudget { .. }, true) => "recover-read-budget",
             (Phase::ReadNode { .. }, true) => "recover-read-node",
-            (Phase::AwaitAck { .. }, _) => "recover-await-ack",
+            (Phase::Await { drained, .. }, _) if drained.asks_fronts() => "recover-await-fronts",
+            (Phase::Await { .. }, _) => "recover-await-ack",
             (Phase::Raise { .. }, true) => "recover-node",
             (Phase::Swap { .. }, true) => "recover-budget",
             (Phase::Over, _) => "over",
         }
     }
 
-    /// How many words were left as they were: out of reach, or changed by others again and again.
+    /// Returns the number of words left unchanged: out of reach, or changed repeatedly by others.
     pub(crate) fn step(&mut self, now: Time, mut reply: Option<Reply>) -> Step<u16> {
         loop {
             self.phase = match &mut self.phase {
@@ -110,7 +116,7 @@ impl Reconcile {
                         Some(value) => self.tallies[tally].budget = value,
                         None => self.leave_out(tally),
                     }
-                    read_budget(&self.tallies, tally + 1, self.nodes)
+                    read_budget(&self.tallies, tally + 1, self.pool.nodes())
                 }
                 Phase::ReadNode { node, load } => {
                     let (node, value) = (*node, done!(load.step(reply.take())));
@@ -119,17 +125,16 @@ impl Reconcile {
                         None => self.leave_out_node(node),
                     }
                 }
-                Phase::AwaitAck { node, tries, word, load } => {
+                Phase::Await { node, tries, word, drained } => {
                     let deadline = *self.deadline.get_or_insert(self.timing.drain_deadline(now));
-                    let ack = done!(load.step(reply.take())).and_then(Ack::decode);
+                    let has_drained = done!(drained.step(reply.take()));
                     let (node, tries, word) = (*node, *tries, *word);
                     let (Some(from), Some(to)) = (word.site, word.next) else { unreachable!("it drains") };
-                    if ack.is_some_and(|ack| ack.generation == word.generation) {
-                        raise(node, tries, word, word.now_serving(to))
+                    if has_drained {
+                        raise(node, tries, word.encode(), word.now_serving(to))
                     } else if now >= deadline {
-                        raise(node, tries, word, word.now_serving(from))
+                        raise(node, tries, word.encode(), word.now_serving(from))
                     } else {
-                        self.phase = await_ack(node, tries, word);
                         return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
                     }
                 }
@@ -151,26 +156,42 @@ impl Reconcile {
         }
     }
 
-    /// What to do about a node of this value. With `tries` above 0 it was found by a swap that failed: somebody raised
-    /// its generation after the budgets were read, so it need not be raised again.
+    /// What to do about a node with this value. With `tries` above 0 a failed swap found it: another process raised its
+    /// generation after the budgets were read, so it need not be raised again.
     fn judge(&mut self, node: u16, value: u64, tries: u8) -> Phase {
-        let Some(word) = Ownership::decode(value) else { return self.next_node(node) };
+        let Some(word) = self.pool.ownership(value) else { return self.restore(node, value, tries) };
         let raised = tries > 0;
         match (word.state, word.site) {
             (NodeState::Draining, _) if self.receiver.is_some() && word.next == self.receiver => {
-                if tries == TRIES_MAX { self.leave_out_node(node) } else { await_ack(node, tries + 1, word) }
+                if tries == TRIES_MAX { self.leave_out_node(node) } else { self.wait(node, tries + 1, word) }
             }
             (NodeState::Draining, _) => self.next_node(node),
             _ if raised => self.count(node, word),
             (NodeState::Serving, Some(site)) if self.receiver.is_some() || self.tally(site).is_some() => {
-                raise(node, 1, word, word.now_serving(site))
+                raise(node, 1, value, word.now_serving(site))
             }
             (NodeState::Free, _) if self.receiver.is_some() => {
-                let next = Ownership { generation: (word.generation + 1) & SEQUENCE_MAX, ..word };
-                raise(node, 1, word, next)
+                raise(node, 1, value, Ownership::replacing(value, None))
             }
             (NodeState::Serving | NodeState::Free, _) => self.next_node(node),
         }
+    }
+
+    fn wait(&self, node: u16, tries: u8, word: Ownership) -> Phase {
+        let drained = Drained::new(NodeId::new(usize::from(node)), word.generation, &self.pool);
+        Phase::Await { node, tries, word, drained }
+    }
+
+    /// Sends a node home whose word says nothing; what it did is not known.
+    fn restore(&mut self, node: u16, value: u64, tries: u8) -> Phase {
+        if self.receiver.is_none() {
+            return self.next_node(node);
+        }
+        if tries == TRIES_MAX {
+            return self.leave_out_node(node);
+        }
+        let home = self.pool.home(NodeId::new(usize::from(node)));
+        raise(node, tries + 1, value, Ownership::replacing(value, home))
     }
 
     fn count(&mut self, node: u16, word: Ownership) -> Phase {
@@ -195,14 +216,14 @@ impl Reconcile {
     }
 
     fn next_node(&mut self, node: u16) -> Phase {
-        if node + 1 < self.nodes { read_node(node + 1) } else { self.swap_budget(0) }
+        if usize::from(node) + 1 < self.pool.nodes() { read_node(node + 1) } else { self.swap_budget(0) }
     }
 
-    /// Swaps the next budget; after the last one, goes over those again that had changed.
+    /// Swaps the next budget; after the last one, repeats those that had changed.
     fn swap_budget(&mut self, from: usize) -> Phase {
         if let Some(tally) = (from..self.tallies.len()).find(|&tally| self.tallies[tally].open) {
             let Tally { site, budget, count, .. } = self.tallies[tally];
-            let new = Budget::decode(budget).with_current(count).encode();
+            let new = Budget::decode(budget).rebuilt(self.pool.floor(site), count).encode();
             return Phase::Swap { tally, swap: Swap::once(Word::Budget(site), budget, new) };
         }
         self.tallies.retain(|tally| tally.open);
@@ -213,11 +234,11 @@ impl Reconcile {
         self.passes += 1;
         self.receiver = None;
         self.tallies.iter_mut().for_each(|tally| tally.count = 0);
-        read_budget(&self.tallies, 0, self.nodes)
+        read_budget(&self.tallies, 0, self.pool.nodes())
     }
 }
 
-fn read_budget(tallies: &[Tally], tally: usize, nodes: u16) -> Phase {
+fn read_budget(tallies: &[Tally], tally: usize, nodes: usize) -> Phase {
     match tallies.get(tally) {
         Some(Tally { site, .. }) => Phase::ReadBudget { tally, load: Load::new(Word::Budget(*site)) },
         None if nodes == 0 => Phase::Over,
@@ -229,11 +250,7 @@ fn read_node(node: u16) -> Phase {
     Phase::ReadNode { node, load: Load::new(Word::Ownership(NodeId::new(node as usize))) }
 }
 
-fn await_ack(node: u16, tries: u8, word: Ownership) -> Phase {
-    Phase::AwaitAck { node, tries, word, load: Load::new(Word::Ack(NodeId::new(node as usize))) }
-}
-
-fn raise(node: u16, tries: u8, from: Ownership, to: Ownership) -> Phase {
-    let swap = Swap::new(Word::Ownership(NodeId::new(node as usize)), from.encode(), to.encode());
+fn raise(node: u16, tries: u8, from: u64, to: Ownership) -> Phase {
+    let swap = Swap::new(Word::Ownership(NodeId::new(node as usize)), from, to.encode());
     Phase::Raise { node, tries, to, swap }
 }

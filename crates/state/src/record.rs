@@ -1,23 +1,23 @@
-//! Load records: how a reader decides about a copy, and how the one writer publishes.
+//! Load records: how a reader judges a copy, and how the one writer publishes.
 //!
 //! A reader never uses a record that is torn, of an earlier life of the node, or older than one it has used. It asks
-//! for another copy a bounded number of times and then says why it has none.
+//! for another copy a bounded number of times, and then reports why it has none.
 
 use sidelong_layout::{Beat, Detail, Hot, Machine, Ports, Rejected, Slot, Tick};
 
 /// Copies of one record that a reader asks for before it gives up.
 pub const COPIES_MAX: u8 = 3;
 
-/// A record that lies in memory as `W` words.
+/// A record stored as `W` words.
 pub trait Record<const W: usize>: Sized {
-    /// A copy of the memory, if it is of one moment.
+    /// The record in a copy of the memory, if the copy is consistent.
     ///
     /// # Errors
-    /// As `layout` says.
+    /// As in `layout`.
     fn validated(words: &[u64; W]) -> Result<Self, Rejected>;
-    /// Which life of the writer published it, and the how-many-eth of that life: `(generation, sequence)`.
+    /// The life of the writer that published it, and its number in that life: `(generation, sequence)`.
     fn version(&self) -> (u32, u32);
-    /// As it lies in memory while the writer is inside (an odd sequence), or as published: sealed.
+    /// As stored while the writer is inside (an odd sequence), or as published and sealed.
     fn published(self, generation: u32, sequence: u32) -> [u64; W];
 }
 
@@ -50,23 +50,23 @@ record!(Ports);
 /// Why a reader has no record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unusable {
-    /// No copy was of one moment, or none was published.
+    /// No copy was consistent, or none was published.
     #[error("no usable copy in {COPIES_MAX} tries")]
     Rejected(#[from] Rejected),
-    /// It was published by an earlier life of the node than the newest seen: its successor has not published yet.
-    #[error("a record of life {found} of the node, whose life {newest} was seen already")]
+    /// An earlier life of the node published it than the newest seen; its successor has not published yet.
+    #[error("the record is of life {found} of the node, but life {newest} was already seen")]
     Foreign {
         /// The copy's generation.
         found: u32,
-        /// The newest seen.
+        /// The newest generation seen.
         newest: u32,
     },
     /// It is older than one seen before: two reads overtook each other.
-    #[error("record {found} is older than record {newest}, which was seen already")]
+    #[error("record {found} is older than record {newest}, which was already seen")]
     Older {
         /// The copy's sequence.
         found: u32,
-        /// The newest seen.
+        /// The newest sequence seen.
         newest: u32,
     },
 }
@@ -78,11 +78,11 @@ pub enum Verdict<R> {
     Use(R),
     /// Read again.
     Again,
-    /// Report, and keep what was known.
+    /// Report the reason, and keep the last record.
     GiveUp(Unusable),
 }
 
-/// The newest record that a reader has used of one node: what it judges copies by.
+/// The newest record of one node that a reader has used, by which it judges copies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Newest {
     version: Option<(u32, u32)>,
@@ -95,8 +95,8 @@ impl Newest {
         Newest { version: None, rejected: 0 }
     }
 
-    /// Judges a copy. After [`Verdict::Again`] the next copy belongs to the same read; after the others a new one
-    /// begins. The same record again is used again: its `time_ns` tells its age.
+    /// Judges a copy. After [`Verdict::Again`] the next copy belongs to the same read; after the other verdicts a new
+    /// read begins. An unchanged record is used again: its `time_ns` tells its age.
     pub fn judge<const W: usize, R: Record<W>>(&mut self, words: &[u64; W]) -> Verdict<R> {
         let record = match R::validated(words) {
             Ok(record) => record,
@@ -126,15 +126,15 @@ impl Newest {
     }
 }
 
-/// Sequences wrap: before is whatever is less than half a turn behind.
+/// Sequences wrap: `sequence` is before `other` if it is less than half the range behind.
 const fn is_before(sequence: u32, other: u32) -> bool {
     (sequence.wrapping_sub(other) as i32) < 0
 }
 
 /// Publishes records of one kind, for the node's CPU to store.
 ///
-/// The caller makes every store with release ordering, in the order given. The first marks the record as being
-/// written, the last seals it; a reader's copy of anything between is rejected, whatever order it was copied in.
+/// The caller makes every store with release ordering, in the order given. The first marks the record as being written,
+/// the last seals it. Readers reject any copy from in between, in whatever order it was copied.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Publisher {
     generation: u32,
@@ -142,12 +142,12 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// For this life of the node.
+    /// A publisher for this life of the node.
     pub const fn new(generation: u32) -> Self {
         Publisher { generation, sequence: 0 }
     }
 
-    /// The stores that publish `record`: word indices and values. Its sequence, check and generation are set here.
+    /// The stores that publish `record`: word indices and values. They include its sequence, check and generation.
     pub fn publish<const W: usize, R: Record<W> + Copy>(
         &mut self,
         record: R,

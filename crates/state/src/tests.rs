@@ -8,7 +8,7 @@ use sidelong_layout::{
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;
-const POOL: Pool = Pool { sites: 2, nodes: 3 };
+const SITES: usize = 2;
 
 fn timing() -> Timing {
     Timing::new(6 * SECOND, SECOND, 3 * SECOND, SECOND).unwrap()
@@ -22,16 +22,20 @@ fn node(index: usize) -> NodeId {
     NodeId::new(index)
 }
 
+fn pool() -> Pool {
+    Pool::new([1, 0], [0, 0, 1].map(|home| Some(site(home))))
+}
+
 fn holder(index: usize) -> Holder {
     Holder::new(EdgeId::new(index), 7)
 }
 
 fn plan(index: usize) -> Plan {
-    Plan { node: node(index), from: Some(site(0)), to: site(1) }
+    Plan { node: node(index), expected: Ownership::serving(site(0), 0), to: site(1) }
 }
 
 fn a_move(memo: Memo) -> Move {
-    Move::new(plan(0), holder(0), POOL, timing(), memo)
+    Move::new(plan(0), holder(0), pool(), timing(), memo)
 }
 
 /// Two sites; nodes 0 and 1 serve site 0 with floor 1, node 2 serves site 1. Nodes acknowledge at once.
@@ -40,7 +44,7 @@ struct Cluster {
     now: Time,
     acknowledges: bool,
     unreachable: Option<Word>,
-    /// Completions to lose: at which operation, and whether it takes effect.
+    /// Completions to lose: at which operation, and whether the operation takes effect.
     losses: Vec<(usize, bool)>,
     steps: Vec<&'static str>,
 }
@@ -68,7 +72,7 @@ impl Cluster {
     }
 
     fn node(&self, index: usize) -> Ownership {
-        Ownership::decode(self.value(Word::Ownership(node(index)))).unwrap()
+        Ownership::decode(self.value(Word::Ownership(node(index))), SITES).unwrap()
     }
 
     fn budgets(&self) -> [u16; 2] {
@@ -82,8 +86,9 @@ impl Cluster {
         }
         let before = self.value(op.word());
         self.words.insert(op.word(), op.applied_to(before));
-        if let (Word::Ownership(node), true) = (op.word(), self.acknowledges) {
-            let generation = Ownership::decode(self.value(op.word())).unwrap().generation;
+        if let (Word::Ownership(node), true) = (op.word(), self.acknowledges)
+            && let Some(Ownership { generation, .. }) = Ownership::decode(self.value(op.word()), SITES)
+        {
             self.words.insert(Word::Ack(node), Ack { generation }.encode());
         }
         if loss.is_some() { Reply::Lost } else { Reply::Value(before) }
@@ -93,7 +98,7 @@ impl Cluster {
         self.run_from(machine, None)
     }
 
-    /// Goes on with a machine that awaits `reply`.
+    /// Continues with a machine that awaits `reply`.
     fn run_from(&mut self, machine: &mut Move, mut reply: Option<Reply>) -> Outcome {
         loop {
             match machine.step(self.now, reply.take()) {
@@ -107,7 +112,7 @@ impl Cluster {
         }
     }
 
-    /// Executes operations up to the first of `step`, and keeps its reply from the machine.
+    /// Executes operations up to the first of `step`, and withholds its reply from the machine.
     fn run_to(&mut self, machine: &mut Move, step: &str) -> Option<Reply> {
         let mut reply = None;
         while self.steps.last() != Some(&step) {
@@ -139,10 +144,10 @@ fn a_move_is_eleven_operations() {
     assert_eq!(cluster.steps, steps);
     assert!(cluster.node(0).serves(site(1)));
     assert_eq!((cluster.budgets(), cluster.lock().owner), ([1, 2], None));
-    let mut next = Move::new(plan(1), holder(0), POOL, timing(), Memo::default());
+    let mut next = Move::new(plan(1), holder(0), pool(), timing(), Memo::default());
     assert_eq!(cluster.run(&mut next), Outcome::Recent);
     assert_eq!(
-        cluster.run(&mut Move::new(plan(1), holder(0), POOL, timing(), next.memo())),
+        cluster.run(&mut Move::new(plan(1), holder(0), pool(), timing(), next.memo())),
         Outcome::AtFloor
     );
     assert_eq!(cluster.lock().owner, None);
@@ -153,9 +158,27 @@ fn a_free_node_is_taken_without_a_donor() {
     let mut cluster = Cluster::new();
     let free = Ownership { state: NodeState::Free, site: None, next: None, generation: 4 };
     cluster.words.insert(Word::Ownership(node(0)), free.encode());
-    let plan = Plan { from: None, ..plan(0) };
-    assert_eq!(cluster.run(&mut Move::new(plan, holder(0), POOL, timing(), Memo::default())), Outcome::Moved);
+    let plan = Plan { expected: free, ..plan(0) };
+    assert_eq!(
+        cluster.run(&mut Move::new(plan, holder(0), pool(), timing(), Memo::default())),
+        Outcome::Moved
+    );
     assert!(cluster.node(0).serves(site(1)) && !cluster.steps.contains(&"reserve"));
+}
+
+#[test]
+fn a_plan_is_void_once_its_node_has_changed() {
+    let mut cluster = Cluster::new();
+    // It left its site and came back: the same site, another generation.
+    let changed = plan(0).expected.now_serving(site(0));
+    cluster.words.insert(Word::Ownership(node(0)), changed.encode());
+    assert_eq!(cluster.run(&mut a_move(Memo::default())), Outcome::NodeChanged);
+    assert_eq!((cluster.node(0), cluster.budgets(), cluster.lock().owner), (changed, [2, 1], None));
+    let fresh = Plan { expected: changed, ..plan(0) };
+    let mut next = Move::new(fresh, holder(0), pool(), timing(), Memo::default());
+    assert_eq!(cluster.run(&mut next), Outcome::Recent);
+    let mut next = Move::new(fresh, holder(0), pool(), timing(), next.memo());
+    assert_eq!(cluster.run(&mut next), Outcome::Moved);
 }
 
 #[test]
@@ -172,14 +195,14 @@ fn a_dead_holders_move_is_settled_by_whoever_steals_its_lock() {
     let mut cluster = Cluster::new();
     let mut dead = a_move(Memo::default());
     let unheard = cluster.run_to(&mut dead, "await-ack");
-    let mut thief = Move::new(plan(1), holder(1), POOL, timing(), Memo::default());
+    let mut thief = Move::new(plan(1), holder(1), pool(), timing(), Memo::default());
     assert_eq!(cluster.run(&mut thief), Outcome::Busy);
     let since = thief.memo().sighting.unwrap().since;
     cluster.now = Time(since.0 + timing().steal_ns() - 1);
-    let mut early = Move::repair(site(1), holder(1), POOL, timing(), thief.memo());
+    let mut early = Move::repair(site(1), holder(1), pool(), timing(), thief.memo());
     assert_eq!(cluster.run(&mut early), Outcome::Busy);
     cluster.now = Time(since.0 + timing().steal_ns());
-    let mut late = Move::repair(site(1), holder(1), POOL, timing(), early.memo());
+    let mut late = Move::repair(site(1), holder(1), pool(), timing(), early.memo());
     assert_eq!(cluster.run(&mut late), Outcome::Recovered { left_out: 0 });
     assert!(cluster.node(0).serves(site(1)), "it had acknowledged, so it goes on");
     assert_eq!((cluster.budgets(), cluster.lock().owner), ([1, 2], None));
@@ -198,14 +221,45 @@ fn what_an_earlier_machine_of_the_same_life_left_is_taken_at_once() {
 }
 
 #[test]
+fn a_repair_puts_right_what_no_mover_writes() {
+    let mut cluster = Cluster::new();
+    let nowhere = Ownership::serving(site(4000), 7).encode();
+    cluster.words.insert(Word::Ownership(node(0)), nowhere);
+    cluster.words.insert(Word::Ownership(node(2)), u64::MAX);
+    for (index, floor) in [(0, 16_383), (1, 9)] {
+        let budget = Budget { floor, current: 16_383, generation: 5 };
+        cluster.words.insert(Word::Budget(site(index)), budget.encode());
+    }
+    let mut repair = Move::repair(site(1), holder(0), pool(), timing(), Memo::default());
+    assert_eq!(cluster.run(&mut repair), Outcome::Recovered { left_out: 0 });
+    assert_eq!(cluster.node(0), Ownership::serving(site(0), 8), "at home");
+    assert_eq!(cluster.node(2), Ownership::serving(site(1), 0));
+    let budgets = [0, 1].map(|index| Budget::decode(cluster.value(Word::Budget(site(index)))));
+    assert_eq!(budgets.map(|budget| (budget.floor, budget.current)), [(1, 2), (0, 1)]);
+}
+
+#[test]
+fn a_budget_that_no_mover_writes_gives_no_node() {
+    for budget in
+        [Budget { floor: 0, current: 2, generation: 0 }, Budget { floor: 1, current: 4, generation: 0 }]
+    {
+        let mut cluster = Cluster::new();
+        cluster.words.insert(Word::Budget(site(0)), budget.encode());
+        assert_eq!(cluster.run(&mut a_move(Memo::default())), Outcome::Contended, "{budget:?}");
+        assert!(cluster.node(0).serves(site(0)));
+        assert_eq!((cluster.budgets(), cluster.lock().owner), ([2, 1], None), "it is rebuilt");
+    }
+}
+
+#[test]
 fn a_node_out_of_reach_stops_no_repair() {
     let mut cluster = Cluster { unreachable: Some(Word::Ownership(node(1))), ..Cluster::new() };
-    let mut repair = Move::repair(site(1), holder(0), POOL, timing(), Memo::default());
+    let mut repair = Move::repair(site(1), holder(0), pool(), timing(), Memo::default());
     assert_eq!(cluster.run(&mut repair), Outcome::Recovered { left_out: 1 });
     assert_eq!((cluster.budgets(), cluster.lock().owner), ([1, 1], None));
 }
 
-/// Whatever single completion is lost, and whether or not its operation took effect, budgets end exact, the lock free
+/// Whichever single completion is lost, and whether or not its operation took effect, budgets end exact, the lock free
 /// and the node at one of the two sites.
 #[test]
 fn any_one_completion_may_be_lost() {
@@ -276,7 +330,7 @@ fn a_node_acknowledges_draining_when_its_requests_are_done() {
     assert_eq!(agent.observe(u64::MAX, 0), None, "a word of another version");
 }
 
-/// The printed protocol where nothing goes wrong: the other edge's counter holds it back once.
+/// The published protocol without faults: the other edge's counter holds it back once.
 #[test]
 fn the_papers_protocol_moves_a_node() {
     let mut cluster = Cluster::new();
@@ -338,7 +392,7 @@ fn a_reader_tries_a_bounded_number_of_times() {
 }
 
 proptest! {
-    /// Whenever a reader looks while a record is published, it has the old one, the new one, or none.
+    /// A reader that copies at any point of a publication gets the old record, the new one, or none.
     #[test]
     fn a_publication_is_all_or_nothing(old: u64, new: u64, stores in 0usize..=9) {
         let mut publisher = Publisher::new(3);
@@ -352,7 +406,7 @@ proptest! {
         }
     }
 
-    /// No reply, however wild, makes a machine panic or post for ever. (`true`: what the operation hoped for.)
+    /// No reply makes a machine panic or post for ever. (`true`: the reply that the operation expects.)
     #[test]
     fn a_move_ends_whatever_it_is_told(
         replies in prop::collection::vec(any::<Option<(bool, u64)>>(), 400),

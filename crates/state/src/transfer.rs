@@ -1,32 +1,34 @@
-//! The job of moving one node: reserved from the donor's budget, drained, landed at the receiver.
+//! The job of moving one node: reserve it from the donor's budget, drain it, land it at the receiver.
 //!
 //! ```text
-//! node word ── donor's budget: reserve ── node: drain ── acknowledgement ─┬─ land at the receiver ── raise its budget
+//! node word ── donor's budget: reserve ── node: drain ── wait: drained ───┬─ land at the receiver ── raise its budget
 //!   (Free: nothing to reserve or drain) ──────────────────────────────────┘
-//!                                             no acknowledgement in time ──── land at the donor ──── raise its budget
+//!                                                        not drained in time ── land at the donor ──── raise its budget
 //!                          node was taken ── give the reservation back
 //! ```
 //!
-//! The order of reads is what safety rests on (see the crate's own page): the node before the reservation, the budget
-//! before the landing. Every raise starts from the very word that its reason left; where that is gone, or the fate of
-//! a swap is unknown, the budget is rebuilt instead.
+//! Safety depends on the order of reads (see the crate's page): the node before the reservation, the budget before the
+//! landing. Every raise expects the exact word that was read before. If that has changed, or the fate of a swap is
+//! unknown, the budget is rebuilt instead.
 
-use sidelong_layout::{Ack, Budget, NodeId, NodeState, Ownership, SiteId};
+use sidelong_layout::{Budget, NodeState, Ownership, SiteId};
 
 use crate::Time;
+use crate::drained::Drained;
 use crate::lease::Timing;
-use crate::moving::Outcome;
-use crate::op::{Pool, Reply, Step, Word, done};
+use crate::moving::{Outcome, Plan};
+use crate::op::{Reply, Step, Word, done};
+use crate::pool::Pool;
 use crate::primitive::{Load, Swap, Swapped};
 use crate::reconcile::Reconcile;
 
-/// Reservations tried while the donor's budget keeps changing.
+/// Attempts to reserve while the donor's budget keeps changing.
 const TRIES_MAX: u8 = 3;
 
 /// How a transfer ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Transferred {
-    /// In certainty: no operation of it can take effect any more.
+    /// With certainty: none of its operations can take effect any more.
     As(Outcome),
     /// The fate of a swap of the node is unknown: recover.
     Doubtful,
@@ -35,9 +37,7 @@ pub(crate) enum Transferred {
 /// A node on its way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Transfer {
-    node: NodeId,
-    from: Option<SiteId>,
-    to: SiteId,
+    plan: Plan,
     pool: Pool,
     timing: Timing,
     phase: Phase,
@@ -49,7 +49,7 @@ enum Phase {
     ReadDonor { donor: SiteId, word: Ownership, load: Load },
     Reserve { donor: SiteId, word: Ownership, reserved: Budget, tries: u8, swap: Swap },
     Drain { donor: SiteId, drained: Ownership, reserved: Budget, swap: Swap },
-    AwaitAck { donor: SiteId, word: Ownership, deadline: Option<Time>, load: Load },
+    Await { donor: SiteId, word: Ownership, deadline: Option<Time>, drained: Drained },
     ReadBudget { site: SiteId, word: Ownership, then: Outcome, load: Load },
     Land { site: SiteId, budget: Budget, then: Outcome, swap: Swap },
     Raise { site: SiteId, then: Outcome, swap: Swap },
@@ -57,9 +57,9 @@ enum Phase {
 }
 
 impl Transfer {
-    pub(crate) fn new(node: NodeId, from: Option<SiteId>, to: SiteId, pool: Pool, timing: Timing) -> Self {
-        let phase = Phase::ReadNode { load: Load::new(Word::Ownership(node)) };
-        Transfer { node, from, to, pool, timing, phase }
+    pub(crate) fn new(plan: Plan, pool: Pool, timing: Timing) -> Self {
+        let phase = Phase::ReadNode { load: Load::new(Word::Ownership(plan.node)) };
+        Transfer { plan, pool, timing, phase }
     }
 
     pub(crate) const fn step_name(&self) -> &'static str {
@@ -68,7 +68,8 @@ impl Transfer {
             Phase::ReadDonor { .. } => "read-donor-budget",
             Phase::Reserve { .. } => "reserve",
             Phase::Drain { .. } => "drain",
-            Phase::AwaitAck { .. } => "await-ack",
+            Phase::Await { drained, .. } if drained.asks_fronts() => "await-fronts",
+            Phase::Await { .. } => "await-ack",
             Phase::ReadBudget { then: Outcome::Moved, .. } => "read-receiver-budget",
             Phase::ReadBudget { .. } => "roll-back-read-budget",
             Phase::Land { then: Outcome::Moved, .. } => "land",
@@ -89,7 +90,7 @@ impl Transfer {
                 Phase::ReadDonor { donor, word, load } => {
                     let (donor, word) = (*donor, *word);
                     match done!(load.step(reply.take())) {
-                        Some(budget) => reserve(donor, word, budget, 1),
+                        Some(budget) => self.reserve(donor, word, budget, 1),
                         None => Err(Transferred::As(Outcome::Unreachable)),
                     }
                 }
@@ -98,7 +99,7 @@ impl Transfer {
                     match done!(swap.step(reply.take())) {
                         Swapped::Yes => Ok(self.drain(donor, word, reserved)),
                         Swapped::No(_) if tries == TRIES_MAX => Err(Transferred::As(Outcome::Contended)),
-                        Swapped::No(found) => reserve(donor, word, found, tries + 1),
+                        Swapped::No(found) => self.reserve(donor, word, found, tries + 1),
                         Swapped::Already | Swapped::Unknown => {
                             Ok(self.reconcile(donor, Outcome::Uncertain { left_out: 0 }))
                         }
@@ -107,21 +108,19 @@ impl Transfer {
                 Phase::Drain { donor, drained, reserved, swap } => {
                     let (donor, drained, reserved) = (*donor, *drained, *reserved);
                     match done!(swap.step(reply.take())) {
-                        Swapped::Yes => Ok(self.await_ack(donor, drained, None)),
-                        Swapped::No(_) => Ok(raise(donor, reserved, Outcome::NodeChanged)),
+                        Swapped::Yes => Ok(self.wait(donor, drained)),
+                        Swapped::No(_) => Ok(self.raise(donor, reserved, Outcome::NodeChanged)),
                         Swapped::Already | Swapped::Unknown => Err(Transferred::Doubtful),
                     }
                 }
-                Phase::AwaitAck { donor, word, deadline, load } => {
+                Phase::Await { donor, word, deadline, drained } => {
                     let (donor, word) = (*donor, *word);
                     let deadline = *deadline.get_or_insert(self.timing.drain_deadline(now));
-                    let ack = done!(load.step(reply.take())).and_then(Ack::decode);
-                    if ack.is_some_and(|ack| ack.generation == word.generation) {
-                        Ok(read_budget(self.to, word, Outcome::Moved))
+                    if done!(drained.step(reply.take())) {
+                        Ok(read_budget(self.plan.to, word, Outcome::Moved))
                     } else if now >= deadline {
                         Ok(read_budget(donor, word, Outcome::NotDrained))
                     } else {
-                        self.phase = self.await_ack(donor, word, Some(deadline));
                         return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
                     }
                 }
@@ -135,7 +134,7 @@ impl Transfer {
                 Phase::Land { site, budget, then, swap } => {
                     let (site, budget, then) = (*site, *budget, *then);
                     match done!(swap.step(reply.take())) {
-                        Swapped::Yes => Ok(raise(site, budget, then)),
+                        Swapped::Yes => Ok(self.raise(site, budget, then)),
                         Swapped::No(_) => Err(Transferred::As(Outcome::NodeChanged)),
                         Swapped::Already | Swapped::Unknown => Err(Transferred::Doubtful),
                     }
@@ -163,49 +162,61 @@ impl Transfer {
     }
 
     fn judge_node(&self, value: Option<u64>) -> Result<Phase, Transferred> {
-        let word = Ownership::decode(value.ok_or(Transferred::As(Outcome::Unreachable))?);
-        let word = word.filter(|word| word.state != NodeState::Draining && word.site == self.from);
-        let word = word.ok_or(Transferred::As(Outcome::NodeChanged))?;
+        let Plan { expected: word, .. } = self.plan;
+        let value = value.ok_or(Transferred::As(Outcome::Unreachable))?;
+        // The whole word is compared: a node that left its site and came back is not the one in the plan.
+        if value != word.encode() || word.state == NodeState::Draining {
+            return Err(Transferred::As(Outcome::NodeChanged));
+        }
         Ok(match word.site {
             Some(donor) => Phase::ReadDonor { donor, word, load: Load::new(Word::Budget(donor)) },
-            None => read_budget(self.to, word, Outcome::Moved),
+            None => read_budget(self.plan.to, word, Outcome::Moved),
         })
     }
 
     fn drain(&self, donor: SiteId, word: Ownership, reserved: Budget) -> Phase {
-        let drained = word.draining_to(self.to).expect("it serves the donor, which is not the receiver");
-        let swap = Swap::once(Word::Ownership(self.node), word.encode(), drained.encode());
+        let drained = word.draining_to(self.plan.to).expect("it serves the donor, which is not the receiver");
+        let swap = Swap::once(Word::Ownership(self.plan.node), word.encode(), drained.encode());
         Phase::Drain { donor, drained, reserved, swap }
     }
 
-    fn await_ack(&self, donor: SiteId, word: Ownership, deadline: Option<Time>) -> Phase {
-        Phase::AwaitAck { donor, word, deadline, load: Load::new(Word::Ack(self.node)) }
+    fn wait(&self, donor: SiteId, word: Ownership) -> Phase {
+        let drained = Drained::new(self.plan.node, word.generation, &self.pool);
+        Phase::Await { donor, word, deadline: None, drained }
     }
 
     fn land(&self, site: SiteId, word: Ownership, budget: Budget, then: Outcome) -> Phase {
         let landed = word.now_serving(site);
-        let swap = Swap::once(Word::Ownership(self.node), word.encode(), landed.encode());
+        let swap = Swap::once(Word::Ownership(self.plan.node), word.encode(), landed.encode());
         Phase::Land { site, budget, then, swap }
     }
 
     fn reconcile(&self, site: SiteId, then: Outcome) -> Phase {
-        Phase::Reconcile { reconcile: Reconcile::site(site, self.pool, self.timing), then }
+        Phase::Reconcile { reconcile: Reconcile::site(site, self.pool.clone(), self.timing), then }
     }
-}
 
-fn reserve(donor: SiteId, word: Ownership, budget: u64, tries: u8) -> Result<Phase, Transferred> {
-    let reserved = Budget::decode(budget).reserved().ok_or(Transferred::As(Outcome::AtFloor))?;
-    let swap = Swap::once(Word::Budget(donor), budget, reserved.encode());
-    Ok(Phase::Reserve { donor, word, reserved, tries, swap })
+    /// One node less than `budget` says; what it says is not believed where no mover can have written it.
+    fn reserve(&self, donor: SiteId, word: Ownership, budget: u64, tries: u8) -> Result<Phase, Transferred> {
+        let found = Budget::decode(budget);
+        if !self.pool.allows(donor, found) {
+            return Ok(self.reconcile(donor, Outcome::Contended));
+        }
+        let reserved = found.reserved().ok_or(Transferred::As(Outcome::AtFloor))?;
+        let swap = Swap::once(Word::Budget(donor), budget, reserved.encode());
+        Ok(Phase::Reserve { donor, word, reserved, tries, swap })
+    }
+
+    /// One node more than `budget` says, if it still says so and is to be believed.
+    fn raise(&self, site: SiteId, budget: Budget, then: Outcome) -> Phase {
+        let raised = budget.with_current(budget.current.saturating_add(1));
+        if !self.pool.allows(site, raised) {
+            return self.reconcile(site, then);
+        }
+        let swap = Swap::once(Word::Budget(site), budget.encode(), raised.encode());
+        Phase::Raise { site, then, swap }
+    }
 }
 
 fn read_budget(site: SiteId, word: Ownership, then: Outcome) -> Phase {
     Phase::ReadBudget { site, word, then, load: Load::new(Word::Budget(site)) }
-}
-
-/// One more node than `budget` says, if it still says so.
-fn raise(site: SiteId, budget: Budget, then: Outcome) -> Phase {
-    let raised = budget.with_current(budget.current + 1);
-    let swap = Swap::once(Word::Budget(site), budget.encode(), raised.encode());
-    Phase::Raise { site, then, swap }
 }

@@ -1,5 +1,5 @@
-//! Requests that are read in a second, on one core, in each format that a million of them can be written in; and what
-//! ordering and counting them costs on top.
+//! Requests read per second on one core, in each format that a million of them can be written in, and the additional
+//! cost of ordering and counting them.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use sidelong_trace::{Arrivals, Format, Reader, Sizes, Stamps, Synthetic, Tally, Writer};

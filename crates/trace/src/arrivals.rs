@@ -1,4 +1,4 @@
-//! When requests of a synthetic trace come.
+//! Arrival times of the requests of a synthetic trace.
 
 use std::str::FromStr;
 
@@ -12,23 +12,24 @@ use crate::zipf::{refuse, unit_interval};
 
 const NS_PER_S: f64 = 1e9;
 
-/// Bursts of a trace at most, where they are one by one. Each is drawn, whether requests come in it or not.
+/// Most bursts of a trace if they are drawn one by one. Each is drawn, whether requests fall in it or not.
 const BURSTS_MAX: f64 = 1e9;
 
-/// How requests come at a mean rate.
+/// How requests arrive at a mean rate.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Arrivals {
     /// At random, at a constant rate.
     Poisson,
-    /// In bursts of all lengths: `bias` of the requests come in one half of the time, whichever a lot says, and so on in
-    /// each half, down to 1 ms. M. Wang et al., "Data Mining Meets Performance Evaluation: Fast Algorithms for
-    /// Modeling Bursty Traffic", ICDE 2002; web traffic has 0.6 to 0.8.
+    /// In bursts of all lengths: `bias` of the requests arrive in one half of the time, chosen at random, and so on in
+    /// each half, down to 1 ms. M. Wang et al., "Data Mining Meets Performance Evaluation: Fast Algorithms for Modeling
+    /// Bursty Traffic", ICDE 2002; web traffic has 0.6 to 0.8.
     BModel {
         /// From 0.5 (even) to below 1.
         bias: f64,
     },
-    /// In bursts of one length: at random at a higher rate for a while, then none for a while. Both are exponential.
+    /// In bursts of one mean length: at a higher rate for a while, then none for a while. Both durations are
+    /// exponential.
     OnOff {
         /// Mean seconds with requests.
         on_s: f64,
@@ -40,7 +41,7 @@ pub enum Arrivals {
 impl FromStr for Arrivals {
     type Err = Error;
 
-    /// From `none`, `b-model:BIAS` or `on-off:ON_S:OFF_S`.
+    /// Parses `none`, `b-model:BIAS` or `on-off:ON_S:OFF_S`.
     fn from_str(text: &str) -> Result<Arrivals> {
         let parts: Vec<&str> = text.split(':').collect();
         let number = |text: &str| text.parse::<f64>().ok();
@@ -57,10 +58,10 @@ impl FromStr for Arrivals {
 }
 
 impl Arrivals {
-    /// For a trace that lasts `span_s` on average.
+    /// Checks the parameters for a trace that lasts `span_s` on average.
     ///
     /// # Errors
-    /// [`Error::Parameter`] where a parameter is not of its range.
+    /// [`Error::Parameter`] if a parameter is out of range.
     pub(crate) fn check(&self, span_s: f64) -> Result<()> {
         let is_time = |number: f64| 0.0 < number && number <= f64::from(u32::MAX);
         match *self {
@@ -102,14 +103,14 @@ impl Arrivals {
     }
 }
 
-/// See [`Arrivals::times`]. It gives one more time for each that is asked for; those of the b-model end.
+/// See [`Arrivals::times`]. Returns one more time on each call; those of the b-model end.
 #[derive(Clone, Debug)]
 pub(crate) enum Times {
     Random { random: Pcg64Mcg, gap_ns: f64, now_ns: f64, breaks: Option<Breaks> },
     Halves { random: Pcg64Mcg, bias: f64, parts: Vec<Part> },
 }
 
-/// How a time without requests follows one with them, of which so much is left.
+/// Phases of an on-off process: the rest of the current phase with requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Breaks {
     on_ns: f64,
@@ -117,7 +118,7 @@ pub(crate) struct Breaks {
     left_ns: f64,
 }
 
-/// A part of the time, its requests, and how many of them were given out. There are few: one for each halving.
+/// A part of the time, its requests, and how many of them were used. There are few parts: one for each halving.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     begin_ns: f64,
@@ -126,7 +127,7 @@ pub(crate) struct Part {
     given: u64,
 }
 
-/// Parts of this length are not halved any more.
+/// Parts of this length are not halved further.
 const PART_NS_MIN: f64 = 1e6;
 
 fn exponential(random: &mut Pcg64Mcg, mean: f64) -> f64 {
@@ -227,7 +228,7 @@ mod tests {
         for text in ["", "b-model", "b-model:x", "on-off:1", "poisson:3"] {
             assert!(text.parse::<Arrivals>().unwrap_err().to_string().contains("b-model:BIAS"));
         }
-        // Bursts that are few at a second would take for ever to draw in a year.
+        // Bursts that are rare within a second would take too long to draw for a year.
         for (span_s, is_drawn) in [(1.0, true), (3e7, false)] {
             let short = "on-off:1e-3:1e-3".parse::<Arrivals>().unwrap();
             assert_eq!(short.check(span_s).is_ok(), is_drawn);

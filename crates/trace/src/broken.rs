@@ -1,5 +1,5 @@
-//! What could not be read: how much of it, where, and why. A log of millions of lines has a few bad ones, and they must
-//! neither stop the work nor vanish.
+//! Records that could not be read: how many, where, and why. A log of millions of lines has a few bad ones, which must
+//! neither stop the work nor go unnoticed.
 
 use std::fmt;
 
@@ -11,11 +11,12 @@ use crate::text::LINE_BYTES_MAX;
 /// Broken records that are kept with their place and reason; the rest are only counted.
 pub const BROKEN_FIRST_MAX: usize = 5;
 
-/// Above one in this many, a source is refused: what is left would no longer be the workload that was logged.
+/// If more than one in this many is broken, a source is refused: the rest would no longer be the workload that was
+/// logged.
 const TOLERATED_ONE_IN: u64 = 100;
 
-/// When this many records have been seen and all are broken, the source is given up: it is another format, and reading
-/// on for gigabytes would only delay the same answer.
+/// If this many records were seen and all are broken, reading stops: the source has another format, and reading further
+/// gigabytes would only delay the same answer.
 const HOPELESS_RECORDS: u64 = 1000;
 
 /// The account of a source's broken records.
@@ -23,7 +24,7 @@ const HOPELESS_RECORDS: u64 = 1000;
 pub struct Broken {
     /// The format that the source was read as.
     pub format: Format,
-    /// Records seen, the broken ones included; a header is none.
+    /// Records seen, including broken ones, without a header.
     pub total: u64,
     /// Records that were broken.
     pub broken: u64,
@@ -67,7 +68,8 @@ pub enum Flaw {
     /// A line that does not start with a host.
     #[error("no host")]
     Host,
-    /// A line without a time like `[10/Oct/2000:13:55:36 -0700]`, or whose time is none or not between 1970 and 2106.
+    /// A line without a time like `[10/Oct/2000:13:55:36 -0700]`, or with an invalid one, or one not between 1970 and
+    /// 2106.
     #[error("no valid time in brackets")]
     Time,
     /// A line without a request in quotes.
@@ -82,24 +84,24 @@ pub enum Flaw {
     /// A line whose field of this meaning is missing or malformed.
     #[error("no valid {0}")]
     Field(&'static str),
-    /// A binary record whose time is none.
-    #[error("{seconds} s and {micros} us are no time")]
+    /// A binary record whose time is invalid.
+    #[error("{seconds} s and {micros} us are not a time")]
     Clock {
         /// Its seconds.
         seconds: u32,
-        /// Its microseconds, of which a second has a million.
+        /// Its microseconds, a million or more.
         micros: u32,
     },
-    /// A binary record whose request line is none.
+    /// A binary record whose request line is invalid.
     #[error("no request line of {bytes} bytes")]
     RequestLine {
         /// Its length by the record.
         bytes: u16,
     },
-    /// A binary record that the next request for its object comes before.
-    #[error("the next request for its object is said to be number {0}")]
+    /// A binary record whose next request for its object would precede it.
+    #[error("the next request for its object has the invalid number {0}")]
     Next(i64),
-    /// A block of requests that is not as it was written.
+    /// A block of requests that was altered after it was written.
     #[error("a block of {requests} requests does not match its checksum")]
     Block {
         /// How many it says it has.
@@ -114,7 +116,7 @@ pub enum Flaw {
 }
 
 impl Flaw {
-    /// Records that are lost by it.
+    /// Records lost by this flaw.
     fn records(self) -> u64 {
         match self {
             Flaw::Block { requests } => requests.into(),
@@ -133,7 +135,7 @@ impl Broken {
         self.total += 1;
     }
 
-    /// `before`: lines of the source that come before the first record.
+    /// Records a broken record; `before` is the number of lines before the first record.
     pub(crate) fn note_broken(&mut self, reason: Flaw, before: u64) {
         let number = self.total.saturating_add(before).saturating_add(1);
         self.total = self.total.saturating_add(reason.records());
@@ -143,14 +145,14 @@ impl Broken {
         }
     }
 
-    /// Whether more than 1 % of what was seen is broken. A [`crate::Reader`] asks at the end of its source, for a log may
-    /// well begin with its bad lines; whoever stops before has to ask as well.
+    /// Whether more than 1 % of the records seen are broken. A [`crate::Reader`] checks at the end of its source,
+    /// because a log may begin with its bad lines. A caller that stops earlier must check, too.
     pub fn is_too_many(&self) -> bool {
         // Not `broken * 100 > total`, which could overflow.
         self.broken > self.total / TOLERATED_ONE_IN
     }
 
-    /// Bad enough to stop before the end.
+    /// Whether to stop before the end.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.total >= HOPELESS_RECORDS && self.broken == self.total
     }

@@ -1,11 +1,11 @@
-//! Which site a request goes to, when one client tier loads several sites with bursts.
+//! Bursts: which site a request goes to, when one client tier loads several sites in turn.
 
 use std::num::NonZero;
 
-/// Runs of `burst` consecutive requests for each of `sites` sites in turn (R 4.3.1): requests 0 to burst - 1 go to
+/// Runs of `burst` consecutive requests for each of `sites` sites in turn (Balaji et al. 2004, section 4.3.1): requests 0 to burst - 1 go to
 /// site 0, the next run to site 1, and after the last site it is site 0's turn again.
 ///
-/// The longer the runs, the longer one site has all the load, which is what a shared data-center may gain from.
+/// In a longer run one site has all the load for longer, from which a shared data-center gains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bursts {
     burst: NonZero<u64>,
@@ -13,12 +13,12 @@ pub struct Bursts {
 }
 
 impl Bursts {
-    /// Of `burst` requests for each of `sites` sites.
+    /// Bursts of `burst` requests for each of `sites` sites.
     pub const fn new(burst: NonZero<u64>, sites: NonZero<usize>) -> Bursts {
         Bursts { burst, sites }
     }
 
-    /// The site, counting from 0, that the `i`-th request goes to.
+    /// The index of the site that the `i`-th request goes to.
     pub const fn site(&self, i: u64) -> usize {
         // Below `sites`, so the cast loses nothing.
         (i / self.burst.get() % self.sites.get() as u64) as usize

@@ -40,7 +40,7 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Takes a line apart; its line end may be there or not. In time linear in its length.
+    /// Parses a line, with or without its line end, in time linear in its length.
     ///
     /// # Errors
     /// The first field, from the left, that is missing or malformed.
@@ -49,7 +49,7 @@ impl<'a> Line<'a> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
 
         let (host, rest) = split_once(line, b" ").filter(|(host, _)| !host.is_empty()).ok_or(Flaw::Host)?;
-        // The user may hold spaces, so ident and user are not taken apart: the first bracket begins the time.
+        // The user may contain spaces, so ident and user are not separated: the first bracket begins the time.
         let (_, rest) = split_once(rest, b"[").ok_or(Flaw::Time)?;
         let (time, rest) = rest.split_first_chunk::<TIME_BYTES>().ok_or(Flaw::Time)?;
         let time_s = parse_time(time).ok_or(Flaw::Time)?;
@@ -60,7 +60,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// What follows the request: how it was answered.
+/// What follows the request: the response.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     status: u16,
@@ -192,7 +192,7 @@ impl Lines {
     }
 }
 
-/// Whether a line of `head`, the first bytes of a source, is one of these.
+/// Whether `head`, the first bytes of a source, contains such a line.
 pub(crate) fn is_likely(head: &[u8]) -> bool {
     whole_lines(head).any(|line| Line::parse(line).is_ok())
 }

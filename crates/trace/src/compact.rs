@@ -1,4 +1,4 @@
-//! The compact format (`.slt`): what any trace is converted to when it is read more than once.
+//! The compact format (`.slt`), to which a trace is converted if it is read more than once.
 //!
 //! A header of 64 bytes, then blocks of up to [`BLOCK_REQUESTS`] requests, all little endian:
 //!
@@ -36,7 +36,7 @@ use crate::format::Stamps;
 use crate::request::{Method, Request};
 use crate::source::read_full;
 
-/// Requests of a block at most.
+/// Most requests of a block.
 pub const BLOCK_REQUESTS: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"\x89SLT\r\n\x1a\n";
@@ -47,10 +47,10 @@ const COLUMNS: usize = 6;
 /// Set in the width of times that are in ns.
 const NS_FLAG: u8 = 16;
 const NS_PER_S: u64 = 1_000_000_000;
-/// Bytes of a block's columns at most: the time has one value more than the others.
+/// Most bytes of a block's columns: the time column has one value more than the others.
 const COLUMNS_BYTES_MAX: usize = COLUMNS * (9 + 8 * BLOCK_REQUESTS) + 8;
 
-/// What the header says.
+/// The content of the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
     pub(crate) stamps: Stamps,
@@ -76,14 +76,14 @@ impl Header {
         bytes
     }
 
-    /// What is wrong with it is said.
+    /// Decodes a header, or tells what is wrong with it.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Header, String> {
         let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>().filter(|bytes| is_likely(&bytes[..])) else {
             return Err("it does not begin with a compact trace's header".to_owned());
         };
         let word = |at: usize| u64_from(&bytes[at..at + 8]);
         if u64::from(crc32fast::hash(&bytes[..60])) != word(60 - 4) >> 32 {
-            return Err("its header does not match its checksum".to_owned());
+            return Err("the checksum of its header is wrong".to_owned());
         }
         let version = u16::from_le_bytes([bytes[8], bytes[9]]);
         if version != VERSION {
@@ -107,7 +107,7 @@ fn u64_from(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Whether a source that begins with `head` is of this format, whatever its version.
+/// Whether a source that begins with `head` has this format, in any version.
 pub(crate) fn is_likely(head: &[u8]) -> bool {
     head.starts_with(&MAGIC)
 }
@@ -131,7 +131,7 @@ pub(crate) fn encode_block(requests: &[Request], block: &mut Vec<u8>) {
         values.push(now.wrapping_sub(before));
         before = now;
     }
-    // Differences may be below 0, of which the least is the base.
+    // Differences may be negative; the least one is the base.
     let base = values.iter().map(|&value| value as i64).min().unwrap_or(0) as u64;
     encode_column(&values, base, if in_ns { NS_FLAG } else { 0 }, block);
 
@@ -178,20 +178,20 @@ fn checksum(frame: &[u8], columns: &[u8]) -> u32 {
 pub(crate) struct Blocks {
     header: Header,
     is_begun: bool,
-    /// Blocks so far, and their requests, damaged ones included.
+    /// Blocks so far, and their requests, including damaged ones.
     blocks: u64,
     seen: u64,
-    /// Whether the place of the next block is not known, so that there is none.
+    /// Whether the place of the next block is unknown, so that reading ends.
     is_lost: bool,
     bytes: Vec<u8>,
     values: [Vec<u64>; COLUMNS],
     requests: Vec<Request>,
-    /// The next of these.
+    /// Index of the next of these.
     at: usize,
 }
 
 impl Blocks {
-    /// For a source with this header, which lies still before it.
+    /// A reader of the blocks after this header; the source still begins with the header.
     pub(crate) fn new(header: Header) -> Blocks {
         Blocks {
             header,
@@ -264,7 +264,7 @@ impl Blocks {
         (requests > 0).then_some(Err(Flaw::Missing { requests }))
     }
 
-    /// From the bytes of a block; `None` if they are none.
+    /// Decodes the bytes of a block; `None` if they are invalid.
     fn decode(&mut self, count: usize) -> Option<()> {
         let (first, mut rest) = self.bytes.split_first_chunk()?;
         let mut time = u64::from_le_bytes(*first);
@@ -361,7 +361,7 @@ mod tests {
         std::iter::from_fn(|| blocks.read(&mut source).unwrap()).collect()
     }
 
-    /// As its own header says.
+    /// Reads a whole trace, by its own header.
     fn read_whole(bytes: &[u8]) -> Vec<Result<Request, Flaw>> {
         read(bytes, Header::decode(bytes).unwrap())
     }
@@ -421,13 +421,13 @@ mod tests {
         assert_eq!(all[10], Err(Flaw::Block { requests: 10 }));
         assert_eq!(all[11], Ok(requests[20]));
 
-        // Where the length of a block is damaged, the place of the next is lost.
+        // If the length of a block is damaged, the place of the next is lost.
         let mut lost = whole.clone();
         lost[HEADER_BYTES + block + 3] = 0x7f;
         let all = read_whole(&lost);
         assert_eq!((all.len(), all[10]), (11, Err(Flaw::Missing { requests: 20 })));
 
-        // What lies where it was lost is no block, even if it looks like one.
+        // Bytes after that are no block, even if they look like one.
         let found = [&lost[..HEADER_BYTES + block + FRAME_BYTES], &whole[HEADER_BYTES..]].concat();
         let all = read_whole(&found);
         assert_eq!((all.len(), all[10]), (11, Err(Flaw::Missing { requests: 20 })));
@@ -462,7 +462,7 @@ mod tests {
             let all = read_whole(&whole);
             prop_assert_eq!(all.iter().map(|request| request.unwrap()).collect::<Vec<_>>(), requests.clone());
 
-            // Wherever it is cut, what is read is the beginning, and what is not read is counted.
+            // Wherever it is cut, the beginning is read and the rest is counted.
             let cut = HEADER_BYTES + cut % (whole.len() - HEADER_BYTES);
             let all = read_whole(&whole[..cut]);
             let sound = all.iter().filter(|request| request.is_ok()).count();
@@ -475,7 +475,7 @@ mod tests {
         fn no_bytes_panic(
             bytes in proptest::collection::vec(any::<u8>(), 0..300), requests in 1u8..5, widths: [u8; 6],
         ) {
-            // As they are, and as the columns of a block whose frame and checksum are right.
+            // As they are, and as the columns of a block with a valid frame and checksum.
             read(&[&[0; HEADER_BYTES][..], &bytes].concat(), header(1000, 9));
             let mut block = vec![0; FRAME_BYTES];
             block.extend_from_slice(&bytes);

@@ -1,14 +1,14 @@
-//! What can go wrong, as the operator must hear it.
+//! Errors, as the operator reads them.
 
 use std::{io, path::PathBuf};
 
 use crate::broken::Broken;
 use crate::format::Format;
 
-/// `Result`, unless said otherwise with this crate's [`enum@Error`].
+/// `Result` with this crate's [`enum@Error`] by default.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a trace cannot be read, counted or generated.
+/// Why a trace cannot be read, summarised, written or generated.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file could not be opened.
@@ -16,27 +16,27 @@ pub enum Error {
     Open {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
-    /// A source stopped in the middle: a failing disk, or a compressed stream that is damaged or cut short.
+    /// Reading failed in the middle: a failing disk, or a compressed stream that is damaged or truncated.
     #[error("cannot read {origin}")]
     Read {
         /// The source's name.
         origin: String,
-        /// What failed.
+        /// The error.
         source: io::Error,
     },
-    /// The content is of no format that we read.
+    /// The content matches no known format.
     #[error(
-        "{origin} is in no format that is told by its content: name its format (wc98, clf, ucb, oracleGeneral, twitter, \
-         slt), or for lines of fields its columns, as in time=1,object=2,size=3"
+        "{origin} is in no format that is recognised by content: name its format (wc98, clf, ucb, oracleGeneral, twitter, csv, slt, \
+         key32, key64), or for lines of fields its columns, as in time=1,object=2,size=3"
     )]
     UnknownFormat {
         /// The source's name.
         origin: String,
     },
-    /// What a source begins with is not what its format asks for.
+    /// A source does not begin as its format requires.
     #[error("cannot read {origin} as {format}: {reason}")]
     Beginning {
         /// The source's name.
@@ -51,34 +51,34 @@ pub enum Error {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is no request in it.
+    /// It contains no request.
     #[error("{origin} holds no request")]
     Empty {
         /// The source's name.
         origin: String,
     },
     /// More than 1 % of the records are broken.
-    #[error("{origin}, read as {}, is refused, since more than 1 % of it is unusable: {broken}", broken.format)]
+    #[error("{origin}, read as {}, is refused, because more than 1 % of it is unusable: {broken}", broken.format)]
     TooManyBroken {
         /// The source's name.
         origin: String,
-        /// How many of how many, and where the first are.
+        /// How many of how many are broken, and the first of them.
         broken: Broken,
     },
-    /// A source has more of something than we hold in memory.
+    /// A source has more of something than memory may hold.
     #[error("{origin} has more than {max} {what}")]
     TooMany {
         /// The source's name.
         origin: String,
-        /// More of what, in the plural.
+        /// What there are too many of, in the plural.
         what: &'static str,
         /// The limit.
         max: u64,
     },
-    /// A compact trace goes on where it says that it ends.
+    /// A compact trace continues after its end.
     #[error(
         "{origin} goes on after the {blocks} blocks that its header promises: compact traces are not joined by putting them \
          into one file"
@@ -92,16 +92,16 @@ pub enum Error {
     /// A generator's parameter is out of range.
     #[error("{parameter} = {value} is out of range: {allowed}")]
     Parameter {
-        /// Which one.
+        /// The parameter.
         parameter: &'static str,
-        /// What it was.
+        /// Its value.
         value: String,
-        /// What it may be.
+        /// The allowed values.
         allowed: &'static str,
     },
 }
 
-/// An [`enum@Error`] before the source's name is known: what decoders, which do not know it, fail with.
+/// An [`enum@Error`] before the source's name is known, as decoders return it.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Read(io::Error),

@@ -9,7 +9,8 @@
 /// in a log-log plot that say nothing of popularity.
 pub const LSQ_COUNT_MIN: u64 = 5;
 
-/// Exponents are sought from 0 (all objects alike) to this, where the second object has 2^-64 of the first's requests.
+/// Exponents are searched from 0 (all objects equally popular) to this, where the second object has 2^-64 of the
+/// first's requests.
 const ALPHA_MAX: f64 = 64.0;
 
 /// The exponent under which a finite Zipf law over ranks 1 to N, N being the number of objects, most likely gives the

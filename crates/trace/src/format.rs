@@ -1,4 +1,4 @@
-//! The formats of traces, and which of them a source is in.
+//! The formats of traces, and how a source's format is recognised.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,8 +9,10 @@ use crate::error::{Error, Result};
 use crate::text::without_mark;
 use crate::{clf, compact, csv, oracle, twitter, ucb, wc98};
 
-/// What a source is recognised by, in bytes.
+/// The first bytes of a source, by which most formats are recognised.
 pub(crate) const HEAD_BYTES: usize = 4096;
+/// The first bytes of a source by which [`wc98`] is: a thousand records.
+pub(crate) const RECOGNISED_BYTES: usize = 1000 * wc98::RECORD_BYTES;
 
 /// A format of traces. docs/trace.md has the layout, source and units of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -30,17 +32,23 @@ pub enum Format {
     /// The CSV in which Twitter published the requests to its caches.
     #[serde(rename = "twitter")]
     Twitter,
-    /// Lines of fields, of which a header or [`crate::Columns`] says what they are.
+    /// Lines of fields. A header or [`crate::Columns`] says what each field is.
     #[serde(rename = "csv")]
     Csv,
-    /// Our own.
+    /// Sidelong's own.
     #[serde(rename = "slt")]
     Compact,
+    /// Big-endian keys of 4 bytes and nothing else; read only if it is named.
+    #[serde(rename = "key32")]
+    Key32,
+    /// Big-endian keys of 8 bytes and nothing else; read only if it is named.
+    #[serde(rename = "key64")]
+    Key64,
 }
 
 impl Format {
-    /// All of them.
-    pub const ALL: [Format; 7] = [
+    /// All formats.
+    pub const ALL: [Format; 9] = [
         Format::WorldCup98,
         Format::CommonLog,
         Format::HomeIp,
@@ -48,9 +56,11 @@ impl Format {
         Format::Twitter,
         Format::Csv,
         Format::Compact,
+        Format::Key32,
+        Format::Key64,
     ];
 
-    /// Its name, as options and reports have it.
+    /// Its name in options and reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Format::WorldCup98 => "wc98",
@@ -60,6 +70,8 @@ impl Format {
             Format::Twitter => "twitter",
             Format::Csv => "csv",
             Format::Compact => "slt",
+            Format::Key32 => "key32",
+            Format::Key64 => "key64",
         }
     }
 
@@ -69,28 +81,31 @@ impl Format {
             Format::WorldCup98 | Format::HomeIp | Format::OracleGeneral => "record",
             Format::CommonLog | Format::Twitter | Format::Csv => "line",
             Format::Compact => "request",
+            Format::Key32 | Format::Key64 => "key",
         }
     }
 
-    /// Whether it is lines of text, before which a byte order mark may stand.
+    /// Whether it is text, which may begin with a byte order mark.
     pub(crate) fn is_text(self) -> bool {
         matches!(self, Format::CommonLog | Format::Twitter | Format::Csv)
     }
 
-    /// By the first (decompressed) bytes of a source. Its name is not asked: logs are renamed, rotated and piped.
-    /// oracleGeneral goes before WorldCup98, whose four fields of few values may be zeros by chance.
-    pub(crate) fn recognise(head: &[u8]) -> Option<Format> {
+    /// Recognises a source by its first [`RECOGNISED_BYTES`], decompressed. Its name is ignored: logs are renamed,
+    /// rotated and piped.
+    pub(crate) fn recognise(first: &[u8]) -> Option<Format> {
+        let head = &first[..first.len().min(HEAD_BYTES)];
         let text = without_mark(head);
         let is_separated_only = || csv::is_separated(text) && !clf::is_likely(text);
         type IsLikely = fn(&[u8]) -> bool;
-        let binary: [(IsLikely, Format); 4] = [
+        let binary: [(IsLikely, Format); 3] = [
             (compact::is_likely, Format::Compact),
             (oracle::is_likely, Format::OracleGeneral),
             (ucb::is_likely, Format::HomeIp),
-            (wc98::is_likely, Format::WorldCup98),
         ];
         if let Some((_, format)) = binary.into_iter().find(|(is_likely, _)| is_likely(head)) {
             Some(format)
+        } else if wc98::is_likely(first) {
+            Some(Format::WorldCup98)
         } else if head.contains(&0) {
             None
         } else if csv::is_headed(text) {
@@ -119,17 +134,17 @@ impl FromStr for Format {
         Self::ALL.into_iter().find(named).ok_or_else(|| Error::Parameter {
             parameter: "format",
             value: name.to_owned(),
-            allowed: "wc98, clf, ucb, oracleGeneral, twitter, csv or slt",
+            allowed: "wc98, clf, ucb, oracleGeneral, twitter, csv, slt, key32 or key64",
         })
     }
 }
 
-/// How finely a trace tells when requests came.
+/// The resolution of a trace's times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stamps {
-    /// By the second: whoever replays it spreads them, or they would come in volleys that never were.
+    /// Whole seconds. A replay must spread them; otherwise requests arrive in volleys that never happened.
     Seconds,
-    /// More finely: they are left alone.
+    /// Finer than a second. A replay uses them unchanged.
     Finer,
 }

@@ -36,6 +36,7 @@ mod csv;
 mod error;
 mod fit;
 mod format;
+mod keys;
 mod names;
 mod oracle;
 mod reader;

@@ -1,16 +1,16 @@
-//! Names to small numbers: the URLs and hosts of a log in order of first sight.
+//! Numbers for names: the URLs and hosts of a log, in order of first appearance.
 
 use std::collections::HashMap;
 
 use twox_hash::XxHash3_64;
 
-/// Distinct URLs of one log that are numbered at most, and distinct clients; later ones are called by their hash.
+/// Most distinct URLs of one log that are numbered, and most distinct clients; later ones get their hash.
 pub const NAMES_MAX: usize = 1 << 24;
 
-/// Bytes of all distinct URLs of one log together that are numbered at most, and of all distinct clients.
+/// Most bytes of all numbered URLs of one log, and of all numbered clients.
 pub const NAME_BYTES_MAX: usize = 1 << 30;
 
-/// Set in numbers that are hashes, so that none is one of ours.
+/// Set in numbers that are hashes, so that they differ from assigned numbers.
 const HASH_FLAG: u64 = 1 << 63;
 
 /// A bounded interner.
@@ -20,7 +20,7 @@ pub(crate) struct Names {
     bytes: usize,
     names_max: usize,
     bytes_max: usize,
-    /// From the first name that did not fit: were a shorter one kept later, it might have been seen before.
+    /// Set by the first name that does not fit. A shorter name kept later might have appeared before.
     is_full: bool,
 }
 
@@ -33,7 +33,7 @@ impl Names {
         Names { ids: HashMap::new(), bytes: 0, names_max, bytes_max, is_full: false }
     }
 
-    /// The number of `name`: the next one if it was never seen, and beyond the limits 63 bits of its hash behind a set one.
+    /// The number of `name`: the next one if it is new; beyond the limits 63 bits of its hash with the flag set.
     pub(crate) fn id(&mut self, name: &[u8]) -> u64 {
         if let Some(&id) = self.ids.get(name) {
             return id.into();
@@ -48,7 +48,7 @@ impl Names {
         id.into()
     }
 
-    /// The same in 32 bits: of a hash, 31 behind a set one.
+    /// The same in 32 bits: of a hash, 31 bits with the flag set.
     pub(crate) fn short_id(&mut self, name: &[u8]) -> u32 {
         let id = self.id(name);
         u32::try_from(id).unwrap_or((id >> 32) as u32)
@@ -75,7 +75,7 @@ mod tests {
             let first = [b"/a", b"/b", b"/c", b"/d"].map(|name| names.id(name));
             assert_eq!(first[..2], [0, 1]);
             assert!(first[2] >= HASH_FLAG && first[3] >= HASH_FLAG && first[2] != first[3]);
-            // One byte would fit, but then what else was seen before?
+            // One byte would fit, but other names were already rejected.
             assert!(names.id(b"/") >= HASH_FLAG);
             assert_eq!([b"/a", b"/b", b"/c", b"/d"].map(|name| names.id(name)), first);
             let short = [b"/b", b"/c", b"/d"].map(|name| names.short_id(name));

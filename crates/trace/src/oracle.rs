@@ -26,7 +26,7 @@ pub(crate) const NEXT_NONE: i64 = -1;
 /// Where the number of the next request lies in a record.
 pub(crate) const NEXT_AT: usize = 16;
 
-/// To its 24 bytes: seconds are cut, a size is 0 where there is none and `u32::MAX` where it is larger.
+/// Encodes a request in 24 bytes: seconds are truncated, a size is 0 if unknown and at most `u32::MAX`.
 pub(crate) fn encode(request: &Request, next: i64) -> [u8; RECORD_BYTES] {
     let size = u32::try_from(request.size.unwrap_or(0)).unwrap_or(u32::MAX);
     let mut bytes = [0; RECORD_BYTES];
@@ -73,8 +73,8 @@ pub(crate) fn read(source: &mut dyn BufRead) -> io::Result<Option<Result<Request
     })
 }
 
-/// Whether `head`, the first bytes of a source, look like records: times that do not fall, and next requests that lie
-/// ahead and not beyond what any trace has, in nine of ten.
+/// Whether `head`, the first bytes of a source, looks like records: in nine of ten, times do not decrease, and next
+/// requests lie ahead and within a plausible length.
 pub(crate) fn is_likely(head: &[u8]) -> bool {
     const REQUESTS_MAX: i64 = 1 << 48;
     let (records, _) = head.as_chunks::<RECORD_BYTES>();

@@ -1,4 +1,4 @@
-//! The one reader of all formats: it opens, decompresses, recognises, streams, and keeps account of what is broken.
+//! The one reader of all formats: it opens, decompresses, recognises and streams a source, and counts broken records.
 
 use std::fmt;
 use std::io::{BufRead, Read};
@@ -9,7 +9,8 @@ use crate::clf::Lines;
 use crate::compact::{Blocks, Header};
 use crate::csv::{Columns, Rows};
 use crate::error::{Error, Fault, Result};
-use crate::format::{Format, HEAD_BYTES, Stamps};
+use crate::format::{Format, HEAD_BYTES, RECOGNISED_BYTES, Stamps};
+use crate::keys::Keys;
 use crate::request::Request;
 use crate::source::{self, Position};
 use crate::spread::Spread;
@@ -17,12 +18,12 @@ use crate::text::{BYTE_ORDER_MARK, LineReader, without_mark};
 use crate::ucb::Records;
 use crate::{oracle, twitter, wc98};
 
-/// What is known of a source before it is read.
+/// What is known of a source beforehand.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Known {
-    /// Its format; without it, as its content says.
+    /// Its format; `None` to recognise it by content.
     pub format: Option<Format>,
-    /// Which of a line's fields are what. They make it [`Format::Csv`].
+    /// The meaning of a line's fields, for [`Format::Csv`].
     pub columns: Option<Columns>,
 }
 
@@ -32,10 +33,10 @@ impl From<Option<Format>> for Known {
     }
 }
 
-/// The requests of one trace, one after another, in its order.
+/// The requests of one trace in its order.
 ///
-/// Broken records are skipped and accounted for in [`Reader::broken`]. After the last request comes an
-/// [`Error::TooManyBroken`] if they were more than 1 % of all; after any error the iterator ends.
+/// Broken records are skipped and counted in [`Reader::broken`]. If they are more than 1 % of all, the last item is an
+/// [`Error::TooManyBroken`]. After any error the iterator ends.
 pub struct Reader {
     origin: String,
     source: Box<dyn BufRead + Send>,
@@ -54,6 +55,7 @@ enum Decoder {
     Twitter(LineReader),
     Csv(Box<Rows>),
     Compact(Box<Blocks>),
+    Keys(Keys),
 }
 
 impl Reader {
@@ -73,7 +75,7 @@ impl Reader {
         Self::open_with(path, &Some(format).into())
     }
 
-    /// As [`Reader::open`], for a file of which this is known.
+    /// As [`Reader::open`], with what is known of the file beforehand.
     ///
     /// # Errors
     /// As [`Reader::open`], and [`Error::Parameter`] for columns of a format that has none.
@@ -96,7 +98,8 @@ impl Reader {
         let (source, position) = source::decompress(source).map_err(read_error)?;
         let Known { format, columns } = known;
         let head_bytes = match format {
-            None | Some(Format::Csv | Format::Compact) => HEAD_BYTES,
+            None => RECOGNISED_BYTES,
+            Some(Format::Csv | Format::Compact) => HEAD_BYTES,
             Some(format) if format.is_text() => BYTE_ORDER_MARK.len(),
             Some(_) => 0,
         };
@@ -117,7 +120,7 @@ impl Reader {
                 Format::recognise(&head).ok_or_else(|| Error::UnknownFormat { origin: origin.clone() })?
             }
         };
-        let mut head = &head[..];
+        let mut head = &head[..head.len().min(HEAD_BYTES)];
         if format.is_text() && head.starts_with(&BYTE_ORDER_MARK) {
             source.read_exact(&mut [0; BYTE_ORDER_MARK.len()]).map_err(read_error)?;
             head = without_mark(head);
@@ -143,6 +146,10 @@ impl Reader {
                 stamps = header.stamps;
                 Decoder::Compact(Box::new(Blocks::new(header)))
             }
+            Format::Key32 | Format::Key64 => {
+                stamps = Stamps::Finer;
+                Decoder::Keys(Keys::of_bytes(if format == Format::Key32 { 4 } else { 8 }))
+            }
         };
         let broken = Broken::new(format);
         Ok(Reader { origin, source: Box::new(source), position, decoder, stamps, broken, is_done: false })
@@ -158,12 +165,12 @@ impl Reader {
         self.broken.format
     }
 
-    /// How finely it tells when requests came: by its format, in a CSV by its first lines.
+    /// The resolution of its times: known from the format, or for a CSV from its first lines.
     pub fn stamps(&self) -> Stamps {
         self.stamps
     }
 
-    /// Requests that there are, where the source says so.
+    /// The number of requests, if the source tells it.
     pub fn requests(&self) -> Option<u64> {
         match &self.decoder {
             Decoder::Compact(blocks) => Some(blocks.header().requests),
@@ -171,22 +178,22 @@ impl Reader {
         }
     }
 
-    /// Bytes of the source that were read so far, before decompression.
+    /// Bytes read from the source so far, before decompression.
     pub fn bytes_read(&self) -> u64 {
         self.position.get()
     }
 
-    /// The account of broken records so far; final when the iterator has ended.
+    /// The broken records so far; final when the iterator has ended.
     pub fn broken(&self) -> &Broken {
         &self.broken
     }
 
-    /// The requests in order of time and, where it keeps whole seconds only, spread within them.
+    /// The requests in order of time, spread within seconds if the source has whole seconds only.
     pub fn spread(self) -> Spread {
         Spread::new(self)
     }
 
-    /// Gives up the reader for its account.
+    /// The final count of broken records.
     pub(crate) fn into_broken(self) -> Broken {
         self.broken
     }
@@ -201,6 +208,7 @@ impl Reader {
             Decoder::Twitter(lines) => twitter::read(lines, source),
             Decoder::Csv(rows) => rows.read(source),
             Decoder::Compact(blocks) => blocks.read(source),
+            Decoder::Keys(keys) => Ok(keys.read(source)?),
         }
     }
 

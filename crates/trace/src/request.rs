@@ -1,4 +1,4 @@
-//! One request, as every reader gives it and every consumer takes it.
+//! One request, as every reader returns it.
 
 use std::time::Duration;
 
@@ -7,30 +7,29 @@ use serde::Serialize;
 /// One request of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Request {
-    /// Seconds since the Unix epoch, UTC; traces of caches count from their own beginning.
+    /// Seconds since the Unix epoch, UTC; traces of caches count from their own start.
     pub time_s: u32,
-    /// Nanoseconds within that second: 0 where the trace keeps whole seconds, until they are spread
-    /// ([`crate::Spread`]).
+    /// Nanoseconds within that second: 0 if the trace has whole seconds, until they are spread ([`crate::Spread`]).
     pub time_ns: u32,
-    /// Who asked: the trace's own number, or numbered from 0 in order of first sight where it has names; 0 where it
-    /// says nothing.
+    /// The client: the trace's own number, or a number from 0 in order of first appearance if it has names; 0 if
+    /// unknown.
     pub client: u32,
-    /// What was asked for: the trace's own number, or one for its name. Two names are one object only if they are
-    /// equal byte for byte, query text included.
+    /// The object: the trace's own number, or a number for its name. Two names are one object only if they are equal
+    /// byte for byte, including query text.
     pub object: u64,
-    /// Bytes of the response body; `None` where the log does not say, as for most responses that have no body.
+    /// Bytes of the response body; `None` if the log does not tell, as for most responses without a body.
     pub size: Option<u64>,
-    /// Status of the response; 0 where the log names none that we know.
+    /// Status of the response; 0 if unknown.
     pub status: u16,
     /// Method of the request.
     pub method: Method,
 }
 
-// A trace of 10 million requests then takes 400 MB.
+// So a trace of 10 million requests takes 400 MB.
 const _: () = assert!(size_of::<Request>() == 40);
 
 impl Request {
-    /// When it was asked, since the Unix epoch.
+    /// Its time, since the Unix epoch.
     pub fn time(&self) -> Duration {
         Duration::new(self.time_s.into(), self.time_ns)
     }

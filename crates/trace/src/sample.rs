@@ -1,4 +1,4 @@
-//! The trace that is always at hand: 10,000 requests to the servers of the 1998 World Cup, built into the program.
+//! The built-in trace: 10,000 requests to the servers of the 1998 World Cup.
 
 use crate::format::Format;
 use crate::reader::Reader;

@@ -1,8 +1,8 @@
-//! What is kept for each of any number of objects, in bounded memory: for all of them while they are few, and then for
-//! those whose hash lies below a threshold, which is halved whenever the table is full.
+//! Values for any number of objects, in bounded memory: for all of them while they are few, then for those whose hash
+//! is below a threshold. The threshold is halved whenever the table is full.
 //!
-//! Whether an object is kept depends on its number alone, so that all that is kept was kept from its first request on:
-//! what is said of it is exact, and what is said of all is the sum over the sample by the rate of sampling. C.
+//! Whether an object is kept depends only on its number, so every kept object has been counted from its first request
+//! on. So figures of the sample are exact, and figures of all objects are the sample's divided by the sampling rate. C.
 //! Waldspurger, N. Park, A. Garthwaite and I. Ahmad, "Efficient MRC Construction with SHARDS", FAST 2015.
 
 use std::collections::HashMap;
@@ -11,14 +11,14 @@ use rustc_hash::FxBuildHasher;
 
 use crate::zipf::mix;
 
-/// Objects that are kept at most, and clients. From here on, half of that many at least: their number is then known to
-/// within 0.1 %, one standard error.
+/// Most objects that are kept, and most clients. Once full, at least half of that many are kept, so their number is
+/// known to 0.1 %, one standard error.
 pub const SAMPLED_MAX: usize = 1 << 21;
 
-/// A table of at most so many values.
+/// A table of a bounded number of values.
 #[derive(Debug)]
 pub(crate) struct Sampled<V> {
-    /// By hash. It is a bijection of the number, so nothing else need be kept.
+    /// By hash. It is a bijection of the number, so the number need not be stored.
     values: HashMap<u64, V, FxBuildHasher>,
     /// Hashes up to this are kept.
     threshold: u64,
@@ -30,7 +30,7 @@ impl<V: Default> Sampled<V> {
         Sampled { values: HashMap::default(), threshold: u64::MAX, max }
     }
 
-    /// The value of `number`, a new one if it was never seen; `None` if it is not in the sample.
+    /// The value of `number`, a new one if it is new; `None` if it is not in the sample.
     #[inline]
     pub(crate) fn entry(&mut self, number: u64) -> Option<&mut V> {
         // Of 0, which is often the number of the object that is asked for most, `mix` makes 0: it would always be kept.
@@ -50,12 +50,12 @@ impl<V: Default> Sampled<V> {
         Some(self.values.entry(hash).or_default())
     }
 
-    /// The part of all numbers that is kept: 1 if all are.
+    /// The part of all numbers that is kept; 1 if all are.
     pub(crate) fn rate(&self) -> f64 {
         if self.threshold == u64::MAX { 1.0 } else { (self.threshold as f64 + 1.0) / 2f64.powi(64) }
     }
 
-    /// For all numbers what is `sum` for those that are kept.
+    /// Scales a `sum` over the sample to all numbers.
     pub(crate) fn scaled(&self, sum: u64) -> u64 {
         if self.threshold == u64::MAX { sum } else { (sum as f64 / self.rate()).round() as u64 }
     }

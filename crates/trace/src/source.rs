@@ -1,4 +1,4 @@
-//! Where bytes come from: a file or stream, decompressed as its own first bytes say.
+//! A source of bytes: a file or stream, decompressed if its first bytes say so.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
@@ -6,27 +6,29 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use sidelong_files::open_regular;
+
 use crate::error::{Error, Result};
 
 /// First bytes of a gzip member (RFC 1952, 2.3.1).
 pub(crate) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// First bytes of a Zstandard frame (RFC 8878, 3.1.1).
 pub(crate) const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// Bytes 1 to 3 of a Zstandard frame that decoders skip, behind one of 0x50 to 0x5f (RFC 8878, 3.1.2): some compressors
-/// put one first.
+/// Bytes 1 to 3 of a skippable Zstandard frame, after one of 0x50 to 0x5f (RFC 8878, 3.1.2). Some compressors put one
+/// first.
 const ZSTD_SKIPPABLE: [u8; 3] = [0x2a, 0x4d, 0x18];
 /// First bytes of an xz stream (The .xz File Format 1.2.1, 2.1.1.1).
 pub(crate) const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
 
-/// Base 2 logarithm of the bytes that Zstandard may look back: 2 GiB is what `zstd --ultra --long=31` asks for, 128 MiB
-/// its own decoder's limit, and ours.
+/// Base 2 logarithm of the largest Zstandard window: `zstd --ultra --long=31` needs 2 GiB; its own decoder's limit is
+/// 128 MiB, as here.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
-/// KiB that a decoder of xz may hold: `xz -9` asks for 64 MiB and a little more.
+/// Most KiB of memory for a decoder of xz: `xz -9` needs a little more than 64 MiB.
 const XZ_KIB_MAX: u32 = 128 * 1024;
-/// Bytes that are asked of a file, or of a decoder, at a time.
+/// Bytes read at a time from a file or a decoder.
 const BUFFER_BYTES: usize = 128 * 1024;
 
-/// Bytes of a source that were read so far, before decompression: for those who show progress.
+/// Bytes of a source that were read so far, before decompression, to show progress.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Position(Arc<AtomicU64>);
 
@@ -49,14 +51,14 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Opens a file, and calls it by its path.
+/// Opens a regular file; errors name it by its path. A FIFO would keep its reader waiting for a writer.
 pub(crate) fn open(path: &Path) -> Result<(String, File)> {
-    let file = File::open(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
+    let file = open_regular(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
     Ok((path.display().to_string(), file))
 }
 
-/// A source's own bytes if it is plain, and what they decompress to if it is gzip, Zstandard or xz, of one or more
-/// members, frames or streams. Decoders check that streams are whole, and hold no more than their limits.
+/// The source's bytes if it is plain; otherwise the decompressed bytes of gzip, Zstandard or xz, with one or more
+/// members, frames or streams. Decoders check that streams are complete, and use no more memory than their limits.
 pub(crate) fn decompress(
     source: impl Read + Send + 'static,
 ) -> io::Result<(Box<dyn BufRead + Send>, Position)> {
@@ -87,7 +89,7 @@ fn buffer(of: &'static str, decoder: impl Read + Send + 'static) -> Box<dyn BufR
     Box::new(BufReader::with_capacity(BUFFER_BYTES, Compressed { of, decoder }))
 }
 
-/// A decoder, whose own words seldom say that it is the stream that is damaged.
+/// A decoder. Its own errors seldom tell that the stream is damaged.
 struct Compressed<R> {
     of: &'static str,
     decoder: R,
@@ -96,7 +98,7 @@ struct Compressed<R> {
 impl<R: Read> Read for Compressed<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.decoder.read(buffer).map_err(|error| match error.kind() {
-            // Whoever reads tries again.
+            // The caller tries again.
             ErrorKind::Interrupted => error,
             kind @ ErrorKind::UnexpectedEof => {
                 io::Error::new(kind, format!("its {} stream is cut short ({error})", self.of))
@@ -106,7 +108,7 @@ impl<R: Read> Read for Compressed<R> {
     }
 }
 
-/// The first `bytes` bytes of a source (fewer only if it has fewer), and the source with them still in it.
+/// The first `bytes` bytes of a source (fewer only if it has fewer), and the source, which still contains them.
 pub(crate) fn peek<R: BufRead>(mut source: R, bytes: usize) -> io::Result<(Vec<u8>, impl BufRead + use<R>)> {
     let mut head = Vec::with_capacity(bytes);
     source.by_ref().take(bytes as u64).read_to_end(&mut head)?;
@@ -114,7 +116,7 @@ pub(crate) fn peek<R: BufRead>(mut source: R, bytes: usize) -> io::Result<(Vec<u
     Ok((head, whole))
 }
 
-/// Fills `buffer` as far as the source goes, and says how far. (`read_exact` does not say.)
+/// Fills `buffer` as far as the source allows, and returns how far, which `read_exact` does not tell.
 pub(crate) fn read_full(source: &mut dyn BufRead, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -1,9 +1,10 @@
-//! Requests in order of time, streamed: what [`crate::Trace`] does with a whole trace in memory, in bounded memory.
+//! Requests in order of time, streamed in bounded memory, as [`crate::Trace`] does with a whole trace in memory.
 //!
-//! Servers log a request when they have answered it, so that real logs step back in time; and most keep whole seconds
-//! only, and requests replayed as logged would come in volleys that never were. Both are put right here: requests wait
-//! until [`AHEAD_REQUESTS`] are held, and leave by the second. Of the `k` requests of one second, the `i`-th (from 0, in
-//! the order of the log) comes `(i + 1/2) / k` into it: evenly, and the same each time. Finer times are left alone.
+//! Servers log a request when they have answered it, so real logs step back in time. Most have whole seconds only, so
+//! requests replayed as logged would arrive in volleys that never happened. This module corrects both. Requests wait
+//! until [`AHEAD_REQUESTS`] are held, and leave second by second. Of the `k` requests of one second, the `i`-th (from
+//! 0, in the order of the log) is set to `(i + 1/2) / k` of that second: evenly, and the same each time. Finer times
+//! are left unchanged.
 
 use std::collections::VecDeque;
 
@@ -13,31 +14,31 @@ use crate::format::Stamps;
 use crate::reader::Reader;
 use crate::request::Request;
 
-/// Requests that are held at a time, 10 MB of them, unless one second has more.
+/// Requests held at a time, which take 10 MB, unless one second has more.
 pub const AHEAD_REQUESTS: usize = 1 << 18;
 
-/// Requests of one second that are held, 42 MB of them. Of a second with more, these are not spread, but left as they are
-/// in the log.
+/// Most requests of one second that are held, which take 42 MB. The requests of a larger second are not spread, but
+/// left as in the log.
 pub const SECOND_REQUESTS_MAX: usize = 1 << 20;
 
-/// Buffers that are kept for seconds to come: one leaves when one comes.
+/// Buffers kept for later seconds: one is freed when one is needed.
 const SPARE_MAX: usize = 2;
 
-/// The requests of a [`Reader`] in order of time: see the module's words on [`Reader::spread`].
+/// The requests of a [`Reader`] in order of time; see [`Reader::spread`].
 #[derive(Debug)]
 pub struct Spread {
     reader: Reader,
-    /// Whether times are finer than seconds: from the first that is.
+    /// Whether times are finer than seconds: set by the first that is.
     is_fine: bool,
     /// Seconds that requests wait in, in order.
     seconds: VecDeque<(u32, Vec<Request>)>,
     held: usize,
-    /// The last second of which requests left.
+    /// The last second whose requests have left.
     left_s: Option<u32>,
-    /// Requests that leave, and the next of them.
+    /// Requests that are leaving, and the index of the next.
     ready: Vec<Request>,
     at: usize,
-    /// Empty, for seconds to come.
+    /// Empty buffers for later seconds.
     spare: Vec<Vec<Request>>,
     late: u64,
     ahead: usize,
@@ -67,7 +68,7 @@ impl Spread {
         }
     }
 
-    /// Requests that came so late in the log that what is after them had left: they were put into the second after that.
+    /// Requests so late in the log that later ones had left already; they were moved to the following second.
     pub fn late(&self) -> u64 {
         self.late
     }
@@ -108,11 +109,11 @@ impl Spread {
         }
     }
 
-    /// Lets the first second go.
+    /// Releases the first second.
     fn release(&mut self) {
         let Some((second, mut requests)) = self.seconds.pop_front() else { return };
         self.held -= requests.len();
-        // Of a second that has too many, more may come, and these are not late.
+        // A second with too many requests may get more, and these are not late.
         let is_whole = requests.len() < self.second_max;
         self.left_s = if is_whole { Some(second) } else { second.checked_sub(1) };
         if self.is_fine {
@@ -128,7 +129,7 @@ impl Spread {
         }
     }
 
-    /// What leaves next becomes ready; nothing is when all have left.
+    /// Makes the next requests ready; none when all have left.
     #[cold]
     fn advance(&mut self) -> Result<()> {
         while !self.has_ended {
@@ -212,11 +213,11 @@ mod tests {
         assert_eq!(spread.late(), 1);
         assert!(all.is_sorted_by(|a, b| a.0 <= b.0), "{all:?}");
         assert_eq!(all.len(), 6);
-        // That is the second after those that left, not the next of those that wait.
+        // The following second is that after those that left, not the next one that waits.
         let mut gap = Spread::with_limits(csv(&[10, 11, 500, 10, 501]), 2, 100);
         assert_eq!(seen(&mut gap), [(10.5, 0), (11.5, 1), (12.5, 3), (500.5, 2), (501.5, 4)]);
         assert_eq!(gap.late(), 1);
-        // A date that lies decades off does not take the others with it.
+        // A date that is decades off does not move the others.
         let mut wrong = Spread::with_limits(csv(&[10, 4_000_000_000u32, 11, 12, 13]), 2, 100);
         let all = seen(&mut wrong);
         assert_eq!((wrong.late(), all[4]), (0, (4_000_000_000.5, 1)));

@@ -1,9 +1,9 @@
-//! A trace in a few numbers, in one pass.
+//! The statistics of a trace, in one pass.
 //!
-//! What is held grows with distinct objects, distinct clients and seconds that have a request, up to a limit, and never
-//! with the number of requests: a trace larger than memory is summarised as it streams by, in whatever order it comes.
-//! Up to [`SAMPLED_MAX`] objects and clients, all is exact; with more, what is said of objects and clients is estimated
-//! from a sample by hash, and the rest is exact.
+//! Memory grows with distinct objects, distinct clients and seconds with a request, up to a limit, but not with the
+//! number of requests. So a trace larger than memory is summarised as it streams, in any order. Up to [`SAMPLED_MAX`]
+//! objects and clients everything is exact. With more, the figures of objects and clients are estimated from a sample
+//! by hash, and the others are exact.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::reader::Reader;
 use crate::request::Request;
 use crate::sampled::{SAMPLED_MAX, Sampled};
 
-/// Seconds with a request in them at most: over a year of them.
+/// Most seconds with a request: over a year.
 pub const SECONDS_MAX: usize = 1 << 25;
 
 /// The statistics of a trace.
@@ -27,17 +27,17 @@ pub struct Summary {
     pub objects: u64,
     /// Distinct clients.
     pub clients: u64,
-    /// Part of the objects that the figures of objects are from: 1 where all were counted, and less where they were too
-    /// many and `objects`, `footprint_bytes` and `one_hit_wonders` are estimates. The Zipf exponents are rough then:
-    /// whether the few objects that are asked for most are in the sample is chance.
+    /// The part of the objects on which the figures of objects are based: 1 if all were counted. If it is less,
+    /// `objects`, `footprint_bytes` and `one_hit_wonders` are estimates. The Zipf exponents are then rough, because it
+    /// is chance whether the few most popular objects are in the sample.
     pub objects_sampled: f64,
-    /// The same of clients.
+    /// The same for clients.
     pub clients_sampled: f64,
-    /// Bytes of all responses; one of unknown size counts for none.
+    /// Bytes of all responses; unknown sizes count as 0.
     pub bytes: u64,
-    /// Bytes of all objects, each as large as its largest response: what a cache needs that keeps everything.
+    /// Bytes of all objects, each as large as its largest response: the size of a cache that keeps everything.
     pub footprint_bytes: u64,
-    /// Objects that are asked for once.
+    /// Objects that are requested once.
     pub one_hit_wonders: u64,
     /// Second of the first request, since the Unix epoch.
     pub first_s: u32,
@@ -65,7 +65,7 @@ pub struct Summary {
     /// Hurst exponent of the requests in a second, by the variance of aggregated counts: 0.5 where bursts average out
     /// over time as Poisson's do, towards 1 where they do not. The first and the last second are left out here too. `None` for fewer than 514 s.
     pub hurst: Option<f64>,
-    /// Records of the source that could not be used, and are in none of the above.
+    /// Records of the source that could not be used, and are not included in the other figures.
     pub broken: u64,
 }
 
@@ -81,8 +81,8 @@ pub fn summarise(reader: &mut Reader) -> Result<Summary> {
     tally.finish(reader.broken().broken)
 }
 
-/// Counts requests one by one, for a [`Summary`] at the end: what [`summarise`] does, for those who want to show
-/// progress meanwhile, or whose requests come from elsewhere.
+/// Counts requests one by one for a [`Summary`], as [`summarise`] does, for callers that show progress or have another
+/// source of requests.
 #[derive(Debug)]
 pub struct Tally {
     origin: String,
@@ -90,10 +90,11 @@ pub struct Tally {
     bytes: u64,
     objects: Sampled<Object>,
     clients: Sampled<()>,
-    /// Requests by second. Sorted, since windows are cut from it in the end; sparse, since one wrong date may lie
+    /// Requests by second. Sorted, because windows are cut from it in the end; sparse, because one wrong date may be
     /// decades off.
     seconds: BTreeMap<u32, u64>,
-    /// A second and its requests that are not among them yet: most requests come in the second of the one before.
+    /// The current second and its requests, not yet among them, because most requests have the same second as the
+    /// previous one.
     current: (u32, u64),
 }
 
@@ -105,7 +106,7 @@ struct Object {
 }
 
 impl Tally {
-    /// An empty one; errors will call the source `origin`.
+    /// An empty tally; errors will call the source `origin`.
     pub fn new(origin: impl Into<String>) -> Tally {
         Self::with_limit(origin, SAMPLED_MAX)
     }
@@ -147,7 +148,7 @@ impl Tally {
         Err(Error::TooMany { origin, what: "seconds with a request", max: SECONDS_MAX as u64 })
     }
 
-    /// Puts the current second among the others.
+    /// Adds the current second to the others.
     fn close(&mut self) {
         let (second, requests) = self.current;
         if requests > 0 {
@@ -155,7 +156,7 @@ impl Tally {
         }
     }
 
-    /// The statistics of what was counted; `broken` is passed through to them.
+    /// The statistics of the requests counted; `broken` is copied into them.
     ///
     /// # Errors
     /// [`Error::Empty`] if nothing was counted.
@@ -167,7 +168,8 @@ impl Tally {
             return Err(Error::Empty { origin: self.origin });
         };
         let span_s = u64::from(last_s - first_s) + 1;
-        // Of a sample, ranks are those of all objects times one factor, on average, which leaves the exponent as it is.
+        // In a sample, ranks are those of all objects times a constant factor, on average, which leaves the exponent
+        // unchanged.
         let mut popularity: Vec<u64> = self.objects.values().map(|object| object.requests).collect();
         popularity.sort_unstable_by(|a, b| b.cmp(a));
         let once = popularity.len() - popularity.partition_point(|&requests| requests > 1);
@@ -197,7 +199,7 @@ impl Tally {
     }
 }
 
-/// The seconds that a trace has all of: those between the first and the last.
+/// The seconds that a trace covers fully: those between the first and the last.
 #[derive(Clone, Copy)]
 struct Whole<'a> {
     seconds: &'a BTreeMap<u32, u64>,
@@ -207,12 +209,12 @@ struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
-    /// Of a trace with requests in these two; `None` if nothing lies between them.
+    /// The seconds between these two; `None` if there are none.
     fn of(seconds: &'a BTreeMap<u32, u64>, first_s: u32, last_s: u32) -> Option<Whole<'a>> {
         (last_s - first_s >= 2).then(|| Whole { seconds, first_s: first_s + 1, end_s: last_s })
     }
 
-    /// How many windows of `window_s` they fill.
+    /// Number of windows of `window_s` that they fill.
     fn windows(&self, window_s: u32) -> u32 {
         (self.end_s - self.first_s) / window_s
     }

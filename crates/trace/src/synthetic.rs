@@ -1,4 +1,4 @@
-//! A trace that nobody logged: popularity by Zipf's law, sizes and arrivals by laws of the web.
+//! Synthetic traces: popularity by Zipf's law, sizes and arrivals as on the web.
 
 use crate::arrivals::Arrivals;
 use crate::error::Result;
@@ -7,22 +7,22 @@ use crate::zipf::{Sizes, Zipf, mix, refuse};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// What a synthetic trace is made of. The same values give the same requests.
+/// The parameters of a synthetic trace. The same values give the same requests.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Synthetic {
-    /// How many requests.
+    /// The number of requests.
     pub requests: u64,
-    /// Of how many objects; object 0 is asked for most.
+    /// The number of objects; object 0 is requested most.
     pub objects: u32,
     /// Exponent of Zipf's law.
     pub alpha: f64,
-    /// How large objects are.
+    /// Sizes of the objects.
     pub sizes: Sizes,
     /// Mean rate, in requests a second.
     pub per_s: f64,
-    /// How requests come at that rate.
+    /// How requests arrive at that rate.
     pub arrivals: Arrivals,
-    /// Of all that is drawn.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
@@ -37,7 +37,7 @@ impl Synthetic {
         if self.requests == 0 {
             return Err(refuse("requests", 0, "1 and more"));
         }
-        // A tenth is left for bursts, which come when a lot says.
+        // A tenth is left for bursts, whose times are random.
         let span_s = self.requests as f64 / self.per_s;
         if !(self.per_s.is_finite() && self.per_s > 0.0 && span_s < 0.9 * f64::from(u32::MAX)) {
             return Err(refuse("rate", self.per_s, "positive, and such that all come within 122 years"));

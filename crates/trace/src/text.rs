@@ -1,4 +1,4 @@
-//! What readers of text share: lines of bounded length, numbers, and numbers for names.
+//! Shared by readers of text: lines of bounded length, numbers, and numbers for names.
 
 use std::io::{self, BufRead, Read};
 
@@ -6,10 +6,10 @@ use twox_hash::XxHash3_64;
 
 use crate::broken::Flaw;
 
-/// Bytes of one line at most, its end included. Apache's and nginx' own limits on a request line are 8 KiB each.
+/// Most bytes of one line, including its end. Apache's and nginx' own limits on a request line are 8 KiB each.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// What some programs begin a text in UTF-8 with.
+/// With which some programs begin a text in UTF-8.
 pub(crate) const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 
 /// The first bytes of a text without its byte order mark.
@@ -24,7 +24,7 @@ pub(crate) struct LineReader {
 }
 
 impl LineReader {
-    /// The next line, with its end if it has one; `None` at the end of the source. Of a line that is too long, the rest
+    /// The next line, with its end if it has one; `None` at the end of the source. The rest of a line that is too long
     /// is skipped.
     pub(crate) fn read(&mut self, source: &mut dyn BufRead) -> io::Result<Option<Result<&[u8], Flaw>>> {
         self.line.clear();
@@ -43,7 +43,7 @@ impl LineReader {
     }
 }
 
-/// The lines of a source's first bytes. What does not end with a line's end is left out, unless it is all there is.
+/// The lines in a source's first bytes. An incomplete last line is left out, unless it is the only one.
 pub(crate) fn whole_lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     let end = head.iter().rposition(|&byte| byte == b'\n').map_or(head.len(), |at| at + 1);
     head[..end].split_inclusive(|&byte| byte == b'\n').map(trimmed)
@@ -55,7 +55,7 @@ pub(crate) fn trimmed(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// Decimal digits and nothing else; `None` too where they exceed a u64.
+/// Parses decimal digits; `None` if there is anything else, or the number exceeds a u64.
 pub(crate) fn parse_number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -72,10 +72,10 @@ pub(crate) fn split_once<'a>(text: &'a [u8], separator: &[u8; 1]) -> Option<(&'a
     Some((&text[..at], &text[at + 1..]))
 }
 
-/// The number of an object: what it is called if that is a number, and else XXH3 of its name. Nothing is kept, so that
-/// there may be any number of them; of 16 million names, two are taken for one with a probability of 10^-5.
+/// The number of an object: its name if that is a number, otherwise XXH3 of its name. Nothing is stored, so there may
+/// be any number of objects; of 16 million names, two get the same number with a probability of 10^-5.
 pub(crate) fn object_number(name: &[u8]) -> u64 {
-    // "7" and "07" are two names.
+    // "7" and "07" are different names.
     let is_plain = name.first() != Some(&b'0') || name.len() == 1;
     parse_number(name).filter(|_| is_plain).unwrap_or_else(|| XxHash3_64::oneshot(name))
 }

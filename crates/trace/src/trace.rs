@@ -9,18 +9,18 @@ use crate::request::Request;
 use crate::spread::spread_second;
 use crate::summary::{Summary, Tally};
 
-/// Requests of a trace in memory at most: 2.7 GB of them. Longer logs are streamed with a [`Reader`].
+/// Most requests of a trace in memory, which take 2.7 GB. Stream longer logs with a [`Reader`].
 pub const REQUESTS_MAX: usize = 1 << 26;
 
-/// Requests in order of time, at least one. Those of one time keep the order of the log.
+/// Requests in order of time, at least one. Simultaneous ones keep the order of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
     requests: Vec<Request>,
 }
 
 impl Trace {
-    /// Of these requests, which are put in order: servers log a request when they have answered it, so that real logs
-    /// step back in time. `None` if there is none.
+    /// A trace of these requests, which are sorted by time: servers log a request when they have answered it, so real
+    /// logs step back in time. `None` if there is none.
     pub fn new(mut requests: Vec<Request>) -> Option<Trace> {
         requests.sort_by_key(|request| (request.time_s, request.time_ns));
         (!requests.is_empty()).then_some(Trace { requests })
@@ -69,7 +69,7 @@ impl Trace {
         self
     }
 
-    /// The statistics of the trace; `broken` counts the records that never made it into it.
+    /// The statistics of the trace; `broken` is the number of records that are not in it.
     ///
     /// # Errors
     /// As [`Tally::add`].

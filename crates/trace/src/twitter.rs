@@ -17,7 +17,7 @@ use crate::error::Fault;
 use crate::request::{Method, Request};
 use crate::text::{LineReader, object_number, parse_number, split_once, trimmed, whole_lines};
 
-/// The operations of twemcache, as the methods that do the same.
+/// The operations of twemcache, as the corresponding methods.
 const OPERATIONS: [(&[u8], Method); 11] = [
     (b"get", Method::Get),
     (b"gets", Method::Get),
@@ -41,7 +41,7 @@ pub(crate) fn operation(name: &[u8]) -> Option<Method> {
     })
 }
 
-/// Takes a line apart: from both its ends, since keys may hold commas.
+/// Parses a line from both ends, because keys may contain commas.
 fn parse(line: &[u8]) -> Result<Request, Flaw> {
     let (time, rest) = split_once(trimmed(line), b",").ok_or(Flaw::Field("time"))?;
     let mut fields = rest.rsplitn(6, |&byte| byte == b',');
@@ -68,7 +68,7 @@ pub(crate) fn read(
     Ok(lines.read(source)?.map(|line| line.and_then(parse)))
 }
 
-/// Whether most lines of `head`, the first bytes of a source, are of this form.
+/// Whether most lines of `head`, the first bytes of a source, have this form.
 pub(crate) fn is_likely(head: &[u8]) -> bool {
     let lines = whole_lines(head).count();
     whole_lines(head).filter(|line| parse(line).is_ok()).count() * 2 > lines

@@ -73,7 +73,7 @@ fn decode(bytes: &[u8; RECORD_BYTES], line: &[u8]) -> Result<Request, Flaw> {
         return Err(Flaw::Clock { seconds, micros });
     }
     let (method, url) = split_line(line).ok_or(Flaw::RequestLine { bytes: line_bytes(bytes) })?;
-    // The line names no host: the server's address tells equal paths of two sites apart.
+    // The line names no host, so the server's address distinguishes equal paths of two sites.
     let server = u64::from(word(bytes, 30));
     Ok(Request {
         time_s: seconds,

@@ -17,6 +17,7 @@
 //! that four of its fields have few legal values.
 
 use std::io::{self, BufRead};
+use std::ops::Range;
 
 use crate::broken::Flaw;
 use crate::request::{Method, Request};
@@ -29,6 +30,8 @@ pub const RECORD_BYTES: usize = 20;
 const SIZE_NONE: u32 = u32::MAX;
 /// File types run from 0 to this.
 const KIND_MAX: u8 = 12;
+/// The year of all logs in this format, in seconds since the Unix epoch.
+const YEAR_1998_S: Range<u32> = 883_612_800..915_148_800;
 /// The low six bits of byte 17 hold the status code.
 const STATUS_MASK: u8 = 0b0011_1111;
 
@@ -119,11 +122,12 @@ impl From<Record> for Request {
     }
 }
 
-/// Whether `head`, the first bytes of a source, look like records: most of them decode. Text never does, for its bytes
-/// at the place of the method are letters, far above the largest code.
-pub(crate) fn is_likely(head: &[u8]) -> bool {
-    let (records, _) = head.as_chunks::<RECORD_BYTES>();
-    let sound = records.iter().filter(|bytes| Record::decode(bytes).is_ok()).count();
+/// Whether the first records of a source are of this format: most of them decode and are of 1998. Decoding alone does not
+/// tell, because small numbers of other widths have zeros where a record has fields of few values.
+pub(crate) fn is_likely(first: &[u8]) -> bool {
+    let (records, _) = first.as_chunks::<RECORD_BYTES>();
+    let is_sound = |bytes| Record::decode(bytes).is_ok_and(|record| YEAR_1998_S.contains(&record.time_s));
+    let sound = records.iter().filter(|bytes| is_sound(bytes)).count();
     sound * 2 > records.len()
 }
 
@@ -204,6 +208,23 @@ mod tests {
         assert!(matches!(read(&mut source), Ok(Some(Ok(_)))));
         assert!(matches!(read(&mut source), Ok(Some(Err(Flaw::Truncated { bytes: 7, of: 20 })))));
         assert!(matches!(read(&mut source), Ok(None)));
+    }
+
+    #[test]
+    fn numbers_of_another_width_are_not_likely() {
+        let keys =
+            |step: u32| (0..5000).flat_map(|number| (number * step % 3000).to_be_bytes()).collect::<Vec<_>>();
+        for keys in [keys(1), keys(7)] {
+            let (records, _) = keys.as_chunks();
+            assert!(records.iter().filter(|bytes| Record::decode(bytes).is_ok()).count() * 2 > records.len());
+            assert!(!is_likely(&keys));
+        }
+        let wide: Vec<u8> = (0..2500u64).flat_map(u64::to_be_bytes).collect();
+        assert!(!is_likely(&wide) && !is_likely(&[0; 20_000]));
+        // A thousand records count, not the first two hundred.
+        let mut begins_so = SAMPLE[..4096].to_vec();
+        begins_so.extend_from_slice(&keys(1));
+        assert!(!is_likely(&begins_so));
     }
 
     #[test]

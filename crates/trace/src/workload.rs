@@ -1,7 +1,7 @@
-//! What each request of a load asks for.
+//! The objects that the requests of a load ask for.
 //!
-//! A workload is a function, not a stream: the i-th request is the same whoever asks for it and whenever, so that any
-//! number of load threads can draw `i` from one atomic counter and share nothing else.
+//! A workload is a function, not a stream: the i-th request is the same for every caller at any time. So any number of
+//! load threads can take `i` from one atomic counter and share nothing else.
 
 use std::sync::Arc;
 
@@ -17,23 +17,22 @@ pub struct Object {
     pub bytes: u64,
 }
 
-/// Where requests come from: the three kinds of trace of R 4.3. Clones share their tables.
+/// The source of requests: the three kinds of trace of Balaji et al. 2004, 4.3. Clones share their tables.
 #[derive(Clone, Debug)]
 pub enum Workload {
-    /// One file of `bytes` bytes, again and again.
+    /// One file of `bytes` bytes, repeatedly.
     SingleFile {
         /// Its size.
         bytes: u64,
     },
     /// Objects by Zipf's law.
     Zipf(Zipf),
-    /// The objects of a trace in its order, from the start again when it ends. A response that the log gives no size
-    /// for has no body.
+    /// The objects of a trace in its order, repeated when it ends. A response without a size in the log has no body.
     Trace(Arc<Trace>),
 }
 
 impl Workload {
-    /// What the `i`-th request asks for.
+    /// The object of the `i`-th request.
     pub fn object(&self, i: u64) -> Object {
         match self {
             Workload::SingleFile { bytes } => Object { id: 0, bytes: *bytes },

@@ -1,4 +1,4 @@
-//! Traces written: what `sidelong trace convert` and `synth` end in.
+//! Writes traces, for `sidelong trace convert` and `synth`.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -14,14 +14,14 @@ use crate::format::{Format, Stamps};
 use crate::request::Request;
 use crate::{csv, oracle};
 
-/// Distinct objects of an oracleGeneral trace that is written: in the end the place of each one's next request is kept,
-/// 1 GB of them at most.
+/// Most distinct objects of an oracleGeneral trace to be written: at the end the place of each one's next request is
+/// kept, in at most 1 GB.
 pub const WRITER_OBJECTS_MAX: usize = 1 << 25;
 
-/// Bytes that are given to the file at a time.
+/// Bytes written to the file at a time.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Records of an oracleGeneral trace that are linked at a time, 6 MB of them.
+/// Records of an oracleGeneral trace that are linked at a time, in 6 MB.
 const LINKED_RECORDS: usize = 1 << 18;
 
 /// What was written.
@@ -33,15 +33,15 @@ pub struct Written {
     pub bytes: u64,
 }
 
-/// Writes a trace, in bounded memory. The file has its name when [`Writer::finish`] has returned and not before, and is
-/// gone if it never does.
+/// Writes a trace in bounded memory. The file gets its name when [`Writer::finish`] returns, and is removed if that is
+/// never called.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
-    /// Where it is until it has its name.
+    /// Its temporary name.
     part: PathBuf,
     file: File,
-    /// Bytes that the file does not have yet, and how many it has.
+    /// Bytes not yet in the file, and the number of bytes in it.
     buffer: Vec<u8>,
     flushed: u64,
     requests: u64,
@@ -56,24 +56,24 @@ enum Encoder {
 }
 
 impl Writer {
-    /// Begins a trace in `format`, of which [`Format::Compact`], [`Format::OracleGeneral`] and [`Format::Csv`] are
-    /// written. `stamps` says how finely its times are told; where they turn out to be finer, they are written as they are.
+    /// Starts a trace in `format`: [`Format::Compact`], [`Format::OracleGeneral`] or [`Format::Csv`]. `stamps` is the
+    /// expected resolution of times; finer times are still written exactly.
     ///
-    /// oracleGeneral has whole seconds only, no client, status or method, and a size of 0 where there is none.
+    /// oracleGeneral has whole seconds only, no client, status or method, and a size of 0 for unknown.
     ///
     /// # Errors
     /// [`Error::Parameter`] for another format, [`Error::Write`].
     pub fn create(path: impl AsRef<Path>, format: Format, stamps: Stamps) -> Result<Writer> {
         let path = path.as_ref().to_owned();
-        // In the end it is replaced, and a device or a directory is not to be.
+        // It will be replaced at the end, which must not happen to a device or a directory.
         if fs::metadata(&path).is_ok_and(|file| !file.is_file()) {
-            let source = io::Error::new(io::ErrorKind::InvalidInput, "it is there, and no regular file");
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "it exists and is not a regular file");
             return Err(Error::Write { path, source });
         }
         let mut buffer = Vec::new();
         let encoder = match format {
             Format::Compact => {
-                // The header is written in the end; until then nothing takes this for a trace.
+                // The header is written at the end; until then the file is not recognised as a trace.
                 buffer.resize(HEADER_BYTES, 0);
                 let header =
                     Header { stamps, requests: 0, first_ns: u64::MAX, last_ns: 0, bytes: 0, blocks: 0 };
@@ -91,7 +91,7 @@ impl Writer {
                 return Err(Error::Parameter { parameter: "format", value, allowed });
             }
         };
-        // Two programs that write the same trace must not write into one file.
+        // Two programs that write the same trace must not write to one file.
         let mut part = path.clone().into_os_string();
         part.push(format!(".{}.part", std::process::id()));
         let part = PathBuf::from(part);
@@ -136,7 +136,7 @@ impl Writer {
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Writes what is left, and gives the file its name.
+    /// Writes the rest, and gives the file its name.
     ///
     /// # Errors
     /// [`Error::Write`], and [`Error::TooMany`] for an oracleGeneral trace of more than [`WRITER_OBJECTS_MAX`] objects.
@@ -161,8 +161,8 @@ impl Writer {
         Ok(Written { requests: self.requests, bytes: self.flushed })
     }
 
-    /// Tells each record of an oracleGeneral trace the number of the next request for its object: from the end, where
-    /// that is known, piece by piece.
+    /// Sets in each record of an oracleGeneral trace the number of the next request for its object: backwards from the
+    /// end, where that is known, piece by piece.
     fn link(&self) -> Result<()> {
         let mut next: HashMap<u64, u64, FxBuildHasher> = HashMap::default();
         let mut piece = vec![0; LINKED_RECORDS * oracle::RECORD_BYTES];
@@ -190,7 +190,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives what is held to the file.
+    /// Writes the buffer to the file.
     fn flush(&mut self) -> Result<()> {
         self.file.write_all(&self.buffer).map_err(|source| self.failed(source))?;
         self.flushed += self.buffer.len() as u64;
@@ -205,14 +205,14 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // After `finish` it is not there any more.
+        // After `finish` it no longer exists.
         let _ = fs::remove_file(&self.part);
     }
 }
 
 fn write_row(request: &Request, stamps: Stamps, row: &mut Vec<u8>) -> io::Result<()> {
     let Request { time_s, time_ns, client, object, size, status, method } = request;
-    // A trace that was taken for one of whole seconds may turn out to have finer ones.
+    // A trace that seemed to have whole seconds may turn out to have finer ones.
     match (stamps, time_ns) {
         (Stamps::Seconds, 0) => write!(row, "{time_s},{object},")?,
         _ => write!(row, "{time_s}.{time_ns:09},{object},")?,

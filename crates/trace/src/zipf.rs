@@ -1,4 +1,4 @@
-//! Requests by Zipf's law: the object of rank r (from 1) is asked for with a probability proportional to r^-alpha,
+//! Requests by Zipf's law: the object of rank r (from 1) is requested with a probability proportional to r^-alpha,
 //! independently each time.
 //!
 //! The i-th request is a function of the seed and i: the i-th number of SplitMix64's sequence, which can be computed
@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::workload::Object;
 
-/// Objects at most: a table of 128 MiB.
+/// Most objects: a table of 128 MiB.
 pub const OBJECTS_MAX: u32 = 1 << 24;
 
-/// How large objects are. Each object has one size, whenever it is asked for, and it does not depend on its popularity
-/// (Breslau et al., INFOCOM 1999, found next to no correlation).
+/// Sizes of objects. Each object has one size, which does not depend on its popularity (Breslau et al., INFOCOM 1999,
+/// found next to no correlation).
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Sizes {
@@ -35,21 +35,21 @@ pub enum Sizes {
         bytes_median: u64,
         /// Standard deviation of ln(bytes).
         sigma: f64,
-        /// Larger ones are given this size.
+        /// Larger ones get this size.
         bytes_max: u64,
     },
-    /// Pareto, the tail of sizes on the web; SURGE has 133,000 bytes at least and a shape of 1.1.
+    /// Pareto, the tail of sizes on the web; SURGE has a minimum of 133,000 bytes and a shape of 1.1.
     Pareto {
         /// The smallest.
         bytes_min: u64,
         /// The smaller, the heavier the tail; at 1 or below the mean would be infinite but for `bytes_max`.
         shape: f64,
-        /// Larger ones are given this size.
+        /// Larger ones get this size.
         bytes_max: u64,
     },
     /// Both, as SURGE has files: 93 % log-normal and 7 % Pareto, with the parameters above.
     Surge {
-        /// Larger ones are given this size.
+        /// Larger ones get this size.
         bytes_max: u64,
     },
 }
@@ -61,14 +61,14 @@ impl Sizes {
     const SURGE_BODY_LN: (f64, f64) = (9.357, 1.318);
     /// Of SURGE's tail, the smallest file in bytes, and the shape.
     const SURGE_TAIL: (f64, f64) = (133_000.0, 1.1);
-    /// What `surge` without a limit is cut at: 1 GiB.
+    /// The limit of `surge` without one: 1 GiB.
     const SURGE_BYTES_MAX: u64 = 1 << 30;
 }
 
 impl FromStr for Sizes {
     type Err = Error;
 
-    /// From `surge`, `surge:MAX`, `fixed:BYTES`, `log-normal:MEDIAN:SIGMA:MAX` or `pareto:MIN:SHAPE:MAX`.
+    /// Parses `surge`, `surge:MAX`, `fixed:BYTES`, `log-normal:MEDIAN:SIGMA:MAX` or `pareto:MIN:SHAPE:MAX`.
     fn from_str(text: &str) -> Result<Sizes> {
         const ALLOWED: &str =
             "surge[:MAX], fixed:BYTES, log-normal:MEDIAN:SIGMA:MAX or pareto:MIN:SHAPE:MAX, in bytes";
@@ -104,7 +104,7 @@ pub struct Zipf {
     size_seed: u64,
 }
 
-/// [`Sizes`] that were found valid.
+/// Validated [`Sizes`].
 #[derive(Clone, Copy, Debug)]
 enum SizeLaw {
     Fixed(u64),
@@ -114,7 +114,7 @@ enum SizeLaw {
 }
 
 impl Zipf {
-    /// Over `objects` objects with exponent `alpha`. The same arguments give the same requests.
+    /// A source over `objects` objects with exponent `alpha`. The same arguments give the same requests.
     ///
     /// # Errors
     /// [`Error::Parameter`] unless `alpha` is finite and not negative, `objects` is from 1 to [`OBJECTS_MAX`], and the
@@ -148,7 +148,7 @@ impl Zipf {
         self.cumulative.len() as u32
     }
 
-    /// What the `i`-th request asks for.
+    /// The object of the `i`-th request.
     pub fn object(&self, i: u64) -> Object {
         let uniform = unit_interval(nth(self.request_seed, i));
         // The first entry above a number below 1 exists, as the last is 1.
@@ -192,7 +192,7 @@ impl SizeLaw {
     }
 
     fn draw(&self, seed: u64) -> u64 {
-        // A generator for this draw alone: how many numbers a draw takes then does not shift the next one's.
+        // A generator for this draw alone, so that the numbers that it uses do not shift the next draw.
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         // Casts of floats saturate, so that even an infinite draw is cut to the maximum.
         match self {

@@ -1,4 +1,4 @@
-//! The statistics of real logs, against figures that were computed independently of this crate.
+//! The statistics of real logs, compared with figures that were computed independently of this crate.
 
 use std::io::Cursor;
 

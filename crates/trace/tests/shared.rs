@@ -1,5 +1,5 @@
-//! Real traces that are too large for the repository, where `SIDELONG_TRACES` names a directory with them. The figures
-//! were computed with another program.
+//! Real traces that are too large for the repository, in a directory named by `SIDELONG_TRACES`. The figures were
+//! computed with another program.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ fn a_cache_of_twitter() {
     assert_eq!((summary.bytes / 1_000_000, summary.footprint_bytes / 1_000_000), (405, 50));
     assert_close(summary.zipf_alpha_mle, 0.974, 0.001);
     assert_close(summary.zipf_alpha_lsq, 0.954, 0.001);
-    // Its last second was cut where the two million were; with it, it is 7.7.
+    // Its last second was cut off after two million requests; with it, the value is 7.7.
     assert_close(summary.dispersion_1s, 6.492, 0.0005);
 }
 
@@ -89,7 +89,7 @@ fn logs_that_step_back_are_streamed_as_they_are_in_memory_and_converted_without_
     }
 }
 
-/// Keys without times: nothing that we read, and not taken for anything else.
+/// Keys without times: not a format that is read, and not mistaken for one.
 #[test]
 fn a_trace_without_times_is_not_taken_for_one_with() {
     let Some(path) = shared("kv/web07.trace.xz") else { return };

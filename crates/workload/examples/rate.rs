@@ -1,9 +1,9 @@
-//! How many requests the generator makes for each second of its own CPU time.
+//! Requests that the generator makes per second of its own CPU time.
 //!
 //! `cargo run --release -p sidelong-workload --example rate -- [connections] [seconds] [body bytes] [open-loop req/s]`
 //!
-//! It loads an origin in the same process that takes no time. What is divided by is the CPU time of the generator's
-//! threads alone (and then of the origin's), so the figures hold however few cores there are for both.
+//! It loads an origin in the same process whose requests take no time. The divisor is the CPU time of the generator's
+//! threads alone (and then of the origin's), so the figures do not depend on the number of cores.
 
 use std::error::Error;
 use std::future::pending;
@@ -65,12 +65,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// CPU time that the threads whose names begin so have used, in s.
+/// CPU time used by the threads whose names begin with `name`, in s.
 fn cpu_s(name: &str) -> Result<f64, Box<dyn Error>> {
     let mut ns = 0;
     for task in std::fs::read_dir("/proc/self/task")? {
         let task = task?.path();
-        // A thread that has ended meanwhile counts no more.
+        // A thread that has ended meanwhile is not counted.
         let read = |file| std::fs::read_to_string(task.join(file)).unwrap_or_default();
         if read("comm").starts_with(name) {
             ns += read("schedstat").split(' ').next().unwrap_or("0").parse::<u64>().unwrap_or(0);

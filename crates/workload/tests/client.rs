@@ -18,7 +18,7 @@ use sidelong_workload::origin::{OriginConfig, ServiceTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// As an edge turns a request away, and as others have it that cannot serve one.
+/// Answers of an edge that rejects a request, and of other servers that cannot serve one.
 const REFUSED: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nx-sidelong-reason: over-target\r\ncontent-length: 0\r\n\r\n";
 const UNAVAILABLE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
@@ -108,7 +108,7 @@ async fn a_closed_loop_makes_each_request_once() {
     assert_eq!(json["sites"][1]["p99_ms"], summary.sites[1].latency.p99_ms);
 }
 
-/// A server that stands still once, for `stall`, at its 100th request.
+/// A server that stalls once, for `stall`, at its 100th request.
 async fn stalling(stall: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -135,7 +135,7 @@ async fn stalling(stall: Duration) -> SocketAddr {
 #[tokio::test]
 async fn an_open_loop_charges_a_stall_to_every_request_that_came_due_meanwhile() {
     let stall = Duration::from_millis(200);
-    // 400 requests in 0.8 s: a quarter of them come due while the server stands still.
+    // 400 requests in 0.8 s: a quarter of them are due while the server stalls.
     let arrivals = Arrivals::Constant { per_s: 500.0 };
     let open = Load::Open { arrivals, in_flight_max: 400 };
     let open = config(&[stalling(stall).await], open);
@@ -147,7 +147,7 @@ async fn an_open_loop_charges_a_stall_to_every_request_that_came_due_meanwhile()
     let stall_ms = stall.as_secs_f64() * 1000.0;
     assert!(open.latency.p90_ms > stall_ms / 4.0, "{:?}", open.latency);
     assert!(open.latency.p99_ms > stall_ms / 2.0, "{:?}", open.latency);
-    // The same server, seen by someone who waits for it: one request in 400.
+    // The same server, as a client sees it that waits for answers: one request in 400.
     assert!(one_connection.latency.max_ms > stall_ms * 0.99);
     assert!(one_connection.latency.p99_ms < open.latency.p99_ms / 2.0, "{:?}", one_connection.latency);
 }
@@ -158,7 +158,7 @@ async fn an_open_loop_charges_its_own_lateness_too() {
     let load = Load::Open { arrivals: Arrivals::Constant { per_s: 500.0 }, in_flight_max: 400 };
     let config = ClientConfig { requests_max: Some(200), ..config(&[origin.address], load) };
     let stall = Duration::from_millis(200);
-    // Here it is the generator that stands still.
+    // Here the generator stalls.
     let source = move |cue: Cue| {
         if cue.index == 50 {
             std::thread::sleep(stall);
@@ -230,7 +230,7 @@ async fn an_edge_that_dies_is_counted_and_the_others_go_on() {
     assert_eq!(summary.edges[1].errors, 0);
     assert_eq!(summary.edges[0].errors, summary.errors);
     assert!(summary.errors_by_kind.connect >= 4, "{:?}", summary.errors_by_kind);
-    // Backed off: a few tries each, not as many as the machine can make.
+    // Backed off: a few attempts each, not as many as the machine can make.
     assert!(summary.errors < summary.requests / 4, "{} of {}", summary.errors, summary.requests);
 }
 
@@ -260,7 +260,7 @@ async fn failures_are_told_apart() {
         (gone, "/", Errors { connect: 3, ..Errors::default() }),
         (slow.address, "/o/x/1", Errors { timeout: 3, ..Errors::default() }),
         (scripted(&[b""]).await, "/", Errors { closed: 3, ..Errors::default() }),
-        // The same, where nobody is turned away so.
+        // The same, without rejections.
         (scripted(&[b""]).await, "/", Errors { broken: 3, ..Errors::default() }),
         (scripted(&[b"this is no HTTP\r\n\r\n"]).await, "/", Errors { broken: 3, ..Errors::default() }),
         (scripted(Box::leak(Box::new([head]))).await, "/", Errors { body: 3, ..Errors::default() }),
@@ -284,7 +284,7 @@ async fn failures_are_told_apart() {
 async fn a_client_that_is_told_to_come_back_later_does_so_later_each_time() {
     for (answer, expected) in [
         (REFUSED, Errors { refused: 5, ..Errors::default() }),
-        // As proxies of other makes do it.
+        // As other proxies do.
         (UNAVAILABLE, Errors { unavailable: 5, ..Errors::default() }),
     ] {
         let edge = scripted(Box::leak(Box::new([answer; 5]))).await;
@@ -297,8 +297,8 @@ async fn a_client_that_is_told_to_come_back_later_does_so_later_each_time() {
     }
 }
 
-/// A server that answers each address by what it has done: `refusals` times with 503 (or by closing the connection),
-/// and then as it is asked.
+/// A server that answers each address by its history: `refusals` times with 503 (or by closing the connection), and
+/// then normally.
 async fn refusing(refusals: u32, closing: bool) -> (SocketAddr, Arc<Mutex<HashMap<IpAddr, u32>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -339,7 +339,7 @@ async fn clients_have_addresses_of_their_own_and_are_counted_apart() {
         let steps = vec![Step { at: Duration::ZERO, per_s }];
         Stream { steps, gaps: Gaps::Equal, clients: Some(clients) }
     };
-    // One of five asks for as much as the others together.
+    // One of five clients sends as many requests as the others together.
     let streams = vec![stream(400.0, 0..4), stream(400.0, 4..5)];
     let load = Load::Open { arrivals: Arrivals::Streams { streams, seed: 1 }, in_flight_max: 400 };
     let clients = addresses(5);
@@ -428,7 +428,7 @@ async fn a_client_that_ignores_what_it_is_told_asks_again_at_once() {
     let closed = ClientConfig { requests_max: Some(5), when_refused, ..config(&[edge], closed(1)) };
     let summary = run(closed, "/").await;
     assert_eq!((summary.requests, summary.errors_by_kind.closed), (35, 30));
-    // With pauses, those alone would take more than 6 s.
+    // With pauses, these alone would take more than 6 s.
     assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
 
     let (edge, _) = refusing(30, false).await;
@@ -441,7 +441,7 @@ async fn a_client_that_ignores_what_it_is_told_asks_again_at_once() {
 #[tokio::test]
 async fn connections_can_be_for_one_request_each() {
     let origin = TestOrigin::start(OriginConfig::default()).await;
-    let open = Load::Open { arrivals: Arrivals::Constant { per_s: 1000.0 }, in_flight_max: 10 };
+    let open = Load::Open { arrivals: Arrivals::Constant { per_s: 1000.0 }, in_flight_max: 20 };
     for (load, connections) in [(open, 20), (closed(1), 40)] {
         let config =
             ClientConfig { requests_max: Some(20), keep_alive: false, ..config(&[origin.address], load) };
@@ -566,7 +566,7 @@ async fn what_cannot_be_run_is_refused_at_the_start() {
         let config = ClientConfig { series, ..config(&[edge], closed(1)) };
         assert!(matches!(refused(config), ClientError::Count { .. }));
     }
-    // An address of documentation, and one of another kind than the edge's.
+    // A documentation address, and one of another family than the edge's.
     for client in ["192.0.2.1", "::1"] {
         let clients = vec![client.parse().unwrap()];
         let error = refused(ClientConfig { clients, ..config(&[edge], closed(1)) });

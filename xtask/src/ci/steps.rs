@@ -21,28 +21,41 @@ const UP_LIMIT: Duration = Duration::from_secs(60);
 const VM_LIMIT: Duration = Duration::from_secs(4 * 60);
 /// Less than that, so that one which stands still is ended by its own program.
 const GUEST_LIMIT: &str = "3m";
+/// Of each target, as an option of libFuzzer. The time to look for new faults is an hour each: CONTRIBUTING.md.
+const FUZZ_TIME: &str = "-max_total_time=60";
 /// A quick experiment, all of its configurations.
 const LAB_LIMIT: Duration = Duration::from_secs(10 * 60);
 
+/// Those of a run that names none.
 pub(super) const STEPS: &[Step] = &[
     Step { name: "fmt", proves: "the code is formatted", run: fmt },
     Step { name: "clippy", proves: "no lint of the workspace has anything to say", run: clippy },
     Step { name: "tidy", proves: "the tree is in order: `cargo xtask tidy --help`", run: tidy },
+    Step {
+        name: "deny",
+        proves: "dependencies are licensed and come from where deny.toml allows",
+        run: deny,
+    },
     Step { name: "bpf", proves: "the object for the kernel is what its source says", run: bpf },
     Step { name: "test", proves: "all tests pass, those in the documentation included", run: test },
     Step { name: "doc", proves: "the documentation builds, and its links lead somewhere", run: doc },
     Step { name: "release", proves: "the program builds as users build it", run: release },
-    Step { name: "model", proves: "the lock protocol holds under the larger bound of its model", run: model },
+    Step {
+        name: "model",
+        proves: "the lock protocol holds under the larger bound of its model",
+        run: |run| long_tests(run, "sidelong-state"),
+    },
     Step {
         name: "kill",
         proves: "no death at any step of a move loses a node or a lock, 100 rounds",
-        run: kill,
+        run: |run| long_tests(run, "sidelong-reconfig"),
     },
     Step {
         name: "soak",
         proves: "of 100 million reads of records under way none that is torn or stale is accepted",
         run: soak,
     },
+    Step { name: "fuzz", proves: "no parser of outside bytes panics, hangs or grows in a minute", run: fuzz },
     Step { name: "up", proves: "a data-center starts, serves without error, moves nodes, and ends", run: up },
     Step { name: "lab", proves: "a short R10 runs and writes its rows", run: lab },
     Step {
@@ -62,6 +75,13 @@ pub(super) const STEPS: &[Step] = &[
     },
 ];
 
+/// Those that run only if they are named: they look for new faults, and take as long as one lets them.
+pub(super) const ON_DEMAND: &[Step] = &[Step {
+    name: "hostile",
+    proves: "a cluster survives a hundred rounds of attacks at random; SIDELONG_SEED=N repeats them",
+    run: hostile,
+}];
+
 fn fmt(run: &mut Run) -> Result<(), Failure> {
     run.must(run.cargo(&["fmt", "--all", "--check"]))
 }
@@ -75,6 +95,15 @@ fn tidy(run: &mut Run) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Unmet("`cargo xtask tidy` found what is to be mended".into()))
+}
+
+/// Without the check `advisories`, whose database must be cloned from a host that CI may not reach.
+fn deny(run: &mut Run) -> Result<(), Failure> {
+    if exec::output(&mut run.cargo(&["deny", "--version"])).is_err() {
+        run.tally.skip("deny", "there is no cargo-deny: cargo install cargo-deny --locked");
+        return Ok(());
+    }
+    run.must(run.cargo(&["deny", "--locked", "--log-level", "warn", "check", "licenses", "bans", "sources"]))
 }
 
 fn bpf(run: &mut Run) -> Result<(), Failure> {
@@ -113,22 +142,55 @@ fn release(run: &mut Run) -> Result<(), Failure> {
     run.must(run.cargo(&["build", "--release", "--locked", "--bin", "sidelong"]))
 }
 
-fn model(run: &mut Run) -> Result<(), Failure> {
-    long_tests(run, "sidelong-state")
-}
-
-fn kill(run: &mut Run) -> Result<(), Failure> {
-    long_tests(run, "sidelong-reconfig")
-}
-
-fn soak(run: &mut Run) -> Result<(), Failure> {
-    long_tests(run, "sidelong-load")
-}
-
 /// The tests of a package that take too long without optimization, and are ignored elsewhere.
 fn long_tests(run: &mut Run, package: &str) -> Result<(), Failure> {
     let tests = ["test", "--package", package, "--tests", "--release", "--locked", "--", "--ignored"];
     run.must_test(run.cargo(&tests))
+}
+
+/// Each time from another seed, unless one is given.
+fn hostile(run: &mut Run) -> Result<(), Failure> {
+    let tests = ["test", "-p", "sidelong", "--release", "--locked", "--test", "hostile", "--", "--nocapture"];
+    let mut tests = run.cargo(&tests);
+    tests.env("SIDELONG_ROUNDS", "100");
+    if std::env::var_os(SEED).is_none() {
+        tests.env(SEED, std::process::id().to_string());
+    }
+    run.must_test(tests)
+}
+
+/// Variable with the seed of a randomized test.
+const SEED: &str = "SIDELONG_SEED";
+
+/// Without the test that takes a CPU offline: under the other tests, and on a machine that others use.
+fn soak(run: &mut Run) -> Result<(), Failure> {
+    let tests = ["test", "--package", "sidelong-load", "--tests", "--release", "--locked", "--", "--ignored"];
+    run.must_test(run.cargo(&[&tests[..], &["--skip", "offline"]].concat()))
+}
+
+/// Every target of `fuzz/`, two at a time. Without a sanitizer, which needs a nightly compiler; the parsers forbid unsafe code.
+fn fuzz(run: &mut Run) -> Result<(), Failure> {
+    if exec::output(&mut run.cargo(&["fuzz", "--version"])).is_err() {
+        run.tally.skip("fuzz", "there is no cargo-fuzz: cargo install cargo-fuzz --locked");
+        return Ok(());
+    }
+    run.must(run.cargo(&["fuzz", "build", "--sanitizer", "none"]))?;
+    let targets = exec::output(&mut run.cargo(&["fuzz", "list"]))?;
+    let new = tempfile::tempdir().map_err(|source| Error::Read { path: std::env::temp_dir(), source })?;
+    let fuzzed = |target: &str| {
+        let mut fuzz = run.cargo(&["fuzz", "run", "--sanitizer", "none", target]);
+        let (new, seeds) = (new.path().join(target), run.root.join("fuzz/seeds").join(target));
+        std::fs::create_dir(&new).map_err(|source| Error::Read { path: new.clone(), source })?;
+        fuzz.args([new, seeds]).args(["--", FUZZ_TIME, "-timeout=10", "-rss_limit_mb=2048", "-verbosity=0"]);
+        run.must(fuzz)
+    };
+    let targets: Vec<&str> = targets.lines().collect();
+    targets.chunks(2).try_for_each(|pair| {
+        std::thread::scope(|scope| {
+            let runs: Vec<_> = pair.iter().map(|target| scope.spawn(|| fuzzed(target))).collect();
+            runs.into_iter().try_for_each(|run| run.join().expect("it reports its errors"))
+        })
+    })
 }
 
 fn up(run: &mut Run) -> Result<(), Failure> {
@@ -144,7 +206,8 @@ fn lab(run: &mut Run) -> Result<(), Failure> {
     let out = tempfile::tempdir().map_err(cannot_read(std::env::temp_dir()))?;
     let mut lab = sidelong(run)?;
     lab.args(["lab", "run", "R10", "--quick", "--out"]).arg(out.path());
-    print!("{}", run.must_print(lab, LAB_LIMIT)?);
+    // A missed target and a busy machine are not what this step is about.
+    print!("{}", run.must_print_with(lab, LAB_LIMIT, &[3, 4])?);
     let rows = out.path().join("R10/rows.csv");
     let rows = std::fs::read_to_string(&rows).map_err(cannot_read(rows))?;
     smoke::rows(&rows).map_err(Failure::Unmet)
@@ -208,7 +271,7 @@ fn verbs(run: &mut Run) -> Result<(), Failure> {
 fn measured(run: &Run) -> Result<(), Failure> {
     let program = built(run, "release/sidelong")?;
     let program = program.display();
-    let beside = format!("{program} lab run perftest --quick --out /tmp && cat /tmp/perftest/rows.csv");
+    let beside = format!("{program} lab run perftest --quick --out /tmp; cat /tmp/perftest/rows.csv");
     smoke::beside_perftest(&in_guest(run, &["bash", "-c", &beside])?).map_err(Failure::Unmet)?;
     let perf = format!("SIDELONG_SECRET='known to both guests' {program} perf");
     let serve = format!("{perf} serve");

@@ -1,4 +1,4 @@
-//! Which crate may depend on which. A wall that a dependency crosses is no wall.
+//! Which crate may depend on which.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,28 @@ use crate::repo::Repo;
 /// Each member and the members that it may depend on. ARCHITECTURE.md shows the same picture and says why the arrows
 /// run this way: change both, in one commit.
 ///
-/// load and reconfig never import each other: edge composes them. state speaks of operations and does none: whoever
-/// drives it brings the fabric. lab runs the program as a child process, so nothing depends on sidelong.
+/// load and reconfig never import each other: edge composes them. state names operations and does none: its driver
+/// brings the fabric. lab runs the program as a child process, so nothing depends on sidelong.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("layout", &[]),
-    ("config", &["layout"]),
+    ("files", &[]),
     ("policy", &["layout"]),
-    ("fabric", &["layout"]),
+    ("fabric", &["files", "layout"]),
     ("state", &["layout"]),
+    ("config", &["files", "layout", "policy", "state"]),
     ("load", &["layout", "fabric", "state"]),
     ("reconfig", &["layout", "fabric", "state", "policy"]),
-    ("edge", &["layout", "fabric", "state", "policy", "load", "reconfig"]),
-    ("trace", &[]),
+    ("edge", &["files", "layout", "fabric", "state", "policy", "load", "reconfig"]),
+    ("trace", &["files"]),
     ("figure", &[]),
-    ("sim", &["layout", "fabric", "state", "policy", "reconfig", "trace", "figure"]),
+    ("sim", &["files", "layout", "fabric", "state", "policy", "config", "reconfig", "trace", "figure"]),
     ("workload", &["trace"]),
-    ("lab", &["config", "trace", "workload", "figure"]),
+    ("lab", &["config", "fabric", "trace", "workload", "figure"]),
     (
         "sidelong",
         &[
             "layout", "config", "policy", "fabric", "state", "load", "reconfig", "edge", "trace", "workload",
-            "sim", "lab",
+            "sim", "lab", "files",
         ],
     ),
     ("xtask", &[]),
@@ -79,27 +80,30 @@ fn circle(members: &[Manifest<'_>]) -> Option<Problem> {
         let on = dependencies.iter().filter_map(|dependency| member_of(&dependency.package));
         on.map(str::to_owned).filter(|on| on != manifest.member).collect::<Vec<_>>()
     };
-    let mut left: BTreeMap<_, _> = members.iter().map(|manifest| (manifest.member, asks(manifest))).collect();
+    let path = ring(members.iter().map(|manifest| (manifest.member.to_owned(), asks(manifest))).collect())?;
+    let at = members.iter().find(|manifest| manifest.member == path[path.len() - 2])?;
+    let what = format!(
+        "dependencies run in a circle, {}: move the test that needs the last one up",
+        path.join(" → ")
+    );
+    Some(Problem::new(at.path, 1, what))
+}
+
+/// A circle among what names others, the first one at its end again.
+pub(super) fn ring(mut left: BTreeMap<String, Vec<String>>) -> Option<Vec<String>> {
     // Takes away what depends on nothing that is left, until no more goes: what stays lies on a circle or above one.
-    while let Some(free) = left.iter().find(|(_, on)| !on.iter().any(|on| left.contains_key(&**on))) {
-        let free = *free.0;
-        left.remove(free);
+    while let Some(free) = left.iter().find(|(_, on)| !on.iter().any(|on| left.contains_key(on))) {
+        let free = free.0.clone();
+        left.remove(&free);
     }
-    let (first, _) = left.first_key_value()?;
-    let mut path = vec![*first];
+    let mut path = vec![left.first_key_value()?.0.clone()];
     loop {
-        let here = *path.last()?;
-        let (next, _) = left[here].iter().find_map(|on| left.get_key_value(&**on))?;
-        if let Some(start) = path.iter().position(|on| on == next) {
-            path.push(*next);
-            let at = members.iter().find(|manifest| manifest.member == here)?;
-            let what = format!(
-                "dependencies run in a circle, {}: move the test that needs the last one up",
-                path[start..].join(" → ")
-            );
-            return Some(Problem::new(at.path, 1, what));
+        let next = left[path.last()?].iter().find(|on| left.contains_key(*on))?.clone();
+        let start = path.iter().position(|on| *on == next);
+        path.push(next);
+        if let Some(start) = start {
+            return Some(path.split_off(start));
         }
-        path.push(*next);
     }
 }
 

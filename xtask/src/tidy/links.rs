@@ -1,6 +1,6 @@
 //! Links between the project's own texts. Those to other hosts are not followed: a check must not need the network.
 
-use super::{Found, Problem};
+use super::{Found, Problem, markdown};
 use crate::repo::Repo;
 
 /// Every link of every *.md that names a file.
@@ -29,18 +29,13 @@ fn is_elsewhere(target: &str) -> bool {
 /// What `text` links to, each with its line: `[..](target)` and `[..]: target`, outside of code.
 fn targets(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
-    let mut in_code = false;
-    for (i, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
-            in_code = !in_code;
-        } else if !in_code {
-            // Every other piece between backticks is code.
-            for prose in line.split('`').step_by(2) {
-                found.extend(prose.split("](").skip(1).filter_map(|rest| Some((i + 1, target(rest)?))));
-            }
-            if line.starts_with('[') {
-                found.extend(line.split_once("]: ").and_then(|(_, rest)| Some((i + 1, target(rest)?))));
-            }
+    for (at, line, _) in markdown(text).filter(|(.., in_code)| !in_code) {
+        // Every other piece between backticks is code.
+        for prose in line.split('`').step_by(2) {
+            found.extend(prose.split("](").skip(1).filter_map(|rest| Some((at, target(rest)?))));
+        }
+        if line.starts_with('[') {
+            found.extend(line.split_once("]: ").and_then(|(_, rest)| Some((at, target(rest)?))));
         }
     }
     found

@@ -1,4 +1,4 @@
-//! Every member inherits the lints of the workspace: a rule that one crate can leave is no rule.
+//! Every member inherits the lints of the workspace.
 
 use toml::Value;
 

@@ -27,14 +27,18 @@ pub(super) struct Dependency {
     pub(super) line: usize,
 }
 
-/// The manifests of crates/* and xtask, in the order of their paths.
+/// The manifests of crates/* and xtask, in the order of their paths. A directory beside them that is a workspace of its own
+/// is no member.
 pub(super) fn members(repo: &Repo) -> Result<Vec<Manifest<'_>>, Error> {
     let found = repo.texts().filter_map(|(path, text)| {
         let dir = path.strip_suffix("/Cargo.toml")?;
         let member = dir.strip_prefix("crates/").unwrap_or(dir);
         (!member.contains('/')).then(|| Manifest::parse(path, member, text))
     });
-    found.collect()
+    let is_member = |found: &Result<Manifest<'_>, _>| {
+        !found.as_ref().is_ok_and(|found| found.table.contains_key("workspace"))
+    };
+    found.filter(is_member).collect()
 }
 
 impl<'a> Manifest<'a> {
@@ -103,6 +107,7 @@ mod tests {
             ("Cargo.toml", ""),
             ("crates/layout/Cargo.toml", ""),
             ("crates/fabric/tests/ui/Cargo.toml", ""),
+            ("fuzz/Cargo.toml", "[workspace]\n"),
             ("xtask/Cargo.toml", ""),
         ]);
         let names: Vec<_> = members(&repo).unwrap().iter().map(|manifest| manifest.member).collect();

@@ -1,16 +1,15 @@
 //! `cargo xtask tidy`: what no compiler checks. A module for each check; each is a function of the files alone, except
-//! where it has to ask git, cargo or sha256sum.
+//! where it has to ask git or sha256sum.
 
 mod arrows;
+mod circles;
 mod committed;
-mod licences;
 mod links;
 mod lints;
 mod manifest;
 mod readme;
 mod shape;
 mod shipped;
-mod spdx;
 mod unsafety;
 mod whitespace;
 mod words;
@@ -43,60 +42,79 @@ impl fmt::Display for Problem {
 
 type Found = Result<Vec<Problem>, Error>;
 
-/// A check: its name, what must hold, and who looks.
+/// A check: its name, what must hold, and what finds out.
 struct Check {
     name: &'static str,
     holds: &'static str,
-    look: fn(&Repo) -> Found,
+    scope: Scope,
 }
+
+/// What a check reads.
+enum Scope {
+    /// The project as a whole.
+    Project(fn(&Repo) -> Found),
+    /// Each text by itself.
+    Text(TextCheck),
+}
+
+/// Path and text of a file to what is to be mended in it, each with its line.
+type TextCheck = fn(&str, &str) -> Vec<(usize, String)>;
 
 const CHECKS: &[Check] = &[
     Check {
         name: "arrows",
         holds: "crates depend on each other as ARCHITECTURE.md draws it",
-        look: arrows::look,
+        scope: Scope::Project(arrows::look),
+    },
+    Check {
+        name: "circles",
+        holds: "files of a crate that decides or composes do not name each other in a circle",
+        scope: Scope::Project(circles::look),
     },
     Check {
         name: "unsafe",
         holds: "memory-unsafe code lies where we said, and nowhere else",
-        look: unsafety::look,
+        scope: Scope::Text(unsafety::look),
     },
-    Check { name: "lints", holds: "every crate inherits the workspace's lints", look: lints::look },
+    Check {
+        name: "lints",
+        holds: "every crate inherits the workspace's lints",
+        scope: Scope::Project(lints::look),
+    },
     Check {
         name: "shape",
         holds: "every module says what it is, and none has grown into two",
-        look: shape::look,
+        scope: Scope::Text(shape::look),
     },
     Check {
         name: "words",
         holds: "nothing is left for later, no path of one machine is left in",
-        look: words::look,
+        scope: Scope::Text(words::look),
     },
     Check {
         name: "whitespace",
         holds: "lines end in \\n alone, after no blank; files end in one",
-        look: whitespace::look,
+        scope: Scope::Text(whitespace::look),
     },
-    Check { name: "links", holds: "links to local files in *.md lead somewhere", look: links::look },
+    Check {
+        name: "links",
+        holds: "links to local files in *.md lead somewhere",
+        scope: Scope::Project(links::look),
+    },
     Check {
         name: "readme",
         holds: "README.md has the commands that CI runs; it and CONTRIBUTING.md stay short",
-        look: readme::look,
+        scope: Scope::Project(readme::look),
     },
     Check {
         name: "committed",
         holds: "Cargo.lock and proptest's regressions are in git",
-        look: committed::look,
+        scope: Scope::Project(committed::look),
     },
     Check {
         name: "shipped",
         holds: "the shipped trace and its notice are those that were published",
-        look: shipped::look,
-    },
-    Check {
-        name: "licences",
-        holds: "dependencies have the licences and sources that deny.toml allows",
-        look: licences::look,
+        scope: Scope::Project(shipped::look),
     },
 ];
 
@@ -104,7 +122,10 @@ const CHECKS: &[Check] = &[
 pub(crate) fn run(repo: &Repo) -> Result<bool, Error> {
     let mut problems = Vec::new();
     for check in CHECKS {
-        problems.extend((check.look)(repo)?);
+        problems.extend(match check.scope {
+            Scope::Project(look) => look(repo)?,
+            Scope::Text(look) => in_texts(repo, look),
+        });
     }
     problems.sort();
     problems.iter().for_each(|problem| println!("{problem}"));
@@ -114,6 +135,12 @@ pub(crate) fn run(repo: &Repo) -> Result<bool, Error> {
     };
     println!("tidy: {} checks of {} files, {count}", CHECKS.len(), repo.files.len());
     Ok(problems.is_empty())
+}
+
+fn in_texts(repo: &Repo, look: TextCheck) -> Vec<Problem> {
+    let found =
+        |(path, text)| look(path, text).into_iter().map(move |(line, what)| Problem::new(path, line, what));
+    repo.texts().flat_map(found).collect()
 }
 
 /// The checks by name, for `--help`.
@@ -126,6 +153,16 @@ pub(crate) fn help() -> String {
 fn parse_toml(path: &str, text: &str) -> Result<toml::Table, Error> {
     text.parse()
         .map_err(|error: toml::de::Error| Error::Parse { what: path.into(), why: error.message().into() })
+}
+
+/// The lines of a Markdown text, counted from 1, each with whether it lies in a fenced block of code.
+fn markdown(text: &str) -> impl Iterator<Item = (usize, &str, bool)> {
+    let mut in_code = false;
+    (1..).zip(text.lines()).map(move |(at, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        (at, line, in_code || is_fence)
+    })
 }
 
 /// Problems as they are printed, for the tests of checks.

@@ -1,6 +1,6 @@
 //! The texts that a newcomer reads first: short, and with the commands that CI proves to work.
 
-use super::{Found, Problem};
+use super::{Found, Problem, markdown};
 use crate::repo::Repo;
 
 const README: &str = "README.md";
@@ -36,14 +36,10 @@ pub(super) fn look(repo: &Repo) -> Found {
 
 /// Whether a line of a code block, fenced or indented, is `command`, alone or behind what has to go before it.
 fn has_command(text: &str, command: &str) -> bool {
-    let mut fenced = false;
-    text.lines().any(|line| {
-        if line.trim_start().starts_with("```") {
-            fenced = !fenced;
-        }
-        let code = fenced || line.starts_with("    ");
+    markdown(text).any(|(_, line, in_fence)| {
+        let in_code = in_fence || line.starts_with("    ");
         let before = line.trim().strip_suffix(command);
-        code && before.is_some_and(|before| before.is_empty() || before.ends_with("&& "))
+        in_code && before.is_some_and(|before| before.is_empty() || before.ends_with("&& "))
     })
 }
 

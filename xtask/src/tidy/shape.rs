@@ -1,33 +1,30 @@
 //! The shape of Rust files: each begins by saying what it is, and none is long enough to be two.
 
-use super::{Found, Problem};
-use crate::repo::Repo;
-
 /// STYLE 9: a file past some 600 lines has become two things. A little above, so that the limit is no target.
 const LINES_MAX: usize = 700;
 /// Tests are read one at a time, and may stand longer together.
 const TEST_LINES_MAX: usize = 900;
 
 /// Length and beginning of every Rust file.
-pub(super) fn look(repo: &Repo) -> Found {
-    let mut problems = Vec::new();
-    for (path, text) in repo.texts_with("rs") {
-        let (max, mend) = if is_test(path) {
-            (TEST_LINES_MAX, "split it by what is tested")
-        } else {
-            (LINES_MAX, "it has become two things, give each its module")
-        };
-        let lines = text.lines().count();
-        if lines > max {
-            problems.push(Problem::new(path, max + 1, format!("{lines} lines, at most {max}: {mend}")));
-        }
-        // The tests of a module in a file of their own: the module says what it is.
-        if !path.ends_with("/tests.rs") && !text.starts_with("//!") {
-            let what = "begin with `//!`: what this is, what it never does, who may call it";
-            problems.push(Problem::new(path, 1, what));
-        }
+pub(super) fn look(path: &str, text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    if !path.ends_with(".rs") {
+        return found;
     }
-    Ok(problems)
+    let (max, mend) = if is_test(path) {
+        (TEST_LINES_MAX, "split it by what is tested")
+    } else {
+        (LINES_MAX, "it has become two things, give each its module")
+    };
+    let lines = text.lines().count();
+    if lines > max {
+        found.push((max + 1, format!("{lines} lines, at most {max}: {mend}")));
+    }
+    // The tests of a module in a file of their own: the module says what it is.
+    if !path.ends_with("/tests.rs") && !text.starts_with("//!") {
+        found.push((1, "begin with `//!`: what this is, what it never does, who may call it".to_owned()));
+    }
+    found
 }
 
 fn is_test(path: &str) -> bool {
@@ -36,14 +33,15 @@ fn is_test(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::printed;
+    use super::super::{in_texts, printed};
     use super::*;
+    use crate::repo::Repo;
 
     #[test]
     fn a_long_file_is_named_at_its_first_line_too_many() {
         let long = format!("//! Long.\n{}", "\n".repeat(800));
         let repo = Repo::of(&[("crates/a/src/long.rs", &long), ("crates/a/tests/long.rs", &long)]);
-        let said = printed(&look(&repo).unwrap());
+        let said = printed(&in_texts(&repo, look));
         assert_eq!(said.len(), 1);
         assert!(said[0].starts_with("crates/a/src/long.rs:701: 801 lines, at most 700"), "{said:?}");
     }
@@ -55,7 +53,7 @@ mod tests {
             ("crates/a/src/told.rs", "//! Told.\n"),
             ("crates/a/src/told/tests.rs", "use super::*;\n"),
         ]);
-        let said = printed(&look(&repo).unwrap());
+        let said = printed(&in_texts(&repo, look));
         assert_eq!(said.len(), 1);
         assert!(said[0].starts_with("crates/a/src/mute.rs:1: begin with"), "{said:?}");
     }

@@ -1,8 +1,5 @@
 //! Where memory-unsafe code may lie. Clippy sees to it that every block says why it holds.
 
-use super::{Found, Problem};
-use crate::repo::Repo;
-
 /// Where everything else finds what it needs unsafe code for, behind safe functions.
 const HOME: &str = "crates/fabric/src/memory.rs";
 
@@ -24,21 +21,18 @@ const HOLDERS: &[(&str, &str)] = &[
 const FORBID: &str = "#![forbid(unsafe_code)]";
 
 /// Every crate root forbids unsafe code, or its crate is a holder's; and no other file, tests included, has any.
-pub(super) fn look(repo: &Repo) -> Found {
-    let mut problems = Vec::new();
-    for (path, text) in repo.texts_with("rs") {
-        if is_root(path) && !holds(path) && !text.lines().any(|line| line.trim() == FORBID) {
-            problems.push(Problem::new(path, 1, format!("add {FORBID} under the module's text")));
-        }
-        if HOLDERS.iter().any(|(holder, _)| *holder == path) {
-            continue;
-        }
-        for (i, line) in text.lines().enumerate().filter(|(_, line)| has_unsafe(line)) {
-            let what = format!("unsafe code in `{}`: put it behind a safe function of {HOME}", line.trim());
-            problems.push(Problem::new(path, i + 1, what));
-        }
+pub(super) fn look(path: &str, text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    if is_root(path) && !holds(path) && !text.lines().any(|line| line.trim() == FORBID) {
+        found.push((1, format!("add {FORBID} under the module's text")));
     }
-    Ok(problems)
+    if path.ends_with(".rs") && !HOLDERS.iter().any(|(holder, _)| *holder == path) {
+        let lines = (1..).zip(text.lines()).filter(|(_, line)| has_unsafe(line));
+        found.extend(lines.map(|(at, line)| {
+            (at, format!("unsafe code in `{}`: put it behind a safe function of {HOME}", line.trim()))
+        }));
+    }
+    found
 }
 
 fn is_root(path: &str) -> bool {
@@ -72,8 +66,9 @@ fn has_unsafe(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::printed;
+    use super::super::{in_texts, printed};
     use super::*;
+    use crate::repo::Repo;
 
     #[test]
     fn the_keyword_is_told_from_the_word() {
@@ -101,7 +96,7 @@ mod tests {
             ("crates/policy/src/lib.rs", forbidding),
             ("crates/sidelong/src/main.rs", "//! Main.\n"),
         ]);
-        let said = printed(&look(&repo).unwrap());
+        let said = printed(&in_texts(&repo, look));
         assert_eq!(said.len(), 1);
         assert!(said[0].starts_with("crates/sidelong/src/main.rs:1: add"), "{said:?}");
     }
@@ -112,7 +107,7 @@ mod tests {
             ("crates/fabric/src/shm.rs", "//! Shm.\nfn f() { unsafe { g() } }\n"),
             ("crates/policy/tests/all.rs", "//! All.\n\nunsafe fn f() {}\n"),
         ]);
-        let said = printed(&look(&repo).unwrap());
+        let said = printed(&in_texts(&repo, look));
         assert_eq!(said.len(), 2);
         assert!(said[0].starts_with("crates/fabric/src/shm.rs:2:"), "{said:?}");
         assert!(said[1].starts_with("crates/policy/tests/all.rs:3:"), "{said:?}");

@@ -1,38 +1,35 @@
 //! Whitespace that no one sees and every diff shows.
 
-use super::{Found, Problem};
-use crate::repo::Repo;
-
 /// Line ends and file ends of every text.
-pub(super) fn look(repo: &Repo) -> Found {
-    let mut problems = Vec::new();
-    for (path, text) in repo.texts().filter(|(_, text)| !text.is_empty()) {
-        for (i, line) in text.split('\n').enumerate() {
-            let (line, crlf) = line.strip_suffix('\r').map_or((line, false), |line| (line, true));
-            if crlf {
-                problems.push(Problem::new(path, i + 1, "the line ends in CR LF: end it in LF"));
-            }
-            if line.ends_with([' ', '\t']) {
-                problems.push(Problem::new(path, i + 1, "whitespace before the line's end: delete it"));
-            }
+pub(super) fn look(_path: &str, text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut tell = |at: usize, what: &str| found.push((at, what.to_owned()));
+    for (at, line) in (1..).zip(text.split('\n')) {
+        let (line, crlf) = line.strip_suffix('\r').map_or((line, false), |line| (line, true));
+        if crlf {
+            tell(at, "the line ends in CR LF: end it in LF");
         }
-        let lines = text.lines().count();
-        if !text.ends_with('\n') {
-            problems.push(Problem::new(path, lines, "the last line has no end: add one"));
-        } else if text.ends_with("\n\n") {
-            problems.push(Problem::new(path, lines, "the file ends in an empty line: delete it"));
+        if line.ends_with([' ', '\t']) {
+            tell(at, "whitespace before the line's end: delete it");
         }
     }
-    Ok(problems)
+    let lines = text.lines().count();
+    if !text.is_empty() && !text.ends_with('\n') {
+        tell(lines, "the last line has no end: add one");
+    } else if text.ends_with("\n\n") {
+        tell(lines, "the file ends in an empty line: delete it");
+    }
+    found
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::printed;
+    use super::super::{in_texts, printed};
     use super::*;
+    use crate::repo::Repo;
 
     fn seen(text: &str) -> Vec<String> {
-        printed(&look(&Repo::of(&[("a.md", text)])).unwrap())
+        printed(&in_texts(&Repo::of(&[("a.md", text)]), look))
     }
 
     #[test]

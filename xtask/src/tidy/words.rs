@@ -1,8 +1,5 @@
 //! Words that do not belong in what is handed over: notes to oneself, stubs, and paths of one machine.
 
-use super::{Found, Problem};
-use crate::repo::Repo;
-
 /// In two halves each, so that this file may be looked at too.
 const UNFINISHED: &[&str] = &[
     concat!("TO", "DO"),
@@ -16,14 +13,9 @@ const UNFINISHED: &[&str] = &[
 const ONE_MACHINE: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
 /// Every line of every text.
-pub(super) fn look(repo: &Repo) -> Found {
-    let mut problems = Vec::new();
-    for (path, text) in repo.texts() {
-        for (i, line) in text.lines().enumerate() {
-            problems.extend(in_line(line).map(|what| Problem::new(path, i + 1, what)));
-        }
-    }
-    Ok(problems)
+pub(super) fn look(_path: &str, text: &str) -> Vec<(usize, String)> {
+    let lines = (1..).zip(text.lines());
+    lines.flat_map(|(at, line)| in_line(line).map(move |what| (at, what))).collect()
 }
 
 fn in_line(line: &str) -> impl Iterator<Item = String> {
@@ -53,8 +45,9 @@ fn begins_path_in(line: &str, dir: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::printed;
+    use super::super::{in_texts, printed};
     use super::*;
+    use crate::repo::Repo;
 
     #[test]
     fn notes_and_stubs_are_found() {
@@ -76,7 +69,7 @@ mod tests {
     #[test]
     fn the_line_is_named() {
         let repo = Repo::of(&[("README.md", &format!("fine\n{}\n", UNFINISHED[0]))]);
-        let said = printed(&look(&repo).unwrap());
+        let said = printed(&in_texts(&repo, look));
         assert_eq!(said.len(), 1);
         assert!(said[0].starts_with("README.md:2: "), "{said:?}");
     }

@@ -41,7 +41,7 @@ impl Guest {
     }
 }
 
-/// The guests of a run, each of which starts its command after the one before it. The run ends with the last one's.
+/// The guests of a run. Each starts its command after the guest before it; the run ends with the last command.
 pub(super) struct Course {
     guests: Vec<Guest>,
     /// Whether a guest has started only once its command listens.

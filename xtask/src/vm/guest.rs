@@ -19,7 +19,7 @@ use super::course::{Event, Word};
 use super::output::{self, Lines};
 use crate::error::Error;
 
-/// How much of the console is kept for whoever asks why a guest died.
+/// How much of the console is kept to say why a guest died.
 const CONSOLE_LINES_MAX: usize = 40;
 /// A longer line of the console or the status is read in parts.
 const LINE_BYTES_MAX: u64 = 1024;
@@ -253,7 +253,7 @@ fn keep_console(from: impl Read, mut named: Option<Lines>, kept: &Mutex<VecDeque
     }
 }
 
-/// Shows each event that the guest's lines name, until there are no more, or nobody is left to be shown any.
+/// Sends each event that the guest's lines name, until there are no more or the receiver is gone.
 fn read_status(from: impl Read, mut show: impl FnMut(Event) -> bool) {
     let mut from = BufReader::new(from);
     let mut line = String::new();

@@ -39,7 +39,7 @@ fi
 wait "$child"
 code=$?
 
-# Whoever still holds the pipes open would keep the cats from their end.
+# A process that still holds the pipes open would keep the cats from ending.
 for process in /proc/[0-9]*; do
     pid=${process#/proc/}
     case " 1 $cats " in

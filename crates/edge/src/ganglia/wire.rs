@@ -1,15 +1,15 @@
-//! The packets of gmetric (Ganglia 3.1 and later), in XDR (RFC 4506): a description of a figure, and a value of it.
+//! The packets of gmetric (Ganglia 3.1 and later), in XDR (RFC 4506): a figure's description, and its value.
 //!
-//! What stands where is as in Ganglia 3.7.2's lib/gm_protocol.x: `Ganglia_metadatadef` is the description (id 128),
-//! `Ganglia_gmetric_string` the value (id 133), which the program gmetric sends as text whatever the type. The tests
-//! compare with packets that this program was seen to send.
+//! The layout is that of Ganglia 3.7.2's lib/gm_protocol.x: `Ganglia_metadatadef` is the description (id 128) and
+//! `Ganglia_gmetric_string` the value (id 133), which gmetric sends as text whatever the type. The tests compare with packets
+//! captured from gmetric.
 
 /// Descriptions, `gmetadata_full`.
 const METADATA: u32 = 128;
 /// Values as text, `gmetric_string`.
 const VALUE: u32 = 133;
 
-/// How a figure goes on from one value to the next.
+/// How a figure changes from one value to the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Slope {
     /// It only rises, and its rate is of interest.
@@ -18,22 +18,22 @@ pub(super) enum Slope {
     Both = 3,
 }
 
-/// Whose figure it is, and which.
+/// A figure and its host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Name<'a> {
-    /// `KEY:NAME`, in place of the host that sends; gmond tells hosts apart by the key.
+    /// `KEY:NAME`, instead of the sending host; gmond tells hosts apart by the key.
     pub(super) host: &'a str,
     pub(super) figure: &'a str,
 }
 
-/// What gmond has to know of a figure.
+/// The description of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Description<'a> {
-    /// A type of gmetric's: `uint32`, `double`...
+    /// A type that gmetric knows: `uint32`, `double`...
     pub(super) kind: &'static str,
     pub(super) units: &'a str,
     pub(super) slope: Slope,
-    /// Seconds between two values at most.
+    /// Most seconds between two values.
     pub(super) tmax_s: u32,
     /// Seconds after which gmond forgets a figure that gets no more values.
     pub(super) dmax_s: u32,
@@ -41,7 +41,7 @@ pub(super) struct Description<'a> {
     pub(super) text: &'a str,
 }
 
-/// Puts a description into `packet`, in place of what was there.
+/// Replaces the content of `packet` with a description.
 pub(super) fn metadata(packet: &mut Vec<u8>, name: &Name<'_>, description: &Description<'_>) {
     let Description { kind, units, slope, tmax_s, dmax_s, group, text } = description;
     begin(packet, METADATA, name);
@@ -59,10 +59,10 @@ pub(super) fn metadata(packet: &mut Vec<u8>, name: &Name<'_>, description: &Desc
     }
 }
 
-/// Puts a value into `packet`, in place of what was there.
+/// Replaces the content of `packet` with a value.
 pub(super) fn value(packet: &mut Vec<u8>, name: &Name<'_>, value: &str) {
     begin(packet, VALUE, name);
-    // How C's printf would write it, which gmond passes on.
+    // The printf format by which gmond prints it.
     string(packet, "%s");
     string(packet, value);
 }

@@ -12,10 +12,10 @@ use sidelong_layout::Time;
 
 use super::figures::{Head, Kind};
 
-/// What tells one metric of a family from the next.
+/// The labels of one metric.
 pub(super) type Labels<'a> = Vec<(&'a str, &'a str)>;
 
-/// One family with its metrics; nothing at all where there are none.
+/// Writes a family and its metrics; nothing if there are none.
 pub(super) fn family<'a>(
     encoder: &mut DescriptorEncoder<'_>,
     head: &Head<'_>,
@@ -33,7 +33,7 @@ pub(super) fn family<'a>(
     let mut family = encoder.encode_descriptor(head.name, head.help, unit.as_ref(), kind)?;
     for (labels, value) in metrics {
         if labels.is_empty() {
-            // It is the only one; an empty set would be written as such.
+            // The only one of its family: an empty set of labels would be written as `{}`.
             return encode(head.kind, value, family);
         }
         encode(head.kind, value, family.encode_family(&labels)?)?;
@@ -48,19 +48,24 @@ fn encode(kind: Kind, value: f64, encoder: MetricEncoder<'_>) -> fmt::Result {
     }
 }
 
-/// The seconds since `at`; infinitely many since what never was.
+/// Seconds since `at`, infinite if it never happened.
 pub(super) fn age(now: Time, at: Option<Time>) -> f64 {
     at.map_or(f64::INFINITY, |at| now.since(at).as_secs_f64())
 }
 
-/// What a process is and does not change: an info.
+/// 1 if it holds, 0 if not.
+pub(super) fn flag(holds: bool) -> f64 {
+    f64::from(u8::from(holds))
+}
+
+/// Facts about a process that do not change, as an info metric.
 #[derive(Clone, Debug)]
 pub struct About {
-    /// Of the info, without what all names begin with.
+    /// Name of the metric, without its prefix.
     pub name: &'static str,
-    /// What it tells.
+    /// Help text.
     pub help: &'static str,
-    /// What it says, each with its name.
+    /// The facts, each with its name.
     pub labels: Vec<(&'static str, String)>,
 }
 
@@ -70,15 +75,15 @@ impl About {
     }
 }
 
-/// What others count since the start, told among a process's own metrics: a family of counters, read at the scrape.
+/// A family of counters that belong to another part of the process, read at the scrape.
 pub struct Counts {
-    /// Of the family, without what all names begin with.
+    /// Name of the family, without its prefix.
     pub name: &'static str,
-    /// What is counted.
+    /// Help text.
     pub help: &'static str,
-    /// What tells one counter from the next.
+    /// Name of the label.
     pub label: &'static str,
-    /// The label's values, always the same ones, each with its count.
+    /// The label's values, always the same, each with its count.
     pub read: Box<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>,
 }
 

@@ -1,5 +1,5 @@
-//! The figures of a load record as metrics: what each is called, its unit, and what it means. Nodes tell their own by
-//! it, edges what they see of each node, and Ganglia is told by it, too.
+//! The figures of a load record as metrics: name, unit and meaning of each. Nodes report their own figures by this table,
+//! edges those of every node, to Prometheus and to Ganglia.
 
 use prometheus_client::registry::Unit;
 use sidelong_layout::{Detail, Hot, valid};
@@ -11,12 +11,12 @@ pub(crate) enum Kind {
     Counter,
 }
 
-/// What a family of metrics is called.
+/// The name, unit, help and type of a family of metrics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head<'a> {
-    /// Without what all names of the process begin with, and without the unit.
+    /// Name, without prefix and unit.
     pub(crate) name: &'a str,
-    /// What the name ends in; empty for a bare number.
+    /// The unit, in which the name ends; empty for a plain number.
     pub(crate) unit: &'static str,
     pub(crate) help: &'static str,
     pub(crate) kind: Kind,
@@ -28,23 +28,23 @@ impl Head<'_> {
     }
 }
 
-/// A figure of the hot line.
+/// A figure of the record's hot line.
 pub(crate) struct HotFigure {
     pub(crate) head: Head<'static>,
-    /// The bit of [`Hot::valid`] that says whether it holds a value.
+    /// The bit of [`Hot::valid`] that is set if the figure holds a value.
     pub(crate) valid: u16,
     pub(crate) of: fn(&Hot) -> f64,
 }
 
-/// A figure of the detail part.
+/// A figure of the record's detail part.
 pub(crate) struct DetailFigure {
     pub(crate) head: Head<'static>,
-    /// Tells it from the others of its family, which stand beside it.
+    /// The label that distinguishes it from its neighbours of the same family.
     pub(crate) label: Option<(&'static str, &'static str)>,
     pub(crate) of: fn(&Detail) -> f64,
 }
 
-const fn gauge(name: &'static str, unit: &'static str, help: &'static str) -> Head<'static> {
+pub(super) const fn gauge(name: &'static str, unit: &'static str, help: &'static str) -> Head<'static> {
     Head { name, unit, help, kind: Kind::Gauge }
 }
 
@@ -56,17 +56,15 @@ const fn hot(head: Head<'static>, valid: u16, of: fn(&Hot) -> f64) -> HotFigure 
     HotFigure { head, valid, of }
 }
 
-/// All that the hot line has.
+/// All figures of the hot line.
 pub(crate) const HOT: &[HotFigure] = &[
-    hot(
-        gauge("run_queue", "threads", "Threads that want a CPU, running or waiting"),
-        valid::RUN_QUEUE,
-        |hot| hot.run_queue.into(),
-    ),
-    hot(gauge("cpu", "ratio", "CPU in use, of all that the node may use"), valid::CPU, |hot| {
+    hot(gauge("run_queue", "threads", "Threads that run or wait for a CPU"), valid::RUN_QUEUE, |hot| {
+        hot.run_queue.into()
+    }),
+    hot(gauge("cpu", "ratio", "CPU in use, of what the node may use"), valid::CPU, |hot| {
         f64::from(hot.cpu_permille) / 1e3
     }),
-    hot(gauge("memory", "ratio", "Memory in use, of all that the node may use"), valid::MEMORY, |hot| {
+    hot(gauge("memory", "ratio", "Memory in use, of what the node may use"), valid::MEMORY, |hot| {
         f64::from(hot.memory_permille) / 1e3
     }),
     hot(
@@ -83,17 +81,25 @@ pub(crate) const HOT: &[HotFigure] = &[
         valid::INTERRUPTS,
         |hot| hot.pending_interrupts.into(),
     ),
-    hot(gauge("open", "connections", "Connections to the server"), valid::ORIGIN, |hot| {
-        hot.connections.into()
+    hot(
+        gauge("open", "connections", "Connections to the server"),
+        valid::ORIGIN | valid::CONNECTIONS,
+        |hot| hot.connections.into(),
+    ),
+    hot(
+        gauge("queued", "requests", "Requests that wait for a worker"),
+        valid::ORIGIN | valid::CONNECTIONS,
+        |hot| hot.queued.into(),
+    ),
+    hot(gauge("busy", "workers", "Workers that serve a request"), valid::ORIGIN | valid::WORKERS, |hot| {
+        hot.busy.into()
     }),
-    hot(gauge("queued", "requests", "Requests that wait for a worker"), valid::ORIGIN, |hot| {
-        hot.queued.into()
-    }),
-    hot(gauge("busy", "workers", "Workers that serve a request"), valid::ORIGIN, |hot| hot.busy.into()),
-    hot(gauge("capacity", "workers", "Requests that the server works on at once"), valid::ORIGIN, |hot| {
-        hot.workers.into()
-    }),
-    hot(gauge("service_mean", "seconds", "Mean time of service of a request"), valid::ORIGIN, |hot| {
+    hot(
+        gauge("capacity", "workers", "Requests that the server handles at once"),
+        valid::ORIGIN | valid::WORKERS,
+        |hot| hot.workers.into(),
+    ),
+    hot(gauge("service_mean", "seconds", "Mean service time of a request"), valid::ORIGIN, |hot| {
         f64::from(hot.service_us) / 1e6
     }),
     hot(counter("served", "requests", "Requests served since the server started"), valid::ORIGIN, |hot| {
@@ -114,15 +120,15 @@ const fn labelled(
 }
 
 const LOAD_AVERAGE: Head<'static> =
-    gauge("load_average", "", "Threads that run or wait, averaged over so many minutes");
+    gauge("load_average", "", "Threads that run or wait, averaged over 1, 5 or 15 minutes");
 const CPU_TIME: Head<'static> = counter("cpu", "seconds", "CPU time used, by mode");
 
-/// All that the detail part has of what the kernel counts. What could not be had is 0 there, so a 0 is not told.
+/// All figures of the detail part that the kernel counts. A figure that the kernel did not give is 0, so a 0 is left out.
 pub(crate) const DETAIL: &[DetailFigure] = &[
     labelled(LOAD_AVERAGE, ("minutes", "1"), |detail| f64::from(detail.load_1m_milli) / 1e3),
     labelled(LOAD_AVERAGE, ("minutes", "5"), |detail| f64::from(detail.load_5m_milli) / 1e3),
     labelled(LOAD_AVERAGE, ("minutes", "15"), |detail| f64::from(detail.load_15m_milli) / 1e3),
-    detail(gauge("existing", "threads", "Threads that there are"), |detail| detail.threads.into()),
+    detail(gauge("existing", "threads", "Threads that exist"), |detail| detail.threads.into()),
     labelled(CPU_TIME, ("mode", "user"), |detail| detail.cpu_user_ns as f64 / 1e9),
     labelled(CPU_TIME, ("mode", "system"), |detail| detail.cpu_system_ns as f64 / 1e9),
     labelled(CPU_TIME, ("mode", "iowait"), |detail| detail.cpu_iowait_ns as f64 / 1e9),
@@ -143,7 +149,7 @@ pub(crate) const DETAIL: &[DetailFigure] = &[
     detail(counter("network_sent", "packets", "Sent over the network"), |detail| {
         detail.net_sent_packets as f64
     }),
-    detail(gauge("established", "connections", "TCP connections that are established"), |detail| {
+    detail(gauge("established", "connections", "Established TCP connections"), |detail| {
         detail.tcp_established.into()
     }),
     detail(gauge("usable", "cpus", "CPUs that the node may use"), |detail| detail.cpus.into()),

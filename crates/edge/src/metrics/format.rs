@@ -1,7 +1,7 @@
-//! The two formats in which metrics are asked for: OpenMetrics 1.0, and the older text format of Prometheus, which its
-//! `promtool check metrics` and tools without OpenMetrics read.
+//! The two formats of metrics: OpenMetrics 1.0, and Prometheus's older text format, which `promtool check metrics` and tools
+//! without OpenMetrics read.
 
-/// How metrics are written.
+/// A format of metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Format {
     OpenMetrics,
@@ -9,8 +9,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// What the field Accept of a request asks for. Text only where it names that and not OpenMetrics: people and
-    /// scripts that do not care get what has units.
+    /// The format that the Accept header asks for: text only if it names text and not OpenMetrics, which has units.
     pub(crate) fn asked(accept: Option<&str>) -> Self {
         let names = |kind: &str| {
             accept.unwrap_or_default().split(',').any(|range| {
@@ -37,7 +36,7 @@ impl Format {
         }
     }
 
-    /// What was encoded as OpenMetrics, in this format.
+    /// Converts OpenMetrics text to this format.
     pub(crate) fn of(self, open_metrics: String) -> String {
         match self {
             Format::OpenMetrics => open_metrics,
@@ -46,14 +45,14 @@ impl Format {
     }
 }
 
-/// In the text format a family bears the name of its samples, so that a counter's ends in `_total` and an info's in
-/// `_info`; it knows neither that type nor units nor an end.
+/// In the text format a family has the name of its samples, so that a counter's ends in `_total` and an info's in `_info`. It
+/// has no type info, no units and no end marker.
 fn to_text(open_metrics: &str) -> String {
     let mut out = String::with_capacity(open_metrics.len());
     let mut help = "";
     for line in open_metrics.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
-            // Its name depends on the type, which comes next.
+            // The name depends on the type, which is on the next line.
             help = rest;
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
         {

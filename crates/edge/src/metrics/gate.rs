@@ -1,4 +1,4 @@
-//! What the gate tells: whom it lets in, and how the sites stand.
+//! Metrics of the gate: requests admitted and rejected, and whether targets are met.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,48 +7,47 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use sidelong_layout::SiteId;
 
-use super::emit::{Labels, family};
-use super::figures::{Head, Kind};
-use super::{flag, gauge};
+use super::emit::{Labels, family, flag};
+use super::figures::{Head, Kind, gauge};
 use crate::clock;
 use crate::gate::Gate;
-use crate::view::View;
+use crate::status::State;
 
-/// Reads it at the scrape.
+/// Reads the gate at the scrape.
 #[derive(Debug)]
 pub(super) struct GateCollector {
     pub(super) gate: Arc<Gate>,
-    pub(super) view: Arc<View>,
-    pub(super) sites: Vec<String>,
+    pub(super) state: Arc<State>,
 }
 
 const fn counter(name: &'static str, help: &'static str) -> Head<'static> {
     Head { name, unit: "", help, kind: Kind::Counter }
 }
 
-const ADMITTED: Head<'static> = counter("admitted", "Requests let in, by site and why");
-const REJECTED: Head<'static> = counter("rejected", "Requests turned away with 503, by site and why");
+const ADMITTED: Head<'static> = counter("admitted", "Requests admitted, by site and reason");
+const REJECTED: Head<'static> = counter("rejected", "Requests rejected with 503, by site and reason");
 const CLOSED: Head<'static> =
-    counter("closed_at_accept", "Connections closed as they came, for no site would have let them in");
+    counter("closed_at_accept", "Connections closed at accept, because no site would have admitted them");
 const ANSWERS: Head<'static> =
-    counter("target_answers", "Answers with success of sites with a p99 target, by whether they were late");
+    counter("target_answers", "Successful answers of sites with a p99 target, by whether they were late");
 const RATIO: Head<'static> =
-    gauge("admitted_ratio", "", "The part of the site's clients that was let in over the last second or so");
-const LENT: Head<'static> = gauge(
-    "verdict_lent",
-    "",
-    "1 while this edge knows nothing of the site and goes by another edge's verdict",
-);
+    gauge("admitted_ratio", "", "Admitted part of the site's clients, averaged over about a second");
+const LENT: Head<'static> =
+    gauge("verdict_lent", "", "1 while this edge knows nothing of the site and uses another edge's verdict");
 const OUTLOOK: [Head<'static>; 3] = [
-    gauge("queue_delay", "seconds", "How long a request of the site waits at a node"),
-    gauge("queue_budget", "seconds", "How long it may, for the site's target to be held"),
-    gauge("target_met", "", "1 while the site's target is held, over the last second or so"),
+    gauge("queue_delay", "seconds", "Time that a request of the site waits at a node"),
+    gauge("queue_budget", "seconds", "Time that a request may wait for the site's target to be met"),
+    gauge(
+        "target_met",
+        "",
+        "1 while the site's target is met: a p99 over about the last second, a queue now",
+    ),
 ];
 
 impl Collector for GateCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let gate = &self.gate;
-        let sites = || self.sites.iter().enumerate().map(|(k, name)| (SiteId::new(k), name.as_str()));
+        let sites = || self.state.sites.iter().enumerate().map(|(k, name)| (SiteId::new(k), name.as_str()));
         let by_why = |(name, (why, count)): (_, (_, u64))| -> (Labels<'_>, f64) {
             (vec![("site", name), ("why", why)], count as f64)
         };
@@ -66,7 +65,7 @@ impl Collector for GateCollector {
         let ratio = |(site, name)| (vec![("site", name)], gate.ratio(site));
         family(&mut encoder, &RATIO, sites().map(ratio))?;
         let now = clock::now();
-        let is_lent = |site| gate.is_lent(site, now, self.view.is_stale(now));
+        let is_lent = |site| gate.is_lent(site, now, self.state.view.is_stale(now));
         let lent = |(site, name)| (vec![("site", name)], flag(is_lent(site)));
         family(&mut encoder, &LENT, sites().map(lent))?;
         for (place, head) in OUTLOOK.iter().enumerate() {

@@ -1,31 +1,32 @@
-//! What a node tells of itself, in OpenMetrics: its own record, as others see it, read at the scrape.
+//! A node's metrics: its own record, as others see it, read at the scrape.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 use sidelong_layout::Time;
 use sidelong_load::{OriginLoad, OwnRecord};
 
 use super::emit::{About, Counts, Labels, age, family};
 use super::figures::{DETAIL, DetailFigure, HOT, Head, Kind};
+use super::process::encode;
 use crate::clock;
 
-/// A node's own figures, at the time that is given in ns of this machine's monotonic clock.
-pub type ReadOwn = Box<dyn FnMut(u64) -> (OwnRecord, OriginLoad) + Send>;
+/// Reads a node's own figures, at a time in ns of the monotonic clock. Of a server that is not its own there is only the record.
+pub type ReadOwn = Box<dyn FnMut(u64) -> (OwnRecord, Option<OriginLoad>) + Send>;
 
-/// Everything that a node tells.
+/// A node's metrics.
 #[derive(Debug)]
 pub struct NodeMetrics {
     registry: Registry,
 }
 
 impl NodeMetrics {
-    /// What `read` reads at each scrape, with what the process is and what it counts. Of a record older than `stale` only
-    /// the age is told.
+    /// The figures that `read` returns at each scrape, and `about` and `counts`. Of a record older than `stale` only the age
+    /// is reported.
     pub fn new(about: Vec<About>, counts: Vec<Counts>, stale: Duration, read: ReadOwn) -> Self {
         let mut registry = Registry::with_prefix("sidelong_node");
         about.into_iter().for_each(|about| about.register(&mut registry));
@@ -34,12 +35,9 @@ impl NodeMetrics {
         NodeMetrics { registry }
     }
 
-    /// All of it as OpenMetrics text.
+    /// The metrics as OpenMetrics text.
     pub fn encode(&self) -> String {
-        let mut out = String::new();
-        // Writing to a String does not fail.
-        let _ = text::encode(&mut out, &self.registry);
-        out
+        encode(&self.registry)
     }
 }
 
@@ -57,14 +55,14 @@ impl fmt::Debug for Own {
 const RECORD_AGE: Head<'static> = Head {
     name: "record_age",
     unit: "seconds",
-    help: "Since the figures of the node's record were true",
+    help: "Age of the figures in the node's record",
     kind: Kind::Gauge,
 };
 
 const FAILED: Head<'static> = Head {
     name: "failed",
     unit: "requests",
-    help: "Requests answered with an error since the server started",
+    help: "Requests answered with a status of 400 or above since the server started",
     kind: Kind::Counter,
 };
 
@@ -88,14 +86,18 @@ impl Collector for Own {
         let is_fresh = record_at.is_some_and(|at| now.since(at) <= self.stale);
         let record = if is_fresh { record } else { OwnRecord::default() };
 
-        // The server speaks for itself, now; whatever the record has of it is older.
+        // The server's own figures are newer than those in the record.
         let mut hot = record.hot.unwrap_or_default();
-        origin.fill(&mut hot);
+        if let Some(origin) = &origin {
+            origin.fill(&mut hot);
+        }
         for figure in HOT.iter().filter(|figure| hot.valid & figure.valid != 0) {
             family(&mut encoder, &figure.head, alone((figure.of)(&hot)))?;
         }
-        family(&mut encoder, &FAILED, alone(origin.errors as f64))?;
-        family(&mut encoder, &BODY, alone(origin.sent_bytes as f64))?;
+        if let Some(origin) = &origin {
+            family(&mut encoder, &FAILED, alone(origin.errors as f64))?;
+            family(&mut encoder, &BODY, alone(origin.sent_bytes as f64))?;
+        }
 
         let Some(detail) = record.detail else { return Ok(()) };
         let is_same =
@@ -123,8 +125,11 @@ mod tests {
             OriginLoad { connections: 5, served: 7, errors: 2, sent_bytes: 9, ..OriginLoad::default() };
         let about =
             About { name: "build", help: "The program", labels: vec![("version", "1 \"x\"".to_owned())] };
-        let metrics = NodeMetrics::new(vec![about], Vec::new(), STALE, Box::new(move |_| (record, origin)));
-        metrics.encode().lines().map(str::to_owned).collect()
+        let metrics =
+            NodeMetrics::new(vec![about], Vec::new(), STALE, Box::new(move |_| (record, Some(origin))));
+        let told = metrics.encode();
+        // The process's own are beside them.
+        told.lines().filter(|line| !line.contains("process_")).map(str::to_owned).collect()
     }
 
     #[test]

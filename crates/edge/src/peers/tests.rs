@@ -1,10 +1,11 @@
 use std::path::Path;
 
 use sidelong_fabric::tcp::TcpHost;
-use sidelong_fabric::{RunDirectory, shm::ShmHost};
+use sidelong_fabric::{Key, RunDirectory, shm::ShmHost};
 use sidelong_layout::Ownership;
-use sidelong_policy::admission::{Client, Promise, Target, Traffic};
+use sidelong_policy::admission::{Client, Promise, Target};
 use sidelong_policy::balance::Balance;
+use sidelong_policy::cluster::Traffic;
 use sidelong_policy::health;
 use sidelong_policy::index::Reading;
 
@@ -19,33 +20,52 @@ fn ms(ms: u64) -> Time {
     Time::from_ns(ms * 1_000_000)
 }
 
-/// An edge's thread, by hand, and what it keeps. Its view is of the time that it is told.
+/// An edge's thread, driven by hand. Its view has the time that the test sets.
 struct Edge {
     thread: Thread,
     view: Arc<View>,
     gate: Arc<Gate>,
+    finds: Arc<Finds>,
+}
+
+/// The directory, which counts searches.
+struct Finds {
+    run: RunDirectory,
+    count: AtomicU64,
+}
+
+impl Directory for Finds {
+    fn publish(&self, key: &Key) -> Result<(), Error> {
+        self.run.publish(key)
+    }
+
+    fn find(&self, name: &str, kind: RegionKind, len: usize, access: Access) -> Result<Key, Error> {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.run.find(name, kind, len, access)
+    }
 }
 
 impl Edge {
     fn new(run: &Path, host: Option<&Host>, name: &str, others: &[&str], life: u64) -> Self {
-        let view = View::new(2, 1, STALE, Balance::LeastConnections, health::Settings::default());
+        let view = View::new(2, 1, STALE, Balance::LeastConnections, health::HealthSettings::default());
         view.observe(FIRST, Some(Ownership::serving(SITE, 1)), Reading::default());
         view.relist();
         let promise = Promise { target: Some(Target::Queue(Duration::from_millis(9))), share: 0.0 };
         let gate = Arc::new(Gate::new(&[promise], Duration::from_secs(30), STALE));
-        let (view, run) = (Arc::new(view), RunDirectory::open(run).unwrap());
-        let share = host.map(|host| offer_share(host, name, MAP, life).unwrap());
-        share.iter().for_each(|share| run.publish(share.key()).unwrap());
+        let run = RunDirectory::open(run).unwrap();
+        let (view, finds) = (Arc::new(view), Arc::new(Finds { run, count: AtomicU64::new(0) }));
+        let share = host.map(|host| offer_share(host, name, MAP, (0, life)).unwrap());
+        share.iter().for_each(|share| finds.publish(share.key()).unwrap());
         let thread = Thread::new(Exchange {
             view: Arc::clone(&view),
             gate: Some(Arc::clone(&gate)),
             peers: Arc::new(Peers::new(others.iter().map(|name| (*name).to_owned()))),
             share,
-            directory: Arc::new(run),
+            directory: finds.clone(),
             initiator: Initiator::new(),
             period: Duration::from_millis(1),
         });
-        Edge { thread, view, gate }
+        Edge { thread, view, gate, finds }
     }
 
     fn sends(&self, count: u32, now: Time) {
@@ -59,7 +79,7 @@ impl Edge {
         self.view.traffic(FIRST, now)
     }
 
-    /// How many of a hundred clients are let in, with a view that is old or not.
+    /// How many of a hundred clients are admitted, with a view that is stale or not.
     fn lets_in(&self, now: Time, view_is_old: bool) -> usize {
         let client = |k: u8| Client::new(([10, 0, 0, k], 5000).into());
         (0..100).filter(|k| self.gate.decide(SITE, client(*k), now, view_is_old).is_ok()).count()
@@ -71,10 +91,10 @@ fn tcp() -> Host {
 }
 
 fn looks<'a>(edges: impl IntoIterator<Item = &'a mut Edge>, now: Time) {
-    edges.into_iter().for_each(|edge| edge.thread.look(now));
+    edges.into_iter().for_each(|edge| edge.thread.scan(now));
 }
 
-/// Over memory that is shared and over tcp: each edge has the sum, and for so long as it is told.
+/// Over shared memory and over tcp: each edge has the sum, for as long as it is shared.
 #[test]
 fn edges_hear_what_the_others_have_under_way_until_they_are_silent() {
     for over_tcp in [false, true] {
@@ -91,7 +111,7 @@ fn edges_hear_what_the_others_have_under_way_until_they_are_silent() {
         let mut now = 1_000;
         edges[0].sends(3, ms(now));
         edges[1].sends(4, ms(now));
-        // The links, a look for each of two; then the first copies, and that they change.
+        // The links, one scan for each of two; then the first copies, and their first changes.
         for _ in 0..30 {
             now += 1;
             looks(&mut edges, ms(now));
@@ -100,13 +120,13 @@ fn edges_hear_what_the_others_have_under_way_until_they_are_silent() {
             assert_eq!(edge.traffic(ms(now)), Traffic { in_flight: 7, answers: 0, up: true });
         }
         (0..2).for_each(|_| edges[1].view.waited(FIRST));
-        edges[1].view.answered(FIRST);
+        edges[1].view.answered(FIRST, ms(1), Duration::from_millis(1));
         (0..2).for_each(|_| looks(&mut edges, ms(now + 1)));
         for edge in &edges {
             assert_eq!(edge.traffic(ms(now)), Traffic { in_flight: 5, answers: 1, up: true });
         }
 
-        // The second dies. Its region is left behind, or its host answers no more.
+        // The second dies. Its region stays, or its host answers no more.
         let dead = edges.remove(1);
         let dead = if over_tcp { None } else { Some(dead) };
         let mut remembered = 0;
@@ -119,7 +139,7 @@ fn edges_hear_what_the_others_have_under_way_until_they_are_silent() {
         assert!((100..=152).contains(&remembered), "known until they are old: {remembered}");
         assert_eq!(edges[1].traffic(ms(now + 400)), Traffic { in_flight: 3, answers: 1, up: true });
 
-        // It comes back, and counts from nothing.
+        // It comes back, and counts from 0.
         drop(dead);
         let host = host();
         edges.push(Edge::new(directory.path(), Some(&host), "b", &["a", "c"], 2));
@@ -156,10 +176,14 @@ fn who_is_blind_goes_by_the_verdict_of_another_and_never_by_its_own_again() {
     assert_eq!(blind.lets_in(ms(now), true), 0);
     assert!(blind.gate.is_lent(SITE, ms(now), true) && !blind.gate.is_lent(SITE, ms(now), false));
     assert_eq!(blind.lets_in(ms(now), false), 100, "what it knows itself comes first");
-    assert!(blind.gate.others(ms(now)).all(|pressure| pressure.is_some_and(|pressure| pressure > 6.0)));
-    assert!(seeing.gate.others(ms(now)).all(|pressure| pressure.is_none()), "it told nothing of itself");
+    let others = |edge: &Edge| -> Vec<Option<f64>> {
+        edge.view.sites().map(|site| edge.gate.seen(site, ms(now)).others).collect()
+    };
+    assert!(others(&blind).iter().all(|pressure| pressure.is_some_and(|pressure| pressure > 6.0)));
+    assert!(others(&seeing).iter().all(|pressure| pressure.is_none()), "it told nothing of itself");
 
-    // Who could see goes blind, too, and tells so: nobody is left who knows, and what was lent does not go round.
+    // The edge that could see loses its view too, and shares that. Then no edge knows, and a lent verdict does not
+    // circulate.
     for _ in 0..STALE.as_millis() + 9 {
         now += 1;
         looks([&mut seeing, &mut blind], ms(now));
@@ -168,7 +192,7 @@ fn who_is_blind_goes_by_the_verdict_of_another_and_never_by_its_own_again() {
         assert_eq!(edge.lets_in(ms(now), true), 100);
         assert!(edge.gate.admitted(SITE).any(|counted| counted == ("old-view", 100)));
     }
-    // And one whose thread hangs goes by nothing that it heard.
+    // An edge whose thread hangs uses nothing that it heard.
     for _ in 0..9 {
         now += 1;
         seeing.view.refreshed(ms(now));
@@ -183,16 +207,15 @@ fn an_edge_that_cannot_be_heard_is_asked_ever_more_seldom_and_keeps_nobody_waiti
     let mut edge = Edge::new(directory.path(), None, "a", &["b", "c"], 1);
     let mut tries = 0;
     for now in 1..10_000 {
-        let before: Vec<_> = edge.thread.links.iter().map(|link| link.retry.due()).collect();
-        edge.thread.look(ms(now));
-        let tried = edge.thread.links.iter().zip(before).filter(|(link, before)| link.retry.due() != *before);
-        let tried = tried.count();
-        assert!(tried <= 1, "one at each look");
+        let before = edge.finds.count.load(Ordering::Relaxed);
+        edge.thread.scan(ms(now));
+        let tried = edge.finds.count.load(Ordering::Relaxed) - before;
+        assert!(tried <= 1, "one at each scan");
         tries += tried;
     }
     assert!((20..=40).contains(&tries), "10, 20, 40... ms, then each second: {tries}");
     assert_eq!(edge.traffic(ms(9_999)), Traffic { in_flight: 0, answers: 0, up: true });
-    assert!(edge.thread.with.peers.iter().all(|(_, heard_at, _)| heard_at.is_none()));
+    assert!(edge.thread.peers.iter().all(|(_, heard_at, _)| heard_at.is_none()));
 }
 
 #[test]

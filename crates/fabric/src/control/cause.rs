@@ -1,40 +1,39 @@
-//! Why one side of a session refuses the other, and how often it did.
+//! Why one side of a session refuses the other, and the number of such refusals.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::control::wire::PROTOCOL;
-
-/// Why a session was not begun, or ended, by one of its sides.
+/// Why one side refused to begin a session, or ended it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Cause {
-    /// The other side's protocol is another.
+    /// The other side speaks another version of the protocol.
     #[error(
-        "it speaks version {found} of the control protocol, this program version {PROTOCOL}: run one release everywhere"
+        "it speaks version {found} of the control protocol, this program version {expected}: run one release everywhere"
     )]
     Version {
-        /// What it speaks.
+        /// The version of the other side.
         found: u32,
+        /// The version of this program.
+        expected: u32,
     },
-    /// The other side could not prove that it knows the secret: it has another one, or repeats a set-up that it has
-    /// overheard.
+    /// The other side could not prove that it knows the secret: its secret differs, or it replays a recorded handshake.
     #[error("the secrets differ: all machines of a cluster need the same one")]
     Secret,
-    /// A message that does not follow the last one of its session.
-    #[error("a message was altered, repeated or left out on its way")]
+    /// A message out of sequence: altered, replayed, or after a lost one.
+    #[error("a message was altered, repeated or lost on the way")]
     Replay,
-    /// Not frames of this protocol.
-    #[error("what it says is not the control protocol: is another program at that address?")]
+    /// Bytes that are not frames of this protocol.
+    #[error("it does not speak the control protocol: is another program at that address?")]
     Malformed,
-    /// The endpoint has no room.
+    /// The endpoint has its maximum number of connections.
     #[error("the endpoint has too many connections")]
     TooMany,
-    /// Something was begun and not finished.
-    #[error("it fell silent before it was done")]
+    /// The other side did not complete a message in time.
+    #[error("it began a message and did not finish it in time")]
     Silent,
 }
 
 impl Cause {
-    /// The word for each, in the order in which they are counted.
+    /// The word for each cause, in the order in which they are counted.
     const WORDS: [&'static str; 6] = ["version", "secret", "replay", "malformed", "too-many", "silent"];
 
     fn index(self) -> usize {
@@ -48,34 +47,34 @@ impl Cause {
         }
     }
 
-    /// One word, for metrics.
+    /// Its code in metrics: one word.
     pub fn word(self) -> &'static str {
         Self::WORDS[self.index()]
     }
 }
 
-/// How often was refused since the start, by cause.
+/// The number of refusals since the start, by cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Refusals([u64; Cause::WORDS.len()]);
 
 impl Refusals {
-    /// Refusals for the causes of that word ([`Cause::word`]); which version was found does not matter.
+    /// Refusals for this cause; versions are not told apart.
     pub fn of(&self, cause: Cause) -> u64 {
         self.0[cause.index()]
     }
 
-    /// All of them.
+    /// Refusals of any cause.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Each word with its count, those that never happened included.
+    /// Each cause's word ([`Cause::word`]) with its count, zeros included.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         Cause::WORDS.into_iter().zip(self.0)
     }
 }
 
-/// What [`Refusals`] are read from.
+/// The counters that [`Refusals`] are read from.
 #[derive(Debug, Default)]
 pub(super) struct Counts([AtomicU64; Cause::WORDS.len()]);
 
@@ -96,7 +95,7 @@ mod tests {
     #[test]
     fn each_cause_is_counted_by_its_own_word() {
         let causes = [
-            Cause::Version { found: 9 },
+            Cause::Version { found: 9, expected: 2 },
             Cause::Secret,
             Cause::Replay,
             Cause::Malformed,
@@ -111,6 +110,9 @@ mod tests {
         for ((word, count), cause) in read.iter().zip(causes) {
             assert_eq!((word, count), (cause.word(), read.of(cause)));
         }
-        assert_eq!((read.of(Cause::Silent), read.of(Cause::Version { found: 1 }), read.total()), (6, 1, 21));
+        assert_eq!(
+            (read.of(Cause::Silent), read.of(Cause::Version { found: 1, expected: 2 }), read.total()),
+            (6, 1, 21)
+        );
     }
 }

@@ -1,24 +1,25 @@
-//! The endpoint's half of one session: bytes in, answers out. No sockets and no time in here.
+//! The endpoint's half of one session: bytes in, answers out. It does no I/O and asks no clock.
 //!
-//! A request is answered before the next is looked at, and only while there is nothing left to send, so what a session
-//! costs is bounded by one message each way.
+//! It answers one request before it looks at the next, and only when its output is empty. So a session costs at most
+//! one message in each direction.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Mutex, MutexGuard};
 
 use crate::control::cause::Cause;
-use crate::control::secret::{Nonce, Nonces, Role, Seal, Secret};
-use crate::control::wire::{self, BODY_BYTES_MAX, DECLINED, DONE, FIND};
+use crate::control::noise::{self, Channel};
+use crate::control::secret::Secret;
+use crate::control::wire::{self, BODY_BYTES_MAX, DECLINED, DONE, FIND, LENGTH_BYTES};
 
-/// What answers one session's requests of one kind, with bytes or with the reason why not, for people. It lives as long as
-/// the session: whatever it holds for its peer goes with it.
+/// Answers the requests of one kind in one session: with bytes, or with a reason for people to read. It lives as long
+/// as the session, as does whatever it holds for the peer.
 pub type Answers = Box<dyn FnMut(&[u8]) -> Result<Vec<u8>, String> + Send>;
 
-/// Makes them for a session.
+/// Makes the answers for a new session.
 type Open = Box<dyn Fn() -> Answers + Send + Sync>;
 
-/// What all sessions of an endpoint are answered from.
+/// State that all sessions of an endpoint share.
 #[derive(Default)]
 pub(super) struct Desk {
     /// How to reach each region, by its name.
@@ -50,40 +51,42 @@ impl Desk {
     }
 }
 
+/// How far a session has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// No valid hello has come.
+    Silent,
+    /// The hello was made with the secret, but may be a recording.
+    Greeted,
+    /// The peer knows the secret.
+    Proven,
+}
+
 /// One session.
+#[derive(Default)]
 pub(super) struct Dialogue {
-    state: State,
-    /// Of this session alone, by kind.
+    /// `None` until the hello is answered.
+    channel: Option<Channel>,
+    /// Set by the first message after the hello, because a hello alone may be a replay.
+    proven: bool,
+    /// This session's own answers, by kind.
     answers: HashMap<u8, Answers>,
 }
 
-enum State {
-    /// With the nonce that the hello will be answered with.
-    Silent(Nonce),
-    Challenged(Nonces),
-    Open(Box<Seals>),
-}
-
-struct Seals {
-    incoming: Seal,
-    outgoing: Seal,
-}
-
 impl Dialogue {
-    /// `nonce` must be of no other session.
-    pub(super) fn new(nonce: Nonce) -> Self {
-        Dialogue { state: State::Silent(nonce), answers: HashMap::new() }
+    /// How far the peer has come.
+    pub(super) fn stage(&self) -> Stage {
+        match (&self.channel, self.proven) {
+            (None, _) => Stage::Silent,
+            (Some(_), false) => Stage::Greeted,
+            (Some(_), true) => Stage::Proven,
+        }
     }
 
-    /// Whether the peer has yet to prove that it knows the secret.
-    pub(super) fn is_unproven(&self) -> bool {
-        !matches!(self.state, State::Open(_))
-    }
-
-    /// Takes whole frames off `input` until one is answered into `output`, or more input is needed.
+    /// Takes whole frames from `input` until one has been answered into `output`, or more input is needed.
     ///
     /// # Errors
-    /// The session is to be closed, after what is in `output`.
+    /// The session must be closed once `output` is sent.
     pub(super) fn advance(
         &mut self,
         input: &mut Vec<u8>,
@@ -94,43 +97,40 @@ impl Dialogue {
         if !output.is_empty() {
             return Ok(());
         }
-        match &mut self.state {
-            State::Silent(answering) => {
-                let Some(frame) = input.first_chunk() else { return Ok(()) };
-                let asking = wire::decode_hello(frame);
-                output.extend_from_slice(&match asking {
-                    Ok(_) => wire::encode_challenge(Ok(answering)),
-                    Err(cause @ Cause::Version { .. }) => wire::encode_challenge(Err(cause)),
-                    Err(cause) => return Err(cause),
-                });
-                self.state = State::Challenged(Nonces { asking: asking?, answering: *answering });
+        match &mut self.channel {
+            None => {
+                let Some(opening) = input.first_chunk() else { return Ok(()) };
+                let checked = wire::check_opening(opening);
+                if let Err(cause @ Cause::Version { .. }) = checked {
+                    output.extend_from_slice(&wire::encode_greeting(Err(cause)));
+                }
+                checked?;
+                let Some(hello) = input.first_chunk() else { return Ok(()) };
+                let answered = noise::answer(secret, wire::PROLOGUE, wire::handshake(hello));
+                let told = answered.as_ref().map(|(message, _)| message).map_err(|cause| *cause);
+                output.extend_from_slice(&wire::encode_greeting(told));
+                self.channel = Some(answered?.1);
                 input.drain(..wire::HELLO_BYTES);
             }
-            State::Challenged(nonces) => {
-                let Some(proof) = input.first_chunk() else { return Ok(()) };
-                if !secret.is_proof(Role::Asking, nonces, proof) {
-                    output.extend_from_slice(&wire::encode_verdict(Err(Cause::Secret)));
-                    return Err(Cause::Secret);
-                }
-                output.extend_from_slice(&wire::encode_verdict(Ok(&secret.proof(Role::Answering, nonces))));
-                let (incoming, outgoing) =
-                    (secret.seal(Role::Asking, nonces), secret.seal(Role::Answering, nonces));
-                self.state = State::Open(Box::new(Seals { incoming, outgoing }));
-                input.drain(..wire::MAC_BYTES);
+            Some(channel) if !self.proven => {
+                let Some(proof) = input.first_chunk::<{ wire::PROOF_BYTES }>() else { return Ok(()) };
+                channel.open(proof).map_err(|_| Cause::Secret)?;
+                self.proven = true;
+                input.drain(..wire::PROOF_BYTES);
             }
-            State::Open(seals) => {
-                let Some(header) = input.first_chunk() else { return Ok(()) };
-                let len = wire::message_bytes(header)?;
-                let Some(message) = input.get(..len) else { return Ok(()) };
-                let (kind, body) = wire::open_message(message, &mut seals.incoming)?;
-                let (kind, answer) = match answer(&mut self.answers, desk, kind, body) {
+            Some(channel) => {
+                let Some(length) = input.first_chunk() else { return Ok(()) };
+                let end = LENGTH_BYTES + wire::sealed_bytes(*length)?;
+                let Some(sealed) = input.get(LENGTH_BYTES..end) else { return Ok(()) };
+                let (kind, body) = wire::open_message(sealed, channel)?;
+                let (kind, answer) = match answer(&mut self.answers, desk, kind, &body) {
                     Ok(answer) if answer.len() <= BODY_BYTES_MAX => (DONE, answer),
                     Ok(answer) => (DECLINED, format!("the answer has {} bytes", answer.len()).into_bytes()),
                     Err(reason) => (DECLINED, reason.into_bytes()),
                 };
                 let answer = &answer[..answer.len().min(BODY_BYTES_MAX)];
-                wire::put_message(output, &mut seals.outgoing, kind, answer);
-                input.drain(..len);
+                wire::put_message(output, channel, kind, answer);
+                input.drain(..end);
             }
         }
         Ok(())
@@ -148,9 +148,49 @@ fn answer(answers: &mut HashMap<u8, Answers>, desk: &Desk, kind: u8, body: &[u8]
     answers(body)
 }
 
-/// The tables are whole whatever panicked while it held them.
+/// Locks despite poisoning: the tables are consistent even if a holder panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Has a session take these bytes. The first says how: as they come, or each length-prefixed part as the body of a
+/// message from a peer that knows the secret.
+#[cfg(fuzzing)]
+pub fn fuzz_endpoint(bytes: &[u8]) {
+    let Some((is_proven, mut bytes)) = bytes.split_first() else { return };
+    let secret = Secret::new(b"sixteen bytes it").expect("a valid secret");
+    let (desk, mut dialogue) = (Desk::default(), Dialogue::default());
+    desk.publish("r", "tcp:127.0.0.1:1".to_owned());
+    desk.serve(1, Box::new(|| Box::new(|body| Ok(body.to_vec()))));
+    let (mut input, mut output) = (Vec::new(), Vec::new());
+    if is_proven % 2 == 0 {
+        for part in bytes.chunks(61) {
+            input.extend_from_slice(part);
+            output.clear();
+            if dialogue.advance(&mut input, &mut output, &secret, &desk).is_err() {
+                return;
+            }
+        }
+        return;
+    }
+    let (handshake, message) = noise::Handshake::begin(&secret, wire::PROLOGUE);
+    input.extend_from_slice(&wire::encode_hello(&message));
+    dialogue.advance(&mut input, &mut output, &secret, &desk).expect("a valid hello");
+    let greeting = output.first_chunk().expect("a greeting");
+    let mut channel = handshake.finish(wire::handshake(greeting)).expect("a valid greeting");
+    input.extend_from_slice(&channel.seal(&[]));
+    while let Some((length, rest)) = bytes.split_first_chunk::<2>() {
+        let length = usize::from(u16::from_le_bytes(*length)).min(BODY_BYTES_MAX + 1);
+        let (body, rest) = rest.split_at(rest.len().min(length));
+        bytes = rest;
+        let sealed = channel.seal(body);
+        input.extend_from_slice(&(sealed.len() as u16).to_le_bytes());
+        input.extend_from_slice(&sealed);
+        output.clear();
+        if dialogue.advance(&mut input, &mut output, &secret, &desk).is_err() {
+            return;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -161,45 +201,50 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::control::wire::{HELLO_BYTES, MAC_BYTES, NONCE_BYTES};
+    use crate::control::noise::Handshake;
+    use crate::control::wire::{HELLO_BYTES, OPENING_BYTES, PROOF_BYTES};
 
     fn secret() -> Secret {
         Secret::new(b"sixteen bytes it").unwrap()
     }
 
-    /// The asking side, and a session at `desk`.
+    /// The asking side, and the session at `desk` that answers it.
     struct Pair<'a> {
         desk: &'a Desk,
         dialogue: Dialogue,
-        seals: Seals,
+        channel: Channel,
     }
 
     impl<'a> Pair<'a> {
         fn open(desk: &'a Desk) -> Self {
-            let mut dialogue = Dialogue::new([2; NONCE_BYTES]);
-            let nonces = Nonces { asking: [1; NONCE_BYTES], answering: [2; NONCE_BYTES] };
-            let (incoming, outgoing) =
-                (secret().seal(Role::Answering, &nonces), secret().seal(Role::Asking, &nonces));
-            let challenge = feed(&mut dialogue, desk, &wire::encode_hello(&nonces.asking)).unwrap();
-            assert_eq!(wire::decode_challenge(challenge.first_chunk().unwrap()), Ok(nonces.answering));
-            let verdict = feed(&mut dialogue, desk, &secret().proof(Role::Asking, &nonces)).unwrap();
-            let proof = wire::decode_verdict(verdict.first_chunk().unwrap()).unwrap();
-            assert!(secret().is_proof(Role::Answering, &nonces, &proof) && !dialogue.is_unproven());
-            Pair { desk, dialogue, seals: Seals { incoming, outgoing } }
+            let mut dialogue = Dialogue::default();
+            let (handshake, hello) = hello();
+            let greeting = feed(&mut dialogue, desk, &hello).unwrap();
+            assert_eq!(wire::check_opening(greeting.first_chunk().unwrap()), Ok(()));
+            let greeted = handshake.finish(wire::handshake(greeting.first_chunk().unwrap()));
+            let mut channel = greeted.unwrap();
+            assert_eq!(dialogue.stage(), Stage::Greeted);
+            assert_eq!(feed(&mut dialogue, desk, &channel.seal(&[])).unwrap(), b"");
+            assert_eq!(dialogue.stage(), Stage::Proven);
+            Pair { desk, dialogue, channel }
         }
 
         fn request(&mut self, kind: u8, body: &[u8]) -> Vec<u8> {
             let mut request = Vec::new();
-            wire::put_message(&mut request, &mut self.seals.outgoing, kind, body);
+            wire::put_message(&mut request, &mut self.channel, kind, body);
             request
         }
 
         fn ask(&mut self, kind: u8, body: &[u8]) -> (u8, Vec<u8>) {
             let request = self.request(kind, body);
             let answer = feed(&mut self.dialogue, self.desk, &request).unwrap();
-            let (kind, body) = wire::open_message(&answer, &mut self.seals.incoming).unwrap();
-            (kind, body.to_vec())
+            wire::open_message(&answer[LENGTH_BYTES..], &mut self.channel).unwrap()
         }
+    }
+
+    fn hello() -> (Handshake, [u8; HELLO_BYTES]) {
+        let (handshake, message) = Handshake::begin(&secret(), wire::PROLOGUE);
+        (handshake, wire::encode_hello(&message))
     }
 
     fn feed(dialogue: &mut Dialogue, desk: &Desk, bytes: &[u8]) -> Result<Vec<u8>, Cause> {
@@ -277,34 +322,49 @@ mod tests {
 
         let mut pair = Pair::open(&desk);
         let mut request = pair.request(FIND, b"x");
-        request[2] = 1;
+        request[1] = 0xff;
         assert_eq!(feed(&mut pair.dialogue, &desk, &request), Err(Cause::Malformed), "too long");
     }
 
     #[test]
     fn a_recorded_proof_opens_no_second_session() {
         let desk = Desk::default();
-        let nonces = Nonces { asking: [1; NONCE_BYTES], answering: [2; NONCE_BYTES] };
-        let (hello, proof) = (wire::encode_hello(&nonces.asking), secret().proof(Role::Asking, &nonces));
-        for (nonce, opens) in [([2; NONCE_BYTES], true), ([3; NONCE_BYTES], false)] {
-            let mut dialogue = Dialogue::new(nonce);
-            feed(&mut dialogue, &desk, &hello).unwrap();
-            assert_eq!(feed(&mut dialogue, &desk, &proof).is_ok(), opens);
-            assert_eq!(dialogue.is_unproven(), !opens);
-        }
+        let (handshake, hello) = hello();
+        let mut first = Dialogue::default();
+        let greeting = feed(&mut first, &desk, &hello).unwrap();
+        let greeting = greeting.first_chunk().unwrap();
+        let proof = handshake.finish(wire::handshake(greeting)).unwrap().seal(&[]);
+        assert!(feed(&mut first, &desk, &proof).is_ok() && first.stage() == Stage::Proven);
+
+        let mut second = Dialogue::default();
+        assert_ne!(feed(&mut second, &desk, &hello).unwrap(), greeting, "a session of its own");
+        assert_eq!(feed(&mut second, &desk, &proof), Err(Cause::Secret));
+        assert_eq!(second.stage(), Stage::Greeted);
+    }
+
+    #[test]
+    fn version_1_is_told_which_version_answers() {
+        let desk = Desk::default();
+        let (_, mut hello) = hello();
+        hello[8] = 1;
+        let (mut input, mut output) = (hello[..OPENING_BYTES].to_vec(), Vec::new());
+        let advanced = Dialogue::default().advance(&mut input, &mut output, &secret(), &desk);
+        assert!(matches!(advanced, Err(Cause::Version { found: 1, .. })), "{advanced:?}");
+        assert!(output.len() >= OPENING_BYTES && output[..8] == hello[..8]);
+        assert_eq!(output[8..12], [2, 0, 0, 0]);
     }
 
     proptest! {
         #[test]
-        fn no_bytes_panic_or_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..300), hello: bool, opened: bool) {
+        fn no_bytes_panic_or_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..300), greeted: bool, opened: bool) {
             let desk = Desk::default();
-            let mut dialogue = if opened { Pair::open(&desk).dialogue } else { Dialogue::new([2; NONCE_BYTES]) };
-            if hello && !opened {
-                feed(&mut dialogue, &desk, &wire::encode_hello(&[1; NONCE_BYTES])).unwrap();
+            let mut dialogue = if opened { Pair::open(&desk).dialogue } else { Dialogue::default() };
+            if greeted && !opened {
+                feed(&mut dialogue, &desk, &hello().1).unwrap();
             }
             let (mut input, mut output) = (bytes.clone(), Vec::new());
             let advanced = dialogue.advance(&mut input, &mut output, &secret(), &desk);
-            let needed = if opened { wire::HEADER_BYTES } else if hello { MAC_BYTES } else { HELLO_BYTES };
+            let needed = if opened { LENGTH_BYTES } else if greeted { PROOF_BYTES } else { OPENING_BYTES };
             if bytes.len() >= needed && !opened {
                 prop_assert!(advanced.is_err());
             }

@@ -1,7 +1,7 @@
-//! [`Directory`] by asking: whoever offers a region tells its key.
+//! A [`Directory`] that asks the process which offers a region for its key.
 //!
-//! Whoever looks for keys has others to look after. So a session is opened by a thread of its own, at most one for each
-//! peer: a machine that is gone costs those who ask for it a short wait now and then.
+//! A thread that looks for keys must not be held up by one unreachable machine. So a thread of its own opens each
+//! session, at most one for each peer, and the caller waits for it only briefly.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -18,22 +18,25 @@ use crate::control::secret::Secret;
 use crate::control::session::Session;
 use crate::{Access, Directory, Error, Key};
 
-/// How long an answer is waited for.
+/// Longest wait for an answer.
 const WAIT_MAX: Duration = Duration::from_millis(50);
-/// How long a session may take to open.
+/// Longest time to open a session.
 const OPEN_MAX: Duration = Duration::from_secs(1);
-/// How long whoever first asked for it waits for that; then it is looked for at the next question.
+/// How long the first caller waits for a session to open. Later callers find it open.
 const OPENING_WAIT: Duration = Duration::from_millis(10);
-/// How long one that could not be reached, or refused us, is let be: the first time, doubled up to the last. Until then
-/// whoever asks for it hears the same again at once.
+/// Pause after a peer was unreachable or refused this process: the first pause, doubled up to the last. Callers get the
+/// same error at once meanwhile.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// The longest pause after the machine has said that nobody listens there: it costs little, and a mover may be waiting to
+/// know whether the process has ended.
+const PAUSE_AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
-/// Finds keys by asking the processes that offer the regions, over one session with each that is kept.
+/// Finds keys by asking the processes that offer the regions. It keeps one session with each.
 #[derive(Debug)]
 pub struct ControlDirectory {
     secret: Secret,
     own: Option<Endpoint>,
-    /// Which endpoint tells of a region.
+    /// The endpoint to ask for each region.
     table: HashMap<String, SocketAddr>,
     peers: BTreeMap<SocketAddr, Mutex<Peer>>,
     refused: Counts,
@@ -42,14 +45,14 @@ pub struct ControlDirectory {
 #[derive(Debug, Default)]
 struct Peer {
     session: Option<Session>,
-    /// One that is being opened.
+    /// A session that is being opened.
     opening: Option<Receiver<Result<Session, Error>>>,
-    /// Until when it is let be, and why.
+    /// The end of the pause, and the error that caused it.
     rest: Option<(Instant, Trouble)>,
     pause: Duration,
 }
 
-/// An error that can be told again.
+/// An error that can be reported more than once.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     Refused(Cause),
@@ -57,27 +60,27 @@ enum Trouble {
 }
 
 impl ControlDirectory {
-    /// Asks for each region of `table` the endpoint of that address.
+    /// A directory that asks, for each region in `table`, the endpoint at that address.
     pub fn new(secret: Secret, table: impl IntoIterator<Item = (String, SocketAddr)>) -> Self {
         let table: HashMap<_, _> = table.into_iter().collect();
         let peers = table.values().map(|address| (*address, Mutex::default())).collect();
         ControlDirectory { secret, own: None, table, peers, refused: Counts::default() }
     }
 
-    /// Publishes keys at this process's own endpoint.
+    /// Makes it publish keys at this process's own endpoint.
     pub fn publishing(self, own: Endpoint) -> Self {
         ControlDirectory { own: Some(own), ..self }
     }
 
-    /// How often an endpoint refused this process, or it an endpoint.
+    /// Refusals on both sides: by the endpoints that it asked, and by itself.
     pub fn refused(&self) -> Refusals {
         self.refused.read()
     }
 
-    /// Asks the process that tells of the region `name` what it serves for `kind`, as [`Session::exchange`].
+    /// Sends a request of `kind` to the process that offers the region `name`, as [`Session::exchange`] does.
     ///
     /// # Errors
-    /// Where nobody tells of it, or that one cannot be reached or declines.
+    /// If no process is known to offer it, or that process cannot be reached or declines.
     pub fn exchange(&self, name: &str, kind: u8, body: &[u8]) -> Result<Vec<u8>, Error> {
         self.ask(name, |session, wait| session.exchange(kind, body, wait))
     }
@@ -95,12 +98,12 @@ impl ControlDirectory {
 }
 
 impl Directory for ControlDirectory {
-    /// At this process's own endpoint.
+    /// Publishes at this process's own endpoint.
     ///
     /// # Panics
-    /// Where it has none: [`ControlDirectory::publishing`] gives it one.
+    /// If it has none: see [`ControlDirectory::publishing`].
     fn publish(&self, key: &Key) -> Result<(), Error> {
-        self.own.as_ref().expect("who publishes has an endpoint").publish(key);
+        self.own.as_ref().expect("a directory that publishes has an endpoint").publish(key);
         Ok(())
     }
 
@@ -110,7 +113,7 @@ impl Directory for ControlDirectory {
 }
 
 impl Peer {
-    /// Asks over the session that there is, or a new one where its other side has left.
+    /// Asks over the existing session, or over a new one if the other side has closed it.
     fn ask<T>(
         &mut self,
         address: SocketAddr,
@@ -118,34 +121,42 @@ impl Peer {
         refused: &Counts,
         request: impl Fn(&mut Session, Duration) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let now = Instant::now();
         if let Some((until, trouble)) = self.rest
-            && now < until
+            && Instant::now() < until
         {
-            return Err(trouble.at(address));
+            return Err(Error::Earlier(Box::new(trouble.at(address))));
         }
-        self.rest = None;
+        // Its result then tells what was so when it began.
+        let began_earlier = self.opening.is_some();
         let asked = match self.session(address, secret) {
             Ok(Some(session)) => request(session, WAIT_MAX),
-            Ok(None) => return Err(Trouble::Network(io::ErrorKind::TimedOut, None).at(address)),
+            // Until the session is open or has failed, the previous error is the latest news.
+            Ok(None) => {
+                let slow = Trouble::Network(io::ErrorKind::TimedOut, None);
+                let last = self.rest.map_or(slow, |(_, last)| last).at(address);
+                return Err(Error::Earlier(Box::new(last)));
+            }
             Err(error) => Err(error),
         };
+        self.rest = None;
         match &asked {
-            // An answer, though it may be no.
+            // The peer answered, even if it declined.
             Ok(_) | Err(Error::NoKey { .. } | Error::Declined { .. }) => self.pause = Duration::ZERO,
             Err(error) => {
                 if let Error::Control { cause, .. } = error {
                     refused.add(*cause);
                 }
                 self.session = None;
-                self.pause = (self.pause * 2).clamp(PAUSE.0, PAUSE.1);
+                let longest = if error.is_gone() { PAUSE_AFTER_REFUSAL } else { PAUSE.1 };
+                self.pause = (self.pause * 2).clamp(PAUSE.0, longest);
                 self.rest = Trouble::of(error).map(|trouble| (Instant::now() + self.pause, trouble));
             }
         }
-        asked
+        let is_earlier = |error: &Error| began_earlier && Trouble::of(error).is_some();
+        asked.map_err(|error| if is_earlier(&error) { Error::Earlier(Box::new(error)) } else { error })
     }
 
-    /// The one that is open; none while it is being opened.
+    /// The open session, or `None` while one is being opened.
     fn session(&mut self, address: SocketAddr, secret: &Secret) -> Result<Option<&mut Session>, Error> {
         self.session = self.session.take().filter(|session| !session.is_closed());
         if self.session.is_none() {
@@ -165,12 +176,12 @@ impl Peer {
     }
 }
 
-/// Has a thread open a session.
+/// Opens a session in a thread of its own.
 fn open(address: SocketAddr, secret: Secret) -> Result<Receiver<Result<Session, Error>>, Error> {
     let (tell, told) = sync_channel(1);
     let thread = std::thread::Builder::new().name("sidelong-ask".to_owned());
     let spawned = thread.spawn(move || {
-        // Whoever wanted it may be gone.
+        // The caller may have gone.
         let _ = tell.send(Session::open(address, &secret, OPEN_MAX));
     });
     spawned.map(|_| told).map_err(|source| Error::Connect { address, source })
@@ -196,7 +207,7 @@ impl Trouble {
     }
 }
 
-/// A peer is whole whatever panicked while it was asked.
+/// Locks despite poisoning: a peer is consistent even if a holder panicked.
 fn lock(peer: &Mutex<Peer>) -> MutexGuard<'_, Peer> {
     peer.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

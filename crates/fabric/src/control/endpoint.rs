@@ -1,42 +1,50 @@
-//! The endpoint's thread: sockets, readiness and time around [`Dialogue`]s.
+//! The endpoint's thread: sockets, readiness and deadlines around [`Dialogue`]s.
 //!
-//! Everything is bounded: the sessions, those among them that have proved nothing yet, the time for what was begun, a
-//! message's length, and how many are turned away in a second.
+//! Everything is bounded: sessions, strangers, the time to complete a message, and the length of a message.
+//!
+//! A *stranger* is a connection that has yet to prove that it knows the secret. Strangers and sessions are bounded apart,
+//! and so are the two kinds of strangers: those that have sent no valid hello, which shows knowledge of the secret or a
+//! recording, and those that have. A connection is always accepted. Where there are too many of a kind, the oldest of the
+//! address that has most of them makes room. So a peer that knows the secret is in as soon as it has sent its two frames,
+//! unless a kind's number of strangers comes in between.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::net::listen;
 
 use crate::control::cause::{Cause, Counts, Refusals};
-use crate::control::dialogue::{Answers, Desk, Dialogue};
-use crate::control::secret::{Secret, random_nonce};
+use crate::control::dialogue::{Answers, Desk, Dialogue, Stage};
+use crate::control::secret::Secret;
 use crate::control::wire::{self, MESSAGE_BYTES_MAX};
 use crate::service::{Service, Stop};
 use crate::tcp::{prepare, timespec};
 use crate::{Error, Key};
 
-/// Sessions of one endpoint: one for each link of each peer at most.
+/// Most sessions of one endpoint. A peer needs at most one for each of its links.
 const SESSIONS_MAX: usize = 1024;
-/// Of these, such that have yet to prove that they know the secret.
-const UNPROVEN_MAX: usize = 64;
-/// How long a set-up may take, a message from its first byte to its last, and an answer to be taken.
+/// Most connections that wait to be accepted. The kernel drops more, and their peers try again after a second.
+const BACKLOG: i32 = 1024;
+/// Most strangers of each kind.
+const STRANGERS_MAX: usize = 256;
+/// Longest time to set up a session, to receive a message once it has begun, and to send an answer.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// Refusals in one [`WINDOW`]; then nobody is accepted until the next.
-const REFUSALS_MAX: u32 = 64;
-const WINDOW: Duration = Duration::from_millis(100);
-/// Connections accepted before the others' turn.
-const ACCEPTS_MAX: usize = 16;
-/// Bytes taken from one connection before the others' turn.
+/// Time without accepting after the system had no descriptors or memory for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Most connections accepted before other sockets are served.
+const ACCEPTS_MAX: usize = 64;
+/// Most bytes read from one connection before other sockets are served.
 const READ_BYTES_MAX: usize = 4096;
-/// Between two lines in the log about who was refused.
+/// Shortest time between two log lines about refusals.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// Answers the other processes of the cluster. Its thread lives until the last clone is dropped.
+/// Answers the requests of the cluster's other processes. Its thread lives until the last clone is dropped.
 #[derive(Clone)]
 pub struct Endpoint {
     server: Arc<Server>,
@@ -55,7 +63,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Counts a refusal, before whoever is refused is told.
+    /// Counts a refusal before the peer learns of it.
     fn count(&self, cause: Cause) -> Cause {
         self.refused.add(cause);
         cause
@@ -63,30 +71,31 @@ impl Shared {
 }
 
 impl Endpoint {
-    /// Answers at `address` whoever knows `secret`; port 0 takes a free one.
+    /// Listens at `address` and answers every process that knows `secret`. Port 0 picks a free port.
     ///
     /// # Errors
-    /// Where the address cannot be had.
+    /// If the address cannot be listened on.
     pub fn listen(address: SocketAddr, secret: Secret) -> Result<Endpoint, Error> {
         let server = Server::start(address, secret).map_err(|source| Error::Listen { address, source })?;
         Ok(Endpoint { server: Arc::new(server) })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.server.address
     }
 
-    /// Lets others find `key` by its region's name, in place of an earlier one. A region of shared memory or of a
-    /// simulation cannot be reached through an endpoint, and is not published.
+    /// Publishes `key` under its region's name, in place of an earlier one. Regions of shared memory or of a simulation
+    /// cannot be reached through an endpoint and are not published.
     pub fn publish(&self, key: &Key) {
         if let Some(locator) = key.locator.to_text() {
             self.server.shared.desk.publish(&key.name, locator);
         }
     }
 
-    /// Answers requests of `kind` from here on: `open` makes for each session what answers them, when the first comes.
-    /// It runs on the endpoint's thread, so it must not wait; and it must not hold the endpoint.
+    /// Answers requests of `kind` from now on. For each session, `open` makes the answering function when the first
+    /// such request arrives. That function runs on the endpoint's thread, so it must not block, and it must not own the
+    /// endpoint.
     ///
     /// # Panics
     /// For the kind [`FIND`](crate::control::FIND).
@@ -94,7 +103,7 @@ impl Endpoint {
         self.server.shared.desk.serve(kind, Box::new(open));
     }
 
-    /// Whom it has turned away.
+    /// The sessions that it has refused.
     pub fn refused(&self) -> Refusals {
         self.server.shared.refused.read()
     }
@@ -110,6 +119,8 @@ impl Server {
     fn start(address: SocketAddr, secret: Secret) -> io::Result<Server> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
+        // The standard library has it wait for 128, which a flood fills between two turns of the thread.
+        listen(&listener, BACKLOG)?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared { secret, desk: Desk::default(), refused: Counts::default() });
         let service = Service::start("sidelong-ctl", |stop| {
@@ -124,16 +135,15 @@ impl Server {
     }
 }
 
-/// What the thread works on.
+/// The state of the thread.
 struct Work {
     shared: Arc<Shared>,
     stop: Arc<Stop>,
     listener: TcpListener,
+    /// Oldest first.
     connections: Vec<Connection>,
-    /// Nobody is accepted before this.
+    /// No connection is accepted before this.
     accept_at: Option<Instant>,
-    /// When refusals were last counted from none, and how many there have been since.
-    window: (Instant, u32),
     log: Log,
 }
 
@@ -143,14 +153,13 @@ struct Connection {
     dialogue: Dialogue,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// When what was begun must be done.
+    /// Deadline of the message or answer in progress.
     deadline: Option<Instant>,
 }
 
 impl Work {
     fn new(shared: Arc<Shared>, stop: Arc<Stop>, listener: TcpListener) -> Work {
-        let window = (Instant::now(), 0);
-        Work { shared, stop, listener, connections: Vec::new(), accept_at: None, window, log: Log::default() }
+        Work { shared, stop, listener, connections: Vec::new(), accept_at: None, log: Log::default() }
     }
 
     fn run(&mut self) -> io::Result<()> {
@@ -175,7 +184,9 @@ impl Work {
                     }
                 }
             });
-            refused.into_iter().for_each(|(peer, cause)| self.refused(peer, cause, now));
+            refused.into_iter().for_each(|(peer, cause)| self.log.refused(peer, cause, now));
+            // A valid hello moves a stranger to the other kind.
+            self.make_room(Stage::Greeted, STRANGERS_MAX, now);
             if self.accept_at.is_none_or(|at| at <= now) {
                 self.accept_at = None;
                 self.accept(now);
@@ -184,7 +195,7 @@ impl Work {
         Ok(())
     }
 
-    /// Waits for something to do; what each socket is ready for.
+    /// Waits for something to do, and returns the readiness of each socket.
     fn wait(&self) -> Result<Vec<PollFlags>, Errno> {
         let listening = if self.accept_at.is_none() { PollFlags::IN } else { PollFlags::empty() };
         let mut sockets =
@@ -210,10 +221,10 @@ impl Work {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
                     tracing::debug!(%error, "a connection could not be accepted");
-                    // A peer that gave up is no reason to wait; a system that has no more to give is.
+                    // A peer that gave up is no reason to pause; a system out of descriptors or memory is.
                     let short = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
                     if Errno::from_io_error(&error).is_some_and(|errno| short.contains(&errno)) {
-                        self.accept_at = Some(now + WINDOW);
+                        self.accept_at = Some(now + ACCEPT_PAUSE);
                     }
                 }
             }
@@ -222,45 +233,69 @@ impl Work {
 
     fn admit(&mut self, mut stream: TcpStream, peer: SocketAddr, now: Instant) {
         let prepared = stream.set_nonblocking(true).and_then(|()| prepare(&stream));
-        let nonce = match prepared.and_then(|()| random_nonce()) {
-            Ok(nonce) => nonce,
-            Err(error) => {
-                tracing::debug!(%peer, %error, "a connection could not be set up");
-                return;
-            }
-        };
-        let unproven = self.connections.iter().filter(|connection| connection.dialogue.is_unproven()).count();
-        if self.connections.len() >= SESSIONS_MAX || unproven >= UNPROVEN_MAX {
-            // Whoever does not take it finds out all the same.
-            let _ = stream.write(&wire::encode_challenge(Err(self.shared.count(Cause::TooMany))));
-            self.refused(peer, Cause::TooMany, now);
+        if let Err(error) = prepared {
+            tracing::debug!(%peer, %error, "a connection could not be set up");
             return;
         }
+        let sessions = self.connections.iter().filter(|connection| connection.stage() == Stage::Proven);
+        if sessions.count() >= SESSIONS_MAX {
+            self.turn_away(&mut stream, peer, now);
+            return;
+        }
+        self.make_room(Stage::Silent, STRANGERS_MAX - 1, now);
         self.connections.push(Connection {
             stream,
             peer,
-            dialogue: Dialogue::new(nonce),
+            dialogue: Dialogue::default(),
             input: Vec::new(),
             output: Vec::new(),
             deadline: Some(now + WAIT_MAX),
         });
     }
 
-    fn refused(&mut self, peer: SocketAddr, cause: Cause, now: Instant) {
+    /// Leaves `most` connections at `stage`: the oldest of the address that has most of them go.
+    fn make_room(&mut self, stage: Stage, most: usize, now: Instant) {
+        let of_stage = |connection: &&Connection| connection.stage() == stage;
+        let mut count = self.connections.iter().filter(of_stage).count();
+        while count > most {
+            let mut of_host: HashMap<IpAddr, usize> = HashMap::new();
+            for connection in self.connections.iter().filter(of_stage) {
+                *of_host.entry(host(connection.peer)).or_default() += 1;
+            }
+            let busiest = of_host.values().max().copied();
+            let oldest = self.connections.iter().position(|connection| {
+                connection.stage() == stage && of_host.get(&host(connection.peer)).copied() == busiest
+            });
+            let Some(oldest) = oldest else { return };
+            let Connection { mut stream, peer, dialogue, .. } = self.connections.remove(oldest);
+            match dialogue.stage() {
+                Stage::Silent => self.turn_away(&mut stream, peer, now),
+                // What follows a greeting is encrypted.
+                _ => self.log.refused(peer, self.shared.count(Cause::TooMany), now),
+            }
+            count -= 1;
+        }
+    }
+
+    /// Says that there is no room. If the peer does not read this, it sees the connection close.
+    fn turn_away(&mut self, stream: &mut TcpStream, peer: SocketAddr, now: Instant) {
+        let cause = self.shared.count(Cause::TooMany);
+        let _ = stream.write(&wire::encode_greeting(Err(cause)));
         self.log.refused(peer, cause, now);
-        if now.duration_since(self.window.0) >= WINDOW {
-            self.window = (now, 0);
-        }
-        self.window.1 += 1;
-        if self.window.1 >= REFUSALS_MAX {
-            self.accept_at = Some(self.window.0 + WINDOW);
-        }
     }
 }
 
-/// Why a connection is over.
+/// Whom a connection counts with: its address, of IPv6 the first half, which one host has to itself.
+fn host(peer: SocketAddr) -> IpAddr {
+    match peer.ip().to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+/// Why a connection ends.
 enum Closed {
-    /// Its peer left, or the network failed, between two messages.
+    /// The peer left, or the network failed, between two messages.
     Left,
     Refused(Cause),
 }
@@ -272,7 +307,11 @@ impl From<io::Error> for Closed {
 }
 
 impl Connection {
-    /// Goes on as far as the socket allows.
+    fn stage(&self) -> Stage {
+        self.dialogue.stage()
+    }
+
+    /// Progresses as far as the socket allows.
     fn turn(&mut self, ready: bool, now: Instant, shared: &Shared) -> Result<(), Closed> {
         if ready {
             self.drain()?;
@@ -281,8 +320,8 @@ impl Connection {
             }
             self.answer(shared)?;
         }
-        // A session may rest for as long as it likes, between two messages.
-        let rests = self.input.is_empty() && self.output.is_empty() && !self.dialogue.is_unproven();
+        // Between two messages a session may be idle for any time.
+        let rests = self.input.is_empty() && self.output.is_empty() && self.stage() == Stage::Proven;
         self.deadline = if rests { None } else { self.deadline.or(Some(now + WAIT_MAX)) };
         match self.deadline {
             Some(deadline) if deadline <= now => Err(Closed::Refused(shared.count(Cause::Silent))),
@@ -290,7 +329,7 @@ impl Connection {
         }
     }
 
-    /// Answers what has come, for as long as the answers are taken.
+    /// Answers requests for as long as the peer takes the answers.
     fn answer(&mut self, shared: &Shared) -> Result<(), Closed> {
         loop {
             let before = self.input.len();
@@ -303,8 +342,8 @@ impl Connection {
             if self.input.len() == before || !self.output.is_empty() {
                 return Ok(());
             }
-            // What was begun is done; what follows has its own time, once the peer has proved itself.
-            if !self.dialogue.is_unproven() {
+            // The message is complete. The next one gets a new deadline, once the peer is proven.
+            if self.stage() == Stage::Proven {
                 self.deadline = None;
             }
         }
@@ -342,7 +381,7 @@ fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Says who was refused, once in a while.
+/// Logs refusals, many on one line.
 #[derive(Default)]
 struct Log {
     said_at: Option<Instant>,

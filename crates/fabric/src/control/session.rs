@@ -10,44 +10,45 @@ use rustix::net::{RecvFlags, recv};
 use sidelong_layout::RegionKind;
 
 use crate::control::cause::Cause;
-use crate::control::secret::{Nonces, Role, Seal, Secret, random_nonce};
-use crate::control::wire::{self, DECLINED, DONE, FIND};
+use crate::control::noise::{Channel, Handshake};
+use crate::control::secret::Secret;
+use crate::control::wire::{self, DECLINED, DONE, FIND, LENGTH_BYTES, OPENING_BYTES};
 use crate::host::check_name;
 use crate::initiator::TIMEOUT_MAX;
 use crate::key::Locator;
 use crate::tcp::prepare;
 use crate::{Access, Error, Key};
 
-/// A session with an [`Endpoint`](crate::control::Endpoint). What the endpoint keeps for it lasts until this is dropped.
+/// A session with an [`Endpoint`](crate::control::Endpoint). What the endpoint holds for the session is released when
+/// this is dropped.
 pub struct Session {
     stream: TcpStream,
     peer: SocketAddr,
-    incoming: Seal,
-    outgoing: Seal,
-    /// An answer is missing, so none can be told from it.
+    channel: Channel,
+    /// Set when an answer was missed, after which requests and answers no longer match.
     broken: bool,
 }
 
 impl Session {
-    /// Opens one with the endpoint at `address`; each side proves to the other that it knows `secret`.
+    /// Opens a session with the endpoint at `address`. Each side proves to the other that it knows `secret`.
     ///
     /// # Errors
-    /// [`Error::Connect`] where nobody can be reached within `timeout`, [`Error::Control`] where one side refuses the other.
+    /// [`Error::Connect`] if the endpoint cannot be reached within `timeout`, [`Error::Control`] if one side refuses
+    /// the other.
     pub fn open(address: SocketAddr, secret: &Secret, timeout: Duration) -> Result<Session, Error> {
         let deadline = Instant::now() + timeout.min(TIMEOUT_MAX);
         greet(address, secret, deadline).map_err(|failed| failed.at(address))
     }
 
-    /// Where it leads.
+    /// The endpoint's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// The key of the region `name` that the endpoint's process offers, which is of `kind` and `len` bytes and grants
-    /// `access`.
+    /// Asks for the key of the region `name`, of `kind` and `len` bytes, that grants `access`.
     ///
     /// # Errors
-    /// [`Error::NoKey`] where it offers none of that name, else as [`Session::exchange`].
+    /// [`Error::NoKey`] if the process offers no region of that name, otherwise as [`Session::exchange`].
     pub fn find(
         &mut self,
         name: &str,
@@ -68,19 +69,19 @@ impl Session {
         };
         let locator = std::str::from_utf8(&text).ok().and_then(Locator::from_text);
         let mut locator = locator.ok_or(Error::Control { address: self.peer, cause: Cause::Malformed })?;
-        // One that listens on all addresses is where it was asked.
+        // A target that listens on all addresses is reached at the address asked.
         locator.at_host(self.peer.ip());
         Ok(Key { name: name.to_owned(), kind, len, access, locator })
     }
 
-    /// Asks what the endpoint's process serves for `kind`, and waits for the answer for `timeout` at most.
+    /// Sends a request of `kind` and waits for the answer, for at most `timeout`.
     ///
     /// # Errors
-    /// [`Error::Declined`] where it says no, after which the session goes on. After all others it is over:
-    /// [`Error::Connect`] where the connection ends or no answer comes, [`Error::Control`] where what comes is not one.
+    /// [`Error::Declined`] if the process declines; the session remains usable. Every other error ends the session:
+    /// [`Error::Connect`] if the connection ends or no answer arrives, [`Error::Control`] if the answer is invalid.
     ///
     /// # Panics
-    /// Where `body` is longer than [`BODY_BYTES_MAX`](crate::control::BODY_BYTES_MAX).
+    /// If `body` is longer than [`BODY_BYTES_MAX`](crate::control::BODY_BYTES_MAX).
     pub fn exchange(&mut self, kind: u8, body: &[u8], timeout: Duration) -> Result<Vec<u8>, Error> {
         let deadline = Instant::now() + timeout.min(TIMEOUT_MAX);
         if self.broken {
@@ -88,14 +89,14 @@ impl Session {
         }
         let (kind, answer) = self.ask(kind, body, deadline).map_err(|failed| {
             self.broken = true;
-            // The endpoint lets go of what it keeps for us, though this value may stay for a while.
+            // The endpoint then releases what it holds for this session, though this value may live on.
             let _ = self.stream.shutdown(Shutdown::Both);
             failed.at(self.peer)
         })?;
         match kind {
             DONE => Ok(answer),
             _ => {
-                // It is shown to people: one line of a bounded length.
+                // People read the reason, so it is cut to one line of bounded length.
                 let reason = String::from_utf8_lossy(&answer);
                 let reason = reason.chars().filter(|c| !c.is_control()).take(REASON_CHARS_MAX).collect();
                 Err(Error::Declined { address: self.peer, reason })
@@ -103,34 +104,33 @@ impl Session {
         }
     }
 
-    /// Whether it is of no more use: the endpoint's process has closed it, or died. Does not wait.
+    /// Whether the other side has closed the session or died, or an answer was missed. Does not wait.
     pub fn is_closed(&self) -> bool {
         let mut byte = [0; 1];
-        // Between two requests nothing may come: what does is not an answer to anything.
+        // No bytes may arrive between two requests: they would answer nothing.
         let came = recv(&self.stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
         self.broken || !matches!(came, Err(Errno::AGAIN | Errno::INTR))
     }
 
     fn ask(&mut self, kind: u8, body: &[u8], deadline: Instant) -> Result<(u8, Vec<u8>), Failed> {
         let mut request = Vec::new();
-        wire::put_message(&mut request, &mut self.outgoing, kind, body);
+        wire::put_message(&mut request, &mut self.channel, kind, body);
         write(&mut self.stream, &request, deadline)?;
-        let mut answer = vec![0; wire::HEADER_BYTES];
+        let mut length = [0; LENGTH_BYTES];
+        read(&mut self.stream, &mut length, deadline)?;
+        let mut answer = vec![0; wire::sealed_bytes(length)?];
         read(&mut self.stream, &mut answer, deadline)?;
-        let len = wire::message_bytes(answer.first_chunk().expect("it was read"))?;
-        answer.resize(len, 0);
-        read(&mut self.stream, &mut answer[wire::HEADER_BYTES..], deadline)?;
-        match wire::open_message(&answer, &mut self.incoming)? {
-            (kind @ (DONE | DECLINED), body) => Ok((kind, body.to_vec())),
+        match wire::open_message(&answer, &mut self.channel)? {
+            answer @ (DONE | DECLINED, _) => Ok(answer),
             _ => Err(Failed::Refused(Cause::Malformed)),
         }
     }
 }
 
-/// Of the reason for which a request was declined.
+/// Longest reason for a declined request, in characters.
 const REASON_CHARS_MAX: usize = 256;
 
-/// Readable when the session has ended.
+/// Readable once the session has ended.
 #[cfg(feature = "verbs")]
 impl std::os::fd::AsFd for Session {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
@@ -147,27 +147,21 @@ impl fmt::Debug for Session {
 fn greet(address: SocketAddr, secret: &Secret, deadline: Instant) -> Result<Session, Failed> {
     let mut stream = TcpStream::connect_timeout(&address, left(deadline)?)?;
     prepare(&stream)?;
-    let asking = random_nonce()?;
-    write(&mut stream, &wire::encode_hello(&asking), deadline)?;
-    let mut challenge = [0; wire::CHALLENGE_BYTES];
-    read(&mut stream, &mut challenge, deadline)?;
-    let nonces = Nonces { asking, answering: wire::decode_challenge(&challenge)? };
-    write(&mut stream, &secret.proof(Role::Asking, &nonces), deadline)?;
-    let mut verdict = [0; wire::VERDICT_BYTES];
-    read(&mut stream, &mut verdict, deadline)?;
-    if !secret.is_proof(Role::Answering, &nonces, &wire::decode_verdict(&verdict)?) {
-        return Err(Failed::Refused(Cause::Secret));
-    }
-    Ok(Session {
-        stream,
-        peer: address,
-        incoming: secret.seal(Role::Answering, &nonces),
-        outgoing: secret.seal(Role::Asking, &nonces),
-        broken: false,
-    })
+    let (handshake, message) = Handshake::begin(secret, wire::PROLOGUE);
+    write(&mut stream, &wire::encode_hello(&message), deadline)?;
+    let mut greeting = [0; wire::HELLO_BYTES];
+    // A greeting of another version may be shorter.
+    let (opening, rest) = greeting.split_first_chunk_mut::<OPENING_BYTES>().expect("it is longer");
+    read(&mut stream, opening, deadline)?;
+    wire::check_opening(opening)?;
+    read(&mut stream, rest, deadline)?;
+    let mut channel = handshake.finish(wire::handshake(&greeting))?;
+    // The hello might be a replay; this message cannot be one.
+    write(&mut stream, &channel.seal(&[]), deadline)?;
+    Ok(Session { stream, peer: address, channel, broken: false })
 }
 
-/// Why the session does not begin or go on.
+/// Why a session cannot start or continue.
 enum Failed {
     Network(io::Error),
     Refused(Cause),
@@ -223,7 +217,7 @@ fn read(stream: &mut TcpStream, mut into: &mut [u8], deadline: Instant) -> io::R
     Ok(())
 }
 
-/// Whether it is tried again, until the deadline.
+/// Turns errors that are worth a retry before the deadline into `Ok`.
 fn again(error: io::Error) -> io::Result<()> {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => Ok(()),

@@ -1,140 +1,70 @@
-//! What goes over a session: frames, little-endian.
+//! The frames of a session. Numbers are little-endian.
 //!
 //! | frame | from | bytes | fields |
 //! |---|---|---|---|
-//! | hello | asking | 48 | magic 8, version 4, zero 4, nonce 32 |
-//! | challenge | answering | 48 | magic 8, version 4, status 4, nonce 32 |
-//! | proof | asking | 32 | HMAC |
-//! | verdict | answering | 40 | status 4, zero 4, HMAC 32 |
-//! | message | both, in turn | 8 + n + 32 | n 4, kind 1, zero 3; n bytes of body; HMAC of all before, with its number |
+//! | hello | asking | 64 | magic 8, version 4, zero 4, handshake 48 |
+//! | greeting | answering | 64 | magic 8, version 4, status 4, handshake 48 |
+//! | proof | asking | 16 | an empty message, encrypted |
+//! | message | both, in turn | 2 + n + 17 | length of the rest 2; body n and kind 1, encrypted |
 //!
-//! Hello and challenge keep their lengths, magic and place of the version in all versions, so that any two can tell each
-//! other. Decoding never panics and never allocates, whatever the bytes.
+//! In every version, hello and greeting begin with the same 16 bytes and have at least 48, which version 1 reads. So
+//! processes of any two versions can tell each other their versions. Decoding never panics, whatever the bytes.
 
 use crate::control::cause::Cause;
-use crate::control::secret::{Nonce, Seal};
+use crate::control::noise::{Channel, HANDSHAKE_BYTES, HandshakeMessage, TAG_BYTES};
 
-/// Raised by every change of what stands above, of what proofs are made of, and of what the bodies mean.
-pub(super) const PROTOCOL: u32 = 1;
+/// Version of the protocol. Raise it with every change of the frames above, of the handshake, or of the bodies'
+/// meaning.
+const PROTOCOL: u32 = 2;
 const MAGIC: u64 = u64::from_le_bytes(*b"SIDELCTL");
+/// Both sides' handshakes begin with this; no other version or protocol uses it.
+pub(super) const PROLOGUE: &[u8; 18] = b"sidelong control 2";
 
-pub(super) const NONCE_BYTES: usize = 32;
-pub(super) const MAC_BYTES: usize = 32;
-pub(super) const HELLO_BYTES: usize = 48;
-pub(super) const CHALLENGE_BYTES: usize = 48;
-pub(super) const VERDICT_BYTES: usize = 40;
-pub(super) const HEADER_BYTES: usize = 8;
+/// Bytes of a hello or greeting that are the same in every version.
+pub(super) const OPENING_BYTES: usize = 48;
+/// Length of a hello and of a greeting, in bytes.
+pub(super) const HELLO_BYTES: usize = 16 + HANDSHAKE_BYTES;
+pub(super) const PROOF_BYTES: usize = TAG_BYTES;
+/// Bytes of a message's length field.
+pub(super) const LENGTH_BYTES: usize = 2;
 
-/// The longest body of a message, in bytes.
+/// Longest body of a message, in bytes.
 pub const BODY_BYTES_MAX: usize = 16 << 10;
-/// The kind of request that asks for a region by name. Kinds below 128 are the fabric's own.
+/// The kind of request that finds a region by name. The fabric reserves kinds below 128.
 pub const FIND: u8 = 0;
 
-/// The longest message, in bytes.
-pub(super) const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + BODY_BYTES_MAX + MAC_BYTES;
+/// Shortest message, with an empty body, in bytes after the length field.
+const SEALED_BYTES_MIN: usize = 1 + TAG_BYTES;
+/// Longest message, in bytes.
+pub(super) const MESSAGE_BYTES_MAX: usize = LENGTH_BYTES + BODY_BYTES_MAX + SEALED_BYTES_MIN;
 
-/// The kinds of an answer.
+/// Kind of an answer that grants the request.
 pub(super) const DONE: u8 = 0;
-/// Its body says why, for people.
+/// Kind of an answer that declines the request; its body gives the reason.
 pub(super) const DECLINED: u8 = 1;
 
-pub(super) fn encode_hello(nonce: &Nonce) -> [u8; HELLO_BYTES] {
-    opening(0, nonce)
+pub(super) fn encode_hello(handshake: &HandshakeMessage) -> [u8; HELLO_BYTES] {
+    opening(0, handshake)
 }
 
-/// The asking side's nonce.
-pub(super) fn decode_hello(frame: &[u8; HELLO_BYTES]) -> Result<Nonce, Cause> {
-    check_opening(frame)?;
-    if number(frame, 12) == 0 { Ok(bytes(frame, 16)) } else { Err(Cause::Malformed) }
-}
-
-/// How an endpoint answers a hello: with its nonce, or why not.
-pub(super) fn encode_challenge(nonce: Result<&Nonce, Cause>) -> [u8; CHALLENGE_BYTES] {
-    match nonce {
-        Ok(nonce) => opening(0, nonce),
-        Err(cause) => opening(status(cause), &[0; NONCE_BYTES]),
+/// Encodes an endpoint's answer to a hello: its half of the handshake, or why it refuses.
+pub(super) fn encode_greeting(handshake: Result<&HandshakeMessage, Cause>) -> [u8; HELLO_BYTES] {
+    match handshake {
+        Ok(handshake) => opening(0, handshake),
+        Err(cause) => opening(status(cause), &[0; HANDSHAKE_BYTES]),
     }
 }
 
-/// The endpoint's nonce.
-pub(super) fn decode_challenge(frame: &[u8; CHALLENGE_BYTES]) -> Result<Nonce, Cause> {
-    check_opening(frame)?;
-    check_status(number(frame, 12))?;
-    Ok(bytes(frame, 16))
-}
-
-/// How an endpoint answers a proof: with its own, or not.
-pub(super) fn encode_verdict(proof: Result<&[u8; MAC_BYTES], Cause>) -> [u8; VERDICT_BYTES] {
-    let mut frame = [0; VERDICT_BYTES];
-    match proof {
-        Ok(proof) => frame[8..].copy_from_slice(proof),
-        Err(cause) => frame[..4].copy_from_slice(&status(cause).to_le_bytes()),
-    }
-    frame
-}
-
-/// The endpoint's proof.
-pub(super) fn decode_verdict(frame: &[u8; VERDICT_BYTES]) -> Result<[u8; MAC_BYTES], Cause> {
-    check_status(number(frame, 0))?;
-    if number(frame, 4) == 0 { Ok(bytes(frame, 8)) } else { Err(Cause::Malformed) }
-}
-
-/// Appends the next message of its direction.
-///
-/// # Panics
-/// Where `body` is longer than [`BODY_BYTES_MAX`].
-pub(super) fn put_message(out: &mut Vec<u8>, seal: &mut Seal, kind: u8, body: &[u8]) {
-    assert!(body.len() <= BODY_BYTES_MAX, "a message of at most {BODY_BYTES_MAX} bytes");
-    let begin = out.len();
-    out.extend_from_slice(&(body.len() as u32).to_le_bytes());
-    out.extend_from_slice(&[kind, 0, 0, 0]);
-    out.extend_from_slice(body);
-    let seal = seal.of_next(&out[begin..]);
-    out.extend_from_slice(&seal);
-}
-
-/// How long the message is in all that begins with this header.
-pub(super) fn message_bytes(header: &[u8; HEADER_BYTES]) -> Result<usize, Cause> {
-    let body = number(header, 0) as usize;
-    let fits = body <= BODY_BYTES_MAX && header[5..] == [0; 3];
-    if fits { Ok(HEADER_BYTES + body + MAC_BYTES) } else { Err(Cause::Malformed) }
-}
-
-/// Kind and body of a whole message, where it is the next of its direction.
-pub(super) fn open_message<'a>(message: &'a [u8], seal: &mut Seal) -> Result<(u8, &'a [u8]), Cause> {
-    let (sealed, mac) = message.split_last_chunk().ok_or(Cause::Malformed)?;
-    let (header, body) = sealed.split_first_chunk::<HEADER_BYTES>().ok_or(Cause::Malformed)?;
-    if seal.is_of_next(sealed, mac) { Ok((header[4], body)) } else { Err(Cause::Replay) }
-}
-
-fn opening(status: u32, nonce: &Nonce) -> [u8; HELLO_BYTES] {
-    let mut frame = [0; HELLO_BYTES];
-    frame[..8].copy_from_slice(&MAGIC.to_le_bytes());
-    frame[8..12].copy_from_slice(&PROTOCOL.to_le_bytes());
-    frame[12..16].copy_from_slice(&status.to_le_bytes());
-    frame[16..].copy_from_slice(nonce);
-    frame
-}
-
-fn check_opening(frame: &[u8; HELLO_BYTES]) -> Result<(), Cause> {
+/// Checks the first bytes of a hello or greeting: whether a handshake follows, or why not.
+pub(super) fn check_opening(frame: &[u8; OPENING_BYTES]) -> Result<(), Cause> {
     if frame[..8] != MAGIC.to_le_bytes() {
         return Err(Cause::Malformed);
     }
     let found = number(frame, 8);
-    if found == PROTOCOL { Ok(()) } else { Err(Cause::Version { found }) }
-}
-
-fn status(cause: Cause) -> u32 {
-    match cause {
-        Cause::Secret => 1,
-        Cause::TooMany => 2,
-        // The frame itself tells the version; the others are met with silence.
-        Cause::Version { .. } | Cause::Replay | Cause::Malformed | Cause::Silent => 3,
+    if found != PROTOCOL {
+        return Err(Cause::Version { found, expected: PROTOCOL });
     }
-}
-
-fn check_status(status: u32) -> Result<(), Cause> {
-    match status {
+    match number(frame, 12) {
         0 => Ok(()),
         1 => Err(Cause::Secret),
         2 => Err(Cause::TooMany),
@@ -142,14 +72,58 @@ fn check_status(status: u32) -> Result<(), Cause> {
     }
 }
 
-fn number(frame: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes(frame, at))
+/// The handshake message in a hello or greeting.
+pub(super) fn handshake(frame: &[u8; HELLO_BYTES]) -> &HandshakeMessage {
+    frame.last_chunk().expect("it is the frame's end")
 }
 
-fn bytes<const N: usize>(frame: &[u8], at: usize) -> [u8; N] {
-    let mut bytes = [0; N];
-    bytes.copy_from_slice(&frame[at..at + N]);
-    bytes
+/// Appends the direction's next message.
+///
+/// # Panics
+/// If `body` is longer than [`BODY_BYTES_MAX`].
+pub(super) fn put_message(out: &mut Vec<u8>, channel: &mut Channel, kind: u8, body: &[u8]) {
+    assert!(body.len() <= BODY_BYTES_MAX, "a message of at most {BODY_BYTES_MAX} bytes");
+    let sealed = channel.seal(&[body, &[kind]].concat());
+    out.extend_from_slice(&(sealed.len() as u16).to_le_bytes());
+    out.extend_from_slice(&sealed);
+}
+
+/// Bytes of a message after its length field.
+pub(super) fn sealed_bytes(length: [u8; LENGTH_BYTES]) -> Result<usize, Cause> {
+    let sealed = usize::from(u16::from_le_bytes(length));
+    let fits = (SEALED_BYTES_MIN..=SEALED_BYTES_MIN + BODY_BYTES_MAX).contains(&sealed);
+    if fits { Ok(sealed) } else { Err(Cause::Malformed) }
+}
+
+/// Decrypts the bytes after a message's length into kind and body, if it is the next message of its direction.
+pub(super) fn open_message(sealed: &[u8], channel: &mut Channel) -> Result<(u8, Vec<u8>), Cause> {
+    let mut body = channel.open(sealed)?;
+    let kind = body.pop().ok_or(Cause::Malformed)?;
+    Ok((kind, body))
+}
+
+fn opening(status: u32, handshake: &HandshakeMessage) -> [u8; HELLO_BYTES] {
+    let mut frame = [0; HELLO_BYTES];
+    frame[..8].copy_from_slice(&MAGIC.to_le_bytes());
+    frame[8..12].copy_from_slice(&PROTOCOL.to_le_bytes());
+    frame[12..16].copy_from_slice(&status.to_le_bytes());
+    frame[16..].copy_from_slice(handshake);
+    frame
+}
+
+fn status(cause: Cause) -> u32 {
+    match cause {
+        Cause::Secret => 1,
+        Cause::TooMany => 2,
+        // The frame itself carries the version; the endpoint never sends the other causes.
+        Cause::Version { .. } | Cause::Replay | Cause::Malformed | Cause::Silent => 3,
+    }
+}
+
+fn number(frame: &[u8; OPENING_BYTES], at: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&frame[at..at + 4]);
+    u32::from_le_bytes(bytes)
 }
 
 #[cfg(test)]
@@ -157,66 +131,78 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::control::secret::{Nonces, Role, Secret};
+    use crate::control::noise::{self, Handshake};
+    use crate::control::secret::Secret;
 
-    fn seal() -> Seal {
-        let nonces = Nonces { asking: [1; NONCE_BYTES], answering: [2; NONCE_BYTES] };
-        Secret::new(b"sixteen bytes it").unwrap().seal(Role::Asking, &nonces)
+    fn channels() -> [Channel; 2] {
+        let secret = Secret::new(b"sixteen bytes it").unwrap();
+        let (handshake, message) = Handshake::begin(&secret, PROLOGUE);
+        let (message, answering) = noise::answer(&secret, PROLOGUE, &message).unwrap();
+        [handshake.finish(&message).unwrap(), answering]
+    }
+
+    fn check(frame: &[u8; HELLO_BYTES]) -> Result<(), Cause> {
+        check_opening(frame.first_chunk().unwrap())
     }
 
     #[test]
     fn another_version_is_told_by_either_side() {
-        let mut frame = encode_hello(&[7; NONCE_BYTES]);
+        assert!(PROLOGUE.ends_with(PROTOCOL.to_string().as_bytes()));
+        let mut frame = encode_hello(&[7; HANDSHAKE_BYTES]);
         frame[8] = 9;
-        assert_eq!(decode_hello(&frame), Err(Cause::Version { found: 9 }));
-        assert_eq!(decode_challenge(&frame), Err(Cause::Version { found: 9 }));
-        let error = Cause::Version { found: 9 }.to_string();
-        assert!(error.contains("version 9") && error.contains("version 1"), "{error}");
+        let cause = check(&frame).unwrap_err();
+        assert_eq!(cause, Cause::Version { found: 9, expected: PROTOCOL });
+        let error = cause.to_string();
+        assert!(error.contains("version 9") && error.contains("version 2"), "{error}");
+        // Checked before the status, whose bytes may mean something else in another version.
+        frame[12] = 1;
+        assert_eq!(check(&frame), Err(cause));
     }
 
     #[test]
     fn refusals_are_told_as_what_they_are() {
         for cause in [Cause::Secret, Cause::TooMany] {
-            assert_eq!(decode_challenge(&encode_challenge(Err(cause))), Err(cause));
-            assert_eq!(decode_verdict(&encode_verdict(Err(cause))), Err(cause));
+            assert_eq!(check(&encode_greeting(Err(cause))), Err(cause));
         }
     }
 
     proptest! {
         #[test]
-        fn openings_round_trip(nonce: Nonce, proof: [u8; MAC_BYTES]) {
-            prop_assert_eq!(decode_hello(&encode_hello(&nonce)), Ok(nonce));
-            prop_assert_eq!(decode_challenge(&encode_challenge(Ok(&nonce))), Ok(nonce));
-            prop_assert_eq!(decode_verdict(&encode_verdict(Ok(&proof))), Ok(proof));
+        fn openings_round_trip(low: [u8; 32], high: [u8; 16]) {
+            let message = [&low[..], &high].concat().try_into().unwrap();
+            for frame in [encode_hello(&message), encode_greeting(Ok(&message))] {
+                prop_assert_eq!((check(&frame), handshake(&frame)), (Ok(()), &message));
+            }
         }
 
         #[test]
         fn messages_round_trip(kind: u8, body in prop::collection::vec(any::<u8>(), 0..2000)) {
+            let [mut asking, mut answering] = channels();
             let mut out = vec![0xaa];
-            put_message(&mut out, &mut seal(), kind, &body);
-            let message = &out[1..];
-            prop_assert_eq!(message_bytes(message.first_chunk().unwrap()), Ok(message.len()));
-            prop_assert_eq!(open_message(message, &mut seal()), Ok((kind, &body[..])));
+            put_message(&mut out, &mut asking, kind, &body);
+            let (length, sealed) = out[1..].split_first_chunk().unwrap();
+            prop_assert_eq!(sealed_bytes(*length), Ok(sealed.len()));
+            prop_assert_eq!(open_message(sealed, &mut answering), Ok((kind, body)));
         }
 
         #[test]
         fn any_changed_bit_is_seen(body in prop::collection::vec(any::<u8>(), 0..64), at: prop::sample::Index, bit in 0..8u8) {
+            let [mut asking, mut answering] = channels();
             let mut out = Vec::new();
-            put_message(&mut out, &mut seal(), 3, &body);
-            let at = at.index(out.len());
-            out[at] ^= 1 << bit;
-            prop_assert_eq!(open_message(&out, &mut seal()), Err(Cause::Replay));
+            put_message(&mut out, &mut asking, 3, &body);
+            let sealed = &mut out[LENGTH_BYTES..];
+            let at = at.index(sealed.len());
+            sealed[at] ^= 1 << bit;
+            prop_assert_eq!(open_message(sealed, &mut answering), Err(Cause::Replay));
         }
 
         #[test]
         fn no_bytes_panic(any in prop::collection::vec(any::<u8>(), 0..128)) {
-            let mut frame = [0; 64];
-            frame[..any.len().min(64)].copy_from_slice(&any[..any.len().min(64)]);
-            let _ = decode_hello(frame.first_chunk().unwrap());
-            let _ = decode_challenge(frame.first_chunk().unwrap());
-            let _ = decode_verdict(frame.first_chunk().unwrap());
-            let _ = message_bytes(frame.first_chunk().unwrap());
-            prop_assert!(open_message(&any, &mut seal()).is_err());
+            let mut frame = [0; HELLO_BYTES];
+            frame[..any.len().min(HELLO_BYTES)].copy_from_slice(&any[..any.len().min(HELLO_BYTES)]);
+            let _ = check(&frame);
+            let _ = sealed_bytes(*frame.first_chunk().unwrap());
+            prop_assert!(open_message(&any, &mut channels()[1]).is_err());
         }
     }
 }

@@ -1,13 +1,13 @@
 //! An inbox in shared memory: a bounded ring with many senders and one receiver, in a region of its own.
 //!
-//! Each slot has a turn, which says for which message it is: `2 n` where it is free for the `n`-th of all, `2 n + 1`
-//! where it holds it. A sender claims the next number by compare-and-swap, fills the slot, and passes the turn on; the
-//! receiver takes what has its turn and frees the slot for a lap later. (Vyukov's bounded queue, of which one end is
-//! alone.) The receiver's place is in the ring too, so that a new life of its process goes on where the old one ended.
+//! It is Vyukov's bounded queue with a single receiver. Each slot has a turn: `2 n` if it is free for message `n`, `2 n + 1`
+//! if it holds that message. A sender claims the next number by compare-and-swap, fills the slot, and advances its turn.
+//! The receiver takes the message whose turn it is and frees the slot for the next lap. The receiver's place is in the ring
+//! too, so that a restarted process continues where the old one ended.
 //!
-//! A sender that is killed between claiming and filling, tens of nanoseconds with a short message, leaves a slot that
-//! nothing after it can pass: the receiver receives nothing more, and senders find the inbox full until it is removed.
-//! What must outlive its peers' deaths is done with words, not messages.
+//! A sender that is killed between claiming and filling, some tens of nanoseconds for a short message, blocks the ring: the
+//! receiver receives nothing more, and senders find the inbox full until it is removed. So what must survive a peer's death
+//! uses words, not messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -21,22 +21,22 @@ use crate::OpError;
 use crate::inbox::{InboxSpec, Taken};
 use crate::memory::Memory;
 
-// Behind the header, in bytes. What the senders change, and what the receiver does, are on lines of their own.
+// Offsets after the header, in bytes. Fields of the senders and of the receiver are on lines of their own.
 const SLOTS: usize = HEADER_BYTES;
 const MESSAGE_BYTES_MAX: usize = SLOTS + 8;
 const TAIL: usize = HEADER_BYTES + LINE_BYTES;
 const HEAD: usize = TAIL + LINE_BYTES;
-/// Not 0 while the receiver sleeps, or is about to: the futex.
+/// The futex: not 0 while the receiver sleeps, or is about to.
 const ASLEEP: usize = HEAD + LINE_BYTES;
 const FIRST: usize = ASLEEP + LINE_BYTES;
 
-// Of a slot: its turn, how long its message is and whether it has an immediate, the immediate, and the message.
+// In a slot: its turn, the message's length and whether it has an immediate, the immediate, and the message.
 const LEN: usize = 8;
 const IMMEDIATE: usize = 16;
 const MESSAGE: usize = 24;
 const HAS_IMMEDIATE: u64 = 1 << 32;
 
-/// Senders that overtake each other this often have found the inbox full in all but name.
+/// A sender that is overtaken this often treats the inbox as full.
 const TRIES_MAX: usize = 1 << 16;
 
 /// A mapped ring.
@@ -48,12 +48,12 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// The length of a region with such a ring.
+    /// Length of a region that holds such a ring.
     pub(crate) fn bytes(spec: &InboxSpec) -> usize {
         FIRST + spec.slots * slot_bytes(spec)
     }
 
-    /// Makes one of a new region's words.
+    /// Lays a ring out in a new region's words.
     pub(crate) fn init(spec: &InboxSpec, words: &mut [u64]) {
         words[SLOTS / 8] = spec.slots as u64;
         words[MESSAGE_BYTES_MAX / 8] = spec.message_bytes_max as u64;
@@ -62,7 +62,7 @@ impl Ring {
         }
     }
 
-    /// The one in `memory`; `None` where there is none of its length.
+    /// The ring in `memory`, or `None` if the length does not fit one.
     pub(crate) fn open(memory: Arc<Memory>) -> Option<Ring> {
         let count = |offset| usize::try_from(memory.load(offset)).ok().filter(|count| *count <= memory.len());
         if memory.len() < FIRST {
@@ -74,12 +74,12 @@ impl Ring {
         fits.then_some(Ring { memory, spec, slot_bytes })
     }
 
-    /// Whether it is of this shape.
+    /// Whether it has this shape.
     pub(crate) fn is(&self, spec: &InboxSpec) -> bool {
         self.spec == *spec
     }
 
-    /// Puts a message in, as any of many senders.
+    /// Adds a message; any number of senders may do so at once.
     pub(crate) fn put(&self, words: &[u64], len: usize, immediate: Option<u32>) -> Result<(), OpError> {
         if len > self.spec.message_bytes_max {
             return Err(OpError::MessageTooLong { len });
@@ -89,19 +89,20 @@ impl Ring {
             let n = tail.load(Ordering::Relaxed);
             let slot = self.slot(n);
             let turn = self.memory.word(slot);
-            if turn.load(Ordering::Acquire) == 2 * n {
-                if tail.compare_exchange(n, n + 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            if turn.load(Ordering::Acquire) == n.wrapping_mul(2) {
+                if tail.compare_exchange(n, n.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed).is_err()
+                {
                     continue;
                 }
                 let flag = if immediate.is_some() { HAS_IMMEDIATE } else { 0 };
                 self.memory.word(slot + LEN).store(len as u64 | flag, Ordering::Relaxed);
                 self.memory.word(slot + IMMEDIATE).store(immediate.unwrap_or(0).into(), Ordering::Relaxed);
                 self.memory.write(slot + MESSAGE, words);
-                turn.store(2 * n + 1, Ordering::Release);
+                turn.store(n.wrapping_mul(2) | 1, Ordering::Release);
                 self.wake();
                 return Ok(());
             }
-            // What came a lap ago is still there, unless others have gone on meanwhile.
+            // The slot still holds the message of a lap ago, unless others have advanced meanwhile.
             if tail.load(Ordering::Relaxed) == n {
                 return Err(OpError::InboxFull);
             }
@@ -109,38 +110,38 @@ impl Ring {
         Err(OpError::InboxFull)
     }
 
-    /// Takes the next message out, as the one receiver.
+    /// Takes the next message out; there is one receiver.
     pub(crate) fn take(&self, words: &mut Vec<u64>) -> Option<Taken> {
         let head = self.memory.word(HEAD);
         let mut n = head.load(Ordering::Relaxed);
-        // An earlier life of the receiver may have ended between a message and its place.
+        // An earlier life of the receiver may have ended between freeing a slot and noting its place.
         for _ in 0..=self.spec.slots {
             let slot = self.slot(n);
             let turn = self.memory.word(slot);
             let found = turn.load(Ordering::Acquire);
-            let freed = 2 * n.wrapping_add(self.spec.slots as u64);
-            if found == 2 * n + 1 {
+            let freed = n.wrapping_add(self.spec.slots as u64).wrapping_mul(2);
+            if found == n.wrapping_mul(2) | 1 {
                 let len = self.memory.word(slot + LEN).load(Ordering::Relaxed);
                 let immediate = self.memory.word(slot + IMMEDIATE).load(Ordering::Relaxed) as u32;
                 let immediate = (len & HAS_IMMEDIATE != 0).then_some(immediate);
-                // Whatever a sender may have put there, it is not longer than the slot.
+                // Whatever a sender wrote there, the message is not longer than the slot.
                 let len = (len as u32 as usize).min(self.spec.message_bytes_max);
                 words.resize(len.div_ceil(8), 0);
                 self.memory.read(slot + MESSAGE, words);
                 turn.store(freed, Ordering::Release);
-                head.store(n + 1, Ordering::Relaxed);
+                head.store(n.wrapping_add(1), Ordering::Relaxed);
                 return Some(Taken { len, immediate });
             }
             if found != freed {
                 return None;
             }
-            n += 1;
+            n = n.wrapping_add(1);
             head.store(n, Ordering::Relaxed);
         }
         None
     }
 
-    /// The same, asleep until it comes or `deadline`.
+    /// As [`Ring::take`], but sleeps until a message arrives or until `deadline`.
     pub(crate) fn wait(&self, words: &mut Vec<u64>, deadline: Instant) -> Option<Taken> {
         let asleep = self.memory.half_word(ASLEEP);
         loop {
@@ -149,7 +150,8 @@ impl Ring {
             if taken.is_some() || left.is_zero() {
                 return taken;
             }
-            // A sender fills its slot and then looks here; we look at the slots behind this. One of us sees the other.
+            // A sender fills its slot and then checks this word; the receiver sets it and then checks the slots. So one
+            // of them sees the other.
             asleep.store(1, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             if let Some(taken) = self.take(words) {
@@ -157,7 +159,7 @@ impl Ring {
                 return Some(taken);
             }
             let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            // Whatever it ends with, it is looked again.
+            // Every outcome leads to another look at the slots.
             let _ = futex::wait(asleep, futex::Flags::empty(), 1, Some(&left));
         }
     }
@@ -166,7 +168,7 @@ impl Ring {
         fence(Ordering::SeqCst);
         let asleep = self.memory.half_word(ASLEEP);
         if asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0 {
-            // The receiver may be gone, and then there is nobody to wake.
+            // The receiver may be gone, with nobody left to wake.
             let _ = futex::wake(asleep, futex::Flags::empty(), 1);
         }
     }
@@ -176,7 +178,7 @@ impl Ring {
     }
 }
 
-/// Of one slot: whole lines, so that two senders do not share one.
+/// Bytes of one slot: whole lines, so that two senders never share a line.
 fn slot_bytes(spec: &InboxSpec) -> usize {
     (MESSAGE + spec.message_bytes_max).next_multiple_of(LINE_BYTES)
 }
@@ -223,7 +225,7 @@ mod tests {
         let mut words = Vec::new();
         (0..3).for_each(|n| ring.put(&[n], 8, None).unwrap());
         ring.take(&mut words).unwrap();
-        // Killed after it freed the slot and before it noted its place.
+        // As if killed between freeing the slot and noting its place.
         ring.memory.word(HEAD).store(0, Ordering::Relaxed);
         let next = again(&ring);
         assert!(next.take(&mut words).is_some() && words == [1]);
@@ -242,6 +244,21 @@ mod tests {
         }
         again(&ring);
         assert!(Ring::open(Arc::new(Memory::anonymous(HEADER_BYTES).unwrap())).is_none());
+    }
+
+    /// Others write the places of sender and receiver.
+    #[test]
+    fn a_place_may_be_any_number() {
+        for place in [u64::MAX, u64::MAX / 2, 1 << 63] {
+            for word in [HEAD, TAIL, FIRST] {
+                let ring = ring(2, 8);
+                ring.memory.word(word).store(place, Ordering::Relaxed);
+                for _ in 0..4 {
+                    let _ = ring.put(&[1], 8, None);
+                    ring.take(&mut Vec::new());
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,18 +1,16 @@
-//! Memory that lies in no file of the run directory: its owner hands the descriptor to whoever asks at a socket beside the
-//! region's file, and each peer maps it.
+//! Hands out the descriptor of memory that is in no file of the run directory. Peers ask for it at a socket beside the
+//! region's file, and map it.
 //!
-//! The thread that hands it over sleeps until someone asks, and nothing of a peer's reads passes by it. While its process
-//! is stopped, who is linked goes on, and who wants to link waits for its own timeout.
+//! The thread that hands it out sleeps until a peer asks, and takes no part in a peer's reads. While its process is
+//! stopped, linked peers keep reading, and a peer that wants to link waits for its own timeout.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -20,43 +18,43 @@ use rustix::net::{
     listen, recvmsg, sendmsg, socket_with,
 };
 
-use crate::key::Token;
+use crate::directory::{OpenDirectory, temporary_name};
 use crate::service::{Service, Stop};
 
-/// Peers that ask at a time; those beyond it try again.
+/// Peers that wait at a time; further ones retry.
 const BACKLOG: i32 = 64;
-/// After the system ran out of descriptors, say, the next is tried when this has passed.
+/// Pause after the system ran out of descriptors, for example.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Hands out a descriptor until it is dropped.
 #[derive(Debug)]
 pub(super) struct Counter {
-    path: PathBuf,
+    directory: OpenDirectory,
+    name: String,
     _service: Service,
 }
 
 impl Counter {
-    /// At `path`, in place of what an earlier life left there: the caller sees to it that there is one at a time.
-    pub(super) fn open(path: &Path, memory: File) -> io::Result<Counter> {
+    /// Opens the socket `name` in `directory`, in place of one from an earlier life, and returns its file, too. The caller
+    /// ensures that there is one at a time.
+    pub(super) fn open(directory: OpenDirectory, name: &str, memory: File) -> io::Result<(Counter, File)> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = path.with_file_name(format!(".{:032x}.{name}.new", Token::random()?.0));
-        at(&temporary, |address| bind(&socket, address))?;
-        let listening = listen(&socket, BACKLOG).map_err(io::Error::from);
-        // Nobody finds it before it listens.
-        let opened = listening.and_then(|()| std::fs::rename(&temporary, path)).inspect_err(|_| {
-            let _ = std::fs::remove_file(&temporary);
-        });
-        opened?;
+        let temporary = temporary_name(name)?;
+        bind(&socket, &SocketAddrUnix::new(directory.path_to(&temporary))?)?;
+        let listening = directory.make_private(&temporary).and_then(|()| Ok(listen(&socket, BACKLOG)?));
+        // Bound under a temporary name, so that no peer finds it before it listens.
+        let held = listening.and_then(|()| directory.hold(&temporary));
+        let opened = held.and_then(|file| directory.rename(&temporary, name).map(|()| file));
+        let file = opened.inspect_err(|_| _ = directory.remove(&temporary))?;
         let service = Service::start("sidelong-handle", |stop| Ok(move || serve(&socket, &memory, &stop)))?;
-        Ok(Counter { path: path.to_owned(), _service: service })
+        Ok((Counter { directory, name: name.to_owned(), _service: service }, file))
     }
 }
 
 impl Drop for Counter {
     fn drop(&mut self) {
-        // Whoever finds it all the same is refused.
-        let _ = std::fs::remove_file(&self.path);
+        // A peer that finds the file all the same is refused.
+        let _ = self.directory.remove(&self.name);
     }
 }
 
@@ -66,7 +64,7 @@ fn serve(socket: &OwnedFd, memory: &File, stop: &Stop) {
         if poll(&mut waiting, None).is_err() || !waiting[0].revents().contains(PollFlags::IN) {
             continue;
         }
-        // A stream takes a byte at once or its peer is gone.
+        // A stream socket takes one byte at once, or the peer is gone.
         let handed = accept_with(socket, SocketFlags::CLOEXEC).and_then(|peer| hand(&peer, memory));
         if let Err(error) = handed {
             tracing::debug!(%error, "a descriptor was not handed over");
@@ -85,12 +83,12 @@ fn hand(peer: &OwnedFd, memory: &File) -> rustix::io::Result<()> {
     sendmsg(peer, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL).map(|_| ())
 }
 
-/// The descriptor that is handed out at `path`; waits for `wait` at most.
-pub(super) fn fetch(path: &Path, wait: Duration) -> io::Result<File> {
+/// The descriptor that is handed out at the socket `name`; waits for at most `wait`.
+pub(super) fn fetch(directory: &OpenDirectory, name: &str, wait: Duration) -> io::Result<File> {
     let deadline = Instant::now() + wait;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    at(path, |address| connect(&socket, address))?;
+    connect(&socket, &SocketAddrUnix::new(directory.path_to(name))?)?;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
@@ -112,18 +110,4 @@ pub(super) fn fetch(path: &Path, wait: Duration) -> io::Result<File> {
     });
     let found = descriptors.next().and_then(|mut descriptors| descriptors.next());
     found.map(File::from).ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "its owner ended"))
-}
-
-/// Does something with the address of a socket's file, however long the path to it is: addresses have room for 107 bytes.
-fn at(path: &Path, act: impl FnOnce(&SocketAddrUnix) -> rustix::io::Result<()>) -> io::Result<()> {
-    if let Ok(address) = SocketAddrUnix::new(path) {
-        return Ok(act(&address)?);
-    }
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
-    let here = Path::new("/proc/self/fd").join(std::os::fd::AsRawFd::as_raw_fd(&directory).to_string());
-    Ok(act(&SocketAddrUnix::new(here.join(name))?)?)
 }

@@ -1,4 +1,4 @@
-//! The simulated world: what is on its way, ordered by time, and what it does when it arrives.
+//! The simulated world: what is in flight, ordered by time, and its effect on arrival.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -15,7 +15,7 @@ use crate::memory::Memory;
 use crate::sim::{Event, Faults, Ticket};
 use crate::{Access, OpError};
 
-/// Who posted an operation, and so where its end is put.
+/// Which interface posted an operation, and so where its end is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Face {
     /// A batch, which waits for it.
@@ -27,7 +27,7 @@ pub(super) enum Face {
 #[derive(Debug)]
 pub(super) struct World {
     now: Duration,
-    /// Given to whatever needs a number of its own; it also orders what happens at the same time.
+    /// Source of unique numbers, which also order simultaneous events.
     serial: u64,
     rng: Pcg64,
     faults: Faults,
@@ -35,12 +35,12 @@ pub(super) struct World {
     hosts: Vec<Host>,
     host_names: BTreeMap<String, usize>,
     regions: Vec<Offer>,
-    /// A name keeps its number from one life to the next.
+    /// A name keeps its number across lives.
     region_names: BTreeMap<String, usize>,
     links: BTreeMap<u64, Link>,
-    /// Ends that a batch will collect.
+    /// Ends for batches to collect.
     ended: BTreeMap<Ticket, Outcome>,
-    /// Ends and timers that `next` will hand out.
+    /// Ends and timers for `next` to return.
     events: VecDeque<Event>,
 }
 
@@ -49,7 +49,7 @@ type Outcome = Result<Vec<u64>, OpError>;
 #[derive(Debug)]
 struct Host {
     up: bool,
-    /// How often it has crashed.
+    /// Number of crashes so far.
     life: u64,
     /// Whether the peers were told of the last crash.
     told: bool,
@@ -60,7 +60,7 @@ struct Offer {
     host: usize,
     token: Token,
     access: Access,
-    /// Gone once the owner dropped the region, or the host crashed.
+    /// Gone once the owner dropped the region or the host crashed.
     memory: Weak<Memory>,
     inbox: Weak<Queue>,
 }
@@ -71,11 +71,11 @@ struct Target {
     region: usize,
     token: Token,
     host: usize,
-    /// The host's, when the link was made.
+    /// The host's life when the link was made.
     life: u64,
 }
 
-/// What a gather reads.
+/// One read of a gather.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     target: Target,
@@ -85,11 +85,10 @@ pub(super) struct Place {
 #[derive(Debug)]
 struct Link {
     target: Target,
-    /// When the last request arrives and the last answer: the next ones do not overtake them.
+    /// When the last request arrives and the last answer: later ones do not overtake them.
     arrival: Duration,
     answer: Duration,
-    /// When the end of a lost request is reported, or of one whose answer was lost: until then all that follows it is
-    /// lost with it.
+    /// When a lost request or answer is reported. All later operations of the link are lost until then.
     stalled_until: Duration,
     unheard_until: Duration,
 }
@@ -110,7 +109,7 @@ enum What {
     Crash { host: usize },
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Debug)]
 struct Arrival {
     ticket: Ticket,
@@ -118,14 +117,14 @@ struct Arrival {
     link: u64,
     target: Target,
     request: Request,
-    /// A write's; else room for what it brings.
+    /// The words of a write; otherwise room for the result.
     words: Vec<u64>,
     deadline: Duration,
-    /// How long its answer takes; `None` where it is lost.
+    /// Delay of the answer; `None` if it is lost.
     back: Option<Duration>,
 }
 
-/// Reads on their way together.
+/// Reads in flight together.
 #[derive(Debug)]
 struct Gathering {
     ticket: Ticket,
@@ -160,7 +159,7 @@ impl World {
         self.faults = faults;
     }
 
-    // Hosts and what they offer.
+    // Hosts and their regions.
 
     pub(super) fn host(&mut self, name: &str) -> usize {
         *self.host_names.entry(name.to_owned()).or_insert_with(|| {
@@ -169,7 +168,7 @@ impl World {
         })
     }
 
-    /// The number and token of a new region; `None` where a live one has the name.
+    /// The number and token of a new region; `None` if a live one has the name.
     pub(super) fn offer(
         &mut self,
         host: usize,
@@ -213,7 +212,7 @@ impl World {
         self.hosts[host].up = true;
     }
 
-    // Links and what is posted on them.
+    // Links and their operations.
 
     pub(super) fn connect(&mut self, region: usize, token: Token) -> u64 {
         let id = self.next_serial();
@@ -251,7 +250,7 @@ impl World {
     ) -> Ticket {
         let ticket = Ticket(self.next_serial());
         let deadline = self.now + timeout;
-        // All of it is drawn for each operation, so that one fault more does not shift the fate of all that follow.
+        // Everything is drawn for each operation, so that one more fault does not shift all later draws.
         let lost = self.chance(self.faults.loss_permille);
         let late = self.chance(self.faults.late_permille);
         let lost_there = self.rng.random::<bool>() && lost;
@@ -280,7 +279,7 @@ impl World {
         ticket
     }
 
-    /// All of it is drawn once, as for one operation.
+    /// Everything is drawn once, as for one operation.
     pub(super) fn post_gather(&mut self, places: &Arc<[Place]>, timeout: Duration) -> Ticket {
         let ticket = Ticket(self.next_serial());
         let deadline = self.now + timeout;
@@ -296,7 +295,7 @@ impl World {
         ticket
     }
 
-    /// Its reads have come to their targets.
+    /// The reads have arrived at their targets.
     fn read_all(&mut self, gathering: Gathering) {
         let Gathering { ticket, places, deadline, back } = gathering;
         let mut words = vec![0; places.iter().map(|place| place.request.words()).sum()];
@@ -319,7 +318,7 @@ impl World {
         }
     }
 
-    /// A request has come to its target. It is reported from here, unless its deadline has passed.
+    /// A request has arrived at its target. Its end is reported here, unless the deadline has passed.
     fn arrive(&mut self, mut arrival: Arrival) {
         let outcome = self.effect(&mut arrival);
         let Arrival { ticket, face, words, deadline, back, .. } = arrival;
@@ -345,7 +344,7 @@ impl World {
         }
     }
 
-    /// What a request does at its target, and how that answers; `None` where it does not.
+    /// Performs a request at its target: its answer, or `None` if there is none.
     fn effect(&self, arrival: &mut Arrival) -> Option<Result<(), OpError>> {
         let offer = &self.regions[arrival.target.region];
         let memory = self.memory(arrival.target)?;
@@ -368,7 +367,7 @@ impl World {
         Some(self.memory(target)?.and_then(|memory| memory.apply(request, access, to)))
     }
 
-    /// What lies at a target, or how that refuses; `None` where it does not answer.
+    /// The memory at a target, or its refusal; `None` if it does not answer.
     fn memory(&self, target: Target) -> Option<Result<Arc<Memory>, OpError>> {
         let Target { region, token, host, life } = target;
         let (host, offer) = (&self.hosts[host], &self.regions[region]);
@@ -396,7 +395,7 @@ impl World {
         self.now = until;
     }
 
-    /// Lets time pass until there is a message, for `timeout` at most.
+    /// Advances time until a message arrives, for at most `timeout`.
     pub(super) fn receive(&mut self, inbox: &Queue, timeout: Duration) -> Option<Letter> {
         let until = self.now + timeout;
         loop {
@@ -437,7 +436,7 @@ impl World {
         }
     }
 
-    /// Goes on to the next thing that happens, if any will.
+    /// Proceeds to the next event; returns whether there is one.
     fn step(&mut self) -> bool {
         let Some(Reverse(Scheduled { at, what, .. })) = self.queue.pop() else { return false };
         self.now = self.now.max(at);

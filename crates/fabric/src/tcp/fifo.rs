@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-/// The bytes in it are `bytes[head..tail]`.
+/// Holds the bytes `bytes[head..tail]`.
 #[derive(Debug)]
 pub(super) struct Fifo {
     bytes: Box<[u8]>,
@@ -23,12 +23,12 @@ impl Fifo {
         self.head == self.tail
     }
 
-    /// How many bytes may be pushed.
+    /// Number of bytes that may be pushed.
     pub(super) fn room(&self) -> usize {
         self.bytes.len() - self.len()
     }
 
-    /// The next `N` bytes, if they are there; they leave with `consume`.
+    /// The next `N` bytes, if there are as many; `consume` removes them.
     pub(super) fn front<const N: usize>(&self) -> Option<&[u8; N]> {
         self.bytes[self.head..self.tail].first_chunk()
     }
@@ -41,7 +41,7 @@ impl Fifo {
         }
     }
 
-    /// Appends `bytes`, for which there is room.
+    /// Appends `bytes`, which must fit.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= self.room(), "more bytes pushed than there is room for");
         if bytes.len() > self.bytes.len() - self.tail {
@@ -51,10 +51,10 @@ impl Fifo {
         self.tail += bytes.len();
     }
 
-    /// Reads once, as much as there is room for. `Ok(0)` where nothing has come.
+    /// Reads once, up to the free room. `Ok(0)` if nothing has arrived.
     ///
     /// # Errors
-    /// Where the other side has closed (`UnexpectedEof`), or what the source says.
+    /// `UnexpectedEof` if the other side has closed, otherwise the source's error.
     pub(super) fn fill(&mut self, source: &mut impl Read) -> io::Result<usize> {
         self.compact();
         if self.room() == 0 {
@@ -71,10 +71,10 @@ impl Fifo {
         }
     }
 
-    /// Writes once, as much as the sink takes.
+    /// Writes once, as much as the sink accepts.
     ///
     /// # Errors
-    /// What the sink says, other than that it is full.
+    /// The sink's error, unless it is only full.
     pub(super) fn drain(&mut self, sink: &mut impl Write) -> io::Result<()> {
         if self.is_empty() {
             return Ok(());
@@ -97,7 +97,7 @@ impl Fifo {
     }
 }
 
-/// Whether a socket that does not block will do it later.
+/// Whether a non-blocking socket should be tried again later.
 pub(super) fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

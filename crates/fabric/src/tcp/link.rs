@@ -1,13 +1,17 @@
-//! The initiator's half: all links of one initiator, run together with one wait and one deadline.
+//! The initiator's half: all connections of one initiator, run together with one wait and one deadline.
 //!
-//! Requests are buffered as they are posted and sent with one call a link; then answers are taken from whichever link
-//! has some, while what the sockets would not take at once is sent as they empty: the two never wait for each other.
+//! Links to regions of one target share a connection, so that a batch's requests and answers travel together. A
+//! connection that is late takes no further links, because another target may listen at its address by now.
 //!
-//! Each request carries its batch's number. A batch that is given up at its deadline takes back what has not been sent;
-//! what was sent may still take effect, and its answers are dropped when they come. They can be no more than the
-//! sockets' buffers held, so a target that sleeps costs its initiator nothing but time.
+//! Requests are buffered as they are posted, and each connection sends them with one call. Then answers are read from
+//! any connection that has some, while requests that the sockets did not accept at once are sent as they drain. Neither
+//! waits for the other.
 //!
-//! A link that failed stays down: its operations end with `PeerGone` until the caller closes it and connects anew.
+//! Each request carries its batch's number. A batch that is given up at its deadline discards its unsent requests.
+//! Those already sent may still take effect, and their answers are dropped on arrival. The sockets' buffers bound their
+//! number, so a stalled target costs its initiator only time.
+//!
+//! A failed connection stays down: operations end with `PeerGone` until the caller closes the link and connects again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,41 +28,56 @@ use crate::batch::{OP_BYTES_MAX, Request};
 use crate::key::{Key, Token};
 use crate::tcp::fifo::is_transient;
 use crate::tcp::server::{prepare, timespec};
-use crate::tcp::wire::{self, Answer, Hello, Malformed, Tag, Unwelcome};
-use crate::{Access, Batch, Error, OpError};
+use crate::tcp::wire::{self, Answer, Claim, Hello, Malformed, Tag, Unwelcome};
+use crate::{Access, Batch, Error, LinkId, OpError};
 
-/// What is read from a socket at once.
+/// Bytes read from a socket at once.
 const SCRATCH_BYTES: usize = 64 << 10;
-/// Sockets looked at together.
+/// Sockets handled at once.
 const EVENTS_MAX: usize = 64;
 
-/// The tcp links of one initiator.
+/// A link to one region of a target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    /// By its number among the connections.
+    connection: usize,
+    /// The region's number on the connection.
+    region: u16,
+    /// The region's length.
+    len: usize,
+    /// The key's rights.
+    access: Access,
+}
+
+/// The tcp connections of one initiator.
 pub(crate) struct Links {
     epoll: OwnedFd,
-    links: Vec<Option<Link>>,
-    /// Those that the batch under way uses.
+    connections: Vec<Option<Connection>>,
+    /// Connections that the current batch uses.
     used: Vec<usize>,
-    /// Its number.
+    /// Number of the current batch.
     batch: u32,
-    /// Operations of it that have no outcome yet.
+    /// Operations of the current batch without an outcome yet.
     open: usize,
     scratch: Box<[u8]>,
 }
 
 #[derive(Debug)]
-struct Link {
-    /// `None` once the link is down.
+struct Connection {
+    /// `None` once the connection is down.
     stream: Option<TcpStream>,
-    /// The region's length.
-    region: usize,
-    /// The key's rights.
-    access: Access,
-    /// Frames to send, of which `sent` bytes are gone.
+    /// Where the target listens.
+    address: SocketAddr,
+    /// The regions' numbers in use, one bit each.
+    regions: u64,
+    /// Whether the last batch was given up before all its answers arrived.
+    late: bool,
+    /// Frames to send; the first `sent` bytes are sent.
     outgoing: Vec<u8>,
     sent: usize,
-    /// Whether the socket is watched for room.
+    /// Whether the socket is watched for writability.
     watched: bool,
-    /// Posted in this batch and not yet answered, in order.
+    /// Operations of this batch that are not yet answered, in order.
     posted: VecDeque<Posted>,
     incoming: Incoming,
 }
@@ -66,18 +85,20 @@ struct Link {
 #[derive(Debug)]
 struct Posted {
     index: u32,
-    /// Where its frame begins in `outgoing`.
+    /// The region's length.
+    region: usize,
+    /// Start of its frame in `outgoing`.
     start: usize,
 }
 
-/// The answer that is being received.
+/// The answer being received.
 #[derive(Debug)]
 enum Incoming {
     Frame {
         bytes: [u8; wire::ANSWER_BYTES],
         filled: usize,
     },
-    /// `left` bytes of payload, for the first that is posted from byte `at` on, or for nobody.
+    /// `left` bytes of payload: for the first posted operation from byte `at` on, or to be dropped.
     Payload {
         wanted: bool,
         at: usize,
@@ -85,11 +106,13 @@ enum Incoming {
     },
 }
 
+const _: () = assert!(wire::REGIONS_MAX as u32 == u64::BITS);
+
 const NEXT_FRAME: Incoming = Incoming::Frame { bytes: [0; wire::ANSWER_BYTES], filled: 0 };
 
 impl fmt::Debug for Links {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Links").field("links", &self.links).finish_non_exhaustive()
+        f.debug_struct("Links").field("connections", &self.connections).finish_non_exhaustive()
     }
 }
 
@@ -97,7 +120,7 @@ impl Links {
     pub(crate) fn new() -> io::Result<Links> {
         Ok(Links {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            links: Vec::new(),
+            connections: Vec::new(),
             used: Vec::new(),
             batch: 0,
             open: 0,
@@ -105,8 +128,54 @@ impl Links {
         })
     }
 
-    /// Connects and says hello; the link's number.
+    /// Links to the region of `key`, over an existing connection or a new one.
     pub(crate) fn connect(
+        &mut self,
+        key: &Key,
+        address: SocketAddr,
+        token: Token,
+        deadline: Instant,
+    ) -> Result<Link, Error> {
+        let shares =
+            |other: &Option<Connection>| other.as_ref().is_some_and(|other| other.is_shared(address));
+        let claimed = self.connections.iter().position(shares).map(|at| self.claim(at, key, token, deadline));
+        let (connection, region) = match claimed {
+            Some(Ok(claimed)) => claimed,
+            Some(Err(reason)) if reason != OpError::PeerGone => {
+                return Err(Error::Refused { name: key.name.clone(), reason });
+            }
+            Some(Err(_)) | None => (self.open(key, address, token, deadline)?, 0),
+        };
+        let opened = self.connections[connection].as_mut().expect("it was just used");
+        opened.regions |= 1 << region;
+        Ok(Link { connection, region, len: key.len, access: key.access })
+    }
+
+    /// Claims one more region on a connection; returns the connection and the region's number there.
+    fn claim(
+        &mut self,
+        slot: usize,
+        key: &Key,
+        token: Token,
+        deadline: Instant,
+    ) -> Result<(usize, u16), OpError> {
+        let connection = self.connections[slot].as_mut().expect("it is shared");
+        let region = connection.regions.trailing_ones() as u16;
+        let tag = Tag { batch: self.batch, index: 0 };
+        // A claim is answered like a write.
+        let mut batch = Batch::new();
+        let answered = batch.write(LinkId::default(), 0, &[]);
+        batch.finish(0, Err(OpError::Timeout));
+        connection.posted.push_back(Posted { index: 0, region: key.len, start: connection.outgoing.len() });
+        connection.outgoing.extend_from_slice(&Claim { tag, region, token, name: &key.name }.encode());
+        self.used.push(slot);
+        self.open += 1;
+        self.complete(&mut batch, deadline);
+        batch.words(answered).map(|_| (slot, region))
+    }
+
+    /// Connects and sends the hello; returns the connection's number.
+    fn open(
         &mut self,
         key: &Key,
         address: SocketAddr,
@@ -131,26 +200,30 @@ impl Links {
                 return Err(other(address, "it answered something else".to_owned()));
             }
         }
-        let slot = self.links.iter().position(Option::is_none).unwrap_or(self.links.len());
+        let slot = self.connections.iter().position(Option::is_none).unwrap_or(self.connections.len());
         let registered = stream.set_nonblocking(true).and_then(|()| {
             let data = epoll::EventData::new_u64(slot as u64);
             Ok(epoll::add(&self.epoll, &stream, data, epoll::EventFlags::IN)?)
         });
         registered.map_err(failed)?;
-        if slot == self.links.len() {
-            self.links.push(None);
+        if slot == self.connections.len() {
+            self.connections.push(None);
         }
-        self.links[slot] = Some(Link::new(stream, key.len, key.access));
+        self.connections[slot] = Some(Connection::new(stream, address));
         Ok(slot)
     }
 
-    pub(crate) fn close(&mut self, slot: usize) {
-        self.links[slot] = None;
+    pub(crate) fn close(&mut self, link: Link) {
+        let Some(Some(connection)) = self.connections.get_mut(link.connection) else { return };
+        connection.regions &= !(1 << link.region);
+        if connection.regions == 0 {
+            self.connections[link.connection] = None;
+        }
     }
 
-    /// Adds an operation to what `complete` will run.
-    pub(crate) fn post(&mut self, slot: usize, batch: &mut Batch, index: usize) {
-        let link = self.links[slot].as_mut().expect("an open link's number");
+    /// Adds an operation for `complete` to run.
+    pub(crate) fn post(&mut self, link: Link, batch: &mut Batch, index: usize) {
+        let connection = self.connections[link.connection].as_mut().expect("an open link has a connection");
         let Request { kind, len, .. } = batch.op(index).request;
         if len > OP_BYTES_MAX {
             return batch.finish(index, Err(OpError::TooLong { len }));
@@ -158,26 +231,26 @@ impl Links {
         if !kind.is_granted(link.access) {
             return batch.finish(index, Err(OpError::ReadOnly));
         }
-        if link.stream.is_none() {
+        if connection.stream.is_none() {
             return batch.finish(index, Err(OpError::PeerGone));
         }
-        if link.posted.is_empty() {
-            self.used.push(slot);
+        if connection.posted.is_empty() {
+            self.used.push(link.connection);
         }
-        link.post(Tag { batch: self.batch, index: index as u32 }, batch);
-        // What is to be said of it if nothing comes.
+        connection.post(Tag { batch: self.batch, index: index as u32 }, link, batch);
+        // The outcome if no answer arrives.
         batch.finish(index, Err(OpError::Timeout));
         self.open += 1;
     }
 
-    /// Runs what was posted until the last answer or the deadline.
+    /// Runs the posted operations until the last answer or the deadline.
     pub(crate) fn complete(&mut self, batch: &mut Batch, deadline: Instant) {
         for slot in 0..self.used.len() {
             self.serve(self.used[slot], epoll::EventFlags::OUT, batch);
         }
         let mut events = [const { MaybeUninit::uninit() }; EVENTS_MAX];
         while self.open > 0 {
-            // A deadline that has passed is still good for what has already come.
+            // After the deadline, answers that have arrived still count.
             let left = deadline.saturating_duration_since(Instant::now());
             match epoll::wait(&self.epoll, &mut events[..], Some(&timespec(left))) {
                 Ok((ready, _)) => {
@@ -196,36 +269,37 @@ impl Links {
             }
         }
         for slot in self.used.drain(..) {
-            if let Some(link) = &mut self.links[slot] {
-                link.give_up();
+            if let Some(connection) = &mut self.connections[slot] {
+                connection.give_up();
             }
         }
         self.open = 0;
         self.batch = self.batch.wrapping_add(1);
     }
 
-    /// Sends and receives on a link that is ready for it.
+    /// Sends and receives on a connection that is ready.
     fn serve(&mut self, slot: usize, ready: epoll::EventFlags, batch: &mut Batch) {
-        let Some(link) = &mut self.links[slot] else { return };
-        let posted = link.posted.len();
-        let mut served = link.send(&self.epoll, slot);
+        let Some(connection) = &mut self.connections[slot] else { return };
+        let posted = connection.posted.len();
+        let mut served = connection.send(&self.epoll, slot);
         if served.is_ok() && ready != epoll::EventFlags::OUT {
-            served = link.receive(&mut self.scratch, self.batch, batch);
+            served = connection.receive(&mut self.scratch, self.batch, batch);
         }
         if let Err(error) = served {
-            tracing::debug!(%error, "a tcp link is down");
-            link.fail(batch);
+            tracing::debug!(%error, "a tcp connection is down");
+            connection.fail(batch);
         }
-        self.open -= posted - link.posted.len();
+        self.open -= posted - connection.posted.len();
     }
 }
 
-impl Link {
-    fn new(stream: impl Into<Option<TcpStream>>, region: usize, access: Access) -> Link {
-        Link {
+impl Connection {
+    fn new(stream: impl Into<Option<TcpStream>>, address: SocketAddr) -> Connection {
+        Connection {
             stream: stream.into(),
-            region,
-            access,
+            address,
+            regions: 0,
+            late: false,
             outgoing: Vec::new(),
             sent: 0,
             watched: false,
@@ -234,11 +308,16 @@ impl Link {
         }
     }
 
-    fn post(&mut self, tag: Tag, batch: &Batch) {
+    /// Whether one more region of the target at `address` can use this connection.
+    fn is_shared(&self, address: SocketAddr) -> bool {
+        self.address == address && self.stream.is_some() && !self.late && self.regions != u64::MAX
+    }
+
+    fn post(&mut self, tag: Tag, link: Link, batch: &Batch) {
         let index = tag.index as usize;
         let request = &batch.op(index).request;
-        self.posted.push_back(Posted { index: tag.index, start: self.outgoing.len() });
-        self.outgoing.extend_from_slice(&wire::encode_request(tag, request));
+        self.posted.push_back(Posted { index: tag.index, region: link.len, start: self.outgoing.len() });
+        self.outgoing.extend_from_slice(&wire::encode_request(tag, link.region, request));
         if request.kind.carries() {
             for word in batch.buffer(index) {
                 self.outgoing.extend_from_slice(&word.to_le_bytes());
@@ -246,7 +325,7 @@ impl Link {
         }
     }
 
-    /// Sends what the socket takes, and watches for room if that was not all.
+    /// Sends what the socket accepts, and watches for writability if something is left.
     fn send(&mut self, epoll: &OwnedFd, slot: usize) -> io::Result<()> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
         if self.sent < self.outgoing.len() {
@@ -266,7 +345,7 @@ impl Link {
         Ok(())
     }
 
-    /// Reads once, and takes the answers in it.
+    /// Reads once, and takes the answers.
     fn receive(&mut self, scratch: &mut [u8], number: u32, batch: &mut Batch) -> io::Result<()> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
         let count = match stream.read(scratch) {
@@ -278,7 +357,7 @@ impl Link {
             .map_err(|Malformed| io::Error::new(io::ErrorKind::InvalidData, "a malformed answer"))
     }
 
-    /// Takes received bytes, however they were cut.
+    /// Takes received bytes, wherever they were split.
     fn take(&mut self, mut bytes: &[u8], number: u32, batch: &mut Batch) -> Result<(), Malformed> {
         while !bytes.is_empty() {
             match &mut self.incoming {
@@ -319,13 +398,13 @@ impl Link {
         Ok(())
     }
 
-    /// An answer's frame has come.
+    /// Handles the frame of an answer.
     fn begin(&mut self, answer: Answer, number: u32, batch: &mut Batch) -> Result<(), Malformed> {
         let wanted = answer.tag.batch == number;
         if wanted {
             let first = self.posted.front().ok_or(Malformed)?;
             let request = batch.op(first.index as usize).request;
-            let outcome = answer.status.outcome(&request, self.region);
+            let outcome = answer.status.outcome(&request, first.region);
             let brings = outcome.is_ok() && !request.kind.carries();
             let expected = if brings { request.words() * 8 } else { 0 };
             if first.index != answer.tag.index || answer.len != expected {
@@ -341,18 +420,19 @@ impl Link {
         Ok(())
     }
 
-    /// The first that is posted has its outcome.
+    /// Gives the first posted operation its outcome.
     fn finish(&mut self, outcome: Result<(), OpError>, batch: &mut Batch) {
         if let Some(posted) = self.posted.pop_front() {
             batch.finish(posted.index as usize, outcome);
         }
     }
 
-    /// The batch is over: what has not been sent of it is taken back, but for a frame that has begun.
+    /// Ends the batch: discards its unsent frames, except one that is partly sent.
     fn give_up(&mut self) {
         if let Some(unsent) = self.posted.iter().find(|posted| posted.start >= self.sent) {
             self.outgoing.truncate(unsent.start);
         }
+        self.late = !self.posted.is_empty();
         self.posted.clear();
         self.outgoing.drain(..self.sent);
         self.sent = 0;
@@ -361,7 +441,7 @@ impl Link {
         }
     }
 
-    /// The link is down.
+    /// Marks the connection as down.
     fn fail(&mut self, batch: &mut Batch) {
         for posted in self.posted.drain(..) {
             batch.finish(posted.index as usize, Err(OpError::PeerGone));
@@ -373,11 +453,11 @@ impl Link {
     }
 }
 
-/// Says hello and hears the answer.
+/// Sends the hello and reads the greeting.
 fn greet(stream: &mut TcpStream, hello: &[u8], deadline: Instant) -> io::Result<[u8; wire::GREETING_BYTES]> {
     let mut greeting = [0; wire::GREETING_BYTES];
     let mut filled = 0;
-    // A fresh socket's buffer holds the hello.
+    // The hello fits in a new socket's buffer.
     stream.write_all(hello)?;
     while filled < greeting.len() {
         if deadline <= Instant::now() {
@@ -397,7 +477,7 @@ fn greet(stream: &mut TcpStream, hello: &[u8], deadline: Instant) -> io::Result<
     Ok(greeting)
 }
 
-/// The time left, as the system wants it, which takes 0 for no end.
+/// The time left as a socket option, for which 0 would mean no limit.
 fn system_timeout(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
 }
@@ -406,27 +486,40 @@ fn other(address: SocketAddr, found: String) -> Error {
     Error::Protocol { address, expected: wire::PROTOCOL, found }
 }
 
+#[cfg(any(test, fuzzing))]
+const BATCH: u32 = 7;
+
+/// A connection on which a read of two words, a write and an addition wait for their answers.
+#[cfg(any(test, fuzzing))]
+fn waiting() -> (Connection, Batch) {
+    let region = Link { connection: 0, region: 0, len: 1024, access: Access::Atomic };
+    let (mut link, mut batch) = (Connection::new(None, ([127, 0, 0, 1], 1).into()), Batch::new());
+    batch.read(LinkId::default(), 0, 12);
+    batch.write(LinkId::default(), 64, &[1]);
+    batch.fetch_and_add(LinkId::default(), 64, 1);
+    for index in 0..3 {
+        link.post(Tag { batch: BATCH, index }, region, &batch);
+    }
+    (link, batch)
+}
+
+/// Has a connection that waits for three answers take these bytes.
+#[cfg(fuzzing)]
+pub fn fuzz_link(bytes: &[u8]) {
+    let (mut link, mut batch) = waiting();
+    for part in bytes.chunks(23) {
+        if link.take(part, BATCH, &mut batch).is_err() {
+            return;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::LinkId;
     use crate::tcp::wire::Status;
-
-    const BATCH: u32 = 7;
-
-    /// A link on which a read of two words, a write and an addition wait for their answers.
-    fn waiting() -> (Link, Batch) {
-        let (mut link, mut batch) = (Link::new(None, 1024, Access::Atomic), Batch::new());
-        batch.read(LinkId::default(), 0, 12);
-        batch.write(LinkId::default(), 64, &[1]);
-        batch.fetch_and_add(LinkId::default(), 64, 1);
-        for index in 0..3 {
-            link.post(Tag { batch: BATCH, index }, &batch);
-        }
-        (link, batch)
-    }
 
     fn answer(batch: u32, index: u32, words: &[u64]) -> Vec<u8> {
         let tag = Tag { batch, index };
@@ -463,7 +556,7 @@ mod tests {
     }
 
     proptest! {
-        /// Answers may be cut anywhere, and late ones of earlier batches come first.
+        /// Answers may be split anywhere, and late answers of earlier batches come first.
         #[test]
         fn answers_find_their_operations(late in prop::collection::vec(0usize..20, 0..5), cut in 1usize..100) {
             let (mut link, mut batch) = waiting();
@@ -487,7 +580,7 @@ mod tests {
             }
         }
 
-        /// Frames that look right but for their numbers reach further than random bytes do.
+        /// Frames that are valid but for their numbers reach deeper than random bytes do.
         #[test]
         fn a_link_takes_any_answers(answers in prop::collection::vec((BATCH - 1..=BATCH, 0u32..4, 0usize..4), 0..20)) {
             let (mut link, mut batch) = waiting();

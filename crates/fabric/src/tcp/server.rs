@@ -1,7 +1,7 @@
-//! The target's thread: sockets, readiness and time around [`Session`]s.
+//! The target's thread: sockets, readiness and deadlines around [`Session`]s.
 //!
-//! Everything is bounded: the connections, the time that one may stay silent, its buffers, and what is done for it
-//! before the next one's turn.
+//! Everything is bounded: connections, the silence of a new one, buffers, and the work for one connection before the
+//! next one's turn.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,28 +14,29 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
+use sidelong_layout::EDGES_MAX;
 
 use crate::service::{Service, Stop};
 use crate::tcp::fifo::Fifo;
 use crate::tcp::session::{Ended, INPUT_BYTES, OUTPUT_BYTES, Registry, Session};
 
-/// Connections to one target; each costs some 84 KiB.
-const CONNECTIONS_MAX: usize = 1024;
-/// Connections accepted before the others' turn.
+/// Most connections to one target: one for each edge, and some for people. Each takes about 84 KiB.
+const CONNECTIONS_MAX: usize = EDGES_MAX + 1024;
+/// Most connections accepted before other sockets are served.
 const ACCEPTS_MAX: usize = 16;
-/// Rounds of answering and sending for one connection before the others' turn.
+/// Rounds of answering and sending for one connection before other sockets are served.
 const ROUNDS_MAX: usize = 8;
-/// Sockets looked at together.
+/// Sockets handled at once.
 const EVENTS_MAX: usize = 256;
-/// How long a connection may stay silent before its hello.
+/// Longest wait for a connection's hello.
 const HELLO_WAIT: Duration = Duration::from_secs(5);
-/// How often the silent are looked at, and accepting is tried again after the system ran out of descriptors.
+/// Interval for closing silent connections, and for accepting again after the system ran out of descriptors.
 const TICK: Duration = Duration::from_millis(100);
 
 const LISTENER: u64 = u64::MAX;
 const WAKER: u64 = u64::MAX - 1;
 
-/// A running thread; it ends with this.
+/// A running thread, which stops when this is dropped.
 #[derive(Debug)]
 pub(super) struct Server {
     shared: Arc<Shared>,
@@ -78,15 +79,15 @@ impl Server {
     }
 }
 
-/// What the thread works on.
+/// The state of the thread.
 struct Work {
     shared: Arc<Shared>,
     stop: Arc<Stop>,
     epoll: OwnedFd,
     listener: TcpListener,
-    /// Whether connections are waited for; not for a while after the system ran out of descriptors.
+    /// Whether it accepts connections; not for a while after the system ran out of descriptors.
     accepting: bool,
-    /// When `tick` has something to do.
+    /// When `tick` next has something to do.
     tick_at: Option<Instant>,
     connections: Vec<Option<Connection>>,
 }
@@ -141,7 +142,7 @@ impl Work {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
                     tracing::debug!(%error, "a connection could not be accepted");
-                    // A peer that gave up is no reason to wait; a system that has no more to give is.
+                    // A peer that gave up is no reason to pause; a system out of descriptors or memory is.
                     let short = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
                     if Errno::from_io_error(&error).is_some_and(|errno| short.contains(&errno)) {
                         return self.accept_when(false);
@@ -195,7 +196,7 @@ impl Work {
         }
     }
 
-    /// What is done by time: ends who stays silent, tries again to accept.
+    /// Timed work: closes silent connections, and accepts again.
     fn tick(&mut self) -> io::Result<()> {
         self.tick_at = None;
         for slot in 0..self.connections.len() {
@@ -234,7 +235,7 @@ impl Work {
     }
 }
 
-/// Why a connection is over.
+/// Why a connection ends.
 enum Closed {
     Ended(Ended),
     Lost(io::Error),
@@ -265,14 +266,14 @@ impl Connection {
     }
 }
 
-/// As `epoll::wait` wants it; it rounds up to milliseconds.
+/// A timeout for `epoll::wait`, which rounds up to milliseconds.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     let seconds = duration.as_secs().min(u64::from(u16::MAX));
     Timespec { tv_sec: seconds as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
 }
 
-/// What both ends set on their sockets: no waiting for more to send, and an end within some 10 s where the other
-/// machine is gone without a word.
+/// Options of both ends' sockets: no delay of small packets, and an end within about 10 s if the other machine
+/// vanishes.
 pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;

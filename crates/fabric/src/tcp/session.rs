@@ -1,7 +1,7 @@
-//! The target's half of one connection: bytes in, operations on memory, bytes out. No sockets and no time in here.
+//! The target's half of one connection: bytes in, operations on memory, bytes out. It does no I/O and asks no clock.
 //!
-//! Payloads of any length pass in chunks through two small buffers, so a connection costs the same memory whatever is
-//! asked of it. Where the answers are not taken away, no more requests are.
+//! Payloads of any length pass in chunks through two small buffers, so every connection costs the same memory. While
+//! its answers are not taken, a connection's further requests wait.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -11,10 +11,10 @@ use crate::inbox::{Letter, Queue};
 use crate::key::Token;
 use crate::memory::Memory;
 use crate::tcp::fifo::Fifo;
-use crate::tcp::wire::{self, Answer, Greeting, Hello, Malformed, Status, Tag};
+use crate::tcp::wire::{self, Answer, Claim, Greeting, Hello, Malformed, Status, Tag};
 use crate::{Access, OpError};
 
-/// Words that are moved at once. What is no longer comes from memory in one go, as a record is best read.
+/// Words moved at once. A shorter payload, such as a load record, is copied from memory in one pass.
 const CHUNK_WORDS: usize = 512;
 /// Room for answers: enough for a chunk and its frame.
 pub(super) const OUTPUT_BYTES: usize = 64 << 10;
@@ -24,7 +24,7 @@ pub(super) const INPUT_BYTES: usize = 16 << 10;
 const _: () =
     assert!(OUTPUT_BYTES >= CHUNK_WORDS * 8 + 2 * wire::ANSWER_BYTES && INPUT_BYTES >= wire::HELLO_BYTES);
 
-/// The regions that a target answers for. A region that its owner dropped answers no more: only the owner keeps it.
+/// The regions that a target answers for. The owner alone keeps a region alive; a dropped region answers no more.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     offers: Mutex<HashMap<String, Offer>>,
@@ -36,7 +36,7 @@ struct Offer {
     grant: Grant,
 }
 
-/// What a connection may use.
+/// A region on which a connection has rights; by default none.
 #[derive(Clone, Debug)]
 struct Grant {
     memory: Weak<Memory>,
@@ -64,9 +64,9 @@ impl Registry {
         free
     }
 
-    fn find(&self, hello: &Hello<'_>) -> Option<Grant> {
+    fn find(&self, name: &str, token: Token) -> Option<Grant> {
         let offers = self.lock();
-        let offer = offers.get(hello.name).filter(|offer| offer.token.matches(hello.token))?;
+        let offer = offers.get(name).filter(|offer| offer.token.matches(token))?;
         (offer.grant.memory.strong_count() > 0).then(|| offer.grant.clone())
     }
 
@@ -75,8 +75,14 @@ impl Registry {
     }
 }
 
+impl Default for Grant {
+    fn default() -> Self {
+        Grant { memory: Weak::new(), access: Access::ReadOnly, inbox: Weak::new() }
+    }
+}
+
 impl Grant {
-    /// Whether there is an inbox for what is asked of one.
+    /// Checks whether the inbox that a request needs exists.
     fn takes(&self, request: &Request) -> Result<(), OpError> {
         let len = match request.kind {
             Kind::Send => request.len,
@@ -87,14 +93,14 @@ impl Grant {
     }
 }
 
-/// Why a connection is ended by the target.
+/// Why the target ends a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ended {
-    /// The initiator may not have it, and was told.
+    /// The initiator was refused, and told why.
     Refused,
-    /// It does not keep to the protocol.
+    /// The initiator violates the protocol.
     Malformed,
-    /// The region went while part of it was on its way.
+    /// The region was dropped while part of it was being sent.
     Revoked,
 }
 
@@ -104,36 +110,38 @@ impl From<Malformed> for Ended {
     }
 }
 
-/// Where one connection is.
+/// The state of one connection.
 #[derive(Debug)]
 pub(super) struct Session {
     state: State,
+    /// Indexed by the regions' numbers.
+    grants: Vec<Grant>,
     chunk: Box<[u64; CHUNK_WORDS]>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Nothing has been heard.
+    /// Before the hello.
     Silent,
     /// Between requests.
-    Ready(Grant),
-    /// Inside what is written or sent: `left` words are to come. They are dropped where `status` is not `Done`.
+    Ready,
+    /// Within the payload of a request: `left` words are still to come. They are dropped unless `status` is `Done`.
     Receiving { grant: Grant, tag: Tag, status: Status, sink: Sink, left: usize },
-    /// Inside the answer to a read.
+    /// Within the answer to a read.
     Sending { grant: Grant, at: usize, left: usize },
 }
 
-/// Where words go that come.
+/// Where received words go.
 #[derive(Debug)]
 enum Sink {
-    /// Into memory from `at` on; the inbox is told with `immediate` when all are there.
+    /// Into memory from `at` on. When all are there, the inbox is notified with `immediate`.
     Memory { at: usize, immediate: Option<u32> },
-    /// Into a message of the inbox.
+    /// Into a message for the inbox.
     Letter(Letter),
 }
 
 impl Sink {
-    /// All words have come.
+    /// Completes the payload.
     fn finish(&mut self, inbox: &Weak<Queue>) -> Result<(), OpError> {
         let letter = match self {
             Sink::Memory { immediate: None, .. } => return Ok(()),
@@ -144,29 +152,29 @@ impl Sink {
     }
 }
 
-/// How one step went.
+/// The result of one step.
 enum Step {
     Taken,
-    /// More input is needed.
+    /// It needs more input.
     Hungry,
-    /// More room for output is needed.
+    /// It needs more room for output.
     Full,
 }
 
 impl Session {
     pub(super) fn new() -> Self {
-        Session { state: State::Silent, chunk: Box::new([0; CHUNK_WORDS]) }
+        Session { state: State::Silent, grants: Vec::new(), chunk: Box::new([0; CHUNK_WORDS]) }
     }
 
-    /// Whether the initiator has yet to say who it is.
+    /// Whether the hello is still missing.
     pub(super) fn is_silent(&self) -> bool {
         matches!(self.state, State::Silent)
     }
 
-    /// Goes on as far as input and output allow; `true` where output is what it wants.
+    /// Progresses as far as input and output allow; `true` if it waits for room for output.
     ///
     /// # Errors
-    /// The connection is to be closed, after what is in `output`.
+    /// The connection must be closed once `output` is sent.
     pub(super) fn advance(
         &mut self,
         input: &mut Fifo,
@@ -190,19 +198,31 @@ impl Session {
             State::Silent => {
                 let Some(frame) = input.front() else { return Ok(Step::Hungry) };
                 let found = match Hello::decode(frame)? {
-                    Ok(hello) => registry.find(&hello).ok_or(Greeting::Key),
+                    Ok(hello) => registry.find(hello.name, hello.token).ok_or(Greeting::Key),
                     Err(other) => Err(other),
                 };
                 input.consume(wire::HELLO_BYTES);
                 output.push(&found.as_ref().err().unwrap_or(&Greeting::Accepted).encode());
-                self.state = State::Ready(found.map_err(|_| Ended::Refused)?);
+                self.grants.push(found.map_err(|_| Ended::Refused)?);
+                self.state = State::Ready;
             }
-            State::Ready(grant) => {
+            State::Ready => {
                 let Some(frame) = input.front() else { return Ok(Step::Hungry) };
-                let (tag, request) = wire::decode_request(frame)?;
-                input.consume(wire::REQUEST_BYTES);
-                let grant = grant.clone();
-                self.state = start(grant, tag, &request, output);
+                if Claim::is_begun(frame) {
+                    let Some(frame) = input.front() else { return Ok(Step::Hungry) };
+                    let claim = Claim::decode(frame)?;
+                    let (answer, grant) = claimed(&claim, registry);
+                    let region = usize::from(claim.region);
+                    self.grants.resize_with(self.grants.len().max(region + 1), Grant::default);
+                    self.grants[region] = grant;
+                    input.consume(wire::CLAIM_BYTES);
+                    output.push(&answer.encode());
+                } else {
+                    let (tag, region, request) = wire::decode_request(frame)?;
+                    input.consume(wire::REQUEST_BYTES);
+                    let grant = self.grants.get(usize::from(region)).cloned().unwrap_or_default();
+                    self.state = start(grant, tag, &request, output);
+                }
             }
             State::Receiving { grant, tag, status, sink, left } => {
                 let count = (*left).min(input.len() / 8).min(CHUNK_WORDS);
@@ -231,7 +251,7 @@ impl Session {
                         *status = Status::of(error);
                     }
                     output.push(&Answer { tag: *tag, status: *status, len: 0 }.encode());
-                    self.state = State::Ready(grant.clone());
+                    self.state = State::Ready;
                 }
             }
             State::Sending { grant, at, left } => {
@@ -247,7 +267,7 @@ impl Session {
                 *at += size_of_val(words);
                 *left -= words.len();
                 if *left == 0 {
-                    self.state = State::Ready(grant.clone());
+                    self.state = State::Ready;
                 }
             }
         }
@@ -255,7 +275,14 @@ impl Session {
     }
 }
 
-/// Carries out `request` as far as its frame goes.
+/// The answer to a claim, and what it grants.
+fn claimed(claim: &Claim<'_>, registry: &Registry) -> (Answer, Grant) {
+    let found = registry.find(claim.name, claim.token);
+    let status = if found.is_some() { Status::Done } else { Status::KeyRejected };
+    (Answer { tag: claim.tag, status, len: 0 }, found.unwrap_or_default())
+}
+
+/// Carries out `request` as far as its frame allows.
 fn start(grant: Grant, tag: Tag, request: &Request, output: &mut Fifo) -> State {
     let memory = grant.memory.upgrade();
     let status = match &memory {
@@ -277,14 +304,14 @@ fn start(grant: Grant, tag: Tag, request: &Request, output: &mut Fifo) -> State 
             return State::Receiving { grant, tag, status, sink, left };
         }
         (Kind::Send, _) => {
-            // Room for no more than the inbox has said that it takes.
+            // Never more room than the longest message that the inbox accepts.
             let words = Vec::with_capacity(if status == Status::Done { left } else { 0 });
             let sink = Sink::Letter(Letter { words, len: request.len, immediate: None });
             return State::Receiving { grant, tag, status, sink, left };
         }
         (Kind::Read, Some(_)) if status == Status::Done => {
             output.push(&Answer { tag, status, len: left * 8 }.encode());
-            return if left == 0 { State::Ready(grant) } else { State::Sending { grant, at, left } };
+            return if left == 0 { State::Ready } else { State::Sending { grant, at, left } };
         }
         (_, Some(memory)) if status == Status::Done => {
             let mut before = [0];
@@ -294,5 +321,37 @@ fn start(grant: Grant, tag: Tag, request: &Request, output: &mut Fifo) -> State 
         }
         _ => output.push(&Answer { tag, status, len: 0 }.encode()),
     }
-    State::Ready(grant)
+    State::Ready
+}
+
+/// Has the session of a region that peers may only read take these bytes. The first says whether its hello has come.
+///
+/// # Panics
+/// Where the region was written to.
+#[cfg(fuzzing)]
+pub fn fuzz_target(bytes: &[u8]) {
+    const LEN: usize = 1024;
+    const TOKEN: Token = Token(0x5eed);
+    let Some((is_greeted, mut bytes)) = bytes.split_first() else { return };
+    let memory = Arc::new(Memory::anonymous(LEN).expect("memory for a small region"));
+    let (registry, mut session) = (Registry::default(), Session::new());
+    assert!(registry.offer("r", TOKEN, Access::ReadOnly, &memory, Weak::new()));
+    let (mut input, mut output) = (Fifo::new(INPUT_BYTES), Fifo::new(OUTPUT_BYTES));
+    if is_greeted % 2 == 1 {
+        input.push(&Hello { token: TOKEN, name: "r" }.encode());
+    }
+    loop {
+        let (now, later) = bytes.split_at(bytes.len().min(input.room()).min(1000));
+        input.push(now);
+        bytes = later;
+        let Ok(is_full) = session.advance(&mut input, &mut output, &registry) else { break };
+        output.consume(output.len());
+        if bytes.is_empty() && !is_full {
+            break;
+        }
+    }
+    assert!(
+        (0..LEN / 8).all(|word| memory.load(word * 8) == 0),
+        "a region that is read alone was written to"
+    );
 }

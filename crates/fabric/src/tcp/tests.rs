@@ -1,4 +1,4 @@
-//! The protocol's two halves without sockets, fed with anything.
+//! Tests of the protocol's two halves without sockets, on any input.
 
 use std::sync::{Arc, Weak};
 
@@ -47,7 +47,7 @@ impl Target {
         target
     }
 
-    /// Takes `bytes` as they come from a socket, and returns all that is answered.
+    /// Feeds `bytes` as from a socket, and returns all answers.
     fn hear(&mut self, mut bytes: &[u8]) -> Result<Vec<u8>, Ended> {
         let mut answered = Vec::new();
         loop {
@@ -64,7 +64,7 @@ impl Target {
     }
 
     fn ask(&mut self, kind: Kind, offset: usize, len: usize) -> Result<Vec<u8>, Ended> {
-        self.hear(&encode_request(TAG, &Request { kind, offset, len }))
+        self.hear(&encode_request(TAG, 0, &Request { kind, offset, len }))
     }
 }
 
@@ -87,7 +87,7 @@ fn a_hello_of_another_version_or_key_is_told_why() {
     for (at, what) in [(24, "the token's first byte"), (39, "its last"), (48, "the name")] {
         assert_eq!(altered(at), (Some(Ended::Refused), Some(Err(Unwelcome::Key))), "{what}");
     }
-    // Of other versions the target says only its own, from which the other side sees what differs.
+    // To another version the target tells only its own, which shows the other side the difference.
     assert_eq!(altered(8).0, Some(Ended::Refused));
     assert_eq!(altered(12).0, Some(Ended::Refused));
     assert_eq!(altered(16).0, Some(Ended::Refused));
@@ -122,6 +122,34 @@ fn a_region_that_was_dropped_answers_no_more() {
 }
 
 #[test]
+fn a_connection_has_as_many_regions_as_are_claimed() {
+    let mut target = Target::greeted(Access::Atomic);
+    let other = Arc::new(Memory::anonymous(2 * LEN).unwrap());
+    assert!(target.registry.offer("other", Token(7), Access::ReadOnly, &other, Weak::new()));
+    let mut ask = |frame: &[u8]| {
+        let answer = target.hear(frame).unwrap();
+        Answer::decode(answer.first_chunk().unwrap()).unwrap()
+    };
+    let claim = |region, token, name| Claim { tag: TAG, region, token: Token(token), name }.encode();
+    let read = |region| encode_request(TAG, region, &Request { kind: Kind::Read, offset: LEN, len: 8 });
+    let done = |len| Answer { tag: TAG, status: Status::Done, len };
+    let rejected = Answer { tag: TAG, status: Status::KeyRejected, len: 0 };
+    assert_eq!(ask(&read(3)), rejected, "nobody has claimed it");
+    assert_eq!(ask(&claim(3, 8, "other")), rejected, "with another token");
+    assert_eq!(ask(&read(3)), rejected);
+    assert_eq!(ask(&claim(3, 7, "other")), done(0));
+    assert_eq!(ask(&read(3)), done(8));
+    assert_eq!(ask(&read(0)).status, Status::OutOfBounds, "the first is as it was");
+    let write = Request { kind: Kind::FetchAndAdd { add: 1 }, offset: 0, len: 8 };
+    assert_eq!(ask(&encode_request(TAG, 3, &write)).status, Status::ReadOnly);
+    assert_eq!(ask(&encode_request(TAG, 0, &write)), done(8));
+    // A number that is claimed twice leads to the last claim.
+    assert_eq!(ask(&claim(3, TOKEN.0, "r")), done(0));
+    assert_eq!(ask(&read(3)).status, Status::OutOfBounds);
+    drop(other);
+}
+
+#[test]
 fn requests_that_no_initiator_sends_end_the_connection() {
     let too_long = OP_BYTES_MAX + 8;
     for (kind, len) in [
@@ -134,15 +162,18 @@ fn requests_that_no_initiator_sends_end_the_connection() {
         let mut target = Target::greeted(Access::Atomic);
         assert_eq!(target.ask(kind, 0, len), Err(Ended::Malformed), "{kind:?} of {len}");
     }
-    let mut frame = encode_request(TAG, &Request { kind: Kind::Read, offset: 0, len: 8 });
-    frame[36] = 7;
-    assert_eq!(Target::greeted(Access::Atomic).hear(&frame), Err(Ended::Malformed));
+    let frame = encode_request(TAG, 0, &Request { kind: Kind::Read, offset: 0, len: 8 });
+    for (at, byte) in [(36, 8), (38, REGIONS_MAX as u8)] {
+        let mut frame = frame;
+        frame[at] = byte;
+        assert_eq!(Target::greeted(Access::Atomic).hear(&frame), Err(Ended::Malformed), "{byte} at {at}");
+    }
 }
 
 #[test]
 fn a_target_whose_answers_are_not_taken_stops_asking() {
     let mut target = Target::greeted(Access::Atomic);
-    let read = encode_request(TAG, &Request { kind: Kind::Read, offset: 0, len: LEN });
+    let read = encode_request(TAG, 0, &Request { kind: Kind::Read, offset: 0, len: LEN });
     let mut taken = 0;
     while target.input.room() >= read.len() {
         target.input.push(&read);
@@ -178,15 +209,16 @@ proptest! {
     fn decoders_take_any_bytes(bytes: [u8; HELLO_BYTES]) {
         let _ = Hello::decode(&bytes);
         let _ = Greeting::decode(bytes.first_chunk().unwrap());
-        if let Ok((_, request)) = decode_request(bytes.first_chunk().unwrap()) {
-            prop_assert!(request.len <= OP_BYTES_MAX);
+        let _ = Claim::decode(bytes.first_chunk().unwrap());
+        if let Ok((_, region, request)) = decode_request(bytes.first_chunk().unwrap()) {
+            prop_assert!(request.len <= OP_BYTES_MAX && region < REGIONS_MAX);
         }
         if let Ok(answer) = Answer::decode(bytes.first_chunk().unwrap()) {
             prop_assert!(answer.len <= OP_BYTES_MAX && answer.len % 8 == 0);
         }
     }
 
-    /// What begins like a hello is decoded further than random bytes are.
+    /// Bytes that begin like a hello are decoded further than random bytes.
     #[test]
     fn a_hello_takes_any_name(rest: [u8; HELLO_BYTES - 40]) {
         let mut frame = Hello { token: TOKEN, name: "" }.encode();
@@ -197,9 +229,19 @@ proptest! {
     }
 
     #[test]
-    fn frames_come_back_as_they_went(request in request(), batch: u32, index: u32, token: u128, name in "[a-z]{1,128}") {
+    fn frames_come_back_as_they_went(
+        request in request(),
+        (batch, index, region) in any::<(u32, u32, u16)>(),
+        token: u128,
+        name in "[a-z]{1,128}",
+    ) {
         let tag = Tag { batch, index };
-        prop_assert_eq!(decode_request(&encode_request(tag, &request)), Ok((tag, request)));
+        let region = region % REGIONS_MAX;
+        prop_assert_eq!(decode_request(&encode_request(tag, region, &request)), Ok((tag, region, request)));
+        let claim = Claim { tag, region, token: Token(token), name: &name };
+        let frame = claim.encode();
+        prop_assert!(Claim::is_begun(frame.first_chunk().unwrap()));
+        prop_assert_eq!(Claim::decode(&frame), Ok(claim));
         let answer = Answer { tag, status: Status::Done, len: request.len };
         prop_assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
         let hello = Hello { token: Token(token), name: &name };
@@ -207,7 +249,7 @@ proptest! {
         prop_assert_eq!(Hello::decode(&frame), Ok(Ok(hello)));
     }
 
-    /// Whatever an initiator that holds a key sends, the target neither panics nor grows, and keeps to itself.
+    /// Whatever an initiator with a key sends, the target neither panics nor grows, and touches nothing else.
     #[test]
     fn a_target_takes_any_bytes(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..20)) {
         let mut target = Target::greeted(Access::ReadOnly);
@@ -219,7 +261,7 @@ proptest! {
         prop_assert!((0..LEN / 8).all(|word| target.memory.as_ref().unwrap().load(word * 8) == 0));
     }
 
-    /// Requests in any order and cut anywhere are answered as if they had been done one after the other in memory.
+    /// Requests in any order, split anywhere, are answered as if they had been done one after the other in memory.
     #[test]
     fn a_target_does_what_is_asked(requests in prop::collection::vec(request(), 1..20), cut in 1usize..3000, writes: u64) {
         let mut target = Target::greeted(Access::Atomic);
@@ -227,7 +269,7 @@ proptest! {
         let (mut asked, mut expected) = (Vec::new(), Vec::new());
         for (index, request) in requests.iter().enumerate() {
             let tag = Tag { batch: 1, index: index as u32 };
-            asked.extend(encode_request(tag, request));
+            asked.extend(encode_request(tag, 0, request));
             let mut words = vec![0; request.words()];
             if request.kind.carries() {
                 words.fill(writes.wrapping_add(index as u64));

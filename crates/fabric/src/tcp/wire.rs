@@ -1,14 +1,17 @@
-//! What goes over the connection: frames of fixed sizes, little-endian, each followed by the payload that it announces.
+//! The frames of a connection: of fixed sizes, little-endian, each followed by the payload that it announces.
 //!
 //! | frame | bytes | fields |
 //! |---|---|---|
 //! | hello | 176 | magic 8, protocol 4, layout version 4, layout hash 8, token 16, name length 8, name 128 |
 //! | greeting | 32 | magic 8, status 4, protocol 4, layout version 4, zero 4, layout hash 8 |
-//! | request | 40 | tag 8, offset 8, a 8, b 8, length 4, kind 1, zero 3; then what is written or sent, in words |
+//! | request | 40 | tag 8, offset 8, a 8, b 8, length 4, kind 1, zero 1, region 2; then the words to write or send |
+//! | claim | 168 | a request of kind 7 with the token as `a` and `b` and the name's length; then the name 128 |
 //! | answer | 16 | tag 8, length 4, status 1, zero 3; then the words read, or the word before an atomic |
 //!
-//! `a` and `b` are the expected and the new word of a compare-and-swap, `a` what a fetch-and-add adds and what a write
-//! says to the inbox. Decoding never panics and never allocates, whatever the bytes.
+//! The hello opens region 0 of the connection. A claim opens any other, and replaces a region that had its number.
+//!
+//! `a` and `b` are the expected and the new word of a compare-and-swap. `a` is also the operand of a fetch-and-add, and the
+//! value that a write passes to the inbox. Decoding never panics and never allocates, whatever the bytes.
 
 use sidelong_layout::{HeaderError, LAYOUT_HASH, LAYOUT_VERSION};
 
@@ -17,16 +20,21 @@ use crate::batch::{Kind, OP_BYTES_MAX, Request};
 use crate::host::NAME_BYTES_MAX;
 use crate::key::Token;
 
-/// Raised by every change of what stands above.
-pub(super) const PROTOCOL: u32 = 2;
+/// Version of the protocol. Raise it with every change of the frames above.
+pub(super) const PROTOCOL: u32 = 3;
 const MAGIC: u64 = u64::from_le_bytes(*b"SIDELTCP");
 
 pub(super) const HELLO_BYTES: usize = 176;
 pub(super) const GREETING_BYTES: usize = 32;
 pub(super) const REQUEST_BYTES: usize = 40;
 pub(super) const ANSWER_BYTES: usize = 16;
+pub(super) const CLAIM_BYTES: usize = REQUEST_BYTES + NAME_BYTES_MAX;
+/// Most regions of one connection.
+pub(super) const REGIONS_MAX: u16 = 64;
+/// The kind of request that is a claim.
+const CLAIM: u8 = 7;
 
-/// A frame that no initiator of this version sends, or no target.
+/// A frame that no peer of this version sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Malformed;
 
@@ -50,7 +58,7 @@ impl<'a> Hello<'a> {
         frame
     }
 
-    /// The hello, or how the initiator is answered that sent one of another version.
+    /// Decodes a hello, or gives the answer to one of another version.
     pub(super) fn decode(frame: &'a [u8; HELLO_BYTES]) -> Result<Result<Self, Greeting>, Malformed> {
         if u64::from_le_bytes(get(frame, 0)) != MAGIC {
             return Err(Malformed);
@@ -73,15 +81,15 @@ impl<'a> Hello<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Greeting {
     Accepted,
-    /// No region of that name, or not that token.
+    /// No region of that name, or a wrong token.
     Key,
-    /// The target's protocol is another.
+    /// The target speaks another protocol.
     Protocol,
-    /// The target's layout is another.
+    /// The target has another layout.
     Layout,
 }
 
-/// Why an initiator does not use a connection.
+/// Why an initiator abandons a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Unwelcome {
     NotSidelong,
@@ -101,7 +109,7 @@ impl Greeting {
         frame
     }
 
-    /// Whether the target takes the connection.
+    /// Decodes a greeting: whether the target accepts the connection.
     pub(super) fn decode(frame: &[u8; GREETING_BYTES]) -> Result<(), Unwelcome> {
         let status = u32::from_le_bytes(get(frame, 8));
         let protocol = u32::from_le_bytes(get(frame, 12));
@@ -123,7 +131,7 @@ impl Greeting {
     }
 }
 
-/// Which operation of which batch: an answer that comes after its batch was given up is told from those of the next.
+/// Names an operation and its batch, so that late answers to an abandoned batch are recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tag {
     pub(super) batch: u32,
@@ -141,7 +149,7 @@ impl Tag {
     }
 }
 
-pub(super) fn encode_request(tag: Tag, request: &Request) -> [u8; REQUEST_BYTES] {
+pub(super) fn encode_request(tag: Tag, region: u16, request: &Request) -> [u8; REQUEST_BYTES] {
     let (kind, a, b) = match request.kind {
         Kind::Read => (1, 0, 0),
         Kind::Write => (2, 0, 0),
@@ -157,10 +165,53 @@ pub(super) fn encode_request(tag: Tag, request: &Request) -> [u8; REQUEST_BYTES]
     put(&mut frame, 24, b.to_le_bytes());
     put(&mut frame, 32, (request.len as u32).to_le_bytes());
     frame[36] = kind;
+    put(&mut frame, 38, region.to_le_bytes());
     frame
 }
 
-pub(super) fn decode_request(frame: &[u8; REQUEST_BYTES]) -> Result<(Tag, Request), Malformed> {
+/// How an initiator asks for one more region on a connection. It is answered like a write.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Claim<'a> {
+    pub(super) tag: Tag,
+    /// The number that the region gets.
+    pub(super) region: u16,
+    pub(super) token: Token,
+    pub(super) name: &'a str,
+}
+
+impl<'a> Claim<'a> {
+    pub(super) fn encode(&self) -> [u8; CLAIM_BYTES] {
+        let mut frame = [0; CLAIM_BYTES];
+        put(&mut frame, 0, self.tag.encode());
+        put(&mut frame, 16, self.token.0.to_le_bytes());
+        put(&mut frame, 32, (self.name.len() as u32).to_le_bytes());
+        frame[36] = CLAIM;
+        put(&mut frame, 38, self.region.to_le_bytes());
+        frame[REQUEST_BYTES..][..self.name.len()].copy_from_slice(self.name.as_bytes());
+        frame
+    }
+
+    /// Whether a claim begins with this frame.
+    pub(super) fn is_begun(frame: &[u8; REQUEST_BYTES]) -> bool {
+        frame[36] == CLAIM
+    }
+
+    pub(super) fn decode(frame: &'a [u8; CLAIM_BYTES]) -> Result<Self, Malformed> {
+        let token = Token(u128::from_le_bytes(get(frame, 16)));
+        let len = u32::from_le_bytes(get(frame, 32)) as usize;
+        let region = region(frame)?;
+        let name = frame[REQUEST_BYTES..].get(..len).and_then(|name| std::str::from_utf8(name).ok());
+        let name = name.ok_or(Malformed)?;
+        Ok(Claim { tag: Tag::decode(get(frame, 0)), region, token, name })
+    }
+}
+
+fn region(frame: &[u8]) -> Result<u16, Malformed> {
+    let region = u16::from_le_bytes(get(frame, 38));
+    if region < REGIONS_MAX { Ok(region) } else { Err(Malformed) }
+}
+
+pub(super) fn decode_request(frame: &[u8; REQUEST_BYTES]) -> Result<(Tag, u16, Request), Malformed> {
     let (a, b) = (u64::from_le_bytes(get(frame, 16)), u64::from_le_bytes(get(frame, 24)));
     let kind = match frame[36] {
         1 => Kind::Read,
@@ -178,10 +229,15 @@ pub(super) fn decode_request(frame: &[u8; REQUEST_BYTES]) -> Result<(Tag, Reques
         Kind::Write | Kind::WriteWithImmediate { .. } => len <= OP_BYTES_MAX && len.is_multiple_of(8),
         Kind::CompareAndSwap { .. } | Kind::FetchAndAdd { .. } => len == 8,
     };
-    if fits { Ok((Tag::decode(get(frame, 0)), Request { kind, offset, len })) } else { Err(Malformed) }
+    let region = region(frame)?;
+    if fits {
+        Ok((Tag::decode(get(frame, 0)), region, Request { kind, offset, len }))
+    } else {
+        Err(Malformed)
+    }
 }
 
-/// How one request went.
+/// The result of one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Status {
     Done = 0,
@@ -211,7 +267,7 @@ impl Status {
         }
     }
 
-    /// As the initiator of `request` to a region of `region` bytes reports it.
+    /// The outcome that the initiator of `request` reports, for a region of `region` bytes.
     pub(super) fn outcome(self, request: &Request, region: usize) -> Result<(), OpError> {
         let Request { offset, len, .. } = *request;
         match self {

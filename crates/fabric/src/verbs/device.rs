@@ -1,4 +1,4 @@
-//! A device as an operator names it: found, checked, and opened; what initiators and hosts share of it.
+//! A device as an operator names it: found, checked and opened, and shared by initiators and hosts.
 
 use std::fmt;
 use std::fs::File;
@@ -18,39 +18,40 @@ use super::sys::{
 };
 use crate::memory::Memory;
 
-/// Reads and atomics on their way between two queue pairs: what most adapters can.
+/// Reads and atomics in flight between two queue pairs: what most adapters support.
 const READS_MAX: u8 = 16;
-/// What retries may be asked for. With 7 of them a read from a dead peer was seen to hang for more than 20 s.
+/// Most retries that may be configured. With 7, a read from a dead peer was seen to hang for more than 20 s.
 pub const RETRIES_MAX: u8 = 6;
-/// The wait for an acknowledgement: 4.096 us doubled 13 times, 34 ms (IBA volume 1, 9.7.6.1.3). Soft-RoCE waits once more
-/// than it sends again, the first time for less: with 14 and 2 retries a dead peer was reported after 152 to 210 ms.
+/// The acknowledgement timeout: 4.096 us doubled 13 times, 34 ms (IBA volume 1, 9.7.6.1.3). Soft-RoCE waits one timeout
+/// more than its retries, the first of them shorter: with a timeout of 14 and 2 retries, a dead peer was reported after
+/// 152 to 210 ms.
 const TIMEOUT: u8 = 13;
-/// How long the device may take for an atomic on itself.
+/// Longest time for an atomic of the device on itself.
 const CHECK_WAIT: Duration = Duration::from_secs(5);
 
-/// How completions are waited for.
+/// How to wait for completions.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Completions {
-    /// By asking again and again: the least latency, a whole CPU while it waits.
+    /// Polling: the lowest latency, and a whole CPU while it waits.
     #[default]
     Polling,
-    /// By sleeping until the device tells.
+    /// Sleeping until the device signals.
     Events,
 }
 
-/// Which device, and how to use it.
+/// Which device to use, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceSpec {
-    /// Its name as `ibv_devices` prints it; the first with an active port if not given.
+    /// Its name as `ibv_devices` prints it. By default the first device with an active port.
     pub device: Option<String>,
-    /// Its port, the first of which is 1; the first that is active if not given.
+    /// Its port, counted from 1. By default the first active port.
     pub port: Option<u8>,
-    /// Which of the port's addresses; if not given, the first of RoCE version 2, on InfiniBand 0.
+    /// Index of the port's address. By default the first of RoCE version 2; 0 on InfiniBand.
     pub gid_index: Option<u8>,
     /// How initiators wait.
     pub completions: Completions,
-    /// How often a request is sent again that is not acknowledged within 34 ms, 6 times at most. With 2, a dead machine
-    /// is reported within 200 ms.
+    /// Retries of a request that is not acknowledged within 34 ms, at most 6. With 2, a dead machine is reported within
+    /// 200 ms.
     pub retries: u8,
 }
 
@@ -66,18 +67,18 @@ impl Default for DeviceSpec {
     }
 }
 
-/// What has gone wrong on a device since it was opened.
+/// Failures of a device since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
-    /// Completions in error that ended a link.
+    /// Failed completions that ended a link.
     pub completions_in_error: u64,
-    /// Links to a region whose earlier link had failed.
+    /// New links to regions whose earlier link had failed.
     pub reconnects: u64,
-    /// Connections that were turned away, as target.
+    /// Connections refused as a target.
     pub refused: u64,
 }
 
-/// An open device; clones are the same one.
+/// An open device. Clones are the same device.
 #[derive(Clone)]
 pub struct Device {
     inner: Arc<Inner>,
@@ -95,7 +96,7 @@ struct Inner {
     tallies: Tallies,
 }
 
-/// Counted by whoever meets it.
+/// The counters behind [`Counters`].
 #[derive(Debug, Default)]
 pub(super) struct Tallies {
     pub(super) completions_in_error: AtomicU64,
@@ -110,10 +111,10 @@ impl fmt::Debug for Device {
 }
 
 impl Device {
-    /// Opens the device that `spec` names, and has it do two atomics on itself.
+    /// Opens the device that `spec` names, and lets it perform two atomics on itself as a check.
     ///
     /// # Errors
-    /// Where it is not there, may not be used, or lacks what Sidelong needs.
+    /// If it does not exist, may not be used, or lacks what Sidelong needs.
     pub fn open(spec: &DeviceSpec) -> Result<Device, DeviceError> {
         let names = names()?;
         let candidates: Vec<&String> = match &spec.device {
@@ -128,7 +129,7 @@ impl Device {
         for name in candidates {
             match Device::open_named(name, spec) {
                 Ok(device) => return Ok(device),
-                // Of several, another may do; what the first lacks is what the operator is told.
+                // Another device may do. If none does, the operator is told what the first one lacks.
                 Err(error) => _ = first_error.get_or_insert(error),
             }
         }
@@ -142,7 +143,7 @@ impl Device {
             move |source| DeviceError::Call { device, call, source }
         };
         let context = Context::open(name).map_err(|source| match source.kind() {
-            // libibverbs looks for the file elsewhere when it may not open it, and then finds none.
+            // If libibverbs may not open the file, it looks elsewhere and then reports that there is none.
             io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound if is_forbidden() => {
                 DeviceError::Permission { device: device.clone() }
             }
@@ -170,18 +171,22 @@ impl Device {
         let Inner { name, port_number, port, gid, limits, class, .. } = &*self.inner;
         let link = if port.ethernet { "RoCE" } else { "InfiniBand" };
         let atomics = match class {
-            AtomicClass::Device => "HCA (against this device's alone)",
-            AtomicClass::Machine => "GLOB (against the CPU's too)",
+            AtomicClass::Device => "HCA (among this device's atomics)",
+            AtomicClass::Machine => "GLOB (among the CPU's atomics too)",
         };
         let windows = if limits.windows { "type 2B" } else { "none" };
+        let completions = match self.inner.spec.completions {
+            Completions::Polling => "polling",
+            Completions::Events => "events",
+        };
         let (mtu, address) = (128 << port.mtu, Ipv6Addr::from(gid.raw));
         format!(
-            "{name} port {port_number} ({link}, MTU {mtu}), GID {} {address}, atomics {atomics}, memory windows {windows}, {:?}",
-            gid.index, self.inner.spec.completions,
+            "{name} port {port_number} ({link}, MTU {mtu}), GID {} {address}, atomics {atomics}, memory windows {windows}, completions by {completions}",
+            gid.index,
         )
     }
 
-    /// What has gone wrong so far.
+    /// Failures so far.
     pub fn counters(&self) -> Counters {
         let Tallies { completions_in_error, reconnects, refused } = self.tallies();
         Counters {
@@ -203,13 +208,13 @@ impl Device {
         self.inner.spec.completions == Completions::Events
     }
 
-    /// How peers address a queue pair of this device.
+    /// The address by which peers reach a queue pair of this device.
     pub(super) fn address(&self, queue: &QueuePair, sequence: u32) -> Peer {
         let Inner { port, gid, .. } = &*self.inner;
         Peer { number: queue.number(), sequence, gid: gid.raw, lid: port.lid, mtu: port.mtu }
     }
 
-    /// Reads and atomics that it takes at once, and has on their way at once, on one connection.
+    /// Most reads and atomics in flight on one connection, in either direction.
     pub(super) fn reads_in(&self) -> u8 {
         self.inner.limits.reads_in.min(READS_MAX)
     }
@@ -218,7 +223,7 @@ impl Device {
         self.inner.limits.reads_out.min(READS_MAX)
     }
 
-    /// How this end of a connection to `peer` is set.
+    /// The settings of this end of a connection to `peer`.
     pub(super) fn timers(&self, sequence: u32, reads_out: u8, reads_in: u8) -> Timers {
         let Inner { port_number, port, gid, spec, .. } = &*self.inner;
         Timers {
@@ -276,8 +281,8 @@ impl Device {
         move |source| DeviceError::Call { device: device.clone(), call, source }
     }
 
-    /// Adds to a word and swaps it, over a connection of a queue pair with itself: the values that come back must be
-    /// those that the CPU stored, so both count bytes from the same end.
+    /// Adds to a word and swaps it, over a connection of a queue pair with itself. The values returned must be those
+    /// that the CPU stored, so that both use the same byte order.
     fn check_atomics(&self) -> Result<(), DeviceError> {
         const BEFORE: u64 = 0x0123_4567_89ab_cdef;
         let domain = self.domain()?;
@@ -304,7 +309,7 @@ impl Device {
             let found = loop {
                 let polled = completions.poll().map_err(self.failed("ibv_poll_cq"))?;
                 if let Some(completion) = polled.first() {
-                    let source = |failure| io::Error::other(format!("an atomic on itself: {failure:?}"));
+                    let source = |failure| io::Error::other(format!("an atomic on itself: {failure}"));
                     completion.outcome().map_err(source).map_err(self.failed("ibv_poll_cq"))?;
                     break queue
                         .retire(completion)
@@ -335,7 +340,7 @@ fn names() -> Result<Vec<String>, DeviceError> {
         Ok(names) => Ok(names),
         Err(error) => Err(match Errno::from_io_error(&error) {
             Some(Errno::OPNOTSUPP) => DeviceError::NoLibrary,
-            // The kernel has no RDMA at all.
+            // This kernel has no RDMA.
             Some(Errno::NOSYS | Errno::NOENT) => DeviceError::NoDevice,
             _ => DeviceError::Call {
                 device: "libibverbs".to_owned(),
@@ -346,7 +351,7 @@ fn names() -> Result<Vec<String>, DeviceError> {
     }
 }
 
-/// Whether a device's file is there and may not be opened.
+/// Whether a device's file exists but may not be opened.
 fn is_forbidden() -> bool {
     let files = std::fs::read_dir("/dev/infiniband").into_iter().flatten().flatten();
     let mut uverbs = files.filter(|file| file.file_name().to_string_lossy().starts_with("uverbs"));
@@ -408,7 +413,7 @@ fn choose_gid(
             found: "none".into(),
         });
     }
-    // An IPv4 address is routed further than a link-local one.
+    // An IPv4 address is routed, a link-local one is not.
     let rank = |gid: &&Gid| match Ipv6Addr::from(gid.raw) {
         address if address.to_ipv4_mapped().is_some() => 0,
         address if address.is_unicast_link_local() => 2,

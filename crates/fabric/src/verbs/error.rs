@@ -1,13 +1,13 @@
-//! Why a device cannot be used, each in one line that says what to do.
+//! Why a device cannot be used, and what to do about it, in one line each.
 
 use std::io;
 
-/// Why an RDMA device could not be opened, or did not do what was asked of it.
+/// Why an RDMA device could not be opened, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The library is not there.
+    /// The library is not installed.
     #[error(
-        "verbs is not to be had: no libibverbs.so.1 (install Debian's libibverbs1 and ibverbs-providers, or use tcp)"
+        "verbs is not available: libibverbs.so.1 is missing (install Debian's libibverbs1 and ibverbs-providers, or use tcp)"
     )]
     NoLibrary,
     /// The machine has no device.
@@ -16,113 +16,113 @@ pub enum DeviceError {
          modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0)"
     )]
     NoDevice,
-    /// The machine has others.
+    /// The machine has other devices.
     #[error("no RDMA device {device}: this machine has {found}")]
     OtherDevice {
-        /// As asked for.
+        /// The device asked for.
         device: String,
-        /// Those there are.
+        /// The devices found.
         found: String,
     },
-    /// No device has a port that is active.
+    /// No device has an active port.
     #[error("no active port on {found}: is the link up? (rdma link show)")]
     NoActivePort {
-        /// The devices that were looked at.
+        /// The devices found.
         found: String,
     },
     /// The device has no such port.
     #[error("{device} has no port {port}: it has 1 to {ports}")]
     NoPort {
-        /// Which device.
+        /// The device.
         device: String,
-        /// As asked for.
+        /// The port asked for.
         port: u8,
-        /// How many there are.
+        /// The number of its ports.
         ports: u8,
     },
     /// The port's link is down.
     #[error("port {port} of {device} is not active: bring its link up (rdma link show {device})")]
     PortDown {
-        /// Which device.
+        /// The device.
         device: String,
-        /// Which port.
+        /// The port.
         port: u8,
     },
-    /// The port has no such address.
+    /// The port has no address at that index.
     #[error("port {port} of {device} has no GID at index {index}: it has {found}")]
     NoGid {
-        /// Which device.
+        /// The device.
         device: String,
-        /// Which port.
+        /// The port.
         port: u8,
-        /// As asked for.
+        /// The index asked for.
         index: u8,
-        /// The addresses there are.
+        /// The addresses found.
         found: String,
     },
-    /// The port has no address that others could reach.
+    /// The port has no routable address.
     #[error(
         "port {port} of {device} has no GID for RoCE version 2: give its network interface an IP address"
     )]
     NoRoutableGid {
-        /// Which device.
+        /// The device.
         device: String,
-        /// Which port.
+        /// The port.
         port: u8,
     },
-    /// A device whose connections are set up by TCP.
-    #[error("{device} speaks iWARP, which needs the RDMA connection manager: use tcp with it")]
+    /// An iWARP device.
+    #[error("{device} is an iWARP device, which needs the RDMA connection manager: use tcp")]
     Iwarp {
-        /// Which device.
+        /// The device.
         device: String,
     },
-    /// The files of the device may not be opened.
+    /// The device's files may not be opened.
     #[error(
         "{device}: permission denied: /dev/infiniband/uverbs* must be readable and writable by this user"
     )]
     Permission {
-        /// Which device.
+        /// The device.
         device: String,
     },
-    /// Memory cannot be pinned.
+    /// The memory cannot be pinned.
     #[error(
         "cannot pin {need} bytes for {device}: RLIMIT_MEMLOCK is {limit} in all; raise it (ulimit -l, systemd's \
          LimitMEMLOCK=)"
     )]
     Locked {
-        /// Which device.
+        /// The device.
         device: String,
-        /// What was to be registered.
+        /// The bytes to be registered.
         need: usize,
         /// The limit in bytes.
         limit: u64,
     },
-    /// The device has no atomics, without which nothing is locked or moved.
+    /// The device lacks atomics, which locks and moves need.
     #[error("{device} has no atomics (its atomic_cap is NONE): use another device, or tcp")]
     NoAtomics {
-        /// Which device.
+        /// The device.
         device: String,
     },
-    /// The device counts otherwise than this machine's CPU.
+    /// The device's byte order differs from this machine's CPU.
     #[error(
         "{device}: atomics give {found:#x} where {expected:#x} stood: its byte order is another; use tcp with it"
     )]
     AtomicOrder {
-        /// Which device.
+        /// The device.
         device: String,
-        /// What came back.
+        /// The value returned.
         found: u64,
-        /// What was there.
+        /// The value expected.
         expected: u64,
     },
     /// Any other call that failed.
     #[error("{device}: {call}: {source}")]
     Call {
-        /// Which device.
+        /// The device.
         device: String,
         /// The verb.
         call: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,13 +1,13 @@
-//! The target's side: memory that the device serves to others without this process's CPU.
+//! The target's side: memory that the device serves to peers without this process's CPU.
 //!
-//! Load regions and words lie in protection domains of their own. A connection reaches one region, through a memory
-//! window that is bound to it where the device has such: then the region's own registration grants peers nothing, and who
-//! is evicted, or whose region is dropped, has lost the right when that call returns. On other devices the queue pair or
-//! the registration goes instead.
+//! Load regions and words are in separate protection domains. A connection reaches one region, through a memory window
+//! bound to it if the device has such windows. Then the region's own registration grants peers nothing. Evicting a peer
+//! or dropping the region invalidates the window, and the right has ended when that call returns. On other devices the
+//! queue pair or the registration is destroyed instead.
 //!
-//! A connection lives as long as the session of the control endpoint over which it was asked for, so whatever happens to
-//! an initiator, nothing is left of it but messages that wait. After set-up no thread of this process runs for what
-//! initiators do, but for the one that receives, where the region has an inbox.
+//! A connection lives as long as the control session over which it was requested. So whatever happens to an initiator,
+//! nothing of it remains but messages not yet received. After set-up no thread of this process works for initiators,
+//! except the receiver of an inbox.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,11 +28,11 @@ use crate::key::{Key, Locator, Token};
 use crate::memory::Memory;
 use crate::{Access, Error, Inbox, InboxSpec, RegionSpec};
 
-/// How long the device may take to bind a window: a local operation of microseconds.
+/// Longest time to bind a window: a local operation of microseconds.
 const BIND_WAIT: Duration = Duration::from_secs(1);
 
-/// Offers regions through a device; clones are the same host. Peers are served until it and the last of its regions are
-/// dropped.
+/// Offers regions through a device. Clones are the same host. Peers are served until the host and the last of its
+/// regions are dropped.
 #[derive(Clone)]
 pub struct VerbsHost {
     shared: Arc<Shared>,
@@ -41,7 +41,7 @@ pub struct VerbsHost {
 }
 
 struct Shared {
-    /// Freed before the domains.
+    /// Dropped before the domains.
     state: Mutex<State>,
     device: Device,
     loads: Arc<ProtectionDomain>,
@@ -64,7 +64,7 @@ struct Offer {
     inbox: Option<Arc<Mailbox>>,
 }
 
-/// One initiator's way to one region. A window goes before its queue pair.
+/// One initiator's connection to one region. The window is dropped before its queue pair.
 struct Connection {
     window: Option<Window>,
     end: End,
@@ -73,22 +73,22 @@ struct Connection {
     gid: [u8; 16],
 }
 
-/// Who has the queue pair.
+/// The holder of the queue pair.
 enum End {
-    /// Nobody: the device alone does something with it.
+    /// No holder: the device alone uses it.
     OneSided { _queue: QueuePair },
     /// The region's inbox.
     Inbox(InboxSeat),
 }
 
-/// An initiator's connection, as the owner of the region sees it.
+/// An initiator's connection, as the region's owner sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Connected {
-    /// By which it is evicted; never used again.
+    /// Identifies it for [`VerbsHost::evict`]; never reused.
     pub id: u64,
     /// The region's name.
     pub region: String,
-    /// The initiator's device.
+    /// Address of the initiator's device.
     pub gid: Ipv6Addr,
 }
 
@@ -99,10 +99,10 @@ impl fmt::Debug for VerbsHost {
 }
 
 impl VerbsHost {
-    /// Offers regions through `device` to whoever asks `endpoint`, which serves one such host.
+    /// Offers regions through `device` to initiators that ask `endpoint`. An endpoint serves one such host.
     ///
     /// # Errors
-    /// Where the device gives no protection domain.
+    /// If the device gives no protection domain.
     pub fn new(device: &Device, endpoint: &control::Endpoint) -> Result<VerbsHost, Error> {
         let (loads, words) = (device.domain()?, device.domain()?);
         let shared = Arc::new(Shared { state: Mutex::default(), device: device.clone(), loads, words });
@@ -114,18 +114,18 @@ impl VerbsHost {
         Ok(VerbsHost { shared, endpoint: endpoint.clone(), advertised: endpoint.address() })
     }
 
-    /// Writes `address` into the keys of the regions that are offered from here on, in place of the endpoint's own: for
-    /// one that listens on all interfaces, or behind an address translation.
+    /// Puts `address` into the keys of regions offered from now on, in place of the endpoint's own. Use it for an
+    /// endpoint that listens on all interfaces, or behind address translation.
     pub fn advertising(self, address: SocketAddr) -> VerbsHost {
         VerbsHost { advertised: address, ..self }
     }
 
-    /// Its device.
+    /// The device.
     pub fn device(&self) -> &Device {
         &self.shared.device
     }
 
-    /// Who is connected.
+    /// The connections of all initiators.
     pub fn connected(&self) -> Vec<Connected> {
         let state = self.shared.lock();
         let connected = |(id, connection): (&u64, &Connection)| Connected {
@@ -136,12 +136,12 @@ impl VerbsHost {
         state.connections.iter().map(connected).collect()
     }
 
-    /// Takes a connection's rights away at once: what it asks from here on is refused by the device, and what is under
-    /// way may be cut short. Whether there was one. It may ask to be connected again, with a key that is still valid.
+    /// Revokes a connection's rights at once; returns whether it existed. The device refuses further requests, and may
+    /// cut requests in progress short. The initiator may connect again with a key that is still valid.
     pub fn evict(&self, id: u64) -> bool {
         let mut state = self.shared.lock();
         match state.connections.get_mut(&id) {
-            // The queue pair stays, for the device to answer with a refusal, until the initiator leaves.
+            // The queue pair stays until the initiator leaves, so that the device can answer with a refusal.
             Some(Connection { window: window @ Some(_), end, .. }) => {
                 *window = None;
                 if let End::Inbox(seat) = end {
@@ -212,11 +212,11 @@ impl VerbsHost {
     }
 }
 
-/// What a region's owner holds: with it goes the offer.
+/// Held by a region's owner; dropping it withdraws the region.
 struct Hold {
     shared: Arc<Shared>,
     name: String,
-    /// Answers for as long as there is something to ask for.
+    /// Answers requests as long as there is a region to ask for.
     _endpoint: control::Endpoint,
 }
 
@@ -233,7 +233,7 @@ impl Drop for Hold {
 }
 
 impl Shared {
-    /// Nothing panics half-way through a change of the state.
+    /// Locks despite poisoning: nothing panics halfway through a change of the state.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -247,9 +247,9 @@ impl Shared {
         }
     }
 
-    /// Connects an initiator; the connection's number.
+    /// Connects an initiator; returns the connection's number.
     fn connect(&self, request: &Request<'_>) -> Result<(u64, Grant), Refusal> {
-        // Held throughout: a region that is dropped meanwhile goes after its new connection has been entered.
+        // Held throughout, so that a region dropped meanwhile is removed after its new connection is entered.
         let mut state = self.lock();
         let offer = state.offers.get(request.name).filter(|offer| offer.token.matches(request.token));
         let offer = offer.ok_or(Refusal::Key)?;
@@ -313,7 +313,7 @@ fn await_bind(completions: &mut CompletionQueue) -> io::Result<()> {
     let deadline = Instant::now() + BIND_WAIT;
     loop {
         if let Some(completion) = completions.poll()?.first() {
-            return completion.outcome().map_err(|failure| io::Error::other(format!("{failure:?}")));
+            return completion.outcome().map_err(io::Error::other);
         }
         if Instant::now() > deadline {
             return Err(io::ErrorKind::TimedOut.into());
@@ -321,7 +321,7 @@ fn await_bind(completions: &mut CompletionQueue) -> io::Result<()> {
     }
 }
 
-/// Where a session keeps its connection.
+/// Holds a session's connection.
 struct Seat {
     shared: Weak<Shared>,
     connection: Option<u64>,

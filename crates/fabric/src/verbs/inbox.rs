@@ -1,13 +1,13 @@
-//! An inbox over verbs: receive buffers that the device fills, and for each link a word that tells its sender how far
-//! the inbox is.
+//! An inbox over verbs: receive buffers that the device fills, and for each link a word that tells its sender the
+//! progress.
 //!
-//! Each link has `slots` buffers of its own, on its own queue pair. Its sender knows how many messages it has sent, and
-//! behind each it reads the link's word, one-sidedly: how many of them were taken out, or that the inbox is gone. A buffer
-//! waits for the next message before the word tells of it, so whoever sends no more than it says never meets a device
-//! that is not ready, which would cost the connection. Nobody takes another's room, and nothing is left of a sender that
-//! died.
+//! Each link has `slots` buffers of its own, on its own queue pair. The sender counts the messages that it has sent.
+//! After each one it reads the link's word one-sidedly, which gives the number of messages taken out, or tells that the
+//! inbox is gone. A buffer is posted for the next message before the word announces it. So a sender that keeps to the
+//! word never meets a device that is not ready, which would cost it the connection. No sender uses another's buffers,
+//! and a sender that dies leaves nothing behind.
 //!
-//! A sender that does otherwise hurts its own connection alone. It is `host`'s, and decides nothing about rights.
+//! A sender that does not keep to the word harms only its own connection. Rights are checked in `host`, not here.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -30,11 +30,11 @@ use crate::inbox::Taken;
 use crate::memory::Memory;
 use crate::tcp::timespec;
 
-/// What a sender finds in its word when the inbox is gone; else how many of its messages were taken out.
+/// The value of a sender's word once the inbox is gone; otherwise the word counts the messages taken out.
 pub(super) const GONE: u64 = u64::MAX;
-/// Links that are gone and whose messages wait, at least; with more, no new ones are made.
+/// Links that have closed but whose messages wait: up to this number, new links are accepted.
 const LEAVERS_MAX: usize = 64;
-/// Of the memory that holds a word: what is registered is whole pages.
+/// Bytes of memory for a word: registration is by whole pages.
 const WORD_BYTES: usize = 4096;
 
 /// The inbox of one region.
@@ -42,7 +42,7 @@ pub(super) struct Mailbox {
     spec: InboxSpec,
     device: Device,
     domain: Arc<ProtectionDomain>,
-    /// Readable when something was reported that was waited for.
+    /// Readable when an awaited completion was reported.
     channel: OwnedFd,
     state: Mutex<State>,
 }
@@ -50,22 +50,22 @@ pub(super) struct Mailbox {
 struct State {
     /// By the life of their queue pair.
     senders: BTreeMap<u32, Sender>,
-    /// Reported, and not yet taken out.
+    /// Messages reported and not yet taken out.
     letters: VecDeque<Letter>,
     completions: CompletionQueue,
-    /// How many it holds.
+    /// Capacity of the completion queue.
     completions_max: usize,
     gone: bool,
 }
 
-/// One link's half. Its queue pair goes before the buffers that it fills.
+/// The receiving half of one link. Its queue pair is dropped before the buffers that it fills.
 struct Sender {
     queue: QueuePair,
-    /// Its messages that were taken out.
+    /// Messages taken out.
     taken: u64,
     word: Arc<Memory>,
     _registered: Arc<MemoryRegion>,
-    /// Its messages are no longer wanted.
+    /// Whether its further messages are dropped.
     shut: bool,
 }
 
@@ -106,12 +106,12 @@ impl Mailbox {
         Ok(Arc::new(Mailbox { spec: *spec, device, domain, channel, state }))
     }
 
-    /// Nothing panics half-way through a change of the state.
+    /// Locks despite poisoning: nothing panics halfway through a change of the state.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Nothing more is taken out, and senders are told so.
+    /// Closes the inbox: nothing more is taken out, and senders are told.
     pub(super) fn shut(&self) {
         let mut state = self.lock();
         state.gone = true;
@@ -119,14 +119,14 @@ impl Mailbox {
         state.letters.clear();
     }
 
-    /// Room for one more link's messages, for the queue pair that is to receive them; nothing where the inbox is gone.
+    /// Buffers for one more link, for the queue pair that will receive its messages; `None` if the inbox is gone.
     pub(super) fn room(&self) -> Result<Option<Receives>, DeviceError> {
         let mut state = self.lock();
         if state.gone {
             return Ok(None);
         }
         if state.letters.len() > (state.senders.len() + LEAVERS_MAX) * self.spec.slots {
-            let full = "its owner does not take out what links left behind that are gone";
+            let full = "the owner leaves too many messages of closed links in the inbox";
             return Err(self.device.failed("an inbox")(io::Error::other(full)));
         }
         let wanted = (state.senders.len() + 1) * self.spec.slots;
@@ -139,7 +139,7 @@ impl Mailbox {
         Ok(Some(Receives::new(&state.completions, self.spec.slots)))
     }
 
-    /// Lets what comes over `queue`, which was made with `room` and whose peer sends nothing yet, into the inbox.
+    /// Adds a link whose queue pair `queue` was made with `room`, and whose peer has sent nothing yet.
     pub(super) fn add(self: &Arc<Mailbox>, mut queue: QueuePair) -> Result<(Seat, InboxGrant), DeviceError> {
         let InboxSpec { slots, message_bytes_max } = self.spec;
         let words = message_bytes_max.div_ceil(8).max(1);
@@ -166,7 +166,7 @@ impl Mailbox {
 }
 
 impl State {
-    /// Takes over what was reported.
+    /// Takes all reported completions.
     fn collect(&mut self) {
         let State { senders, letters, completions, .. } = self;
         loop {
@@ -200,21 +200,21 @@ impl State {
                     entry.taken += 1;
                     entry.word.store(0, entry.taken, Ordering::Release);
                 }
-                Err(error) => tracing::error!(%error, "an inbox has a slot less for one of its senders"),
+                Err(error) => tracing::error!(%error, "an inbox has lost a slot of one sender"),
             }
         }
         Some(Taken { len, immediate: arrival.immediate })
     }
 }
 
-/// A link's place at the inbox: with it goes its queue pair, but not what it has brought.
+/// A link's place at the inbox. Dropping it drops the queue pair, but not the messages already received.
 pub(super) struct Seat {
     mailbox: Arc<Mailbox>,
     sender: u32,
 }
 
 impl Seat {
-    /// What it sends from here on is not received.
+    /// Drops what the link sends from now on.
     pub(super) fn shut(&self) {
         if let Some(entry) = self.mailbox.lock().senders.get_mut(&self.sender) {
             entry.shut();
@@ -225,8 +225,8 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut state = self.mailbox.lock();
-        // Some devices forget what they reported of a queue pair that is freed. What its sender knows to be delivered
-        // was reported long before the end of its session is heard of.
+        // Some devices forget completions of a queue pair that is destroyed. Messages that the sender knows to be
+        // delivered were reported long before the end of its session is noticed.
         state.collect();
         state.senders.remove(&self.sender);
     }
@@ -246,12 +246,12 @@ impl Receiver {
         Receiver(Arc::clone(mailbox))
     }
 
-    /// The next message if it is there: no system call where the device wants none to be given a buffer.
+    /// The next message if there is one, without a system call unless the device needs one to post a buffer.
     pub(crate) fn take(&self, words: &mut Vec<u64>) -> Option<Taken> {
         self.0.lock().take(words)
     }
 
-    /// The next message, for which the thread sleeps until `deadline` at most.
+    /// The next message; the thread sleeps until `deadline` at most.
     pub(crate) fn wait(&self, words: &mut Vec<u64>, deadline: Instant) -> Option<Taken> {
         loop {
             if let Some(taken) = self.take(words) {
@@ -259,7 +259,7 @@ impl Receiver {
             }
             let mut state = self.0.lock();
             let armed = state.completions.take_event().and_then(|()| state.completions.arm());
-            // What was reported before it was armed is not told.
+            // Completions reported before arming cause no event.
             if let Some(taken) = state.take(words) {
                 return Some(taken);
             }

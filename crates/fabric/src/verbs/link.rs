@@ -1,15 +1,16 @@
 //! The initiator's half: all links of one initiator, with one completion queue, one wait and one deadline.
 //!
-//! Operations are staged in windows of half as many as a queue pair takes, of which the device reports the last. Data comes and
-//! goes through buffers of the link, so that what the device still moves after a batch was given up never touches the
-//! batch: a late completion gives its buffer back, and that is all.
+//! Operations are staged in windows of half a queue pair's depth, and the device reports the last one of each window.
+//! Data passes through buffers of the link. So what the device still moves after a batch was given up never touches the
+//! batch: a late completion only returns its buffer.
 //!
-//! A link that failed stays down, and its operations end with what it failed of, until the caller closes it and connects
-//! anew: a new queue pair with new numbers. Its peers' operations do not wait for it: its queue pair is taken down when
-//! they are done.
+//! A failed link stays down, and its operations end with the link's error until the caller closes it and connects
+//! again, with a new queue pair and new numbers. Operations on other links do not wait for it: its queue pair is
+//! destroyed when they are done.
 //!
-//! While nothing completes, each millisecond the sessions of the links that are waited for are looked at: one that has
-//! ended tells of a dead process before the device's retries do. With events, they are waited for together.
+//! While nothing completes, the sessions of the awaited links are checked every millisecond, because the end of a
+//! session reveals a dead process before the device's retries do. With events, sessions and completions are awaited
+//! together.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -30,43 +31,45 @@ use crate::batch::{Kind, Request};
 use crate::control::{Secret, Session};
 use crate::key::{Key, Token};
 use crate::tcp::timespec;
-use crate::{Access, Batch, Error, OpError};
+use crate::{Access, Batch, Error, LINKS_MAX, OpError};
 
 /// Requests in flight on one link.
 const DEPTH: u32 = 64;
-/// A small buffer: a load record and more. There are as many as requests.
+/// Size of a small buffer, larger than a load record. There are as many as requests.
 const SLOT_WORDS: usize = 64;
-/// A large one: longer operations go in pieces of this length. They are made with the first long operation.
+/// Size of a large buffer. Longer operations are split into pieces of this size. They are created with the first long
+/// operation.
 const CHUNK_WORDS: usize = 8 << 10;
 const CHUNKS: usize = 8;
-/// What goes to the device with the request, where the device can.
+/// Longest payload that is sent inline with the request, if the device supports that.
 const INLINE_BYTES: u32 = 220;
-/// Links of one initiator: a completion names its link in 16 bits.
-const LINKS_MAX: usize = 1 << 12;
-/// For how many links the completion queue is made at first.
+// A completion names its link in 16 bits, and adapters give a completion queue up to 2^22 entries.
+const _: () = assert!(LINKS_MAX <= 1 << 16 && LINKS_MAX * DEPTH as usize <= 1 << 21);
+
+/// Links for which the completion queue is sized at first.
 const LINKS_AT_FIRST: u32 = 32;
-/// Empty polls between two looks at the clock.
+/// Empty polls between two checks of the clock.
 const POLLS: u32 = 64;
-/// How long nothing completes before sessions are looked at, and again.
+/// Interval at which sessions are checked while nothing completes.
 const LOOK: Duration = Duration::from_millis(1);
-/// Regions whose links have failed and not come back, for the count of those that do.
+/// Most regions with failed links that are remembered, to count reconnects.
 const LOST_MAX: usize = 1024;
-/// What the completion queue's channel is known by; sessions are known by their link's slot.
+/// Identifies the completion queue's channel; sessions are identified by their link's slot.
 const CHANNEL: u64 = u64::MAX;
 const EVENTS_MAX: usize = 16;
 
 /// The verbs links of one initiator.
 pub(crate) struct Links {
     links: Vec<Option<Link>>,
-    /// Those that the batch under way uses.
+    /// Links that the current batch uses.
     used: Vec<usize>,
-    /// Its number.
+    /// Number of the current batch.
     batch: u32,
-    /// Operations of it that have no outcome yet.
+    /// Operations of the current batch without an outcome yet.
     open: usize,
     completions: CompletionQueue,
     completions_max: u32,
-    /// Where the channel and the sessions are waited for; not with polling.
+    /// For waiting for the channel and the sessions; `None` with polling.
     epoll: Option<OwnedFd>,
     domain: Arc<ProtectionDomain>,
     lost: VecDeque<String>,
@@ -74,35 +77,35 @@ pub(crate) struct Links {
     secret: Secret,
 }
 
-/// What a look at the completion queue brought.
+/// The result of polling the completion queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reaped {
     Nothing,
     Some,
-    /// And more work was posted where there now is room.
+    /// There were completions, and more work was posted into the freed room.
     More,
 }
 
 struct Link {
-    /// `None` once it is taken down. Freed before the buffers' memory: what is in flight is in it.
+    /// `None` once it is down. Dropped before the buffers' memory, which in-flight requests use.
     queue: Option<QueuePair>,
-    /// Why it is down.
+    /// Why the link is down.
     down: Option<OpError>,
     slots: Vec<Registered>,
     chunks: Vec<Registered>,
-    /// Operations of this batch that found no room at once, in order. Those before the `first` are wholly staged by now,
-    /// and `at` words of it are.
+    /// Operations of this batch that found no room at once, in order. Those before `first` are fully staged, as are
+    /// `at` words of `first` itself.
     waiting: Vec<u32>,
     first: usize,
     at: usize,
     /// Whether a read was staged that no later write or atomic has waited for.
     reads: bool,
     used: bool,
-    /// Where the region begins at the target, how long it is, and what the key grants.
+    /// The region's address at the target, its length, and the key's rights.
     address: u64,
     len: usize,
     access: Access,
-    /// Where messages go, if the region has an inbox.
+    /// The sender's half of the region's inbox, if it has one.
     outbox: Option<Outbox>,
     name: String,
     session: Option<Session>,
@@ -142,7 +145,7 @@ impl Links {
         })
     }
 
-    /// Connects over the control endpoint at `address`; the link's number.
+    /// Connects over the control endpoint at `address`; returns the link's number.
     pub(crate) fn connect(
         &mut self,
         key: &Key,
@@ -204,12 +207,9 @@ impl Links {
         Ok(slot)
     }
 
-    /// Sees to it that all requests of all links may fail at once, each with a completion.
+    /// Ensures that all requests of all links can fail at once, each with a completion.
     fn make_room(&mut self, slot: usize) -> Result<(), DeviceError> {
         let failed = self.device.failed("ibv_resize_cq");
-        if slot >= LINKS_MAX {
-            return Err(failed(std::io::Error::other(format!("an initiator has {LINKS_MAX} links at most"))));
-        }
         let wanted = (slot as u32 + 1) * DEPTH;
         if wanted > self.completions_max {
             let doubled = wanted.next_power_of_two();
@@ -220,7 +220,7 @@ impl Links {
     }
 
     pub(crate) fn close(&mut self, slot: usize) {
-        // What its queue pair has left to be polled is dropped by the next run: whoever has this slot then has another life.
+        // The next run drops completions of its queue pair, because the next link in this slot has another life.
         let Some(link) = self.links[slot].take() else { return };
         if link.down.is_some() {
             if self.lost.len() == LOST_MAX {
@@ -230,10 +230,10 @@ impl Links {
         }
     }
 
-    /// Adds an operation to what `complete` will run.
+    /// Adds an operation for `complete` to run.
     #[inline]
     pub(crate) fn post(&mut self, slot: usize, batch: &mut Batch, index: usize) {
-        // Most are reads: a way of their own, in which nothing is asked that is not of a read.
+        // Most operations are reads, which have a fast path without checks for the other kinds.
         match batch.op(index).request {
             Request { kind: Kind::Read, offset, len } => {
                 self.post_one(slot, batch, index, &Request { kind: Kind::Read, offset, len });
@@ -248,9 +248,9 @@ impl Links {
         if let Some(reason) = link.down {
             return batch.finish(index, Err(reason));
         }
-        // What is to be said of it if nothing comes.
+        // The outcome if nothing completes.
         batch.finish(index, Err(OpError::Timeout));
-        // Found here: at the target it would cost the connection.
+        // Checked here, because an error at the target would cost the connection.
         if let Err(error) = request.check(link.len, link.access) {
             return batch.finish(index, Err(error));
         }
@@ -276,7 +276,7 @@ impl Links {
         }
     }
 
-    /// Runs what was posted until the last completion, or for `timeout`.
+    /// Runs the posted operations until the last completion, or for `timeout`.
     pub(crate) fn complete(&mut self, batch: &mut Batch, timeout: Duration) {
         for at in 0..self.used.len() {
             let slot = self.used[at];
@@ -285,7 +285,7 @@ impl Links {
                 self.pump(slot, batch);
             }
         }
-        // Counted from when the clock is first needed: a short batch on a fast device is done before.
+        // Read when first needed: a short batch on a fast device ends before.
         let mut ends_at = None;
         let mut deadline = || *ends_at.get_or_insert_with(|| Instant::now() + timeout);
         let (mut polls, mut look_at) = (0, None);
@@ -315,7 +315,7 @@ impl Links {
                     if now >= *look_at.get_or_insert(now + LOOK) {
                         look_at = Some(now + LOOK);
                         self.look(batch);
-                        // Whoever else wants this CPU may be who is waited for.
+                        // Another thread that waits for this CPU may be the one that must answer.
                         std::thread::yield_now();
                     }
                 }
@@ -330,7 +330,7 @@ impl Links {
         self.batch = self.batch.wrapping_add(1);
     }
 
-    /// Stages and posts what a link takes.
+    /// Stages and posts as much as a link accepts.
     fn pump(&mut self, slot: usize, batch: &mut Batch) {
         let Some(link) = &mut self.links[slot] else { return };
         if let Err(error) = link.stage(self.batch, batch, &mut self.open, &self.domain, &self.device) {
@@ -339,7 +339,7 @@ impl Links {
         }
     }
 
-    /// Takes completions, and posts what there is room for; whether there were any.
+    /// Takes completions, and posts into the freed room.
     fn reap(&mut self, batch: &mut Batch) -> Reaped {
         let Links { links, completions, open, device, domain, batch: number, .. } = self;
         let polled = match completions.poll() {
@@ -387,9 +387,13 @@ impl Links {
             }
             if let Err(failure) = completion.outcome() {
                 device.tallies().completions_in_error.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!(?failure, name = link.name, "a verbs link is down");
+                tracing::debug!(error = %reason(failure), name = link.name, "a verbs link is down");
                 if let Failure::Other(status) = failure {
-                    tracing::error!(status, name = link.name, "a completion that no correct request meets");
+                    tracing::error!(
+                        status,
+                        name = link.name,
+                        "an RDMA request failed unexpectedly: please report it"
+                    );
                 }
                 *open -= link.fail(reason(failure), *number, batch);
             } else if link.first < link.waiting.len() {
@@ -420,15 +424,15 @@ impl Links {
         if link.session.as_ref().is_some_and(Session::is_closed) {
             tracing::debug!(name = link.name, "the peer's process is gone");
             self.open -= link.fail(OpError::PeerGone, self.batch, batch);
-            // It has told what it had to tell.
+            // A session ends only once.
             link.session = None;
         }
     }
 
-    /// Waits for completions or the end of a session; whether there is time for more.
+    /// Waits for completions or the end of a session; returns whether there is time left.
     fn sleep(&mut self, batch: &mut Batch, deadline: Instant) -> bool {
         let armed = self.completions.arm();
-        // What was reported before it was armed is not told.
+        // Completions reported before arming cause no event.
         if armed.is_ok() && self.reap(batch) != Reaped::Nothing {
             return true;
         }
@@ -459,7 +463,8 @@ impl Links {
 }
 
 impl Link {
-    /// Stages an operation that a small buffer holds, if there is one left and nothing waits before it; whether it did.
+    /// Stages an operation that fits in a small buffer, if one is free and nothing waits before it; returns whether it
+    /// did.
     #[inline(always)]
     fn stage_small(&mut self, number: u32, batch: &Batch, index: u32, request: &Request) -> bool {
         let words = request.words();
@@ -490,7 +495,7 @@ impl Link {
         }
     }
 
-    /// Stages the next piece of a long operation: how many words it has, if there is room for one.
+    /// Stages the next piece of a long operation; returns its length in words, if there was room.
     fn stage_piece(&mut self, number: u32, batch: &Batch, index: u32, request: &Request) -> Option<usize> {
         let queue = self.queue.as_mut().filter(|queue| queue.room() > 0)?;
         let mut buffer = self.chunks.pop()?;
@@ -512,7 +517,7 @@ impl Link {
         staged.map_err(|buffer| self.chunks.push(buffer)).ok().map(|()| words)
     }
 
-    /// Whether it is not for the inbox, or that has room, and a look behind it would find some too.
+    /// Whether there is room for the request. A message also needs room in the inbox, and for the read that follows it.
     #[inline]
     fn has_room(&self, request: &Request) -> bool {
         !request.kind.is_for_inbox()
@@ -521,7 +526,7 @@ impl Link {
                 && self.slots.len() > 1
     }
 
-    /// Looks at the inbox behind a message that was staged as `note`, for which `has_room` was asked.
+    /// Stages the read of the inbox's word that follows the message staged as `note`; `has_room` has ensured its room.
     fn stage_look_behind(&mut self, note: Note) {
         if let Some(outbox) = &mut self.outbox {
             outbox.sent();
@@ -529,7 +534,7 @@ impl Link {
         self.stage_look(Note { words: 0, last: true, ..note });
     }
 
-    /// Stages a look at the inbox, if there is room for one.
+    /// Stages a read of the inbox's word, if there is room.
     fn stage_look(&mut self, note: Note) {
         let (Some(queue), Some(outbox)) = (&mut self.queue, &mut self.outbox) else { return };
         let Some(buffer) = self.slots.pop() else { return };
@@ -539,7 +544,7 @@ impl Link {
         }
     }
 
-    /// Stages as much of what waits as there are buffers and room for, and posts it.
+    /// Stages and posts as many waiting operations as buffers and room allow.
     fn stage(
         &mut self,
         number: u32,
@@ -571,7 +576,7 @@ impl Link {
                 self.first += 1;
             } else {
                 if self.chunks.capacity() == 0 {
-                    // A message is one piece, however long.
+                    // A message is a single piece, however long.
                     let message = self.outbox.as_ref().map_or(0, Outbox::message_bytes_max);
                     let words = CHUNK_WORDS.max(message.div_ceil(8));
                     self.chunks = device.buffers(domain, CHUNKS, words)?;
@@ -584,7 +589,7 @@ impl Link {
                     self.at = 0;
                 }
             }
-            // While half of what there is of room is under way, the other half is refilled.
+            // While one half of the room is in flight, the other half is refilled.
             if pieces == CHUNKS / 2 || self.is_half_staged() {
                 pieces = 0;
                 self.ring(device)?;
@@ -598,21 +603,21 @@ impl Link {
         self.queue.as_ref().is_some_and(|queue| queue.staged() >= DEPTH / 2)
     }
 
-    /// The short way, for a batch that found room: whether it was one, and the device took it.
+    /// The fast path for a batch that found room; returns whether it applied and the device accepted it.
     #[inline]
     fn ring_if_all_is_staged(&mut self) -> bool {
         let queue = self.queue.as_mut().filter(|_| self.waiting.is_empty());
         queue.is_some_and(|queue| queue.post().is_ok())
     }
 
-    /// Hands what is staged to the device.
+    /// Posts the staged requests to the device.
     #[inline]
     fn ring(&mut self, device: &Device) -> Result<(), DeviceError> {
         let Some(queue) = &mut self.queue else { return Ok(()) };
         queue.post().map_err(|source| device.failed("ibv_post_send")(source))
     }
 
-    /// It is down; how many operations of the batch `number` have their outcome by that.
+    /// Marks the link as down; returns how many operations of batch `number` this ends.
     fn fail(&mut self, reason: OpError, number: u32, batch: &mut Batch) -> usize {
         self.down.get_or_insert(reason);
         let mut failed = 0;
@@ -626,7 +631,7 @@ impl Link {
         failed
     }
 
-    /// The batch is over.
+    /// Ends the batch.
     fn rest(&mut self) {
         self.used = false;
         self.waiting.clear();
@@ -635,7 +640,7 @@ impl Link {
             outbox.rest();
         }
         if self.down.is_some() {
-            // The device is done with the buffers when the queue pair is gone; the target hears of it, too.
+            // Once the queue pair is destroyed, the device no longer uses the buffers. The target notices, too.
             self.queue = None;
             self.session = None;
             self.slots = Vec::new();
@@ -644,7 +649,7 @@ impl Link {
     }
 }
 
-/// Copies what an operation takes to the target: words, or a message's bytes.
+/// Copies an operation's data into the buffer: words, or a message's bytes.
 #[inline]
 fn fill(buffer: &mut Registered, request: &Request, from: &[u64]) {
     let to = &mut buffer.words_mut()[..from.len()];
@@ -654,7 +659,8 @@ fn fill(buffer: &mut Registered, request: &Request, from: &[u64]) {
     }
 }
 
-/// A write or an atomic waits for the reads before it, or the target might do it first (IBA volume 1, 10.8.3.3).
+/// A write or an atomic waits for earlier reads, because the target might otherwise perform it first (IBA volume 1,
+/// 10.8.3.3).
 #[inline]
 fn work(request: &Request, place: u64, len: u32, last: bool, reads: &mut bool) -> Work {
     let after_reads = std::mem::replace(reads, request.kind == Kind::Read);

@@ -1,8 +1,8 @@
-//! The sender's half of an inbox: how many more messages it takes, as far as is known here.
+//! The sender's half of an inbox: how many more messages it accepts, as far as is known here.
 //!
-//! A message is two requests: itself, and a look at the word that the inbox has for this link (`inbox`). A sender that
-//! would find it full by what it last saw looks once more before it says so. The look is what tells a message that was
-//! delivered from one that came after its inbox had gone, and costs each message a read: over soft-RoCE one of 64 bytes
+//! A message takes two requests: the message, and a read of the word that the inbox has for this link (`inbox`). If the
+//! inbox seems full, the sender reads the word once more before it reports that. The read tells a delivered message
+//! from one that arrived after the inbox had gone. It costs one read a message: over soft-RoCE a message of 64 bytes
 //! takes 105 us with it and 50 us without.
 //!
 //! It asks no clock and posts nothing.
@@ -16,30 +16,30 @@ use crate::batch::{Kind, Request};
 #[derive(Debug)]
 pub(super) struct Outbox {
     grant: InboxGrant,
-    /// Messages that were staged, and how many of them were taken out, as last seen.
+    /// Messages staged, and how many of them were taken out as last read.
     sent: u64,
     taken: u64,
     gone: bool,
     looked: Looked,
 }
 
-/// What the batch under way has seen of the inbox.
+/// What the current batch knows of the inbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Looked {
     No,
-    /// A look is under way.
+    /// A read of the word is in flight.
     Asked,
     Told,
 }
 
-/// What becomes of the next message.
+/// What to do with the next message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Next {
-    /// There is a slot for it.
+    /// Send it: a slot is free.
     Send,
-    /// Whether there is one must be looked at.
+    /// Read the word to see whether a slot is free.
     Look,
-    /// That is under way.
+    /// Wait for that read.
     Wait,
     Refuse(OpError),
 }
@@ -49,12 +49,12 @@ impl Outbox {
         Outbox { grant, sent: 0, taken: 0, gone: false, looked: Looked::No }
     }
 
-    /// Bytes of the longest message.
+    /// Longest message, in bytes.
     pub(super) fn message_bytes_max(&self) -> usize {
         self.grant.message_bytes_max as usize
     }
 
-    /// Whether the inbox takes such a message at all.
+    /// Whether the inbox can accept such a message at all.
     pub(super) fn check(&self, request: &Request) -> Result<(), OpError> {
         let len = request.len;
         self.outcome()?;
@@ -72,7 +72,7 @@ impl Outbox {
         }
     }
 
-    /// A message was staged, whose look comes next.
+    /// A message was staged; the read of the word follows.
     pub(super) fn sent(&mut self) {
         self.sent += 1;
     }
@@ -81,14 +81,14 @@ impl Outbox {
         Work::read(self.grant.address, 8).under(self.grant.rkey)
     }
 
-    /// A look was staged.
+    /// A read of the word was staged.
     pub(super) fn asked(&mut self) {
         if self.looked == Looked::No {
             self.looked = Looked::Asked;
         }
     }
 
-    /// What a look has seen; whether it is one of the batch under way.
+    /// Takes the word that was read; returns whether the read belongs to the current batch.
     pub(super) fn hear(&mut self, word: u64, of_this_batch: bool) {
         if word == GONE {
             self.gone = true;
@@ -100,12 +100,12 @@ impl Outbox {
         }
     }
 
-    /// What has become of a message whose look was heard of.
+    /// The outcome of a message, once the read that follows it is done.
     pub(super) fn outcome(&self) -> Result<(), OpError> {
         if self.gone { Err(OpError::NoInbox) } else { Ok(()) }
     }
 
-    /// The batch is over.
+    /// Ends the batch.
     pub(super) fn rest(&mut self) {
         self.looked = Looked::No;
     }

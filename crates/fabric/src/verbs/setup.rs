@@ -1,12 +1,14 @@
-//! What the two ends tell each other before a queue pair can reach its peer: messages of a few hundred bytes at most,
-//! little-endian, exchanged over a session that then stays open for as long as the connection does.
+//! The messages by which two ends set up a connection between queue pairs.
+//!
+//! They have a few hundred bytes at most, are little-endian, and are exchanged over a session that stays open as long as
+//! the connection.
 //!
 //! | message | bytes | fields |
 //! |---|---|---|
 //! | request | 80 + name | magic 8, protocol 4, layout version 4, layout hash 8, token 16, endpoint 36, zero 2, name length 2, name |
 //! | answer | 120 | magic 8, status 4, protocol 4, layout version 4, zero 4, layout hash 8, address 8, incarnation 8, length 8, rkey 4, endpoint 36, inbox 24 |
 //! | endpoint | 36 | GID 16, queue pair 4, first sequence 4, LID 2, MTU 1, reads 1, zero 8 |
-//! | inbox | 24 | address 8, rkey 4, slots 4, longest message 4, zero 4; no slots where there is none |
+//! | inbox | 24 | address 8, rkey 4, slots 4, longest message 4, zero 4; 0 slots without an inbox |
 //!
 //! Decoding never panics and never allocates, whatever the bytes.
 
@@ -18,7 +20,7 @@ use crate::control::BODY_BYTES_MAX;
 use crate::host::NAME_BYTES_MAX;
 use crate::key::Token;
 
-/// Raised by every change of what stands above.
+/// Version of the protocol. Raise it with every change of the messages above.
 pub(super) const PROTOCOL: u32 = 2;
 const MAGIC: u64 = u64::from_le_bytes(*b"SIDELVRB");
 
@@ -26,10 +28,10 @@ const ENDPOINT_BYTES: usize = 36;
 const REQUEST_BYTES: usize = 80;
 const ANSWER_BYTES: usize = 120;
 const INBOX_BYTES: usize = 24;
-/// The longest message.
+/// Longest message, in bytes.
 const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES + NAME_BYTES_MAX;
 
-/// Numbers of queue pairs and sequences have 24 bits (IBA volume 1, 9.2).
+/// Largest number of a queue pair or sequence: they have 24 bits (IBA volume 1, 9.2).
 const NUMBER_MAX: u32 = (1 << 24) - 1;
 /// `IBV_MTU_256` to `IBV_MTU_4096`.
 const MTUS: std::ops::RangeInclusive<u8> = 1..=5;
@@ -38,16 +40,16 @@ const MTUS: std::ops::RangeInclusive<u8> = 1..=5;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Malformed;
 
-/// One end of the connection to be.
+/// One end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Endpoint {
     pub(super) number: u32,
-    /// Of its first request (PSN).
+    /// Sequence number (PSN) of its first request.
     pub(super) sequence: u32,
     pub(super) gid: [u8; 16],
     pub(super) lid: u16,
     pub(super) mtu: u8,
-    /// Reads and atomics at once: those that an initiator sends, or a target takes.
+    /// Most reads and atomics in flight: sent by an initiator, or accepted by a target.
     pub(super) reads: u8,
 }
 
@@ -57,7 +59,7 @@ impl Endpoint {
         Endpoint { number, sequence, gid, lid, mtu, reads }
     }
 
-    /// It as the other end's peer, with frames that both can take.
+    /// The endpoint as the other end's peer, with the largest MTU that both support.
     pub(super) fn peer(&self, own_mtu: u8) -> Peer {
         let Endpoint { number, sequence, gid, lid, mtu, .. } = *self;
         Peer { number, sequence, gid, lid, mtu: mtu.min(own_mtu) }
@@ -86,7 +88,7 @@ impl Endpoint {
     }
 }
 
-/// An initiator asks for a connection to a region.
+/// An initiator's request for a connection to a region.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Request<'a> {
     pub(super) token: Token,
@@ -108,7 +110,7 @@ impl<'a> Request<'a> {
         bytes
     }
 
-    /// The request, or how one of another version is answered.
+    /// Decodes a request, or gives the answer to one of another version.
     pub(super) fn decode(bytes: &'a [u8]) -> Result<Result<Request<'a>, Refusal>, Malformed> {
         if u64::from_le_bytes(get(bytes, 0)?) != MAGIC {
             return Err(Malformed);
@@ -133,24 +135,24 @@ impl<'a> Request<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Grant {
     pub(super) endpoint: Endpoint,
-    /// Where the region begins, and under which key.
+    /// The region's address and remote key.
     pub(super) address: u64,
     pub(super) rkey: u32,
     pub(super) len: u64,
-    /// Which life of the target.
+    /// The target's incarnation.
     pub(super) incarnation: u64,
     pub(super) inbox: Option<InboxGrant>,
 }
 
-/// The region's inbox, as far as it is this initiator's.
+/// This initiator's part of the region's inbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct InboxGrant {
-    /// Where the word is that tells how far it is, and under which key.
+    /// Address and remote key of the word that tells the progress.
     pub(super) address: u64,
     pub(super) rkey: u32,
-    /// Messages that wait, not 0.
+    /// Most messages that wait; not 0.
     pub(super) slots: u32,
-    /// Bytes of the longest.
+    /// Longest message, in bytes.
     pub(super) message_bytes_max: u32,
 }
 
@@ -177,17 +179,17 @@ impl InboxGrant {
 /// Why a target grants nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
-    /// No region of that name, or not that token.
+    /// No region of that name, or a wrong token.
     Key = 1,
-    /// The target's protocol is another.
+    /// The target speaks another protocol.
     Protocol,
-    /// The target's layout is another.
+    /// The target has another layout.
     Layout,
-    /// The target's device did not do what was asked; the target's log says why.
+    /// The target's device failed; the target's log says why.
     Device,
 }
 
-/// Why an initiator does not use a connection.
+/// Why an initiator abandons a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Unwelcome {
     Malformed,
@@ -203,7 +205,7 @@ impl From<Malformed> for Unwelcome {
     }
 }
 
-/// How a target answers.
+/// Encodes a target's answer.
 pub(super) fn encode_answer(answer: &Result<Grant, Refusal>) -> Vec<u8> {
     let mut bytes = vec![0; ANSWER_BYTES];
     put(&mut bytes, 0, MAGIC.to_le_bytes());
@@ -224,7 +226,7 @@ pub(super) fn encode_answer(answer: &Result<Grant, Refusal>) -> Vec<u8> {
     bytes
 }
 
-/// What a target has answered.
+/// Decodes a target's answer.
 pub(super) fn decode_answer(bytes: &[u8]) -> Result<Grant, Unwelcome> {
     let status = u32::from_le_bytes(get(bytes, 8)?);
     let protocol = u32::from_le_bytes(get(bytes, 12)?);
@@ -322,7 +324,7 @@ mod tests {
             let _ = decode_answer(&bytes);
         }
 
-        /// Those that begin well reach further than random ones do.
+        /// Bytes that begin well are decoded further than random ones.
         #[test]
         fn any_bytes_behind_a_good_start_are_taken(
             request in any::<bool>(),

@@ -27,20 +27,20 @@ pub(super) use self::queue::{Peer, Rights, Timers};
 pub(super) use self::receive::{Arrival, RECEIVES_MAX, Receives};
 use crate::memory::Memory;
 
-/// Completions that are taken from a queue at once.
+/// Most completions taken from a queue at once.
 const POLL_MAX: usize = 32;
 
-/// What a call says that returns 0 or an error number.
+/// The result of a call that returns 0 or an error number.
 fn checked(number: i32) -> io::Result<()> {
     if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(number)) }
 }
 
-/// What a call says that returns an object, or none and the reason in `errno`.
+/// The result of a call that returns an object, or null and the reason in `errno`.
 fn object<T>(raw: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(raw).ok_or_else(io::Error::last_os_error)
 }
 
-/// Logs why an object could not be freed. It is leaked then, with all that it holds.
+/// Logs why an object could not be freed. It is leaked, with all that it holds.
 fn leaked(what: &str, number: i32) {
     let error = io::Error::from_raw_os_error(number);
     tracing::error!(%error, "{what} cannot be freed");
@@ -66,7 +66,7 @@ impl DeviceList {
     }
 
     fn devices(&self) -> &[*mut ibv::ibv_device] {
-        // SAFETY: the library gave an array of so many devices, which lives until `drop`.
+        // SAFETY: the library returned an array of that many devices, which lives until `drop`.
         unsafe { std::slice::from_raw_parts(self.raw.as_ptr(), self.len) }
     }
 }
@@ -196,16 +196,16 @@ fn depth(count: i32) -> u8 {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) atomics: Option<AtomicClass>,
-    /// Whether it has memory windows of type 2B.
+    /// Whether it supports memory windows of type 2B.
     pub(super) windows: bool,
-    /// Reads and atomics on their way from one queue pair.
+    /// Most reads and atomics in flight from one queue pair.
     pub(super) reads_out: u8,
-    /// Reads and atomics on their way to one queue pair.
+    /// Most reads and atomics in flight to one queue pair.
     pub(super) reads_in: u8,
     pub(super) ports: u8,
 }
 
-/// Against what else a device's atomics are atomic.
+/// What a device's atomics are atomic against.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AtomicClass {
     /// `IBV_ATOMIC_HCA`: other atomics of the same device.
@@ -219,7 +219,7 @@ pub(super) struct Port {
     pub(super) active: bool,
     pub(super) ethernet: bool,
     pub(super) lid: u16,
-    /// As `enum ibv_mtu` counts: 1 is 256 bytes, each step doubles it.
+    /// As in `enum ibv_mtu`: 1 is 256 bytes, and each step doubles it.
     pub(super) mtu: u8,
     pub(super) gids_max: usize,
 }
@@ -229,11 +229,11 @@ pub(super) struct Gid {
     pub(super) port: u32,
     pub(super) index: u32,
     pub(super) raw: [u8; 16],
-    /// RoCE version 2, which is carried over UDP.
+    /// Whether it is RoCE version 2, which is carried over UDP.
     pub(super) routable: bool,
 }
 
-/// What is registered in one is not reached through queue pairs of another.
+/// A protection domain: its memory is reachable only through its own queue pairs.
 #[derive(Debug)]
 pub(super) struct ProtectionDomain {
     raw: NonNull<ibv::ibv_pd>,
@@ -263,7 +263,7 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// Memory that the device may reach.
+/// Memory that the device may access.
 #[derive(Debug)]
 pub(super) struct MemoryRegion {
     raw: NonNull<ibv::ibv_mr>,
@@ -272,13 +272,13 @@ pub(super) struct MemoryRegion {
     domain: Arc<ProtectionDomain>,
 }
 
-// SAFETY: see `Context`. The memory is only touched as atomics (`Memory`), or by whoever owns a part (`Registered`).
+// SAFETY: see `Context`. The memory is only touched as atomics (`Memory`), or by the owner of a part (`Registered`).
 unsafe impl Send for MemoryRegion {}
 // SAFETY: as above.
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
-    /// Registers all of `memory`, wherever it comes from.
+    /// Registers all of `memory`, however it was allocated.
     pub(super) fn register(
         domain: &Arc<ProtectionDomain>,
         memory: Arc<Memory>,
@@ -303,7 +303,7 @@ impl MemoryRegion {
         unsafe { self.raw.as_ref().lkey }
     }
 
-    /// Where peers find its first byte.
+    /// The address by which peers reach its first byte.
     pub(super) fn address(&self) -> u64 {
         self.memory.address() as u64
     }
@@ -318,7 +318,7 @@ impl Drop for MemoryRegion {
         // SAFETY: windows and parts hold their region, so none is left; it is freed once.
         let freed = unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) };
         if freed != 0 {
-            // The memory stays mapped: the device may still reach it.
+            // The memory stays mapped, because the device may still access it.
             return leaked("a memory region", freed);
         }
         // SAFETY: the device no longer reaches the memory, and it is not used again.
@@ -326,8 +326,7 @@ impl Drop for MemoryRegion {
     }
 }
 
-/// A right to a region that only the queue pair has to which it is bound (a memory window of type 2B), and that ends
-/// with it.
+/// A memory window of type 2B: a right to a region that belongs to the queue pair it is bound to, and ends with it.
 #[derive(Debug)]
 pub(super) struct Window {
     raw: NonNull<ibv::ibv_mw>,
@@ -340,7 +339,7 @@ unsafe impl Send for Window {}
 unsafe impl Sync for Window {}
 
 impl Window {
-    /// One that grants nothing until a queue pair binds it.
+    /// A window that grants nothing until it is bound to a queue pair.
     pub(super) fn new(region: &Arc<MemoryRegion>) -> io::Result<Window> {
         let domain = region.domain.raw.as_ptr();
         // SAFETY: the domain lives.
@@ -348,7 +347,8 @@ impl Window {
         Ok(Window { raw, region: Arc::clone(region) })
     }
 
-    /// The key that a bind gives to it: of a type 2 window, its owner chooses the last 8 bits, others than before.
+    /// The key for the next bind. The owner of a type 2 window chooses the last 8 bits, different from the previous
+    /// ones.
     pub(super) fn next_rkey(&self) -> u32 {
         // SAFETY: the window lives.
         let rkey = unsafe { self.raw.as_ref().rkey };
@@ -366,7 +366,7 @@ impl Drop for Window {
     }
 }
 
-/// Where queue pairs report what is done. Queue pairs hold the inner part.
+/// Where queue pairs report completed work. Queue pairs hold the inner part.
 #[derive(Debug)]
 pub(super) struct CompletionQueue {
     inner: Arc<RawQueue>,
@@ -376,7 +376,7 @@ pub(super) struct CompletionQueue {
 #[derive(Debug)]
 struct RawQueue {
     raw: NonNull<ibv::ibv_cq>,
-    /// Where it tells that something was reported; not for one that is polled.
+    /// Signals new completions; `None` for a queue that is polled.
     channel: Option<NonNull<ibv::ibv_comp_channel>>,
     _context: Arc<Context>,
 }
@@ -387,7 +387,7 @@ unsafe impl Send for RawQueue {}
 unsafe impl Sync for RawQueue {}
 
 impl CompletionQueue {
-    /// One with room for `len` completions, and a channel for events where `events` are wanted.
+    /// A queue with room for `len` completions, and with a channel if `events` is set.
     pub(super) fn new(context: &Arc<Context>, len: u32, events: bool) -> io::Result<CompletionQueue> {
         let device = context.raw.as_ptr();
         // SAFETY: the device is open.
@@ -409,29 +409,29 @@ impl CompletionQueue {
         Ok(queue)
     }
 
-    /// Makes room for `len` completions in all.
+    /// Changes its capacity to `len` completions.
     pub(super) fn resize(&mut self, len: u32) -> io::Result<()> {
         // SAFETY: the queue lives, and nobody else polls it now: who does needs it as `&mut`, too.
         checked(unsafe { ibv::ibv_resize_cq(self.inner.raw.as_ptr(), len as i32) })
     }
 
-    /// Takes what was reported, some of it if it is much. The completions are gone with the next call.
+    /// Takes some of the reported completions. They are valid until the next call.
     #[inline]
     pub(super) fn poll(&mut self) -> io::Result<&[Completion]> {
         let into: *mut ibv::ibv_wc = self.polled.as_mut_ptr().cast();
-        // SAFETY: the queue lives, and there is room for so many: a `Completion` is an `ibv_wc`.
+        // SAFETY: the queue lives, and there is room for that many: a `Completion` is an `ibv_wc`.
         let count = unsafe { ibv::ibv_poll_cq(self.inner.raw.as_ptr(), POLL_MAX as i32, into) };
         let polled = usize::try_from(count).ok().and_then(|count| self.polled.get(..count));
         polled.ok_or_else(|| io::Error::other("the completion queue cannot be polled"))
     }
 
-    /// Lets the next completion, after the last one that was polled, be told through the channel.
+    /// Requests an event for the next completion after the last one polled.
     pub(super) fn arm(&mut self) -> io::Result<()> {
         // SAFETY: the queue lives.
         checked(unsafe { ibv::ibv_req_notify_cq(self.inner.raw.as_ptr(), 0) })
     }
 
-    /// Takes what was told, if anything.
+    /// Takes an event, if there is one.
     pub(super) fn take_event(&mut self) -> io::Result<()> {
         let Some(channel) = self.inner.channel else { return Ok(()) };
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
@@ -445,7 +445,7 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// What is readable when something was told.
+    /// The channel, readable when there is an event.
     pub(super) fn channel(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the descriptor is open for as long as the channel lives, which the queue holds.
         self.inner.channel.map(|channel| unsafe { BorrowedFd::borrow_raw(channel.as_ref().fd) })
@@ -466,7 +466,7 @@ impl Drop for RawQueue {
     }
 }
 
-/// What a queue pair reported of the work up to one request.
+/// What a queue pair reports about its work up to one request.
 #[repr(transparent)]
 pub(super) struct Completion(ibv::ibv_wc);
 
@@ -476,16 +476,20 @@ impl fmt::Debug for Completion {
     }
 }
 
-/// Why work was not done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Why a request failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Failure {
     /// The peer's device does not answer.
+    #[error("the peer's device does not answer")]
     Unreachable,
-    /// The peer's device does not grant what was asked.
+    /// The peer's device refused the request.
+    #[error("the peer's device refused the request")]
     Denied,
-    /// The queue pair was in error before.
+    /// The queue pair had failed before.
+    #[error("the queue pair had failed before")]
     Flushed,
-    /// Any other, by its `enum ibv_wc_status`: none that correct work meets.
+    /// Any other `enum ibv_wc_status`, which correct requests never cause.
+    #[error("the device reported status {0} (enum ibv_wc_status)")]
     Other(u32),
 }
 

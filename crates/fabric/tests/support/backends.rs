@@ -1,4 +1,4 @@
-//! The backends as the conformance suite sees them: nodes that offer, stall, die and come back.
+//! The backends as the conformance suite uses them: nodes that offer, stall, die and come back.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,15 +21,15 @@ use sidelong_fabric::{Host, Initiator, Region};
 use crate::rdma::{device, secret, skipped};
 use crate::relay::{Passing, Relay};
 
-/// One backend, fresh for each property. A node is a process of its own, as far as the backend can tell.
+/// One backend, fresh for each property. To the backend, each node is a process of its own.
 pub(crate) trait Backend {
-    /// The memory outlives the process that offered it, and so do links and keys. True of shm; with the others a
+    /// Whether memory, links and keys outlive the process that offered the memory. True for shm; on the others a
     /// process takes its memory with it.
     const MEMORY_OUTLIVES_ITS_PROCESS: bool;
-    /// The initiator's CPU does the work itself, so nothing can be late. True of shm.
+    /// Whether nothing can be late, because the initiator's CPU does the work. True for shm.
     const NEVER_LATE: bool;
 
-    /// `None`, having said why, where this machine has no such thing.
+    /// `None`, with a printed reason, if this machine lacks it.
     fn new() -> Option<Self>
     where
         Self: Sized;
@@ -38,21 +38,21 @@ pub(crate) trait Backend {
         Initiator::new()
     }
 
-    /// The process on `node`, which starts, or starts again.
+    /// Starts or restarts the process on `node`.
     fn start(&self, node: &str) -> Host;
 
-    /// Kills the process on `node`, which held these.
+    /// Kills the process on `node`, which held these regions.
     fn kill(&self, node: &str, host: Host, region: Region);
 
-    /// The process on `node` will die in the middle of the next batch.
+    /// Makes the process on `node` die in the middle of the next batch.
     fn kill_during_the_next_batch(&self, node: &str, host: &Host);
 
-    /// Whether targets can be stalled here; where not, it has said why.
+    /// Whether targets can be stalled; if not, it prints the reason.
     fn can_stall(&self) -> bool {
         true
     }
 
-    /// What `node` is asked from now on takes effect, but is not answered until `resume`.
+    /// Operations on `node` take effect from now on, but are not answered until `resume`.
     fn stall(&self, node: &str);
 
     fn resume(&self, node: &str);
@@ -83,7 +83,7 @@ impl Backend for Shm {
     fn resume(&self, _: &str) {}
 }
 
-/// Each node behind a relay, whose address is in its keys and stays the same when the node comes back.
+/// Each node is behind a relay. Its keys hold the relay's address, which survives restarts.
 pub(crate) struct Tcp {
     relays: RefCell<BTreeMap<String, Relay>>,
 }
@@ -161,7 +161,7 @@ impl Backend for Sim {
     }
 }
 
-/// Each node's endpoint has the address that it had in its earlier lives.
+/// Each node's endpoint keeps its address across lives.
 #[cfg(feature = "verbs")]
 pub(crate) struct Verbs {
     device: &'static Device,

@@ -1,4 +1,4 @@
-//! Memory that the owner did not allocate, and regions whose shape is their owner's to choose.
+//! Memory that the owner did not allocate, and regions whose owner chooses the shape.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -11,7 +11,7 @@ use sidelong_layout::{RegionHeader, RegionKind};
 use crate::backends::Backend;
 use crate::node::{LEN, Node, PATIENCE, WORD, spec};
 
-/// As the kernel's map is, with a file in its place.
+/// Like the kernel's map, with a file in its place.
 pub(crate) fn memory_of_others_is_read_as_they_change_it<B: Backend>(backend: &B) {
     let host = backend.start("a");
     let memory = || File::from(memfd_create("map", MemfdFlags::CLOEXEC).unwrap());
@@ -44,17 +44,17 @@ pub(crate) fn memory_of_others_is_read_as_they_change_it<B: Backend>(backend: &B
     initiator.run(&mut batch, PATIENCE);
     let words = batch.words(header).map(|words| words.try_into().unwrap());
     if let Ok(words) = words {
-        assert_eq!(RegionHeader::checked(&words, RegionKind::Raw, LEN).unwrap().incarnation, 3);
+        assert_eq!(RegionHeader::checked(&words, 0, RegionKind::Raw, LEN).unwrap().incarnation, 3);
     }
 }
 
-/// Whoever looks for one of several shapes is told which it is, and no other is taken for it.
+/// A search for one of several shapes returns the actual shape, and accepts no other.
 pub(crate) fn a_region_is_found_by_its_shape<B: Backend>(backend: &B) {
     let node = Node::start(backend, "a", Access::ReadOnly);
     let directory = Told(node.region.key().clone());
     let mut initiator = (node.initiator)();
     let mut find = |shapes: &[(RegionKind, usize)]| {
-        initiator.connect_shaped(&directory, "a", shapes, shapes.len() / 2, PATIENCE)
+        initiator.connect_shaped(&directory, "a", shapes, shapes.len() / 2, Access::ReadOnly, PATIENCE)
     };
     let (kernel, longer, right) =
         ((RegionKind::Kernel, LEN), (RegionKind::Raw, 2 * LEN), (RegionKind::Raw, LEN));
@@ -64,7 +64,7 @@ pub(crate) fn a_region_is_found_by_its_shape<B: Backend>(backend: &B) {
     let none = find(&[kernel, longer]).unwrap_err();
     assert!(matches!(none, Error::Header { .. }), "{none}");
 
-    /// Knows one key, and believes what it is told of the region's shape.
+    /// A directory that knows one key, and trusts the reader about the region's shape.
     struct Told(Key);
     impl Directory for Told {
         fn publish(&self, _: &Key) -> Result<(), Error> {

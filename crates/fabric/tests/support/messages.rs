@@ -1,4 +1,4 @@
-//! What every backend promises of inboxes.
+//! The properties of inboxes that every backend guarantees.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -11,7 +11,7 @@ use crate::node::{LEN, Node, PATIENCE, WORD};
 
 const INBOX: InboxSpec = InboxSpec { slots: 8, message_bytes_max: 1000 };
 
-/// What there is to receive.
+/// All messages that are available.
 fn received(inbox: &mut Inbox) -> Vec<(Vec<u8>, Option<u32>)> {
     let mut all = Vec::new();
     while let Some(message) = inbox.try_receive() {

@@ -1,4 +1,4 @@
-//! What the properties are tried on.
+//! The node that the properties are tested on.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use sidelong_layout::RegionKind;
 
 use crate::backends::Backend;
 
-/// Long enough for a busy machine; nothing but failures waits for it.
+/// Long enough for a busy machine; only failures wait that long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A region's length.
 pub(crate) const LEN: usize = 4096;
@@ -19,7 +19,7 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) host: Host,
     pub(crate) region: Region,
-    /// Makes initiators that reach it.
+    /// Makes initiators that can reach the node.
     pub(crate) initiator: fn() -> Initiator,
 }
 
@@ -40,7 +40,7 @@ impl Node {
         Node { name: name.to_owned(), host, region, initiator: B::initiator }
     }
 
-    /// With an inbox.
+    /// A node whose region has an inbox.
     pub(crate) fn receiving<B: Backend>(backend: &B, name: &str, inbox: &InboxSpec) -> (Node, Inbox) {
         let host = backend.start(name);
         let offered = host.offer_with_inbox(&spec(name, Access::Atomic, LEN, 1), inbox, |_| {});
@@ -64,5 +64,5 @@ impl Node {
 }
 
 pub(crate) fn spec(name: &str, access: Access, len: usize, incarnation: u64) -> RegionSpec<'_> {
-    RegionSpec { name, kind: RegionKind::Raw, len, access, incarnation }
+    RegionSpec { cluster: 0, name, kind: RegionKind::Raw, len, access, incarnation }
 }

@@ -6,10 +6,10 @@ use std::sync::OnceLock;
 use sidelong_fabric::control::Secret;
 use sidelong_fabric::verbs::{Completions, Device, DeviceSpec, RETRIES_MAX};
 
-/// Waits by events in place of polling.
+/// Set to wait by events instead of polling.
 const EVENTS: &str = "SIDELONG_TEST_EVENTS";
 
-/// The device, or none, having said why.
+/// The device, or `None` with a printed reason.
 pub(crate) fn device() -> Option<&'static Device> {
     static DEVICE: OnceLock<Result<Device, String>> = OnceLock::new();
     let events = std::env::var_os(EVENTS).is_some();
@@ -21,9 +21,9 @@ pub(crate) fn device() -> Option<&'static Device> {
     }
 }
 
-/// Says why a test is skipped.
+/// Prints why a test is skipped.
 pub(crate) fn skipped<T>(why: &str) -> Option<T> {
-    // Nobody is left to be told where this cannot be written.
+    // If this cannot be written, there is no one to tell.
     let _ = writeln!(io::stderr(), "SKIPPED: verbs: {why}");
     None
 }

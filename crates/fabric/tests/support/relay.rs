@@ -1,4 +1,4 @@
-//! A relay between tcp initiators and their target, which stalls, cuts and overhears the connections as a network would.
+//! A relay between tcp initiators and their target. It stalls, cuts and records connections as a network could.
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
 use std::io::{self, Read, Write};
@@ -6,21 +6,21 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 
-/// What passes from here on.
+/// What the relay passes from now on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Passing {
     Everything,
-    /// Requests; answers wait.
+    /// Requests only; answers wait.
     Requests,
-    /// Nothing; both wait.
+    /// Nothing: requests and answers wait.
     Nothing,
-    /// Everything, until so many more bytes of answers have passed: then the connections are cut.
+    /// Everything until that many more bytes of answers have passed; then the connections are cut.
     UntilAnswered(usize),
-    /// The connections are cut, and so are new ones.
+    /// Nothing: connections are cut, new ones too.
     Cut,
 }
 
-/// Stands before one target; clones are the same one.
+/// Stands in front of one target. Clones are the same relay.
 #[derive(Clone, Debug)]
 pub(crate) struct Relay {
     address: SocketAddr,
@@ -31,8 +31,8 @@ pub(crate) struct Relay {
 struct State {
     passing: Passing,
     target: Option<SocketAddr>,
-    /// What has passed from initiators to the target, where someone listens.
-    overheard: Option<Vec<u8>>,
+    /// What has passed since recording began: requests, and answers.
+    overheard: Option<[Vec<u8>; 2]>,
 }
 
 impl Relay {
@@ -69,12 +69,13 @@ impl Relay {
         self.state.1.notify_all();
     }
 
-    /// From here on, what initiators say is kept.
+    /// Starts to record.
     pub(crate) fn overhear(&self) {
-        self.state().overheard = Some(Vec::new());
+        self.state().overheard = Some(Default::default());
     }
 
-    pub(crate) fn overheard(&self) -> Vec<u8> {
+    /// The recorded bytes of requests and of answers.
+    pub(crate) fn overheard(&self) -> [Vec<u8>; 2] {
         self.state().overheard.clone().expect("it was told to listen")
     }
 
@@ -121,8 +122,8 @@ impl Relay {
                 Passing::Cut => return Ok(()),
                 _ => {}
             }
-            if let Some(overheard) = state.overheard.as_mut().filter(|_| !answers) {
-                overheard.extend_from_slice(&bytes[..count]);
+            if let Some(overheard) = &mut state.overheard {
+                overheard[usize::from(answers)].extend_from_slice(&bytes[..count]);
             }
             drop(state);
             to.write_all(&bytes[..count])?;

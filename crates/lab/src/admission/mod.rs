@@ -1,7 +1,8 @@
-//! A's experiments: sites where nobody is turned away, where edges turn away by load that is had over TCP, and where they
-//! have it one-sidedly.
+//! The experiments of Lai et al. 2008: sites that admit all requests, sites whose edges reject by load that they fetch over
+//! TCP, and sites whose edges read the load one-sidedly.
 //!
-//! One server behind four proxies. A fourth system is ours: the same edges holding a target.
+//! One server stands behind four proxies. A fourth system is Sidelong's own: the same edges, holding a response-time
+//! target.
 
 mod instant;
 mod qos;
@@ -19,38 +20,42 @@ use sidelong_config::{
 
 use crate::bench::Bench;
 use crate::error::Result;
-use crate::figure::Look;
+use crate::figure::Style;
 use crate::setup::{Demand, Ground};
 
 pub(crate) use instant::{drops, responses};
 pub(crate) use qos::run as qos;
 pub(crate) use response::{by_clients, by_workload};
 
-/// A: "4 nodes used as proxy servers, 1 node used as web server".
+/// What all reports beside Lai et al. 2008 state about the hardware.
+const HARDWARE: &str = "Hardware: machines of their own for the server, each proxy and the clients, joined by InfiniBand. Here all \
+                        share one machine, and one-sided reads go through its memory.";
+
+/// Lai et al. 2008: "4 nodes used as proxy servers, 1 node used as web server".
 const EDGES: u16 = 4;
 const KB: u64 = 1024;
 const SINGLE: Demand = Demand::SingleFile(16 * KB);
 
-/// CPUs of the server: a fraction, as the edges and the clients are on this machine, too.
+/// CPUs of the server: a fraction, because the edges and the clients share this machine.
 const SHARE: f64 = 0.5;
-/// Few, so that the server's own thread, which takes requests in, has its part of that.
+/// Few workers, so that the server's accepting thread gets its part of the CPU.
 const WORKERS: u16 = 4;
-/// CPU time of a request on average over all paths, beside what its connection and its bytes take; a path always has
-/// the same.
+/// Mean CPU time of a request over all paths, in addition to its connection and bytes. Each path always takes the same
+/// time.
 const SERVICE: Duration = Duration::from_micros(500);
 const QUEUE_DEPTH_MAX: u32 = 4096;
-/// A: "Load information updated every 1 ms".
+/// Lai et al. 2008: "Load information updated every 1 ms".
 const PERIOD: Duration = Duration::from_millis(1);
-/// A does not say from which score on a server is overloaded. This is the load index with some half of A's most
-/// clients at the server: 260 requests over 4 workers count 4 of 6.5, its whole CPU 2, its memory hardly.
+/// The slides do not give the score from which a server is overloaded. This is the load index with about half of their most
+/// clients at the server: 260 requests over 4 workers count 4 of 6.5, the whole CPU 2, the memory almost nothing.
 const THRESHOLD: f64 = 40.0;
-/// Ours holds the wait for a worker to what that comes to where nobody is turned away at half of A's most clients.
+/// Sidelong's target for the wait: what the wait is with half of the slides' most clients if all requests are admitted.
 const QUEUE_MAX: Duration = Duration::from_millis(120);
-/// A's instant figures, and ours of its traces, for which it names no number.
+/// Clients in the instant figures and in the traces, for which the slides give no number.
 const CLIENTS_AT_ONE_LOAD: u32 = 400;
 const START: Duration = Duration::from_secs(2);
 
-/// What is compared.
+/// The systems that are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum System {
@@ -72,12 +77,12 @@ impl System {
         }
     }
 
-    const fn look(self) -> Look {
+    const fn style(self) -> Style {
         match self {
-            System::None => Look::BASELINE,
-            System::Tcp => Look::FOURTH,
-            System::OneSided => Look::THIRD,
-            System::Ours => Look::OURS,
+            System::None => Style::BASELINE,
+            System::Tcp => Style::FOURTH,
+            System::OneSided => Style::THIRD,
+            System::Ours => Style::OURS,
         }
     }
 
@@ -89,7 +94,7 @@ impl System {
         }
     }
 
-    /// In both of A's systems a daemon on the server gathers its load; what differs is how it is fetched.
+    /// In both published systems a daemon on the server gathers the load. They differ in how it is fetched.
     const fn scheme(self) -> Scheme {
         match self {
             System::Tcp => Scheme::SocketAsync,
@@ -98,16 +103,16 @@ impl System {
     }
 }
 
-/// What differs from place to place of the figure.
+/// What varies along the figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Place {
+struct LoadPoint {
     demand: Demand,
     clients: u32,
 }
 
-/// Whether the server can be held to its part of a CPU, and why not.
+/// Whether the server can be held to its share of a CPU, and the reason if not.
 fn shares(bench: &Bench<'_>) -> Result<(Option<f64>, Option<String>)> {
-    let (place, time) = (Place { demand: SINGLE, clients: 40 }, Duration::from_secs(1));
+    let (place, time) = (LoadPoint { demand: SINGLE, clients: 40 }, Duration::from_secs(1));
     let file = cluster_file(&bench.ground, place, System::None, Some(SHARE), time);
     let without = bench.shares_refused(&file, time + START)?;
     Ok((without.is_none().then_some(SHARE), without))
@@ -115,7 +120,7 @@ fn shares(bench: &Bench<'_>) -> Result<(Option<f64>, Option<String>)> {
 
 fn cluster_file(
     ground: &Ground,
-    place: Place,
+    place: LoadPoint,
     system: System,
     cpus: Option<f64>,
     time: Duration,
@@ -136,10 +141,10 @@ fn cluster_file(
         admission: Admission { rule: system.rule(), threshold: THRESHOLD, ..Admission::default() },
         sites: vec![SiteEntry { queue_max: target, ..SiteEntry::new("site", "site.example", 1) }],
         nodes: vec![NodeEntry {
-            workers: WORKERS,
-            service: Service::Burn,
-            service_time: SERVICE,
-            queue_depth_max: QUEUE_DEPTH_MAX,
+            workers: Some(WORKERS),
+            service: Some(Service::Burn),
+            service_time: Some(SERVICE),
+            queue_depth_max: Some(QUEUE_DEPTH_MAX),
             cpu_share: cpus,
             ..NodeEntry::new("server", 1, at(2 * EDGES))
         }],
@@ -160,7 +165,7 @@ mod tests {
     fn the_file_of_a_run_is_read_as_it_was_meant() {
         let ground = Ground { name: "lab-a2".into(), port: 20_000, root: None };
         for system in System::ALL {
-            let place = Place { demand: SINGLE, clients: 520 };
+            let place = LoadPoint { demand: SINGLE, clients: 520 };
             let file = cluster_file(&ground, place, system, Some(SHARE), Duration::from_secs(5));
             assert_eq!(ClusterFile::parse(&file.to_toml().unwrap(), "run.toml").unwrap(), file);
             let cluster = file.cluster().unwrap();

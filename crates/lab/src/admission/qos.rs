@@ -1,118 +1,182 @@
-//! A5: how many of those who are let in wait longer than promised (A, "QoS analysis").
+//! A5: admitted requests that wait longer than the target (Lai et al. 2008, "QoS analysis").
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::watch::{self, Loop, Ready, Watched, above, middle, over_time, rounds, typical, watch_all};
-use super::{CLIENTS_AT_ONE_LOAD, System};
+use super::watch::{self, Loop, Ready, Watched, above, over_time};
+use super::{CLIENTS_AT_ONE_LOAD, HARDWARE, System};
 use crate::bench::Bench;
 use crate::check::Check;
+use crate::drawing::Drawing;
 use crate::error::Result;
-use crate::figure::{self, Axis, Line, Panel};
-use crate::machine::Machine;
-use crate::report::{Markdown, Outcome, number};
+use crate::figure::{Axis, Line, Panel};
+use crate::story::{Story, number};
+use crate::study::{self, Bound, Conclusion, Rows, Study};
+use crate::table::{Fixed, Table};
 
-/// As many as in A2.
+/// Numbers of clients, as in A2.
 const CLIENTS: &[u32] = &[40, 120, 200, 280, 360, 440, 520];
 const CLIENTS_QUICK: &[u32] = &[280, 520];
-/// Runs of each, and how long one takes.
-const ROUNDS: (u32, Duration) = (3, Duration::from_secs(8));
-const ROUNDS_QUICK: (u32, Duration) = (3, Duration::from_secs(3));
-/// What is promised, which A does not say: in the middle between A's means at its most clients, with one-sided admission
-/// (105 ms) and without any (192 ms).
+/// Number of runs of each case, and the duration of one.
+const ROUNDS: u32 = 3;
+const TIMES: [Duration; 2] = [Duration::from_secs(8), Duration::from_secs(3)];
+/// The target, which the slides do not give: between the means at the most clients with one-sided admission (105 ms) and
+/// without admission (192 ms).
 const TARGET_MS: f64 = 150.0;
-/// Clients are served at the target while no more than this part of the answers is later.
+/// Clients count as served at the target while at most this share of the answers is later.
 const UNSATISFIED_MAX: f64 = 0.1;
 
-/// What the rounds of one system under one load come to: medians.
+/// The figures of a run of one system under one load.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Row {
     #[serde(rename = "loop")]
     kind: Loop,
     clients: u32,
     system: System,
-    /// Of those answered.
+    /// The late share of the answered requests.
     qos_unsatisfied: Option<f64>,
-    /// Answers within the target.
-    in_time_per_s: Option<f64>,
-    /// Of all that asked.
-    turned_away: Option<f64>,
+    /// Rate of answers within the target.
+    in_time_per_s: f64,
+    /// The rejected share of all requests.
+    rejected: f64,
     failed: usize,
+    round: u32,
+    /// The share of late answers over time. Intervals without an answer are left out.
+    #[serde(skip)]
+    over_time: Vec<(f64, f64)>,
 }
 
 impl Row {
-    fn new((kind, clients): (Loop, u32), system: System, rounds: &[&Watched], run_s: f64) -> Row {
-        let late = |run: &Watched| above(&run.times_ms(), TARGET_MS);
-        let in_time = |run: &Watched| {
-            let within = run.times_ms().partition_point(|ms| *ms <= TARGET_MS);
-            Some(within as f64 / (run_s - watch::SETTLED_S))
-        };
-        let away = |run: &Watched| {
-            let (away, answered) = (run.turned_away(), run.times_ms().len());
-            Some(away as f64 / (away + answered).max(1) as f64)
-        };
+    fn new(run: &Watched, run_s: f64) -> Row {
+        let times_ms = run.times_ms();
+        let in_time = times_ms.partition_point(|ms| *ms <= TARGET_MS);
+        let (rejected, answered) = (run.turned_away(), times_ms.len());
+        let intervals = run.intervals(run_s, TARGET_MS);
         Row {
-            kind,
-            clients,
-            system,
-            qos_unsatisfied: middle(rounds, late),
-            in_time_per_s: middle(rounds, in_time),
-            turned_away: middle(rounds, away),
-            failed: rounds.iter().map(|run| run.failed()).sum(),
+            kind: run.kind,
+            clients: run.clients,
+            system: run.system,
+            qos_unsatisfied: above(&times_ms, TARGET_MS),
+            in_time_per_s: in_time as f64 / (run_s - watch::SETTLED_S),
+            rejected: rejected as f64 / (rejected + answered).max(1) as f64,
+            failed: run.failed(),
+            round: run.round,
+            over_time: intervals.iter().filter_map(|at| Some((at.t_s, at.unsatisfied()?))).collect(),
         }
     }
 }
 
-pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Vec<Check>> {
-    let (clients, length) =
-        if bench.options.quick { (CLIENTS_QUICK, ROUNDS_QUICK) } else { (CLIENTS, ROUNDS) };
+/// A line of `rows.csv`: an interval of a run.
+#[derive(Debug, Serialize)]
+struct TableLine {
+    t_s: Fixed<3>,
+    clients: u32,
+    system: System,
+    qos_unsatisfied: Fixed<4>,
+    #[serde(rename = "loop")]
+    kind: Loop,
+    round: u32,
+}
+
+/// A line of `averages.csv`: a run.
+#[derive(Debug, Serialize)]
+struct Average {
+    clients: u32,
+    system: System,
+    qos_unsatisfied: Option<Fixed<4>>,
+    #[serde(rename = "loop")]
+    kind: Loop,
+    in_time_per_s: Fixed<1>,
+    turned_away: Fixed<4>,
+}
+
+pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
+    let quick = bench.options.quick;
+    let clients = if quick { CLIENTS_QUICK } else { CLIENTS };
     let closed = clients.iter().map(|clients| (Loop::Closed, *clients));
-    let loads: Vec<_> = closed.chain([(Loop::Open, CLIENTS_AT_ONE_LOAD)]).collect();
-    let mut table = bench.table("rows.csv", bench.experiment.columns)?;
-    let seen = |run: &Watched, ready: &Ready| table.rows(csv(run, ready.run_s));
-    let (ready, all) = watch_all(bench, &loads, length, seen)?;
-    let row = |(kind, clients)| {
-        let of = |system| rounds(&all, kind, clients, system);
-        System::ALL.map(|system| Row::new((kind, clients), system, &of(system), ready.run_s))
-    };
-    let rows: Vec<Row> = loads.into_iter().flat_map(row).collect();
-    let columns = ["clients", "system", "qos_unsatisfied", "loop", "in_time_per_s", "turned_away"];
-    bench.table("averages.csv", &columns)?.rows(rows.iter().map(|row| {
-        let (system, kind, unsatisfied) =
-            (row.system.word(), row.kind.word(), number(row.qos_unsatisfied, 4));
-        let (in_time, away) = (number(row.in_time_per_s, 1), number(row.turned_away, 4));
-        format!("{},{system},{unsatisfied},{kind},{in_time},{away}", row.clients)
-    }))?;
-    let checks = checks(&rows, clients);
-    bench.write("figure.svg", &draw(bench, &all, &rows, ready.run_s)?)?;
-    let machine = Machine::here();
-    let outcome = Outcome::new(bench, &machine, ready, &rows, &checks);
-    bench.write("result.json", &outcome.to_json()?)?;
-    bench.write("report.md", &markdown(&outcome, clients))?;
-    Ok(checks)
+    let loads = closed.chain([(Loop::Open, CLIENTS_AT_ONE_LOAD)]).collect();
+    let ready = Ready::new(bench, loads, TIMES[usize::from(quick)])?;
+    let averages = bench.table("averages.csv")?;
+    study::run(bench, Qos { ready, clients, averages })
 }
 
-fn csv(run: &Watched, run_s: f64) -> Vec<String> {
-    let (clients, system, kind, round) = (run.clients, run.system.word(), run.kind.word(), run.round);
-    let line = |(t_s, unsatisfied): (f64, f64)| {
-        format!("{t_s:.3},{clients},{system},{unsatisfied:.4},{kind},{round}")
-    };
-    over(run, run_s).into_iter().map(line).collect()
+#[derive(Serialize)]
+struct Qos {
+    #[serde(flatten)]
+    ready: Ready,
+    #[serde(skip)]
+    clients: &'static [u32],
+    #[serde(skip)]
+    averages: Table,
 }
 
-/// The part that was not satisfied, over time; not of intervals in which nobody was answered.
-fn over(watched: &Watched, run_s: f64) -> Vec<(f64, f64)> {
-    let intervals = watched.intervals(run_s, TARGET_MS);
-    intervals.iter().filter_map(|interval| Some((interval.t_s, interval.unsatisfied()?))).collect()
+impl Study for Qos {
+    type Row = Row;
+    type Line = TableLine;
+
+    const REPEAT: [u32; 2] = [ROUNDS; 2];
+
+    fn plan(&self) -> Vec<Duration> {
+        self.ready.plan()
+    }
+
+    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Qos>) -> Result<()> {
+        let averages = &mut self.averages;
+        self.ready.watch_all(bench, |ready, run| {
+            let row = Row::new(&run, ready.run_s);
+            averages.write(Average {
+                clients: row.clients,
+                system: row.system,
+                qos_unsatisfied: row.qos_unsatisfied.map(Fixed),
+                kind: row.kind,
+                in_time_per_s: Fixed(row.in_time_per_s),
+                turned_away: Fixed(row.rejected),
+            })?;
+            rows.push_lines(lines(&row), row)
+        })
+    }
+
+    fn lines(&self, row: &Row) -> Vec<TableLine> {
+        lines(row)
+    }
+
+    fn bounds(&self, row: &Row) -> Vec<Bound> {
+        let of = |what: &str| {
+            format!("{} loop, {} clients, {}: {what}", row.kind.word(), row.clients, row.system.word())
+        };
+        let unsatisfied = row.qos_unsatisfied.map(|share| Bound::share(of("later than the target"), share));
+        [Bound::share(of("rejected"), row.rejected)].into_iter().chain(unsatisfied).collect()
+    }
+
+    fn checks(&self, rows: &[Row]) -> Vec<Check> {
+        checks(rows, self.clients)
+    }
+
+    fn draw(&self, rows: &[Row]) -> Drawing {
+        draw(rows, self.ready.run_s)
+    }
+
+    fn tell(&self, rows: &[Row], story: &mut Story) {
+        tell(self, rows, story);
+    }
+}
+
+fn lines(row: &Row) -> Vec<TableLine> {
+    let Row { clients, system, kind, round, .. } = *row;
+    let line = |(t_s, unsatisfied): &(f64, f64)| {
+        let (t_s, qos_unsatisfied) = (Fixed(*t_s), Fixed(*unsatisfied));
+        TableLine { t_s, clients, system, qos_unsatisfied, kind, round }
+    };
+    row.over_time.iter().map(line).collect()
 }
 
 fn find(rows: &[Row], kind: Loop, clients: u32, system: System) -> Option<&Row> {
     rows.iter().find(|row| row.kind == kind && row.clients == clients && row.system == system)
 }
 
-/// With how many clients the part that is not satisfied reaches [`UNSATISFIED_MAX`], between the numbers that were run: the
-/// most that were, where it does not, and none where it always is above.
+/// The number of clients at which the share of late answers reaches [`UNSATISFIED_MAX`], interpolated between those that
+/// were run. The largest number that was run if it never does, `None` if it is always above.
 fn clients_served(rows: &[Row], clients: &[u32], system: System) -> Option<f64> {
     let mut before: Option<(f64, f64)> = None;
     for clients in clients {
@@ -127,7 +191,7 @@ fn clients_served(rows: &[Row], clients: &[u32], system: System) -> Option<f64> 
     before.map(|(clients, _)| clients)
 }
 
-/// A: "With the same requirement of QoS (e.g., response time), AC-RDMA can serve more clients than the other two systems".
+/// Lai et al. 2008: "With the same requirement of QoS (e.g., response time), AC-RDMA can serve more clients than the other two systems".
 fn checks(rows: &[Row], clients: &[u32]) -> Vec<Check> {
     let most = clients.last().copied().unwrap_or(0);
     let ratio = |of: &dyn Fn(System) -> Option<f64>, other| {
@@ -138,7 +202,7 @@ fn checks(rows: &[Row], clients: &[u32]) -> Vec<Check> {
     };
     let served = |system| clients_served(rows, clients, system);
     let in_time =
-        |kind, clients| move |system| find(rows, kind, clients, system).and_then(|row| row.in_time_per_s);
+        |kind, clients| move |system| find(rows, kind, clients, system).map(|row| row.in_time_per_s);
     let others = [System::Tcp, System::None];
     let at_target = others.map(|other| {
         let what = format!("clients served at the target: one-sided / {}", other.word());
@@ -158,13 +222,12 @@ fn checks(rows: &[Row], clients: &[u32]) -> Vec<Check> {
     at_target.into_iter().chain(answers).collect()
 }
 
-fn draw(bench: &Bench<'_>, all: &[Watched], rows: &[Row], run_s: f64) -> Result<String> {
-    let title = format!("{}: {}", bench.experiment.id, bench.experiment.title);
+fn draw(rows: &[Row], run_s: f64) -> Drawing {
     let most = rows.iter().map(|row| row.clients).max().unwrap_or(1);
     let by_clients = |system: System| {
         let of_system = rows.iter().filter(|row| row.system == system && row.kind == Loop::Closed);
         let point = |row: &Row| Some((f64::from(row.clients), row.qos_unsatisfied?));
-        Line { look: system.look(), points: of_system.filter_map(point).collect() }
+        Line::new(system.style(), of_system.filter_map(point).collect())
     };
     let y_title = format!("later than {TARGET_MS} ms, of those answered");
     let average = Panel {
@@ -174,31 +237,28 @@ fn draw(bench: &Bench<'_>, all: &[Watched], rows: &[Row], run_s: f64) -> Result<
         lines: System::ALL.map(by_clients).into(),
     };
     let instant = |kind: Loop, clients: u32, title: String| {
-        let points = |system| {
-            let run = typical(&rounds(all, kind, clients, system));
-            run.map_or_else(Vec::new, |run| over(run, run_s))
-        };
+        let points =
+            |system| find(rows, kind, clients, system).map_or_else(Vec::new, |row| row.over_time.clone());
         over_time(title, &y_title, run_s, points, None)
     };
-    let panels = [
+    let panels = vec![
         average,
         instant(Loop::Closed, most, format!("(b) closed loop, {most} clients")),
         instant(Loop::Open, CLIENTS_AT_ONE_LOAD, "(c) open loop, in bursts".to_owned()),
     ];
-    let legend = System::ALL.map(|system| (system.word().to_owned(), system.look()));
-    Ok(figure::draw(&title, &panels, &legend)?)
+    let legend = System::ALL.map(|system| (system.word().to_owned(), system.style())).into();
+    Drawing { panels, legend, ..Drawing::default() }
 }
 
-fn markdown(outcome: &Outcome<'_, Row, Ready>, clients: &[u32]) -> String {
-    let rows = outcome.rows;
-    let mut report = Markdown::new(outcome.experiment, outcome.quick);
+fn tell(study: &Qos, rows: &[Row], report: &mut Story) {
+    let clients = study.clients;
     report.heading("The paper beside ours");
     report.paragraph(
-        "A: \"Instant QoS status: AC-RDMA has much better capability of satisfying the QoS requirement. Average QoS \
+        "Lai et al. 2008: \"Instant QoS status: AC-RDMA has much better capability of satisfying the QoS requirement. Average QoS \
          unsatisfaction: AC-RDMA is the best. With the same requirement of QoS (e.g., response time), AC-RDMA can serve more \
          clients than the other two systems\".",
     );
-    report.checks(outcome.checks);
+    report.checks();
     report.heading("Measured");
     report.table(
         &[
@@ -207,7 +267,7 @@ fn markdown(outcome: &Outcome<'_, Row, Ready>, clients: &[u32]) -> String {
             "system",
             "later than the target, of those answered",
             "answers in time/s",
-            "turned away, of all",
+            "rejected, of all",
         ],
         rows.iter().map(|row| {
             vec![
@@ -215,8 +275,8 @@ fn markdown(outcome: &Outcome<'_, Row, Ready>, clients: &[u32]) -> String {
                 row.clients.to_string(),
                 row.system.word().to_owned(),
                 number(row.qos_unsatisfied, 3),
-                number(row.in_time_per_s, 0),
-                number(row.turned_away, 2),
+                number(Some(row.in_time_per_s), 0),
+                number(Some(row.rejected), 2),
             ]
         }),
     );
@@ -231,16 +291,14 @@ fn markdown(outcome: &Outcome<'_, Row, Ready>, clients: &[u32]) -> String {
         }),
     );
     report.list([
-        "A's hardware: machines of their own for the server, each proxy and the clients, joined by InfiniBand. Here all share one \
-         machine, and one-sided reads go through its memory."
-            .to_owned(),
+        HARDWARE.to_owned(),
         format!(
-            "A's requirement, which it does not tell: {TARGET_MS} ms is in the middle between its means at 520 clients, \
+            "The requirement, which the slides do not tell: {TARGET_MS} ms is in the middle between their means at 520 clients, \
              one-sided and without admission."
         ),
     ]);
     let failed: usize = rows.iter().map(|row| row.failed).sum();
-    report.close(outcome, &watch::describe(&outcome.settings), failed as u64)
+    report.how(&format!("{} {failed} requests failed.", watch::describe(&study.ready)));
 }
 
 #[cfg(test)]
@@ -249,15 +307,17 @@ mod tests {
 
     fn row(clients: u32, system: System, unsatisfied: f64) -> Row {
         let qos_unsatisfied = Some(unsatisfied);
-        let in_time_per_s = Some(1000.0 * (1.0 - unsatisfied));
+        let in_time_per_s = 1000.0 * (1.0 - unsatisfied);
         Row {
             kind: Loop::Closed,
             clients,
             system,
             qos_unsatisfied,
             in_time_per_s,
-            turned_away: None,
+            rejected: 0.0,
             failed: 0,
+            round: 1,
+            over_time: Vec::new(),
         }
     }
 

@@ -1,11 +1,10 @@
-//! `report.md` of move-latency.
+//! The report of move-latency.
 
 use super::{BURST, Case, PAUSE, Row};
-use crate::report::{Markdown, Outcome, number};
+use crate::report::Settings;
+use crate::story::{Story, number};
 
-pub(super) fn markdown(outcome: &Outcome<'_, Row>) -> String {
-    let rows = outcome.rows;
-    let mut report = Markdown::new(outcome.experiment, outcome.quick);
+pub(super) fn tell(settings: &Settings, rows: &[Row], report: &mut Story) {
     report.paragraph(&format!(
         "From the moment at which the load generator begins a burst for a site to that at which an edge sends the first \
          request to a node that moved to the site since. Bursts of {BURST} requests go to three sites in turn; a site that is \
@@ -14,7 +13,7 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row>) -> String {
          for their old site, and serve the new one when it is done.",
         PAUSE.as_millis()
     ));
-    report.checks(outcome.checks);
+    report.checks();
     report.heading("Measured");
     let columns = [
         "case",
@@ -44,7 +43,6 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row>) -> String {
             ]
         }),
     );
-    let settings = &outcome.settings;
     report.heading("What it is made of");
     report.list([
         format!(
@@ -57,12 +55,12 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row>) -> String {
         ),
         "the move: lock, reserve, drain, serve, by compare-and-swap; a node without requests acknowledges at its next tick"
             .to_owned(),
-        "the edges see the new word at their next look, S apart".to_owned(),
+        "the edges see the new word at their next scan, S apart".to_owned(),
         "the next request of the site that is routed goes there, which in a closed loop waits for an answer: those that came \
          first are at the one node that the site had"
             .to_owned(),
     ]);
     report.paragraph(&format!("The case \"{}\" is reported, and not judged.", Case::Busy.name()));
-    let errors = rows.iter().map(|row| row.errors).sum();
-    report.close(outcome, &settings.describe(), errors)
+    let errors: u64 = rows.iter().map(|row| row.errors).sum();
+    report.how(&format!("{} {errors} requests failed in all runs.", settings.describe()));
 }

@@ -1,45 +1,30 @@
-//! M5: threads and CPU load as the record has them, against the truth (M 5.1.3).
+//! M5: threads and CPU load in the record against the truth (Vaidyanathan et al. 2006, 5.1.3).
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sidelong_config::Scheme;
 
-use super::{Placement, START, Schemes, legend, load, panel};
+use super::{START, Schemes, close, drawing, load, panel};
 use crate::bench::Bench;
 use crate::check::Check;
+use crate::drawing::Drawing;
 use crate::error::Result;
-use crate::figure::{self, Axis};
-use crate::machine::Machine;
-use crate::report::{Markdown, Outcome, number};
+use crate::figure::Axis;
+use crate::results::load::{Accuracy as Found, Placement};
+use crate::story::{Story, number};
+use crate::study::{self, Bound, Conclusion, Rows, Study};
+use crate::table::Fixed;
 
-/// Threads that come and go.
+/// Numbers of threads that come and go.
 const LOADS: &[u32] = &[1, 4, 16, 64];
 const LOADS_QUICK: &[u32] = &[4, 64];
 const SECONDS: u64 = 20;
 const SECONDS_QUICK: u64 = 3;
-/// Runs of each, in turns.
-const ROUNDS: u32 = 3;
-const ROUNDS_QUICK: u32 = 1;
-/// With which rdma-sync is compared: all others but its own variant.
+/// Number of runs of each case, in turns.
+const ROUNDS: [u32; 2] = [3, 1];
+/// The schemes that rdma-sync is compared with: all others but its own variant.
 const OTHERS: [Scheme; 3] = [Scheme::SocketAsync, Scheme::SocketSync, Scheme::RdmaAsync];
-
-/// What `perf load accuracy` prints, as far as it is used.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-struct Found {
-    looks: u64,
-    cpu_truth: String,
-    threads: Deviation,
-    cpu_percent: Deviation,
-    #[serde(flatten)]
-    placement: Placement,
-}
-
-#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
-struct Deviation {
-    mean: Option<f64>,
-    max: Option<f64>,
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -64,90 +49,115 @@ struct Row {
     scheme: Scheme,
     field: Field,
     load: u32,
-    /// Of its runs.
+    /// `None` if its runs had no samples.
     deviation_mean: Option<f64>,
     deviation_max: Option<f64>,
 }
 
 impl Row {
-    fn of(scheme: Scheme, field: Field, load: u32, runs: &[Found]) -> Row {
-        let of = |found: &Found| if field == Field::Threads { found.threads } else { found.cpu_percent };
-        let means: Vec<f64> = runs.iter().filter_map(|run| of(run).mean).collect();
-        let mean = (!means.is_empty()).then(|| means.iter().sum::<f64>() / means.len() as f64);
-        let max = runs.iter().filter_map(|run| of(run).max).reduce(f64::max);
-        Row { scheme, field, load, deviation_mean: mean, deviation_max: max }
-    }
-
-    fn csv(&self) -> String {
-        let value = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.3}"));
-        let Row { scheme, field, load, deviation_mean, deviation_max } = self;
-        format!("{scheme},{},{load},{},{}", field.name(), value(*deviation_mean), value(*deviation_max))
+    fn of(scheme: Scheme, field: Field, load: u32, found: &Found) -> Row {
+        let of = if field == Field::Threads { found.threads } else { found.cpu_percent };
+        Row { scheme, field, load, deviation_mean: of.mean, deviation_max: of.max }
     }
 }
 
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Settings {
+/// A line of `rows.csv`.
+#[derive(Debug, Serialize)]
+struct TableLine {
+    scheme: Scheme,
+    field: Field,
+    load: u32,
+    deviation_mean: Option<Fixed<3>>,
+    deviation_max: Option<Fixed<3>>,
+}
+
+pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
+    let quick = bench.options.quick;
+    let (loads, seconds) = if quick { (LOADS_QUICK, SECONDS_QUICK) } else { (LOADS, SECONDS) };
+    let schemes = Schemes::here(bench)?;
+    study::run(
+        bench,
+        Accuracy { schemes, loads, seconds, samples: 0, cpu_truth: String::new(), placement: None },
+    )
+}
+
+#[derive(Serialize)]
+struct Accuracy {
     schemes: Schemes,
-    loads: Vec<u32>,
+    loads: &'static [u32],
     seconds: u64,
-    rounds: u32,
-    looks: u64,
+    samples: u64,
     cpu_truth: String,
     placement: Option<Placement>,
 }
 
-pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Vec<Check>> {
-    let quick = bench.options.quick;
-    let (loads, seconds, rounds) =
-        if quick { (LOADS_QUICK, SECONDS_QUICK, ROUNDS_QUICK) } else { (LOADS, SECONDS, ROUNDS) };
-    let schemes = Schemes::here(bench)?;
-    let time = Duration::from_secs(seconds) + START;
-    let count = loads.len() * schemes.all.len() * rounds as usize;
-    (0..count).for_each(|_| bench.expect_for(time));
-    let mut table = bench.table("rows.csv", bench.experiment.columns)?;
-    let mut settings = Settings {
-        loads: loads.to_vec(),
-        seconds,
-        rounds,
-        looks: 0,
-        cpu_truth: String::new(),
-        placement: None,
-        schemes,
-    };
-    let schemes = settings.schemes.clone();
-    let mut rows = Vec::new();
-    for &threads in loads {
-        let mut runs = vec![Vec::new(); schemes.all.len()];
-        for round in 1..=rounds {
-            for (scheme, runs) in schemes.all.iter().zip(&mut runs) {
-                let name = format!("{threads}-{scheme}-{round}");
+impl Accuracy {
+    fn time(&self) -> Duration {
+        Duration::from_secs(self.seconds) + START
+    }
+}
+
+impl Study for Accuracy {
+    type Row = Row;
+    type Line = TableLine;
+
+    const REPEAT: [u32; 2] = ROUNDS;
+
+    fn plan(&self) -> Vec<Duration> {
+        vec![self.time(); self.loads.len() * self.schemes.all.len()]
+    }
+
+    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Accuracy>) -> Result<()> {
+        for &threads in self.loads {
+            let mut runs = Vec::new();
+            for scheme in self.schemes.all.clone() {
+                let name = bench.name(format!("{threads}-{scheme}"));
                 bench.begin(&name);
-                let (count, time_s) = (threads.to_string(), seconds.to_string());
+                let (count, time_s) = (threads.to_string(), self.seconds.to_string());
                 let arguments =
                     ["accuracy", "--scheme", scheme.as_str(), "--background", &count, "--for", &time_s];
-                let found: Found = load(bench, &name, &arguments, time)?;
-                settings.looks += found.looks;
-                settings.cpu_truth.clone_from(&found.cpu_truth);
-                settings.placement = Some(found.placement);
-                runs.push(found);
+                let (placement, found): (_, Found) = load(bench, &name, &arguments, self.time())?;
+                self.samples += found.samples;
+                self.cpu_truth.clone_from(&found.cpu_truth);
+                self.placement = Some(placement);
+                runs.push((scheme, found));
                 bench.end();
             }
+            for field in Field::ALL {
+                for (scheme, found) in &runs {
+                    rows.push(self, Row::of(*scheme, field, threads, found))?;
+                }
+            }
         }
-        for field in Field::ALL {
-            let of_field =
-                schemes.all.iter().zip(&runs).map(|(scheme, runs)| Row::of(*scheme, field, threads, runs));
-            let of_field: Vec<Row> = of_field.collect();
-            table.rows(of_field.iter().map(Row::csv))?;
-            rows.extend(of_field);
-        }
+        Ok(())
     }
-    let checks = checks(&rows, loads);
-    bench.write("figure.svg", &draw(bench, &settings, &rows)?)?;
-    let machine = Machine::here();
-    let outcome = Outcome::new(bench, &machine, settings, &rows, &checks);
-    bench.write("result.json", &outcome.to_json()?)?;
-    bench.write("report.md", &markdown(&outcome))?;
-    Ok(checks)
+
+    fn lines(&self, row: &Row) -> Vec<TableLine> {
+        let Row { scheme, field, load, deviation_mean, deviation_max } = *row;
+        let [deviation_mean, deviation_max] = [deviation_mean, deviation_max].map(|value| value.map(Fixed));
+        vec![TableLine { scheme, field, load, deviation_mean, deviation_max }]
+    }
+
+    fn bounds(&self, row: &Row) -> Vec<Bound> {
+        let most = if row.field == Field::Cpu { 100.0 } else { f64::INFINITY };
+        let what = format!("{}, {} threads, {}: deviation", row.scheme, row.load, row.field.name());
+        row.deviation_max
+            .map(|max| Bound::new(what, max, row.deviation_mean.unwrap_or(0.0)..=most))
+            .into_iter()
+            .collect()
+    }
+
+    fn checks(&self, rows: &[Row]) -> Vec<Check> {
+        checks(rows, self.loads)
+    }
+
+    fn draw(&self, rows: &[Row]) -> Drawing {
+        draw(self, rows)
+    }
+
+    fn tell(&self, rows: &[Row], story: &mut Story) {
+        tell(self, rows, story);
+    }
 }
 
 fn mean(rows: &[Row], scheme: Scheme, field: Field, load: u32) -> Option<f64> {
@@ -155,7 +165,7 @@ fn mean(rows: &[Row], scheme: Scheme, field: Field, load: u32) -> Option<f64> {
     rows.iter().find(is_it)?.deviation_mean
 }
 
-/// rdma-sync's mean deviation over the least of the others'. None where one of them is missing.
+/// The ratio of rdma-sync's mean deviation to the least of the others. `None` if one is missing.
 fn against_others(rows: &[Row], field: Field, load: u32) -> Option<f64> {
     let others: Option<Vec<f64>> = OTHERS.iter().map(|other| mean(rows, *other, field, load)).collect();
     let least = others?.into_iter().reduce(f64::min)?;
@@ -180,9 +190,8 @@ fn checks(rows: &[Row], loads: &[u32]) -> Vec<Check> {
     Field::ALL.map(check).to_vec()
 }
 
-fn draw(bench: &Bench<'_>, settings: &Settings, rows: &[Row]) -> Result<String> {
-    let title = format!("{}: {}", bench.experiment.id, bench.experiment.title);
-    let x = ("threads that come and go", &settings.loads[..]);
+fn draw(settings: &Accuracy, rows: &[Row]) -> Drawing {
+    let x = ("threads that come and go", settings.loads);
     let y = |title: &'static str| {
         move |values: &[f64]| Axis::from_zero(title, values.iter().copied().fold(0.0, f64::max))
     };
@@ -198,31 +207,26 @@ fn draw(bench: &Bench<'_>, settings: &Settings, rows: &[Row]) -> Result<String> 
             |scheme, load| mean(rows, scheme, Field::Cpu, load),
         ),
     ];
-    Ok(figure::draw(&title, &panels, &legend(&settings.schemes))?)
+    drawing(&settings.schemes, panels)
 }
 
-fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {
-    let (rows, settings) = (outcome.rows, &outcome.settings);
-    let mut report = Markdown::new(outcome.experiment, outcome.quick);
+fn tell(settings: &Accuracy, rows: &[Row], report: &mut Story) {
     report.heading("The paper beside ours");
     report.paragraph(
-        "M 5.1.3: \"as the load on the server increases, we see that Socket-Async, Socket-Sync and RDMA-Async show deviations with \
+        "Vaidyanathan et al. 2006, 5.1.3: \"as the load on the server increases, we see that Socket-Async, Socket-Sync and RDMA-Async show deviations with \
          respect to the number of threads reported by the kernel module. On the other hand, RDMA-Sync scheme consistently reports \
          no deviation\"; of CPU load the others \"show deviations in comparison with the actual load while RDMA-Sync scheme reports \
          very few deviations\". It prints no figures of Figure 5.",
     );
     for field in Field::ALL {
         let told = settings.loads.iter().map(|&load| {
-            let verdict = match against_others(rows, field, load) {
-                None => "not measured",
-                Some(ratio) if ratio <= 1.0 => "it holds",
-                Some(_) => "it does **not** hold",
-            };
-            format!("{}, {load} threads: rdma-sync deviates least: {verdict}.", field.name())
+            let holds = report.holds(against_others(rows, field, load).map(|ratio| ratio <= 1.0));
+            format!("{}, {load} threads: rdma-sync deviates least: {holds}.", field.name())
         });
+        let told: Vec<_> = told.collect();
         report.list(told);
     }
-    report.checks(outcome.checks);
+    report.checks();
     report.heading("Measured");
     report.table(
         &["field", "threads", "scheme", "deviation, mean", "deviation, most"],
@@ -234,25 +238,26 @@ fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {
     );
     report.paragraph(&format!(
         "Threads on the node's CPU are busy and asleep for times that are drawn (20 ms each on average, from a fixed seed), as \
-         requests come and go; T is 50 ms. Each 10 ms the side that looks takes the record and then asks the kernel: the threads \
+         requests come and go; T is 50 ms. Each 10 ms the sampling side takes the record and then asks the kernel: the threads \
          that run or wait to (procs_running of /proc/stat, less the one that asks), and the CPU time of all in the last 20 ms \
          ({}). Deviations are absolute: of CPU load in percent of all CPUs. /proc counts CPU time in ticks of 10 ms, which is why \
-         records that are made from it are means over 50 ms and more. The truth is exact where it is cpuacct.usage: the side that looks has the kernel account for \
-         what runs just before it asks. M runs the \
+         records that are made from it are means over 50 ms and more. The truth is exact where it is cpuacct.usage: the sampling side has the kernel account for \
+         what runs just before it asks. The paper runs the \
          schemes at the same time; here they take turns, with the same draws.",
         settings.cpu_truth
     ));
     let describe = settings.placement.map(Placement::describe).unwrap_or_default();
     let how = format!(
-        "{describe} The record is the machine's. {} runs of {} s for each row, {} looks in all.",
-        settings.rounds, settings.seconds, settings.looks
+        "{describe} The record is the machine's. Runs of {} s, {} samples in all.",
+        settings.seconds, settings.samples
     );
-    report.close_beside_m(outcome, &settings.schemes.refused, &[], &how)
+    close(report, &settings.schemes, &[], &how);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::load::Deviation;
 
     fn rows(ours: f64, other: f64) -> Vec<Row> {
         let row = |(scheme, mean)| {
@@ -278,17 +283,31 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_one_row_are_taken_together() {
-        let found = |mean, max| Found {
-            looks: 1,
+    fn a_row_has_the_columns() {
+        let found = Found {
+            samples: 1,
+            unusable: 0,
             cpu_truth: String::new(),
-            threads: Deviation { mean: Some(mean), max: Some(max) },
+            threads: Deviation { mean: Some(1.5), max: Some(5.0) },
             cpu_percent: Deviation { mean: None, max: None },
-            placement: Placement { node_cpu: None, this_cpu: None },
         };
-        let runs = [found(1.0, 5.0), found(2.0, 3.0)];
-        let row = Row::of(Scheme::RdmaAsync, Field::Threads, 16, &runs);
-        assert_eq!(row.csv(), "rdma-async,threads,16,1.500,5.000");
-        assert_eq!(Row::of(Scheme::RdmaAsync, Field::Cpu, 16, &runs).csv(), "rdma-async,cpu,16,,");
+        let schemes = Schemes { all: Vec::new(), refused: Vec::new() };
+        let study = Accuracy {
+            schemes,
+            loads: LOADS,
+            seconds: 20,
+            samples: 0,
+            cpu_truth: String::new(),
+            placement: None,
+        };
+        let written = |field| {
+            let row = Row::of(Scheme::RdmaAsync, field, 16, &found);
+            crate::table::written(study.lines(&row).remove(0))
+        };
+        assert_eq!(
+            written(Field::Threads),
+            ["scheme,field,load,deviation_mean,deviation_max", "rdma-async,threads,16,1.500,5.000"]
+        );
+        assert_eq!(written(Field::Cpu)[1], "rdma-async,cpu,16,,");
     }
 }

@@ -1,5 +1,5 @@
-//! M8: the longest response times of a loaded data-center while a real Ganglia monitor is told of its load, by how often
-//! (M 5.2.2).
+//! M8: the longest response times of a loaded data-center while a real Ganglia monitor receives its load, by granularity
+//! (Vaidyanathan et al. 2006, 5.2.2).
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::Command;
@@ -10,117 +10,127 @@ use serde::Serialize;
 use sidelong_config::Scheme;
 
 use super::pool::{Pool, SITES, START, Shares, Work};
-use super::{Schemes, legend, panel};
+use super::{Schemes, close, drawing, panel};
 use crate::bench::Bench;
-use crate::check::{Check, median};
+use crate::check::Check;
+use crate::drawing::Drawing;
 use crate::error::{Error, Result, file};
-use crate::figure::{self, Axis};
-use crate::machine::Machine;
+use crate::figure::Axis;
 use crate::process::{Process, last_line};
-use crate::report::{Markdown, Outcome, number};
 use crate::setup::PORTS;
+use crate::story::{Story, number};
+use crate::study::{self, Bound, Conclusion, Rows, Study};
+use crate::table::Fixed;
 
-/// In ms.
+/// Granularities in ms.
 const GRANULARITIES: &[u32] = &[1, 4, 16, 64, 256, 1024];
 const GRANULARITIES_QUICK: &[u32] = &[1, 1024];
 const ALPHA: f64 = 0.5;
-/// Runs of each, in turns, and how long one takes.
-const ROUNDS: (u32, Duration) = (3, Duration::from_secs(8));
-const ROUNDS_QUICK: (u32, Duration) = (3, Duration::from_secs(4));
-/// What is "unaffected", and by what more what is not exceeds it.
+/// Number of runs of each case, in turns, and the duration of one.
+const ROUNDS: u32 = 3;
+const TIMES: [Duration; 2] = [Duration::from_secs(8), Duration::from_secs(4)];
+/// Largest ratio that counts as "unaffected", which an affected scheme exceeds.
 const UNAFFECTED_MAX: f64 = 1.2;
 const FINEST: u32 = 1;
-/// gmond has this long to listen.
+/// Time limit for gmond to listen.
 const READY_MAX: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
-/// The runs of one scheme and granularity, for one site.
+/// A run of one scheme and granularity, for one site.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Row {
     scheme: Scheme,
     granularity_ms: u32,
     query: &'static str,
-    /// Of each round, in ms.
-    max_ms: Vec<f64>,
-    p99_ms: Vec<f64>,
+    max_ms: f64,
+    p99_ms: f64,
 }
 
-impl Row {
-    fn csv(&self) -> String {
-        let max = number(median(self.max_ms.clone()), 3);
-        format!("{},{},{},{max}", self.scheme, self.granularity_ms, self.query)
-    }
+/// A line of `rows.csv`.
+#[derive(Debug, Serialize)]
+struct TableLine {
+    scheme: Scheme,
+    granularity_ms: u32,
+    query: &'static str,
+    response_ms_max: Fixed<3>,
 }
 
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Settings {
+pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
+    let quick = bench.options.quick;
+    let granularities_ms = if quick { GRANULARITIES_QUICK } else { GRANULARITIES };
+    let time = TIMES[usize::from(quick)];
+    let gmond = Gmond::start(bench)?;
+    let (schemes, shares) = (Schemes::here(bench)?, Shares::here(bench)?);
+    study::run(bench, Told { schemes, shares, granularities_ms, run_s: time.as_secs_f64(), time, gmond })
+}
+
+#[derive(Serialize)]
+struct Told {
     schemes: Schemes,
     shares: Shares,
-    granularities_ms: Vec<u32>,
-    rounds: u32,
+    granularities_ms: &'static [u32],
     run_s: f64,
+    #[serde(skip)]
+    time: Duration,
+    #[serde(skip)]
+    gmond: Gmond,
 }
 
-pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Vec<Check>> {
-    let quick = bench.options.quick;
-    let (granularities, (rounds, time)) =
-        if quick { (GRANULARITIES_QUICK, ROUNDS_QUICK) } else { (GRANULARITIES, ROUNDS) };
-    let gmond = Gmond::start(bench)?;
-    let schemes = Schemes::here(bench)?;
-    let shares = Shares::here(bench)?;
-    let count = granularities.len() * schemes.all.len() * rounds as usize;
-    (0..count).for_each(|_| bench.expect_for(time + START));
-    let mut table = bench.table("rows.csv", bench.experiment.columns)?;
-    let mut rows: Vec<Row> = Vec::new();
-    for &granularity_ms in granularities {
-        let first = rows.len();
-        for scheme in &schemes.all {
-            rows.extend(SITES.map(|query| Row {
-                scheme: *scheme,
-                granularity_ms,
-                query,
-                max_ms: Vec::new(),
-                p99_ms: Vec::new(),
-            }));
-        }
-        for round in 1..=rounds {
-            for of_scheme in rows[first..].chunks_mut(SITES.len()) {
-                let scheme = of_scheme[0].scheme;
-                let name = format!("{granularity_ms}ms-{scheme}-{round}");
+impl Study for Told {
+    type Row = Row;
+    type Line = TableLine;
+
+    const REPEAT: [u32; 2] = [ROUNDS; 2];
+
+    fn plan(&self) -> Vec<Duration> {
+        vec![self.time + START; self.granularities_ms.len() * self.schemes.all.len()]
+    }
+
+    fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Told>) -> Result<()> {
+        for &granularity_ms in self.granularities_ms {
+            for &scheme in &self.schemes.all {
                 let granularity = Duration::from_millis(granularity_ms.into());
-                let (work, gmond) = (Work::SHORT, Some(gmond.address));
+                let (work, gmond, time) = (Work::SHORT, Some(self.gmond.address), self.time);
                 let pool = Pool { scheme, granularity, work, alpha: ALPHA, gmond, time };
+                let name = bench.name(format!("{granularity_ms}ms-{scheme}"));
                 bench.begin(&name);
-                let summary = pool.run(bench, &shares, &name)?;
-                for row in of_scheme {
-                    let site = summary.sites.iter().find(|site| site.name == row.query);
-                    row.max_ms.extend(site.map(|site| site.max_ms));
-                    row.p99_ms.extend(site.map(|site| site.p99_ms));
+                let summary = pool.run(bench, &self.shares, &name)?;
+                for query in SITES {
+                    if let Some(site) = summary.sites.iter().find(|site| site.name == query) {
+                        let (max_ms, p99_ms) = (site.max_ms, site.p99_ms);
+                        rows.push(self, Row { scheme, granularity_ms, query, max_ms, p99_ms })?;
+                    }
                 }
                 bench.end();
             }
         }
-        table.rows(rows[first..].iter().map(Row::csv))?;
+        Ok(())
     }
-    drop(gmond);
-    let coarsest = granularities[granularities.len() - 1];
-    let checks = checks(&rows, coarsest);
-    bench.write("figure.svg", &draw(bench, &schemes, granularities, &rows)?)?;
-    let machine = Machine::here();
-    let settings = Settings {
-        schemes,
-        shares,
-        granularities_ms: granularities.to_vec(),
-        rounds,
-        run_s: time.as_secs_f64(),
-    };
-    let outcome = Outcome::new(bench, &machine, settings, &rows, &checks);
-    bench.write("result.json", &outcome.to_json()?)?;
-    bench.write("report.md", &markdown(&outcome))?;
-    Ok(checks)
+
+    fn lines(&self, row: &Row) -> Vec<TableLine> {
+        let Row { scheme, granularity_ms, query, max_ms, .. } = *row;
+        vec![TableLine { scheme, granularity_ms, query, response_ms_max: Fixed(max_ms) }]
+    }
+
+    fn bounds(&self, row: &Row) -> Vec<Bound> {
+        let what = format!("{}, {} ms, {}: p99, ms", row.scheme, row.granularity_ms, row.query);
+        vec![Bound::new(what, row.p99_ms, 0.0..=row.max_ms)]
+    }
+
+    fn checks(&self, rows: &[Row]) -> Vec<Check> {
+        checks(rows, self.granularities_ms[self.granularities_ms.len() - 1])
+    }
+
+    fn draw(&self, rows: &[Row]) -> Drawing {
+        draw(self, rows)
+    }
+
+    fn tell(&self, rows: &[Row], story: &mut Story) {
+        tell(self, rows, story);
+    }
 }
 
-/// A monitor of this experiment's own.
+/// A gmond for this experiment alone.
 struct Gmond {
     address: SocketAddr,
     _process: Process,
@@ -128,7 +138,7 @@ struct Gmond {
 
 impl Gmond {
     fn start(bench: &Bench<'_>) -> Result<Gmond> {
-        // The last of the ports, which no cluster reaches.
+        // The last of the ports, which no cluster uses.
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, bench.ground.port + PORTS - 1));
         let config = bench.path("configs/gmond.conf");
         let channel = format!("{{ bind = {} port = {} }}", address.ip(), address.port());
@@ -142,7 +152,7 @@ impl Gmond {
         let log = bench.path("runs/gmond.log");
         let process =
             Process::start(command, &bench.path("runs/gmond.out"), &log).map_err(|_| Error::Absent {
-                what: "gmond, which M8 tells of the load, is not there".to_owned(),
+                what: "gmond, to which M8 sends the load, cannot be started".to_owned(),
                 instead: "install it (Debian: ganglia-monitor)",
             })?;
         let mut gmond = Gmond { address, _process: process };
@@ -164,10 +174,10 @@ impl Gmond {
 fn max_ms(rows: &[Row], scheme: Scheme, granularity_ms: u32, query: &str) -> Option<f64> {
     let is_it =
         |row: &&Row| row.scheme == scheme && row.granularity_ms == granularity_ms && row.query == query;
-    median(rows.iter().find(is_it)?.max_ms.clone())
+    Some(rows.iter().find(is_it)?.max_ms)
 }
 
-/// The worse of both queries' ratios of one figure to another.
+/// The higher of both queries' ratios of one figure to another.
 fn worse(ratio: impl Fn(&str) -> Option<f64>) -> Option<f64> {
     let ratios: Option<Vec<f64>> = SITES.iter().map(|query| ratio(query)).collect();
     ratios?.into_iter().reduce(f64::max)
@@ -190,9 +200,9 @@ fn checks(rows: &[Row], coarsest: u32) -> Vec<Check> {
     flat.into_iter().chain(grows).collect()
 }
 
-fn draw(bench: &Bench<'_>, schemes: &Schemes, granularities: &[u32], rows: &[Row]) -> Result<String> {
-    let title = format!("{}: {}", bench.experiment.id, bench.experiment.title);
-    let x = ("granularity (ms)", granularities);
+fn draw(study: &Told, rows: &[Row]) -> Drawing {
+    let schemes = &study.schemes;
+    let x = ("granularity (ms)", study.granularities_ms);
     let of = |query: &'static str, part: &str| {
         let y = |values: &[f64]| {
             Axis::from_zero("longest response (ms)", values.iter().copied().fold(0.0, f64::max))
@@ -201,15 +211,13 @@ fn draw(bench: &Bench<'_>, schemes: &Schemes, granularities: &[u32], rows: &[Row
             max_ms(rows, scheme, granularity, query)
         })
     };
-    Ok(figure::draw(&title, &[of(SITES[0], "a"), of(SITES[1], "b")], &legend(schemes))?)
+    drawing(schemes, [of(SITES[0], "a"), of(SITES[1], "b")])
 }
 
-fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {
-    let (rows, settings) = (outcome.rows, &outcome.settings);
-    let mut report = Markdown::new(outcome.experiment, outcome.quick);
+fn tell(settings: &Told, rows: &[Row], report: &mut Story) {
     report.heading("The paper beside ours");
     report.paragraph(
-        "M 5.2.2: \"when gmetric uses Socket-Async or Socket-Sync to perform fine-grained resource monitoring, the maximum response \
+        "Vaidyanathan et al. 2006, 5.2.2: \"when gmetric uses Socket-Async or Socket-Sync to perform fine-grained resource monitoring, the maximum response \
          time for the query is close to 250ms when the resource monitoring threshold is 1 or 4 ms. However, we find that the maximum \
          response time is unaffected when gmetric uses RDMA-Async or RDMA-Sync scheme\".",
     );
@@ -227,38 +235,33 @@ fn markdown(outcome: &Outcome<'_, Row, Settings>) -> String {
             vec![scheme.to_string(), query.to_owned(), paper(scheme).to_owned(), at(FINEST), at(coarsest)]
         }),
     );
-    report.checks(outcome.checks);
+    report.checks();
     report.heading("Measured");
     report.table(
-        &["granularity, ms", "scheme", "query", "longest response, ms", "p99, ms", "longest of each round"],
+        &["granularity, ms", "scheme", "query", "longest response, ms", "p99, ms"],
         rows.iter().map(|row| {
-            let rounds: Vec<_> = row.max_ms.iter().map(|ms| format!("{ms:.0}")).collect();
             vec![
                 row.granularity_ms.to_string(),
                 row.scheme.to_string(),
                 row.query.to_owned(),
-                number(median(row.max_ms.clone()), 1),
-                number(median(row.p99_ms.clone()), 1),
-                rounds.join(" "),
+                number(Some(row.max_ms), 1),
+                number(Some(row.p99_ms), 1),
             ]
         }),
     );
     report.paragraph(
-        "A real gmond is told of every node by one of the edges, as gmetric tells it, as often as that looks at the load. In M requests \
+        "A real gmond is told of every node by one of the edges, as gmetric tells it, as often as that edge scans. In the paper requests \
          are balanced by e-RDMA-Sync whatever tells Ganglia; here an edge reads the load once, by one scheme, for both.",
     );
     let how = format!(
-        "{} {} runs of {} s for each row, in turns; longest responses are medians of the rounds.",
+        "{} Runs of {} s.",
         settings.shares.describe(
             &Work::SHORT,
-            "edges look at the load, and Ganglia is told, as often as the granularity says"
+            "edges scan the nodes, and tell Ganglia, as often as the granularity says"
         ),
-        settings.rounds,
         settings.run_s
     );
-    let absent = settings.shares.absent();
-    let absent: Vec<&str> = absent.iter().map(String::as_str).collect();
-    report.close_beside_m(outcome, &settings.schemes.refused, &absent, &how)
+    close(report, &settings.schemes, &settings.shares.absent(), &how);
 }
 
 #[cfg(test)]
@@ -266,13 +269,8 @@ mod tests {
     use super::*;
 
     fn rows(scheme: Scheme, fine: [f64; 2], coarse: f64) -> Vec<Row> {
-        let row = |granularity_ms, query, ms| Row {
-            scheme,
-            granularity_ms,
-            query,
-            max_ms: vec![ms],
-            p99_ms: vec![ms / 2.0],
-        };
+        let row =
+            |granularity_ms, query, ms| Row { scheme, granularity_ms, query, max_ms: ms, p99_ms: ms / 2.0 };
         let [a, b] = SITES;
         vec![row(1, a, fine[0]), row(1, b, fine[1]), row(1024, a, coarse), row(1024, b, coarse)]
     }
@@ -287,6 +285,5 @@ mod tests {
         .concat();
         let verdicts: Vec<_> = checks(&all, 1024).iter().map(Check::verdict).collect();
         assert_eq!(verdicts, ["MISSED", "met", "met", "not measured"]);
-        assert_eq!(all[0].csv(), "rdma-async,1,auction,50.000");
     }
 }

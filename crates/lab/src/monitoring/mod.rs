@@ -1,7 +1,7 @@
-//! M's experiments: the schemes by which load is had, beside each other.
+//! The experiments of Vaidyanathan et al. 2006, which compare the schemes of load collection.
 //!
-//! M3 to M6 run `sidelong perf load`, the others `sidelong up` with nodes that burn CPU time. A scheme that this machine refuses is named in the report with the reason, and what
-//! would judge it is not measured.
+//! M3 to M6 run `sidelong perf load`, the others `sidelong up` with nodes that burn CPU time. The report names a scheme
+//! that this machine refuses, with the reason; its checks are not measured.
 
 mod accuracy;
 mod ganglia;
@@ -14,7 +14,6 @@ mod slowdown;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use sidelong_config::Scheme;
 
 pub(crate) use accuracy::run as accuracy;
@@ -25,18 +24,27 @@ pub(crate) use requests::{alpha, granularity};
 pub(crate) use slowdown::run as slowdown;
 
 use crate::bench::Bench;
+use crate::drawing::Drawing;
 use crate::error::{Error, Result};
-use crate::figure::{Axis, Line, Look, Panel};
+use crate::figure::{Axis, Line, Panel, Style};
 use crate::perf;
-use crate::report::Refused;
+use crate::results::load::{Figures, Found, Placement};
+use crate::story::Story;
 
-/// In the order of M.
+/// The schemes in the order of the paper.
 const SCHEMES: [Scheme; 5] =
     [Scheme::SocketAsync, Scheme::SocketSync, Scheme::RdmaAsync, Scheme::RdmaSync, Scheme::ERdmaSync];
-/// It takes this long to start what a run of `perf load` needs.
+/// Time to start the processes of `perf load`.
 const START: Duration = Duration::from_millis(500);
 
-/// What there is to compare, and why not more.
+/// A scheme that this machine refuses.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+struct Refused {
+    scheme: Scheme,
+    why: String,
+}
+
+/// The schemes to compare, and those that this machine refuses.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 struct Schemes {
     all: Vec<Scheme>,
@@ -44,7 +52,7 @@ struct Schemes {
 }
 
 impl Schemes {
-    /// Those that work on this machine.
+    /// Tries each scheme on this machine.
     fn here(bench: &Bench<'_>) -> Result<Schemes> {
         let mut schemes = Schemes { all: Vec::new(), refused: Vec::new() };
         for scheme in SCHEMES {
@@ -62,47 +70,65 @@ impl Schemes {
     }
 }
 
-/// Where `perf load` held each side.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize, Serialize)]
-struct Placement {
-    node_cpu: Option<usize>,
-    this_cpu: Option<usize>,
-}
-
 impl Placement {
     fn describe(self) -> String {
         let on = |cpu: Option<usize>| cpu.map_or_else(|| "any CPU".to_owned(), |cpu| format!("CPU {cpu}"));
         format!(
-            "The node and all load are held to {}, the side that looks to {}.",
+            "The node and all load are held to {}, the sampling side to {}.",
             on(self.node_cpu),
             on(self.this_cpu)
         )
     }
 }
 
-/// Runs `perf load` with `arguments`, which should take `time`, and reads what it printed.
-fn load<T: DeserializeOwned>(bench: &Bench<'_>, name: &str, arguments: &[&str], time: Duration) -> Result<T> {
-    let output = perf::output(bench, name, &[&["load"], arguments].concat(), time)?;
-    let text = perf::text(&output)?;
-    serde_json::from_str(&text)
-        .map_err(|error| Error::Output { path: output, found: format!("not what perf load prints: {error}") })
-}
-
-fn look(scheme: Scheme) -> Look {
-    match scheme {
-        Scheme::SocketAsync => Look::BASELINE,
-        Scheme::SocketSync => Look::FOURTH,
-        Scheme::RdmaAsync => Look::THIRD,
-        Scheme::RdmaSync | Scheme::Auto => Look::OURS,
-        Scheme::ERdmaSync => Look::FIFTH,
+/// Runs `perf load` with `arguments`, planned for `time`. Returns the placement of its sides and its findings.
+fn load<T: TryFrom<Found>>(
+    bench: &Bench<'_>,
+    name: &str,
+    arguments: &[&str],
+    time: Duration,
+) -> Result<(Placement, T)> {
+    let path = perf::output(bench, name, &[&["load"], arguments].concat(), time)?;
+    let figures: Figures = match serde_json::from_str(&perf::text(&path)?) {
+        Ok(figures) => figures,
+        Err(error) => {
+            return Err(Error::Output { path, found: format!("not what perf load prints: {error}") });
+        }
+    };
+    match T::try_from(figures.found) {
+        Ok(found) => Ok((figures.placement, found)),
+        Err(_) => Err(Error::Output { path, found: "the figures of another measurement".to_owned() }),
     }
 }
 
-fn legend(schemes: &Schemes) -> Vec<(String, Look)> {
-    schemes.all.iter().map(|scheme| (scheme.to_string(), look(*scheme))).collect()
+fn style(scheme: Scheme) -> Style {
+    match scheme {
+        Scheme::SocketAsync => Style::BASELINE,
+        Scheme::SocketSync => Style::FOURTH,
+        Scheme::RdmaAsync => Style::THIRD,
+        Scheme::RdmaSync | Scheme::Auto => Style::OURS,
+        Scheme::ERdmaSync => Style::FIFTH,
+    }
 }
 
-/// A panel with a line for each scheme through `points`, of which the x are powers of two. Logarithmic ones are given as
+/// Panels with a line for each scheme.
+fn drawing(schemes: &Schemes, panels: impl Into<Vec<Panel>>) -> Drawing {
+    let legend = schemes.all.iter().map(|scheme| (scheme.to_string(), style(*scheme))).collect();
+    Drawing { panels: panels.into(), legend, ..Drawing::default() }
+}
+
+/// Ends a report: what differs from the paper, and how it was measured.
+fn close(story: &mut Story, schemes: &Schemes, absent: &[String], how: &str) {
+    story.heading("What differs from the paper");
+    let refused = schemes.refused.iter().map(|Refused { scheme, why }| format!("{scheme}: {why}."));
+    let hardware = "Hardware: nodes and a front end that are machines of their own, joined by InfiniBand. Here all share one \
+                    machine, one-sided reads go through its memory, and TCP through its loopback device; each side is held \
+                    to a CPU.";
+    story.list(refused.chain([hardware.to_owned()]).chain(absent.iter().cloned()));
+    story.how(how);
+}
+
+/// A panel with a line for each scheme. The x values are powers of two. Logarithmic y values are given as
 /// their logarithms.
 fn panel(
     title: &str,
@@ -114,7 +140,7 @@ fn panel(
     let (x_title, values) = x;
     let line = |scheme: &Scheme| {
         let at = |x: &u32| Some((f64::from(*x).log2(), point(*scheme, *x).filter(|y| y.is_finite())?));
-        Line { look: look(*scheme), points: values.iter().filter_map(at).collect() }
+        Line::new(style(*scheme), values.iter().filter_map(at).collect())
     };
     let lines: Vec<Line> = schemes.all.iter().map(line).collect();
     let all: Vec<f64> = lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y).collect();
@@ -135,7 +161,7 @@ mod tests {
     #[test]
     fn every_scheme_looks_its_own() {
         for (index, scheme) in SCHEMES.iter().enumerate() {
-            assert!(SCHEMES[..index].iter().all(|other| look(*other) != look(*scheme)), "{scheme}");
+            assert!(SCHEMES[..index].iter().all(|other| style(*other) != style(*scheme)), "{scheme}");
         }
     }
 

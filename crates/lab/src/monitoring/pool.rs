@@ -1,12 +1,13 @@
-//! The shared data-center of M8, M9 and MZ: two co-hosted sites whose requests take CPU time, on nodes held to shares of it.
+//! The shared data-center of M8, M9 and MZ: two co-hosted sites whose requests burn CPU time, on nodes held to shares of a
+//! CPU.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use serde::Serialize;
 use sidelong_config::{
-    Balance, BalancePolicy, ClusterFile, Configuration, EdgeEntry, Ganglia, Identity, Load, LoadMode,
-    NodeEntry, Scheme, Service, SiteEntry, Workload, WorkloadKind,
+    Balance, Balancing, ClusterFile, Configuration, EdgeEntry, Ganglia, Identity, Load, LoadMode, NodeEntry,
+    Scheme, Service, SiteEntry, Workload, WorkloadKind,
 };
 
 use crate::bench::Bench;
@@ -14,70 +15,71 @@ use crate::error::Result;
 use crate::setup::Ground;
 use crate::up::Summary;
 
-/// Dynamic requests of divergent cost, as M's auction site's; and documents by Zipf's law.
+/// Dynamic requests of divergent cost, as on the paper's auction site, and documents by Zipf's law.
 pub(super) const SITES: [&str; 2] = ["auction", "zipf"];
 /// Nodes of each site.
 const NODES_EACH: usize = 3;
 const EDGES: u16 = 2;
-/// CPUs of each node: with all of them busy half of a machine of two is left to edges and clients.
+/// CPUs of each node. If all nodes are busy, half of a machine of two CPUs is left to edges and clients.
 const SHARE: f64 = 0.15;
 const WORKERS: u16 = 4;
 const OBJECTS: u64 = 1000;
 const BYTES: u64 = 1024;
-/// M 5: T.
+/// T in Vaidyanathan et al. 2006, section 5.
 const PERIOD: Duration = Duration::from_millis(50);
-/// A record that is looked at as seldom as M's is old, and all that there is.
+/// A record that is read as seldom as in the paper is old, and no newer one exists.
 const STALE: Duration = Duration::from_secs(30);
-/// It takes this long to start and end one.
+/// Time to start and end a run.
 pub(super) const START: Duration = Duration::from_secs(2);
 
-/// One run of it.
+/// A run of the data-center.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Pool {
     pub(super) scheme: Scheme,
-    /// Between two looks at the load.
+    /// Time between two scans.
     pub(super) granularity: Duration,
     pub(super) work: Work,
     /// Zipf's exponent.
     pub(super) alpha: f64,
-    /// Who is told of the load as often as it is looked at.
+    /// The gmond that gets the figures of every scan.
     pub(super) gmond: Option<SocketAddr>,
     pub(super) time: Duration,
 }
 
-/// What clients ask for.
+/// The requests of the clients.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Work {
-    /// CPU time of a request on average.
+    /// Mean CPU time of a request.
     pub(super) service: Duration,
     pub(super) clients_per_edge: u32,
-    pub(super) balance: BalancePolicy,
+    pub(super) balance: Balance,
 }
 
 impl Work {
-    /// A node serves a request in some 7 ms. Clients are M's: "requests from the clients were generated using eight
-    /// threads on each node" (M 5).
+    /// A node serves a request in about 7 ms. The number of clients is the paper's: "requests from the clients were
+    /// generated using eight threads on each node" (5).
     pub(super) const SHORT: Work =
-        Work { service: Duration::from_millis(1), clients_per_edge: 8, balance: BalancePolicy::Weighted };
+        Work { service: Duration::from_millis(1), clients_per_edge: 8, balance: Balance::Weighted };
 
-    /// A node serves a request in some 27 ms, about as long as a look is good for at the finer granularities; and there
-    /// are few more clients than nodes, so that a node may be idle while another has a queue. With M's 64 on 16 CPUs
-    /// hardly one ever is, whoever chooses. The choice is that of M's front end.
+    /// A node serves a request in about 27 ms, which is about as long as a sample is good for at the finer granularities.
+    /// There are few more clients than nodes, so that a node may be idle while another has a queue. With the paper's 64
+    /// clients on 16 CPUs hardly any node is ever idle, however nodes are chosen. The choice is that of the paper's front
+    /// end.
     pub(super) const LONG: Work =
-        Work { service: Duration::from_millis(4), clients_per_edge: 4, balance: BalancePolicy::LastLook };
+        Work { service: Duration::from_millis(4), clients_per_edge: 4, balance: Balance::LastLook };
 }
 
-/// What all runs share.
+/// Settings that all runs share.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Shares {
-    /// CPUs of each node, where it is held to them.
+    /// The CPU share of each node, if it is held to one.
     pub(super) cpus: Option<f64>,
-    /// Why not.
+    /// The reason if it is not.
     pub(super) without: Option<String>,
 }
 
 impl Shares {
-    /// What this machine allows.
+    /// Finds out whether this machine allows shares.
     pub(super) fn here(bench: &Bench<'_>) -> Result<Shares> {
         let pool = Pool {
             scheme: Scheme::RdmaAsync,
@@ -93,9 +95,9 @@ impl Shares {
         Ok(if without.is_none() { shares } else { Shares { cpus: None, without } })
     }
 
-    /// For what could not be had, with the scale.
+    /// What differs from the paper: the scale, the benchmark, and shares that the machine refuses.
     pub(super) fn absent(&self) -> Vec<String> {
-        let scale = "M's scale: 8 server nodes and 8 client nodes of two processors each. Here 6 nodes, 2 edges and their clients \
+        let scale = "Scale: 8 server nodes and 8 client nodes of two processors each. Here 6 nodes, 2 edges and their clients \
                      share one machine; how much of it each node may take is what makes throughput tell of decisions, and \
                      what edges and clients take is not the node's.";
         let benchmark = "RUBiS: its place has a site whose requests cost by their path what an exponential distribution has, over \
@@ -106,21 +108,21 @@ impl Shares {
         shares.into_iter().chain([scale, benchmark].map(str::to_owned)).collect()
     }
 
-    pub(super) fn describe(&self, work: &Work, looks: &str) -> String {
+    pub(super) fn describe(&self, work: &Work, scans: &str) -> String {
         let held = match self.cpus {
             Some(cpus) => format!("each held to {cpus} of a CPU by a control group (20 ms periods)"),
             None => "held to nothing".to_owned(),
         };
         let choice = match work.balance {
-            BalancePolicy::LastLook => {
-                "balanced by the weighted load index as of the last look, as M's front end does"
+            Balance::LastLook => {
+                "balanced by the weighted load index as of the last scan, as the paper's front end does"
             }
             _ => "balanced by the weighted load index",
         };
         format!(
             "Two sites, {} and {}, of {NODES_EACH} nodes each that do not move; nodes {held}, with {WORKERS} workers that burn \
              {} ms of CPU time a request on average; {EDGES} edges, {} closed-loop clients at each, whose requests \
-             go to the sites in turn; {looks}; T = {} ms; {choice}.",
+             go to the sites in turn; {scans}; T = {} ms; {choice}.",
             SITES[0],
             SITES[1],
             work.service.as_secs_f64() * 1e3,
@@ -133,7 +135,7 @@ impl Shares {
 impl Pool {
     pub(super) fn run(&self, bench: &Bench<'_>, shares: &Shares, name: &str) -> Result<Summary> {
         let about = format!(
-            "load by {}, looked at every {} ms, balanced by {}, alpha {}",
+            "load by {}, scanned every {} ms, balanced by {}, alpha {}",
             self.scheme,
             self.granularity.as_millis(),
             self.work.balance,
@@ -146,7 +148,7 @@ impl Pool {
 
     fn cluster_file(&self, ground: &Ground, shares: &Shares) -> ClusterFile {
         let at = |offset: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, ground.port + offset));
-        // The first asks for all of its objects alike.
+        // The first site's objects are equally popular.
         let alphas = [Some(0.0), None];
         let site = |(name, alpha): (&&str, Option<f64>)| SiteEntry {
             alpha,
@@ -158,13 +160,13 @@ impl Pool {
         };
         let mut file = ClusterFile {
             cluster: Identity { name: ground.name.clone(), ..Identity::default() },
-            balance: Balance { policy: self.work.balance, ..Balance::default() },
+            balance: Balancing { policy: self.work.balance, ..Balancing::default() },
             load: Load { scheme: self.scheme, period: PERIOD, proc_period: PERIOD, stale: STALE },
             sites: SITES.iter().zip(alphas).map(site).collect(),
             nodes: vec![NodeEntry {
-                workers: WORKERS,
-                service: Service::Burn,
-                service_time: self.work.service,
+                workers: Some(WORKERS),
+                service: Some(Service::Burn),
+                service_time: Some(self.work.service),
                 cpu_share: shares.cpus,
                 ..NodeEntry::new("n", SITES.len() * NODES_EACH, at(2 * EDGES))
             }],
@@ -190,7 +192,7 @@ impl Pool {
             ..ClusterFile::default()
         };
         file.reconfig.configuration = Configuration::Rigid;
-        // Nothing moves, but a lease must outlast looks all the same.
+        // Nothing moves, but a lease must still outlast the interval.
         file.reconfig.sensitivity = self.granularity;
         file.reconfig.history = file.reconfig.history.max(self.granularity);
         file.reconfig.lease = file.reconfig.lease.max(3 * self.granularity);

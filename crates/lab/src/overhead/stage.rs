@@ -20,34 +20,34 @@ use crate::server::{RunFiles, Server, await_end};
 
 /// Clients, each with one request under way.
 pub(super) const CONNECTIONS: u32 = 48;
-/// 1 KB that the server makes up.
+/// A body of 1 KB that the server generates.
 pub(super) const OBJECT: &str = "/o/0/1024";
 const HOST: &str = "a.example";
-/// The bare proxy does not look at it, the edge has the node under it.
+/// The name of the node, which only the edge uses.
 const NODE: &str = "n1";
 const EDGE: &str = "edge1";
 
-/// What came of one proxy's turn.
+/// The figures of one proxy's turn.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Turn {
     pub(super) requests: u64,
     pub(super) requests_per_s: f64,
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
-    /// Of the proxy's process, user and system.
+    /// CPU time of the proxy's process, user and system.
     pub(super) cpu_us_per_request: f64,
-    /// Of the turn, how much the proxy's process was on its CPU.
+    /// The share of the turn in which the proxy's process was on its CPU.
     pub(super) cpu_busy: f64,
     pub(super) errors: u64,
 }
 
-/// All processes, up and serving. The proxies are stopped but in their turns. They end in this order.
+/// All processes, up and serving. A proxy is stopped except in its turns. They end in this order.
 pub(super) struct Stage {
     edge: Server,
     bare: Server,
     _node: Server,
     _run: RunFiles,
-    /// The proxies', and that of the load and the node.
+    /// The CPUs of the proxies, and of the load and the node.
     pub(super) cpus: [usize; 2],
     stop: Arc<AtomicBool>,
 }
@@ -59,7 +59,7 @@ impl Stage {
         let config = bench.path("configs/edge.toml");
         let cluster = cluster_file(&bench.ground.name, bench.ground.port);
         let run = RunFiles::clear(default_run_dir(&cluster.cluster.name));
-        let (node, edge) = (cluster.nodes[0].listen, cluster.edges[0].listen);
+        let (node, edge) = (cluster.cluster()?.nodes[0].address, cluster.edges[0].listen);
         let bare = SocketAddr::from((Ipv4Addr::LOCALHOST, bench.ground.port + 2));
         let text = format!("# {}: one edge before one node, which takes no time.\n\n", bench.experiment.id);
         file(&config, fs::write(&config, text + &cluster.to_toml()?))?;
@@ -102,7 +102,7 @@ fn cluster_file(name: &str, port: u16) -> ClusterFile {
     ClusterFile {
         cluster: Identity { name: name.to_owned(), ..Identity::default() },
         sites: vec![SiteEntry::new("a", HOST, 1)],
-        nodes: vec![NodeEntry { service: Service::None, ..NodeEntry::new(NODE, 1, at(0)) }],
+        nodes: vec![NodeEntry { service: Some(Service::None), ..NodeEntry::new(NODE, 1, at(0)) }],
         edges: vec![EdgeEntry::new(EDGE, at(1))],
         ..ClusterFile::default()
     }

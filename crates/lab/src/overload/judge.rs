@@ -1,4 +1,4 @@
-//! From what became of single requests to the figures of a row.
+//! Computes the figures of a row from the outcome of each request.
 
 use std::ops::Range;
 
@@ -7,24 +7,25 @@ use sidelong_workload::client::jain_index;
 
 use super::plan::{BURST, BURST_LASTS, Part, Plan, STEP, STEP_LASTS};
 use super::{CAPACITY_PER_S, HIGH, LOW, TARGET_MS};
-use crate::check::quantile;
+use crate::statistics::quantile;
 use crate::up::Fate;
 
-/// Whether things are settled is judged by requests that were due within so many s of each other,
+/// Length in s of the windows of due times in which settling is judged.
 const WINDOW_S: f64 = 0.050;
-/// a new such window each so many s,
+/// Seconds between the starts of two windows.
 const EVERY_S: f64 = 0.005;
-/// of which so much is to be answered within the target of what could be, or was asked for where that is less,
+/// In a settled window this share is answered within the target, relative to the capacity or, if that is less, to the
+/// offered load.
 const SETTLED_MIN: f64 = 0.85;
-/// and no answer of 99 in 100 may come later.
+/// In a settled window this quantile of the answers is within the target, too.
 const QUANTILE: f64 = 0.99;
 
-/// What became of one request.
+/// The outcome of one request.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Sample {
-    /// Since the start.
+    /// The due time since the start.
     pub(super) due_s: f64,
-    /// From when it was due until the answer was complete.
+    /// The time from when it was due until the answer was complete.
     pub(super) ms: f64,
     pub(super) site: usize,
     pub(super) client: usize,
@@ -40,26 +41,26 @@ impl Sample {
 /// The figures of one part of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub(super) struct Figures {
-    /// Requests that were answered within the target, of those that all servers together could.
+    /// Requests that were answered within the target, relative to the capacity of all servers.
     pub(super) goodput: Option<f64>,
     pub(super) p99_ms: Option<f64>,
-    /// Until one that was turned away knew, 99 in 100.
+    /// 99th percentile of the time until a client knew of its rejection.
     pub(super) reject_ms: Option<f64>,
-    /// From a step up, or the end of a burst, until things are settled. [`None`] where there was none; as long as was
-    /// looked where they never were.
+    /// Time from a step up, or from the end of a burst, until the site has settled. [`None`] if there was no change, and
+    /// the whole time observed if it never settled.
     pub(super) recovery_ms: Option<f64>,
-    /// Jain's index of the parts that the clients of the lower priority had of what each asked for.
+    /// Jain's index of the shares that the clients of the lower priority were given of their requests.
     pub(super) fairness: Option<f64>,
-    /// Of the higher priority: the part that was answered, and how soon.
+    /// For the higher priority: the share that was answered, and the response time.
     pub(super) high_answered: Option<f64>,
     pub(super) high_p99_ms: Option<f64>,
-    /// Of all requests, turned away and failed otherwise.
+    /// Requests that were rejected, requests that failed otherwise, and all requests.
     pub(super) turned_away: u64,
     pub(super) failed: u64,
     pub(super) asked: u64,
 }
 
-/// Of each part of `plan`, in its order. `clients` is which of them have the lower priority.
+/// The figures of each part of `plan`, in its order. `clients` are those of the lower priority.
 pub(super) fn figures(plan: &Plan, samples: &[Sample], clients: &Range<usize>) -> Vec<Figures> {
     plan.parts.iter().map(|(part, range)| of_part(plan, *part, range, samples, clients)).collect()
 }
@@ -80,7 +81,7 @@ fn of_part(
     let asked = of.len() as f64;
     let could = match part {
         Part::Steady(_) => asked.min(CAPACITY_PER_S * seconds),
-        // Half of the time each. What waits at the end of a step up is done after it.
+        // Half of the time each. Requests that wait at the end of a step up are served after it.
         Part::Steps => CAPACITY_PER_S * seconds * (STEP[0] + 1.0) / 2.0,
         Part::Bursts => {
             let bursts_s = plan.bursts_s.len() as f64 * BURST_LASTS.as_secs_f64();
@@ -121,8 +122,8 @@ fn p99(mut values: Vec<f64>) -> Option<f64> {
     quantile(&values, QUANTILE)
 }
 
-/// From the times `changes_s` on, laid one over another: from when on each window of [`WINDOW_S`] within `length_s` is as it
-/// is to be. `length_s` where the last is not.
+/// The time after `changes_s`, laid one over another, from which each window of [`WINDOW_S`] within `length_s` is settled;
+/// `length_s` if the last one is not.
 fn settled_ms(samples: &[Sample], changes_s: &[f64], length_s: f64) -> f64 {
     let windows = ((length_s - WINDOW_S) / EVERY_S).floor() as usize + 1;
     let could = CAPACITY_PER_S * WINDOW_S * changes_s.len() as f64;
@@ -138,12 +139,12 @@ fn settled_ms(samples: &[Sample], changes_s: &[f64], length_s: f64) -> f64 {
     match unsettled {
         None => 0.0,
         Some(last) if last + 1 == windows => length_s * 1e3,
-        // What is wrong with a window may be in its last moment.
+        // The fault of a window may lie in its last moment.
         Some(last) => (last + 1) as f64 * EVERY_S * 1e3,
     }
 }
 
-/// Those that were due so long after one of `changes_s`.
+/// The requests that were due this long after one of `changes_s`.
 pub(super) fn over(samples: &[Sample], changes_s: &[f64], after_s: Range<f64>) -> Vec<Sample> {
     // Samples are in order.
     let at = |s: f64| samples.partition_point(|sample| sample.due_s < s);
@@ -163,7 +164,7 @@ mod tests {
         Sample { due_s, ms, site: LOW, client: 0, fate: Fate::Answered }
     }
 
-    /// Answers at the capacity from `from_s` on for a second; those due before `late_s` come too late.
+    /// Answers at the capacity for a second from `from_s`. Those due before `late_s` are late.
     fn answers(from_s: f64, late_s: f64) -> Vec<Sample> {
         let gap_s = 1.0 / CAPACITY_PER_S;
         (0..CAPACITY_PER_S as u32)
@@ -179,7 +180,7 @@ mod tests {
         assert!((95.0..=105.0).contains(&ms), "{ms}");
         assert_eq!(settled_ms(&answers(3.0, 0.59), &[3.0], 0.6), 600.0);
         assert_eq!(settled_ms(&[], &[3.0], 0.6), 600.0);
-        // Too few are let in for the first 200 ms.
+        // Too few are admitted for the first 200 ms.
         let mut few = answers(3.0, 0.0);
         few.iter_mut().enumerate().for_each(|(k, sample)| {
             if sample.due_s < 3.2 && k % 2 == 0 {
@@ -198,7 +199,7 @@ mod tests {
         for second in 0..3 {
             let from_s = range.start + f64::from(second);
             samples.extend(answers(from_s, 0.0));
-            // And as many that are turned away, within 0.1 ms.
+            // As many requests are rejected, within 0.1 ms.
             let away = |sample: Sample| Sample { fate: Fate::TurnedAway, ms: 0.1, site: HIGH, ..sample };
             samples.extend(answers(from_s, 0.0).into_iter().map(away));
         }

@@ -1,4 +1,4 @@
-//! What is asked of a system in one run, and when.
+//! The load of one run: the rates and when each is offered.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -7,38 +7,36 @@ use sidelong_workload::client::{Arrivals, Gaps, Step, Stream};
 
 use super::{CAPACITY_PER_S, HIGH_PER_S};
 
-/// Clients of each site. Those of one site ask equally much.
+/// Clients of each site. The clients of one site have equal rates.
 pub(super) const HIGH_CLIENTS: usize = 16;
 pub(super) const LOW_CLIENTS: usize = 64;
 const SEED: u64 = 7;
 
-/// Before anything is measured: proxies learn.
+/// Warm-up before anything is measured: proxies learn.
 const WARM_UP: (f64, Duration) = (0.8, Duration::from_secs(2));
-/// Between two loads, so that none has to do with what the one before left.
+/// Pause between two loads, so that the next is unaffected by the one before.
 const REST: (f64, Duration) = (0.3, Duration::from_millis(1200));
-/// From the beginning of a load until it is measured.
+/// Time from the beginning of a load until it is measured.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Steps lead from the first to the second of the capacity (Breakwater's load; it says 1.4).
+/// Steps lead from the first to the second of these, relative to the capacity (Breakwater's load, which uses 1.4).
 pub(super) const STEP: [f64; 2] = [0.5, 1.4];
-/// How long each of the two lasts.
+/// Duration of each of the two.
 pub(super) const STEP_LASTS: Duration = Duration::from_millis(600);
-/// Bursts likewise.
+/// The same for bursts.
 pub(super) const BURST: [f64; 2] = [0.7, 10.0];
 pub(super) const BURST_LASTS: Duration = Duration::from_millis(50);
 pub(super) const BURST_EVERY: Duration = Duration::from_millis(800);
 
-/// How much there is of all that.
+/// The size of a plan.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Extent {
-    /// Loads, as parts of the capacity.
+    /// Loads relative to the capacity.
     pub(super) loads: &'static [f64],
-    /// How long each is measured.
+    /// How long each load is measured.
     pub(super) steady: Duration,
     pub(super) steps: u32,
     pub(super) bursts: u32,
-    /// Runs of each system, in turns.
-    pub(super) rounds: u32,
 }
 
 impl Extent {
@@ -47,28 +45,22 @@ impl Extent {
         steady: Duration::from_secs(8),
         steps: 24,
         bursts: 12,
-        rounds: 3,
     };
-    pub(super) const QUICK: Extent = Extent {
-        loads: &[0.5, 1.1, 2.0, 10.0],
-        steady: Duration::from_secs(3),
-        steps: 5,
-        bursts: 3,
-        rounds: 1,
-    };
+    pub(super) const QUICK: Extent =
+        Extent { loads: &[0.5, 1.1, 2.0, 10.0], steady: Duration::from_secs(3), steps: 5, bursts: 3 };
 }
 
 /// A part of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Part {
-    /// So much of the capacity all the time.
+    /// A constant load, relative to the capacity.
     Steady(f64),
     Steps,
     Bursts,
 }
 
 impl Part {
-    /// In the column `offered_load`.
+    /// The value in the column `offered_load`.
     pub(super) fn label(self) -> String {
         match self {
             Part::Steady(load) => load.to_string(),
@@ -77,20 +69,20 @@ impl Part {
         }
     }
 
-    /// Whether more is asked for than can be done.
+    /// Whether the load exceeds the capacity.
     pub(super) fn is_overload(self) -> bool {
         matches!(self, Part::Steady(load) if load > 1.0)
     }
 }
 
-/// What is asked, and when, in a run.
+/// The load of a run over time.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Plan {
-    /// In order, each with when it is measured, in s since the start.
+    /// The parts in order, each with its measured interval, in s since the start.
     pub(super) parts: Vec<(Part, Range<f64>)>,
-    /// When a step up begins.
+    /// The times at which a step up begins.
     pub(super) steps_s: Vec<f64>,
-    /// When a burst is over.
+    /// The times at which a burst ends.
     pub(super) bursts_s: Vec<f64>,
     /// Rates of the lower priority.
     low: Vec<Step>,
@@ -133,7 +125,7 @@ impl Plan {
         plan
     }
 
-    /// So much of the capacity for so long, from where the plan ends.
+    /// Appends a load relative to the capacity, for a duration.
     fn ask(&mut self, (load, time): (f64, Duration)) {
         self.low.push(Step { at: self.length, per_s: load * CAPACITY_PER_S - HIGH_PER_S });
         self.length += time;

@@ -1,15 +1,14 @@
-//! What A7 and A8 say in words.
+//! The report of A7 and A8.
 
-use super::plan::{BURST, BURST_EVERY, BURST_LASTS, Extent, HIGH_CLIENTS, LOW_CLIENTS, STEP, STEP_LASTS};
+use super::plan::{BURST, BURST_EVERY, BURST_LASTS, HIGH_CLIENTS, LOW_CLIENTS, STEP, STEP_LASTS};
 use super::{
-    CAPACITY_PER_S, Figures, HIGH_PER_S, NODES, ROTATION, Row, SERVICE, Settings, TARGET, THRESHOLD, WORKERS,
+    CAPACITY_PER_S, Figures, HIGH_PER_S, NODES, Overload, ROTATION, Row, SERVICE, TARGET, THRESHOLD, WORKERS,
 };
-use crate::report::{Markdown, Outcome, number};
+use crate::story::{Story, number};
 
-pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, extent: &Extent) -> String {
-    let (rows, settings) = (outcome.rows, &outcome.settings);
-    let mut report = Markdown::new(outcome.experiment, outcome.quick);
-    report.checks(outcome.checks);
+pub(super) fn tell(settings: &Overload, rows: &[Row], report: &mut Story) {
+    let extent = &settings.extent;
+    report.checks();
     report.heading("Measured");
     report.table(
         &[
@@ -17,12 +16,12 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, extent: &Extent) ->
             "system",
             "goodput",
             "p99, ms",
-            "turned away: knows after, p99, ms",
+            "rejected: knows after, p99, ms",
             "settled after, ms",
             "Jain",
             "high: answered",
             "high: p99, ms",
-            "turned away",
+            "rejected",
             "failed",
         ],
         rows.iter().map(cells),
@@ -49,10 +48,10 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, extent: &Extent) ->
         report.paragraph("None of them sends a request again by itself in these forms, and no client does.");
     }
     if !settings.missing.is_empty() {
-        report.heading("What could not be had");
+        report.heading("What is missing");
         let how = |missing: &crate::peers::Missing| format!("{}: {}", missing.peer.word(), missing.how);
         report.list(settings.missing.iter().map(how));
-        report.paragraph(&format!("{} systems have no rows for that.", settings.missing.len()));
+        report.paragraph(&format!("These {} have no rows.", settings.missing.len()));
     }
     report.heading("The machine");
     report.paragraph(
@@ -63,7 +62,7 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, extent: &Extent) ->
         settings.machine.iter().map(|of| {
             vec![
                 of.system.word().to_owned(),
-                number(Some(of.busy), 2),
+                number((of.runs > 0).then(|| of.busy / f64::from(of.runs)), 2),
                 number(Some(of.front_cpu_s), 1),
                 of.dropped.to_string(),
             ]
@@ -73,8 +72,8 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, extent: &Extent) ->
         "{NODES} servers of {WORKERS} workers that hold a request for {} ms by waiting: {CAPACITY_PER_S} requests/s; an open loop: \
          {HIGH_CLIENTS} clients of the higher priority at equal distances, {LOW_CLIENTS} of the lower, each a Poisson process, of \
          addresses of their own; {} s for each load; {} steps from {} to {} of the capacity, each {} ms; {} bursts of {} for {} ms from \
-         {} each {} ms. {} runs of {:.0} s of each system, in turns, started anew for each; medians. `rotation_s` {}, by which \
-         each client has its turns within what is measured. A's rule by a threshold of {THRESHOLD}.",
+         {} each {} ms. Runs of {:.0} s, the systems in turns, started anew for each. `rotation_s` {}, by which \
+         each client has its turns within what is measured. The rule of Lai et al. 2008 by a threshold of {THRESHOLD}.",
         SERVICE.as_millis(),
         extent.steady.as_secs(),
         extent.steps,
@@ -86,20 +85,18 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, extent: &Extent) ->
         BURST_LASTS.as_millis(),
         BURST[0],
         BURST_EVERY.as_millis(),
-        settings.rounds,
         settings.run_s,
         ROTATION.as_secs(),
     );
-    let failed = rows.iter().flat_map(|row| &row.rounds).map(|figures| figures.failed).sum();
-    report.close(outcome, &how, failed)
+    let failed: u64 = rows.iter().map(|row| row.figures.failed).sum();
+    report.how(&format!("{how} {failed} requests failed."));
 }
 
 fn cells(row: &Row) -> Vec<String> {
-    let of = |of: fn(&Figures) -> Option<f64>, digits| number(row.median(of), digits);
+    let of = |of: fn(&Figures) -> Option<f64>, digits| number(of(&row.figures), digits);
     let high = |value: String| if row.system.has_priorities() { value } else { String::new() };
     let part = |count: fn(&Figures) -> u64| {
-        let asked: u64 = row.rounds.iter().map(|figures| figures.asked).sum();
-        let count: u64 = row.rounds.iter().map(count).sum();
+        let (asked, count) = (row.figures.asked, count(&row.figures));
         number((asked > 0).then(|| count as f64 / asked as f64), 3)
     };
     vec![

@@ -1,4 +1,4 @@
-//! The servers, which stay, and one system after another in front of them.
+//! The servers, which stay up, and the systems that take turns in front of them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
@@ -22,37 +22,37 @@ use super::{
 };
 use crate::bench::Bench;
 use crate::error::{Error, Result, file};
-use crate::peers::{self, Found, Peer, Place, Site};
+use crate::peers::{self, Deployment, Found, Peer, Site};
 use crate::process::Process;
 use crate::server::{RunFiles, Server, await_end};
 use crate::up::Fate;
 
-/// 1 KB that a server makes up.
+/// A body of 1 KB that a server generates.
 const OBJECT: &str = "/o/0/1024";
-/// A client's patience.
+/// A client's timeout.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Requests under way; those beyond are counted as not sent.
+/// Limit of the requests in flight. Further requests count as not sent.
 const IN_FLIGHT_MAX: u32 = 3500;
-/// Time for the generator's threads to come up, which it takes itself.
+/// Time for the generator's threads to start.
 const LEAD: Duration = Duration::from_millis(2);
-/// `sidelong helper` has this long to decide for the first time.
+/// Time limit for the first decision of `sidelong helper`.
 const HELPER_MAX: Duration = Duration::from_secs(10);
 
 /// The servers, up and serving.
 pub(super) struct Stage {
     _nodes: Vec<Server>,
     _run: RunFiles,
-    /// What others' processes read, which may not enter the experiment's directory.
+    /// Files for processes of other users, which may not enter the experiment's directory.
     shared: PathBuf,
 }
 
-/// What came of one run.
+/// The outcome of one run.
 pub(super) struct Ran {
-    /// In the order in which they were due.
+    /// The requests in the order in which they were due.
     pub(super) samples: Vec<Sample>,
     /// Requests that the generator had no room for.
     pub(super) dropped: u64,
-    /// Of all CPUs, how much was in use, whoever by.
+    /// The share of all CPUs that was in use, by any process.
     pub(super) machine_busy: f64,
     /// CPU time of the system.
     pub(super) front_cpu_s: f64,
@@ -72,7 +72,7 @@ impl Stage {
         Ok(Stage { _nodes: nodes, _run: run, shared })
     }
 
-    /// Starts `system`, asks it what `plan` says, and ends it.
+    /// Starts `system`, runs `plan` against it, and ends it.
     pub(super) fn run(
         &self,
         bench: &Bench<'_>,
@@ -117,15 +117,15 @@ impl Stage {
         })
     }
 
-    /// What a peer is told of the place.
-    pub(super) fn place(&self, bench: &Bench<'_>) -> Place {
+    /// The deployment that a peer is configured for.
+    pub(super) fn place(&self, bench: &Bench<'_>) -> Deployment {
         let site = |site: usize, nodes: std::ops::Range<usize>| Site {
             name: NAMES[site],
             host: HOSTS[site],
             priority: u8::from(site == HIGH),
             nodes: nodes.map(|index| node(bench, index)).collect(),
         };
-        Place {
+        Deployment {
             listen: front(bench, 0),
             sites: vec![site(HIGH, 0..1), site(super::LOW, 1..NODES)],
             workers: u32::from(WORKERS),
@@ -136,7 +136,7 @@ impl Stage {
         }
     }
 
-    /// `sidelong helper`, once it has decided.
+    /// Starts `sidelong helper` and waits for its first decision.
     fn helper(&self, bench: &Bench<'_>, name: &str, config: &std::path::Path) -> Result<Process> {
         file(&self.shared, std::fs::create_dir_all(&self.shared))?;
         let open = std::fs::Permissions::from_mode(0o755);
@@ -162,7 +162,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // What is not there need not go.
+        // A missing file needs no removal.
         let _ = std::fs::remove_dir_all(&self.shared);
     }
 }
@@ -181,7 +181,7 @@ fn part(bench: &Bench<'_>, kind: &str, name: &str, config: &std::path::Path) -> 
     command
 }
 
-/// The cluster file of `system`. All have the same servers in it, which therefore need not be told of another.
+/// The cluster file of `system`. All files have the same servers, which therefore keep their configuration.
 fn write(bench: &Bench<'_>, system: System) -> Result<PathBuf> {
     let path = bench.path(&format!("configs/{}.toml", system.word()));
     let text = cluster_file(&bench.ground.name, bench.ground.port, system).to_toml()?;
@@ -208,9 +208,9 @@ pub(super) fn cluster_file(name: &str, port: u16, system: System) -> ClusterFile
         admission: Admission { rule, threshold: THRESHOLD, rotation: ROTATION },
         sites: vec![site(HIGH, 1), site(super::LOW, NODES - 1)],
         nodes: vec![NodeEntry {
-            workers: WORKERS,
-            service_time: SERVICE,
-            queue_depth_max: QUEUE_DEPTH_MAX,
+            workers: Some(WORKERS),
+            service_time: Some(SERVICE),
+            queue_depth_max: Some(QUEUE_DEPTH_MAX),
             ..NodeEntry::new("n", NODES, at(EDGES))
         }],
         edges: (0..EDGES).map(|i| EdgeEntry::new(format!("edge{}", i + 1), at(i))).collect(),
@@ -221,7 +221,7 @@ pub(super) fn cluster_file(name: &str, port: u16, system: System) -> ClusterFile
     file
 }
 
-/// Asks `fronts` what `plan` says.
+/// Sends the requests of `plan` to `fronts`.
 fn load(bench: &Bench<'_>, fronts: Vec<SocketAddr>, plan: &Plan) -> Result<(Vec<Sample>, u64)> {
     let shots = HOSTS.map(HeaderValue::from_static);
     let uri = Uri::from_static(OBJECT);
@@ -245,7 +245,7 @@ fn load(bench: &Bench<'_>, fronts: Vec<SocketAddr>, plan: &Plan) -> Result<(Vec<
         let start = *start.lock().unwrap_or_else(PoisonError::into_inner);
         let fate = match done.error {
             None => Fate::Answered,
-            // Proxies of other makes say no more than 503.
+            // Other proxies give no reason beside 503.
             Some(error) if error.is_overload() => Fate::TurnedAway,
             Some(_) => Fate::Failed,
         };
@@ -273,7 +273,7 @@ fn cpu_s(fronts: &[Server]) -> Result<f64> {
     Ok(times.sum::<Result<Duration>>()?.as_secs_f64())
 }
 
-/// CPU time of the whole machine since its start: in use, and all; in ticks.
+/// CPU time of the whole machine since its start, busy and in all, in ticks.
 fn machine_cpu() -> (f64, f64) {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let fields: Vec<f64> = stat
@@ -285,6 +285,6 @@ fn machine_cpu() -> (f64, f64) {
         .take(8)
         .collect();
     let all: f64 = fields.iter().sum();
-    // Idle, and waiting for a disk.
+    // Idle time, and time waiting for a disk.
     (all - fields.iter().skip(3).take(2).sum::<f64>(), all)
 }

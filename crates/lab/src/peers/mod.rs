@@ -1,8 +1,8 @@
-//! Proxies of others, to put in front of the same servers as ours: what they are told, and where they are found.
+//! Other proxies, to put in front of the same servers: their configurations, and where they are found.
 //!
-//! What a peer is told is a pure function of a [`Place`], in the form that its own documentation recommends, with the
-//! figures that only who runs it can know set in its favour: how many requests a server can do at a time, and what the
-//! target is.
+//! The configuration of a peer is a pure function of a [`Deployment`], in the form that its own documentation recommends.
+//! Figures that only its operator can know are set in its favour: how many requests a server serves at a time, and the
+//! target.
 
 mod envoy;
 mod haproxy;
@@ -22,29 +22,29 @@ use crate::bench::Bench;
 use crate::error::{Error, Result, file};
 use crate::process::{Ended, Process, last_line};
 
-/// Of what the target leaves for waiting, how much a peer is told to use: the rest is for what is not foreseen.
+/// The share of the waiting time allowed by the target that a peer is told to use. The rest is a reserve.
 const PART: f64 = 0.7;
 
-/// Installing one may take this long.
+/// Time limit for installing a peer.
 const INSTALL_MAX: Duration = Duration::from_secs(300);
-/// Answering what it is, or making a module.
+/// Time limit for a peer to state its version, or to build a module.
 const ASK_MAX: Duration = Duration::from_secs(60);
 
-/// What a proxy stands before, and what it is to hold.
+/// The place of a proxy, and its target.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Place {
-    /// Where it listens.
+pub(crate) struct Deployment {
+    /// The address where it listens.
     pub(crate) listen: SocketAddr,
     pub(crate) sites: Vec<Site>,
-    /// Requests that a server does at a time.
+    /// Requests that a server serves at a time.
     pub(crate) workers: u32,
-    /// How long one takes.
+    /// Service time of a request.
     pub(crate) service: Duration,
-    /// Of 100 answers, 99 are to be there within this.
+    /// The target: 99 of 100 answers come within this time.
     pub(crate) target: Duration,
-    /// Where it may write.
+    /// The directory where it may write.
     pub(crate) directory: PathBuf,
-    /// What `sidelong helper` decides.
+    /// The decisions of `sidelong helper`.
     pub(crate) verdicts: PathBuf,
 }
 
@@ -53,31 +53,30 @@ pub(crate) struct Place {
 pub(crate) struct Site {
     pub(crate) name: &'static str,
     pub(crate) host: &'static str,
-    /// Lower ones are to make room first.
+    /// The priority. Lower ones make room first.
     pub(crate) priority: u8,
     /// Its servers.
     pub(crate) nodes: Vec<SocketAddr>,
 }
 
-impl Place {
-    /// All servers, of whatever site.
+impl Deployment {
+    /// All servers of all sites.
     fn nodes(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.sites.iter().flat_map(|site| site.nodes.iter().copied())
     }
 
-    /// Requests that may wait before servers that do so many at a time, where the rest of the target is left after so much of
-    /// it.
+    /// Requests that may wait for servers with `workers` in all, if `left` is the time that the target leaves for waiting.
     fn waiting_max(&self, workers: u32, left: Duration) -> u32 {
         (PART * left.as_secs_f64() * f64::from(workers) / self.service.as_secs_f64()).floor().max(1.0) as u32
     }
 
-    /// Requests that all servers do at a time.
+    /// Requests that all servers serve at a time.
     fn all_workers(&self) -> u32 {
         self.nodes().count() as u32 * self.workers
     }
 }
 
-/// Which one, and in which form.
+/// The kind of a peer and its configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Peer {
@@ -100,13 +99,13 @@ impl Peer {
         }
     }
 
-    /// Whether it can be told that one site goes before another.
+    /// Whether it supports priorities of sites.
     pub(crate) const fn has_priorities(self) -> bool {
         matches!(self, Peer::Haproxy | Peer::Httpd)
     }
 
-    /// What it is told, in a sentence.
-    pub(crate) fn describe(self, place: &Place) -> String {
+    /// Describes its configuration in a sentence.
+    pub(crate) fn describe(self, place: &Deployment) -> String {
         match self {
             Peer::EnvoyAdaptive => envoy::describe_adaptive(),
             Peer::EnvoyAdmission => envoy::describe_admission(place),
@@ -115,8 +114,8 @@ impl Peer {
         }
     }
 
-    /// The command that runs it before `place`, with what it is told in a file named after `name`.
-    pub(crate) fn command(self, found: &Found, place: &Place, name: &str) -> Result<Command> {
+    /// The command that runs it before `place`, with its configuration in a file named after `name`.
+    pub(crate) fn command(self, found: &Found, place: &Deployment, name: &str) -> Result<Command> {
         let mut command = Command::new(&found.program);
         let (extension, text) = match self {
             Peer::EnvoyAdaptive => ("json", envoy::config(place, &envoy::adaptive(), None)),
@@ -143,32 +142,32 @@ impl Peer {
     }
 }
 
-/// Where a peer is.
+/// A peer that was found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Found {
     #[serde(skip)]
     pub(crate) program: PathBuf,
-    /// As it tells it.
+    /// The version that it states.
     pub(crate) version: String,
-    /// httpd's modules are here.
+    /// The directory of httpd's modules.
     #[serde(skip)]
     modules: PathBuf,
 }
 
-/// One that this machine has not, and how to get it.
+/// A peer that this machine does not have, and how to get it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Missing {
     pub(crate) peer: Peer,
     pub(crate) how: String,
 }
 
-/// What was looked for.
+/// The outcome of a search for peers.
 pub(crate) struct Looked {
     pub(crate) here: Vec<(Peer, Found)>,
     pub(crate) missing: Vec<Missing>,
 }
 
-/// Those that are here. Envoy is fetched where it is not.
+/// Finds the peers on this machine. Fetches Envoy if it is missing.
 pub(crate) fn find(bench: &Bench<'_>, peers: &[Peer]) -> Result<Looked> {
     let (mut here, mut missing) = (Vec::new(), Vec::new());
     let search = Search { directory: &bench.path(""), stop: &bench.options.stop };
@@ -186,16 +185,16 @@ pub(crate) fn find(bench: &Bench<'_>, peers: &[Peer]) -> Result<Looked> {
     Ok(Looked { here, missing })
 }
 
-/// How they are looked for.
+/// How peers are searched for.
 struct Search<'a> {
-    /// The experiment's.
+    /// The experiment's directory.
     directory: &'a Path,
     stop: &'a AtomicBool,
 }
 
 impl Search<'_> {
-    /// The first of these programs that tells what it is when asked with `asked`; a name without a directory is looked for
-    /// where the system looks for programs.
+    /// The first of these programs that states its version when run with `asked`. A name without a directory is searched
+    /// for on the path.
     fn first_that_answers(&self, programs: &[PathBuf], asked: &str) -> Result<Option<(PathBuf, String)>> {
         for program in programs {
             let mut command = Command::new(program);
@@ -208,7 +207,7 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// What a command that ends by itself prints; or why it does not.
+    /// The output of a command that ends by itself, or the reason of its failure.
     fn said(&self, command: Command, limit: Duration) -> Result<std::result::Result<String, String>> {
         let [output, log] = ["runs/peer.out", "runs/peer.log"].map(|name| self.directory.join(name));
         let name = Path::new(command.get_program()).display().to_string();
@@ -234,8 +233,8 @@ mod tests {
 
     use super::*;
 
-    /// Two sites of one server and two.
-    pub(super) fn place() -> Place {
+    /// Two sites, of one server and of two.
+    pub(super) fn place() -> Deployment {
         let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
         let site = |name, host, priority, nodes: &[u16]| Site {
             name,
@@ -243,7 +242,7 @@ mod tests {
             priority,
             nodes: nodes.iter().map(|port| at(*port)).collect(),
         };
-        Place {
+        Deployment {
             listen: at(20_000),
             sites: vec![
                 site("high", "high.example", 1, &[20_001]),
@@ -257,13 +256,13 @@ mod tests {
         }
     }
 
-    /// Those peers read what they are told that are here.
+    /// The peers that are installed accept their configurations.
     #[test]
     fn real_ones_take_what_they_are_told() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("runs")).unwrap();
         let search = Search { directory: directory.path(), stop: &AtomicBool::new(false) };
-        let place = Place { directory: directory.path().to_owned(), ..place() };
+        let place = Deployment { directory: directory.path().to_owned(), ..place() };
         for peer in Peer::ALL {
             let (found, more): (_, &[&str]) = match peer {
                 Peer::EnvoyAdaptive | Peer::EnvoyAdmission => {

@@ -1,14 +1,17 @@
-//! `report.md` of C1-C4.
+//! The report of C1-C4.
 
-use super::{ANSWER_US_PER_KIB, MEMORY_MB, Of, REQUEST_US, REQUESTS, Row, Settings, Varied};
-use crate::report::{Markdown, Outcome, SWEEPS, number};
+use super::{ANSWER_US_PER_KIB, MEMORY_MB, Of, REQUEST_US, REQUESTS, Rams, Row, Varied};
+use crate::check::Verdict;
+use crate::sim::SWEEPS;
+use crate::story::{Story, number};
+use crate::study::Study as _;
 
 const UNKNOWNS: &str = "For which values of the unknowns it comes out";
 
-pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of) -> String {
-    let Settings { site, requests, traces, varied } = &outcome.settings;
-    let mut report = Markdown::new(outcome.experiment, outcome.quick);
-    report.heading("What C says");
+pub(super) fn tell(study: &Rams, rows: &[Row], report: &mut Story) {
+    let Rams { site, requests, traces, varied, of, quick } = study;
+    let (of, quick) = (*of, *quick);
+    report.heading("What Gu and Wang 2004 say");
     report.paragraph(match of {
         Of::Traces => {
             "\"All propagated update protocols of RAMS except the aggressive update protocol achieve a much less average \
@@ -28,13 +31,13 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of) -> String {
              increased accordingly.\" (4.2)"
         }
     });
-    report.checks(outcome.checks);
-    let is_missed = outcome.checks.iter().any(|check| check.holds == Some(false));
+    report.checks();
+    let is_missed = study.checks(rows).iter().any(|check| check.verdict == Verdict::Missed);
     if !varied.is_empty() {
-        unknowns(&mut report, varied);
-    } else if outcome.quick && is_missed {
+        unknowns(report, varied);
+    } else if quick && is_missed {
         report.heading(UNKNOWNS);
-        report.paragraph("Left out by `--quick`: the runs that vary what C does not print.");
+        report.paragraph("Left out by `--quick`: the runs that vary what the paper does not print.");
     }
     report.heading("Measured");
     let first = if of == Of::Traces { "trace" } else { "nodes" };
@@ -50,7 +53,7 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of) -> String {
     ];
     report.table(
         &columns,
-        outcome.rows.iter().map(|row| {
+        rows.iter().map(|row| {
             let place = if of == Of::Traces { row.case.clone() } else { row.nodes.to_string() };
             let figures = [
                 number(Some(row.response_ms_mean), 3),
@@ -63,12 +66,13 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of) -> String {
             [place, row.protocol.clone()].into_iter().chain(figures).collect()
         }),
     );
-    report.heading("What could not be had");
+    report.heading("What differs from the paper");
+    let names: Vec<&str> = traces.iter().map(|(name, _)| name.as_str()).collect();
     report.list([
-        "C's traces: UCB and the other two are not named with their dates, and are not ours to ship.".to_owned(),
-        format!("Traces here: {}.", if of == Of::Traces { traces.join(", ") } else { "Zipf's law, as below".to_owned() }),
-        "The points of C's figures: its text gives the factors above, and those are compared.".to_owned(),
-        "What C does not print: memory of a node, size of the site, CPU of a request and of its answer, how often a rate is taken. \
+        "Traces: UCB and the other two are not named with their dates, and are not ours to ship.".to_owned(),
+        format!("Traces here: {}.", if of == Of::Traces { names.join(", ") } else { "Zipf's law, as below".to_owned() }),
+        "The points of the figures: the text gives the factors above, and those are compared.".to_owned(),
+        "What the paper does not print: memory of a node, size of the site, CPU of a request and of its answer, how often a rate is taken. \
          `docs/sim.md` has each figure and its source."
             .to_owned(),
     ]);
@@ -80,10 +84,11 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, of: Of) -> String {
         _ => format!("{requests} requests of\n\n```toml\n{site}```"),
     };
     let about = format!("Simulated by `sidelong sim run`, in the profile `rams`. {about}");
-    report.close_simulated(outcome, &about, SWEEPS)
+    report.how(&about);
+    report.how(SWEEPS);
 }
 
-fn unknowns(report: &mut Markdown, varied: &[Varied]) {
+fn unknowns(report: &mut Story, varied: &[Varied]) {
     report.heading(UNKNOWNS);
     report.paragraph(
         &format!(

@@ -1,17 +1,16 @@
-//! `report.md` of R5-R8.
+//! The report of R5-R8.
 
-use super::{Paper, SEND, Settings, Sized, WRITE_IMM, of, p50_us, peak};
-use crate::perf::{HEADS, Row, Way, cells, placement};
-use crate::report::{Markdown, Outcome, number};
+use super::{Paper, SEND, Sized, Sizes, WRITE_IMM, of, p50_us, peak};
+use crate::perf::{self, HEADS, Measurement, Way, cells};
+use crate::story::{Story, number};
 
-/// What is printed of all sizes.
+/// What the report prints for all sizes.
 const SIZES: [u64; 6] = [1, 64, 1024, 16 << 10, 256 << 10, 1 << 20];
 
-pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, what: Sized, ways: &[Way]) -> String {
-    let rows = outcome.rows;
-    let mut report = Markdown::new(outcome.experiment, outcome.quick);
-    against_the_paper(&mut report, what, rows, ways);
-    report.checks(outcome.checks);
+pub(super) fn tell(study: &Sizes, rows: &[Measurement], report: &mut Story) {
+    let (what, ways) = (study.what, &study.ways.all[..]);
+    against_the_paper(report, what, rows, ways);
+    report.checks();
 
     report.heading("Measured");
     let lines = SIZES.iter().flat_map(|&bytes| ways.iter().map(move |&way| line(rows, way, bytes)));
@@ -31,27 +30,22 @@ pub(super) fn markdown(outcome: &Outcome<'_, Row, Settings>, what: Sized, ways: 
         );
     }
     report.paragraph(&told);
-    report.close_perf(
-        outcome,
-        &outcome.settings.devices,
-        &placement(rows),
-        outcome.settings.without_verbs.as_deref(),
-    )
+    perf::close(report, rows, study.ways.without_verbs.as_deref());
 }
 
-fn line(rows: &[Row], way: Way, bytes: u64) -> Vec<String> {
+fn line(rows: &[Measurement], way: Way, bytes: u64) -> Vec<String> {
     let at = || of(rows, way).filter(|row| row.figures.bytes == bytes);
-    let latency = at().find(|row| row.figures.p50_ns.is_some());
+    let latency = at().find(|row| row.p50_us().is_some());
     let bandwidth = at().find(|row| row.mb_per_s().is_some());
     [bytes.to_string()].into_iter().chain(cells(way, latency, bandwidth)).collect()
 }
 
-fn against_the_paper(report: &mut Markdown, what: Sized, rows: &[Row], ways: &[Way]) {
+fn against_the_paper(report: &mut Story, what: Sized, rows: &[Measurement], ways: &[Way]) {
     report.heading("The paper beside ours");
     let Some(Paper { polling_us, events_us, ipoib_us, mb_per_s, ipoib_mb_per_s }) = what.paper else {
         report.paragraph(&format!(
-            "R's text gives no figures for {}: \"The results for the other communication models (send/receive, RDMA write and \
-             RDMA write with Immediate data) are shown in Figures 6 through 8\", of which its points are not printed. For RDMA \
+            "The paper's text gives no figures for {}: \"The results for the other communication models (send/receive, RDMA write and \
+             RDMA write with Immediate data) are shown in Figures 6 through 8\", whose points are not printed. For RDMA \
              read it has 11.89 µs by polling, 23.97 µs by events, and 53.8 µs over IPoIB, of 1 byte.",
             what.describe
         ));
@@ -59,7 +53,7 @@ fn against_the_paper(report: &mut Markdown, what: Sized, rows: &[Row], ways: &[W
     };
     let us = |way| format!("{} {} µs", Way::label(way), number(p50_us(rows, way, 1), 3));
     let rate = |way| format!("{} {} MB/s", Way::label(way), number(peak(rows, way), 0));
-    let verbs = |text: String, way| if ways.contains(&way) { text } else { "verbs not to be had".to_owned() };
+    let verbs = |text: String, way| if ways.contains(&way) { text } else { "no RDMA device".to_owned() };
     let (polling, events) = (Way::VerbsPolling, Way::VerbsEvents);
     let lines = [
         ["1 byte, RDMA by polling".into(), format!("{polling_us} µs"), verbs(us(polling), polling)],
@@ -70,9 +64,9 @@ fn against_the_paper(report: &mut Markdown, what: Sized, rows: &[Row], ways: &[W
         ["most bytes a second, one-sided within one machine".into(), "–".into(), rate(Way::Shm)],
         ["most bytes a second, sockets".into(), format!("{ipoib_mb_per_s} MB/s (IPoIB)"), rate(Way::Tcp)],
     ];
-    report.table(&["", "paper (R 4.1)", "ours"], lines.map(|line: [String; 3]| line.to_vec()));
+    report.table(&["", "Balaji et al. (4.1)", "ours"], lines.map(|line: [String; 3]| line.to_vec()));
     report.paragraph(
-        "R: \"with increasing message sizes, the difference between the latency achieved by VAPI and IPoIB tends to increase\", \
+        "The paper: \"with increasing message sizes, the difference between the latency achieved by VAPI and IPoIB tends to increase\", \
          and \"the CPU utilization for RDMA is negligible on the receiver side\".",
     );
 }

@@ -1,26 +1,26 @@
-//! `report.md` of R10-R14.
+//! The report of R10-R14.
 
 use sidelong_config::Configuration::{OverProvisioned, Reconfigured, Rigid};
 
 use super::judge::Results;
-use super::{PAYS, Row};
-use crate::report::{Markdown, Outcome, R_NODE_RATE, node_seconds, number};
+use super::{PAYS, Throughput};
+use crate::report::{BALAJI_NODE_RATE, close_beside_balaji, node_seconds};
 use crate::setup::Layout;
+use crate::story::{Story, number};
 
-pub(super) fn markdown(outcome: &Outcome<'_, Row>, results: &Results) -> String {
-    let mut report = Markdown::new(outcome.experiment, outcome.quick);
-    against_the_paper(&mut report, outcome, results);
-    report.checks(outcome.checks);
-    shape(&mut report, results);
-    shortest(&mut report, outcome.quick, results);
+pub(super) fn tell(study: &Throughput, results: &Results, story: &mut Story) {
+    against_the_paper(story, study, results);
+    story.checks();
+    shape(story, results);
+    shortest(story, study.quick, results);
     for layout in Layout::ALL {
-        measured(&mut report, layout, results);
+        measured(story, layout, results);
     }
-    report.close_beside_r(outcome, results.errors())
+    close_beside_balaji(story, study.demand, results.errors());
 }
 
-fn against_the_paper(report: &mut Markdown, outcome: &Outcome<'_, Row>, results: &Results) {
-    let is_r10 = outcome.experiment.id == "R10";
+fn against_the_paper(report: &mut Story, study: &Throughput, results: &Results) {
+    let is_r10 = study.id == "R10";
     let printed = |text: &str| if is_r10 { text.to_owned() } else { "in the figure only".to_owned() };
     let ends = |layout| {
         let bursts = results.bursts(layout, false);
@@ -35,7 +35,7 @@ fn against_the_paper(report: &mut Markdown, outcome: &Outcome<'_, Row>, results:
 
     report.heading("The paper beside ours");
     report.table(
-        &["", "paper (R 4.3.1)", "ours"],
+        &["", "Balaji et al. (4.3.1)", "ours"],
         [
             ("3 sites, rigid, requests/s", printed("about 26,000"), number(best(Rigid), 0)),
             (
@@ -69,28 +69,28 @@ fn against_the_paper(report: &mut Markdown, outcome: &Outcome<'_, Row>, results:
     );
     if !is_r10 {
         report.paragraph(
-            "Of this workload R says that \"the trend is similar\"; its numbers are of one file of 1 KB.",
+            "Of this workload the paper says that \"the trend is similar\"; its numbers are of one file of 1 KB.",
         );
     }
     report.paragraph(
-        "R's rigid 26,000 are those of a site with three nodes, so that six of them make 1.96 times as many. Here every \
+        "The paper's rigid 26,000 are those of a site with three nodes, so that six of them make 1.96 times as many. Here every \
          site has its burst in turn, the one with two nodes too: rigid then is the harmonic mean of the sites, ideally \
          2.57 nodes, and the best possible ratio is 2.33. With four sites both are 2 nodes against 5, at best 2.5.",
     );
 }
 
-/// Who wins, by what factor, where the lines cross.
-fn shape(report: &mut Markdown, results: &Results) {
+/// Which configuration is faster, by what factor, and where the lines cross.
+fn shape(report: &mut Story, results: &Results) {
     report.heading("Whether the shape holds");
     report.paragraph(
-        "R's: reconfigured is never below rigid, rises with burst length, and at the longest comes close to over-provisioned.",
+        "The paper's: reconfigured is never below rigid, rises with burst length, and at the longest comes close to over-provisioned.",
     );
-    report.list(Layout::ALL.iter().map(|&layout| {
+    let lines = Layout::ALL.map(|layout| {
         let bursts = results.bursts(layout, false);
         let (Some(&first), Some(&last)) = (bursts.first(), bursts.last()) else {
             return format!("{} sites: not measured.", layout.sites());
         };
-        let holds = results.has_the_papers_shape(layout);
+        let holds = report.holds(Some(results.has_the_papers_shape(layout)));
         let ratios = |burst| {
             let (gain, share) = (results.gain(layout, burst), results.share(layout, burst));
             format!("{} of rigid and {} of over-provisioned at {burst}", number(gain, 2), number(share, 2))
@@ -100,30 +100,31 @@ fn shape(report: &mut Markdown, results: &Results) {
         let reaches =
             results.shortest_from(layout, |burst| results.share(layout, burst).is_some_and(|share| share >= 0.95));
         format!(
-            "{} sites: **it {}**. Reconfigured has {}, {}. It is above rigid {}, and has 0.95 of over-provisioned {}.",
+            "{} sites: {}. Reconfigured has {}, {}. It is above rigid {}, and has 0.95 of over-provisioned {}.",
             layout.sites(),
-            if holds { "holds" } else { "does not hold" },
+            holds,
             ratios(first),
             ratios(last),
             from(beats),
             from(reaches),
         )
-    }));
+    });
+    report.list(lines);
 }
 
-fn shortest(report: &mut Markdown, quick: bool, results: &Results) {
+fn shortest(report: &mut Story, quick: bool, results: &Results) {
     report.heading("The shortest burst that pays");
     report.paragraph(&format!(
         "The shortest from which on reconfigured has at least {PAYS} times the throughput of rigid{}:",
-        if quick { ", among the bursts of a quick run, which does not search below R's" } else { "" }
+        if quick { ", among the bursts of a quick run, which does not search below the paper's" } else { "" }
     ));
     report.list(Layout::ALL.iter().map(|&layout| {
         let sites = layout.sites();
         match results.shortest_that_pays(layout) {
             Some(burst) => format!(
-                "{sites} sites: {burst} requests, {:.3} s of one node (on R's nodes as many seconds are {:.0} requests){}.",
+                "{sites} sites: {burst} requests, {:.3} s of one node (on the paper's nodes as many seconds are {:.0} requests){}.",
                 node_seconds(burst),
-                node_seconds(burst) * R_NODE_RATE,
+                node_seconds(burst) * BALAJI_NODE_RATE,
                 match results.bursts(layout, true).first() {
                     Some(least) if *least == burst => "; shorter ones were not tried",
                     _ => "",
@@ -134,7 +135,7 @@ fn shortest(report: &mut Markdown, quick: bool, results: &Results) {
     }));
 }
 
-fn measured(report: &mut Markdown, layout: Layout, results: &Results) {
+fn measured(report: &mut Story, layout: Layout, results: &Results) {
     report.heading(&format!("Measured, {} sites (nodes {})", layout.sites(), layout.label()));
     let columns = [
         "burst",

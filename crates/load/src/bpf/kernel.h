@@ -116,6 +116,7 @@ struct mem_cgroup {
 
 struct zone {
     unsigned long _watermark[4];
+    atomic_long_t managed_pages;
     atomic_long_t vm_stat[1];
 };
 

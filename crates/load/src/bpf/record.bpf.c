@@ -66,6 +66,9 @@ const volatile struct config config SEC(".rodata.config");
 /* The one that peers map. */
 struct region region SEC(".data.region");
 
+/* Fields that the loader found to disagree with /proc: bits of `valid` that are left out. */
+u32 distrusted SEC(".data.distrust");
+
 /* What is nobody's but these programs'. */
 struct cpu {
     u64 rq;

@@ -120,9 +120,9 @@ struct ports {
 struct region {
     u64 owners[48];
     u64 beat[sizeof(struct beat) / 8];
+    u64 ports[sizeof(struct ports) / 8];
     struct place places[PLACES_MAX];
     u64 machine[sizeof(struct machine) / 8];
-    u64 ports[sizeof(struct ports) / 8];
 };
 
 _Static_assert(sizeof(struct beat) == 64, "beat");

@@ -121,15 +121,19 @@ static __always_inline u64 zone_pages(u64 node, u32 zone, u64 at)
 #define NODE_PAGES(node, item) \
     peek((node) + OFFSET(struct pglist_data, vm_stat) + 8 * bpf_core_enum_value(enum node_stat_item, item))
 
-/* As the kernel's si_mem_available(). */
+/*
+ * What the zones manage, less what the kernel's si_mem_available() makes of their counters. MemTotal is not where to start:
+ * a kernel that hands out memory as it is first needed counts in it what no zone manages yet.
+ */
 static __always_inline void survey_memory(void)
 {
-    u64 free = 0, reserve = 0, low = 0, cache = 0, reclaimable = 0;
+    u64 managed = 0, free = 0, reserve = 0, low = 0, cache = 0, reclaimable = 0;
 
     for (u32 i = 0; i < NODES_MAX && i < node_count; i++) {
         u64 node = nodes[i];
 
         for (u32 zone = 0; zone < 8 && zone < PEEK_U32(node, struct pglist_data, nr_zones); zone++) {
+            managed += zone_pages(node, zone, OFFSET(struct zone, managed_pages));
             free += zone_pages(node, zone,
                                OFFSET(struct zone, vm_stat) + 8 * bpf_core_enum_value(enum zone_stat_item, NR_FREE_PAGES));
             low += zone_pages(node, zone,
@@ -145,9 +149,8 @@ static __always_inline void survey_memory(void)
     available += cache - (cache / 2 < low ? cache / 2 : low);
     available += reclaimable - (reclaimable / 2 < low ? reclaimable / 2 : low);
     machine.memory_total_bytes = config.memory_total_bytes;
-    available *= config.page_bytes;
-    if (available < config.memory_total_bytes)
-        machine.memory_used_bytes = config.memory_total_bytes - available;
+    if (available < managed)
+        machine.memory_used_bytes = (managed - available) * config.page_bytes;
 }
 
 static __always_inline void survey_group_memory(void)
@@ -257,6 +260,7 @@ static __always_inline void survey(u64 now)
         if (valid & KEPT_PORTS)
             publish(region.ports, (const u64 *)&ports, sizeof(ports) / 8);
     }
+    valid &= ~distrusted;
     machine.valid = valid;
     beat.valid = valid;
     if (machine.memory_total_bytes)

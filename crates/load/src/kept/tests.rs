@@ -3,7 +3,7 @@ use super::*;
 const MS: u64 = 1_000_000;
 const CPUS: usize = 2;
 
-/// A region as the kernel and its owner write it, of which a reader gets copies.
+/// A region as the kernel and its owner write it, and of which a reader gets copies.
 struct Node {
     incarnation: u64,
     beat: Beat,
@@ -39,7 +39,7 @@ impl Node {
         }
     }
 
-    /// The next beat, so many ms later, after which nothing else has happened.
+    /// The next beat, `ms` later, without further events.
     fn beats(&mut self, ms: u64) {
         self.beat.sequence += 2;
         self.beat.time_ns += ms * MS;
@@ -90,7 +90,7 @@ fn all_parts_make_one_line() {
     node.ticks[1].runnable = 4;
     node.pending = [0b101 | 1 << 18 | 9 << 32, 0];
     node.beats(1);
-    // An event after the beat: the slot is newer than the tick.
+    // An event after the beat makes the slot newer than the tick.
     node.slots[0].sequence += 2;
     node.server = Hot { sequence: 2, generation: 7, valid: valid::ORIGIN, busy: 5, ..Hot::default() };
     let mut kept = reader(&node);
@@ -100,7 +100,7 @@ fn all_parts_make_one_line() {
     assert_eq!((hot.time_ns, hot.generation), (101 * MS, 7));
     assert_eq!((kept.cpus()[0].raised, kept.cpus()[1].run_queue), (9, 4));
 
-    // One CPU is busy all the while, without an event; the other half of it.
+    // One CPU is busy throughout without an event, and gives the other half.
     for _ in 0..20 {
         node.beats(1);
         node.slots[1].sequence += 2;
@@ -113,7 +113,7 @@ fn all_parts_make_one_line() {
     assert_eq!((hot.cpu_permille, hot.valid & valid::CPU), (750, valid::CPU));
     assert_eq!(kept.cpus().iter().map(|cpu| cpu.busy_permille).collect::<Vec<_>>(), [Some(1000), Some(500)]);
 
-    // Its farewell.
+    // The server says that it leaves.
     node.server = Hot { sequence: 4, generation: 7, ..Hot::default() };
     assert_eq!(whole(&mut kept, &node).valid, 0);
 }
@@ -132,7 +132,7 @@ fn counters_that_wrap_go_on() {
         slot.sequence = 2;
     }
     assert_eq!((whole(&mut kept, &node).cpu_permille, node.beat.sequence), (500, u32::MAX - 1));
-    // The sequence, too: after the largest comes 2, as 0 means "never".
+    // The sequence too: the largest is followed by 2, because 0 means "never".
     node.beat.sequence = 2;
     node.beat.time_ns += MS;
     whole(&mut kept, &node);
@@ -159,7 +159,7 @@ fn a_torn_slot_is_stood_for_by_what_it_last_said() {
     assert_eq!(hot.run_queue, 3);
     assert_eq!(whole(&mut kept, &node).run_queue, 5);
 
-    // A beat that is torn is no beat.
+    // A torn beat is rejected.
     let mut torn = node.copy(kept.bytes());
     torn[(KERNEL_BEAT + 16 - OFFSET) / 8] ^= 1;
     for look in [Look::Again, Look::Again, Look::Torn] {
@@ -175,7 +175,7 @@ fn a_new_life_starts_anew_and_an_old_one_is_not_heard() {
     let mut successor = Node::new(8);
     assert_eq!(kept.look(&successor.copy(kept.bytes())), (Look::Never, true));
     whole(&mut kept, &successor);
-    // The header is the new owner's, the beat and a slot are not.
+    // The header is the new owner's; the beat and a slot are not.
     successor.beat.generation = 7;
     assert_eq!(kept.look(&successor.copy(kept.bytes())).0, Look::Never);
     let mut successor = Node::new(9);
@@ -184,7 +184,7 @@ fn a_new_life_starts_anew_and_an_old_one_is_not_heard() {
     let mut kept = reader(&successor);
     assert_eq!(whole(&mut kept, &successor).run_queue, 0);
 
-    // A beat that was overtaken.
+    // A beat that is older than one seen.
     let mut node = Node::new(7);
     let mut kept = reader(&node);
     node.beats(1);

@@ -1,4 +1,4 @@
-//! What the programs are told: `struct config` of `../bpf/record.bpf.c`, field by field.
+//! The configuration of the programs: `struct config` of `../bpf/record.bpf.c`, field by field.
 
 use bytemuck::{Pod, Zeroable};
 use sidelong_layout::{PLACES_MAX, kept, valid};
@@ -8,13 +8,13 @@ use super::group::Group;
 use super::{EVENTS, KernelError, KernelSpec, Needed};
 use crate::sampler::Scope;
 
-/// Bits behind the point in the kernel's load averages.
+/// Fractional bits in the kernel's load averages.
 const LOAD_BITS: u32 = 11;
 
-/// CPUs that a record can follow: `CPUS_MAX` of `../bpf/record.bpf.c`.
+/// Most CPUs that a record can follow: `CPUS_MAX` of `../bpf/record.bpf.c`.
 const CPUS_MAX: u32 = 1024;
 
-/// Nodes of memory that a record can add up: `NODES_MAX` of `../bpf/record.h`.
+/// Most memory nodes that a record can sum: `NODES_MAX` of `../bpf/record.h`.
 const MEMORY_NODES_MAX: u32 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
@@ -43,13 +43,13 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// For a record of `spec`, of the fields that this kernel can fill.
+    /// The configuration for a record of `spec`, with the fields that this kernel can fill.
     pub(super) fn new(spec: &KernelSpec, facts: &Facts) -> Result<Self, KernelError> {
         let group = match &spec.scope {
             Scope::Machine => None,
             Scope::Cgroup(path) => Some(Group::find(path)?),
             Scope::Process(_) => {
-                let reason = "it tells control groups apart, and no processes".to_owned();
+                let reason = "it can tell control groups apart, but not processes".to_owned();
                 return Err(KernelError::Scope { scope: spec.scope.clone(), reason });
             }
         };
@@ -109,7 +109,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Whether programs that are for this are loaded.
+    /// Whether programs that serve this purpose are loaded.
     pub(super) fn wants(&self, needed: Needed) -> bool {
         let bit = match needed {
             Needed::Always => return true,
@@ -129,7 +129,7 @@ mod tests {
     use super::super::facts::COUNTERS;
     use super::*;
 
-    /// A kernel that has everything, and as many of each as there is room for.
+    /// A kernel that has everything, at the largest supported numbers.
     fn facts() -> Facts {
         let variables = ["kernel_cpustat", "kstat", "tick_cpu_sched", "irq_stat", "this_cpu_off"];
         Facts {

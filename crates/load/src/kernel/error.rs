@@ -5,61 +5,61 @@ use std::path::PathBuf;
 
 use crate::sampler::Scope;
 
-/// Why the kernel keeps no record for this process. Each says what is missing.
+/// Why the kernel keeps no record for this process, and what is missing.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// This process may not load programs.
     #[error("{missing} missing: run it as root, or give it {needed}", needed = super::privilege::NEEDED)]
     Capability {
-        /// Which, by their names.
+        /// The missing capabilities, by name.
         missing: String,
     },
     /// The kernel does not describe its types.
     #[error(
-        "the kernel does not describe its types ({path}: {reason}): one built with CONFIG_DEBUG_INFO_BTF does"
+        "the kernel does not describe its types ({path}: {reason}): use one built with CONFIG_DEBUG_INFO_BTF"
     )]
     NoTypes {
-        /// Where they would be.
+        /// Where they should be.
         path: PathBuf,
         /// Why they cannot be read.
         reason: String,
     },
-    /// It lacks something without which there is no record.
+    /// The kernel lacks something that every record needs.
     #[error("this kernel has no {what}")]
     Lacks {
-        /// A tracepoint, a field.
+        /// A tracepoint or a field.
         what: String,
     },
-    /// A scope that cannot be told apart in the kernel.
+    /// A scope that the kernel cannot tell apart.
     #[error("the kernel keeps no record of {scope}: {reason}")]
     Scope {
-        /// Whose load.
+        /// The scope.
         scope: Scope,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// A file of the kernel's could not be read.
+    /// One of the kernel's files could not be read.
     #[error("{path}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The kernel would not have it.
+    /// The kernel refused a call.
     #[error("the kernel refuses {what}: {source}{}", .hint)]
     Refused {
-        /// What was tried.
+        /// The call.
         what: String,
-        /// What it said.
+        /// The kernel's error.
         source: libbpf_rs::Error,
-        /// What may be behind it.
+        /// A likely cause.
         hint: &'static str,
     },
-    /// The kernel's verifier finds fault with the programs.
-    #[error("this kernel's verifier refuses the programs: {reason} (RUST_LOG=debug shows all that it said)")]
+    /// The kernel's verifier refuses the programs.
+    #[error("this kernel's verifier refuses the programs: {reason} (RUST_LOG=debug shows its full log)")]
     Verifier {
-        /// Its last word.
+        /// The verifier's last line.
         reason: String,
     },
     /// The timer was not armed.
@@ -68,16 +68,22 @@ pub enum KernelError {
         /// The error's number, negative.
         code: i32,
     },
+    /// The timer was armed, and the programs write nothing.
+    #[error("the kernel armed the timer, but wrote no record within {} s", waited.as_secs())]
+    Silent {
+        /// The time waited for one.
+        waited: std::time::Duration,
+    },
     /// The object in this program is not what its loader expects.
-    #[error("the shipped object has no {what}: `cargo xtask bpf` rebuilds it")]
+    #[error("the shipped object has no {what}: rebuild it with `cargo xtask bpf`")]
     Object {
         /// What is missing.
         what: String,
     },
-    /// The map's descriptor could not be had.
+    /// The map's descriptor could not be duplicated.
     #[error("the record's memory: {0}")]
     Memory(#[source] io::Error),
-    /// Privileges could not be given up.
-    #[error("privileges cannot be given up: {0}")]
+    /// Privileges could not be dropped.
+    #[error("cannot drop privileges: {0}")]
     Drop(#[source] io::Error),
 }

@@ -1,5 +1,5 @@
-//! What there is to know of the running kernel before a program is loaded: where its per-CPU variables lie, which
-//! tracepoints it has, and a few figures that it tells to files alone.
+//! Facts about the running kernel, collected before a program is loaded: the places of its per-CPU variables, its
+//! tracepoints, and some figures that only files give.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use crate::proc::machine;
 
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
-/// Counters of IP and TCP that the record needs, by their numbers' names: bytes and packets in, bytes and packets out,
-/// established connections.
+/// Counters of IP and TCP that the record needs, by the names of their numbers: bytes and packets in, bytes and packets
+/// out, established connections.
 pub(super) const COUNTERS: [&str; 5] = [
     "IPSTATS_MIB_INOCTETS",
     "IPSTATS_MIB_INPKTS",
@@ -22,12 +22,12 @@ pub(super) const COUNTERS: [&str; 5] = [
     "TCP_MIB_CURRESTAB",
 ];
 
-/// What is known of this kernel.
+/// Facts about this kernel.
 #[derive(Debug)]
 pub(super) struct Facts {
     /// CPUs that the machine may have: one more than the highest number.
     pub(super) cpus: u32,
-    /// Memory nodes, if numbered from 0 on without a gap; else 0.
+    /// Memory nodes if they are numbered from 0 without a gap, otherwise 0.
     pub(super) nodes: u32,
     pub(super) memory_total_bytes: u64,
     /// Over 1, 5 and 15 minutes, in thousandths.
@@ -72,7 +72,7 @@ impl Facts {
         })
     }
 
-    /// Where a per-CPU variable lies, from the run queue of the same CPU; 0 where it is not there.
+    /// Offset of a per-CPU variable from the run queue of the same CPU; 0 if it does not exist.
     pub(super) fn variable(&self, name: &str) -> i64 {
         self.variables.get(name).copied().unwrap_or(0)
     }

@@ -1,11 +1,13 @@
-//! Records that the kernel keeps (M 3.2.2): eBPF programs at its own events, in memory that peers map or register.
+//! Records that the kernel keeps (Vaidyanathan et al. 2006, 3.2.2): eBPF programs at its own events write them into
+//! memory that peers map or register.
 //!
-//! This is the loader. It asks the running kernel what it has, leaves out what it has not, attaches the rest and arms a
-//! timer; from then on no thread of this process has anything to do with the record. What it loads is the object beside
-//! this file (`../bpf/record.bpf.o`, made by `cargo xtask bpf`), one for all kernels. Nothing is pinned: with this process
-//! the programs go, the timer stops, and the record goes stale.
+//! This is the loader. It asks the running kernel for its features, leaves out unsupported programs, attaches the rest
+//! and starts a timer. From then on no thread of this process works for the record. It loads the object beside this
+//! file (`../bpf/record.bpf.o`, made by `cargo xtask bpf`), one for all kernels. Nothing is pinned: when this process
+//! ends, the programs are removed, the timer stops, and the record becomes stale.
 
 mod config;
+mod crosscheck;
 mod error;
 mod facts;
 mod group;
@@ -27,13 +29,13 @@ pub use privilege::drop_privileges;
 
 /// The programs, as `cargo xtask bpf` builds them.
 const OBJECT: &[u8] = include_bytes!("../bpf/record.bpf.o");
-/// The map that is the region, and the one that the programs are told by.
+/// The map that is the region, and the map that holds the programs' configuration.
 const REGION: &str = ".data.region";
 const CONFIG: &str = ".rodata.config";
-/// Runs a program on the CPU that is asked for (BPF_F_TEST_RUN_ON_CPU).
+/// Runs a program on a given CPU (BPF_F_TEST_RUN_ON_CPU).
 const ON_CPU: u32 = 1;
 
-/// The programs that are attached, each with its tracepoint, and whether a record is of any use without it.
+/// The programs that are attached, their tracepoints, and whether a record needs them.
 const EVENTS: [(&str, &str, Needed); 7] = [
     ("on_switch", "sched_switch", Needed::Always),
     ("on_wakeup", "sched_wakeup", Needed::Always),
@@ -44,7 +46,7 @@ const EVENTS: [(&str, &str, Needed); 7] = [
     ("on_state", "inet_sock_set_state", Needed::ForPorts),
 ];
 
-/// What a program is for.
+/// The purpose of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Needed {
     Always,
@@ -52,19 +54,19 @@ enum Needed {
     ForPorts,
 }
 
-/// What to keep.
+/// The record to keep.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelSpec {
-    /// Whose load: the machine's, or a control group's. Processes have no record of this kind.
+    /// The scope: the machine, or a control group. The kernel keeps no record of a process.
     pub scope: Scope,
-    /// Which life of the node: its last 32 bits are the record's generation.
+    /// The node's incarnation; its low 32 bits are the record's generation.
     pub incarnation: u64,
-    /// CPUs that have a place of their own, at most [`PLACES_MAX`]; the others are in the sums.
+    /// CPUs with a place of their own, at most [`PLACES_MAX`]; the others are only in the sums.
     pub places_max: usize,
 }
 
 impl KernelSpec {
-    /// Of `scope`, in this life, with all the places that there are.
+    /// A record of `scope` in this life, with all available places.
     pub fn new(scope: Scope, incarnation: u64) -> Self {
         KernelSpec { scope, incarnation, places_max: PLACES_MAX }
     }
@@ -73,27 +75,27 @@ impl KernelSpec {
 /// A record that the kernel keeps until this is dropped.
 pub struct KernelRecord {
     memory: File,
-    // Detached before the object goes.
+    // Detached before the object is dropped.
     _links: Vec<Link>,
     _object: Object,
 }
 
 impl KernelRecord {
-    /// Has the kernel keep a record. When this returns it beats.
+    /// Makes the kernel keep a record. It is being updated when this returns.
     ///
     /// # Errors
-    /// What is missing: a capability, type information, an event; or what the kernel said to the programs.
+    /// What is missing (a capability, type information, an event), or the kernel's error for the programs.
     pub fn start(spec: &KernelSpec) -> Result<Self, KernelError> {
         let facts = Facts::read()?;
         let config = Config::new(spec, &facts)?;
-        let object = load(&config)?;
+        let mut object = load(&config)?;
         let program = |name: &str| {
             let found = object.progs_mut().find(|program| program.name() == name);
             found.ok_or_else(|| KernelError::Object { what: name.to_owned() })
         };
         let mut online = 0;
         for cpu in 0..facts.cpus {
-            // One that is offline is found once it switches.
+            // A CPU that is offline is found once it switches threads.
             online += u32::from(run(&program("prime")?, cpu, ON_CPU).is_ok());
         }
         if online == 0 {
@@ -114,6 +116,9 @@ impl KernelRecord {
         if armed != 0 {
             return Err(KernelError::Timer { code: armed as i32 });
         }
+        if spec.scope == Scope::Machine {
+            crosscheck::check(&mut object)?;
+        }
         let region = object.maps().find(|map| map.name() == REGION);
         let region = region.ok_or_else(|| KernelError::Object { what: REGION.to_owned() })?;
         assert!(region.value_size() as usize == KERNEL_BYTES, "the object is of another layout");
@@ -121,7 +126,7 @@ impl KernelRecord {
         Ok(KernelRecord { memory: memory.into(), _links: links, _object: object })
     }
 
-    /// Whether the kernel would keep a record of `scope` for this process: it is had, and given up again.
+    /// Tests whether the kernel would keep a record of `scope` for this process, by starting and dropping one.
     ///
     /// # Errors
     /// As [`KernelRecord::start`].
@@ -131,10 +136,10 @@ impl KernelRecord {
         load(&config).map(|_| ())
     }
 
-    /// What is to be mapped: [`KERNEL_BYTES`] bytes of which the first 384 are the owner's.
+    /// The file to map: [`KERNEL_BYTES`] bytes, of which the first 384 are the owner's.
     ///
     /// # Errors
-    /// Where there are no more descriptors.
+    /// If there are no more descriptors.
     pub fn memory(&self) -> Result<File, KernelError> {
         self.memory.try_clone().map_err(KernelError::Memory)
     }
@@ -146,7 +151,7 @@ impl std::fmt::Debug for KernelRecord {
     }
 }
 
-/// Loads what this kernel has and `config` wants.
+/// Loads the programs that this kernel supports and `config` needs.
 fn load(config: &Config) -> Result<Object, KernelError> {
     verifier::listen();
     let opened = ObjectBuilder::default().name("sidelong").and_then(|builder| builder.open_memory(OBJECT));
@@ -173,23 +178,23 @@ fn configure(object: &mut OpenObject, config: &Config) -> Result<(), KernelError
     map.set_initial_value(config.bytes()).map_err(|source| refused("the configuration", source))
 }
 
-/// What the program returned.
+/// Runs the program and returns its result.
 fn run(program: &ProgramMut<'_>, cpu: u32, flags: u32) -> Result<u32, libbpf_rs::Error> {
     program.test_run(ProgramInput { cpu, flags, ..ProgramInput::default() }).map(|output| output.return_value)
 }
 
-/// Has the kernel show each TCP socket to `program`.
+/// Makes the kernel show each TCP socket to `program`.
 fn find_sockets(program: &ProgramMut<'_>) -> Result<(), libbpf_rs::Error> {
     let link = program.attach()?;
     let mut nothing = [0; 64];
-    // It prints nothing, so the first read is the last.
+    // The program prints nothing, so the first read is the last.
     while Iter::new(&link)?.read(&mut nothing)? > 0 {}
     Ok(())
 }
 
 fn refused(what: &str, source: libbpf_rs::Error) -> KernelError {
     let hint = match source.kind() {
-        // All capabilities are there: something above the kernel forbids it.
+        // The capabilities are there, so something else forbids it.
         libbpf_rs::ErrorKind::PermissionDenied => {
             " (a container's seccomp filter, or lockdown, may forbid it)"
         }

@@ -1,17 +1,17 @@
-//! What this process may do, and giving it up.
+//! The privileges of this process, and dropping them.
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use super::KernelError;
 
-/// What it takes, for people.
+/// The capabilities that are needed, for messages.
 pub(super) const NEEDED: &str = "CAP_BPF and CAP_PERFMON";
 
-/// Those that programs are loaded with, each with its name. CAP_SYS_ADMIN stands for either (capabilities(7)).
+/// The capabilities that loading programs needs, with their names. CAP_SYS_ADMIN implies both (capabilities(7)).
 const ALL: [(CapabilitySet, &str); 2] =
     [(CapabilitySet::BPF, "CAP_BPF"), (CapabilitySet::PERFMON, "CAP_PERFMON")];
 
-/// Whether this thread may load programs.
+/// Checks whether this thread may load programs.
 pub(super) fn check() -> Result<(), KernelError> {
     let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
     if held.contains(CapabilitySet::SYS_ADMIN) {
@@ -25,11 +25,11 @@ pub(super) fn check() -> Result<(), KernelError> {
     }
 }
 
-/// Gives up every capability of this thread, and so of those that it starts from here on: once a record is kept nothing
-/// more is needed. Called before other threads are started, as each has its own.
+/// Drops every capability of this thread, and so of threads that it starts later: a running record needs none. Call it
+/// before other threads start, because each thread has its own.
 ///
 /// # Errors
-/// Where the system refuses, which it does to nobody.
+/// If the system refuses, which it never should.
 pub fn drop_privileges() -> Result<(), KernelError> {
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };

@@ -1,19 +1,19 @@
-//! What the kernel's verifier says to programs that it refuses, which libbpf only prints.
+//! The messages of the kernel's verifier about refused programs, which libbpf only prints.
 
 use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::{PrintLevel, set_print};
 
-/// Lines around a program's log, as libbpf prints it.
+/// The lines that libbpf prints around a program's log.
 const BEGIN: &str = "-- BEGIN PROG LOAD LOG --";
 const END: &str = "-- END PROG LOAD LOG --";
-/// What the verifier counts after its last word on the program.
+/// The beginnings of the statistics after the verifier's last message.
 const COUNTS: [&str; 3] = ["verification time", "stack depth", "processed"];
 
-/// Of the last refusal in this process.
+/// The reason of the last refusal in this process.
 static REASON: Mutex<Option<String>> = Mutex::new(None);
 
-/// Hands on what libbpf prints, and keeps the reason of a refusal.
+/// Passes libbpf's output on to the log, and keeps the reason of a refusal.
 pub(super) fn listen() {
     set_print(Some((PrintLevel::Info, |_, text| {
         tracing::debug!(libbpf = text.trim_end());
@@ -23,12 +23,12 @@ pub(super) fn listen() {
     })));
 }
 
-/// Why the programs were refused since this was last asked; `None` if it was not the verifier that refused them.
+/// The reason of a refusal since the last call; `None` if the verifier refused nothing.
 pub(super) fn take() -> Option<String> {
     REASON.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// The last word of a log.
+/// The last message of a log.
 fn reason(text: &str) -> Option<&str> {
     let log = text.split_once(BEGIN)?.1;
     let log = log.split_once(END).map_or(log, |(log, _)| log);

@@ -1,8 +1,8 @@
-//! The whole machine: /proc/stat, loadavg, meminfo, net/dev, net/snmp, net/sockstat.
+//! The files of the whole machine: /proc/stat, loadavg, meminfo, net/dev, net/snmp, net/sockstat.
 
 use super::{fields, lines, narrow, number, value_of};
 
-/// Where the CPUs' time went since the machine started, summed over them, in clock ticks (`sysconf(_SC_CLK_TCK)`).
+/// CPU time since boot, summed over the CPUs, in clock ticks (`sysconf(_SC_CLK_TCK)`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CpuTicks {
     /// In programs, niced ones included.
@@ -11,19 +11,19 @@ pub struct CpuTicks {
     pub system: u64,
     /// Idle.
     pub idle: u64,
-    /// Idle while a disk was waited for. It may decrease.
+    /// Idle while waiting for a disk. It may decrease.
     pub iowait: u64,
-    /// Taken by the hypervisor for others.
+    /// Used by the hypervisor for other machines.
     pub steal: u64,
 }
 
 impl CpuTicks {
-    /// Not to be had for more work. Stolen time counts: the machine cannot use it.
+    /// Time that was not available for more work. It includes stolen time, which the machine cannot use.
     pub fn used(&self) -> u64 {
         self.user.saturating_add(self.system).saturating_add(self.steal)
     }
 
-    /// All that passed.
+    /// Total time.
     pub fn total(&self) -> u64 {
         self.used().saturating_add(self.idle).saturating_add(self.iowait)
     }
@@ -32,21 +32,21 @@ impl CpuTicks {
 /// /proc/stat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stat {
-    /// Of all CPUs together.
+    /// All CPUs together.
     pub cpu: CpuTicks,
     /// CPUs that are online.
     pub cpus: u32,
-    /// Interrupts served since the start.
+    /// Interrupts since boot.
     pub interrupts: u64,
-    /// Context switches since the start.
+    /// Context switches since boot.
     pub context_switches: u64,
     /// Threads that run or wait for a CPU.
     pub running: Option<u32>,
 }
 
-/// From /proc/stat; `None` without its `cpu` line.
+/// Parses /proc/stat; `None` without its `cpu` line.
 ///
-/// Guest time is not added: the kernel has it in user time already (proc_stat(5)).
+/// Guest time is not added, because the kernel includes it in user time (proc_stat(5)).
 pub fn stat(text: &[u8]) -> Option<Stat> {
     let mut cpu = None;
     let mut stat = Stat::default();
@@ -90,11 +90,11 @@ pub struct LoadAverage {
     pub milli: [u32; 3],
     /// Threads that run or wait for a CPU.
     pub running: u32,
-    /// Threads there are.
+    /// All threads.
     pub threads: u32,
 }
 
-/// From /proc/loadavg: `0.04 0.19 0.25 1/92 21010`.
+/// Parses /proc/loadavg: `0.04 0.19 0.25 1/92 21010`.
 pub fn load_average(text: &[u8]) -> Option<LoadAverage> {
     let mut fields = fields(text);
     let mut average = LoadAverage::default();
@@ -123,13 +123,13 @@ fn thousandths(field: &[u8]) -> Option<u32> {
 /// /proc/meminfo, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Memory {
-    /// All that the kernel can use.
+    /// Memory that the kernel can use.
     pub total_bytes: u64,
-    /// What new work could have without swapping.
+    /// Memory available to new work without swapping.
     pub available_bytes: u64,
 }
 
-/// From /proc/meminfo. Before Linux 3.14, which says `MemAvailable` itself, free memory and caches stand for it.
+/// Parses /proc/meminfo. Before Linux 3.14, which introduced `MemAvailable`, free memory plus caches are used.
 pub fn memory(text: &[u8]) -> Option<Memory> {
     let bytes = |key: &[u8]| value_of(text, key).map(|kib| kib.saturating_mul(1024));
     let available = bytes(b"MemAvailable:").or_else(|| {
@@ -139,7 +139,13 @@ pub fn memory(text: &[u8]) -> Option<Memory> {
     Some(Memory { total_bytes: bytes(b"MemTotal:")?, available_bytes: available? })
 }
 
-/// /proc/net/dev, summed over the interfaces that lead outside.
+/// Parses /proc/pressure/memory: the time that some thread has waited for memory since boot, in microseconds.
+pub fn pressure_us(text: &[u8]) -> Option<u64> {
+    let mut some = fields(lines(text).find(|line| line.starts_with(b"some "))?);
+    number(some.find_map(|field| field.strip_prefix(b"total="))?)
+}
+
+/// /proc/net/dev, summed over the interfaces that lead off this machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Network {
@@ -149,8 +155,8 @@ pub struct Network {
     pub sent_packets: u64,
 }
 
-/// Interfaces that lead to another one of this machine, which counts the traffic too, if it leaves at all: the prefixes
-/// that systemd, Docker, libvirt and the kernel's own drivers give.
+/// Prefixes of interfaces within this machine, as systemd, Docker, libvirt and the kernel's drivers name them. Traffic
+/// that leaves is counted at another interface.
 const INSIDE: [&[u8]; 11] =
     [b"bond", b"br", b"docker", b"dummy", b"ifb", b"tap", b"team", b"tun", b"veth", b"virbr", b"wg"];
 
@@ -159,20 +165,20 @@ fn leads_outside(name: &[u8]) -> bool {
     name != b"lo" && !vlan && !INSIDE.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// From /proc/net/dev, which is that of the network namespace of whoever opened it; `None` without a header.
+/// Parses /proc/net/dev, which shows the network namespace of the process that opened it; `None` without a header.
 pub fn network(text: &[u8]) -> Option<Network> {
     let mut lines = lines(text).skip_while(|line| !line.contains(&b'|'));
     lines.next()?;
     let mut sum = Network::default();
     for line in lines {
-        // A number may follow the colon without a space; a name may hold a colon itself.
+        // A number may follow the colon without a space, and a name may contain a colon.
         let Some(colon) = line.iter().rposition(|byte| *byte == b':') else { continue };
         if !leads_outside(line[..colon].trim_ascii()) {
             continue;
         }
         let mut counters = fields(&line[colon + 1..]).map(number);
         let mut counter = |skip: usize| counters.nth(skip).flatten().unwrap_or(0);
-        // Eight counters of what was received come first.
+        // The first eight counters are of received traffic.
         for (total, skip) in [
             (&mut sum.received_bytes, 0),
             (&mut sum.received_packets, 0),
@@ -185,14 +191,14 @@ pub fn network(text: &[u8]) -> Option<Network> {
     Some(sum)
 }
 
-/// Established TCP connections, from /proc/net/snmp: `CurrEstab`, found by its name in the line of names.
+/// Parses /proc/net/snmp: established TCP connections, `CurrEstab`, found by its name in the header line.
 pub fn tcp_established(text: &[u8]) -> Option<u32> {
     let mut tcp = lines(text).filter(|line| line.starts_with(b"Tcp:"));
     let place = fields(tcp.next()?).position(|name| name == b"CurrEstab")?;
     fields(tcp.next()?).nth(place).and_then(number).map(narrow)
 }
 
-/// TCP sockets in use, from /proc/net/sockstat: those that listen too, but cheaper to have.
+/// Parses /proc/net/sockstat: TCP sockets in use. They include listening ones, but are cheaper to read.
 pub fn tcp_in_use(text: &[u8]) -> Option<u32> {
     let line = lines(text).find(|line| line.starts_with(b"TCP:"))?;
     let mut fields = fields(line).skip_while(|field| *field != b"inuse").skip(1);

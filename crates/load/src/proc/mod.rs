@@ -1,8 +1,8 @@
-//! What the kernel says about load, as text: the files of proc(5), and those of control groups in both versions
-//! (Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/ of the kernel).
+//! The kernel's load figures as text: the files of proc(5), and those of control groups in both versions (the kernel's
+//! Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/).
 //!
-//! Pure functions, each over the bytes of one file. They read nothing, allocate nothing, and answer `None` where a file
-//! does not say what was asked, whatever else it says: kernels differ, and containers put odd files in the way.
+//! Pure functions, each over the bytes of one file. They read nothing and allocate nothing. They return `None` for any
+//! file without the figure: kernels differ, and containers replace files.
 
 pub mod cgroup;
 pub mod machine;
@@ -16,7 +16,7 @@ fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty())
 }
 
-/// A decimal number and nothing else; `None` also where it does not fit.
+/// Parses a decimal number; `None` if there is anything else, or it does not fit.
 fn number(field: &[u8]) -> Option<u64> {
     if field.is_empty() {
         return None;

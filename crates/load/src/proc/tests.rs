@@ -40,7 +40,7 @@ fn the_machine_as_captured() {
 
 #[test]
 fn old_and_odd_kernels() {
-    // Before 2.6.11 four counters, before 3.14 no MemAvailable.
+    // Before 2.6.11 there are four counters, before 3.14 no MemAvailable.
     let old = stat(b"cpu 10 5 3 100\ncpu0 10 5 3 100\n").unwrap();
     assert_eq!(old.cpu, CpuTicks { user: 15, system: 3, idle: 100, ..CpuTicks::default() });
     assert_eq!((old.cpus, old.running), (1, None));
@@ -101,7 +101,7 @@ fn numbers_do_not_overflow() {
     assert_eq!(load_average(b"99999999999.9 0 0 1/1 1").unwrap().milli[0], u32::MAX);
 }
 
-/// Calls every parser; what they answer does not matter, that they do.
+/// Calls every parser, only to see that none panics.
 fn parse_all(text: &[u8]) {
     stat(text);
     load_average(text);
@@ -119,7 +119,7 @@ fn parse_all(text: &[u8]) {
     cpu_list(text);
 }
 
-/// A captured file with a piece overwritten or cut out: closer to what a parser trips on than noise.
+/// A captured file with a piece overwritten or cut out, which finds more than noise does.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let files = prop::sample::select(vec![STAT, MEMINFO, NET_DEV, SNMP, SOCKSTAT, PID_STAT]);
     let patch = prop::collection::vec(any::<u8>(), 0..32);
@@ -160,4 +160,12 @@ proptest! {
         let cpus = ranges.iter().map(|(_, more)| more + 1).sum();
         prop_assert_eq!(cpu_list(list.join(",").as_bytes()), Some(cpus));
     }
+}
+
+#[test]
+fn pressure_is_the_total_of_some() {
+    let text = b"some avg10=0.00 avg60=0.00 avg300=0.00 total=1234\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n";
+    assert_eq!(pressure_us(text), Some(1234));
+    assert_eq!(pressure_us(b"full avg10=0.00 total=9\n"), None);
+    assert_eq!(pressure_us(b""), None);
 }

@@ -4,7 +4,7 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// A node whose looks are made by hand.
+/// A node whose copies are made by hand.
 struct Node {
     incarnation: u64,
     publisher: Publisher,
@@ -48,7 +48,7 @@ fn on_one_clock_the_record_tells_its_age() {
     assert_eq!((reading.status, reading.age_ns, reading.seen_at_ns), (Status::Fresh, MS, 6 * MS));
     assert_eq!((reading.ack, reading.fresh()), (Some(Ack { generation: 9 }), reading.hot.as_ref()));
 
-    // Seen again and again it grows old all the same, and is kept to be looked at.
+    // Read again and again, it still becomes stale, and is kept for display.
     track.see(&node.look(), 16 * MS);
     let reading = track.reading(16 * MS, &limits);
     assert_eq!((reading.status, reading.age_ns, reading.fresh()), (Status::Stale, 11 * MS, None));
@@ -91,11 +91,11 @@ fn a_clock_that_cannot_be_this_one_is_not_believed() {
 fn the_record_of_an_earlier_life_is_not_used() {
     let (mut dead, mut track, limits) = (Node::new(8), Track::default(), limits(true));
     track.see(&dead.publish(MS), MS);
-    // The successor has the region, with the old record in it.
+    // The successor has the region, which still holds the old record.
     track.see(&Snapshot { incarnation: 7, ..dead.look() }, 2 * MS);
     let reading = track.reading(2 * MS, &limits);
     assert_eq!((reading.status, reading.hot), (Status::NeverWritten, None));
-    // Incarnations need not go up.
+    // Incarnations need not increase.
     let mut successor = Node::new(7);
     track.see(&successor.publish(3 * MS), 3 * MS);
     assert_eq!(track.reading(3 * MS, &limits).status, Status::Fresh);
@@ -127,7 +127,7 @@ fn silence_costs_age_and_loss_all() {
     assert_eq!(track.reading(20 * MS, &limits).status, Status::Stale);
     track.lost();
     assert_eq!(track.reading(2 * MS, &limits).hot, None);
-    // Reached again, but not heard of: what it said before is not taken for news.
+    // Reached again, but without a new record: the old one does not count as news.
     track.missed();
     assert_eq!(track.reading(2 * MS, &limits).status, Status::Gone);
 }
@@ -141,7 +141,7 @@ fn a_farewell_is_heard_and_a_new_keeper_after_it() {
     track.see(&node.publish_hot(Hot { time_ns: 5 * MS, ..Hot::default() }), 5 * MS);
     let reading = track.reading(5 * MS, &limits);
     assert_eq!((reading.status, reading.hot), (Status::Gone, None));
-    // Of the same life, though it begins its sequence again.
+    // The same life, with a restarted sequence.
     let mut again = Node::new(1);
     track.see(&again.publish(6 * MS), 6 * MS);
     assert_eq!(track.reading(6 * MS, &limits).status, Status::Fresh);

@@ -1,7 +1,7 @@
-//! A control group, measured against its own limits. Those of the groups above it are not looked at.
+//! Samples a control group against its own limits, not those of the groups above it.
 //!
-//! Which version it is of is never asked: each figure is taken from the first of its possible files that opens. A group
-//! has no network counters, and no run queue that would be cheap to count.
+//! It never asks for the version: each figure comes from the first of its possible files that opens. A group has no
+//! network counters, and no run queue that is cheap to count.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::proc::cgroup;
 
 #[derive(Debug)]
 pub(super) struct Cgroup {
-    /// Version 2: usage, user and system in one.
+    /// Version 2: usage, user and system time in one file.
     cpu_stat: Probe,
     /// Version 1: three files.
     cpu_usage: Probe,
@@ -56,7 +56,7 @@ impl Cgroup {
 }
 
 impl Source for Cgroup {
-    /// A limit alone is no figure.
+    /// The limit is left out: without usage it is no figure.
     fn probes(&self) -> Vec<&Probe> {
         vec![&self.cpu_stat, &self.cpu_usage, &self.memory, &self.pids]
     }
@@ -79,7 +79,7 @@ impl Source for Cgroup {
 }
 
 impl Cgroup {
-    /// The working set and the limit of it, in bytes.
+    /// The working set and its limit, in bytes.
     fn memory(&self, buffer: &mut Vec<u8>) -> Option<(u64, u64)> {
         let used_bytes = self.memory.read(buffer, cgroup::count)?;
         let idle_bytes = self.memory_stat.read(buffer, cgroup::inactive_file).unwrap_or(0);
@@ -100,7 +100,7 @@ impl Cgroup {
         Some(usage_ns)
     }
 
-    /// The share of the machine that the group may use, in thousandths of a CPU: its CPUs, or less by its quota.
+    /// The group's share of the machine, in thousandths of a CPU: the number of its CPUs, or less by its quota.
     fn millicpus(&self, buffer: &mut Vec<u8>) -> Option<u64> {
         let cpus = self.cpus.read(buffer, cgroup::cpu_list).or(self.machinery.cpus)?;
         let quota = self.cpu_max.read(buffer, cgroup::cpu_max).or_else(|| {
@@ -111,7 +111,7 @@ impl Cgroup {
     }
 }
 
-/// The directory of the same group under another controller of version 1, each of which is a tree of its own:
+/// The directory of the same group under another controller of version 1, each of which has its own tree:
 /// `/sys/fs/cgroup/memory/a/b` beside `/sys/fs/cgroup/cpuacct/a/b`.
 pub(crate) fn beside(group: &Path, controller: &str) -> Option<PathBuf> {
     const TREES: [&str; 6] = ["cpu", "cpuacct", "cpu,cpuacct", "cpuset", "memory", "pids"];

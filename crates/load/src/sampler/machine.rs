@@ -1,4 +1,4 @@
-//! The whole machine.
+//! Samples the whole machine.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! From the kernel's files to the figures of a record.
+//! Samplers: from the kernel's files to the figures of a record.
 
 mod cgroup;
 mod machine;
@@ -19,15 +19,15 @@ use probe::Probe;
 use process::Process;
 pub(crate) use window::Window;
 
-/// Whose load a node reports.
+/// The load that a node reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// This machine, where a node has it to itself.
+    /// The machine's, if a node has it to itself.
     Machine,
-    /// A control group, where several nodes share the machine. Its directory: of version 2, or of any controller of
-    /// version 1 (`/sys/fs/cgroup/cpuacct/NAME`), the other controllers' then being found beside it.
+    /// A control group's, if several nodes share the machine. Its directory: of version 2, or of any controller of
+    /// version 1 (`/sys/fs/cgroup/cpuacct/NAME`), from which the other controllers' directories are derived.
     Cgroup(PathBuf),
-    /// One process, where nodes share the machine and nobody made control groups.
+    /// A process's, if nodes share the machine without control groups.
     Process(u32),
 }
 
@@ -41,39 +41,38 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Rates are taken over this long at least, in ns. The kernel counts CPU time in ticks of 10 ms (proc_stat(5)), so a
-/// shorter look would see nothing but 0 and 1000 permille. It is the period at which M's schemes look (M 5).
+/// Shortest window of rates, in ns. The kernel counts CPU time in ticks of 10 ms (proc_stat(5)), so a shorter window
+/// would give only 0 and 1000 permille. It is the interval of Vaidyanathan et al. (2006, section 5).
 pub const RATE_WINDOW_NS: u64 = 50_000_000;
 
-/// The figures of one look. `hot.valid` says which could be had; sequence, check and generation are for whoever
-/// publishes them.
+/// The figures of one sample. `hot.valid` tells which are available. The publisher sets sequence, check and generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sample {
     /// Run queue, CPU, memory and network.
     pub hot: Hot,
-    /// All the rest; what could not be had is 0.
+    /// The other figures; unavailable ones are 0.
     pub detail: Detail,
 }
 
-/// Reads the load of a [`Scope`] from files that it keeps open.
+/// Samples the load of a [`Scope`] from files that it keeps open.
 #[derive(Debug)]
 pub struct Sampler {
     source: Box<dyn Source + Send>,
-    /// Every file is read into this.
+    /// Buffer for every file.
     buffer: Vec<u8>,
     window: Window<Counters>,
 }
 
 /// The files of one scope.
 trait Source: fmt::Debug {
-    /// Those that hold a figure, whether they opened or not; at least one.
+    /// The files with figures, open or not; at least one.
     fn probes(&self) -> Vec<&Probe>;
 
-    /// Reads them into `sample`, but for what is worth its difference only.
+    /// Samples them into `sample`, and returns the counters whose differences are rates.
     fn look(&mut self, now_ns: u64, buffer: &mut Vec<u8>, sample: &mut Sample) -> Counters;
 }
 
-/// What only grows, and is worth its difference. `None` where it cannot be had.
+/// Counters whose differences are rates. `None` if unavailable.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counters {
     cpu: Option<CpuCounter>,
@@ -83,20 +82,20 @@ struct Counters {
 #[derive(Clone, Copy, Debug)]
 struct CpuCounter {
     used_ns: u64,
-    /// What could have been used.
+    /// CPU time that was available.
     offered_ns: u64,
 }
 
 impl Sampler {
-    /// Opens what there is.
+    /// Opens the files that exist.
     ///
     /// # Errors
-    /// [`Error::NothingToSample`] where nothing is.
+    /// [`Error::NothingToSample`] if there are none.
     pub fn new(scope: &Scope) -> Result<Self, Error> {
         Sampler::under(Path::new("/proc"), scope)
     }
 
-    /// With /proc elsewhere.
+    /// With another directory as /proc.
     fn under(proc: &Path, scope: &Scope) -> Result<Self, Error> {
         let mut buffer = Vec::new();
         let source: Box<dyn Source + Send> = match scope {
@@ -114,8 +113,8 @@ impl Sampler {
         Ok(Sampler { source, buffer, window: Window::default() })
     }
 
-    /// The load now. CPU and network are rates since an earlier call, between one and two [`RATE_WINDOW_NS`] ago if
-    /// called often, so the first call has neither.
+    /// Samples the load. CPU and network are rates since an earlier call, between one and two [`RATE_WINDOW_NS`] ago if
+    /// calls are frequent. The first call has neither.
     pub fn sample(&mut self, now_ns: u64) -> Sample {
         let mut sample = Sample::default();
         (sample.hot.time_ns, sample.detail.time_ns) = (now_ns, now_ns);
@@ -158,19 +157,19 @@ impl Sample {
     }
 }
 
-/// `part` of `whole` in thousandths, 1000 at most.
+/// `part` of `whole` in thousandths, at most 1000.
 pub(crate) fn permille(part: u64, whole: u64) -> Option<u16> {
     let permille = (u128::from(part) * 1000).checked_div(u128::from(whole))?;
     Some(permille.min(1000) as u16)
 }
 
-/// `amount` in `elapsed_ns`, by the second; `elapsed_ns` is not 0.
+/// `amount` in `elapsed_ns`, per second; `elapsed_ns` is not 0.
 pub(crate) fn per_second(amount: u64, elapsed_ns: u64) -> u64 {
     let rate = u128::from(amount) * 1_000_000_000 / u128::from(elapsed_ns.max(1));
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
-/// Nanoseconds of so many clock ticks.
+/// Clock ticks in nanoseconds.
 fn ticks_ns(ticks: u64) -> u64 {
     ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
 }

@@ -1,5 +1,5 @@
-//! A file of the kernel's, kept open and read again from its start: the kernel makes its contents anew at each such
-//! read, and opening it each time would cost more than reading it.
+//! A kernel file that is kept open and read again from its start. The kernel renews the contents at each such read, and
+//! opening the file each time would cost more than reading it.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ pub(crate) struct Probe {
 }
 
 const BUFFER_BYTES_MIN: usize = 4096;
-/// Beyond any of these files: /proc/stat of 4,096 CPUs is about 300 kB. What is longer is cut off.
+/// Longer than any of these files: /proc/stat of 4,096 CPUs is about 300 kB. The rest of a longer file is ignored.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
 impl Probe {
@@ -23,7 +23,7 @@ impl Probe {
         Probe { path, file }
     }
 
-    /// The first of `paths` that opens, else the last.
+    /// The first of `paths` that opens, otherwise the last.
     pub(crate) fn open_first(paths: impl IntoIterator<Item = PathBuf>) -> Self {
         let mut last = Probe { path: PathBuf::new(), file: Err(io::ErrorKind::NotFound.into()) };
         for path in paths {
@@ -39,15 +39,15 @@ impl Probe {
         self.file.is_ok()
     }
 
-    /// What could not be opened, and why.
+    /// The path and the error, if it could not be opened.
     pub(crate) fn failure(&self) -> Option<(PathBuf, io::Error)> {
         let error = self.file.as_ref().err()?;
         let error = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
         Some((self.path.clone(), error))
     }
 
-    /// What the file says now, by `parse`; `None` where it is missing or does not say it. `buffer` is kept from one
-    /// call to the next and soon allocates no more.
+    /// The file's current contents, parsed by `parse`; `None` if the file is missing or lacks the figure. `buffer` is
+    /// reused between calls and soon allocates no more.
     pub(crate) fn read<T>(&self, buffer: &mut Vec<u8>, parse: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
         let file = self.file.as_ref().ok()?;
         let mut len = 0;
@@ -70,7 +70,7 @@ impl Probe {
     }
 }
 
-/// What nodes that share a machine measure themselves against. Read once: `None` where it cannot be had.
+/// Size of the machine that nodes share, read once. `None` if unavailable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machinery {
     pub(crate) cpus: Option<u32>,
@@ -86,7 +86,7 @@ impl Machinery {
     }
 }
 
-/// CPU time that a share of a machine's CPUs could have used, added up as the share changes.
+/// CPU time that a share of a machine's CPUs could have used, accumulated as the share changes.
 #[derive(Debug, Default)]
 pub(crate) struct Offer {
     total_ns: u64,
@@ -94,7 +94,7 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
-    /// Counts the time since the last call at a share of `millicpus`, and returns the total.
+    /// Adds the time since the last call at a share of `millicpus`, and returns the total.
     pub(crate) fn count(&mut self, now_ns: u64, millicpus: u64) -> u64 {
         let since = self.counted_until_ns.replace(now_ns).unwrap_or(now_ns);
         let offered = u128::from(now_ns.saturating_sub(since)) * u128::from(millicpus) / 1000;

@@ -1,4 +1,4 @@
-//! One process, measured against the CPUs that it may run on and the machine's memory.
+//! Samples one process against the CPUs that it may run on and the machine's memory.
 //!
 //! A process has no run queue of its own, and no network counters.
 
@@ -54,7 +54,7 @@ impl Source for Process {
 }
 
 impl Process {
-    /// CPUs that the process may use; where the kernel does not say, all.
+    /// Number of CPUs that the process may use; all, if the kernel does not tell.
     fn cpus(&self) -> Option<u32> {
         let allowed = self.pid.and_then(|pid| sched_getaffinity(Some(pid)).ok());
         allowed.map(|cpus| cpus.count()).or(self.machinery.cpus)

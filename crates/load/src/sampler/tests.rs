@@ -31,7 +31,7 @@ fn the_machine_by_its_files() {
     assert_eq!(first.hot.valid, valid::RUN_QUEUE | valid::MEMORY, "no rate without an earlier look");
     assert_eq!((first.hot.run_queue, first.hot.memory_permille), (3, 750));
 
-    // 75 of 100 ticks were used, and 3,000 bytes went by.
+    // 75 of 100 ticks were used, and 3,000 bytes were transferred.
     write(root, "stat", "cpu 70 0 5 20 5\ncpu0 0\nprocs_running 0\n");
     write(root, "net/dev", "a|b\n eth0: 3000 1 0 0 0 0 0 0 1500 2 0 0\n");
     let second = sampler.sample(WINDOW);
@@ -41,10 +41,10 @@ fn the_machine_by_its_files() {
     assert_eq!(second.hot.net_bytes_per_s, 3000 * 1_000_000_000 / WINDOW);
     assert_eq!((second.hot.time_ns, second.detail.time_ns), (WINDOW, WINDOW));
 
-    // Looked at once more within the window, the rate is still over a whole one.
+    // Sampled again within the window, the rate still covers a whole one.
     assert_eq!(sampler.sample(WINDOW + 1).hot.cpu_permille, 750);
 
-    // A file that turns odd costs its own figures only.
+    // A malformed file costs only its own figures.
     write(root, "stat", "no such thing\n");
     assert_eq!(sampler.sample(2 * WINDOW).hot.valid, valid::MEMORY | valid::NETWORK);
 }
@@ -82,7 +82,7 @@ fn a_control_group_of_version_2() {
     let second = sampler.sample(WINDOW);
     assert_eq!((second.hot.cpu_permille, second.hot.valid), (500, valid::MEMORY | valid::CPU));
 
-    // Unlimited, it is measured against the machine: one CPU's worth of four.
+    // Without a limit, it is measured against the machine: one CPU of four.
     write(root, "group/cpu.max", "max 100000\n");
     write(root, "group/memory.max", "max\n");
     sampler.sample(2 * WINDOW);
@@ -103,7 +103,7 @@ fn a_control_group_of_version_1() {
     write(root, "memory/pool/n1/memory.usage_in_bytes", "500000\n");
     write(root, "memory/pool/n1/memory.limit_in_bytes", "1000000\n");
     write(root, "pids/pool/n1/pids.current", "3\n");
-    // Whichever of the trees is named, all are found.
+    // Any of the trees leads to all of them.
     for tree in ["cpuacct", "memory", "cpu,cpuacct"] {
         write(root, "cpuacct/pool/n1/cpuacct.usage", "0\n");
         let group = root.join(tree).join("pool/n1");
@@ -117,8 +117,8 @@ fn a_control_group_of_version_1() {
     }
 }
 
-/// On the real /proc. A process that spins is told from one that sleeps, and the machine is at least half as busy as the
-/// one that spins says (the rest for ticks that fall on either side of a look).
+/// On the real /proc: a process that spins differs from one that sleeps, and the machine is at least half as busy as
+/// the spinning process reports. The other half allows for ticks on either side of a sample.
 #[test]
 fn work_is_seen() {
     let mut sleeps = Command::new("sleep").arg("60").spawn().unwrap();

@@ -1,6 +1,6 @@
-//! Differences over a window of time, however often one looks.
+//! Differences over a window of time, however often values are taken.
 
-/// Remembers a value from between one and two window lengths ago.
+/// Remembers a value from one to two window lengths ago.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window<T> {
     older: Option<(u64, T)>,
@@ -14,8 +14,8 @@ impl<T> Default for Window<T> {
 }
 
 impl<T: Copy> Window<T> {
-    /// Takes note of `value` at `now_ns`, and returns the value that lies at least `length_ns` back, with the ns since.
-    /// It goes no further back than twice as far if it is called that often. `None` in the first window.
+    /// Records `value` at `now_ns`. Returns the value from at least `length_ns` ago, and the ns since. With frequent
+    /// calls that is at most twice `length_ns` ago. `None` in the first window.
     pub(crate) fn slide(&mut self, now_ns: u64, value: T, length_ns: u64) -> Option<(u64, T)> {
         if self.newer.is_none_or(|(at, _)| now_ns.saturating_sub(at) >= length_ns) {
             self.older = self.newer.replace((now_ns, value));

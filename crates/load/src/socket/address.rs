@@ -1,56 +1,48 @@
-//! Where the responders of a run directory are: a file `NAME.responder` each, with its address.
+//! Addresses of the responders of a run directory: a file `NAME.responder` for each.
 
-use std::fs::OpenOptions;
-use std::io::{self, Read as _, Write as _};
+use std::io::{ErrorKind, Read as _};
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use sidelong_fabric::RunDirectory;
 
 use crate::Error;
 
 /// Longer than any address.
 const FILE_BYTES_MAX: u64 = 128;
 
-/// Lets others find the responder of the node `name`, in place of an earlier one.
+/// Publishes the address of the responder of the node `name`, in place of an earlier one.
 ///
 /// # Errors
-/// Where the file cannot be written.
+/// If the file cannot be written.
 pub fn publish_address(directory: &Path, name: &str, address: SocketAddr) -> Result<(), Error> {
-    let path = file_of(directory, name);
-    // Written aside and renamed: nobody reads half an address. The name ends as those that a sweep removes.
-    let aside = directory.join(format!(".{name}.{}.responder.new", std::process::id()));
-    let written = (|| {
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
-        writeln!(file, "{address}")?;
-        std::fs::rename(&aside, &path)
-    })();
-    written.map_err(|source| Error::AddressFile { path, source })
+    let file = file_of(name);
+    let written = RunDirectory::at(directory).replace(&file, format!("{address}\n").as_bytes());
+    written.map_err(|source| Error::AddressFile { path: directory.join(file), source })
 }
 
-/// Where the responder of the node `name` is.
+/// Finds the address of the responder of the node `name`.
 ///
 /// # Errors
-/// Where nobody has published it, or what is there is no address.
+/// If none is published, or the file holds no address.
 pub fn find_address(directory: &Path, name: &str) -> Result<SocketAddr, Error> {
-    let path = file_of(directory, name);
+    let path = directory.join(file_of(name));
     let mut text = String::new();
-    let read =
-        std::fs::File::open(&path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
-    match read {
+    let opened = RunDirectory::at(directory).read(&file_of(name));
+    match opened.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text)) {
         Ok(_) => {
             let line = text.lines().next().unwrap_or_default();
             line.trim().parse().map_err(|_| Error::BadAddress { path, text: line.to_owned() })
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
             Err(Error::NoAddress { name: name.to_owned(), place: directory.to_owned() })
         }
         Err(source) => Err(Error::AddressFile { path, source }),
     }
 }
 
-fn file_of(directory: &Path, name: &str) -> PathBuf {
-    directory.join(format!("{name}.responder"))
+fn file_of(name: &str) -> String {
+    format!("{name}.responder")
 }
 
 #[cfg(test)]

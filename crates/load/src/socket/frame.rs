@@ -1,7 +1,7 @@
 //! Two frames of fixed length, in little-endian words: a request, and an answer with a node's [`Snapshot`].
 //!
-//! Each begins with a magic number and the layout's hash, so that neither side takes for a record what is none, or one
-//! of another build.
+//! Each begins with a magic number and the layout's hash, so that neither side accepts other data, or a record of
+//! another build.
 
 use sidelong_layout::{Hot, LAYOUT_HASH};
 
@@ -28,7 +28,7 @@ pub(super) enum Refused {
     Layout(u64),
 }
 
-/// Asks for a record; the answer bears the same number.
+/// A request for a record. The answer has the same number.
 pub(super) fn request(number: u64) -> [u8; REQUEST_BYTES] {
     bytes([ASK, LAYOUT_HASH, number])
 }
@@ -48,7 +48,7 @@ pub(super) fn response(number: u64, snapshot: &Snapshot) -> [u8; RESPONSE_BYTES]
     bytes(words)
 }
 
-/// The number of the request that is answered, and the answer.
+/// The number of the request, and the answer to it.
 pub(super) fn parse_response(frame: &[u8; RESPONSE_BYTES]) -> Result<(u64, Snapshot), Refused> {
     let words: [u64; RESPONSE_WORDS] = words(frame);
     let [magic, layout, number, incarnation, ..] = words;

@@ -1,12 +1,12 @@
-//! The socket schemes, which the one-sided ones are measured against: a request and an answer over TCP for each look
-//! (M 3.1).
+//! The socket schemes, the baseline of the one-sided ones: a request and an answer over TCP for each sample
+//! (Vaidyanathan et al. 2006, 3.1).
 //!
 //! | part | where it runs |
 //! |---|---|
 //! | [`Responder`] | on the node: a thread that answers, from the kept record (socket-async) or a new one (socket-sync) |
 //! | [`Sockets`] | at the front end: asks all nodes at once |
-//! | `frame` | what they say to each other |
-//! | `address` | how the second finds the first |
+//! | `frame` | their messages |
+//! | `address` | how a front end finds a responder |
 
 mod address;
 mod frame;
@@ -22,7 +22,7 @@ pub use address::{find_address, publish_address};
 pub use responder::{Responder, ResponderKind};
 pub use sockets::{Finder, Sockets};
 
-/// What a socket may say that means "later".
+/// Whether a socket's error means "try later".
 fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

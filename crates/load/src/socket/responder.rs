@@ -1,7 +1,8 @@
-//! The node's side of the socket schemes: a thread that answers requests for the node's record (M 3.1).
+//! The node's side of the socket schemes: a thread that answers requests for the node's record (Vaidyanathan et al.
+//! 2006, 3.1).
 //!
-//! Bounded in everything: the connections, what is held of each, what is done for one before the others' turn. A peer that
-//! breaks the protocol, or asks and does not read, loses its connection.
+//! Everything is bounded: connections, the memory of each, and the work for one before the next one's turn. A peer that
+//! breaks the protocol, or does not read its answers, loses its connection.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -26,30 +27,31 @@ use crate::clock::monotonic_ns;
 use crate::recorder::Recorder;
 use crate::snapshot::{Snapshot, incarnation_of};
 
-/// Front ends connected at once.
+/// Most front ends connected at once.
 pub(super) const CONNECTIONS_MAX: usize = 64;
-/// With all places taken, one that has not asked for so long gives way to a new one.
+/// If all places are taken, a connection that has been idle this long gives way to a new one.
 const IDLE_NS_MAX: u64 = 10_000_000_000;
-/// Connections accepted, or requests of one connection answered, before the others' turn.
+/// Most connections accepted, or requests of one connection answered, before other sockets are served.
 const TURN_MAX: usize = 16;
-/// How long nothing is done where the system cannot accept (it is out of descriptors).
+/// Pause after the system cannot accept, because it is out of descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 const LISTENER: u64 = u64::MAX;
 const WAKER: u64 = u64::MAX - 1;
 const THREAD: &str = "load-responder";
 
-/// What a responder answers with.
+/// The source of a responder's answers.
 #[derive(Debug)]
 pub enum ResponderKind {
     /// The record that a [`Keeper`](crate::Keeper) keeps in this region: socket-async.
     Async(Region),
-    /// A record that is made at each request: socket-sync. The acknowledgement is that in the region, where a
-    /// [`Keeper`](crate::Keeper) without a recorder keeps it.
+    /// A record made at each request: socket-sync. The acknowledgement is the one in the region, where a
+    /// [`Keeper`](crate::Keeper) without a recorder publishes it.
     Sync(Region, Box<Recorder>),
 }
 
-/// The thread; it ends when this is dropped. Whoever can connect may read the record, which holds no secret.
+/// The responder's thread, which ends when this is dropped. Any process that can connect may read the record, which
+/// holds no secret.
 #[derive(Debug)]
 pub struct Responder {
     address: SocketAddr,
@@ -65,10 +67,10 @@ struct Shared {
 }
 
 impl Responder {
-    /// Answers at `address`; port 0 takes a free one.
+    /// Listens at `address`; port 0 picks a free port.
     ///
     /// # Errors
-    /// Where the address cannot be had, or the region is not a load region.
+    /// If the address cannot be listened on, or the region is not a load region.
     pub fn listen(address: SocketAddr, kind: ResponderKind) -> Result<Self, Error> {
         let answers = Answers::new(kind)?;
         let listening = |source| Error::Listen { address, source };
@@ -95,12 +97,12 @@ impl Responder {
         Ok(Responder { address, shared, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many connections it has turned away or ended: too many at once, broken or foreign frames, answers not read.
+    /// Connections refused or closed for an error: too many connections, malformed or foreign frames, unread answers.
     pub fn refused(&self) -> u64 {
         self.shared.refused.load(Ordering::Relaxed)
     }
@@ -109,7 +111,7 @@ impl Responder {
 impl Drop for Responder {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        // It cannot fail: the counter holds far more than one wake-up.
+        // Cannot fail: the counter holds far more than one wake-up.
         let _ = rustix::io::write(&self.shared.waker, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -119,14 +121,14 @@ impl Drop for Responder {
     }
 }
 
-/// Where the answers come from.
+/// The source of the answers.
 #[derive(Debug)]
 struct Answers {
     region: Region,
     made: Option<Made>,
 }
 
-/// What it takes to make a record.
+/// Makes a record at each request.
 #[derive(Debug)]
 struct Made {
     incarnation: u64,
@@ -157,7 +159,7 @@ impl Answers {
         Snapshot { incarnation: made.incarnation, hot, ack: kept.ack }
     }
 
-    /// The record in the region; a torn one after some tries, for the asker to reject.
+    /// The record in the region. After some attempts it may still be torn, which the asking side rejects.
     fn kept(&self) -> Snapshot {
         let mut snapshot = Snapshot::of_region(&self.region);
         for _ in 1..COPIES_MAX {
@@ -170,7 +172,7 @@ impl Answers {
     }
 }
 
-/// What the thread works on.
+/// The state of the thread.
 struct Work {
     shared: Arc<Shared>,
     epoll: OwnedFd,
@@ -211,7 +213,7 @@ impl Work {
             match self.listener.accept() {
                 Ok((stream, peer)) => {
                     if let Err(reason) = self.admit(stream) {
-                        tracing::debug!(%peer, reason, "a load reader was turned away");
+                        tracing::debug!(%peer, reason, "a load reader was refused");
                         self.shared.refused.fetch_add(1, Ordering::Relaxed);
                     }
                 }
@@ -239,7 +241,7 @@ impl Work {
         Ok(())
     }
 
-    /// A free place, or that of whoever has been silent longest, and too long.
+    /// A free place, or that of the connection that has been idle longest, if for too long.
     fn place(&self, now_ns: u64) -> Option<usize> {
         if let Some(free) = self.connections.iter().position(Option::is_none) {
             return Some(free);
@@ -260,12 +262,12 @@ impl Work {
                 self.shared.refused.fetch_add(1, Ordering::Relaxed);
             }
         }
-        self.connections[place] = None; // Closing it ends its watch.
+        self.connections[place] = None; // closing it also unregisters it
     }
 }
 
 impl Connection {
-    /// Answers what has come.
+    /// Answers the requests that have arrived.
     fn serve(&mut self, answers: &mut Answers) -> io::Result<()> {
         for _ in 0..TURN_MAX {
             match self.stream.read(&mut self.request[self.filled..]) {
@@ -286,7 +288,7 @@ impl Connection {
     fn answer(&mut self, answers: &mut Answers) -> io::Result<()> {
         let (snapshot, refused) = match frame::parse_request(&self.request) {
             Ok(number) => (frame::response(number, &answers.answer()), None),
-            // Let it know which layout this is, in a record that is none.
+            // Tells the peer this layout, in an invalid record.
             Err(refused @ Refused::Layout(_)) => {
                 let nothing = Snapshot { incarnation: 0, hot: [0; Hot::WORDS], ack: 0 };
                 (frame::response(0, &nothing), Some(refused))

@@ -1,9 +1,8 @@
 //! The front end's side of the socket schemes: asks all nodes at once, and waits once for all of them.
 //!
-//! A node has at most one request under way. One that does not answer in time is still asked and heard, but waited for
-//! no more until it has answered again, so that a node that hangs costs the others one wait and not one at each look.
-//! One that stays silent for too long, or answers with what is no record, is left and connected to anew, ever
-//! more seldom.
+//! A node has at most one request in flight. A node that does not answer in time is still asked, but not waited for
+//! until it has answered again. So a node that hangs costs the others one wait, not one at each sample. A node that
+//! stays silent for too long, or sends an invalid record, is disconnected and reconnected at growing intervals.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,22 +13,24 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use sidelong_fabric::{Backoff, Problem};
+use sidelong_layout::Time;
 
 use super::frame::{self, RESPONSE_BYTES, Refused};
 use super::{is_transient, timespec};
 use crate::Error;
 use crate::reading::{Limits, Reading, Source, Status, Track};
-use crate::retry::Retry;
 
-/// A connection that has not come about, or not answered a request, for longer than this is given up.
+/// Longest time to connect or to answer; then the connection is given up.
 const SILENCE_NS_MAX: u64 = 1_000_000_000;
-/// Sockets looked at together.
+/// Sockets handled at once.
 const EVENTS_MAX: usize = 256;
 
-/// Looks up where a node's responder listens; see [`find_address`](crate::find_address).
+/// Finds the address of a node's responder; see [`find_address`](crate::find_address).
 pub type Finder = Box<dyn Fn(&str) -> Result<SocketAddr, Error> + Send>;
 
-/// Readings by requests to [`Responder`](crate::Responder)s: socket-async and socket-sync, which differ on the node only.
+/// Readings by requests to [`Responder`](crate::Responder)s: socket-async and socket-sync, which differ only on the
+/// node.
 pub struct Sockets {
     find: Finder,
     limits: Limits,
@@ -38,21 +39,22 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Asks the nodes of these names, whose responders `find` finds. None is looked for before the first refresh.
+    /// A source that asks the nodes of these names, whose responders `find` locates. It looks for none before the first
+    /// refresh.
     ///
     /// # Errors
-    /// [`Error::Watch`] where the kernel's event queue cannot be had.
+    /// [`Error::Watch`] if the kernel gives no event queue.
     pub fn new(find: Finder, nodes: impl IntoIterator<Item = String>, limits: Limits) -> Result<Self, Error> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| Error::Watch(errno.into()))?;
-        let peers = nodes.into_iter().map(Peer::new).collect();
+        let peers = nodes.into_iter().map(|name| Peer::new(name, &limits)).collect();
         Ok(Sockets { find, limits, epoll, peers })
     }
 
-    /// Asks everyone who can be asked; how many are waited for.
+    /// Sends all requests that can be sent; returns the number of nodes to wait for.
     fn ask(&mut self, now_ns: u64) -> usize {
         for (index, peer) in self.peers.iter_mut().enumerate() {
             let data = EventData::new_u64(index as u64);
-            match peer.ask(&self.find, &self.epoll, data, now_ns, &self.limits) {
+            match peer.ask(&self.find, &self.epoll, data, now_ns) {
                 Ok(asked) => peer.awaited = asked && peer.prompt,
                 Err(lost) => peer.lose(&lost),
             }
@@ -60,10 +62,10 @@ impl Sockets {
         self.peers.iter().filter(|peer| peer.awaited).count()
     }
 
-    /// Takes answers until all that are waited for have come, or for as long as one waits. Returns the time then.
+    /// Takes answers until all awaited ones have arrived or the wait ends. Returns the time then.
     fn hear(&mut self, now_ns: u64, mut waited_for: usize) -> u64 {
         let began = Instant::now();
-        // Not kept from call to call: an event may hold a pointer, which no thread may hand to another.
+        // Not kept between calls: an event may hold a pointer, which may not move between threads.
         let mut events = Vec::with_capacity(EVENTS_MAX);
         loop {
             let left = self.limits.wait.saturating_sub(began.elapsed());
@@ -90,7 +92,7 @@ impl Sockets {
                     waited_for -= 1;
                 }
             }
-            // Also at the deadline there was one look for what had come by then.
+            // At the deadline, answers that have already arrived are still taken.
             if waited_for == 0 || left.is_zero() {
                 break;
             }
@@ -108,13 +110,13 @@ impl Source for Sockets {
             peer.prompt &= !std::mem::take(&mut peer.awaited);
             *reading = peer.track.reading(now_ns, &self.limits);
             if reading.status == Status::Fresh {
-                peer.retry.succeeded();
+                peer.retry.succeeded(Time::from_ns(now_ns));
             }
         }
     }
 
     fn problem(&self, node: usize) -> Option<&str> {
-        self.peers[node].problem.as_deref()
+        self.peers[node].problem.text()
     }
 }
 
@@ -137,16 +139,16 @@ enum Lost {
 struct Peer {
     name: String,
     line: Line,
-    /// Whether the refresh under way waits for it.
+    /// Whether the current refresh waits for it.
     awaited: bool,
-    /// Whether a refresh waits for it at all: not after it was waited for in vain, until it answers again.
+    /// Whether refreshes wait for it: not after a wait in vain, until it answers again.
     prompt: bool,
     track: Track,
-    retry: Retry,
-    problem: Option<String>,
+    retry: Backoff,
+    problem: Problem,
 }
 
-/// The connection to it.
+/// The connection to a node.
 enum Line {
     Closed,
     Connecting { stream: TcpStream, since_ns: u64 },
@@ -154,32 +156,26 @@ enum Line {
 }
 
 impl Peer {
-    fn new(name: String) -> Self {
+    fn new(name: String, limits: &Limits) -> Self {
         Peer {
             name,
             line: Line::Closed,
             awaited: false,
             prompt: true,
             track: Track::default(),
-            retry: Retry::default(),
-            problem: None,
+            retry: Backoff::new((limits.retry_min, limits.retry_max)),
+            problem: Problem::default(),
         }
     }
 
-    /// Sees to it that a request is under way, or a connection; whether one is.
-    fn ask(
-        &mut self,
-        find: &Finder,
-        epoll: &OwnedFd,
-        data: EventData,
-        now_ns: u64,
-        limits: &Limits,
-    ) -> Result<bool, Lost> {
+    /// Sends a request, or starts to connect; returns whether one is in progress.
+    fn ask(&mut self, find: &Finder, epoll: &OwnedFd, data: EventData, now_ns: u64) -> Result<bool, Lost> {
+        let now = Time::from_ns(now_ns);
         let silent = |since_ns: u64| now_ns.saturating_sub(since_ns) > SILENCE_NS_MAX;
         match &mut self.line {
-            Line::Closed if !self.retry.is_due(now_ns) => return Ok(false),
+            Line::Closed if !self.retry.is_due(now) => return Ok(false),
             Line::Closed => {
-                self.retry.tried(now_ns, limits);
+                self.retry.failed(now);
                 let stream = connect(find(&self.name)?)?;
                 epoll::add(epoll, &stream, data, EventFlags::OUT).map_err(io::Error::from)?;
                 self.line = Line::Connecting { stream, since_ns: now_ns };
@@ -193,12 +189,12 @@ impl Peer {
             },
         }
         if let Line::Open(_) = self.line {
-            self.track.missed(); // Until it has answered.
+            self.track.missed(); // until it has answered
         }
         Ok(true)
     }
 
-    /// Its socket is ready for something; whether an answer has come.
+    /// Handles readiness of its socket; returns whether an answer has arrived.
     fn hear(&mut self, epoll: &OwnedFd, data: EventData, now_ns: u64) -> Result<bool, Lost> {
         if let Line::Open(open) = &mut self.line {
             let Some(frame) = open.receive()? else { return Ok(false) };
@@ -206,7 +202,8 @@ impl Peer {
             if open.asked_ns.take().is_none() || number != open.number {
                 return Err(Lost::NotAsked);
             }
-            (self.prompt, self.problem) = (true, None);
+            self.prompt = true;
+            self.problem.clear();
             let torn = self.track.see(&snapshot, now_ns);
             if torn {
                 open.ask(now_ns)?;
@@ -227,18 +224,16 @@ impl Peer {
     }
 
     fn lose(&mut self, lost: &Lost) {
-        self.line = Line::Closed; // Closing the socket ends its watch.
+        self.line = Line::Closed; // closing the socket also unregisters it
         self.prompt = false;
         self.track.lost();
-        let problem = lost.to_string();
-        if self.problem.as_ref() != Some(&problem) {
-            tracing::warn!(node = self.name, problem, "the load responder cannot be asked");
-            self.problem = Some(problem);
+        if self.problem.is_news(lost, false) {
+            tracing::warn!(node = self.name, problem = %lost, "the load responder cannot be asked");
         }
     }
 }
 
-/// Begins to connect.
+/// Starts to connect.
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -249,12 +244,12 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// An open connection, with at most one request under way.
+/// An open connection, with at most one request in flight.
 struct Open {
     stream: TcpStream,
-    /// Of the last request.
+    /// Number of the last request.
     number: u64,
-    /// When it was sent, while it is under way.
+    /// When it was sent, while it is in flight.
     asked_ns: Option<u64>,
     answer: [u8; RESPONSE_BYTES],
     filled: usize,
@@ -267,13 +262,13 @@ impl Open {
 
     fn ask(&mut self, now_ns: u64) -> io::Result<()> {
         self.number += 1;
-        // With nothing under way the socket's buffer is empty: all of it goes, or the connection is broken.
+        // With nothing in flight the socket's buffer is empty. So all of it is sent, or the connection is broken.
         self.stream.write_all(&frame::request(self.number))?;
         self.asked_ns = Some(now_ns);
         Ok(())
     }
 
-    /// An answer, once it is whole.
+    /// Returns an answer, once it is complete.
     fn receive(&mut self) -> Result<Option<[u8; RESPONSE_BYTES]>, Lost> {
         match self.stream.read(&mut self.answer[self.filled..]) {
             Ok(0) => Err(Lost::Broken(io::ErrorKind::UnexpectedEof.into())),

@@ -1,4 +1,4 @@
-//! What the tests of records that the kernel keeps share: keeping one here or in another process, and reading it.
+//! Shared by the tests of kernel-kept records: keeping one here or in another process, and reading it.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -12,15 +12,15 @@ use sidelong_fabric::{Access, Host, Initiator, Region, RegionSpec, RunDirectory}
 use sidelong_layout::{KERNEL_BYTES, RegionKind};
 use sidelong_load::{KernelError, KernelRecord, KernelSpec, Limits, OneSided, Scope};
 
-/// Tells the other process its directory, its life, and whose load to keep.
+/// Passes the other process its directory, its incarnation and its scope.
 const ROLE: &str = "SIDELONG_LOAD_TEST_KERNEL";
-/// What the other process says.
+/// The other process's message.
 const KEEPING: &str = "keeping";
 
-/// `None`, having said why, where this kernel keeps no record for this process.
+/// Keeps a record; `None`, with a printed reason, if this kernel keeps none for this process.
 ///
 /// # Panics
-/// If it had, were the programs right.
+/// If the kernel should keep one, and does not.
 pub(crate) fn keep(test: &str, spec: &KernelSpec) -> Option<KernelRecord> {
     match KernelRecord::start(spec) {
         Ok(record) => Some(record),
@@ -29,7 +29,7 @@ pub(crate) fn keep(test: &str, spec: &KernelSpec) -> Option<KernelRecord> {
     }
 }
 
-/// Says so past the harness, which shows what a test prints only where it fails.
+/// Prints past the harness, which shows a test's output only if it fails.
 pub(crate) fn skipped<T>(test: &str, why: &dyn std::fmt::Display) -> Option<T> {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {why}");
     None
@@ -37,7 +37,7 @@ pub(crate) fn skipped<T>(test: &str, why: &dyn std::fmt::Display) -> Option<T> {
 
 pub(crate) fn offer(record: &KernelRecord, directory: &Path, incarnation: u64) -> Region {
     let (name, kind, len) = ("n0", RegionKind::Kernel, KERNEL_BYTES);
-    let spec = RegionSpec { name, kind, len, access: Access::ReadOnly, incarnation };
+    let spec = RegionSpec { cluster: 0, name, kind, len, access: Access::ReadOnly, incarnation };
     Host::Shm(ShmHost::new(directory)).offer_mapped(&spec, &record.memory().unwrap()).unwrap()
 }
 
@@ -46,20 +46,20 @@ pub(crate) fn reader(directory: &Path, limits: Limits) -> OneSided {
     OneSided::new(directory, Initiator::new(), ["n0".to_owned()], limits)
 }
 
-/// A process that has the kernel keep a record, and then sleeps.
+/// A process that makes the kernel keep a record, and then sleeps.
 pub(crate) struct Other {
     child: Child,
-    /// Open until it ends: the harness in it has its say after a minute.
+    /// Open until it ends: its harness writes a message after a minute.
     _stdout: BufReader<ChildStdout>,
 }
 
 impl Other {
-    /// `None`, having said why, where the kernel does not.
+    /// `None`, with a printed reason, if the kernel keeps none.
     pub(crate) fn start(test: &str, directory: &Path, incarnation: u64, scope: &Scope) -> Option<Other> {
         Other::run(Command::new(std::env::current_exe().unwrap()), test, directory, incarnation, scope)
     }
 
-    /// By `command`, to which the test program's arguments are added.
+    /// Starts it by `command`, to which the test program's arguments are added.
     pub(crate) fn run(
         command: Command,
         test: &str,
@@ -74,12 +74,12 @@ impl Other {
         }
     }
 
-    /// Why the kernel keeps none for `command`.
+    /// Why the kernel keeps no record for `command`.
     pub(crate) fn refused(command: Command, directory: &Path, scope: &Scope) -> String {
         Other::spawn(command, directory, 1, scope).1.expect("the other process says why it ends")
     }
 
-    /// The process, and what it said first.
+    /// The process, and its first message.
     fn spawn(
         mut command: Command,
         directory: &Path,
@@ -106,7 +106,7 @@ impl Other {
         self.child.id()
     }
 
-    /// Stops it; when this returns no thread of it runs.
+    /// Stops it; no thread of it runs when this returns.
     pub(crate) fn stop(&self) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::STOP).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests share: a run directory with load regions, and waiting without counting on any speed.
+//! Shared by the tests: a run directory with load regions, and waits that do not depend on speed.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 use std::path::Path;
@@ -13,12 +13,18 @@ use sidelong_load::{
 
 /// A node's load region.
 pub(crate) fn region(directory: &Path, name: &str, incarnation: u64) -> Region {
-    let spec =
-        RegionSpec { name, kind: RegionKind::Load, len: LOAD_BYTES, access: Access::ReadOnly, incarnation };
+    let spec = RegionSpec {
+        cluster: 0,
+        name,
+        kind: RegionKind::Load,
+        len: LOAD_BYTES,
+        access: Access::ReadOnly,
+        incarnation,
+    };
     Host::Shm(ShmHost::new(directory)).offer(&spec, |_| {}).unwrap()
 }
 
-/// Of this process, with a server that serves its millionth request each time it is asked.
+/// A recorder of this process, with a server that reports one million requests served.
 pub(crate) fn recorder() -> Recorder {
     let gauge: OriginGauge =
         Box::new(|| OriginLoad { workers: 4, served: 1_000_000, ..OriginLoad::default() });
@@ -29,7 +35,7 @@ pub(crate) fn limits() -> Limits {
     Limits { retry_max: Duration::from_millis(40), ..Limits::default() }
 }
 
-/// Refreshes until `holds`; what was read then. It takes as long as it takes on this machine, but not for ever.
+/// Refreshes until `holds`, and returns the readings. The wait is long but bounded.
 pub(crate) fn refresh_until<const N: usize>(
     source: &mut impl Source,
     mut holds: impl FnMut(&[Reading; N]) -> bool,

@@ -1,29 +1,30 @@
-//! Who asks, and how much beside the others.
+//! Clients, and how much each requests relative to the others.
 //!
-//! Clients are counted in [`BUCKETS`] by a hash of their address, a fixed table whatever their number. Most are kept or
-//! turned away whole. An address that asks for a large part of everything is many clients behind one name, and told
-//! apart by connection: else one step of the verdict would let in all or nothing. One that asks for many times what
-//! the others do, as those who repeat at once whatever they are told, is trimmed to that, request by request.
+//! Clients are counted in [`BUCKETS`] by a hash of their address, so the table is fixed. Most clients are admitted or
+//! rejected as a whole. An address with a large part of all requests stands for many clients, which are told apart by
+//! connection. Otherwise one step of the verdict would admit all or none of them. A client with many times the others'
+//! requests, such as one that retries at once, is trimmed to a multiple of the mean, request by request.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use crate::Time;
 use crate::balance::mix;
 
 /// Buckets of a [`Census`].
 pub const BUCKETS: usize = 1024;
 
-/// An address with more than this part of all requests is told apart by connection.
+/// Addresses with more than this part of all requests are told apart by connection.
 const COARSE: f64 = 1.0 / 32.0;
-/// A bucket with more than this many times the mean is trimmed to it.
+/// A bucket with more than this multiple of the mean is trimmed to it.
 const GREEDY: f64 = 4.0;
-/// The mean is of what is left when all are trimmed, so a flood does not raise its own bound: taken over so often, as it
-/// comes close to that by a factor at each.
+/// The mean is that of the trimmed counts, so that a flood does not raise its own limit. Each round brings the estimate
+/// closer to it by a factor.
 const ROUNDS: usize = 6;
-/// Fewer requests than this between two countings say nothing about anyone.
+/// Fewer requests than this between two counts are not significant.
 const COUNTED_MIN: f64 = 64.0;
 
-/// A client as decisions know it.
+/// A client as decisions identify it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Client {
     /// A hash of its address.
@@ -33,8 +34,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// At the other end of a connection. The hashes are the same on all edges: to one that listens for both families, too, an
-    /// IPv4 address is one.
+    /// The client at the other end of a connection. All edges compute the same hashes. An edge that listens for both
+    /// families treats an IPv4 address as one, too.
     pub fn new(address: SocketAddr) -> Self {
         let ip = match address.ip().to_canonical() {
             IpAddr::V4(ip) => mix(u64::from(u32::from(ip))),
@@ -48,28 +49,28 @@ impl Client {
 
     /// Its bucket.
     pub const fn bucket(self) -> usize {
-        // The lower bits, for the verdict goes by the upper ones.
+        // The low bits, because the verdict uses the high ones.
         self.address as usize % BUCKETS
     }
 }
 
-/// What becomes of a bucket's clients while not all are let in.
+/// How a bucket's clients are treated while not all are admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Treatment {
-    /// In or out, with all that they ask.
+    /// Admitted or rejected with all their requests.
     #[default]
     Whole,
-    /// Each connection in or out.
+    /// Each connection is admitted or rejected.
     ByConnection,
-    /// Of the part that is let in, so many 65,536ths, request by request.
+    /// Of the admitted part, this many 65,536ths, request by request.
     Trimmed {
-        /// How many.
+        /// The number of 65,536ths.
         kept: u16,
     },
 }
 
 impl Treatment {
-    /// As a word, for an `AtomicU32`.
+    /// Encodes it for an `AtomicU32`.
     pub const fn encode(self) -> u32 {
         match self {
             Treatment::Whole => 0,
@@ -78,7 +79,7 @@ impl Treatment {
         }
     }
 
-    /// From a word.
+    /// Decodes a word.
     pub const fn decode(word: u32) -> Self {
         match word >> 16 {
             1 => Treatment::ByConnection,
@@ -88,33 +89,43 @@ impl Treatment {
     }
 }
 
-/// How much each bucket asks for.
+/// The number of requests in each bucket.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Census {
     /// Requests so far.
     seen: Vec<u32>,
-    /// Recent ones: each counting halves what was before.
+    /// Recent requests: each count halves the previous ones.
     recent: Vec<f64>,
+    counted: Time,
 }
 
 impl Default for Census {
     fn default() -> Self {
-        Census { seen: vec![0; BUCKETS], recent: vec![0.0; BUCKETS] }
+        Census { seen: vec![0; BUCKETS], recent: vec![0.0; BUCKETS], counted: Time::default() }
     }
 }
 
 impl Census {
-    /// Between two countings: long enough for a client to show, short enough for one that floods.
+    /// Interval of counts: long enough for a client to be noticed, short enough against a flood.
     pub const EVERY: Duration = Duration::from_millis(250);
 
-    /// Counts: `asked` says how many requests came from a bucket since the start (it may wrap), and `treat` is told what
-    /// becomes of each.
-    pub fn count(&mut self, asked: impl Fn(usize) -> u32, mut treat: impl FnMut(usize, Treatment)) {
+    /// Counts, unless the last count is recent. `asked` gives a bucket's requests since the start (it may wrap), and
+    /// `treat` is told the treatment of each bucket.
+    pub fn count(
+        &mut self,
+        now: Time,
+        asked: impl Fn(usize) -> u32,
+        mut treat: impl FnMut(usize, Treatment),
+    ) {
+        if now.since(self.counted) < Census::EVERY {
+            return;
+        }
+        self.counted = now;
         let (mut total, mut active) = (0.0, 0u32);
         for (bucket, (seen, recent)) in self.seen.iter_mut().zip(&mut self.recent).enumerate() {
-            let now = asked(bucket);
-            *recent = *recent / 2.0 + f64::from(now.wrapping_sub(*seen));
-            *seen = now;
+            let asked = asked(bucket);
+            *recent = *recent / 2.0 + f64::from(asked.wrapping_sub(*seen));
+            *seen = asked;
             total += *recent;
             active += u32::from(*recent >= 1.0);
         }

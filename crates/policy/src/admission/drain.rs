@@ -1,42 +1,45 @@
-//! How fast a node answers, and so how long its queue lasts.
+//! How fast a node answers, and so how long its queue takes to drain.
 //!
-//! What a node does in a second shows while requests wait for it: all its workers then work, and each answer that
-//! succeeds counts. Until it has been seen so its own mean time of service says. An answer that failed counts for
-//! nothing: a node that fails fast has a long queue here, not a short one.
+//! A node's speed shows while requests wait for it: all its workers are busy, and each successful answer counts. Until
+//! this has been observed, the node's own mean service time is used. Failed answers do not count, so a node that fails
+//! fast has a long queue here, not a short one.
 //!
-//! Of a node whose record says nothing of its queue the same is found from outside, by what the edges have there and see
-//! answered: what it has beyond its workers waits. It is known once it has had so much, and guarded from then on.
+//! If a node's record does not report its queue, the same is derived from the edges' requests in flight and answers:
+//! requests beyond the number of workers are waiting. The queue is known once there were that many requests, and is
+//! controlled from then on.
 
 use std::time::Duration;
 
 use sidelong_layout::{Hot, valid};
 
-use super::Traffic;
-use crate::reconfigure::NodeView;
+use crate::cluster::{NodeView, Traffic};
 
-/// What was seen counts e-fold less after this time in which requests waited.
+/// Observations decay by a factor of e in this time, counted while requests wait.
 const MEMORY_S: f64 = 0.5;
-/// What the node says of itself counts as so many answers that were seen.
+/// The node's own figure counts as much as this many observed answers.
 const PRIOR: f64 = 4.0;
-/// Of a node that never said it, one answer is taken to come just now: slow is who does not answer for long.
+/// For a node without its own figure, one answer is assumed now: only a long silence makes it slow.
 const NEXT: f64 = 1.0;
 
-/// One node, from look to look.
+/// Longest wait that is told apart, in seconds: a day. A record may claim any queue, and a wait must fit a [`Duration`].
+const DELAY_S_MAX: f64 = 86_400.0;
+
+/// One node, between scans.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Drain {
-    /// By its record, and from outside. Each has its own memory: while a machine stands still records grow old, and what
-    /// the edges then see says nothing of the node once it is back.
+    /// From its record, and from outside. Each has its own memory: while a machine is suspended its records grow old,
+    /// and what the edges then observe says nothing about the node after it resumes.
     record: Seen,
     traffic: Seen,
-    /// Answers in a second by what the node last said of itself.
+    /// Answers per second by the node's own last figure.
     prior: Option<f64>,
     now: Option<Now>,
 }
 
-/// How a node stands.
+/// The state of a node.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Now {
-    /// Answers in a second while all workers work.
+    /// Answers per second while all workers are busy.
     pub(super) rate: f64,
     pub(super) workers: u32,
     /// Requests that wait for a worker.
@@ -44,9 +47,9 @@ pub(super) struct Now {
 }
 
 impl Now {
-    /// How long a request that comes now waits.
+    /// How long a request sent now waits, up to [`DELAY_S_MAX`].
     pub(super) fn delay_s(&self) -> f64 {
-        f64::from(self.queued) / self.rate
+        (f64::from(self.queued) / self.rate).min(DELAY_S_MAX)
     }
 }
 
@@ -55,7 +58,7 @@ impl Drain {
         self.now.as_ref()
     }
 
-    /// A look, so long after the one before.
+    /// Takes a scan, at the given time since the previous one.
     pub(super) fn see(&mut self, view: &NodeView, traffic: &Traffic, passed: Duration) {
         let workers = view.capacity.workers(view.load.as_ref());
         let passed_ns = passed.as_nanos() as u64;
@@ -66,7 +69,7 @@ impl Drain {
         match view.load.filter(|hot| hot.valid & valid::ORIGIN != 0 && hot.workers > 0) {
             Some(hot) => {
                 self.see_record(&hot);
-                // The record and the edges count the same requests. Either may lag, neither invents.
+                // The record and the edges count the same requests. Either may lag; neither counts too many.
                 let outstanding = hot.busy.saturating_add(hot.queued).max(traffic.in_flight);
                 self.judge(self.record, workers, outstanding, view.up);
             }
@@ -87,7 +90,7 @@ impl Drain {
         let said = (hot.service_us > 0).then(|| f64::from(hot.workers) * 1e6 / f64::from(hot.service_us));
         self.prior = said.or(self.prior);
         if self.record.last.is_some_and(|before| before.generation != last.generation) {
-            // Another life is judged anew.
+            // A new life is judged anew.
             (self.record, self.traffic, self.prior) = (Seen::default(), Seen::default(), said);
         }
         self.record.see(last, f64::from(hot.service_us) / 1e6);
@@ -99,16 +102,16 @@ impl Drain {
     }
 }
 
-/// What was answered while requests waited.
+/// Answers given while requests waited.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Seen {
     last: Option<Last>,
     answers: f64,
-    /// In which they were given.
+    /// The time in which they were given.
     seconds: f64,
 }
 
-/// The last look.
+/// The last scan.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Last {
     generation: u32,
@@ -118,15 +121,15 @@ struct Last {
 }
 
 impl Seen {
-    /// Takes in what was answered since the last look, if requests waited all the while.
+    /// Counts the answers since the last scan, if requests waited all the time.
     fn see(&mut self, last: Last, service_s: f64) {
         let Some(before) = self.last.replace(last) else { return };
         if !before.is_full || before.time_ns >= last.time_ns {
             return;
         }
         let seconds = (last.time_ns - before.time_ns) as f64 / 1e9;
-        // Workers that had a queue do not run dry within a service time. Then those looks count, too, at which the
-        // queue had just been taken from: without them a node would seem slower than it is.
+        // Workers with a queue do not run dry within a service time. So scans that find a queue just emptied count too;
+        // without them a node would appear slower than it is.
         if !last.is_full && seconds > service_s {
             return;
         }
@@ -135,11 +138,24 @@ impl Seen {
         self.seconds = kept * self.seconds + seconds;
     }
 
-    /// Answers in a second, where anything says it.
+    /// Answers per second, if known.
     fn rate(&self, prior: Option<f64>) -> Option<f64> {
         match prior {
             Some(prior) => Some((self.answers + PRIOR) / (self.seconds + PRIOR / prior)),
             None => (self.seconds > 0.0).then(|| (self.answers + NEXT) / self.seconds),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_a_record_claims_the_wait_is_a_duration() {
+        let now = Now { rate: 5e-11, workers: 1, queued: u32::MAX };
+        assert!(
+            Duration::try_from_secs_f64(now.delay_s()).is_ok_and(|wait| wait > Duration::from_secs(3600))
+        );
     }
 }

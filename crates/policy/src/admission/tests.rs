@@ -6,7 +6,7 @@ use crate::index::Capacity;
 
 const MS: u64 = 1_000_000;
 
-/// A node of two workers that take 5 ms each, with so many requests waiting, after `served` answers.
+/// A node of two workers that take 5 ms each, with `queued` requests waiting, after `served` answers.
 fn node(site: usize, queued: u32, at_ms: u64, served: u64) -> NodeView {
     let load = Hot {
         generation: 1,
@@ -40,7 +40,7 @@ fn queue_ms(ms: u64) -> Promise {
     promise(Target::Queue(Duration::from_millis(ms)))
 }
 
-/// A controller, its sites, and the looks that it was shown.
+/// A controller, its sites, and the scans that it was shown.
 #[derive(Clone)]
 struct Bench {
     controller: Controller,
@@ -53,10 +53,10 @@ struct Bench {
 
 impl Bench {
     fn new(promises: &[Promise], nodes: usize) -> Self {
-        Bench::by(Settings::default(), promises, nodes)
+        Bench::by(AdmissionSettings::default(), promises, nodes)
     }
 
-    fn by(settings: Settings, promises: &[Promise], nodes: usize) -> Self {
+    fn by(settings: AdmissionSettings, promises: &[Promise], nodes: usize) -> Self {
         Bench {
             controller: Controller::new(settings, promises.to_vec(), nodes).unwrap(),
             sites: vec![site(0); promises.len()],
@@ -70,11 +70,11 @@ impl Bench {
     fn look(&mut self, nodes: &[NodeView]) -> Vec<Outlook> {
         self.now_ms += 1;
         let Bench { controller, sites, traffic, answers, others, now_ms } = self;
-        let snapshot = Snapshot { nodes, sites, traffic, answers, others, wall_ns: 0 };
+        let snapshot = AdmissionSnapshot { nodes, sites, traffic, answers, others, wall_ns: 0 };
         controller.step(&snapshot, Time::from_ns(*now_ms * MS)).to_vec()
     }
 
-    /// Looks at the same nodes for so long, answering at their rate: the last outlooks.
+    /// Scans the same nodes `count` times while they answer at their rate, and returns the last outlooks.
     fn looks(&mut self, count: u64, node_of: impl Fn(u64) -> Vec<NodeView>) -> Vec<Outlook> {
         let mut last = Vec::new();
         for _ in 0..count {
@@ -84,10 +84,10 @@ impl Bench {
     }
 }
 
-/// The part of 10,000 clients that is let in.
+/// The part of 10,000 clients that is admitted.
 fn let_in(verdict: Verdict, treatment: Treatment) -> f64 {
     let client = |k: u32| Client::new(std::net::SocketAddr::from((k.to_be_bytes(), 80)));
-    let rotation = Settings::default().rotation;
+    let rotation = AdmissionSettings::default().rotation;
     let inside =
         (0..10_000).filter(|k| decide(verdict, treatment, client(*k), u64::from(*k), rotation).is_ok());
     inside.count() as f64 / 10_000.0
@@ -137,10 +137,10 @@ fn of_what_is_not_known_nothing_is_decided() {
     assert!(bench.looks(5, full)[0].verdict.admitted() < 0.01);
     let down = |ms| full(ms).into_iter().map(|view| NodeView { up: false, ..view }).collect();
     assert_eq!(bench.looks(1, down)[0].verdict, Verdict::open(Why::Blind));
-    // What one node says is enough.
+    // One node that reports is enough.
     let one = |ms| vec![node(0, 900, ms, 0), NodeView { load: None, ..node(0, 0, ms, 0) }];
     assert!(bench.looks(5, one)[0].verdict.admitted() < 0.01);
-    // A record without a server's line says nothing of its queue.
+    // A record without a server's line does not report the queue.
     let bare = |ms| {
         let view = node(0, 900, ms, 0);
         vec![NodeView { load: view.load.map(|hot| Hot { valid: valid::CPU, ..hot }), ..view }; 2]
@@ -150,15 +150,15 @@ fn of_what_is_not_known_nothing_is_decided() {
 
 #[test]
 fn a_node_is_believed_by_what_it_is_seen_to_do() {
-    // It says 400 a second, and does 100: ten that wait are 100 ms and not 25.
+    // It claims 400 a second and does 100, so ten waiting requests are 100 ms, not 25.
     let mut bench = Bench::new(&[queue_ms(40)], 1);
     let looked = bench.looks(1_000, |ms| vec![node(0, 10, ms, ms / 10)]);
     let delay = looked[0].delay.unwrap().as_secs_f64();
     assert!((delay - 0.1).abs() < 0.015, "{delay}");
-    // One whose answers all fail is not quick.
+    // A node whose answers all fail is not fast.
     let looked = bench.looks(1_000, |ms| vec![node(0, 10, ms, 100)]);
     assert!(looked[0].delay.unwrap() > Duration::from_millis(400), "{looked:?}");
-    // A new life of it is judged anew.
+    // A new life is judged anew.
     let fresh = |ms| {
         let view = node(0, 10, ms, 0);
         vec![NodeView { load: view.load.map(|hot| Hot { generation: 2, ..hot }), ..view }]
@@ -173,7 +173,7 @@ fn what_the_edges_have_sent_counts_before_the_record_knows() {
     assert_eq!(bench.look(&[node(0, 0, 0, 0)])[0].delay, Some(Duration::from_millis(100)));
 }
 
-/// A node of two workers whose record cannot be used, or never was.
+/// A node of two workers without a usable record.
 fn unheard(up: bool) -> NodeView {
     NodeView { load: None, up, capacity: Capacity { workers: 2, ..Capacity::default() }, ..node(0, 0, 0, 0) }
 }
@@ -185,22 +185,22 @@ fn a_node_without_a_record_is_guarded_by_what_goes_there() {
         bench.traffic[0] = Traffic { in_flight, answers, up: true };
         bench.look(&[unheard(false)])[0]
     };
-    // As many as are served at once: nothing shows how fast it is.
+    // With as many requests as workers, the node's speed does not show.
     assert_eq!(look(2, 100).verdict, Verdict::open(Why::Blind));
-    // 400 answers a second: ten that wait are 25 ms.
+    // 400 answers a second: ten waiting requests are 25 ms.
     let mut last = Outlook::default();
     for k in 0..1_000 {
         last = look(12, 100 + k * 2 / 5);
     }
     let delay = last.delay.unwrap().as_secs_f64();
     assert!((delay - 0.025).abs() < 0.003 && last.verdict.why() == Why::OverTarget, "{last:?}");
-    // Those are less than it has workers.
+    // Fewer requests than workers.
     (0..100).for_each(|_| last = look(1, 500));
     assert_eq!((last.delay, last.verdict.admitted()), (Some(Duration::ZERO), 1.0));
-    // One that no longer answers has a long queue, however fast it was.
+    // A node that no longer answers has a long queue, however fast it was.
     (0..3_000).for_each(|_| last = look(12, 500));
     assert!(last.delay.unwrap() > Duration::from_secs(1) && last.verdict.admitted() < 0.01, "{last:?}");
-    // Its connections fail: nothing is known of the site.
+    // Its connections fail, so nothing is known of the site.
     bench.traffic[0].up = false;
     assert_eq!(bench.look(&[unheard(false)])[0].verdict, Verdict::open(Why::Blind));
 }
@@ -212,15 +212,15 @@ fn a_node_whose_record_goes_is_judged_by_what_was_seen_of_it_meanwhile() {
         bench.traffic[0] = Traffic { in_flight: 12, answers, up: true };
         bench.look(&[view])[0].delay.unwrap().as_secs_f64()
     };
-    // It says 400 a second, and does 100.
+    // It claims 400 a second and does 100.
     let (mut with, mut without) = (0.0, 0.0);
     (0..1_000).for_each(|ms| with = look(node(0, 10, ms, ms / 10), ms / 10));
     (0..3).for_each(|_| without = look(unheard(false), 100));
     assert!((with - 0.1).abs() < 0.015 && (without - 0.1).abs() < 0.015, "{with}, {without}");
-    // A record that does not tell of the server is none.
+    // A record without the server's part does not count.
     let bare = NodeView { load: Some(Hot { valid: valid::CPU, ..Hot::default() }), ..unheard(true) };
     assert!(look(bare, 100) > 0.08);
-    // While a machine stands still its records are old, and nothing is answered: it is none the slower for it after that.
+    // While a machine is suspended its records are old and nothing is answered. Afterwards it counts as no slower.
     (0..300).for_each(|_| without = look(unheard(false), 100));
     assert!(without > 0.15, "{without}");
     assert!(look(node(0, 10, 1_300, 100), 100) < 0.115);
@@ -229,14 +229,14 @@ fn a_node_whose_record_goes_is_judged_by_what_was_seen_of_it_meanwhile() {
 #[test]
 fn edges_draw_together_and_none_follows_another_against_what_it_sees() {
     let mut bench = Bench::new(&[queue_ms(40)], 1);
-    // 22.5 ms, near to where the integral rests; not for so long that a shorter budget is seen to do.
+    // 22.5 ms, near the integral's rest; too briefly to show that a shorter budget suffices.
     let nine = |ms| vec![node(0, 9, ms, ms * 2 / 5)];
     let pressed = |outlooks: Vec<Outlook>| outlooks[0].verdict.pressure().unwrap();
     let alone = pressed(bench.looks(150, nine));
     bench.others = vec![Some(alone + 1.0)];
     let together = pressed(bench.looks(150, nine));
     assert!((together - alone - 1.0).abs() < 0.4, "{alone} to {together}");
-    // Whatever they say: where nothing waits all are let in, and with a queue over its budget few are.
+    // Whatever the others report: without a queue all are admitted, and with a queue over its budget few.
     bench.others = vec![Some(6.9)];
     assert_eq!(pressed(bench.looks(500, |ms| vec![node(0, 0, ms, 0)])), 0.0);
     bench.others = vec![Some(0.0)];
@@ -264,7 +264,7 @@ fn late_answers_shorten_the_budget_of_a_p99_target_within_bounds() {
     }
     let late = bench.looks(1, quiet)[0];
     assert_eq!((late.budget, late.met), (Some(target / 16), Some(false)));
-    // Answers in time lengthen it only while it was the budget that kept them so.
+    // Answers in time lengthen it only while the budget kept them in time.
     for _ in 0..1_000 {
         bench.answers[0].in_time += 100;
         bench.looks(1, quiet);
@@ -274,7 +274,7 @@ fn late_answers_shorten_the_budget_of_a_p99_target_within_bounds() {
         bench.answers[0].in_time += 100;
         bench.looks(1, |ms| vec![node(0, 30, ms, ms * 2 / 5)]);
     }
-    // What is learned shows once the overload is gone, under which less will do.
+    // What was learned shows after the overload, during which less suffices.
     let long = bench.looks(5_000, quiet)[0];
     assert!(long.budget.unwrap() > target * 3 / 4 && long.budget.unwrap() < target, "{long:?}");
     assert_eq!(long.met, Some(true));
@@ -286,7 +286,7 @@ fn the_lowest_that_has_more_than_its_share_makes_room() {
         let promises = shares.map(|share| Promise { share, ..queue_ms(40) });
         let mut bench = Bench::new(&promises, 3 * nodes_each as usize);
         bench.sites = vec![site(9), site(1), site(0)];
-        // A queue of 4 is 10 ms: a quarter of the budget, and all of what is left of it to who makes room.
+        // A queue of 4 is 10 ms: a quarter of the budget, which is the whole budget of a site that makes room.
         let of = |site: usize| move |_| if site == 0 { 100 } else { 4 };
         let nodes = move |ms: u64| {
             let sites = (0..3).flat_map(move |site| (0..nodes_each).map(move |k| (site, of(site)(k))));
@@ -303,10 +303,10 @@ fn the_lowest_that_has_more_than_its_share_makes_room() {
 
 #[test]
 fn by_the_papers_rule_all_nodes_must_be_overloaded() {
-    let settings = Settings {
-        rule: Rule::Paper { threshold: 1.0 },
+    let settings = AdmissionSettings {
+        rule: AdmissionRule::Paper,
         weights: Weights::CONNECTIONS,
-        ..Settings::default()
+        ..AdmissionSettings::default()
     };
     let mut bench = Bench::by(settings, &[Promise::default()], 2);
     let all = bench.looks(1, |ms| vec![node(0, 1, ms, 0), node(0, 1, ms, 0)])[0];
@@ -325,23 +325,27 @@ fn who_floods_is_trimmed_and_others_stay_whole() {
     let flood =
         |asked: u32| move |bucket| if bucket == 7 { 100 * asked } else { u32::from(bucket < 100) * asked };
     for round in 1..10 {
-        census.count(flood(10 * round), |bucket, treatment| treatments[bucket] = treatment);
+        census.count(
+            Time::from_ns(10_000_000_000 * u64::from(round)),
+            flood(10 * round),
+            |bucket, treatment| treatments[bucket] = treatment,
+        );
     }
     let Treatment::Trimmed { kept } = treatments[7] else { panic!("{:?}", treatments[7]) };
-    // To four times what another asks for, of a hundred times.
+    // To four times another client's requests, from a hundred times.
     assert!((f64::from(kept) / 65_536.0 - 0.04).abs() < 0.005, "{kept}");
     assert!(treatments.iter().enumerate().all(|(k, of)| k == 7 || *of == Treatment::Whole));
     let half = Verdict::part(0.5, 0, Why::OverTarget, 1);
     let inside = let_in(half, treatments[7]);
     assert!((inside - 0.02).abs() < 0.01, "{inside}");
     let refused = (0..100).find_map(|salt| {
-        decide(half, treatments[7], Client::default(), salt, Settings::default().rotation).err()
+        decide(half, treatments[7], Client::default(), salt, AdmissionSettings::default().rotation).err()
     });
     assert!(refused.unwrap().greedy);
 }
 
-/// A hundred clients ask for half of what a node can serve, at random; one has 64 connections and asks again at once,
-/// whatever it is told. What the others lose is what it takes to see that the flood is back.
+/// A hundred clients request half of what a node can serve, at random. One client has 64 connections and retries at
+/// once, whatever the answer. The others lose only what it takes to notice that the flood is back.
 #[test]
 fn who_floods_takes_little_from_the_others() {
     const FLOOD: u64 = 0;
@@ -349,7 +353,7 @@ fn who_floods_takes_little_from_the_others() {
     let mut bench = Bench::new(&[queue_ms(40)], 1);
     let (mut census, mut asked) = (Census::default(), vec![0u32; BUCKETS]);
     let mut treatments = vec![Treatment::Whole; BUCKETS];
-    let rotation = Settings::default().rotation;
+    let rotation = AdmissionSettings::default().rotation;
     let client =
         |k: u64| Client { address: crate::balance::mix(k), connection: crate::balance::mix(k + 1_000) };
     let mut waiting = std::collections::VecDeque::<u64>::new();
@@ -362,9 +366,8 @@ fn who_floods_takes_little_from_the_others() {
             flooding -= answered.iter().filter(|k| **k == FLOOD).count();
         }
         let verdict = bench.look(&[node(0, waiting.len().saturating_sub(2) as u32, ms, served)])[0].verdict;
-        if ms.is_multiple_of(250) {
-            census.count(|bucket| asked[bucket], |bucket, treatment| treatments[bucket] = treatment);
-        }
+        let now = Time::from_ns(ms * 1_000_000);
+        census.count(now, |bucket| asked[bucket], |bucket, treatment| treatments[bucket] = treatment);
         let lots = crate::balance::mix(ms);
         let one = lots.is_multiple_of(5).then_some(1 + (lots >> 8) % 100);
         let flood = std::iter::repeat_n(FLOOD, CONNECTIONS - flooding);
@@ -385,7 +388,7 @@ fn who_floods_takes_little_from_the_others() {
         }
     }
     assert!(heeding > 10_000 && refused * 100 < heeding, "{refused} of {heeding}");
-    // The flood has of the rest what does no harm.
+    // The flood gets as much of the rest as does no harm.
     assert!(served > 16_000, "{served}");
 }
 
@@ -393,12 +396,16 @@ fn who_floods_takes_little_from_the_others() {
 fn clients_behind_one_address_are_told_apart_by_connection() {
     let mut census = Census::default();
     let mut treatments = vec![Treatment::Whole; BUCKETS];
-    census.count(|bucket| u32::from(bucket == 3) * 1_000, |bucket, of| treatments[bucket] = of);
+    census.count(
+        Time::from_ns(1_000_000_000),
+        |bucket| u32::from(bucket == 3) * 1_000,
+        |bucket, of| treatments[bucket] = of,
+    );
     assert_eq!((treatments[3], treatments[4]), (Treatment::ByConnection, Treatment::Whole));
     let half = Verdict::part(0.5, 0, Why::OverTarget, 1);
     let decided = |port, treatment| {
         let client = Client::new(std::net::SocketAddr::from(([10, 0, 0, 1], port)));
-        decide(half, treatment, client, u64::from(port), Settings::default().rotation).is_ok()
+        decide(half, treatment, client, u64::from(port), AdmissionSettings::default().rotation).is_ok()
     };
     let inside = |of| (0..1_000).filter(|port| decided(*port, of)).count();
     assert!(inside(Treatment::ByConnection).abs_diff(500) < 80);
@@ -423,7 +430,7 @@ fn a_turn_comes_and_is_foretold() {
 #[test]
 fn settings_that_make_no_sense_are_refused() {
     let new = |settings, promises: &[Promise]| Controller::new(settings, promises.to_vec(), 1).map(|_| ());
-    let (settings, half) = (Settings::default(), Promise { share: 0.5, ..Promise::default() });
+    let (settings, half) = (AdmissionSettings::default(), Promise { share: 0.5, ..Promise::default() });
     assert_eq!(new(settings, &[half, half]), Ok(()));
     assert_eq!(
         new(settings, &[half, half, half]).unwrap_err().to_string(),
@@ -431,9 +438,9 @@ fn settings_that_make_no_sense_are_refused() {
     );
     assert!(new(settings, &[queue_ms(0)]).is_err());
     assert!(new(settings, &[Promise { share: f64::NAN, ..half }]).is_err());
-    assert!(new(Settings { lag: Duration::ZERO, ..settings }, &[]).is_err());
-    assert!(new(Settings { rotation: Duration::ZERO, ..settings }, &[]).is_err());
-    assert!(new(Settings { rule: Rule::Paper { threshold: -1.0 }, ..settings }, &[]).is_err());
+    assert!(new(AdmissionSettings { lag: Duration::ZERO, ..settings }, &[]).is_err());
+    assert!(new(AdmissionSettings { rotation: Duration::ZERO, ..settings }, &[]).is_err());
+    assert!(new(AdmissionSettings { threshold: -1.0, ..settings }, &[]).is_err());
 }
 
 proptest! {
@@ -444,12 +451,12 @@ proptest! {
         for treatment in [Treatment::Whole, Treatment::ByConnection, Treatment::Trimmed { kept }] {
             prop_assert_eq!(Treatment::decode(treatment.encode()), treatment);
         }
-        // Whatever stands in memory is some verdict.
+        // Any word decodes to some verdict.
         let any = Verdict::decode(word);
         prop_assert!((0.0..=1.0).contains(&any.admitted()));
     }
 
-    /// Whoever is let in by a verdict is let in by a wider one, so clients do not flicker as the part grows.
+    /// A client that is admitted by a verdict is admitted by a wider one, so clients do not flicker as the part grows.
     #[test]
     fn a_wider_verdict_lets_in_no_fewer(parts in [0.0..=1.0f64, 0.0..=1.0f64], turn in 0..1u32 << 30, hash: u64) {
         let [narrow, wide] = [parts[0].min(parts[1]), parts[0].max(parts[1])]
@@ -461,7 +468,8 @@ proptest! {
         prop_assert_eq!(inside(Verdict::part(0.0, turn, Why::OverTarget, 1)), false);
     }
 
-    /// Whatever records say, a part is a part, all that is told is a number, and the same looks give the same verdicts.
+    /// Whatever records say, each part is between 0 and 1, each figure is a number, and the same scans give the same
+    /// verdicts.
     #[test]
     fn any_looks_make_sense(
         looks in proptest::collection::vec(
@@ -498,7 +506,7 @@ proptest! {
         }
     }
 
-    /// A longer queue never lets in more.
+    /// A longer queue never admits more.
     #[test]
     fn a_longer_queue_lets_in_no_more(before in proptest::collection::vec(0..100u32, 0..30), queued in 0..100u32, more in 0..100u32) {
         let mut shorter = Bench::new(&[queue_ms(40)], 1);
@@ -508,7 +516,7 @@ proptest! {
         // An empty queue halves what was learned.
         prop_assert!(long.verdict.admitted() <= short.verdict.admitted());
     }
-    /// Without a record, likewise.
+    /// The same without a record.
     #[test]
     fn more_in_flight_lets_in_no_more(
         before in proptest::collection::vec((0..100u32, 0..9u64), 0..60), in_flight in 0..100u32, more in 0..100u32,
@@ -521,20 +529,20 @@ proptest! {
         };
         before.iter().for_each(|(in_flight, answered)| { see(&mut fewer, *in_flight, *answered); });
         let mut greater = fewer.clone();
-        // Whether a queue ran dry says at which rate it was served: here none does.
+        // Whether a queue ran dry tells its service rate, so here none does.
         let (in_flight, more) = (in_flight + 3, in_flight + 3 + more);
         let (few, many) = (see(&mut fewer, in_flight, 0), see(&mut greater, more, 0));
         prop_assert!(many.verdict.admitted() <= few.verdict.admitted());
     }
 
-    /// What the record has counted already is not counted again, however it is spread over the edges.
+    /// Requests in the record are not counted twice, however they are spread over the edges.
     #[test]
     fn no_request_is_counted_twice(queued in 0..100u32, edges in proptest::collection::vec(0..40u32, 1..5)) {
         let sum: u32 = edges.iter().sum();
         let mut bench = Bench::new(&[queue_ms(40)], 1);
         bench.traffic[0].in_flight = sum;
         let both = bench.look(&[node(0, queued, 0, 0)])[0].delay;
-        // A queue of 1 is 2.5 ms; two of the requests are being served.
+        // A queue of 1 is 2.5 ms; two of the requests are in service.
         let waiting = queued.max(sum.saturating_sub(2));
         prop_assert_eq!(both, Some(Duration::from_micros(2_500) * waiting));
     }

@@ -1,12 +1,12 @@
-//! A site's verdict as one word, and a request's way through it: some nanoseconds, no lock, no allocation.
+//! A site's verdict as one word, and the decision for a request: some nanoseconds, no lock, no allocation.
 //!
-//! Clients stand on a circle, each at a place that follows from its address. Let in are those from the circle's turn on,
-//! as far as the part reaches; the turn goes round slowly. A client is so in or out for a while, and its turn comes.
+//! Clients are placed on a circle by a hash of their address. The admitted arc begins at the turn and covers the
+//! admitted part; the turn moves slowly around the circle. So a client is admitted or rejected for a while, and every
+//! client gets its turn.
 
 use std::time::Duration;
 
-use super::pressure::PRESSURE_MAX;
-use super::{Client, Treatment};
+use super::clients::{Client, Treatment};
 use crate::balance::mix;
 
 /// Bits of a [`Verdict`]: `part:31 turn:30 why:3`.
@@ -14,34 +14,36 @@ const TURN_BITS: u32 = 30;
 const WHY_BITS: u32 = 3;
 /// The whole circle, in the verdict's units.
 const CIRCLE: u32 = 1 << TURN_BITS;
-/// Nobody is trimmed to less than one request in so many, and to none with so much lenience.
+/// The largest pressure: one client in a thousand is admitted.
+pub(super) const PRESSURE_MAX: f64 = 6.9;
+/// No client is trimmed below one request in this many; with this much lenience none is trimmed.
 pub(super) const LENIENCE_MAX: u32 = 1 << u16::BITS;
 
-/// No client is told to come back later than this, for the load may be gone by then.
+/// The longest `Retry-After`, because the load may be gone by then.
 const RETRY_AFTER_S_MAX: u64 = 5;
 
-/// Why a site lets in whom it does. `httpd/sidelong.h` has the same in the same order.
+/// Why a site admits what it admits. `httpd/sidelong.h` lists the same reasons in the same order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Why {
-    /// Nothing was promised that could be in danger.
+    /// All requests: nothing was promised that could be in danger.
     #[default]
     NoTarget,
-    /// Everybody: the target is in no danger.
+    /// All requests: the target is in no danger.
     Within,
-    /// Everybody: no record of any of its nodes can be used.
+    /// All requests: no record of any of its nodes can be used.
     Blind,
-    /// A part: the target would be missed.
+    /// A part of the clients: the target would be missed.
     OverTarget,
-    /// A part: a site of higher priority needs room.
+    /// A part of the clients: a site of higher priority needs room.
     Yields,
-    /// Nobody: all nodes are overloaded, by A's rule.
+    /// No request: all nodes are overloaded, by the rule of Lai et al. 2008.
     AllOverloaded,
-    /// Everybody but who is trimmed, of whom ever more: the target is in no danger, and was so lately.
+    /// All but the clients that are trimmed, with growing lenience: the target is in no danger, but was recently.
     Recovering,
 }
 
 impl Why {
-    /// All, each at the place of its code.
+    /// All reasons, each at the index of its code.
     pub const ALL: [Why; 7] = [
         Why::NoTarget,
         Why::Within,
@@ -52,7 +54,7 @@ impl Why {
         Why::Recovering,
     ];
 
-    /// As metrics and answers name it.
+    /// Its name in metrics and answers.
     pub const fn word(self) -> &'static str {
         match self {
             Why::NoTarget => "no-target",
@@ -66,11 +68,11 @@ impl Why {
     }
 }
 
-/// Who is let in. Fits in a word, which an edge keeps for each site in an `AtomicU64`.
+/// Which clients are admitted. It fits in a word, which an edge keeps for each site in an `AtomicU64`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Verdict {
     part: u32,
-    /// Where on the circle; of [`Why::Recovering`], where there is none, the lenience.
+    /// The turn on the circle; for [`Why::Recovering`], which has no turn, the lenience.
     turn: u32,
     why: Why,
 }
@@ -82,13 +84,13 @@ impl Default for Verdict {
 }
 
 impl Verdict {
-    /// Everybody.
+    /// A verdict that admits all requests.
     pub const fn open(why: Why) -> Self {
         Verdict { part: CIRCLE, turn: 0, why }
     }
 
-    /// `part` of all clients, 0 to 1; where that is all, the target is in no danger, and who is trimmed has `lenience`
-    /// times as much, up to [`LENIENCE_MAX`].
+    /// A verdict that admits `part` of all clients, 0 to 1. If that is all, the target is in no danger, and trimmed
+    /// clients get `lenience` times as much, up to [`LENIENCE_MAX`].
     pub(super) fn part(part: f64, turn: u32, why: Why, lenience: u32) -> Self {
         match part >= 1.0 {
             true if lenience >= LENIENCE_MAX => Verdict::open(Why::Within),
@@ -101,40 +103,40 @@ impl Verdict {
         if matches!(self.why, Why::Recovering) { self.turn } else { 1 }
     }
 
-    /// Whether all are let in, whoever they are.
+    /// Whether all requests are admitted.
     pub const fn is_open(self) -> bool {
         self.part == CIRCLE && !matches!(self.why, Why::Recovering)
     }
 
-    /// The part of clients that is let in, 0 to 1.
+    /// The part of clients that is admitted, 0 to 1.
     pub fn admitted(self) -> f64 {
         f64::from(self.part) / f64::from(CIRCLE)
     }
 
-    /// How hard the site is pressed, from 0 where all are let in to 6.9: minus the logarithm of the part. `None` where it is
-    /// not from knowledge of the site, and so of no use to who knows nothing of it.
+    /// The pressure, from 0 if all are admitted to 6.9: minus the logarithm of the part. `None` if the verdict does not
+    /// come from knowledge of the site, and so is of no use to an edge without such knowledge.
     pub fn pressure(self) -> Option<f64> {
         let is_known = !matches!(self.why, Why::NoTarget | Why::Blind);
         is_known.then(|| (-self.admitted().ln()).clamp(0.0, PRESSURE_MAX))
     }
 
-    /// Why not all, or why all.
+    /// Why it admits all, or not all.
     pub const fn why(self) -> Why {
         self.why
     }
 
-    /// Whichever of the two lets in more. Of verdicts of one look the turns agree, so who is refused by it is refused
-    /// by both.
+    /// The verdict that admits more. The turns of one scan's verdicts agree, so a client rejected by it is rejected by
+    /// both.
     pub const fn wider(self, other: Verdict) -> Verdict {
         if other.part > self.part { other } else { self }
     }
 
-    /// As one word.
+    /// Encodes it as one word.
     pub const fn encode(self) -> u64 {
         (self.part as u64) << (TURN_BITS + WHY_BITS) | (self.turn as u64) << WHY_BITS | self.why as u64
     }
 
-    /// From a word; one that no verdict encodes to lets in everybody.
+    /// Decodes a word; an invalid one admits all requests.
     pub const fn decode(word: u64) -> Self {
         let why = (word & ((1 << WHY_BITS) - 1)) as usize;
         let part = (word >> (TURN_BITS + WHY_BITS)) as u32;
@@ -144,34 +146,35 @@ impl Verdict {
         Verdict { part, turn: (word >> WHY_BITS) as u32 & (CIRCLE - 1), why: Why::ALL[why] }
     }
 
-    /// How far on the circle from the turn to the place of that hash.
+    /// Distance on the circle from the turn to the place of that hash.
     const fn distance(self, hash: u64) -> u32 {
         ((hash >> 34) as u32).wrapping_sub(self.turn) & (CIRCLE - 1)
     }
 }
 
-/// Where the turn stands at that time of day.
+/// The turn at that time of day.
 pub(super) fn turn(wall_ns: u64, rotation: Duration) -> u32 {
     let rotation_ns = rotation.as_nanos().max(1);
     let within = u128::from(wall_ns) % rotation_ns;
     (within * u128::from(CIRCLE) / rotation_ns) as u32
 }
 
-/// A request that is not let in.
+/// A rejected request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused {
-    /// Why the site does not let in everybody.
+    /// Why the site does not admit all requests.
     pub why: Why,
-    /// Whether it is because the client asks for much more than others do.
+    /// Whether the reason is that the client requests much more than others.
     pub greedy: bool,
-    /// When to come back, in whole seconds: when its turn comes, within reason.
+    /// When to try again, in whole seconds: when the client's turn comes, up to a limit.
     pub retry_after_s: u64,
 }
 
-/// Whether a request of `client`, treated so, is let in. `salt` differs from request to request: the time in ns will do.
+/// Decides whether a request of `client`, treated so, is admitted. `salt` differs from request to request, such as the
+/// time in ns.
 ///
 /// # Errors
-/// Where it is not.
+/// If it is not admitted.
 pub fn decide(
     verdict: Verdict,
     treatment: Treatment,

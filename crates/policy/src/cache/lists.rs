@@ -1,9 +1,9 @@
-//! Short lists by number, in one arena: thousands of peers, of whom few have anything in theirs.
+//! Short lists by number in one arena: for thousands of peers, most of whose lists are empty.
 
-/// Nobody.
+/// No item.
 const NIL: u32 = u32::MAX;
 
-/// A list of its own, whose head its owner keeps.
+/// One list. Its owner keeps the head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct List(u32);
 
@@ -13,7 +13,7 @@ impl Default for List {
     }
 }
 
-/// What the lists are made of.
+/// The items of all lists.
 #[derive(Clone, Debug)]
 pub(super) struct Arena<T> {
     cells: Vec<(T, u32)>,
@@ -25,7 +25,7 @@ impl<T: Copy + PartialEq> Arena<T> {
         Arena { cells: Vec::new(), free: NIL }
     }
 
-    /// Puts an item in front.
+    /// Adds an item at the front.
     pub(super) fn push(&mut self, list: &mut List, item: T) {
         let cell = (item, list.0);
         list.0 = match self.free {
@@ -41,7 +41,7 @@ impl<T: Copy + PartialEq> Arena<T> {
         };
     }
 
-    /// Takes the item in front.
+    /// Removes the item at the front.
     pub(super) fn pop(&mut self, list: &mut List) -> Option<T> {
         let index = list.0;
         let cell = self.cells.get_mut(index as usize)?;
@@ -51,7 +51,7 @@ impl<T: Copy + PartialEq> Arena<T> {
         Some(item)
     }
 
-    /// Takes out an item, wherever it stands.
+    /// Removes an item anywhere in the list.
     pub(super) fn remove(&mut self, list: &mut List, item: T) {
         let (mut before, mut index) = (NIL, list.0);
         while let Some(&(found, next)) = self.cells.get(index as usize) {
@@ -69,7 +69,7 @@ impl<T: Copy + PartialEq> Arena<T> {
         }
     }
 
-    /// The items, the one in front first.
+    /// The items from the front on.
     pub(super) fn iter(&self, list: List) -> impl Iterator<Item = T> + '_ {
         let cell = |index: u32| self.cells.get(index as usize);
         std::iter::successors(cell(list.0), move |last| cell(last.1)).map(|(item, _)| *item)

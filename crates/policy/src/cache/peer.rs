@@ -1,103 +1,104 @@
-//! One node's part of the cooperative cache of C: its two caches, the two directories of references, and what it says to
-//! the others.
+//! One node of the cooperative cache of Gu and Wang 2004: its two caches, its two directories of references, and its
+//! messages.
 //!
-//! It is a state machine without clock and I/O. Whoever drives it asks [`Peer::look`] for each request of a client and
-//! does what it is told: serve from memory, read another node's memory, send a message, read a disk. What comes of that
-//! is told with [`Peer::read_done`], [`Peer::receive`] and [`Peer::loaded`], which put into the [`Act`]s what is to
-//! be done next. The simulator drives it by events, the live cache by its fabric.
+//! It is a state machine without clock and I/O. The driver calls [`Peer::look`] for each client request and does what
+//! it returns: serve from memory, read another node's memory, send a message, or read a disk. It reports the outcome
+//! with [`Peer::read_done`], [`Peer::receive`] and [`Peer::loaded`], which add further [`Act`]s. The simulator drives
+//! it by events, a live cache would by its fabric.
 //!
-//! An object has a home, the node on whose disk it lies. Only a home loads it, into its outgoing cache; others read it
-//! from there into their incoming caches, and remember where it was. A read names the slot and the generation that it
-//! expects, and what lies in the slot says which it is, so that a read of what was evicted, moved or replaced fails and
-//! never brings other bytes ([`Peer::verify`] is what the reader finds in the bytes; the home's CPU takes no part).
+//! An object has a home, the node whose disk holds it. Only its home loads it, into the outgoing cache. Other nodes
+//! read it from there into their incoming caches, and remember the place. A read names the slot and generation that it
+//! expects, and the slot's contents say which they are. So a read of an object that was evicted, moved or replaced
+//! fails and never returns other bytes. [`Peer::verify`] is what the reader finds in the bytes; the home's CPU takes no
+//! part.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::lists::{Arena, List};
-use super::protocol::{Change, HEADER_BYTES, Message, NOTE_BYTES, Protocol, Rate, Settings};
+use super::protocol::{CacheSettings, Change, HEADER_BYTES, Message, NOTE_BYTES, Protocol, Rate};
 use super::store::{Eviction, Gone, Place, Room, Store};
 
-/// Ledger: notes for one reader at most.
+/// Ledger: most notes for one reader.
 const NOTES_MAX: usize = 64;
 
 /// A node, by number from 0.
 pub type NodeId = u32;
 
-/// Who counts for all in [`Protocol::Accumulated`].
+/// The node that counts for all in [`Protocol::Accumulated`].
 pub const MASTER: NodeId = 0;
 
-/// One-sided reads of one request that may fail; then the home is asked to send the bytes.
+/// One-sided reads of one request that may fail before the home is asked to send the bytes.
 pub const FAILURES_MAX: u8 = 2;
 
-/// Where a request's object is to be had.
+/// Where to get the object of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look {
     /// In this node's memory.
     Here,
-    /// In its home's memory, as far as is known: read it there.
+    /// In its home's memory, as far as known: read it there.
     There {
-        /// Where it lies there.
+        /// Its place there.
         place: Place,
-        /// How large it is.
+        /// Its size.
         bytes: u32,
     },
-    /// Nobody but its home knows: [`Peer::ask`] it.
+    /// Only its home knows: [`Peer::ask`] it.
     Ask,
     /// On this node's own disk: [`Peer::load`] it.
     Load,
 }
 
-/// What is to be done.
+/// Something for the driver to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Act {
     /// Send a message.
     Send {
-        /// To whom.
+        /// The receiver.
         to: NodeId,
-        /// What.
+        /// The message.
         message: Message,
     },
     /// Read an object from this node's disk, then call [`Peer::loaded`].
     Load {
-        /// Which.
+        /// The object.
         key: u64,
     },
     /// Read an object from its home's memory, then call [`Peer::read_done`].
     Read {
-        /// Of the request that it is for.
+        /// The request that it is for.
         tag: u32,
         /// The home.
         from: NodeId,
-        /// Where it lies there.
+        /// Its place there.
         place: Place,
-        /// How large it is.
+        /// Its size.
         bytes: u32,
     },
-    /// The bytes for a request are here.
+    /// The bytes for a request have arrived.
     Done {
-        /// Which.
+        /// The request.
         tag: u32,
     },
 }
 
-/// What happened so far.
+/// Counts since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// One-sided reads of others' memory, and how many of them failed.
+    /// One-sided reads of other nodes' memory, and how many of them failed.
     pub reads: u64,
     /// See `reads`.
     pub read_failures: u64,
-    /// Questions sent to homes.
+    /// Requests sent to homes.
     pub asks: u64,
-    /// Objects read from the own disk.
+    /// Objects read from the node's own disk.
     pub loads: u64,
-    /// Messages sent for nothing but to keep references up to date.
+    /// Messages sent only to keep references up to date.
     pub update_messages: u64,
     /// Bytes sent or fetched to keep references up to date.
     pub update_bytes: u64,
 }
 
-/// Who waits for a load: a node, and what it calls its request.
+/// A node that waits for a load, and its number for the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Waiter {
     node: NodeId,
@@ -108,9 +109,9 @@ struct Waiter {
 /// What a home keeps with an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Offered {
-    /// Who was given its place. Kept where a protocol needs to know.
+    /// The readers that were given its place, where the protocol needs to know.
     to: List,
-    /// Whether anybody was.
+    /// Whether any reader was.
     ever: bool,
 }
 
@@ -119,34 +120,34 @@ struct Offered {
 pub struct Peer {
     me: NodeId,
     peers: u32,
-    settings: Settings,
+    settings: CacheSettings,
     counters: Counters,
 
-    /// C's outgoing cache and its reference directory.
+    /// The outgoing cache and its reference directory.
     outgoing: Store<Offered>,
     holders: Arena<NodeId>,
-    /// Who waits for which object of the own disk: as many as requests are under way.
+    /// The requests that wait for each object of the node's own disk.
     loads: BTreeMap<u64, Vec<Waiter>>,
-    /// Objects that went after they had been offered, and the number of the first.
+    /// Objects that were evicted after they had been offered, and the number of the first.
     gone: VecDeque<u64>,
     gone_first: u64,
-    /// Up to which of them all readers were told.
+    /// The first of them that not all readers have been told of.
     told: u64,
-    /// Who ever asked.
+    /// Nodes that ever asked.
     readers: Vec<bool>,
 
-    /// C's incoming cache.
+    /// The incoming cache.
     incoming: Store<()>,
-    /// C's incoming reference directory: where an object lies in its home's memory.
+    /// The incoming reference directory: an object's place in its home's memory.
     references: Store<Place>,
-    /// By home: reads since the last question.
+    /// By home: reads since the last request.
     unreported: Vec<u16>,
-    /// Receiver, by home: up to which of its changes this node knows.
+    /// Receiver, by home: the number of its changes that this node knows.
     seen: Vec<u64>,
-    /// The reads of this node, of its readers, or of all, by protocol.
+    /// The reads of this node, of its readers, or of all, depending on the protocol.
     rate: Rate,
 
-    /// Ledger, by reader: references of it that went. By home: what was read there.
+    /// Ledger. By reader: its references that became invalid. By home: what was read there.
     notes: Vec<List>,
     note_arena: Arena<u64>,
     marks: Vec<List>,
@@ -157,11 +158,11 @@ impl Peer {
     /// The node `me` of `peers`.
     ///
     /// # Panics
-    /// Where the settings do not pass [`Settings::check`], or there is no such node.
-    pub fn new(me: NodeId, peers: u32, settings: Settings) -> Self {
+    /// If the settings do not pass [`CacheSettings::check`], or there is no such node.
+    pub fn new(me: NodeId, peers: u32, settings: CacheSettings) -> Self {
         assert!(settings.check().is_ok(), "settings are checked");
         assert!(me < peers, "{me} is one of {peers}");
-        let Settings { protocol, eviction, outgoing, incoming, references, .. } = settings;
+        let CacheSettings { protocol, eviction, outgoing, incoming, references, .. } = settings;
         let by_peer = |is_used: bool| if is_used { peers as usize } else { 0 };
         let is_ledger = protocol == Protocol::Ledger;
         let is_told_of_reads = matches!(protocol, Protocol::Sender);
@@ -178,7 +179,7 @@ impl Peer {
             told: 0,
             readers: vec![false; by_peer(matches!(protocol, Protocol::Sender | Protocol::Accumulated))],
             incoming: Store::new(eviction, incoming),
-            // C does not say how it replaces references. SIEVE's are as good, and a hit changes no neighbour.
+            // Gu and Wang do not say how references are replaced. SIEVE's are as good, and a hit changes no neighbour.
             references: Store::new(Eviction::Sieve, by_number(references)),
             unreported: vec![0; by_peer(is_told_of_reads)],
             seen: vec![0; by_peer(protocol == Protocol::Receiver)],
@@ -190,24 +191,24 @@ impl Peer {
         }
     }
 
-    /// What happened so far.
+    /// Counts since the start.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Objects that it holds of its own and of others, and references.
+    /// Number of its own objects, of other nodes' objects, and of references.
     pub fn entries(&self) -> [usize; 3] {
         [self.outgoing.len(), self.incoming.len(), self.references.len()]
     }
 
-    /// Bytes of memory that its tables have in use.
+    /// Bytes of memory that its tables use.
     pub fn table_bytes(&self) -> usize {
         let stores =
             self.outgoing.table_bytes() + self.incoming.table_bytes() + self.references.table_bytes();
         stores + self.holders.bytes() + self.note_arena.bytes() + self.mark_arena.bytes()
     }
 
-    /// Where the object of a client's request is to be had. It counts as asked for.
+    /// Where to get the object of a client's request. Counts as an access.
     #[inline]
     pub fn look(&mut self, key: u64, home: NodeId) -> Look {
         if home == self.me {
@@ -225,8 +226,8 @@ impl Peer {
         }
     }
 
-    /// Fetches what a [`Peer::look`] for `key` will read, in three steps with some time between them: see
-    /// [`Store::warm_index`]. False where the steps so far are enough: most find it in the first of the two tables.
+    /// Prefetches what a [`Peer::look`] for `key` will read, in three steps with some time between them: see
+    /// [`Store::warm_index`]. False if the steps so far suffice, as they do for objects in the first of the two tables.
     #[inline]
     pub fn warm(&self, key: u64, home: NodeId, step: u32) -> bool {
         let is_own = home == self.me;
@@ -244,25 +245,25 @@ impl Peer {
         true
     }
 
-    /// The same for a [`Peer::verify`] that will come.
+    /// Prefetches for a later [`Peer::verify`].
     #[inline]
     pub fn warm_place(&self, place: Place) {
         self.outgoing.warm_place(place);
     }
 
-    /// The same for a sound [`Peer::read_done`], in three steps.
+    /// Prefetches for a [`Peer::read_done`] that succeeds, in three steps.
     #[inline]
     pub fn warm_keep(&self, key: u64, step: u32) {
         self.incoming.warm_insert(key, step);
     }
 
-    /// The same for a [`Peer::read_done`] that is not sound.
+    /// Prefetches for a [`Peer::read_done`] that fails.
     #[inline]
     pub fn warm_forget(&self, key: u64) {
         self.references.warm_remove(key);
     }
 
-    /// The same for a [`Peer::receive`], in two steps.
+    /// Prefetches for a [`Peer::receive`], in two steps.
     #[inline]
     pub fn warm_message(&self, message: &Message, step: u32) {
         match message {
@@ -273,7 +274,7 @@ impl Peer {
         }
     }
 
-    /// Has an object of the own disk loaded for the request `tag`, unless it is being loaded already.
+    /// Loads an object of the node's own disk for the request `tag`, unless it is being loaded already.
     pub fn load(&mut self, key: u64, tag: u32, acts: &mut Vec<Act>) {
         self.wait(key, Waiter { node: self.me, tag, bytes_wanted: false }, acts);
     }
@@ -292,14 +293,13 @@ impl Peer {
         self.send(home, message, acts);
     }
 
-    /// Whether what lies at `place` of this node's memory is still `key`: what a reader finds in the bytes themselves.
+    /// Whether `place` in this node's memory still holds `key`, as a reader finds from the bytes.
     #[inline]
     pub fn verify(&self, place: Place, key: u64) -> bool {
         self.outgoing.holds(place, key)
     }
 
-    /// Ledger: what the node `reader` finds in its notes here, which it fetches along with a read. It is for the reader's
-    /// [`Peer::note`].
+    /// Ledger: the notes for the node `reader`, which it fetches along with a read and passes to its [`Peer::note`].
     pub fn notes_of(&mut self, reader: NodeId, notes: &mut Vec<u64>) {
         let count_max = self.settings.notes_max as usize;
         if let Some(list) = self.notes.get_mut(reader as usize) {
@@ -307,7 +307,7 @@ impl Peer {
         }
     }
 
-    /// Ledger: bytes that a read fetches along for the notes.
+    /// Ledger: bytes of notes that a read fetches.
     pub fn note_bytes(&self) -> u32 {
         if self.settings.protocol == Protocol::Ledger && self.settings.notes_max > 0 {
             NOTE_BYTES * (1 + self.settings.notes_max)
@@ -316,9 +316,9 @@ impl Peer {
         }
     }
 
-    /// Ledger: takes in the notes that came with a read.
+    /// Ledger: takes the notes that came with a read.
     pub fn note(&mut self, notes: &[u64]) {
-        // Having been read, they are struck out by a one-sided write.
+        // Notes that were read are deleted by a one-sided write.
         let struck_out = if notes.is_empty() { 0 } else { NOTE_BYTES };
         self.counters.update_bytes += u64::from(self.note_bytes() + struck_out);
         for key in notes {
@@ -326,8 +326,8 @@ impl Peer {
         }
     }
 
-    /// A read of `key` at `place` of `home` has ended. Where it failed, the reference is forgotten and the caller asks
-    /// the home.
+    /// A read of `key` at `place` of `home` has ended. If it failed, the reference is dropped and the caller asks the
+    /// home.
     pub fn read_done(
         &mut self,
         key: u64,
@@ -352,7 +352,7 @@ impl Peer {
             *reads = reads.saturating_add(1);
         }
         let failures = u32::from(!is_sound);
-        let Settings { protocol, sample_reads, threshold, .. } = self.settings;
+        let CacheSettings { protocol, sample_reads, threshold, .. } = self.settings;
         match protocol {
             Protocol::Receiver if self.rate.is_over(1, failures, sample_reads, threshold) => {
                 let me = self.me;
@@ -374,7 +374,7 @@ impl Peer {
         }
     }
 
-    /// A message has come.
+    /// A message has arrived.
     pub fn receive(&mut self, from: NodeId, message: Message, acts: &mut Vec<Act>) {
         match message {
             Message::Ask { key, tag, bytes_wanted, reads, failed, marks } => {
@@ -382,7 +382,7 @@ impl Peer {
                 if let Some(is_reader) = self.readers.get_mut(from as usize) {
                     *is_reader = true;
                 }
-                let Settings { protocol, sample_reads, threshold, .. } = self.settings;
+                let CacheSettings { protocol, sample_reads, threshold, .. } = self.settings;
                 if protocol == Protocol::Sender
                     && self.rate.is_over(reads, u32::from(failed), sample_reads, threshold)
                 {
@@ -422,7 +422,7 @@ impl Peer {
         }
     }
 
-    /// An object of the own disk has been read.
+    /// An object of the node's own disk has been read.
     pub fn loaded(&mut self, key: u64, bytes: u32, acts: &mut Vec<Act>) {
         self.counters.loads += 1;
         let place = match self.outgoing.peek(key) {
@@ -457,7 +457,7 @@ impl Peer {
         if let Some(offered) = place.and_then(|place| self.outgoing.value_mut(place)) {
             offered.ever = true;
             if let Some(notes) = self.notes.get_mut(to.node as usize) {
-                // That it once went is no news to who is told where it is.
+                // A reader that is given the place need not be told that it once changed.
                 self.note_arena.remove(notes, key);
             }
             let is_listed = matches!(self.settings.protocol, Protocol::Aggressive | Protocol::Ledger);
@@ -474,7 +474,7 @@ impl Peer {
         self.send(to.node, Message::Offer { key, tag: to.tag, bytes, place, changes }, acts);
     }
 
-    /// An object of the outgoing cache was let go.
+    /// An object was evicted from the outgoing cache.
     fn went(&mut self, went: Gone<Offered>, acts: &mut Vec<Act>) {
         let mut offered = went.value;
         if !offered.ever {
@@ -490,7 +490,7 @@ impl Peer {
             Protocol::Ledger => {
                 while let Some(node) = self.holders.pop(&mut offered.to) {
                     let notes = &mut self.notes[node as usize];
-                    // A reader that does not come for its notes learns from its reads.
+                    // A reader that does not fetch its notes learns from failed reads.
                     if self.note_arena.iter(*notes).count() < NOTES_MAX {
                         self.note_arena.push(notes, went.key);
                     }
@@ -507,7 +507,7 @@ impl Peer {
         }
     }
 
-    /// Tells all readers what went since they were told last.
+    /// Tells all readers what was evicted since the last time.
     fn tell_all(&mut self, acts: &mut Vec<Act>) {
         let changes = self.changes_since(self.told);
         self.told = self.gone_until();
@@ -522,21 +522,21 @@ impl Peer {
         }
     }
 
-    /// The number of what goes next.
+    /// The number of the next eviction.
     fn gone_until(&self) -> u64 {
         self.gone_first + self.gone.len() as u64
     }
 
-    /// What went from number `since` on, as far as it is remembered, and where it is by now.
+    /// Evictions from number `since` on, as far as remembered, and the objects' current places.
     fn changes_since(&self, since: u64) -> Vec<Change> {
         let skip = since.saturating_sub(self.gone_first) as usize;
         let keys = self.gone.iter().skip(skip);
         keys.map(|key| Change { key: *key, place: self.outgoing.peek(*key) }).collect()
     }
 
-    /// The master's count.
+    /// Counts for all nodes, as the master.
     fn tally(&mut self, reads: u32, failures: u32, acts: &mut Vec<Act>) {
-        // As large a sample of each node's reads as where each counts for itself.
+        // The sample of each node's reads is as large as if each counted for itself.
         let sample = self.settings.sample_reads.saturating_mul(self.peers);
         if self.rate.is_over(reads, failures, sample, self.settings.threshold) {
             for node in (0..self.peers).filter(|node| *node != MASTER) {
@@ -568,14 +568,14 @@ impl Peer {
         }
     }
 
-    /// Keeps an object of another node.
+    /// Keeps another node's object.
     fn keep(&mut self, key: u64, bytes: u32) {
         if self.incoming.peek(key).is_none() {
             self.incoming.insert(key, bytes, (), |_| ());
         }
     }
 
-    /// Remembers to tell `home` what was read there, as much as a message carries.
+    /// Remembers to tell `home` what was read there, up to what a message carries.
     fn mark(&mut self, home: NodeId, place: Place) {
         let carried_max = self.settings.carried_max as usize;
         let Some(list) = self.marks.get_mut(home as usize) else { return };
@@ -600,7 +600,7 @@ impl Peer {
     }
 }
 
-/// References take room by their number alone, whatever the objects' bytes are.
+/// Limits references by their number, whatever the objects' sizes.
 fn by_number(room: Room) -> Room {
     let entries_max = u64::from(room.entries_max).min(room.bytes_max) as u32;
     Room { bytes_max: u64::MAX / 2, entries_max }

@@ -1,88 +1,67 @@
-//! How nodes keep each other's references up to date, what they say for that, and what it is set to.
+//! How nodes keep each other's references up to date: the protocols, their messages and settings.
+
+use sidelong_layout::vocabulary;
 
 use super::store::{Eviction, Place, Room};
 use crate::SettingsError;
 
-/// How a reader learns that what it knows of another node's memory has changed. All but [`Protocol::Rpc`] and
-/// [`Protocol::Ledger`] are C's (2.2).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Protocol {
-    /// The baseline: no references. Each miss is a remote procedure call that brings the bytes.
-    Rpc,
-    /// Never, but by reads that fail.
-    Lazy,
-    /// At each change, whoever holds a reference is told.
-    Aggressive,
-    /// A home that sees too many reads fail tells all who read from it what has changed.
-    #[default]
-    Sender,
-    /// A reader that sees too many of its reads fail asks all homes what has changed.
-    Receiver,
-    /// A master counts the reads of all; where too many fail, it has all homes tell.
-    Accumulated,
-    /// Ours. Nothing is sent for it. A home notes for each reader which of that reader's references went; the reader
-    /// takes the notes along with its next read of that home, or gets them with the next answer. And a reader
-    /// tells, along with its next question, what it read one-sidedly, so that the home keeps it: no other protocol
-    /// tells it that, and it lets objects go that are read all the time.
-    Ledger,
-}
-
-impl Protocol {
-    /// All there are.
-    pub const ALL: [Protocol; 7] = [
-        Protocol::Rpc,
-        Protocol::Lazy,
-        Protocol::Aggressive,
-        Protocol::Sender,
-        Protocol::Receiver,
-        Protocol::Accumulated,
-        Protocol::Ledger,
-    ];
-
-    /// As settings and reports name it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Protocol::Rpc => "rpc",
-            Protocol::Lazy => "lazy",
-            Protocol::Aggressive => "aggressive",
-            Protocol::Sender => "sender",
-            Protocol::Receiver => "receiver",
-            Protocol::Accumulated => "accumulated",
-            Protocol::Ledger => "ledger",
-        }
+vocabulary! {
+    /// How a reader learns that a reference into another node's memory has become invalid. All but [`Protocol::Rpc`] and
+    /// [`Protocol::Ledger`] are those of Gu and Wang 2004 (2.2).
+    Protocol {
+        /// The baseline, without references: each miss is a remote procedure call that returns the bytes.
+        Rpc = "rpc",
+        /// Only by reads that fail.
+        Lazy = "lazy",
+        /// At each change, all holders of a reference are told.
+        Aggressive = "aggressive",
+        /// A home that sees too many failed reads tells all its readers what has changed.
+        #[default]
+        Sender = "sender",
+        /// A reader with too many failed reads asks all homes what has changed.
+        Receiver = "receiver",
+        /// A master counts all nodes' reads. If too many fail, it makes all homes tell their readers.
+        Accumulated = "accumulated",
+        /// Ours. It sends no messages of its own. A home notes for each reader which of its references became invalid.
+        /// The reader fetches the notes with its next read of that home, or gets them with the next answer. In turn it
+        /// reports its one-sided reads with its next request, so that the home keeps those objects. Under the other
+        /// protocols a home does not learn of such reads, and evicts objects that are read all the time.
+        Ledger = "ledger",
     }
 }
 
-/// How much a node holds and when it tells.
+/// Capacity and protocol settings of a node.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Settings {
-    /// Who tells whom.
+pub struct CacheSettings {
+    /// The protocol.
     pub protocol: Protocol,
-    /// Which objects go, of those that the node is home to and of those that it read.
+    /// The eviction rule of both caches.
     pub eviction: Eviction,
-    /// For objects that the node is home to.
+    /// Room for objects whose home is this node.
     pub outgoing: Room,
-    /// For objects that it read from others.
+    /// Room for objects read from other nodes.
     pub incoming: Room,
-    /// References to objects of others.
+    /// Room for references to other nodes' objects.
     pub references: Room,
-    /// Sender, receiver, accumulated: the part of reads that may fail. C has 0.1.
+    /// Sender, receiver, accumulated: the part of reads that may fail. Gu and Wang use 0.1.
     pub threshold: f64,
-    /// The same: reads over which that part is taken. C does not say; with fewer, chance alone crosses the threshold.
+    /// The same protocols: the number of reads over which that part is taken. Gu and Wang give none; with few reads,
+    /// chance alone crosses the threshold.
     pub sample_reads: u32,
-    /// Changes that a home remembers to tell of, and [`Change`]s of one update, at most.
+    /// Most changes that a home remembers, and most [`Change`]s of one update.
     pub changes_max: u32,
-    /// Ledger: notes that a message carries at most, in either direction.
+    /// Ledger: most notes that a message carries, in either direction.
     pub carried_max: u32,
-    /// Ledger: notes that are taken along with a one-sided read at most. With 0 only messages carry them, which is
-    /// enough: 7 (a cache line) lowered failures from 0.10 % to 0.08 % and took four times the bytes.
+    /// Ledger: most notes that are fetched with a one-sided read. With 0 only messages carry them, which suffices: 7 (a
+    /// cache line) lowered failures from 0.10 % to 0.08 % at four times the bytes.
     pub notes_max: u32,
 }
 
-impl Settings {
-    /// What C leaves open is chosen so that it costs least to get wrong; `docs/sim.md` sweeps it.
+impl CacheSettings {
+    /// Where the paper leaves a value open, the default is one that costs little if it is wrong; `docs/sim.md` sweeps
+    /// it.
     pub const fn new(protocol: Protocol, outgoing: Room, incoming: Room, references_max: u32) -> Self {
-        Settings {
+        CacheSettings {
             protocol,
             eviction: Eviction::Lru,
             outgoing,
@@ -96,8 +75,10 @@ impl Settings {
         }
     }
 
+    /// Checks the settings.
+    ///
     /// # Errors
-    /// Where a store has room for nothing, or a rate cannot be told.
+    /// If a store has no room, or a rate is not defined.
     pub fn check(&self) -> Result<(), SettingsError> {
         self.outgoing.check()?;
         self.incoming.check()?;
@@ -109,66 +90,66 @@ impl Settings {
     }
 }
 
-/// What became of an object that a reader may have a reference to.
+/// The new state of an object that a reader may have a reference to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// Which.
+    /// The object.
     pub key: u64,
-    /// Where it is now, if it is still there.
+    /// Its current place, if it still has one.
     pub place: Option<Place>,
 }
 
-/// What one node says to another.
+/// A message between nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
-    /// First of C's three messages: have this ready for me.
+    /// The first of the three messages of Gu and Wang: a request to have an object ready.
     Ask {
         /// The object.
         key: u64,
-        /// The asker's own, and comes back with the answer.
+        /// The asking node's number for the request; the answer repeats it.
         tag: u32,
-        /// Send the bytes: reading them has failed too often, or references are not used.
+        /// Send the bytes: reads have failed too often, or references are not used.
         bytes_wanted: bool,
-        /// One-sided reads of this home since the last question, and whether one that failed is why it asks.
+        /// One-sided reads of this home since the last request, and whether a failed one is the reason for asking.
         reads: u32,
         /// See `reads`.
         failed: bool,
         /// Ledger: what was read there.
         marks: Vec<Place>,
     },
-    /// The second: here it is.
+    /// The second message: the object is ready.
     Offer {
         /// The object.
         key: u64,
-        /// Of the question.
+        /// The number of the request.
         tag: u32,
-        /// How large it is.
+        /// Its size.
         bytes: u32,
-        /// Where it can be read; without, the bytes follow.
+        /// Its place; `None` if the bytes follow.
         place: Option<Place>,
-        /// Ledger: references of the asker that went.
+        /// Ledger: references of the asking node that became invalid.
         changes: Vec<Change>,
     },
-    /// What has changed at a home.
+    /// Changes at a home.
     Update {
         /// The changes.
         changes: Vec<Change>,
         /// The number of the home's next change.
         until: u64,
     },
-    /// Receiver: tell me what has changed.
+    /// Receiver: a request for changes.
     Refresh {
-        /// Up to which of the home's changes the asker knows.
+        /// The number of the home's changes that the asking node knows.
         since: u64,
     },
-    /// Accumulated: what a node's reads came to.
+    /// Accumulated: a count of a node's reads.
     Tally {
-        /// One-sided reads since the last.
+        /// One-sided reads since the last count.
         reads: u32,
-        /// How many of them failed.
+        /// Failed ones among them.
         failures: u32,
     },
-    /// Accumulated: tell all who read from you.
+    /// Accumulated: a request to tell all readers.
     Propagate,
 }
 
@@ -178,11 +159,11 @@ pub const HEADER_BYTES: u32 = 32;
 pub const CHANGE_BYTES: u32 = 16;
 /// Bytes of a place.
 pub const PLACE_BYTES: u32 = 8;
-/// Bytes of a reader's notes at a home, as a one-sided read fetches them: a count, and keys.
+/// Bytes of one note in what a one-sided read fetches: a count, and keys.
 pub const NOTE_BYTES: u32 = 8;
 
 impl Message {
-    /// How long it is on the wire, without the object's own bytes.
+    /// Its length on the wire, without the object's bytes.
     pub fn bytes(&self) -> u32 {
         HEADER_BYTES
             + match self {
@@ -195,7 +176,7 @@ impl Message {
             }
     }
 
-    /// How many of its bytes are there to keep references up to date, and whether all of it is.
+    /// How many of its bytes serve to keep references up to date, and whether all of them do.
     pub(super) fn update_bytes(&self) -> (u32, bool) {
         match self {
             Message::Ask { .. } | Message::Offer { .. } => (self.bytes() - HEADER_BYTES, false),
@@ -212,7 +193,7 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// Counts reads, and says whether too many of the sample failed: then another sample begins.
+    /// Counts reads; returns whether too many of the sample failed, which starts another sample.
     pub(super) fn is_over(&mut self, reads: u32, failures: u32, sample: u32, threshold: f64) -> bool {
         self.reads += reads;
         self.failures += failures;
@@ -220,7 +201,7 @@ impl Rate {
             return false;
         }
         let is_over = f64::from(self.failures) > threshold * f64::from(self.reads);
-        // A sample that passes is forgotten by half, so that what is new shows.
+        // After a sample within the limit, half of it is kept, so that new reads count more.
         *self = if is_over {
             Rate::default()
         } else {

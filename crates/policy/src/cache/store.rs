@@ -1,10 +1,11 @@
-//! Objects in memory, up to a number of bytes, and which of them go when another one comes.
+//! Objects in memory up to a number of bytes, and which of them are evicted for a new one.
 //!
-//! It holds what is known of the objects, not their bytes: whoever has these frees them when it is told that an object
-//! is gone. An object stays in one slot for as long as it is there; a slot that is used again has another generation, so
-//! that a [`Place`] names the object for ever, and [`Store::holds`] says for ever whether it is still there.
+//! It holds data about the objects, not their bytes; the owner frees those when it is told that an object is gone. An
+//! object stays in one slot as long as it is there. A reused slot has another generation, so a [`Place`] always names
+//! one object, and [`Store::holds`] tells whether that is still there.
 //!
-//! An object takes 24 bytes here and what its value takes, at most 11 to 21 more of the index, and under LRU 4 to 8 of the log.
+//! An object takes 24 bytes and those of its value, at most 11 to 21 more in the index, and under LRU 4 to 8 in the
+//! log.
 
 mod index;
 mod slot;
@@ -16,51 +17,56 @@ use std::slice;
 
 use index::Index;
 use prefetch_index::prefetch_index;
+use sidelong_layout::vocabulary;
 use slot::{MARK_MAX, NIL, Slot};
 
 use crate::SettingsError;
 
-/// Which object goes.
-///
-/// The rules are those of libCacheSim 0.3.5 to the request, so that miss ratios can be compared with published ones; a
-/// test of `sidelong-sim` holds figures of that library against these.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Eviction {
-    /// The one that was not asked for for the longest time (C: its "cache replacement").
-    #[default]
-    Lru,
-    /// Y. Zhang et al., "SIEVE is Simpler than LRU", NSDI 2024. A hand goes from the oldest to the newest and around;
-    /// what was asked for since it last passed stays where it is and loses its mark, the first without a mark goes.
-    Sieve,
-    /// J. Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023. A tenth of the bytes are for
-    /// newcomers. Of these, who is asked for twice more goes over to the main queue and the rest go, and are
-    /// remembered: who comes again soon goes to the main queue at once. There, who was asked for goes around again, up
-    /// to three times.
-    S3Fifo,
+vocabulary! {
+    /// Which object is evicted.
+    ///
+    /// The rules are those of libCacheSim 0.3.5 to the request, so that miss ratios can be compared with published ones;
+    /// a test of `sidelong-sim` compares both.
+    Eviction {
+        /// The least recently used one (the "cache replacement" of Gu and Wang 2004).
+        #[default]
+        Lru = "lru",
+        /// Y. Zhang et al., "SIEVE is Simpler than LRU", NSDI 2024. A hand moves from the oldest
+        /// object to the newest and around. An object accessed since the last pass stays and loses its mark; the first one
+        /// without a mark is evicted.
+        Sieve = "sieve",
+        /// J. Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023. A tenth of the bytes is for
+        /// newcomers. A newcomer accessed twice more enters the main queue; the others are evicted and remembered. A
+        /// remembered object that returns soon enters the main queue at once. There, an accessed object goes around again,
+        /// up to three times.
+        S3Fifo = "s3-fifo",
+    }
 }
 
-/// How much a store holds.
+/// The capacity of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {
-    /// Bytes of all objects at most.
+    /// Most bytes of all objects.
     pub bytes_max: u64,
-    /// Objects at most, however small they are.
+    /// Most objects, however small.
     pub entries_max: u32,
 }
 
 impl Room {
-    /// For `bytes_max` of objects, and no more of them than the slots can be numbered.
+    /// Room for `bytes_max` bytes, and as many objects as slots can be numbered.
     pub const fn bytes(bytes_max: u64) -> Self {
         Room { bytes_max, entries_max: ENTRIES_MAX }
     }
 
-    /// For `entries_max` objects of one byte each.
+    /// Room for `entries_max` objects of one byte each.
     pub const fn entries(entries_max: u32) -> Self {
         Room { bytes_max: entries_max as u64, entries_max }
     }
 
+    /// Checks the capacity.
+    ///
     /// # Errors
-    /// Where nothing has room, or more than can be numbered.
+    /// If there is room for nothing, or for more than can be numbered.
     pub fn check(&self) -> Result<(), SettingsError> {
         SettingsError::if_zero("bytes_max", self.bytes_max == 0)?;
         SettingsError::if_zero("entries_max", self.entries_max == 0)?;
@@ -72,29 +78,28 @@ impl Room {
     }
 }
 
-/// Objects of one store at most.
+/// Most objects of one store.
 pub const ENTRIES_MAX: u32 = 1 << 28;
 
-/// Where an object is, and which of those that were there: what a reader on another node is given, and what the bytes
-/// there say of themselves.
+/// Names one object's stay in a slot. A reader on another node is given it, and the bytes there carry it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Place {
     /// The slot.
     pub slot: u32,
-    /// How many were there before.
+    /// The number of objects that were in the slot before.
     pub generation: u32,
 }
 
-/// An object that went.
+/// An object that is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gone<V> {
-    /// Which.
+    /// Its key.
     pub key: u64,
-    /// Where it was.
+    /// Its former place.
     pub place: Place,
     /// Its bytes.
     pub bytes: u32,
-    /// What came with it.
+    /// Its value.
     pub value: V,
 }
 
@@ -105,38 +110,39 @@ pub struct Store<V> {
     room: Room,
     index: Index,
     slots: Vec<Slot<V>>,
-    /// The first slot that can be used again.
+    /// The first free slot.
     free: u32,
     queues: [Queue; 3],
-    /// LRU: who was asked for, in order. An object counts by its last entry. Its slot says how many there are, but only once
-    /// something went: until then a hit looks at no slot.
+    /// LRU: accesses in order. An object counts by its last entry, and its slot counts its entries. Slots count only
+    /// once something was evicted; until then a hit reads no slot.
     log: VecDeque<u32>,
-    /// SIEVE's hand: whom it looks at next, or nobody.
+    /// SIEVE's hand: the next object to examine, if any.
     hand: u32,
-    /// Whether anything had to go yet: until then S3-FIFO's newcomers may fill the main queue, and LRU counts nothing.
+    /// Whether anything was evicted yet. Until then S3-FIFO's newcomers may fill the main queue, and LRU counts
+    /// nothing.
     has_evicted: bool,
 }
 
-/// The queues. LRU and SIEVE have one.
+/// The queues. LRU and SIEVE use one.
 const MAIN: u8 = 0;
 const SMALL: u8 = 1;
 const GHOST: u8 = 2;
 const FREE: u8 = 3;
 
-/// Of the bytes, S3-FIFO's part for newcomers.
+/// S3-FIFO's part of the bytes for newcomers.
 const SMALL_PART: f64 = 0.1;
-/// Of the bytes, those of the objects that S3-FIFO remembers.
+/// S3-FIFO's part of the bytes for remembered objects.
 const GHOST_PART: f64 = 0.9;
-/// How often a newcomer is asked for before it is one of the main queue.
+/// Accesses after which a newcomer enters the main queue.
 const PROMOTED_AT: u8 = 2;
-/// How often an object goes around the main queue at most.
+/// Most rounds of an object in the main queue.
 const ROUNDS_MAX: u8 = MARK_MAX;
-/// LRU: with this many entries of the log for each object, and some, the log is shortened.
+/// LRU: with about this many log entries for each object, the log is compacted.
 const LOG_PART: usize = 2;
 const LOG_SLACK: usize = 64;
-/// How many of its entries are looked at ahead.
+/// Number of its entries that are prefetched.
 const LOG_AHEAD: usize = 6;
-/// Slots that are made at a time, at least.
+/// Slots are allocated at least this many at a time.
 const SLOTS_MIN: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
@@ -150,10 +156,10 @@ struct Queue {
 const EMPTY: Queue = Queue { newest: NIL, oldest: NIL, len: 0, bytes: 0 };
 
 impl<V: Copy> Store<V> {
-    /// An empty one.
+    /// An empty store.
     ///
     /// # Panics
-    /// Where `room` does not pass [`Room::check`].
+    /// If `room` does not pass [`Room::check`].
     pub fn new(eviction: Eviction, room: Room) -> Self {
         assert!(room.check().is_ok(), "a store has room for something");
         Store {
@@ -169,27 +175,27 @@ impl<V: Copy> Store<V> {
         }
     }
 
-    /// How many objects there are.
+    /// Number of objects.
     pub fn len(&self) -> usize {
         (self.queues[usize::from(MAIN)].len + self.queues[usize::from(SMALL)].len) as usize
     }
 
-    /// Whether there is none.
+    /// Whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Their bytes.
+    /// Bytes of the objects.
     pub fn bytes(&self) -> u64 {
         self.queues[usize::from(MAIN)].bytes + self.queues[usize::from(SMALL)].bytes
     }
 
-    /// Bytes of memory that its own tables have in use.
+    /// Bytes of memory that its own tables use.
     pub fn table_bytes(&self) -> usize {
         self.index.bytes() + self.slots.len() * size_of::<Slot<V>>() + self.log.len() * size_of::<u32>()
     }
 
-    /// Where an object is, if it is there; this counts as asking for it.
+    /// An object's place, if it is there. Counts as an access.
     #[inline]
     pub fn get(&mut self, key: u64) -> Option<Place> {
         let slot = self.find(key)?;
@@ -197,7 +203,7 @@ impl<V: Copy> Store<V> {
         Some(self.place(slot))
     }
 
-    /// What came with an object, if it is there, and how many bytes it has; this counts as asking for it.
+    /// An object's value and size, if it is there. Counts as an access.
     #[inline]
     pub fn get_value(&mut self, key: u64) -> Option<(V, u32)> {
         let slot = self.find(key)?;
@@ -206,13 +212,13 @@ impl<V: Copy> Store<V> {
         Some((value, bytes))
     }
 
-    /// Where an object is, if it is there; this does not count.
+    /// An object's place, if it is there. Does not count as an access.
     #[inline]
     pub fn peek(&self, key: u64) -> Option<Place> {
         self.find(key).map(|slot| self.place(slot))
     }
 
-    /// Whether what was at `place` still is, and is `key`.
+    /// Whether `place` still holds its object, and that is `key`.
     #[inline]
     pub fn holds(&self, place: Place, key: u64) -> bool {
         self.slots.get(place.slot as usize).is_some_and(|slot| {
@@ -220,7 +226,7 @@ impl<V: Copy> Store<V> {
         })
     }
 
-    /// Counts as asking for what is at `place`, if it still is.
+    /// Counts as an access to the object at `place`, if it is still there.
     pub fn touch(&mut self, place: Place) {
         let slot = self.slots.get(place.slot as usize);
         if slot.is_some_and(|slot| slot.generation == place.generation && is_present(slot.queue())) {
@@ -228,21 +234,20 @@ impl<V: Copy> Store<V> {
         }
     }
 
-    /// What came with the object at `place`, if it is still there.
+    /// The value of the object at `place`, if it is still there.
     #[inline]
     pub fn value_mut(&mut self, place: Place) -> Option<&mut V> {
         let slot = self.slots.get_mut(place.slot as usize)?;
         (slot.generation == place.generation && is_present(slot.queue())).then_some(&mut slot.value)
     }
 
-    /// What came with an object, if it is there, and how many bytes it has; this does not count as asking for it.
+    /// An object's value and size, if it is there. Does not count as an access.
     pub fn value(&self, key: u64) -> Option<(&V, u32)> {
         let slot = &self.slots[self.find(key)? as usize];
         Some((&slot.value, slot.bytes))
     }
 
-    /// Replaces what came with an object, and its bytes, if it is there. Where it has grown, the next to be let in makes
-    /// room.
+    /// Replaces an object's value and size, if it is there. If it has grown, the next insertion makes room.
     pub fn replace(&mut self, key: u64, bytes: u32, value: V) -> bool {
         let Some(slot) = self.find(key) else { return false };
         let slot = &mut self.slots[slot as usize];
@@ -252,11 +257,10 @@ impl<V: Copy> Store<V> {
         true
     }
 
-    /// Lets an object in that is not there, and tells of each that goes for it. `None` where it is too large to be let
-    /// in.
+    /// Inserts an object that is not there, and reports each that is evicted for it. `None` if it is too large.
     ///
     /// # Panics
-    /// Where it is there.
+    /// If it is there.
     pub fn insert(&mut self, key: u64, bytes: u32, value: V, mut gone: impl FnMut(Gone<V>)) -> Option<Place> {
         let (mut is_known, mut queue) = (false, MAIN);
         if self.eviction == Eviction::S3Fifo {
@@ -279,8 +283,8 @@ impl<V: Copy> Store<V> {
             self.evict(&mut gone);
         }
         if queue == SMALL {
-            // Rules of libCacheSim that only edges meet: as large as the part for newcomers is too large for it, and
-            // until something went they may overflow into the main queue.
+            // Rules of libCacheSim that only corner cases meet: an object as large as the newcomers' part does not fit
+            // in it, and until the first eviction newcomers may overflow into the main queue.
             let (small_max, small) = (self.small_max(), self.queues[usize::from(SMALL)].bytes);
             if is_known || (!self.has_evicted && small >= small_max && u64::from(bytes) < small_max) {
                 queue = MAIN;
@@ -291,7 +295,7 @@ impl<V: Copy> Store<V> {
         Some(self.occupy(key, bytes, value, queue))
     }
 
-    /// Lets an object go.
+    /// Removes an object.
     pub fn remove(&mut self, key: u64) -> Option<Gone<V>> {
         let slot = self.find(key)?;
         let gone = self.gone(slot);
@@ -299,35 +303,35 @@ impl<V: Copy> Store<V> {
         Some(gone)
     }
 
-    /// Fetches what a [`Store::get`] of `key` will look at first, into the CPU's cache. It changes nothing; whoever knows
-    /// what will be asked for soon calls it early.
+    /// Prefetches what a [`Store::get`] of `key` reads first into the CPU's cache. It changes nothing; call it early
+    /// for keys that will be accessed soon.
     #[inline]
     pub fn warm_index(&self, key: u64) {
         self.index.warm(key);
     }
 
-    /// Some time after [`Store::warm_index`], the same for the object's slot, if it has one.
+    /// Some time after [`Store::warm_index`], prefetches the object's slot, if it has one.
     #[inline]
     pub fn warm_slot(&self, key: u64) -> bool {
         let slot = self.index.first(key);
         slot.inspect(|slot| prefetch_index(&self.slots, *slot as usize)).is_some()
     }
 
-    /// The same for a [`Store::get`] that is to tell whether the object is there, and no more.
+    /// Prefetches for a [`Store::get`] that only asks whether the object is there.
     #[inline]
     pub fn warm_hit(&self, key: u64) -> bool {
         let needs_no_slot = self.eviction == Eviction::Lru && !self.has_evicted && self.index.is_direct();
         if needs_no_slot { self.index.first(key).is_some() } else { self.warm_slot(key) }
     }
 
-    /// The same for a [`Store::holds`].
+    /// Prefetches for a [`Store::holds`].
     #[inline]
     pub fn warm_place(&self, place: Place) {
         prefetch_index(&self.slots, place.slot as usize);
     }
 
-    /// The same for a [`Store::insert`], in three steps: where `key` comes in the index, and the log; the slot that it gets, and
-    /// those of who goes next; and where these are in the index.
+    /// Prefetches for a [`Store::insert`] in three steps: the place of `key` in the index, and the log; the new slot,
+    /// and those of the next evictions; and the places of these in the index.
     #[inline]
     pub fn warm_insert(&self, key: u64, step: u32) {
         match step {
@@ -347,7 +351,7 @@ impl<V: Copy> Store<V> {
         }
     }
 
-    /// The same for a [`Store::remove`] of what was asked for a short while ago: its neighbours.
+    /// Prefetches for a [`Store::remove`] of a recently accessed object: its neighbours.
     #[inline]
     pub fn warm_remove(&self, key: u64) {
         if let Some(slot) = self.index.first(key).and_then(|slot| self.slots.get(slot as usize)) {
@@ -356,12 +360,12 @@ impl<V: Copy> Store<V> {
         }
     }
 
-    /// Who goes next, as far as can be told without a look at them, if somebody must.
+    /// The next objects to be evicted, as far as is known without reading them.
     #[inline]
     fn next_to_go(&self) -> impl Iterator<Item = &u32> {
         let next = match self.eviction {
             _ if !self.has_evicted => &[],
-            // The first may not be the last entry of its object.
+            // The first entry may not be its object's last.
             Eviction::Lru => self.log.as_slices().0,
             _ if self.hand != NIL => slice::from_ref(&self.hand),
             _ => slice::from_ref(&self.queues[MAIN as usize].oldest),
@@ -407,7 +411,7 @@ impl<V: Copy> Store<V> {
         }
     }
 
-    /// LRU: notes that an object was asked for.
+    /// LRU: records an access.
     #[inline]
     fn note(&mut self, slot: u32) {
         if self.log.len() == self.log.capacity() {
@@ -424,7 +428,7 @@ impl<V: Copy> Store<V> {
         self.log.iter().for_each(|slot| self.slots[*slot as usize].count());
     }
 
-    /// LRU: takes the next entry out of the log, and says whose it is if it was the last one of an object.
+    /// LRU: removes the next entry of the log, and returns its slot if it was the object's last.
     #[inline]
     fn next_of_log(&mut self) -> Option<u32> {
         let index = self.log.pop_front()?;
@@ -433,7 +437,7 @@ impl<V: Copy> Store<V> {
         (slot.newer() == 0 && is_present(slot.queue())).then_some(index)
     }
 
-    /// LRU: leaves one entry of each object, unless that would leave most of them.
+    /// LRU: compacts the log to one entry an object, unless most entries would remain.
     #[inline(never)]
     fn make_room_in_log(&mut self) {
         if self.log.len() < LOG_PART * self.len() + LOG_SLACK {
@@ -449,7 +453,7 @@ impl<V: Copy> Store<V> {
             let index = log[at];
             let slot = &mut self.slots[index as usize];
             let is_last = slot.newer() == 1 && is_present(slot.queue());
-            // No branch: nobody could foresee it.
+            // Without a branch, which would be unpredictable.
             slot.set_newer(slot.newer() - u32::from(!is_last || !self.has_evicted));
             log[kept] = index;
             kept += usize::from(is_last);
@@ -457,7 +461,7 @@ impl<V: Copy> Store<V> {
         self.log.truncate(kept);
     }
 
-    /// Lets one go, or more than one over to the main queue.
+    /// Evicts one object, or moves several to the main queue.
     fn evict(&mut self, gone: &mut impl FnMut(Gone<V>)) {
         let is_first = !std::mem::replace(&mut self.has_evicted, true);
         match self.eviction {
@@ -523,7 +527,7 @@ impl<V: Copy> Store<V> {
         }
     }
 
-    /// Makes a ghost of an object: its key is known, but it is not there, and its place names nobody.
+    /// Turns an object into a ghost: its key is known, but it is not there, and its place is void.
     fn remember(&mut self, slot: u32) {
         let ghost_max = (self.room.bytes_max as f64 * GHOST_PART) as u64;
         let bytes = u64::from(self.slots[slot as usize].bytes);
@@ -546,7 +550,7 @@ impl<V: Copy> Store<V> {
         let index = match self.free {
             NIL => {
                 if self.slots.len() == self.slots.capacity() {
-                    // By a quarter, not by as many again: most of a store's memory is here.
+                    // Grows by a quarter rather than doubling, because most of a store's memory is here.
                     self.slots.reserve_exact(SLOTS_MIN.max(self.slots.len() / 4));
                 }
                 self.slots.push(Slot::new(key, bytes, value));
@@ -566,7 +570,7 @@ impl<V: Copy> Store<V> {
         self.place(index)
     }
 
-    /// Frees a slot: from now on its places name nobody.
+    /// Frees a slot: its places are void from now on.
     fn release(&mut self, slot: u32) {
         if self.hand == slot {
             self.hand = self.slots[slot as usize].newer();
@@ -580,7 +584,7 @@ impl<V: Copy> Store<V> {
         slot.set_queue(FREE);
     }
 
-    /// Puts a slot at the newest end of a queue.
+    /// Adds a slot at the newest end of a queue.
     #[inline]
     fn link(&mut self, slot: u32, to: u8) {
         let queue = &mut self.queues[usize::from(to)];
@@ -600,7 +604,7 @@ impl<V: Copy> Store<V> {
         }
     }
 
-    /// Takes a slot out of its queue.
+    /// Removes a slot from its queue.
     #[inline]
     fn unlink(&mut self, slot: u32) {
         let slot = &self.slots[slot as usize];

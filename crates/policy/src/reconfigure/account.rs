@@ -1,19 +1,19 @@
-//! The sums of one look: for each site its nodes, what they can do, and the work that they have.
+//! The sums of one scan: for each site its nodes, their capacity, and their work.
 //!
-//! Work is counted in workers of ordinary speed that it keeps busy, so it does not change when a node leaves or joins,
-//! and the load after a move follows: the same work over another rate.
+//! Work is measured in busy workers of ordinary speed, so it does not change when a node leaves or joins. The load
+//! after a move follows: the same work over another rate.
 
 use sidelong_layout::{NodeState, Ownership, SiteId, valid};
 
-use super::{NodeView, Snapshot};
+use crate::cluster::{NodeView, Snapshot, destination};
 use crate::index::{Capacity, LoadIndex, Weights};
 
-/// Kept between looks for its memory only.
+/// Reused between scans only for its memory.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Account {
     pub(super) nodes: Vec<Node>,
     pub(super) sites: Vec<Site>,
-    /// What all nodes that are up can do.
+    /// Capacity of all nodes that are up.
     pub(super) rate: f64,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Account {
 pub(super) struct Node {
     /// Busy and queued over workers.
     pub(super) load: LoadIndex,
-    /// What it can do: its workers, in those of ordinary speed.
+    /// Its capacity: its workers, converted to ordinary speed.
     pub(super) rate: f64,
     workers: u32,
 }
@@ -34,21 +34,21 @@ pub(super) struct Site {
     pub(super) up: u32,
     /// Nodes on their way to it that are up.
     incoming: u32,
-    /// Whether a node of it has no record: the work is then a lower bound.
+    /// Whether one of its nodes has no record; the work is then a lower bound.
     pub(super) unknown: bool,
-    /// What its nodes can do, those on their way included.
+    /// Capacity of its nodes, including those on their way.
     pub(super) rate: f64,
     /// Workers of the same nodes.
     workers: f64,
-    /// What its nodes have to do, and what waits at the edge.
+    /// The work of its nodes, and what waits at the edge.
     pub(super) work: f64,
-    /// Of that, what its nodes are at.
+    /// The part that its nodes are working on.
     pub(super) busy: f64,
 }
 
 impl Account {
-    /// Sums up a look at nodes that were last `seen` owned like this. Nodes of sites that the snapshot does not hold are
-    /// of no site.
+    /// Sums up a scan of nodes whose ownership was last `seen`. Nodes of sites that are not in the snapshot belong to
+    /// no site.
     pub(super) fn take(&mut self, snapshot: &Snapshot<'_>, seen: &[Option<Ownership>], weights: &Weights) {
         self.sites.clear();
         self.sites.resize(snapshot.sites.len(), Site::default());
@@ -62,15 +62,15 @@ impl Account {
             let Some(ownership) = *seen else { continue };
             let place =
                 |site: Option<SiteId>| site.map(SiteId::index).filter(|site| *site < snapshot.sites.len());
-            // The requests at a node are those of the site that it serves or leaves: that still has to do them, or the
-            // next ones of the same clients, and its other nodes will.
+            // The requests at a node belong to the site that it serves or leaves. That site still has to do them, or
+            // its clients' next ones, on its other nodes.
             if let Some(site) = place(ownership.site) {
                 let site = &mut self.sites[site];
                 site.work += node.load.ratio() * node.rate;
                 site.busy += node.load.ratio().min(1.0) * node.rate;
                 site.unknown |= view.load.is_none();
             }
-            if let Some(site) = place(super::destination(ownership)) {
+            if let Some(site) = place(destination(ownership)) {
                 let site = &mut self.sites[site];
                 site.rate += node.rate;
                 site.workers += f64::from(node.workers);
@@ -90,11 +90,11 @@ impl Account {
 impl Node {
     fn of(view: &NodeView, weights: &Weights) -> Self {
         let load = view.load.as_ref();
-        let origin = load.is_some_and(|hot| hot.valid & valid::ORIGIN != 0);
+        let origin = load.is_some_and(|hot| hot.valid & (valid::ORIGIN | valid::WORKERS) != 0);
         let weights = if origin { &Weights::CONNECTIONS } else { weights };
         let workers = view.capacity.workers(load);
         Node {
-            // How busy it is, not how soon it would be done: its speed is in the rate.
+            // The load is how busy it is, without its speed, which is in the rate.
             load: weights.read(load, &Capacity { speed: 1.0, ..view.capacity }, view.in_flight).index(),
             rate: f64::from(workers) * f64::from(view.capacity.speed),
             workers,
@@ -108,7 +108,7 @@ impl Site {
         self.up + self.incoming
     }
 
-    /// The same nodes with other work.
+    /// The same site with other work.
     pub(super) fn with_work(self, work: f64) -> Self {
         Site { work, ..self }
     }
@@ -118,9 +118,9 @@ impl Site {
         self.load_with(0.0)
     }
 
-    /// What the load would be with `rate` more, or less.
+    /// The load after adding `rate`, which may be negative.
     pub(super) fn load_with(&self, rate: f64) -> f64 {
-        /// Below any worker's rate, above what the rounding of sums leaves.
+        /// Less than any worker's rate, more than the rounding errors of sums.
         const RATE_MIN: f64 = 1e-6;
         let rate = self.rate + rate;
         if self.work == 0.0 {

@@ -1,28 +1,15 @@
-//! The rules: who receives, who gives, which node.
+//! The rules: which site receives, which site gives, and which node.
 
 use std::cmp::Reverse;
 
 use sidelong_layout::{NodeId, NodeState, SiteId};
 
-use super::account::Account;
+use super::plan::{MovePlan, Need, Source};
+use super::situation::Situation;
 use super::stages::Stage;
-use super::{History, MovePlan, Need, Settings, Snapshot, Source};
-use crate::Time;
 use crate::index::LoadIndex;
 
-/// Rates are sums of what was rounded: one that is less than another by this factor is the same.
-const ROUNDED: f64 = 1.0 - 1e-6;
-
-/// Everything that a look decides from.
-pub(super) struct Look<'a> {
-    pub(super) settings: &'a Settings,
-    pub(super) snapshot: &'a Snapshot<'a>,
-    pub(super) account: &'a Account,
-    pub(super) histories: &'a [History],
-    pub(super) now: Time,
-}
-
-/// A site that is to have another node. In the order of its fields: the greatest is the neediest.
+/// A site that should get another node. Ordered by its fields: the greatest is the neediest.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Receiver {
     is_free: bool,
@@ -32,7 +19,7 @@ struct Receiver {
     site: Reverse<SiteId>,
 }
 
-/// A node that a receiver could have. In the order of its fields: the least is the best.
+/// A node that a receiver could get. Ordered by its fields: the least is the best.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Offer {
     source: Source,
@@ -43,9 +30,9 @@ struct Offer {
     node: NodeId,
 }
 
-impl Look<'_> {
-    /// The best node for the neediest site that can have one, or the first of two moves that end with a better one.
-    /// `staged` waits for the second of such two, and gets no other.
+impl Situation<'_> {
+    /// The best node for the neediest site that can get one, or the first of two moves that end with a better one.
+    /// `staged` waits for the second of two such moves, and gets no other.
     pub(super) fn plan(&self, staged: Option<SiteId>) -> Option<(MovePlan, Option<Stage>)> {
         let sites = (0..self.snapshot.sites.len()).map(SiteId::new).filter(|site| staged != Some(*site));
         let mut receivers: Vec<_> = sites.filter_map(|site| self.receiver(site)).collect();
@@ -57,7 +44,7 @@ impl Look<'_> {
             let expected = self.snapshot.nodes[node.index()].ownership?;
             let spared = need == Need::High && source <= Source::Idle && staged.is_none();
             let stage = if spared { self.stage(node, to) } else { None };
-            // The very site that gives has the better node: it may give that one as well, and no way round is needed.
+            // The donor itself has the better node, so it can give that one directly.
             let own = stage.as_ref().filter(|stage| Some(stage.from) == expected.site);
             let (node, stage) = match own.map(|stage| stage.node) {
                 None => (node, stage),
@@ -68,12 +55,14 @@ impl Look<'_> {
             };
             let expected = self.snapshot.nodes[node.index()].ownership?;
             let (to, need) = stage.as_ref().map_or((to, need), |stage| (stage.from, Need::Stage));
-            let load = self.account.sites[to.index()].load();
-            Some((MovePlan { node, expected, from: expected.site, to, need, source, load }, stage))
+            Some((
+                MovePlan { node, expected, to, reason: self.reason(expected.site, to, need, source) },
+                stage,
+            ))
         })
     }
 
-    /// The site, if it is to have another node now.
+    /// The site, if it should get another node now.
     fn receiver(&self, site: SiteId) -> Option<Receiver> {
         let (view, sums) = (&self.snapshot.sites[site.index()], &self.account.sites[site.index()]);
         let history = &self.histories[site.index()];
@@ -90,12 +79,12 @@ impl Look<'_> {
         } else {
             return None;
         };
-        // What an edge turns away is load, too.
+        // Requests that an edge rejects are load, too.
         let load = LoadIndex::from_load(sums.load().max(history.strain.offered_with(sums, 0.0)));
         Some(Receiver { is_free: !view.busy, need, priority: view.priority, load, site: Reverse(site) })
     }
 
-    /// The node, if `to` can have it.
+    /// The node, if `to` can get it.
     fn offer(&self, node: NodeId, to: SiteId, need: Need) -> Option<Offer> {
         let (view, sums) = (&self.snapshot.nodes[node.index()], &self.account.nodes[node.index()]);
         let ownership = view.ownership.filter(|_| view.up)?;
@@ -110,7 +99,7 @@ impl Look<'_> {
         Some(Offer { source, donor_priority, unknown: view.load.is_none(), load, in_flight, node })
     }
 
-    /// Why `from` can spare a node of that rate for `to`; `None` if it cannot, or is no site of this cluster.
+    /// Why `from` can spare a node of that rate for `to`; `None` if it cannot, or is not a site of this cluster.
     fn source(&self, from: SiteId, to: SiteId, need: Need, rate: f64) -> Option<Source> {
         let (donor, receiver) = (self.snapshot.sites.get(from.index())?, &self.snapshot.sites[to.index()]);
         let (sums, history) = (&self.account.sites[from.index()], &self.histories[from.index()]);
@@ -119,7 +108,7 @@ impl Look<'_> {
         }
         let (needy, strain) = (&self.account.sites[to.index()], &self.histories[to.index()].strain);
         let is_lower = donor.priority < receiver.priority;
-        // A load is believed once the last move has taken effect on it, and if all nodes have told theirs.
+        // A load is used once the last move has affected it, and if all nodes have reported.
         let known = history.is_settled(self.now) && !sums.unknown;
         let spare = known && self.has_share_without(from, rate);
         let idle = history.was_low(self.settings, self.now)
@@ -141,23 +130,13 @@ impl Look<'_> {
         }
     }
 
-    /// Whether `from` has its share of the pool, too, without a node of that rate.
-    pub(super) fn has_share_without(&self, from: SiteId, rate: f64) -> bool {
-        let share = self.snapshot.standing(from).share;
-        share == 0.0 || self.account.sites[from.index()].rate - rate >= share * self.account.rate * ROUNDED
-    }
-
-    /// Whether a move between these sites goes by targets.
-    pub(super) fn is_by_target(&self, from: SiteId, to: SiteId) -> bool {
-        [from, to].iter().any(|site| self.histories[site.index()].strain.is_known)
-    }
-
     /// The cost model between equals: the receiver's load clearly exceeds the donor's, and the move would lower the
-    /// greater of the two. Where one of them has a target the receiver must be full, and the donor stay in no danger.
+    /// greater of the two. If one of them has a target, the receiver must be full and the donor must stay out of
+    /// danger.
     fn pays(&self, from: SiteId, to: SiteId, need: Need, rate: f64) -> bool {
-        /// The least gain, as a share of the load: more than the rounding of indices, twice half of 1e-4 of a load that
-        /// is high, so that no move pays both ways; less than what one of 4,999 nodes gains. To larger sites nothing moves
-        /// from busy ones of equal priority, until these are idle.
+        /// The least gain, as a share of the load. It exceeds the rounding of indices, twice half of 1e-4 of a high
+        /// load, so that no move pays in both directions. It is less than the gain from one of 4,999 nodes. Larger
+        /// sites get no node from busy ones of equal priority until those are idle.
         const GAIN_MIN: f64 = 2e-4;
         if need == Need::High && self.is_by_target(from, to) {
             let [donor, receiver] = [from, to].map(|site| &self.account.sites[site.index()]);

@@ -1,9 +1,12 @@
-//! What is remembered of a site from look to look (R 3.1.3).
+//! What is remembered of a site between scans (Balaji et al. 2004, 3.1.3).
 
 use std::time::Duration;
 
-use super::{Settings, Standing, account::Site, standing::Strain};
+use super::account::Site;
+use super::settings::ReconfigureSettings;
+use super::strain::Strain;
 use crate::Time;
+use crate::cluster::Standing;
 
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct History {
@@ -11,21 +14,21 @@ pub(super) struct History {
     high: Option<Time>,
     /// Since when its load is low, and known.
     low: Option<Time>,
-    /// When its last move will have taken effect on its load.
+    /// When its last move will have affected its load.
     settled: Time,
-    /// Its work, averaged. Work does not change by moves, so this goes on through them.
+    /// Its work, averaged. Moves do not change the work, so the average continues through them.
     pub(super) work: f64,
-    /// How its promise stands, averaged likewise.
+    /// How well its promise is kept, averaged likewise.
     pub(super) strain: Strain,
 }
 
 impl History {
-    /// After a look, `passed` after the one before.
+    /// Updates it after a scan, `passed` after the previous one.
     pub(super) fn keep(
         &mut self,
         site: &Site,
         standing: &Standing,
-        settings: &Settings,
+        settings: &ReconfigureSettings,
         passed: Option<Duration>,
         now: Time,
     ) {
@@ -39,16 +42,16 @@ impl History {
         self.low = (load < settings.low && !site.unknown).then(|| self.low.unwrap_or(now));
     }
 
-    /// Whether the site could do with another node by this look.
-    pub(super) fn is_high(&self, settings: &Settings, site: &Site) -> bool {
+    /// Whether, by this scan, the site needs another node.
+    pub(super) fn is_high(&self, settings: &ReconfigureSettings, site: &Site) -> bool {
         match self.strain.is_known {
             true => self.strain.asks(site, settings),
             false => site.load() > settings.high,
         }
     }
 
-    /// After a move to or from the site.
-    pub(super) fn restart(&mut self, settings: &Settings, now: Time) {
+    /// Restarts it after a move to or from the site.
+    pub(super) fn restart(&mut self, settings: &ReconfigureSettings, now: Time) {
         *self = History { high: None, low: None, settled: now.after(settings.settle), ..*self };
     }
 
@@ -56,11 +59,17 @@ impl History {
         now >= self.settled
     }
 
-    pub(super) fn was_high(&self, settings: &Settings, now: Time) -> bool {
+    pub(super) fn was_high(&self, settings: &ReconfigureSettings, now: Time) -> bool {
         self.high.is_some_and(|since| now.since(since) >= settings.history)
     }
 
-    pub(super) fn was_low(&self, settings: &Settings, now: Time) -> bool {
+    /// How long its load has been high, or low.
+    pub(super) fn lasted(&self, is_high: bool, now: Time) -> Option<Duration> {
+        let since = if is_high { self.high } else { self.low };
+        since.map(|since| now.since(since))
+    }
+
+    pub(super) fn was_low(&self, settings: &ReconfigureSettings, now: Time) -> bool {
         self.low.is_some_and(|since| now.since(since) >= settings.history)
     }
 }

@@ -1,29 +1,29 @@
-//! Moves in two stages (R 6: "a sequence of changes in the different tiers allowing the most appropriate node be
-//! reconfigured to the high load tier").
+//! Moves in two stages (Balaji et al. 2004, 6: "a sequence of changes in the different tiers allowing the most
+//! appropriate node be reconfigured to the high load tier").
 //!
-//! Where some site has a node that can do far more than the one that would be spared, but has none to spare itself, the
-//! spared one goes to that site, and then the better one to where it is needed.
+//! If some site has a node of far higher capacity than the one that would be spared, but has none to spare itself, the
+//! spared node goes to that site, and then the better one to where it is needed.
 
 use std::time::Duration;
 
 use sidelong_layout::{NodeId, Ownership, SiteId};
 
-use super::choice::Look;
-use super::{MovePlan, Need, Source};
+use super::plan::{MovePlan, Need, Source};
+use super::situation::Situation;
 use crate::Time;
+use crate::cluster::destination;
 
-/// The better node must do more than this many times what the spared one does: two moves are twice the trouble, and
-/// what a node can do is the cluster file's word.
+/// The better node must have more than this multiple of the spared node's capacity: two moves cost twice as much, and
+/// capacities are only what the cluster file claims.
 const BETTER: f64 = 1.5;
-/// The first move has this long to be seen to begin, and to be made; then the second is forgotten. Another edge may have
-/// been quicker.
+/// Time for the first move to begin and to be made; then the second is dropped. Another edge may have been faster.
 const BEGINS: Duration = Duration::from_millis(20);
 const LASTS: Duration = Duration::from_secs(1);
 
-/// What is to follow a move.
+/// The second move.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Stage {
-    /// The node that makes up for it.
+    /// The node that replaces it.
     ahead: NodeId,
     /// The better node.
     pub(super) node: NodeId,
@@ -34,8 +34,8 @@ pub(super) struct Stage {
     planned: Time,
 }
 
-impl Look<'_> {
-    /// A better node for `to` than `spared`, by way of its site; the one that leaves most room to both.
+impl Situation<'_> {
+    /// A better node for `to` than `spared`, by way of its site: the one that leaves most room to both.
     pub(super) fn stage(&self, spared: NodeId, to: SiteId) -> Option<Stage> {
         let rate = self.account.nodes[spared.index()].rate;
         let direct = self.account.sites[to.index()].load_with(rate);
@@ -49,8 +49,8 @@ impl Look<'_> {
         stages.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, stage)| stage)
     }
 
-    /// The greater load of the two sites once `to` has `node` of `from`, and `from` one of `rate` in its place. `None` if
-    /// that is not to be.
+    /// The greater load of the two sites once `to` has `node` of `from`, and `from` a node of `rate` instead. `None` if
+    /// that is not allowed.
     fn load_after(&self, node: NodeId, from: SiteId, to: SiteId, rate: f64) -> Option<f64> {
         let (donor, receiver) = (self.snapshot.sites.get(from.index())?, &self.snapshot.sites[to.index()]);
         let (sums, history) = (&self.account.sites[from.index()], &self.histories[from.index()]);
@@ -68,7 +68,7 @@ impl Look<'_> {
             .then(|| donor_load.max(self.account.sites[to.index()].load_with(better)))
     }
 
-    /// Whether `from` can do without `rate`.
+    /// Whether `from` can spare `rate`.
     fn can_spare(&self, from: SiteId, to: SiteId, rate: f64) -> bool {
         let (sums, strain) = (&self.account.sites[from.index()], &self.histories[from.index()].strain);
         sums.load_with(-rate) <= self.settings.high
@@ -76,12 +76,12 @@ impl Look<'_> {
             && (!self.is_by_target(from, to) || strain.holds_without(sums, rate))
     }
 
-    /// Whether the second move may still come: the first is on its way or made, and it is needed.
+    /// Whether the second move may still come: the first is in progress or done, and the second is needed.
     pub(super) fn is_pending(&self, stage: &Stage) -> bool {
         let Stage { ahead, node, from, to, planned } = *stage;
         let owned = |node: NodeId| self.snapshot.nodes[node.index()].ownership;
         let passed = self.now.since(planned);
-        let is_under_way = owned(ahead).is_some_and(|own| super::destination(own) == Some(from));
+        let is_under_way = owned(ahead).is_some_and(|own| destination(own) == Some(from));
         let (sums, view) = (&self.account.sites[to.index()], &self.snapshot.sites[to.index()]);
         passed < LASTS
             && (is_under_way || passed < BEGINS)
@@ -90,7 +90,7 @@ impl Look<'_> {
             && sums.coming() < u32::from(view.ceiling)
     }
 
-    /// The second move, once the first is made, both sites have settled, and the better node can be spared.
+    /// The second move, once the first is done, both sites have settled, and the better node can be spared.
     pub(super) fn follow(&self, stage: &Stage) -> Option<MovePlan> {
         let Stage { ahead, node, from, to, .. } = *stage;
         let owned = |node: NodeId| self.snapshot.nodes[node.index()].ownership;
@@ -101,8 +101,7 @@ impl Look<'_> {
             && self.snapshot.nodes[node.index()].up
             && sums.up > u32::from(floor)
             && self.can_spare(from, to, rate);
-        let (need, source, load) = (Need::High, Source::Pays, self.account.sites[to.index()].load());
         let expected = owned(node).filter(|_| is_time)?;
-        Some(MovePlan { node, expected, from: Some(from), to, need, source, load })
+        Some(MovePlan { node, expected, to, reason: self.reason(Some(from), to, Need::High, Source::Pays) })
     }
 }

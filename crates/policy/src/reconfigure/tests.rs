@@ -1,8 +1,12 @@
 mod standings;
 
-use sidelong_layout::valid;
+use std::time::Duration;
+
+use sidelong_layout::{Hot, NodeId, NodeState, valid};
 
 use super::*;
+use crate::cluster::{NodeView, SiteView};
+use crate::index::{Capacity, Weights};
 
 const NODE: Capacity = Capacity { workers: 4, speed: 1.0, cpus: 0.0, net_bytes_per_s: 0 };
 
@@ -31,18 +35,18 @@ fn sites(count: usize) -> Vec<SiteView> {
     vec![SiteView { floor: 1, ceiling: 100, priority: 0, waiting: 0, busy: false }; count]
 }
 
-/// The first move on a load that stays what it is, and when.
-fn first(settings: Settings, nodes: &[NodeView], sites: &[SiteView]) -> Option<(MovePlan, Time)> {
+/// The first move under constant load, and its time.
+fn first(settings: ReconfigureSettings, nodes: &[NodeView], sites: &[SiteView]) -> Option<(MovePlan, Time)> {
     let mut reconfigurer = Reconfigurer::new(settings, sites.len(), nodes.len()).unwrap();
     (0..50)
         .find_map(|at| Some((reconfigurer.step(&Snapshot { nodes, sites, standings: &[] }, ms(at))?, ms(at))))
 }
 
 fn first_default(nodes: &[NodeView], sites: &[SiteView]) -> Option<MovePlan> {
-    Some(first(Settings::default(), nodes, sites)?.0)
+    Some(first(ReconfigureSettings::default(), nodes, sites)?.0)
 }
 
-/// When a step plans a move, of `nodes` that stay what they are.
+/// When a step plans a move of constant `nodes`.
 fn planned_at(
     reconfigurer: &mut Reconfigurer,
     nodes: &[NodeView],
@@ -57,14 +61,20 @@ fn planned_at(
 #[test]
 fn a_high_load_takes_an_idle_node_after_t() {
     let nodes = [node(0, 0), node(0, 0), node(1, 8)];
-    let (plan, at) = first(Settings::default(), &nodes, &sites(2)).unwrap();
+    let (plan, at) = first(ReconfigureSettings::default(), &nodes, &sites(2)).unwrap();
     assert_eq!(at, ms(2));
-    assert_eq!((plan.node, plan.from, plan.to), (NodeId::new(0), Some(site(0)), site(1)));
-    assert_eq!((plan.need, plan.source, plan.load), (Need::High, Source::Idle, 2.0));
+    assert_eq!((plan.node, plan.from(), plan.to), (NodeId::new(0), Some(site(0)), site(1)));
+    assert_eq!(
+        (plan.reason.need, plan.reason.source, plan.reason.receiver.load),
+        (Need::High, Source::Idle, Some(2.0))
+    );
     assert_eq!(Some(plan.expected), nodes[0].ownership);
-    let (_, at) =
-        first(Settings { history: Duration::from_millis(7), ..Settings::default() }, &nodes, &sites(2))
-            .unwrap();
+    let (_, at) = first(
+        ReconfigureSettings { history: Duration::from_millis(7), ..ReconfigureSettings::default() },
+        &nodes,
+        &sites(2),
+    )
+    .unwrap();
     assert_eq!(at, ms(7));
 }
 
@@ -75,7 +85,7 @@ fn a_load_that_is_only_full_moves_nothing() {
 
 #[test]
 fn a_load_that_falls_starts_its_history_anew() {
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 3).unwrap();
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 2, 3).unwrap();
     let high = [node(0, 0), node(0, 0), node(1, 8)];
     let low = [node(0, 0), node(0, 0), node(1, 2)];
     let moves = (0..20).filter_map(|at| {
@@ -90,8 +100,11 @@ fn looks_come_s_apart() {
     let nodes = [node(0, 0), node(0, 0), node(1, 8)];
     let sites = sites(2);
     let snapshot = Snapshot { nodes: &nodes, sites: &sites, standings: &[] };
-    let settings =
-        Settings { history: Duration::ZERO, sensitivity: Duration::from_millis(4), ..Settings::default() };
+    let settings = ReconfigureSettings {
+        history: Duration::ZERO,
+        sensitivity: Duration::from_millis(4),
+        ..ReconfigureSettings::default()
+    };
     let mut reconfigurer = Reconfigurer::new(settings, 2, 3).unwrap();
     let calm = Snapshot { nodes: &[node(0, 0), node(0, 0), node(1, 0)], sites: &sites, standings: &[] };
     assert_eq!(reconfigurer.step(&calm, ms(10)), None);
@@ -103,11 +116,11 @@ fn looks_come_s_apart() {
 #[test]
 fn each_receiver_takes_one_node_in_t() {
     let nodes = [node(0, 0), node(0, 0), node(0, 0), node(0, 0), node(1, 80)];
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 5).unwrap();
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 2, 5).unwrap();
     let sites = sites(2);
-    // The moves are never carried out: what was planned counts all the same.
+    // The moves are never carried out, but planning them counts.
     assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 0..12), [2, 5, 8, 11]);
-    let settings = Settings { settle: Duration::from_millis(6), ..Settings::default() };
+    let settings = ReconfigureSettings { settle: Duration::from_millis(6), ..ReconfigureSettings::default() };
     let mut reconfigurer = Reconfigurer::new(settings, 2, 5).unwrap();
     assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 0..15), [2, 8, 14]);
 }
@@ -116,12 +129,12 @@ fn each_receiver_takes_one_node_in_t() {
 fn a_move_by_another_edge_restarts_the_history() {
     let mut nodes = [node(0, 0), node(0, 0), node(0, 0), node(1, 80)];
     let sites = sites(2);
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 4).unwrap();
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 2, 4).unwrap();
     assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 0..2), []);
     nodes[0].ownership = nodes[0].ownership.unwrap().draining_to(site(1));
     assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 2..6), [4]);
-    // That it arrives, or is fenced, is no other move.
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 4).unwrap();
+    // Its arrival, or a fence, is not another move.
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 2, 4).unwrap();
     let at: Vec<u64> = (0..4)
         .filter(|at| {
             nodes[0].ownership = Some(Ownership::serving(site(1), 10 + at));
@@ -145,19 +158,19 @@ fn a_site_that_another_edge_is_at_comes_last() {
 
 #[test]
 fn a_donor_rests_after_each_move_too() {
-    // Two important sites want the nodes of one that is as busy, one of them a look later.
+    // Two important sites want the nodes of a third that is as busy, one of them a scan later.
     let nodes = [node(0, 8), node(0, 8), node(0, 8), node(0, 8), node(1, 8), node(2, 8)];
     let mut sites = sites(3);
     sites[1].priority = 1;
     sites[2].priority = 1;
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), 3, 6).unwrap();
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 3, 6).unwrap();
     assert_eq!(
         planned_at(&mut reconfigurer, &nodes, &sites, 0..8),
         [2, 4, 6],
         "not at 3, when the second could"
     );
-    // The same where another edge made the move.
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), 3, 6).unwrap();
+    // The same if another edge made the move.
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 3, 6).unwrap();
     assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 0..2), []);
     let mut moved = nodes;
     moved[0].ownership = moved[0].ownership.unwrap().draining_to(site(1));
@@ -169,7 +182,7 @@ fn a_site_below_its_floor_waits_for_what_it_planned() {
     let nodes = [node(0, 0), node(0, 0), node(0, 0), node(1, 0)];
     let mut sites = sites(2);
     sites[1].floor = 3;
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 4).unwrap();
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 2, 4).unwrap();
     assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 0..6), [0, 2, 4]);
 }
 
@@ -178,19 +191,19 @@ fn a_site_that_idles_for_a_moment_is_not_idle() {
     let (busy, idle) = ([node(0, 4), node(0, 4), node(1, 8)], [node(0, 0), node(0, 0), node(1, 8)]);
     let mut sites = sites(2);
     sites[0].priority = 1;
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 3).unwrap();
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 2, 3).unwrap();
     assert_eq!(planned_at(&mut reconfigurer, &busy, &sites, 0..5), []);
     assert_eq!(planned_at(&mut reconfigurer, &idle, &sites, 5..9), [7]);
 }
 
 #[test]
 fn a_draining_node_takes_its_requests_with_it_but_not_the_work() {
-    // 3 requests of site 0 on the node that leaves: they, or those that follow them, are for its other nodes.
+    // 3 requests of site 0 on the node that leaves: they, or those that follow, go to its other nodes.
     let mut nodes = [node(0, 0), node(0, 0), node(0, 3), node(1, 40)];
     let mut sites = sites(2);
     sites[0].priority = 1;
     nodes[2].ownership = nodes[2].ownership.unwrap().draining_to(site(1));
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 4).unwrap();
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 2, 4).unwrap();
     assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 0..8), []);
     assert_eq!((reconfigurer.load(site(0)), reconfigurer.load(site(1))), (3.0 / 8.0, 5.0));
 }
@@ -209,7 +222,7 @@ fn a_free_node_is_taken_first() {
     let mut nodes = vec![node(0, 0), node(0, 0), node(0, 3), node(1, 8)];
     nodes[2].ownership = Some(Ownership { state: NodeState::Free, site: None, next: None, generation: 4 });
     let plan = first_default(&nodes, &sites(2)).unwrap();
-    assert_eq!((plan.node, plan.from, plan.source), (NodeId::new(2), None, Source::Free));
+    assert_eq!((plan.node, plan.from(), plan.reason.source), (NodeId::new(2), None, Source::Free));
 }
 
 #[test]
@@ -236,13 +249,17 @@ fn a_node_whose_word_cannot_be_read_counts_where_it_was() {
     let mut nodes = vec![node(0, 2), node(0, 2), node(1, 2), node(1, 2)];
     let mut sites = sites(2);
     sites[1].floor = 2;
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 4).unwrap();
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 2, 4).unwrap();
     assert_eq!(reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites, standings: &[] }, ms(0)), None);
     nodes[3].ownership = None;
     assert_eq!(reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites, standings: &[] }, ms(1)), None);
     nodes[3].up = false;
     assert_eq!(
-        reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites, standings: &[] }, ms(2)).unwrap().need,
+        reconfigurer
+            .step(&Snapshot { nodes: &nodes, sites: &sites, standings: &[] }, ms(2))
+            .unwrap()
+            .reason
+            .need,
         Need::Floor
     );
 }
@@ -256,7 +273,7 @@ fn no_donor_falls_below_its_floor_and_no_receiver_rises_above_its_ceiling() {
     let mut at_ceiling = sites(2);
     at_ceiling[1].ceiling = 1;
     assert_eq!(first_default(&nodes, &at_ceiling), None);
-    // Down nodes do not keep a floor.
+    // Nodes that are down do not keep a floor.
     let mut down = [node(0, 0), node(0, 0), node(1, 8)];
     down[1].up = false;
     assert_eq!(first_default(&down, &sites(2)), None);
@@ -269,8 +286,11 @@ fn a_site_below_its_floor_takes_at_once_and_without_load() {
     let mut sites = sites(2);
     sites[0].priority = 9;
     sites[1].floor = 2;
-    let (plan, at) = first(Settings::default(), &nodes, &sites).unwrap();
-    assert_eq!((plan.need, plan.source, plan.to, at), (Need::Floor, Source::Guarantee, site(1), ms(0)));
+    let (plan, at) = first(ReconfigureSettings::default(), &nodes, &sites).unwrap();
+    assert_eq!(
+        (plan.reason.need, plan.reason.source, plan.to, at),
+        (Need::Floor, Source::Guarantee, site(1), ms(0))
+    );
     sites[0].floor = 2;
     assert_eq!(first_default(&nodes, &sites), None, "but not from another that would then be");
 }
@@ -283,9 +303,9 @@ fn a_site_whose_nodes_died_is_overloaded_at_once() {
     sites[1].floor = 0;
     assert_eq!(first_default(&nodes, &sites), None, "nobody asks for it");
     sites[1].waiting = 1;
-    let (plan, at) = first(Settings::default(), &nodes, &sites).unwrap();
-    assert_eq!((plan.need, plan.source, at), (Need::Stranded, Source::Pays, ms(0)));
-    assert!(plan.load.is_infinite());
+    let (plan, at) = first(ReconfigureSettings::default(), &nodes, &sites).unwrap();
+    assert_eq!((plan.reason.need, plan.reason.source, at), (Need::Stranded, Source::Pays, ms(0)));
+    assert_eq!(plan.reason.receiver.load, None);
 }
 
 #[test]
@@ -293,7 +313,7 @@ fn requests_that_the_edge_holds_back_are_load() {
     let nodes = [node(0, 0), node(0, 0), node(1, 4)];
     let mut sites = sites(2);
     sites[1].waiting = 1;
-    assert_eq!(first_default(&nodes, &sites).unwrap().load, 1.25);
+    assert_eq!(first_default(&nodes, &sites).unwrap().reason.receiver.load, Some(1.25));
 }
 
 #[test]
@@ -302,18 +322,18 @@ fn priority_decides_between_loaded_sites() {
     let mut sites = sites(2);
     sites[1].priority = 1;
     let plan = first_default(&nodes, &sites).unwrap();
-    assert_eq!((plan.source, plan.from, plan.to), (Source::LowerPriority, Some(site(0)), site(1)));
-    // The less important site, though more loaded, gets none of the busy nodes of the more important.
+    assert_eq!((plan.reason.source, plan.from(), plan.to), (Source::LowerPriority, Some(site(0)), site(1)));
+    // The less important site, though more loaded, gets no busy node of the more important one.
     let nodes = [node(0, 16), node(0, 16), node(1, 3), node(1, 3)];
     assert_eq!(first_default(&nodes, &sites), None);
-    // But those that idle.
+    // It gets the idle ones.
     let nodes = [node(0, 16), node(0, 16), node(1, 0), node(1, 1)];
-    assert_eq!(first_default(&nodes, &sites).unwrap().source, Source::Idle);
+    assert_eq!(first_default(&nodes, &sites).unwrap().reason.source, Source::Idle);
 }
 
 #[test]
 fn a_site_is_idle_only_if_it_stays_so_without_the_node() {
-    // 3 of 8 workers busy is below `low`, 3 of 4 is not; and between unequal sites nothing else counts.
+    // 3 of 8 workers busy is below `low`, 3 of 4 is not; between sites of unequal priority nothing else counts.
     let nodes = [node(0, 2), node(0, 1), node(1, 8)];
     let mut sites = sites(2);
     sites[0].priority = 1;
@@ -323,18 +343,18 @@ fn a_site_is_idle_only_if_it_stays_so_without_the_node() {
 
 #[test]
 fn between_equals_a_move_must_pay() {
-    // 12 on 4 workers against 4 on 8: afterwards 12 on 8 and 4 on 4.
+    // 12 on 4 workers and 4 on 8: after the move 12 on 8 and 4 on 4.
     let plan = first_default(&[node(0, 2), node(0, 2), node(1, 12)], &sites(2)).unwrap();
-    assert_eq!(plan.source, Source::Pays);
-    // 10 on 8 workers against 7 on 8: afterwards the donor would have 7 on 4.
+    assert_eq!(plan.reason.source, Source::Pays);
+    // 10 on 8 workers and 7 on 8: after the move the donor would have 7 on 4.
     assert_eq!(first_default(&[node(0, 4), node(0, 3), node(1, 5), node(1, 5)], &sites(2)), None);
-    // It would pay, but for less than the margin: 52 on 40 against 42 on 40 workers.
+    // It would pay, but by less than the margin: 52 on 40 and 42 on 40 workers.
     let many = |donor: u32| -> Vec<_> {
         (0..20).map(|i| if i < 10 { node(0, donor) } else { node(1, 5) }).collect()
     };
     assert!(first_default(&many(3), &sites(2)).is_some());
-    assert_eq!(first_default(&many(4), &sites(2)).map(|plan| plan.source), Some(Source::Pays));
-    let settings = Settings { margin: 0.5, ..Settings::default() };
+    assert_eq!(first_default(&many(4), &sites(2)).map(|plan| plan.reason.source), Some(Source::Pays));
+    let settings = ReconfigureSettings { margin: 0.5, ..ReconfigureSettings::default() };
     assert_eq!(first(settings, &many(4), &sites(2)), None);
 }
 
@@ -342,7 +362,7 @@ fn between_equals_a_move_must_pay() {
 fn what_a_node_can_do_enters_into_what_pays() {
     let mut nodes = vec![node(0, 3), node(0, 3), node(1, 12)];
     assert!(first_default(&nodes, &sites(2)).is_some());
-    // The donor's nodes unlike: all of its speed is in the one that is less loaded.
+    // The donor's nodes differ: all of its speed is in the less loaded one.
     nodes[0] = NodeView { capacity: Capacity { speed: 8.0, ..NODE }, ..node(0, 3) };
     nodes[1] = NodeView { capacity: Capacity { speed: 0.5, ..NODE }, ..node(0, 4) };
     assert_eq!(first_default(&nodes, &sites(2)).unwrap().node, NodeId::new(1));
@@ -377,18 +397,18 @@ fn a_site_of_unknown_load_gives_nothing_unless_guaranteed() {
     let mut nodes = vec![node(0, 0), node(0, 0), node(1, 8)];
     nodes[0].load = None;
     assert_eq!(first_default(&nodes, &sites(2)), None);
-    // Nor is it known to have idled before its load was known.
+    // It is not known to have been idle before its load was known.
     let known = [node(0, 0), node(0, 0), node(1, 8)];
     let mut important = sites(2);
     important[0].priority = 1;
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 3).unwrap();
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 2, 3).unwrap();
     assert_eq!(planned_at(&mut reconfigurer, &nodes, &important, 0..5), []);
     assert_eq!(planned_at(&mut reconfigurer, &known, &important, 5..9), [7]);
     let mut promised = sites(2);
     promised[1].floor = 2;
     let plan = first_default(&nodes, &promised).unwrap();
-    assert_eq!((plan.source, plan.node), (Source::Guarantee, NodeId::new(1)), "the one that is known");
-    // What the edge sent itself is enough to know that a site is loaded.
+    assert_eq!((plan.reason.source, plan.node), (Source::Guarantee, NodeId::new(1)), "the one that is known");
+    // The edge's own requests suffice to show that a site is loaded.
     let mut blind = vec![node(0, 0), node(0, 0), node(1, 0)];
     blind[2] = NodeView { load: None, in_flight: 9, ..blind[2] };
     assert!(first_default(&blind, &sites(2)).is_some());
@@ -401,14 +421,18 @@ fn where_the_origin_is_not_known_the_index_decides() {
             Hot { valid: valid::CPU | valid::RUN_QUEUE, cpu_permille: permille, run_queue, ..Hot::default() };
         NodeView { load: Some(hot), capacity: Capacity { cpus: 2.0, ..NODE }, ..node(of, 0) }
     };
-    let weights = Weights { cpu: 1.0, connections: 0.0, run_queue: 1.0, ..Weights::SYSTEM };
+    let weights = Weights { cpu: 1.0, connections: 0.0, run_queue: Some(1.0), ..Weights::SYSTEM };
     let nodes = [with_cpu(0, 100, 0), with_cpu(0, 100, 0), with_cpu(1, 1000, 12)];
-    let (plan, _) = first(Settings { weights, ..Settings::default() }, &nodes, &sites(2)).unwrap();
-    assert_eq!((plan.source, plan.load), (Source::Idle, 3.5));
+    let (plan, _) =
+        first(ReconfigureSettings { weights, ..ReconfigureSettings::default() }, &nodes, &sites(2)).unwrap();
+    assert_eq!((plan.reason.source, plan.reason.receiver.load), (Source::Idle, Some(3.5)));
     // How busy a node is does not depend on its speed.
     let blind =
         NodeView { load: None, in_flight: 6, capacity: Capacity { speed: 2.0, ..NODE }, ..node(1, 0) };
-    assert_eq!(first_default(&[node(0, 0), node(0, 0), blind], &sites(2)).unwrap().load, 1.5);
+    assert_eq!(
+        first_default(&[node(0, 0), node(0, 0), blind], &sites(2)).unwrap().reason.receiver.load,
+        Some(1.5)
+    );
 }
 
 #[test]
@@ -416,13 +440,19 @@ fn nodes_above_the_ceiling_are_given_first() {
     let mut sites = sites(3);
     sites[0] = SiteView { ceiling: 1, priority: 5, ..sites[0] };
     let nodes = [node(0, 4), node(0, 4), node(2, 0), node(2, 0), node(1, 8)];
-    assert_eq!(first_default(&nodes, &sites).unwrap().source, Source::Surplus);
+    assert_eq!(first_default(&nodes, &sites).unwrap().reason.source, Source::Surplus);
 }
 
 #[test]
 fn server_based_reconfiguration_looks_after_its_own_site() {
     let nodes = [node(0, 0), node(0, 0), node(0, 0), node(1, 8), node(2, 6)];
-    let of = |only| first(Settings { only: Some(site(only)), ..Settings::default() }, &nodes, &sites(3));
+    let of = |only| {
+        first(
+            ReconfigureSettings { only: Some(site(only)), ..ReconfigureSettings::default() },
+            &nodes,
+            &sites(3),
+        )
+    };
     assert_eq!(of(2).unwrap().0.to, site(2));
     assert_eq!(of(1).unwrap().0.to, site(1));
     assert_eq!(of(0), None);
@@ -435,19 +465,22 @@ fn nodes_of_a_foreign_site_are_of_none() {
 
 #[test]
 fn settings_that_make_no_sense_are_refused() {
-    let settings = Settings::default();
+    let settings = ReconfigureSettings::default();
     assert_eq!(settings.check(), Ok(()));
-    assert!(matches!(Settings { low: 2.0, ..settings }.check(), Err(SettingsError::Order { .. })));
-    assert!(matches!(Settings { high: f64::NAN, ..settings }.check(), Err(SettingsError::Figure { .. })));
+    assert!(matches!(ReconfigureSettings { low: 2.0, ..settings }.check(), Err(SettingsError::Order { .. })));
     assert!(matches!(
-        Settings { sensitivity: Duration::ZERO, ..settings }.check(),
+        ReconfigureSettings { high: f64::NAN, ..settings }.check(),
+        Err(SettingsError::Figure { .. })
+    ));
+    assert!(matches!(
+        ReconfigureSettings { sensitivity: Duration::ZERO, ..settings }.check(),
         Err(SettingsError::Zero { .. })
     ));
     let too_many = Reconfigurer::new(settings, 2, NODES_MAX + 1).unwrap_err();
-    assert_eq!(too_many.to_string(), "16384 nodes: the words can name 16383");
+    assert_eq!(too_many.to_string(), "16384 nodes: at most 16383 are possible");
 }
 
-/// Of unlike nodes: that many workers.
+/// A node with that many workers.
 fn sized(of: usize, workers: u32, requests: u32) -> NodeView {
     let hot = Hot {
         valid: valid::ORIGIN,
@@ -459,14 +492,15 @@ fn sized(of: usize, workers: u32, requests: u32) -> NodeView {
     NodeView { load: Some(hot), capacity: Capacity { workers, ..NODE }, ..node(of, 0) }
 }
 
-/// Site 0 idles on small nodes, site 1 has one large one and cannot give it, site 2 is overloaded.
+/// Site 0 is idle on small nodes, site 1 has one large node and cannot spare it, site 2 is overloaded.
 fn unlike() -> Vec<NodeView> {
     vec![sized(0, 2, 0), sized(0, 2, 0), sized(1, 16, 1), sized(2, 4, 20)]
 }
 
 /// The plans of a run in which each is carried out at once.
 fn carried_out(nodes: &mut [NodeView], sites: &[SiteView], until_ms: u64) -> Vec<MovePlan> {
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), sites.len(), nodes.len()).unwrap();
+    let mut reconfigurer =
+        Reconfigurer::new(ReconfigureSettings::default(), sites.len(), nodes.len()).unwrap();
     let mut plans = Vec::new();
     for at in 0..until_ms {
         if let Some(plan) = reconfigurer.step(&Snapshot { nodes, sites, standings: &[] }, ms(at)) {
@@ -478,7 +512,7 @@ fn carried_out(nodes: &mut [NodeView], sites: &[SiteView], until_ms: u64) -> Vec
 }
 
 fn ways(plans: &[MovePlan]) -> Vec<(usize, Option<usize>, usize)> {
-    plans.iter().map(|plan| (plan.node.index(), plan.from.map(SiteId::index), plan.to.index())).collect()
+    plans.iter().map(|plan| (plan.node.index(), plan.from().map(SiteId::index), plan.to.index())).collect()
 }
 
 #[test]
@@ -486,9 +520,9 @@ fn a_better_node_comes_by_way_of_its_site() {
     let mut nodes = unlike();
     let plans = carried_out(&mut nodes, &sites(3), 6);
     assert_eq!(ways(&plans), [(0, Some(0), 1), (2, Some(1), 2)], "{plans:?}");
-    assert_eq!((plans[0].need, plans[0].source), (Need::Stage, Source::Idle));
-    assert_eq!((plans[1].need, plans[1].source), (Need::High, Source::Pays));
-    // Of nodes that are alike the spared one goes where it is needed.
+    assert_eq!((plans[0].reason.need, plans[0].reason.source), (Need::Stage, Source::Idle));
+    assert_eq!((plans[1].reason.need, plans[1].reason.source), (Need::High, Source::Pays));
+    // If the nodes are alike, the spared one goes where it is needed.
     let alike = [node(0, 0), node(0, 0), node(1, 1), node(2, 20)];
     assert_eq!(first_default(&alike, &sites(3)).unwrap().to, site(2));
 }
@@ -515,17 +549,17 @@ fn no_better_node_comes_from_where_it_is_needed_or_guaranteed() {
 #[test]
 fn a_second_move_that_is_void_is_forgotten() {
     let sites = sites(3);
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), 3, 4).unwrap();
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 3, 4).unwrap();
     let mut nodes = unlike();
     let step = |reconfigurer: &mut Reconfigurer, nodes: &[NodeView], at| {
         reconfigurer.step(&Snapshot { nodes, sites: &sites, standings: &[] }, ms(at))
     };
     let first = (0..3).find_map(|at| step(&mut reconfigurer, &nodes, at)).unwrap();
-    assert_eq!(first.need, Need::Stage);
-    // It was not carried out: for a while nothing is planned for the site, and then it is as if there had been none.
+    assert_eq!(first.reason.need, Need::Stage);
+    // It was not carried out: for a while nothing is planned for the site, and then it is as if there had been no plan.
     let again = (3..60).find_map(|at| Some((step(&mut reconfigurer, &nodes, at)?, at))).unwrap();
-    assert!(again.1 >= 22 && again.0.need == Need::Stage, "{again:?}");
-    // It was, but the load has gone by then.
+    assert!(again.1 >= 22 && again.0.reason.need == Need::Stage, "{again:?}");
+    // It was carried out, but the load is gone by then.
     nodes[0].ownership = Some(Ownership::serving(site(1), 9));
     nodes[3] = sized(2, 4, 1);
     assert_eq!((60..120).find_map(|at| step(&mut reconfigurer, &nodes, at)), None);

@@ -12,7 +12,7 @@ use sidelong_layout::{
     Ack, BoardMap, Budget, LOAD_ACK, LOAD_BYTES, Lock, NodeId, NodeState, Ownership, RegionKind, SiteId,
     WORDS_OWNERSHIP,
 };
-use sidelong_reconfig::{BOARD, BoardInit, board_map, load_region, offer_board, offer_words};
+use sidelong_reconfig::{BoardInit, board_map, board_region, load_region, offer_board, offer_words};
 use sidelong_state::{NodeAgent, Pool, Timing};
 
 use crate::lots::Lots;
@@ -22,7 +22,6 @@ pub(crate) const NODES: usize = 8;
 pub(crate) const EDGES: usize = 3;
 /// Guaranteed nodes of each site: five of the eight, so that what may be moved is scarce.
 pub(crate) const FLOORS: [u16; SITES] = [2, 2, 1];
-pub(crate) const POOL: Pool = Pool { sites: SITES as u16, nodes: NODES as u16 };
 pub(crate) const MAP: BoardMap = board_map(SITES, EDGES);
 
 /// Some lost completions long: each costs an edge 20 ms.
@@ -49,7 +48,12 @@ pub(crate) fn node_names() -> Vec<String> {
     (0..NODES).map(|node| format!("n{node}")).collect()
 }
 
-/// Where the keys are published: a map. Those of a crashed node stay until it is back, as files would.
+pub(crate) fn edge_names() -> Vec<String> {
+    (0..EDGES).map(|edge| format!("e{edge}")).collect()
+}
+
+/// Where the keys are published: a map. Those of a crashed node stay until it is back, as files would. Those of an edge go
+/// with it: that its process is gone is evident.
 #[derive(Default)]
 pub(crate) struct Keys {
     published: Mutex<BTreeMap<String, Key>>,
@@ -58,6 +62,10 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
+    pub(crate) fn withdraw(&self, name: &str) {
+        self.published.lock().unwrap().remove(name);
+    }
+
     pub(crate) fn finds(&self, name: &str) -> usize {
         self.finds.lock().unwrap().get(name).copied().unwrap_or(0)
     }
@@ -113,7 +121,8 @@ impl Cluster {
         let keys = Arc::new(Keys::default());
         let first = |site: SiteId| BoardInit {
             floor: FLOORS[site.index()],
-            nodes: homes.iter().filter(|home| **home == Some(site)).count() as u16,
+            // As where nobody knows: the board may die, and come back after nodes have moved.
+            nodes: 0,
         };
         let first: Vec<_> = sites().map(first).collect();
         let board = offer_sites(network, &keys, &first);
@@ -183,14 +192,14 @@ impl Cluster {
     fn host(&self, machine: Machine) -> SimHost {
         match machine {
             Machine::Node(node) => self.network.host(&self.nodes[node.index()].name),
-            Machine::Board => self.network.host(BOARD),
+            Machine::Board => self.network.host(&board_region(0)),
         }
     }
 
     /// What the words hold, whoever can see it. A dead node counts for the site that it is to come back to.
     pub(crate) fn truth(&self) -> Truth {
         let word = |region: &Region, offset| region.load(offset);
-        let ownership = |node: &Node| Ownership::decode(word(&node.words, WORDS_OWNERSHIP));
+        let ownership = |node: &Node| Ownership::decode(word(&node.words, WORDS_OWNERSHIP), SITES);
         Truth {
             nodes: self.nodes.iter().map(|node| ownership(node).expect("a known state")).collect(),
             acks: self.nodes.iter().map(|node| Ack::decode(word(&node.load, LOAD_ACK))).collect(),
@@ -209,13 +218,19 @@ fn drain_time(lots: &Lots) -> Duration {
     }
 }
 
+/// As the cluster file would have it, but for homes, which are drawn: no word is to be put right by them.
+pub(crate) fn pool() -> Pool {
+    Pool::new(FLOORS, [None; NODES]).with_fronts(EDGES)
+}
+
 /// When a process began that begins now, in ms since 1970.
 fn began_ms(network: &Network) -> u64 {
     STARTED_MS + network.now().as_millis() as u64
 }
 
 fn offer_sites(network: &Network, keys: &Keys, first: &[BoardInit]) -> Region {
-    let board = offer_board(&Host::Sim(network.host(BOARD)), MAP, first, began_ms(network)).unwrap();
+    let board =
+        offer_board(&Host::Sim(network.host(&board_region(0))), MAP, first, (0, began_ms(network))).unwrap();
     keys.publish(board.key()).unwrap();
     board
 }
@@ -223,8 +238,9 @@ fn offer_sites(network: &Network, keys: &Keys, first: &[BoardInit]) -> Region {
 fn offer_node(network: &Network, keys: &Keys, name: &str, site: Option<SiteId>) -> (Region, Region) {
     let host = Host::Sim(network.host(name));
     let incarnation = began_ms(network);
-    let words = offer_words(&host, name, site, incarnation).unwrap();
+    let words = offer_words(&host, name, site, (0, incarnation)).unwrap();
     let spec = RegionSpec {
+        cluster: 0,
         name: &load_region(name),
         kind: RegionKind::Load,
         len: LOAD_BYTES,

@@ -9,14 +9,15 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sidelong_fabric::Initiator;
 use sidelong_fabric::sim::Network;
+use sidelong_fabric::{Directory as _, Host, Initiator, Region};
 use sidelong_layout::{EdgeId, NodeId, SiteId, Time};
-use sidelong_reconfig::{Ended, Links, Mover, Protocol};
-use sidelong_state::Plan;
+use sidelong_policy::reconfigure::MovePlan;
+use sidelong_reconfig::{Ended, Links, Mover, Protocol, offer_front};
 
-use crate::cluster::{EDGES, FLOORS, Keys, MAP, POOL, node_names, nodes, sites, timing};
+use crate::cluster::{EDGES, FLOORS, Keys, MAP, NODES, edge_names, node_names, nodes, pool, sites, timing};
 use crate::lots::Lots;
+use crate::plan::plan;
 
 /// Time between two looks.
 const REST: std::ops::Range<Duration> = Duration::from_millis(1)..Duration::from_millis(10);
@@ -27,7 +28,7 @@ pub(crate) enum Next {
     /// Reads all words, once some time has passed.
     Scan { after: Duration, idle: bool },
     /// Begins a move.
-    Begin(Plan),
+    Begin(MovePlan),
     /// Posts an operation of this name, and waits for its end.
     Post(&'static str),
     /// Looks at its clock, with the last reply in its hands.
@@ -86,6 +87,14 @@ impl Life {
         self.next = self.hear();
     }
 
+    /// Crashes it, if it still lives.
+    pub(crate) fn end(&mut self) {
+        self.go = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+
     fn hear(&mut self) -> Next {
         self.said.recv().unwrap_or_else(|_| match self.thread.take().expect("joined at its end").join() {
             Err(panic) => resume_unwind(panic),
@@ -96,10 +105,7 @@ impl Life {
 
 impl Drop for Life {
     fn drop(&mut self) {
-        self.go = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.end();
     }
 }
 
@@ -136,20 +142,40 @@ impl Turn {
     }
 }
 
+/// What an edge states as a front, while it lives.
+struct Front<'a>(Region, &'a Keys);
+
+impl Drop for Front<'_> {
+    fn drop(&mut self) {
+        self.1.withdraw(&self.0.key().name);
+    }
+}
+
 /// What `edge::watch` does at each look, with chance for a policy.
 fn live(turn: &Turn, setting: &Setting, edge: usize, incarnation: u64) {
-    let mut links = Links::new(setting.keys.clone(), Initiator::new(), &node_names(), MAP);
     let owner = EdgeId::new(edge);
-    let mut mover = Mover::new(owner, incarnation, EDGES as u16, POOL, timing(), setting.protocol);
+    let names = edge_names();
+    let host = Host::Sim(setting.network.host(&names[edge]));
+    let front = offer_front(&host, &names[edge], NODES, (0, incarnation)).unwrap();
+    setting.keys.publish(front.key()).unwrap();
+    let front = Front(front, &setting.keys);
+    let links = Links::new(setting.keys.clone(), Initiator::new(), &node_names(), MAP);
+    let mut links = links.with_fronts(&names, Some((owner, Some(front.0.clone()))));
+    let mut mover = Mover::new(owner, incarnation, EDGES as u16, pool(), timing(), setting.protocol);
     let mut after = Duration::ZERO;
     loop {
         let Order { may_plan } = turn.say(Next::Scan { after, idle: mover.is_idle() });
         links.scan(turn.now());
+        for node in nodes() {
+            if let Some(seen) = links.ownership(node) {
+                links.state(node, seen, 0);
+            }
+        }
         mover.look(links.last_scan(), turn.now());
         if mover.is_idle()
             && may_plan
             && turn.lots.once_in(2)
-            && let Some(plan) = plan(&links, &turn.lots)
+            && let Some(plan) = some_plan(&links, &turn.lots)
         {
             turn.say(Next::Begin(plan));
             mover.begin(plan, turn.now());
@@ -163,7 +189,7 @@ fn live(turn: &Turn, setting: &Setting, edge: usize, incarnation: u64) {
 }
 
 /// Any that a policy might make: from a site above its floor, as far as this edge has seen, or of a free node.
-fn plan(links: &Links, lots: &Lots) -> Option<Plan> {
+fn some_plan(links: &Links, lots: &Lots) -> Option<MovePlan> {
     let serving =
         |site: SiteId| nodes().filter(|n| links.ownership(*n).is_some_and(|o| o.serves(site))).count();
     let may_give = |site: SiteId| serving(site) > usize::from(FLOORS[site.index()]);
@@ -174,7 +200,7 @@ fn plan(links: &Links, lots: &Lots) -> Option<Plan> {
         })
     };
     let node = lots.pick(&nodes().filter(may_go).collect::<Vec<_>>())?;
-    let from = links.ownership(node)?.site;
-    let to = lots.pick(&sites().filter(|site| Some(*site) != from).collect::<Vec<_>>())?;
-    Some(Plan { node, from, to })
+    let expected = links.ownership(node)?;
+    let to = lots.pick(&sites().filter(|site| Some(*site) != expected.site).collect::<Vec<_>>())?;
+    Some(plan(node, expected, to))
 }

@@ -7,10 +7,10 @@ use sidelong_fabric::{Access, Batch, Directory as _, Host, Initiator, RegionSpec
 use sidelong_layout::{
     Ack, EdgeId, NodeId, NodeState, Ownership, RegionKind, SiteId, Time, WORDS_BYTES, WORDS_OWNERSHIP,
 };
-use sidelong_reconfig::{BOARD, Links, Mover, Protocol, words_region};
+use sidelong_reconfig::{Links, Mover, Protocol, board_region, words_region};
 
 use crate::cluster::{
-    Cluster, EDGES, LEASE, MAP, Machine, NODES, POOL, Truth, node_names, nodes, sites, timing,
+    Cluster, EDGES, LEASE, MAP, Machine, NODES, Truth, node_names, nodes, pool, sites, timing,
 };
 use crate::lots::Lots;
 
@@ -86,6 +86,7 @@ fn a_region_of_another_layout_is_refused() {
     let host = Host::Sim(machine.clone());
     let name = words_region("n0");
     let spec = RegionSpec {
+        cluster: 0,
         name: &name,
         kind: RegionKind::Words,
         len: WORDS_BYTES,
@@ -192,7 +193,7 @@ fn losses_do_not_hide_what_needs_repair() {
 
 /// As a mover leaves it that dies at the wrong moment.
 fn take_from_budget(cluster: &Cluster, site: SiteId) {
-    let key = cluster.keys.find(BOARD, RegionKind::Board, MAP.len(), Access::Atomic).unwrap();
+    let key = cluster.keys.find(&board_region(0), RegionKind::Board, MAP.len(), Access::Atomic).unwrap();
     let mut initiator = Initiator::new();
     let link = initiator.connect(&key, MILLI).unwrap();
     let budget = cluster.truth().budgets[site.index()];
@@ -204,7 +205,7 @@ fn take_from_budget(cluster: &Cluster, site: SiteId) {
 }
 
 fn mover() -> Mover {
-    Mover::new(EdgeId::new(0), 1, EDGES as u16, POOL, timing(), Protocol::Lease)
+    Mover::new(EdgeId::new(0), 1, EDGES as u16, pool(), timing(), Protocol::Lease)
 }
 
 fn look_and_mend(cluster: &mut Cluster, links: &mut Links, mover: &mut Mover) {

@@ -20,6 +20,8 @@ mod cluster;
 mod edge;
 mod links;
 mod lots;
+#[path = "../support/plan.rs"]
+mod plan;
 mod report;
 mod run;
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use sidelong_fabric::sim::{Faults, Network};
 use sidelong_layout::{NodeId, SiteId};
+use sidelong_policy::reconfigure::MovePlan;
 use sidelong_reconfig::{Ended, How, Protocol};
-use sidelong_state::{Outcome, Plan};
+use sidelong_state::Outcome;
 
 use crate::check::{Rule, Tenure, check, moved_under_free_lock};
 use crate::cluster::{Cluster, EDGES, LEASE, Machine, NODES, Truth, sites};
@@ -254,8 +255,8 @@ impl Run {
         match next {
             Next::Scan { .. } => self.note(format_args!("{name} scans")),
             Next::Hear => self.note(format_args!("{name} goes on")),
-            Next::Begin(Plan { node, from, to }) => {
-                let from = from.map(|site| site.index());
+            Next::Begin(MovePlan { node, expected, to, .. }) => {
+                let from = expected.site.map(|site| site.index());
                 self.note(format_args!("{name} plans n{} from {from:?} to s{}", node.index(), to.index()));
             }
             Next::Post(step) => {
@@ -285,6 +286,7 @@ impl Run {
             self.excused.extend(sites()); // It takes what it could not reach to the grave.
         }
         edge.incarnation += 1;
+        edge.life.end();
         edge.life = Life::begin(&self.setting, index, edge.incarnation);
         (edge.ready_at, edge.idle) = (now + gone, true);
         self.summary.edge_crashes += 1;

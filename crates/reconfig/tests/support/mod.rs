@@ -1,5 +1,7 @@
 //! A cluster's words in real shared memory, with nodes that acknowledge; and processes that move and die.
 
+mod plan;
+
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -12,10 +14,13 @@ use sidelong_fabric::{Access, Host, Initiator, Region, RegionSpec, RunDirectory,
 use sidelong_layout::{
     EdgeId, LOAD_ACK, LOAD_BYTES, NodeId, NodeState, Ownership, RegionKind, SiteId, WORDS_OWNERSHIP,
 };
+use sidelong_policy::reconfigure::MovePlan;
 use sidelong_reconfig::{
     BoardInit, Links, Mover, Protocol, board_map, load_region, offer_board, offer_words,
 };
-use sidelong_state::{NodeAgent, Plan, Pool, Time, Timing};
+use sidelong_state::{NodeAgent, Pool, Time, Timing};
+
+use plan::plan;
 
 pub(crate) const SITES: usize = 3;
 const NODES: usize = 8;
@@ -46,9 +51,8 @@ impl Cluster {
         let directory = tempfile::tempdir().unwrap();
         let host = Host::Shm(ShmHost::new(directory.path()));
         let sites = FIRST.map(|nodes| BoardInit { floor: FLOOR, nodes });
-        let board = offer_board(&host, board_map(SITES, OWNERS), &sites, 1).unwrap();
-        let homes = FIRST.iter().enumerate().flat_map(|(site, nodes)| (0..*nodes).map(move |_| site));
-        let nodes: Vec<_> = homes.enumerate().map(|(node, site)| offer_node(&host, node, site)).collect();
+        let board = offer_board(&host, board_map(SITES, OWNERS), &sites, (0, 1)).unwrap();
+        let nodes: Vec<_> = homes().enumerate().map(|(node, site)| offer_node(&host, node, site)).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let agents = {
             let stop = Arc::clone(&stop);
@@ -102,18 +106,15 @@ impl Cluster {
     }
 
     /// A node of the site that has most, to the one that has least.
-    pub(crate) fn some_plan(&mut self) -> Plan {
+    pub(crate) fn some_plan(&mut self) -> MovePlan {
         self.look();
         let sites = || (0..SITES).map(SiteId::new);
         let from = sites().max_by_key(|site| self.serving(*site)).unwrap();
         let to = sites().min_by_key(|site| self.serving(*site)).unwrap();
         let serves = |node: &NodeId| self.ownership(*node).serves(from);
         let node = (0..NODES).map(NodeId::new).find(serves).unwrap();
-        Plan {
-            node,
-            from: Some(from),
-            to: if to == from { SiteId::new((from.index() + 1) % SITES) } else { to },
-        }
+        let to = if to == from { SiteId::new((from.index() + 1) % SITES) } else { to };
+        plan(node, self.ownership(node), to)
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -146,9 +147,10 @@ fn name(node: usize) -> String {
 }
 
 fn offer_node(host: &Host, node: usize, site: usize) -> (Region, Region) {
-    let words = offer_words(host, &name(node), Some(SiteId::new(site)), 1).unwrap();
+    let words = offer_words(host, &name(node), Some(SiteId::new(site)), (0, 1)).unwrap();
     let region = load_region(&name(node));
     let spec = RegionSpec {
+        cluster: 0,
         name: &region,
         kind: RegionKind::Load,
         len: LOAD_BYTES,
@@ -171,13 +173,18 @@ fn acknowledge(nodes: &[(Region, Region)], stop: &AtomicBool) {
     }
 }
 
+/// The site that each node serves at first.
+fn homes() -> impl Iterator<Item = usize> {
+    FIRST.into_iter().enumerate().flat_map(|(site, nodes)| (0..nodes).map(move |_| site))
+}
+
 fn edge(directory: PathBuf, owner: usize, incarnation: u64) -> (Links, Mover) {
     let names: Vec<_> = (0..NODES).map(name).collect();
     let directory = Arc::new(RunDirectory::open(directory).unwrap());
     let links = Links::new(directory, Initiator::new(), &names, board_map(SITES, OWNERS));
     let lease = LEASE.as_nanos() as u64;
     let timing = Timing::new(lease, lease / 10, 5 * lease, 1_000_000).unwrap();
-    let pool = Pool { sites: SITES as u16, nodes: NODES as u16 };
+    let pool = Pool::new([FLOOR; SITES], homes().map(|site| Some(SiteId::new(site))));
     (links, Mover::new(EdgeId::new(owner), incarnation, OWNERS as u16, pool, timing, Protocol::Lease))
 }
 
@@ -188,7 +195,7 @@ fn now() -> Time {
 
 /// What another process does.
 pub(crate) enum Task {
-    Move(Plan),
+    Move(MovePlan),
     Repair,
 }
 
@@ -199,8 +206,8 @@ impl Child {
     pub(crate) fn start(cluster: &Cluster, task: Task, step: &str) -> Self {
         let task = match task {
             Task::Repair => "repair".to_owned(),
-            Task::Move(Plan { node, from, to }) => {
-                format!("{} {} {}", node.index(), from.expect("of a site").index(), to.index())
+            Task::Move(MovePlan { node, expected, to, .. }) => {
+                format!("{} {} {}", node.index(), expected.encode(), to.index())
             }
         };
         let child = Command::new(std::env::current_exe().unwrap())
@@ -237,10 +244,9 @@ pub(crate) fn child_main() {
     let (mut links, mut mover) = edge(directory, 1, u64::from(std::process::id()));
     links.scan(now());
     if task != "repair" {
-        let part: Vec<usize> = task.split(' ').map(|part| part.parse().unwrap()).collect();
-        let plan =
-            Plan { node: NodeId::new(part[0]), from: Some(SiteId::new(part[1])), to: SiteId::new(part[2]) };
-        mover.begin(plan, now());
+        let part: Vec<u64> = task.split(' ').map(|part| part.parse().unwrap()).collect();
+        let (node, to) = (NodeId::new(part[0] as usize), SiteId::new(part[2] as usize));
+        mover.begin(plan(node, Ownership::decode(part[1], SITES).unwrap(), to), now());
     }
     let deadline = Instant::now() + 40 * LEASE;
     let mut repaired = false;

@@ -1,32 +1,33 @@
-//! The command line of `sidelong perf`, and what of it does not go together.
+//! The command line of `sidelong perf`, and its checks.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
-use serde::{Deserialize, Serialize};
+use sidelong_lab::results::perf::{Completion, Operation, PerfFabric};
 
 use crate::failure::Failure;
 use crate::perf::load::LoadArgs;
 
-/// Where `perf serve` listens, and `--to` asks.
+/// The port where `perf serve` listens and `--to` connects.
 const PORT: u16 = 7471;
 /// The longest operation that is measured.
 pub(super) const BYTES_MAX: usize = 1 << 20;
-/// All messages together that wait at the target.
+/// The longest inbox of a target.
 const INBOX_BYTES_MAX: usize = 128 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
-  sidelong perf                                  a read of 64 bytes, this machine against itself
-  sidelong perf read --peers 8                   eight regions in one batch
-  sidelong perf write --sizes all --fabric tcp   1 B to 1 MB
-  sidelong perf write --ping-pong                until the target sees it, by its answer
-  sidelong perf read --size 64K --bandwidth      windows of 16 in flight
+  sidelong perf                                  read 64 bytes between two processes of this machine
+  sidelong perf read --peers 8                   read eight regions in one batch
+  sidelong perf write --sizes all --fabric tcp   write 1 B to 1 MB
+  sidelong perf write --ping-pong                write until the target sees it: half a round trip
+  sidelong perf read --size 64K --bandwidth      keep windows of 16 reads in flight
   sidelong perf read --fabric tcp --background 64
-                                                 while 64 threads keep the target's CPU busy
-  sidelong perf load --scheme socket-sync        a look at a node's load, by one of the schemes
-  sidelong perf serve --secret-file FILE         on one machine, and on the other:
+                                                 read while 64 threads keep the target's CPU busy
+  sidelong perf load --scheme socket-sync        sample a node's load by one of the schemes
+  sidelong perf serve --secret-file FILE         serve on one machine; on the other:
   sidelong perf read --to HOST --fabric tcp --secret-file FILE";
 
 #[derive(Args)]
@@ -40,55 +41,55 @@ pub(crate) struct PerfArgs {
 
 #[derive(Subcommand)]
 pub(super) enum PerfCommand {
-    /// The target's side, for `--to` from another machine; it serves one measurement after the other until Ctrl-C.
+    /// Serve as the target of `--to` from another machine, one measurement at a time, until Ctrl-C.
     Serve(ServeArgs),
-    /// How load is had from a node by each scheme: how long a look takes, how soon a step is seen, what it costs, how
-    /// true it is.
+    /// Measure how a scheme samples a node's load: the time of a sample, the delay until a load step is seen, the cost to
+    /// the node, the accuracy.
     Load(LoadArgs),
-    /// Busy threads that compute and communicate, until standard input ends.
+    /// Run threads that compute and communicate until standard input ends.
     #[command(hide = true)]
     Background {
-        /// How many.
+        /// Number of threads.
         threads: u32,
     },
 }
 
 #[derive(Args)]
 pub(super) struct ServeArgs {
-    /// Where to listen. The fabric has ports of its own on the same address.
+    /// Address of the control endpoint. The fabric opens further ports on the same address.
     #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from(([0, 0, 0, 0], PORT)))]
     pub(super) listen: SocketAddr,
     #[command(flatten)]
     pub(super) secret: SecretArgs,
-    /// The CPU to stay on: auto (the first), none, or its number.
+    /// CPU to pin the target to: auto (the first), none, or a number.
     #[arg(long, value_name = "CPU", default_value = "auto", value_parser = pin)]
     pub(super) pin: Pin,
     #[command(flatten)]
     pub(super) device: DeviceArgs,
-    /// End after the first measurement.
+    /// Exit after the first measurement.
     #[arg(long)]
     pub(super) once: bool,
-    /// Started by the measuring side, on the same machine: end with it.
+    /// Exit when standard input ends: the measuring side started this process.
     #[arg(long, hide = true)]
     pub(super) child: bool,
 }
 
-/// Which RDMA device, for verbs.
+/// The RDMA device, for verbs.
 #[derive(Args, Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct DeviceArgs {
-    /// The RDMA device, as `ibv_devices` names it; else the first with an active port.
+    /// RDMA device, as `ibv_devices` lists it [default: the first with an active port].
     #[arg(long, value_name = "NAME")]
     pub(super) device: Option<String>,
-    /// Its port; else the first active one.
+    /// Port of the device [default: the first active one].
     #[arg(long, value_name = "N")]
     pub(super) port: Option<u8>,
-    /// Which of the port's addresses; else the first of RoCE version 2, on InfiniBand 0.
+    /// Index of the port's address [default: the first of RoCE version 2; 0 on InfiniBand].
     #[arg(long, value_name = "N")]
     pub(super) gid_index: Option<u8>,
 }
 
 impl DeviceArgs {
-    /// The same, for another command line.
+    /// The same as words of a command line.
     pub(super) fn words(&self) -> Vec<String> {
         let DeviceArgs { device, port, gid_index } = self;
         let numbers = [("--port", port), ("--gid-index", gid_index)];
@@ -100,99 +101,62 @@ impl DeviceArgs {
 
 #[derive(Args)]
 pub(super) struct SecretArgs {
-    /// A file of mode 0600 with 16 bytes or more that both sides know; else the variable SIDELONG_SECRET has them.
+    /// File of mode 0600 with the secret that both sides share, 16 bytes or more [default: the variable SIDELONG_SECRET].
     #[arg(long, value_name = "FILE")]
     pub(super) secret_file: Option<PathBuf>,
 }
 
 #[derive(Args)]
 pub(super) struct MeasureArgs {
-    /// What to measure.
-    #[arg(value_enum, default_value = "read")]
+    /// Operation to measure.
+    #[arg(value_parser = named(OPERATIONS, Operation::as_str), default_value = "read")]
     pub(super) operation: Operation,
-    /// Over which fabric.
-    #[arg(long, value_enum, default_value = "shm")]
+    /// Fabric to measure.
+    #[arg(long, value_parser = named(FABRICS, PerfFabric::as_str), default_value = "shm")]
     pub(super) fabric: PerfFabric,
-    /// Regions of the target, one operation on each, in one batch.
+    /// Regions of the target; a batch has one operation on each.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4000))]
     pub(super) peers: u32,
-    /// Bytes of each operation; atomics have 8.
+    /// Bytes of each operation; atomics always have 8.
     #[arg(long, visible_alias = "bytes", value_name = "BYTES", default_value = "64", value_parser = bytes)]
     pub(super) size: usize,
-    /// 1 B to 1 MB in powers of two, in place of one size.
+    /// Measure all powers of two from 1 B to 1 MB instead of one size.
     #[arg(long, value_enum, value_name = "all", conflicts_with = "size")]
     pub(super) sizes: Option<Sizes>,
-    /// Each write is answered by one of the target's: half of the time of both, as ib_write_lat counts.
+    /// Have the target answer each write by a write, and count half of the round trip, as ib_write_lat does.
     #[arg(long, conflicts_with_all = ["bandwidth", "sizes"])]
     pub(super) ping_pong: bool,
-    /// Bytes a second in place of latency: windows of operations in flight.
+    /// Measure bytes per second with a window of operations in flight, instead of latency.
     #[arg(long)]
     pub(super) bandwidth: bool,
-    /// Operations in one window of --bandwidth.
+    /// Operations in flight with --bandwidth.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) window: u32,
-    /// How completions, and at the target messages, are waited for; by default as the fabric does it best.
-    #[arg(long, value_enum)]
+    /// How both sides wait, for completions and for messages [default: polling; events over tcp].
+    #[arg(long, value_parser = named(COMPLETIONS, Completion::as_str))]
     pub(super) completion: Option<Completion>,
-    /// Threads that compute and communicate on the target's CPU meanwhile.
+    /// Threads that compute and communicate on the target's CPU during the measurement.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024))]
     pub(super) background: u32,
-    /// The CPUs to stay on: auto (the target on the first and this side on the last), none, TARGET,THIS; with --to, THIS.
+    /// CPUs to pin to: auto (the target on the first, this side on the last), none, or TARGET,THIS; with --to, THIS.
     #[arg(long, value_name = "CPUS", default_value = "auto", value_parser = pin)]
     pub(super) pin: Pin,
-    /// Exactly so many batches, in place of a time, and no CPU time (for `valgrind --tool=callgrind`).
+    /// Measure exactly N batches and no CPU time (for `valgrind --tool=callgrind`).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(super) iterations: Option<u64>,
-    /// The machine where `sidelong perf serve` runs, in place of this one.
+    /// Machine where `sidelong perf serve` runs, with an optional port [default: this machine].
     #[arg(long, value_name = "HOST")]
     pub(super) to: Option<String>,
     #[command(flatten)]
     pub(super) secret: SecretArgs,
     #[command(flatten)]
     pub(super) device: DeviceArgs,
-    /// JSON instead of a table; a list with --sizes.
+    /// Print JSON instead of a table; a list with --sizes.
     #[arg(long)]
     pub(super) json: bool,
-    /// A short run.
+    /// Measure for a shorter time.
     #[arg(long)]
     pub(super) quick: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Operation {
-    /// One-sided read.
-    Read,
-    /// One-sided write.
-    Write,
-    /// A write of which the target is told: until its inbox has it.
-    WriteImm,
-    /// A message: until the target's inbox has it.
-    Send,
-    /// Compare-and-swap.
-    Cas,
-    /// Fetch-and-add.
-    Faa,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum PerfFabric {
-    /// Memory of this machine.
-    Shm,
-    /// A thread of the target answers over TCP.
-    Tcp,
-    /// RDMA: InfiniBand or RoCE.
-    Verbs,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Completion {
-    /// Looked for again and again.
-    Polling,
-    /// Slept for.
-    Events,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -200,7 +164,7 @@ pub(super) enum Sizes {
     All,
 }
 
-/// On which CPUs whom to hold.
+/// The CPUs to pin both sides to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pin {
     Auto,
@@ -209,26 +173,38 @@ pub(super) enum Pin {
     Two(usize, usize),
 }
 
-/// A name as the command line has it.
-pub(super) fn word(value: impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+/// Reads a value by its `name`; the help lists all with what they are.
+fn named<T>(
+    all: &'static [(T, &'static str)],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync,
+{
+    let names = all.iter().map(|(value, help)| PossibleValue::new(name(*value)).help(*help));
+    PossibleValuesParser::new(names).map(move |text| {
+        let known = all.iter().find(|(value, _)| name(*value) == text);
+        known.expect("one of the possible values").0
+    })
 }
 
-impl Operation {
-    /// Whether a process receives it.
-    pub(super) fn is_two_sided(self) -> bool {
-        matches!(self, Operation::Send | Operation::WriteImm)
-    }
+const OPERATIONS: &[(Operation, &str)] = &[
+    (Operation::Read, "One-sided read"),
+    (Operation::Write, "One-sided write"),
+    (Operation::WriteImm, "One-sided write that notifies the target's inbox"),
+    (Operation::Send, "Message to the target's inbox"),
+    (Operation::Cas, "Compare-and-swap"),
+    (Operation::Faa, "Fetch-and-add"),
+];
 
-    pub(super) fn is_atomic(self) -> bool {
-        matches!(self, Operation::Cas | Operation::Faa)
-    }
+const FABRICS: &[(PerfFabric, &str)] = &[
+    (PerfFabric::Shm, "Memory of this machine"),
+    (PerfFabric::Tcp, "TCP, answered by a thread of the target"),
+    (PerfFabric::Verbs, "RDMA: InfiniBand or RoCE"),
+];
 
-    /// What is moved for one of `bytes`: memory is made of words, messages are not.
-    pub(super) fn bytes_moved(self, bytes: usize) -> usize {
-        if self == Operation::Send { bytes } else { bytes.next_multiple_of(8) }
-    }
-}
+const COMPLETIONS: &[(Completion, &str)] =
+    &[(Completion::Polling, "Poll without a pause"), (Completion::Events, "Sleep until an event")];
 
 impl MeasureArgs {
     /// The sizes to measure.
@@ -258,45 +234,48 @@ impl MeasureArgs {
         2 * self.window.max(16) as usize
     }
 
-    /// Refuses what does not go together.
+    /// Rejects combinations that make no sense.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        let (operation, fabric) = (word(self.operation), word(self.fabric));
+        let MeasureArgs { operation, fabric, .. } = self;
         let refuse = |line: String| Err(Failure(line));
         match (self.fabric, self.completion) {
             (PerfFabric::Shm, Some(Completion::Events)) if !self.operation.is_two_sided() => {
                 return refuse(format!(
-                    "{operation} over shm is done by this side's own CPU and is complete when it returns: there is no \
-                     event to wait for; leave --completion out, or measure send or write-imm, where the target may wait"
+                    "--completion events: over shm this side's own CPU does the {operation}, which is complete when it \
+                     returns; remove --completion, or measure send or write-imm, where the target may wait"
                 ));
             }
             (PerfFabric::Tcp, Some(Completion::Polling)) => {
                 return refuse(format!(
-                    "over {fabric} both sides sleep until their sockets have something: it has --completion events alone"
+                    "--completion polling: over {fabric} both sides sleep until their sockets are ready; use --completion \
+                     events alone"
                 ));
             }
             _ => {}
         }
         if self.fabric != PerfFabric::Verbs && self.device != DeviceArgs::default() {
-            return refuse(format!("an RDMA device is for --fabric verbs, not {fabric}"));
+            return refuse(format!("--device, --port and --gid-index are for --fabric verbs, not {fabric}"));
         }
         if self.ping_pong && (self.operation != Operation::Write || self.peers > 1) {
-            return refuse(format!("--ping-pong is of writes to one peer, not {operation}"));
+            return refuse(format!(
+                "--ping-pong measures writes to one peer, not {operation}: remove it, or --peers"
+            ));
         }
         if self.operation.is_atomic() && self.sizes.is_some() {
-            return refuse(format!("{operation} is always of 8 bytes: leave --sizes out"));
+            return refuse(format!("{operation} is always of 8 bytes: remove --sizes"));
         }
         if self.operation.is_two_sided() && self.peers > 1 {
-            return refuse(format!("{operation} has one receiver: leave --peers out"));
+            return refuse(format!("{operation} has one receiver: remove --peers"));
         }
         if self.bandwidth && self.peers > 1 {
-            return refuse("--bandwidth is of one peer: leave --peers out, or set --window".to_owned());
+            return refuse("--bandwidth measures one peer: remove --peers, or set --window".to_owned());
         }
         if self.peers > 1 && self.peers as usize * self.size_max() > 256 << 20 {
-            return refuse("more than 256 MB of regions: fewer --peers, or a smaller --size".to_owned());
+            return refuse("the regions exceed 256 MB: reduce --peers or --size".to_owned());
         }
         if self.operation.is_two_sided() && self.slots() * self.size_max() > INBOX_BYTES_MAX {
             return refuse(format!(
-                "two windows of {} messages of {} bytes are more than {} MB: a smaller --window or --size",
+                "two windows of {} messages of {} bytes exceed {} MB: choose a smaller --window or --size",
                 self.window,
                 self.size_max(),
                 INBOX_BYTES_MAX >> 20
@@ -304,16 +283,17 @@ impl MeasureArgs {
         }
         if self.to.is_some() && matches!(self.pin, Pin::Two(..)) {
             return refuse(
-                "--to: the other side has its own --pin (perf serve --pin CPU); give one CPU here".to_owned(),
+                "--pin takes one CPU with --to: the target has its own --pin (perf serve --pin CPU)"
+                    .to_owned(),
             );
         }
         if self.to.is_none() && matches!(self.pin, Pin::One(_)) {
-            return refuse("--pin takes two CPUs here: TARGET,THIS".to_owned());
+            return refuse("--pin takes two CPUs without --to: TARGET,THIS".to_owned());
         }
         if let (PerfFabric::Shm, Some(host)) = (self.fabric, &self.to)
             && !address(host)?.ip().is_loopback()
         {
-            return refuse(format!("shm is the memory of one machine: --fabric tcp reaches {host}"));
+            return refuse(format!("shm is the memory of one machine: use --fabric tcp to reach {host}"));
         }
         Ok(())
     }
@@ -330,7 +310,7 @@ pub(super) fn address(host: &str) -> Result<SocketAddr, Failure> {
     }
     let found = if host.contains(':') { host.to_socket_addrs() } else { (host, PORT).to_socket_addrs() };
     let first = found.map_err(|error| Failure(format!("--to {host}: {error}")))?.next();
-    first.ok_or_else(|| Failure(format!("--to {host}: it has no address")))
+    first.ok_or_else(|| Failure(format!("--to {host}: the name has no address")))
 }
 
 /// `64`, `4K`, `1M`.
@@ -341,11 +321,13 @@ fn bytes(text: &str) -> Result<usize, String> {
         None => (text, 1),
     };
     let bytes = number.parse::<usize>().ok().and_then(|count| count.checked_mul(unit));
-    bytes.filter(|bytes| (1..=BYTES_MAX).contains(bytes)).ok_or_else(|| "1 to 1M".to_owned())
+    bytes
+        .filter(|bytes| (1..=BYTES_MAX).contains(bytes))
+        .ok_or_else(|| "expected 1 to 1M, such as 64, 4K or 1M".to_owned())
 }
 
 pub(super) fn pin(text: &str) -> Result<Pin, String> {
-    let cpu = |text: &str| text.parse().map_err(|_| "auto, none, or numbers of CPUs".to_owned());
+    let cpu = |text: &str| text.parse().map_err(|_| "expected auto, none, or numbers of CPUs".to_owned());
     match text {
         "auto" => Ok(Pin::Auto),
         "none" => Ok(Pin::None),
@@ -387,11 +369,5 @@ mod tests {
         assert_eq!(address("10.0.0.1").unwrap(), SocketAddr::from(([10, 0, 0, 1], PORT)));
         assert_eq!(address("10.0.0.1:9").unwrap(), SocketAddr::from(([10, 0, 0, 1], 9)));
         assert_eq!(address("::1").unwrap().port(), PORT);
-    }
-
-    #[test]
-    fn memory_moves_in_words_and_messages_do_not() {
-        assert_eq!([1, 8, 9].map(|bytes| Operation::Read.bytes_moved(bytes)), [8, 8, 16]);
-        assert_eq!([1, 8, 9].map(|bytes| Operation::Send.bytes_moved(bytes)), [1, 8, 9]);
     }
 }

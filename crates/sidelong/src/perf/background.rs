@@ -1,8 +1,9 @@
-//! What else a target is busy with (R 4.2: "background computation and communication operations on the server").
+//! Busy threads at the target (Balaji et al. 2004, 4.2: "background computation and communication operations on the
+//! server").
 //!
-//! Each thread computes for a while and then sends a message and receives one, over a TCP connection of its own on the
-//! loopback device: it is its own partner, so that it never sleeps, and N threads are N that want the CPU. They are a
-//! process of their own, so that their CPU time is not taken for the target's.
+//! Each thread alternately computes, and sends and receives a message over its own TCP connection on the loopback
+//! device. It is its own partner, so it never sleeps, and all N threads compete for the CPU. They run in a process of
+//! their own, so that their CPU time does not count as the target's.
 
 use std::hint::black_box;
 use std::io::{self, Read as _, Write as _};
@@ -11,22 +12,22 @@ use std::process::{Child, Command, Stdio};
 
 use crate::failure::Failure;
 
-/// What is computed on: more than the first cache holds.
+/// Words to compute on: more than the first-level cache holds.
 const WORDS: usize = 8192;
-/// Times over all of it between two messages.
+/// Passes over all words between two messages.
 const ROUNDS: usize = 32;
-/// Of a message.
+/// Bytes of a message.
 const MESSAGE_BYTES: usize = 1024;
 
 /// The process with the threads, which ends with this.
 pub(super) struct Background(Child);
 
 impl Background {
-    /// Starts so many threads, on the CPU that the caller is held to.
+    /// Starts `threads` threads on the CPU that the caller is pinned to.
     pub(super) fn start(threads: u32) -> io::Result<Background> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["perf", "background", &threads.to_string()]);
-        // Its end of the pipe closes when this process is gone, however that comes.
+        // Its end of the pipe closes when this process ends, in whatever way.
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         command.spawn().map(Background)
     }
@@ -58,7 +59,7 @@ fn pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((there, here))
 }
 
-/// Until the process ends, or its connection fails.
+/// Works until the process ends, or its connection fails.
 fn work(there: &mut TcpStream, here: &mut TcpStream) {
     let mut words: Vec<u64> = (0..WORDS as u64).collect();
     let mut message = [0; MESSAGE_BYTES];

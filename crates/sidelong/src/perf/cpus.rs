@@ -1,11 +1,11 @@
-//! On which CPU each side runs: two that share one measure the scheduler.
+//! Pins each side to a CPU: on a shared one the scheduler would be measured.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::failure::Failure;
 use crate::perf::args::Pin;
 
-/// The target's CPU and this side's, where they are held to any.
+/// The CPUs of the target and of this side; `None` if not pinned.
 pub(super) fn both(pin: Pin) -> Result<(Option<usize>, Option<usize>), Failure> {
     Ok(match pin {
         Pin::None => (None, None),
@@ -14,12 +14,12 @@ pub(super) fn both(pin: Pin) -> Result<(Option<usize>, Option<usize>), Failure> 
     })
 }
 
-/// For a target by itself: the first CPU.
+/// The CPU of a target: the first by default.
 pub(super) fn target(pin: Pin) -> Result<Option<usize>, Failure> {
     one(pin, allowed()?.first())
 }
 
-/// For a measuring side by itself: the last CPU, so that both on one machine do not meet where it has two.
+/// The CPU of the measuring side: the last by default, so that the sides differ on a machine with two.
 pub(super) fn this(pin: Pin) -> Result<Option<usize>, Failure> {
     one(pin, allowed()?.last())
 }
@@ -29,28 +29,28 @@ fn one(pin: Pin, auto: Option<&usize>) -> Result<Option<usize>, Failure> {
         Pin::Auto => Ok(auto.copied()),
         Pin::None => Ok(None),
         Pin::One(cpu) => Ok(Some(cpu)),
-        Pin::Two(..) => Err(Failure::new("--pin: one CPU, this side's own")),
+        Pin::Two(..) => Err(Failure::new("--pin takes one CPU here, that of this side")),
     }
 }
 
-/// Holds this thread, and all that it starts from here on, to `cpu`.
+/// Pins this thread, and all that it starts from now on, to `cpu`.
 pub(super) fn hold(cpu: Option<usize>) -> Result<(), Failure> {
     is_allowed(cpu)?;
     put(cpu)
 }
 
-/// Refuses one that this process may not use.
+/// Rejects a CPU that this process may not use.
 pub(super) fn is_allowed(cpu: Option<usize>) -> Result<(), Failure> {
     let allowed = allowed()?;
     match cpu.filter(|cpu| !allowed.contains(cpu)) {
         None => Ok(()),
-        Some(cpu) => {
-            Err(Failure(format!("--pin: CPU {cpu} is none of those that this process may use, {allowed:?}")))
-        }
+        Some(cpu) => Err(Failure(format!(
+            "--pin: CPU {cpu} is not among those that this process may use, {allowed:?}"
+        ))),
     }
 }
 
-/// The same without a look whether this process may use it: for one that is held elsewhere.
+/// Pins without that check, for a process that is already pinned elsewhere.
 pub(super) fn put(cpu: Option<usize>) -> Result<(), Failure> {
     let Some(cpu) = cpu else { return Ok(()) };
     let mut only = CpuSet::new();

@@ -1,21 +1,22 @@
-//! RDMA devices, where the program was built with verbs: the target's host on one, and who reaches it through one.
+//! RDMA devices, if the program was built with verbs: the target's host and the measuring side's initiator.
 
 use sidelong_fabric::control::{Endpoint, Secret};
 #[cfg(feature = "verbs")]
 use sidelong_fabric::verbs::{Completions, Device, DeviceSpec, VerbsHost};
 use sidelong_fabric::{Host, Initiator};
+use sidelong_lab::results::perf::Completion;
 
 use crate::failure::Failure;
-use crate::perf::args::{Completion, DeviceArgs};
+use crate::perf::args::DeviceArgs;
 
-/// Who offers regions through a device, to whom `endpoint` answers.
+/// A host that offers regions through a device and `endpoint`.
 #[cfg(feature = "verbs")]
 pub(super) fn host(args: &DeviceArgs, endpoint: &Endpoint) -> Result<Host, Failure> {
     let device = open(args, Completion::Polling)?;
     Ok(Host::Verbs(VerbsHost::new(&device, endpoint)?))
 }
 
-/// Who reaches them, and through what, for people.
+/// An initiator on a device, and the device's description.
 #[cfg(feature = "verbs")]
 pub(super) fn initiator(
     args: &DeviceArgs,

@@ -1,4 +1,4 @@
-//! The other side, as the measuring side has it: a child process on this machine, or whoever serves on another one.
+//! The measuring side's session with the target: a child process on this machine, or `perf serve` on another.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
@@ -8,32 +8,34 @@ use std::time::Duration;
 
 use sidelong_fabric::control::{Secret, Session};
 use sidelong_fabric::{Directory as _, Initiator, LinkId, RunDirectory};
+use sidelong_lab::results::perf::PerfFabric;
 use sidelong_layout::RegionKind;
 
 use crate::failure::Failure;
-use crate::perf::args::{DeviceArgs, MeasureArgs, PerfFabric, address};
+use crate::perf::args::{DeviceArgs, MeasureArgs, address};
 use crate::perf::ping_pong::Pong;
-use crate::perf::talk::{Answer, Ask, KIND, Offer, Offered, Used, VERSION};
+use crate::perf::talk::{Answer, Ask, KIND, Measurement, Offered, Used, VERSION};
 use crate::perf::{SECRET, device, run_dir, secret};
 
-/// The other side may be busy with many threads: it has this long for an answer.
+/// Time limit of an answer: the target's CPU may be busy with many threads.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// To be reached at all.
+/// Time limit of connecting to the target.
 const REACH_MAX: Duration = Duration::from_secs(10);
-/// A link's header must come within this.
+/// Time limit of reading a link's header.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct Far {
     session: Session,
     secret: Secret,
-    offer: Offer,
+    measurement: Measurement,
     pub(super) offered: Offered,
-    /// Dropped last: it ends when the session has.
+    /// Dropped last, after the session.
     _child: Option<Target>,
 }
 
 impl Far {
-    /// Starts or reaches the other side, and has it offer what is to be measured. `cpu` is for a side that is started.
+    /// Starts the target or connects to it, and lets it offer what is measured. A target that is started is pinned to
+    /// `cpu`.
     pub(super) fn new(args: &MeasureArgs, cpu: Option<usize>) -> Result<Self, Failure> {
         let (address, secret, child) = match &args.to {
             Some(host) => (address(host)?, secret(&args.secret)?, None),
@@ -46,9 +48,9 @@ impl Far {
         };
         let mut session = Session::open(address, &secret, REACH_MAX).map_err(|error| {
             let Failure(line) = error.into();
-            Failure(format!("{line}; does `sidelong perf serve` run there, with the same secret?"))
+            Failure(format!("{line}; check that `sidelong perf serve` runs there with the same secret"))
         })?;
-        let offer = Offer {
+        let measurement = Measurement {
             version: VERSION,
             fabric: args.fabric,
             operation: args.operation,
@@ -57,13 +59,13 @@ impl Far {
             slots: args.slots(),
             completion: args.completion(),
         };
-        match ask(&mut session, &Ask::Offer(offer.clone()))? {
-            Answer::Offered(offered) => Ok(Far { session, secret, offer, offered, _child: child }),
+        match ask(&mut session, &Ask::Measure(measurement.clone()))? {
+            Answer::Offered(offered) => Ok(Far { session, secret, measurement, offered, _child: child }),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// Who reaches it, and through what, for people.
+    /// The initiator, and its transport in words.
     pub(super) fn initiator(&self, args: &MeasureArgs) -> Result<(Initiator, String), Failure> {
         let device = match (args.fabric, &args.to) {
             (PerfFabric::Verbs, _) => {
@@ -78,12 +80,12 @@ impl Far {
 
     /// A link to each region.
     pub(super) fn links(&mut self, initiator: &mut Initiator) -> Result<Vec<LinkId>, Failure> {
-        let Far { session, offer, offered, .. } = self;
-        let (kind, len, access) = (RegionKind::Raw, offer.region_bytes(), offer.access());
-        let mut links = Vec::with_capacity(offer.peers as usize);
-        for name in (0..offer.peers).map(|peer| offered.region(peer)) {
-            let key = match offer.fabric {
-                PerfFabric::Shm => RunDirectory::open(&offered.run_dir)?.find(&name, kind, len, access)?,
+        let Far { session, measurement, offered, .. } = self;
+        let (kind, len, access) = (RegionKind::Raw, measurement.region_bytes(), measurement.access());
+        let mut links = Vec::with_capacity(measurement.peers as usize);
+        for name in (0..measurement.peers).map(|peer| offered.region(peer)) {
+            let key = match measurement.fabric {
+                PerfFabric::Shm => RunDirectory::at(&offered.run_dir).find(&name, kind, len, access)?,
                 PerfFabric::Tcp | PerfFabric::Verbs => session.find(&name, kind, len, access, ANSWER_MAX)?,
             };
             links.push(initiator.connect(&key, CONNECT_MAX)?);
@@ -91,16 +93,16 @@ impl Far {
         Ok(links)
     }
 
-    /// Has it answer each write to its region by one to the memory that is returned.
+    /// Lets the target answer each write to its region by a write to the returned memory.
     pub(super) fn ping_pong(&mut self, device: &DeviceArgs) -> Result<Pong, Failure> {
-        let pong = Pong::new(&self.offer, device, self.session.peer(), &self.secret)?;
+        let pong = Pong::new(&self.measurement, device, self.session.peer(), &self.secret)?;
         match ask(&mut self.session, &Ask::Echo(pong.echo()))? {
             Answer::Done => Ok(pong),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// Has it run so many busy threads.
+    /// Lets the target run `threads` busy threads.
     pub(super) fn background(&mut self, threads: u32) -> Result<(), Failure> {
         match ask(&mut self.session, &Ask::Background { threads })? {
             Answer::Done => Ok(()),
@@ -108,7 +110,7 @@ impl Far {
         }
     }
 
-    /// What it has used so far.
+    /// What the target has used so far.
     pub(super) fn used(&mut self) -> Result<Used, Failure> {
         match ask(&mut self.session, &Ask::Usage)? {
             Answer::Used(used) => Ok(used),
@@ -116,15 +118,15 @@ impl Far {
         }
     }
 
-    /// Fails where the other side has ended: over shm its memory would stay, and be measured on.
+    /// Fails if the target has ended: over shm its memory stays, and would still be measured.
     pub(super) fn is_there(&self) -> Result<(), Failure> {
         if self.session.is_closed() { Err(gone()) } else { Ok(()) }
     }
 }
 
-/// What is said where the other side ends before the measurement does.
+/// The error if the target ends before the measurement.
 pub(super) fn gone() -> Failure {
-    Failure::new("the target ended in the middle of the measurement")
+    Failure::new("the target ended during the measurement")
 }
 
 fn ask(session: &mut Session, ask: &Ask) -> Result<Answer, Failure> {
@@ -137,17 +139,17 @@ fn ask(session: &mut Session, ask: &Ask) -> Result<Answer, Failure> {
 }
 
 fn unexpected(answer: &Answer) -> Failure {
-    Failure(format!("the target answers something else: {answer:?}"))
+    Failure(format!("the target sent an unexpected answer: {answer:?}"))
 }
 
-/// For a target that is started for one measurement.
+/// A secret for a target that is started for one measurement.
 fn random_secret() -> Result<String, Failure> {
     let mut bytes = [0u8; 32];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The other process on this machine. It ends when its standard input does.
+/// The target's process on this machine. It ends when its standard input does.
 struct Target(Child);
 
 impl Target {
@@ -156,7 +158,7 @@ impl Target {
         command.args(["perf", "serve", "--child", "--listen", "127.0.0.1:0", "--pin"]);
         command.arg(cpu.map_or_else(|| "none".to_owned(), |cpu| cpu.to_string()));
         command.args(device.words()).env(SECRET, secret).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Ctrl-C is for this side, which ends the other.
+        // Ctrl-C goes to this side, which ends the other.
         let mut target = Target(command.process_group(0).spawn()?);
         let mut line = String::new();
         if let Some(out) = target.0.stdout.take() {
@@ -164,7 +166,7 @@ impl Target {
         }
         match line.trim().parse() {
             Ok(address) => Ok((address, target)),
-            Err(_) => Err(Failure::new("the target's side did not start; its reason stands above")),
+            Err(_) => Err(Failure::new("the target did not start; its error is above")),
         }
     }
 }
@@ -173,7 +175,7 @@ impl Drop for Target {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         let _ = self.0.wait();
-        // It does so itself, but where it was killed.
-        let _ = std::fs::remove_dir_all(run_dir(self.0.id()));
+        // The target removes it itself, unless it was killed.
+        RunDirectory::at(run_dir(self.0.id())).remove();
     }
 }

@@ -1,22 +1,22 @@
-//! The measuring itself: latency of batches, and bandwidth of windows.
+//! The measurement: latency of batches, and bandwidth of windows.
 //!
-//! A batch that takes a microsecond or more is timed by itself. A shorter one would be drowned by the clock readings, so
-//! runs of them are timed, long enough for these not to count, and percentiles are over runs: a single slow operation
-//! within one is levelled out.
+//! A batch that takes a microsecond or more is timed by itself. For a shorter one, clock readings would dominate. So
+//! runs of batches are timed that are long enough to make them negligible, and percentiles are over runs: a single slow
+//! operation within a run is averaged out.
 //!
-//! A batch is prepared once and run again and again, as perftest does; but compare-and-swaps, each of which expects what
+//! A batch is prepared once and run repeatedly, as in perftest, except compare-and-swaps, each of which expects what
 //! the last one found.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sidelong_fabric::{Batch, Initiator, LinkId, OpError, OpId};
+use sidelong_lab::results::perf::{Bandwidth, Latency, Operation, PerfFabric, Speed};
 use sidelong_layout::HEADER_BYTES;
 
 use crate::failure::Failure;
-use crate::perf::args::{MeasureArgs, Operation, PerfFabric};
+use crate::perf::args::MeasureArgs;
 use crate::perf::far::{Far, gone};
-use crate::perf::figures::{Bandwidth, Cost, Latency};
 use crate::perf::ping_pong::{self, Pong};
 use crate::perf::target::cpu_ns;
 
@@ -24,30 +24,30 @@ use crate::perf::target::cpu_ns;
 const RUN_MIN: Duration = Duration::from_micros(20);
 /// unless a single batch takes this long.
 const SINGLE_MIN: Duration = Duration::from_micros(1);
-/// Batches of a run where their number is given: their times are not what is asked for.
+/// Batches of a run if their number is given, when their times do not matter.
 const BATCHES_PER_RUN: u64 = 64;
-/// Runs by which it is found out how many batches a run has, of each length.
+/// Runs tried to find the number of batches in a run, for each length.
 const TRIES: u32 = 5;
 /// Measured runs.
 const RUNS: usize = 20_000;
 const RUNS_QUICK: usize = 2_000;
-/// Of single batches, and with busy threads, whose effect is in rare ones.
+/// Number of single batches; also with busy threads, whose effect shows in rare ones.
 const SINGLES: usize = 100_000;
 const SINGLES_QUICK: usize = 5_000;
 const SAMPLES_MAX: usize = 4_000_000;
-/// One batch has this long; a target that is busy with many threads may take a good part of it.
+/// Time limit of one batch; a target with many busy threads may use a good part of it.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// An inbox that is full for this long is not emptied at all.
+/// An inbox that is full for this long is not being emptied.
 const FULL_MAX: Duration = Duration::from_secs(20);
-/// Before what found it full is sent again, the first time and at most.
+/// Pauses before a message is resent to a full inbox: the first, and the longest.
 const PAUSE: Duration = Duration::from_micros(1);
 const PAUSE_MAX: Duration = Duration::from_millis(1);
-/// A shorter pause is not worth a sleep.
+/// Shorter pauses spin instead of sleeping.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
-/// How often it is looked whether the other side is there.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Interval at which the other side is checked.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// One size of one operation, over links that are there.
+/// The measurement of one size of one operation over existing links.
 pub(super) struct Measurement<'a> {
     pub(super) args: &'a MeasureArgs,
     pub(super) far: &'a mut Far,
@@ -56,17 +56,17 @@ pub(super) struct Measurement<'a> {
     pub(super) links: &'a [LinkId],
     /// Where writes are answered, if they are.
     pub(super) pong: Option<&'a Pong>,
-    /// Of each operation, as asked for.
+    /// Bytes of each operation, as requested.
     pub(super) bytes: usize,
 }
 
 impl Measurement<'_> {
-    /// How long one batch takes.
-    pub(super) fn latency(&mut self) -> Result<(Latency, Cost), Failure> {
+    /// Measures the time of one batch.
+    pub(super) fn latency(&mut self) -> Result<(Speed, Cost), Failure> {
         let mut work = Work::new(self, 1);
         let batches_per_run = match self.args.iterations {
             None => work.batches_per_run(self.initiator)?,
-            // Fixed, so that nothing is done that depends on the time.
+            // A fixed number, so that nothing depends on time.
             Some(batches) if work.is_short => batches.min(BATCHES_PER_RUN) as u32,
             Some(_) => 1,
         };
@@ -76,10 +76,10 @@ impl Measurement<'_> {
         let before = self.meter()?;
         work.forget();
         let mut left = self.args.iterations.unwrap_or(u64::MAX);
-        let mut look = Look::new(self.stop);
-        while samples.len() < runs && look.elapsed() < time_max {
-            look.at(self.far)?;
-            // The last run of a given number may be a shorter one.
+        let mut checkpoint = Checkpoint::new(self.stop);
+        while samples.len() < runs && checkpoint.elapsed() < time_max {
+            checkpoint.pass(self.far)?;
+            // The last run of a given number may be shorter.
             let batches = u64::from(batches_per_run).min(left);
             left -= batches;
             let start = Instant::now();
@@ -89,11 +89,11 @@ impl Measurement<'_> {
             samples.push(start.elapsed().as_nanos() as f64 / batches as f64 / work.writes_each());
         }
         let cost = cost(before, self.far, &work)?;
-        Ok((latency(samples, batches_per_run), cost))
+        Ok((Speed::Latency(Latency::of(samples, batches_per_run)), cost))
     }
 
-    /// How much is moved by windows of operations.
-    pub(super) fn bandwidth(&mut self) -> Result<(Bandwidth, Cost), Failure> {
+    /// Measures the bytes moved by windows of operations.
+    pub(super) fn bandwidth(&mut self) -> Result<(Speed, Cost), Failure> {
         let window = self.args.window;
         let mut work = Work::new(self, window);
         work.once(self.initiator)?;
@@ -101,20 +101,21 @@ impl Measurement<'_> {
         let batches = self.args.iterations.unwrap_or(u64::MAX);
         let time_max = if self.args.iterations.is_some() { Duration::MAX } else { self.time_max() };
         let before = self.meter()?;
-        let mut look = Look::new(self.stop);
+        let mut checkpoint = Checkpoint::new(self.stop);
         let mut done = 0;
-        while done < batches && look.elapsed() < time_max {
-            look.at(self.far)?;
+        while done < batches && checkpoint.elapsed() < time_max {
+            checkpoint.pass(self.far)?;
             work.once(self.initiator)?;
             done += 1;
         }
-        let seconds = look.elapsed().as_secs_f64();
+        let seconds = checkpoint.elapsed().as_secs_f64();
         let cost = cost(before, self.far, &work)?;
         let operations_per_s = cost.operations as f64 / seconds;
-        Ok((Bandwidth { window, bytes_per_s: operations_per_s * self.bytes as f64, operations_per_s }, cost))
+        let bytes_per_s = operations_per_s * self.bytes as f64;
+        Ok((Speed::Bandwidth(Bandwidth { window, bytes_per_s, operations_per_s }), cost))
     }
 
-    /// CPU time so far. Not for a given number of batches: that is for valgrind, under which this clock cannot be read.
+    /// CPU time so far. `None` for a given number of batches: under valgrind this clock cannot be read.
     fn meter(&mut self) -> Result<Option<Meter>, Failure> {
         self.args.iterations.is_none().then(|| Meter::read(self.far)).transpose()
     }
@@ -140,7 +141,7 @@ impl Measurement<'_> {
         }
     }
 
-    /// How long one size may take. Busy threads have turns of milliseconds each, of which there must be many.
+    /// Time limit for one size. Busy threads have turns of milliseconds each, of which many are needed.
     fn time_max(&self) -> Duration {
         let ms = match (self.args.sizes.is_some(), self.args.background > 0, self.args.quick) {
             (false, false, false) => 5000,
@@ -154,47 +155,47 @@ impl Measurement<'_> {
     }
 }
 
-/// Whether to go on: asked before each run, answered by the clock that the run needs anyway.
-struct Look<'a> {
+/// Decides before each run whether to go on, by the clock reading that the run needs anyway.
+struct Checkpoint<'a> {
     stop: &'a AtomicBool,
     began: Instant,
     next: Duration,
 }
 
-impl<'a> Look<'a> {
+impl<'a> Checkpoint<'a> {
     fn new(stop: &'a AtomicBool) -> Self {
-        Look { stop, began: Instant::now(), next: LOOK_EVERY }
+        Checkpoint { stop, began: Instant::now(), next: CHECK_EVERY }
     }
 
     fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    fn at(&mut self, far: &Far) -> Result<(), Failure> {
+    fn pass(&mut self, far: &Far) -> Result<(), Failure> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(Failure::new("interrupted"));
         }
         if self.elapsed() > self.next {
-            self.next = self.elapsed() + LOOK_EVERY;
+            self.next = self.elapsed() + CHECK_EVERY;
             far.is_there()?;
         }
         Ok(())
     }
 }
 
-/// A batch that is run again and again.
+/// A batch that is run repeatedly.
 struct Work<'a> {
     operation: Operation,
     batch: Batch,
     operations: Vec<OpId>,
     links: Vec<LinkId>,
-    /// What each word holds, as far as is known: for compare-and-swap.
+    /// The last known value of each word, for compare-and-swap.
     expected: Vec<u64>,
-    /// Of the others, what is sent or written.
+    /// The data to send or write, for the other operations.
     words: Vec<u64>,
     bytes: usize,
     is_short: bool,
-    /// Where the target answers writes, if it does, and how many it has.
+    /// Where the target answers writes, if it does, and their number so far.
     pong: Option<&'a Pong>,
     answered: u64,
     stop: &'a AtomicBool,
@@ -247,12 +248,12 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// By which the time of one run of it is divided.
+    /// Writes per run, by which its time is divided.
     fn writes_each(&self) -> f64 {
         if self.pong.is_some() { 2.0 } else { 1.0 }
     }
 
-    /// Runs it until all that it has is done.
+    /// Runs it until all its operations are done.
     fn once(&mut self, initiator: &mut Initiator) -> Result<(), Failure> {
         if let Some(pong) = self.pong {
             return self.once_answered(pong, initiator);
@@ -286,7 +287,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Sends again what found the inbox full: as many as were refused, each as good as the other.
+    /// Resends as many messages as a full inbox refused; all are equal.
     fn until_received(&mut self, initiator: &mut Initiator) -> Result<(), Failure> {
         let (mut began, mut tries) = (None, 0);
         let mut missing = self.operations.len();
@@ -313,16 +314,16 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Begins to count anew.
+    /// Restarts the counts.
     fn forget(&mut self) {
         (self.done, self.inbox_full) = (0, 0);
     }
 
-    /// How many batches a run has.
+    /// Finds the number of batches of a run.
     fn batches_per_run(&mut self, initiator: &mut Initiator) -> Result<u32, Failure> {
         let mut batches = 1u32;
         loop {
-            // The least of some: whoever is interrupted once is not slow.
+            // The minimum of several, because one interruption does not make a batch slow.
             let mut took = Duration::MAX;
             for _ in 0..TRIES {
                 let start = Instant::now();
@@ -339,8 +340,8 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Before a message is sent again: twice as long each time, so that the receiver has the CPU that it may share with whoever
-/// tells that its inbox is full.
+/// The pause before a message is resent: twice as long each time, because the receiver may share a CPU with the thread
+/// that reports a full inbox.
 fn pause(tries: u32) {
     let time = PAUSE.saturating_mul(1 << tries.min(16)).min(PAUSE_MAX);
     if time > SLEEP_MIN {
@@ -367,13 +368,21 @@ struct Meter {
 
 impl Meter {
     fn read(far: &mut Far) -> Result<Self, Failure> {
-        // In this order, so that asking the other side counts on neither.
+        // In this order, so that querying the other side counts on neither.
         let there_ns = far.used()?.cpu_ns;
         Ok(Meter { here_ns: cpu_ns(), there_ns })
     }
 }
 
-/// What `work` has cost since `before`.
+/// The cost of a measurement's operations, as in [`Figures`](sidelong_lab::results::perf::Figures).
+pub(super) struct Cost {
+    pub(super) operations: u64,
+    pub(super) initiator_cpu_ns: Option<f64>,
+    pub(super) target_cpu_ns: Option<f64>,
+    pub(super) inbox_full: u64,
+}
+
+/// The cost of `work` since `before`.
 fn cost(before: Option<Meter>, far: &mut Far, work: &Work<'_>) -> Result<Cost, Failure> {
     let (mut initiator_cpu_ns, mut target_cpu_ns) = (None, None);
     if let Some(before) = before {
@@ -382,35 +391,4 @@ fn cost(before: Option<Meter>, far: &mut Far, work: &Work<'_>) -> Result<Cost, F
         target_cpu_ns = each(far.used()?.cpu_ns.saturating_sub(before.there_ns));
     }
     Ok(Cost { operations: work.done, initiator_cpu_ns, target_cpu_ns, inbox_full: work.inbox_full })
-}
-
-fn latency(mut samples: Vec<f64>, batches_per_run: u32) -> Latency {
-    samples.sort_by(f64::total_cmp);
-    let at = |quantile: f64| {
-        let last = samples.len().saturating_sub(1);
-        samples.get((last as f64 * quantile).round() as usize).copied().unwrap_or(0.0)
-    };
-    Latency {
-        p50_ns: at(0.5),
-        p99_ns: at(0.99),
-        p999_ns: at(0.999),
-        max_ns: at(1.0),
-        mean_ns: samples.iter().sum::<f64>() / samples.len().max(1) as f64,
-        batches_per_run,
-        runs: samples.len(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_of_what_was_seen() {
-        let samples: Vec<f64> = (0..=1000).rev().map(f64::from).collect();
-        let seen = latency(samples, 1);
-        assert_eq!((seen.p50_ns, seen.p99_ns, seen.p999_ns), (500.0, 990.0, 999.0));
-        assert_eq!((seen.max_ns, seen.mean_ns, seen.runs), (1000.0, 500.0, 1001));
-        assert_eq!(latency(vec![7.0], 3).p999_ns, 7.0);
-    }
 }

@@ -1,21 +1,21 @@
-//! `sidelong perf`: what operations cost between two processes, of this machine or of two, as perftest measures it.
+//! `sidelong perf`: measures operations between two processes, on one machine or on two, as perftest does.
 //!
 //! | part | what it is |
 //! |---|---|
-//! | `args` | the command line, and what of it does not go together |
-//! | `target` | the side that is measured against: offers, receives, answers |
-//! | `far` | that side as the measuring one has it, started here or served elsewhere |
-//! | `talk` | what both say to each other, over the control endpoint |
+//! | `args` | the command line and its checks |
+//! | `target` | the target's process: offers, receives, answers |
+//! | `far` | the measuring side's session with a target, started here or served elsewhere |
+//! | `talk` | the messages between both, over the control endpoint |
 //! | `measure` | latency and bandwidth |
 //! | `ping_pong` | writes that the target answers |
 //! | `background` | busy threads at the target |
 //! | `device` | RDMA devices, where there are verbs |
 //! | `cpus` | which side runs where |
-//! | `figures` | what came of it |
-//! | `load` | `perf load`, which has a node for its target |
+//! | `figures` | prints the result |
+//! | `load` | `perf load`, whose target is a node |
 //!
-//! A target on this machine is a process of its own that differs from one elsewhere in its secret alone, which is made for
-//! the one measurement.
+//! A target on this machine is a process of its own. It differs from one elsewhere only in its secret, which is made for one
+//! measurement.
 
 mod args;
 mod background;
@@ -29,22 +29,22 @@ mod ping_pong;
 mod talk;
 mod target;
 
-use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use sidelong_fabric::control::Secret;
+use sidelong_lab::results::perf::Figures;
 
 pub(crate) use args::PerfArgs;
-use args::{MeasureArgs, PerfCommand, SecretArgs, word};
+use args::{MeasureArgs, PerfCommand, SecretArgs};
 use far::Far;
-use figures::Figures;
-use measure::Measurement;
+use measure::{Cost, Measurement};
 
 use crate::failure::Failure;
+use crate::progress;
 
-/// The variable that may hold the secret.
+/// The environment variable of the secret.
 const SECRET: &str = "SIDELONG_SECRET";
 
 pub(crate) fn run(args: &PerfArgs) -> Result<(), Failure> {
@@ -63,11 +63,11 @@ fn measure(args: &MeasureArgs) -> Result<(), Failure> {
         None => cpus::both(args.pin)?,
         Some(_) => (None, cpus::this(args.pin)?),
     };
-    // The child inherits what is set here, and sets its own.
+    // The child inherits the settings made here, and makes its own.
     let mut far = Far::new(args, target_cpu)?;
     cpus::hold(initiator_cpu)?;
     let measured = measure_against(args, &mut far, initiator_cpu, &stop);
-    // What failed may be no more than how that shows.
+    // A failed operation may be the first sign that the target has ended.
     let all = measured.or_else(|failure| far.is_there().and(Err(failure)))?;
     figures::print(&all, args.json, args.sizes.is_some())
 }
@@ -86,8 +86,12 @@ fn measure_against(
     }
     let sizes = args.all_sizes();
     let mut all = Vec::with_capacity(sizes.len());
-    for (index, &bytes) in sizes.iter().enumerate() {
-        show(args, index, sizes.len(), bytes);
+    let bar = progress::bar(sizes.len() as u64, "[{pos:>2}/{len}] {wide_msg}");
+    for &bytes in &sizes {
+        if sizes.len() > 1 {
+            bar.set_message(format!("{} of {bytes} bytes over {}", args.operation, args.fabric));
+            bar.inc(1);
+        }
         let mut measurement = Measurement {
             args,
             far,
@@ -97,13 +101,8 @@ fn measure_against(
             pong: pong.as_ref(),
             bytes,
         };
-        let (latency, bandwidth, cost) = if args.bandwidth {
-            let (bandwidth, cost) = measurement.bandwidth()?;
-            (None, Some(bandwidth), cost)
-        } else {
-            let (latency, cost) = measurement.latency()?;
-            (Some(latency), None, cost)
-        };
+        let (speed, cost) = if args.bandwidth { measurement.bandwidth()? } else { measurement.latency()? };
+        let Cost { operations, initiator_cpu_ns, target_cpu_ns, inbox_full } = cost;
         all.push(Figures {
             operation: args.operation,
             ping_pong: args.ping_pong,
@@ -111,41 +110,27 @@ fn measure_against(
             device: device.clone(),
             completion: args.completion(),
             peers: args.peers,
-            bytes,
-            bytes_moved: args.operation.bytes_moved(bytes),
+            bytes: bytes as u64,
+            bytes_moved: args.operation.bytes_moved(bytes) as u64,
             background: args.background,
             target_cpu: far.offered.cpu,
             initiator_cpu,
-            latency,
-            bandwidth,
-            cost,
+            speed,
+            operations,
+            initiator_cpu_ns,
+            target_cpu_ns,
+            inbox_full,
         });
     }
-    show(args, sizes.len(), sizes.len(), 0);
     Ok(all)
 }
 
-/// A line that is written over, on a terminal alone.
-fn show(args: &MeasureArgs, done: usize, total: usize, bytes: usize) {
-    let mut err = std::io::stderr().lock();
-    if !err.is_terminal() || total < 2 {
-        return;
-    }
-    let _ = if done < total {
-        let (operation, fabric) = (word(args.operation), word(args.fabric));
-        write!(err, "[{:>2}/{total}] {operation} of {bytes} bytes over {fabric}\x1b[K\r", done + 1)
-    } else {
-        write!(err, "\x1b[K")
-    };
-    let _ = err.flush();
-}
-
-/// Where the target of that process number has its regions.
+/// The run directory of the target with that process id.
 fn run_dir(target: u32) -> PathBuf {
     sidelong_config::default_run_dir(&format!("perf-{target}"))
 }
 
-/// Raised by Ctrl-C and SIGTERM.
+/// A flag that Ctrl-C and SIGTERM raise.
 fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -154,15 +139,15 @@ fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// What both sides know, from a file or the environment.
+/// The secret, from a file or the environment.
 fn secret(args: &SecretArgs) -> Result<Secret, Failure> {
     if let Some(path) = &args.secret_file {
         return Ok(Secret::read(path)?);
     }
     let text = std::env::var(SECRET).map_err(|_| {
         Failure(format!(
-            "both sides need the same secret: --secret-file FILE, mode 0600 (head -c 24 /dev/urandom | base64 >FILE), or \
-             {SECRET}"
+            "the secret is missing: both sides need the same one, by --secret-file FILE of mode 0600 (head -c 24 /dev/urandom | \
+             base64 >FILE) or by the variable {SECRET}"
         ))
     })?;
     Ok(Secret::new(text.trim().as_bytes())?)

@@ -1,5 +1,5 @@
-//! A write that the target answers by a write into this side's memory. Half of both is what `ib_write_lat` calls a write's
-//! latency: until the other side sees it, which no completion tells.
+//! A write that the target answers by a write into this side's memory. Half of the round trip is what `ib_write_lat`
+//! calls a write's latency: the time until the other side sees it, which no completion tells.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -8,54 +8,55 @@ use std::time::{Duration, Instant};
 
 use sidelong_fabric::control::{Endpoint, Secret, Session};
 use sidelong_fabric::{Batch, Directory as _, Host, Initiator, LinkId, Region, RegionSpec, RunDirectory};
+use sidelong_lab::results::perf::{Completion, PerfFabric};
 use sidelong_layout::{HEADER_BYTES, RegionKind};
 
 use crate::failure::Failure;
-use crate::perf::args::{Completion, DeviceArgs, PerfFabric};
-use crate::perf::talk::{Echo, Offer};
-use crate::perf::target::{Place, RunFiles};
-use crate::perf::{device, run_dir};
+use crate::perf::args::DeviceArgs;
+use crate::perf::device;
+use crate::perf::talk::{Echo, Measurement};
+use crate::perf::target::{RunFiles, TargetProcess};
 
 /// The region that the target writes its answers to.
 const NAME: &str = "perf-pong";
-/// To reach the measuring side, and for its region's header.
+/// Time limit to reach the measuring side, and for its region's header.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// One write has this long.
+/// Time limit of one write.
 const WRITE_MAX: Duration = Duration::from_secs(20);
-/// Looks at memory between two at a flag or a clock, and turns given to others where both sides share a CPU.
+/// Reads of memory between two checks of a flag or clock, and between yields if both sides share a CPU.
 const LOOKS: u32 = 10_000;
 
-/// The measuring side's memory, and the endpoint by which the target finds it.
+/// The measuring side's memory, and the endpoint through which the target finds it.
 pub(super) struct Pong {
     region: Region,
-    // Before the endpoint that it answers through.
+    // Dropped before the endpoint through which it answers.
     _host: Host,
     endpoint: Arc<Endpoint>,
     files: RunFiles,
 }
 
 impl Pong {
-    /// For a measurement of what `offer` says, against the target whose endpoint is at `target`.
+    /// Memory for this measurement, with the target whose endpoint is at `target`.
     pub(super) fn new(
-        offer: &Offer,
+        measurement: &Measurement,
         device: &DeviceArgs,
         target: SocketAddr,
         secret: &Secret,
     ) -> Result<Self, Failure> {
         let ip = towards(target)?;
         let endpoint = Arc::new(Endpoint::listen(ip, secret.clone())?);
-        let files = RunFiles(run_dir(std::process::id()));
-        let place = Place::new(ip.ip(), device.clone(), None, &files.0, secret.clone())?;
-        let host = place.host(offer.fabric, &endpoint)?;
-        let region = host.offer(&spec(NAME, offer), |_| ())?;
-        place.run.publish(region.key())?;
+        let files = RunFiles::make()?;
+        let process = TargetProcess::new(ip.ip(), device.clone(), None, files.0.clone(), secret.clone());
+        let host = process.host(measurement.fabric, &endpoint)?;
+        let region = host.offer(&spec(NAME, measurement), |_| ())?;
+        process.run.publish(region.key())?;
         endpoint.publish(region.key());
         Ok(Pong { region, _host: host, endpoint, files })
     }
 
-    /// What the target is to know.
+    /// What the target needs to know.
     pub(super) fn echo(&self) -> Echo {
-        Echo { address: self.endpoint.address(), run_dir: self.files.0.clone() }
+        Echo { address: self.endpoint.address(), run_dir: self.files.0.path().to_owned() }
     }
 
     /// Waits for the answer `number` to a write of `words`.
@@ -65,31 +66,32 @@ impl Pong {
         match until(&self.region, words, number, give_up) {
             true => Ok(()),
             false if stop.load(Ordering::Relaxed) => Err(Failure::new("interrupted")),
-            false => Err(Failure::new("the target does not answer a write")),
+            false => Err(Failure::new("the target did not answer a write within 20 s")),
         }
     }
 }
 
-fn spec<'a>(name: &'a str, offer: &Offer) -> RegionSpec<'a> {
+fn spec<'a>(name: &'a str, measurement: &Measurement) -> RegionSpec<'a> {
     RegionSpec {
+        cluster: 0,
         name,
         kind: RegionKind::Raw,
-        len: offer.region_bytes(),
-        access: offer.access(),
+        len: measurement.region_bytes(),
+        access: measurement.access(),
         incarnation: 1,
     }
 }
 
-/// The address from which `target` is reached, with any port.
+/// An address from which `target` can be reached, with any port.
 fn towards(target: SocketAddr) -> Result<SocketAddr, Failure> {
     let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any)?;
-    // Nothing is sent: the kernel only looks up the way.
+    // Nothing is sent: the kernel only looks up the route.
     socket.connect(target)?;
     Ok(SocketAddr::new(socket.local_addr()?.ip(), 0))
 }
 
-/// The target's way back.
+/// The target's side, which answers.
 pub(super) struct Answerer {
     initiator: Initiator,
     link: LinkId,
@@ -99,17 +101,17 @@ impl Answerer {
     /// Links to the memory that `echo` names.
     pub(super) fn new(
         echo: &Echo,
-        offer: &Offer,
+        measurement: &Measurement,
         device: &DeviceArgs,
         secret: &Secret,
     ) -> Result<Self, Failure> {
-        let RegionSpec { name, kind, len, access, .. } = spec(NAME, offer);
-        let mut initiator = match offer.fabric {
+        let RegionSpec { name, kind, len, access, .. } = spec(NAME, measurement);
+        let mut initiator = match measurement.fabric {
             PerfFabric::Verbs => device::initiator(device, Completion::Polling, secret)?.0,
             PerfFabric::Shm | PerfFabric::Tcp => Initiator::new(),
         };
-        let key = match offer.fabric {
-            PerfFabric::Shm => RunDirectory::open(&echo.run_dir)?.find(name, kind, len, access)?,
+        let key = match measurement.fabric {
+            PerfFabric::Shm => RunDirectory::at(&echo.run_dir).find(name, kind, len, access)?,
             PerfFabric::Tcp | PerfFabric::Verbs => {
                 let mut session = Session::open(echo.address, secret, CONNECT_MAX)?;
                 session.find(name, kind, len, access, CONNECT_MAX)?
@@ -130,7 +132,7 @@ impl Answerer {
             let write = write(&mut batch, self.link, &mut written, number);
             self.initiator.run(&mut batch, WRITE_MAX);
             if let Err(error) = batch.words(write) {
-                // The measuring side waits for it, and says so.
+                // The measuring side waits for the answer, and reports its absence.
                 tracing::debug!(%error, "an answer was not written");
                 return;
             }
@@ -138,7 +140,7 @@ impl Answerer {
     }
 }
 
-/// Makes `batch` the write `number`: its last word tells that it is there.
+/// Makes `batch` the write `number`: its last word shows that it has arrived.
 pub(super) fn write(
     batch: &mut Batch,
     link: LinkId,
@@ -152,7 +154,7 @@ pub(super) fn write(
     batch.write(link, HEADER_BYTES, words)
 }
 
-/// Looks at the last of `words` until it is `number`; false where it is to give up before that.
+/// Reads the last of `words` until it is `number`; false if it gives up before.
 fn until(region: &Region, words: usize, number: u64, give_up: impl Fn() -> bool) -> bool {
     let at = HEADER_BYTES + (words - 1) * 8;
     loop {

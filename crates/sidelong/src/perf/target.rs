@@ -1,9 +1,8 @@
-//! The target's side: offers what a session asks for, receives what is sent to it, rewrites its records each
-//! millisecond as a node does, and forgets all of it when the session ends.
+//! The target: offers the regions that a session asks for, receives messages, rewrites its records each millisecond as a node
+//! does, and drops all of it when the session ends.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -15,24 +14,25 @@ use sidelong_fabric::{
     Access, Directory as _, Host, Inbox, InboxSpec, Region, RegionSpec, RunDirectory, shm::ShmHost,
     tcp::TcpHost,
 };
+use sidelong_lab::results::perf::{Completion, Operation, PerfFabric};
 use sidelong_layout::{HEADER_BYTES, Hot, RegionKind};
 
 use crate::failure::{Failure, say};
-use crate::perf::args::{BYTES_MAX, Completion, DeviceArgs, Operation, PerfFabric, ServeArgs};
+use crate::perf::args::{BYTES_MAX, DeviceArgs, ServeArgs};
 use crate::perf::background::Background;
 use crate::perf::ping_pong::Answerer;
-use crate::perf::talk::{Answer, Ask, Echo, KIND, Offer, Offered, Used, VERSION, region};
+use crate::perf::talk::{Answer, Ask, Echo, KIND, Measurement, Offered, Used, VERSION, region};
 use crate::perf::{cpus, device, run_dir, secret, stop_flag};
 
-/// Records are rewritten so often.
+/// The interval at which records are rewritten.
 const REWRITE_EVERY: Duration = Duration::from_millis(1);
-/// How often it is looked whether to end.
+/// The interval of checking whether to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// A receiver that sleeps looks so often whether it is still wanted.
+/// The interval at which a sleeping receiver checks whether to end.
 const RECEIVE_MAX: Duration = Duration::from_millis(100);
 /// Regions of one session.
 const PEERS_MAX: u32 = 4000;
-/// Messages that one session's inbox has room for.
+/// Capacity of one session's inbox, in messages.
 const SLOTS_MAX: usize = 2048;
 
 /// Serves until it is told to end.
@@ -41,12 +41,13 @@ pub(super) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let cpu = cpus::target(args.pin)?;
     // Before any thread is started: they all stay there.
     cpus::hold(cpu)?;
-    let files = RunFiles(run_dir(std::process::id()));
+    let files = RunFiles::make()?;
     let secret = secret(&args.secret)?;
-    let place = Place::new(args.listen.ip(), args.device.clone(), cpu, &files.0, secret.clone())?;
-    let place = Arc::new(place);
+    let run = files.0.clone();
+    let process = TargetProcess::new(args.listen.ip(), args.device.clone(), cpu, run, secret.clone());
+    let process = Arc::new(process);
     let endpoint = Arc::new(Endpoint::listen(args.listen, secret)?);
-    let (desk, of_sessions) = (Arc::downgrade(&endpoint), Arc::clone(&place));
+    let (desk, of_sessions) = (Arc::downgrade(&endpoint), Arc::clone(&process));
     endpoint.serve(KIND, move || answers(Session::new(Arc::clone(&of_sessions), Weak::clone(&desk))));
     announce(args, endpoint.address(), cpu)?;
     if args.child {
@@ -57,7 +58,7 @@ pub(super) fn serve(args: &ServeArgs) -> Result<(), Failure> {
             gone.store(true, Ordering::Relaxed);
         });
     }
-    let is_over = || args.once && place.has_served.load(Ordering::Relaxed);
+    let is_over = || args.once && process.has_served.load(Ordering::Relaxed);
     while !stop.load(Ordering::Relaxed) && !is_over() {
         std::thread::sleep(LOOK_EVERY);
     }
@@ -71,12 +72,12 @@ fn announce(args: &ServeArgs, address: SocketAddr, cpu: Option<usize>) -> Result
     if args.child {
         return say(format!("{address}\n"));
     }
-    let place = cpu.map_or_else(|| "on any CPU".to_owned(), |cpu| format!("on CPU {cpu}"));
-    say(format!("sidelong perf serves at {address}, {place}; Ctrl-C ends it\n"))
+    let placement = cpu.map_or_else(|| "on any CPU".to_owned(), |cpu| format!("on CPU {cpu}"));
+    say(format!("sidelong perf serves at {address}, {placement}; press Ctrl-C to stop\n"))
 }
 
-/// Where regions are offered, and which CPU this is.
-pub(super) struct Place {
+/// The target's process: where it runs, and where it offers its regions.
+pub(super) struct TargetProcess {
     ip: IpAddr,
     device: DeviceArgs,
     cpu: Option<usize>,
@@ -87,23 +88,16 @@ pub(super) struct Place {
     has_served: AtomicBool,
 }
 
-impl Place {
+impl TargetProcess {
     pub(super) fn new(
         ip: IpAddr,
         device: DeviceArgs,
         cpu: Option<usize>,
-        path: &Path,
+        run: RunDirectory,
         secret: Secret,
-    ) -> Result<Self, Failure> {
-        Ok(Place {
-            ip,
-            device,
-            cpu,
-            secret,
-            run: RunDirectory::open(path)?,
-            is_busy: AtomicBool::new(false),
-            has_served: AtomicBool::new(false),
-        })
+    ) -> Self {
+        let (is_busy, has_served) = (AtomicBool::new(false), AtomicBool::new(false));
+        TargetProcess { ip, device, cpu, secret, run, is_busy, has_served }
     }
 
     /// The one place that knows every fabric on this side.
@@ -116,20 +110,27 @@ impl Place {
     }
 }
 
-/// The run directory, which goes with this.
-pub(super) struct RunFiles(pub(super) PathBuf);
+/// This process's run directory, which goes with this.
+pub(super) struct RunFiles(pub(super) RunDirectory);
+
+impl RunFiles {
+    pub(super) fn make() -> Result<Self, Failure> {
+        Ok(RunFiles(RunDirectory::open(run_dir(std::process::id()))?))
+    }
+}
 
 impl Drop for RunFiles {
     fn drop(&mut self) {
         // It was made here and holds nothing else.
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.remove();
     }
 }
 
 fn answers(mut session: Session) -> Answers {
     Box::new(move |request| {
-        let ask: Ask = serde_json::from_slice(request)
-            .map_err(|_| "it does not understand: are both sides of one version?".to_owned())?;
+        let ask: Ask = serde_json::from_slice(request).map_err(|_| {
+            "the target does not understand the request: both sides must be of one version".to_owned()
+        })?;
         let answer = session.answer(ask)?;
         serde_json::to_vec(&answer).map_err(|error| error.to_string())
     })
@@ -141,21 +142,21 @@ struct Session {
     background: Option<Background>,
     workers: Workers,
     host: Option<Host>,
-    offered: Option<(Offer, Region)>,
+    offered: Option<(Measurement, Region)>,
     turn: Option<Turn>,
-    place: Arc<Place>,
+    process: Arc<TargetProcess>,
     desk: Weak<Endpoint>,
 }
 
 /// The one measurement that there may be.
-struct Turn(Arc<Place>);
+struct Turn(Arc<TargetProcess>);
 
 impl Turn {
-    fn take(place: &Arc<Place>) -> Result<Self, Failure> {
-        if place.is_busy.swap(true, Ordering::Relaxed) {
-            return Err(Failure::new("another measurement is under way there: wait for its end"));
+    fn take(process: &Arc<TargetProcess>) -> Result<Self, Failure> {
+        if process.is_busy.swap(true, Ordering::Relaxed) {
+            return Err(Failure::new("another measurement is under way at the target: wait until it ends"));
         }
-        Ok(Turn(Arc::clone(place)))
+        Ok(Turn(Arc::clone(process)))
     }
 }
 
@@ -167,21 +168,21 @@ impl Drop for Turn {
 }
 
 impl Session {
-    fn new(place: Arc<Place>, desk: Weak<Endpoint>) -> Self {
+    fn new(process: Arc<TargetProcess>, desk: Weak<Endpoint>) -> Self {
         Session {
             background: None,
             workers: Workers::default(),
             host: None,
             offered: None,
             turn: None,
-            place,
+            process,
             desk,
         }
     }
 
     fn answer(&mut self, ask: Ask) -> Result<Answer, String> {
         match ask {
-            Ask::Offer(offer) => self.offer(&offer).map_err(|Failure(line)| line),
+            Ask::Measure(measurement) => self.prepare(&measurement).map_err(|Failure(line)| line),
             Ask::Echo(echo) => self.echo(&echo).map_err(|Failure(line)| line),
             Ask::Background { threads } => {
                 self.background = None;
@@ -198,50 +199,58 @@ impl Session {
         }
     }
 
-    fn offer(&mut self, offer: &Offer) -> Result<Answer, Failure> {
-        if offer.version != VERSION {
-            return Err(Failure(format!("it is of another version ({VERSION}, asked by {})", offer.version)));
+    fn prepare(&mut self, measurement: &Measurement) -> Result<Answer, Failure> {
+        if measurement.version != VERSION {
+            return Err(Failure(format!(
+                "the target is of another version ({VERSION}, this side {})",
+                measurement.version
+            )));
         }
-        let within = offer.peers <= PEERS_MAX && offer.bytes <= BYTES_MAX && offer.slots <= SLOTS_MAX;
+        let within = measurement.peers <= PEERS_MAX
+            && measurement.bytes <= BYTES_MAX
+            && measurement.slots <= SLOTS_MAX;
         if !within || self.turn.is_some() {
-            return Err(Failure::new("more than it offers to one measurement"));
+            return Err(Failure::new("the target cannot offer that much to one measurement"));
         }
-        self.turn = Some(Turn::take(&self.place)?);
-        let desk = self.desk.upgrade().ok_or_else(|| Failure::new("it is ending"))?;
-        let host = self.place.host(offer.fabric, &desk)?;
+        self.turn = Some(Turn::take(&self.process)?);
+        let desk = self.desk.upgrade().ok_or_else(|| Failure::new("the target is ending"))?;
+        let host = self.process.host(measurement.fabric, &desk)?;
         let prefix = "perf".to_owned();
         let (mut regions, mut inbox) = (Vec::new(), None);
-        for peer in 0..offer.peers {
+        for peer in 0..measurement.peers {
             let name = region(&prefix, peer);
-            let (len, access) = (offer.region_bytes(), offer.access());
-            let spec = RegionSpec { name: &name, kind: RegionKind::Raw, len, access, incarnation: 1 };
-            let region = if offer.operation.is_two_sided() {
-                let room = InboxSpec { slots: offer.slots, message_bytes_max: offer.bytes };
+            let (len, access) = (measurement.region_bytes(), measurement.access());
+            let spec =
+                RegionSpec { cluster: 0, name: &name, kind: RegionKind::Raw, len, access, incarnation: 1 };
+            let region = if measurement.operation.is_two_sided() {
+                let room = InboxSpec { slots: measurement.slots, message_bytes_max: measurement.bytes };
                 let (region, receiving) = host.offer_with_inbox(&spec, &room, |_| ())?;
                 inbox = Some(receiving);
                 region
             } else {
                 host.offer(&spec, |_| ())?
             };
-            self.place.run.publish(region.key())?;
+            self.process.run.publish(region.key())?;
             desk.publish(region.key());
             regions.push(region);
         }
-        self.offered = regions.first().map(|first| (offer.clone(), first.clone()));
-        self.workers.start(regions, inbox, offer)?;
+        self.offered = regions.first().map(|first| (measurement.clone(), first.clone()));
+        self.workers.start(regions, inbox, measurement)?;
         self.host = Some(host);
-        let Place { cpu, run, .. } = &*self.place;
+        let TargetProcess { cpu, run, .. } = &*self.process;
         Ok(Answer::Offered(Offered { prefix, run_dir: run.path().to_owned(), cpu: *cpu }))
     }
 }
 
 impl Session {
     fn echo(&mut self, echo: &Echo) -> Result<Answer, Failure> {
-        let offered = self.offered.take().filter(|(offer, _)| offer.operation == Operation::Write);
-        let (offer, region) = offered.ok_or_else(|| Failure::new("it has no writes to answer"))?;
-        let answerer = Answerer::new(echo, &offer, &self.place.device, &self.place.secret)?;
+        let offered =
+            self.offered.take().filter(|(measurement, _)| measurement.operation == Operation::Write);
+        let (measurement, region) =
+            offered.ok_or_else(|| Failure::new("the target has no writes to answer"))?;
+        let answerer = Answerer::new(echo, &measurement, &self.process.device, &self.process.secret)?;
         let stop = Arc::clone(&self.workers.stop);
-        let words = offer.bytes.div_ceil(8);
+        let words = measurement.bytes.div_ceil(8);
         self.workers.spawn("perf-pong", move || answerer.answer(&region, words, &stop))?;
         Ok(Answer::Done)
     }
@@ -256,10 +265,15 @@ struct Workers {
 }
 
 impl Workers {
-    fn start(&mut self, regions: Vec<Region>, inbox: Option<Inbox>, offer: &Offer) -> io::Result<()> {
+    fn start(
+        &mut self,
+        regions: Vec<Region>,
+        inbox: Option<Inbox>,
+        measurement: &Measurement,
+    ) -> io::Result<()> {
         if let Some(inbox) = inbox {
             let (stop, received) = (Arc::clone(&self.stop), Arc::clone(&self.received));
-            let completion = offer.completion;
+            let completion = measurement.completion;
             self.spawn("perf-inbox", move || receive(inbox, completion, &stop, &received))?;
         }
         let stop = Arc::clone(&self.stop);

@@ -1,4 +1,5 @@
-//! Whom the edges let in, asked of them about once a second beside the looks: one that does not answer holds up no page.
+//! Admission figures for `top`, requested from the edges about once a second beside the scans. An edge that does not
+//! answer delays no page.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,18 +10,18 @@ use sidelong_config::Cluster;
 
 use crate::status::{Standing, standings};
 
-/// Between two times that the edges are asked.
+/// Interval at which the edges are asked.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// Its end is noticed within this, or when the edges have answered.
+/// Time in which the thread's end is noticed, unless the edges answer earlier.
 const END_EVERY: Duration = Duration::from_millis(50);
 
-/// How a site stands with the edges.
+/// Admission of a site, as the edges report it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Admitted {
     pub(super) standing: Standing,
-    /// Requests turned away, between the last two times that the edges were asked; `None` before the second.
+    /// Requests rejected per second, between the last two answers; `None` before the second.
     pub(super) rejected_per_s: Option<f64>,
-    /// Why most of these were, or before the second time of all that ever were; `None` where nobody was.
+    /// The reason for most of these, or before the second answer for most so far; `None` if there were none.
     pub(super) why: Option<String>,
 }
 
@@ -30,29 +31,29 @@ impl Admitted {
         Admitted { standing, rejected_per_s: None, why }
     }
 
-    /// So long after `before`.
+    /// The figures `after` the time since `before`.
     fn next(standing: Standing, before: &Standing, seconds: f64) -> Self {
-        // An edge that was started again begins at 0.
+        // An edge that was restarted begins at 0.
         let rejected = standing.rejected.saturating_sub(before.rejected);
         let why = most(&standing.rejected_by, &before.rejected_by);
         Admitted { standing, rejected_per_s: Some(rejected as f64 / seconds), why }
     }
 }
 
-/// Which of the counts has grown most.
+/// The reason whose count has grown most.
 fn most(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> Option<String> {
     let grown = now.iter().map(|(why, count)| (count.saturating_sub(*before.get(why).unwrap_or(&0)), why));
     grown.max().filter(|(count, _)| *count > 0).map(|(_, why)| why.clone())
 }
 
-/// The thread that asks; it ends some time after this is dropped.
+/// The thread that asks. It ends some time after this is dropped.
 pub(super) struct Asking {
     latest: Arc<Mutex<Vec<Admitted>>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Asking {
-    /// Of a cluster where requests may be turned away. The first answer is there when this returns.
+    /// Starts to ask the edges of a cluster that may reject requests. Returns after the first answer.
     pub(super) fn start(cluster: Cluster) -> std::io::Result<Self> {
         let first = standings(&cluster);
         let admitted = first.iter().cloned().map(Admitted::first);
@@ -79,7 +80,7 @@ impl Asking {
         Ok(Asking { latest, stop })
     }
 
-    /// What they said last.
+    /// The last answer.
     pub(super) fn latest(&self) -> Vec<Admitted> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

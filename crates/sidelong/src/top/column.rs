@@ -1,4 +1,4 @@
-//! The columns of the table of nodes: what stands in each, how wide it is, and how rows are sorted by it.
+//! The columns of the table of nodes: content, width and sort order.
 
 use std::cmp::Ordering;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::look::{Look, NodeRow};
 
-/// One of them, in the order in which they stand.
+/// A column; they are shown in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Column {
     Node,
@@ -39,7 +39,7 @@ impl Column {
         Column::State,
     ];
 
-    /// Its heading, which is its name on the command line too.
+    /// Its heading, which is also its name on the command line.
     pub(super) const fn title(self) -> &'static str {
         match self {
             Column::Node => "node",
@@ -57,7 +57,7 @@ impl Column {
         }
     }
 
-    /// Cells that hold all but the strangest figure.
+    /// Cells that suffice for all but extreme figures.
     pub(super) const fn width(self) -> usize {
         match self {
             Column::Node | Column::Site => 4,
@@ -68,19 +68,31 @@ impl Column {
         }
     }
 
-    /// Whether it is text, which stands at the left of its column and is sorted from its beginning.
+    /// Whether it is text, which is aligned left and sorted alphabetically.
     pub(super) const fn is_text(self) -> bool {
         matches!(self, Column::Node | Column::Site)
     }
 
-    /// Whether rows begin with the least. Of figures one wants to see the most.
+    /// Whether sorting starts with the smallest. Figures start with the largest.
     pub(super) const fn begins_with_least(self) -> bool {
         self.is_text()
     }
 
-    /// The first to be left out where there is no room for all: what is said elsewhere, or seldom asked.
-    pub(super) const LEFT_OUT: [Column; 5] =
-        [Column::Memory, Column::Net, Column::Connections, Column::Queue, Column::RunQueue];
+    /// The order in which columns are dropped on a narrow page; the node's name always stays. Columns that are rarely
+    /// needed, or shown elsewhere, go first.
+    pub(super) const DROPPED_FIRST: [Column; 11] = [
+        Column::Memory,
+        Column::Net,
+        Column::Connections,
+        Column::Queue,
+        Column::RunQueue,
+        Column::Age,
+        Column::Busy,
+        Column::Requests,
+        Column::Cpu,
+        Column::Site,
+        Column::State,
+    ];
 
     pub(super) fn text(self, look: &Look, row: &NodeRow) -> String {
         let figure = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
@@ -110,8 +122,8 @@ impl Column {
         }
     }
 
-    /// Rows in the order of this column, `most_first` or the other way round; those without a figure come last either
-    /// way, and equal ones stay in the file's order.
+    /// Rows sorted by this column, `most_first` or the other way round. Rows without a figure come last either way, and
+    /// equal ones stay in the file's order.
     pub(super) fn sort(self, look: &Look, rows: &mut [usize], most_first: bool) {
         let key = |row: usize| self.key(row, &look.nodes[row]);
         rows.sort_by(|a, b| match (key(*a), key(*b)) {
@@ -174,7 +186,7 @@ fn percent(permille: u16) -> String {
     format!("{:.1}", f64::from(permille) / 10.0)
 }
 
-/// How long ago, in six cells.
+/// An age in six cells.
 pub(super) fn age(age: Duration) -> String {
     let seconds = age.as_secs_f64();
     if seconds < 0.000_999_5 {

@@ -1,4 +1,4 @@
-//! What the keys do: which rows are shown, in which order, and whether the page stands still. No I/O.
+//! The keys: which rows are shown, in which order, and whether the page is frozen. No I/O.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -9,35 +9,35 @@ use crate::page::is_interrupt;
 /// The longest filter, in characters.
 const FILTER_MAX: usize = 64;
 
-/// What is under way.
+/// The current mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Mode {
     #[default]
     Browse,
-    /// A column is chosen.
+    /// Choosing a column.
     Sort,
-    /// A filter is typed.
+    /// Typing a filter.
     Filter,
     Help,
 }
 
-/// What a key asks of whoever reads it.
+/// What a key asks the caller to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Wish {
     Nothing,
-    /// To stand still, or to go on.
+    /// Freeze the page, or continue.
     Freeze,
     Quit,
 }
 
-/// As the keys have left it.
+/// The state that the keys have set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Controls {
     pub(super) sort: Column,
     pub(super) most_first: bool,
     pub(super) filter: String,
     pub(super) mode: Mode,
-    /// The first row shown, and how many the last page had room for.
+    /// The first row shown, and the number of rows that fitted on the last page.
     top: usize,
     room: usize,
 }
@@ -132,7 +132,7 @@ impl Controls {
         rows
     }
 
-    /// The part of `rows` for which there is room, and where it begins. The page never stands past the end.
+    /// The part of `rows` that fits, and where it begins. The page never scrolls past the end.
     pub(super) fn window<'r>(&mut self, rows: &'r [usize], room: usize) -> (usize, &'r [usize]) {
         self.room = room.max(1);
         self.top = self.top.min(rows.len().saturating_sub(room));
@@ -140,7 +140,7 @@ impl Controls {
     }
 }
 
-/// Whether the name, a site, or the state of a node has `filter` in it, which is in small letters.
+/// Whether the name, a site, or the state of a node contains `filter`, which is in lower case.
 fn is_meant(look: &Look, row: usize, filter: &str) -> bool {
     let row = &look.nodes[row];
     let next = row.ownership.and_then(|ownership| ownership.next).map(|next| next.index());

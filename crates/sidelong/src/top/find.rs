@@ -1,4 +1,4 @@
-//! Which cluster to look at, where none is named: the one that an `up` of this user runs on this machine.
+//! Finds the cluster if none is named: the one that an `up` of this user runs on this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub(crate) fn running() -> Result<PathBuf, Failure> {
     let base = demo.parent().unwrap_or(Path::new("/"));
     let entries = std::fs::read_dir(base).into_iter().flatten().take(DIRECTORIES_MAX).flatten();
     let files = entries
-        .filter(|entry| RunDirectory::is_claimed(&entry.path()))
+        .filter(|entry| RunDirectory::at(entry.path()).is_claimed())
         .map(|entry| entry.path().join("cluster.toml"));
     let mut files: Vec<_> = files.filter(|file| file.is_file()).collect();
     files.sort();

@@ -1,6 +1,6 @@
-//! One look at a whole cluster as figures to show, and what only several looks tell: rates and moves.
+//! One scan of a whole cluster as figures to show, and what only several scans tell: rates and moves.
 //!
-//! It is a copy: a page that is frozen keeps one while further looks are taken.
+//! It is a copy: a frozen page keeps one while further scans are taken.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use sidelong_load as load;
 use super::asking::Admitted;
 use crate::monitor::Monitor;
 
-/// Moves that are remembered.
+/// Most moves that are remembered.
 const MOVES_MAX: usize = 64;
-/// A rate is taken over this to twice this.
+/// A rate covers one to two times this.
 const RATE_SPAN: Duration = Duration::from_millis(500);
-/// A node that has been silent for so many times what makes its record stale is taken for gone.
+/// A node counts as gone after a silence of this many times the age from which its record is stale.
 const GONE_AFTER: u32 = 3;
-/// Words change less often than this; a generation that leaps further is that of a node that was started again.
+/// Words change less often than this; a generation that jumps further belongs to a restarted node.
 const CHANGES_PER_MS_MAX: u64 = 2;
-/// Within which any number may seem to come at once.
+/// A jump up to this is always possible.
 const CHANGES_SLACK: u64 = 64;
 
-/// Whether a node's figures are to be believed.
+/// Whether a node's figures can be used.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Status {
     Fresh,
@@ -33,7 +33,7 @@ pub(super) enum Status {
     Torn,
     /// The last record is too old.
     Stale,
-    /// It said that it ends, cannot be reached, or has been silent for long.
+    /// It has announced its end, cannot be reached, or has been silent for long.
     Gone,
 }
 
@@ -61,7 +61,7 @@ impl Status {
     }
 }
 
-/// What a node's own server says.
+/// The figures of a node's own server.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Served {
     pub(super) connections: u32,
@@ -73,14 +73,14 @@ pub(super) struct Served {
     pub(super) total: u64,
 }
 
-/// A node. Figures are there only while its record is fresh, and where it knows them.
+/// A node. Figures are present only while its record is fresh and contains them.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct NodeRow {
     pub(super) name: String,
     /// Its word; `None` where that cannot be read.
     pub(super) ownership: Option<Ownership>,
     pub(super) status: Status,
-    /// Of the record, when it was looked at; `None` where there is none.
+    /// Age of the record when it was read; `None` if there is none.
     pub(super) age: Option<Duration>,
     pub(super) run_queue: Option<u16>,
     pub(super) cpu_permille: Option<u16>,
@@ -127,14 +127,14 @@ pub(super) struct SiteRow {
     pub(super) floor: usize,
     pub(super) ceiling: usize,
     pub(super) serving: usize,
-    /// On their way to it.
+    /// Nodes moving to it.
     pub(super) coming: usize,
-    /// On their way from it.
+    /// Nodes moving away from it.
     pub(super) leaving: usize,
     pub(super) sums: Sums,
 }
 
-/// Over nodes whose record is fresh.
+/// Sums over nodes whose record is fresh.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Sums {
     pub(super) nodes: usize,
@@ -142,7 +142,7 @@ pub(super) struct Sums {
     pub(super) workers: u64,
     pub(super) queued: u64,
     pub(super) connections: u64,
-    /// `None` where no node knows its own.
+    /// `None` if no node reports its own.
     pub(super) run_queue: Option<u64>,
     pub(super) net_bytes_per_s: u64,
     pub(super) requests_per_s: f64,
@@ -175,45 +175,47 @@ impl Sums {
         self.age_max = self.age_max.max(node.age);
     }
 
-    /// Requests a worker: what reconfiguration decides by.
+    /// Requests per worker, by which reconfiguration decides.
     pub(super) fn load(&self) -> Option<f64> {
         (self.workers > 0).then(|| (self.busy + self.queued) as f64 / self.workers as f64)
     }
 
-    /// The mean over the nodes that know theirs.
+    /// The mean over the nodes that report it.
     pub(super) fn cpu_percent(&self) -> Option<f64> {
         (self.cpu_nodes > 0).then(|| self.cpu_permille as f64 / self.cpu_nodes as f64 / 10.0)
     }
 }
 
-/// A node that was seen to have changed its site.
+/// A node whose site was seen to change.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Moved {
-    /// Since the first look.
+    /// Time since the first scan.
     pub(super) at: Duration,
     pub(super) node: usize,
-    /// Sites by index; `None` where it was free.
+    /// Sites by index; `None` if it was free.
     pub(super) from: Option<usize>,
     pub(super) to: Option<usize>,
+    /// The mover's reason, once it is known.
+    pub(super) why: Option<String>,
 }
 
 /// Everything that is shown.
 #[derive(Clone, Debug)]
 pub(super) struct Look {
     pub(super) cluster: String,
-    /// How the load is had, and over what.
+    /// The scheme and the fabric by which load is collected.
     pub(super) scheme: String,
     pub(super) fabric: &'static str,
     /// By index, for both kinds of row.
     pub(super) site_names: Vec<String>,
     pub(super) sites: Vec<SiteRow>,
     pub(super) nodes: Vec<NodeRow>,
-    /// By index likewise, as the edges tell it; of none where nobody is ever turned away.
+    /// By site, as the edges report; empty if no requests are ever rejected.
     pub(super) admitted: Vec<Admitted>,
     pub(super) totals: Sums,
-    /// Since the first look.
+    /// Time since the first scan.
     pub(super) elapsed: Duration,
-    /// Since then.
+    /// Moves since then.
     pub(super) moves: u64,
     /// Newest last.
     pub(super) moved: VecDeque<Moved>,
@@ -229,7 +231,7 @@ impl Look {
     }
 }
 
-/// Takes looks.
+/// Takes scans.
 pub(super) struct Looker {
     look: Look,
     stale: Duration,
@@ -241,12 +243,12 @@ pub(super) struct Looker {
 #[derive(Clone, Default)]
 struct Past {
     rate: Rate,
-    /// The last word that said where the node is and not that it is on its way, and when it was seen.
+    /// The last word that showed the node settled, not moving, and when it was seen.
     settled: Option<(Ownership, Time)>,
 }
 
 impl Looker {
-    /// At a cluster whose load is had by `scheme` over `fabric`.
+    /// For a cluster whose load is collected by `scheme` over `fabric`.
     pub(super) fn new(cluster: &Cluster, scheme: String, fabric: &'static str) -> Self {
         let site = |site: &sidelong_config::Site| SiteRow {
             floor: site.floor,
@@ -273,24 +275,30 @@ impl Looker {
         }
     }
 
-    /// What was last seen.
+    /// The last scan.
     pub(super) fn latest(&self) -> &Look {
         &self.look
     }
 
-    /// Takes in what `monitor` has just seen.
+    /// Takes the last scan of `monitor`.
     pub(super) fn take(&mut self, monitor: &Monitor) {
         let nodes = (0..self.look.nodes.len()).map(NodeId::new);
-        let seen = nodes.map(|node| (*monitor.reading(node), monitor.ownership(node)));
+        let seen = nodes.map(|node| {
+            let mut reading = *monitor.reading(node);
+            if let (Some(hot), Some(mean)) = (&mut reading.hot, monitor.cpu_permille(node)) {
+                hot.cpu_permille = mean;
+            }
+            (reading, monitor.ownership(node))
+        });
         self.see(monitor.at(), seen);
     }
 
-    /// Takes in what the edges have said.
+    /// Takes the edges' answers.
     pub(super) fn hear(&mut self, admitted: Vec<Admitted>) {
         self.look.admitted = admitted;
     }
 
-    /// At `at` there were, for each node in turn, a reading and an ownership.
+    /// Takes a reading and an ownership for each node in turn, as of `at`.
     fn see(&mut self, at: Time, seen: impl Iterator<Item = (load::Reading, Option<Ownership>)>) {
         let Looker { look, stale, past, began } = self;
         look.elapsed = at.since(*began.get_or_insert(at));
@@ -304,7 +312,7 @@ impl Looker {
             if let Some((moves, from)) = past.moves(ownership, at) {
                 look.moves += moves;
                 if from != row.site() {
-                    let moved = Moved { at: look.elapsed, node: index, from, to: row.site() };
+                    let moved = Moved { at: look.elapsed, node: index, from, to: row.site(), why: None };
                     look.moved.push_back(moved);
                 }
             }
@@ -323,6 +331,29 @@ impl Looker {
         }
         let surplus = look.moved.len().saturating_sub(MOVES_MAX);
         look.moved.drain(..surplus);
+    }
+}
+
+/// How long after a move its reason is looked for, and how long before it was seen the move may have ended.
+const EXPLAINED_MAX: Duration = Duration::from_secs(2);
+
+impl Looker {
+    /// Adds the reasons of new moves, as `recent` returns them: node, receiver and reason of moves within a time.
+    pub(super) fn explain(&mut self, recent: impl Fn(Duration) -> Vec<[String; 3]>) {
+        let Look { moved, elapsed, nodes, site_names, .. } = &mut self.look;
+        let is_new = |moved: &&mut Moved| moved.why.is_none() && *elapsed < moved.at + EXPLAINED_MAX;
+        let mut unexplained = moved.iter_mut().rev().filter(is_new).peekable();
+        if unexplained.peek().is_none() {
+            return;
+        }
+        let mut known = recent(2 * EXPLAINED_MAX);
+        for moved in unexplained {
+            let (node, to) = (&nodes[moved.node].name, moved.to.and_then(|to| site_names.get(to)));
+            let is_it = |[of, site, _]: &[String; 3]| of == node && Some(site) == to;
+            if let Some(found) = known.iter().position(is_it) {
+                moved.why = known.remove(found).into_iter().next_back();
+            }
+        }
     }
 }
 
@@ -356,10 +387,10 @@ fn fill(
 }
 
 impl Past {
-    /// How many moves have ended since the last look, and the site from which the first of them began.
+    /// The number of moves that ended since the last scan, and the site from which the first of them began.
     ///
-    /// A word's generation is raised twice by each, so that none is missed between two looks; a drain that was given up
-    /// and taken back counts as one, too.
+    /// Each move raises a word's generation twice, so none is missed between two scans. A drain that was given up and
+    /// reverted also counts as one.
     fn moves(&mut self, ownership: Option<Ownership>, at: Time) -> Option<(u64, Option<usize>)> {
         let now = ownership.filter(|ownership| ownership.state != NodeState::Draining)?;
         let (before, seen) = self.settled.replace((now, at))?;
@@ -374,11 +405,11 @@ impl Past {
     }
 }
 
-/// Requests a second, over the last half to whole second.
+/// Requests per second, over the last half to whole second.
 #[derive(Clone, Copy, Default)]
 struct Rate {
     generation: u32,
-    /// When, in ns, and how many by then: where the rate is taken from, and where it will next be.
+    /// Times in ns and counts of the two marks: where the rate starts, and where the next one will start.
     marks: Option<[(u64, u64); 2]>,
 }
 
@@ -386,7 +417,8 @@ impl Rate {
     fn see(&mut self, generation: u32, time_ns: u64, total: u64) -> Option<f64> {
         let now = (time_ns, total);
         let [from, next] = match self.marks.filter(|_| self.generation == generation) {
-            Some(marks @ [from, _]) if from.0 <= time_ns && from.1 <= total => marks,
+            // The later mark becomes the one that the rate is taken from.
+            Some(marks @ [_, next]) if next.0 <= time_ns && next.1 <= total => marks,
             _ => [now, now],
         };
         self.generation = generation;

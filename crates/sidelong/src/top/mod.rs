@@ -17,11 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sidelong_config::Cluster;
+use sidelong_fabric::RunDirectory;
 use sidelong_layout::NodeId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::TopArgs;
 use crate::failure::{Failure, say};
+use crate::history;
 use crate::monitor::Monitor;
 use crate::page::Terminal;
 use crate::parts::{self, Parts};
@@ -33,19 +35,19 @@ pub(crate) use column::Column;
 pub(crate) use find::running;
 pub(crate) use report::table;
 
-/// A cluster of which no node is heard within this does not run.
+/// If no node is heard within this time, the cluster does not run.
 const FIRST_MAX: Duration = Duration::from_secs(2);
 /// Once one is heard, `--once` waits this long for the others.
 const OTHERS_MAX: Duration = Duration::from_secs(1);
-/// Between two looks while nodes are awaited.
+/// Interval of scans while nodes are awaited.
 const AWAIT_EVERY: Duration = Duration::from_millis(5);
-/// A signal is noticed within this.
+/// Time in which a signal is noticed.
 const SIGNAL_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     if !args.once && !Terminal::is_there() {
         return Err(Failure::new(
-            "standard output is no terminal: `sidelong top --once` prints a table and ends",
+            "standard output is not a terminal: use `sidelong top --once` to print a table",
         ));
     }
     let file = match &args.config {
@@ -67,7 +69,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     }
 }
 
-/// Parts of one machine meet in a directory. Where there is none no part runs, and none shall be made by looking.
+/// Refuses a cluster on this machine without a run directory: no part of it runs, and a reader must not create one.
 fn refuse_absent(cluster: &Cluster, file: &Path) -> Result<(), Failure> {
     if cluster.secret.is_some() || cluster.run_dir.is_dir() {
         return Ok(());
@@ -85,16 +87,20 @@ fn not_running(cluster: &Cluster, file: &Path, why: &str) -> Failure {
 struct Top {
     monitor: Monitor,
     looker: Looker,
-    /// Where requests may be turned away.
+    /// `None` if no requests are ever rejected.
     asking: Option<Asking>,
+    run: RunDirectory,
+    edges: Vec<String>,
 }
 
 impl Top {
-    /// Looks at a cluster that runs.
+    /// Opens a running cluster.
     fn new(parts: Parts, file: &Path) -> Result<Self, Failure> {
         let scheme = parts.scheme()?.scheme.to_string();
         let looker = Looker::new(&parts.cluster, scheme, parts.fabric.name());
-        let mut top = Top { monitor: Monitor::new(&parts)?, looker, asking: None };
+        let run = parts.run.clone();
+        let edges = parts.cluster.edges.iter().map(|edge| edge.name.clone()).collect();
+        let mut top = Top { monitor: Monitor::new(&parts)?, looker, asking: None, run, edges };
         if !top.await_fresh(FIRST_MAX, |fresh, _| fresh > 0) {
             let node = NodeId::new(0);
             let age = top.looker.latest().nodes[0].age;
@@ -114,12 +120,14 @@ impl Top {
     fn look(&mut self) {
         self.monitor.look();
         self.looker.take(&self.monitor);
+        let edges = || self.edges.iter().map(String::as_str);
+        self.looker.explain(|within| history::recent(&self.run, edges(), within));
         if let Some(asking) = &self.asking {
             self.looker.hear(asking.latest());
         }
     }
 
-    /// Looks until so many of all nodes are fresh, for `time` at most; whether they are.
+    /// Scans until `enough` of all nodes are fresh, for at most `time`; returns whether they are.
     fn await_fresh(&mut self, time: Duration, enough: impl Fn(usize, &Look) -> bool) -> bool {
         let deadline = Instant::now() + time;
         loop {
@@ -141,7 +149,7 @@ impl Top {
         });
     }
 
-    /// Until someone wants to quit.
+    /// Shows pages until the user quits.
     fn show(mut self, controls: &mut Controls, interval: Duration) -> Result<(), Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -154,7 +162,7 @@ impl Top {
             let now = Instant::now();
             if now >= due {
                 self.look();
-                // A fixed rate; what was missed is not made up for.
+                // A fixed rate; missed scans are skipped.
                 due = (due + interval).max(Instant::now());
             }
             let (look, since) = match &frozen {
@@ -163,7 +171,7 @@ impl Top {
             };
             terminal.draw(|frame| screen::page(frame, look, controls, since))?;
             let wait = due.saturating_duration_since(Instant::now()).min(SIGNAL_EVERY);
-            // All keys that are there, before the page is drawn once.
+            // All pending keys, before the page is drawn once.
             let mut next = terminal.key(wait)?;
             while let Some(key) = next {
                 match controls.key(&key) {
@@ -178,6 +186,8 @@ impl Top {
                 }
                 next = terminal.key(Duration::ZERO)?;
             }
+            // Also between two pages: figures that fluctuate are means over a second.
+            self.monitor.look();
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What `--once` prints: a plain table, or one JSON object. docs/top.md says what each of its fields means.
+//! The output of `--once`: a plain table, or one JSON object, whose fields docs/top.md explains.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -55,7 +55,7 @@ struct Site<'a> {
     nodes: usize,
     coming: usize,
     leaving: usize,
-    /// As the edges tell it.
+    /// As the edges report it.
     admitted_ratio: Option<f64>,
     rejected_total: Option<u64>,
     rejected_per_s: Option<f64>,
@@ -87,7 +87,7 @@ struct Node<'a> {
     net_bytes_per_s: Option<u64>,
 }
 
-/// The object, of all nodes whatever the filter, in the file's order.
+/// The object, with all nodes in the file's order whatever the filter.
 pub(super) fn json(look: &Look) -> Result<String, serde_json::Error> {
     let sites = look.site_names.iter().zip(&look.sites).enumerate().map(|(index, (name, site))| {
         let admitted = look.admitted.get(index).filter(|of| of.standing.admitted_ratio.is_some());
@@ -172,13 +172,13 @@ fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
 }
 
-/// A line on the cluster, a table of the sites, and one of the nodes that `controls` means.
+/// A line on the cluster, a table of the sites, and one of the nodes that `controls` selects.
 pub(super) fn plain(look: &Look, controls: &Controls) -> String {
     let mut text = format!("{}: {}\n\n", look.cluster, summary(look));
     let mut head =
         vec!["site", "nodes", "floor", "ceiling", "load", "busy", "queue", "req/s", "coming", "leaving"];
     if !look.admitted.is_empty() {
-        head.extend(["let in", "rejected", "rejected/s", "target", "why"]);
+        head.extend(["admitted", "rejected", "rejected/s", "target", "why"]);
     }
     let sites = look.site_names.iter().zip(&look.sites).enumerate().map(|(index, (name, site))| {
         let sums = &site.sums;
@@ -216,7 +216,7 @@ pub(super) fn plain(look: &Look, controls: &Controls) -> String {
     text
 }
 
-/// How it is had, and all of it in few words.
+/// The collection of load and the totals in a few words.
 pub(super) fn summary(look: &Look) -> String {
     let totals = &look.totals;
     let fresh = look.count(Status::Fresh);
@@ -233,7 +233,7 @@ pub(super) fn summary(look: &Look) -> String {
     )
 }
 
-/// Columns as wide as what is in them; the first `texts` begin at the left.
+/// A table with columns as wide as their content; the first `texts` are aligned left.
 pub(crate) fn table(out: &mut String, head: &[&str], rows: Vec<Vec<String>>, texts: usize) {
     let head: Vec<_> = head.iter().map(|title| (*title).to_owned()).collect();
     let width = |column: usize| {

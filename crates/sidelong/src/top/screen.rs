@@ -1,4 +1,4 @@
-//! The page: a line on the cluster, its sites, the latest moves, and as many nodes as there is room for.
+//! The page: a line on the cluster, its sites, the latest moves, and as many nodes as fit.
 
 use std::time::Duration;
 
@@ -6,38 +6,38 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Style, Stylize as _};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Cell, Paragraph, Row, Table};
+use ratatui::widgets::{Cell, Paragraph, Row, Table, Wrap};
 use sidelong_layout::SiteId;
 
 use super::asking::Admitted;
 use super::column::{Column, age, short};
 use super::controls::{Controls, Mode};
 use super::look::{Look, NodeRow, SiteRow, Status};
-use crate::page::{alarm, colour, fitting, load_bar, right, site_name, whose};
+use crate::page::{alarm, colour, fitting, fitting_line, load_bar, right, site_name, whose};
 
 /// Width of a site's load bar, in cells.
 const BAR: usize = 12;
-/// A name that is longer is cut.
+/// Longest name that is not cut.
 const NAME_MAX: usize = 20;
-/// Latest moves shown at most, on a page of any height.
+/// Most moves shown, on a page of any height.
 const MOVES_SHOWN: u16 = 6;
 
 const HELP: &[&str] = &[
-    "F6 s        choose the column to sort by with ← and →, Enter takes it",
-    "< >         sort by the column before, after;  P by cpu%, M by mem%, N as in the file",
-    "I           the other way round",
-    "/ F4        show only nodes whose name, site or state has what you type; Esc shows all",
-    "Space z     stand still; again goes on. The cluster is watched meanwhile",
+    "F6 s        choose the column to sort by: ← and → move, Enter confirms",
+    "< >         sort by the previous, next column;  P by cpu%, M by mem%, N in file order",
+    "I           reverse the order",
+    "/ F4        filter nodes by name, site or state; Esc clears the filter",
+    "Space z     freeze the page, or continue; scans go on meanwhile",
     "↑ ↓ PgUp PgDn Home End   scroll",
     "q F10       quit",
     "",
-    "run         threads that want a CPU      conns  open connections to the node's server",
-    "queue       requests that wait           busy   workers at work, of all",
-    "net/s       bytes in and out a second    age    of these figures when they were read",
-    "state       fresh; never: nothing published yet; stale, torn: not to be used; gone",
+    "run         threads that run or wait     conns  open connections to the node's server",
+    "queue       requests that wait           busy   busy workers, of all",
+    "net/s       bytes per second, in and out age    of the figures when they were read",
+    "state       fresh; never (nothing published yet); stale or torn (not used); gone",
 ];
 
-/// Draws `look`, frozen since so long or not.
+/// Draws `look`; `frozen` tells since when the page is frozen, if it is.
 pub(super) fn page(frame: &mut Frame<'_>, look: &Look, controls: &mut Controls, frozen: Option<Duration>) {
     let height = frame.area().height;
     let sites = (look.sites.len() as u16).min((height / 4).max(1)) + 1;
@@ -72,38 +72,42 @@ pub(super) fn page(frame: &mut Frame<'_>, look: &Look, controls: &mut Controls, 
 
 fn heading(frame: &mut Frame<'_>, area: Rect, look: &Look, frozen: Option<Duration>) {
     let totals = &look.totals;
+    let width = usize::from(area.width);
     let fresh = look.count(Status::Fresh);
     let all_fresh = fresh == look.nodes.len();
     let nodes = format!("{fresh} of {} nodes fresh", look.nodes.len());
-    let first = Line::from(vec![
-        " sidelong top ".bold().reversed(),
-        format!(" {}", look.cluster).bold(),
-        format!("  {} over {}", look.scheme, look.fabric).dim(),
-        "  │ ".dim(),
-        if all_fresh { nodes.into() } else { Span::styled(nodes, alarm()) },
-        " │ ".dim(),
-        format!("{} moves", look.moves).bold(),
-    ]);
-    let mut second = Vec::new();
-    if let Some(since) = frozen {
-        second.extend([format!(" FROZEN {:.0} s ", since.as_secs_f64()).bold().reversed(), " ".into()]);
-    }
-    let figure = |name: &'static str, text: String| [name.dim(), " ".into(), text.bold(), "  ".into()];
+    let first = vec![
+        (2, vec![" sidelong top ".bold().reversed(), " ".into()]),
+        (3, vec![look.cluster.clone().bold(), "  ".into()]),
+        (4, vec![format!("{} over {}", look.scheme, look.fabric).dim(), "  │ ".dim()]),
+        (0, vec![if all_fresh { nodes.into() } else { Span::styled(nodes, alarm()) }]),
+        (1, vec![" │ ".dim(), format!("{} moves", look.moves).bold()]),
+    ];
+    let figure = |rank, name: &'static str, text: String| {
+        (rank, vec![name.dim(), " ".into(), text.bold(), "  ".into()])
+    };
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    second.extend(figure("req/s", short(totals.requests_per_s.round() as u64)));
-    second.extend(figure("busy", format!("{}/{}", short(totals.busy), short(totals.workers))));
-    second.extend(figure("queue", short(totals.queued)));
-    second.extend(figure("conns", short(totals.connections)));
-    second.extend(figure("run", or_none(totals.run_queue.map(short))));
-    second.extend(figure("cpu%", or_none(totals.cpu_percent().map(|cpu| format!("{cpu:.1}")))));
-    second.extend(figure("oldest", or_none(totals.age_max.map(age))));
-    frame.render_widget(Paragraph::new(vec![first, Line::from(second)]), area);
+    let mut second = vec![
+        figure(1, "req/s", short(totals.requests_per_s.round() as u64)),
+        figure(4, "busy", format!("{}/{}", short(totals.busy), short(totals.workers))),
+        figure(2, "queue", short(totals.queued)),
+        figure(5, "conns", short(totals.connections)),
+        figure(6, "run", or_none(totals.run_queue.map(short))),
+        figure(3, "cpu%", or_none(totals.cpu_percent().map(|cpu| format!("{cpu:.1}")))),
+        figure(7, "oldest", or_none(totals.age_max.map(age))),
+    ];
+    if let Some(since) = frozen {
+        let text = format!(" FROZEN {:.0} s ", since.as_secs_f64());
+        second.insert(0, (0, vec![text.bold().reversed(), " ".into()]));
+    }
+    let lines = [first, second].map(|pieces| fitting_line(pieces, width));
+    frame.render_widget(Paragraph::new(lines.to_vec()), area);
 }
 
 fn site_table(frame: &mut Frame<'_>, area: Rect, look: &Look) {
     let room = usize::from(area.height.saturating_sub(1));
     let hidden = look.sites.len().saturating_sub(room);
-    // The last line says how many there is no room for.
+    // The last line tells how many nodes do not fit.
     let shown = if hidden > 0 { room.saturating_sub(1) } else { room };
     let names = look.site_names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let name = names.clamp(4, NAME_MAX);
@@ -125,7 +129,7 @@ fn site_table(frame: &mut Frame<'_>, area: Rect, look: &Look) {
     frame.render_widget(Table::new(rows, widths).header(Row::new(head).dim()), area);
 }
 
-/// What is told of a site, beside its name.
+/// A figure of a site, beside its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SiteColumn {
     Nodes,
@@ -136,7 +140,7 @@ enum SiteColumn {
     Queue,
     Rate,
     Moving,
-    LetIn,
+    Admitted,
     Rejected,
     Target,
     Why,
@@ -152,17 +156,29 @@ impl SiteColumn {
         SiteColumn::Queue,
         SiteColumn::Rate,
         SiteColumn::Moving,
-        SiteColumn::LetIn,
+        SiteColumn::Admitted,
         SiteColumn::Rejected,
         SiteColumn::Target,
         SiteColumn::Why,
     ];
-    /// Where nobody is ever turned away there is nothing to say of it.
+    /// Shown only if requests may be rejected.
     const OF_ADMISSION: [SiteColumn; 4] =
-        [SiteColumn::LetIn, SiteColumn::Rejected, SiteColumn::Target, SiteColumn::Why];
-    /// In this order, where there is no room.
-    const LEFT_OUT: [SiteColumn; 4] =
-        [SiteColumn::Why, SiteColumn::Bar, SiteColumn::Bounds, SiteColumn::Moving];
+        [SiteColumn::Admitted, SiteColumn::Rejected, SiteColumn::Target, SiteColumn::Why];
+    /// The order in which they are dropped on a narrow page.
+    const DROPPED_FIRST: [SiteColumn; 12] = [
+        SiteColumn::Why,
+        SiteColumn::Bar,
+        SiteColumn::Bounds,
+        SiteColumn::Moving,
+        SiteColumn::Busy,
+        SiteColumn::Queue,
+        SiteColumn::Admitted,
+        SiteColumn::Rate,
+        SiteColumn::Rejected,
+        SiteColumn::Target,
+        SiteColumn::Load,
+        SiteColumn::Nodes,
+    ];
 
     fn title(self) -> &'static str {
         match self {
@@ -174,7 +190,7 @@ impl SiteColumn {
             SiteColumn::Queue => "queue",
             SiteColumn::Rate => "req/s",
             SiteColumn::Moving => "moving",
-            SiteColumn::LetIn => "let in",
+            SiteColumn::Admitted => "admitted",
             SiteColumn::Rejected => "reject/s",
             SiteColumn::Target => "target",
             SiteColumn::Why => "why",
@@ -192,11 +208,11 @@ impl SiteColumn {
         }
     }
 
-    /// Those that a page of `width` has room for beside names as wide as `name`.
+    /// Those that fit on a page of `width` beside names as wide as `name`.
     fn fit(look: &Look, name: usize, width: usize) -> Vec<SiteColumn> {
         let mut columns = SiteColumn::ALL.to_vec();
         columns.retain(|column| !look.admitted.is_empty() || !SiteColumn::OF_ADMISSION.contains(column));
-        fitting(columns, &SiteColumn::LEFT_OUT, width.saturating_sub(name), SiteColumn::width)
+        fitting(columns, &SiteColumn::DROPPED_FIRST, width.saturating_sub(name), SiteColumn::width)
     }
 }
 
@@ -215,7 +231,9 @@ fn site_row(look: &Look, index: usize, site: &SiteRow, columns: &[SiteColumn]) -
         SiteColumn::Queue => right(short(sums.queued)),
         SiteColumn::Rate => right(short(sums.requests_per_s.round() as u64)),
         SiteColumn::Moving => right(moving(site)),
-        SiteColumn::LetIn => or_none(standing.admitted_ratio.map(|ratio| format!("{:.0} %", 100.0 * ratio))),
+        SiteColumn::Admitted => {
+            or_none(standing.admitted_ratio.map(|ratio| format!("{:.0} %", 100.0 * ratio)))
+        }
         SiteColumn::Rejected => or_none(rejected_per_s.map(|rate| short(rate.round() as u64))),
         SiteColumn::Target if standing.met == Some(false) => right("missed".to_owned()).style(alarm()),
         SiteColumn::Target => or_none(standing.met.map(|_| "met".to_owned())),
@@ -225,7 +243,7 @@ fn site_row(look: &Look, index: usize, site: &SiteRow, columns: &[SiteColumn]) -
     std::iter::once(name).chain(columns.iter().map(cell)).collect()
 }
 
-/// Nodes on their way to the site and from it.
+/// Nodes moving to the site and away from it.
 fn moving(site: &SiteRow) -> String {
     match (site.coming, site.leaving) {
         (0, 0) => String::new(),
@@ -249,17 +267,18 @@ fn latest_moves(frame: &mut Frame<'_>, area: Rect, look: &Look) {
                 site(moved.from),
                 " → ".into(),
                 site(moved.to),
+                moved.why.as_ref().map_or_else(String::new, |why| format!(": {why}")).dim(),
             ])
         })
         .collect();
     if lines.is_empty() {
         lines.push(Line::from(format!("no move seen in {}", age(look.elapsed)).dim()));
     }
-    frame.render_widget(Paragraph::new(lines), area);
+    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
 }
 
 fn node_table(frame: &mut Frame<'_>, area: Rect, look: &Look, controls: &Controls, shown: &[usize]) {
-    let columns = fit(look, usize::from(area.width));
+    let columns = fit(look, shown, usize::from(area.width));
     let head = columns.iter().map(|(column, _)| {
         let title = Span::from(column.title());
         let title = if *column == controls.sort { title.bold().not_reversed() } else { title };
@@ -290,8 +309,8 @@ fn cell(column: Column, look: &Look, row: &NodeRow) -> Cell<'static> {
     }
 }
 
-/// The columns that a page of `width` has room for, and how wide each is.
-fn fit(look: &Look, width: usize) -> Vec<(Column, usize)> {
+/// The columns that fit on a page of `width`, and the width of each: no figure of the rows shown is cut.
+fn fit(look: &Look, shown: &[usize], width: usize) -> Vec<(Column, usize)> {
     let longest =
         |names: &mut dyn Iterator<Item = &String>| names.map(|name| name.chars().count()).max().unwrap_or(0);
     let node = longest(&mut look.nodes.iter().map(|node| &node.name));
@@ -299,17 +318,17 @@ fn fit(look: &Look, width: usize) -> Vec<(Column, usize)> {
     let wanted = |column: Column| match column {
         Column::Node => node.clamp(column.width(), NAME_MAX),
         Column::Site => site.clamp(column.width(), NAME_MAX),
-        _ => column.width(),
-    };
-    let mut columns: Vec<_> = Column::ALL.iter().map(|column| (*column, wanted(*column))).collect();
-    let taken = |columns: &[(Column, usize)]| columns.iter().map(|(_, width)| width + 1).sum::<usize>();
-    for left_out in Column::LEFT_OUT {
-        if taken(&columns) > width + 1 {
-            columns.retain(|(column, _)| *column != left_out);
+        _ => {
+            let texts = shown.iter().map(|row| column.text(look, &look.nodes[*row]).chars().count());
+            texts.fold(column.width(), usize::max)
         }
-    }
-    // What is left goes to nodes that are between two sites, then to all columns alike.
-    let spare = (width + 1).saturating_sub(taken(&columns));
+    };
+    // The first column has no space before it.
+    let kept = fitting(Column::ALL.to_vec(), &Column::DROPPED_FIRST, width + 1, wanted);
+    let mut columns: Vec<_> = kept.into_iter().map(|column| (column, wanted(column))).collect();
+    let taken = columns.iter().map(|(_, width)| width + 1).sum::<usize>();
+    // The rest goes to nodes between two sites, then to all columns alike.
+    let spare = (width + 1).saturating_sub(taken);
     let between = (site + " → ".chars().count()).min(spare);
     let each = ((spare - between) / columns.len()).min(4);
     for (column, width) in &mut columns {
@@ -327,9 +346,9 @@ fn footer(frame: &mut Frame<'_>, area: Rect, controls: &Controls, range: String)
             "filter: ".into(),
             controls.filter.clone().bold(),
             "▏".into(),
-            "  Enter keeps it, Esc shows all".dim(),
+            "  Enter keeps it, Esc clears it".dim(),
         ]),
-        Mode::Sort => Line::from(vec![sort.bold(), "← → choose, Enter takes it".dim()]),
+        Mode::Sort => Line::from(vec![sort.bold(), "← → move, Enter confirms".dim()]),
         Mode::Help => Line::from("any key goes back".dim()),
         Mode::Browse => {
             let filter = match controls.filter.as_str() {
@@ -352,6 +371,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
+    use super::super::look::Served;
     use super::super::look::tests::{look_at, serving};
     use super::*;
 
@@ -389,7 +409,8 @@ mod tests {
             line.to_owned()
         };
         let narrow = draw(80, 24, &look, &mut Controls::new(Column::Node, ""));
-        for (name, words) in [("site", ["let in", "reject/s", "target"]), ("alpha", ["100 %", " 0 ", "met"])]
+        for (name, words) in
+            [("site", ["admitted", "reject/s", "target"]), ("alpha", ["100 %", " 0 ", "met"])]
         {
             assert!(words.iter().all(|word| row(&narrow, name).contains(word)), "{name}: {narrow}");
         }
@@ -400,6 +421,31 @@ mod tests {
             row(&wide, "beta").contains("over-target") && row(&wide, "site").contains("floor–top"),
             "{wide}"
         );
+    }
+
+    /// Everything on a narrow page is on a wide one too: words and figures are dropped as a whole.
+    #[test]
+    fn nothing_is_cut_on_a_narrow_page() {
+        use crate::status::Standing;
+        let mut look = look_at(&["alpha", "beta"], &[serving(0), serving(1)]);
+        let standing = Standing { admitted_ratio: Some(1.0), met: Some(true), ..Standing::default() };
+        let admitted =
+            Admitted { standing, rejected_per_s: Some(1234.0), why: Some("all-overloaded".to_owned()) };
+        look.admitted = vec![admitted; 2];
+        look.nodes[1].cpu_permille = Some(1000);
+        look.nodes[0].served = look.nodes[0].served.map(|served| Served { busy: 10_000, ..served });
+        let words = |width| -> Vec<String> {
+            let text = draw(width, 30, &look, &mut Controls::new(Column::Node, ""));
+            // The last line lists keys, and is cut at its end.
+            let lines = text.lines().map(|line| line.trim_matches('"')).take(29);
+            lines.flat_map(str::split_whitespace).map(str::to_owned).collect()
+        };
+        let all = words(300);
+        assert!(["100", "100.0", "10000/2"].iter().all(|word| all.iter().any(|one| one == word)), "{all:?}");
+        for width in 24..300 {
+            let cut: Vec<_> = words(width).into_iter().filter(|word| !all.contains(word)).collect();
+            assert_eq!(cut, [""; 0], "at {width} columns");
+        }
     }
 
     #[test]

@@ -1,30 +1,30 @@
-//! Whom the edges turned away, as they tell it about once a second.
+//! Requests that the edges rejected, as their events report about once a second.
 
 use std::collections::BTreeMap;
 
-/// Of each site, in the cluster's order.
+/// By site, in the cluster's order.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Admissions {
     sites: Vec<SiteAdmissions>,
 }
 
-/// Of one site.
+/// One site.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct SiteAdmissions {
     name: String,
     rejected: u64,
-    /// By edge, what it told last.
+    /// By edge, its last report.
     edges: BTreeMap<String, Told>,
 }
 
-/// What an edge tells of a site.
+/// An edge's report on a site.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Told {
-    /// Requests turned away in its last second.
+    /// Requests rejected in its last second.
     pub(super) rejected: u64,
-    /// Why most of them were.
+    /// The reason for most of them.
     pub(super) why: String,
-    /// Whether the target is held there, where that is known.
+    /// Whether the target is met there, if that is known.
     pub(super) met: Option<bool>,
 }
 
@@ -33,41 +33,41 @@ impl Admissions {
         Admissions { sites: sites.map(|name| SiteAdmissions { name, ..Default::default() }).collect() }
     }
 
-    /// An edge has told. Returns what is news: that it begins to turn requests of the site away, or no longer does.
+    /// Takes an edge's report. Returns a message if the edge starts to reject requests of the site, or stops.
     pub(super) fn take(&mut self, edge: &str, site: &str, told: Told) -> Option<String> {
         let of = self.sites.iter_mut().find(|of| of.name == site)?;
         of.rejected += told.rejected;
         let news = match told.rejected {
-            0 => format!("{edge} lets in all for {site} again"),
-            _ => format!("{edge} turns requests for {site} away: {}", told.why),
+            0 => format!("{edge} admits all requests for {site} again"),
+            _ => format!("{edge} rejects requests for {site}: {}", told.why),
         };
         let turns_away = told.rejected > 0;
         let before = of.edges.insert(edge.to_owned(), told);
         (turns_away != before.is_some_and(|before| before.rejected > 0)).then_some(news)
     }
 
-    /// An edge has ended: it turns nobody away any more.
+    /// An edge has ended, and rejects nothing any more.
     pub(super) fn ended(&mut self, edge: &str) {
         self.sites.iter_mut().for_each(|of| _ = of.edges.remove(edge));
     }
 
-    /// Requests of the site turned away since the start.
+    /// Requests of the site rejected since the start.
     pub(super) fn rejected(&self, site: usize) -> u64 {
         self.sites[site].rejected
     }
 
-    /// In the last second or so.
+    /// Requests rejected in about the last second.
     pub(super) fn rejected_per_s(&self, site: usize) -> u64 {
         self.sites[site].edges.values().map(|told| told.rejected).sum()
     }
 
-    /// Why most of these were, if there are any.
+    /// The reason for most of these, if there are any.
     pub(super) fn why(&self, site: usize) -> Option<&str> {
         let edges = self.sites[site].edges.values().filter(|told| told.rejected > 0);
         edges.max_by_key(|told| told.rejected).map(|told| told.why.as_str())
     }
 
-    /// Whether an edge says that the site's target is missed.
+    /// Whether an edge reports that the site's target is missed.
     pub(super) fn is_missed(&self, site: usize) -> bool {
         self.sites[site].edges.values().any(|told| told.met == Some(false))
     }
@@ -86,10 +86,10 @@ mod tests {
         };
         assert_eq!(
             take("edge1", 5, "over-target", Some(true)),
-            "edge1 turns requests for beta away: over-target"
+            "edge1 rejects requests for beta: over-target"
         );
         assert_eq!(take("edge1", 7, "over-target", Some(true)), "");
-        assert_eq!(take("edge2", 1, "greedy", Some(false)), "edge2 turns requests for beta away: greedy");
+        assert_eq!(take("edge2", 1, "greedy", Some(false)), "edge2 rejects requests for beta: greedy");
         let figures = |of: &Admissions| {
             [0, 1].map(|k| {
                 (of.rejected(k), of.rejected_per_s(k), of.why(k).map(str::to_owned), of.is_missed(k))
@@ -99,7 +99,7 @@ mod tests {
         let beta = (13, 8, Some("over-target".to_owned()), true);
         assert_eq!(figures(&admissions), [nothing.clone(), beta]);
         let end = admissions.take("edge1", "beta", told(0, "within-target", Some(true)));
-        assert_eq!(end.as_deref(), Some("edge1 lets in all for beta again"));
+        assert_eq!(end.as_deref(), Some("edge1 admits all requests for beta again"));
         admissions.ended("edge2");
         assert_eq!(figures(&admissions), [nothing, (13, 0, None, false)]);
         assert_eq!(admissions.take("edge1", "gamma", told(1, "", None)), None);
@@ -110,7 +110,7 @@ mod tests {
         let mut admissions = Admissions::new(["alpha".to_owned()].into_iter());
         let told = |met| Told { rejected: 0, why: "within-target".to_owned(), met: Some(met) };
         for met in [false, false, true] {
-            assert_eq!(admissions.take("edge1", "alpha", told(met)), None, "nobody was turned away");
+            assert_eq!(admissions.take("edge1", "alpha", told(met)), None, "nothing was rejected");
             assert_eq!(admissions.is_missed(0), !met);
         }
     }

@@ -1,5 +1,5 @@
-//! The load of a cluster file: objects of a trace, or made up, in bursts over the sites in turn (R 4.3.1), or for each
-//! site at rates of its own.
+//! The load of a cluster file: objects of a trace or synthetic ones, in bursts over the sites in turn (Balaji et al. 2004,
+//! 4.3.1), or for each site at its own rates.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZero;
@@ -15,17 +15,17 @@ use tokio::time::Instant;
 use super::outcome::StepTimes;
 use crate::failure::Failure;
 
-/// Requests of an open loop that are in flight at most; more are counted as dropped.
+/// Most requests of an open loop that are in flight; further ones are counted as dropped.
 const IN_FLIGHT_MAX: u32 = 4096;
 
-/// Which request comes when.
+/// The source of the load's requests.
 pub(super) struct Bursts {
     workload: Workload,
     /// Of each site.
     objects: Vec<sidelong_trace::Workload>,
     bursts: sidelong_trace::Bursts,
     hosts: Vec<HeaderValue>,
-    /// One for each site that has rates of its own, and which site that is.
+    /// One for each site with rates of its own, and the site's index.
     streams: Vec<Stream>,
     asked: Vec<usize>,
     steps: StepTimes,
@@ -34,7 +34,7 @@ pub(super) struct Bursts {
 }
 
 impl Bursts {
-    /// Tells `steps` when each burst begins.
+    /// Reports the start of each burst to `steps`.
     pub(super) fn new(workload: &Workload, sites: &[Site], steps: StepTimes) -> Result<Self, Failure> {
         let one = |alpha: Option<f64>| -> Result<_, Failure> {
             Ok(match workload.kind {
@@ -66,14 +66,16 @@ impl Bursts {
                 }
             })
         };
-        // Sites that ask alike share their tables.
+        // Sites with the same popularity share their tables.
         let (shared, is_zipf) = (one(None)?, workload.kind == WorkloadKind::Zipf);
         let objects: Result<Vec<_>, Failure> = (sites.iter())
             .map(|site| if is_zipf && site.alpha.is_some() { one(site.alpha) } else { Ok(shared.clone()) })
             .collect();
         let objects = objects?;
-        let burst = NonZero::new(workload.burst).ok_or_else(|| Failure::new("a burst of 0 requests"))?;
-        let count = NonZero::new(sites.len()).ok_or_else(|| Failure::new("no site"))?;
+        let burst = NonZero::new(workload.burst)
+            .ok_or_else(|| Failure::new("workload.burst is 0: expected at least 1 request"))?;
+        let count = NonZero::new(sites.len())
+            .ok_or_else(|| Failure::new("the cluster has no site: expected at least one [[site]]"))?;
         let host = |site: &Site| HeaderValue::from_str(&site.hosts[0]);
         let hosts: Result<_, _> = sites.iter().map(host).collect();
         let with_rates = || sites.iter().enumerate().filter(|(_, site)| !site.rates.is_empty());
@@ -114,7 +116,7 @@ impl Bursts {
     }
 }
 
-/// Of a client, in a part of 127.0.0.0/8 where nothing else is.
+/// The address of a client, in a part of 127.0.0.0/8 that nothing else uses.
 fn address(index: u32) -> IpAddr {
     let [.., third, fourth] = index.to_be_bytes();
     Ipv4Addr::new(127, 64, third, fourth).into()
@@ -134,12 +136,12 @@ impl Source for Bursts {
         };
         let object = self.objects[site].object(index);
         let path = format!("/o/{}/{}", object.id, object.bytes);
-        // Two numbers in a path are a URI.
+        // Two numbers in a path always form a URI.
         let uri = Uri::try_from(path).unwrap_or_default();
         Shot::get(site, self.hosts[site].clone(), uri)
     }
 
-    /// A pause before each burst but the first. Whoever draws a request of a burst first sets its time for all.
+    /// A pause before each burst except the first. The first request of a burst sets the time for all of it.
     fn not_before(&self, index: u64) -> Option<Instant> {
         if self.workload.pause.is_zero() {
             return None;

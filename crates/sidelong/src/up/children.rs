@@ -1,6 +1,6 @@
 //! The processes of a cluster, started and watched over by `up`.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,32 +8,41 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use sidelong_fabric::RunDirectory;
 
 use crate::event::Event;
 use crate::failure::Failure;
+use crate::up::home::Home;
 
-/// A process has this long to say that it is ready.
+/// Longest wait for a process to be ready.
 const READY_MAX: Duration = Duration::from_secs(20);
-/// A process that was told to end has this long.
+/// Longest wait for a process to end after SIGTERM.
 const END_MAX: Duration = Duration::from_secs(5);
-/// Pauses before a process that died is started again: the first, doubled up to the last.
+/// Pauses before a process that died, or could not be started, is started again: the first, doubled up to the last.
 const RESTART: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
-/// One that lived longer than this begins with the first pause again.
+/// A process that lived longer than this begins with the first pause again.
 const RESTART_FORGET: Duration = Duration::from_secs(30);
-/// Events that wait to be heard at most; then whoever tells them waits, which is a thread for that alone.
+/// Most events in the queue; beyond it the thread that reads a process's events waits.
 const EVENTS_MAX: usize = 4096;
-/// Of what a process says on standard error, the end that is kept.
-const WORDS_MAX: usize = 4096;
+/// Most bytes of a log that are read for why its process ended: the last ones.
+const WORDS_MAX: i64 = 4096;
 
-/// What a process told, or that it ended.
-pub(super) type Told = (usize, Option<Event>);
+/// What a thread that reads a process's events tells: the process's index, and an event, or `None` when it has ended.
+type Told = (usize, Option<Event>);
+
+/// News of a process.
+pub(super) enum News {
+    Event(Event),
+    /// It has ended, with this status.
+    Ended(String),
+}
 
 /// All processes of the cluster.
 pub(super) struct Children {
     parts: Vec<Part>,
     program: PathBuf,
     config: PathBuf,
-    logs: PathBuf,
+    run: RunDirectory,
     told: Receiver<Told>,
     tell: SyncSender<Told>,
 }
@@ -47,18 +56,22 @@ struct Part {
     started: Instant,
     pause: Duration,
     restart_at: Option<Instant>,
+    /// When it is killed, because it was told to end.
+    kill_at: Option<Instant>,
+    /// Why it could not be started, as was told.
+    trouble: Option<String>,
 }
 
 impl Children {
-    /// Of this program, on the cluster file `config`; what they say beside events goes to `logs`/NAME.log.
-    pub(super) fn new(config: &Path, logs: &Path) -> Result<Self, Failure> {
+    /// Processes of this program on the cluster file `config`, which log to NAME.log in `run`.
+    pub(super) fn new(config: &Path, run: &RunDirectory) -> Result<Self, Failure> {
         let (tell, told) = sync_channel(EVENTS_MAX);
         let program = std::env::current_exe()?;
-        let (config, logs) = (config.to_owned(), logs.to_owned());
-        Ok(Children { parts: Vec::new(), program, config, logs, told, tell })
+        let (config, run) = (config.to_owned(), run.clone());
+        Ok(Children { parts: Vec::new(), program, config, run, told, tell })
     }
 
-    /// Starts one more: a `kind` (node, edge) of that name, in the control group `group` if there is one.
+    /// Starts a `kind` (node, edge) of that name, in the control group `group` if there is one.
     pub(super) fn start(
         &mut self,
         kind: &'static str,
@@ -74,15 +87,18 @@ impl Children {
             started: Instant::now(),
             pause: RESTART.0,
             restart_at: None,
+            kill_at: None,
+            trouble: None,
         });
         self.spawn(self.parts.len() - 1)
     }
 
     fn spawn(&mut self, index: usize) -> Result<(), Failure> {
         let part = &mut self.parts[index];
-        let log = self.logs.join(format!("{}.log", part.name));
-        let log = std::fs::File::create(&log)
-            .map_err(|error| Failure::new(format!("cannot write {}: {error}", log.display())))?;
+        let name = log_name(part);
+        let log = self.run.create(&name).map_err(|error| {
+            Failure::new(format!("cannot write {}: {error}", self.run.path().join(name).display()))
+        })?;
         let mut child = Command::new(&self.program)
             .args([part.kind, &part.name, "--events", "--config"])
             .arg(&self.config)
@@ -95,15 +111,22 @@ impl Children {
             .process_group(0)
             .spawn()?;
         let told = self.tell.clone();
-        if let Some(lines) = child.stdout.take() {
-            std::thread::Builder::new().name("events".into()).spawn(move || {
-                for line in BufReader::new(lines).lines().map_while(Result::ok) {
-                    if let Ok(event) = serde_json::from_str(&line) {
-                        let _ = told.send((index, Some(event)));
-                    }
+        let lines = child.stdout.take();
+        let hears = std::thread::Builder::new().name("events".into()).spawn(move || {
+            for line in
+                lines.into_iter().flat_map(|lines| BufReader::new(lines).lines()).map_while(Result::ok)
+            {
+                if let Ok(event) = serde_json::from_str(&line) {
+                    let _ = told.send((index, Some(event)));
                 }
-                let _ = told.send((index, None));
-            })?;
+            }
+            let _ = told.send((index, None));
+        });
+        if let Err(error) = hears {
+            // Nobody would hear that it has ended.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(error.into());
         }
         part.child = Some(child);
         part.ready = false;
@@ -114,7 +137,7 @@ impl Children {
     /// Waits until all are ready.
     ///
     /// # Errors
-    /// With the words of the first that ended instead, or that took too long.
+    /// If one ended instead, with its last line, or took too long.
     pub(super) fn await_ready(&mut self, mut stop: impl FnMut() -> bool) -> Result<(), Failure> {
         let deadline = Instant::now() + READY_MAX;
         while let Some(slow) = self.parts.iter().find(|part| !part.ready) {
@@ -137,33 +160,73 @@ impl Children {
         Ok(())
     }
 
-    /// What was told since the last call; ended processes are noted, and started again when their pause is over.
-    pub(super) fn poll(&mut self) -> Vec<(String, Told)> {
-        let told: Vec<_> = self.told.try_iter().collect();
-        for (index, _) in told.iter().filter(|(_, event)| event.is_none()) {
-            let part = &mut self.parts[*index];
-            if let Some(mut child) = part.child.take() {
-                let _ = child.wait();
-            }
-            if part.started.elapsed() > RESTART_FORGET {
-                part.pause = RESTART.0;
-            }
-            part.restart_at = Some(Instant::now() + part.pause);
-            part.pause = (part.pause * 2).min(RESTART.1);
+    /// The news since the last call, with the name of the process. Processes that ended are restarted after their pause, and
+    /// tried again after another where that fails.
+    pub(super) fn poll(&mut self, home: &mut Home) -> Vec<(String, News)> {
+        let now = Instant::now();
+        let told = |(index, event): Told| {
+            let part = &mut self.parts[index];
+            let news = match event {
+                Some(event) => {
+                    part.ready |= matches!(event, Event::Ready);
+                    News::Event(event)
+                }
+                None => News::Ended(part.ended(now)),
+            };
+            (part.name.clone(), news)
+        };
+        let mut news: Vec<_> = self.told.try_iter().map(told).collect();
+        for part in self.parts.iter_mut().filter(|part| part.kill_at.is_some_and(|at| now >= at)) {
+            part.kill_at = None;
+            part.child.iter().for_each(|child| signal(child, Signal::KILL));
         }
         for index in 0..self.parts.len() {
-            if self.parts[index].restart_at.is_some_and(|at| Instant::now() >= at) {
-                self.parts[index].restart_at = None;
-                if let Err(Failure(reason)) = self.spawn(index) {
-                    tracing::error!(part = %self.parts[index].name, %reason, "cannot be started again");
-                }
+            if self.parts[index].restart_at.is_none_or(|at| now < at) {
+                continue;
             }
+            let trouble = match home.restore() {
+                Ok(true) => {
+                    self.tell_to_end(now);
+                    let path = home.run.path().display();
+                    Some(format!("{path} was gone: it is made again, and all parts are restarted"))
+                }
+                Ok(false) => None,
+                Err(Failure(reason)) => Some(reason),
+            };
+            let trouble = trouble.or_else(|| self.spawn(index).err().map(|Failure(reason)| reason));
+            let part = &mut self.parts[index];
+            match &trouble {
+                None => part.restart_at = None,
+                Some(_) => part.put_off(now),
+            }
+            if let Some(reason) = &trouble
+                && trouble != part.trouble
+            {
+                let reason = format!("{reason}; trying again");
+                news.push((part.name.clone(), News::Event(Event::Failed { reason })));
+            }
+            part.trouble = trouble;
         }
-        told.into_iter().map(|told| (self.parts[told.0].name.clone(), told)).collect()
+        news
     }
 
-    /// Ends them in the reverse of the order in which they were started: edges before nodes, so that what is under way
-    /// finds its server. Whoever does not end in time is killed.
+    /// Lets all processes end, and be restarted.
+    fn tell_to_end(&mut self, now: Instant) {
+        for part in &mut self.parts {
+            if let Some(child) = &part.child {
+                signal(child, Signal::TERM);
+                part.kill_at = Some(now + END_MAX);
+            }
+        }
+    }
+
+    /// Sends a signal to the edges, which handle it from when they are ready.
+    pub(super) fn signal_edges(&self, sent: Signal) {
+        let edges = self.parts.iter().filter(|part| part.kind == "edge" && part.ready);
+        edges.filter_map(|part| part.child.as_ref()).for_each(|edge| signal(edge, sent));
+    }
+
+    /// Ends edges before nodes, so that requests in flight find their node. A process that does not end in time is killed.
     pub(super) fn end(&mut self) {
         for kind in ["edge", "node"] {
             let parts = || self.parts.iter().filter(|part| part.kind == kind);
@@ -185,21 +248,49 @@ impl Children {
         self.parts.clear();
     }
 
-    /// Why a process ended, in its own words.
+    /// Why a process ended: the last line of its log.
     fn last_words(&mut self, index: usize) -> String {
         let part = &mut self.parts[index];
-        let status = part.child.take().and_then(|mut child| child.wait().ok());
-        let mut words = String::new();
-        if let Ok(log) = std::fs::File::open(self.logs.join(format!("{}.log", part.name))) {
-            let _ = log.take(WORDS_MAX as u64).read_to_string(&mut words);
+        let status = part.status();
+        let mut words = Vec::new();
+        if let Ok(mut log) = self.run.read(&log_name(part)) {
+            // A shorter log has no such place, and is read from its beginning.
+            let _ = log.seek(SeekFrom::End(-WORDS_MAX));
+            let _ = log.take(WORDS_MAX as u64).read_to_end(&mut words);
         }
+        let words = String::from_utf8_lossy(&words);
         match words.lines().rev().find(|line| !line.trim().is_empty()) {
             Some(line) => line.trim_start_matches("sidelong: ").to_owned(),
             None => {
-                let status = status.map_or_else(|| "an unknown status".to_owned(), |s| s.to_string());
-                format!("{} {} ended with {status} and no word why", part.kind, part.name)
+                let log = self.run.path().join(log_name(part));
+                format!("{} {} exited with {status}; see {}", part.kind, part.name, log.display())
             }
         }
+    }
+}
+
+impl Part {
+    /// Its process has ended. Returns its status.
+    fn ended(&mut self, now: Instant) -> String {
+        let status = self.status();
+        if now.duration_since(self.started) > RESTART_FORGET {
+            self.pause = RESTART.0;
+        }
+        (self.ready, self.kill_at) = (false, None);
+        self.put_off(now);
+        status
+    }
+
+    /// Waits for its process, which is ending: "signal: 9 (SIGKILL)", for example.
+    fn status(&mut self) -> String {
+        let status = self.child.take().and_then(|mut child| child.wait().ok());
+        status.map_or_else(|| "an unknown status".to_owned(), |status| status.to_string())
+    }
+
+    /// It is started again after its pause, which doubles.
+    fn put_off(&mut self, now: Instant) {
+        self.restart_at = Some(now + self.pause);
+        self.pause = (self.pause * 2).min(RESTART.1);
     }
 }
 
@@ -207,6 +298,10 @@ impl Drop for Children {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+fn log_name(part: &Part) -> String {
+    format!("{}.log", part.name)
 }
 
 fn signal(child: &Child, signal: Signal) {

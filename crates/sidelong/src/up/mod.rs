@@ -1,51 +1,56 @@
-//! `sidelong up`: a whole shared data-center on this machine.
+//! `sidelong up`: a whole shared data center on this machine.
 //!
-//! It starts each node and each edge as a process of its own, puts the cluster file's workload on the edges, and looks on
-//! from the side: what the screen shows of nodes is read from their memory, as an edge does it.
+//! It starts each node and each edge as a process of its own and sends the cluster file's workload to the edges. What it shows
+//! of nodes it reads from their memory, as an edge does.
 
 mod admissions;
 mod bursts;
 mod children;
+mod home;
 mod outcome;
 mod plain;
 mod requests;
 mod samples;
 mod screen;
 
-use std::io::Write as _;
-use std::path::Path;
+use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use sidelong_config::{self as config, Cluster, ClusterFile};
+use sidelong_lab::results::up::Summary;
 use sidelong_workload::client::{Generator, Live, Run};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use crate::cgroup::Groups;
 use crate::cli::UpArgs;
 use crate::event::Event;
 use crate::failure::{Failure, say, some};
+use crate::hangup::Hangup;
 use crate::monitor::Monitor;
 use crate::page::Terminal;
-use crate::parent::await_left_behind;
+use crate::parent::end_left_behind;
 use crate::parts::Parts;
 use admissions::{Admissions, Told};
 use bursts::Bursts;
-use children::Children;
-use outcome::{Outcome, StepTimes};
+use children::{Children, News};
+use home::Home;
+use outcome::StepTimes;
 use requests::Requests;
 use samples::Samples;
 
-/// Between two looks from the side.
+/// Interval of scans of the nodes.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Between two lines where there is no terminal, and what a terminal's figures are averaged over.
+/// Interval of lines without a terminal, and the window over which a terminal's figures are averaged.
 const LINE_EVERY: Duration = Duration::from_secs(1);
-/// Between two frames on a terminal.
+/// Interval of frames on a terminal.
 const FRAME_EVERY: Duration = Duration::from_millis(100);
-/// Moves that are remembered for the screen.
-const MOVES_SHOWN: usize = 64;
+/// Most routine events that are remembered for the screen; as many other events.
+const HAPPENED_MAX: usize = 64;
 
-/// What is known while the cluster runs, for whoever shows it.
+/// The state of the running cluster, for display.
 pub(crate) struct Status<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) notes: &'a [String],
@@ -54,12 +59,22 @@ pub(crate) struct Status<'a> {
     pub(crate) monitor: &'a Monitor,
     pub(crate) moves: u64,
     pub(crate) admissions: &'a Admissions,
-    /// The latest, newest last: since the start, what happened.
-    pub(crate) happened: &'a [(Duration, String)],
+    /// The latest events, newest last.
+    pub(crate) happened: &'a [Happened],
+}
+
+/// An event for the user.
+pub(crate) struct Happened {
+    /// Time since the start.
+    pub(crate) at: Duration,
+    pub(crate) text: String,
+    /// Whether such events come in dozens: moves, and nodes that edges take out and back in.
+    pub(crate) is_routine: bool,
 }
 
 impl Status<'_> {
-    /// Of a site, each second of late: as the load sees it, closed connections included; without one as the edges tell.
+    /// Requests of a site rejected in a recent second, as the load sees it, including closed connections; without a
+    /// load as the edges report.
     pub(crate) fn rejected_per_s(&self, site: usize) -> u64 {
         match self.live {
             Some(live) => live.sites[site].turned_away_per_s.round() as u64,
@@ -68,7 +83,7 @@ impl Status<'_> {
     }
 }
 
-/// With `quiet` it does not say that it is up.
+/// Runs the cluster to its end. With `quiet` it prints no greeting.
 pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
     let mut file = match &args.config {
         Some(path) => ClusterFile::load(path)?,
@@ -76,21 +91,32 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
     };
     file.cluster.fabric = args.fabric.unwrap_or(file.cluster.fabric);
     let parts = Parts::new(file.cluster()?)?;
+    // Parts use the directory that this process has chosen, whatever their environment.
+    file.cluster.run_dir = Some(parts.run.path().to_owned());
     speaks_to_all(&parts.cluster)?;
     let run = parts.run.clone();
     let claim = run.claim()?;
-    await_left_behind(&run)?;
+    end_left_behind(&run)?;
+    // The parts read what this process has read, even if the user's file changes.
+    let mut home = Home::new(run.clone(), claim, file.to_toml()?)?;
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let outcome = Up::start(args, quiet, &file, parts, stop).and_then(Up::run);
-    // However it ended: the parts have ended too, and what they offered is of no use.
+    // On a terminal, the terminal was closed; otherwise SIGHUP does not ask for an end.
+    match std::io::stdout().is_terminal() || std::io::stderr().is_terminal() {
+        true => _ = signal_hook::flag::register(SIGHUP, Arc::clone(&stop))?,
+        false => Hangup::ignore()?.log()?,
+    }
+    let reopen = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGUSR1, Arc::clone(&reopen))?;
+    let summary = Up::start(args, quiet, parts, &mut home, stop, reopen).and_then(Up::run);
+    // The parts have ended, so what they offered is useless.
     let swept = run.sweep();
-    drop(claim);
-    let outcome = outcome?;
+    drop(home);
+    let summary = summary?;
     let summary =
-        if args.json { serde_json::to_string_pretty(&outcome)? + "\n" } else { outcome.to_string() };
+        if args.json { serde_json::to_string_pretty(&summary)? + "\n" } else { outcome::table(&summary) };
     say(summary)?;
     swept.map_err(|error| Failure::new(format!("cannot clear {}: {error}", run.path().display())))
 }
@@ -99,17 +125,20 @@ struct Up<'a> {
     args: &'a UpArgs,
     quiet: bool,
     parts: Parts,
+    home: &'a mut Home,
     children: Children,
-    // Goes after the processes in it.
+    // Dropped after the processes in it.
     _groups: Option<Groups>,
     monitor: Monitor,
     samples: Option<Samples>,
     requests: Option<Requests>,
     load: Option<Run>,
     stop: Arc<AtomicBool>,
+    /// Set by SIGUSR1: the edges are to open their access logs anew.
+    reopen: Arc<AtomicBool>,
     steps: StepTimes,
     notes: Vec<String>,
-    happened: Vec<(Duration, String)>,
+    happened: Vec<Happened>,
     moves: u64,
     admissions: Admissions,
     began: Instant,
@@ -119,13 +148,11 @@ impl<'a> Up<'a> {
     fn start(
         args: &'a UpArgs,
         quiet: bool,
-        file: &ClusterFile,
         parts: Parts,
+        home: &'a mut Home,
         stop: Arc<AtomicBool>,
+        reopen: Arc<AtomicBool>,
     ) -> Result<Self, Failure> {
-        // The parts read what this process has read, whatever becomes of the user's file meanwhile.
-        let config = parts.run.path().join("cluster.toml");
-        write_private(&config, &file.to_toml()?)?;
         let steps = StepTimes::new(&parts.cluster);
         let bursts = match &parts.cluster.workload {
             Some(workload) => Some(Bursts::new(workload, &parts.cluster.sites, steps.clone())?),
@@ -133,18 +160,20 @@ impl<'a> Up<'a> {
         };
         let samples = args.samples.as_deref().map(Samples::create).transpose()?;
 
-        // The kernel tells nodes of one machine apart by control groups, and holds them to their shares by them.
+        // The kernel distinguishes nodes of one machine by control groups, which also enforce their CPU shares.
         let groups = match parts.cluster.load.scheme {
-            config::Scheme::RdmaSync | config::Scheme::ERdmaSync if parts.shares_machine() => {
+            config::Scheme::RdmaSync | config::Scheme::ERdmaSync
+                if (0..parts.cluster.nodes.len()).any(|node| parts.shares_machine(node)) =>
+            {
                 Some(Groups::create()?)
             }
             _ if parts.cluster.nodes.iter().any(|node| node.cpu_share.is_some()) => Some(Groups::create()?),
             _ => None,
         };
-        let mut children = Children::new(&config, parts.run.path())?;
+        let mut children = Children::new(&home.config(), &parts.run)?;
         for (index, node) in parts.cluster.nodes.iter().enumerate() {
             let group = match &groups {
-                Some(groups) if parts.kernel_scope(index, None).is_err() || node.cpu_share.is_some() => {
+                Some(groups) if parts.shares_machine(index) || node.cpu_share.is_some() => {
                     Some(groups.add(&node.name, node.cpu_share)?)
                 }
                 _ => None,
@@ -176,12 +205,14 @@ impl<'a> Up<'a> {
             notes: vec![parts.fabric.note().to_owned()],
             admissions: Admissions::new(parts.cluster.sites.iter().map(|site| site.name.clone())),
             parts,
+            home,
             children,
             monitor,
             samples,
             requests,
             load,
             stop,
+            reopen,
             steps,
             _groups: groups,
             happened: Vec::new(),
@@ -190,20 +221,23 @@ impl<'a> Up<'a> {
         })
     }
 
-    fn run(mut self) -> Result<Outcome, Failure> {
+    fn run(mut self) -> Result<Summary, Failure> {
         let json = self.args.json;
         let mut screen = match Terminal::is_there() && !json && !self.args.plain {
             true => Some(screen::Screen::open()?),
             false => None,
         };
         if screen.is_none() && !self.quiet {
-            // Where nobody reads it, it runs all the same.
+            // A closed standard error does not stop the cluster.
             let _ = writeln!(std::io::stderr(), "{}", greeting(&self.parts.cluster));
         }
         let show_every = if screen.is_some() { FRAME_EVERY } else { LINE_EVERY };
         let (mut live, mut live_at, mut shown_at) = (None, Instant::now(), Instant::now());
         while !self.is_over() {
             std::thread::sleep(LOOK_EVERY);
+            if self.reopen.swap(false, Ordering::Relaxed) {
+                self.children.signal_edges(Signal::USR1);
+            }
             self.monitor.look();
             let news = self.hear();
             if screen.is_none() && !json {
@@ -235,8 +269,8 @@ impl<'a> Up<'a> {
         self.end()
     }
 
-    /// Stops the load, lets what is under way finish, and ends the parts.
-    fn end(mut self) -> Result<Outcome, Failure> {
+    /// Stops the load, lets requests in flight finish, and ends the parts.
+    fn end(mut self) -> Result<Summary, Failure> {
         let summary = match self.load.take() {
             Some(load) => {
                 load.stopper().stop();
@@ -254,7 +288,7 @@ impl<'a> Up<'a> {
             requests.finish()?;
         }
         let (moves, admissions) = (self.moves, &self.admissions);
-        Ok(Outcome::new(&self.parts.cluster, summary, &self.monitor, moves, admissions, &self.steps))
+        Ok(outcome::summary(&self.parts.cluster, summary, &self.monitor, moves, admissions, &self.steps))
     }
 
     fn is_over(&self) -> bool {
@@ -263,62 +297,67 @@ impl<'a> Up<'a> {
             || self.load.as_ref().is_some_and(Run::is_finished)
     }
 
-    /// Takes in what the parts have told. Returns what a log is to say of it: all that happened, but how nodes moved, which
-    /// is counted there.
+    /// Takes in the events of the parts. Returns those that plain output prints: all except moves, which it counts.
     fn hear(&mut self) -> Vec<(Duration, String)> {
         let mut news = Vec::new();
-        for (part, (_, event)) in self.children.poll() {
-            let is_move = matches!(event, Some(Event::Moved { .. } | Event::Ended { node: Some(_), .. }));
-            let text = match event {
-                None => {
+        for (part, told) in self.children.poll(self.home) {
+            let is_move =
+                matches!(told, News::Event(Event::Moved { .. } | Event::Ended { node: Some(_), .. }));
+            let is_routine = is_move || matches!(told, News::Event(Event::Health { .. }));
+            let text = match told {
+                News::Ended(how) => {
                     self.admissions.ended(&part);
-                    format!("{part} ended; it is started again")
+                    format!("{part} ended ({how}) and is restarted")
                 }
-                Some(Event::Ready) => format!("{part} is ready"),
-                Some(Event::Failed { reason }) => format!("{part} failed: {reason}"),
-                Some(Event::Note { text }) => {
+                News::Event(Event::Ready) => format!("{part} is ready"),
+                News::Event(Event::Failed { reason }) => format!("{part} failed: {reason}"),
+                News::Event(Event::Note { text }) => {
                     let note = format!("{part}: {text}");
                     if !self.notes.contains(&note) {
                         self.notes.push(note);
                     }
                     continue;
                 }
-                Some(Event::Moved { node, from, to, took_ns, .. }) => {
+                News::Event(Event::Moved { node, from, to, why, took_ns, .. }) => {
                     self.moves += 1;
                     let from = from.unwrap_or_else(|| "free".to_owned());
-                    format!("{node} moved {from} → {to} in {:.2} ms by {part}", took_ns as f64 / 1e6)
+                    format!("{node} {from} → {to} in {:.2} ms by {part}: {why}", took_ns as f64 / 1e6)
                 }
-                Some(Event::FirstRequest { site, at_ns, .. }) => {
+                News::Event(Event::FirstRequest { site, at_ns, .. }) => {
                     self.steps.first_request(&site, at_ns);
                     continue;
                 }
-                // Two edges race for most moves; the one that comes second is no news.
-                Some(Event::Ended { how, .. }) if how == "busy" || how == "recent" => continue,
-                Some(Event::Ended { site, node, how, .. }) => match node {
+                // Two edges race for most moves: the loser is not worth a line.
+                News::Event(Event::Ended { how, .. }) if how == "busy" || how == "recent" => continue,
+                News::Event(Event::Ended { site, node, how, .. }) => match node {
                     Some(node) => format!("{node} did not move to {site}: {how}"),
                     None => format!("{site} repaired by {part}: {how}"),
                 },
-                Some(Event::Health { node, up: false, .. }) => format!("{node} taken out by {part}"),
-                Some(Event::Health { node, up: true, .. }) => format!("{node} taken back by {part}"),
-                Some(Event::Admission { site, rejected, why, met, .. }) => {
+                News::Event(Event::Health { node, up: false, .. }) => format!("{node} taken out by {part}"),
+                News::Event(Event::Health { node, up: true, .. }) => format!("{node} taken back by {part}"),
+                News::Event(Event::Admission { site, rejected, why, met, .. }) => {
                     match self.admissions.take(&part, &site, Told { rejected, why, met }) {
                         Some(news) => news,
                         None => continue,
                     }
                 }
-                Some(Event::View { stale: true, .. }) => {
+                News::Event(Event::View { stale: true, .. }) => {
                     format!("{part} routes by itself: its view is old")
                 }
-                Some(Event::View { stale: false, .. }) => format!("{part} has a fresh view again"),
+                News::Event(Event::View { stale: false, .. }) => format!("{part} has a fresh view again"),
             };
             let at = self.began.elapsed();
             if !is_move {
                 news.push((at, text.clone()));
             }
-            self.happened.push((at, text));
+            self.happened.push(Happened { at, text, is_routine });
+            let is_like = |happened: &Happened| happened.is_routine == is_routine;
+            if self.happened.iter().filter(|happened| is_like(happened)).count() > HAPPENED_MAX
+                && let Some(oldest) = self.happened.iter().position(is_like)
+            {
+                self.happened.remove(oldest);
+            }
         }
-        let surplus = self.happened.len().saturating_sub(MOVES_SHOWN);
-        self.happened.drain(..surplus);
         news
     }
 
@@ -342,29 +381,19 @@ fn speaks_to_all(cluster: &Cluster) -> Result<(), Failure> {
     let over_tls = cluster.edges.iter().find(|edge| edge.tls.is_some() && cluster.workload.is_some());
     over_tls.map_or(Ok(()), |edge| {
         let name = &edge.name;
-        let how = "leave out [workload], and put a load on it yourself, or the edge's tls";
-        Err(Failure::new(format!("{name} speaks TLS, which the load of `up` does not: {how}")))
+        let how = "remove [workload] and send the load yourself, or remove the edge's tls";
+        Err(Failure::new(format!("edge {name} has tls, and the load of `up` does not speak TLS: {how}")))
     })
 }
 
-/// What runs, and where to knock.
+/// What runs, and the edges' addresses.
 fn greeting(cluster: &Cluster) -> String {
     let edges: Vec<_> = cluster.edges.iter().map(|edge| edge.listen.to_string()).collect();
     format!(
-        "sidelong: {} is up: {} on {} behind {}; Ctrl-C ends it",
+        "sidelong: {} is up: {} on {} behind {}; press Ctrl-C to stop",
         cluster.name,
         some(cluster.sites.len(), "site"),
         some(cluster.nodes.len(), "node"),
         edges.join(" and "),
     )
-}
-
-/// Writes a file that only its owner may read.
-fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let mut options = std::fs::OpenOptions::new();
-    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(path);
-    opened
-        .and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
 }

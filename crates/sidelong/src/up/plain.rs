@@ -1,4 +1,4 @@
-//! A line a second, and one for what happens, where there is no terminal.
+//! Output without a terminal: a line each second, and a line for each event.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::failure::{Failure, say};
 pub(super) fn print(status: &Status<'_>) -> Result<(), Failure> {
     let sites = status.cluster.sites.iter().enumerate().map(|(index, site)| {
         let serves = format!("{} {} nodes", site.name, status.monitor.serving(SiteId::new(index)));
-        // Without a load of ours there is nothing to say of requests.
+        // Without a load of its own, `up` knows nothing of requests.
         let Some(live) = status.live.map(|live| live.sites[index]) else { return serves };
         let rejected = match status.rejected_per_s(index) {
             0 => String::new(),
@@ -35,7 +35,7 @@ pub(super) fn print(status: &Status<'_>) -> Result<(), Failure> {
     ))
 }
 
-/// What happened, and when since the start.
+/// Prints events with their time since the start.
 pub(super) fn tell(news: &[(Duration, String)]) -> Result<(), Failure> {
     let lines = news.iter().map(|(at, text)| format!("{:>5.0}s  {text}\n", at.as_secs_f64()));
     say(lines.collect::<String>())

@@ -1,4 +1,4 @@
-//! `--requests`: what became of each request of the load, as CSV, in the order in which they ended.
+//! `--requests`: the outcome of each request of the load as CSV, in the order in which they ended.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::failure::Failure;
 
-/// The file. Clones write to the same.
+/// The file. Clones write to the same one.
 #[derive(Clone)]
 pub(super) struct Requests {
     inner: Arc<Inner>,
@@ -21,12 +21,12 @@ struct Inner {
     sites: Vec<String>,
     edges: Vec<String>,
     begun: Instant,
-    /// With what went wrong first, after which nothing more is written.
+    /// With the first error, after which nothing more is written.
     out: Mutex<(BufWriter<File>, io::Result<()>)>,
 }
 
 impl Requests {
-    /// Of the load of `cluster`, which begins now.
+    /// Creates the file for the load of `cluster`, which begins now.
     pub(super) fn create(path: &Path, cluster: &Cluster) -> Result<Self, Failure> {
         let file = File::create(path)
             .map_err(|error| Failure::new(format!("cannot write requests to {}: {error}", path.display())))?;

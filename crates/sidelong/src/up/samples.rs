@@ -11,10 +11,10 @@ use sidelong_layout::SiteId;
 use crate::failure::Failure;
 use crate::monitor::Monitor;
 
-/// The time of one row.
+/// The interval of a row.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// The file, and when its next row is due.
+/// The file, and the time of its next row.
 pub(super) struct Samples {
     out: BufWriter<File>,
     due: Duration,

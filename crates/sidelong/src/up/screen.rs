@@ -10,9 +10,11 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use sidelong_layout::{NodeId, SiteId};
 
-use super::Status;
+use super::{Happened, Status};
 use crate::failure::Failure;
-use crate::page::{Terminal, alarm, block, colour, fitting, is_interrupt, load_bar, right, whose};
+use crate::page::{
+    Terminal, alarm, block, colour, fitting, fitting_line, is_interrupt, load_bar, right, whose,
+};
 
 /// Width of a node's load bar, in cells; full is all workers busy and as many requests waiting.
 const BAR: usize = 24;
@@ -63,24 +65,21 @@ fn heading(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
     let figure = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let age = status.monitor.age_max();
     let age = figure(age.map(|age| format!("{:.1} ms", age.as_secs_f64() * 1e3)));
-    let line = Line::from(vec![
-        " sidelong ".bold().reversed(),
-        format!("  {}  ", status.cluster.name).bold(),
-        format!("{:.0} s", status.elapsed.as_secs_f64()).into(),
-        "  │  ".dim(),
-        figure(total.map(|total| format!("{:.0} requests/s", total.requests_per_s))).bold(),
-        format!("  p50 {}", figure(total.map(|total| format!("{:.1} ms", total.p50_ms)))).into(),
-        format!("  p99 {}", figure(total.map(|total| format!("{:.1} ms", total.p99_ms)))).into(),
-        "  │  ".dim(),
-        format!("{} moves", status.moves).bold(),
-        "  │  ".dim(),
-        errors(total.map_or(0, |total| total.errors)),
-        "  │  view ".dim(),
-        age.into(),
-    ]);
+    let pieces = vec![
+        (3, vec![" sidelong ".bold().reversed(), "  ".into()]),
+        (6, vec![format!("{}  ", status.cluster.name).bold()]),
+        (4, vec![format!("{:.0} s", status.elapsed.as_secs_f64()).into(), "  │  ".dim()]),
+        (1, vec![figure(total.map(|total| format!("{:.0} requests/s", total.requests_per_s))).bold()]),
+        (7, vec![format!("  p50 {}", figure(total.map(|total| format!("{:.1} ms", total.p50_ms)))).into()]),
+        (2, vec![format!("  p99 {}", figure(total.map(|total| format!("{:.1} ms", total.p99_ms)))).into()]),
+        (5, vec!["  │  ".dim(), format!("{} moves", status.moves).bold()]),
+        (0, vec!["  │  ".dim(), errors(total.map_or(0, |total| total.errors))]),
+        (8, vec!["  │  view ".dim(), age.into()]),
+    ];
+    let first = fitting_line(pieces, usize::from(area.width));
     let note = status.notes.join("; ");
     let second = Line::from(vec![" q quits   ".dim(), note.dim()]);
-    frame.render_widget(Paragraph::new(vec![line, second]), area);
+    frame.render_widget(Paragraph::new(vec![first, second]), area);
 }
 
 fn errors(count: u64) -> Span<'static> {
@@ -122,19 +121,23 @@ fn site_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
     frame.render_widget(table, area);
 }
 
-/// Of a block, left and right.
+/// Width of a block's borders, left and right.
 const BORDERS: u16 = 2;
 /// Width of a site's name.
 const SITE: usize = 12;
-/// Width of a site's nodes, a square each, at most.
+/// Width of a node's name.
+const NODE: usize = 8;
+/// Width of the two sites that a node moves between.
+const SITES_BETWEEN: usize = 17;
+/// Most cells for a site's nodes, a square each.
 const SQUARES_MAX: usize = 24;
 
-/// Room for all nodes at one site, within reason.
+/// Room for all nodes at one site, up to a limit.
 fn squares(status: &Status<'_>) -> usize {
     (2 * status.cluster.nodes.len() + 2).clamp("nodes".len(), SQUARES_MAX)
 }
 
-/// What is told of a site, beside its name and nodes.
+/// A figure of a site, beside its name and nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SiteColumn {
     Bounds,
@@ -158,9 +161,17 @@ impl SiteColumn {
         SiteColumn::Why,
         SiteColumn::Target,
     ];
-    /// In this order, where there is no room.
-    const LEFT_OUT: [SiteColumn; 4] =
-        [SiteColumn::Bounds, SiteColumn::Why, SiteColumn::P50, SiteColumn::Errors];
+    /// The order in which they are dropped on a narrow page.
+    const DROPPED_FIRST: [SiteColumn; 8] = [
+        SiteColumn::Bounds,
+        SiteColumn::Why,
+        SiteColumn::P50,
+        SiteColumn::Rejected,
+        SiteColumn::Target,
+        SiteColumn::P99,
+        SiteColumn::Rate,
+        SiteColumn::Errors,
+    ];
 
     fn title(self) -> &'static str {
         match self {
@@ -184,67 +195,181 @@ impl SiteColumn {
         }
     }
 
-    /// Those that a page of `width` has room for.
+    /// Those that fit on a page of `width`.
     fn fit(status: &Status<'_>, width: usize) -> Vec<SiteColumn> {
         let of_admission = [SiteColumn::Rejected, SiteColumn::Why, SiteColumn::Target];
         let mut columns = SiteColumn::ALL.to_vec();
         columns.retain(|column| status.cluster.has_admission() || !of_admission.contains(column));
         let room = width.saturating_sub(SITE + 1 + squares(status));
-        fitting(columns, &SiteColumn::LEFT_OUT, room, SiteColumn::width)
+        fitting(columns, &SiteColumn::DROPPED_FIRST, room, SiteColumn::width)
     }
 }
 
 fn node_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
     let names: Vec<_> = status.cluster.sites.iter().map(|site| site.name.clone()).collect();
+    let columns = NodeColumn::fit(usize::from(area.width.saturating_sub(BORDERS)));
     let rows = (0..status.cluster.nodes.len()).map(|index| {
         let node = NodeId::new(index);
         let name = Cell::from(status.cluster.nodes[index].name.clone());
         let ownership = status.monitor.ownership(node);
+        let Some(hot) = status.monitor.hot(node) else {
+            let stale = Cell::from(Span::styled("no fresh record", alarm()));
+            let site = columns.contains(&NodeColumn::Site).then(|| Cell::from(whose(&names, ownership)));
+            return Row::new([name].into_iter().chain(site).chain([stale]));
+        };
         let site = ownership.and_then(|ownership| ownership.site);
         let style = Style::new().fg(site.map_or(Color::Reset, |site| colour(site.index())));
-        let site_cell = Cell::from(whose(&names, ownership));
-        let Some(hot) = status.monitor.hot(node) else {
-            return Row::new([name, site_cell, Cell::from(Span::styled("no fresh record", alarm()))]);
-        };
         let age = status.monitor.age(node).unwrap_or_default().as_secs_f64() * 1e3;
-        Row::new([
-            name,
-            site_cell,
-            Cell::from(load_bar(hot.busy.into(), hot.queued.into(), hot.workers.into(), BAR, style)),
-            right(format!("{}/{}", hot.busy, hot.workers)),
-            right(hot.queued.to_string()),
-            right(hot.connections.to_string()),
-            right(format!("{:.1}", f64::from(hot.cpu_permille) / 10.0)),
-            right(hot.served.to_string()),
-            right(format!("{age:.1}")),
-        ])
+        let cpu = status.monitor.cpu_permille(node);
+        let cell = |column: &NodeColumn| match column {
+            NodeColumn::Site => Cell::from(whose(&names, ownership)),
+            NodeColumn::Load => {
+                Cell::from(load_bar(hot.busy.into(), hot.queued.into(), hot.workers.into(), BAR, style))
+            }
+            NodeColumn::Busy => right(format!("{}/{}", hot.busy, hot.workers)),
+            NodeColumn::Queued => right(hot.queued.to_string()),
+            NodeColumn::Connections => right(hot.connections.to_string()),
+            NodeColumn::Cpu => {
+                right(cpu.map_or_else(|| "-".to_owned(), |cpu| format!("{:.1}", f64::from(cpu) / 10.0)))
+            }
+            NodeColumn::Served => right(hot.served.to_string()),
+            NodeColumn::Age => right(format!("{age:.1}")),
+        };
+        Row::new([name].into_iter().chain(columns.iter().map(cell)))
     });
-    let widths = [
-        Constraint::Length(8),
-        Constraint::Length(17),
-        Constraint::Length(BAR as u16 + 1),
-        Constraint::Length(7),
-        Constraint::Length(7),
-        Constraint::Length(7),
-        Constraint::Length(6),
-        Constraint::Length(10),
-        Constraint::Length(7),
-    ];
-    let mut head: Vec<_> = ["node", "site", "load"].into_iter().map(Cell::from).collect();
-    let names = ["busy", "queued", "conns", "CPU %", "served", "age ms"];
-    head.extend(names.into_iter().map(|name| right(name.to_owned())));
+    let widths = columns.iter().map(|column| Constraint::Length(column.width() as u16));
+    let widths = [Constraint::Length(NODE as u16)].into_iter().chain(widths);
+    let titles = columns.iter().map(|column| match column {
+        NodeColumn::Site | NodeColumn::Load => Cell::from(column.title()),
+        _ => right(column.title().to_owned()),
+    });
+    let head = [Cell::from("node")].into_iter().chain(titles);
     let table = Table::new(rows, widths).header(Row::new(head).dim()).block(block("nodes"));
     frame.render_widget(table, area);
 }
 
+/// A figure of a node, beside its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum NodeColumn {
+    Site,
+    Load,
+    Busy,
+    Queued,
+    Connections,
+    Cpu,
+    Served,
+    Age,
+}
+
+impl NodeColumn {
+    const ALL: [NodeColumn; 8] = [
+        NodeColumn::Site,
+        NodeColumn::Load,
+        NodeColumn::Busy,
+        NodeColumn::Queued,
+        NodeColumn::Connections,
+        NodeColumn::Cpu,
+        NodeColumn::Served,
+        NodeColumn::Age,
+    ];
+    /// The order in which they are dropped on a narrow page.
+    const DROPPED_FIRST: [NodeColumn; 8] = [
+        NodeColumn::Age,
+        NodeColumn::Served,
+        NodeColumn::Connections,
+        NodeColumn::Load,
+        NodeColumn::Cpu,
+        NodeColumn::Queued,
+        NodeColumn::Busy,
+        NodeColumn::Site,
+    ];
+
+    fn title(self) -> &'static str {
+        match self {
+            NodeColumn::Site => "site",
+            NodeColumn::Load => "load",
+            NodeColumn::Busy => "busy",
+            NodeColumn::Queued => "queued",
+            NodeColumn::Connections => "conns",
+            NodeColumn::Cpu => "CPU %",
+            NodeColumn::Served => "served",
+            NodeColumn::Age => "age ms",
+        }
+    }
+
+    fn width(self) -> usize {
+        match self {
+            NodeColumn::Site => SITES_BETWEEN,
+            NodeColumn::Load => BAR + 1,
+            NodeColumn::Busy | NodeColumn::Queued | NodeColumn::Connections | NodeColumn::Age => 7,
+            NodeColumn::Cpu => 6,
+            NodeColumn::Served => 10,
+        }
+    }
+
+    /// Those that fit on a page of `width`.
+    fn fit(width: usize) -> Vec<NodeColumn> {
+        let room = width.saturating_sub(NODE);
+        fitting(NodeColumn::ALL.to_vec(), &NodeColumn::DROPPED_FIRST, room, NodeColumn::width)
+    }
+}
+
 fn happenings(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
     let room = area.height.saturating_sub(2) as usize;
-    let latest = status.happened.iter().rev().take(room).map(|(at, text)| {
-        Line::from(vec![format!("{:>8.2} s  ", at.as_secs_f64()).dim(), text.clone().into()])
+    let latest = latest(status.happened, room).into_iter().map(|happened| {
+        let at = format!("{:>8.2} s  ", happened.at.as_secs_f64());
+        Line::from(vec![at.dim(), happened.text.clone().into()])
     });
     let title = match status.monitor.draining() {
         0 => "what happened, latest first".to_owned(),
         draining => format!("what happened, latest first ({draining} moving)"),
     };
     frame.render_widget(Paragraph::new(latest.collect::<Vec<_>>()).block(block(&title)), area);
+}
+
+/// The latest events, newest first. Routine events come in dozens, so the others keep half of the room.
+fn latest(happened: &[Happened], room: usize) -> Vec<&Happened> {
+    let all = happened.len();
+    let other = happened.iter().filter(|happened| !happened.is_routine).count();
+    let mut routine_left = room - other.min(room.div_ceil(2));
+    let mut other_left = room - (all - other).min(routine_left);
+    let is_kept = |happened: &&Happened| {
+        let left = if happened.is_routine { &mut routine_left } else { &mut other_left };
+        let is_kept = *left > 0;
+        *left = left.saturating_sub(1);
+        is_kept
+    };
+    happened.iter().rev().filter(is_kept).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_else_happened_stays_among_routine_events() {
+        let of = |moves: &[bool]| -> Vec<Happened> {
+            let happened = |(index, is_routine): (usize, &bool)| Happened {
+                at: Duration::from_secs(index as u64),
+                text: String::new(),
+                is_routine: *is_routine,
+            };
+            moves.iter().enumerate().map(happened).collect()
+        };
+        let shown = |moves: &[bool], room| -> Vec<u64> {
+            latest(&of(moves), room).iter().map(|happened| happened.at.as_secs()).collect()
+        };
+        let burst = [false, false, true, true, true, true];
+        assert_eq!(shown(&burst, 3), [5, 1, 0], "half of three, rounded up, is for the others");
+        assert_eq!(shown(&burst, 4), [5, 4, 1, 0]);
+        assert_eq!(shown(&burst, 9), [5, 4, 3, 2, 1, 0]);
+        assert_eq!(
+            shown(&[true, true, false, false, false], 4),
+            [4, 3, 1, 0],
+            "routine events have their half as well"
+        );
+        assert_eq!(shown(&[false; 5], 4), [4, 3, 2, 1]);
+        assert_eq!(shown(&[true; 5], 2), [4, 3]);
+        assert_eq!(shown(&burst, 0), [0; 0]);
+    }
 }

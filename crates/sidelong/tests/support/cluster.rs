@@ -1,4 +1,4 @@
-//! A cluster file, a run directory and a loopback address, which no other test has.
+//! A cluster file, a run directory and a loopback address that no other test uses.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -7,20 +7,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
 use sidelong_config::{ClusterFile, EdgeEntry, NodeEntry, SiteEntry, Workload, WorkloadKind};
 use tempfile::TempDir;
 
-use super::{Running, eventually, try_get};
+use super::{Running, eventually, run, try_get};
 
-/// Whoever listens at this port of an address of 127.0.0.0/8 has the address for a test. No client's own port is ever
-/// taken from these addresses, so all other ports of it are free.
+/// A test claims an address of 127.0.0.0/8 by listening on this port of it. Clients' own ports are never taken from
+/// these addresses, so all other ports are free.
 const CLAIM: u16 = 4999;
 const NODES: u16 = 5001;
 const EDGES: u16 = 8001;
 const ADMIN: u16 = 9001;
 const NODES_ADMIN: u16 = 7001;
 
-/// A cluster that may be run, whole or in parts. Change `file` before.
+/// A cluster that can be run, whole or in parts. Change `file` before.
 pub struct Cluster {
     pub file: ClusterFile,
     directory: TempDir,
@@ -29,7 +30,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Sites of these names and numbers of nodes, with floors of 1 and the host NAME.test; two edges; no load.
+    /// Sites with these names and numbers of nodes, floors of 1 and the host NAME.test; two edges; no load.
     pub fn new(sites: &[(&str, usize)]) -> Self {
         let shm = Path::new("/dev/shm");
         let base = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
@@ -38,7 +39,7 @@ impl Cluster {
         let address = claim.local_addr().unwrap().ip();
         let at = |port| SocketAddr::new(address, port);
         let mut file = ClusterFile::default();
-        // A machine that does much else besides may be slow to connect, which is no fault of anybody's.
+        // On a busy machine connecting may be slow.
         file.limits.connect_timeout = Duration::from_secs(2);
         file.cluster.name = "test".into();
         file.cluster.run_dir = Some(directory.path().join("run"));
@@ -65,22 +66,31 @@ impl Cluster {
         Self::new(&[("alpha", 3), ("beta", 3), ("gamma", 2)])
     }
 
-    /// With bursts of `burst` requests, to each of its sites in turn, and an end after `requests`.
+    /// With bursts of `burst` requests for each of its sites in turn, which end after `requests`.
     pub fn with_load(mut self, burst: u64, requests: Option<u64>) -> Self {
         let kind = WorkloadKind::SingleFile;
         self.file.workload = Some(Workload { kind, burst, requests, ..Workload::default() });
         self
     }
 
-    /// Whose nodes hold each request for so long.
+    /// Its nodes hold each request for this time.
     pub fn with_service(mut self, time: Duration) -> Self {
         for node in &mut self.file.nodes {
-            node.service_time = time;
+            node.service_time = Some(time);
         }
         self
     }
 
-    /// A file of its own directory.
+    /// Its servers are others' and answer at the nodes' addresses; the nodes are their agents.
+    pub fn foreign(mut self) -> Self {
+        for node in &mut self.file.nodes {
+            let entry = NodeEntry::foreign(node.name.clone(), 1, node.listen.unwrap());
+            *node = NodeEntry { admin: node.admin, ..entry };
+        }
+        self
+    }
+
+    /// A file in its own directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -94,17 +104,23 @@ impl Cluster {
         SocketAddr::new(self.address, port)
     }
 
-    /// Where clients reach the `index`-th edge.
+    /// The client address of the `index`-th edge.
     pub fn edge(&self, index: usize) -> SocketAddr {
         self.file.edges[index].listen
     }
 
-    /// Where the `index`-th edge has its metrics.
+    /// Where the `index`-th node's server answers.
+    pub fn node(&self, index: usize) -> SocketAddr {
+        let node = &self.file.nodes[index];
+        node.listen.or(node.server).unwrap()
+    }
+
+    /// The admin address of the `index`-th edge.
     pub fn admin(&self, index: usize) -> SocketAddr {
         self.file.edges[index].admin.unwrap()
     }
 
-    /// Where the `index`-th node has its metrics.
+    /// The admin address of the `index`-th node.
     pub fn node_admin(&self, index: usize) -> SocketAddr {
         self.file.nodes[index].admin.unwrap()
     }
@@ -112,7 +128,10 @@ impl Cluster {
     /// Writes the cluster file as it is now.
     pub fn config(&self) -> PathBuf {
         let path = self.path("cluster.toml");
-        std::fs::write(&path, self.file.to_toml().unwrap()).unwrap();
+        // In one step, because a running part may be reading it.
+        let new = self.path("cluster.toml.new");
+        std::fs::write(&new, self.file.to_toml().unwrap()).unwrap();
+        std::fs::rename(new, &path).unwrap();
         path
     }
 
@@ -127,7 +146,7 @@ impl Cluster {
     pub fn serving(&self, arguments: &[&str]) -> Running {
         let mut up = self.up(arguments);
         self.await_serving(&mut up);
-        // Until then it is starting, and ends otherwise where it is told to.
+        // Before that it is starting, and would end differently when told to stop.
         eventually("it says that it is up", || up.err().contains(" is up: "));
         up
     }
@@ -144,7 +163,33 @@ impl Cluster {
         }
     }
 
-    /// A single part of it, by hand.
+    /// Waits until every region is whole, every edge answers for every site, and `top` sees every node serve.
+    pub fn await_whole(&self, up: &mut Running) {
+        eventually("every region is whole", || {
+            assert!(up.is_running(), "ended: {}{}", up.out(), up.err());
+            let regions = self.regions();
+            let is_whole = |name: &String| {
+                let found = std::fs::metadata(self.run_dir().join(name));
+                !name.ends_with(".new") && found.is_ok_and(|found| found.len() > 64)
+            };
+            // A record and a word for each node, a share and a front for each edge, and the board.
+            regions.len() == 2 * self.file.nodes.len() + 2 * self.file.edges.len() + 1
+                && regions.iter().all(is_whole)
+        });
+        self.await_serving(up);
+        let config = self.config();
+        eventually("every node serves", || {
+            let done = run(["top", "--once", "--json", "--config", config.to_str().unwrap()]);
+            assert!(matches!(done.code, Some(0 | 2)), "{done:?}");
+            done.code == Some(0) && {
+                let report = done.json();
+                let serves = |node: &Value| node["status"] == "fresh" && node["state"] == "serving";
+                report["nodes"].as_array().unwrap().iter().all(serves)
+            }
+        });
+    }
+
+    /// A single part of it, started by hand.
     pub fn part(&self, kind: &str, name: &str) -> Running {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
         command.args([kind, name]).arg("--config").arg(self.config());
@@ -157,7 +202,7 @@ impl Cluster {
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
         let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let part = |pid: i32| {
-            // Gone meanwhile, or another's: none of ours.
+            // Gone meanwhile, or another cluster's.
             let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
             let words: Vec<_> = line.split('\0').collect();
             let ours = words.iter().any(|word| Path::new(word) == config);
@@ -171,15 +216,19 @@ impl Cluster {
         pids.filter_map(part).collect()
     }
 
-    /// The process of one part.
+    /// The process of one part, once it runs: `up` may be about to start it again.
     pub fn find(&self, kind: &str, name: &str) -> Part {
-        let mut found = self.parts().into_iter().filter(|part| part.kind == kind && part.name == name);
-        let part = found.next().unwrap_or_else(|| panic!("no {kind} {name}"));
-        assert_eq!(found.next(), None, "one process is one part");
-        part
+        let mut found = Vec::new();
+        eventually(&format!("there is {kind} {name}"), || {
+            found = self.parts();
+            found.retain(|part| part.kind == kind && part.name == name);
+            !found.is_empty()
+        });
+        assert_eq!(found.len(), 1, "one process is one part");
+        found.remove(0)
     }
 
-    /// Regions and keys that lie in its run directory.
+    /// Regions and keys in its run directory.
     pub fn regions(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.run_dir()).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -196,7 +245,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// CPU time that it has taken, in ticks of 10 ms.
+    /// CPU time used, in ticks of 10 ms.
     pub fn cpu_ticks(&self) -> u64 {
         let stat =
             std::fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero())).unwrap_or_default();
@@ -204,9 +253,17 @@ impl Part {
         fields.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
     }
 
-    /// Ends it, as a crash would.
+    /// Kills it, as a crash would.
     pub fn kill(&self) {
-        kill_process(self.pid, Signal::KILL).unwrap();
+        self.signal(Signal::KILL);
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid, signal).unwrap();
+    }
+
+    pub fn pid(&self) -> Pid {
+        self.pid
     }
 
     pub fn is_alive(&self) -> bool {
@@ -214,14 +271,14 @@ impl Part {
     }
 }
 
-/// A loopback address, and what keeps others from taking it. The addresses that processes begin with lie apart.
+/// A loopback address, and the listener that claims it. Processes start searching at different addresses.
 fn claim() -> TcpListener {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id() << 5;
     let mut tries = (0..1024).map(|_| NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(first));
     let listener = tries.find_map(|number| {
         let [_, b, c, d] = number.to_be_bytes();
-        // Not 127.0.0.0/16, which everyone uses, and no address that ends as networks and broadcasts do.
+        // Not 127.0.0.0/16, which everyone uses, and no address that ends like those of networks and broadcasts.
         let address = Ipv4Addr::new(127, b.clamp(1, 254), c, d.clamp(1, 254));
         TcpListener::bind((address, CLAIM)).ok()
     });

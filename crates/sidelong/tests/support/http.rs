@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand: what goes over the wire is what a test says.
+//! HTTP/1.1 by hand: the test determines every byte on the wire.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -19,7 +19,7 @@ impl Client {
         Self::try_connect(address).unwrap_or_else(|error| panic!("{address}: {error}"))
     }
 
-    /// From `source`, an address of this machine.
+    /// Connects from `source`, an address of this machine.
     pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> io::Result<Self> {
         let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
         net::bind(&socket, &SocketAddrV4::new(source, 0))?;
@@ -53,7 +53,7 @@ impl Client {
         self.reply(method != "HEAD")
     }
 
-    /// The next reply, of which a body follows unless it is the one to a HEAD.
+    /// The next reply; it has a body unless it answers a HEAD.
     pub fn reply(&mut self, with_body: bool) -> io::Result<Reply> {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -80,20 +80,20 @@ impl Client {
         Ok(reply)
     }
 
-    /// Reads until the server closes; what it said until then.
+    /// Reads until the server closes; returns what it sent until then.
     pub fn rest(&mut self) -> String {
         let mut bytes = Vec::new();
         match self.stream.read_to_end(&mut bytes) {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 panic!("the server does not close")
             }
-            // What was not read of the request makes of the close a reset.
+            // If the request was not fully read, the close becomes a reset.
             _ => String::from_utf8_lossy(&bytes).into_owned(),
         }
     }
 }
 
-/// What a server answered.
+/// A server's answer.
 #[derive(Debug)]
 pub struct Reply {
     pub status: u16,
@@ -102,7 +102,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// A header field, by its name in small letters.
+    /// A header field, by its name in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut fields = self.head.lines().filter_map(|line| line.split_once(':'));
         fields.find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())

@@ -1,4 +1,4 @@
-//! A real httpd with mod_sidelong, and verdicts in the test's hand.
+//! A real httpd with mod_sidelong, and verdicts that the test sets.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,11 +16,11 @@ use sidelong_load::monotonic_ns;
 
 use super::{Cluster, Running, eventually, get, skipped, try_get};
 
-/// Where httpd listens, of a cluster's own address.
+/// httpd's port, at a cluster's own address.
 const HTTPD: u16 = 8080;
 pub const ROTATION: Duration = Duration::from_secs(30);
 
-/// As policy encodes verdicts: `part:31 turn:30 why:3`.
+/// A verdict encoded as in policy: `part:31 turn:30 why:3`.
 pub const fn word(part: u64, turn: u64, why: u64) -> u64 {
     part << 33 | turn << 3 | why
 }
@@ -28,7 +28,7 @@ pub const CIRCLE: u64 = 1 << 30;
 pub const OPEN: u64 = word(CIRCLE, 0, 1);
 pub const CLOSED: u64 = word(0, 0, 3);
 
-/// Verdicts as a helper keeps them, in the test's hand.
+/// Verdicts as a helper keeps them, set by the test.
 pub struct Verdicts {
     region: Region,
     map: VerdictsMap,
@@ -41,7 +41,7 @@ impl Verdicts {
         let _ = std::fs::create_dir(&directory);
         let map = VerdictsMap { sites: sites.len() };
         let (name, kind, len) = ("verdicts", RegionKind::Verdicts, map.len());
-        let spec = RegionSpec { name, kind, len, access: Access::ReadOnly, incarnation: 1 };
+        let spec = RegionSpec { cluster: 0, name, kind, len, access: Access::ReadOnly, incarnation: 1 };
         let region = Host::Shm(ShmHost::new(&directory)).offer(&spec, |_| ()).unwrap();
         let file = directory.join("verdicts.region");
         readable(&file, 0o644);
@@ -64,7 +64,7 @@ impl Verdicts {
         self.region.store(offset, word, Ordering::Release);
     }
 
-    /// From now on, and for the next hour.
+    /// Sets a verdict, from now on and for the next hour.
     pub fn decide(&self, site: usize, word: u64) {
         self.store(self.map.verdict(SiteId::new(site)), word);
         self.decided_at(site, monotonic_ns() + 3_600_000_000_000);
@@ -79,7 +79,7 @@ pub fn readable(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// What `make -C httpd` makes of `target`, with what there is besides; `None`, having said why, where it cannot be made.
+/// What `make -C httpd` makes of `target`; `None`, with a printed reason, if it cannot be made.
 pub fn made(cluster: &Cluster, target: &str) -> Option<PathBuf> {
     let build = cluster.path("build");
     let mut make = Command::new("make");
@@ -97,8 +97,8 @@ pub struct Httpd {
 }
 
 impl Httpd {
-    /// `None`, having said why, where there is none. `each` stands in every virtual host. Without
-    /// verdicts it is one without mod_sidelong.
+    /// `None`, with a printed reason, if httpd is not installed. `each` is added to every virtual host. Without
+    /// verdicts it runs without mod_sidelong.
     pub fn start(cluster: &Cluster, verdicts: Option<&Path>, sites: &[&str], each: &str) -> Option<Httpd> {
         let query = |variable: &str| {
             let asked = Command::new("apxs").args(["-q", variable]).output().ok()?;
@@ -118,7 +118,7 @@ impl Httpd {
         let (address, root) = (cluster.at(HTTPD), cluster.path("www"));
         std::fs::create_dir(&root).unwrap();
         std::fs::write(root.join("file"), "served\n").unwrap();
-        // Its processes are of another user where it is root's.
+        // If it runs as root, its processes have another user.
         for path in [root.parent().unwrap(), &root] {
             readable(path, 0o755);
         }
@@ -176,7 +176,7 @@ impl Httpd {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Restarts it without cutting anybody off, and waits for that.
+    /// Restarts it gracefully, and waits for that.
     pub fn restart(&self) {
         let runs = || self.said().matches("resuming normal operations").count();
         let before = runs();
@@ -184,23 +184,23 @@ impl Httpd {
         eventually("httpd runs again", || runs() > before);
     }
 
-    /// How often its parent has `file` mapped.
-    pub fn mappings(&self, file: &Path) -> usize {
+    /// How often its parent has `file` open.
+    pub fn descriptors(&self, file: &Path) -> usize {
         let parent = self.server.pid().as_raw_nonzero();
-        let maps = std::fs::read_to_string(format!("/proc/{parent}/maps")).unwrap();
-        maps.lines().filter(|line| line.ends_with(file.to_str().unwrap())).count()
+        let open = std::fs::read_dir(format!("/proc/{parent}/fd")).unwrap().flatten();
+        open.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|path| path == file)).count()
     }
 
     pub fn status(&self, site: &str) -> u16 {
         get(self.address, &format!("{site}.test"), "/file").status
     }
 
-    /// Whether a new connection is closed without a word.
+    /// Whether a new connection is closed without an answer.
     pub fn closes(&self) -> bool {
         try_get(self.address, "alpha.test", "/file").is_err()
     }
 
-    /// CPU time that the processes which serve have used, in ns.
+    /// CPU time used by the serving processes, in ns.
     pub fn cpu_ns(&self) -> u64 {
         let parent = self.server.pid().as_raw_nonzero();
         let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
@@ -208,7 +208,7 @@ impl Httpd {
             // MAKE_PROCESS_CPUCLOCK of include/linux/posix-timers.h, of the kind CPUCLOCK_SCHED.
             ClockId::from_raw(!pid.parse::<i32>().unwrap() << 3 | 2).now()
         };
-        // One that has ended meanwhile had nothing to do.
+        // A process that has ended meanwhile had nothing to do.
         let times = children.split_whitespace().filter_map(|pid| used(pid).ok());
         times.map(|time| Duration::from(time).as_nanos() as u64).sum()
     }

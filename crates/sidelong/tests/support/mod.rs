@@ -1,13 +1,14 @@
-//! What the tests of the program share: clusters of real processes on loopback addresses of their own, and HTTP written
-//! out by hand.
+//! Shared by the tests of the program: clusters of real processes on loopback addresses of their own, and hand-written
+//! HTTP.
 //!
-//! Nothing is timed: what is awaited has [`PATIENCE`], which is there for a test that fails and no measure of anything.
+//! Nothing is timed. Waits end after [`PATIENCE`], which only failing tests reach.
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test binary uses its own part of this")]
 
 mod cluster;
 mod http;
 pub mod httpd;
 mod process;
+pub mod servers;
 mod terminal;
 
 use std::io::Write as _;
@@ -30,7 +31,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Says on standard error what could not be tested here, where the test harness does not swallow it.
+/// Prints on standard error why something could not be tested here, past the test harness.
 pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }

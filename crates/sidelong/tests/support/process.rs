@@ -1,4 +1,4 @@
-//! Processes of the program, each ended with the value that holds it.
+//! Processes of the program, each ended when its value is dropped.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,8 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::PATIENCE;
 
-/// A process that was asked to end when a test is over has this long before it is made to.
+/// Time for a process to end after a test before it is killed.
 const END_MAX: Duration = Duration::from_secs(10);
+/// Most lines of each of its outputs that a failed test prints.
+const SAID_MAX: usize = 50;
 
 /// A process that a test started.
 pub struct Running {
@@ -29,11 +31,12 @@ impl Running {
         Self::start_command(command)
     }
 
-    /// Any command. What it says goes to files, so that it never waits for a reader.
+    /// Any command. Its output goes to files, so that it never waits for a reader.
     pub fn start_command(mut command: Command) -> Self {
         let (out, err) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let child = command
             .env_remove("SIDELONG_LOG")
+            .env_remove("SIDELONG_LOG_FORMAT")
             .stdin(Stdio::null())
             .stdout(out.try_clone().unwrap())
             .stderr(err.try_clone().unwrap())
@@ -46,12 +49,12 @@ impl Running {
         Pid::from_child(&self.child)
     }
 
-    /// What it has said on standard output so far.
+    /// Its standard output so far.
     pub fn out(&self) -> String {
         text(&self.out)
     }
 
-    /// What it has said on standard error so far.
+    /// Its standard error so far.
     pub fn err(&self) -> String {
         text(&self.err)
     }
@@ -81,7 +84,7 @@ impl Running {
         self.finish()
     }
 
-    /// Ends it without a chance to say or do anything more.
+    /// Kills it.
     pub fn kill(self) -> Done {
         self.signal(Signal::KILL);
         self.finish()
@@ -89,7 +92,14 @@ impl Running {
 }
 
 impl Drop for Running {
+    /// After a failed assertion it prints the end of what the process said.
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            for said in [self.out(), self.err()] {
+                let lines: Vec<_> = said.lines().collect();
+                eprintln!("{}: {:#?}", self.pid(), &lines[lines.len().saturating_sub(SAID_MAX)..]);
+            }
+        }
         let deadline = Instant::now() + END_MAX;
         if self.is_running() {
             self.signal(Signal::TERM);
@@ -97,7 +107,7 @@ impl Drop for Running {
         while self.is_running() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Which does nothing to a child that has been waited for.
+        // This does nothing to a child that has been waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -113,7 +123,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// Its standard output, after it has done what it was asked.
+    /// Its standard output, after it has succeeded.
     pub fn succeeded(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.out
@@ -125,7 +135,7 @@ impl Done {
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
     }
 
-    /// The line in which it said why it did not do what it was asked: one, on standard error, and exit code 2.
+    /// The reason why it failed: one line on standard error, and exit code 2.
     pub fn refused(self) -> String {
         assert_eq!((self.code, self.signal), (Some(2), None), "{self:?}");
         assert_eq!(self.out, "", "{self:?}");
@@ -140,7 +150,7 @@ pub fn run<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Done {
     Running::start(arguments).finish()
 }
 
-/// All that is in a file, whatever its writer's position.
+/// The whole content of a file, whatever its writer's position.
 fn text(file: &File) -> String {
     let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
     file.read_exact_at(&mut bytes, 0).unwrap();

@@ -1,4 +1,4 @@
-//! A terminal that a test lends to the program: it types, and sees what stands on the screen.
+//! A terminal for the program: the test types, and reads the screen.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -19,15 +19,15 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use super::PATIENCE;
 
-/// What is shown is looked at again, if nothing was.
+/// Interval at which the screen is checked if nothing was written.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// A program on a terminal of its own.
 pub struct Terminal {
     child: Child,
-    /// None once it has hung up.
+    /// `None` once it has hung up.
     keys: Option<File>,
-    /// Shows what comes, until its end of the terminal is closed.
+    /// Processes the output until the program's end of the terminal is closed.
     shows: Option<JoinHandle<()>>,
     hung_up: Arc<AtomicBool>,
     /// Kept, so that the terminal outlives the program.
@@ -35,14 +35,15 @@ pub struct Terminal {
     screen: Arc<Mutex<Screen>>,
 }
 
-/// What was written to it, raw and as it looks.
+/// What was written to it, raw and as displayed.
 struct Screen {
     raw: Vec<u8>,
     parser: vt100::Parser,
 }
 
 impl Terminal {
-    /// The program with these arguments on a terminal of that size. `None` where nothing lends it a session of its own.
+    /// Starts the program with these arguments on a terminal of that size. `None` if it cannot get a session of its
+    /// own.
     pub fn start(arguments: &[&str], rows: u16, cols: u16, variables: &[(&str, &str)]) -> Option<Self> {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
@@ -52,7 +53,7 @@ impl Terminal {
         let slave = rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap();
         let size = Winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&slave, size).unwrap();
-        // Else the program would ask the terminal of whoever runs the tests for its size.
+        // Otherwise the program would ask the terminal of the test run for its size.
         let mut command = Command::new("setsid");
         command.arg("--ctty").arg(env!("CARGO_BIN_EXE_sidelong")).args(arguments);
         command.env_remove("SIDELONG_LOG").env_remove("NO_COLOR").env("TERM", "xterm-256color");
@@ -95,7 +96,7 @@ impl Terminal {
         self.shows.take().unwrap().join().unwrap();
     }
 
-    /// What stands on it now.
+    /// The text on the screen.
     pub fn text(&self) -> String {
         self.screen.lock().unwrap().parser.screen().contents()
     }
@@ -105,7 +106,7 @@ impl Terminal {
         String::from_utf8_lossy(&self.screen.lock().unwrap().raw).into_owned()
     }
 
-    /// Waits until what stands there is as wanted; returns it.
+    /// Waits until the screen is as wanted, and returns its text.
     pub fn sees(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -134,7 +135,7 @@ impl Terminal {
         }
     }
 
-    /// Whether what is typed appears, line by line: as a shell wants its terminal back.
+    /// Whether typed text appears line by line, as a shell needs its terminal back.
     pub fn is_cooked(&self) -> bool {
         tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ICANON | LocalModes::ECHO)
     }

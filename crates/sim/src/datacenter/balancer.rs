@@ -1,13 +1,18 @@
-//! A balancer: an edge's view, and what it decides and does at each look. It is to `edge::view` and `edge::watch` what a
-//! body is to another: the brain is `sidelong-policy`'s, the hands are `sidelong-reconfig`'s.
+//! A balancer: an edge's view, and what it does at each scan. It drives the same brain (`sidelong-policy`) and the same
+//! mover (`sidelong-reconfig`) as `edge::watch`.
+
+use std::time::Duration;
 
 use sidelong_layout::{EdgeId, Ownership, SiteId};
 use sidelong_policy::SettingsError;
-use sidelong_policy::balance::{Balance, Candidates};
+use sidelong_policy::admission::Controller;
+use sidelong_policy::balance::{AnswerTime, Balance, Candidates};
+use sidelong_policy::brain::{Brain, Decider, SiteSeen};
+use sidelong_policy::cluster::{NodeView, SiteView, Traffic};
 use sidelong_policy::index::{LoadIndex, Reading, Weights};
-use sidelong_policy::reconfigure::{Need, NodeView, Reconfigurer, SiteView, Snapshot, Standing};
+use sidelong_policy::reconfigure::{Need, Reconfigurer};
 use sidelong_reconfig::{Mover, Scan, SiteWords};
-use sidelong_state::{Plan, Pool};
+use sidelong_state::Pool;
 
 use crate::Time;
 use crate::datacenter::Setup;
@@ -17,26 +22,25 @@ use crate::datacenter::words::read_look;
 
 pub(super) struct Balancer {
     edge: EdgeId,
-    /// None while it is dead.
-    pub(super) brain: Option<Brain>,
-    /// Which life it is in, or has ended last.
+    /// `None` while it is dead.
+    pub(super) state: Option<State>,
+    /// The current life, or the last one.
     pub(super) life: u64,
-    /// After so many more operations of its moves it dies.
+    /// It dies after this many more operations of its moves.
     pub(super) doomed: Option<u32>,
 }
 
-/// What a life of it knows.
-pub(super) struct Brain {
+/// The state of one life.
+pub(super) struct State {
     pub(super) mover: Mover,
-    /// None where nothing moves.
-    reconfigurer: Option<Reconfigurer>,
-    /// None where everybody is let in.
+    brain: Brain,
+    /// `None` if all requests are admitted.
     pub(super) gate: Option<Gate>,
-    /// When it is to look next.
+    /// Time of the next scan.
     pub(super) look_at: Time,
-    /// Whether it has looked: before that nothing is routed.
+    /// Whether it has scanned; nothing is routed before.
     pub(super) is_ready: bool,
-    /// As of the last look; `None` where a word could not be read.
+    /// As of the last scan; `None` if a word could not be read.
     ownerships: Vec<Option<Ownership>>,
     sites: Vec<Option<SiteWords>>,
     /// Each node's word as last read.
@@ -44,28 +48,27 @@ pub(super) struct Brain {
     readings: Vec<Reading>,
     /// Its own requests at each node.
     pub(super) in_flight: Vec<u32>,
-    /// Set when a node has come to a site, until a request goes to it.
+    /// How long each took to answer.
+    answer_times: Vec<AnswerTime>,
+    /// Set when a node joins a site, cleared by the first request to it.
     arrived: Vec<bool>,
     members: Vec<Vec<u32>>,
     tickets: Vec<u64>,
     /// By site, requests that wait for a node.
     pub(super) waiting: Vec<Vec<u32>>,
-    snapshot: Vec<NodeView>,
-    views: Vec<SiteView>,
-    /// None where moves go by load alone.
-    standings: Option<Vec<Standing>>,
 }
 
 impl Balancer {
     pub(super) fn new(index: usize) -> Balancer {
-        Balancer { edge: EdgeId::new(index), brain: None, life: 0, doomed: None }
+        Balancer { edge: EdgeId::new(index), state: None, life: 0, doomed: None }
     }
 
-    /// Another life begins, which knows nothing.
+    /// Starts another life, which knows nothing.
     pub(super) fn begin(&mut self, setup: &Setup, now: Time) -> Result<(), SettingsError> {
         self.life += 1;
         let (nodes, sites) = (setup.nodes.len(), setup.sites);
-        let pool = Pool { sites: sites as u16, nodes: nodes as u16 };
+        let homes = setup.nodes.iter().map(|(home, _)| Some(SiteId::new(*home)));
+        let pool = Pool::new(vec![setup.floor; sites], homes);
         let owners = setup.balancers as u16;
         let view = |site: usize| SiteView {
             floor: setup.floor,
@@ -74,11 +77,17 @@ impl Balancer {
             waiting: 0,
             busy: false,
         };
-        let reconfigurer = || Reconfigurer::new(setup.policy, sites, nodes);
-        self.brain = Some(Brain {
+        let decider = match setup.moves {
+            true => Decider::Edge(Box::new(Reconfigurer::new(setup.policy, sites, nodes)?)),
+            false => Decider::Nobody,
+        };
+        let controller = |(settings, promise)| Controller::new(settings, vec![promise; sites], nodes);
+        let admission = setup.admission.map(controller).transpose()?;
+        let brain = Brain::new(admission, decider, (0..sites).map(view).collect());
+        self.state = Some(State {
             mover: Mover::new(self.edge, self.life, owners, pool, setup.timing, setup.protocol),
-            reconfigurer: setup.moves.then(reconfigurer).transpose()?,
-            gate: Gate::new(setup)?,
+            brain: if setup.by_target { brain } else { brain.by_load_alone() },
+            gate: Gate::new(setup),
             look_at: now,
             is_ready: false,
             ownerships: vec![None; nodes],
@@ -86,20 +95,18 @@ impl Balancer {
             seen: vec![None; nodes],
             readings: vec![Reading::default(); nodes],
             in_flight: vec![0; nodes],
+            answer_times: vec![AnswerTime::default(); nodes],
             arrived: vec![false; nodes],
             members: vec![Vec::new(); sites],
             tickets: vec![0; sites],
             waiting: vec![Vec::new(); sites],
-            snapshot: Vec::with_capacity(nodes),
-            views: (0..sites).map(view).collect(),
-            standings: setup.by_target.then(Vec::new),
         });
         Ok(())
     }
 }
 
-impl Brain {
-    /// Takes in a look: `None` where nothing could be read. Says of each node whose word changed.
+impl State {
+    /// Takes a scan; `None` if nothing could be read. Reports each node whose word changed.
     pub(super) fn see(
         &mut self,
         words: Option<&[u64]>,
@@ -139,51 +146,49 @@ impl Brain {
         }
     }
 
-    /// Decides, and hands what is to be done to the mover. Says why the site of a move that began is to have a node.
+    /// Shows the brain the scan, and starts what it decides. Returns the need of the receiver of a move that started.
     pub(super) fn decide(&mut self, nodes: &[Node], now: Time) -> Option<Need> {
-        if self.reconfigurer.is_none() && self.gate.is_none() {
+        let State { mover, brain, gate, ownerships, sites, in_flight, waiting, .. } = self;
+        if !brain.decides() {
             return None;
         }
-        self.picture(nodes, now);
-        if let Some(gate) = &mut self.gate {
-            gate.look(&self.snapshot, &self.views, now);
-            if let Some(standings) = &mut self.standings {
-                standings.clear();
-                standings.extend(gate.standings());
-            }
+        if brain.plans_moves() {
+            mover.look(Scan { ownerships, invalid: &[], sites }, now);
         }
-        let reconfigurer = self.reconfigurer.as_mut()?;
-        self.mover.look(Scan { ownerships: &self.ownerships, sites: &self.sites }, now);
-        let standings = self.standings.as_deref().unwrap_or_default();
-        let snapshot = Snapshot { nodes: &self.snapshot, sites: &self.views, standings };
-        // It is shown every look, so that its histories are right; a plan made while another is under way is dropped.
-        let plan = reconfigurer.step(&snapshot, now).filter(|_| self.mover.is_idle())?;
-        self.mover.begin(Plan { node: plan.node, from: plan.from, to: plan.to }, now);
-        Some(plan.need)
+        let nodes = nodes.iter().enumerate().map(|(index, node)| {
+            let (ownership, in_flight) = (ownerships[index], in_flight[index]);
+            let (load, capacity) = (Some(node.record(now)), node.capacity);
+            let seen = NodeView { ownership, load, up: true, capacity, in_flight };
+            (seen, Traffic { in_flight, answers: 0, up: true })
+        });
+        let sites = waiting.iter().zip(&*sites).map(|(waiting, words)| SiteSeen {
+            waiting: waiting.len() as u32,
+            busy: words.is_some_and(|words| mover.another_holds(words.lock)),
+            // The model's balancers do not read each other.
+            ..SiteSeen::default()
+        });
+        // The model has its own time of day.
+        let decisions = brain.scan(nodes, sites, mover.is_idle(), now, now.as_ns());
+        if let Some(gate) = gate {
+            gate.show(decisions.outlooks, now);
+        }
+        let plan = decisions.plan?;
+        mover.begin(plan, now);
+        Some(plan.reason.need)
     }
 
-    /// What decisions are made from.
-    fn picture(&mut self, nodes: &[Node], now: Time) {
-        self.snapshot.clear();
-        self.snapshot.extend(nodes.iter().enumerate().map(|(index, node)| NodeView {
-            ownership: self.ownerships[index],
-            load: Some(node.record(now)),
-            up: true,
-            capacity: node.capacity,
-            in_flight: self.in_flight[index],
-        }));
-        for ((view, waiting), words) in self.views.iter_mut().zip(&self.waiting).zip(&self.sites) {
-            view.waiting = waiting.len() as u32;
-            view.busy = words.is_some_and(|words| self.mover.another_holds(words.lock));
-        }
+    /// A node's answer has arrived, `took` after the request.
+    pub(super) fn answered(&mut self, node: usize, now: Time, took: Duration) {
+        self.in_flight[node] -= 1;
+        self.answer_times[node] = self.answer_times[node].seen(now, took);
     }
 
-    /// A node for a request of `site`, and whether it is the first there since that node came.
+    /// A node for a request of `site`, and whether it is the first there since that node joined.
     pub(super) fn choose(&mut self, site: usize, balance: Balance, now: Time) -> Option<(usize, bool)> {
         let ticket = self.tickets[site];
         self.tickets[site] += 1;
         let random = ticket.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ now.as_ns();
-        let candidates = Members { brain: self, site };
+        let candidates = Members { state: self, site, now };
         let chosen = balance.choose(&candidates, ticket, random)?;
         let node = candidates.node(chosen);
         self.in_flight[node] += 1;
@@ -191,38 +196,43 @@ impl Brain {
     }
 }
 
-/// One site's nodes, as [`Balance`] wants to see them.
+/// One site's nodes, in the form that [`Balance`] needs.
 struct Members<'a> {
-    brain: &'a Brain,
+    state: &'a State,
     site: usize,
+    now: Time,
 }
 
 impl Members<'_> {
     fn node(&self, candidate: usize) -> usize {
-        self.brain.members[self.site][candidate] as usize
+        self.state.members[self.site][candidate] as usize
     }
 }
 
 impl Candidates for Members<'_> {
     fn len(&self) -> usize {
-        self.brain.members[self.site].len()
+        self.state.members[self.site].len()
     }
 
     fn index(&self, candidate: usize) -> LoadIndex {
         let node = self.node(candidate);
-        self.brain.readings[node].now(self.brain.in_flight[node])
+        self.state.readings[node].now(self.state.in_flight[node])
     }
 
     fn index_at_look(&self, candidate: usize) -> LoadIndex {
-        self.brain.readings[self.node(candidate)].index()
+        self.state.readings[self.node(candidate)].index()
+    }
+
+    fn answer_us(&self, candidate: usize) -> Option<f64> {
+        self.state.answer_times[self.node(candidate)].now_us(self.now)
     }
 
     fn in_flight(&self, candidate: usize) -> u32 {
-        self.brain.in_flight[self.node(candidate)]
+        self.state.in_flight[self.node(candidate)]
     }
 
     fn usable(&self, candidate: usize) -> bool {
-        let seen = self.brain.seen[self.node(candidate)];
+        let seen = self.state.seen[self.node(candidate)];
         seen.is_some_and(|seen| seen.serves(SiteId::new(self.site)))
     }
 }

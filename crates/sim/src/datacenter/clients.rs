@@ -1,4 +1,4 @@
-//! Who asks for what: clients in a closed loop, and their requests.
+//! Clients and their requests.
 
 use crate::Time;
 use crate::datacenter::{Demand, Setup};
@@ -8,39 +8,39 @@ pub(super) struct Clients {
     demand: Demand,
     balancers: usize,
     sites: usize,
-    /// Nodes that each site began with.
+    /// Initial nodes of each site.
     homes: Vec<usize>,
     clients: Vec<Client>,
-    /// Of each site's own clients, how many ask just now.
+    /// Number of each site's own clients that are active now.
     asking: Vec<usize>,
     requests: Slab<Request>,
-    /// Requests of each site at nodes, or on the way there.
+    /// Requests of each site at nodes or on the way there.
     at_nodes: Vec<u32>,
-    /// Bursts: requests that were drawn, and that have ended.
+    /// Bursts: requests drawn, and requests ended.
     drawn: u64,
     ended: u64,
-    /// The latest burst's site and when it began, until a node came for it; and until it was taken note of.
+    /// The latest burst's site and start, until a node has moved for it; and until it was recorded.
     burst: Option<(usize, Time)>,
     new_burst: Option<Time>,
     steps: u64,
 }
 
 struct Client {
-    /// Its own site, and the how manieth of that it is; of bursts neither matters.
+    /// Its own site, and its index there; not used with bursts.
     site: usize,
     rank: usize,
     is_asking: bool,
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) client: u32,
     pub(super) site: u32,
     pub(super) edge: u32,
-    /// The edge's, when it was asked.
+    /// The edge's life when the request was sent.
     pub(super) life: u64,
-    /// Where it was sent, once it was.
+    /// The node that it was sent to, if any yet.
     pub(super) node: u32,
     pub(super) asked: Time,
 }
@@ -81,7 +81,7 @@ impl Clients {
         }
     }
 
-    /// The clients that ask from the start.
+    /// The clients that are active from the start.
     pub(super) fn first(&mut self) -> Vec<u32> {
         match self.demand {
             Demand::Bursts { .. } => (0..self.clients.len() as u32).collect(),
@@ -96,12 +96,12 @@ impl Clients {
         self.requests.insert(Request { client, site, edge, life, node: 0, asked: now })
     }
 
-    /// The edge that a client asks, unless it is dead.
+    /// The edge that a client uses, unless it is dead.
     pub(super) fn edge(&self, client: u32) -> usize {
         client as usize % self.balancers
     }
 
-    /// The client's next request, which goes over `edge`; `None` where it asks no more.
+    /// The client's next request, through `edge`; `None` if it sends no more.
     pub(super) fn ask(&mut self, client: u32, edge: usize, life: u64, now: Time) -> Option<u32> {
         let site = match self.demand {
             Demand::Bursts { burst, asked, .. } => {
@@ -124,7 +124,7 @@ impl Clients {
                 }
                 of.site
             }
-            // There a client does not go by its answers.
+            // In an open loop a client does not wait for its answers.
             Demand::Open { .. } => return None,
         };
         let (site, edge) = (site as u32, edge as u32);
@@ -149,7 +149,7 @@ impl Clients {
         node as usize
     }
 
-    /// Its client hears of it, or that it failed.
+    /// Its client gets the answer or the error.
     pub(super) fn answered(&mut self, request: u32) -> Request {
         self.ended += 1;
         self.requests.take(request)
@@ -160,18 +160,19 @@ impl Clients {
         matches!(self.demand, Demand::Bursts { asked, .. } if self.ended == asked)
     }
 
-    /// Requests of a site at nodes, or on the way there.
+    /// Requests of a site at nodes or on the way there.
     pub(super) fn at_nodes(&self, site: usize) -> u32 {
         self.at_nodes[site]
     }
 
-    /// A request goes to a node that came to `site`: how long after the burst that it came for, if it is the first, in ns.
+    /// A request goes to a node that joined `site`. Returns the time since the burst for which the node moved, in ns,
+    /// if it is the first.
     pub(super) fn first_request(&mut self, site: usize, now: Time) -> Option<u64> {
         let (_, began) = self.burst.take_if(|(burst, _)| *burst == site)?;
         Some(now.since(began).as_nanos() as u64)
     }
 
-    /// When the latest burst began, once.
+    /// The start of the latest burst, returned once.
     pub(super) fn take_burst(&mut self) -> Option<Time> {
         self.new_burst.take()
     }
@@ -181,7 +182,7 @@ impl Clients {
         self.steps
     }
 
-    /// The next step: other sites are busy. Says who begins to ask.
+    /// The next step: other sites are busy. Returns the clients that become active.
     pub(super) fn change(&mut self) -> Vec<u32> {
         let Demand::Steps { busy_one_in, busy_clients, idle_clients, .. } = self.demand else {
             return Vec::new();
@@ -208,7 +209,7 @@ impl Clients {
     }
 }
 
-/// Clients of a site that began with so many nodes.
+/// Number of clients of a site that had `nodes` nodes at first.
 fn count(each: f64, nodes: usize) -> usize {
     (each * nodes as f64).round() as usize
 }

@@ -1,73 +1,41 @@
-//! Whom an edge lets in: what `edge::gate` is to a live one, around the same controller and the same decision.
+//! An edge's admission: the model's `edge::gate`, with the same decision for each request.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use sidelong_policy::SettingsError;
-use sidelong_policy::admission::{
-    Answers, BUCKETS, Census, Client, Controller, Settings, Snapshot, Traffic, Treatment, Verdict, decide,
-};
-use sidelong_policy::reconfigure::{NodeView, SiteView, Standing};
+use sidelong_policy::admission::{BUCKETS, Census, Client, Outlook, Treatment, Verdict, decide};
 
 use crate::Time;
 use crate::datacenter::Setup;
 
 pub(super) struct Gate {
-    controller: Controller,
     verdicts: Vec<Verdict>,
-    answers: Vec<Answers>,
-    traffic: Vec<Traffic>,
-    /// The model's balancers do not hear each other.
-    others: Vec<Option<f64>>,
     census: Census,
-    counted: Time,
     asked: Vec<u32>,
     treatments: Vec<Treatment>,
     rotation: Duration,
 }
 
 impl Gate {
-    /// None where everybody is let in.
-    pub(super) fn new(setup: &Setup) -> Result<Option<Gate>, SettingsError> {
-        let Some((settings, promise)) = setup.admission else { return Ok(None) };
-        let Settings { rotation, .. } = settings;
-        Ok(Some(Gate {
-            controller: Controller::new(settings, vec![promise; setup.sites], setup.nodes.len())?,
+    /// `None` if all requests are admitted.
+    pub(super) fn new(setup: &Setup) -> Option<Gate> {
+        setup.admission.map(|(settings, _)| Gate {
             verdicts: vec![Verdict::default(); setup.sites],
-            answers: vec![Answers::default(); setup.sites],
-            traffic: vec![Traffic::default(); setup.nodes.len()],
-            others: vec![None; setup.sites],
             census: Census::default(),
-            counted: Time::default(),
             asked: vec![0; BUCKETS],
             treatments: vec![Treatment::default(); BUCKETS],
-            rotation,
-        }))
+            rotation: settings.rotation,
+        })
     }
 
-    /// One look.
-    pub(super) fn look(&mut self, nodes: &[NodeView], sites: &[SiteView], now: Time) {
-        if now.since(self.counted) >= Census::EVERY {
-            self.counted = now;
-            let (asked, treatments) = (&self.asked, &mut self.treatments);
-            self.census.count(|bucket| asked[bucket], |bucket, treatment| treatments[bucket] = treatment);
-        }
-        for (traffic, node) in self.traffic.iter_mut().zip(nodes) {
-            *traffic = Traffic { in_flight: node.in_flight, up: node.up, ..*traffic };
-        }
-        let Gate { controller, verdicts, traffic, answers, others, .. } = self;
-        // The model's time of day is its own.
-        let snapshot = Snapshot { nodes, sites, traffic, answers, others, wall_ns: now.as_ns() };
-        let outlooks = controller.step(&snapshot, now);
-        verdicts.iter_mut().zip(outlooks).for_each(|(verdict, outlook)| *verdict = outlook.verdict);
+    /// Takes the outlooks.
+    pub(super) fn show(&mut self, outlooks: &[Outlook], now: Time) {
+        self.verdicts.iter_mut().zip(outlooks).for_each(|(verdict, outlook)| *verdict = outlook.verdict);
+        let (asked, treatments) = (&self.asked, &mut self.treatments);
+        self.census.count(now, |bucket| asked[bucket], |bucket, treatment| treatments[bucket] = treatment);
     }
 
-    /// How the promises stood at that look.
-    pub(super) fn standings(&self) -> impl Iterator<Item = Standing> + '_ {
-        self.controller.standings()
-    }
-
-    /// Whether a request of a client is let in.
+    /// Whether a request of a client is admitted.
     pub(super) fn lets_in(&mut self, site: usize, client: u32, now: Time) -> bool {
         let client = Client::new(address(client));
         let bucket = client.bucket();
@@ -76,7 +44,7 @@ impl Gate {
     }
 }
 
-/// Each client has an address of its own.
+/// Each client has its own address.
 fn address(client: u32) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::from_bits(client), 0))
 }

@@ -1,4 +1,4 @@
-//! What a run comes to.
+//! The results of a run.
 
 use hdrhistogram::Histogram;
 
@@ -57,81 +57,81 @@ pub(crate) const FIGURES: [Figure; 34] = [
 /// The figures of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Outcome {
-    /// Requests that were answered.
+    /// Requests answered.
     pub requests: u64,
-    /// In a second of simulated time.
+    /// Requests answered per second of simulated time.
     pub requests_per_s: f64,
-    /// From asking to being answered, in ms: mean, median, 99th percentile (both to 1 %).
+    /// Response time, from sending a request to its answer, in ms: mean, median, 99th percentile (the last two to 1 %).
     pub response_ms_mean: f64,
     /// See `response_ms_mean`.
     pub response_ms_p50: f64,
     /// See `response_ms_mean`.
     pub response_ms_p99: f64,
-    /// Requests whose edge died before they were answered.
+    /// Requests whose edge died before the answer.
     pub errors: u64,
-    /// Requests that were not let in.
+    /// Requests that were rejected.
     pub turned_away: u64,
-    /// Of these, for sites of the highest priority, where there are several.
+    /// Rejected requests for sites of the highest priority, if priorities differ.
     pub turned_away_high: u64,
-    /// From the surge, where there is one, or else from the start until a request was last turned away from the last site,
-    /// in ms; 0 where none was.
+    /// Time from the surge, or without one from the start, until a request of the last site was last rejected, in ms; 0
+    /// if none was.
     pub turned_away_until_ms: f64,
-    /// From there until a node last came to that site, in ms; 0 where none did.
+    /// Time from there until a node last joined that site, in ms; 0 if none did.
     pub surge_to_node_ms: f64,
-    /// Of requests that were let in, for a worker at their node, in ms: 99th percentile.
+    /// Wait of admitted requests for a worker at their node, in ms: 99th percentile.
     pub queue_ms_p99: f64,
-    /// Requests that waited no longer than `queue_ms_max`, over what all nodes can serve in that time.
+    /// Requests that waited no longer than `queue_ms_max`, relative to what all nodes can serve in that time.
     pub goodput: f64,
-    /// Jain's index of such requests over the sites that are not of the highest priority, for each node that they began
-    /// with: 1 where all have the same (R. Jain et al., DEC-TR-301, 1984).
+    /// Jain's fairness index of such requests over the sites below the highest priority, per initial node: 1 if all
+    /// have the same (R. Jain et al., DEC-TR-301, 1984).
     pub fairness: f64,
-    /// Nodes that came to another site.
+    /// Nodes that moved to another site.
     pub moves: u64,
-    /// Moves that were begun so that a better node could follow (R 6).
+    /// Moves made so that a better node could follow (Balaji et al. 2004, 6).
     pub staged: u64,
-    /// Moves that were begun and ended in another way: busy, recent, and so on.
+    /// Moves that started and ended otherwise: busy, recent, and so on.
     pub not_moved: u64,
     /// Repairs that ended.
     pub repairs: u64,
-    /// Nodes that came back within `thrash_ms` to the site that they had left.
+    /// Nodes that moved back within `thrash_ms` to the site that they had left.
     pub thrash: u64,
-    /// Lives of balancers that ended.
+    /// Deaths of balancers.
     pub crashes: u64,
     /// How often a site fell below its floor.
     pub floor_violations: u64,
-    /// For how long sites were below it, all together, in ms.
+    /// Total time that sites were below their floor, in ms.
     pub below_floor_ms: f64,
-    /// Nodes that serve no site when all is over.
+    /// Nodes that serve no site at the end.
     pub nodes_lost: u64,
-    /// Nodes that the budgets then count beyond those that serve.
+    /// Nodes that the budgets count at the end beyond those that serve.
     pub nodes_doubled: u64,
-    /// Locks that are then held.
+    /// Locks held at the end.
     pub locks_stuck: u64,
     /// Load steps or bursts.
     pub steps: u64,
-    /// Those after which, until the next, a site stayed overloaded while another had a node to spare.
+    /// Steps after which, until the next, a site stayed overloaded while another had a node to spare.
     pub steps_unbalanced: u64,
-    /// From a step until no site was overloaded any more while another had a node to spare, in ms: mean over steps, and
-    /// the longest. One that never was counts with all its time.
+    /// Time from a step until no site was overloaded while another had a node to spare, in ms: mean over steps, and
+    /// maximum. A step that was never balanced counts with its whole time.
     pub time_to_balance_ms: f64,
     /// See `time_to_balance_ms`.
     pub time_to_balance_ms_max: f64,
-    /// From the first request of a burst to the first that goes to a node which came for it, in ms: median.
+    /// Time from the first request of a burst to the first request at a node that moved for it, in ms: median.
     pub step_to_first_request_ms: f64,
-    /// From the end of the load until no lock was held, no node drained and no budget was wrong, in ms; as long as was
-    /// waited where that never came.
+    /// Time from the end of the load until no lock was held, no node drained and no budget was wrong, in ms; the time
+    /// waited, if that was never reached.
     pub mended_ms: f64,
-    /// Looks of balancers at all nodes.
+    /// Scans by balancers.
     pub looks: u64,
     /// Operations of moves and repairs.
     pub operations: u64,
     /// Simulated time, in s.
     pub simulated_s: f64,
-    /// Events of the simulation, those of the network included.
+    /// Events of the simulation, including those of the network.
     pub events: u64,
 }
 
-/// What is counted while it runs.
+/// Counts during a run.
 pub(super) struct Measures {
     responses: Histogram<u64>,
     sum_ns: u128,
@@ -144,21 +144,21 @@ pub(super) struct Measures {
     pub(super) looks: u64,
     pub(super) operations: u64,
     pub(super) events: u64,
-    /// For each step, how long it took and whether balance was reached.
+    /// For each step, its time and whether balance was reached.
     balanced: Vec<(u64, bool)>,
     first_requests_ns: Vec<u64>,
     waits: Histogram<u64>,
     wait_ns_max: u64,
     /// By site.
     turned_away: Vec<u64>,
-    /// When a request of the last site last was, in ns.
+    /// Time of the last site's last rejected request, in ns.
     turned_away_ns: u64,
     surge_ns: u64,
     /// By site, requests that waited no longer than that.
     in_time: Vec<u64>,
 }
 
-/// The longest response time that is told apart from longer ones, in ns: an hour.
+/// Longest response time that is represented, in ns: an hour.
 const RESPONSE_NS_MAX: u64 = 3_600_000_000_000;
 
 impl Measures {
@@ -194,7 +194,7 @@ impl Measures {
         self.last_ns = now_ns;
     }
 
-    /// A request of `site` has come to its node, and will wait there for so long.
+    /// A request of `site` has arrived at its node, and will wait there for `waited`.
     pub(super) fn waited(&mut self, site: usize, ns: u64) {
         self.waits.saturating_record(ns);
         self.in_time[site] += u64::from(ns <= self.wait_ns_max);
@@ -215,7 +215,7 @@ impl Measures {
         self.first_requests_ns.push(ns);
     }
 
-    /// The figures of all that was counted here; `end_ns` is when the load ended, where that is not the last answer.
+    /// The figures of the run; `end_ns` is the end of the load, if that is not the last answer.
     pub(super) fn outcome(mut self, setup: &Setup, end_ns: Option<u64>) -> Outcome {
         let ms = |ns: f64| ns / 1e6;
         let requests = self.responses.len();

@@ -1,4 +1,4 @@
-//! A node: workers with a queue, a record that is as old as its keeper lets it be, and a look at its own word now and then.
+//! A node: workers with a queue, a record as old as its keeper makes it, and periodic reads of its own word.
 
 use sidelong_layout::{Ack, Hot, valid};
 use sidelong_policy::index::Capacity;
@@ -10,20 +10,20 @@ use crate::engine::Pool;
 pub(super) struct Node {
     pool: Pool,
     pub(super) capacity: Capacity,
-    /// How many times as long as others it takes.
+    /// Factor of its service time.
     factor: f64,
     /// Requests in service and queued.
     outstanding: u32,
     /// Answers so far.
     served: u64,
-    /// Both when its keeper last published, and which period began then.
+    /// Both at its keeper's last publication, and the number of that period.
     published: (u32, u64, u64),
     service_us: u32,
     period_ns: u64,
-    /// When its periods begin: keepers are not in step.
+    /// Start of its periods: keepers are not in step.
     phase_ns: u64,
     agent: NodeAgent,
-    /// Whether it is to look at its word.
+    /// Whether it is scheduled to read its word.
     pub(super) is_to_look: bool,
 }
 
@@ -44,14 +44,14 @@ impl Node {
         }
     }
 
-    /// A request comes that would take an ordinary node `service_ns`; says when it is done.
+    /// A request arrives that takes an ordinary node `service_ns`; returns when it is done.
     pub(super) fn arrive(&mut self, now: Time, service_ns: f64) -> Time {
         self.publish_if_due(now);
         self.outstanding += 1;
         self.pool.serve(now, self.service_ns(service_ns))
     }
 
-    /// How long it takes for what an ordinary node has `service_ns` for.
+    /// Its service time, given an ordinary node's.
     pub(super) fn service_ns(&self, service_ns: f64) -> u64 {
         (service_ns * self.factor) as u64
     }
@@ -63,9 +63,15 @@ impl Node {
         self.served += 1;
     }
 
-    /// What others read of it: only of its requests is anything known.
+    /// Requests that arrived.
+    #[cfg(test)]
+    pub(super) fn came(&self) -> u64 {
+        self.served + u64::from(self.outstanding)
+    }
+
+    /// Its record as others read it, which covers only its requests.
     pub(super) fn record(&self, now: Time) -> Hot {
-        // Since its keeper last published nothing has changed, or what it published is older.
+        // The state of the last publication, if it has changed since.
         let (outstanding, served) = match self.published {
             (outstanding, served, period) if self.period(now) <= period => (outstanding, served),
             _ => (self.outstanding, self.served),
@@ -84,7 +90,7 @@ impl Node {
         }
     }
 
-    /// It looks at its word; whether there is an acknowledgement to store.
+    /// Reads its word; returns the acknowledgement to store, if any.
     pub(super) fn observe(&mut self, word: u64) -> Option<Ack> {
         self.agent.observe(word, self.outstanding)
     }
@@ -101,7 +107,7 @@ impl Node {
         }
     }
 
-    /// How many times its keeper has run, counting from 0 before the first.
+    /// Number of the keeper's runs, 0 before the first.
     fn period(&self, now: Time) -> u64 {
         match now.as_ns().checked_sub(self.phase_ns) {
             Some(passed) => 1 + passed / self.period_ns,

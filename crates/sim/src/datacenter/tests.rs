@@ -5,7 +5,7 @@ use std::path::Path;
 use super::*;
 use crate::config::Config;
 
-/// A run of a file with what is set beside it.
+/// A run of a file with these settings.
 pub(super) fn setup(text: &str, sets: &[&str]) -> Setup {
     let sets: Vec<_> = sets.iter().map(|set| (*set).to_owned()).collect();
     let text = format!("{text}\n[run]\nmodel = \"reconfig\"\n");
@@ -29,6 +29,30 @@ fn the_rigid_one_serves_what_its_nodes_can() {
     assert!(rigid.steps_unbalanced >= 5);
 }
 
+/// Requests that arrived at a node of ordinary speed, and at one with four times the service time.
+fn came_beside_a_slow_node(balance: &str) -> (f64, f64) {
+    let balance = format!("balance={balance}");
+    let sets =
+        ["nodes=8", "sites=1", "configuration=rigid", "slow_part=0.125", "slow_factor=4", "demand=open"];
+    let setup = setup("", &[&sets[..], &["offered=0.5", "open_ms=2000", &balance]].concat());
+    let mut center = DataCenter::new(&setup).unwrap();
+    center.load().unwrap();
+    let came = |slow: bool| {
+        let of = center.nodes.iter().zip(&setup.nodes).filter(|(_, (_, factor))| (*factor > 1.0) == slow);
+        let came: Vec<_> = of.map(|(node, _)| node.came()).collect();
+        came.iter().sum::<u64>() as f64 / came.len() as f64
+    };
+    (came(false), came(true))
+}
+
+#[test]
+fn by_the_answers_seen_a_slow_node_gets_fewer_requests() {
+    let (others, slow) = came_beside_a_slow_node("ewma");
+    assert!(slow < 0.7 * others && slow > 0.0, "{slow} of {others}");
+    let (others, slow) = came_beside_a_slow_node("round-robin");
+    assert!(slow > 0.8 * others, "{slow} of {others}");
+}
+
 #[test]
 fn reconfiguration_comes_close_to_over_provisioning() {
     let run = |configuration: &str| {
@@ -38,7 +62,7 @@ fn reconfiguration_comes_close_to_over_provisioning() {
     let (moved, over) = (run("reconfigured"), run("over-provisioned"));
     assert!((over.requests_per_s / 2400.0 - 1.0).abs() < 0.05, "{over:?}");
     assert!(moved.requests_per_s > 0.93 * over.requests_per_s, "{moved:?}");
-    // To six nodes from three or two, and back: three sites in turn.
+    // Up to six nodes from three or two, and back, for three sites in turn.
     assert!((8..=14).contains(&moved.moves), "{moved:?}");
     let whole =
         (moved.floor_violations, moved.nodes_lost, moved.nodes_doubled, moved.locks_stuck, moved.thrash);
@@ -47,7 +71,7 @@ fn reconfiguration_comes_close_to_over_provisioning() {
     assert!(moved.time_to_balance_ms < 100.0 && moved.steps_unbalanced == 0, "{moved:?}");
 }
 
-/// Which asks nobody: they see from each other's words what is done already.
+/// They do not coordinate: they see from each other's words what is already done.
 #[test]
 fn many_balancers_seldom_want_the_same() {
     for seed in 1..=2 {
@@ -59,7 +83,7 @@ fn many_balancers_seldom_want_the_same() {
     }
 }
 
-/// Steps that follow each other quickly, and balancers that die at each of them.
+/// Steps in quick succession, with balancers that die at each of them.
 const CRASHES: [&str; 9] = [
     "nodes=32",
     "sites=8",
@@ -94,7 +118,7 @@ fn lost_and_late_operations_break_no_floor_either() {
     }
 }
 
-/// The control: what the measures are there to find.
+/// The control: the faults that the measures detect.
 #[test]
 fn the_papers_protocol_keeps_a_dead_holders_lock() {
     let run =
@@ -125,7 +149,7 @@ fn unlike_nodes_are_told_apart() {
     let even = outcome(&[&R10[..], &["configuration=rigid"]].concat());
     let slow = outcome(&[&R10[..], &["configuration=rigid", "slow_part=0.5", "slow_factor=3"]].concat());
     assert!(slow.requests_per_s < 0.8 * even.requests_per_s, "{slow:?}");
-    // Weighted by what nodes can do, the quick ones get more.
+    // Weighted by capacity, the fast nodes get more.
     let blind = outcome(
         &[&R10[..], &["configuration=rigid", "slow_part=0.5", "slow_factor=3", "balance=round-robin"]]
             .concat(),
@@ -133,7 +157,7 @@ fn unlike_nodes_are_told_apart() {
     assert!(slow.requests_per_s > 1.1 * blind.requests_per_s, "{slow:?} {blind:?}");
 }
 
-/// Three sites, of which the second has a higher priority and asks for less than it has.
+/// Three sites, the second of which has a higher priority and a load below its capacity.
 const OVERLOAD: [&str; 6] = [
     "nodes=12",
     "configuration=rigid",
@@ -148,7 +172,7 @@ fn who_is_let_in_is_served_in_time_at_any_load() {
     let run = |offered: &str, rule: &str| {
         outcome(&[&OVERLOAD[..], &[&format!("offered={offered}"), &format!("admission={rule}")]].concat())
     };
-    // Two thirds of the pool are asked for by the sites below, which are to be had whole.
+    // The other sites' load is two thirds of the pool, all of which must be served.
     let most = (2.0 + 0.6) / 3.0;
     for offered in ["1.5", "4", "10"] {
         let ours = run(offered, "target");
@@ -175,20 +199,21 @@ fn nodes_come_to_whom_they_are_wanted_by_while_others_are_turned_away() {
     assert!(ours.goodput > 0.95 * none.goodput, "{ours:?} {none:?}");
 }
 
-/// After a second more comes for the last site than its nodes can do.
+/// After a second, more requests arrive for the last site than its nodes can serve.
 const SURGE: [&str; 4] = ["demand=open", "admission=target", "queue_ms_max=25", "open_ms=3000"];
 
-/// What moves go by, or that there are none.
+/// What moves depend on, or that there are none.
 const WAYS: [&str; 3] = ["moves_by=target", "moves_by=load", "configuration=rigid"];
 
-/// For each of [`WAYS`].
+/// One outcome for each of [`WAYS`].
 fn surge(seed: u64, sets: &[&str]) -> [Outcome; 3] {
     WAYS.map(|way| outcome(&[&SURGE[..], sets, &[way, &format!("seed={seed}")]].concat()))
 }
 
 #[test]
 fn a_surge_is_turned_away_only_until_a_node_comes() {
-    // To four nodes come the requests of 5.6: from an equal that idles, one that has some to spare, one below that has not.
+    // Four nodes get the load of 5.6. The other site is an idle equal, an equal with some to spare, or a lower one with
+    // none.
     let idle = ["nodes=8", "sites=2", "surge=1.4", "offered=0.1"];
     let spare = ["nodes=12", "sites=2", "surge=1.2", "offered=0.4", "low=0.3"];
     let lower = ["nodes=8", "sites=2", "surge=1.4", "offered=0.9", "offered_high=0.5", "priority_levels=2"];
@@ -197,11 +222,11 @@ fn a_surge_is_turned_away_only_until_a_node_comes() {
         let found = format!("{sets:?}, seed {seed}: {ours:#?}");
         let of_last = |of: &Outcome| if sets == lower { of.turned_away_high } else { of.turned_away };
         assert!(of_last(&ours) * 20 < of_last(&rigid), "{found}");
-        // Nobody is 50 looks after the last node came that was needed, and 200 after the surge.
+        // No request is rejected 50 scans after the last needed node joined, and 200 after the surge.
         assert!(ours.surge_to_node_ms > 0.0, "{found}");
         assert!(ours.turned_away_until_ms < 200.0_f64.min(ours.surge_to_node_ms + 50.0), "{found}");
         assert!((1..=6).contains(&ours.moves) && ours.thrash == 0 && ours.floor_violations == 0, "{found}");
-        // By load alone nodes come as soon, and are traded on and on where both have work.
+        // By load alone, nodes come as soon, but are traded continually if both sites have work.
         assert!(sets == idle || by_load.moves > 2 * ours.moves, "{found} {by_load:#?}");
     }
 }
@@ -215,14 +240,14 @@ fn equals_with_targets_leave_each_other_what_they_need() {
         assert!(ours.turned_away <= rigid.turned_away + 5, "{offered}: {ours:?} {rigid:?}");
         assert!(offered == "offered=1.5" || by_load.moves > 20, "{offered}: {by_load:?}");
     }
-    // The other has 3.4 of its four nodes to do, and keeps them.
+    // The other site needs 3.4 of its four nodes, and keeps them.
     let busy = ["nodes=8", "sites=2", "offered=0.85", "surge=1.5"];
     let [ours, by_load, _] = surge(1, &busy);
     assert!(ours.moves == 0 && by_load.moves > 4, "{ours:?} {by_load:?}");
 }
 
-/// Site 0 idles on three slow nodes, site 1 has two quick ones, which it is guaranteed, and site 2 is asked for the work of
-/// 2.8 such. With a slow node, a quarter of one, it would turn away a fifth.
+/// Site 0 is idle on three slow nodes, site 1 has two fast ones, which it is guaranteed, and site 2 has the load of 2.8
+/// fast nodes. With a slow node, a quarter of a fast one, it would reject a fifth.
 #[test]
 fn a_quick_node_comes_in_two_stages_where_only_slow_ones_are_to_be_had() {
     let unlike = ["nodes=7", "sites=3", "floor=2", "slow_sites=1", "slow_factor=4"];
@@ -232,7 +257,7 @@ fn a_quick_node_comes_in_two_stages_where_only_slow_ones_are_to_be_had() {
             assert!(moved.staged == 1 && moved.moves == 2 && moved.floor_violations == 0, "{moved:#?}");
             assert!(moved.turned_away * 10 < rigid.turned_away, "{moved:#?} {rigid:#?}");
         }
-        // Where the quick ones have work that a slow one cannot take over, the slow one comes.
+        // If the fast nodes have work that a slow one cannot take over, the slow one comes.
         let [ours, ..] = surge(seed, &[&unlike[..], &["offered=0.6", "surge=1.4"]].concat());
         assert!(ours.staged == 0, "{ours:#?}");
     }
@@ -249,5 +274,7 @@ fn what_contradicts_itself_is_refused() {
     assert!(refused(&["share=0.5", "admission=target"]).contains("3 sites are promised more than the pool"));
     assert!(refused(&["low=2"]).starts_with("low = 2: "));
     assert!(refused(&["op_us_min=5"]).contains("above op_us_max"));
-    assert!(refused(&["nodes=10000", "configuration=over-provisioned"]).contains("words can count 16383"));
+    assert!(
+        refused(&["nodes=10000", "configuration=over-provisioned"]).contains("at most 16383 are possible")
+    );
 }

@@ -1,4 +1,5 @@
-//! What the words truly say, which no balancer sees at once: who serves what, and whether a floor was broken.
+//! The true state of the words, which no balancer sees at once: which site each node serves, and whether a floor is
+//! violated.
 
 use sidelong_layout::Ownership;
 
@@ -9,7 +10,7 @@ pub(super) struct Truth {
     floor: u32,
     /// The site that each node serves.
     serves: Vec<Option<usize>>,
-    /// The site that each served last, and the one before, with when it came.
+    /// Each node's last site, and the one before with the time when the node joined it.
     last: Vec<(usize, Option<(usize, Time)>)>,
     /// Nodes of each site.
     pub(super) serving: Vec<u32>,
@@ -18,7 +19,7 @@ pub(super) struct Truth {
     below_ns: u64,
     thrash_ns: u64,
     pub(super) moves: u64,
-    /// By site, when a node last came.
+    /// By site, when a node last joined.
     pub(super) came: Vec<Option<Time>>,
     pub(super) thrash: u64,
     pub(super) floor_violations: u64,
@@ -43,9 +44,11 @@ impl Truth {
         }
     }
 
-    /// A node's word, which may be new.
+    /// Records a node's word, which may have changed.
     pub(super) fn note(&mut self, node: usize, word: u64, now: Time) {
-        let is = Ownership::decode(word).and_then(Ownership::serving_site).map(|site| site.index());
+        let is = Ownership::decode(word, self.serving.len())
+            .and_then(Ownership::serving_site)
+            .map(|site| site.index());
         let was = std::mem::replace(&mut self.serves[node], is);
         if was == is {
             return;
@@ -77,13 +80,13 @@ impl Truth {
         }
     }
 
-    /// For how long sites were below their floors, up to now, in ns.
+    /// Total time that sites were below their floors so far, in ns.
     pub(super) fn below_floor_ns(&self, now: Time) -> u64 {
         let still = self.below_since.iter().flatten().map(|since| now.since(*since).as_nanos() as u64);
         self.below_ns + still.sum::<u64>()
     }
 
-    /// Whether a node serves no site: it is on its way.
+    /// Whether a node serves no site, because it is moving.
     pub(super) fn is_leaving(&self, node: usize) -> bool {
         self.serves[node].is_none()
     }
@@ -113,7 +116,7 @@ mod tests {
         truth.note(0, word(1).encode(), at(20));
         assert_eq!((truth.serving.clone(), truth.moves, truth.lost()), (vec![1, 3], 1, 0));
         assert_eq!(truth.below_floor_ns(at(100)), 100_000);
-        // It goes back at once, and the floor holds again.
+        // It moves back at once, and the floor holds again.
         truth.note(0, word(0).encode(), at(500));
         assert_eq!((truth.moves, truth.thrash, truth.below_floor_ns(at(900))), (2, 1, 500_000));
         // The next time it takes longer.

@@ -9,15 +9,15 @@ use sidelong_fabric::{Access, Error, Host, Region, RegionSpec};
 use sidelong_layout::{
     Ack, BoardMap, Budget, LOAD_ACK, LOAD_BYTES, Lock, NodeId, Ownership, RegionKind, SiteId, WORDS_OWNERSHIP,
 };
-use sidelong_reconfig::{BOARD, SiteWords, board_map, load_region, offer_words};
+use sidelong_reconfig::{OPERATION_MAX, SiteWords, board_map, load_region, offer_words};
 use sidelong_state::{Op, Reply, Word};
 
 use crate::Time;
 use crate::datacenter::Setup;
 
-/// An operation or look that is not over by then is given up: as the live system has it.
-const OPERATION_MAX: Duration = Duration::from_millis(20);
-/// The life of nodes and board, which do not die.
+/// The board, and its machine.
+const BOARD: &str = "board";
+/// The incarnation of nodes and board, which do not die.
 const INCARNATION: u64 = 1;
 
 /// All words of the cluster, and every balancer's links to them.
@@ -27,36 +27,36 @@ pub(super) struct Words {
     board: Region,
     owners: Vec<Region>,
     acks: Vec<Region>,
-    /// Of each balancer: to the board, the nodes' words and their acknowledgements; made when first used.
+    /// By balancer: links to the board, the nodes' words and their acknowledgements, made on first use.
     links: Vec<Vec<Option<SimLink>>>,
     look: Gather,
     posted: BTreeMap<Ticket, Posted>,
 }
 
-/// Whose operation, and which.
+/// A posted operation and its balancer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Posted {
     pub(super) balancer: usize,
-    /// The balancer's, when it posted.
+    /// The balancer's life when it posted.
     pub(super) life: u64,
-    /// None for a look.
+    /// `None` for a scan.
     pub(super) op: Option<Op>,
 }
 
-/// What came of an operation or a look.
+/// The result of an operation or a scan.
 pub(super) enum Heard {
     Reply(Reply),
-    /// The words in order, or nothing.
+    /// The words in order, or `None` if the scan failed.
     Look(Option<Vec<u64>>),
 }
 
 impl Words {
-    /// Every node serves the site that it begins with, and the budgets say so, as those of the live system do where all
-    /// processes share a machine.
+    /// Every node serves its first site, and the budgets agree, as in a live cluster whose processes share a machine.
     pub(super) fn new(setup: &Setup) -> Result<Words, Error> {
         let network = Network::new(setup.seed, setup.faults.clone());
         let map = board_map(setup.sites, setup.balancers);
         let spec = RegionSpec {
+            cluster: 0,
             name: BOARD,
             kind: RegionKind::Board,
             len: map.len(),
@@ -74,8 +74,9 @@ impl Words {
         for (node, (site, _)) in setup.nodes.iter().enumerate() {
             let name = format!("n{node}");
             let host = Host::Sim(network.host(&name));
-            owners.push(offer_words(&host, &name, Some(SiteId::new(*site)), INCARNATION)?);
+            owners.push(offer_words(&host, &name, Some(SiteId::new(*site)), (0, INCARNATION))?);
             let spec = RegionSpec {
+                cluster: 0,
                 name: &load_region(&name),
                 kind: RegionKind::Load,
                 len: LOAD_BYTES,
@@ -84,7 +85,7 @@ impl Words {
             };
             acks.push(host.offer(&spec, |_| ())?);
         }
-        // A site's lock and budget stand on neighbouring lines: one read takes both.
+        // A site's lock and budget are on adjacent lines: one read covers both.
         let sites = (0..setup.sites).map(|site| {
             let site = SiteId::new(site);
             (board.key(), map.lock(site), map.budget(site) - map.lock(site) + 8)
@@ -95,12 +96,12 @@ impl Words {
         Ok(Words { network, map, board, owners, acks, links, look, posted: BTreeMap::new() })
     }
 
-    /// When the network is next at work.
+    /// When the network next has something to do.
     pub(super) fn next_at(&self) -> Option<Time> {
         self.network.next_at().map(time)
     }
 
-    /// What the network has to say when it is at work at `at`.
+    /// What the network reports at `at`.
     pub(super) fn next_by(&mut self, at: Time) -> Option<(Time, Posted, Heard)> {
         let Some(Event::Done { at, ticket, outcome }) = self.network.next_by(duration(at)) else {
             return None;
@@ -113,7 +114,7 @@ impl Words {
         Some((time(at), posted, heard))
     }
 
-    /// A look at all words.
+    /// Scans all words.
     pub(super) fn look(&mut self, balancer: usize, life: u64, now: Time) {
         self.pass(now);
         let ticket = self.network.post_gather(&self.look, OPERATION_MAX);
@@ -130,6 +131,7 @@ impl Words {
             Word::Counter(site, edge) => (0, &self.board, self.map.counter(site, edge)),
             Word::Ownership(node) => (1 + node.index(), &self.owners[node.index()], WORDS_OWNERSHIP),
             Word::Ack(node) => (1 + nodes + node.index(), &self.acks[node.index()], LOAD_ACK),
+            Word::Front(..) => unreachable!("the simulated pool has no fronts"),
         };
         let posting = match op {
             Op::Read(_) => Posting::Read { offset, len: 8 },
@@ -145,12 +147,12 @@ impl Words {
         Ok(())
     }
 
-    /// The truth, without an operation: a node's word, as its own CPU loads it.
+    /// A node's word without an operation, as its own CPU loads it.
     pub(super) fn ownership(&self, node: usize) -> u64 {
         self.owners[node].load(WORDS_OWNERSHIP)
     }
 
-    /// The truth of a site.
+    /// A site's words without an operation.
     pub(super) fn site(&self, site: usize) -> (Lock, Budget) {
         let site = SiteId::new(site);
         let (lock, budget) = (self.board.load(self.map.lock(site)), self.board.load(self.map.budget(site)));
@@ -162,17 +164,17 @@ impl Words {
         self.acks[node].store(LOAD_ACK, ack.encode(), Ordering::Release);
     }
 
-    /// The network's clock follows the simulation's, which it never runs ahead of.
+    /// Advances the network's clock to the simulation's, which it never precedes.
     fn pass(&self, now: Time) {
         self.network.advance(duration(now).saturating_sub(self.network.now()));
     }
 }
 
-/// The words of a look, by node and by site.
+/// The words of a scan, by node and by site.
 pub(super) fn read_look(words: &[u64], nodes: &mut [Option<Ownership>], sites: &mut [Option<SiteWords>]) {
     let (owners, rest) = words.split_at(nodes.len());
     for (node, word) in nodes.iter_mut().zip(owners) {
-        *node = Ownership::decode(*word);
+        *node = Ownership::decode(*word, sites.len());
     }
     let each = rest.len() / sites.len().max(1);
     for (site, words) in sites.iter_mut().zip(rest.chunks_exact(each.max(1))) {
@@ -180,7 +182,7 @@ pub(super) fn read_look(words: &[u64], nodes: &mut [Option<Ownership>], sites: &
     }
 }
 
-/// Which node an operation may have changed the word of.
+/// The node whose word an operation may have changed.
 pub(super) fn changed(op: Op) -> Option<NodeId> {
     match op {
         Op::CompareAndSwap { word: Word::Ownership(node), .. } => Some(node),

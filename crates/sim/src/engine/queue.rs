@@ -1,54 +1,55 @@
-//! The queue of events: a calendar for where most of them lie, and a heap at either end of it.
+//! The queue of events: a calendar for most of them, and a heap at each end of it.
 //!
-//! The calendar is a ring of buckets of equal width, the next two or so events in each; a push appends to the bucket of
-//! its time, and what is popped is taken from the next buckets, a few events at a time, in order. So neither costs more
-//! when more events are pending, except for the memory that is further away. What lies before the buckets that were
-//! taken already is put among these while they are few, or else goes to a heap, what lies beyond the ring to another; both are small while the width fits, and where
-//! no width fits (ten thousand events in this microsecond, and one in an hour) the queue is a binary heap and no worse.
-//! The width follows the events: twice the mean time between two of them.
+//! The calendar is a ring of buckets of equal width, each for about two events. A push appends to the bucket of its
+//! time. Pops take a few events at a time from the next buckets, in order. So neither costs more when more events are
+//! pending, apart from more distant memory. An event before the buckets already taken is inserted among the taken
+//! events while these are few, otherwise into a heap. An event beyond the ring goes to another heap. Both heaps are
+//! small while the width fits. If no width fits (ten thousand events in this microsecond, and one in an hour), the
+//! queue is no worse than a binary heap. The width is twice the mean time between two events, and follows it.
 //!
 //! R. Brown, "Calendar queues: a fast O(1) priority queue implementation for the simulation event set problem", CACM
-//! 31(10), 1988; taking buckets a few at a time, so that their memory is fetched at once, is ours.
+//! 31(10), 1988. Taking several buckets at once, so that their memory accesses overlap, is ours.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use crate::Time;
 
-/// Events that are taken out of the calendar at once, at least: enough for the memory of one to be fetched beside
-/// that of the others, few enough for next to nothing to be pushed in before them.
+/// Fewest events taken from the calendar at once: enough for their memory accesses to overlap, and few enough that
+/// hardly any push falls before them.
 const TAKE: usize = 24;
-/// But no larger part of all: most of what is pushed would come before the last of them.
+/// The largest part of all events that is taken, because most pushes would otherwise fall before the last of them.
 const TAKE_PART: usize = 16;
 
-/// Beside this many that were taken out already, what is pushed before the calendar begins goes to a heap.
+/// With more than this many events taken, a push before the calendar's start goes to a heap.
 const NEAR_MAX: usize = 64;
 
-/// Buckets at least and at most.
+/// Fewest and most buckets.
 const BUCKETS_MIN: usize = 64;
 const BUCKETS_MAX: usize = 1 << 22;
 
-/// Buckets are 2 ns wide at least, so that the one after the last is still a number.
+/// Buckets are at least 2 ns wide, so that the number after the last one fits in a word.
 const SHIFT_MIN: u32 = 1;
 
-/// Pops at least between two looks at whether the width still fits.
+/// Fewest pops between two checks whether the width still fits.
 const LOOK_POPS_MIN: u64 = 1_024;
 
 /// The end of a list of nodes.
 const NIL: u32 = u32::MAX;
 
-/// Events that are to come, in order of time; those of one time in the order in which they were pushed.
+/// Pending events in order of time, and those of one time in the order in which they were pushed.
 ///
-/// It holds 2^32 - 2 of them at most.
+/// It holds at most 2^32 - 2 of them.
 #[derive(Debug)]
 pub struct Queue<E> {
-    /// Taken from the calendar, and pushed among these since, in order; from `near_at` on still to be popped.
+    /// Events taken from the calendar, or pushed among these since, in order; those from `near_at` on are still
+    /// pending.
     near: Vec<(u64, E)>,
     near_at: usize,
-    /// Pushed since, and due before the calendar begins.
+    /// Events pushed since, and due before the calendar's start.
     late: BinaryHeap<Entry<E>>,
     calendar: Calendar<E>,
-    /// Due after the calendar ends.
+    /// Events due after the calendar's end.
     far: BinaryHeap<Entry<E>>,
     /// Pushes so far.
     pushes: u64,
@@ -57,13 +58,13 @@ pub struct Queue<E> {
     pace: Pace,
 }
 
-/// How fast time goes, in events.
+/// The rate of events.
 #[derive(Debug)]
 struct Pace {
-    /// When it was last looked at, and at how many pops.
+    /// The time and the number of pops at the last check.
     since: u64,
     pops: u64,
-    /// Pops from then until the next look.
+    /// Pops from then until the next check.
     pops_until: u64,
 }
 
@@ -74,7 +75,7 @@ impl<E: Copy> Default for Queue<E> {
 }
 
 impl<E: Copy> Queue<E> {
-    /// An empty one, at time 0.
+    /// An empty queue at time 0.
     pub fn new() -> Self {
         Queue {
             near: Vec::with_capacity(4 * NEAR_MAX),
@@ -89,31 +90,31 @@ impl<E: Copy> Queue<E> {
         }
     }
 
-    /// How many events are to come.
+    /// Number of pending events.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether none is.
+    /// Whether no event is pending.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// When the event that was popped last was due.
+    /// The time of the last event popped.
     pub fn now(&self) -> Time {
         Time::from_ns(self.now)
     }
 
-    /// Lets `event` happen at `at`.
+    /// Schedules `event` at `at`.
     ///
     /// # Panics
-    /// Where that is before [`Queue::now`], or the queue is full.
+    /// If that is before [`Queue::now`], or the queue is full.
     #[inline]
     pub fn push(&mut self, at: Time, event: E) {
         let at = at.as_ns();
         assert!(at >= self.now, "an event cannot happen before now");
         self.len += 1;
-        // With few pending, most that is pushed is due next.
+        // With few pending events, most pushes are due next.
         if let Some(first) = self.near_at.checked_sub(1)
             && self.near.get(self.near_at).is_some_and(|(due, _)| at < *due)
             && self.late.is_empty()
@@ -135,7 +136,7 @@ impl<E: Copy> Queue<E> {
         }
     }
 
-    /// Puts an event where it belongs among those that were taken out: with few pending, most are soon due.
+    /// Inserts an event among those taken: with few pending events, most are due soon.
     #[inline]
     fn put_near(&mut self, at: u64, event: E) {
         if self.near.len() == self.near.capacity() {
@@ -146,13 +147,13 @@ impl<E: Copy> Queue<E> {
         self.near.insert(self.near_at + before, (at, event));
     }
 
-    /// The next event and when it is due.
+    /// The next event and its time.
     #[inline]
     pub fn pop(&mut self) -> Option<(Time, E)> {
         self.pop_if(|_| true)
     }
 
-    /// The next event and when it is due, if that is before `limit`.
+    /// The next event and its time, if that is before `limit`.
     #[inline]
     pub fn pop_before(&mut self, limit: Time) -> Option<(Time, E)> {
         self.pop_if(|at| at < limit.as_ns())
@@ -164,7 +165,7 @@ impl<E: Copy> Queue<E> {
             return None;
         }
         let near = self.near.get(self.near_at);
-        // Of one time, what is near was pushed before what is late: the calendar began before it then.
+        // Of simultaneous events, the near ones were pushed before the late ones, when the calendar began earlier.
         let (at, event) = match (near, self.late.peek()) {
             (Some(&(at, event)), late) if late.is_none_or(|late| at <= late.at) => {
                 if !wanted(at) {
@@ -188,7 +189,7 @@ impl<E: Copy> Queue<E> {
         Some((Time::from_ns(at), event))
     }
 
-    /// Takes the next events out of the calendar. False where there are none.
+    /// Takes the next events from the calendar; false if there are none.
     #[inline(never)]
     fn take(&mut self) -> bool {
         self.near.clear();
@@ -213,12 +214,13 @@ impl<E: Copy> Queue<E> {
             self.near[from..].reverse();
             sort(&mut self.near[from..]);
         }
-        // Before anything is pushed to the buckets that the ring has come to: what is far was pushed before it.
+        // Before anything is pushed to the buckets that the ring has reached, because the far events were pushed
+        // earlier.
         self.draw_near();
         true
     }
 
-    /// Moves what the calendar now holds from far into it.
+    /// Moves the far events that now fit into the calendar.
     #[inline]
     fn draw_near(&mut self) {
         while let Some(entry) = self.far.peek() {
@@ -231,12 +233,12 @@ impl<E: Copy> Queue<E> {
         }
     }
 
-    /// Gives the calendar the width and length that fit, if the present ones do not.
+    /// Changes the calendar's width and length if they no longer fit.
     fn fit(&mut self) {
         let span = self.now - self.pace.since;
         let mut gap = span / self.pace.pops.max(1);
         if self.pace.pops < LOOK_POPS_MIN {
-            // Too few were popped to tell: as if all that is pending were spread evenly.
+            // Too few pops to measure: assume that the pending events are evenly spread.
             let last = self.calendar.times().chain(self.far.iter().map(|entry| entry.at)).max().unwrap_or(0);
             gap = last.saturating_sub(self.now) / self.len as u64;
         }
@@ -256,7 +258,7 @@ impl<E: Copy> Queue<E> {
             events[from..].reverse();
             from = events.len();
         }
-        // The first bucket may begin before the boundary, and then holds nothing of before it: that is late.
+        // The first bucket may begin before the boundary. That part stays empty, because earlier events are late.
         self.calendar = Calendar::new(buckets, shift, boundary >> shift);
         let far = std::mem::take(&mut self.far);
         for (order, (at, event)) in (0..).zip(events) {
@@ -264,7 +266,7 @@ impl<E: Copy> Queue<E> {
             if self.calendar.holds(bucket) {
                 self.calendar.put(bucket, at, event);
             } else {
-                // All that was far already comes after it in time, and what is pushed from now on has a higher order.
+                // Far events come later in time, and later pushes get a higher order.
                 self.far.push(Entry { at, order, event });
             }
         }
@@ -273,7 +275,7 @@ impl<E: Copy> Queue<E> {
     }
 }
 
-/// Sorts a bucket by time; equals keep their order. It has two events or so.
+/// Sorts a bucket of about two events by time; equals keep their order.
 #[inline]
 fn sort<E: Copy>(bucket: &mut [(u64, E)]) {
     if bucket.len() > 16 {
@@ -289,19 +291,19 @@ fn sort<E: Copy>(bucket: &mut [(u64, E)]) {
     }
 }
 
-/// A ring of buckets, each a list of nodes, the last one in at its head.
+/// A ring of buckets, each a list of nodes with the newest at its head.
 #[derive(Debug)]
 struct Calendar<E> {
-    /// The first bucket that was not taken yet, counted from time 0.
+    /// The first bucket not yet taken, counted from time 0.
     first: u64,
     /// A bucket is 2^shift ns wide.
     shift: u32,
-    /// Of each bucket of the ring, the node put in last.
+    /// For each bucket of the ring, its newest node.
     heads: Vec<u32>,
     /// A bit for each bucket that has a node.
     occupied: Vec<u64>,
     nodes: Vec<Node<E>>,
-    /// Nodes that can be used again: the one used last comes first, as its memory is at hand.
+    /// Free nodes. The last one used comes first, because its memory is in the cache.
     free: u32,
     len: usize,
 }
@@ -335,13 +337,13 @@ impl<E: Copy> Calendar<E> {
         at >> self.shift
     }
 
-    /// Whether the ring has come to `bucket`, and not past it.
+    /// Whether `bucket` is within the ring.
     #[inline]
     fn holds(&self, bucket: u64) -> bool {
         bucket.wrapping_sub(self.first) < self.heads.len() as u64
     }
 
-    /// The ring is a power of two long.
+    /// The length of the ring is a power of two.
     #[inline]
     fn place(&self, bucket: u64) -> usize {
         bucket as usize & (self.heads.len() - 1)
@@ -366,7 +368,7 @@ impl<E: Copy> Calendar<E> {
         self.len += 1;
     }
 
-    /// Appends the events of the next bucket that has any, the last one in first. There must be one.
+    /// Appends the events of the next non-empty bucket, newest first. There must be one.
     #[inline]
     fn take_next(&mut self, to: &mut Vec<(u64, E)>) {
         let bucket = self.next_occupied();
@@ -414,7 +416,7 @@ impl<E: Copy> Calendar<E> {
     }
 }
 
-/// An event in a heap. The one that is due first is the greatest, as the standard heap has it.
+/// An event in a heap. The one due first is the greatest, as the standard heap requires.
 #[derive(Clone, Copy, Debug)]
 struct Entry<E> {
     at: u64,
@@ -448,7 +450,7 @@ mod tests {
 
     use super::*;
 
-    /// Beside a queue, what a sorted list of (time, order of push) would pop.
+    /// A queue, and a sorted list of (time, order of push) to compare with.
     #[derive(Default)]
     struct Both {
         queue: Queue<u32>,
@@ -475,7 +477,7 @@ mod tests {
     #[test]
     fn events_of_one_time_come_in_the_order_of_their_pushes() {
         let mut queue = Queue::new();
-        // Far first, then in the calendar, then late: the same moment each time.
+        // First far, then in the calendar, then late: each at the same time.
         queue.push(Time::from_ns(5_000), 0);
         (0..200).for_each(|i| queue.push(Time::from_ns(i), 1_000));
         (0..200).for_each(|_| assert_eq!(queue.pop().unwrap().1, 1_000));
@@ -520,7 +522,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// Against the naive one, through growth and shrinking, for delays of all kinds at once.
+        /// Compared with the simple list, through growth and shrinking, with delays of all kinds at once.
         #[test]
         fn it_pops_as_a_sorted_list_would(
             phases in proptest::collection::vec((0u32..900, 0u32..900, 0u32..5), 1..12),

@@ -1,14 +1,15 @@
-//! What events wait for.
+//! Servers, which events wait for.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::Time;
 
-/// One server, first come, first served. The service that a customer takes is known when it comes, and with it when
-/// the customer leaves: nobody stands in a queue.
+/// One server, first come, first served. A customer's service time is known on arrival, and so is its departure. So
+/// there is no explicit queue.
 ///
-/// Customers must come in order of time, or those that come later in the program wait for those that come later in time.
+/// Customers must arrive in order of time. Otherwise those that come later in the program wait for those that come
+/// later in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Server {
     free_ns: u64,
@@ -16,7 +17,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves a customer for `service_ns`, after those before it, and says when it leaves.
+    /// Serves a customer for `service_ns`, after earlier ones, and returns when it leaves.
     #[inline]
     pub fn serve(&mut self, now: Time, service_ns: u64) -> Time {
         self.free_ns = self.free_ns.max(now.as_ns()) + service_ns;
@@ -24,36 +25,36 @@ impl Server {
         Time::from_ns(self.free_ns)
     }
 
-    /// When it will have served all that came.
+    /// When all customers so far will have been served.
     pub fn free_at(&self) -> Time {
         Time::from_ns(self.free_ns)
     }
 
-    /// Service in all, in ns.
+    /// Total service time, in ns.
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns
     }
 }
 
-/// Some equal servers with one queue before them, first come, first served.
+/// Several equal servers with one queue, first come, first served.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pool {
-    /// When each is free.
+    /// When each server is free.
     free_ns: Vec<u64>,
     busy_ns: u64,
 }
 
 impl Pool {
-    /// Of `servers`.
+    /// A pool of `servers`.
     ///
     /// # Panics
-    /// Where there is none.
+    /// If there are none.
     pub fn new(servers: usize) -> Self {
         assert!(servers > 0, "a pool has a server");
         Pool { free_ns: vec![0; servers], busy_ns: 0 }
     }
 
-    /// Serves a customer for `service_ns` by the server that is free first, and says when it leaves.
+    /// Serves a customer for `service_ns` on the first free server, and returns when it leaves.
     #[inline]
     pub fn serve(&mut self, now: Time, service_ns: u64) -> Time {
         let (mut first, mut free_ns) = (0, u64::MAX);
@@ -68,23 +69,23 @@ impl Pool {
         Time::from_ns(done_ns)
     }
 
-    /// Service of all servers in all, in ns.
+    /// Total service time of all servers, in ns.
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns
     }
 }
 
-/// One server that all customers share in equal parts (processor sharing).
+/// One server that all customers share equally (processor sharing).
 ///
-/// When the next one leaves depends on who comes until then. So after each arrival and departure, whoever drives it lets
-/// an event happen at [`Shared::next`], with [`Shared::turn`] in it, and passes over those whose turn has passed.
+/// The next departure depends on arrivals before it. So after each arrival and departure, the driver schedules an event
+/// at [`Shared::next`] that carries [`Shared::turn`], and ignores events with an old turn.
 #[derive(Clone, Debug, Default)]
 pub struct Shared<C> {
-    /// Service in ns that each customer has got who was there all the time.
+    /// Service in ns that a customer present from the start would have got.
     served_ns: f64,
     /// When that was.
     as_of: Time,
-    /// Customers by what `served_ns` will be when they leave, and, of those who leave at once, by who came first.
+    /// Customers by the value of `served_ns` at which they leave; simultaneous ones in order of arrival.
     present: BinaryHeap<Reverse<Leaver<C>>>,
     turn: u64,
 }
@@ -97,7 +98,7 @@ struct Leaver<C> {
 }
 
 impl<C> Shared<C> {
-    /// A customer comes who needs `service_ns`.
+    /// A customer arrives that needs `service_ns`.
     pub fn arrive(&mut self, now: Time, service_ns: u64, customer: C) {
         self.advance(now);
         let at_ns = self.served_ns + service_ns as f64;
@@ -105,7 +106,7 @@ impl<C> Shared<C> {
         self.present.push(Reverse(Leaver { at_ns, turn: self.turn, customer }));
     }
 
-    /// When the next one leaves, if nobody comes until then.
+    /// When the next customer leaves, if none arrives before.
     pub fn next(&self) -> Option<Time> {
         let Reverse(first) = self.present.peek()?;
         let left_ns = (first.at_ns - self.served_ns).max(0.0) * self.present.len() as f64;
@@ -117,22 +118,22 @@ impl<C> Shared<C> {
         self.turn
     }
 
-    /// The next one leaves, `now` being [`Shared::next`].
+    /// The next customer leaves; `now` is [`Shared::next`].
     pub fn leave(&mut self, now: Time) -> Option<C> {
         self.advance(now);
         let Reverse(first) = self.present.pop()?;
         self.turn += 1;
-        // What rounding to a ns took too much, or left.
+        // Corrects the rounding to a ns.
         self.served_ns = first.at_ns;
         Some(first.customer)
     }
 
-    /// How many are there.
+    /// Number of customers.
     pub fn len(&self) -> usize {
         self.present.len()
     }
 
-    /// Whether nobody is.
+    /// Whether there is no customer.
     pub fn is_empty(&self) -> bool {
         self.present.is_empty()
     }
@@ -142,7 +143,7 @@ impl<C> Shared<C> {
             let past_ns = now.as_ns() - self.as_of.as_ns();
             self.served_ns += past_ns as f64 / self.present.len() as f64;
         } else {
-            // A sum that begins anew keeps its digits.
+            // A sum that restarts keeps its precision.
             self.served_ns = 0.0;
         }
         self.as_of = now;

@@ -1,12 +1,12 @@
-//! One value for each of many requests: in memory while they are few, and beyond in a temporary file without a name, of
-//! which a window is held by whoever reads it.
+//! A column of values, one for each request: in memory while there are few, otherwise in an unnamed temporary file. A
+//! reader holds a window of it.
 
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-/// Values that are held in memory, and that a window of a file has.
+/// Number of values held in memory, and in a window of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) held: usize,
@@ -88,9 +88,9 @@ impl<V: Value> Growing<V> {
     }
 
     pub(crate) fn push(&mut self, value: V) -> io::Result<()> {
-        // A file takes them as they come, once there is one.
+        // Once there is a file, it takes the values as they come.
         let most = if self.file.is_none() { self.limits.held } else { self.limits.window };
-        // Before it grows: one value more would take the memory of twice as many.
+        // Checked before it grows: one more value would double the memory.
         if self.held.len() == most {
             self.spool()?;
         }
@@ -132,7 +132,7 @@ impl<V: Value> Growing<V> {
 pub(crate) struct Cursor<V> {
     column: Column<V>,
     window: Vec<V>,
-    /// The place of the window's first.
+    /// Index of the window's first value.
     begin: usize,
 }
 
@@ -141,7 +141,7 @@ impl<V: Value> Cursor<V> {
         Cursor { column: column.clone(), window: Vec::new(), begin: 0 }
     }
 
-    /// The value at a place that there is.
+    /// The value at an existing index.
     #[inline]
     pub(crate) fn get(&mut self, at: usize) -> V {
         match &self.column {
@@ -153,7 +153,7 @@ impl<V: Value> Cursor<V> {
         }
     }
 
-    /// Moves the window to a place.
+    /// Moves the window to an index.
     #[cold]
     fn look(&mut self, at: usize) -> V {
         let Column::Spooled { file, count, window } = &self.column else {

@@ -1,9 +1,9 @@
-//! Every interleaving of small worlds, with faults at every step; and worlds that must be caught failing.
+//! Every interleaving of small worlds, with faults at every step; and worlds whose faults must be found.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use sidelong_layout::{NodeId, SiteId};
+use sidelong_layout::{NodeId, NodeState, Ownership, SiteId};
 use sidelong_state::{Plan, STEPS};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
@@ -13,6 +13,7 @@ const FLOORS: &str = "no site falls below its floor";
 const BUDGETS: &str = "a budget promises no node that it has not";
 const EXCLUSION: &str = "one edge at most relies on a lock";
 const LAWFUL: &str = "each change is lawful and none is late";
+const ENDED: &str = "a request ends before its node serves another site";
 const SETTLED: &str = "under a free lock nothing drains";
 const ONCE: &str = "one overload is answered by one move";
 const FREE_IN_THE_END: &str = "in the end locks are free and nodes settled";
@@ -21,7 +22,7 @@ const MOVES: &str = "a node moves";
 
 struct Checked {
     setup: Setup,
-    /// Steps that some edge was at.
+    /// Steps that some edge has reached.
     covered: Arc<Mutex<BTreeSet<&'static str>>>,
 }
 
@@ -53,6 +54,7 @@ impl Model for Checked {
             always(BUDGETS, |model, world| world.budgets_hold(&model.setup)),
             always(EXCLUSION, |model, world| world.locks_exclude(&model.setup)),
             always(LAWFUL, |_, world| world.memory.broken.is_none()),
+            always(ENDED, |_, world| world.requests_end_before_their_site()),
             always(SETTLED, |model, world| world.free_means_settled(&model.setup)),
             always(ONCE, |model, world| world.overload_answered_once(&model.setup)),
             always(FREE_IN_THE_END, |Checked { setup, .. }, world| {
@@ -67,15 +69,19 @@ impl Model for Checked {
 }
 
 /// Three sites; nodes at `homes`, site 0 with floor `floor`; two edges, each with a plan.
-fn setup(homes: [Option<usize>; 3], floor: u16, plans: [Plan; 2], faults: u8) -> Setup {
+pub(crate) fn setup(homes: [Option<usize>; 3], floor: u16, plans: [Plan; 2], faults: u8) -> Setup {
     Setup {
         floors: vec![floor, 0, 0],
         homes: homes.into(),
+        foreign: false,
+        fronts: 0,
+        requests: 0,
         scripts: plans.map(|plan| vec![plan]).into(),
         retries: 2,
         faults,
         protocol: Protocol::Leased,
         weakness: Weakness::None,
+        corruptions: Vec::new(),
         losses: true,
         restarts: false,
         fresh_plans: false,
@@ -87,7 +93,8 @@ const AT_DONOR: [Option<usize>; 3] = [Some(0); 3];
 
 /// Worlds that differ in what the two edges contend for.
 fn worlds(faults: u8) -> Vec<(&'static str, Setup)> {
-    let free = Plan { node: NodeId::new(2), from: None, to: SiteId::new(1) };
+    let unowned = Ownership { state: NodeState::Free, site: None, next: None, generation: 0 };
+    let free = Plan { node: NodeId::new(2), expected: unowned, to: SiteId::new(1) };
     let with = |homes, floor, a, b| setup(homes, floor, [a, b], faults);
     let reborn = Setup { restarts: true, ..with(AT_DONOR, 1, plan(0, 0, 1), plan(0, 0, 1)) };
     vec![
@@ -103,7 +110,21 @@ fn worlds(faults: u8) -> Vec<(&'static str, Setup)> {
     ]
 }
 
-/// Goes through all states, and says which steps were met.
+/// A node that one edge moves while another watches, and fronts that send requests to it.
+fn with_fronts(foreign: bool, fronts: usize, requests: u8, faults: u8) -> Setup {
+    let moved = plan(0, 0, 1);
+    Setup {
+        floors: vec![0; 2],
+        homes: vec![Some(0)],
+        scripts: vec![vec![moved], vec![]],
+        foreign,
+        fronts,
+        requests,
+        ..setup([None; 3], 0, [moved; 2], faults)
+    }
+}
+
+/// Explores all states, and returns the steps that were reached.
 fn check(name: &str, setup: Setup) -> BTreeSet<&'static str> {
     let covered = Arc::new(Mutex::new(BTreeSet::new()));
     let faults = setup.faults;
@@ -123,7 +144,7 @@ fn check(name: &str, setup: Setup) -> BTreeSet<&'static str> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "reports how long a check took")]
-fn now() -> std::time::Instant {
+pub(crate) fn now() -> std::time::Instant {
     std::time::Instant::now()
 }
 
@@ -133,12 +154,14 @@ fn every_history_of_small_worlds() {
     for (name, setup) in worlds(1) {
         covered.append(&mut check(name, setup));
     }
+    let fronts = Setup { losses: false, ..with_fronts(true, 1, 1, 1) };
+    covered.append(&mut check("fronts of foreign nodes", fronts));
     let missed: Vec<_> = STEPS.iter().filter(|step| !covered.contains(*step)).collect();
     assert!(missed.is_empty(), "no history came through {missed:?}");
 }
 
-/// Not three faults: the same completion lost three times puts a word out of reach, and what then holds is less. The
-/// walks do that.
+/// Not three faults: the same completion lost three times puts a word out of reach, and then fewer properties hold. The
+/// walks cover that.
 #[test]
 #[ignore = "minutes, in a release build"]
 fn large() {
@@ -147,7 +170,44 @@ fn large() {
     }
 }
 
-/// A world that must not hold, and the shortest history that shows it.
+/// Two fronts with a request each, and one that may die and come back.
+#[test]
+#[ignore = "minutes, in a release build"]
+fn fronts() {
+    for foreign in [true, false] {
+        let name = if foreign { "fronts of foreign nodes" } else { "fronts" };
+        check(name, with_fronts(foreign, 2, 2, 0));
+        check(name, Setup { restarts: true, losses: false, ..with_fronts(foreign, 1, 1, 1) });
+    }
+}
+
+/// As it was: a node acknowledges once it has no request, and another edge sends it one by an older look.
+#[test]
+fn a_node_that_is_idle_acknowledges_too_early() {
+    let setup = with_fronts(false, 1, 1, 0);
+    must_fail("idle node", ENDED, Setup { weakness: Weakness::FrontsUnasked, ..setup });
+}
+
+/// A node whose server is not its own knows of no request.
+#[test]
+fn a_node_that_does_not_know_acknowledges_falsely() {
+    let setup = with_fronts(false, 1, 1, 0);
+    must_fail("false acknowledgement", ENDED, Setup { weakness: Weakness::FalseAcknowledgement, ..setup });
+}
+
+#[test]
+fn a_request_that_is_not_checked_again_arrives_too_late() {
+    let setup = with_fronts(true, 1, 1, 0);
+    must_fail("no second look", ENDED, Setup { weakness: Weakness::NoSecondLook, ..setup });
+}
+
+#[test]
+fn a_front_that_states_first_still_sends() {
+    let setup = with_fronts(true, 1, 1, 0);
+    must_fail("states first", ENDED, Setup { weakness: Weakness::StatesFirst, ..setup });
+}
+
+/// A world in which the property must fail, and the shortest history that shows it.
 fn must_fail(name: &str, property: &'static str, setup: Setup) {
     let covered = Arc::default();
     let started = now();
@@ -190,7 +250,7 @@ fn a_lock_without_a_sequence_lets_zombies_in() {
     must_fail("lock sequence", LAWFUL, Setup { weakness: Weakness::LockSequence, ..setup });
 }
 
-/// As if stealing a lock raised no generation of what the lock protects: the operation of a holder that slept or died
+/// As if stealing a lock did not raise the generations that it protects: the operation of a holder that slept or died
 /// takes effect after the thief has repaired and freed.
 #[test]
 fn stealing_without_raising_lets_zombies_in() {

@@ -1,6 +1,6 @@
-//! An edge: a machine at work, what it posted, and what it does next.
+//! An edge: its machine, the operation that it posted, and its next action.
 
-use sidelong_layout::{EdgeId, SiteId};
+use sidelong_layout::{EdgeId, Ownership, SiteId};
 use sidelong_state::{
     Holder, Memo, Move, Op, Outcome, PaperMove, PaperOutcome, Plan, Reply, Step, Time, UpdateCounter,
 };
@@ -58,12 +58,12 @@ pub(crate) struct Edge {
     pub(crate) machine: Option<Machine>,
     pub(crate) posted: Option<Flight>,
     pub(crate) wake: Option<Time>,
-    /// To the posted operation, if it took effect while the edge sleeps.
+    /// The reply to the posted operation, if it took effect while the edge sleeps.
     pub(crate) reply: Option<Reply>,
     /// With an operation posted.
     pub(crate) asleep: bool,
     pub(crate) crashed: bool,
-    /// How often the lock it holds had been freed when it took it.
+    /// How often the lock that it holds had been freed when it took it.
     pub(crate) tenure: Option<u32>,
     memos: Vec<Memo>,
     next_plan: usize,
@@ -102,12 +102,14 @@ impl Edge {
         matches!(&self.machine, Some(Machine::Leased(machine)) if machine.may_act(now))
     }
 
-    /// Starts on the next plan, if there is one.
+    /// Starts the next plan, if there is one.
     pub(crate) fn begin(&mut self, setup: &Setup, now: Time, memory: &Memory) {
         while let Some(&plan) = setup.scripts[self.index].get(self.next_plan) {
-            let serves = memory.node(plan.node.index()).site;
-            let plan = if setup.fresh_plans { Plan { from: serves, ..plan } } else { plan };
-            if plan.from != Some(plan.to) {
+            // Made from the current state; void if it is of another site than in the script.
+            let seen = memory.node(plan.node.index());
+            let is_fresh = |seen: &Ownership| setup.fresh_plans || seen.site == plan.from();
+            let plan = seen.filter(is_fresh).map_or(plan, |expected| Plan { expected, ..plan });
+            if plan.from() != Some(plan.to) {
                 let machine = self.machine_for(plan, setup);
                 return self.start(machine, setup, now, memory);
             }
@@ -115,7 +117,7 @@ impl Edge {
         }
     }
 
-    /// Looks after a site whose lock stands.
+    /// Watches a site whose lock is held.
     pub(crate) fn watch(&mut self, site: SiteId, setup: &Setup, now: Time, memory: &Memory) {
         let memo = self.memos[site.index()];
         let repair = Move::repair(site, self.holder(), setup.pool(), timing(), memo);
@@ -131,13 +133,13 @@ impl Edge {
         }
     }
 
-    /// Hears of the posted operation, and wakes from whatever it slept.
+    /// Receives the reply to the posted operation, and wakes up if asleep.
     pub(crate) fn answer(&mut self, reply: Reply, setup: &Setup, now: Time, memory: &Memory) {
         (self.posted, self.reply, self.asleep) = (None, None, false);
         self.go_on(setup, now, Some(reply), memory);
     }
 
-    /// Steps the machine, and sees to what it wants.
+    /// Steps the machine, and does what it wants.
     fn go_on(&mut self, setup: &Setup, now: Time, reply: Option<Reply>, memory: &Memory) {
         let machine = self.machine.as_mut().expect("a machine at work");
         let site = machine.site();
@@ -151,7 +153,7 @@ impl Edge {
         }
     }
 
-    /// Dies; what it posted may be late.
+    /// Dies; its posted operation may be late.
     pub(crate) fn crash(&mut self, setup: &Setup) -> Option<Flight> {
         let posted = self.posted;
         let (index, next_plan, incarnation) = (self.index, self.next_plan, self.incarnation);
@@ -203,7 +205,7 @@ impl Edge {
             _ => false,
         };
         if self.next_plan == setup.scripts[self.index].len() {
-            // It was watching, and will again.
+            // It was watching, and will watch again.
             self.wait_for_lock(machine.site(), ended, now);
         } else if again && self.retries_left > 0 {
             self.retries_left -= 1;

@@ -1,11 +1,14 @@
-//! The protocols under every fault, in two ways over one [`world::World`]: `check` goes through all histories of small
-//! worlds (stateright), `walk` through single ones of a larger world, from seeds.
+//! The protocols under every fault, in three ways over one [`world::World`]: `check` explores all histories of small
+//! worlds (stateright), `stabilise` those that begin with words that no mover wrote or in which a word is corrupted, `walk`
+//! single ones of a larger world, from seeds.
 //!
-//! `cargo test -p sidelong-state --test model -- --nocapture` prints the number of states of each check. `large` is
-//! for CI, in release: `cargo test --release -p sidelong-state --test model -- --ignored --nocapture`.
+//! `cargo test -p sidelong-state --test model -- --nocapture` prints the number of states of each check. What is ignored
+//! is for CI, in release: `cargo test --release -p sidelong-state --test model -- --ignored --nocapture`.
 
 mod check;
 mod edge;
+mod front;
 mod memory;
+mod stabilise;
 mod walk;
 mod world;

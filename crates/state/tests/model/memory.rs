@@ -1,18 +1,19 @@
-//! The words, and what their changes must obey.
+//! The words, and the rules for their changes.
 
-use sidelong_layout::{Ack, Budget, Lock, NodeId, NodeState, Ownership, SiteId};
+use sidelong_layout::{Ack, Budget, Lock, NodeId, NodeState, Ownership, SITES_MAX, SiteId};
 use sidelong_state::{NodeAgent, Op, Reply, Word};
 
+use crate::front::{Deed, Front};
 use crate::world::{Protocol, Setup, Weakness};
 
 /// The one rule that a node out of reach of a repair may break.
 pub(crate) const LATE: &str = "an operation took effect after its lock was freed";
 
-/// An operation on its way.
+/// An operation in flight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Flight {
     pub(crate) op: Op,
-    /// The sender, the site whose lock it works under, and how often that had been freed when the sender took it.
+    /// The sender, the site whose lock it works under, and how often that lock had been freed when the sender took it.
     pub(crate) edge: usize,
     pub(crate) site: SiteId,
     pub(crate) tenure: u32,
@@ -26,9 +27,10 @@ pub(crate) struct Memory {
     nodes: Vec<u64>,
     acks: Vec<u64>,
     agents: Vec<NodeAgent>,
+    pub(crate) fronts: Vec<Front>,
     /// How often each lock was freed.
     freed: Vec<u32>,
-    /// A rule that a change broke.
+    /// The rule that a change broke.
     pub(crate) broken: Option<&'static str>,
 }
 
@@ -50,6 +52,7 @@ impl Memory {
             nodes: setup.homes.iter().map(node).collect(),
             acks: vec![0; setup.homes.len()],
             agents: vec![NodeAgent::new(); setup.homes.len()],
+            fronts: vec![Front::new(setup.homes.len()); setup.fronts],
             freed: vec![0; sites],
             broken: None,
         }
@@ -62,6 +65,7 @@ impl Memory {
             Word::Counter(site, edge) => self.counters[site.index()][edge.index()],
             Word::Ownership(node) => self.nodes[node.index()],
             Word::Ack(node) => self.acks[node.index()],
+            Word::Front(front, node) => self.fronts[front.index()].words[node.index()],
         }
     }
 
@@ -72,15 +76,31 @@ impl Memory {
             Word::Counter(site, edge) => &mut self.counters[site.index()][edge.index()],
             Word::Ownership(node) => &mut self.nodes[node.index()],
             Word::Ack(node) => &mut self.acks[node.index()],
+            Word::Front(front, node) => &mut self.fronts[front.index()].words[node.index()],
         }
+    }
+
+    /// A front does something; returns whether a request began.
+    pub(crate) fn go_on(&mut self, front: usize, deed: Deed, weakness: Weakness) -> bool {
+        self.fronts[front].act(deed, &self.nodes, weakness)
+    }
+
+    pub(crate) fn ownerships(&self) -> &[u64] {
+        &self.nodes
     }
 
     pub(crate) fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    pub(crate) fn node(&self, node: usize) -> Ownership {
-        Ownership::decode(self.nodes[node]).expect("only machines write it")
+    /// `None` where the word says nothing.
+    pub(crate) fn node(&self, node: usize) -> Option<Ownership> {
+        Ownership::decode(self.nodes[node], self.locks.len())
+    }
+
+    /// A fault: the word holds something else.
+    pub(crate) fn corrupt(&mut self, word: Word, value: u64) {
+        *self.place(word) = value;
     }
 
     pub(crate) fn budget(&self, site: SiteId) -> Budget {
@@ -88,7 +108,7 @@ impl Memory {
     }
 
     pub(crate) fn serving(&self, site: SiteId) -> u16 {
-        (0..self.nodes()).filter(|&node| self.node(node).serves(site)).count() as u16
+        (0..self.nodes()).filter(|&node| self.node(node).is_some_and(|word| word.serves(site))).count() as u16
     }
 
     pub(crate) fn freed(&self, site: SiteId) -> u32 {
@@ -96,9 +116,11 @@ impl Memory {
     }
 
     pub(crate) fn awaits_acknowledgement(&self, node: usize) -> bool {
-        let word = self.node(node);
-        word.state == NodeState::Draining
-            && Ack::decode(self.acks[node]).is_none_or(|ack| ack.generation != word.generation)
+        let ack = Ack::decode(self.acks[node]);
+        let is_awaited = |word: Ownership| {
+            word.state == NodeState::Draining && ack.is_none_or(|ack| ack.generation != word.generation)
+        };
+        self.node(node).is_some_and(is_awaited)
     }
 
     pub(crate) fn acknowledge(&mut self, node: usize) {
@@ -118,12 +140,21 @@ impl Memory {
             return Reply::Value(before);
         }
         let rule = match setup.protocol {
-            Protocol::Leased => self.broken_rule(flight.op.word(), before, new, setup.weakness),
+            Protocol::Leased => self.broken_rule(flight.op.word(), before, new, setup),
             Protocol::Paper => None,
         };
         let late = (flight.tenure != self.freed(flight.site)).then_some(LATE);
         self.broken = self.broken.or(rule).or(late);
-        *self.place(word) = new;
+        *self.place(word) = match word {
+            // As if it were not known what the word should hold.
+            Word::Ownership(node) if setup.weakness == Weakness::Unrepaired && self.says_nothing(node) => {
+                before
+            }
+            Word::Budget(_) if setup.weakness == Weakness::Unrepaired => {
+                Budget { floor: Budget::decode(before).floor, ..Budget::decode(new) }.encode()
+            }
+            _ => new,
+        };
         if let Word::Lock(site) = word
             && Lock::decode(new).owner.is_none()
         {
@@ -132,15 +163,15 @@ impl Memory {
         Reply::Value(expected)
     }
 
-    /// After a flight took effect: if it put its sender in possession of a lock, since how many frees.
+    /// If the operation gave its sender a lock: the number of times that the lock had been freed.
     pub(crate) fn tenure_begun(&self, flight: Flight) -> Option<u32> {
         let Op::CompareAndSwap { word: Word::Lock(site), new, .. } = flight.op else { return None };
         let taken = Lock::decode(new).owner.is_some_and(|owner| owner.index() == flight.edge);
         (taken && self.value(Word::Lock(site)) == new).then(|| self.freed(site))
     }
 
-    /// Whether a late operation may yet change something: with sequences that count, one whose expected value is gone
-    /// may not.
+    /// Whether a late operation may still change something. With sequences that count, it cannot once its expected
+    /// value is gone.
     pub(crate) fn may_take_effect(&self, flight: &Flight, setup: &Setup) -> bool {
         match flight.op {
             Op::Read(_) => false,
@@ -153,37 +184,46 @@ impl Memory {
         }
     }
 
-    fn broken_rule(&self, word: Word, before: u64, new: u64, weakness: Weakness) -> Option<&'static str> {
+    fn says_nothing(&self, node: NodeId) -> bool {
+        self.node(node.index()).is_none()
+    }
+
+    fn broken_rule(&self, word: Word, before: u64, new: u64, setup: &Setup) -> Option<&'static str> {
+        let weakness = setup.weakness;
         match word {
             Word::Lock(_) => {
                 let raised = Lock::decode(before).sequence + 1 == Lock::decode(new).sequence;
                 (!raised && weakness != Weakness::LockSequence)
                     .then_some("a lock's sequence was not raised by one")
             }
-            Word::Budget(_) => {
+            Word::Budget(site) => {
                 let (before, new) = (Budget::decode(before), Budget::decode(new));
-                let raised = before.generation + 1 == new.generation && before.floor == new.floor;
+                let raised =
+                    before.generation + 1 == new.generation && new.floor == setup.floors[site.index()];
                 (!raised && weakness != Weakness::BudgetGeneration).then_some("a budget was changed wrongly")
             }
-            Word::Ownership(node) => self.check_node(node, before, new, weakness),
-            Word::Counter(..) | Word::Ack(_) => Some("a word was swapped that is not for swapping"),
+            Word::Ownership(node) => self.check_node(node, before, new, setup),
+            Word::Counter(..) | Word::Ack(_) | Word::Front(..) => {
+                Some("a word was swapped that is not for swapping")
+            }
         }
     }
 
-    fn check_node(&self, node: NodeId, before: u64, new: u64, weakness: Weakness) -> Option<&'static str> {
-        let (Some(before), Some(new)) = (Ownership::decode(before), Ownership::decode(new)) else {
-            return Some("a node's word means nothing");
-        };
-        if before.generation + 1 != new.generation && weakness != Weakness::NodeGeneration {
+    fn check_node(&self, node: NodeId, before: u64, new: u64, setup: &Setup) -> Option<&'static str> {
+        let decoded = |word: u64| Ownership::decode(word, self.locks.len());
+        let Some(new) = decoded(new) else { return Some("a node's word was made to say nothing") };
+        // One that said nothing may become anything.
+        let before = decoded(before)?;
+        if before.generation + 1 != new.generation && setup.weakness != Weakness::NodeGeneration {
             return Some("a node's generation was not raised by one");
         }
         let acknowledged = Ack::decode(self.acks[node.index()]).map(|ack| ack.generation);
+        let has_left = setup.foreign || acknowledged == Some(before.generation);
         let lawful = match (before.state, new.state) {
             (NodeState::Free, NodeState::Free | NodeState::Serving) => true,
             (NodeState::Serving, NodeState::Serving | NodeState::Draining) => before.site == new.site,
             (NodeState::Draining, NodeState::Serving) => {
-                new.site == before.site
-                    || (new.site == before.next && acknowledged == Some(before.generation))
+                new.site == before.site || (new.site == before.next && has_left)
             }
             _ => false,
         };
@@ -203,9 +243,9 @@ fn matches(word: Word, before: u64, expected: u64, weakness: Weakness) -> bool {
     before | ignored == expected | ignored
 }
 
-/// If `op` takes a node from its site: which, and at what word.
+/// The node that `op` takes from its site, and the word that it expects.
 pub(crate) fn drained_node(op: Op) -> Option<(usize, u64)> {
     let Op::CompareAndSwap { word: Word::Ownership(node), expected, new } = op else { return None };
-    let drains = Ownership::decode(new).is_some_and(|word| word.state == NodeState::Draining);
+    let drains = Ownership::decode(new, SITES_MAX).is_some_and(|word| word.state == NodeState::Draining);
     drains.then_some((node.index(), expected))
 }

@@ -1,6 +1,7 @@
-//! The protocols on a random walk: a larger world than a model checker can go through, more faults, one history a seed.
+//! The protocols on random walks: a larger world than a model checker can explore, with more faults, one history for
+//! each seed.
 //!
-//! A failure prints its seed and the command that replays it. `SIDELONG_WALKS=10000` walks further.
+//! A failure prints its seed and the command that replays it. `SIDELONG_WALKS=10000` runs more walks.
 
 use std::collections::BTreeSet;
 
@@ -13,9 +14,11 @@ use crate::world::{Action, Protocol, Setup, Weakness, World, plan};
 const SITES: usize = 3;
 const NODES: usize = 8;
 const EDGES: usize = 3;
+const FRONTS: usize = 2;
+const REQUESTS: u8 = 200;
 const PLANS: usize = 24;
 const FAULTS: u8 = 40;
-/// One action in so many is a fault, while there are any.
+/// One action in this many is a fault, while faults are left.
 const FAULT_EVERY: usize = 25;
 const ACTIONS_MAX: usize = 100_000;
 
@@ -31,7 +34,7 @@ fn walks() {
     assert!(missed.is_empty(), "no walk came through {missed:?}");
 }
 
-/// Tells how to replay a walk that did not come to its end.
+/// Tells how to replay a walk that did not complete.
 struct Replay(u64);
 
 impl Drop for Replay {
@@ -82,7 +85,7 @@ fn walk(seed: u64, covered: &mut BTreeSet<&'static str>) {
     assert!(world.budgets_are_exact(&setup), "after a repair of each site: {world:#?}");
 }
 
-/// Acts, and checks what must always hold; some of it not while words are out of reach.
+/// Acts, and checks the invariants; some are not checked while words are out of reach.
 fn act(world: &mut World, setup: &Setup, action: Action, bursts: bool) {
     if std::env::var_os("SIDELONG_SEED").is_some() {
         println!("{:?} {action:?}", world.clock);
@@ -90,6 +93,7 @@ fn act(world: &mut World, setup: &Setup, action: Action, bursts: bool) {
     world.act(setup, action);
     assert!(world.floors_hold(setup), "below a floor: {world:#?}");
     assert!(world.budgets_hold(setup), "a budget promises too much: {world:#?}");
+    assert!(world.requests_end_before_their_site(), "a request outlives its site: {world:#?}");
     assert!(world.locks_exclude(setup), "two rely on one lock: {world:#?}");
     assert!(world.memory.broken.is_none_or(|rule| bursts && rule == LATE), "{world:#?}");
     assert!(bursts || world.free_means_settled(setup), "a node drains under a free lock: {world:#?}");
@@ -104,18 +108,22 @@ fn setup(lots: &mut Lots) -> Setup {
     Setup {
         floors: vec![1; SITES],
         homes,
+        foreign: lots.below(2) == 0,
+        fronts: FRONTS,
+        requests: REQUESTS,
         scripts: (0..EDGES).map(|_| script(lots)).collect(),
         retries: 1,
         faults: FAULTS,
         protocol: Protocol::Leased,
         weakness: Weakness::None,
+        corruptions: Vec::new(),
         losses: true,
         restarts: true,
         fresh_plans: true,
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): the walk's only source of chance.
+/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): the walk's only source of randomness.
 struct Lots(u64);
 
 impl Lots {

@@ -1,18 +1,20 @@
-//! A small cluster in which everything that can happen to the protocols does: edges that crash, stall past their
-//! lease, lose completions, and operations that take effect long after. The model checker goes through all of its
-//! histories, the random walk through some of a larger one; both step the machines that run live.
+//! A small cluster in which everything happens that the protocols must survive: edges crash, stall past their lease and
+//! lose completions, and operations take effect long after. The model checker explores all of its histories, the random
+//! walk some of a larger one. Both step the machines that run live.
 
-use sidelong_layout::{Lock, NodeState, SiteId};
+use sidelong_layout::{Lock, NodeState, Ownership, SiteId};
 use sidelong_state::{Outcome, Plan, Pool, Reply, Time, Timing, Word};
 
 use crate::edge::{Edge, Ended, Machine};
+use crate::front::{Deed, Front};
 use crate::memory::{Flight, Memory, drained_node};
 
 /// A lease is renewed at 2, used until 5, stolen after 12; a node may drain for 3, which is not a multiple of the poll.
 const LEASE_NS: u64 = 6;
+const DRAIN_NS_MAX: u64 = 3;
 
 pub(crate) fn timing() -> Timing {
-    Timing::new(LEASE_NS, 1, 3, 2).expect("valid")
+    Timing::new(LEASE_NS, 1, DRAIN_NS_MAX, 2).expect("valid")
 }
 
 /// Which protocol the edges run.
@@ -22,43 +24,66 @@ pub(crate) enum Protocol {
     Paper,
 }
 
-/// A rule of the protocol that the memory breaks, to see that the checks miss it.
+/// A rule of the protocol that the memory breaks, to verify that the checks detect it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Weakness {
     None,
-    /// Sequences of locks do not count: as if taking, stealing and freeing did not raise them.
+    /// Sequences of locks do not count, as if taking, stealing and freeing did not raise them.
     LockSequence,
-    /// Generations of nodes do not count: as if the node were read after the reservation, and repairs fenced nobody.
+    /// Generations of nodes do not count, as if the node were read after the reservation, and repairs fenced nothing.
     NodeGeneration,
     /// Generations of budgets do not count.
     BudgetGeneration,
+    /// Ownerships that say nothing and floors stay as they are, whatever is swapped there.
+    Unrepaired,
+    /// Fronts are not asked: a node acknowledges once it has no request of the old site, as if none were on its way.
+    FrontsUnasked,
+    /// Fronts are not asked, and a node that knows of no request acknowledges at once.
+    FalseAcknowledgement,
+    /// A front sends a request by the ownership that it chose the node by, however old.
+    NoSecondLook,
+    /// A front states that it has seen an ownership before its requests can see it.
+    StatesFirst,
 }
 
-/// What does not change in a world.
+/// The constants of a world.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) floors: Vec<u16>,
     /// The site that each node serves at first.
     pub(crate) homes: Vec<Option<usize>>,
+    /// Whether the nodes' servers are not Sidelong's, and so acknowledge nothing.
+    pub(crate) foreign: bool,
+    /// How many fronts there are, and requests that they send in all.
+    pub(crate) fronts: usize,
+    pub(crate) requests: u8,
     /// What each edge wants, in order.
     pub(crate) scripts: Vec<Vec<Plan>>,
-    /// How often an edge tries a plan again that found the site busy.
+    /// How often an edge retries a plan that found the site busy.
     pub(crate) retries: u8,
     /// Crashes, stalls and lost completions in all.
     pub(crate) faults: u8,
     pub(crate) protocol: Protocol,
     pub(crate) weakness: Weakness,
+    /// What a fault may make of each word: any one of these values.
+    pub(crate) corruptions: Vec<(Word, u64)>,
     /// Whether completions get lost.
     pub(crate) losses: bool,
     /// Whether crashed edges come back, in another life.
     pub(crate) restarts: bool,
-    /// Whether plans take the site that a node serves at the time, whatever the script says.
+    /// Whether plans use the site that a node serves at the time, whatever the script says.
     pub(crate) fresh_plans: bool,
 }
 
 impl Setup {
     pub(crate) fn pool(&self) -> Pool {
-        Pool { sites: self.floors.len() as u16, nodes: self.homes.len() as u16 }
+        let homes = self.homes.iter().map(|home| home.map(SiteId::new));
+        let pool = Pool::new(self.floors.iter().copied(), homes);
+        let pool = pool.with_silent(self.homes.iter().map(|_| self.foreign));
+        match self.weakness {
+            Weakness::FrontsUnasked | Weakness::FalseAcknowledgement => pool,
+            _ => pool.with_fronts(self.fronts),
+        }
     }
 
     fn sites(&self) -> impl Iterator<Item = SiteId> + use<> {
@@ -66,49 +91,61 @@ impl Setup {
     }
 }
 
-/// The state of it all.
+/// The whole state.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct World {
     pub(crate) clock: Time,
     pub(crate) memory: Memory,
     pub(crate) edges: Vec<Edge>,
-    /// Operations whose sender hears no more of them.
+    /// Operations whose sender no longer waits for them.
     pub(crate) late: Vec<Flight>,
     pub(crate) faults_left: u8,
+    pub(crate) requests_left: u8,
+    /// When a word was last corrupted.
+    pub(crate) corrupted: Option<Time>,
 }
 
-/// What may happen next. Numbers are places in the world's lists.
+/// A possible next action. Numbers are indexes in the world's lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
-    /// An edge's posted operation takes effect, and it goes on.
+    /// An edge's posted operation takes effect, and the edge continues.
     Complete(usize),
     /// An edge's wait is over.
     Wake(usize),
-    /// An edge with nothing to do looks after a lock that stands.
+    /// An idle edge watches a lock that is held.
     Watch(usize, SiteId),
-    /// A node has done the old site's requests, and says so.
+    /// A node has finished the old site's requests, and acknowledges.
     Acknowledge(usize),
+    /// A front goes on.
+    Front(usize, Deed),
     /// Every edge waits, and time passes.
     Advance,
-    /// An operation takes effect that nobody waits for.
+    /// A late operation takes effect.
     Late(usize),
     /// An operation never takes effect.
     Drop(usize),
     /// Fault: an edge dies; its posted operation may be late.
     Crash(usize),
+    /// Fault: a front dies.
+    Die(usize),
     /// Fault: an edge sleeps with an operation posted, which takes effect when it wakes.
     Stall(usize),
     /// Fault: an edge sleeps with an operation posted, which takes effect at once.
     Doze(usize),
-    /// Fault: an edge hears nothing of its operation, which may be late.
+    /// Fault: an edge gets no reply to its operation, which may be late.
     Lose(usize),
+    /// Fault: a word holds something else.
+    Corrupt(Word, u64),
     /// A crashed edge comes back.
     Restart(usize),
+    /// A front that died comes back, and has seen nothing.
+    Return(usize),
 }
 
 impl Action {
     pub(crate) fn is_fault(self) -> bool {
-        matches!(self, Action::Crash(_) | Action::Stall(_) | Action::Doze(_)) || self.is_loss()
+        let is_of_edge = matches!(self, Action::Crash(_) | Action::Stall(_) | Action::Doze(_));
+        is_of_edge || self.is_loss() || matches!(self, Action::Corrupt(..) | Action::Die(_))
     }
 
     pub(crate) fn is_loss(self) -> bool {
@@ -124,6 +161,8 @@ impl World {
             edges: Vec::new(),
             late: Vec::new(),
             faults_left: setup.faults,
+            requests_left: setup.requests,
+            corrupted: None,
         };
         for index in 0..setup.scripts.len() {
             let mut edge = Edge::new(index, setup);
@@ -156,7 +195,7 @@ impl World {
                 actions.extend(
                     setup
                         .sites()
-                        .filter(|&site| self.looks_left(site))
+                        .filter(|&site| self.looks_left(site, setup))
                         .map(|site| Action::Watch(index, site)),
                 );
             }
@@ -165,15 +204,32 @@ impl World {
             }
         }
         for node in 0..setup.homes.len() {
-            if self.memory.awaits_acknowledgement(node) {
+            let is_idle = !self.memory.fronts.iter().any(|front| front.sent(node).next().is_some());
+            let acknowledges = is_idle || setup.weakness == Weakness::FalseAcknowledgement;
+            if acknowledges && !setup.foreign && self.memory.awaits_acknowledgement(node) {
                 actions.push(Action::Acknowledge(node));
+            }
+        }
+        for (index, front) in self.memory.fronts.iter().enumerate() {
+            let deeds = front.deeds(self.memory.ownerships(), self.requests_left);
+            actions.extend(deeds.into_iter().map(|deed| Action::Front(index, deed)));
+            if self.faults_left > 0 && !front.is_gone {
+                actions.push(Action::Die(index));
+            }
+            if front.is_gone && setup.restarts {
+                actions.push(Action::Return(index));
             }
         }
         for late in 0..self.late.len() {
             actions.push(Action::Late(late));
             actions.push(Action::Drop(late));
         }
-        if self.next_time().is_some() {
+        if self.faults_left > 0 {
+            let changes = |(word, value): &&(Word, u64)| self.memory.value(*word) != *value;
+            let corruptions = setup.corruptions.iter().filter(changes);
+            actions.extend(corruptions.map(|&(word, value)| Action::Corrupt(word, value)));
+        }
+        if self.next_time(setup).is_some() {
             actions.push(Action::Advance);
         }
         actions
@@ -188,7 +244,15 @@ impl World {
             Action::Wake(index) => self.edges[index].wake_up(setup, self.clock, &self.memory),
             Action::Watch(index, site) => self.edges[index].watch(site, setup, self.clock, &self.memory),
             Action::Acknowledge(node) => self.memory.acknowledge(node),
-            Action::Advance => self.clock = self.next_time().expect("enabled"),
+            Action::Front(index, deed) => {
+                let began = self.memory.go_on(index, deed, setup.weakness);
+                self.requests_left -= u8::from(began);
+            }
+            Action::Die(index) => {
+                self.faults_left -= 1;
+                self.memory.fronts[index].die();
+            }
+            Action::Advance => self.clock = self.next_time(setup).expect("enabled"),
             Action::Late(late) => {
                 let flight = self.late.remove(late);
                 self.memory.take_effect(flight, setup);
@@ -215,13 +279,23 @@ impl World {
                 self.late.extend(self.edges[index].posted);
                 self.edges[index].answer(Reply::Lost, setup, self.clock, &self.memory);
             }
+            Action::Corrupt(word, value) => {
+                self.faults_left -= 1;
+                self.corrupt(word, value);
+            }
+            Action::Return(index) => self.memory.fronts[index] = Front::new(setup.homes.len()),
             Action::Restart(index) => self.edges[index].restart(setup, self.clock, &self.memory),
         }
         self.late.retain(|flight| self.memory.may_take_effect(flight, setup));
         self.late.sort();
     }
 
-    /// What an edge posted takes effect, unless it did already.
+    pub(crate) fn corrupt(&mut self, word: Word, value: u64) {
+        self.memory.corrupt(word, value);
+        self.corrupted = Some(self.clock);
+    }
+
+    /// An edge's posted operation takes effect, unless it already has.
     fn take_effect(&mut self, index: usize, setup: &Setup) -> Reply {
         let edge = &mut self.edges[index];
         edge.reply.take().unwrap_or_else(|| {
@@ -232,9 +306,13 @@ impl World {
         })
     }
 
-    /// The next moment at which something happens, once every edge that is awake waits. Operations take no time but
-    /// by a fault.
-    fn next_time(&self) -> Option<Time> {
+    /// The next time at which something happens, once every edge that is awake waits. Without a fault operations take
+    /// no time. After a corruption edges look at all sites at once, because the time that they take is checked.
+    fn next_time(&self, setup: &Setup) -> Option<Time> {
+        let is_due = |edge: &Edge| edge.is_idle() && setup.sites().any(|site| self.looks_left(site, setup));
+        if self.corrupted.is_some() && self.edges.iter().any(is_due) {
+            return None;
+        }
         let awake = || self.edges.iter().filter(|edge| !edge.asleep);
         if awake().any(|edge| edge.posted.is_some() || edge.wake.is_some_and(|wake| wake <= self.clock)) {
             return None;
@@ -244,19 +322,25 @@ impl World {
         awake().filter_map(|edge| edge.wake).min().or(past_lease)
     }
 
-    /// Whether a lock stands that no edge at work will free, or a node drains under a free one. (An edge would find
-    /// that out by watching; that it looks in vain at other times changes nothing, and is left out.)
-    fn looks_left(&self, site: SiteId) -> bool {
+    /// Whether a lock is held that no working edge will free, or under a free lock a node drains or, after a corruption,
+    /// a word is wrong. (An edge would notice by watching. Its other looks change nothing, and are left out.)
+    fn looks_left(&self, site: SiteId, setup: &Setup) -> bool {
         match Lock::decode(self.memory.value(Word::Lock(site))).owner {
-            Some(owner) => {
-                let holder = &self.edges[owner.index()];
+            Some(owner) => self.edges.get(owner.index()).is_none_or(|holder| {
                 holder.asleep || holder.machine.as_ref().is_none_or(|machine| machine.site() != site)
+            }),
+            None => {
+                let nodes = || (0..self.memory.nodes()).map(|node| self.memory.node(node));
+                let is_sought = setup.weakness != Weakness::Unrepaired || self.memory.freed(site) < 2;
+                nodes().flatten().any(|node| node.next == Some(site))
+                    || self.corrupted.is_some()
+                        && is_sought
+                        && (nodes().any(|node| node.is_none()) || !self.budget_is_right(site, setup))
             }
-            None => (0..self.memory.nodes()).any(|node| self.memory.node(node).next == Some(site)),
         }
     }
 
-    /// No site below its floor.
+    /// No site is below its floor.
     pub(crate) fn floors_hold(&self, setup: &Setup) -> bool {
         setup.sites().all(|site| self.memory.serving(site) >= setup.floors[site.index()])
     }
@@ -273,12 +357,21 @@ impl World {
     fn may_be_drained(&self, node: usize, site: SiteId) -> bool {
         let posted = self.edges.iter().filter_map(|edge| edge.posted.as_ref());
         let drains = |flight: &Flight| {
-            self.memory.node(node).serves(site)
+            self.memory.node(node).is_some_and(|word| word.serves(site))
                 && drained_node(flight.op).is_some_and(|(index, expected)| {
                     index == node && expected == self.memory.value(flight.op.word())
                 })
         };
         posted.chain(&self.late).any(drains)
+    }
+
+    /// Every request that is at a node is of the site that it serves, or still leaves.
+    pub(crate) fn requests_end_before_their_site(&self) -> bool {
+        (0..self.memory.nodes()).all(|node| {
+            let site = self.memory.node(node).and_then(|word| word.site);
+            let mut sent = self.memory.fronts.iter().flat_map(|front| front.sent(node));
+            sent.all(|request| site == Some(request.site))
+        })
     }
 
     /// At most one edge relies on a site's lock.
@@ -294,13 +387,13 @@ impl World {
     /// Under a free lock no node drains towards its site.
     pub(crate) fn free_means_settled(&self, setup: &Setup) -> bool {
         (0..setup.homes.len()).all(|node| {
-            let word = self.memory.node(node);
+            let next = self.memory.node(node).and_then(|word| word.next);
             let lock = |site| Lock::decode(self.memory.value(Word::Lock(site)));
-            word.next.is_none_or(|site| lock(site).owner.is_some())
+            next.is_none_or(|site| lock(site).owner.is_some())
         })
     }
 
-    /// Whether nothing more happens although an edge lives.
+    /// Whether nothing more happens although an edge is alive.
     pub(crate) fn has_ended(&self, setup: &Setup) -> bool {
         let quiet = self.edges.iter().all(Edge::is_idle_or_dead) && self.late.is_empty();
         quiet && !self.edges.iter().all(|edge| edge.crashed) && self.actions(setup).is_empty()
@@ -311,14 +404,29 @@ impl World {
     }
 
     pub(crate) fn budgets_are_exact(&self, setup: &Setup) -> bool {
-        setup.sites().all(|site| self.memory.budget(site).current == self.memory.serving(site))
+        setup.sites().all(|site| self.budget_is_right(site, setup))
+    }
+
+    fn budget_is_right(&self, site: SiteId, setup: &Setup) -> bool {
+        let budget = self.memory.budget(site);
+        budget.current == self.memory.serving(site) && budget.floor == setup.floors[site.index()]
     }
 
     pub(crate) fn nodes_are_settled(&self, setup: &Setup) -> bool {
-        (0..setup.homes.len()).all(|node| self.memory.node(node).state != NodeState::Draining)
+        let is_settled = |word: Ownership| word.state != NodeState::Draining;
+        (0..setup.homes.len()).all(|node| self.memory.node(node).is_some_and(is_settled))
     }
 
-    /// Edges that want nodes for the same site have seen one overload. Faults apart, one of them acts.
+    /// Whether all words are legal once the time for it has passed since a corruption: for each site two leases until its lock
+    /// may be taken over, and one wait for a node that drains. (An edge may wait longer for a lock that is long free.)
+    pub(crate) fn is_in_time(&self, setup: &Setup) -> bool {
+        let bound_ns = setup.floors.len() as u64 * (timing().steal_ns() + DRAIN_NS_MAX);
+        let is_due = self.corrupted.is_some_and(|at| self.clock > at.after_ns(bound_ns));
+        !is_due
+            || self.locks_are_free(setup) && self.nodes_are_settled(setup) && self.budgets_are_exact(setup)
+    }
+
+    /// Edges that want nodes for the same site have seen one overload. Without faults only one of them acts.
     pub(crate) fn overload_answered_once(&self, setup: &Setup) -> bool {
         let mut receivers = setup.scripts.iter().flatten().map(|plan| plan.to);
         let first = receivers.next();
@@ -340,5 +448,5 @@ impl World {
 /// A plan by numbers.
 pub(crate) fn plan(node: usize, from: usize, to: usize) -> Plan {
     let node = sidelong_layout::NodeId::new(node);
-    Plan { node, from: Some(SiteId::new(from)), to: SiteId::new(to) }
+    Plan { node, expected: Ownership::serving(SiteId::new(from), 0), to: SiteId::new(to) }
 }

@@ -29,7 +29,7 @@ fn columns_are_numbers_or_names_of_the_header() {
     let by_number = sound(without, Some("time=2,object=1,size=3"));
     assert_eq!(by_number.len(), 2);
     assert_eq!((by_number[1].time_s, by_number[1].object, by_number[1].size), (2, 8, Some(200)));
-    // That the first line is a header is seen by its time, which is none.
+    // The first line is recognised as a header because its time is not a number.
     assert_eq!(sound(with_header, Some("time=2,object=1,size=3")), by_number);
     assert_eq!(sound(with_header, Some("time=When,object=what,size=bytes")), by_number);
     let error = rows(with_header, Some("time=when,object=who")).unwrap_err();

@@ -82,7 +82,8 @@ fn a_format_has_a_name_that_names_it() {
     for format in Format::ALL {
         assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
         assert_eq!(format.to_string().to_ascii_uppercase().parse::<Format>().unwrap(), format);
-        assert_eq!(ALL.iter().filter(|(of, ..)| *of == format).count(), 1);
+        let is_recognised = !matches!(format, Format::Key32 | Format::Key64);
+        assert_eq!(ALL.iter().filter(|(of, ..)| *of == format).count(), is_recognised.into());
     }
     assert!(matches!("xls".parse::<Format>(), Err(Error::Parameter { parameter: "format", .. })));
 }
@@ -206,7 +207,7 @@ fn files_are_opened_whatever_they_are_called() {
     let missing = Reader::open(directory.path().join("missing.log")).unwrap_err();
     assert!(missing.to_string().ends_with("missing.log"), "{missing}");
     let not_a_file = Reader::open(directory.path()).unwrap_err();
-    assert!(matches!(not_a_file, Error::Read { .. }), "{not_a_file:?}");
+    assert!(matches!(not_a_file, Error::Open { .. }), "{not_a_file:?}");
 }
 
 #[test]
@@ -255,7 +256,7 @@ fn more_than_one_percent_broken_is_refused() {
     let error = with_broken(6).expect("6 of 500");
     assert_eq!(
         error.to_string(),
-        "test, read as clf, is refused, since more than 1 % of it is unusable: 6 of 500 lines are broken: line 1: no host; \
+        "test, read as clf, is refused, because more than 1 % of it is unusable: 6 of 500 lines are broken: line 1: no host; \
          line 2: no host; line 3: no host; line 4: no host; line 5: no host; and so on"
     );
 }

@@ -82,7 +82,7 @@ fn a_compact_trace_says_what_it_holds_and_takes_few_bytes() {
     assert!(written.bytes < 12 * 10_000, "{written:?}");
 }
 
-/// The next request for an object is said by its number, whether its record is still held or lies in the file.
+/// The number of the next request for an object is right, whether its record is still held or already in the file.
 #[test]
 fn an_oracle_general_trace_knows_what_comes_next() {
     let directory = tempfile::tempdir().unwrap();
@@ -111,11 +111,11 @@ fn what_another_program_writes_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("trace.csv");
     let begin = || Writer::create(&path, Format::Csv, Stamps::Seconds);
-    // As one whose name was for any process would have been.
+    // As if left by another process of the same name.
     fs::write(directory.path().join("trace.csv.part"), "other").unwrap();
     let mut first = begin().unwrap();
     first.write(&sample().requests()[0]).unwrap();
-    // Only a name of this process can be taken already.
+    // Only this process can have taken that name already.
     let error = begin().unwrap_err();
     assert!(matches!(&error, Error::Write { path, .. } if path.extension().unwrap() == "part"), "{error}");
     first.finish().unwrap();

@@ -1,4 +1,4 @@
-//! When the requests of an open loop are due, as a caller says it.
+//! Arrivals: when the requests of an open loop are due.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::config::ClientError;
 
-/// Streams of one generator, at most.
+/// Most streams of one generator.
 pub const STREAMS_MAX: usize = 64;
-/// Steps of one stream, at most.
+/// Most steps of one stream.
 pub const STEPS_MAX: usize = 65_536;
 /// Highest rate of an open loop, in requests/s.
 pub const RATE_PER_S_MAX: f64 = 1e7;
@@ -16,7 +16,7 @@ pub const RATE_PER_S_MAX: f64 = 1e7;
 /// When the requests of an open loop are due.
 #[derive(Clone, Debug)]
 pub enum Arrivals {
-    /// At equal distances.
+    /// At equal intervals.
     Constant {
         /// Rate in requests/s.
         per_s: f64,
@@ -39,18 +39,19 @@ pub enum Arrivals {
     Given(Arc<[Duration]>),
 }
 
-/// Requests that come at rates which change in steps. It ends where its last step has a rate of 0.
+/// Requests at rates that change in steps. It ends when its last step has a rate of 0.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Stream {
     /// In order of time. Before the first there are no requests.
     pub steps: Vec<Step>,
-    /// How requests lie within a step.
+    /// How requests are spaced within a step.
     pub gaps: Gaps,
-    /// Who sends them: indices into [`ClientConfig::clients`](super::ClientConfig::clients); `None` for all of them.
+    /// The clients that send them: indexes into [`ClientConfig::clients`](super::ClientConfig::clients); `None` for
+    /// all.
     pub clients: Option<Range<usize>>,
 }
 
-/// From a time on, a rate.
+/// A rate that holds from a given time on.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Step {
     /// Since the start.
@@ -59,12 +60,12 @@ pub struct Step {
     pub per_s: f64,
 }
 
-/// How the requests of a stream lie within a step, and who sends which.
+/// How the requests of a stream are spaced within a step, and which client sends each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gaps {
-    /// At equal distances, from the clients in turn.
+    /// At equal intervals, from the clients in turn.
     Equal,
-    /// Independent of each other, each from a client that is drawn: every client is a Poisson process of its own.
+    /// Independent of each other, each from a random client: every client is a Poisson process of its own.
     Poisson,
 }
 
@@ -102,7 +103,7 @@ impl Stream {
 }
 
 impl Arrivals {
-    /// Whether they can be had from so many clients.
+    /// Checks that this number of clients can produce them.
     pub(super) fn check(&self, clients: usize) -> Result<(), ClientError> {
         match self {
             Arrivals::Constant { per_s } | Arrivals::Poisson { per_s, .. } => {

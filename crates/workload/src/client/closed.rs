@@ -1,4 +1,4 @@
-//! The closed loop: send, await, think, send again.
+//! The closed loop: send, wait, think, send again.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::backoff::Backoff;
 use super::config::WhenRefused;
 use super::worker::{Cue, Flight, Worker};
 
-/// One connection to one edge, until the run is over. While the edge is away, it keeps trying and each try is a
-/// request that failed.
+/// Runs one connection to one edge until the run is over. While the edge is away, it keeps trying, and each attempt
+/// counts as a failed request.
 pub(super) async fn closed_loop(worker: Worker, edge: usize, client: usize, think: Duration) {
     let repeats = worker.shared.config.when_refused == WhenRefused::Repeat;
     let mut link = None;
@@ -22,7 +22,7 @@ pub(super) async fn closed_loop(worker: Worker, edge: usize, client: usize, thin
         let shot = worker.shared.source.shot(cue);
         match worker.fly(&mut link, Flight { cue, edge, due_at: None }, shot).await {
             Err(error) if repeats && error.is_overload() => {}
-            // An edge that is asked again at once is asked in vain.
+            // An immediate retry would fail, too.
             Err(error) if !error.is_answer() || error.is_overload() => worker.pause(backoff.failed()).await,
             Ok(()) | Err(_) => {
                 backoff.succeeded();

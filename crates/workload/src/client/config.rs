@@ -1,4 +1,4 @@
-//! What a load generator is told, and what of it is refused.
+//! The configuration of a load generator, and its checks.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::ops::Range;
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use super::arrivals::Arrivals;
 
-/// Sites that a generator tells apart, at most.
+/// Most sites of a generator.
 pub const SITES_MAX: usize = 1024;
-/// Connections of one generator, at most: in a closed loop those of all edges, in an open loop requests in flight.
+/// Most connections of one generator: in a closed loop those of all edges, in an open loop requests in flight.
 pub const CONNECTIONS_MAX: u32 = 65_536;
-/// Threads of one generator, at most.
+/// Most threads of one generator.
 pub const THREADS_MAX: usize = 256;
-/// Clients that are told apart, at most.
+/// Most clients.
 pub const CLIENTS_MAX: usize = 4096;
-/// Intervals times sites of a series, at most.
+/// Most intervals times sites of a series.
 pub const SLOTS_MAX: usize = 32_768;
 /// Longest timeout of a request. A run that is stopped ends within the timeout, so this bounds that too.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
@@ -22,41 +22,39 @@ pub const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// How requests follow each other.
 #[derive(Clone, Debug)]
 pub enum Load {
-    /// Each connection sends, awaits the answer, thinks, and sends again.
+    /// Each connection sends, waits for the answer, thinks, and sends again.
     Closed {
         /// Connections to each edge.
         connections_per_edge: u32,
         /// Pause between an answer and the next request.
         think: Duration,
     },
-    /// Requests are sent when they are due, whatever became of the ones before. They take turns over the edges.
+    /// Requests are sent when they are due, regardless of earlier ones, to the edges in turn.
     Open {
         /// When they are due.
         arrivals: Arrivals,
-        /// Requests in flight at most. One that comes due beyond is dropped and counted as such; percentiles of a
-        /// run with drops are too good.
+        /// Most requests in flight. Further ones are dropped and counted; percentiles of a run with drops are too low.
         in_flight_max: u32,
     },
 }
 
-/// What a client does that is told that there is too much to do: it is answered with 503, or its connection closed before
-/// the first answer.
+/// What a client does when it is told of overload: by an answer of 503, or a connection closed before the first answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WhenRefused {
-    /// In a closed loop it pauses, for longer each time; in an open one it goes away.
+    /// In a closed loop it pauses, longer each time; in an open loop it leaves.
     #[default]
     Pause,
-    /// It asks for the same at once, again and again, for as long as a request is given time: it ignores what it is
-    /// told. Each try is a request of its own.
+    /// It ignores the answer and repeats the same request at once, until the request's time is up. Each attempt counts
+    /// as a request.
     Repeat,
 }
 
-/// A series to be kept: what became of the requests that were due in each of equal intervals, for each site.
+/// A series: for each site, the outcomes of the requests that were due in each of equal intervals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SeriesConfig {
     /// Length of an interval.
     pub interval: Duration,
-    /// From the start; requests that are due later are not in it. [`SLOTS_MAX`] bounds intervals times sites.
+    /// Total length; requests due later are not included. [`SLOTS_MAX`] bounds intervals times sites.
     pub length: Duration,
 }
 
@@ -68,7 +66,7 @@ impl SeriesConfig {
     }
 }
 
-/// Everything that a [`Generator`](super::Generator) needs to know, but its source.
+/// The configuration of a [`Generator`](super::Generator), except for its source.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     /// Where requests are sent.
@@ -77,26 +75,25 @@ pub struct ClientConfig {
     pub sites: Vec<String>,
     /// How requests follow each other.
     pub load: Load,
-    /// Ends the run after so many requests.
+    /// Ends the run after this number of requests.
     pub requests_max: Option<u64>,
-    /// Ends the run after this time; what is in flight is still awaited.
+    /// Ends the run after this time; requests in flight are still awaited.
     pub duration_max: Option<Duration>,
-    /// Time that a request is given, connecting included.
+    /// Time limit of a request, including connecting.
     pub timeout: Duration,
     /// Threads that generate load.
     pub threads: usize,
-    /// Addresses of the clients, to each of which the connections that it makes are bound: an edge takes them for
-    /// different clients. All of 127.0.0.0/8 are there on Linux. In a closed loop each connection is one of them in turn.
-    /// Without any, all requests come from one client, at the address that the system chooses.
+    /// Addresses of the clients. A client binds its connections to its address, so that an edge sees different clients.
+    /// Linux has all of 127.0.0.0/8. In a closed loop connections take the addresses in turn. If there are none, all
+    /// requests come from one client, at the address that the system chooses.
     pub clients: Vec<IpAddr>,
-    /// What clients do that are turned away.
+    /// What clients do when they are rejected.
     pub when_refused: WhenRefused,
-    /// Whether clients may be turned away by closing their connections. Where they may not, a connection that ends before
-    /// its first answer is broken.
+    /// Whether a connection that ends before its first answer counts as a rejection. Otherwise it counts as broken.
     pub may_be_closed: bool,
     /// Whether a connection carries more than one request.
     pub keep_alive: bool,
-    /// What is kept over time.
+    /// The series to record, if any.
     pub series: Option<SeriesConfig>,
 }
 
@@ -119,7 +116,7 @@ impl ClientConfig {
         }
     }
 
-    /// How many clients are told apart.
+    /// The number of clients.
     pub(super) fn clients_count(&self) -> usize {
         self.clients.len().max(1)
     }
@@ -170,48 +167,48 @@ pub enum ClientError {
     #[error("there is no edge to send requests to")]
     NoEdges,
     /// [`ClientConfig::timeout`] is 0, or more than [`TIMEOUT_MAX`].
-    #[error("a request cannot be given {timeout:?}: it is to be more than 0, and {TIMEOUT_MAX:?} at most")]
+    #[error("the timeout of a request is {timeout:?}: it must be above 0 and at most {TIMEOUT_MAX:?}")]
     Timeout {
         /// As configured.
         timeout: Duration,
     },
     /// There are none or too many of something.
-    #[error("{value} {what}: there must be between 1 and {max}")]
+    #[error("{value} {what}: between 1 and {max} are allowed")]
     Count {
-        /// Of what.
+        /// What is counted.
         what: &'static str,
         /// As configured.
         value: usize,
-        /// The most that can be.
+        /// The largest number.
         max: usize,
     },
-    /// A rate that is not one, or is above [`RATE_PER_S_MAX`](super::RATE_PER_S_MAX).
-    #[error("{per_s} requests/s is not a rate that can be generated")]
+    /// A rate that is not a number, or is above [`RATE_PER_S_MAX`](super::RATE_PER_S_MAX).
+    #[error("the rate is {per_s} requests/s: it must be a number from 0 to {max}", max = super::RATE_PER_S_MAX)]
     Rate {
         /// As configured, in requests/s.
         per_s: f64,
     },
     /// [`Arrivals::Given`] or the steps of a stream are not in order.
-    #[error("the given arrival times are not in order")]
+    #[error("arrival times are not in ascending order")]
     Unsorted,
-    /// A stream is to come from clients that there are not.
-    #[error("clients {range:?} of a stream: there are {clients}")]
+    /// A stream names clients that do not exist.
+    #[error("a stream names clients {range:?}, but there are only {clients}")]
     Clients {
         /// As configured.
         range: Range<usize>,
         /// How many there are.
         clients: usize,
     },
-    /// No connection to the edges can be made from an address.
+    /// Connections to the edges cannot be made from a client's address.
     #[error("requests cannot be sent from {client}")]
     Client {
         /// As configured.
         client: IpAddr,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// A thread, its runtime or its timer could not be had.
+    /// A thread, its runtime or its timer could not be created.
     #[error("cannot set up a load-generating thread")]
     Thread(#[source] std::io::Error),
 }

@@ -1,7 +1,7 @@
-//! What became of the requests, counted where it costs least: one page for each thread.
+//! The outcomes of requests, counted where it costs least: on one page for each thread.
 //!
-//! A thread enters into its own page, under a lock that nobody else wants but the reader, a few times a second. The
-//! reader swaps an empty page for the full one, so the lock is held for a moment only, and adds up outside.
+//! A thread records on its own page, under a lock that only the reader also takes, a few times a second. The reader
+//! swaps the page for an empty one, so it holds the lock only for a moment, and sums up outside.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,11 +14,11 @@ use super::report::Errors;
 use super::series::{self, Book, Series};
 use super::worker::ErrorKind;
 
-/// Longest latency that is told apart, in µs; longer ones are entered as this.
+/// Longest latency that is represented, in µs; longer ones are recorded as this.
 pub(super) const LATENCY_US_MAX: u64 = 60_000_000;
 /// Precision of latencies, in significant digits.
 const DIGITS: u8 = 3;
-/// Nodes that are told apart at most. Their names come from outside; those beyond are not counted by node.
+/// Most nodes that are counted separately. Their names come from outside.
 const NODES_MAX: usize = 4096;
 
 /// The pages of all threads, and their parts of the series.
@@ -27,7 +27,7 @@ pub(super) struct Ledger {
     series: Option<(SeriesConfig, Vec<Mutex<Book>>)>,
 }
 
-/// One request, to be entered.
+/// One request to be recorded.
 pub(super) struct Entry<'a> {
     pub(super) site: usize,
     pub(super) edge: usize,
@@ -35,7 +35,7 @@ pub(super) struct Entry<'a> {
     pub(super) node: Option<&'a str>,
     pub(super) error: Option<ErrorKind>,
     pub(super) latency: Duration,
-    /// By how much the generator itself was late.
+    /// How late the generator itself was.
     pub(super) lag: Duration,
     /// Size of the response body.
     pub(super) bytes: u64,
@@ -52,7 +52,7 @@ pub(super) struct Extent {
     pub(super) clients: usize,
 }
 
-/// What has been entered over some time.
+/// What was recorded over some time.
 pub(super) struct Page {
     pub(super) sites: Vec<SiteTally>,
     pub(super) edges: Vec<EdgeTally>,
@@ -65,27 +65,27 @@ pub(super) struct Page {
     pub(super) lags: Histogram<u64>,
 }
 
-/// What became of one site's requests.
+/// The outcomes of one site's requests.
 pub(super) struct SiteTally {
     /// Latencies of successes, in µs.
     pub(super) latencies: Histogram<u64>,
-    /// Of requests that were turned away, in µs.
+    /// Latencies of rejections, in µs.
     pub(super) refusals: Histogram<u64>,
     pub(super) counts: Counts,
 }
 
-/// Requests of one site by what became of them.
+/// Requests of one site by outcome.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) requests: u64,
     pub(super) errors: Errors,
-    /// Due, and not sent for want of room.
+    /// Due, but not sent because too many were in flight.
     pub(super) dropped: u64,
-    /// Of response bodies.
+    /// Bytes of response bodies.
     pub(super) bytes: u64,
 }
 
-/// What became of the requests to one edge.
+/// The outcomes of requests to one edge.
 #[derive(Clone, Copy, Default)]
 pub(super) struct EdgeTally {
     pub(super) requests: u64,
@@ -93,7 +93,7 @@ pub(super) struct EdgeTally {
     pub(super) turned_away: u64,
 }
 
-/// What became of the requests of one client.
+/// The outcomes of one client's requests.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ClientTally {
     pub(super) requests: u64,
@@ -102,7 +102,7 @@ pub(super) struct ClientTally {
     pub(super) dropped: u64,
 }
 
-/// What one node answered for one site.
+/// One node's answers for one site.
 #[derive(Clone, Copy)]
 pub(super) struct NodeTally {
     pub(super) requests: u64,
@@ -118,7 +118,7 @@ impl Ledger {
         Ledger { pages, series }
     }
 
-    /// Enters a request that has ended into the page of `thread`.
+    /// Records a completed request on the page of `thread`.
     pub(super) fn enter(&self, thread: usize, entry: &Entry<'_>) {
         self.page(thread).enter(entry);
         if let Some(mut book) = self.book(thread) {
@@ -126,7 +126,7 @@ impl Ledger {
         }
     }
 
-    /// Enters a request that was not sent.
+    /// Records a request that was not sent.
     pub(super) fn enter_dropped(&self, thread: usize, site: usize, client: usize, due: Duration) {
         let mut page = self.page(thread);
         page.sites[site].counts.dropped += 1;
@@ -150,7 +150,7 @@ impl Ledger {
         self.series.as_ref().map(|(config, books)| series::joined(*config, sites, books))
     }
 
-    /// Adds all that was entered since the last harvest to `into`; `spare` is an empty page, and is one again.
+    /// Adds everything recorded since the last harvest to `into`; `spare` is an empty page, before and after.
     pub(super) fn harvest(&self, into: &mut Page, spare: &mut Page) {
         for page in &self.pages {
             std::mem::swap(&mut *page.lock().unwrap_or_else(PoisonError::into_inner), spare);
@@ -243,7 +243,7 @@ impl Page {
         self.span = joined(self.span, other.span);
     }
 
-    /// Forgets everything, and keeps the memory.
+    /// Clears it, and keeps the memory.
     pub(super) fn clear(&mut self) {
         self.sites.iter_mut().for_each(SiteTally::clear);
         self.edges.fill(EdgeTally::default());
@@ -260,7 +260,7 @@ impl SiteTally {
     }
 
     pub(super) fn add(&mut self, other: &SiteTally) {
-        // This grows as the other did, so it can hold all of it.
+        // Has the same bounds as the other, so it can hold all of it.
         let _ = self.latencies.add(&other.latencies);
         let _ = self.refusals.add(&other.refusals);
         self.counts.requests += other.counts.requests;
@@ -276,14 +276,14 @@ impl SiteTally {
     }
 }
 
-/// It grows with the latencies that it is given, so a site that nobody asks for costs little.
+/// It grows with the latencies that it is given, so a site without requests costs little.
 fn histogram() -> Histogram<u64> {
     Histogram::new(DIGITS).expect("the digits are within what a histogram takes")
 }
 
 fn record(latencies: &mut Histogram<u64>, latency: Duration) {
     let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-    // It grows as far as the bound, so nothing within fails.
+    // It grows up to the bound, so recording within it does not fail.
     let _ = latencies.record(latency_us.clamp(1, LATENCY_US_MAX));
 }
 

@@ -20,34 +20,34 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use super::worker::ErrorKind;
 use crate::origin::NODE_HEADER;
 
-/// In which edges, and servers with mod_sidelong, say why they turn a request away.
+/// The header in which edges, and servers with mod_sidelong, give the reason for a rejection.
 const REASON_HEADER: &str = "x-sidelong-reason";
 
-/// A connection that may carry one request at a time. After an error it is of no more use.
+/// A connection that carries one request at a time. After an error it is useless.
 pub(super) struct Link {
     sender: SendRequest<Full<Bytes>>,
-    /// None once it has ended.
+    /// `None` once it has ended.
     connection: Option<Connection<TokioIo<TcpStream>, Full<Bytes>>>,
-    /// Moved on by each request: moving a timer to a later time is far cheaper than making one.
+    /// Moved by each request, because moving a timer to a later time is far cheaper than creating one.
     alarm: Pin<Box<Sleep>>,
     /// Whether it has carried a response.
     is_proven: bool,
 }
 
-/// A complete response, its body read and forgotten.
+/// A complete response, whose body was read and dropped.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
-    /// The node that answered, where it says so.
+    /// The node that answered, if the response names it.
     pub(super) node: Option<HeaderValue>,
-    /// Whether it says why the request was turned away.
+    /// Whether it gives a reason for a rejection.
     pub(super) has_reason: bool,
     /// Size of the body.
     pub(super) bytes: u64,
 }
 
 impl Link {
-    /// Connects to `edge`, from the address `from` where one is given.
+    /// Connects to `edge`, from the address `from` if given.
     pub(super) async fn open(
         from: Option<IpAddr>,
         edge: SocketAddr,
@@ -71,8 +71,8 @@ impl Link {
         })
     }
 
-    /// Whether a request can be sent: the edge may have closed the connection since the last one, which is no error
-    /// of any request.
+    /// Whether a request can be sent. The edge may have closed the connection since the last request, which is not an
+    /// error of any request.
     pub(super) async fn is_usable(&mut self) -> bool {
         self.drive_once().await;
         self.sender.is_ready()
@@ -104,7 +104,7 @@ impl Link {
         Ok(Answer { status: head.status, node: head.headers.get(NODE_HEADER).cloned(), has_reason, bytes })
     }
 
-    /// Drives the connection until `awaited` is there, or the alarm goes off.
+    /// Drives the connection until `awaited` is ready, or the alarm goes off.
     async fn drive<F: Future>(&mut self, awaited: F) -> Result<F::Output, ErrorKind> {
         let mut awaited = pin!(awaited);
         poll_fn(|context| {
@@ -125,7 +125,7 @@ impl Link {
         .await;
     }
 
-    /// What ended a connection is told to whoever awaits a response on it; dropping it is what tells.
+    /// Drops the connection, which tells the caller that awaits a response why it ended.
     fn poll_connection(&mut self, context: &mut std::task::Context<'_>) {
         if let Some(connection) = &mut self.connection
             && Pin::new(connection).poll(context).is_ready()

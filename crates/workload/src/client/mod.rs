@@ -1,4 +1,4 @@
-//! The load generator: requests from a [`Source`], put on the edges, and what became of them for each site.
+//! The load generator: it sends requests from a [`Source`] to the edges and reports their outcome for each site.
 //!
 //! [`Generator::start`] runs it on threads of its own, so that it can be used from anywhere; the [`Run`] that it returns
 //! tells how things are going, stops it, and gives the [`Summary`].
@@ -8,10 +8,10 @@
 //! stalls is charged for every request that came due meanwhile (no coordinated omission). Connecting is included.
 //! Under [`Load::Closed`] a client sends its next request when the last one is answered, and a latency runs from
 //! sending to the last byte of the body: a stall is seen once by each connection. That is the response time of a
-//! fixed number of users (R 4: sixteen threads on each load balancer), not what arriving users would see.
+//! fixed number of users (Balaji et al. 2004, section 4: sixteen threads on each load balancer), not what arriving users would see.
 //!
 //! Only requests that succeeded are in the percentiles and in the rates; the others are counted by [`ErrorKind`]. Those that
-//! were turned away have percentiles of their own. Nothing is sent again, but by clients that are told to
+//! were rejected have percentiles of their own. A request is sent again only by clients that are told to
 //! ([`WhenRefused::Repeat`]).
 
 mod arrivals;

@@ -1,4 +1,4 @@
-//! The open loop: requests are sent when they are due, on whichever connection is idle.
+//! The open loop: requests are sent when they are due, on any idle connection.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,10 +15,10 @@ use super::link::Link;
 use super::pace::{Schedule, Timer};
 use super::worker::{ErrorKind, Flight, Shot, Worker};
 
-/// Requests that are sent without letting the ones under way go on, where the schedule is behind.
+/// Requests sent before others make progress, if the schedule is behind.
 const BUNCH_MAX: u32 = 32;
 
-/// One thread's share of the schedule, to its end and that of its last request.
+/// Runs one thread's share of the schedule until its last request has ended.
 pub(super) async fn open_loop(worker: Worker, schedule: Schedule, in_flight_max: u32) -> io::Result<()> {
     let timer = Timer::new()?;
     let edges = worker.shared.config.edges.len();
@@ -60,7 +60,7 @@ pub(super) async fn open_loop(worker: Worker, schedule: Schedule, in_flight_max:
     Ok(())
 }
 
-/// The idle connections of one thread, as many as may be in flight at most.
+/// The idle connections of one thread, at most as many as may be in flight.
 struct Pool {
     edges: Vec<Mutex<EdgePool>>,
     idle: AtomicU32,
@@ -69,10 +69,10 @@ struct Pool {
 
 #[derive(Default)]
 struct EdgePool {
-    /// Of each client that has any. The last one used is used next, so that the others may age and be closed.
+    /// By client. The last one used is used next, so that the others may age and be closed.
     idle: BTreeMap<usize, Vec<Link>>,
     backoff: Backoff,
-    /// Until then the edge is taken to be away, and requests to it fail without a try.
+    /// Until then the edge counts as away, and requests to it fail without an attempt.
     away_until: Option<Instant>,
 }
 
@@ -84,7 +84,7 @@ impl EdgePool {
     /// Learns from a request that ended at `now`.
     fn learn(&mut self, flown: Result<(), ErrorKind>, now: Instant) {
         match flown {
-            // Requests that were under way together have failed together: that is one failure.
+            // Requests in flight at the same time have failed together: that is one failure.
             Err(ErrorKind::Connect) if !self.is_away(now) => {
                 self.away_until = Some(now + self.backoff.failed());
             }
@@ -104,7 +104,7 @@ impl Pool {
         Pool { edges, idle: AtomicU32::new(0), idle_max }
     }
 
-    /// Never held across an await, and only ever by one thread: it does not wait.
+    /// Never held across an await, and used by one thread only, so it does not wait.
     fn edge(&self, edge: usize) -> MutexGuard<'_, EdgePool> {
         self.edges[edge].lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! When the requests of an open loop are due, and a timer that is precise enough to send them then.
+//! The pace of an open loop: when requests are due, and a timer precise enough to send them then.
 
 use std::io;
 use std::ops::Range;
@@ -18,22 +18,22 @@ use tokio::time::Instant;
 use super::arrivals::{Arrivals, Gaps, Step, Stream};
 use super::worker::Cue;
 
-/// Shortest sleep: at high rates requests are sent in bunches of this length, rather than with a system call for each.
+/// Shortest sleep. At high rates requests are sent in batches of this duration, instead of with a system call for each.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
 
-/// One thread's share of the arrivals: every `stride`-th, from the `offset`-th on. Which request is due when, and whose
-/// it is, does not depend on the number of threads.
+/// One thread's share of the arrivals: every `stride`-th, from the `offset`-th on. A request's time and client do not
+/// depend on the number of threads.
 #[derive(Debug)]
 pub(super) struct Schedule {
     arrivals: All,
-    /// Of the next arrival of all threads.
+    /// Index of the next arrival over all threads.
     index: u64,
     offset: u64,
     stride: u64,
 }
 
 impl Schedule {
-    /// Of so many `clients`, of whom there is at least one.
+    /// The schedule of this number of clients, at least one.
     pub(super) fn new(arrivals: Arrivals, clients: usize, offset: usize, stride: usize) -> Self {
         let one = |per_s, gaps| {
             vec![Stream { steps: vec![Step { at: Duration::ZERO, per_s }], gaps, clients: None }]
@@ -97,17 +97,17 @@ impl All {
     }
 }
 
-/// One stream's arrivals: each comes when as much has come due as is drawn for it.
+/// One stream's arrivals: each is due when the accumulated rate reaches the number drawn for it.
 #[derive(Debug)]
 struct Lane {
     steps: Vec<Step>,
     gaps: Gaps,
     clients: Range<usize>,
     random: Pcg64,
-    /// The step that it is in, and how much had come due when that began.
+    /// The current step, and the accumulated rate at its start.
     step: usize,
     due_before: f64,
-    /// The next arrival: what is drawn for it, when that is, in s (for ever, after the last), and whose.
+    /// The next arrival: the number drawn for it, its time in s (infinite after the last), and its client.
     drawn: f64,
     next_s: f64,
     nth: u64,
@@ -154,7 +154,7 @@ impl Lane {
         self.next_s = self.when();
     }
 
-    /// When as much has come due as is drawn.
+    /// When the accumulated rate reaches the number drawn.
     fn when(&mut self) -> f64 {
         while let Some(step) = self.steps.get(self.step) {
             let at_s = step.at.as_secs_f64();
@@ -172,7 +172,7 @@ impl Lane {
     }
 }
 
-/// A timer of the kernel's resolution. Tokio's ticks in milliseconds, which would be in every latency.
+/// A timer with the kernel's resolution. Tokio's ticks of a millisecond would show in every latency.
 pub(super) struct Timer {
     fd: AsyncFd<OwnedFd>,
 }
@@ -203,7 +203,7 @@ impl Timer {
             let expired = ready.try_io(|fd| Ok(rustix::io::read(fd, &mut [0; 8])?));
             match expired {
                 Ok(read) => return read.map(|_| ()),
-                // Readiness left over from before the timer was set again.
+                // Readiness from before the timer was set again.
                 Err(_would_block) => {}
             }
         }

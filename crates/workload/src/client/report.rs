@@ -1,18 +1,19 @@
-//! How a run is going, and how it went.
+//! The progress and the results of a run.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::config::{ClientConfig, Load};
 use super::ledger::{Page, SiteTally};
 use super::series::Series;
 use super::worker::ErrorKind;
 
-/// Requests that did not succeed, by kind: they failed, or were turned away.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// Requests that did not succeed, by kind: they failed or were rejected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Errors {
     /// See [`ErrorKind::Connect`].
     pub connect: u64,
@@ -35,18 +36,18 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Of all kinds.
+    /// The sum over all kinds.
     pub fn total(&self) -> u64 {
         self.failed() + self.turned_away()
     }
 
-    /// Of requests that failed, rather than were turned away.
+    /// The sum over requests that failed, without those rejected.
     pub fn failed(&self) -> u64 {
         let Errors { connect, timeout, broken, body, status_4xx, unavailable, status_5xx, .. } = *self;
         connect + timeout + broken + body + status_4xx + unavailable + status_5xx
     }
 
-    /// Of requests that were turned away, rather than failed.
+    /// The sum over requests that were rejected.
     pub fn turned_away(&self) -> u64 {
         self.refused + self.closed
     }
@@ -78,8 +79,8 @@ impl Errors {
     }
 }
 
-/// Response times in ms, exact to three digits up to 60 s; all 0 where there were none.
-/// The [module](super) says what they are measured from.
+/// Response times in ms, exact to three digits up to 60 s; all 0 if there are none. The [module](super) defines what
+/// they measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
     /// Arithmetic mean.
@@ -110,7 +111,7 @@ impl Latency {
     }
 }
 
-/// How a run is going. Windowed figures are of the time since the last look.
+/// The progress of a run. Windowed figures cover the time since the previous call.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Live {
     /// Time since the start, in s.
@@ -123,20 +124,20 @@ pub struct Live {
     pub sites: Vec<LiveSite>,
 }
 
-/// How a run is going for one site.
+/// The progress of a run for one site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LiveSite {
-    /// Requests that have ended since the start, whatever became of them.
+    /// Requests that have ended since the start, successfully or not.
     pub requests: u64,
     /// Requests that have failed since the start.
     pub errors: u64,
-    /// Requests that were turned away since the start.
+    /// Requests rejected since the start.
     pub turned_away: u64,
-    /// Requests not sent since the start, for want of room in flight (open loop).
+    /// Requests not sent since the start because too many were in flight (open loop).
     pub dropped: u64,
     /// Successes each second in the window.
     pub requests_per_s: f64,
-    /// Requests turned away each second in the window.
+    /// Requests rejected each second in the window.
     pub turned_away_per_s: f64,
     /// Median response time of the window's successes in ms; 0 without any.
     pub p50_ms: f64,
@@ -167,32 +168,32 @@ impl Live {
     }
 }
 
-/// How a run went.
+/// The results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// From the first success to the last, in s: what rates are taken over.
+    /// Time from the first success to the last, in s, over which rates are taken.
     pub seconds: f64,
-    /// Requests that ended, whatever became of them.
+    /// Requests that ended, successfully or not.
     pub requests: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// Requests that were turned away.
+    /// Requests that were rejected.
     pub turned_away: u64,
     /// Both by kind.
     pub errors_by_kind: Errors,
-    /// Requests not sent, for want of room in flight (open loop).
+    /// Requests not sent because too many were in flight (open loop).
     pub dropped: u64,
     /// Bytes of response bodies.
     pub bytes: u64,
     /// Successes each second.
     pub requests_per_s: f64,
-    /// Of those that succeeded, of all sites together.
+    /// Latency of the requests that succeeded, over all sites.
     #[serde(flatten)]
     pub latency: Latency,
-    /// Of those that were turned away, of all sites together: until they knew.
+    /// Latency of the rejections, over all sites.
     pub refusal: Latency,
-    /// By how much the generator itself was late to send them: part of the times above, and no fault of whoever
-    /// answered. Open loop only.
+    /// How late the generator itself sent requests (open loop). This is part of the latencies above, and not the
+    /// servers' fault.
     pub lag: Latency,
     /// Each site, in the order of [`ClientConfig::sites`].
     pub sites: Vec<SiteSummary>,
@@ -200,68 +201,69 @@ pub struct Summary {
     pub edges: Vec<EdgeSummary>,
     /// Each node that named itself, for each site that it answered for; by name, then by site.
     pub nodes: Vec<NodeSummary>,
-    /// Each client, in the order of [`ClientConfig::clients`]; none where those are none.
+    /// Each client, in the order of [`ClientConfig::clients`]; empty if there are none.
     pub clients: Vec<ClientSummary>,
-    /// What became of the requests over time, if it was kept.
+    /// The outcomes over time, if recorded.
     pub series: Option<Series>,
 }
 
-/// How a run went for one site.
+/// The results for one site.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SiteSummary {
     /// Its name.
     pub site: String,
-    /// Requests that ended, whatever became of them.
+    /// Requests that ended, successfully or not.
     pub requests: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// Requests that were turned away.
+    /// Requests that were rejected.
     pub turned_away: u64,
     /// Both by kind.
     pub errors_by_kind: Errors,
-    /// Requests not sent, for want of room in flight (open loop).
+    /// Requests not sent because too many were in flight (open loop).
     pub dropped: u64,
     /// Bytes of response bodies.
     pub bytes: u64,
     /// Successes each second, over [`Summary::seconds`]: the sites' rates add up to the total.
     pub requests_per_s: f64,
-    /// Of those of this site that succeeded.
+    /// Latency of this site's requests that succeeded.
     #[serde(flatten)]
     pub latency: Latency,
-    /// Of those that were turned away: until they knew.
+    /// Latency of this site's rejections.
     pub refusal: Latency,
 }
 
-/// How a run went on one edge.
+/// The results for one edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct EdgeSummary {
     /// Its address.
     pub edge: SocketAddr,
-    /// Requests that ended, whatever became of them.
+    /// Requests that ended, successfully or not.
     pub requests: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// Requests that were turned away.
+    /// Requests that were rejected.
     pub turned_away: u64,
 }
 
-/// How a run went for one client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// The results for one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ClientSummary {
     /// Its address.
     pub client: IpAddr,
-    /// Requests that ended, whatever became of them.
+    /// Requests that ended, successfully or not.
     pub requests: u64,
     /// Requests that succeeded.
     pub answered: u64,
-    /// Requests that were turned away.
+    /// Requests that were rejected.
     pub turned_away: u64,
-    /// Requests not sent, for want of room in flight (open loop).
+    /// Requests not sent because too many were in flight (open loop).
     pub dropped: u64,
 }
 
-/// How evenly something is shared out (Jain's index): 1 where all have the same, `1 / n` where one of `n` has all;
-/// `None` where nobody has any.
+/// How evenly something is shared (Jain's index): 1 if all have the same, `1 / n` if one of `n` has all; `None` if none
+/// has any.
 pub fn jain_index(shares: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
     for share in shares {
@@ -272,7 +274,7 @@ pub fn jain_index(shares: impl IntoIterator<Item = f64>) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (count * squares))
 }
 
-/// What one node answered for one site.
+/// One node's answers for one site.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeSummary {
     /// The node, by its `x-sidelong-node` header.

@@ -20,7 +20,7 @@ use super::pace::Schedule;
 use super::report::{Live, Summary};
 use super::worker::{Completion, Observer, Shared, Source, Worker};
 
-/// Between the call of `start` and the start: time for the threads to come up, so that theirs is not measured.
+/// Time from the call of `start` to the start, in which the threads come up without being measured.
 const LEAD: Duration = Duration::from_millis(2);
 
 /// A load generator that has not started.
@@ -31,25 +31,25 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Requests from `source`, put on the edges as `config` says.
+    /// A generator that sends requests from `source` to the edges, as `config` specifies.
     ///
     /// # Errors
-    /// Where `config` cannot be run.
+    /// If `config` is not valid.
     pub fn new(config: ClientConfig, source: impl Source + 'static) -> Result<Self, ClientError> {
         config.check()?;
         Ok(Generator { config, source: Box::new(source), observer: None })
     }
 
-    /// Calls `observer` for each request that has ended, on the thread that made it: it must be quick and not panic.
-    /// It is how to tell when a node first answers for a site.
+    /// Calls `observer` for each completed request, on the thread that made it. It must be quick and not panic. It can
+    /// tell when a node first answers for a site.
     pub fn observe(self, observer: impl Fn(&Completion<'_>) + Send + Sync + 'static) -> Self {
         Generator { observer: Some(Box::new(observer)), ..self }
     }
 
-    /// Starts the run, on threads of its own.
+    /// Starts the run on threads of its own.
     ///
     /// # Errors
-    /// Where a thread cannot be had.
+    /// If a thread cannot be created.
     pub fn start(self) -> Result<Run, ClientError> {
         let config = &self.config;
         let (sites, edges, clients) = (config.sites.len(), config.edges.len(), config.clients_count());
@@ -81,14 +81,14 @@ impl Generator {
             let worker = Worker { shared: Arc::clone(&shared), number };
             let thread = std::thread::Builder::new().name(format!("load-{number}"));
             let thread = thread.spawn(move || work(&runtime, worker, threads));
-            // A run that is dropped here stops the threads that it has.
+            // A run that is dropped here stops its threads.
             run.threads.push(thread.map_err(ClientError::Thread)?);
         }
         Ok(run)
     }
 }
 
-/// One thread's part, to the end.
+/// Runs one thread's part to its end.
 fn work(runtime: &Runtime, worker: Worker, threads: usize) -> io::Result<()> {
     let shared = Arc::clone(&worker.shared);
     match &shared.config.load {
@@ -96,7 +96,7 @@ fn work(runtime: &Runtime, worker: Worker, threads: usize) -> io::Result<()> {
             let edges = shared.config.edges.len();
             let lanes =
                 (0..*connections_per_edge as usize).flat_map(|lane| (0..edges).map(move |edge| (lane, edge)));
-            // Diagonally, so that each thread has its part of each edge: none is idle when an edge dies.
+            // Diagonally, so that each thread has a part of each edge, and none is idle when an edge dies.
             let own = lanes.filter(|(lane, edge)| (lane + edge) % threads == worker.number);
             runtime.block_on(async {
                 let mut loops = JoinSet::new();
@@ -104,7 +104,7 @@ fn work(runtime: &Runtime, worker: Worker, threads: usize) -> io::Result<()> {
                     let client = (lane * edges + edge) % shared.config.clients_count();
                     loops.spawn(closed_loop(worker.clone(), edge, client, *think));
                 }
-                // This hands a panic of the source on.
+                // Passes a panic of the source on.
                 loops.join_all().await;
                 Ok(())
             })
@@ -112,14 +112,14 @@ fn work(runtime: &Runtime, worker: Worker, threads: usize) -> io::Result<()> {
         Load::Open { arrivals, in_flight_max } => {
             let schedule =
                 Schedule::new(arrivals.clone(), shared.config.clients_count(), worker.number, threads);
-            // The threads' shares add up to the whole, and none is 0, as there are no more threads than places.
+            // The threads' shares sum to the whole, and none is 0, because there are no more threads than places.
             let share = (*in_flight_max as usize + worker.number) / threads;
             runtime.block_on(open_loop(worker, schedule, share as u32))
         }
     }
 }
 
-/// A run under way. Dropping it stops it.
+/// A run in progress. Dropping it stops it.
 pub struct Run {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<io::Result<()>>>,
@@ -130,8 +130,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// How things are going: the totals, and the figures of the time since this was last called (or the start). Cheap
-    /// enough for a screen that is refreshed several times a second.
+    /// The state of the run: the totals, and the figures since the previous call (or the start). Cheap enough for a
+    /// screen that is refreshed several times a second.
     pub fn live(&mut self) -> Live {
         let now = Instant::now();
         let window_time = now.saturating_duration_since(self.window_start);
@@ -146,19 +146,19 @@ impl Run {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// What stops this run from elsewhere, such as from a signal.
+    /// A handle that stops this run from elsewhere, such as from a signal.
     pub fn stopper(&self) -> Stopper {
         Stopper { stop: Arc::clone(&self.shared.stop) }
     }
 
-    /// Waits for the end of the run, and tells how it went. Blocks the thread, so async code calls it in
+    /// Waits for the end of the run, and returns its results. Blocks the thread, so async code calls it in
     /// `spawn_blocking`. Once stopped, a run ends within [`ClientConfig::timeout`].
     ///
     /// # Errors
-    /// Where a thread could not set up its timer.
+    /// If a thread could not set up its timer.
     ///
     /// # Panics
-    /// Where the source did, or named a site that there is not.
+    /// If the source panicked, or named a site that does not exist.
     pub fn wait(mut self) -> Result<Summary, ClientError> {
         for thread in std::mem::take(&mut self.threads) {
             match thread.join() {
@@ -171,7 +171,7 @@ impl Run {
         Ok(Summary::new(&self.shared.config, &self.total, series))
     }
 
-    /// Moves what the threads have entered into the window, and adds it to the total.
+    /// Moves the threads' records into the window, and adds it to the total.
     fn harvest(&mut self) {
         self.window.clear();
         self.shared.ledger.harvest(&mut self.window, &mut self.spare);
@@ -185,14 +185,14 @@ impl Drop for Run {
     }
 }
 
-/// Stops a run: nothing more is sent, and what is in flight is awaited.
+/// Stops a run: nothing more is sent, and requests in flight are awaited.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     stop: Arc<watch::Sender<bool>>,
 }
 
 impl Stopper {
-    /// Stops it; again does nothing.
+    /// Stops it; a second call does nothing.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }

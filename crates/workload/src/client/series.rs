@@ -1,5 +1,5 @@
-//! What became of the requests over time: by the interval in which they were due, not in which they were answered, so
-//! that a stall is seen where it was, by everybody who came then.
+//! The outcomes of requests over time, by the interval in which they were due, not in which they were answered. So a
+//! stall shows where it happened, in every request that was due then.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -13,38 +13,38 @@ use super::ledger::{Entry, LATENCY_US_MAX};
 /// Precision of percentiles, in significant digits: an interval has few requests, and there are many intervals.
 const DIGITS: u8 = 1;
 
-/// What became of the requests of each site over time.
+/// The outcomes of each site's requests over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Series {
     /// Length of an interval, in s.
     pub interval_s: f64,
-    /// Of each site, in the order of [`ClientConfig::sites`](super::ClientConfig::sites): its intervals, from the start to
-    /// the last in which a request was due.
+    /// For each site, in the order of [`ClientConfig::sites`](super::ClientConfig::sites): its intervals, from the
+    /// start to the last in which a request was due.
     pub sites: Vec<Vec<Interval>>,
 }
 
-/// What became of those requests of one site that were due in one interval.
+/// The outcomes of one site's requests that were due in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Interval {
-    /// Requests, whatever became of them: the sum of the next five.
+    /// Requests of any outcome: the sum of the next five.
     pub offered: u64,
     /// Requests that succeeded.
     pub answered: u64,
-    /// Requests that were turned away with 503 and a reason.
+    /// Requests rejected with 503 and a reason.
     pub refused: u64,
     /// Requests whose connection was closed before the first answer on it.
     pub closed: u64,
     /// Requests that failed otherwise.
     pub failed: u64,
-    /// Requests not sent, for want of room in flight (open loop).
+    /// Requests not sent because too many were in flight (open loop).
     pub dropped: u64,
-    /// Mean response time of those answered in ms; this and the next are 0 where there are none.
+    /// Mean response time of the answered ones in ms; this and the next are 0 if there are none.
     pub mean_ms: f64,
-    /// Exceeded by one in a hundred of them, within some 6 %.
+    /// Exceeded by one in a hundred of them, to about 6 %.
     pub p99_ms: f64,
     /// The longest of them.
     pub max_ms: f64,
-    /// Mean time to be turned away in ms, of those refused and closed.
+    /// Mean latency of a rejection in ms, closed connections included.
     pub refusal_mean_ms: f64,
     /// The longest of them.
     pub refusal_max_ms: f64,
@@ -65,7 +65,7 @@ struct Slot {
     closed: u64,
     failed: u64,
     dropped: u64,
-    /// Of those answered, in µs. There from the first of them on.
+    /// Response times in µs, present from the first answer on.
     latencies: Option<Box<Histogram<u32>>>,
 }
 
@@ -98,7 +98,7 @@ impl Book {
         Book { interval: config.interval, intervals: config.intervals(), sites: vec![Vec::new(); sites] }
     }
 
-    /// The slot of what is due then. Slots are made as they are reached; none are made beyond the end.
+    /// The slot of that time. Slots are created as they are reached, and none beyond the end.
     fn slot(&mut self, site: usize, due: Duration) -> Option<&mut Slot> {
         let number = usize::try_from(due.as_nanos() / self.interval.as_nanos()).ok()?;
         if number >= self.intervals {
@@ -118,7 +118,7 @@ impl Book {
         match entry.error {
             None => {
                 slot.answered.add(once);
-                // It grows as far as the bound, so nothing within fails.
+                // It grows up to the bound, so recording within it does not fail.
                 let _ = slot.latencies.get_or_insert_with(new_histogram).record(latency_us.max(1));
             }
             Some(super::ErrorKind::Refused) => {
@@ -158,7 +158,7 @@ impl Slot {
         self.failed += other.failed;
         self.dropped += other.dropped;
         match (&mut self.latencies, other.latencies) {
-            // This grows as the other did, so it can hold all of it.
+            // Has the same bounds as the other, so it can hold all of it.
             (Some(own), Some(other)) => drop(own.add(&*other)),
             (own @ None, other) => *own = other,
             (Some(_), None) => {}
@@ -188,7 +188,7 @@ fn new_histogram() -> Box<Histogram<u32>> {
     Box::new(Histogram::new(DIGITS).expect("the digits are within what a histogram takes"))
 }
 
-/// Puts the threads' parts together.
+/// Joins the threads' parts.
 pub(super) fn joined(config: SeriesConfig, sites: usize, books: &[Mutex<Book>]) -> Series {
     let mut all = Book::new(config, sites);
     for book in books {

@@ -16,7 +16,7 @@ use super::config::{ClientConfig, WhenRefused};
 use super::ledger::{Entry, Ledger};
 use super::link::{Answer, Link};
 
-/// Longest node name that is told apart, in bytes: it comes from outside.
+/// Longest node name that is recorded, in bytes: it comes from outside.
 const NODE_BYTES_MAX: usize = 64;
 
 /// One request to be made.
@@ -30,7 +30,7 @@ pub struct Shot {
     pub uri: Uri,
     /// Method.
     pub method: Method,
-    /// Body; mostly empty.
+    /// Body; usually empty.
     pub body: Bytes,
 }
 
@@ -41,32 +41,32 @@ impl Shot {
     }
 }
 
-/// What a source is told of the request that it is to make.
+/// What a source is told about the request that it is to make.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Cue {
-    /// Counts the requests of the whole run from 0, over all edges and connections, so that a burst of one site is one
-    /// everywhere.
+    /// Number of the request in the whole run, from 0, over all edges and connections, so that a burst for one site is
+    /// a burst everywhere.
     pub index: u64,
-    /// Which of [`Arrivals::Streams`](super::Arrivals::Streams) it belongs to; else 0.
+    /// The stream of [`Arrivals::Streams`](super::Arrivals::Streams) that it belongs to; otherwise 0.
     pub stream: usize,
-    /// Counts the requests of its stream from 0.
+    /// Number of the request in its stream, from 0.
     pub nth: u64,
-    /// Index of who sends it in [`ClientConfig::clients`]; 0 where there are none.
+    /// Index of its sender in [`ClientConfig::clients`]; 0 if there are none.
     pub client: usize,
 }
 
-/// Where requests come from: any `Fn(Cue) -> Shot`.
+/// A source of requests: any `Fn(Cue) -> Shot`.
 ///
-/// Each index is asked for once; called from several threads, and on the way of every request.
+/// It is called once for each index, from several threads, on the path of every request.
 ///
 /// # Panics
-/// A run panics where the site of a shot is none of [`ClientConfig::sites`].
+/// A run panics if the site of a shot is not in [`ClientConfig::sites`].
 pub trait Source: Send + Sync {
-    /// The request of `cue`.
+    /// The request for `cue`.
     fn shot(&self, cue: Cue) -> Shot;
 
-    /// When the `index`-th request may be sent at the earliest; asked for before its shot, in a closed loop only (an
-    /// open one has its own times). `None` for at once.
+    /// The earliest time at which the `index`-th request may be sent, asked for before its shot. Only in a closed loop,
+    /// because an open one has its own times. `None` for at once.
     fn not_before(&self, _index: u64) -> Option<Instant> {
         None
     }
@@ -83,19 +83,19 @@ impl<F: Fn(Cue) -> Shot + Send + Sync> Source for F {
 pub enum ErrorKind {
     /// No connection could be made.
     Connect,
-    /// [`ClientConfig::timeout`] went by.
+    /// [`ClientConfig::timeout`] has passed.
     Timeout,
     /// The connection was made, and ended before the response to its first request began: closed at the door.
     Closed,
-    /// The connection ended before the response to a later request began, or what came was no HTTP.
+    /// The connection ended before the response to a later request began, or the response was not HTTP.
     Broken,
     /// The connection ended within the response.
     Body,
     /// The response was a 4xx.
     Status4xx,
-    /// The response was a 503 that says why in `x-sidelong-reason`: turned away.
+    /// The response was a 503 with a reason in `x-sidelong-reason`: the request was rejected.
     Refused,
-    /// The response was a 503 that does not: nobody could serve it, or a server of another make turned it away.
+    /// The response was a 503 without a reason: no node could serve the request, or another server rejected it.
     Unavailable,
     /// The response was another 5xx.
     Status5xx,
@@ -108,21 +108,21 @@ impl ErrorKind {
         matches!(self, Status4xx | Refused | Unavailable | Status5xx)
     }
 
-    /// Whether the request was turned away, rather than failed.
+    /// Whether the request was rejected, rather than failed.
     pub fn is_refusal(self) -> bool {
         matches!(self, ErrorKind::Refused | ErrorKind::Closed)
     }
 
-    /// Whether the client was told that there is too much to do: it was turned away, or answered with any 503.
+    /// Whether the client was told of overload: it was rejected, or got any 503.
     pub fn is_overload(self) -> bool {
         self.is_refusal() || self == ErrorKind::Unavailable
     }
 }
 
-/// What became of one request; see [`Generator::observe`](super::Generator::observe).
+/// The outcome of one request; see [`Generator::observe`](super::Generator::observe).
 #[derive(Clone, Copy, Debug)]
 pub struct Completion<'a> {
-    /// As given to the source. Where a client repeats what was refused, each try has it.
+    /// As given to the source. If a client repeats a rejected request, each attempt has it.
     pub cue: Cue,
     /// Index of its site.
     pub site: usize,
@@ -130,15 +130,15 @@ pub struct Completion<'a> {
     pub edge: usize,
     /// The node that answered, if it said so in `x-sidelong-node`.
     pub node: Option<&'a str>,
-    /// When it should have been sent, in an open loop; else when it was.
+    /// When it should have been sent, in an open loop; otherwise when it was sent.
     pub due_at: Instant,
-    /// When it was sent, or was given up before.
+    /// When it was sent, or given up before that.
     pub sent_at: Instant,
     /// When the response was complete, or the request had failed.
     pub done_at: Instant,
     /// Status of a complete response.
     pub status: Option<StatusCode>,
-    /// None if it succeeded.
+    /// `None` if it succeeded.
     pub error: Option<ErrorKind>,
 }
 
@@ -163,12 +163,12 @@ pub(super) struct Worker {
     pub(super) number: usize,
 }
 
-/// A request under way.
+/// A request in progress.
 #[derive(Clone, Copy)]
 pub(super) struct Flight {
     pub(super) cue: Cue,
     pub(super) edge: usize,
-    /// None in a closed loop, where it is due when it is sent.
+    /// `None` in a closed loop, where it is due when it is sent.
     pub(super) due_at: Option<Instant>,
 }
 
@@ -179,7 +179,7 @@ impl Worker {
 
     /// Resolves when the run is stopped.
     pub(super) async fn stopped(&self) {
-        // The error would say that the sender is gone, which is held here.
+        // An error would mean that the sender is gone, but it is held here.
         let _ = self.shared.stop.subscribe().wait_for(|stop| *stop).await;
     }
 
@@ -188,7 +188,7 @@ impl Worker {
         let _ = timeout(time, self.stopped()).await;
     }
 
-    /// The next index of the run, in a closed loop; none when the run is over.
+    /// The next index of the run, in a closed loop; `None` when the run is over.
     pub(super) fn next_index(&self) -> Option<u64> {
         if self.is_stopped() || self.is_over(Instant::now()) {
             return None;
@@ -201,17 +201,17 @@ impl Worker {
         self.shared.config.requests_max.is_none_or(|max| index < max)
     }
 
-    /// Whether nothing is sent any more at `now`.
+    /// Whether nothing more is sent at `now`.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         let running = now.saturating_duration_since(self.shared.epoch);
         self.shared.config.duration_max.is_some_and(|max| running >= max)
     }
 
-    /// Makes one request on `link`, connecting first if need be, and enters what became of it; again for as long as it
-    /// has time where it is refused and its client repeats at once. The link is there afterwards if it can be used again.
+    /// Makes one request on `link`, connecting first if necessary, and records its outcome. If it is rejected and its
+    /// client repeats at once, it does so until the time is up. The link remains if it can be used again.
     ///
     /// # Errors
-    /// What became of it, if it did not succeed.
+    /// The outcome, if the request did not succeed.
     pub(super) async fn fly(
         &self,
         link: &mut Option<Link>,
@@ -255,7 +255,7 @@ impl Worker {
         self.enter(&flight, shot.site, [began_at, sent_at], &result)
     }
 
-    /// Enters a request that has ended, which was begun and sent at these times, and tells whether it failed.
+    /// Records a completed request, with its start and sending times, and returns whether it failed.
     pub(super) fn enter(
         &self,
         flight: &Flight,
@@ -311,7 +311,7 @@ impl Worker {
     }
 }
 
-/// The link if it is still of use, or else a new one.
+/// The link if it is still usable, otherwise a new one.
 async fn connect(
     link: &mut Option<Link>,
     from: Option<IpAddr>,

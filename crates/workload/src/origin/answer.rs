@@ -1,9 +1,9 @@
-//! One request: what it asks for, a worker's time, the response.
+//! One request: what it asks for, a worker's time, and the response.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
@@ -12,10 +12,13 @@ use super::book::Full;
 use super::burn::Burners;
 use super::config::{OriginConfig, OriginError, ServiceTime};
 use super::content::{Content, ContentBody, synthetic_bytes};
+use super::crowd::{Crowd, Pulse};
 use super::files::{Absent, Files};
 use super::gauges::OriginGauges;
-use super::serve::Pulse;
 use super::workers::Workers;
+
+/// How often a file is tried for which there is no descriptor, while idle connections leave.
+const FILE_TRIES: u32 = 10;
 
 static NODE: HeaderName = HeaderName::from_static(super::NODE_HEADER);
 
@@ -23,15 +26,16 @@ static NODE: HeaderName = HeaderName::from_static(super::NODE_HEADER);
 pub(super) struct Origin {
     pub(super) config: OriginConfig,
     pub(super) gauges: Arc<OriginGauges>,
+    pub(super) crowd: Crowd,
     name: Option<HeaderValue>,
     files: Option<Files>,
-    /// None where requests take no time.
+    /// `None` if requests take no time.
     workers: Option<Workers>,
-    /// Where they take CPU time.
+    /// `Some` if requests take CPU time.
     burners: Option<Burners>,
 }
 
-/// Why a request did not get what it asked for.
+/// Why a request was not served.
 enum Refusal {
     Method,
     BodyTooLarge,
@@ -54,7 +58,7 @@ impl Origin {
             ServiceTime::None | ServiceTime::Fixed(_) | ServiceTime::Exponential { .. } => None,
         };
         gauges.workers.store(config.workers, Relaxed);
-        Ok(Origin { config, gauges, name, files, workers, burners })
+        Ok(Origin { config, gauges, crowd: Crowd::default(), name, files, workers, burners })
     }
 
     pub(super) async fn answer(
@@ -63,9 +67,18 @@ impl Origin {
         request: Request<Incoming>,
     ) -> Response<ContentBody> {
         pulse.beat();
-        if request.uri().path() == "/healthz" {
-            return self.response(StatusCode::OK);
+        let mut response = match request.uri().path() {
+            "/healthz" => self.response(StatusCode::OK),
+            _ => self.served(pulse, request).await,
+        };
+        if pulse.is_leaving() {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
+        response
+    }
+
+    /// The answer to a request that counts.
+    async fn served(&self, pulse: &Arc<Pulse>, request: Request<Incoming>) -> Response<ContentBody> {
         let wants_body = request.method() != Method::HEAD;
         let response = match self.obtain(pulse, request).await {
             Ok(content) => {
@@ -74,7 +87,7 @@ impl Origin {
                     self.gauges.sent_bytes_total.fetch_add(content.bytes(), Relaxed);
                 }
                 let content_type = HeaderValue::from_static(content.content_type);
-                // hyper leaves the body away from the answer to a HEAD, and its size in.
+                // For HEAD hyper omits the body and keeps its size.
                 let mut response =
                     self.response(StatusCode::OK).map(|_| content.into_body(Arc::clone(pulse)));
                 response.headers_mut().insert(CONTENT_TYPE, content_type);
@@ -87,7 +100,7 @@ impl Origin {
         response
     }
 
-    /// What a request asks for, once a worker has had its time for it.
+    /// What a request asks for, after a worker has spent its time on it.
     async fn obtain(&self, pulse: &Pulse, request: Request<Incoming>) -> Result<Content, Refusal> {
         let (head, body) = request.into_parts();
         if !matches!(head.method, Method::GET | Method::HEAD | Method::POST) {
@@ -107,16 +120,16 @@ impl Origin {
         if let Some(burners) = &self.burners {
             let ended = burners.take(&self.gauges, head.uri.path()).map_err(Refusal::Busy)?;
             pulse.working(true);
-            // It ends without its work done only where the origin itself ends.
+            // It ends without its work only if the origin itself ends.
             let _ = ended.await;
             pulse.working(false);
         }
         Ok(content)
     }
 
-    /// Reads a request body and forgets it.
+    /// Reads a request body and drops it.
     async fn read(&self, pulse: &Pulse, mut body: Incoming) -> Result<(), Refusal> {
-        // Refused by what it announces where it does, before any of it has been read.
+        // If its announced size is too large, it is refused before any of it is read.
         if body.size_hint().lower() > self.config.body_bytes_max {
             return Err(Refusal::BodyTooLarge);
         }
@@ -140,7 +153,15 @@ impl Origin {
             return if fits { Ok(Content::synthetic(bytes)) } else { Err(Absent::TooLarge) };
         }
         match &self.files {
-            Some(files) => files.get(path).await,
+            Some(files) => {
+                for _ in 0..FILE_TRIES {
+                    match files.get(path).await {
+                        Err(Absent::Shortage) => self.crowd.make_room().await,
+                        got => return got,
+                    }
+                }
+                Err(Absent::Shortage)
+            }
             None => Err(Absent::Missing),
         }
     }
@@ -153,15 +174,18 @@ impl Origin {
             Refusal::Absent(Absent::Missing) => StatusCode::NOT_FOUND,
             Refusal::Absent(Absent::TooLarge) => StatusCode::FORBIDDEN,
             Refusal::Absent(Absent::Unreadable) => StatusCode::INTERNAL_SERVER_ERROR,
-            Refusal::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Absent(Absent::Shortage) | Refusal::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
         });
         self.gauges.errors_total.fetch_add(1, Relaxed);
         match refusal {
             Refusal::Busy(full) => {
                 self.gauges.refused_total.fetch_add(1, Relaxed);
-                // Whole seconds are all that the header can say.
+                // The header has whole seconds only.
                 let retry_after_s = full.wait.div_ceil(1_000_000_000).max(1);
                 response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
+            }
+            Refusal::Absent(Absent::Shortage) => {
+                response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
             }
             Refusal::Method => {
                 response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST"));
@@ -171,7 +195,7 @@ impl Origin {
         response
     }
 
-    /// An empty response that says who gives it.
+    /// An empty response with the node's name.
     fn response(&self, status: StatusCode) -> Response<ContentBody> {
         let mut response = Response::new(ContentBody::empty());
         *response.status_mut() = status;

@@ -12,7 +12,7 @@ use std::collections::{BinaryHeap, VecDeque};
 /// The workers of one origin.
 #[derive(Debug)]
 pub(super) struct Book {
-    /// When each worker is free, the earliest first. As many as there are workers, always.
+    /// When each worker is free, the earliest first; always one entry for each worker.
     free_at: BinaryHeap<Reverse<u64>>,
     /// When each waiting request starts, in order: starts never decrease, as requests are taken first come, first served.
     starts: VecDeque<u64>,
@@ -26,10 +26,10 @@ pub(super) struct Booking {
     pub(super) finish: u64,
 }
 
-/// No room to wait.
+/// There is no room to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Full {
-    /// Until the earliest worker is free of all that waits already, in ns.
+    /// Time until the earliest worker has finished all that waits already, in ns.
     pub(super) wait: u64,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! What a request costs is its path's, not a draw's: the same one costs the same each time and at every node, and paths
 //! differ as an exponential distribution does. So a load that asks for few objects over and over is a more even one than
-//! one that asks for many (M 5.2.1).
+//! one that asks for many (Vaidyanathan et al. 2006, 5.2.1).
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,12 +21,12 @@ use super::book::Full;
 use super::gauges::OriginGauges;
 use super::workers::Hold;
 
-/// No path costs more than this many times the mean.
+/// Largest cost of a path, as a multiple of the mean.
 const MEANS_MAX: f64 = 10.0;
-/// Turns of a loop between two readings of the clock.
+/// Iterations between two readings of the clock.
 const TURNS: u32 = 2_000;
 
-/// The threads of one origin. They end with this.
+/// The threads of one origin, which end when this is dropped.
 pub(super) struct Burners {
     mean: Duration,
     depth_max: usize,
@@ -47,7 +47,7 @@ struct State {
     end: bool,
 }
 
-/// One request's work. Whoever waits for it hears of its end by the sender's; one that has left does not matter.
+/// One request's work. Dropping the sender tells the waiting request, if it still waits, that the work is done.
 struct Job {
     cost: Duration,
     hold: Hold,
@@ -55,7 +55,7 @@ struct Job {
 }
 
 impl Burners {
-    /// So many threads, each request taking `mean` of CPU time on average, and `depth_max` of them waiting at most.
+    /// Starts `workers` threads. A request takes `mean` of CPU time on average, and at most `depth_max` of them wait.
     pub(super) fn start(workers: u32, mean: Duration, depth_max: u32) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let mut burners =
@@ -68,7 +68,7 @@ impl Burners {
         Ok(burners)
     }
 
-    /// Gives the request for `path` to a thread; it is done when what is returned resolves, either way.
+    /// Passes the request for `path` to a thread; the returned future resolves when it is done, either way.
     pub(super) fn take(&self, gauges: &Arc<OriginGauges>, path: &str) -> Result<oneshot::Receiver<()>, Full> {
         let cost = cost(path, self.mean);
         let (done, ended) = oneshot::channel();
@@ -129,7 +129,7 @@ impl Shared {
     }
 }
 
-/// What a request for `path` takes of a CPU.
+/// The CPU time that a request for `path` takes.
 fn cost(path: &str, mean: Duration) -> Duration {
     // FNV-1a. It tells paths apart, and protects nothing.
     let hash = path.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -139,7 +139,7 @@ fn cost(path: &str, mean: Duration) -> Duration {
     mean.mul_f64(of_mean.min(MEANS_MAX))
 }
 
-/// Takes so much CPU time of this thread, however long that takes.
+/// Uses that much CPU time of this thread, however long it takes.
 fn burn(cost: Duration) {
     let begun = cpu_time();
     let mut value = 1.000_000_1_f64;
@@ -187,7 +187,7 @@ mod tests {
         burners.take(&gauges, "/a").unwrap().blocking_recv().unwrap();
         assert_eq!(gauges.outstanding.load(Relaxed), 0);
         assert_eq!(gauges.service_total.load(Relaxed), 1);
-        // One in service at most, two that wait, and none else.
+        // One in service, two that wait, and no more.
         let slow = Burners::start(1, Duration::from_secs(1), 2).unwrap();
         let taken: Vec<_> = (0..8).map(|_| slow.take(&gauges, "/a")).collect();
         let refused = taken.iter().filter(|turn| turn.is_err()).count();

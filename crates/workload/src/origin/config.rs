@@ -1,4 +1,4 @@
-//! What an origin is told, and what of it is refused.
+//! The configuration of an origin, and its checks.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,15 +25,15 @@ pub enum ServiceTime {
         /// Mean of the distribution.
         mean: Duration,
     },
-    /// CPU time, by threads as many as there are workers. What a request takes is its path's: the same each time, and
-    /// over all paths exponentially distributed.
+    /// CPU time, used by as many threads as there are workers. The path determines the time: the same on each request,
+    /// and exponentially distributed over all paths.
     Burn {
         /// Mean over the paths.
         mean: Duration,
     },
 }
 
-/// Everything that [`serve`](super::serve) needs to know. Start from [`OriginConfig::default`].
+/// Everything that [`serve`](super::serve) needs. Start from [`OriginConfig::default`].
 #[derive(Clone, Debug)]
 pub struct OriginConfig {
     /// Name of the node, sent with each response in [`NODE_HEADER`](super::NODE_HEADER).
@@ -42,13 +42,14 @@ pub struct OriginConfig {
     pub workers: u32,
     /// Time that a worker takes for a request.
     pub service: ServiceTime,
-    /// Added to the service time for each KiB of the response body, where that time is waited for.
+    /// Added to the service time for each KiB of the response body, if the service time is waited for.
     pub cost_per_kib: Duration,
     /// Seed of the drawn service times.
     pub seed: u64,
     /// Requests that may wait for a worker; those beyond are answered 503.
     pub queue_depth_max: u32,
-    /// Connections that may be open; those beyond wait in the listener's backlog.
+    /// Connections that may be open, if the process has descriptors for as many. For those beyond, the connections that have
+    /// been idle for longest are closed; meanwhile they wait in the listener's backlog.
     pub connections_max: u32,
     /// Size of a request head, in bytes; 8192 at least. It may hold 100 fields, which is hyper's own bound.
     pub head_bytes_max: usize,
@@ -65,9 +66,9 @@ pub struct OriginConfig {
     pub idle_max: Duration,
     /// Time that requests in flight are given to finish after shutdown.
     pub drain_max: Duration,
-    /// Directory of the files that are served. They are taken as fixed while the origin runs.
+    /// Directory of the files to serve. They must not change while the origin runs.
     pub root: Option<PathBuf>,
-    /// The answer to every path but `/healthz`, for measuring what stands before the origin.
+    /// The answer to every path but `/healthz`, for measuring a proxy in front of the origin.
     pub body: Option<Bytes>,
 }
 
@@ -104,7 +105,7 @@ impl OriginConfig {
         }
     }
 
-    /// Refuses what could not be served; gives the node's name as a header.
+    /// Refuses a configuration that cannot be served; returns the node's name as a header.
     pub(super) fn check(&self) -> Result<Option<HeaderValue>, OriginError> {
         if self.workers == 0 {
             return Err(OriginError::NoWorkers);
@@ -146,7 +147,7 @@ pub enum OriginError {
     Head {
         /// As configured, in bytes.
         bytes: usize,
-        /// The least that can be, in bytes.
+        /// The smallest possible limit, in bytes.
         bytes_min: usize,
     },
     /// [`OriginConfig::name`] holds what a header cannot.
@@ -157,12 +158,12 @@ pub enum OriginError {
         /// What is wrong with it.
         source: InvalidHeaderValue,
     },
-    /// The threads that burn cannot be started.
-    #[error("cannot start {workers} threads that burn: {source}")]
+    /// The threads that use CPU time cannot be started.
+    #[error("cannot start {workers} threads that use CPU time: {source}")]
     Burners {
         /// As configured.
         workers: u32,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
     /// [`OriginConfig::root`] is not a directory that can be read.
@@ -170,7 +171,7 @@ pub enum OriginError {
     Root {
         /// As configured.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! Response bodies: a chunk, repeated until the promised bytes are out.
+//! Response bodies: a chunk, repeated up to the promised length.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::serve::Pulse;
+use super::crowd::Pulse;
 
 /// Size of the buffer that synthetic bodies are cut from, in bytes: what one frame carries.
 const PATTERN_BYTES: usize = 64 << 10;
@@ -17,7 +17,7 @@ const PATTERN_BYTES: usize = 64 << 10;
 static PATTERN: LazyLock<Bytes> =
     LazyLock::new(|| (b'!'..=b'~').cycle().take(PATTERN_BYTES).collect::<Vec<u8>>().into());
 
-/// What a path stands for.
+/// The content behind a path.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     chunk: Bytes,
@@ -41,7 +41,7 @@ impl Content {
         self.bytes
     }
 
-    /// The body itself; each of its frames counts as a sign of life of its connection.
+    /// The body; each of its frames is a sign of life of the connection.
     pub(super) fn into_body(self, pulse: Arc<Pulse>) -> ContentBody {
         ContentBody { chunk: self.chunk, bytes_left: self.bytes, pulse: Some(pulse) }
     }
@@ -51,11 +51,11 @@ impl Content {
 pub(super) fn synthetic_bytes(path: &str) -> Option<u64> {
     let (id, bytes) = path.strip_prefix("/o/")?.split_once('/')?;
     let plain = !id.is_empty() && !bytes.is_empty() && bytes.bytes().all(|b| b.is_ascii_digit());
-    // More digits than a u64 holds are still a size, one that is above any bound.
+    // A number too large for a u64 is still a size, above any limit.
     plain.then(|| bytes.parse().unwrap_or(u64::MAX))
 }
 
-/// A body under way.
+/// A body in progress.
 pub(super) struct ContentBody {
     chunk: Bytes,
     bytes_left: u64,
@@ -63,7 +63,7 @@ pub(super) struct ContentBody {
 }
 
 impl ContentBody {
-    /// A body of no bytes.
+    /// An empty body.
     pub(super) fn empty() -> Self {
         ContentBody { chunk: Bytes::new(), bytes_left: 0, pulse: None }
     }

@@ -12,9 +12,10 @@ use bytes::Bytes;
 
 use super::config::{OriginConfig, OriginError};
 use super::content::Content;
+use super::crowd::is_shortage;
 
-/// What a kept file costs beside its bytes: its path and its place in the table. In bytes, and on the safe side; it
-/// bounds the number of files too.
+/// Memory of a kept file beside its bytes, for its path and its table entry. An upper estimate in bytes, which also
+/// bounds the number of files.
 const ENTRY_BYTES: u64 = 512;
 
 /// Why a path is not served.
@@ -22,10 +23,12 @@ const ENTRY_BYTES: u64 = 512;
 pub(super) enum Absent {
     /// There is no such file, or none that may be seen.
     Missing,
-    /// It is larger than what is served.
+    /// It is larger than the limit.
     TooLarge,
-    /// It is there and could not be read.
+    /// It exists but could not be read.
     Unreadable,
+    /// The process has no descriptors or memory left to read it.
+    Shortage,
 }
 
 /// The files of one origin.
@@ -53,7 +56,7 @@ impl Files {
     pub(super) fn open(config: &OriginConfig) -> Result<Option<Self>, OriginError> {
         let Some(path) = &config.root else { return Ok(None) };
         let failed = |source| OriginError::Root { path: path.clone(), source };
-        // The real path, once: whether a file lies under it is then a comparison of names.
+        // The real path, resolved once: whether a file is below it is then a comparison of names.
         let root = path.canonicalize().map_err(failed)?;
         std::fs::read_dir(&root).map_err(failed)?;
         let inner = Inner {
@@ -88,7 +91,7 @@ impl Inner {
             return Err(Absent::Missing);
         }
         let metadata = path.metadata().map_err(absent)?;
-        // Asked before it is opened: opening a FIFO would block until someone writes to it.
+        // Checked before opening, because opening a FIFO would block until a process writes to it.
         if !metadata.is_file() {
             return Err(Absent::Missing);
         }
@@ -107,7 +110,7 @@ impl Inner {
         Ok(content)
     }
 
-    /// First come, first kept: traces are drawn from a fixed set of files, and evicting would only add noise.
+    /// Kept in order of arrival: traces use a fixed set of files, and eviction would only add noise.
     fn keep(&self, relative: PathBuf, content: &Content) {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = content.bytes() + ENTRY_BYTES + relative.as_os_str().len() as u64;
@@ -122,6 +125,7 @@ fn absent(error: io::Error) -> Absent {
     use io::ErrorKind::{InvalidInput, IsADirectory, NotADirectory, NotFound};
     match error.kind() {
         NotFound | NotADirectory | IsADirectory | InvalidInput => Absent::Missing,
+        _ if is_shortage(&error) => Absent::Shortage,
         _ => {
             tracing::warn!(%error, "a file could not be read");
             Absent::Unreadable
@@ -129,7 +133,7 @@ fn absent(error: io::Error) -> Absent {
     }
 }
 
-/// A request path as a path below the root; none if it tries to leave it.
+/// A request path as a path below the root; `None` if it tries to leave the root.
 fn relative(path: &str) -> Option<PathBuf> {
     let mut decoded = percent_decoded(path)?;
     if decoded.ends_with('/') {
@@ -146,7 +150,7 @@ fn relative(path: &str) -> Option<PathBuf> {
     Some(relative)
 }
 
-/// `path` with its `%xx` replaced; none if one is malformed, or if what comes out is not text or holds a NUL.
+/// Decodes `%xx` in `path`; `None` if one is malformed, or the result is not text or contains a NUL.
 fn percent_decoded(path: &str) -> Option<String> {
     let mut bytes = path.bytes();
     let mut decoded = Vec::with_capacity(path.len());

@@ -1,12 +1,12 @@
-//! What an origin is doing, for whoever looks from the side.
+//! Counters of what an origin is doing, readable from any thread.
 
 use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Counters of one origin, each written with relaxed atomics and read likewise: two of them may be of slightly
-/// different moments. `/healthz` is not counted.
+/// Counters of one origin, written and read with relaxed atomics, so two of them may be from slightly different
+/// moments. `/healthz` is not counted.
 #[derive(Debug, Default)]
 pub struct OriginGauges {
     /// Virtual workers, as configured; set when the origin starts.
@@ -15,15 +15,15 @@ pub struct OriginGauges {
     pub connections: AtomicU32,
     /// Connections accepted.
     pub accepted_total: AtomicU64,
-    /// Requests that hold a worker or wait for one. Work that its client has given up counts until it is done, as
-    /// its worker does not know. Always 0 where requests take no time. See [`OriginGauges::in_service`] and
+    /// Requests that hold a worker or wait for one. A request that its client has given up counts until it is done,
+    /// because its worker does not know. Always 0 if requests take no time. See [`OriginGauges::in_service`] and
     /// [`OriginGauges::queued`].
     pub outstanding: AtomicU32,
     /// Requests answered with a status below 400.
     pub served_total: AtomicU64,
-    /// Requests answered with a status of 400 or above, the refused ones included.
+    /// Requests answered with a status of 400 or above, including refused ones.
     pub errors_total: AtomicU64,
-    /// Requests answered 503, as too many were waiting.
+    /// Requests answered with 503, because too many were waiting.
     pub refused_total: AtomicU64,
     /// Bytes of response bodies, counted as the head of the response is sent.
     pub sent_bytes_total: AtomicU64,
@@ -36,7 +36,7 @@ pub struct OriginGauges {
     watcher: Watcher,
 }
 
-/// Who wants to know of each change.
+/// The function that is called after each change.
 #[derive(Default)]
 struct Watcher(OnceLock<Box<dyn Fn() + Send + Sync>>);
 
@@ -47,14 +47,13 @@ impl fmt::Debug for Watcher {
 }
 
 impl OriginGauges {
-    /// Has `watcher` called after each change: a request or a connection begins or ends. It runs on the origin's own
-    /// threads, between the change and what comes next, and must not block. There is one, and it is the first that was
-    /// given.
+    /// Calls `watcher` after each change: a request or a connection begins or ends. It runs on the origin's own
+    /// threads, between the change and the next step, and must not block. Only the first watcher is used.
     pub fn watch(&self, watcher: impl Fn() + Send + Sync + 'static) {
         let _ = self.watcher.0.set(Box::new(watcher));
     }
 
-    /// Tells of a change that was made.
+    /// Reports a change.
     pub(super) fn changed(&self) {
         if let Some(watcher) = self.watcher.0.get() {
             watcher();
@@ -63,8 +62,8 @@ impl OriginGauges {
 
     /// Requests that hold a worker.
     ///
-    /// No worker is idle while a request waits, so this and [`queued`](Self::queued) follow from one counter, and
-    /// agree with each other if they are asked of the same reading.
+    /// No worker is idle while a request waits, so this and [`queued`](Self::queued) follow from one counter, and agree
+    /// if they are computed from the same reading.
     pub fn in_service(&self) -> u32 {
         self.outstanding.load(Relaxed).min(self.workers.load(Relaxed))
     }

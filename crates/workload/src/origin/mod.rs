@@ -1,4 +1,4 @@
-//! The origin server of one node: real files or bodies of any size, served at a capacity that is set.
+//! The origin server of one node: real files or bodies of any size, served at a configured capacity.
 //!
 //! [`serve`] runs it on a listener until its shutdown resolves, and then drains. What it does at any moment can be
 //! read from [`OriginGauges`], at no cost to it.
@@ -20,6 +20,7 @@ mod book;
 mod burn;
 mod config;
 mod content;
+mod crowd;
 mod files;
 mod gauges;
 mod serve;

@@ -1,9 +1,10 @@
-//! The origin's sockets: accepting, a bound on connections, idle ones, draining.
+//! The origin's sockets: accepting, limiting and draining connections, and closing idle ones.
 
 use std::convert::Infallible;
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -15,19 +16,22 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::Origin;
 use super::config::{OriginConfig, OriginError};
+use super::crowd::{self, Crowd, Pulse};
 use super::gauges::OriginGauges;
 
-/// Pause after an accept that failed, which most often is for want of file descriptors.
+/// Pause after an accept that failed for another reason than a shortage.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Shortest time between two log lines about accepts that failed.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
 
 /// How an origin ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that were still at work after [`OriginConfig::drain_max`], and were cut.
+    /// Connections that were still busy after [`OriginConfig::drain_max`], and were cut.
     pub cut: u32,
 }
 
-/// What the connections of an origin are to do.
+/// What the origin's connections should do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Serving,
@@ -37,13 +41,13 @@ enum Phase {
     Cut,
 }
 
-/// Serves `listener` until `shutdown` resolves; then refuses new connections, finishes the requests in flight, for
-/// [`OriginConfig::drain_max`] at most, and returns.
+/// Serves `listener` until `shutdown` resolves. Then it refuses new connections, finishes the requests in flight within
+/// [`OriginConfig::drain_max`], and returns.
 ///
-/// Connections are tasks of the runtime that this runs on. If the returned future is dropped, they are cut.
+/// Connections are tasks of the current runtime. If the returned future is dropped, they are cut.
 ///
 /// # Errors
-/// Where `config` cannot be served. Once it serves, it does not fail.
+/// If `config` is not valid. Once it serves, it does not fail.
 pub async fn serve(
     listener: TcpListener,
     config: OriginConfig,
@@ -51,21 +55,21 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Drained, OriginError> {
     let origin = Arc::new(Origin::new(config, gauges)?);
-    let connections_max = origin.config.connections_max;
+    let connections_max = origin.config.connections_max.min(crowd::connections_max());
     let room = Arc::new(Semaphore::new(connections_max as usize));
     let (phase, _) = watch::channel(Phase::Serving);
     let mut shutdown = pin!(shutdown);
+    let mut failures = Failures::default();
     loop {
-        // Room first: a connection that is not accepted waits in the backlog, where it costs nothing.
         let (permit, stream) = tokio::select! {
             biased;
             () = shutdown.as_mut() => break,
-            accepted = accept(&listener, &room) => accepted,
+            accepted = accept(&listener, &room, &origin.crowd, &mut failures) => accepted,
         };
         let connection = Connection::new(Arc::clone(&origin), permit);
         tokio::spawn(connection.run(stream, phase.subscribe()));
     }
-    // Whoever connects from here on is refused.
+    // New connections are refused from here on.
     drop(listener);
     phase.send_replace(Phase::Draining);
     let all_closed = room.acquire_many(connections_max);
@@ -74,28 +78,64 @@ pub async fn serve(
     }
     let cut = origin.gauges.connections.load(Relaxed);
     phase.send_replace(Phase::Cut);
-    // They end at their next poll, so this does not wait for anyone outside.
+    // They end at their next poll, so this waits for no peer.
     let _ = room.acquire_many(connections_max).await;
     Ok(Drained { cut })
 }
 
-/// The next connection that there is room for.
-async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> (OwnedSemaphorePermit, TcpStream) {
-    loop {
-        if let Ok(permit) = Arc::clone(room).acquire_owned().await {
-            match listener.accept().await {
-                Ok((stream, _)) => return (permit, stream),
-                Err(error) => tracing::warn!(%error, "cannot accept a connection"),
+/// The next connection, once there is room for it. While there is none, idle connections are asked to leave; those behind it
+/// wait in the backlog, where they cost nothing.
+async fn accept(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+    crowd: &Crowd,
+    failures: &mut Failures,
+) -> (OwnedSemaphorePermit, TcpStream) {
+    let stream = loop {
+        match listener.accept().await {
+            Ok((stream, _)) => break stream,
+            Err(error) => {
+                failures.report(&error);
+                match crowd::is_shortage(&error) {
+                    true => crowd.make_room().await,
+                    false => sleep(ACCEPT_RETRY).await,
+                }
             }
         }
-        sleep(ACCEPT_RETRY).await;
+    };
+    loop {
+        match Arc::clone(room).try_acquire_owned() {
+            Ok(permit) => return (permit, stream),
+            Err(_) => crowd.make_room().await,
+        }
+    }
+}
+
+/// Accepts that failed, logged at most every [`REPORT_EVERY`].
+#[derive(Default)]
+struct Failures {
+    reported: Option<Instant>,
+    unreported: u64,
+}
+
+impl Failures {
+    fn report(&mut self, error: &io::Error) {
+        self.unreported += 1;
+        if self.reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
+            let times = std::mem::take(&mut self.unreported);
+            tracing::warn!(%error, times, "cannot accept connections; idle ones are closed to make room");
+            self.reported = Some(Instant::now());
+        }
     }
 }
 
 /// An open connection, counted while it lives.
 struct Connection {
     origin: Arc<Origin>,
-    _permit: OwnedSemaphorePermit,
+    /// In the crowd.
+    number: u64,
+    pulse: Arc<Pulse>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Connection {
@@ -103,27 +143,27 @@ impl Connection {
         origin.gauges.connections.fetch_add(1, Relaxed);
         origin.gauges.accepted_total.fetch_add(1, Relaxed);
         origin.gauges.changed();
-        Connection { origin, _permit: permit }
+        let (number, pulse) = origin.crowd.enter();
+        Connection { origin, number, pulse, permit: Some(permit) }
     }
 
     async fn run(self, stream: TcpStream, mut phase: watch::Receiver<Phase>) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot turn Nagle's algorithm off");
         }
-        let pulse = Arc::new(Pulse::default());
-        let (origin, beating) = (&self.origin, &pulse);
+        let (origin, pulse) = (&self.origin, &self.pulse);
         let service =
             service_fn(
-                move |request| async move { Ok::<_, Infallible>(origin.answer(beating, request).await) },
+                move |request| async move { Ok::<_, Infallible>(origin.answer(pulse, request).await) },
             );
-        // hyper's own header timeout makes and drops a timer for each request; the pulse costs one each idle time.
+        // hyper's own header timeout creates and drops a timer for each request; the pulse needs one per idle period.
         let served = http1::Builder::new()
             .header_read_timeout(None)
             .max_buf_size(origin.config.head_bytes_max)
             .serve_connection(TokioIo::new(stream), service);
         let mut served = pin!(served);
         let mut idle = pin!(sleep(origin.config.idle_max));
-        let mut beats_seen = 0;
+        let mut seen_ns = 0;
         loop {
             tokio::select! {
                 biased;
@@ -141,8 +181,9 @@ impl Connection {
                         Phase::Cut => return,
                     }
                 }
+                () = pulse.told_to_leave() => served.as_mut().graceful_shutdown(),
                 () = idle.as_mut() => {
-                    if !pulse.alive_since(&mut beats_seen) {
+                    if !pulse.alive_since(&mut seen_ns) {
                         return;
                     }
                     idle.as_mut().reset(Instant::now() + origin.config.idle_max);
@@ -156,31 +197,8 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.origin.gauges.connections.fetch_sub(1, Relaxed);
         self.origin.gauges.changed();
-    }
-}
-
-/// Signs of life of one connection: a request that begins or ends, a piece of a body in either direction.
-#[derive(Debug, Default)]
-pub(super) struct Pulse {
-    beats: AtomicU32,
-    /// A request waits for a worker or holds one, and nothing is to be seen meanwhile.
-    working: AtomicBool,
-}
-
-impl Pulse {
-    pub(super) fn beat(&self) {
-        // One task alone drives a connection, so a plain store does what an atomic addition would, for less.
-        self.beats.store(self.beats.load(Relaxed).wrapping_add(1), Relaxed);
-    }
-
-    pub(super) fn working(&self, working: bool) {
-        self.working.store(working, Relaxed);
-    }
-
-    fn alive_since(&self, beats_seen: &mut u32) -> bool {
-        let beats = self.beats.load(Relaxed);
-        let alive = beats != *beats_seen || self.working.load(Relaxed);
-        *beats_seen = beats;
-        alive
+        // Before anybody is told that there is room.
+        drop(self.permit.take());
+        self.origin.crowd.leave(self.number);
     }
 }

@@ -51,7 +51,7 @@ impl Workers {
         };
         gauges.service_ns_total.fetch_add(service, Relaxed);
         gauges.service_total.fetch_add(1, Relaxed);
-        // A finish beyond what the clock can tell is not reached either way.
+        // A finish beyond the clock's range is never reached either way.
         let finish = self.epoch.checked_add(Duration::from_nanos(booking.finish)).unwrap_or(self.epoch);
         Ok(Turn { finish, hold: Some(Hold::new(gauges)) })
     }
@@ -82,8 +82,8 @@ impl Turn {
 }
 
 impl Drop for Turn {
-    /// hyper drops a request whose client has left. Its worker does not notice, as a real server's would not, so
-    /// the turn is sat out, and the gauges go on to show it.
+    /// hyper drops a request whose client has left. Like a real server, its worker does not notice. So the turn
+    /// continues to its end, and the gauges keep showing it.
     fn drop(&mut self) {
         let (finish, hold) = (self.finish, self.hold.take());
         if Instant::now() < finish

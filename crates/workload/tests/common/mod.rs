@@ -1,4 +1,4 @@
-//! What the tests of both halves need: origins on loopback, and requests written out by hand.
+//! Shared by the tests of both halves: origins on loopback, and hand-written requests.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
 
 use std::net::SocketAddr;
@@ -38,14 +38,14 @@ impl TestOrigin {
         TestOrigin { address, gauges, shutdown, served }
     }
 
-    /// Begins the drain; its end is awaited with the handle.
+    /// Starts the drain; its end is awaited with the handle.
     pub fn shut_down(self) -> JoinHandle<Result<Drained, OriginError>> {
         let _ = self.shutdown.send(());
         self.served
     }
 }
 
-/// A response, taken apart.
+/// A parsed response.
 #[derive(Debug)]
 pub struct Reply {
     pub status: u16,
@@ -54,14 +54,14 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// A header field, by its name in small letters.
+    /// A header field, by its name in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let fields = self.head.lines().filter_map(|line| line.split_once(": "));
         fields.into_iter().find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 }
 
-/// Connects and sends a request, after which the server is to close.
+/// Connects and sends a request, after which the server should close.
 pub async fn send(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let length = body.len();
@@ -69,7 +69,7 @@ pub async fn send(address: SocketAddr, method: &str, path: &str, body: &[u8]) ->
         "{method} {path} HTTP/1.1\r\nhost: a.test\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    // The server may refuse by the head alone, and close.
+    // The server may refuse after reading only the head, and close.
     let _ = stream.write_all(body).await;
     stream
 }

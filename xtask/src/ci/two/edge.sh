@@ -13,8 +13,13 @@ metrics() { get 9081 any /metrics; }
 
 until ask alpha 2>/dev/null && ask beta 2>/dev/null; do sleep 0.2; done
 echo "both sites answer"
+clients=()
 for client in 1 2 3; do
     while :; do ask alpha || echo "a request failed"; done &
+    clients+=($!)
 done
 until metrics | grep -q '^sidelong_edge_node_site{node="n[23]",site="alpha"} 1'; do sleep 0.2; done
+# Before the edge, which ends with this script.
+kill "${clients[@]}"
+wait "${clients[@]}" 2>/dev/null
 metrics | grep -E '^sidelong_edge_(node_site|moves_total|requests_total)'

@@ -49,21 +49,21 @@ use ibv::ibv_qp_attr_mask as mask;
 use ibv::ibv_send_flags as send;
 use ibv::ibv_wr_opcode as opcode;
 
-/// Requests that a queue pair may have in flight: a sequence of 16 bits tells them apart.
+/// Most requests in flight on a queue pair: a sequence of 16 bits tells them apart.
 pub(super) const DEPTH_MAX: u32 = 1 << 14;
-/// How long a target that is not ready is left alone: 14 is 1.28 ms (IBA volume 1, table 45). One-sided work meets none,
-/// and neither does a message whose sender knows of a buffer for it.
+/// Pause before a target that is not ready is tried again: 14 means 1.28 ms (IBA volume 1, table 45). One-sided work
+/// never meets such a target, nor does a message for which the sender knows a buffer.
 const NOT_READY_TIMER: u8 = 14;
-/// How often it is tried again; 7 would be for ever.
+/// Retries for a target that is not ready; 7 would mean no limit.
 const NOT_READY_RETRIES_MAX: u8 = 3;
 
-/// Lives of queue pairs, so that a completion of an earlier one in a slot is told from those of the next.
+/// Counts lives of queue pairs, which tells late completions of a slot's earlier queue pair from those of the next.
 static LIFE: AtomicU32 = AtomicU32::new(0);
 
-/// What the device may do with memory, and who may ask it to.
+/// What the device may do with memory, and for whom.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::verbs) enum Rights {
-    /// This process alone, through work that it posts.
+    /// This process alone, through the work that it posts.
     Local,
     /// Peers may read.
     Read,
@@ -89,7 +89,7 @@ impl Rights {
         flags.0
     }
 
-    /// What peers may, whichever way.
+    /// The rights of peers, with or without a window.
     fn remote(self) -> u32 {
         let read = access::IBV_ACCESS_REMOTE_READ;
         let flags = match self {
@@ -103,11 +103,11 @@ impl Rights {
     }
 }
 
-/// A part of registered memory that this process alone uses. Its owner may look at it and write to it: nothing is in
-/// flight there.
+/// A part of registered memory that only this process uses. Its owner may access it, because nothing is in flight
+/// there.
 pub struct Registered(pub(super) Box<Part>);
 
-/// Boxed, so that what is handed on is a word.
+/// Boxed, so that passing it on moves one word.
 pub(super) struct Part {
     pub(super) at: NonNull<u64>,
     pub(super) words: u32,
@@ -138,7 +138,7 @@ impl Registered {
             NonNull::new(memory.address().cast_mut().cast::<u64>()).ok_or(io::ErrorKind::InvalidData)?;
         let region = MemoryRegion::register(domain, memory, Rights::Local)?;
         let part = |part: usize| Part {
-            // SAFETY: so many parts lie in the mapping, one behind the other.
+            // SAFETY: that many parts lie in the mapping, one behind the other.
             at: unsafe { base.add(part * words) },
             words: words as u32,
             lkey: region.lkey(),
@@ -147,7 +147,7 @@ impl Registered {
         Ok((0..count).map(|index| Registered(Box::new(part(index)))).collect())
     }
 
-    /// What is in it.
+    /// Its contents.
     #[inline]
     pub fn words(&self) -> &[u64] {
         // SAFETY: the part is mapped for as long as the region is held, begins at a word, and is this buffer's alone:
@@ -155,7 +155,7 @@ impl Registered {
         unsafe { std::slice::from_raw_parts(self.0.at.as_ptr(), self.0.words as usize) }
     }
 
-    /// What is in it, to be changed.
+    /// Its contents, to be changed.
     #[inline]
     pub fn words_mut(&mut self) -> &mut [u64] {
         // SAFETY: as above.
@@ -163,23 +163,23 @@ impl Registered {
     }
 }
 
-/// What a queue pair is to do, at an address of the peer. As the device wants it, so that staging need not ask what it is.
+/// Work for a queue pair at an address of the peer, stored as the device takes it, so that staging needs no branches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Work {
     opcode: u32,
     flags: u32,
     len: u32,
     at: u64,
-    /// Of an atomic: what is compared with or added, and what is swapped in.
+    /// Of an atomic: the value to compare or add, and the value to swap in.
     operands: Option<(u64, u64)>,
-    /// What a write tells the peer's inbox.
+    /// The value that a write passes to the peer's inbox.
     immediate: u32,
-    /// Under which key, if not that of the queue pair.
+    /// The remote key, if it is not that of the queue pair.
     rkey: Option<u32>,
 }
 
 impl Work {
-    /// Brings `len` bytes from the peer's `from` into the buffer.
+    /// Reads `len` bytes at the peer's address `from` into the buffer.
     #[inline]
     pub fn read(from: u64, len: u32) -> Work {
         Work {
@@ -193,7 +193,7 @@ impl Work {
         }
     }
 
-    /// Takes `len` bytes out of the buffer to the peer's `to`; `after_reads` waits for all reads that were staged
+    /// Writes `len` bytes of the buffer to the peer's address `to`. With `after_reads` it waits for all reads staged
     /// earlier (a fence).
     #[inline]
     pub fn write(to: u64, len: u32, after_reads: bool) -> Work {
@@ -201,34 +201,34 @@ impl Work {
         Work { opcode, flags: fence(after_reads), len, at: to, operands: None, immediate: 0, rkey: None }
     }
 
-    /// As `write`; then it takes one of the peer's receive buffers, which stays as it is, to tell it `immediate`.
+    /// As `write`; then it consumes one of the peer's receive buffers, unchanged, to pass `immediate`.
     #[inline]
     pub fn write_with_immediate(to: u64, len: u32, immediate: u32, after_reads: bool) -> Work {
         let opcode = opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
         Work { opcode, immediate, ..Work::write(to, len, after_reads) }
     }
 
-    /// Takes `len` bytes out of the buffer to one of the peer's receive buffers.
+    /// Sends `len` bytes of the buffer to one of the peer's receive buffers.
     #[inline]
     pub fn send(len: u32, after_reads: bool) -> Work {
         Work { opcode: opcode::IBV_WR_SEND, ..Work::write(0, len, after_reads) }
     }
 
-    /// Swaps the word at `at` for `new` if it is `expected`, and brings the word before into the buffer.
+    /// Replaces the word at `at` by `new` if it is `expected`, and reads the previous value into the buffer.
     #[inline]
     pub fn compare_and_swap(at: u64, expected: u64, new: u64, after_reads: bool) -> Work {
         let (opcode, operands) = (opcode::IBV_WR_ATOMIC_CMP_AND_SWP, Some((expected, new)));
         Work { opcode, operands, ..Work::write(at, 8, after_reads) }
     }
 
-    /// Adds `add` to the word at `at`, and brings the word before into the buffer.
+    /// Adds `add` to the word at `at`, and reads the previous value into the buffer.
     #[inline]
     pub fn fetch_and_add(at: u64, add: u64, after_reads: bool) -> Work {
         let (opcode, operands) = (opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, Some((add, 0)));
         Work { opcode, operands, ..Work::write(at, 8, after_reads) }
     }
 
-    /// As it is, but of memory that the peer granted under another key than the queue pair's.
+    /// The same work on memory that the peer granted under another key than the queue pair's.
     #[inline]
     pub fn under(self, rkey: u32) -> Work {
         Work { rkey: Some(rkey), ..self }
@@ -239,18 +239,18 @@ fn fence(after_reads: bool) -> u32 {
     if after_reads { send::IBV_SEND_FENCE.0 } else { 0 }
 }
 
-/// What the poster wants to be told with the completion.
+/// What the poster gets back with the completion.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Note {
     pub(in crate::verbs) batch: u32,
-    /// The operation in it.
+    /// The index of the operation in its batch.
     pub(in crate::verbs) index: u32,
-    /// First word of the operation's buffer that this piece is of, and how many.
+    /// The part of the operation's buffer that this piece covers: first word and length.
     pub(in crate::verbs) at: u32,
     pub(in crate::verbs) words: u32,
     /// Whether it is the operation's last piece.
     pub(in crate::verbs) last: bool,
-    /// Whether it looks at how far the inbox is, and is of no operation's buffer.
+    /// Whether it reads the inbox's word, and belongs to no operation's buffer.
     pub(in crate::verbs) look: bool,
 }
 
@@ -269,13 +269,13 @@ pub(in crate::verbs) struct Peer {
 pub(in crate::verbs) struct Timers {
     pub(in crate::verbs) port: u8,
     pub(in crate::verbs) gid_index: u8,
-    /// Whether frames are routed by GID; on InfiniBand's own links the LID suffices.
+    /// Whether frames are routed by GID; InfiniBand's own links need only the LID.
     pub(in crate::verbs) routed: bool,
     pub(in crate::verbs) sequence: u32,
-    /// The wait for an acknowledgement is 4.096 us doubled so many times.
+    /// The acknowledgement timeout: 4.096 us doubled this many times.
     pub(in crate::verbs) timeout: u8,
     pub(in crate::verbs) retries: u8,
-    /// Reads and atomics on their way to the peer, and from it.
+    /// Most reads and atomics in flight to the peer, and from it.
     pub(in crate::verbs) reads_out: u8,
     pub(in crate::verbs) reads_in: u8,
 }
@@ -283,13 +283,13 @@ pub(in crate::verbs) struct Timers {
 /// One end of a reliable connection.
 pub struct QueuePair {
     pub(super) raw: NonNull<ibv::ibv_qp>,
-    /// `life << 32 | slot << 16`: with a sequence in the lowest bits, the number of a request.
+    /// `life << 32 | slot << 16`. With a sequence number in the low bits it identifies a request.
     pub(super) tag: u64,
     rkey: u32,
     inline_bytes_max: u32,
-    /// By sequence, modulo the depth.
+    /// Indexed by sequence, modulo the depth.
     ring: ManuallyDrop<Box<[Entry]>>,
-    /// Sequences: of the oldest request in flight, of the first that is staged, of the next.
+    /// Sequence numbers: of the oldest request in flight, of the first staged one, and of the next.
     oldest: u32,
     staged: u32,
     next: u32,
@@ -298,7 +298,7 @@ pub struct QueuePair {
     _domain: Arc<ProtectionDomain>,
 }
 
-/// A request, the piece of memory that it names, and whose that is.
+/// A request, the memory that it names, and the owner of that memory.
 struct Entry {
     request: ibv::ibv_send_wr,
     piece: ibv::ibv_sge,
@@ -327,7 +327,7 @@ pub(super) fn slot_of(request: u64) -> u16 {
 }
 
 impl QueuePair {
-    /// One that takes `depth` requests, a power of two, and reports to `completions` as of `slot`.
+    /// A queue pair that takes `depth` requests, a power of two, and reports to `completions` under the number `slot`.
     pub(in crate::verbs) fn new(
         completions: &CompletionQueue,
         domain: &Arc<ProtectionDomain>,
@@ -338,7 +338,7 @@ impl QueuePair {
         QueuePair::with_receives(completions, domain, slot, depth, inline_bytes, Receives::none(completions))
     }
 
-    /// As `new`; what it receives goes to the buffers of `receives`.
+    /// As `new`; it receives into the buffers of `receives`.
     pub(in crate::verbs) fn with_receives(
         completions: &CompletionQueue,
         domain: &Arc<ProtectionDomain>,
@@ -350,7 +350,7 @@ impl QueuePair {
         assert!(depth.is_power_of_two() && depth <= DEPTH_MAX, "sequences are counted in 16 bits");
         let made = create(completions, &receives, domain, depth, inline_bytes);
         let (raw, inline_bytes_max) = match made {
-            // Not all devices can.
+            // Some devices do not support inline data.
             Err(_) if inline_bytes > 0 => create(completions, &receives, domain, depth, 0)?,
             made => made?,
         };
@@ -376,13 +376,13 @@ impl QueuePair {
         })
     }
 
-    /// By which the peer knows it.
+    /// The number by which the peer knows it.
     pub(in crate::verbs) fn number(&self) -> u32 {
         // SAFETY: the queue pair lives, and its number does not change.
         unsafe { self.raw.as_ref().qp_num }
     }
 
-    /// Lets `peer` do what `rights` say, and takes work from here on (RESET to INIT, RTR, RTS).
+    /// Connects it to `peer`, with the rights `rights`; it takes work from now on (RESET to INIT, RTR, RTS).
     pub(in crate::verbs) fn connect(&mut self, own: &Timers, peer: &Peer, rights: Rights) -> io::Result<()> {
         self.modify(
             mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS,
@@ -437,27 +437,27 @@ impl QueuePair {
         checked(unsafe { ibv::ibv_modify_qp(self.raw.as_ptr(), &mut attributes, what.0 as i32) })
     }
 
-    /// From here on, work is on what the peer granted under this key.
+    /// Sets the remote key for further work.
     pub(in crate::verbs) fn use_rkey(&mut self, rkey: u32) {
         self.rkey = rkey;
     }
 
-    /// How many more requests it takes before one completes.
+    /// Number of requests that it takes before one completes.
     #[inline]
     pub(in crate::verbs) fn room(&self) -> u32 {
         self.ring.len() as u32 - self.next.wrapping_sub(self.oldest)
     }
 
-    /// How many requests wait for the next `post`.
+    /// Number of requests staged for the next `post`.
     #[inline]
     pub(in crate::verbs) fn staged(&self) -> u32 {
         self.next.wrapping_sub(self.staged)
     }
 
-    /// Adds work to what the next `post` hands to the device. The buffer is in flight from here on.
+    /// Stages work for the next `post`. The buffer is in flight from now on.
     ///
     /// # Errors
-    /// Gives the buffer back where there is no room, or the work is of more than it holds.
+    /// Returns the buffer if there is no room, or if the work exceeds its length.
     #[inline(always)]
     pub fn stage(&mut self, work: &Work, buffer: Registered, note: Note) -> Result<(), Registered> {
         let Work { opcode, flags, len, at, operands, immediate, rkey } = *work;
@@ -482,16 +482,16 @@ impl QueuePair {
                 request.wr.atomic = ibv::atomic_t { remote_addr: at, compare_add, swap, rkey };
             }
         }
-        // A piece of no bytes would be one of 2 GiB to some devices.
+        // Some devices would take a piece of 0 bytes for one of 2 GiB.
         request.num_sge = i32::from(len > 0);
         *piece = ibv::ibv_sge { addr: buffer.0.at.as_ptr() as u64, length: len, lkey: buffer.0.lkey };
-        // There is room, so nothing is lost that was in flight.
+        // There is room, so the replaced entry holds nothing in flight.
         std::mem::forget(in_flight.replace(InFlight { buffer, note }));
         self.next = self.next.wrapping_add(1);
         Ok(())
     }
 
-    /// Hands what was staged to the device, which reports the last of it.
+    /// Posts the staged work to the device, which reports the last request.
     #[inline]
     pub(in crate::verbs) fn post(&mut self) -> io::Result<()> {
         if self.staged == self.next {
@@ -525,9 +525,8 @@ impl QueuePair {
         })
     }
 
-    /// The buffers, oldest first, with which the device is done as `completion` tells; `None` where it tells of another
-    /// queue pair, such as one that had this one's slot before. One that tells of a failure speaks for the work before it
-    /// alone.
+    /// The buffers, oldest first, that `completion` releases. `None` if it belongs to another queue pair, such as an
+    /// earlier one in the same slot. A failed completion releases only the buffers before its request.
     #[inline]
     pub(in crate::verbs) fn retire(
         &mut self,
@@ -548,13 +547,13 @@ impl QueuePair {
         }))
     }
 
-    /// Whether `completion` tells of this queue pair, not of one that had its slot before.
+    /// Whether `completion` belongs to this queue pair, not to an earlier one in its slot.
     #[inline]
     pub(super) fn is_told_of(&self, completion: &Completion) -> bool {
         completion.0.wr_id >> 16 == self.tag >> 16
     }
 
-    /// Notes of what is in flight, oldest first.
+    /// The notes of requests in flight, oldest first.
     pub(in crate::verbs) fn in_flight(&self) -> impl Iterator<Item = &Note> {
         let sequences = (0..self.next.wrapping_sub(self.oldest)).map(|after| self.oldest.wrapping_add(after));
         sequences.filter_map(|sequence| {
@@ -563,8 +562,8 @@ impl QueuePair {
         })
     }
 
-    /// Gives the peer the rights of `rights` to all of the window's region, under the key that is returned, once the
-    /// device reports that it is done (with a completion of this queue pair that retires nothing).
+    /// Gives the peer the rights `rights` to the window's whole region, under the key returned, once the device reports
+    /// completion. That completion retires nothing.
     pub(in crate::verbs) fn bind(&mut self, window: &Window, rights: Rights) -> io::Result<u32> {
         let rkey = window.next_rkey();
         let mut request = MaybeUninit::<ibv::ibv_send_wr>::zeroed();
@@ -599,7 +598,7 @@ impl Drop for QueuePair {
         // (ibv_destroy_qp(3); IBA volume 1, 10.2.4.4).
         let freed = unsafe { ibv::ibv_destroy_qp(self.raw.as_ptr()) };
         if freed != 0 {
-            // What is in flight stays mapped and registered: the device may still reach it.
+            // What is in flight stays mapped and registered, because the device may still access it.
             return leaked("a queue pair", freed);
         }
         // SAFETY: it is not used again.

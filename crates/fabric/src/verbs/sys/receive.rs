@@ -1,4 +1,4 @@
-//! The receiving half of a queue pair: buffers that wait for messages, and are its own until one has come.
+//! The receiving half of a queue pair: buffers that wait for messages, and belong to it until one has arrived.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,50 +11,49 @@ use rdma_mummy_sys as ibv;
 use super::queue::DEPTH_MAX;
 use super::{Completion, CompletionQueue, QueuePair, RawQueue, Registered, checked};
 
-/// Buffers that a queue pair may have waiting: a sequence of 16 bits tells them apart.
+/// Most receive buffers of a queue pair: a sequence of 16 bits tells them apart.
 pub(in crate::verbs) const RECEIVES_MAX: usize = DEPTH_MAX as usize;
 /// `IBV_WC_WITH_IMM` of `enum ibv_wc_flags`: the completion has an immediate.
 const WITH_IMMEDIATE: u32 = 1 << 1;
 
-/// The buffers of a queue pair that wait for messages, in the order in which they take them, and where it reports those
-/// that came.
+/// A queue pair's receive buffers in the order in which they are filled, and the completion queue that reports them.
 pub(in crate::verbs) struct Receives {
     pub(super) completions: Arc<RawQueue>,
     pub(super) depth: u32,
     waiting: VecDeque<Registered>,
-    /// Sequence of the first that waits.
+    /// Sequence number of the oldest waiting buffer.
     oldest: u16,
 }
 
 impl Receives {
-    /// Room for `depth` buffers, to be reported to `completions`.
+    /// Room for `depth` buffers, which are reported to `completions`.
     pub(in crate::verbs) fn new(completions: &CompletionQueue, depth: usize) -> Receives {
         assert!(depth <= RECEIVES_MAX, "sequences are counted in 16 bits");
         let waiting = VecDeque::with_capacity(depth);
         Receives { completions: Arc::clone(&completions.inner), depth: depth as u32, waiting, oldest: 0 }
     }
 
-    /// Of a queue pair that receives nothing.
+    /// For a queue pair that receives nothing.
     pub(in crate::verbs) fn none(completions: &CompletionQueue) -> Receives {
         Receives::new(completions, 0)
     }
 }
 
-/// A message, as it was reported.
+/// A received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::verbs) struct Arrival {
-    /// How many bytes of the buffer it has.
+    /// Bytes of the buffer that it fills.
     pub(in crate::verbs) len: usize,
     pub(in crate::verbs) immediate: Option<u32>,
 }
 
 impl QueuePair {
-    /// By which its completions, and no other queue pair's, are known.
+    /// The queue pair's life, which identifies its completions.
     pub(in crate::verbs) fn life(&self) -> u32 {
         (self.tag >> 32) as u32
     }
 
-    /// Lets a message come into `buffer`, which is in flight from here on.
+    /// Posts `buffer` to receive a message. It is in flight from now on.
     pub(in crate::verbs) fn receive(&mut self, buffer: Registered) -> io::Result<()> {
         let Receives { depth, waiting, oldest, .. } = &mut *self.receives;
         if waiting.len() >= *depth as usize {
@@ -81,7 +80,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The buffer that `completion` tells of, if it is the one whose turn it is: they are filled in order.
+    /// The buffer that `completion` releases, if it is the oldest: buffers are filled in order.
     pub(in crate::verbs) fn received(&mut self, completion: &Completion) -> Option<Registered> {
         let its_own = self.is_told_of(completion) && completion.0.wr_id as u16 == self.receives.oldest;
         let buffer = if its_own { self.receives.waiting.pop_front()? } else { return None };
@@ -91,17 +90,17 @@ impl QueuePair {
 }
 
 impl Completion {
-    /// Of which queue pair it tells.
+    /// The life of the queue pair that it belongs to.
     pub(in crate::verbs) fn life(&self) -> u32 {
         (self.0.wr_id >> 32) as u32
     }
 
-    /// The message, where it tells of one.
+    /// The message that it reports.
     pub(in crate::verbs) fn arrival(&self) -> Arrival {
         // SAFETY: a number, however one looks at it.
         let immediate = u32::from_be(unsafe { self.0.imm_data_invalidated_rkey_union.imm_data });
         let told = self.0.wc_flags & WITH_IMMEDIATE != 0;
-        // What a write wrote is not in the buffer.
+        // The data of a write with immediate is not in the buffer.
         let len = if told { 0 } else { self.0.byte_len as usize };
         Arrival { len, immediate: told.then_some(immediate) }
     }

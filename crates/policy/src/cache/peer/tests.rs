@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use super::super::store::Room;
 use super::*;
 
-const PROTOCOLS: [Protocol; 7] = Protocol::ALL;
+const PROTOCOLS: &[Protocol] = Protocol::ALL;
 
-/// A cluster whose messages arrive one after another, in the order in which they were sent, and whose disks take as long
-/// as one message.
+/// A cluster in which messages arrive one after another in the order of sending, and a disk read takes as long as one
+/// message.
 struct Cluster {
     peers: Vec<Peer>,
     under_way: VecDeque<(NodeId, Act)>,
@@ -23,8 +23,8 @@ fn bytes_of(key: u64) -> u32 {
 }
 
 impl Cluster {
-    fn new(protocol: Protocol, nodes: u32, settings: impl Fn(&mut Settings)) -> Self {
-        let mut own = Settings::new(protocol, Room::bytes(12), Room::bytes(6), 16);
+    fn new(protocol: Protocol, nodes: u32, settings: impl Fn(&mut CacheSettings)) -> Self {
+        let mut own = CacheSettings::new(protocol, Room::bytes(12), Room::bytes(6), 16);
         own.sample_reads = 10;
         settings(&mut own);
         Cluster {
@@ -56,7 +56,7 @@ impl Cluster {
         self.under_way.extend(acts.into_iter().map(|act| (node, act)));
     }
 
-    /// Does the next of what is to be done.
+    /// Performs the next act.
     fn step(&mut self) -> bool {
         let Some((node, act)) = self.under_way.pop_front() else { return false };
         let mut acts = Vec::new();
@@ -109,7 +109,7 @@ impl Cluster {
         all
     }
 
-    /// Requests by a few nodes for objects of which some are popular.
+    /// A few nodes' requests for objects, some of which are popular.
     fn drive(&mut self, requests: u32) {
         let mut random = 1u64;
         for i in 0..requests {
@@ -122,11 +122,11 @@ impl Cluster {
 }
 
 proptest! {
-    /// Whatever crosses on the way, each request ends once, after at most two reads that fail, and within the bounds.
+    /// Whatever crosses on the way, each request ends once, after at most two failed reads, and within the bounds.
     #[test]
     fn every_request_is_answered(
         requests in proptest::collection::vec((0u32..4, 0u64..50, 0usize..4), 1..300),
-        protocol in proptest::sample::select(&PROTOCOLS),
+        protocol in proptest::sample::select(PROTOCOLS),
     ) {
         let mut cluster = Cluster::new(protocol, 4, |_| ());
         for (node, key, steps) in requests {
@@ -145,9 +145,9 @@ proptest! {
         prop_assert_eq!(cluster.updates, cluster.counters().update_messages);
     }
 
-    /// Small bounds hold for what is remembered, too.
+    /// Small bounds on what is remembered hold, too.
     #[test]
-    fn what_is_remembered_is_bounded(protocol in proptest::sample::select(&PROTOCOLS)) {
+    fn what_is_remembered_is_bounded(protocol in proptest::sample::select(PROTOCOLS)) {
         let mut cluster = Cluster::new(protocol, 3, |settings| {
             (settings.changes_max, settings.carried_max, settings.notes_max) = (5, 2, 1);
         });
@@ -167,7 +167,7 @@ fn a_first_read_takes_three_messages_and_the_next_one_none() {
     cluster.rest();
     let Counters { reads, asks, loads, .. } = cluster.counters();
     assert_eq!((reads, asks, loads), (1, 1, 1));
-    // Of 3 bytes, it does not fit into the incoming cache: the reference is all that stays.
+    // With 3 bytes it does not fit in the incoming cache, so only the reference is kept.
     cluster.request(1, 2);
     cluster.rest();
     let Counters { reads, asks, loads, read_failures, .. } = cluster.counters();
@@ -181,7 +181,7 @@ fn a_read_of_what_was_evicted_fails_and_is_asked_for_again() {
         cluster.request(1, key);
         cluster.rest();
     }
-    // 12 bytes at home: 2 is long gone. Moved, it is at another place, and the old reference fails once more.
+    // The home has 12 bytes, so 2 was evicted. After it moved, the old reference fails once more.
     cluster.request(0, 2);
     cluster.rest();
     assert_eq!(cluster.counters().read_failures, 0);
@@ -227,7 +227,7 @@ fn thresholds_lower_failures_and_cost_less_than_telling_all() {
 
 #[test]
 fn a_home_keeps_what_is_read_there_by_ledger_alone() {
-    // Node 1 reads 0 all the time, one-sidedly, and asks for ever new objects besides.
+    // Node 1 reads 0 all the time, one-sidedly, and also requests new objects.
     let loads_of_0 = |protocol| {
         let mut cluster = Cluster::new(protocol, 2, |settings| settings.incoming = Room::bytes(1));
         let mut failures = 0;

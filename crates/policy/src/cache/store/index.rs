@@ -1,11 +1,11 @@
-//! From a key to its slot. Keys lie in the slots; here is only what leads to them.
+//! The index from keys to slots. The slots hold the keys.
 //!
-//! Keys are hashes of names, or count from 0. The table is hashed, or has a cell for each key up to the highest where that
-//! takes no more memory: then nothing is searched for.
+//! Keys are hashes of names, or count from 0. The table is hashed, or has a cell for each key up to the highest if that
+//! takes no more memory; then there is no search.
 
 use prefetch_index::prefetch_index;
 
-/// Nobody.
+/// No slot.
 const NIL: u32 = u32::MAX;
 
 const CELLS_MIN: usize = 16;
@@ -28,7 +28,7 @@ impl Index {
         }
     }
 
-    /// The slot of `key`; `is` says whether a slot is the key's.
+    /// The slot of `key`; `is` tells whether a slot has the key.
     #[inline]
     pub(super) fn find(&self, key: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
         match self {
@@ -37,19 +37,19 @@ impl Index {
         }
     }
 
-    /// The first slot that may be the key's, which it nearly always is.
+    /// The first slot that may have the key; it nearly always does.
     #[inline]
     pub(super) fn first(&self, key: u64) -> Option<u32> {
         self.find(key, |_| true)
     }
 
-    /// Whether it leads to a key's slot without a look at the slot.
+    /// Whether it finds a key's slot without reading slots.
     #[inline]
     pub(super) fn is_direct(&self) -> bool {
         matches!(self, Index::Direct(_))
     }
 
-    /// Fetches the cell where `key` is first looked for.
+    /// Prefetches the cell where the search for `key` starts.
     #[inline]
     pub(super) fn warm(&self, key: u64) {
         match self {
@@ -58,7 +58,7 @@ impl Index {
         }
     }
 
-    /// Puts in the slot of a key that has none; `key_of` says whose a slot is.
+    /// Inserts the slot of a new key; `key_of` gives a slot's key.
     pub(super) fn insert(&mut self, key: u64, slot: u32, key_of: impl Fn(u32) -> u64) {
         match self {
             Index::Hashed(table) if table.is_full() => *self = table.wider(key, key_of),
@@ -71,7 +71,7 @@ impl Index {
         }
     }
 
-    /// Takes out a slot that is there.
+    /// Removes a slot that is there.
     pub(super) fn remove(&mut self, key: u64, slot: u32) {
         match self {
             Index::Hashed(table) => table.remove(hash(key), slot),
@@ -88,10 +88,10 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    /// For keys up to `key_max`, if that takes no more memory than a hashed table that holds `len` of them.
+    /// A table for keys up to `key_max`, if it takes no more memory than a hashed table of `len` keys.
     fn of(key_max: u64, len: usize) -> Option<Self> {
         let cells_max = Hashed::cells_for(len) * size_of::<Cell>() / size_of::<u32>();
-        // Some more: keys that count from 0 come up in nearly any order.
+        // Some spare cells: keys that count from 0 arrive in nearly any order.
         let cells = key_max.saturating_add(key_max / 8 + 1);
         (cells <= cells_max as u64).then(|| Direct { slots: vec![NIL; cells as usize], len: 0 })
     }
@@ -111,7 +111,7 @@ impl Direct {
         self.len -= 1;
     }
 
-    /// With room for `key`, too.
+    /// The index grown to hold `key`.
     fn longer(&self, key: u64) -> Index {
         let of = (0..).zip(&self.slots).filter(|(_, slot)| **slot != NIL);
         match Direct::of(key, self.len + 1) {
@@ -128,15 +128,15 @@ impl Direct {
     }
 }
 
-/// Open addressing with linear probing, and removal that moves back who was displaced, so that a table does not age. Of
-/// 2^n cells, at most three quarters are in use.
+/// Open addressing with linear probing. Removal moves displaced entries back, so a table does not degrade. At most
+/// three quarters of its 2^n cells are in use.
 #[derive(Clone, Debug)]
 pub(super) struct Hashed {
     cells: Vec<Cell>,
     len: usize,
-    /// The highest key that ever was there.
+    /// The highest key ever inserted.
     key_max: u64,
-    /// The cell where a hash is first looked for is its upper bits.
+    /// The upper bits of a hash give the cell where the search starts.
     shift: u32,
 }
 
@@ -153,7 +153,7 @@ impl Hashed {
         Hashed { cells: vec![EMPTY; cells], len: 0, key_max: 0, shift: u32::BITS - cells.ilog2() }
     }
 
-    /// How many cells a table of `len` has that grew to it.
+    /// Number of cells of a table that has grown to `len` keys.
     fn cells_for(len: usize) -> usize {
         (4 * len).div_ceil(3).next_power_of_two().max(CELLS_MIN)
     }
@@ -188,7 +188,7 @@ impl Hashed {
         4 * (self.len + 1) > 3 * self.cells.len()
     }
 
-    /// With room for one more, which is `key`'s.
+    /// The index grown by one, for `key`.
     fn wider(&self, key: u64, key_of: impl Fn(u32) -> u64) -> Index {
         let cells = self.cells.iter().filter(|cell| cell.slot != NIL);
         if let Some(mut direct) = Direct::of(self.key_max.max(key), self.len + 1) {
@@ -230,7 +230,7 @@ impl Hashed {
             if cell.slot == NIL {
                 break;
             }
-            // It may move back to the hole unless that is before where it is first looked for.
+            // An entry may move back to the hole, unless the hole is before the start of its search.
             let from_home = at.wrapping_sub(self.home(cell.hash)) & mask;
             let from_hole = at.wrapping_sub(hole) & mask;
             if from_home >= from_hole {
@@ -299,7 +299,7 @@ mod tests {
         }
         both.check(&[0, 4_000, 17]);
         assert_eq!((both.find(4_001), both.find(u64::MAX)), (None, None));
-        // One that is out of line, as a name's hash would be: all is found as before.
+        // A key out of line, such as a name's hash: all are still found.
         both.insert(1 << 63);
         assert!(!both.is_direct());
         both.check(&[0, 4_000, 17]);

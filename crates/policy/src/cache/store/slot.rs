@@ -1,9 +1,9 @@
-//! What a store knows of an object, in 24 bytes and those of what came with it: two of them lie in a cache line.
+//! A store's data about one object: 24 bytes and those of its value, so that two slots share a cache line.
 
-/// Nobody.
+/// No slot.
 pub(super) const NIL: u32 = (1 << LINK_BITS) - 1;
 
-/// Bits of a link; the two above them are the slot's queue or its mark.
+/// Bits of a link; the two above hold the slot's queue or its mark.
 const LINK_BITS: u32 = 30;
 
 /// The highest mark.
@@ -14,9 +14,9 @@ pub(super) struct Slot<V> {
     pub(super) key: u64,
     pub(super) bytes: u32,
     pub(super) generation: u32,
-    /// The neighbour in its queue, or, under LRU, how often the log has it; and its queue.
+    /// The next newer slot of its queue, or under LRU the number of its log entries; and its queue.
     newer: u32,
-    /// The other neighbour, or, of a free slot, the next free one; and how often it was asked for, as far as that counts.
+    /// The next older slot, or for a free slot the next free one; and its number of accesses, as far as they count.
     older: u32,
     pub(super) value: V,
 }
@@ -36,7 +36,7 @@ impl<V> Slot<V> {
         self.newer = self.newer & !NIL | newer;
     }
 
-    /// Under LRU: the log has it once more.
+    /// Under LRU: the log has one more entry.
     #[inline]
     pub(super) fn count(&mut self) {
         self.newer += 1;

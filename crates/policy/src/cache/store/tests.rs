@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The published rules, as plainly as they can be written down: lists of (key, bytes, mark), oldest first.
+/// The published rules in their plainest form: lists of (key, bytes, mark), oldest first.
 struct Naive {
     eviction: Eviction,
     room: u64,
@@ -23,7 +23,7 @@ impl Naive {
         Naive { eviction, room, main, small, ghost, hand: None, has_evicted: false }
     }
 
-    /// Whether `key` is there; if not, it comes in if it may.
+    /// Whether `key` is there; if not, it is inserted if it fits.
     fn ask(&mut self, key: u64, bytes: u64) -> bool {
         if let Some(at) = self.main.iter().position(|entry| entry.0 == key) {
             match self.eviction {
@@ -122,7 +122,7 @@ fn keys(store: &Store<u64>) -> Vec<u64> {
 }
 
 proptest! {
-    /// Each request hits or misses as the rules have it, what is told to go is what went, and places name who is there.
+    /// Each request hits or misses as the rules require, evictions are reported, and places name the right objects.
     #[test]
     fn it_keeps_and_lets_go_by_the_published_rules(
         room in 1u64..400,
@@ -153,7 +153,7 @@ proptest! {
         }
     }
 
-    /// Removal, by whoever wants it, leaves nothing behind and forgets nobody else.
+    /// Removal leaves nothing behind and affects no other object.
     #[test]
     fn what_is_removed_is_gone_and_the_rest_stays(
         steps in proptest::collection::vec((0u64..40, any::<bool>()), 1..400),
@@ -178,7 +178,7 @@ proptest! {
 #[test]
 fn lru_lets_go_in_order_of_what_was_asked_long_before_anything_had_to() {
     let mut store = Store::new(Eviction::Lru, Room::entries(20));
-    // Who was asked for, the latest last.
+    // Accessed keys, the latest last.
     let mut order: Vec<u64> = Vec::new();
     for i in 0..5_000u64 {
         let key = i * i % 23 % 20;
@@ -221,7 +221,7 @@ fn objects_without_bytes_are_bounded_too() {
 
 #[test]
 fn tables_stay_within_64_bytes_an_object() {
-    // The worst case: an index that has just been doubled, values of 8 bytes.
+    // The worst case: an index that has just been doubled, and values of 8 bytes.
     for objects in [3_000u32, 12_500, 100_000, 200_000] {
         let mut store = Store::new(Eviction::Lru, Room::entries(objects));
         (0..3 * u64::from(objects)).for_each(|key| _ = store.insert(key, 1, 0u64, |_| ()));

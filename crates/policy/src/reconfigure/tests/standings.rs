@@ -1,20 +1,22 @@
-//! Moves by how targets stand.
+//! Moves that depend on targets.
 
 use super::*;
+use crate::cluster::Standing;
 
-/// With that part of its budget waiting, all let in.
+/// A site with that part of its budget waiting, and all clients admitted.
 fn strained(strain: f64) -> Standing {
     Standing { strain: Some(strain), ..Standing::default() }
 }
 
-/// With a short queue, and only a part let in.
+/// A site with a short queue, and only a part of its clients admitted.
 fn rejecting(admitted: f64) -> Standing {
     Standing { strain: Some(0.1), admitted, share: 0.0 }
 }
 
-/// What is planned first while nothing changes.
+/// The first plan while nothing changes.
 fn plan(nodes: &[NodeView], sites: &[SiteView], standings: &[Standing]) -> Option<MovePlan> {
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), sites.len(), nodes.len()).unwrap();
+    let mut reconfigurer =
+        Reconfigurer::new(ReconfigureSettings::default(), sites.len(), nodes.len()).unwrap();
     (0..50).find_map(|at| reconfigurer.step(&Snapshot { nodes, sites, standings }, ms(at)))
 }
 
@@ -31,26 +33,29 @@ fn a_site_asks_while_its_edge_still_lets_in_all() {
     let ask = |strain: f64| plan(&nodes, &ranked(), &[strained(0.0), strained(strain)]);
     assert_eq!(ask(0.19), None);
     let asked = ask(0.2).unwrap();
-    assert_eq!((asked.to, asked.need, asked.source), (site(1), Need::High, Source::LowerPriority));
-    // By load alone nobody would: no worker is wanted that is not there.
+    assert_eq!(
+        (asked.to, asked.reason.need, asked.reason.source),
+        (site(1), Need::High, Source::LowerPriority)
+    );
+    // By load alone there would be no move: enough workers are free.
     assert_eq!(first_default(&nodes, &ranked()), None);
 }
 
 #[test]
 fn what_is_turned_away_keeps_the_need_visible() {
-    // No queue at all, for half of the clients are not let in.
+    // There is no queue, because half of the clients are rejected.
     let nodes = [node(0, 0), node(0, 0), node(1, 4)];
     assert_eq!(first_default(&nodes, &sites(2)), None);
     let plan = plan(&nodes, &sites(2), &[strained(0.0), rejecting(0.5)]).unwrap();
-    assert_eq!((plan.to, plan.source), (site(1), Source::Idle));
+    assert_eq!((plan.to, plan.reason.source), (site(1), Source::Idle));
 }
 
 #[test]
 fn a_node_that_came_stays_through_quiet_moments() {
     let sites = sites(2);
     let standings = [strained(0.0), strained(0.0)];
-    let mut reconfigurer = Reconfigurer::new(Settings::default(), 2, 4).unwrap();
-    // Site 1 has two nodes and keeps 5 of 8 workers busy on average, but none for 6 ms now and then.
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 2, 4).unwrap();
+    // Site 1 has two nodes and keeps 5 of 8 workers busy on average, but now and then none for 6 ms.
     let busy = [node(0, 3), node(0, 3), node(1, 3), node(1, 2)];
     let quiet = [node(0, 5), node(0, 5), node(1, 0), node(1, 0)];
     let wanted = [strained(0.5), strained(0.0)];
@@ -59,14 +64,14 @@ fn a_node_that_came_stays_through_quiet_moments() {
         let planned = reconfigurer.step(&Snapshot { nodes, sites: &sites, standings }, ms(at));
         assert_eq!(planned, None, "at {at} ms");
     }
-    // By load alone it is given at the first of them.
-    let mut by_load = Reconfigurer::new(Settings::default(), 2, 4).unwrap();
+    // By load alone its node moves at the first such pause.
+    let mut by_load = Reconfigurer::new(ReconfigureSettings::default(), 2, 4).unwrap();
     let given = (0..50).find_map(|at| {
         let nodes = if at % 50 >= 44 { &quiet } else { &busy };
         by_load.step(&Snapshot { nodes, sites: &sites, standings: &[] }, ms(at))
     });
     assert_eq!(given.map(|plan| plan.to), Some(site(0)));
-    // Once it idles for good, it is.
+    // Once it stays idle, the node moves.
     let snapshot = Snapshot { nodes: &quiet, sites: &sites, standings: &wanted };
     let given = (1_000..1_500).find_map(|at| reconfigurer.step(&snapshot, ms(at)));
     assert_eq!(given.map(|plan| plan.to), Some(site(0)));
@@ -74,19 +79,19 @@ fn a_node_that_came_stays_through_quiet_moments() {
 
 #[test]
 fn an_equal_gives_what_leaves_its_own_target_in_no_danger() {
-    // 8 of 12 workers and one node less is 8 of 8; 5 of 12 would be 5 of 8.
+    // 8 of 12 workers minus one node is 8 of 8; 5 of 12 would be 5 of 8.
     let nodes = |donor: [u32; 3]| [node(0, donor[0]), node(0, donor[1]), node(0, donor[2]), node(1, 4)];
     let standings = [strained(0.05), rejecting(0.5)];
     assert_eq!(plan(&nodes([3, 3, 2]), &sites(2), &standings), None);
     let given = plan(&nodes([2, 2, 1]), &sites(2), &standings).unwrap();
-    assert_eq!((given.source, given.to), (Source::Pays, site(1)));
-    // By load alone the busy one loses a node, too, as soon as the other has a queue.
+    assert_eq!((given.reason.source, given.to), (Source::Pays, site(1)));
+    // By load alone the busy site loses a node too, as soon as the other has a queue.
     let queued = [node(0, 3), node(0, 3), node(0, 2), node(1, 16)];
     assert!(first_default(&queued, &sites(2)).is_some());
     assert_eq!(plan(&queued, &sites(2), &standings), None);
-    // Nor does it give where its queue, at fewer nodes, would come close to what its budget allows.
+    // It gives none either if its queue, on fewer nodes, would approach its budget.
     assert_eq!(plan(&nodes([2, 2, 1]), &sites(2), &[strained(0.15), rejecting(0.5)]), None);
-    // One without a target has room to lose as well, or nothing.
+    // A site without a target can also spare nodes, or not.
     let unpromised = [Standing::default(), rejecting(0.5)];
     assert_eq!(plan(&nodes([3, 3, 2]), &sites(2), &unpromised), None);
     assert!(plan(&nodes([2, 2, 1]), &sites(2), &unpromised).is_some());
@@ -108,12 +113,12 @@ fn an_important_site_takes_down_to_floor_and_share() {
     let mut at_floor = ranked();
     at_floor[0].floor = 3;
     assert_eq!(plan(&nodes, &at_floor, &with_share(0.0)), None);
-    // Nor are idle ones lent, but to a site that is below its floor.
+    // Idle nodes are not lent either, except to a site below its floor.
     let idle = [node(0, 0), node(0, 0), node(0, 0), node(1, 8)];
     assert_eq!(plan(&idle, &ranked(), &with_share(0.75)), None);
     let mut below = ranked();
     below[1].floor = 2;
-    assert_eq!(plan(&idle, &below, &with_share(0.75)).unwrap().need, Need::Floor);
+    assert_eq!(plan(&idle, &below, &with_share(0.75)).unwrap().reason.need, Need::Floor);
 }
 
 #[test]
@@ -124,7 +129,7 @@ fn the_less_important_site_gets_only_what_the_other_has_no_use_for() {
     // 6 of 12 workers would be 6 of 8; 3 would be 3 of 8.
     assert_eq!(plan(&[node(0, 2), node(0, 2), node(0, 2), node(1, 4)], &sites, &wanted), None);
     let spared = plan(&[node(0, 1), node(0, 1), node(0, 1), node(1, 4)], &sites, &wanted).unwrap();
-    assert_eq!(spared.source, Source::Idle);
+    assert_eq!(spared.reason.source, Source::Idle);
 }
 
 #[test]
@@ -139,10 +144,10 @@ fn a_better_node_comes_by_way_of_a_site_whose_target_holds() {
     let mut nodes = unlike();
     let standings = [strained(0.0), strained(0.0), rejecting(0.3)];
     let staged = plan(&nodes, &sites(3), &standings).unwrap();
-    assert_eq!((staged.need, staged.to), (Need::Stage, site(1)));
-    // What it would have in place of the better node, a quarter of its workers, is too little for 3 of them.
+    assert_eq!((staged.reason.need, staged.to), (Need::Stage, site(1)));
+    // What it would get for the better node, a quarter of its workers, is too little for 3 of them.
     nodes[2] = sized(1, 16, 3);
     let unlike = [sized(0, 2, 0), sized(0, 2, 0), nodes[2], nodes[3]];
-    assert_eq!(plan(&unlike, &sites(3), &standings).unwrap().need, Need::High);
-    assert_eq!(first_default(&unlike, &sites(3)).map(|plan| plan.need), Some(Need::High));
+    assert_eq!(plan(&unlike, &sites(3), &standings).unwrap().reason.need, Need::High);
+    assert_eq!(first_default(&unlike, &sites(3)).map(|plan| plan.reason.need), Some(Need::High));
 }

@@ -1,17 +1,17 @@
-//! `sidelong perf load`: what it is to have a node's load, by each scheme (M 5.1).
+//! `sidelong perf load`: the cost and accuracy of a node's load, by scheme (Vaidyanathan et al. 2006, 5.1).
 //!
-//! The node is `sidelong node`, a process held to one CPU with whatever else keeps that busy; this side, held to another, looks
-//! at it with what an edge has. Nothing of either is made for the measurement but the cluster file.
+//! The node is `sidelong node`, a process pinned to one CPU with all that keeps it busy; this side, pinned to another, samples
+//! it with the code of an edge. Only the cluster file is made for the measurement.
 //!
 //! | part | what it is |
 //! |---|---|
 //! | `args` | the command line |
 //! | `node` | the node's process |
-//! | `reader` | the side that looks |
-//! | `threads` | load on the node's CPU whose beginnings are known |
-//! | `truth` | what the kernel says of the moment |
+//! | `reader` | the sampling side |
+//! | `threads` | load on the node's CPU with known start times |
+//! | `truth` | the kernel's own figures |
 //! | `measure` | the measurements |
-//! | `figures` | what came of it |
+//! | `figures` | the results |
 
 mod args;
 mod figures;
@@ -24,11 +24,11 @@ mod truth;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use sidelong_lab::results::load::{Figures, Found, Placement};
 use sidelong_load::Scheme;
 
 pub(super) use args::LoadArgs;
 use args::Measure;
-use figures::{Figures, Found};
 use measure::unless_stopped;
 use node::{Ground, Node};
 use reader::Reader;
@@ -39,11 +39,11 @@ use crate::parts::Parts;
 use crate::perf::background::Background;
 use crate::perf::{cpus, stop_flag};
 
-/// All busy threads have begun within this.
+/// All busy threads must have started within this time.
 const BUSY_MAX: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(10);
 
-/// What all measurements stand on.
+/// The common state of all measurements.
 struct Stage<'a> {
     args: &'a LoadArgs,
     ground: Ground,
@@ -51,7 +51,7 @@ struct Stage<'a> {
     target_cpu: Option<usize>,
     this_cpu: Option<usize>,
     stop: &'a AtomicBool,
-    /// Looked after while there is one.
+    /// The node, while there is one.
     node: Option<Node>,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn run(args: &LoadArgs) -> Result<(), Failure> {
     let stop = stop_flag()?;
     let (target_cpu, this_cpu) = cpus::both(args.pin)?;
     for cpu in [target_cpu, this_cpu] {
-        // While this process may still be anywhere.
+        // Checked while this process is not yet pinned.
         cpus::is_allowed(cpu)?;
     }
     let ground = Ground::new(args.scheme, args.period())?;
@@ -73,20 +73,18 @@ pub(super) fn run(args: &LoadArgs) -> Result<(), Failure> {
         stage.beside_a_node()?
     };
     let figures = Figures {
-        measure: args.measure,
         scheme: scheme.to_string(),
         background: args.background,
         granularity_ms: args.granularity().as_secs_f64() * 1e3,
         period_ms: args.period().as_secs_f64() * 1e3,
-        node_cpu: target_cpu,
-        this_cpu,
+        placement: Placement { node_cpu: target_cpu, this_cpu },
         found,
     };
     figures::print(&figures, args.json)
 }
 
 impl Stage<'_> {
-    /// Measures beside one node that is there all the time.
+    /// Measures beside a node that runs throughout.
     fn beside_a_node(&mut self) -> Result<(Scheme, Found), Failure> {
         let (node, mut reader) = self.start_and_link()?;
         self.node = Some(node);
@@ -97,7 +95,7 @@ impl Stage<'_> {
             _ => Some(self.keep_busy()?),
         };
         let found = match self.args.measure {
-            Measure::Step => Found::Steps(measure::steps(self, &mut reader)?),
+            Measure::Step => Found::Step(measure::steps(self, &mut reader)?),
             Measure::Accuracy => Found::Accuracy(measure::accuracy(self, &mut reader)?),
             Measure::Interrupts => Found::Interrupts(measure::interrupts(self, &mut reader)?),
             Measure::Latency | Measure::Slowdown => Found::Latency(measure::latency(self, &mut reader)?),
@@ -105,8 +103,8 @@ impl Stage<'_> {
         Ok((reader.scheme(), found))
     }
 
-    /// The busy threads on the node's CPU, all of which have begun: until then a step that they are part of would take
-    /// as long as they do.
+    /// Starts the busy threads on the node's CPU, and waits until all have started. Otherwise the first steps would
+    /// include their start.
     fn keep_busy(&self) -> Result<Background, Failure> {
         cpus::put(self.target_cpu)?;
         let background = Background::start(self.args.background);
@@ -124,7 +122,7 @@ impl Stage<'_> {
         Ok(background)
     }
 
-    /// A node on its CPU; this side goes back to its own.
+    /// Starts a node on its CPU; this side returns to its own.
     fn start(&self) -> Result<Node, Failure> {
         cpus::put(self.target_cpu)?;
         let node = self.ground.start();
@@ -137,8 +135,8 @@ impl Stage<'_> {
         Ok((node, Reader::new(&self.parts)?))
     }
 
-    /// Between two looks: whether all is as it should be.
-    fn look(&mut self) -> Result<(), Failure> {
+    /// Checks between two samples that the node lives and nobody pressed Ctrl-C.
+    fn check(&mut self) -> Result<(), Failure> {
         unless_stopped(self.stop)?;
         self.node.as_mut().map_or(Ok(()), Node::is_there)
     }

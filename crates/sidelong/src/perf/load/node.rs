@@ -1,10 +1,9 @@
-//! The node that is looked at: `sidelong node` of a cluster file made for it, which has this machine to itself as far as
-//! that file says, so that its record is the machine's whatever the scheme.
+//! The node that is sampled: `sidelong node` with a cluster file made for it. By that file it has the machine to
+//! itself, so that its record is the machine's under every scheme.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -13,60 +12,60 @@ use rustix::process::{Pid, Signal, kill_process};
 use sidelong_config::{
     ClusterFile, EdgeEntry, Fabric, Identity, Load, NodeEntry, Scheme, Service, SiteEntry, default_run_dir,
 };
+use sidelong_fabric::RunDirectory;
 
 use crate::event::Event;
 use crate::failure::Failure;
 
-/// The node has this long to be ready.
+/// Time for the node to be ready.
 const READY_MAX: Duration = Duration::from_secs(20);
-/// And to end; then it is made to.
+/// Time for it to end before it is killed.
 const END_MAX: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(2);
-/// Its last words, in bytes.
-const WORDS_MAX: usize = 1 << 12;
+/// Bytes of its last output that are shown.
+const WORDS_MAX: i64 = 1 << 12;
 const NAME: &str = "n1";
+/// Its cluster file.
+const CONFIG: &str = "perf.toml";
+const LOG: &str = "node.log";
 
-/// The cluster of one node, as both sides have it.
+/// The cluster of one node, as both sides see it.
 pub(super) struct Ground {
     pub(super) file: ClusterFile,
-    run_dir: PathBuf,
+    run: RunDirectory,
 }
 
 impl Ground {
-    /// With a node whose load is had by `scheme`, and refreshed every `period` where a thread does so.
+    /// A cluster whose node's load is collected by `scheme`, and refreshed every `period` if one of its threads does
+    /// that.
     pub(super) fn new(scheme: Scheme, period: Duration) -> Result<Self, Failure> {
         let name = format!("perf-load-{}", std::process::id());
-        let run_dir = default_run_dir(&name);
+        let run = RunDirectory::open(default_run_dir(&name))?;
         let [origin, edge] = free_ports()?;
         let file = ClusterFile {
             cluster: Identity { name, fabric: Fabric::Shm, ..Identity::default() },
             load: Load { scheme, period, proc_period: period, ..Load::default() },
             sites: vec![SiteEntry::new("a", "a.example", 1)],
-            nodes: vec![NodeEntry { service: Service::None, ..NodeEntry::new(NAME, 1, origin) }],
+            nodes: vec![NodeEntry { service: Some(Service::None), ..NodeEntry::new(NAME, 1, origin) }],
             edges: vec![EdgeEntry::new("reader", edge)],
             ..ClusterFile::default()
         };
-        Ok(Ground { file, run_dir })
+        Ok(Ground { file, run })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.run_dir.join(name)
-    }
-
-    /// Starts the node, on the CPU that the caller is held to, and waits until it is ready.
+    /// Starts the node on the caller's CPU, and waits until it is ready.
     pub(super) fn start(&self) -> Result<Node, Failure> {
-        let (config, log) = (self.path("perf.toml"), self.path("node.log"));
-        std::fs::write(&config, self.file.to_toml()?)?;
+        self.run.replace(CONFIG, self.file.to_toml()?.as_bytes())?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["node", NAME, "--events", "--config"]).arg(&config);
+        command.args(["node", NAME, "--events", "--config"]).arg(self.run.path().join(CONFIG));
         command.arg(format!("--with-parent={}", std::process::id()));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(std::fs::File::create(&log)?);
-        // Ctrl-C is for this side, which ends the other.
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(self.run.create(LOG)?);
+        // Ctrl-C goes to this side, which ends the other.
         let mut node = Node(command.process_group(0).spawn()?);
         match node.await_ready()? {
             Event::Ready => Ok(node),
             Event::Failed { reason } => Err(Failure(reason)),
-            _ => Err(Failure(format!("the node did not start: {}", last_words(&log)))),
+            _ => Err(Failure(format!("the node did not start: {}", last_words(&self.run)))),
         }
     }
 }
@@ -74,33 +73,38 @@ impl Ground {
 impl Drop for Ground {
     fn drop(&mut self) {
         // It was made for this and holds nothing else.
-        let _ = std::fs::remove_dir_all(&self.run_dir);
+        self.run.remove();
     }
 }
 
-/// Two that nobody listens at now. The edge's is for the file alone.
+/// Two ports that are free now. The edge's is only for the file.
 fn free_ports() -> Result<[SocketAddr; 2], Failure> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let (one, other) = (listen()?, listen()?);
     Ok([one.local_addr()?, other.local_addr()?])
 }
 
-fn last_words(log: &std::path::Path) -> String {
-    let text = std::fs::read(log).unwrap_or_default();
-    let tail = String::from_utf8_lossy(&text[text.len().saturating_sub(WORDS_MAX)..]).into_owned();
+fn last_words(run: &RunDirectory) -> String {
+    let mut words = Vec::new();
+    if let Ok(mut log) = run.read(LOG) {
+        // A shorter log has no such place, and is read from its beginning.
+        let _ = log.seek(SeekFrom::End(-WORDS_MAX));
+        let _ = log.take(WORDS_MAX as u64).read_to_end(&mut words);
+    }
+    let tail = String::from_utf8_lossy(&words);
     let line = tail.lines().map(str::trim).rfind(|line| !line.is_empty());
     line.unwrap_or("it said nothing").to_owned()
 }
 
-/// The process, which ends with this.
+/// The process, which ends when this is dropped.
 pub(super) struct Node(Child);
 
 impl Node {
-    /// What it tells first of being ready or not; a note where it ended without either.
+    /// Its first event, ready or not; a note if it ended without either.
     fn await_ready(&mut self) -> Result<Event, Failure> {
         let Some(out) = self.0.stdout.take() else { return Err(Failure::new("the node has no output")) };
         let (tell, told) = sync_channel(1);
-        // It stays with the pipe until the node ends, so that the node can always write.
+        // This thread reads the pipe until the node ends, so that the node can always write.
         std::thread::Builder::new().name("node-events".into()).spawn(move || {
             let lines = BufReader::new(out).lines().map_while(Result::ok);
             let events = lines.filter_map(|line| serde_json::from_str::<Event>(&line).ok());
@@ -119,7 +123,7 @@ impl Node {
         }
     }
 
-    /// Fails where it has ended: its memory would stay, and be measured on.
+    /// Fails if it has ended: its memory would stay, and would still be measured.
     pub(super) fn is_there(&mut self) -> Result<(), Failure> {
         match self.0.try_wait()? {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! The side that looks: what an edge reads load with, for one node.
+//! The sampling side: what an edge uses to read load, for one node.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,11 @@ use sidelong_load::{Limits, Reading, Scheme, Source, monotonic_ns};
 use crate::failure::Failure;
 use crate::parts::Parts;
 
-/// A look waits this long for its answer: one of a CPU with 64 busy threads may take a good part of a second.
+/// Longest wait for a sample: a CPU with 64 busy threads may need a good part of a second.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// A record may be this old: what is measured is how old it gets.
+/// Age limit of a record. It is long, because ages are what is measured.
 const STALE: Duration = Duration::from_secs(30);
-/// The first record must come within this.
+/// Longest wait for the first record.
 const FIRST_MAX: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(1);
 
@@ -22,22 +22,22 @@ pub(super) struct Reader {
     scheme: Scheme,
 }
 
-/// What one look brought.
-pub(super) struct Look {
-    /// How long it took.
+/// One sample.
+pub(super) struct Sample {
+    /// The time that it took.
     pub(super) took: Duration,
-    /// The record, where there is one to decide from.
+    /// The record, if it is fresh.
     pub(super) hot: Option<Hot>,
 }
 
 impl Reader {
-    /// Linked to the one node of `parts`, of which it has seen a record.
+    /// A reader linked to the one node of `parts`, whose record it has seen.
     pub(super) fn new(parts: &Parts) -> Result<Self, Failure> {
         let limits = Limits { stale: STALE, wait: WAIT_MAX, ..Limits::default() };
         let source = parts.source_within(limits)?;
         let mut reader = Reader { source, reading: Reading::default(), scheme: parts.scheme()?.scheme };
         let begun = Instant::now();
-        while reader.look().hot.is_none() {
+        while reader.sample().hot.is_none() {
             if begun.elapsed() > FIRST_MAX {
                 let problem = reader.source.problem(0).unwrap_or("it publishes none");
                 return Err(Failure(format!(
@@ -50,25 +50,24 @@ impl Reader {
         Ok(reader)
     }
 
-    /// The scheme that it reads by.
+    /// The scheme by which it reads.
     pub(super) fn scheme(&self) -> Scheme {
         self.scheme
     }
 
-    /// Kinds of interrupt that were raised and not yet served at the last look, by CPU; none where the record does not
-    /// tell them.
+    /// Kinds of interrupt that were pending at the last sample, by CPU; empty if the record does not tell.
     pub(super) fn pending(&self) -> impl Iterator<Item = u32> + '_ {
         self.source.cpus(0).iter().map(|cpu| cpu.pending)
     }
 
-    pub(super) fn look(&mut self) -> Look {
+    pub(super) fn sample(&mut self) -> Sample {
         let begun = Instant::now();
         self.source.refresh(monotonic_ns(), std::slice::from_mut(&mut self.reading));
-        Look { took: begun.elapsed(), hot: self.reading.fresh().copied() }
+        Sample { took: begun.elapsed(), hot: self.reading.fresh().copied() }
     }
 
-    /// Threads that want a CPU by the record, but for the one that looks. /proc's are counted by a thread that leaves itself
-    /// out, at a moment in which the one that looks sleeps; the kernel's own record has it, since both share a machine.
+    /// Threads that want a CPU by the record, without the sampling one. The thread that counts those of /proc leaves
+    /// itself out, and the sampling one sleeps then. The kernel's own record includes it, because both share a machine.
     pub(super) fn threads(&self, hot: &Hot) -> Option<u32> {
         if hot.valid & valid::RUN_QUEUE == 0 {
             return None;

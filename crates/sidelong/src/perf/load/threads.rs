@@ -1,5 +1,5 @@
-//! Threads on the node's CPU that the measuring side wakes, counts and times: they are of this process, so that it knows
-//! when each began, and held to the other CPU.
+//! Threads on the node's CPU that the measuring side wakes, counts and times. They belong to this process, so that it
+//! knows when each started, and are pinned to the other CPU.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,14 +15,14 @@ use rustix::thread::{Pid, gettid};
 use crate::failure::Failure;
 use crate::perf::cpus;
 
-/// Between two looks of a busy thread whether it is to go on.
+/// Interval at which a busy thread checks whether to go on.
 const PIECE: Duration = Duration::from_micros(50);
-/// Threads that were told to rest get the CPU within this.
+/// Threads that were told to rest must do so within this time.
 const REST_MAX: Duration = Duration::from_secs(60);
-/// Means of how long a thread that comes and goes is busy, and asleep.
+/// Mean times for which a fluctuating thread is busy, and asleep.
 const BUSY_MEAN: Duration = Duration::from_millis(20);
 const ASLEEP_MEAN: Duration = Duration::from_millis(20);
-/// Neither is longer than this many times its mean.
+/// Each time is at most this multiple of its mean.
 const MEANS_MAX: f64 = 8.0;
 /// Multiplications and additions of a piece of work.
 const FLOPS: u32 = 20_000;
@@ -42,7 +42,7 @@ struct Shared {
 }
 
 impl Sleepers {
-    /// So many, on `cpu`.
+    /// Starts `count` of them on `cpu`.
     pub(super) fn start(count: u32, cpu: Option<usize>) -> Result<Self, Failure> {
         let mut sleepers = Sleepers { shared: Arc::default(), threads: Vec::new() };
         for _ in 0..count {
@@ -102,7 +102,7 @@ impl Drop for Sleepers {
     }
 }
 
-/// Threads that come and go as requests do: each is busy and asleep for times that are drawn, from a seed of its own.
+/// Threads that come and go as requests do: each is busy and asleep for random times, from a seed of its own.
 pub(super) struct Fluctuating {
     end: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -110,14 +110,14 @@ pub(super) struct Fluctuating {
 }
 
 impl Fluctuating {
-    /// So many, on `cpu`.
+    /// Starts `count` of them on `cpu`.
     pub(super) fn start(count: u32, cpu: Option<usize>) -> Result<Self, Failure> {
         let mut threads = Fluctuating { end: Arc::default(), threads: Vec::new(), ids: Vec::new() };
         let (tell, told) = mpsc::sync_channel(count as usize);
         for seed in 0..count {
             let (end, tell) = (Arc::clone(&threads.end), tell.clone());
             let work = move || {
-                // It is waited for.
+                // The receiver waits for it.
                 let _ = tell.send(gettid());
                 let mut random = Pcg64::seed_from_u64(u64::from(seed));
                 while !end.load(Ordering::Relaxed) {
@@ -147,13 +147,14 @@ impl Drop for Fluctuating {
     }
 }
 
-/// Exponential, and bounded.
+/// Exponentially distributed, and bounded.
 fn drawn(random: &mut Pcg64, mean: Duration) -> Duration {
     let of_mean: f64 = Exp1.sample(random);
     mean.mul_f64(of_mean.min(MEANS_MAX))
 }
 
-/// Begins so many pieces of floating-point work on `cpu` (M 5.1.2's application), which tell how long they took.
+/// Starts `pieces` of floating-point work on `cpu` (the application of Vaidyanathan et al. 2006, 5.1.2); returns the
+/// time that they took.
 pub(super) fn application(pieces: u32, cpu: Option<usize>) -> Result<JoinHandle<Duration>, Failure> {
     spawn("perf-app", cpu, move || {
         let begun = Instant::now();
@@ -162,7 +163,7 @@ pub(super) fn application(pieces: u32, cpu: Option<usize>) -> Result<JoinHandle<
     })
 }
 
-/// One piece of it: each step needs the one before.
+/// One piece of it: each step depends on the previous one.
 fn piece() {
     let mut value = black_box(1.000_000_1_f64);
     for _ in 0..FLOPS {
@@ -186,7 +187,7 @@ fn spawn<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, Failure> {
     let held = move || {
-        // Whoever started it was held there before, so it can be, too.
+        // The thread that started it was pinned there before, so this can be, too.
         let _ = cpus::put(cpu);
         work()
     };

@@ -1,4 +1,4 @@
-//! What the kernel itself says of this moment, beside which a record is held.
+//! The kernel's own current figures, with which a record is compared.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -9,21 +9,21 @@ use rustix::thread::Pid;
 
 use crate::failure::Failure;
 
-/// Of a file of /proc that is read, in bytes.
+/// Most bytes read of a file in /proc.
 const BYTES_MAX: usize = 1 << 16;
-/// Of the CPU time by /proc/stat, a control group's tree that counts everything has at least this share.
+/// A control group's tree counts everything if it has at least this share of the CPU time in /proc/stat.
 const WHOLE_MIN: f64 = 0.5;
-/// In which /proc/stat counts.
+/// The unit of /proc/stat.
 const TICK_NS: u64 = 10_000_000;
 
 pub(super) struct Truth {
     stat: File,
-    /// Counts in ns and not in ticks, where there is one.
+    /// Counts in ns rather than ticks, if available.
     accounting: Option<File>,
     cpus: u32,
 }
 
-/// What /proc/stat has.
+/// The figures of /proc/stat.
 struct Stat {
     used_ns: u64,
     running: u32,
@@ -36,7 +36,7 @@ impl Truth {
         let mut truth = Truth { stat, accounting: None, cpus: 1 };
         let now = truth.stat()?;
         truth.cpus = now.cpus;
-        // In a container the tree may be its own alone.
+        // In a container the tree may be only its own.
         let accounting = accounting_file().and_then(|path| File::open(path).ok());
         truth.accounting = accounting.filter(|file| {
             number(file).is_some_and(|used_ns| used_ns as f64 >= WHOLE_MIN * now.used_ns as f64)
@@ -44,7 +44,7 @@ impl Truth {
         Ok(truth)
     }
 
-    /// Where CPU time comes from, for people.
+    /// The source of CPU time, in words.
     pub(super) fn source(&self) -> &'static str {
         if self.accounting.is_some() { "cpuacct.usage" } else { "/proc/stat, in ticks of 10 ms" }
     }
@@ -54,10 +54,10 @@ impl Truth {
         self.cpus
     }
 
-    /// Threads that run or wait to, but for the one that asks; and CPU time used by all since the start, in ns.
+    /// Threads that run or wait, without the asking one, and CPU time used by all since boot, in ns.
     ///
-    /// The kernel accounts for a thread that runs at its ticks, or when somebody asks for its time: so the clocks of
-    /// `threads`, which are this process's, are read first.
+    /// The kernel updates a running thread's time at its ticks, or when the time is read. So the clocks of `threads`,
+    /// which belong to this process, are read first.
     pub(super) fn now(&self, threads: &[Pid]) -> Result<(u32, u64), Failure> {
         let stat = self.stat()?;
         for thread in threads {
@@ -97,7 +97,7 @@ fn parse(text: &str) -> Option<Stat> {
     Some(Stat { used_ns: used * TICK_NS, running, cpus })
 }
 
-/// At the top of the tree of the cpuacct controller, which version 1 alone has.
+/// The file at the top of the tree of the cpuacct controller, which only version 1 has.
 fn accounting_file() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     let mount = mounts.lines().find_map(|line| {

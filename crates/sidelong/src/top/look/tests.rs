@@ -20,7 +20,7 @@ fn looker(sites: &[&str], nodes: usize) -> Looker {
     file.nodes = vec![NodeEntry::new("n", sites.len(), at(7000))];
     file.edges = vec![EdgeEntry::new("edge", at(6000))];
     let cluster = file.cluster().unwrap();
-    // Rows are made as a test wants them, more than a cluster may have nodes, too.
+    // Rows are made as a test needs them, even more than a cluster may have.
     let mut looker = Looker::new(&cluster, "rdma-async".to_owned(), "shm");
     looker.look.site_names = sites.iter().map(|name| (*name).to_owned()).collect();
     looker.look.nodes = (1..=nodes).map(|number| NodeRow::new(format!("n{number}"))).collect();
@@ -28,7 +28,7 @@ fn looker(sites: &[&str], nodes: usize) -> Looker {
     looker
 }
 
-/// A record of one who has served so many requests by then.
+/// A record with that many requests served by then.
 fn reading(at_ms: u64, served: u64) -> load::Reading {
     let hot = Hot {
         valid: valid::ALL & !valid::INTERRUPTS,
@@ -46,7 +46,7 @@ fn reading(at_ms: u64, served: u64) -> load::Reading {
     load::Reading { hot: Some(hot), status: load::Status::Fresh, age_ns: MS, ..load::Reading::default() }
 }
 
-/// Of nodes of which each says the same, and has such an owner.
+/// A scan of nodes with these statuses and owners.
 pub(in crate::top) fn look_at(sites: &[&str], owners: &[Ownership]) -> Look {
     let mut looker = looker(sites, owners.len());
     let seen = owners.iter().map(|owner| (reading(1000, 10), Some(*owner)));
@@ -105,7 +105,7 @@ fn a_rate_is_of_the_last_second_and_begins_again_with_a_new_life() {
     for step in 2..=100 {
         rate.see(1, step * 100 * MS, 1000 + 10 * step);
     }
-    // From then on it serves twice as many; half a second to a second later nothing else is remembered.
+    // From then on it serves twice as many; half a second to a second later only the new rate is left.
     let rates: Vec<_> =
         (1..=10).filter_map(|step| rate.see(1, (10_000 + step * 100) * MS, 2000 + 20 * step)).collect();
     assert!(rates.windows(2).all(|pair| pair[0] <= pair[1] + 1e-9) && rates[0] < 150.0, "{rates:?}");
@@ -131,13 +131,25 @@ fn moves_are_counted_by_the_words_and_told_by_the_sites() {
     assert_eq!(look(1002, None), (0, None), "out of reach");
     assert_eq!(look(1003, Some(moved)), (1, Some((Some(0), Some(1)))));
     assert_eq!(look(1004, Some(moved)), (1, Some((Some(0), Some(1)))));
-    // There and back between two looks.
+    // There and back between two scans.
     let back = Ownership { generation: moved.generation + 4, ..moved };
     assert_eq!(look(1005, Some(back)), (3, Some((Some(0), Some(1)))));
-    // A node that was started again counts from another start, and has not moved a million times.
+    // A restarted node counts from another start, and has not moved a million times.
     let again = Ownership { generation: moved.generation + 2_000_000, ..first };
     assert_eq!(look(1006, Some(again)), (3, Some((Some(0), Some(1)))));
     assert_eq!(look(1007, Some(again.draining_to(SiteId::new(1)).unwrap().now_serving(SiteId::new(1)))).0, 4);
+}
+
+/// Whoever writes a record may write any number of requests.
+#[test]
+fn a_count_that_falls_begins_a_new_rate() {
+    let mut rate = Rate::default();
+    let second = 1_000_000_000;
+    assert_eq!(rate.see(1, second, 100), None);
+    assert_eq!(rate.see(1, 2 * second, 300), Some(200.0));
+    assert_eq!(rate.see(1, 3 * second, 200), None, "above the first count, below the second");
+    assert_eq!(rate.see(1, 4 * second, 250), Some(50.0));
+    assert_eq!(rate.see(1, 5 * second, 350), Some(100.0));
 }
 
 #[test]
@@ -150,4 +162,27 @@ fn no_more_moves_are_remembered_than_are_of_use() {
         word = word.draining_to(next).unwrap().now_serving(next);
     }
     assert_eq!((looker.look.moves, looker.look.moved.len()), (199, MOVES_MAX));
+}
+
+#[test]
+fn a_move_is_explained_once_its_mover_has_told_and_by_no_other_move() {
+    let mut looker = looker(&["alpha", "beta"], 2);
+    let mut look = |at_ms: u64, owner: Ownership| {
+        let seen = [owner, serving(0)].map(|owner| (reading(at_ms, 10), Some(owner)));
+        looker.see(Time(at_ms * MS), seen.into_iter());
+        let told =
+            |node: &str, to: &str| [node, to, "beta 2.4 requests a worker, alpha idle"].map(str::to_owned);
+        let known = if at_ms < 1003 {
+            vec![told("n2", "beta"), told("n1", "alpha")]
+        } else {
+            vec![told("n1", "beta")]
+        };
+        looker.explain(|_| known.clone());
+        looker.look.moved.back().and_then(|moved| moved.why.clone())
+    };
+    let moved = serving(0).draining_to(SiteId::new(1)).unwrap().now_serving(SiteId::new(1));
+    assert_eq!(look(1000, serving(0)), None);
+    assert_eq!(look(1001, moved), None, "another node's, and another site's");
+    assert_eq!(look(1003, moved).as_deref(), Some("beta 2.4 requests a worker, alpha idle"));
+    assert!(look(1004, moved).is_some());
 }

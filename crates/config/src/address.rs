@@ -1,0 +1,98 @@
+//! Addresses as the file writes them: `"host:port"`.
+//!
+//! A host may be a name. It is looked up when the file is read, which each part does as it starts, so all parts must
+//! get the same answer: of several addresses the lowest IPv4 one is taken, else the lowest.
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+const FORM: &str = r#""host:port", such as "10.0.0.7:8080", "web1.example:8080" or "[fd00::7]:8080""#;
+/// A name server has this long to answer.
+const LOOKUP_MAX: Duration = Duration::from_secs(5);
+
+/// `#[serde(deserialize_with)]` for an address.
+pub(crate) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
+    let text = String::deserialize(from)?;
+    parse(&text).map_err(D::Error::custom)
+}
+
+/// The same for one that may be left out.
+pub(crate) fn read_option<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    read(from).map(Some)
+}
+
+/// The same for a server: `builtin` is none.
+pub(crate) fn read_server<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(from)?;
+    if text == "builtin" {
+        return Ok(None);
+    }
+    parse(&text).map(Some).map_err(|error| D::Error::custom(format!("{error}, or \"builtin\"")))
+}
+
+fn parse(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    match parts {
+        Some((host, port)) if !host.is_empty() && host.chars().all(is_name) => look_up(host, port),
+        _ => {
+            Err(format!("{:?} is not an address; expected {FORM}", text.chars().take(64).collect::<String>()))
+        }
+    }
+}
+
+fn look_up(host: &str, port: u16) -> Result<SocketAddr, String> {
+    if cfg!(fuzzing) {
+        return Err("a fuzzer looks up no names".to_owned());
+    }
+    let (tell, answer) = mpsc::sync_channel(1);
+    let name = host.to_owned();
+    // The resolver has no time limit of ours: a thread that it holds up is left behind.
+    thread::spawn(move || {
+        let found = (name.as_str(), port).to_socket_addrs();
+        let lowest = found.map(|found| found.min_by_key(|address| (address.is_ipv6(), address.ip())));
+        let _ = tell.send(lowest);
+    });
+    match answer.recv_timeout(LOOKUP_MAX) {
+        Ok(Ok(Some(address))) => Ok(address),
+        Ok(Ok(None)) => Err(format!("host {host:?} has no address; expected {FORM}")),
+        Ok(Err(error)) => Err(format!("host {host:?} is not found: {error}; expected {FORM}")),
+        Err(_) => {
+            let within = LOOKUP_MAX.as_secs();
+            Err(format!("host {host:?} is not found within {within} s; expected {FORM}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_addresses_or_names() {
+        for text in ["127.0.0.1:80", "[::1]:8080", "0.0.0.0:0"] {
+            assert_eq!(parse(text).unwrap().to_string(), text);
+        }
+        let local = parse("localhost:7101").unwrap();
+        assert!(local.ip().is_loopback() && local.port() == 7101, "{local}");
+    }
+
+    #[test]
+    fn what_is_no_address_is_told_the_form() {
+        for text in
+            ["localhost", ":80", "web1:", "web1:http", "web1:65536", "::1:80", "[::1]", "http://web1:80", ""]
+        {
+            let error = parse(text).unwrap_err();
+            let expected = "is not an address; expected \"host:port\", such as \"10.0.0.7:8080\"";
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The cost of one scan to an edge: the ownership words, the sites' words and the load records of all nodes.
+//!
+//! `cargo bench -p sidelong-edge --bench scan`
+
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sidelong_edge::Loads;
+use sidelong_fabric::shm::ShmHost;
+use sidelong_fabric::tcp::TcpHost;
+use sidelong_fabric::{Access, Directory as _, Host, Initiator, Region, RegionSpec, RunDirectory};
+use sidelong_layout::{Hot, LOAD_BYTES, LOAD_HOT, NodeId, RegionKind, SiteId, Time, valid};
+use sidelong_load::{Limits, Reading, Records, Status, monotonic_ns};
+use sidelong_reconfig::{BoardInit, Links, board_map, load_region, offer_board, offer_words};
+use sidelong_state::Publisher;
+
+const SITES: usize = 4;
+
+/// A whole cluster's regions. Their records are written once, because a keeper for each would occupy two cores.
+struct Cluster {
+    names: Vec<String>,
+    _directory: tempfile::TempDir,
+    run: Arc<RunDirectory>,
+    _regions: Vec<Region>,
+}
+
+impl Cluster {
+    fn new(nodes: usize, busy: u32, host: impl Fn(&Path) -> Host) -> Cluster {
+        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
+        let run = Arc::new(RunDirectory::open(directory.path()).expect("a run directory"));
+        let names: Vec<_> = (0..nodes).map(|node| format!("n{node}")).collect();
+        let map = board_map(SITES, 1);
+        let sites = [BoardInit { floor: 1, nodes: (nodes / SITES) as u16 }; SITES];
+        let mut regions = Vec::new();
+        let mut keep = |region: Region| {
+            run.publish(region.key()).expect("a key");
+            // Over shm the memory stays, and keeping each file open would exceed the limit of a process.
+            if !run.path().join(format!("{}.region", region.key().name)).exists() {
+                regions.push(region);
+            }
+        };
+        keep(offer_board(&host(directory.path()), map, &sites, (0, 1)).expect("a board"));
+        for (index, name) in names.iter().enumerate() {
+            // Each node is a process of its own: over tcp it has a thread that answers.
+            let host = host(directory.path());
+            let site = SiteId::new(index % SITES);
+            keep(offer_words(&host, name, Some(site), (0, 1)).expect("words"));
+            let spec = RegionSpec {
+                cluster: 0,
+                name: &load_region(name),
+                kind: RegionKind::Load,
+                len: LOAD_BYTES,
+                access: Access::ReadOnly,
+                incarnation: 1,
+            };
+            let region = host.offer(&spec, |_| {}).expect("a load region");
+            publish(&region, busy);
+            keep(region);
+        }
+        Cluster { names, _directory: directory, run, _regions: regions }
+    }
+}
+
+fn publish(region: &Region, busy: u32) {
+    let hot = Hot { valid: valid::ALL, time_ns: monotonic_ns(), workers: 4, busy, ..Hot::default() };
+    for (index, value) in Publisher::new(1).publish(hot) {
+        region.store(LOAD_HOT + index * 8, value, Ordering::Release);
+    }
+}
+
+/// Measures scans after all nodes have been seen.
+fn scan(c: &mut Criterion, name: &str, cluster: &Cluster) {
+    let nodes = cluster.names.len();
+    let limits = Limits { stale: Duration::from_secs(36_000), ..Limits::default() };
+    let regions = cluster.names.iter().map(|name| load_region(name));
+    let map = board_map(SITES, 1);
+    let mut links = Links::new(cluster.run.clone(), Initiator::new(), &cluster.names, map);
+    let mut loads = Loads::Memory(Records::new(links.scanner_mut(), regions, false, limits));
+    let mut readings = vec![Reading::default(); nodes];
+    let mut scan = |readings: &mut Vec<Reading>| {
+        let now = Time::from_ns(monotonic_ns());
+        loads.scan(now, &mut links, readings);
+        (0..nodes).all(|node| links.ownership(NodeId::new(node)).is_some())
+            && (0..SITES).all(|site| links.site(SiteId::new(site)).is_some())
+    };
+    let mut seen = false;
+    for _ in 0..10_000 {
+        seen = scan(&mut readings) && readings.iter().all(|reading| reading.status == Status::Fresh);
+        if seen {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(seen, "{name}: something is not seen");
+    for _ in 0..64 {
+        scan(&mut readings); // until idle nodes count as idle
+    }
+    c.bench_function(name, |b| b.iter(|| scan(black_box(&mut readings))));
+}
+
+fn shm(c: &mut Criterion) {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    raised.expect("as many open files as this process may have");
+    for (nodes, busy, what) in
+        [(8, 1, "busy"), (1_000, 1, "busy"), (1_000, 0, "idle"), (10_000, 1, "busy"), (10_000, 0, "idle")]
+    {
+        let cluster = Cluster::new(nodes, busy, |path| Host::Shm(ShmHost::new(path)));
+        scan(c, &format!("scan, {nodes} nodes, {what}, shm"), &cluster);
+    }
+}
+
+fn tcp(c: &mut Criterion) {
+    let host = |_: &Path| Host::Tcp(TcpHost::listen(([127, 0, 0, 1], 0).into()).expect("a port"));
+    scan(c, "scan, 8 nodes, busy, tcp", &Cluster::new(8, 1, host));
+}
+
+criterion_group!(benches, shm, tcp);
+criterion_main!(benches);

@@ -1,0 +1,151 @@
+//! The state of an edge as one JSON object at `/status.json`. `sidelong status` and `sidelong top` parse it into the
+//! type that the edge serialises.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sidelong_layout::{NodeId, SiteId, Time};
+
+use crate::clock;
+use crate::gate::Gate;
+use crate::peers::Peers;
+use crate::seen::Seen;
+use crate::view::View;
+
+/// The state of an edge. Units are in the names; counts are since the edge started.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Status {
+    /// Connections closed at accept, because no site would have admitted a request.
+    pub closed_at_accept: u64,
+    /// The other edges.
+    pub peers: Vec<PeerStatus>,
+    /// Every site, in the order of the cluster file.
+    pub sites: Vec<SiteStatus>,
+    /// Every node, in the order of the cluster file.
+    pub nodes: Vec<NodeStatus>,
+}
+
+/// Another edge.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether its requests and verdicts are known, and so count.
+    pub heard: bool,
+}
+
+/// A site. Without admission control all fields but the name are empty.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct SiteStatus {
+    /// Its name.
+    pub name: String,
+    /// Requests admitted, by reason.
+    pub admitted: BTreeMap<String, u64>,
+    /// Requests rejected, by reason.
+    pub rejected: BTreeMap<String, u64>,
+    /// The share of clients that was admitted over about the last second.
+    pub admitted_ratio: Option<f64>,
+    /// Whether the edge knows nothing of the site itself and follows another edge's verdict.
+    pub verdict_lent: bool,
+    /// How long a request waits at a node.
+    pub queue_delay_ms: Option<f64>,
+    /// How long a request may wait so that the target is met.
+    pub queue_budget_ms: Option<f64>,
+    /// Whether the target is met.
+    pub target_met: Option<bool>,
+    /// Successful answers, if the target is a response time.
+    pub answers: u64,
+    /// Late ones among them.
+    pub late: u64,
+}
+
+/// A node.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// The site that it serves.
+    pub site: Option<String>,
+    /// Unanswered requests there, of this edge and those that it hears.
+    pub unanswered: u64,
+}
+
+/// The parts of an edge that know its state, read at each request.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) view: Arc<View>,
+    pub(crate) gate: Option<Arc<Gate>>,
+    pub(crate) peers: Option<Arc<Peers>>,
+    pub(crate) seen: Arc<Seen>,
+    /// The names of all nodes.
+    pub(crate) nodes: Vec<String>,
+    /// The names of all sites.
+    pub(crate) sites: Vec<String>,
+}
+
+impl State {
+    /// Whether some site has a node that can be expected to answer.
+    pub(crate) fn can_serve(&self, now: Time) -> bool {
+        let (view, look) = (&self.view, self.seen.last());
+        view.nodes().any(|node| {
+            let serves = view.ownership(node).and_then(|ownership| ownership.serving_site()).is_some();
+            let seen = &look.nodes[node.index()];
+            serves
+                && match self.seen.fresh(seen, now) {
+                    Some(_) => view.is_up(node, now),
+                    // Its record went stale while other nodes could be read: it is dead or hangs.
+                    None if seen.record_at.is_some() && !view.is_stale(now) => false,
+                    // A node that failed is tried by requests, which may no longer come.
+                    None => view.is_proven(node, now),
+                }
+        })
+    }
+
+    /// The current state.
+    pub(crate) fn status(&self) -> Status {
+        let (now, view) = (clock::now(), &self.view);
+        let peers = self.peers.iter().flat_map(|peers| peers.iter()).map(|(name, heard_at, _)| PeerStatus {
+            name: name.to_owned(),
+            heard: heard_at.is_some_and(|at| now.since(at) <= view.stale()),
+        });
+        let node = |(index, name): (usize, &String)| {
+            let node = NodeId::new(index);
+            let site = view.ownership(node).and_then(|ownership| ownership.serving_site());
+            NodeStatus {
+                name: name.clone(),
+                site: site.map(|site| self.sites[site.index()].clone()),
+                unanswered: view.traffic(node, now).in_flight.into(),
+            }
+        };
+        Status {
+            closed_at_accept: self.gate.as_ref().map_or(0, |gate| gate.closed()),
+            peers: peers.collect(),
+            sites: (0..self.sites.len()).map(|site| self.site_status(SiteId::new(site))).collect(),
+            nodes: self.nodes.iter().enumerate().map(node).collect(),
+        }
+    }
+
+    fn site_status(&self, site: SiteId) -> SiteStatus {
+        let name = self.sites[site.index()].clone();
+        let Some(gate) = &self.gate else { return SiteStatus { name, ..SiteStatus::default() } };
+        let now = clock::now();
+        let [delay_s, budget_s, met] = gate.outlook(site);
+        let [late, answers] = gate.late(site).unwrap_or_default();
+        let by_reason = |counts: &mut dyn Iterator<Item = (&'static str, u64)>| {
+            counts.map(|(reason, count)| (reason.to_owned(), count)).collect()
+        };
+        SiteStatus {
+            name,
+            admitted: by_reason(&mut gate.admitted(site)),
+            rejected: by_reason(&mut gate.rejected(site)),
+            admitted_ratio: Some(gate.ratio(site)),
+            verdict_lent: gate.is_lent(site, now, self.view.is_stale(now)),
+            queue_delay_ms: delay_s.map(|seconds| seconds * 1e3),
+            queue_budget_ms: budget_s.map(|seconds| seconds * 1e3),
+            target_met: met.map(|met| met > 0.0),
+            answers,
+            late,
+        }
+    }
+}

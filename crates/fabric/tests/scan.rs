@@ -1,0 +1,178 @@
+//! Scans by several readers at once, over links that break.
+
+#[path = "support/relay.rs"]
+mod relay;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use relay::{Passing, Relay};
+use sidelong_fabric::shm::ShmHost;
+use sidelong_fabric::tcp::TcpHost;
+use sidelong_fabric::{
+    Access, Directory as _, Host, Initiator, LinkRef, OpError, Patience, Problem, Reader, Region, RegionSpec,
+    RunDirectory, Scanner, Target, Took,
+};
+use sidelong_layout::{RegionKind, Time};
+
+const LEN: usize = 1024;
+const WORD: usize = 64;
+const PATIENCE: Patience = Patience {
+    answers: Duration::from_secs(10),
+    links: Duration::from_secs(10),
+    tries_max: usize::MAX,
+    retry: (Duration::from_millis(10), Duration::from_millis(100)),
+};
+
+fn ms(ms: u64) -> Time {
+    Time::from_ns(ms * 1_000_000)
+}
+
+fn spec(name: &str) -> RegionSpec<'_> {
+    RegionSpec { cluster: 0, name, kind: RegionKind::Raw, len: LEN, access: Access::ReadOnly, incarnation: 1 }
+}
+
+fn offer(host: &Host, run: &RunDirectory, name: &str, word: u64) -> Region {
+    let region = host.offer(&spec(name), |_| {}).unwrap();
+    region.store(WORD, word, Ordering::Release);
+    run.publish(region.key()).unwrap();
+    region
+}
+
+fn target(region: &str) -> Target<'_> {
+    Target { region, shapes: &[(RegionKind::Raw, LEN)], guess: 0, access: Access::ReadOnly, items: 0..1 }
+}
+
+/// Reads one word of one region.
+struct Word {
+    link: LinkRef,
+    read: Option<Result<u64, OpError>>,
+    /// Number of copies that it still treats as torn.
+    torn: u32,
+}
+
+impl Word {
+    fn new(scanner: &mut Scanner, region: &str) -> Word {
+        Word { link: scanner.link(&target(region)), read: None, torn: 0 }
+    }
+}
+
+impl Reader for Word {
+    fn link(&self, _item: usize) -> Option<LinkRef> {
+        Some(self.link)
+    }
+
+    fn place(&mut self, _item: usize, _shape: usize) -> (usize, usize) {
+        (WORD, 8)
+    }
+
+    fn take(&mut self, _item: usize, words: Result<&[u64], OpError>, _now: Time) -> Took {
+        self.read = Some(words.map(|words| words[0]));
+        if self.torn > 0 {
+            self.torn -= 1;
+            return Took::Torn;
+        }
+        Took::Busy
+    }
+}
+
+/// Over tcp, two readers read two regions of one target over one connection.
+#[test]
+fn readers_ride_together_and_their_links_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Arc::new(RunDirectory::open(directory.path()).unwrap());
+    let relay = Relay::start();
+    let host = TcpHost::listen(([127, 0, 0, 1], 0).into()).unwrap();
+    relay.set_target(host.address());
+    relay.overhear();
+    let host = Host::Tcp(host.advertising(relay.address()));
+    let _regions = [offer(&host, &run, "a", 1), offer(&host, &run, "b", 2)];
+
+    let mut scanner = Scanner::new(run.clone(), Initiator::new(), (1, 0), PATIENCE);
+    let (mut a, mut b) = (Word::new(&mut scanner, "a"), Word::new(&mut scanner, "b"));
+    assert_eq!(Word::new(&mut scanner, "a").link, a.link, "a region has one link");
+    scanner.scan(ms(1), &mut [&mut a, &mut b]);
+    assert_eq!((a.read, b.read), (Some(Ok(1)), Some(Ok(2))));
+    let [requests, _answers] = relay.overheard();
+    let hellos = requests.windows(8).filter(|bytes| bytes == b"SIDELTCP").count();
+    assert_eq!(hellos, 1, "one connection");
+    assert_eq!(scanner.counts().reads, 1, "one node");
+
+    // A copy that one reader treats as torn is read again in the same scan.
+    (a.torn, b.torn) = (2, 1);
+    scanner.scan(ms(2), &mut [&mut a, &mut b]);
+    assert_eq!((a.torn, b.torn, scanner.counts().again), (0, 0, 3));
+
+    // The connection is cut: both links go down, and come back when the network does.
+    relay.pass(Passing::Cut);
+    (a.read, b.read) = (None, None);
+    let mut now = 10;
+    while scanner.shape(a.link).is_some() || scanner.shape(b.link).is_some() {
+        scanner.scan(ms(now), &mut [&mut a, &mut b]);
+        now += 1;
+        assert!(now < 100, "the links are not seen to be down");
+    }
+    assert_eq!((a.read, b.read), (Some(Err(OpError::PeerGone)), Some(Err(OpError::PeerGone))));
+    assert!(scanner.problem(a.link).and_then(Problem::text).is_some());
+    relay.pass(Passing::Everything);
+    while (a.read, b.read) != (Some(Ok(1)), Some(Ok(2))) {
+        scanner.scan(ms(now), &mut [&mut a, &mut b]);
+        now += 1;
+        assert!(now < 1_000, "the links do not come back");
+    }
+    assert!(scanner.problem(a.link).is_none());
+}
+
+/// A working link leads to memory that its owner has abandoned. It is made again because its reader doubts it, or because
+/// the scanner sees another file in its place.
+#[test]
+fn a_doubted_link_finds_the_new_region() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Arc::new(RunDirectory::open(directory.path()).unwrap());
+    let host = Host::Shm(ShmHost::new(directory.path()));
+    let old = offer(&host, &run, "a", 1);
+    let mut scanner = Scanner::new(run.clone(), Initiator::new(), (1, 0), PATIENCE);
+    let mut word = Word::new(&mut scanner, "a");
+    scanner.scan(ms(1), &mut [&mut word]);
+    drop(old);
+    std::fs::remove_file(directory.path().join("a.region")).unwrap();
+    let _new = offer(&host, &run, "a", 2);
+    // Too soon for the scanner to look by itself.
+    scanner.scan(ms(20), &mut [&mut word]);
+    assert_eq!(word.read, Some(Ok(1)));
+    scanner.doubt(word.link);
+    scanner.scan(ms(20), &mut [&mut word]);
+    assert_eq!(word.read, Some(Ok(2)));
+    scanner.trust(word.link, ms(20));
+
+    std::fs::remove_file(directory.path().join("a.region")).unwrap();
+    let _newest = offer(&host, &run, "a", 3);
+    scanner.scan(ms(30), &mut [&mut word]);
+    assert_eq!(word.read, Some(Ok(3)), "nobody doubted it");
+}
+
+/// A missing region is tried at growing intervals, without delaying the others.
+#[test]
+fn a_region_that_is_missing_is_found_when_it_comes() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Arc::new(RunDirectory::open(directory.path()).unwrap());
+    let host = Host::Shm(ShmHost::new(directory.path()));
+    let _there = offer(&host, &run, "there", 1);
+    let mut scanner = Scanner::new(run.clone(), Initiator::new(), (1, 0), PATIENCE);
+    let (mut missing, mut there) = (Word::new(&mut scanner, "missing"), Word::new(&mut scanner, "there"));
+    scanner.scan(ms(1), &mut [&mut missing, &mut there]);
+    assert_eq!((missing.read, there.read), (None, Some(Ok(1))));
+    let problem = scanner.problem(missing.link).unwrap();
+    assert!(problem.text().unwrap().contains("missing") && !problem.is_foreign());
+    let read = scanner.execute(missing.link, |batch, id| batch.read(id, WORD, 8)).map(<[u64]>::to_vec);
+    assert_eq!(read, Err(OpError::PeerGone));
+
+    let _missing = offer(&host, &run, "missing", 2);
+    scanner.scan(ms(5), &mut [&mut missing, &mut there]);
+    assert_eq!(missing.read, None, "it is not its turn");
+    scanner.scan(ms(11), &mut [&mut missing, &mut there]);
+    assert_eq!(missing.read, Some(Ok(2)));
+    let read = scanner.execute(missing.link, |batch, id| batch.read(id, WORD, 8)).map(<[u64]>::to_vec);
+    assert_eq!(read, Ok(vec![2]));
+}

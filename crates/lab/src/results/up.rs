@@ -1,0 +1,157 @@
+//! The summary that `sidelong up` prints at its end.
+
+use serde::{Deserialize, Serialize};
+use sidelong_workload::client::{ClientSummary, Errors};
+
+use crate::statistics::quantile;
+
+/// The whole run. The names give the units.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Summary {
+    /// From the first success to the last.
+    pub seconds: f64,
+    /// Requests that ended.
+    pub requests: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Requests that the edges rejected, as the load saw it: answered with 503 and the reason, or closed at the door.
+    pub turned_away: u64,
+    /// Rejected and failed requests by kind.
+    pub errors_by_kind: Errors,
+    /// Moves of nodes between sites.
+    pub moves: u64,
+    /// Successes each second.
+    pub requests_per_s: f64,
+    /// Mean response time.
+    pub mean_ms: f64,
+    /// Median response time.
+    pub p50_ms: f64,
+    /// 99th percentile of the response times.
+    pub p99_ms: f64,
+    /// The longest response time.
+    pub max_ms: f64,
+    /// 99th percentile of the delay of the load generator itself, which is part of the times above.
+    pub lag_ms_p99: f64,
+    /// Each site, in the order of the cluster file.
+    pub sites: Vec<SiteSummary>,
+    /// Each client address, if there are several.
+    pub clients: Vec<ClientSummary>,
+    /// Time from the first request of a burst to the first one that goes to a node which moved for it. `None` if none
+    /// moved.
+    pub step_to_first_request_ms: Option<Spread>,
+}
+
+/// The figures of one site.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SiteSummary {
+    /// Its name.
+    pub name: String,
+    /// Requests that ended.
+    pub requests: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Requests of all clients that the edges rejected, as the edges count them.
+    pub rejected: u64,
+    /// Successes each second.
+    pub requests_per_s: f64,
+    /// Median response time.
+    pub p50_ms: f64,
+    /// 99th percentile of the response times.
+    pub p99_ms: f64,
+    /// The longest response time.
+    pub max_ms: f64,
+    /// Requests of the load that the edges rejected.
+    pub turned_away: u64,
+    /// Median time until the load knew of a rejection.
+    pub refusal_ms_p50: f64,
+    /// 99th percentile of the same.
+    pub refusal_ms_p99: f64,
+    /// Nodes that serve it at the end.
+    pub nodes: usize,
+}
+
+/// The distribution of some times, in ms.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spread {
+    /// How many there are.
+    pub count: u64,
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// The distribution of `times_ms`. `None` if it is empty.
+    pub fn of(mut times_ms: Vec<f64>) -> Option<Spread> {
+        times_ms.sort_by(f64::total_cmp);
+        let at = |q| quantile(&times_ms, q);
+        Some(Spread { count: times_ms.len() as u64, p50: at(0.5)?, p99: at(0.99)?, max: at(1.0)? })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The summary of one site that answered `requests` in `seconds`.
+    pub(crate) fn summary(seconds: f64, requests: u64) -> Summary {
+        let requests_per_s = requests as f64 / seconds;
+        let site = SiteSummary {
+            name: "a".into(),
+            requests,
+            errors: 0,
+            rejected: 0,
+            requests_per_s,
+            p50_ms: 1.0,
+            p99_ms: 2.0,
+            max_ms: 3.0,
+            turned_away: 0,
+            refusal_ms_p50: 0.0,
+            refusal_ms_p99: 0.0,
+            nodes: 3,
+        };
+        Summary {
+            seconds,
+            requests,
+            errors: 0,
+            turned_away: 0,
+            errors_by_kind: Errors::default(),
+            moves: 0,
+            requests_per_s,
+            mean_ms: 1.0,
+            p50_ms: 1.0,
+            p99_ms: 2.0,
+            max_ms: 3.0,
+            lag_ms_p99: 0.0,
+            sites: vec![site],
+            clients: Vec::new(),
+            step_to_first_request_ms: Spread::of(vec![4.0, 2.0]),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_a_renamed_field_is_an_error() {
+        let summary = summary(2.0, 100);
+        let written = serde_json::to_string(&summary).unwrap();
+        assert_eq!(serde_json::from_str::<Summary>(&written).unwrap(), summary);
+        let names = ["turned_away", "mean_ms", "max_ms", "refusal_ms_p99", "refused", "p50", "clients"];
+        for name in names {
+            let renamed = written.replace(&format!("\"{name}\""), "\"renamed\"");
+            assert_ne!(renamed, written);
+            assert!(serde_json::from_str::<Summary>(&renamed).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_spread_is_of_what_there_is() {
+        let spread = Spread::of(vec![3.0, 1.0, 2.0]).unwrap();
+        assert_eq!((spread.count, spread.p50, spread.p99, spread.max), (3, 2.0, 3.0, 3.0));
+        assert_eq!(Spread::of(vec![]), None);
+    }
+}

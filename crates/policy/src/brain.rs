@@ -1,0 +1,192 @@
+//! The brain: decides which part of each site's clients is admitted, and which node moves.
+//!
+//! A driver (the edge, the simulator, the helper) scans its cluster once an interval, shows the brain the result
+//! ([`Brain::scan`]), and carries out the answer: an outlook for each site and at most one move. The brain asks no
+//! clock and touches no memory but its own, so the same scans give the same decisions in every driver.
+
+use std::time::Duration;
+
+use sidelong_layout::{NodeId, Ownership};
+
+use crate::Time;
+use crate::admission::{self, Answers, Controller, Outlook};
+use crate::cluster::{NodeView, SiteView, Snapshot, Standing, Traffic};
+use crate::reconfigure::{MovePlan, Reconfigurer};
+
+/// After its first scan, a brain plans no move for this long unless it has seen all nodes at once: a site's nodes may
+/// just be starting, and need no help from others.
+pub const SETTLE_MAX: Duration = Duration::from_secs(3);
+
+/// Who decides on moves.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub enum Decider {
+    /// No one: in the rigid and over-provisioned configurations, and in edges under server-based reconfiguration.
+    #[default]
+    Nobody,
+    /// An edge, for all sites (load-balancer-based, Balaji et al. 2004, 3.1).
+    Edge(Box<Reconfigurer>),
+    /// A node, for the site that it serves: one reconfigurer for each site (server-based, Balaji et al. 2004, 3.1).
+    Node(NodeId, Vec<Reconfigurer>),
+}
+
+/// What a scan shows of a site.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct SiteSeen {
+    /// See [`SiteView::waiting`].
+    pub waiting: u32,
+    /// See [`SiteView::busy`].
+    pub busy: bool,
+    /// The answers that the driver has seen so far.
+    pub answers: Answers,
+    /// The mean [`admission::Verdict::pressure`] of the other edges that know the site; `None` if none does.
+    pub others: Option<f64>,
+}
+
+/// The decisions after a scan.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Decisions<'a> {
+    /// By site; empty without admission.
+    pub outlooks: &'a [Outlook],
+    /// The move to start now.
+    pub plan: Option<MovePlan>,
+}
+
+/// The state between scans. Each edge has one.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Brain {
+    admission: Option<Controller>,
+    decider: Decider,
+    by_load_alone: bool,
+    sites: Vec<SiteView>,
+    nodes: Vec<NodeView>,
+    traffic: Vec<Traffic>,
+    answers: Vec<Answers>,
+    others: Vec<Option<f64>>,
+    standings: Vec<Standing>,
+    /// By node, whether its record was ever read.
+    heard: Vec<bool>,
+    began: Option<Time>,
+    /// Whether all nodes were seen at once.
+    is_settled: bool,
+}
+
+impl Brain {
+    /// A brain for sites with these floors, ceilings and priorities. Without admission control all requests are
+    /// admitted.
+    pub fn new(admission: Option<Controller>, decider: Decider, sites: Vec<SiteView>) -> Self {
+        Brain {
+            admission,
+            decider,
+            by_load_alone: false,
+            sites,
+            nodes: Vec::new(),
+            traffic: Vec::new(),
+            answers: Vec::new(),
+            others: Vec::new(),
+            standings: Vec::new(),
+            heard: Vec::new(),
+            began: None,
+            is_settled: false,
+        }
+    }
+
+    /// Makes moves ignore targets, for comparison.
+    pub fn by_load_alone(self) -> Self {
+        Brain { by_load_alone: true, ..self }
+    }
+
+    /// Whether there is anything to decide. If not, the driver need not show scans.
+    pub fn decides(&self) -> bool {
+        self.admission.is_some() || self.plans_moves()
+    }
+
+    /// Whether it may plan moves.
+    pub fn plans_moves(&self) -> bool {
+        !matches!(self.decider, Decider::Nobody)
+    }
+
+    /// Takes one scan, in the order of nodes and sites. [`NodeView::up`] tells whether the node's connections work; the
+    /// brain itself detects nodes whose records have stopped. `wall_ns` is the time of day, in ns since 1970. A plan
+    /// that is made while the driver's mover is busy is dropped, and made again if it still holds.
+    ///
+    /// # Panics
+    /// If the number of nodes or sites differs from that of the controller and reconfigurers.
+    pub fn scan(
+        &mut self,
+        nodes: impl Iterator<Item = (NodeView, Traffic)>,
+        sites: impl Iterator<Item = SiteSeen>,
+        mover_is_idle: bool,
+        now: Time,
+        wall_ns: u64,
+    ) -> Decisions<'_> {
+        self.take_in(nodes, sites);
+        if let Some(controller) = &mut self.admission {
+            controller.step(
+                &admission::AdmissionSnapshot {
+                    nodes: &self.nodes,
+                    sites: &self.sites,
+                    traffic: &self.traffic,
+                    answers: &self.answers,
+                    others: &self.others,
+                    wall_ns,
+                },
+                now,
+            );
+            self.standings.clear();
+            if !self.by_load_alone {
+                self.standings.extend(controller.standings());
+            }
+        }
+        let plan = self.plan(now).filter(|_| mover_is_idle);
+        Decisions { outlooks: self.admission.as_ref().map_or(&[], Controller::outlooks), plan }
+    }
+
+    fn take_in(
+        &mut self,
+        nodes: impl Iterator<Item = (NodeView, Traffic)>,
+        sites: impl Iterator<Item = SiteSeen>,
+    ) {
+        self.nodes.clear();
+        self.traffic.clear();
+        for (index, (mut node, traffic)) in nodes.enumerate() {
+            if index == self.heard.len() {
+                self.heard.push(false);
+            }
+            self.heard[index] |= node.load.is_some();
+            // A node whose record has gone old is dead or hangs, even if no request has noticed yet. A node that was
+            // never heard may be about to start.
+            node.up &= node.load.is_some() || !self.heard[index];
+            self.nodes.push(node);
+            self.traffic.push(traffic);
+        }
+        self.answers.clear();
+        self.others.clear();
+        for (site, seen) in self.sites.iter_mut().zip(sites) {
+            (site.waiting, site.busy) = (seen.waiting, seen.busy);
+            self.answers.push(seen.answers);
+            self.others.push(seen.others);
+        }
+    }
+
+    /// The reconfigurer is shown every scan, so that its histories are right.
+    fn plan(&mut self, now: Time) -> Option<MovePlan> {
+        let began = *self.began.get_or_insert(now);
+        self.is_settled |= self.nodes.iter().all(|node| node.ownership.is_some());
+        if !self.is_settled && now.since(began) < SETTLE_MAX {
+            return None;
+        }
+        let reconfigurer = match &mut self.decider {
+            Decider::Nobody => return None,
+            Decider::Edge(reconfigurer) => reconfigurer,
+            Decider::Node(node, reconfigurers) => {
+                let site = self.nodes[node.index()].ownership.and_then(Ownership::serving_site)?;
+                &mut reconfigurers[site.index()]
+            }
+        };
+        let snapshot = Snapshot { nodes: &self.nodes, sites: &self.sites, standings: &self.standings };
+        reconfigurer.step(&snapshot, now)
+    }
+}
+
+#[cfg(test)]
+mod tests;

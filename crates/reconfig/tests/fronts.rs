@@ -1,0 +1,122 @@
+//! What a front states, as a mover reads it: from memory that outlives the front, and over connections that do not.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use sidelong_fabric::control::{ControlDirectory, Endpoint, Secret};
+use sidelong_fabric::tcp::TcpHost;
+use sidelong_fabric::{Directory, Host, Initiator, Region, RunDirectory, shm::ShmHost};
+use sidelong_layout::{EdgeId, FrontMap, FrontWord, NodeId, Ownership, SiteId, Time};
+use sidelong_reconfig::{Links, board_map, front_region, offer_front};
+use sidelong_state::{Op, Reply, Word};
+
+const NODE: NodeId = NodeId::new(1);
+const NODES: usize = 2;
+const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+fn names(prefix: &str) -> Vec<String> {
+    (1..=2).map(|number| format!("{prefix}{number}")).collect()
+}
+
+fn links(directory: Arc<dyn Directory>) -> Links {
+    Links::new(directory, Initiator::new(), &names("n"), board_map(2, 2))
+}
+
+/// A mover in the process of the first edge.
+fn mover(directory: Arc<dyn Directory>) -> Links {
+    links(directory).with_fronts(&names("edge"), Some((EdgeId::new(0), None)))
+}
+
+fn read(links: &mut Links, edge: usize) -> Reply {
+    links.execute(Op::Read(Word::Front(EdgeId::new(edge), NODE)))
+}
+
+fn seen(generation: u64, requests: u32) -> (Ownership, u32) {
+    (Ownership::serving(SiteId::new(0), generation), requests)
+}
+
+const fn stated(generation: u64, requests: u32) -> Reply {
+    Reply::Value(FrontWord { seen: Some(generation), requests }.encode())
+}
+
+const GONE: Reply = Reply::Value(FrontWord::GONE);
+
+/// The second edge, which states in `region`.
+fn other(region: Region, directory: Arc<dyn Directory>) -> Links {
+    links(directory).with_fronts(&names("edge"), Some((EdgeId::new(1), Some(region))))
+}
+
+fn host(directory: &Path, over_tcp: bool) -> Host {
+    if over_tcp { Host::Tcp(TcpHost::listen(LOOPBACK).unwrap()) } else { Host::Shm(ShmHost::new(directory)) }
+}
+
+#[test]
+fn a_mover_reads_what_fronts_state_until_they_are_gone() {
+    for over_tcp in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let run = Arc::new(RunDirectory::open(directory.path()).unwrap());
+        let mut mover = mover(run.clone());
+        mover.scan(Time(0));
+        assert_eq!(read(&mut mover, 0), Reply::Value(0), "it has seen nothing itself");
+        assert_eq!(read(&mut mover, 1), GONE, "it has never been there");
+
+        let offered = |incarnation| {
+            let host = host(directory.path(), over_tcp);
+            let region = offer_front(&host, "edge2", NODES, (0, incarnation)).unwrap();
+            run.publish(region.key()).unwrap();
+            (host, region)
+        };
+        let (first_host, region) = offered(1);
+        assert_eq!(read(&mut mover, 1), Reply::Value(0), "it is there, and has seen nothing");
+        let mut edge = other(region, run.clone());
+        for (generation, requests) in [(7, 0), (7, 3), (8, 3), (8, 0)] {
+            let (seen, requests) = seen(generation, requests);
+            edge.state(NODE, seen, requests);
+            mover.state(NODE, seen, requests + 1);
+            assert_eq!(read(&mut mover, 1), stated(generation, requests));
+            assert_eq!(read(&mut mover, 0), stated(generation, requests + 1));
+        }
+        drop((edge, first_host));
+        // Over tcp the first read finds that the connection has ended.
+        let gone = (0..100).any(|_| read(&mut mover, 1) == GONE);
+        assert!(gone, "over tcp: {over_tcp}");
+
+        let (_host, region) = offered(2);
+        assert_eq!(region.load(FrontMap { nodes: NODES }.node(NODE)), 0, "its next life has seen nothing");
+        let again = (0..100).any(|_| read(&mut mover, 1) == Reply::Value(0));
+        assert!(again, "over tcp: {over_tcp}");
+    }
+}
+
+/// A machine that says nothing may be cut off, and its front may still send.
+#[test]
+fn silence_is_no_sign_that_a_front_is_gone() {
+    let secret = Secret::new(b"known to all machines here").unwrap();
+    let silent = std::net::TcpListener::bind(LOOPBACK).unwrap();
+    let table = [(front_region("edge2"), silent.local_addr().unwrap())];
+    let directory = Arc::new(ControlDirectory::new(secret.clone(), table));
+    let mut mover = mover(directory);
+    mover.scan(Time(0));
+    assert!((0..50).all(|_| read(&mut mover, 1) == Reply::Lost));
+
+    // Its machine says that nobody listens there, once it is asked anew.
+    let refusing = silent.local_addr().unwrap();
+    drop(silent);
+    let directory = Arc::new(ControlDirectory::new(secret.clone(), [(front_region("edge2"), refusing)]));
+    let mut mover = self::mover(directory);
+    mover.scan(Time(0));
+    let until_gone = |mover: &mut Links| {
+        let begun = std::time::Instant::now();
+        while read(mover, 1) != GONE {
+            assert!(begun.elapsed().as_secs() < 60, "never");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    };
+    until_gone(&mut mover);
+
+    // A process that answers, and does not offer the region, has not begun to serve.
+    let endpoint = Endpoint::listen(refusing, secret).unwrap();
+    until_gone(&mut mover);
+    drop(endpoint);
+}

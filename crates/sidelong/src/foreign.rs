@@ -1,0 +1,115 @@
+//! A node whose server is foreign: which processes it runs in, and so whose load is the node's.
+
+use std::io::Read as _;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+
+use sidelong_config::{self as config, Group};
+use sidelong_files::open_regular;
+use sidelong_load::{Listener, Listening, Scope};
+
+use crate::cgroup;
+use crate::failure::Failure;
+
+/// Most digits of a process ID in a file, with a line's end.
+const PID_BYTES_MAX: u64 = 32;
+
+/// Finds the scope of the server's load: the control group that the file names, or that of the process that listens on its
+/// port; the machine if that is in none or cannot be found, which is logged. `None` if the server is on another machine.
+///
+/// # Errors
+/// If there is no such control group.
+pub(crate) fn scope(node: &config::Node) -> Result<Option<Scope>, Failure> {
+    let (name, server) = (&node.name, node.address);
+    let group = match &node.group {
+        Some(group) => named(group).map_err(|Failure(why)| Failure::new(format!("node {name}: {why}")))?,
+        None if !is_here(server) => {
+            tracing::warn!(
+                "{server} is no address of this machine, so the load of {name} is not known: run `sidelong node {name}` where \
+                 its server runs"
+            );
+            return Ok(None);
+        }
+        None => match listening(server) {
+            Ok(pid) => cgroup::of_process(pid)?,
+            Err(why) => {
+                tracing::warn!("the load of {name} is that of this machine, because {why}");
+                return Ok(Some(Scope::Machine));
+            }
+        },
+    };
+    let scope = group.map_or(Scope::Machine, Scope::Cgroup);
+    tracing::info!("the load of {name} is that of {scope}");
+    Ok(Some(scope))
+}
+
+/// What is found of a server, in words: the process that listens there, and whose load its node would have.
+pub(crate) fn found(server: SocketAddr) -> String {
+    if !is_here(server) {
+        return "on another machine: run its agent there".to_owned();
+    }
+    let pid = match listening(server) {
+        Ok(pid) => pid,
+        Err(why) => return why,
+    };
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let group = match cgroup::of_process(pid) {
+        Ok(Some(group)) => format!("control group {}", group.display()),
+        Ok(None) => "in no control group, so its load is the machine's".to_owned(),
+        Err(Failure(why)) => why,
+    };
+    format!("{}, process {pid}, {group}", name.trim())
+}
+
+/// The control group of that name; `None` for a process outside of any.
+fn named(group: &Group) -> Result<Option<PathBuf>, Failure> {
+    match group {
+        Group::Directory(path) if path.is_dir() => Ok(Some(path.clone())),
+        Group::Directory(path) => {
+            Err(Failure::new(format!("there is no control group {} (cgroup)", path.display())))
+        }
+        Group::Unit(unit) => cgroup::of_unit(unit)?.map(Some).ok_or_else(|| {
+            Failure::new(format!(
+                "unit {unit:?} has no control group: is it the name of a unit, and started?"
+            ))
+        }),
+        Group::PidFile(path) => {
+            let failed = |why: String| Failure::new(format!("pid_file {}: {why}", path.display()));
+            let pid = pid_of(path).map_err(failed)?;
+            cgroup::of_process(pid).map_err(|_| failed(format!("there is no process {pid}")))
+        }
+    }
+}
+
+fn pid_of(path: &Path) -> Result<u32, String> {
+    let mut text = String::new();
+    let file = open_regular(path).map_err(|error| error.to_string())?;
+    file.take(PID_BYTES_MAX).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    text.trim().parse().map_err(|_| format!("{:?} is not a process ID", text.trim()))
+}
+
+/// Whether the server's address is this machine's.
+fn is_here(server: SocketAddr) -> bool {
+    UdpSocket::bind((server.ip(), 0)).is_ok()
+}
+
+/// The process that listens on the server's port: of several the oldest, which started the others.
+fn listening(server: SocketAddr) -> Result<u32, String> {
+    let look = Listener::new(server).and_then(|mut listener| listener.look());
+    let Listening { sockets, inode, .. } =
+        look.map_err(|error| format!("the kernel names no listeners: {error}"))?;
+    if sockets == 0 {
+        return Err(format!("nobody listens at {server} yet"));
+    }
+    let link = PathBuf::from(format!("socket:[{inode}]"));
+    let processes = std::fs::read_dir("/proc").map_err(|error| format!("cannot read /proc: {error}"))?;
+    let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let has_it = |pid: &u32| {
+        // Another user's process does not show its files.
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        files.map(|entry| entry.path()).any(|path| std::fs::read_link(path).is_ok_and(|to| to == link))
+    };
+    pids.filter(has_it).min().ok_or_else(|| {
+        format!("the process that listens at {server} is another user's: name its cgroup, unit or pid_file in the cluster file")
+    })
+}

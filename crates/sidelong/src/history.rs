@@ -1,0 +1,478 @@
+//! The moves that a cluster has made, and why: `sidelong history`, and the log that each mover keeps of its own.
+//!
+//! A mover appends a JSON line for each move and repair to a file of its own in the run directory. A separate thread
+//! writes it, so that the deciding thread never waits for a disk. If it falls behind, records are dropped and counted.
+//! The file is bounded: at half the bound it replaces the previous one. No decision depends on the history.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Seek as _, SeekFrom, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sidelong_edge::Counts;
+use sidelong_fabric::RunDirectory;
+use sidelong_policy::reconfigure::Reason;
+use sidelong_reconfig::Ended;
+use time::OffsetDateTime;
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
+
+use crate::cli::HistoryArgs;
+use crate::edge;
+use crate::failure::{Failure, say};
+use crate::parts::{self, Parts};
+use crate::top;
+
+/// Most records that wait for the writer; a mover makes one move at a time.
+const RECORDS_MAX: usize = 256;
+/// Longest time that the end of a process waits for the disk.
+const FINISH_MAX: Duration = Duration::from_secs(2);
+/// Bytes read from the end of a file for the most recent moves.
+const RECENT_BYTES_MAX: u64 = 16 << 10;
+/// Longest line; a longer one is not a record.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+/// Times have one width, so that they sort as text.
+const TIME: &[BorrowedFormatItem<'_>] =
+    format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
+
+/// A move or repair that has ended.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// When it ended, in UTC.
+    at: String,
+    /// The process that made it.
+    by: String,
+    /// The node; `None` for a repair.
+    node: Option<String>,
+    /// The site that the node left; `None` for a free node, or a repair.
+    from: Option<String>,
+    /// The site that the node joined, or that was repaired.
+    to: String,
+    /// How it ended: `moved`, or why it was not made.
+    how: String,
+    /// Time from the decision to the end.
+    took_us: u64,
+    /// Why, in words, and both sites' figures at the scan that it was decided from.
+    why: Option<String>,
+    reason: Option<Reason>,
+}
+
+impl Record {
+    /// The record of a move that has just ended. `None` if another edge was faster, because two compete for most moves.
+    pub(crate) fn of(parts: &Parts, by: &str, ended: &Ended) -> Option<Record> {
+        let how = ended.how.word();
+        if ended.plan.is_some() && matches!(how, "busy" | "recent") {
+            return None;
+        }
+        let to = parts.site_name(ended.site);
+        let from = ended.plan.and_then(|plan| plan.from()).map(|site| parts.site_name(site));
+        Some(Record {
+            at: text(OffsetDateTime::now_utc()),
+            by: by.to_owned(),
+            node: ended.plan.map(|plan| parts.node_name(plan.node)),
+            how: how.to_owned(),
+            took_us: ended.ended.since(ended.began).as_micros().try_into().unwrap_or(u64::MAX),
+            why: ended
+                .plan
+                .map(|plan| plan.reason.told(from.as_deref(), &to).to_string())
+                .or(ended.cause.map(|cause| edge::told(parts, cause))),
+            reason: ended.plan.map(|plan| plan.reason),
+            from,
+            to,
+        })
+    }
+
+    /// The record as a line for people.
+    fn plain(&self) -> String {
+        let Record { at, by, node, from, to, how, took_us, why, .. } = self;
+        let (at, took_ms) = (at.replace('T', " "), *took_us as f64 / 1e3);
+        let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        let what = match node {
+            Some(node) => {
+                let from = from.as_deref().unwrap_or("free");
+                let not = if how == "moved" { String::new() } else { format!(", not moved ({how})") };
+                format!("{node} {from} -> {to}{not}")
+            }
+            None => format!("{to} repaired ({how})"),
+        };
+        format!("{at}  {what} in {took_ms:.2} ms by {by}{why}\n")
+    }
+}
+
+fn text(time: OffsetDateTime) -> String {
+    // It holds no component that could be missing.
+    time.format(TIME).unwrap_or_default()
+}
+
+/// The files of the mover of that name: the current one and the previous one.
+fn files(name: &str) -> [String; 2] {
+    ["", ".1"].map(|end| format!("{name}.history{end}.jsonl"))
+}
+
+/// One process's own history, while it is written.
+pub(crate) struct Log {
+    recorder: Recorder,
+    /// Disconnected once all is written.
+    written: Receiver<()>,
+}
+
+/// Passes records to the writer.
+#[derive(Clone)]
+pub(crate) struct Recorder {
+    records: SyncSender<Record>,
+    counts: Arc<[AtomicU64; 2]>,
+}
+
+impl Log {
+    /// Continues the history of that name. `None` if no history is configured.
+    ///
+    /// # Errors
+    /// If its file cannot be opened.
+    pub(crate) fn open(parts: &Parts, name: &str) -> Result<Option<Log>, Failure> {
+        let bytes_max = parts.cluster.limits.history_bytes_max;
+        if bytes_max == 0 {
+            return Ok(None);
+        }
+        let file = Bounded::open(&parts.run, name, bytes_max)
+            .map_err(|error| Failure::new(format!("{name}: cannot keep its history of moves: {error}")))?;
+        Ok(Some(Log::start(file)?))
+    }
+
+    fn start(mut file: Bounded) -> io::Result<Log> {
+        let (records, waiting) = mpsc::sync_channel::<Record>(RECORDS_MAX);
+        let (done, written) = mpsc::sync_channel(1);
+        let recorder = Recorder { records, counts: Arc::default() };
+        let counts = Arc::clone(&recorder.counts);
+        std::thread::Builder::new().name("history".into()).spawn(move || {
+            let _done: SyncSender<()> = done;
+            for record in waiting {
+                if let Err(error) = file.append(&record) {
+                    tracing::error!(%error, "the history of moves cannot be written; it ends here");
+                    return;
+                }
+                counts[0].fetch_add(1, Ordering::Relaxed);
+            }
+        })?;
+        Ok(Log { recorder, written })
+    }
+
+    pub(crate) fn recorder(&self) -> Recorder {
+        self.recorder.clone()
+    }
+
+    /// Its counters, for the process's metrics.
+    pub(crate) fn counts(&self) -> Counts {
+        let counts = Arc::clone(&self.recorder.counts);
+        Counts {
+            name: "history_records",
+            help: "Moves and repairs that were written to the history, or dropped because the disk was slower",
+            label: "outcome",
+            read: Box::new(move || {
+                let [written, dropped] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+                vec![("written", written), ("dropped", dropped)]
+            }),
+        }
+    }
+
+    /// Waits until all is written, for a bounded time. The other recorders must have been dropped.
+    pub(crate) fn finish(self) {
+        drop(self.recorder);
+        let _ = self.written.recv_timeout(FINISH_MAX);
+    }
+}
+
+impl Recorder {
+    /// Never waits.
+    pub(crate) fn record(&self, record: Record) {
+        if self.records.try_send(record).is_err() {
+            self.counts[1].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A file of lines that replaces the previous one when it has grown too large.
+struct Bounded {
+    run: RunDirectory,
+    /// The current file, and the previous one.
+    names: [String; 2],
+    file: File,
+    bytes: u64,
+    /// The limit for both files together.
+    bytes_max: u64,
+}
+
+impl Bounded {
+    fn open(run: &RunDirectory, name: &str, bytes_max: u64) -> io::Result<Bounded> {
+        let names = files(name);
+        let mut file = run.append(&names[0])?;
+        // An earlier process may have died within a line, so what follows starts a new one.
+        let bytes = file.metadata()?.len();
+        if bytes > 0 {
+            file.write_all(b"\n")?;
+        }
+        Ok(Bounded { run: run.clone(), names, file, bytes: bytes + 1, bytes_max })
+    }
+
+    fn append(&mut self, record: &Record) -> io::Result<()> {
+        let line = serde_json::to_string(record)? + "\n";
+        if self.bytes + line.len() as u64 > self.bytes_max / 2 && self.bytes > 1 {
+            self.run.rename(&self.names[0], &self.names[1])?;
+            self.file = self.run.append(&self.names[0])?;
+            self.bytes = 0;
+        }
+        self.bytes += line.len() as u64;
+        self.file.write_all(line.as_bytes())
+    }
+}
+
+/// The content of a cluster's histories.
+#[derive(PartialEq, Debug, Default)]
+struct Histories {
+    /// Oldest first.
+    records: Vec<Record>,
+    /// Lines that are not records.
+    unread: usize,
+}
+
+impl Histories {
+    /// Of all movers of these names. One that has none yet is passed over.
+    fn read<'a>(run: &RunDirectory, names: impl Iterator<Item = &'a str>) -> io::Result<Histories> {
+        let mut all = Histories::default();
+        // The latest part first: what takes the place of the one before meanwhile is then read twice, and not missed.
+        for file in names.flat_map(files) {
+            match run.read(&file) {
+                Ok(file) => all.take(file)?,
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => {
+                    let path = run.path().join(file);
+                    return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display())));
+                }
+            }
+        }
+        all.records.sort_by(|a, b| (&a.at, &a.by).cmp(&(&b.at, &b.by)));
+        all.records.dedup();
+        Ok(all)
+    }
+
+    fn take(&mut self, file: impl io::Read) -> io::Result<()> {
+        let mut file = BufReader::new(file);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let bytes = io::Read::take(&mut file, LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+            // The last line may be incomplete, because it is being written.
+            if bytes == 0 || !line.ends_with(b"\n") && file.fill_buf()?.is_empty() {
+                return Ok(());
+            }
+            match serde_json::from_slice(&line) {
+                Ok(record) => self.records.push(record),
+                Err(_) => self.unread += usize::from(!line.trim_ascii().is_empty()),
+            }
+        }
+    }
+}
+
+/// Recent moves by movers of these names, within that time: node, receiver and reason, latest first. Empty if none of
+/// them keeps its history on this machine.
+pub(crate) fn recent<'a>(
+    run: &RunDirectory,
+    names: impl Iterator<Item = &'a str>,
+    within: Duration,
+) -> Vec<[String; 3]> {
+    let since = text(OffsetDateTime::now_utc() - within);
+    let mut all = Histories::default();
+    for [latest, _] in names.map(files) {
+        // What cannot be read is not told: the moves are seen without it.
+        let _ = run.read(&latest).and_then(|mut file| {
+            let bytes = file.metadata()?.len();
+            file.seek(SeekFrom::Start(bytes.saturating_sub(RECENT_BYTES_MAX)))?;
+            all.take(file)
+        });
+    }
+    all.records.sort_by(|a, b| b.at.cmp(&a.at));
+    let recent = all.records.into_iter().filter(|record| record.how == "moved" && record.at >= since);
+    recent.filter_map(|record| Some([record.node?, record.to, record.why?])).collect()
+}
+
+/// Whether a time begins with the one asked for, given with or without a date.
+fn is_at(at: &str, asked: &str) -> bool {
+    let asked = asked.replace(' ', "T");
+    at.starts_with(&asked) || at.split_once('T').is_some_and(|(_, time)| time.starts_with(&asked))
+}
+
+/// Parses a time given to `--at`.
+pub(crate) fn time_of_day(text: &str) -> Result<String, String> {
+    let usable = |c: char| c.is_ascii_digit() || matches!(c, '-' | ':' | 'T' | ' ' | '.');
+    match text.chars().all(usable) && text.contains([':', '-']) {
+        true => Ok(text.to_owned()),
+        false => Err("expected a time in UTC or its beginning: 14:02, 14:02:07, 2026-11-22T14:02".to_owned()),
+    }
+}
+
+pub(crate) fn run(args: &HistoryArgs) -> Result<(), Failure> {
+    let config = match &args.config {
+        Some(config) => config.clone(),
+        None => top::running()?,
+    };
+    let cluster = parts::cluster(&config, None)?;
+    let unknown = |what: &str, name: &str, known: Vec<&str>| {
+        let known = known.join(", ");
+        Failure::new(format!("{}: no {what} {name:?}; it has {known}", config.display()))
+    };
+    let nodes = || cluster.nodes.iter().map(|node| node.name.as_str());
+    let sites = || cluster.sites.iter().map(|site| site.name.as_str());
+    if let Some(node) = args.node.as_ref().filter(|name| !nodes().any(|node| node == *name)) {
+        return Err(unknown("node", node, nodes().collect()));
+    }
+    if let Some(site) = args.site.as_ref().filter(|name| !sites().any(|site| site == *name)) {
+        return Err(unknown("site", site, sites().collect()));
+    }
+    let edges = cluster.edges.iter().map(|edge| edge.name.as_str());
+    let all = Histories::read(&RunDirectory::at(&cluster.run_dir), edges.chain(nodes()))?;
+    if all.unread > 0 {
+        tracing::warn!(lines = all.unread, "some lines of the history cannot be read; they are left out");
+    }
+    let since = args.since.map(|since| text(OffsetDateTime::now_utc() - since));
+    let is_asked_for = |record: &&Record| {
+        let of = |site: &String| record.from.as_ref() == Some(site) || record.to == *site;
+        args.node.as_ref().is_none_or(|node| record.node.as_ref() == Some(node))
+            && args.site.as_ref().is_none_or(of)
+            && args.at.as_ref().is_none_or(|at| is_at(&record.at, at))
+            && since.as_ref().is_none_or(|since| record.at >= *since)
+    };
+    let asked_for = all.records.iter().filter(is_asked_for);
+    if args.json {
+        return say(serde_json::to_string_pretty(&asked_for.collect::<Vec<_>>())? + "\n");
+    }
+    let lines: String = asked_for.map(Record::plain).collect();
+    say(if lines.is_empty() { "no moves\n".to_owned() } else { lines })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::path::{Path, PathBuf};
+
+    use sidelong_policy::reconfigure::{Need, SiteFigures, Source};
+
+    use super::*;
+
+    fn record(at: &str, by: &str, node: &str) -> Record {
+        let receiver =
+            SiteFigures { load: Some(2.4), nodes: 1, strain: None, admitted: 1.0, lasted_us: 2_000 };
+        let reason = Reason { need: Need::High, source: Source::Idle, receiver, donor: Some(receiver) };
+        Record {
+            at: at.to_owned(),
+            by: by.to_owned(),
+            node: Some(node.to_owned()),
+            from: Some("gamma".to_owned()),
+            to: "alpha".to_owned(),
+            how: "moved".to_owned(),
+            took_us: 1_240,
+            why: Some(reason.told(Some("gamma"), "alpha").to_string()),
+            reason: Some(reason),
+        }
+    }
+
+    fn bounded(run_dir: &Path, name: &str, bytes_max: u64) -> Bounded {
+        Bounded::open(&RunDirectory::at(run_dir), name, bytes_max).unwrap()
+    }
+
+    fn paths(run_dir: &Path, name: &str) -> [PathBuf; 2] {
+        files(name).map(|file| run_dir.join(file))
+    }
+
+    #[test]
+    fn a_line_says_what_moved_when_by_whom_and_why() {
+        let moved = record("2026-11-22T14:02:03.120Z", "edge1", "n5");
+        let said = "2026-11-22 14:02:03.120Z  n5 gamma -> alpha in 1.24 ms by edge1: \
+                    alpha 2.4 requests a worker for 2 ms, gamma idle\n";
+        assert_eq!(moved.plain(), said);
+        let repair = Record { node: None, from: None, why: None, how: "recovered".into(), ..moved };
+        assert_eq!(
+            repair.plain(),
+            "2026-11-22 14:02:03.120Z  alpha repaired (recovered) in 1.24 ms by edge1\n"
+        );
+    }
+
+    #[test]
+    fn histories_are_merged_and_a_torn_line_or_a_missing_file_costs_no_other() {
+        let run_dir = tempfile::tempdir().unwrap();
+        let [first, second, third, fourth] = [1, 2, 3, 4].map(|second| {
+            let by = if second % 2 == 0 { "edge2" } else { "edge1" };
+            record(&format!("2026-11-22T14:02:0{second}.000Z"), by, "n1")
+        });
+        bounded(run_dir.path(), "edge1", 1 << 20).append(&first).unwrap();
+        let mut edge2 = bounded(run_dir.path(), "edge2", 1 << 20);
+        edge2.append(&second).unwrap();
+        edge2.append(&fourth).unwrap();
+        // The first dies within a line, and comes back.
+        let path = &paths(run_dir.path(), "edge1")[0];
+        let mut torn = OpenOptions::new().append(true).open(path).unwrap();
+        torn.write_all(b"{\"at\":\"2026-11-").unwrap();
+        let read = || {
+            Histories::read(&RunDirectory::at(run_dir.path()), ["edge1", "edge2", "edge3"].into_iter())
+                .unwrap()
+        };
+        let records = vec![first.clone(), second.clone(), fourth.clone()];
+        assert_eq!(read(), Histories { records, unread: 0 });
+        bounded(run_dir.path(), "edge1", 1 << 20).append(&third).unwrap();
+        assert_eq!(read(), Histories { records: vec![first, second, third, fourth], unread: 1 });
+        let recent = |within| {
+            recent(&RunDirectory::at(run_dir.path()), ["edge1", "edge2", "edge3"].into_iter(), within)
+        };
+        assert_eq!(recent(Duration::from_secs(1)).len(), 0, "these are long ago");
+        let mut now = record(&text(OffsetDateTime::now_utc()), "edge2", "n5");
+        now.how = "moved".to_owned();
+        edge2.append(&now).unwrap();
+        let why = "alpha 2.4 requests a worker for 2 ms, gamma idle";
+        assert_eq!(recent(Duration::from_secs(60)), [["n5", "alpha", why]]);
+    }
+
+    #[test]
+    fn a_history_is_bounded_and_keeps_the_latest() {
+        const BYTES_MAX: u64 = 4_000;
+        let run_dir = tempfile::tempdir().unwrap();
+        let mut edge = bounded(run_dir.path(), "edge1", BYTES_MAX);
+        for minute in 0..60 {
+            edge.append(&record(&format!("2026-11-22T14:{minute:02}:00.000Z"), "edge1", "n1")).unwrap();
+            let sizes =
+                paths(run_dir.path(), "edge1").map(|path| path.metadata().map_or(0, |data| data.len()));
+            assert!(sizes.iter().sum::<u64>() <= BYTES_MAX, "{sizes:?}");
+        }
+        let kept = Histories::read(&RunDirectory::at(run_dir.path()), ["edge1"].into_iter()).unwrap().records;
+        assert!(kept.len() > 5 && kept.last().unwrap().at.contains("14:59"), "{}", kept.len());
+    }
+
+    #[test]
+    fn what_waits_is_written_at_the_end_and_what_is_too_much_is_counted() {
+        let run_dir = tempfile::tempdir().unwrap();
+        let log = Log::start(bounded(run_dir.path(), "edge1", 1 << 20)).unwrap();
+        let (recorder, counts) = (log.recorder(), log.counts());
+        for _ in 0..20 {
+            recorder.record(record("2026-11-22T14:02:00.000Z", "edge1", "n1"));
+        }
+        drop(recorder);
+        log.finish();
+        assert_eq!((counts.read)(), [("written", 20), ("dropped", 0)]);
+
+        let (records, waiting) = mpsc::sync_channel(1);
+        let recorder = Recorder { records, counts: Arc::default() };
+        (0..3).for_each(|_| recorder.record(record("2026-11-22T14:02:00.000Z", "edge1", "n1")));
+        assert_eq!(recorder.counts[1].load(Ordering::Relaxed), 2);
+        drop(waiting);
+    }
+
+    #[test]
+    fn a_time_is_asked_for_by_its_beginning() {
+        let at = "2026-11-22T14:02:03.120Z";
+        for asked in ["14:02", "14:02:03", "2026-11-22", "2026-11-22T14", "2026-11-22 14:02"] {
+            assert!(is_at(at, asked), "{asked}");
+        }
+        assert!(!is_at(at, "14:03") && !is_at(at, "02:03") && !is_at(at, "2026-11-23"));
+        assert!(time_of_day("14:02").is_ok() && time_of_day("noon").is_err() && time_of_day("").is_err());
+    }
+}

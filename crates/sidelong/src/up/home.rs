@@ -1,0 +1,58 @@
+//! The run directory of an `up`, which it makes again if it is gone.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use sidelong_fabric::RunDirectory;
+
+use crate::failure::Failure;
+
+/// What the parts read at their start.
+const CONFIG: &str = "cluster.toml";
+
+/// A claimed run directory, and the cluster file in it.
+pub(super) struct Home {
+    pub(super) run: RunDirectory,
+    claim: File,
+    text: String,
+}
+
+impl Home {
+    /// Writes `text` as the cluster file of the parts.
+    pub(super) fn new(run: RunDirectory, claim: File, text: String) -> Result<Self, Failure> {
+        let home = Home { run, claim, text };
+        home.write()?;
+        Ok(home)
+    }
+
+    /// The cluster file of the parts.
+    pub(super) fn config(&self) -> PathBuf {
+        self.run.path().join(CONFIG)
+    }
+
+    /// Makes the directory again if it is gone, and the file if it is not as written. Returns whether the directory was gone,
+    /// and with it all regions.
+    pub(super) fn restore(&mut self) -> Result<bool, Failure> {
+        let is_gone = !self.run.is_claimed_by(&self.claim);
+        if is_gone {
+            self.run = RunDirectory::open(self.run.path())?;
+            self.claim = self.run.claim()?;
+        }
+        if !self.is_written() {
+            self.write()?;
+        }
+        Ok(is_gone)
+    }
+
+    fn is_written(&self) -> bool {
+        let (mut found, most) = (String::new(), self.text.len() as u64 + 1);
+        let read = self.run.read(CONFIG).and_then(|file| file.take(most).read_to_string(&mut found));
+        read.is_ok() && found == self.text
+    }
+
+    fn write(&self) -> Result<(), Failure> {
+        let written = self.run.replace(CONFIG, self.text.as_bytes());
+        written.map_err(|error| Failure::new(format!("cannot write {}: {error}", self.config().display())))
+    }
+}

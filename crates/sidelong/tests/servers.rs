@@ -1,0 +1,320 @@
+//! Nodes whose servers are real and not Sidelong's: nginx and gunicorn, unmodified.
+
+mod support;
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sidelong_config::Scheme;
+use support::servers::{Load, gunicorn, nginx, sites_at_once};
+use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
+
+/// The part of the cluster that has no load to send, with servers at its nodes' addresses.
+fn foreign(sites: &[(&str, usize)]) -> Cluster {
+    let mut cluster = Cluster::new(sites).foreign();
+    cluster.file.edges.truncate(1);
+    cluster
+}
+
+/// Waits until the edge's answer for a site is this body.
+fn answers(cluster: &Cluster, site: &str, body: &str) {
+    let is_it =
+        || try_get(cluster.edge(0), &format!("{site}.test"), "/").is_ok_and(|reply| reply.body == body);
+    eventually(&format!("{body} answers for {site}"), is_it);
+}
+
+fn agent_is_up(cluster: &Cluster, node: usize) {
+    eventually("the agent is up", || try_get(cluster.node_admin(node), "any", "/healthz").is_ok());
+}
+
+#[test]
+fn an_edge_routes_to_servers_that_are_not_ours() {
+    let cluster = foreign(&[("alpha", 2)]);
+    let Some(_one) = nginx(&cluster, "one", cluster.node(0)) else { return };
+    let Some(_two) = gunicorn(&cluster, "two", cluster.node(1), 1) else { return };
+    let agents = [cluster.part("node", "n1"), cluster.part("node", "n2")];
+    let edge = cluster.part("edge", "edge1");
+    answers(&cluster, "alpha", "one");
+    answers(&cluster, "alpha", "two");
+    for _ in 0..50 {
+        assert_eq!(get(cluster.edge(0), "alpha.test", "/").status, 200);
+    }
+    for (node, agent) in agents.into_iter().enumerate() {
+        let own = metrics(cluster.node_admin(node));
+        assert!(own["sidelong_node_memory_ratio"] > 0.0, "{own:?}");
+        // What only the origin of a node could know is not claimed.
+        for unknown in
+            ["served_requests_total", "failed_requests_total", "busy_workers", "service_mean_seconds"]
+        {
+            assert_eq!(own.get(&format!("sidelong_node_{unknown}")), None, "{own:?}");
+        }
+        agent.end().succeeded();
+    }
+    // The agents are gone, and the servers are not.
+    assert_eq!(get(cluster.edge(0), "alpha.test", "/").status, 200);
+    edge.end().succeeded();
+}
+
+#[test]
+fn each_site_has_its_own_servers() {
+    let cluster = foreign(&[("alpha", 1), ("beta", 1)]);
+    let Some(_one) = nginx(&cluster, "one", cluster.node(0)) else { return };
+    let Some(_two) = nginx(&cluster, "two", cluster.node(1)) else { return };
+    let mut up = cluster.up(&["--plain"]);
+    answers(&cluster, "alpha", "one");
+    answers(&cluster, "beta", "two");
+    for _ in 0..20 {
+        assert_eq!(get(cluster.edge(0), "alpha.test", "/").body, "one");
+        assert_eq!(get(cluster.edge(0), "beta.test", "/").body, "two");
+    }
+    // It has no load to send, and says where clients connect.
+    let said = format!("test is up: 2 sites on 2 nodes behind {}; press Ctrl-C to stop", cluster.edge(0));
+    eventually("it says so", || up.err().contains(&said));
+    eventually("a line without requests", || up.out().contains("alpha 1 nodes  beta 1 nodes  | 0 moves"));
+    assert!(up.is_running());
+    up.end().succeeded();
+    assert_eq!(cluster.parts(), []);
+    assert_eq!(get(cluster.node(0), "any", "/").body, "one");
+}
+
+/// Its worker serves a connection, and the others wait to be accepted. The agent's own record says so, and the edge reads it.
+#[test]
+fn a_record_has_the_connections_of_a_server_and_its_queue() {
+    for scheme in [Scheme::RdmaAsync, Scheme::RdmaSync, Scheme::SocketSync] {
+        let mut cluster = foreign(&[("alpha", 1)]);
+        cluster.file.load.scheme = scheme;
+        // The kernel tells ports apart, and not the addresses at which other tests use the same port.
+        let server = cluster.at(10_000 + (std::process::id() % 10_000) as u16);
+        cluster.file.nodes[0].server = Some(server);
+        let Some(_server) = gunicorn(&cluster, "one", server, 1) else { return };
+        for workers in [None, Some(1)] {
+            cluster.file.nodes[0].workers = workers;
+            let mut agent = cluster.part("node", "n1");
+            let is_up = || try_get(cluster.node_admin(0), "any", "/healthz").is_ok();
+            eventually("the agent is up or refused", || !agent.is_running() || is_up());
+            if !agent.is_running() {
+                skipped(&format!("kernel: {}", agent.finish().refused()));
+                break;
+            }
+            let edge = cluster.part("edge", "edge1");
+            answers(&cluster, "alpha", "one");
+            let own = |figure: &str| {
+                metrics(cluster.node_admin(0)).get(&format!("sidelong_node_{figure}")).copied()
+            };
+            let by_edge = |figure: &str| {
+                let name = format!("sidelong_edge_node_{figure}{{node=\"n1\"}}");
+                metrics(cluster.admin(0)).get(&name).copied()
+            };
+            let load = Load::start(server, "alpha.test", Duration::from_millis(50), 8);
+            for told in [&own as &dyn Fn(&str) -> Option<f64>, &by_edge] {
+                eventually("eight connections", || told("open_connections").is_some_and(|open| open >= 7.0));
+                eventually("seven wait", || told("queued_requests").is_some_and(|queued| queued >= 6.0));
+                let one = workers.map(f64::from);
+                eventually("its worker is busy, if it is known to have one", || told("busy_workers") == one);
+                assert_eq!(told("capacity_workers"), one);
+            }
+            drop(load);
+            for told in [&own as &dyn Fn(&str) -> Option<f64>, &by_edge] {
+                for figure in ["open_connections", "queued_requests"] {
+                    eventually("nobody is there", || told(figure) == Some(0.0));
+                }
+                assert_eq!(told("served_requests_total"), None);
+            }
+            edge.end().succeeded();
+            agent.end().succeeded();
+        }
+    }
+}
+
+#[test]
+fn a_server_may_come_later_and_go_and_come_back() {
+    let cluster = foreign(&[("alpha", 2)]);
+    let Some(_one) = nginx(&cluster, "one", cluster.node(0)) else { return };
+    let _agents = [cluster.part("node", "n1"), cluster.part("node", "n2")];
+    let mut late = cluster.part("edge", "edge1");
+    answers(&cluster, "alpha", "one");
+    eventually("its agent says that nobody listens", || {
+        _agents[1].err().contains(&format!("nobody listens at {}", cluster.node(1)))
+    });
+    // No request fails because one of two servers is missing.
+    let serves = || {
+        for _ in 0..50 {
+            assert_eq!(get(cluster.edge(0), "alpha.test", "/").status, 200);
+        }
+    };
+    serves();
+    let Some(two) = nginx(&cluster, "two", cluster.node(1)) else { return };
+    answers(&cluster, "alpha", "two");
+    serves();
+    two.end().succeeded();
+    serves();
+    let _two = nginx(&cluster, "three", cluster.node(1));
+    answers(&cluster, "alpha", "three");
+    assert!(late.is_running());
+}
+
+#[test]
+fn a_file_is_written_for_servers_that_run() {
+    let cluster = foreign(&[("alpha", 2)]);
+    let Some(one) = nginx(&cluster, "one", cluster.node(0)) else { return };
+    let file = cluster.path("sidelong.toml");
+    let init = |hosts: &[&str], config: &Path| {
+        let mut arguments: Vec<String> = vec!["init".into(), "--config".into(), config.display().to_string()];
+        arguments.extend(["--listen".into(), cluster.edge(0).to_string()]);
+        for node in [0, 1] {
+            arguments.extend(["--server".into(), cluster.node(node).to_string()]);
+        }
+        hosts.iter().for_each(|host| arguments.extend(["--host".into(), (*host).to_owned()]));
+        run(arguments)
+    };
+    let said = init(&["alpha.test"], &file).succeeded();
+    let pid = one.pid().as_raw_nonzero();
+    assert!(said.contains(&format!("{}: nginx, process {pid}, ", cluster.node(0))), "{said}");
+    assert!(said.contains(&format!("nobody listens at {} yet", cluster.node(1))), "{said}");
+    assert!(said.contains(&format!("sidelong up --config {}", file.display())), "{said}");
+    let up = Running::start(["up", "--plain", "--config", file.to_str().unwrap()]);
+    answers(&cluster, "alpha", "one");
+    up.end().succeeded();
+
+    let refused = |hosts: &[&str], config: &Path, expected: &str| {
+        let line = init(hosts, config).refused();
+        assert!(line.contains(expected), "{line}");
+    };
+    refused(&["alpha.test"], &file, "sidelong.toml exists already: name another file with --config");
+    let other = cluster.path("other.toml");
+    refused(&["a", "b", "c"], &other, "3 sites (--host) and 2 servers (--server)");
+    refused(&["not a host"], &other, "not a host");
+    refused(&["alpha.test"], Path::new("/nowhere/sidelong.toml"), "cannot write /nowhere/sidelong.toml");
+    assert!(!other.exists());
+    // Two sites whose hosts begin alike.
+    init(&["app.one.test", "app.two.test"], &other).succeeded();
+    run(["config", "check", other.to_str().unwrap()]).succeeded();
+}
+
+/// The edges know when the answers have ended; the server says nothing.
+#[test]
+fn a_server_has_done_with_a_site_when_it_takes_up_another() {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
+    cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
+    let names = ["one", "two", "three"];
+    let servers = [0, 1, 2].map(|node| gunicorn(&cluster, names[node], cluster.node(node), 4));
+    if servers.iter().any(Option::is_none) {
+        return;
+    }
+    let up = cluster.serving(&["--plain"]);
+    let moves = || -> f64 {
+        let made = (0..2).flat_map(|edge| metrics(cluster.admin(edge)));
+        made.filter(|(name, _)| name.starts_with("sidelong_edge_moves_total{")).map(|(_, count)| count).sum()
+    };
+    let time = Duration::from_millis(20);
+    let load = |site, clients| [0, 1].map(|edge| Load::start(cluster.edge(edge), site, time, clients));
+    // A node that leaves a site has requests of it.
+    let both = ["alpha.test", "beta.test"].map(|site| load(site, 2));
+    for site in ["alpha.test", "beta.test", "alpha.test", "beta.test"] {
+        let before = moves();
+        let _more = load(site, 10);
+        eventually("nodes move to the site under load", || moves() > before);
+    }
+    drop(both);
+    up.end().succeeded();
+    let seen = names.map(|name| sites_at_once(&cluster, name));
+    assert!(seen.iter().all(|(most, _)| *most == 1), "requests of two sites at once: {seen:?}");
+    assert!(seen.iter().any(|(_, changes)| *changes > 0), "{seen:?}");
+}
+
+#[test]
+fn an_agent_listens_on_no_port_of_its_server() {
+    let mut cluster = foreign(&[("alpha", 1)]);
+    cluster.file.load.scheme = Scheme::RdmaAsync;
+    let agent = cluster.part("node", "n1");
+    agent_is_up(&cluster, 0);
+    let _server = TcpListener::bind(cluster.node(0)).unwrap();
+    assert_eq!(agent.err().lines().filter(|line| line.contains("nobody listens at")).count(), 1);
+    agent.end().succeeded();
+}
+
+/// By the process that listens, and by a file with its ID. A group has no network of its own, so its record has none.
+#[test]
+fn the_load_is_that_of_the_control_group_in_which_the_server_runs() {
+    let mut cluster = foreign(&[("alpha", 1)]);
+    cluster.file.load.scheme = Scheme::RdmaAsync;
+    let Some(server) = gunicorn(&cluster, "one", cluster.node(0), 1) else { return };
+    let has_network = |cluster: &Cluster| {
+        let agent = cluster.part("node", "n1");
+        eventually("the agent has a record", || {
+            try_get(cluster.node_admin(0), "any", "/metrics")
+                .is_ok_and(|page| page.body.contains("cpu_ratio"))
+        });
+        let has = metrics(cluster.node_admin(0)).contains_key("sidelong_node_network_bytes_per_second");
+        agent.end().succeeded();
+        has
+    };
+    assert!(has_network(&cluster), "in no group, it has the machine's load");
+
+    let trees = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpuacct"].map(Path::new);
+    let trees = if trees[0].is_dir() { &trees[..] } else { &[Path::new("/sys/fs/cgroup")] };
+    let groups: Vec<_> =
+        trees.iter().map(|tree| tree.join(format!("sidelong-test-{}", std::process::id()))).collect();
+    let pid = server.pid().as_raw_nonzero().to_string();
+    let join = |group: &PathBuf| {
+        let _ = std::fs::create_dir(group);
+        std::fs::write(group.join("cgroup.procs"), &pid)
+    };
+    let joined = groups.iter().try_for_each(join);
+    if joined.is_ok() {
+        assert!(!has_network(&cluster), "by the process that listens");
+        let file = cluster.path("pid");
+        std::fs::write(&file, format!("{pid}\n")).unwrap();
+        cluster.file.nodes[0].pid_file = Some(file);
+        assert!(!has_network(&cluster), "by its file");
+    }
+    server.end().succeeded();
+    groups.iter().for_each(|group| _ = std::fs::remove_dir(group));
+    if let Err(error) = joined {
+        skipped(&format!("servers: no control group can be made here: {error}"));
+    }
+}
+
+#[test]
+fn an_agent_far_from_its_server_knows_no_load_and_says_so() {
+    let mut cluster = foreign(&[("alpha", 1)]);
+    // RFC 5737: an address of nobody.
+    cluster.file.nodes[0].server = Some("192.0.2.1:80".parse().unwrap());
+    let agent = cluster.part("node", "n1");
+    agent_is_up(&cluster, 0);
+    assert!(agent.err().contains("192.0.2.1:80 is no address of this machine"), "{}", agent.err());
+    assert_eq!(metrics(cluster.node_admin(0)).get("sidelong_node_cpu_ratio"), None);
+    agent.end().succeeded();
+}
+
+#[test]
+fn what_is_not_there_is_refused_in_one_line() {
+    let cluster = || foreign(&[("alpha", 1)]);
+    let refused = |cluster: Cluster| cluster.part("node", "n1").finish().refused();
+    let mut group = cluster();
+    group.file.nodes[0].cgroup = Some("/sys/fs/cgroup/nobody".into());
+    assert_eq!(refused(group), "node n1: there is no control group /sys/fs/cgroup/nobody (cgroup)");
+    let mut unit = cluster();
+    unit.file.nodes[0].unit = Some("sidelong-test-nobody.service".into());
+    let line = refused(unit);
+    assert!(
+        line.starts_with("node n1: unit \"sidelong-test-nobody.service\" has no control group"),
+        "{line}"
+    );
+    let mut file = cluster();
+    let path = file.path("pid");
+    file.file.nodes[0].pid_file = Some(path.clone());
+    let at = format!("node n1: pid_file {}: ", path.display());
+    let said = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        file.part("node", "n1").finish().refused()
+    };
+    assert_eq!(said("\n"), format!("{at}\"\" is not a process ID"));
+    assert_eq!(said("99999999\n"), format!("{at}there is no process 99999999"));
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(
+        file.part("node", "n1").finish().refused(),
+        format!("{at}No such file or directory (os error 2)")
+    );
+}

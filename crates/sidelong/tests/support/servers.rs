@@ -1,0 +1,132 @@
+//! Real servers that know nothing of Sidelong, with settings of their own in the cluster's directory.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::geteuid;
+
+use super::{Cluster, Running, eventually, skipped, try_get};
+
+/// nginx at `address`, once it serves; each answer's body is `name`. `None`, with a printed reason, without nginx.
+pub fn nginx(cluster: &Cluster, name: &str, address: SocketAddr) -> Option<Running> {
+    if !is_there("nginx", "-v") {
+        return None;
+    }
+    let directory = cluster.path(&format!("nginx-{name}"));
+    let _ = std::fs::create_dir(&directory);
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {}/{kind};\n", directory.display()))
+        .concat();
+    // As root its workers would have another user, who may not read the directory.
+    let user = if geteuid().is_root() { "user root;\n" } else { "" };
+    let text = format!(
+        "daemon off;\n{user}worker_processes 1;\npid {}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n\
+         default_type text/plain;\n{temporary}server {{\nlisten {address};\nlocation / {{ return 200 {name}; }}\n}}\n}}\n",
+        directory.display()
+    );
+    let config = directory.join("nginx.conf");
+    std::fs::write(&config, text).unwrap();
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(&directory).arg("-c").arg(&config).args(["-e", "stderr"]);
+    Some(serving(command, address))
+}
+
+/// gunicorn with `workers` that serve a connection each, once it serves. A request for `/MS` takes that many ms. The answer's body is
+/// `name`. [`sites_at_once`] reads its log of requests. `None`, with a printed reason, without gunicorn.
+pub fn gunicorn(cluster: &Cluster, name: &str, address: SocketAddr, workers: u16) -> Option<Running> {
+    if !is_there("gunicorn", "--version") {
+        return None;
+    }
+    let directory = cluster.path(&format!("gunicorn-{name}"));
+    let _ = std::fs::create_dir(&directory);
+    let application = format!(
+        "import os\nimport time\n\nlog = os.open('log', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n\n\n\
+         def application(environ, start_response):\n    \
+         host = environ['HTTP_HOST']\n    \
+         digits = environ['PATH_INFO'].strip('/')\n    \
+         os.write(log, f'{{host}} begins\\n'.encode())\n    \
+         time.sleep(int(digits) / 1000 if digits.isdigit() else 0)\n    \
+         os.write(log, f'{{host}} ends\\n'.encode())\n    \
+         start_response('200 OK', [('content-length', '{}')])\n    return [b'{name}']\n",
+        name.len()
+    );
+    std::fs::write(directory.join("application.py"), application).unwrap();
+    let mut command = Command::new("gunicorn");
+    command.arg("--chdir").arg(&directory).arg("--bind").arg(address.to_string());
+    command.arg("--workers").arg(workers.to_string()).args(["--log-level", "warning", "application"]);
+    Some(serving(command, address))
+}
+
+/// The sites of which the gunicorn of that name had requests under way at one time, at most, and how often the site changed.
+pub fn sites_at_once(cluster: &Cluster, name: &str) -> (usize, usize) {
+    let log = std::fs::read_to_string(cluster.path(&format!("gunicorn-{name}")).join("log")).unwrap();
+    let mut under_way = BTreeMap::<&str, usize>::new();
+    let (mut most, mut changes, mut last) = (0, 0, None);
+    for line in log.lines() {
+        let (host, what) = line.split_once(' ').unwrap();
+        // Another than the sites' hosts is the test's own.
+        if !host.ends_with(".test") {
+            continue;
+        }
+        match what {
+            "begins" => *under_way.entry(host).or_default() += 1,
+            _ if under_way[host] == 1 => _ = under_way.remove(host),
+            _ => *under_way.get_mut(host).unwrap() -= 1,
+        }
+        most = most.max(under_way.len());
+        changes += usize::from(last.replace(host).is_some_and(|last| last != host));
+    }
+    (most, changes)
+}
+
+fn serving(command: Command, address: SocketAddr) -> Running {
+    let mut server = Running::start_command(command);
+    eventually("the server answers", || {
+        assert!(server.is_running(), "{}", server.err());
+        try_get(address, "any", "/").is_ok_and(|reply| reply.status == 200)
+    });
+    server
+}
+
+fn is_there(program: &str, version: &str) -> bool {
+    let is_there = Command::new(program).arg(version).output().is_ok();
+    if !is_there {
+        skipped(&format!("servers: no {program} here; Debian's package {program} has it"));
+    }
+    is_there
+}
+
+/// Requests that take `time` each, from `clients` that never stop to ask until this is dropped.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    clients: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    pub fn start(address: SocketAddr, host: &'static str, time: Duration, clients: usize) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let client = |_| {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = try_get(address, host, &format!("/{}", time.as_millis()));
+                }
+            })
+        };
+        Load { clients: (0..clients).map(client).collect(), stop }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for client in self.clients.drain(..) {
+            let _ = client.join();
+        }
+    }
+}

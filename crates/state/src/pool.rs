@@ -1,0 +1,103 @@
+//! The cluster as its file has it, and what a word may say there.
+//!
+//! Memory that others write is judged here before anything is made of it. A word that no mover of this cluster writes is
+//! put right by a repair: an ownership to where the file has the node, a budget to the file's floor.
+
+use std::sync::Arc;
+
+use sidelong_layout::{Budget, EDGES_MAX, NODES_MAX, NodeId, Ownership, SITES_MAX, SiteId};
+
+/// Sites and nodes, in the cluster file's order: what a repair goes over, and what it puts words right by.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Pool {
+    floors: Arc<[u16]>,
+    homes: Arc<[Option<SiteId>]>,
+    /// Empty if all nodes acknowledge.
+    silent: Arc<[bool]>,
+    fronts: u16,
+}
+
+impl Pool {
+    /// With the number of nodes that each site is guaranteed, and the site that each node serves at first; a node without
+    /// one is free.
+    ///
+    /// # Panics
+    /// Where there are more sites or nodes than words can tell, or a node has a site that does not exist: the configuration
+    /// is checked at start.
+    pub fn new(
+        floors: impl IntoIterator<Item = u16>,
+        homes: impl IntoIterator<Item = Option<SiteId>>,
+    ) -> Self {
+        let (floors, homes) = (floors.into_iter().collect(), homes.into_iter().collect());
+        let pool = Pool { floors, homes, silent: Arc::new([]), fronts: 0 };
+        assert!(pool.sites() <= SITES_MAX && pool.nodes() <= NODES_MAX, "as many as words can tell");
+        assert!(
+            pool.homes.iter().flatten().all(|home| home.index() < pool.sites()),
+            "each node's site exists"
+        );
+        pool
+    }
+
+    /// With the fronts that send requests to the nodes: those of [`Word::Front`](crate::Word::Front) below that number. A
+    /// node has left its old site only when each of them has.
+    ///
+    /// # Panics
+    /// If there are more than [`EDGES_MAX`].
+    #[must_use]
+    pub fn with_fronts(self, fronts: usize) -> Self {
+        assert!(fronts <= EDGES_MAX, "as many as words can tell");
+        Pool { fronts: fronts as u16, ..self }
+    }
+
+    /// With nodes that never acknowledge, because their server is not Sidelong's: only the fronts know what it does.
+    ///
+    /// # Panics
+    /// If it does not say so of each node.
+    #[must_use]
+    pub fn with_silent(self, silent: impl IntoIterator<Item = bool>) -> Self {
+        let silent: Arc<[bool]> = silent.into_iter().collect();
+        assert_eq!(silent.len(), self.nodes(), "each node acknowledges or does not");
+        Pool { silent, ..self }
+    }
+
+    /// How many fronts send requests to the nodes, numbered from 0.
+    pub fn fronts(&self) -> u16 {
+        self.fronts
+    }
+
+    /// Whether `node` acknowledges that its server has finished the old site's requests.
+    pub fn acknowledges(&self, node: NodeId) -> bool {
+        !self.silent.get(node.index()).is_some_and(|silent| *silent)
+    }
+
+    /// How many sites there are, numbered from 0.
+    pub fn sites(&self) -> usize {
+        self.floors.len()
+    }
+
+    /// How many nodes there are, numbered from 0.
+    pub fn nodes(&self) -> usize {
+        self.homes.len()
+    }
+
+    /// The number of nodes that `site` is guaranteed.
+    pub fn floor(&self, site: SiteId) -> u16 {
+        self.floors[site.index()]
+    }
+
+    /// The site that `node` serves at first, and again after its word was of no use.
+    pub fn home(&self, node: NodeId) -> Option<SiteId> {
+        self.homes[node.index()]
+    }
+
+    /// What an ownership word says; `None` where it says nothing in this cluster.
+    pub fn ownership(&self, word: u64) -> Option<Ownership> {
+        Ownership::decode(word, self.sites())
+    }
+
+    /// Whether a mover of this cluster may have written that budget of `site`: it has the file's floor, and counts no more
+    /// nodes than there are.
+    pub fn allows(&self, site: SiteId, budget: Budget) -> bool {
+        budget.floor == self.floor(site) && usize::from(budget.current) <= self.nodes()
+    }
+}
