@@ -298,10 +298,8 @@ impl Device {
         connected.map_err(self.failed("ibv_modify_qp"))?;
         queue.use_rkey(region.rkey());
         let at = region.address();
-        let steps = [
-            (Work::fetch_and_add(at, 1, false), BEFORE),
-            (Work::compare_and_swap(at, BEFORE + 1, 7, false), BEFORE + 1),
-        ];
+        let steps =
+            [(Work::fetch_and_add(at, 1), BEFORE), (Work::compare_and_swap(at, BEFORE + 1, 7), BEFORE + 1)];
         for ((work, expected), buffer) in steps.into_iter().zip(self.buffers(&domain, 2, 1)?) {
             let posted = queue.stage(&work, buffer, Note::default()).map(|()| queue.post());
             posted.expect("there is room for one").map_err(self.failed("ibv_post_send"))?;

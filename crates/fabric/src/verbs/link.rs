@@ -468,21 +468,24 @@ impl Link {
     #[inline(always)]
     fn stage_small(&mut self, number: u32, batch: &Batch, index: u32, request: &Request) -> bool {
         let words = request.words();
-        let Some(queue) = self.queue.as_mut().filter(|_| words <= SLOT_WORDS) else { return false };
+        if words > SLOT_WORDS || self.must_wait_for_reads(request) {
+            return false;
+        }
+        let Some(queue) = self.queue.as_mut() else { return false };
         let Some(mut buffer) = self.slots.pop() else { return false };
         let (place, bytes) = (self.address + request.offset as u64, (words * 8) as u32);
         let note = Note { batch: number, index, at: 0, words: words as u32, last: true, look: false };
-        let (mut reads, mut brings) = (self.reads, words as u32);
+        let mut brings = words as u32;
         if request.kind.carries() {
             fill(&mut buffer, request, batch.buffer(index as usize));
             brings = 0;
         }
-        let work = work(request, place, bytes, true, &mut reads);
+        let work = work(request, place, bytes, true);
         let tells = request.kind.is_for_inbox();
         let note = Note { words: brings, last: !tells, ..note };
         match queue.stage(&work, buffer, note) {
             Ok(()) => {
-                self.reads = reads;
+                self.reads = request.kind == Kind::Read;
                 if tells {
                     self.stage_look_behind(note);
                 }
@@ -497,6 +500,9 @@ impl Link {
 
     /// Stages the next piece of a long operation; returns its length in words, if there was room.
     fn stage_piece(&mut self, number: u32, batch: &Batch, index: u32, request: &Request) -> Option<usize> {
+        if self.must_wait_for_reads(request) {
+            return None;
+        }
         let queue = self.queue.as_mut().filter(|queue| queue.room() > 0)?;
         let mut buffer = self.chunks.pop()?;
         let (at, all) = (self.at, request.words());
@@ -506,15 +512,28 @@ impl Link {
         }
         let place = self.address + (request.offset + at * 8) as u64;
         let (last, tells) = (at + words == all, request.kind.is_for_inbox());
-        let work = work(request, place, (words * 8) as u32, last, &mut self.reads);
+        let work = work(request, place, (words * 8) as u32, last);
         let brings = if request.kind.carries() { 0 } else { words as u32 };
         let note =
             Note { batch: number, index, at: at as u32, words: brings, last: last && !tells, look: false };
         let staged = queue.stage(&work, buffer, note);
-        if staged.is_ok() && last && tells {
-            self.stage_look_behind(note);
+        if staged.is_ok() {
+            self.reads = request.kind == Kind::Read;
+            if last && tells {
+                self.stage_look_behind(note);
+            }
         }
         staged.map_err(|buffer| self.chunks.push(buffer)).ok().map(|()| words)
+    }
+
+    /// Whether the request must wait until all before it are done: a write or an atomic behind a read, because the target
+    /// might otherwise perform it first (IBA volume 1, 10.8.3.3).
+    ///
+    /// That is what the flag IBV_SEND_FENCE is for. But soft-RoCE (Linux 6.1, rxe_req.c and rxe_comp.c) may miss the read's
+    /// completion while it decides to wait for it, and then sends nothing more until the next post.
+    #[inline]
+    fn must_wait_for_reads(&self, request: &Request) -> bool {
+        self.reads && request.kind != Kind::Read && self.queue.as_ref().is_some_and(|queue| !queue.is_idle())
     }
 
     /// Whether there is room for the request. A message also needs room in the inbox, and for the read that follows it.
@@ -659,21 +678,16 @@ fn fill(buffer: &mut Registered, request: &Request, from: &[u64]) {
     }
 }
 
-/// A write or an atomic waits for earlier reads, because the target might otherwise perform it first (IBA volume 1,
-/// 10.8.3.3).
 #[inline]
-fn work(request: &Request, place: u64, len: u32, last: bool, reads: &mut bool) -> Work {
-    let after_reads = std::mem::replace(reads, request.kind == Kind::Read);
+fn work(request: &Request, place: u64, len: u32, last: bool) -> Work {
     match request.kind {
         Kind::Read => Work::read(place, len),
-        Kind::Write => Work::write(place, len, after_reads),
-        Kind::CompareAndSwap { expected, new } => Work::compare_and_swap(place, expected, new, after_reads),
-        Kind::FetchAndAdd { add } => Work::fetch_and_add(place, add, after_reads),
-        Kind::Send => Work::send(request.len as u32, after_reads),
-        Kind::WriteWithImmediate { immediate } if last => {
-            Work::write_with_immediate(place, len, immediate, after_reads)
-        }
-        Kind::WriteWithImmediate { .. } => Work::write(place, len, after_reads),
+        Kind::Write => Work::write(place, len),
+        Kind::CompareAndSwap { expected, new } => Work::compare_and_swap(place, expected, new),
+        Kind::FetchAndAdd { add } => Work::fetch_and_add(place, add),
+        Kind::Send => Work::send(request.len as u32),
+        Kind::WriteWithImmediate { immediate } if last => Work::write_with_immediate(place, len, immediate),
+        Kind::WriteWithImmediate { .. } => Work::write(place, len),
     }
 }
 

@@ -167,7 +167,6 @@ impl Registered {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Work {
     opcode: u32,
-    flags: u32,
     len: u32,
     at: u64,
     /// Of an atomic: the value to compare or add, and the value to swap in.
@@ -182,50 +181,40 @@ impl Work {
     /// Reads `len` bytes at the peer's address `from` into the buffer.
     #[inline]
     pub fn read(from: u64, len: u32) -> Work {
-        Work {
-            opcode: opcode::IBV_WR_RDMA_READ,
-            flags: 0,
-            len,
-            at: from,
-            operands: None,
-            immediate: 0,
-            rkey: None,
-        }
+        Work { opcode: opcode::IBV_WR_RDMA_READ, len, at: from, operands: None, immediate: 0, rkey: None }
     }
 
-    /// Writes `len` bytes of the buffer to the peer's address `to`. With `after_reads` it waits for all reads staged
-    /// earlier (a fence).
+    /// Writes `len` bytes of the buffer to the peer's address `to`.
     #[inline]
-    pub fn write(to: u64, len: u32, after_reads: bool) -> Work {
-        let opcode = opcode::IBV_WR_RDMA_WRITE;
-        Work { opcode, flags: fence(after_reads), len, at: to, operands: None, immediate: 0, rkey: None }
+    pub fn write(to: u64, len: u32) -> Work {
+        Work { opcode: opcode::IBV_WR_RDMA_WRITE, ..Work::read(to, len) }
     }
 
     /// As `write`; then it consumes one of the peer's receive buffers, unchanged, to pass `immediate`.
     #[inline]
-    pub fn write_with_immediate(to: u64, len: u32, immediate: u32, after_reads: bool) -> Work {
+    pub fn write_with_immediate(to: u64, len: u32, immediate: u32) -> Work {
         let opcode = opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
-        Work { opcode, immediate, ..Work::write(to, len, after_reads) }
+        Work { opcode, immediate, ..Work::write(to, len) }
     }
 
     /// Sends `len` bytes of the buffer to one of the peer's receive buffers.
     #[inline]
-    pub fn send(len: u32, after_reads: bool) -> Work {
-        Work { opcode: opcode::IBV_WR_SEND, ..Work::write(0, len, after_reads) }
+    pub fn send(len: u32) -> Work {
+        Work { opcode: opcode::IBV_WR_SEND, ..Work::write(0, len) }
     }
 
     /// Replaces the word at `at` by `new` if it is `expected`, and reads the previous value into the buffer.
     #[inline]
-    pub fn compare_and_swap(at: u64, expected: u64, new: u64, after_reads: bool) -> Work {
+    pub fn compare_and_swap(at: u64, expected: u64, new: u64) -> Work {
         let (opcode, operands) = (opcode::IBV_WR_ATOMIC_CMP_AND_SWP, Some((expected, new)));
-        Work { opcode, operands, ..Work::write(at, 8, after_reads) }
+        Work { opcode, operands, ..Work::write(at, 8) }
     }
 
     /// Adds `add` to the word at `at`, and reads the previous value into the buffer.
     #[inline]
-    pub fn fetch_and_add(at: u64, add: u64, after_reads: bool) -> Work {
+    pub fn fetch_and_add(at: u64, add: u64) -> Work {
         let (opcode, operands) = (opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, Some((add, 0)));
-        Work { opcode, operands, ..Work::write(at, 8, after_reads) }
+        Work { opcode, operands, ..Work::write(at, 8) }
     }
 
     /// The same work on memory that the peer granted under another key than the queue pair's.
@@ -233,10 +222,6 @@ impl Work {
     pub fn under(self, rkey: u32) -> Work {
         Work { rkey: Some(rkey), ..self }
     }
-}
-
-fn fence(after_reads: bool) -> u32 {
-    if after_reads { send::IBV_SEND_FENCE.0 } else { 0 }
 }
 
 /// What the poster gets back with the completion.
@@ -448,6 +433,12 @@ impl QueuePair {
         self.ring.len() as u32 - self.next.wrapping_sub(self.oldest)
     }
 
+    /// Whether nothing is staged or in flight.
+    #[inline]
+    pub(in crate::verbs) fn is_idle(&self) -> bool {
+        self.next == self.oldest
+    }
+
     /// Number of requests staged for the next `post`.
     #[inline]
     pub(in crate::verbs) fn staged(&self) -> u32 {
@@ -460,7 +451,7 @@ impl QueuePair {
     /// Returns the buffer if there is no room, or if the work exceeds its length.
     #[inline(always)]
     pub fn stage(&mut self, work: &Work, buffer: Registered, note: Note) -> Result<(), Registered> {
-        let Work { opcode, flags, len, at, operands, immediate, rkey } = *work;
+        let Work { opcode, len, at, operands, immediate, rkey } = *work;
         if self.room() == 0 || len as usize > buffer.0.words as usize * 8 {
             return Err(buffer);
         }
@@ -473,7 +464,7 @@ impl QueuePair {
         let Entry { request, piece, in_flight } = &mut self.ring[index];
         request.wr_id = self.tag | u64::from(self.next as u16);
         request.opcode = opcode;
-        request.send_flags = flags | if inline { send::IBV_SEND_INLINE.0 } else { 0 };
+        request.send_flags = if inline { send::IBV_SEND_INLINE.0 } else { 0 };
         let rkey = rkey.unwrap_or(self.rkey);
         request.imm_data_invalidated_rkey_union.imm_data = immediate.to_be();
         match operands {
