@@ -141,7 +141,7 @@ impl<'a> Report<'a> {
             cluster: &cluster.name,
             rule: cluster.admission.rule,
             edges: asked.iter().map(EdgeReport::new).collect(),
-            closed_at_accept: statuses.iter().map(|status| status.closed_at_accept).sum(),
+            closed_at_accept: sum(statuses.iter().map(|status| status.closed_at_accept)),
             sites: cluster.sites.iter().map(|site| SiteReport::new(site, &nodes, &statuses)).collect(),
             nodes,
         }
@@ -185,6 +185,8 @@ impl<'a> Report<'a> {
         let rows = self.sites.iter().map(SiteReport::row).collect();
         // The reasons come last, as their length has no bound.
         top::table(&mut text, &head, rows, 3);
+        // Names and reasons are as edges say them.
+        text.retain(|character| character == '\n' || !character.is_control());
         text
     }
 }
@@ -225,7 +227,8 @@ impl<'a> SiteReport<'a> {
             for (reason, count) in
                 of.iter().flat_map(|status| counts(status)).filter(|(_, count)| **count > 0)
             {
-                *by.entry(reason.clone()).or_default() += count;
+                let sum = by.entry(reason.clone()).or_default();
+                *sum = sum.saturating_add(*count);
             }
             by
         };
@@ -245,9 +248,9 @@ impl<'a> SiteReport<'a> {
                 _ => None,
             },
             met: of.iter().filter_map(|status| status.target_met).min(),
-            admitted: admitted_by.values().sum(),
+            admitted: sum(admitted_by.values().copied()),
             admitted_by,
-            rejected: rejected_by.values().sum(),
+            rejected: sum(rejected_by.values().copied()),
             rejected_by,
             admitted_ratio: values(|status| status.admitted_ratio).reduce(f64::min),
             queue_delay_ms: values(|status| status.queue_delay_ms).reduce(f64::max),
@@ -256,10 +259,10 @@ impl<'a> SiteReport<'a> {
                 .iter()
                 .filter(|node| node.site.as_ref() == Some(&site.name))
                 .filter_map(|node| node.unanswered)
-                .reduce(|sum, more| sum + more),
+                .reduce(u64::saturating_add),
             verdict_lent: of.iter().any(|status| status.verdict_lent),
-            answers: of.iter().map(|status| status.answers).sum(),
-            late: of.iter().map(|status| status.late).sum(),
+            answers: sum(of.iter().map(|status| status.answers)),
+            late: sum(of.iter().map(|status| status.late)),
         }
     }
 
@@ -291,6 +294,17 @@ impl<'a> SiteReport<'a> {
     }
 }
 
+/// A sum of what edges say, whatever they say.
+fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
+/// The status in an HTTP answer, if it has one.
+fn parse(answer: &str) -> Option<Status> {
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    head.starts_with("HTTP/1.1 200 ").then(|| serde_json::from_str(body).ok())?
+}
+
 /// The status of the edge at `admin`, or why there is none, worded to follow its name.
 fn ask_one(admin: Option<SocketAddr>) -> Result<Status, String> {
     let admin = admin.ok_or("has no admin address in the cluster file")?;
@@ -310,17 +324,15 @@ fn ask_one(admin: Option<SocketAddr>) -> Result<Status, String> {
         }
         _ => format!("does not answer at {admin}: {error}"),
     })?;
-    let status = match answer.split_once("\r\n\r\n") {
-        Some((head, body)) if head.starts_with("HTTP/1.1 200 ") => serde_json::from_str(body).ok(),
-        _ => None,
-    };
-    status.ok_or_else(|| {
+    parse(&answer).ok_or_else(|| {
         format!("has no status at {admin}: is that the admin address of an edge of this version?")
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::{btree_map, vec};
+    use proptest::prelude::*;
     use sidelong_config::ClusterFile;
     use sidelong_edge::NodeStatus;
 
@@ -432,6 +444,72 @@ mod tests {
         off.admission.rule = AdmissionRule::None;
         let text = Report::new(&off, &vec![("edge1", Ok(Status::default()))]).plain();
         assert!(text.contains("all requests are admitted: admission.rule"), "{text}");
+    }
+
+    /// What an edge might say: names of this cluster or any, and any figures.
+    fn any_status() -> impl Strategy<Value = Status> {
+        let name = || prop_oneof![Just("alpha".to_owned()), Just("n1".to_owned()), any::<String>()];
+        let counts = || btree_map(name(), any::<u64>(), 0..4);
+        let figure = || proptest::option::of(any::<f64>());
+        let site = (
+            (name(), counts(), counts(), any::<bool>(), proptest::option::of(any::<bool>())),
+            (figure(), figure(), figure(), any::<u64>(), any::<u64>()),
+        );
+        let site = site.prop_map(|((name, admitted, rejected, verdict_lent, target_met), figures)| {
+            let (admitted_ratio, queue_delay_ms, queue_budget_ms, answers, late) = figures;
+            SiteStatus {
+                name,
+                admitted,
+                rejected,
+                admitted_ratio,
+                verdict_lent,
+                queue_delay_ms,
+                queue_budget_ms,
+                target_met,
+                answers,
+                late,
+            }
+        });
+        let node = (name(), proptest::option::of(name()), any::<u64>());
+        let node = node.prop_map(|(name, site, unanswered)| NodeStatus { name, site, unanswered });
+        let peer = (name(), any::<bool>()).prop_map(|(name, heard)| PeerStatus { name, heard });
+        (any::<u64>(), vec(peer, 0..3), vec(site, 0..4), vec(node, 0..4)).prop_map(
+            |(closed_at_accept, peers, sites, nodes)| Status { closed_at_accept, peers, sites, nodes },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_edges_say_is_summed_up(statuses in vec(any_status(), 1..4)) {
+            let cluster = cluster();
+            let answers = statuses.iter().map(|status| {
+                let answer = format!("HTTP/1.1 200 OK\r\n\r\n{}", serde_json::to_string(status).unwrap());
+                ("edge1", parse(&answer).ok_or_else(|| "has no status".to_owned()))
+            });
+            let asked: Vec<_> = answers.collect();
+            prop_assert!(asked.iter().all(|(_, answer)| answer.is_ok()));
+            let report = Report::new(&cluster, &asked);
+            prop_assert!(serde_json::to_string(&report).is_ok());
+            let text = report.plain();
+            prop_assert!(!text.chars().any(|character| character.is_control() && character != '\n'), "{text:?}");
+        }
+
+        #[test]
+        fn an_answer_cut_or_changed_anywhere_is_no_panic(
+            at in any::<prop::sample::Index>(), put in any::<u8>(), cut in any::<bool>(),
+        ) {
+            let answer = format!("HTTP/1.1 200 OK\r\n\r\n{}", serde_json::to_string(&first()).unwrap());
+            let mut answer = answer.into_bytes();
+            let at = at.index(answer.len());
+            if cut {
+                answer.truncate(at);
+            } else {
+                answer[at] = put;
+            }
+            if let Some(status) = parse(&String::from_utf8_lossy(&answer)) {
+                let _ = Report::new(&cluster(), &vec![("edge1", Ok(status))]).plain();
+            }
+        }
     }
 
     #[test]
