@@ -24,7 +24,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::outbox::{Next, Outbox};
-use super::setup::{self, Endpoint, Unwelcome};
+use super::setup::{self, Endpoint};
 use super::sys::{CompletionQueue, Failure, Note, ProtectionDomain, QueuePair, Registered, Rights, Work};
 use super::{Device, DeviceError, KIND, random_sequence};
 use crate::batch::{Kind, Request};
@@ -167,7 +167,7 @@ impl Links {
         let answer = session.exchange(KIND, &request.encode(), left())?;
         let grant = setup::decode_answer(&answer).map_err(|unwelcome| {
             device.tallies().refused.fetch_add(1, Ordering::Relaxed);
-            refused(key, address, unwelcome)
+            unwelcome.into_error(key, address)
         })?;
         tracing::debug!(name = key.name, incarnation = grant.incarnation, "a verbs link");
         let timers = device.timers(sequence, device.reads_out().min(grant.endpoint.reads), 0);
@@ -695,18 +695,5 @@ fn reason(failure: Failure) -> OpError {
     match failure {
         Failure::Denied => OpError::KeyRejected,
         Failure::Unreachable | Failure::Flushed | Failure::Other(_) => OpError::PeerGone,
-    }
-}
-
-fn refused(key: &Key, address: SocketAddr, unwelcome: Unwelcome) -> Error {
-    let other = |found| Error::Protocol { address, expected: setup::PROTOCOL, found };
-    match unwelcome {
-        Unwelcome::Key => Error::Refused { name: key.name.clone(), reason: OpError::KeyRejected },
-        Unwelcome::Layout(source) => Error::Header { name: key.name.clone(), source },
-        Unwelcome::Protocol(found) => other(format!("it speaks version {found}")),
-        Unwelcome::Malformed => other("it answered something else".to_owned()),
-        Unwelcome::Device => {
-            Error::Declined { address, reason: "its device cannot connect; its log says why".to_owned() }
-        }
     }
 }

@@ -12,13 +12,15 @@
 //!
 //! Decoding never panics and never allocates, whatever the bytes.
 
+use std::net::SocketAddr;
+
 use sidelong_layout::{HeaderError, LAYOUT_HASH, LAYOUT_VERSION};
 
 use super::sys::Peer;
-use crate::OP_BYTES_MAX;
 use crate::control::BODY_BYTES_MAX;
 use crate::host::NAME_BYTES_MAX;
-use crate::key::Token;
+use crate::key::{Key, Token};
+use crate::{Error, OP_BYTES_MAX, OpError};
 
 /// Version of the protocol. Raise it with every change of the messages above.
 pub(super) const PROTOCOL: u32 = 2;
@@ -197,6 +199,22 @@ pub(super) enum Unwelcome {
     Layout(HeaderError),
     Key,
     Device,
+}
+
+impl Unwelcome {
+    /// The same, of the region of `key` at the control endpoint `address`.
+    pub(super) fn into_error(self, key: &Key, address: SocketAddr) -> Error {
+        let other = |found| Error::Protocol { address, expected: PROTOCOL, found };
+        match self {
+            Unwelcome::Key => Error::Refused { name: key.name.clone(), reason: OpError::KeyRejected },
+            Unwelcome::Layout(source) => Error::Header { name: key.name.clone(), source },
+            Unwelcome::Protocol(found) => other(format!("it speaks version {found}")),
+            Unwelcome::Malformed => other("it answered something else".to_owned()),
+            Unwelcome::Device => {
+                Error::Declined { address, reason: "its device cannot connect; its log says why".to_owned() }
+            }
+        }
+    }
 }
 
 impl From<Malformed> for Unwelcome {
