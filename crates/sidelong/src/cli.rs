@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::history::time_of_day;
 use crate::perf::PerfArgs;
 use crate::top::Column;
 use crate::trace::TraceArgs;
+use crate::up::Make;
 
 /// Reverse proxies for sites that share one pool of servers.
 ///
@@ -72,6 +74,22 @@ pub(crate) enum Command {
     Perf(PerfArgs),
     /// Print a demo cluster file, or check a cluster file.
     Config(ConfigArgs),
+    /// Become a server of another make that is a part of an `up`.
+    #[command(hide = true)]
+    Exec(ExecArgs),
+}
+
+#[derive(Args)]
+pub(crate) struct ExecArgs {
+    /// The parent, with which the process ends.
+    #[arg(long, value_name = "PID")]
+    pub(crate) with_parent: i32,
+    /// The control group that it joins.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) join_cgroup: PathBuf,
+    /// The command and its arguments.
+    #[arg(required = true, last = true)]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Args)]
@@ -107,6 +125,10 @@ pub(crate) struct UpArgs {
     /// Override `cluster.fabric` (auto, shm, tcp, verbs).
     #[arg(long, value_name = "FABRIC")]
     pub(crate) fabric: Option<Fabric>,
+    /// Run unmodified servers in place of the built-in origin, each in a control group with a share of CPU. The file's nodes keep
+    /// their addresses; for gunicorn also their workers and service times.
+    #[arg(long, value_name = "MAKE")]
+    pub(crate) servers: Option<Make>,
     /// Stop after this time (500ms, 30s, 1h30m).
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
@@ -131,6 +153,7 @@ Examples:
   sidelong up
   sidelong up --for 30s --json
   sidelong up --config cluster.toml --fabric tcp
+  sidelong up --servers gunicorn
   sidelong up --for 1m --plain --samples nodes.csv --requests requests.csv";
 
 #[derive(Args)]

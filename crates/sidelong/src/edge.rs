@@ -36,7 +36,7 @@ const MOVE_DRAIN_MAX: Duration = Duration::from_secs(1);
 const LISTEN_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
-    end_with_parent(args)?;
+    end_with_parent(args.with_parent)?;
     Hangup::ignore()?.log()?;
     // Without a handler the signal would end the edge.
     let reopen = Arc::new(AtomicBool::new(false));

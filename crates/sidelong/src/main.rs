@@ -77,6 +77,7 @@ fn main() -> ExitCode {
         Command::Perf(args) => perf::run(&args),
         Command::Config(args) => cli::config(&args),
         Command::Init(args) => init::run(&args),
+        Command::Exec(args) => up::exec(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -34,7 +34,7 @@ use crate::parts::{self, Parts};
 use crate::regions::Guard;
 
 pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
-    end_with_parent(args)?;
+    end_with_parent(args.with_parent)?;
     let hangup = Hangup::ignore()?;
     let cluster = parts::read(args)?;
     let nodes = &cluster.nodes;

@@ -20,9 +20,9 @@ const KILLED_MAX: Duration = Duration::from_secs(5);
 /// Time between two checks whether they have.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Makes this process end with its parent, if it was started as a part of an `up`.
-pub(crate) fn end_with_parent(args: &PartArgs) -> Result<(), Failure> {
-    let Some(parent) = args.with_parent else { return Ok(()) };
+/// Makes this process end with its parent, if it was started as a part of an `up`, which has that process ID if it is not 0.
+pub(crate) fn end_with_parent(parent: Option<i32>) -> Result<(), Failure> {
+    let Some(parent) = parent else { return Ok(()) };
     set_parent_process_death_signal(Some(Signal::TERM))?;
     // The parent may have ended already.
     if parent != 0 && getppid().map_or(0, |pid| pid.as_raw_nonzero().get()) != parent {

@@ -3,9 +3,11 @@
 mod support;
 
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use sidelong_config::Scheme;
 use support::servers::{Load, gunicorn, nginx, sites_at_once};
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
@@ -54,6 +56,62 @@ fn an_edge_routes_to_servers_that_are_not_ours() {
     // The agents are gone, and the servers are not.
     assert_eq!(get(cluster.edge(0), "alpha.test", "/").status, 200);
     edge.end().succeeded();
+}
+
+/// The processes whose command line names the cluster's directory of servers: each server's first one is the oldest.
+fn server_processes(cluster: &Cluster, name: &str) -> Vec<u32> {
+    let settings = cluster.run_dir().join("servers").join(name);
+    let is_of_it = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        // What `up` starts becomes the server.
+        !line.windows(13).any(|part| part == b"\0--with-parent")
+            && line.windows(settings.as_os_str().len()).any(|part| part == settings.as_os_str().as_bytes())
+    };
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut found: Vec<u32> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_of_it).collect();
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn up_runs_servers_of_other_makes_in_place_of_the_built_in_origin() {
+    for make in ["nginx", "httpd", "gunicorn"] {
+        let cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(256, None);
+        let mut up = cluster.up(&["--json", "--servers", make]);
+        let mut why = None;
+        eventually("it is up, or says why not", || {
+            why = (!up.is_running()).then(|| up.err());
+            why.is_some() || up.err().contains(" is up: ")
+        });
+        if let Some(why) = why {
+            let is_missing = why.contains("there is no") || why.contains("cannot create a control group");
+            assert!(is_missing, "{why}");
+            skipped(&format!("up --servers {make}: {}", why.trim()));
+            continue;
+        }
+        eventually("a node has moved", || {
+            let histories =
+                ["edge1", "edge2"].map(|edge| cluster.run_dir().join(format!("{edge}.history.jsonl")));
+            histories.iter().any(|history| std::fs::metadata(history).is_ok_and(|file| file.len() > 0))
+        });
+        let old = server_processes(&cluster, "n1-server");
+        let first = Pid::from_raw(old[0].try_into().unwrap()).unwrap();
+        kill_process(first, Signal::KILL).unwrap();
+        eventually("it runs again", || {
+            let new = server_processes(&cluster, "n1-server");
+            !new.is_empty() && new.iter().all(|pid| !old.contains(pid))
+        });
+        eventually("it answers again", || {
+            try_get(cluster.node(0), "any", "/o/1/1").is_ok_and(|reply| reply.status == 200)
+        });
+        let summary = up.end().json();
+        assert!(summary["requests"].as_u64() > Some(0) && summary["moves"].as_u64() > Some(0), "{summary}");
+        for node in 1..=4 {
+            assert!(server_processes(&cluster, &format!("n{node}-server")).is_empty(), "{make}");
+        }
+        assert!(!cluster.run_dir().join("servers").exists(), "{make}");
+    }
 }
 
 #[test]

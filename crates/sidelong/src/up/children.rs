@@ -1,18 +1,22 @@
 //! The processes of a cluster, started and watched over by `up`.
 
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::ffi::OsString;
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use sidelong_fabric::RunDirectory;
 
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::up::home::Home;
+use crate::up::servers::{CONNECT_MAX, Server};
 
 /// Longest wait for a process to be ready.
 const READY_MAX: Duration = Duration::from_secs(20);
@@ -26,6 +30,10 @@ const RESTART_FORGET: Duration = Duration::from_secs(30);
 const EVENTS_MAX: usize = 4096;
 /// Most bytes of a log that are read for why its process ended: the last ones.
 const WORDS_MAX: i64 = 4096;
+
+/// The kind of part that a server of another make is, and the directory of such servers' settings in the run directory.
+const SERVER: &str = "server";
+const SERVERS: &str = "servers";
 
 /// What a thread that reads a process's events tells: the process's index, and an event, or `None` when it has ended.
 type Told = (usize, Option<Event>);
@@ -51,6 +59,8 @@ struct Part {
     kind: &'static str,
     name: String,
     group: Option<PathBuf>,
+    /// A server of another make, in a control group. It is ready when it answers, and tells no events.
+    server: Option<Server>,
     child: Option<Child>,
     ready: bool,
     started: Instant,
@@ -78,10 +88,26 @@ impl Children {
         name: &str,
         group: Option<PathBuf>,
     ) -> Result<(), Failure> {
+        self.add(kind, name.to_owned(), group, None)
+    }
+
+    /// Starts a server of another make in the control group `group`.
+    pub(super) fn start_server(&mut self, server: Server, group: PathBuf) -> Result<(), Failure> {
+        self.add(SERVER, server.name(), Some(group), Some(server))
+    }
+
+    fn add(
+        &mut self,
+        kind: &'static str,
+        name: String,
+        group: Option<PathBuf>,
+        server: Option<Server>,
+    ) -> Result<(), Failure> {
         self.parts.push(Part {
             kind,
-            name: name.to_owned(),
+            name,
             group,
+            server,
             child: None,
             ready: false,
             started: Instant::now(),
@@ -93,45 +119,80 @@ impl Children {
         self.spawn(self.parts.len() - 1)
     }
 
+    /// How this program is asked to be the part.
+    fn arguments(&self, part: &Part) -> Result<Vec<OsString>, Failure> {
+        let mut arguments: Vec<OsString> = match part.server {
+            Some(_) => vec!["exec".into()],
+            None => vec![part.kind.into(), (&part.name).into(), "--events".into(), "--config".into()],
+        };
+        if part.server.is_none() {
+            arguments.push(self.config.clone().into());
+        }
+        arguments.push(format!("--with-parent={}", std::process::id()).into());
+        if let Some(group) = &part.group {
+            arguments.extend(["--join-cgroup".into(), group.into()]);
+        }
+        if let Some(server) = &part.server {
+            arguments.push("--".into());
+            // Written anew each time, for the run directory may have gone.
+            arguments.extend(server.command(&self.run.path().join(SERVERS))?);
+        }
+        Ok(arguments)
+    }
+
     fn spawn(&mut self, index: usize) -> Result<(), Failure> {
-        let part = &mut self.parts[index];
+        let part = &self.parts[index];
         let name = log_name(part);
+        let arguments = self.arguments(part)?;
         let log = self.run.create(&name).map_err(|error| {
             Failure::new(format!("cannot write {}: {error}", self.run.path().join(name).display()))
         })?;
         let mut child = Command::new(&self.program)
-            .args([part.kind, &part.name, "--events", "--config"])
-            .arg(&self.config)
-            .arg(format!("--with-parent={}", std::process::id()))
-            .args(part.group.iter().flat_map(|group| ["--join-cgroup".as_ref(), group.as_os_str()]))
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
             // Ctrl-C is for `up`, which then ends its parts in order.
             .process_group(0)
             .spawn()?;
-        let told = self.tell.clone();
-        let lines = child.stdout.take();
-        let hears = std::thread::Builder::new().name("events".into()).spawn(move || {
-            for line in
-                lines.into_iter().flat_map(|lines| BufReader::new(lines).lines()).map_while(Result::ok)
-            {
-                if let Ok(event) = serde_json::from_str(&line) {
-                    let _ = told.send((index, Some(event)));
-                }
-            }
-            let _ = told.send((index, None));
-        });
-        if let Err(error) = hears {
+        let told = self.told_by(index, &mut child);
+        if let Err(error) = told {
             // Nobody would hear that it has ended.
             let _ = child.kill();
             let _ = child.wait();
             return Err(error.into());
         }
+        let part = &mut self.parts[index];
         part.child = Some(child);
         part.ready = false;
         part.started = Instant::now();
         Ok(())
+    }
+
+    /// Starts the thread that hears what a process tells, and then that it has ended.
+    fn told_by(&self, index: usize, child: &mut Child) -> io::Result<()> {
+        let told = self.tell.clone();
+        let lines = child.stdout.take();
+        // Processes that a server leaves behind have its output, too.
+        let ends = match self.parts[index].server {
+            Some(_) => Some(pidfd_open(pid(child).ok_or(io::ErrorKind::NotFound)?, PidfdFlags::empty())?),
+            None => None,
+        };
+        let hear = move || {
+            if let Some(ends) = ends {
+                let _ = poll(&mut [PollFd::new(&ends, PollFlags::IN)], None);
+            } else {
+                for line in
+                    lines.into_iter().flat_map(|lines| BufReader::new(lines).lines()).map_while(Result::ok)
+                {
+                    if let Ok(event) = serde_json::from_str(&line) {
+                        let _ = told.send((index, Some(event)));
+                    }
+                }
+            }
+            let _ = told.send((index, None));
+        };
+        std::thread::Builder::new().name("events".into()).spawn(hear).map(drop)
     }
 
     /// Waits until all are ready.
@@ -149,7 +210,11 @@ impl Children {
                 let seconds = READY_MAX.as_secs();
                 return Err(Failure::new(format!("{kind} {name} was not ready within {seconds} s")));
             }
-            match self.told.recv_timeout(Duration::from_millis(100)) {
+            for part in self.parts.iter_mut().filter(|part| !part.ready) {
+                let answers = |at: SocketAddr| TcpStream::connect_timeout(&at, CONNECT_MAX).is_ok();
+                part.ready = part.server.as_ref().is_some_and(|server| answers(server.address()));
+            }
+            match self.told.recv_timeout(Duration::from_millis(10)) {
                 Ok((index, Some(Event::Ready))) => self.parts[index].ready = true,
                 Ok((_, Some(Event::Failed { reason }))) => return Err(Failure::new(reason)),
                 Ok((index, None)) => return Err(Failure::new(self.last_words(index))),
@@ -226,9 +291,9 @@ impl Children {
         edges.filter_map(|part| part.child.as_ref()).for_each(|edge| signal(edge, sent));
     }
 
-    /// Ends edges before nodes, so that requests in flight find their node. A process that does not end in time is killed.
+    /// Ends edges before nodes and their servers, so that requests in flight find their node. A process that does not end in time is killed.
     pub(super) fn end(&mut self) {
-        for kind in ["edge", "node"] {
+        for kind in ["edge", "node", SERVER] {
             let parts = || self.parts.iter().filter(|part| part.kind == kind);
             for child in parts().filter_map(|part| part.child.as_ref()) {
                 signal(child, Signal::TERM);
@@ -246,6 +311,8 @@ impl Children {
             }
         }
         self.parts.clear();
+        // There is none if no server was started.
+        let _ = std::fs::remove_dir_all(self.run.path().join(SERVERS));
     }
 
     /// Why a process ended: the last line of its log.
@@ -283,7 +350,13 @@ impl Part {
 
     /// Waits for its process, which is ending: "signal: 9 (SIGKILL)", for example.
     fn status(&mut self) -> String {
-        let status = self.child.take().and_then(|mut child| child.wait().ok());
+        let status = self.child.take().and_then(|mut child| {
+            // The workers of a server that was killed may live on, and keep its port.
+            if let (Some(_), Some(group)) = (&self.server, pid(&child)) {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            child.wait().ok()
+        });
         status.map_or_else(|| "an unknown status".to_owned(), |status| status.to_string())
     }
 
@@ -305,7 +378,11 @@ fn log_name(part: &Part) -> String {
 }
 
 fn signal(child: &Child, signal: Signal) {
-    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+    if let Some(pid) = pid(child) {
         let _ = kill_process(pid, signal);
     }
+}
+
+fn pid(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
 }

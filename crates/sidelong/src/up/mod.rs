@@ -12,6 +12,7 @@ mod plain;
 mod requests;
 mod samples;
 mod screen;
+mod servers;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
@@ -40,6 +41,8 @@ use home::Home;
 use outcome::StepTimes;
 use requests::Requests;
 use samples::Samples;
+use servers::Server;
+pub(crate) use servers::{Make, exec};
 
 /// Interval of scans of the nodes.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -90,6 +93,10 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
         None => ClusterFile::demo(),
     };
     file.cluster.fabric = args.fabric.unwrap_or(file.cluster.fabric);
+    let servers = match args.servers {
+        Some(make) => servers::in_place_of_origins(&mut file, make)?,
+        None => Vec::new(),
+    };
     let parts = Parts::new(file.cluster()?)?;
     // Parts use the directory that this process has chosen, whatever their environment.
     file.cluster.run_dir = Some(parts.run.path().to_owned());
@@ -110,7 +117,7 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
     }
     let reopen = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR1, Arc::clone(&reopen))?;
-    let summary = Up::start(args, quiet, parts, &mut home, stop, reopen).and_then(Up::run);
+    let summary = Up::start(args, quiet, parts, servers, &mut home, stop, reopen).and_then(Up::run);
     // The parts have ended, so what they offered is useless.
     let swept = run.sweep();
     drop(home);
@@ -149,6 +156,7 @@ impl<'a> Up<'a> {
         args: &'a UpArgs,
         quiet: bool,
         parts: Parts,
+        servers: Vec<Server>,
         home: &'a mut Home,
         stop: Arc<AtomicBool>,
         reopen: Arc<AtomicBool>,
@@ -168,9 +176,17 @@ impl<'a> Up<'a> {
                 Some(Groups::create()?)
             }
             _ if parts.cluster.nodes.iter().any(|node| node.cpu_share.is_some()) => Some(Groups::create()?),
+            _ if !servers.is_empty() => Some(Groups::create()?),
             _ => None,
         };
         let mut children = Children::new(&home.config(), &parts.run)?;
+        // Before the agents, which look for who listens.
+        for server in servers {
+            let groups = groups.as_ref().expect("made for them");
+            let group = groups.add(&server.name(), Some(server.cpu_share))?;
+            children.start_server(server, group)?;
+        }
+        children.await_ready(|| stop.load(Ordering::Relaxed))?;
         for (index, node) in parts.cluster.nodes.iter().enumerate() {
             let group = match &groups {
                 Some(groups) if parts.shares_machine(index) || node.cpu_share.is_some() => {
