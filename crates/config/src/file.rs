@@ -182,7 +182,8 @@ pub struct NodeEntry {
     /// The admin endpoint; the next nodes get the next ports. Default none.
     #[serde(default, deserialize_with = "address::read_option")]
     pub admin: Option<SocketAddr>,
-    /// Requests that its server serves at once. Default 2 for the built-in origin, and unknown for a foreign server.
+    /// Requests that its server serves at once. Default 2 for the built-in origin. Of a foreign server it is learned, from
+    /// this figure on.
     #[serde(default)]
     pub workers: Option<u16>,
     /// Default `fixed`; `none` for a node with `root` and without `service_ms`, see [`NodeEntry::service`].

@@ -22,6 +22,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use sidelong_layout::{NodeId, SiteId, Time};
 use sidelong_policy::reconfigure::MovePlan;
+use sidelong_policy::workers::Workers;
 
 use crate::access_log::AccessLog;
 use crate::clock;
@@ -263,6 +264,11 @@ const PEER_UNANSWERED: Head<'static> = gauge(
     "requests",
     "The other edge's requests at all nodes whose answer has not begun, while it is heard",
 );
+const NODE_LEARNED_WORKERS: Head<'static> = gauge(
+    "node_learned_workers",
+    "",
+    "Requests that the node's foreign server handles at a time, as learned; infinite if none waits for a worker",
+);
 const NODE_LOAD: Head<'static> =
     gauge("node_load", "", "The node's load index; 1 means that all of it is in use");
 const NODE_SITE: Head<'static> =
@@ -315,6 +321,12 @@ impl Collector for ViewCollector {
         let look = seen.last();
         let last = |node: NodeId| -> &NodeSeen { &look.nodes[node.index()] };
         self.each_node(&mut encoder, &RECORD_AGE, |node| Some(age(now, last(node).record_at)))?;
+        let workers = |node| match last(node).workers {
+            Workers::Unknown => None,
+            Workers::Learned(workers) => Some(workers.into()),
+            Workers::NotBound => Some(f64::INFINITY),
+        };
+        self.each_node(&mut encoder, &NODE_LEARNED_WORKERS, workers)?;
         self.each_node(&mut encoder, &WORDS_AGE, |node| Some(age(now, last(node).words_at)))?;
         let boards = sites.iter().zip(&look.boards);
         let boards = boards.map(|(site, read_at)| (vec![("site", site.as_str())], age(now, *read_at)));

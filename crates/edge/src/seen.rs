@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sidelong_layout::{Hot, NodeId, SiteId, Time};
 use sidelong_load::Reading;
+use sidelong_policy::workers::Workers;
 use sidelong_reconfig::Links;
 
 /// The last scan.
@@ -33,6 +34,8 @@ pub(crate) struct NodeSeen {
     pub(crate) record_at: Option<Time>,
     /// When its ownership word was last read.
     pub(crate) words_at: Option<Time>,
+    /// How many requests its server handles at a time, as far as that was learned.
+    pub(crate) workers: Workers,
 }
 
 impl Seen {
@@ -45,16 +48,24 @@ impl Seen {
     /// Nodes with these records, at these times.
     #[cfg(test)]
     pub(crate) fn of_records(stale: Duration, records: &[(Option<Hot>, Time)]) -> Self {
-        let node = |&(hot, at): &(Option<Hot>, Time)| NodeSeen { hot, record_at: Some(at), words_at: None };
+        let node =
+            |&(hot, at): &(Option<Hot>, Time)| NodeSeen { hot, record_at: Some(at), ..NodeSeen::default() };
         let last = LastScan { nodes: records.iter().map(node).collect(), boards: Vec::new() };
         Seen { last: Mutex::new(last), stale }
     }
 
-    /// Stores a scan of the watch thread at `now`.
-    pub(crate) fn show(&self, now: Time, readings: &[Reading], links: &Links) {
+    /// Stores a scan of the watch thread at `now`, and what was learned of each node's workers.
+    pub(crate) fn show(
+        &self,
+        now: Time,
+        readings: &[Reading],
+        links: &Links,
+        workers: impl Fn(NodeId) -> Workers,
+    ) {
         let Ok(mut last) = self.last.try_lock() else { return };
         for (index, (seen, reading)) in last.nodes.iter_mut().zip(readings).enumerate() {
             seen.take(now, reading);
+            seen.workers = workers(NodeId::new(index));
             seen.words_at = links.read_at(NodeId::new(index)).or(seen.words_at);
         }
         for (index, read_at) in last.boards.iter_mut().enumerate() {

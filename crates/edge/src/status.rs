@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use sidelong_layout::{NodeId, SiteId, Time};
+use sidelong_layout::{NodeId, SiteId, Time, valid};
+use sidelong_policy::workers::Workers;
 
 use crate::clock;
 use crate::gate::Gate;
@@ -69,6 +70,18 @@ pub struct NodeStatus {
     pub site: Option<String>,
     /// Unanswered requests there, of this edge and those that it hears.
     pub unanswered: u64,
+    /// Connections to its server, if its record counts them.
+    #[serde(default)]
+    pub connections: Option<u32>,
+    /// Those of them, or requests, that wait for a worker.
+    #[serde(default)]
+    pub queued: Option<u32>,
+    /// Requests that its foreign server handles at a time, as learned.
+    #[serde(default)]
+    pub learned_workers: Option<u32>,
+    /// Whether requests wait for its workers; `None` if that was not learned.
+    #[serde(default)]
+    pub is_bound: Option<bool>,
 }
 
 /// The parts of an edge that know its state, read at each request.
@@ -109,13 +122,25 @@ impl State {
             name: name.to_owned(),
             heard: heard_at.is_some_and(|at| now.since(at) <= view.stale()),
         });
+        let look = self.seen.last();
         let node = |(index, name): (usize, &String)| {
-            let node = NodeId::new(index);
+            let (node, seen) = (NodeId::new(index), &look.nodes[index]);
+            let hot = self.seen.fresh(seen, now);
+            let counted = hot.filter(|hot| hot.valid & (valid::ORIGIN | valid::CONNECTIONS) != 0);
+            let (learned_workers, is_bound) = match seen.workers {
+                Workers::Unknown => (None, None),
+                Workers::Learned(workers) => (Some(workers), Some(true)),
+                Workers::NotBound => (None, Some(false)),
+            };
             let site = view.ownership(node).and_then(|ownership| ownership.serving_site());
             NodeStatus {
                 name: name.clone(),
                 site: site.map(|site| self.sites[site.index()].clone()),
                 unanswered: view.traffic(node, now).in_flight.into(),
+                connections: counted.map(|hot| hot.connections),
+                queued: counted.map(|hot| hot.queued),
+                learned_workers,
+                is_bound,
             }
         };
         Status {

@@ -41,7 +41,7 @@ pub struct Watch {
     pub loads: ReadLoads,
     /// The weights of the load index.
     pub weights: Weights,
-    /// Each node's capacity.
+    /// Each node's capacity, as far as the file says it.
     pub capacities: Vec<Capacity>,
     /// Decides.
     pub brain: Brain,
@@ -93,7 +93,8 @@ impl Watch {
             seen += usize::from(ownership.is_some());
             // From now on this edge's own requests are counted at once.
             let (own, all) = (self.view.in_flight(node), self.view.in_flight_of_all(node, now));
-            let load = self.weights.read(reading.fresh(), &self.capacities[index], all);
+            let capacity = self.brain.capacity(node, self.capacities[index]);
+            let load = self.weights.read(reading.fresh(), &capacity, all);
             relist |= self.view.observe(node, ownership, load.counted_from(own));
         }
         if relist {
@@ -109,7 +110,7 @@ impl Watch {
             self.view.refreshed(now);
         }
         if let Some(seen) = &self.seen {
-            seen.show(now, &tick.readings, &self.links);
+            seen.show(now, &tick.readings, &self.links, |node| self.brain.workers(node));
         }
         self.tell(tick, now, seen);
         // Words are put right where no moves are planned, too.

@@ -11,7 +11,9 @@ use sidelong_layout::{NodeId, Ownership};
 use crate::Time;
 use crate::admission::{self, Answers, Controller, Outlook};
 use crate::cluster::{NodeView, SiteView, Snapshot, Standing, Traffic};
+use crate::index::Capacity;
 use crate::reconfigure::{MovePlan, Reconfigurer};
+use crate::workers::{Learner, Workers};
 
 /// After its first scan, a brain plans no move for this long unless it has seen all nodes at once: a site's nodes may
 /// just be starting, and need no help from others.
@@ -65,6 +67,9 @@ pub struct Brain {
     standings: Vec<Standing>,
     /// By node, whether its record was ever read.
     heard: Vec<bool>,
+    /// By node, what is learned of a foreign server; empty if there is none.
+    learners: Vec<Option<Learner>>,
+    looked: Option<Time>,
     began: Option<Time>,
     /// Whether all nodes were seen at once.
     is_settled: bool,
@@ -85,6 +90,8 @@ impl Brain {
             others: Vec::new(),
             standings: Vec::new(),
             heard: Vec::new(),
+            learners: Vec::new(),
+            looked: None,
             began: None,
             is_settled: false,
         }
@@ -95,9 +102,31 @@ impl Brain {
         Brain { by_load_alone: true, ..self }
     }
 
-    /// Whether there is anything to decide. If not, the driver need not show scans.
+    /// Makes it learn how many requests the servers handle at a time that are foreign, by node.
+    pub fn learning(self, foreign: impl Iterator<Item = bool>) -> Self {
+        let learners: Vec<_> = foreign.map(|is_foreign| is_foreign.then(Learner::default)).collect();
+        let learns = learners.iter().any(Option::is_some);
+        Brain { learners: if learns { learners } else { Vec::new() }, ..self }
+    }
+
+    /// Whether there is anything to decide or to learn. If not, the driver need not show scans.
     pub fn decides(&self) -> bool {
-        self.admission.is_some() || self.plans_moves()
+        self.admission.is_some() || self.plans_moves() || !self.learners.is_empty()
+    }
+
+    /// How many requests the node's server handles at a time, as far as that was learned.
+    pub fn workers(&self, node: NodeId) -> Workers {
+        self.learner(node).map_or(Workers::Unknown, Learner::workers)
+    }
+
+    /// The node's capacity, of which the file says `given`.
+    pub fn capacity(&self, node: NodeId, given: Capacity) -> Capacity {
+        let learned = self.learner(node).and_then(Learner::at_a_time);
+        Capacity { workers: learned.unwrap_or(given.workers), ..given }
+    }
+
+    fn learner(&self, node: NodeId) -> Option<&Learner> {
+        self.learners.get(node.index())?.as_ref()
     }
 
     /// Whether it may plan moves.
@@ -119,7 +148,8 @@ impl Brain {
         now: Time,
         wall_ns: u64,
     ) -> Decisions<'_> {
-        self.take_in(nodes, sites);
+        let passed = self.looked.replace(now).map_or(Duration::ZERO, |looked| now.since(looked));
+        self.take_in(nodes, sites, passed);
         if let Some(controller) = &mut self.admission {
             controller.step(
                 &admission::AdmissionSnapshot {
@@ -145,6 +175,7 @@ impl Brain {
         &mut self,
         nodes: impl Iterator<Item = (NodeView, Traffic)>,
         sites: impl Iterator<Item = SiteSeen>,
+        passed: Duration,
     ) {
         self.nodes.clear();
         self.traffic.clear();
@@ -156,6 +187,10 @@ impl Brain {
             // A node whose record has gone old is dead or hangs, even if no request has noticed yet. A node that was
             // never heard may be about to start.
             node.up &= node.load.is_some() || !self.heard[index];
+            if let Some(Some(learner)) = self.learners.get_mut(index) {
+                learner.see(&node, &traffic, passed);
+                learner.apply(&mut node);
+            }
             self.nodes.push(node);
             self.traffic.push(traffic);
         }

@@ -10,6 +10,7 @@
 //! | [`cache`] | what stays in memory, and whose memory is read |
 //! | [`health`] | which node gets none, because its connections fail |
 //! | [`reconfigure`] | which node moves to another site |
+//! | [`workers`] | nothing: how many requests a foreign server handles at a time |
 //!
 //! Everything here is a function of its arguments: no clock, no randomness of its own, no I/O, no lock. The edge, the
 //! helper and the simulator call the same code with the same types, so what the simulator decides is what the cluster
@@ -27,6 +28,7 @@ pub mod cluster;
 pub mod health;
 pub mod index;
 pub mod reconfigure;
+pub mod workers;
 
 pub use sidelong_layout::Time;
 

@@ -19,11 +19,12 @@ use sidelong_policy::admission::{
 use sidelong_policy::cluster::{self, NodeView, SiteView, Traffic};
 use sidelong_policy::index::{Capacity, Reading, Weights};
 use sidelong_policy::reconfigure::{self, Reconfigurer};
+use sidelong_policy::workers::{Learner, Workers};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 const HOP: u64 = 50_000;
-const WORKERS: u16 = 2;
+const WORKERS: u32 = 2;
 const EDGES: usize = 2;
 /// Clients of each site.
 const CLIENTS: u64 = 2_000;
@@ -35,8 +36,11 @@ struct Plan {
     /// The site of each node.
     owners: Vec<usize>,
     moves: bool,
-    /// Whether nodes have records; otherwise the edges know only their own requests there.
-    records: bool,
+    records: Records,
+    /// Workers of each node, and the number that the edges are told; without it they learn.
+    workers: u32,
+    told: u32,
+    learns: bool,
     /// Interval of an edge's scans and of a node's records.
     period_ns: u64,
     /// The part of all requests that one client sends.
@@ -57,7 +61,10 @@ impl Plan {
             priorities: vec![0; targets.len()],
             owners: (0..4 * targets.len()).map(|node| node / 4).collect(),
             moves: false,
-            records: true,
+            records: Records::Own,
+            workers: WORKERS,
+            told: WORKERS,
+            learns: false,
             period_ns: MS,
             flood: 0.0,
             late: 0.0,
@@ -71,8 +78,19 @@ impl Plan {
     /// Requests per second that the current nodes of `site` can answer.
     fn capacity(&self, site: usize) -> f64 {
         let nodes = self.owners.iter().filter(|owner| **owner == site).count();
-        nodes as f64 * f64::from(WORKERS) * S as f64 / self.service_ns as f64
+        nodes as f64 * f64::from(self.workers) * S as f64 / self.service_ns as f64
     }
+}
+
+/// What the nodes' records say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Records {
+    /// What the server knows.
+    Own,
+    /// What the kernel counts at the port of a foreign server whose workers hold a connection each.
+    Connections,
+    /// There are none: the edges know only their own requests there.
+    None,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,6 +136,8 @@ struct Edge {
     looks: u64,
     reconfigurer: Reconfigurer,
     ticket: usize,
+    learners: Vec<Learner>,
+    looked: u64,
 }
 
 /// The outcome of a site's requests: when each was sent, and how long each admitted one took.
@@ -183,6 +203,8 @@ impl Sim {
             reconfigurer: Reconfigurer::new(reconfigure::ReconfigureSettings::default(), sites, nodes)
                 .unwrap(),
             ticket: 0,
+            learners: vec![Learner::default(); nodes],
+            looked: 0,
         };
         let edges: Vec<_> = (0..EDGES).map(|_| edge()).collect();
         let mut sim = Sim {
@@ -298,7 +320,7 @@ impl Sim {
     }
 
     fn work(&mut self, node: usize) {
-        while self.nodes[node].busy < u32::from(WORKERS)
+        while self.nodes[node].busy < self.plan.workers
             && let Some(request) = self.nodes[node].queue.pop_front()
         {
             self.nodes[node].busy += 1;
@@ -325,12 +347,18 @@ impl Sim {
 
     fn publish(&mut self, node: usize) {
         let of = &mut self.nodes[node];
+        let queued = of.queue.len() as u32;
+        if self.plan.records == Records::Connections {
+            let connections = of.busy + queued;
+            of.record = Hot { valid: valid::CONNECTIONS, connections, queued, ..Hot::default() };
+            return;
+        }
         of.record = Hot {
             generation: 1,
             valid: valid::ORIGIN,
             time_ns: self.now,
-            workers: WORKERS,
-            queued: of.queue.len() as u32,
+            workers: self.plan.workers as u16,
+            queued,
             busy: of.busy,
             served: of.served,
             service_us: (self.plan.service_ns / 1000) as u32,
@@ -370,19 +398,24 @@ impl Sim {
         let now = Time::from_ns(of.looks * 1_000_000);
         let (asked, treatments) = (&of.asked, &mut of.treatments);
         of.census.count(now, |bucket| asked[bucket], |bucket, treatment| treatments[bucket] = treatment);
-        let capacity = Capacity { workers: u32::from(WORKERS), ..Capacity::default() };
+        let given = Capacity { workers: self.plan.told, ..Capacity::default() };
+        let passed = Duration::from_nanos(self.now - std::mem::replace(&mut of.looked, self.now));
         let mut views = Vec::new();
         for (node, site) in self.plan.owners.iter().enumerate() {
-            let record = Some(self.nodes[node].record).filter(|_| self.plan.records);
-            let reading = Weights::CONNECTIONS.read(record.as_ref(), &capacity, of.in_flight[node]);
-            of.readings[node] = reading;
-            views.push(NodeView {
+            let mut view = NodeView {
                 ownership: Some(Ownership::serving(SiteId::new(*site), 1)),
-                load: record,
+                load: Some(self.nodes[node].record).filter(|_| self.plan.records != Records::None),
                 up: true,
-                capacity,
+                capacity: given,
                 in_flight: of.in_flight[node],
-            });
+            };
+            if self.plan.learns {
+                of.learners[node].see(&view, &traffic[node], passed);
+                of.learners[node].apply(&mut view);
+            }
+            let (load, in_flight) = (view.load.as_ref(), of.in_flight[node]);
+            of.readings[node] = Weights::CONNECTIONS.read(load, &view.capacity, in_flight);
+            views.push(view);
         }
         let site =
             |priority: &u8| SiteView { floor: 1, ceiling: 99, priority: *priority, waiting: 0, busy: false };
@@ -419,7 +452,12 @@ fn jain(shares: &[f64]) -> f64 {
 const LOADS: [f64; 5] = [1.1, 1.4, 2.0, 5.0, 10.0];
 
 /// One site under each load: goodput relative to capacity, and the 99th percentile of response times in ms.
-fn overloaded(target: Option<Target>, service_ms: u64, exponential: bool, records: bool) -> Vec<(f64, f64)> {
+fn overloaded(
+    target: Option<Target>,
+    service_ms: u64,
+    exponential: bool,
+    records: Records,
+) -> Vec<(f64, f64)> {
     let run = |times: f64| {
         let mut plan = Plan::new(&[target]);
         plan.records = records;
@@ -432,8 +470,10 @@ fn overloaded(target: Option<Target>, service_ms: u64, exponential: bool, record
         sim.run(seconds * S);
         let (from, to) = (S, seconds * S - 100 * MS);
         let of = (sim.fates[0].rate(from, to) / capacity, sim.fates[0].p99_ms(from, to));
-        let with = if records { "" } else { " without records" };
-        println!("{target:?}, {service_ms} ms{with}, {times} x: goodput {:.3}, p99 {:.1} ms", of.0, of.1);
+        println!(
+            "{target:?}, {service_ms} ms, records {records:?}, {times} x: goodput {:.3}, p99 {:.1} ms",
+            of.0, of.1
+        );
         of
     };
     LOADS.into_iter().map(run).collect()
@@ -450,7 +490,7 @@ fn goodput_and_target_hold_at_every_overload() {
         (response(60), 5, true, 60.0),
     ] {
         for (times, (goodput, p99_ms)) in
-            LOADS.into_iter().zip(overloaded(target, service_ms, is_exponential, true))
+            LOADS.into_iter().zip(overloaded(target, service_ms, is_exponential, Records::Own))
         {
             assert!(goodput >= 0.95, "{target:?} at {times} x: goodput {goodput}");
             assert!(p99_ms <= p99_ms_max, "{target:?} at {times} x: {p99_ms} ms");
@@ -462,7 +502,7 @@ fn goodput_and_target_hold_at_every_overload() {
 #[test]
 fn the_more_come_the_sooner_those_let_in_are_answered() {
     for (target, is_exponential) in [(queue(40), false), (queue(80), true), (response(50), false)] {
-        let at = overloaded(target, 5, is_exponential, true);
+        let at = overloaded(target, 5, is_exponential, Records::Own);
         let [(_, at_1_1), .., (goodput, at_10)] = at[..] else { unreachable!() };
         assert!(
             goodput >= 0.97 && at_10 < 0.95 * at_1_1,
@@ -480,14 +520,14 @@ fn nodes_without_a_record_are_guarded_as_well() {
         (response(60), 5, true, 60.0),
     ] {
         for (times, (goodput, p99_ms)) in
-            LOADS.into_iter().zip(overloaded(target, service_ms, is_exponential, false))
+            LOADS.into_iter().zip(overloaded(target, service_ms, is_exponential, Records::None))
         {
             assert!(goodput >= 0.95, "{target:?} at {times} x: goodput {goodput}");
             assert!(p99_ms <= p99_ms_max, "{target:?} at {times} x: {p99_ms} ms");
         }
     }
     let mut plan = Plan::new(&[queue(40)]);
-    plan.records = false;
+    plan.records = Records::None;
     let mut sim = Sim::new(plan);
     sim.load(0, 0.85);
     sim.run(3 * S);
@@ -657,12 +697,12 @@ fn who_floods_starves_nobody() {
 
 #[test]
 fn edges_agree() {
-    for records in [true, false] {
+    for records in [Records::Own, Records::None] {
         agree(records);
     }
 }
 
-fn agree(records: bool) {
+fn agree(records: Records) {
     let mut plan = Plan::new(&[queue(40)]);
     plan.records = records;
     let mut sim = Sim::new(plan);
@@ -675,4 +715,62 @@ fn agree(records: bool) {
         }
     }
     assert!((parts[0] / parts[1] - 1.0).abs() < 0.05, "{parts:?}");
+}
+
+/// Goodput, relative to what the workers can do, of a site at `times` its capacity from 5 s after `change` on. Its servers
+/// have `workers`, and the edges are told another number.
+fn learning(
+    records: Records,
+    workers: u32,
+    told: u32,
+    times: f64,
+    change: fn(&mut Sim),
+) -> (f64, Vec<Workers>) {
+    let service_ms = 20;
+    let mut plan = Plan::new(&[response(100)]);
+    (plan.records, plan.workers, plan.told, plan.learns) = (records, workers, told, true);
+    plan.service_ns = service_ms * MS;
+    let mut sim = Sim::new(plan);
+    sim.load(0, times);
+    sim.run(2 * S);
+    change(&mut sim);
+    let changed = sim.now;
+    sim.load(0, times);
+    sim.run(9 * S);
+    let (from, to) = (changed + 5 * S, sim.now - 100 * MS);
+    let in_time = sim.fates[0].within(from, to).iter().filter(|took| **took <= 100 * MS).count();
+    let goodput = in_time as f64 * S as f64 / (to - from) as f64 / sim.plan.capacity(0);
+    (goodput, sim.edges[0].learners.iter().map(Learner::workers).collect())
+}
+
+#[test]
+fn a_wrong_number_of_workers_costs_little() {
+    let nothing: fn(&mut Sim) = |_| ();
+    let halved: fn(&mut Sim) = |sim| sim.plan.workers /= 2;
+    let doubled: fn(&mut Sim) = |sim| sim.plan.workers *= 2;
+    let mut bad = Vec::new();
+    for records in [Records::Connections, Records::None] {
+        for (workers, told, change) in [
+            (8, 2, nothing),
+            (2, 8, nothing),
+            (1, 4, nothing),
+            (4, 16, nothing),
+            (16, 4, nothing),
+            (8, 8, halved),
+            (8, 32, halved),
+            (4, 4, doubled),
+        ] {
+            for times in [2.0, 10.0] {
+                let (goodput, learned) = learning(records, workers, told, times, change);
+                let line = format!(
+                    "{records:?}, {workers} workers, told {told}, {times} x: {goodput:.3}, {learned:?}"
+                );
+                println!("{line}");
+                if goodput < 0.9 {
+                    bad.push(line);
+                }
+            }
+        }
+    }
+    assert!(bad.is_empty(), "{bad:#?}");
 }

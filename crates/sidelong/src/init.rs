@@ -70,7 +70,7 @@ fn text(args: &InitArgs, found: &[String]) -> String {
         let _ = write!(
             text,
             "[[node]]\nname = \"s{}\"\nserver = {server:?}  # {found}\n\
-             # workers = 4  # if each worker holds one connection: how many there are\n\n",
+             # workers = 4  # if each worker holds one connection: how many there are; otherwise learned\n\n",
             index + 1,
         );
     }

@@ -329,7 +329,8 @@ impl Parts {
         let settings = self.admission_settings().filter(|_| with_admission);
         let nodes = self.cluster.nodes.len();
         let controller = |(settings, promises)| Controller::new(settings, promises, nodes);
-        Ok(Brain::new(settings.map(controller).transpose()?, decider, self.sites()))
+        let brain = Brain::new(settings.map(controller).transpose()?, decider, self.sites());
+        Ok(brain.learning(self.cluster.nodes.iter().map(|node| node.is_foreign)))
     }
 
     /// The gatekeeper of an edge's requests; `None` if all are admitted.
@@ -366,7 +367,7 @@ impl Parts {
         let mean = nodes.iter().map(seconds).sum::<f32>() / nodes.len() as f32;
         let ours = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
         let capacity = |node: &config::Node| Capacity {
-            // Of a server of which nothing else is known, one for each CPU.
+            // Of a server of which nothing else is known, one for each CPU, until the brain has learned it.
             workers: node.workers.map_or(ours as u32, u32::from),
             speed: if seconds(node) > 0.0 { mean / seconds(node) } else { 1.0 },
             cpus: node.cpus.unwrap_or(ours as f64) as f32,

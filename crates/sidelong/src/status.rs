@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde::Serialize;
-use sidelong_config::{AdmissionRule, Cluster, Site, Target};
+use sidelong_config::{AdmissionRule, Cluster, Configuration, Node, Site, Target};
 use sidelong_edge::{PeerStatus, SiteStatus, Status};
 
 use crate::cli::StatusArgs;
@@ -22,8 +22,23 @@ const ASKED_AT_ONCE_MAX: usize = 64;
 /// Longest answer in bytes: 16,383 nodes take about 1 MB.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// Each edge's answer, or the reason why there is none, worded to follow its name.
-type Asked<'a> = Vec<(&'a str, Result<Status, String>)>;
+/// Each edge's answer, or why there is none.
+type Asked<'a> = Vec<(&'a str, Result<Status, Problem>)>;
+
+/// Why an edge gave no answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Problem {
+    /// Worded to follow its name.
+    said: String,
+    /// Whether it may live and hang. Then nobody knows its requests at the nodes.
+    is_silent: bool,
+}
+
+impl From<String> for Problem {
+    fn from(said: String) -> Self {
+        Problem { said, is_silent: false }
+    }
+}
 
 pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let file = match &args.config {
@@ -34,7 +49,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let asked = ask(&cluster);
     if asked.iter().all(|(_, answer)| answer.is_err()) {
         let why =
-            asked.iter().filter_map(|(name, answer)| Some(format!("{name} {}", answer.as_ref().err()?)));
+            asked.iter().filter_map(|(name, answer)| Some(format!("{name} {}", answer.as_ref().err()?.said)));
         let why = why.collect::<Vec<_>>().join(", ");
         return Err(Failure::new(format!("no edge of {} answers: {why}", file.display())));
     }
@@ -70,7 +85,7 @@ fn ask(cluster: &Cluster) -> Asked<'_> {
     let some = |edges: &[sidelong_config::Edge]| -> Vec<_> {
         std::thread::scope(|scope| {
             let asked: Vec<_> = edges.iter().map(|edge| scope.spawn(|| ask_one(edge.admin))).collect();
-            let died = || Err("could not be asked".to_owned());
+            let died = || Err("could not be asked".to_owned().into());
             asked.into_iter().map(|answer| answer.join().unwrap_or_else(|_| died())).collect()
         })
     };
@@ -95,6 +110,8 @@ struct EdgeReport<'a> {
     name: &'a str,
     /// Why it did not answer; it is then in no sum.
     problem: Option<String>,
+    /// Whether its silence keeps nodes from moving: it may live, and have requests at them.
+    holds_nodes: bool,
     /// The other edges that it hears, that is, whose requests and verdicts it knows, and those that it does not hear.
     hears: Vec<String>,
     misses: Vec<String>,
@@ -106,6 +123,16 @@ struct NodeReport<'a> {
     site: Option<String>,
     /// Unanswered requests there, of all edges: the highest count that an edge reports.
     unanswered: Option<u64>,
+    /// Connections to its server, and those, or requests, that wait for a worker; if its record counts them.
+    connections: Option<u32>,
+    queued: Option<u32>,
+    /// Requests that its server handles at a time, by the file and as learned.
+    workers: Option<u16>,
+    learned_workers: Option<u32>,
+    /// Whether requests wait for its workers; `None` if that was not learned.
+    is_bound: Option<bool>,
+    #[serde(skip)]
+    is_foreign: bool,
 }
 
 #[derive(PartialEq, Debug, Serialize)]
@@ -136,11 +163,12 @@ struct SiteReport<'a> {
 impl<'a> Report<'a> {
     fn new(cluster: &'a Cluster, asked: &Asked<'a>) -> Self {
         let statuses: Vec<_> = asked.iter().filter_map(|(_, answer)| answer.as_ref().ok()).collect();
-        let nodes: Vec<_> = cluster.nodes.iter().map(|node| NodeReport::new(&node.name, &statuses)).collect();
+        let nodes: Vec<_> = cluster.nodes.iter().map(|node| NodeReport::new(node, &statuses)).collect();
+        let moves = cluster.reconfig.configuration == Configuration::Reconfigured;
         Report {
             cluster: &cluster.name,
             rule: cluster.admission.rule,
-            edges: asked.iter().map(EdgeReport::new).collect(),
+            edges: asked.iter().map(|asked| EdgeReport::new(asked, moves)).collect(),
             closed_at_accept: sum(statuses.iter().map(|status| status.closed_at_accept)),
             sites: cluster.sites.iter().map(|site| SiteReport::new(site, &nodes, &statuses)).collect(),
             nodes,
@@ -153,6 +181,9 @@ impl<'a> Report<'a> {
         for edge in &self.edges {
             if let Some(problem) = &edge.problem {
                 text += &format!(", {} {problem}", edge.name);
+                if edge.holds_nodes {
+                    text += " (it keeps nodes from moving until it answers or ends)";
+                }
             }
             if !edge.misses.is_empty() {
                 text += &format!(", {} does not hear {}", edge.name, edge.misses.join(" and "));
@@ -185,6 +216,12 @@ impl<'a> Report<'a> {
         let rows = self.sites.iter().map(SiteReport::row).collect();
         // The reasons come last, as their length has no bound.
         top::table(&mut text, &head, rows, 3);
+        let foreign = self.nodes.iter().filter(|node| node.is_foreign);
+        let rows: Vec<_> = foreign.map(NodeReport::row).collect();
+        if !rows.is_empty() {
+            text.push('\n');
+            top::table(&mut text, &NodeReport::HEAD, rows, 3);
+        }
         // Names and reasons are as edges say them.
         text.retain(|character| character == '\n' || !character.is_control());
         text
@@ -192,13 +229,14 @@ impl<'a> Report<'a> {
 }
 
 impl<'a> EdgeReport<'a> {
-    fn new((name, answer): &(&'a str, Result<Status, String>)) -> Self {
+    fn new((name, answer): &(&'a str, Result<Status, Problem>), moves: bool) -> Self {
         let peers = answer.iter().flat_map(|status| &status.peers);
         let (hears, misses): (Vec<_>, Vec<_>) = peers.partition(|peer| peer.heard);
         let names = |peers: Vec<&PeerStatus>| peers.into_iter().map(|peer| peer.name.clone()).collect();
         EdgeReport {
             name,
-            problem: answer.as_ref().err().cloned(),
+            problem: answer.as_ref().err().map(|problem| problem.said.clone()),
+            holds_nodes: moves && answer.as_ref().is_err_and(|problem| problem.is_silent),
             hears: names(hears),
             misses: names(misses),
         }
@@ -206,13 +244,40 @@ impl<'a> EdgeReport<'a> {
 }
 
 impl<'a> NodeReport<'a> {
-    fn new(name: &'a str, statuses: &[&Status]) -> Self {
-        let of = || statuses.iter().filter_map(|status| status.nodes.iter().find(|node| node.name == name));
+    const HEAD: [&'static str; 6] = ["node", "site", "workers", "in flight", "connections", "queued"];
+
+    fn new(node: &'a Node, statuses: &[&Status]) -> Self {
+        let name = &node.name;
+        let of = || statuses.iter().filter_map(|status| status.nodes.iter().find(|node| node.name == *name));
         NodeReport {
             name,
             site: of().find_map(|node| node.site.clone()),
             unanswered: of().map(|node| node.unanswered).max(),
+            connections: of().filter_map(|node| node.connections).max(),
+            queued: of().filter_map(|node| node.queued).max(),
+            workers: node.workers,
+            learned_workers: of().filter_map(|node| node.learned_workers).max(),
+            // Of two edges, the one that has seen requests wait knows more.
+            is_bound: of().filter_map(|node| node.is_bound).max(),
+            is_foreign: node.is_foreign,
         }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let or_none = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+        let workers = match (self.learned_workers, self.is_bound) {
+            (Some(workers), _) => format!("{workers} (learned)"),
+            (None, Some(false)) => "not bound".to_owned(),
+            (None, _) => or_none(self.workers.map(u64::from)),
+        };
+        vec![
+            self.name.to_owned(),
+            self.site.clone().unwrap_or_else(|| "-".to_owned()),
+            workers,
+            or_none(self.unanswered),
+            or_none(self.connections.map(u64::from)),
+            or_none(self.queued.map(u64::from)),
+        ]
     }
 }
 
@@ -306,8 +371,8 @@ fn parse(answer: &str) -> Option<Status> {
 }
 
 /// The status of the edge at `admin`, or why there is none, worded to follow its name.
-fn ask_one(admin: Option<SocketAddr>) -> Result<Status, String> {
-    let admin = admin.ok_or("has no admin address in the cluster file")?;
+fn ask_one(admin: Option<SocketAddr>) -> Result<Status, Problem> {
+    let admin = admin.ok_or_else(|| "has no admin address in the cluster file".to_owned())?;
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&admin, ANSWER_MAX)?;
         stream.set_read_timeout(Some(ANSWER_MAX))?;
@@ -320,12 +385,13 @@ fn ask_one(admin: Option<SocketAddr>) -> Result<Status, String> {
     };
     let answer = ask().map_err(|error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            format!("does not answer at {admin} within {ANSWER_MAX:?}")
+            let said = format!("does not answer at {admin} within {ANSWER_MAX:?}");
+            Problem { said, is_silent: true }
         }
-        _ => format!("does not answer at {admin}: {error}"),
+        _ => format!("does not answer at {admin}: {error}").into(),
     })?;
     parse(&answer).ok_or_else(|| {
-        format!("has no status at {admin}: is that the admin address of an edge of this version?")
+        format!("has no status at {admin}: is that the admin address of an edge of this version?").into()
     })
 }
 
@@ -351,6 +417,7 @@ mod tests {
             name: name.to_owned(),
             site: Some("alpha".to_owned()),
             unanswered,
+            ..NodeStatus::default()
         };
         let alpha = SiteStatus {
             name: "alpha".to_owned(),
@@ -470,8 +537,18 @@ mod tests {
                 late,
             }
         });
-        let node = (name(), proptest::option::of(name()), any::<u64>());
-        let node = node.prop_map(|(name, site, unanswered)| NodeStatus { name, site, unanswered });
+        let count = || proptest::option::of(any::<u32>());
+        let node = (name(), proptest::option::of(name()), any::<u64>(), count(), count(), count());
+        let node =
+            node.prop_map(|(name, site, unanswered, connections, queued, learned_workers)| NodeStatus {
+                name,
+                site,
+                unanswered,
+                connections,
+                queued,
+                learned_workers,
+                is_bound: learned_workers.map(|workers| workers % 2 == 0),
+            });
         let peer = (name(), any::<bool>()).prop_map(|(name, heard)| PeerStatus { name, heard });
         (any::<u64>(), vec(peer, 0..3), vec(site, 0..4), vec(node, 0..4)).prop_map(
             |(closed_at_accept, peers, sites, nodes)| Status { closed_at_accept, peers, sites, nodes },
@@ -484,7 +561,7 @@ mod tests {
             let cluster = cluster();
             let answers = statuses.iter().map(|status| {
                 let answer = format!("HTTP/1.1 200 OK\r\n\r\n{}", serde_json::to_string(status).unwrap());
-                ("edge1", parse(&answer).ok_or_else(|| "has no status".to_owned()))
+                ("edge1", parse(&answer).ok_or_else(|| "has no status".to_owned().into()))
             });
             let asked: Vec<_> = answers.collect();
             prop_assert!(asked.iter().all(|(_, answer)| answer.is_ok()));
@@ -513,9 +590,33 @@ mod tests {
     }
 
     #[test]
+    fn of_foreign_servers_the_connections_and_workers_are_told() {
+        let mut file = ClusterFile::demo();
+        let servers = "127.0.0.1:18080".parse().unwrap();
+        file.nodes = vec![sidelong_config::NodeEntry::foreign("n", 8, servers)];
+        file.nodes[0].workers = Some(3);
+        let cluster = file.cluster().unwrap();
+        let mut status = first();
+        let counted = NodeStatus { connections: Some(9), queued: Some(5), ..status.nodes[0].clone() };
+        status.nodes[0] = NodeStatus { learned_workers: Some(4), is_bound: Some(true), ..counted };
+        status.nodes[1].is_bound = Some(false);
+        let text = Report::new(&cluster, &vec![("edge1", Ok(status))]).plain();
+        let row = |name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect::<Vec<_>>()
+        };
+        assert_eq!(row("n1"), ["n1", "alpha", "4 (learned)", "4", "9", "5"]);
+        assert_eq!(row("n2"), ["n2", "alpha", "not bound", "3", "-", "-"]);
+        assert_eq!(row("n3"), ["n3", "-", "3", "-", "-", "-"]);
+    }
+
+    #[test]
     fn an_edge_that_hangs_is_said_to() {
         let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let problem = ask_one(Some(hangs.local_addr().unwrap())).unwrap_err();
-        assert!(problem.ends_with("within 2s"), "{problem}");
+        assert!(problem.said.ends_with("within 2s") && problem.is_silent, "{problem:?}");
+        let cluster = cluster();
+        let text = Report::new(&cluster, &vec![("edge1", Ok(first())), ("edge2", Err(problem))]).plain();
+        assert!(text.contains("within 2s (it keeps nodes from moving until it answers or ends)"), "{text}");
     }
 }

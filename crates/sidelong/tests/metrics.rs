@@ -18,6 +18,8 @@ const ELSEWHERE: &[&str] = &[
     // Reported by a program with verbs.
     "sidelong_edge_verbs_links_total",
     "sidelong_node_verbs_links_total",
+    // Of foreign servers.
+    "sidelong_edge_node_learned_workers",
     // Reported after a move that was not completed.
     "sidelong_edge_moves_abandoned_total",
     // A node's record is that of a process here, which lacks these.

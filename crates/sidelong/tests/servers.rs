@@ -376,3 +376,46 @@ fn what_is_not_there_is_refused_in_one_line() {
         format!("{at}No such file or directory (os error 2)")
     );
 }
+
+/// Waits until the edge has learned how many requests the server of n1 handles at a time, under that load: infinite if none
+/// waits for a worker.
+fn learned(cluster: &Cluster, clients: usize, time: Duration, is_it: impl Fn(f64) -> bool) {
+    let load = Load::start(cluster.edge(0), "alpha.test", time, clients);
+    let name = "sidelong_edge_node_learned_workers{node=\"n1\"}";
+    eventually("the workers are learned", || metrics(cluster.admin(0)).get(name).is_some_and(|&n| is_it(n)));
+    drop(load);
+}
+
+#[test]
+fn the_workers_of_a_server_are_learned() {
+    for workers in [1, 2, 4, 8] {
+        let mut cluster = foreign(&[("alpha", 1)]);
+        let server = cluster.at(20_000 + (std::process::id() % 10_000) as u16);
+        cluster.file.nodes[0].server = Some(server);
+        let Some(_server) = gunicorn(&cluster, "one", server, workers) else { return };
+        let agent = cluster.part("node", "n1");
+        let edge = cluster.part("edge", "edge1");
+        answers(&cluster, "alpha", "one");
+        let truth = f64::from(workers);
+        let is_about = |found: f64| (truth / 1.5..=truth * 1.5).contains(&found);
+        learned(&cluster, 3 * usize::from(workers), Duration::from_millis(20), is_about);
+        let status = run(["status", "--config", cluster.config().to_str().unwrap()]).succeeded();
+        assert!(status.lines().any(|line| line.starts_with("n1") && line.contains("(learned)")), "{status}");
+        edge.end().succeeded();
+        agent.end().succeeded();
+    }
+}
+
+#[test]
+fn a_server_without_workers_is_not_bound_by_them() {
+    let cluster = foreign(&[("alpha", 1)]);
+    let Some(_server) = nginx(&cluster, "one", cluster.node(0)) else { return };
+    let agent = cluster.part("node", "n1");
+    let edge = cluster.part("edge", "edge1");
+    answers(&cluster, "alpha", "one");
+    learned(&cluster, 32, Duration::ZERO, f64::is_infinite);
+    let status = run(["status", "--config", cluster.config().to_str().unwrap()]).succeeded();
+    assert!(status.lines().any(|line| line.starts_with("n1") && line.contains("not bound")), "{status}");
+    edge.end().succeeded();
+    agent.end().succeeded();
+}
