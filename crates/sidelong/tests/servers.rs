@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use sidelong_config::Scheme;
-use support::servers::{Load, gunicorn, nginx, sites_at_once};
+use support::servers::{Load, closing_server, gunicorn, gunicorn_with, nginx, signal_all, sites_at_once};
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
 /// The part of the cluster that has no load to send, with servers at its nodes' addresses.
@@ -233,6 +233,7 @@ fn a_file_is_written_for_servers_that_run() {
     assert!(said.contains(&format!("sidelong up --config {}", file.display())), "{said}");
     let up = Running::start(["up", "--plain", "--config", file.to_str().unwrap()]);
     answers(&cluster, "alpha", "one");
+    eventually("it says that it is up", || up.err().contains(" is up: "));
     up.end().succeeded();
 
     let refused = |hosts: &[&str], config: &Path, expected: &str| {
@@ -250,35 +251,121 @@ fn a_file_is_written_for_servers_that_run() {
     run(["config", "check", other.to_str().unwrap()]).succeeded();
 }
 
-/// The edges know when the answers have ended; the server says nothing.
+/// A site with one server and a site with two, the requests of which take 20 ms; and `up` on them.
+struct Draining {
+    cluster: Cluster,
+    servers: Vec<Running>,
+    up: Running,
+    load: Vec<Load>,
+}
+
+impl Draining {
+    const NAMES: [&str; 3] = ["one", "two", "three"];
+
+    fn start() -> Option<Self> {
+        let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
+        cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
+        // No edge gives up a request that a stopped server holds.
+        cluster.file.limits.response_timeout = Duration::from_secs(60);
+        let servers =
+            Self::NAMES.iter().zip(0..).map(|(name, node)| gunicorn(&cluster, name, cluster.node(node), 4));
+        let servers = servers.collect::<Option<Vec<_>>>()?;
+        let up = cluster.serving(&["--plain"]);
+        let mut draining = Draining { cluster, servers, up, load: Vec::new() };
+        draining.ask("beta.test", 2);
+        Some(draining)
+    }
+
+    fn ask(&mut self, site: &'static str, clients: usize) {
+        let time = Duration::from_millis(20);
+        self.load.extend([0, 1].map(|edge| Load::start(self.cluster.edge(edge), site, time, clients)));
+    }
+
+    /// What the edges count under names that begin like this.
+    fn counted(&self, name: &str) -> f64 {
+        let counts = (0..2).flat_map(|edge| metrics(self.cluster.admin(edge)));
+        counts.filter(|(counted, _)| counted.starts_with(name)).map(|(_, count)| count).sum()
+    }
+
+    fn moves(&self) -> f64 {
+        self.counted("sidelong_edge_moves_total{")
+    }
+
+    fn rolled_back(&self) -> f64 {
+        self.counted(r#"sidelong_edge_moves_abandoned_total{end="not-drained"}"#)
+    }
+
+    fn signal(&self, signal: Signal) {
+        self.servers[1..].iter().for_each(|server| signal_all(server, signal));
+    }
+
+    fn end(self) {
+        drop(self.load);
+        self.up.end().succeeded();
+        let seen = Self::NAMES.map(|name| sites_at_once(&self.cluster, name));
+        assert!(seen.iter().all(|(most, _)| *most <= 1), "requests of two sites at once: {seen:?}");
+        assert!(seen.iter().any(|(_, changes)| *changes > 0), "{seen:?}");
+    }
+}
+
+/// The edges know when the answers have ended; the server says nothing. SIDELONG_MOVES asks for more moves than a few.
 #[test]
 fn a_server_has_done_with_a_site_when_it_takes_up_another() {
-    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
-    cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
-    let names = ["one", "two", "three"];
-    let servers = [0, 1, 2].map(|node| gunicorn(&cluster, names[node], cluster.node(node), 4));
-    if servers.iter().any(Option::is_none) {
-        return;
-    }
-    let up = cluster.serving(&["--plain"]);
-    let moves = || -> f64 {
-        let made = (0..2).flat_map(|edge| metrics(cluster.admin(edge)));
-        made.filter(|(name, _)| name.starts_with("sidelong_edge_moves_total{")).map(|(_, count)| count).sum()
-    };
-    let time = Duration::from_millis(20);
-    let load = |site, clients| [0, 1].map(|edge| Load::start(cluster.edge(edge), site, time, clients));
+    let Some(mut draining) = Draining::start() else { return };
+    let moves = std::env::var("SIDELONG_MOVES").map_or(4.0, |moves| moves.parse().unwrap());
     // A node that leaves a site has requests of it.
-    let both = ["alpha.test", "beta.test"].map(|site| load(site, 2));
-    for site in ["alpha.test", "beta.test", "alpha.test", "beta.test"] {
-        let before = moves();
-        let _more = load(site, 10);
-        eventually("nodes move to the site under load", || moves() > before);
+    draining.ask("alpha.test", 2);
+    for site in ["alpha.test", "beta.test"].into_iter().cycle() {
+        let before = draining.moves();
+        if before >= moves {
+            break;
+        }
+        draining.ask(site, 10);
+        eventually("nodes move to the site under load", || draining.moves() > before);
+        draining.load.truncate(4);
     }
-    drop(both);
-    up.end().succeeded();
-    let seen = names.map(|name| sites_at_once(&cluster, name));
-    assert!(seen.iter().all(|(most, _)| *most == 1), "requests of two sites at once: {seen:?}");
-    assert!(seen.iter().any(|(_, changes)| *changes > 0), "{seen:?}");
+    draining.end();
+}
+
+#[test]
+fn servers_that_close_and_servers_that_renew_their_workers_fail_no_request() {
+    let cluster = foreign(&[("alpha", 2)]);
+    let Some(_one) = closing_server(&cluster, "one", cluster.node(0)) else { return };
+    // Each worker ends after three requests.
+    let renewed = ["--max-requests", "3"];
+    let Some(_two) = gunicorn_with(&cluster, "two", cluster.node(1), 2, &renewed) else { return };
+    let _agents = [cluster.part("node", "n1"), cluster.part("node", "n2")];
+    let _edge = cluster.part("edge", "edge1");
+    answers(&cluster, "alpha", "one");
+    answers(&cluster, "alpha", "two");
+    for _ in 0..100 {
+        assert_eq!(get(cluster.edge(0), "alpha.test", "/").status, 200);
+    }
+}
+
+#[test]
+fn a_server_may_answer_at_an_ipv6_address() {
+    let mut cluster = foreign(&[("alpha", 1)]);
+    let Ok(free) = TcpListener::bind("[::1]:0") else { return skipped("servers: no IPv6 here") };
+    let address = free.local_addr().unwrap();
+    drop(free);
+    cluster.file.nodes[0].server = Some(address);
+    let Some(_server) = nginx(&cluster, "six", address) else { return };
+    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
+    answers(&cluster, "alpha", "six");
+}
+
+#[test]
+fn a_node_stays_where_it_is_while_its_server_hangs_in_a_drain() {
+    let Some(mut draining) = Draining::start() else { return };
+    draining.signal(Signal::STOP);
+    let before = draining.moves();
+    draining.ask("alpha.test", 10);
+    eventually("a node does not drain", || draining.rolled_back() > 0.0);
+    assert_eq!(draining.moves(), before, "a node moved while its server held a request");
+    draining.signal(Signal::CONT);
+    eventually("a node moves", || draining.moves() > before);
+    draining.end();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::process::geteuid;
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use super::{Cluster, Running, eventually, skipped, try_get};
 
@@ -39,6 +39,17 @@ pub fn nginx(cluster: &Cluster, name: &str, address: SocketAddr) -> Option<Runni
 /// gunicorn with `workers` that serve a connection each, once it serves. A request for `/MS` takes that many ms. The answer's body is
 /// `name`. [`sites_at_once`] reads its log of requests. `None`, with a printed reason, without gunicorn.
 pub fn gunicorn(cluster: &Cluster, name: &str, address: SocketAddr, workers: u16) -> Option<Running> {
+    gunicorn_with(cluster, name, address, workers, &[])
+}
+
+/// The same with further arguments.
+pub fn gunicorn_with(
+    cluster: &Cluster,
+    name: &str,
+    address: SocketAddr,
+    workers: u16,
+    arguments: &[&str],
+) -> Option<Running> {
     if !is_there("gunicorn", "--version") {
         return None;
     }
@@ -58,8 +69,38 @@ pub fn gunicorn(cluster: &Cluster, name: &str, address: SocketAddr, workers: u16
     std::fs::write(directory.join("application.py"), application).unwrap();
     let mut command = Command::new("gunicorn");
     command.arg("--chdir").arg(&directory).arg("--bind").arg(address.to_string());
-    command.arg("--workers").arg(workers.to_string()).args(["--log-level", "warning", "application"]);
+    command.arg("--workers").arg(workers.to_string()).args(["--log-level", "warning"]);
+    command.args(arguments).arg("application");
     Some(serving(command, address))
+}
+
+/// Python's own server at `address`, which speaks HTTP/1.0 and closes after each answer; each answer's body is `name`. `None`, with a
+/// printed reason, without Python.
+pub fn closing_server(cluster: &Cluster, name: &str, address: SocketAddr) -> Option<Running> {
+    if !is_there("python3", "--version") {
+        return None;
+    }
+    let directory = cluster.path(&format!("files-{name}"));
+    let _ = std::fs::create_dir(&directory);
+    std::fs::write(directory.join("index.html"), name).unwrap();
+    let mut command = Command::new("python3");
+    command.args(["-m", "http.server", "--directory"]).arg(&directory);
+    command.arg("--bind").arg(address.ip().to_string()).arg(address.port().to_string());
+    Some(serving(command, address))
+}
+
+/// Sends a signal to a server and to all processes that it started.
+pub fn signal_all(server: &Running, signal: Signal) {
+    let mut family = vec![server.pid()];
+    let mut next = 0;
+    while let Some(parent) = family.get(next).copied() {
+        let parent = parent.as_raw_nonzero();
+        let children =
+            std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+        family.extend(children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
+        next += 1;
+    }
+    family.into_iter().for_each(|pid| _ = kill_process(pid, signal));
 }
 
 /// The sites of which the gunicorn of that name had requests under way at one time, at most, and how often the site changed.
