@@ -44,6 +44,8 @@ const SHOWN: &[(&str, How)] = &[
     ("sidelong helper", By(&["crates/sidelong/tests/httpd.rs"])),
     ("sidelong helper --help", RUN),
     ("sidelong history", By(&["crates/sidelong/tests/history.rs"])),
+    ("sidelong init", By(&["crates/sidelong/tests/servers.rs"])),
+    ("sidelong init --help", RUN),
     ("sidelong lab list", RUN),
     ("sidelong lab page", By(&["crates/lab/tests/page.rs"])),
     ("sidelong lab run", By(&["ci lab", "crates/lab/tests/experiments.rs"])),
