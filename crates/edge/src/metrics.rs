@@ -273,6 +273,8 @@ const NODE_LOAD: Head<'static> =
     gauge("node_load", "", "The node's load index; 1 means that all of it is in use");
 const NODE_SITE: Head<'static> =
     gauge("node_site", "", "1 for the site that the node serves, 0 for every other");
+const NODE_STATE: Head<'static> =
+    gauge("node_state", "", "1 for the state of the node: serving, draining, held, pinned, free");
 const RECORD_AGE: Head<'static> =
     gauge("record_age", "seconds", "Age of the figures in the node's last good record");
 const WORDS_AGE: Head<'static> =
@@ -317,6 +319,11 @@ impl Collector for ViewCollector {
             told.map(move |(site, serves)| (vec![("node", name), ("site", site)], flag(serves)))
         });
         family(&mut encoder, &NODE_SITE, series)?;
+        let states = view.nodes().filter_map(|node| {
+            let (name, state) = (self.state.nodes[node.index()].as_str(), view.ownership(node)?.state);
+            Some((vec![("node", name), ("state", state.word())], 1.0))
+        });
+        family(&mut encoder, &NODE_STATE, states)?;
 
         let look = seen.last();
         let last = |node: NodeId| -> &NodeSeen { &look.nodes[node.index()] };

@@ -68,6 +68,9 @@ pub struct NodeStatus {
     pub name: String,
     /// The site that it serves.
     pub site: Option<String>,
+    /// What it does: `serving`, `draining`, `held`, `pinned`, `free`; empty while it is not known.
+    #[serde(default)]
+    pub state: String,
     /// Unanswered requests there, of this edge and those that it hears.
     pub unanswered: u64,
     /// Connections to its server, if its record counts them.
@@ -132,9 +135,11 @@ impl State {
                 Workers::Learned(workers) => (Some(workers), Some(true)),
                 Workers::NotBound => (None, Some(false)),
             };
-            let site = view.ownership(node).and_then(|ownership| ownership.serving_site());
+            let ownership = view.ownership(node);
+            let site = ownership.and_then(|ownership| ownership.serving_site());
             NodeStatus {
                 name: name.clone(),
+                state: ownership.map_or_else(String::new, |ownership| ownership.state.word().to_owned()),
                 site: site.map(|site| self.sites[site.index()].clone()),
                 unanswered: view.traffic(node, now).in_flight.into(),
                 connections: counted.map(|hot| hot.connections),

@@ -491,7 +491,7 @@ mod tests {
     #[test]
     fn a_node_that_left_is_not_chosen_even_before_the_lists_are_made_anew() {
         let view = view();
-        let leaving = Ownership::serving(SITE, 1).draining_to(OTHER);
+        let leaving = Ownership::serving(SITE, 1).draining_to(Some(OTHER));
         view.observe(NodeId::new(0), leaving, Reading::default());
         assert!((0..9).all(|_| view.choose(SITE, None, ms(10)) != Some(NodeId::new(0))));
     }

@@ -60,24 +60,33 @@ fn another_layout_is_refused_by_name() {
 /// The hash is part of the wire format: if this fails, a struct or [`LAYOUT_HASH`]'s description changed, and
 /// `LAYOUT_VERSION` must rise with it.
 #[test]
-fn the_layout_of_version_7_is_what_it_was() {
-    assert_eq!((LAYOUT_VERSION, LAYOUT_HASH), (7, 0x3827_144c_7d55_497f));
+fn the_layout_of_version_8_is_what_it_was() {
+    assert_eq!((LAYOUT_VERSION, LAYOUT_HASH), (8, 0x0a20_3bc7_b285_c0db));
 }
 
 /// Whoever decodes a word may index by what it says.
 #[test]
 fn an_ownership_is_of_sites_that_exist() {
     let [first, last, beyond] = [0, 2, 3].map(SiteId::new);
-    let draining = |from, to| Ownership::serving(from, 7).draining_to(to).unwrap();
+    let draining = |from, to| Ownership::serving(from, 7).draining_to(Some(to)).unwrap();
     let decoded = |word: u64| Ownership::decode(word, 3);
-    for word in [Ownership::serving(last, 7), draining(first, last), Ownership::replacing(7, None)] {
+    let held = Ownership::serving(last, 7).now(NodeState::Held, last);
+    let words = [
+        Ownership::serving(last, 7),
+        draining(first, last),
+        Ownership::serving(last, 7).draining_to(None).unwrap(),
+        Ownership::replacing(7, None),
+        held,
+        held.now(NodeState::Pinned, first),
+    ];
+    for word in words {
         assert_eq!(decoded(word.encode()), Some(word));
     }
     for word in [Ownership::serving(beyond, 7), draining(first, beyond), draining(beyond, first)] {
         assert_eq!(decoded(word.encode()), None, "{word:?}");
     }
     let unknown = |state: u64| Ownership::serving(first, 7).encode() & !(0xf << 60) | state << 60;
-    assert!((0..16).all(|state| decoded(unknown(state)).is_some() == (state == 1)));
+    assert!((0..16).all(|state| decoded(unknown(state)).is_some() == (1..=4).contains(&state)));
     let to_itself = draining(first, last).encode() & !(0xfff << 36) | 1 << 36;
     assert_eq!(decoded(to_itself), None, "a move from a site to itself");
     assert_eq!(Ownership::replacing(u64::MAX, Some(last)), Ownership::serving(last, 0), "it wraps");
@@ -89,6 +98,26 @@ fn a_budget_stops_at_its_floor() {
     let reserved = budget.reserved().unwrap();
     assert_eq!(reserved, Budget { floor: 1, current: 1, generation: 6 });
     assert_eq!(reserved.reserved(), None);
+    let forced = reserved.reserved_by_force().unwrap();
+    assert_eq!((forced, forced.reserved_by_force()), (Budget { floor: 1, current: 0, generation: 7 }, None));
+}
+
+#[test]
+fn only_who_serves_a_site_can_leave_it() {
+    let [site, other] = [0, 1].map(SiteId::new);
+    let serving = Ownership::serving(site, 7);
+    let pinned = serving.now(NodeState::Pinned, site);
+    let held = serving.draining_to(None).unwrap().now(NodeState::Held, site);
+    assert!(pinned.serves(site) && !held.serves(site));
+    assert_eq!(pinned.draining_to(Some(other)).unwrap().on_its_way(), Some(other));
+    assert_eq!(
+        pinned.draining_to(None).unwrap().on_its_way(),
+        Some(site),
+        "under the lock of the site it leaves"
+    );
+    for stays in [held, Ownership::replacing(7, None), serving.draining_to(Some(other)).unwrap()] {
+        assert_eq!(stays.draining_to(Some(other)), None, "{stays:?}");
+    }
 }
 
 #[test]

@@ -81,7 +81,16 @@ impl Budget {
 
     /// The successor after one node was reserved for another site; `None` at the floor.
     pub const fn reserved(self) -> Option<Self> {
-        if self.current > self.floor { Some(self.with_current(self.current - 1)) } else { None }
+        self.reserved_above(self.floor)
+    }
+
+    /// The successor after one node was reserved although it may be guaranteed; `None` if there is none.
+    pub const fn reserved_by_force(self) -> Option<Self> {
+        self.reserved_above(0)
+    }
+
+    const fn reserved_above(self, floor: u16) -> Option<Self> {
+        if self.current > floor { Some(self.with_current(self.current - 1)) } else { None }
     }
 
     /// The successor that counts `current` nodes.
@@ -103,8 +112,25 @@ pub enum NodeState {
     Free = 0,
     /// It serves `Ownership::site`.
     Serving = 1,
-    /// It leaves `Ownership::site` for `Ownership::next`: gets no new requests until it has acknowledged.
+    /// It leaves `Ownership::site` for `Ownership::next`, or to be held: gets no new requests until it has acknowledged.
     Draining = 2,
+    /// It belongs to `Ownership::site` and serves nobody, until a person resumes or moves it.
+    Held = 3,
+    /// It serves `Ownership::site`, and only a person takes it from there.
+    Pinned = 4,
+}
+
+impl NodeState {
+    /// Its name on pages and in metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            NodeState::Free => "free",
+            NodeState::Serving => "serving",
+            NodeState::Draining => "draining",
+            NodeState::Held => "held",
+            NodeState::Pinned => "pinned",
+        }
+    }
 }
 
 /// Which site a node serves: `state:4 site:12 next_site:12 generation:36`, in the node's memory.
@@ -112,9 +138,9 @@ pub enum NodeState {
 pub struct Ownership {
     /// What the node is doing.
     pub state: NodeState,
-    /// The site that it serves or leaves.
+    /// The site that it serves, leaves or, while held, belongs to.
     pub site: Option<SiteId>,
-    /// While draining, the site that it will serve.
+    /// While draining, the site that it will serve; `None` if it will be held.
     pub next: Option<SiteId>,
     /// Raised by every change, 36 bits.
     pub generation: u64,
@@ -150,7 +176,9 @@ impl Ownership {
         let state = match (word >> 60, site, next) {
             (0, None, None) => NodeState::Free,
             (1, Some(_), None) => NodeState::Serving,
-            (2, Some(_), Some(_)) => NodeState::Draining,
+            (2, Some(_), _) => NodeState::Draining,
+            (3, Some(_), None) => NodeState::Held,
+            (4, Some(_), None) => NodeState::Pinned,
             _ => return None,
         };
         Some(Ownership { state, site, next, generation: word & SEQUENCE_MAX })
@@ -162,30 +190,51 @@ impl Ownership {
         Ownership { state, site, next: None, generation: raised(word & SEQUENCE_MAX) }
     }
 
-    /// The successor that leaves its site for `next`; `None` unless it serves another site now.
-    pub fn draining_to(self, next: SiteId) -> Option<Self> {
-        let leaves = self.state == NodeState::Serving && self.site != Some(next);
+    /// The successor that leaves its site for `next`, or to be held; `None` unless it serves another site now.
+    pub fn draining_to(self, next: Option<SiteId>) -> Option<Self> {
+        let leaves = self.serving_site().is_some() && self.site != next;
         leaves.then(|| Ownership {
             state: NodeState::Draining,
             site: self.site,
-            next: Some(next),
+            next,
             generation: raised(self.generation),
         })
     }
 
-    /// The successor that serves `site`. With the site unchanged, it fences off all who read the word before.
+    /// The successor that serves `site`.
     pub const fn now_serving(self, site: SiteId) -> Self {
-        Ownership::serving(site, raised(self.generation))
+        self.now(NodeState::Serving, site)
+    }
+
+    /// The successor that is of `site` in a state that has no other.
+    pub const fn now(self, state: NodeState, site: SiteId) -> Self {
+        Ownership { state, site: Some(site), next: None, generation: raised(self.generation) }
+    }
+
+    /// The successor that says the same, and fences off all who read the word before.
+    pub const fn renewed(self) -> Self {
+        Ownership { generation: raised(self.generation), ..self }
     }
 
     /// Whether the node counts for `site`: it serves it and is not leaving.
     pub fn serves(self, site: SiteId) -> bool {
-        self.state == NodeState::Serving && self.site == Some(site)
+        self.serving_site() == Some(site)
     }
 
     /// The site whose requests the node may be sent.
     pub fn serving_site(self) -> Option<SiteId> {
-        if self.state == NodeState::Serving { self.site } else { None }
+        match self.state {
+            NodeState::Serving | NodeState::Pinned => self.site,
+            NodeState::Free | NodeState::Draining | NodeState::Held => None,
+        }
+    }
+
+    /// While the node is on its way, the site whose lock its mover holds: where it goes or, to be held, where it was.
+    pub fn on_its_way(self) -> Option<SiteId> {
+        match self.state {
+            NodeState::Draining => self.next.or(self.site),
+            NodeState::Free | NodeState::Serving | NodeState::Held | NodeState::Pinned => None,
+        }
     }
 }
 

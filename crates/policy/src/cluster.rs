@@ -84,8 +84,8 @@ impl Snapshot<'_> {
 /// The site that a node serves, or will serve once it has drained.
 pub(crate) fn destination(ownership: Ownership) -> Option<SiteId> {
     match ownership.state {
-        NodeState::Free => None,
-        NodeState::Serving => ownership.site,
+        NodeState::Free | NodeState::Held => None,
+        NodeState::Serving | NodeState::Pinned => ownership.site,
         NodeState::Draining => ownership.next,
     }
 }

@@ -77,7 +77,7 @@ impl Cluster {
                 let node = &mut self.nodes[plan.node.index()];
                 // The compare-and-swap: only the first of two edges finds the word that it expects.
                 if node.ownership == plan.expected {
-                    node.ownership = plan.expected.draining_to(plan.to).unwrap();
+                    node.ownership = plan.expected.draining_to(Some(plan.to)).unwrap();
                     self.moves += 1;
                 }
             }

@@ -41,13 +41,16 @@ fn any_site() -> impl Strategy<Value = SiteView> {
 
 fn any_ownership() -> impl Strategy<Value = Option<Ownership>> {
     // Some of them belong to sites that do not exist.
-    (0u8..8, 0..SITES + 1, 0..SITES, 0u64..5).prop_map(|(state, site, next, generation)| {
+    (0u8..12, 0..SITES + 1, 0..SITES, 0u64..5).prop_map(|(state, site, next, generation)| {
         let (site, next) = (Some(SiteId::new(site)), Some(SiteId::new(next)));
         let serving = Ownership { state: NodeState::Serving, site, next: None, generation };
         match state {
             0 => None,
             1 => Some(Ownership { state: NodeState::Free, site: None, ..serving }),
             2 => Some(Ownership { state: NodeState::Draining, next, ..serving }),
+            3 => Some(Ownership { state: NodeState::Draining, ..serving }),
+            4 => Some(Ownership { state: NodeState::Held, ..serving }),
+            5 => Some(Ownership { state: NodeState::Pinned, ..serving }),
             _ => Some(serving),
         }
     })
@@ -102,7 +105,7 @@ fn check(plan: &MovePlan, (nodes, sites, standings): &Look) -> Result<(), TestCa
     let node = &nodes[plan.node.index()];
     prop_assert!(node.up);
     prop_assert_eq!(Some(plan.expected), node.ownership);
-    prop_assert_ne!(plan.expected.state, NodeState::Draining);
+    prop_assert!(matches!(plan.expected.state, NodeState::Serving | NodeState::Free));
     prop_assert_eq!(plan.from(), plan.expected.site);
     prop_assert_ne!(plan.from(), Some(plan.to));
     prop_assert_eq!(plan.from().is_none(), plan.reason.source == Source::Free);
@@ -118,7 +121,7 @@ fn check(plan: &MovePlan, (nodes, sites, standings): &Look) -> Result<(), TestCa
         );
         let share = standings.get(from.index()).map_or(0.0, |standing| standing.share);
         if share > 0.0 && !matches!(plan.reason.source, Source::Surplus | Source::Guarantee) {
-            let (alone, pool) = (std::slice::from_ref(node), rate(nodes, |_| true));
+            let (alone, pool) = (std::slice::from_ref(node), rate(nodes, |own| own.state != NodeState::Held));
             let is_of = |own: Ownership| own.serves(from) || own.next == Some(from);
             let kept = rate(nodes, is_of) - rate(alone, |_| true);
             prop_assert!(kept >= share * pool * 0.999, "{} of {}", kept, pool);

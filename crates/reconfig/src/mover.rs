@@ -1,6 +1,6 @@
 //! The mover: carries out one move at a time by a machine of `state`, and notices when a site needs repair.
 
-use sidelong_layout::{EdgeId, Lock, NodeId, NodeState, SiteId};
+use sidelong_layout::{EdgeId, Lock, NodeId, SiteId};
 use sidelong_policy::reconfigure::MovePlan;
 use sidelong_state::{
     Holder, Memo, Move, Outcome, PaperMove, PaperOutcome, Plan, Pool, Protocol, Reply, Step, Time, Timing,
@@ -33,7 +33,7 @@ impl How {
 pub enum Cause {
     /// Its lock was unchanged for two leases: the holder is dead.
     Abandoned,
-    /// Its lock is free, and a node drains to it or its budget is not the number of nodes that serve it.
+    /// Its lock is free, and a node is on its way under it or its budget is not the number of nodes that serve it.
     Unsettled,
     /// Its budget has another floor than the cluster file.
     Floor {
@@ -132,8 +132,8 @@ impl Dispute {
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     serving: usize,
-    /// Nodes moving there.
-    incoming: usize,
+    /// Nodes on their way under its lock.
+    on_their_way: usize,
     /// A node that has its home there and an invalid word.
     invalid: Option<NodeId>,
 }
@@ -191,7 +191,7 @@ impl Mover {
     pub fn begin(&mut self, move_plan: MovePlan, now: Time) {
         assert!(self.is_idle(), "one move at a time");
         let MovePlan { node, expected, to, .. } = move_plan;
-        let (plan, site) = (Plan { node, expected, to }, to.index());
+        let (plan, site) = (Plan::new(node, expected, to), to.index());
         let job = match self.protocol {
             Protocol::Lease => {
                 let machine = Move::new(plan, self.holder, self.pool.clone(), self.timing, self.memos[site]);
@@ -237,13 +237,11 @@ impl Mover {
                 unread += 1;
                 continue;
             };
-            let (site, drains) = match node.state {
-                NodeState::Draining => (node.next, true),
-                _ => (node.serving_site(), false),
-            };
-            if let Some(tally) = site.and_then(|site| self.tallies.get_mut(site.index())) {
-                tally.incoming += usize::from(drains);
-                tally.serving += usize::from(!drains);
+            if let Some(tally) = node.on_its_way().and_then(|site| self.tallies.get_mut(site.index())) {
+                tally.on_their_way += 1;
+            }
+            if let Some(tally) = node.serving_site().and_then(|site| self.tallies.get_mut(site.index())) {
+                tally.serving += 1;
             }
         }
         for node in scan.invalid {
@@ -269,13 +267,13 @@ impl Mover {
         let sequence = Lock::decode(words.lock).sequence;
         let looked = std::mem::replace(&mut self.looked[site.index()], sequence);
         self.memos[site.index()].counter.note(looked);
-        // Free: no node drains to it, and its budget is right except for a moment.
-        let Tally { serving, incoming, invalid } = self.tallies[site.index()];
+        // Free: no node is on its way under it, and its budget is right except for a moment.
+        let Tally { serving, on_their_way, invalid } = self.tallies[site.index()];
         let (found, expected) = (words.budget.floor, self.pool.floor(site));
         let exact = is_exact(words.budget, serving, unread);
         let cause = if let Some(node) = invalid {
             Some(Cause::Ownership(node))
-        } else if exact == Some(false) || incoming > 0 {
+        } else if exact == Some(false) || on_their_way > 0 {
             Some(Cause::Unsettled)
         } else {
             (found != expected).then_some(Cause::Floor { found, expected })

@@ -44,7 +44,7 @@ fn a_node_is_done_when_its_server_counts_no_request() {
     assert_eq!(ack(&mut links), Some(serving.generation), "a node that serves has nothing to wait for");
 
     // A swap that fails leaves what it found.
-    let draining = serving.draining_to(SiteId::new(1)).unwrap();
+    let draining = serving.draining_to(Some(SiteId::new(1))).unwrap();
     let swap = |links: &mut Links, from: Ownership, to: Ownership| {
         let word = Word::Ownership(N0);
         links.execute(Op::CompareAndSwap { word, expected: from.encode(), new: to.encode() })

@@ -42,6 +42,7 @@ Examples:
   sidelong top                             watch the nodes of the cluster that runs here
   sidelong status                          requests admitted and rejected for each site, and why
   sidelong history --since 1h              moves of the last hour, and why each was made
+  sidelong drain n3                        take a node out of service; sidelong resume n3 brings it back
   sidelong trace info access.log.gz        what a request trace holds
   sidelong sim run cluster-sim.toml --set nodes=16,64 --set protocol=lazy,ledger --out results
   sidelong lab run R10 --out results";
@@ -58,6 +59,12 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// List the moves of nodes between sites: when, by which edge, how long each took, and why.
     History(HistoryArgs),
+    /// Take a node out of service: it finishes its requests, and serves nobody until it is resumed.
+    Drain(DrainArgs),
+    /// Give a node that was drained or moved by hand back to its site, and to the edges' decisions.
+    Resume(ResumeArgs),
+    /// Move a node to a site, where it stays until it is resumed.
+    Move(MoveArgs),
     /// Run one node of a cluster file: an origin server with a load record that edges read.
     Node(PartArgs),
     /// Run one edge of a cluster file: a reverse proxy that routes by the nodes' load.
@@ -244,6 +251,82 @@ lists the moves of its own edges.
 Examples:
   sidelong history --since 1h
   sidelong history --node n3 --json";
+
+#[derive(Args)]
+#[command(after_help = DRAIN_END)]
+pub(crate) struct DrainArgs {
+    /// Name of the node in the cluster file.
+    pub(crate) node: String,
+    #[command(flatten)]
+    pub(crate) of: RunningArgs,
+    /// Wait for the node's requests as long as they take, and not for `reconfig.drain_ms_max`.
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Take the node although its site falls below its floor, and say so.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+const DRAIN_END: &str = "\
+It is done when it returns: no request is under way at the node, and no edge sends it one. Requests that have not ended
+within reconfig.drain_ms_max leave the node with its site, unless --wait is given.
+Ctrl-C ends the command only: an edge then finishes the drain or takes it back, within two leases.
+
+Exit codes: 0 if the node is held; 2 if not, with the reason.
+
+Examples:
+  sidelong drain n3
+  sidelong drain n3 --wait && systemctl restart app
+  sidelong resume n3";
+
+#[derive(Args)]
+#[command(after_help = RESUME_END)]
+pub(crate) struct ResumeArgs {
+    /// Name of the node in the cluster file.
+    pub(crate) node: String,
+    #[command(flatten)]
+    pub(crate) of: RunningArgs,
+}
+
+const RESUME_END: &str = "\
+A node that was drained serves its site again. One that was moved by hand stays there, and may be moved by the edges again.
+
+Exit codes: 0; 2 if it failed, with the reason.";
+
+#[derive(Args)]
+#[command(after_help = MOVE_END)]
+pub(crate) struct MoveArgs {
+    /// Name of the node in the cluster file.
+    pub(crate) node: String,
+    /// Name of the site that it will serve; its own, to keep it there.
+    pub(crate) site: String,
+    #[command(flatten)]
+    pub(crate) of: RunningArgs,
+    /// Take the node although its site falls below its floor, and say so.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+const MOVE_END: &str = "\
+The move is that of the edges: the node finishes its site's requests first. It is then pinned, which means that the edges leave
+it where it is, until `sidelong resume`.
+
+Exit codes: 0 if the node serves the site; 2 if not, with the reason.
+
+Examples:
+  sidelong move n3 alpha
+  sidelong resume n3";
+
+/// Which running cluster.
+#[derive(Args)]
+pub(crate) struct RunningArgs {
+    /// Cluster file [default: that of the `sidelong up` that runs on this machine].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Override `cluster.fabric` (auto, shm, tcp, verbs). It must be the value that the cluster uses.
+    #[arg(long, value_name = "FABRIC")]
+    pub(crate) fabric: Option<Fabric>,
+}
 
 #[derive(Args)]
 #[command(after_help = PART_END)]

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use sidelong_config::MovedBy;
 use sidelong_edge::{
     Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate, Gatekeeper, Peers, View, Watch,
     offer_share,
@@ -120,8 +119,8 @@ impl Memory {
     fn offer(parts: &Parts, index: usize) -> Result<Self, Failure> {
         let edge = &parts.cluster.edges[index];
         let shares = parts.cluster.edges.len() > 1 && parts.shares(edge);
-        let others_move = parts.cluster.edges.len() > 1 || parts.cluster.reconfig.by == MovedBy::Server;
-        let states = others_move && parts.shares(edge);
+        // A person may move nodes, too.
+        let states = parts.shares(edge);
         if !states && !parts.fabric.shares_memory() {
             return Ok(Memory { offer: None, share: None, front: None, guard: None });
         }

@@ -4,6 +4,7 @@
 //! writes it, so that the deciding thread never waits for a disk. If it falls behind, records are dropped and counted.
 //! The file is bounded: at half the bound it replaces the previous one. No decision depends on the history.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Seek as _, SeekFrom, Write as _};
 use std::sync::Arc;
@@ -43,7 +44,7 @@ const TIME: &[BorrowedFormatItem<'_>] =
 pub(crate) struct Record {
     /// When it ended, in UTC.
     at: String,
-    /// The process that made it.
+    /// The process that made it, or the user.
     by: String,
     /// The node; `None` for a repair.
     node: Option<String>,
@@ -51,7 +52,7 @@ pub(crate) struct Record {
     from: Option<String>,
     /// The site that the node joined, or that was repaired.
     to: String,
-    /// How it ended: `moved`, or why it was not made.
+    /// How it ended: `moved`, or why it was not made; `held`, `pinned` or `resumed` by a person.
     how: String,
     /// Time from the decision to the end.
     took_us: u64,
@@ -85,12 +86,31 @@ impl Record {
         })
     }
 
+    /// What a person has just made of a node.
+    pub(crate) fn of_person(by: &str, done: ByHand<'_>, took: Duration) -> Record {
+        let ByHand { node, from, to, how, why } = done;
+        Record {
+            at: text(OffsetDateTime::now_utc()),
+            by: by.to_owned(),
+            node: Some(node.to_owned()),
+            from: from.map(str::to_owned),
+            to: to.to_owned(),
+            how: how.to_owned(),
+            took_us: took.as_micros().try_into().unwrap_or(u64::MAX),
+            why,
+            reason: None,
+        }
+    }
+
     /// The record as a line for people.
     fn plain(&self) -> String {
         let Record { at, by, node, from, to, how, took_us, why, .. } = self;
         let (at, took_ms) = (at.replace('T', " "), *took_us as f64 / 1e3);
         let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
         let what = match node {
+            Some(node) if how == HELD => format!("{node} {to} -> held"),
+            Some(node) if how == RESUMED => format!("{node} resumed at {to}"),
+            Some(node) if how == PINNED => format!("{node} pinned at {to}"),
             Some(node) => {
                 let from = from.as_deref().unwrap_or("free");
                 let not = if how == "moved" { String::new() } else { format!(", not moved ({how})") };
@@ -100,6 +120,36 @@ impl Record {
         };
         format!("{at}  {what} in {took_ms:.2} ms by {by}{why}\n")
     }
+}
+
+/// What a person makes of a node.
+pub(crate) struct ByHand<'a> {
+    pub(crate) node: &'a str,
+    pub(crate) from: Option<&'a str>,
+    /// The site that it serves now or, held, belongs to.
+    pub(crate) to: &'a str,
+    /// `moved`, or one of [`HELD`], [`PINNED`], [`RESUMED`].
+    pub(crate) how: &'a str,
+    pub(crate) why: Option<String>,
+}
+
+/// The history of what persons did. No node or edge has this name.
+pub(crate) const BY_HAND: &str = "by_hand";
+pub(crate) const HELD: &str = "held";
+pub(crate) const PINNED: &str = "pinned";
+pub(crate) const RESUMED: &str = "resumed";
+
+/// By node: who held or pinned it last and when, as far as this machine's history tells.
+pub(crate) fn holders(run: &RunDirectory) -> BTreeMap<String, (String, String)> {
+    let mut holders = BTreeMap::new();
+    for record in Histories::read(run, [BY_HAND].into_iter()).unwrap_or_default().records {
+        let Some(node) = record.node else { continue };
+        match record.how == RESUMED {
+            true => holders.remove(&node),
+            false => holders.insert(node, (record.by, record.at)),
+        };
+    }
+    holders
 }
 
 fn text(time: OffsetDateTime) -> String {
@@ -331,7 +381,7 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<(), Failure> {
         return Err(unknown("site", site, sites().collect()));
     }
     let edges = cluster.edges.iter().map(|edge| edge.name.as_str());
-    let all = Histories::read(&RunDirectory::at(&cluster.run_dir), edges.chain(nodes()))?;
+    let all = Histories::read(&RunDirectory::at(&cluster.run_dir), edges.chain(nodes()).chain([BY_HAND]))?;
     if all.unread > 0 {
         tracing::warn!(lines = all.unread, "some lines of the history cannot be read; they are left out");
     }

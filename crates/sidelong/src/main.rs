@@ -4,6 +4,7 @@
 //! were complete exits with 130.
 #![forbid(unsafe_code)]
 
+mod by_hand;
 mod cgroup;
 mod cli;
 mod edge;
@@ -59,6 +60,9 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Status(args) => status::run(&args),
         Command::History(args) => history::run(&args),
+        Command::Drain(args) => by_hand::drain(&args, cli.quiet),
+        Command::Resume(args) => by_hand::resume(&args, cli.quiet),
+        Command::Move(args) => by_hand::move_to(&args, cli.quiet),
         Command::Node(args) => part(&args, node::run),
         Command::Edge(args) => part(&args, edge::run),
         Command::Helper(args) => helper::run(&args, cli.quiet),

@@ -138,16 +138,21 @@ pub(crate) fn site_name(names: &[String], site: SiteId) -> Span<'static> {
     Span::styled(name, Style::new().fg(colour(site.index())))
 }
 
-/// The site that a node serves, or the two that it moves between.
+/// The site that a node serves, or the two that it moves between; that it is held, or pinned to its site.
 pub(crate) fn whose(names: &[String], ownership: Option<Ownership>) -> Line<'static> {
     let Some((state, Some(site))) = ownership.map(|ownership| (ownership.state, ownership.site)) else {
         return Line::from("-".dim());
     };
-    let mut spans = vec![site_name(names, site)];
-    if let (NodeState::Draining, Some(next)) = (state, ownership.and_then(|ownership| ownership.next)) {
-        spans.extend([" → ".into(), site_name(names, next)]);
-    }
-    Line::from(spans)
+    let next = ownership.and_then(|ownership| ownership.next);
+    Line::from(match (state, next) {
+        (NodeState::Draining, Some(next)) => {
+            vec![site_name(names, site), " → ".into(), site_name(names, next)]
+        }
+        (NodeState::Draining, None) => vec![site_name(names, site), " → held".into()],
+        (NodeState::Held, _) => vec!["held".dim()],
+        (NodeState::Pinned, _) => vec![site_name(names, site), " pinned".dim()],
+        (NodeState::Free | NodeState::Serving, _) => vec![site_name(names, site)],
+    })
 }
 
 /// The columns that fit into `room` cells, each `width` cells wide with a space before it. On a narrow page, the

@@ -12,7 +12,7 @@ use sidelong_edge::{
     SiteHosts, Tls, View,
 };
 use sidelong_fabric::{Access, Directory as _, Host, Region, RunDirectory, shm::ShmHost};
-use sidelong_layout::{BoardMap, EdgeId, NodeId, RegionKind, SiteId, WORDS_BYTES};
+use sidelong_layout::{BoardMap, EDGES_MAX, EdgeId, NodeId, RegionKind, SiteId, WORDS_BYTES};
 use sidelong_load::{self as load, Foreign, OneSided, Records, Scheme, Sockets, Source, Status};
 use sidelong_policy::admission::{self, Controller, Promise};
 use sidelong_policy::brain::{Brain, Decider};
@@ -21,7 +21,7 @@ use sidelong_policy::health;
 use sidelong_policy::index::Capacity;
 use sidelong_policy::reconfigure::{self, Reconfigurer};
 use sidelong_reconfig::{BoardInit, Links, Mover, board_map, load_region, offer_board, words_region};
-use sidelong_state::{Pool, Timing};
+use sidelong_state::{Holder, Pool, Timing};
 
 use crate::cli::PartArgs;
 use crate::fabric::Fabric;
@@ -266,22 +266,33 @@ impl Parts {
         EdgeId::new(edge.unwrap_or_else(|| self.cluster.edges.len() + node.unwrap_or(0)))
     }
 
-    pub(crate) fn mover(&self, owner: EdgeId) -> Result<Mover, Failure> {
-        let settings = &self.cluster.reconfig;
-        let ns = |time: Duration| time.as_nanos() as u64;
-        let timing = Timing::live(ns(settings.lease), ns(settings.drain_max), ns(settings.sensitivity))?;
+    /// The nodes and sites as movers know them.
+    pub(crate) fn pool(&self) -> Pool {
         let floors = self.cluster.sites.iter().map(|site| site.floor as u16);
         let homes = self.cluster.nodes.iter().map(|node| node.site.map(SiteId::new));
         let silent = self.cluster.nodes.iter().map(|node| node.is_foreign);
-        let pool = Pool::new(floors, homes).with_fronts(self.cluster.edges.len()).with_silent(silent);
-        Ok(Mover::new(
-            owner,
-            self.began_ms / LIFE_MS_MIN,
-            self.owners() as u16,
-            pool,
-            timing,
-            settings.protocol,
-        ))
+        Pool::new(floors, homes).with_fronts(self.cluster.edges.len()).with_silent(silent)
+    }
+
+    /// The waits of a mover that lets a node drain for `drain_max`.
+    pub(crate) fn timing(&self, drain_max: Duration) -> Result<Timing, Failure> {
+        let settings = &self.cluster.reconfig;
+        let ns = |time: Duration| time.as_nanos() as u64;
+        Ok(Timing::live(ns(settings.lease), ns(drain_max), ns(settings.sensitivity))?)
+    }
+
+    pub(crate) fn mover(&self, owner: EdgeId) -> Result<Mover, Failure> {
+        let settings = &self.cluster.reconfig;
+        let life = self.began_ms / LIFE_MS_MIN;
+        let timing = self.timing(settings.drain_max)?;
+        Ok(Mover::new(owner, life, self.owners() as u16, self.pool(), timing, settings.protocol))
+    }
+
+    /// A person as a holder of locks. Two who begin at the same time are told apart by their processes; if not, one takes the
+    /// other's lock over, as a thief would.
+    pub(crate) fn person(&self) -> Holder {
+        let life = self.began_ms / LIFE_MS_MIN + u64::from(std::process::id());
+        Holder::new(EdgeId::new(EDGES_MAX - 1), life)
     }
 
     /// The decider on moves in an edge (`node` is `None`) or in a node.

@@ -9,9 +9,11 @@ use std::time::Duration;
 use serde::Serialize;
 use sidelong_config::{AdmissionRule, Cluster, Configuration, Node, Site, Target};
 use sidelong_edge::{PeerStatus, SiteStatus, Status};
+use sidelong_fabric::RunDirectory;
 
 use crate::cli::StatusArgs;
 use crate::failure::{Failure, say};
+use crate::history;
 use crate::parts;
 use crate::top;
 
@@ -53,7 +55,8 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
         let why = why.collect::<Vec<_>>().join(", ");
         return Err(Failure::new(format!("no edge of {} answers: {why}", file.display())));
     }
-    let report = Report::new(&cluster, &asked);
+    let mut report = Report::new(&cluster, &asked);
+    report.name_holders(&history::holders(&RunDirectory::at(&cluster.run_dir)));
     say(if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.plain() })
 }
 
@@ -121,6 +124,11 @@ struct EdgeReport<'a> {
 struct NodeReport<'a> {
     name: &'a str,
     site: Option<String>,
+    /// `serving`, `draining`, `held`, `pinned` or `free`; `None` if no edge knows.
+    state: Option<String>,
+    /// Who held or pinned it, and when, if this machine's history tells.
+    by: Option<String>,
+    since: Option<String>,
     /// Unanswered requests there, of all edges: the highest count that an edge reports.
     unanswered: Option<u64>,
     /// Connections to its server, and those, or requests, that wait for a worker; if its record counts them.
@@ -216,6 +224,10 @@ impl<'a> Report<'a> {
         let rows = self.sites.iter().map(SiteReport::row).collect();
         // The reasons come last, as their length has no bound.
         top::table(&mut text, &head, rows, 3);
+        let by_hand = self.nodes.iter().filter_map(NodeReport::by_hand).collect::<Vec<_>>();
+        if !by_hand.is_empty() {
+            text += &format!("\n{}\n", by_hand.join("\n"));
+        }
         let foreign = self.nodes.iter().filter(|node| node.is_foreign);
         let rows: Vec<_> = foreign.map(NodeReport::row).collect();
         if !rows.is_empty() {
@@ -225,6 +237,14 @@ impl<'a> Report<'a> {
         // Names and reasons are as edges say them.
         text.retain(|character| character == '\n' || !character.is_control());
         text
+    }
+
+    fn name_holders(&mut self, holders: &BTreeMap<String, (String, String)>) {
+        for node in self.nodes.iter_mut().filter(|node| node.is_kept()) {
+            if let Some((by, at)) = holders.get(node.name) {
+                (node.by, node.since) = (Some(by.clone()), Some(at.clone()));
+            }
+        }
     }
 }
 
@@ -252,6 +272,9 @@ impl<'a> NodeReport<'a> {
         NodeReport {
             name,
             site: of().find_map(|node| node.site.clone()),
+            state: of().map(|node| &node.state).find(|state| !state.is_empty()).cloned(),
+            by: None,
+            since: None,
             unanswered: of().map(|node| node.unanswered).max(),
             connections: of().filter_map(|node| node.connections).max(),
             queued: of().filter_map(|node| node.queued).max(),
@@ -278,6 +301,23 @@ impl<'a> NodeReport<'a> {
             or_none(self.connections.map(u64::from)),
             or_none(self.queued.map(u64::from)),
         ]
+    }
+}
+
+impl NodeReport<'_> {
+    /// Whether only a person moves it.
+    fn is_kept(&self) -> bool {
+        matches!(self.state.as_deref(), Some("held" | "pinned"))
+    }
+
+    /// A line on a node that only a person moves.
+    fn by_hand(&self) -> Option<String> {
+        let state = self.state.as_deref().filter(|_| self.is_kept())?;
+        let at = self.site.as_ref().map_or_else(String::new, |site| format!(" at {site}"));
+        let by = self.by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
+        let since =
+            self.since.as_ref().map_or_else(String::new, |at| format!(" since {}", at.replace('T', " ")));
+        Some(format!("{} is {state}{at}{by}{since}; `sidelong resume {}` ends it", self.name, self.name))
     }
 }
 
@@ -416,6 +456,7 @@ mod tests {
         let node = |name: &str, unanswered| NodeStatus {
             name: name.to_owned(),
             site: Some("alpha".to_owned()),
+            state: "serving".to_owned(),
             unanswered,
             ..NodeStatus::default()
         };
@@ -538,17 +579,20 @@ mod tests {
             }
         });
         let count = || proptest::option::of(any::<u32>());
-        let node = (name(), proptest::option::of(name()), any::<u64>(), count(), count(), count());
-        let node =
-            node.prop_map(|(name, site, unanswered, connections, queued, learned_workers)| NodeStatus {
+        let state = prop_oneof![Just("held".to_owned()), name()];
+        let node = (name(), proptest::option::of(name()), state, any::<u64>(), count(), count(), count());
+        let node = node.prop_map(|(name, site, state, unanswered, connections, queued, learned_workers)| {
+            NodeStatus {
                 name,
                 site,
+                state,
                 unanswered,
                 connections,
                 queued,
                 learned_workers,
                 is_bound: learned_workers.map(|workers| workers % 2 == 0),
-            });
+            }
+        });
         let peer = (name(), any::<bool>()).prop_map(|(name, heard)| PeerStatus { name, heard });
         (any::<u64>(), vec(peer, 0..3), vec(site, 0..4), vec(node, 0..4)).prop_map(
             |(closed_at_accept, peers, sites, nodes)| Status { closed_at_accept, peers, sites, nodes },

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 #[cfg(feature = "verbs")]
 use sidelong_config::Completion;
-use sidelong_config::{Fabric, MovedBy, NodeEntry, Scheme, SecretText};
+use sidelong_config::{Configuration, Fabric, MovedBy, NodeEntry, Scheme, SecretText};
 use support::{Cluster, Running, eventually, get, metrics, run, try_get};
 
 const SECRET: &str = "what everybody here knows";
@@ -318,4 +318,38 @@ mod over_verbs {
         (reconfig.sensitivity, reconfig.history) = (ms(20), ms(40));
         (reconfig.lease, reconfig.drain_max) = (ms(1000), ms(2000));
     }
+}
+
+/// From another machine than the board's, and only where the edge can be asked for its requests.
+#[test]
+fn nodes_are_moved_by_hand_from_any_machine() {
+    let mut machines = Machines::new();
+    machines.cluster.file.reconfig.configuration = Configuration::Rigid;
+    let refused = machines.part("drain", "n3").finish().refused();
+    assert!(refused.contains("nobody can read which requests edge1 has: give it fabric_listen"), "{refused}");
+    machines.cluster.file.edges[0].fabric_listen = Some(machines.others[1].at(FABRIC + 9));
+    let refused = machines.part("drain", "n3").finish().refused();
+    assert!(refused.contains("no node of cluster test is heard: "), "{refused}");
+
+    let _nodes = ["n1", "n2", "n3"].map(|name| machines.part("node", name));
+    let _edge = machines.part("edge", "edge1");
+    eventually("both sites answer", || machines.answers("alpha") && machines.answers("beta"));
+    let said = machines.part("drain", "n3").finish().succeeded();
+    assert!(said.starts_with("n3 is held; "), "{said}");
+    let state = |name: &str, state: &str| {
+        let name = format!("sidelong_edge_node_state{{node=\"{name}\",state=\"{state}\"}}");
+        eventually(&name, || machines.metric(&name) == 1.0);
+    };
+    state("n3", "held");
+    let refused = machines.part("drain", "n2").finish().refused();
+    assert!(refused.contains("beta is at its floor of 1"), "{refused}");
+    machines.part("resume", "n3").finish().succeeded();
+    state("n3", "serving");
+    machines.part_with(SECRET, "move", "n3", &["alpha"]).finish().succeeded();
+    state("n3", "pinned");
+    assert!(
+        fs::read_to_string(machines.cluster.path("n3").join("run/by_hand.history.jsonl"))
+            .unwrap()
+            .contains("alpha")
+    );
 }

@@ -122,7 +122,7 @@ mod transfer;
 pub use agent::NodeAgent;
 pub use counter::UpdateCounter;
 pub use lease::{Holder, Memo, Sighting, Timing, TimingError};
-pub use moving::{Move, Outcome, Plan, STEPS};
+pub use moving::{Goal, Move, Outcome, Plan, STEPS};
 pub use op::{Op, Reply, Step, Word};
 pub use paper::{PaperMove, PaperOutcome};
 pub use pool::Pool;

@@ -5,7 +5,7 @@
 //! steals it repairs the site first. That is then all that this machine does, because the plan is older than the
 //! repair.
 
-use sidelong_layout::{NodeId, Ownership, SiteId};
+use sidelong_layout::{NodeId, NodeState, Ownership, SiteId};
 
 use crate::Time;
 use crate::lease::{Acquire, Acquired, Holder, Lease, Memo, Release, Renewal, Timing};
@@ -25,6 +25,7 @@ pub const STEPS: &[&str] = &[
     "drain",
     "await-ack",
     "await-fronts",
+    "settle",
     "read-receiver-budget",
     "land",
     "raise-budget",
@@ -45,28 +46,82 @@ pub const STEPS: &[&str] = &[
     "free-lock",
 ];
 
-/// A node to move, and the site that it moves to.
+/// A node, and what to make of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Plan {
     /// The node.
     pub node: NodeId,
     /// Its ownership when the plan was made. If it has changed, the plan is void.
     pub expected: Ownership,
-    /// The site that it will serve.
-    pub to: SiteId,
+    /// What becomes of it.
+    pub goal: Goal,
+    /// Whether the donor may fall below its floor.
+    pub force: bool,
+}
+
+/// What becomes of a planned node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Goal {
+    /// It serves the site.
+    Serve(SiteId),
+    /// It serves the site, and only a person takes it from there.
+    Pin(SiteId),
+    /// It serves nobody ([`NodeState::Held`](sidelong_layout::NodeState::Held)).
+    Hold,
+}
+
+impl Goal {
+    const fn state(self) -> NodeState {
+        match self {
+            Goal::Serve(_) => NodeState::Serving,
+            Goal::Pin(_) => NodeState::Pinned,
+            Goal::Hold => NodeState::Held,
+        }
+    }
+
+    /// The site that the node will serve.
+    pub const fn site(self) -> Option<SiteId> {
+        match self {
+            Goal::Serve(site) | Goal::Pin(site) => Some(site),
+            Goal::Hold => None,
+        }
+    }
 }
 
 impl Plan {
+    /// That `node` serves `to`.
+    pub const fn new(node: NodeId, expected: Ownership, to: SiteId) -> Self {
+        Plan { node, expected, goal: Goal::Serve(to), force: false }
+    }
+
     /// The site that it leaves; `None` for a free node.
     pub const fn from(&self) -> Option<SiteId> {
         self.expected.site
+    }
+
+    /// The site whose lock the plan needs: the receiver or, without one, the donor.
+    ///
+    /// # Panics
+    /// If a free node is to be held, which nobody needs to drain.
+    pub fn site(&self) -> SiteId {
+        self.goal.site().or(self.from()).expect("a node that serves nobody cannot drain")
+    }
+
+    /// Whether the node is as planned already.
+    pub fn is_met(&self) -> bool {
+        self.planned(self.expected) == self.expected.renewed()
+    }
+
+    /// The successor of `word` that the plan asks for.
+    pub(crate) fn planned(&self, word: Ownership) -> Ownership {
+        word.now(self.goal.state(), self.site())
     }
 }
 
 /// How a [`Move`] ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Outcome {
-    /// The node serves the receiver.
+    /// The node is as the plan has it.
     Moved,
     /// Another edge holds the receiver's lock.
     Busy,
@@ -153,13 +208,13 @@ enum Job {
 }
 
 impl Move {
-    /// Moves a node by `plan`. `memo` comes from the last machine for the same receiver.
+    /// Moves a node by `plan`. `memo` comes from the last machine for the same site.
     ///
     /// # Panics
-    /// If the plan's sites are the same.
+    /// If the node is as planned already, or serves nobody and is to be held.
     pub fn new(plan: Plan, holder: Holder, pool: Pool, timing: Timing, memo: Memo) -> Self {
-        assert!(plan.from() != Some(plan.to), "a move from a site to itself");
-        Move::with(plan.to, Some(plan), holder, pool, timing, memo)
+        assert!(!plan.is_met(), "a move from a site to itself");
+        Move::with(plan.site(), Some(plan), holder, pool, timing, memo)
     }
 
     /// Repairs `site` and all unfinished moves to it. Needed at start-up, when its lock is unchanged for too long

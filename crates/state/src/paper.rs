@@ -68,7 +68,7 @@ const FREE: Lock = Lock { owner: None, incarnation: 0, sequence: 0 };
 impl PaperMove {
     /// Moves a node by `plan` for `edge`, one of `edges`, whose local update counter for the receiver is `counter`.
     pub fn new(plan: Plan, edge: EdgeId, edges: u16, counter: UpdateCounter) -> Self {
-        let lock = Swap::once(Word::Lock(plan.to), FREE.encode(), held(edge));
+        let lock = Swap::once(Word::Lock(plan.site()), FREE.encode(), held(edge));
         PaperMove { plan, edge, edges, counter, phase: Phase::Lock(lock), posted: false }
     }
 
@@ -78,8 +78,8 @@ impl PaperMove {
     }
 
     /// The site whose lock it takes.
-    pub const fn site(&self) -> SiteId {
-        self.plan.to
+    pub fn site(&self) -> SiteId {
+        self.plan.site()
     }
 
     /// The operation that is posted or comes next.
@@ -113,7 +113,7 @@ impl PaperMove {
         loop {
             self.phase = match &mut self.phase {
                 Phase::Lock(swap) => match done!(swap.step(reply.take())) {
-                    Swapped::Yes => Phase::ReadCounter(Load::new(Word::Counter(self.plan.to, self.edge))),
+                    Swapped::Yes => Phase::ReadCounter(Load::new(Word::Counter(self.plan.site(), self.edge))),
                     Swapped::No(_) => return Step::Done(PaperOutcome::Busy),
                     Swapped::Already | Swapped::Unknown => return Step::Done(PaperOutcome::Lost),
                 },
@@ -140,7 +140,10 @@ impl PaperMove {
                     }
                     None => {
                         let edge = EdgeId::new(*edge as usize);
-                        return Step::Do(Op::FetchAndAdd { word: Word::Counter(self.plan.to, edge), add: 1 });
+                        return Step::Do(Op::FetchAndAdd {
+                            word: Word::Counter(self.plan.site(), edge),
+                            add: 1,
+                        });
                     }
                 },
                 Phase::Unlock { swap, then } => {
@@ -158,7 +161,7 @@ impl PaperMove {
     fn take_node(&self, value: u64) -> Phase {
         match Ownership::decode(value, SITES_MAX) {
             Some(word) if word.state != NodeState::Draining && word.site == self.plan.from() => {
-                let taken = word.now_serving(self.plan.to);
+                let taken = word.now_serving(self.plan.site());
                 Phase::Take(Swap::once(Word::Ownership(self.plan.node), value, taken.encode()))
             }
             _ => self.unlock(PaperOutcome::NodeChanged),
@@ -174,7 +177,7 @@ impl PaperMove {
     }
 
     fn unlock(&self, then: PaperOutcome) -> Phase {
-        Phase::Unlock { swap: Swap::once(Word::Lock(self.plan.to), held(self.edge), FREE.encode()), then }
+        Phase::Unlock { swap: Swap::once(Word::Lock(self.plan.site()), held(self.edge), FREE.encode()), then }
     }
 }
 

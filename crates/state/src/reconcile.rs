@@ -7,7 +7,7 @@
 //!
 //! [`Reconcile::site`] rebuilds one budget: a mover uses it when it cannot tell whether a change of its own is
 //! included. [`Reconcile::recover`] follows a holder whose last operations have an unknown fate. It settles the nodes
-//! that drain to the receiver: forward once they have left their old site, back if they do not in time. It raises the generation of
+//! on their way under the site's lock, to it or to be held: forward once they have left their old site, back if they do not in time. It raises the generation of
 //! every other node that could be taken, and counts for all sites, because a late operation may be aimed at any.
 //!
 //! The model checker shows that the simpler way fails in two places. First, a budget whose swap was lost is counted
@@ -129,9 +129,13 @@ impl Reconcile {
                     let deadline = *self.deadline.get_or_insert(self.timing.drain_deadline(now));
                     let has_drained = done!(drained.step(reply.take()));
                     let (node, tries, word) = (*node, *tries, *word);
-                    let (Some(from), Some(to)) = (word.site, word.next) else { unreachable!("it drains") };
+                    let Some(from) = word.site else { unreachable!("it drains") };
                     if has_drained {
-                        raise(node, tries, word.encode(), word.now_serving(to))
+                        let arrived = match word.next {
+                            Some(to) => word.now_serving(to),
+                            None => word.now(NodeState::Held, from),
+                        };
+                        raise(node, tries, word.encode(), arrived)
                     } else if now >= deadline {
                         raise(node, tries, word.encode(), word.now_serving(from))
                     } else {
@@ -162,18 +166,24 @@ impl Reconcile {
         let Some(word) = self.pool.ownership(value) else { return self.restore(node, value, tries) };
         let raised = tries > 0;
         match (word.state, word.site) {
-            (NodeState::Draining, _) if self.receiver.is_some() && word.next == self.receiver => {
-                if tries == TRIES_MAX { self.leave_out_node(node) } else { self.wait(node, tries + 1, word) }
+            (NodeState::Draining, _) if self.receiver.is_some() && word.on_its_way() == self.receiver => {
+                if tries == TRIES_MAX {
+                    self.leave_out_node(node)
+                } else {
+                    self.wait(node, tries + 1, word)
+                }
             }
             (NodeState::Draining, _) => self.next_node(node),
             _ if raised => self.count(node, word),
-            (NodeState::Serving, Some(site)) if self.receiver.is_some() || self.tally(site).is_some() => {
-                raise(node, 1, value, word.now_serving(site))
+            (NodeState::Serving | NodeState::Pinned, Some(site))
+                if self.receiver.is_some() || self.tally(site).is_some() =>
+            {
+                raise(node, 1, value, word.renewed())
             }
-            (NodeState::Free, _) if self.receiver.is_some() => {
-                raise(node, 1, value, Ownership::replacing(value, None))
+            (NodeState::Free | NodeState::Held, _) if self.receiver.is_some() => {
+                raise(node, 1, value, word.renewed())
             }
-            (NodeState::Serving | NodeState::Free, _) => self.next_node(node),
+            _ => self.next_node(node),
         }
     }
 

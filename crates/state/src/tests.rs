@@ -31,7 +31,7 @@ fn holder(index: usize) -> Holder {
 }
 
 fn plan(index: usize) -> Plan {
-    Plan { node: node(index), expected: Ownership::serving(site(0), 0), to: site(1) }
+    Plan::new(node(index), Ownership::serving(site(0), 0), site(1))
 }
 
 fn a_move(memo: Memo) -> Move {
@@ -164,6 +164,71 @@ fn a_free_node_is_taken_without_a_donor() {
         Outcome::Moved
     );
     assert!(cluster.node(0).serves(site(1)) && !cluster.steps.contains(&"reserve"));
+}
+
+/// Takes node 0 out of service, and returns how it ended.
+fn hold(cluster: &mut Cluster, index: usize, force: bool) -> Outcome {
+    let expected = cluster.node(index);
+    let plan = Plan { expected, goal: Goal::Hold, force, ..plan(index) };
+    cluster.run(&mut Move::new(plan, holder(0), pool(), timing(), memo(cluster, 0)))
+}
+
+/// Of one who has seen the last change of the site's lock.
+fn memo(cluster: &Cluster, index: usize) -> Memo {
+    let lock = Lock::decode(cluster.value(Word::Lock(site(index))));
+    Memo { counter: UpdateCounter::new(lock.sequence), ..Memo::default() }
+}
+
+#[test]
+fn a_node_is_held_and_resumed() {
+    let mut cluster = Cluster::new();
+    assert_eq!(hold(&mut cluster, 0, false), Outcome::Moved);
+    let steps = ["reserve", "drain", "await-ack", "settle", "free-lock"];
+    assert_eq!(cluster.steps[4..], steps, "under the donor's lock");
+    let held = cluster.node(0);
+    assert_eq!((held.state, held.site, cluster.budgets()), (NodeState::Held, Some(site(0)), [1, 1]));
+    assert_eq!(hold(&mut cluster, 1, false), Outcome::AtFloor);
+    assert_eq!(hold(&mut cluster, 1, true), Outcome::Moved, "but by force");
+    assert_eq!(cluster.budgets(), [0, 1]);
+    // A repair leaves both where they are, and counts none.
+    let mut repair = Move::repair(site(0), holder(1), pool(), timing(), Memo::default());
+    assert_eq!(cluster.run(&mut repair), Outcome::Recovered { left_out: 0 });
+    assert_eq!((cluster.node(0).state, cluster.budgets()), (NodeState::Held, [0, 1]));
+    let resume = Plan::new(node(0), cluster.node(0), site(0));
+    let mut machine = Move::new(resume, holder(0), pool(), timing(), memo(&cluster, 0));
+    assert_eq!(cluster.run(&mut machine), Outcome::Moved);
+    assert_eq!((cluster.node(0).serving_site(), cluster.budgets()), (Some(site(0)), [1, 1]));
+}
+
+#[test]
+fn a_pinned_node_stays_pinned_where_it_is_repaired_and_where_it_does_not_drain() {
+    let mut cluster = Cluster::new();
+    let pin = Plan { goal: Goal::Pin(site(0)), ..plan(0) };
+    let mut machine = Move::new(pin, holder(0), pool(), timing(), Memo::default());
+    assert_eq!(cluster.run(&mut machine), Outcome::Moved);
+    assert_eq!((cluster.node(0).state, cluster.budgets()), (NodeState::Pinned, [2, 1]));
+    let mut repair = Move::repair(site(0), holder(1), pool(), timing(), Memo::default());
+    assert_eq!(cluster.run(&mut repair), Outcome::Recovered { left_out: 0 });
+    cluster.acknowledges = false;
+    assert_eq!(hold(&mut cluster, 0, false), Outcome::NotDrained);
+    assert_eq!((cluster.node(0).state, cluster.budgets()), (NodeState::Pinned, [2, 1]));
+}
+
+#[test]
+fn a_dead_persons_drain_is_finished_or_taken_back() {
+    for acknowledges in [true, false] {
+        let mut cluster = Cluster { acknowledges, ..Cluster::new() };
+        let plan = Plan { goal: Goal::Hold, ..plan(0) };
+        let mut dead = Move::new(plan, holder(0), pool(), timing(), Memo::default());
+        cluster.run_to(&mut dead, "await-ack");
+        let mut repair = Move::repair(site(0), holder(1), pool(), timing(), Memo::default());
+        assert_eq!(cluster.run(&mut repair), Outcome::Busy);
+        cluster.now = Time(cluster.now.0 + timing().steal_ns());
+        let mut repair = Move::repair(site(0), holder(1), pool(), timing(), repair.memo());
+        assert_eq!(cluster.run(&mut repair), Outcome::Recovered { left_out: 0 });
+        let expected = if acknowledges { (NodeState::Held, [1, 1]) } else { (NodeState::Serving, [2, 1]) };
+        assert_eq!((cluster.node(0).state, cluster.budgets()), expected);
+    }
 }
 
 #[test]
@@ -324,7 +389,7 @@ fn a_node_acknowledges_draining_when_its_requests_are_done() {
     let serving = Ownership::serving(site(0), 4);
     assert_eq!(agent.observe(serving.encode(), 9), Some(Ack { generation: 4 }));
     assert_eq!(agent.observe(serving.encode(), 9), None, "said once");
-    let draining = serving.draining_to(site(1)).unwrap();
+    let draining = serving.draining_to(Some(site(1))).unwrap();
     assert_eq!(agent.observe(draining.encode(), 1), None);
     assert_eq!(agent.observe(draining.encode(), 0), Some(Ack { generation: 5 }));
     assert_eq!(agent.observe(u64::MAX, 0), None, "a word of another version");

@@ -1,10 +1,12 @@
-//! The job of moving one node: reserve it from the donor's budget, drain it, land it at the receiver.
+//! The job of moving one node: reserve it from the donor's budget, drain it, land it at the receiver or hold it.
 //!
 //! ```text
 //! node word ── donor's budget: reserve ── node: drain ── wait: drained ───┬─ land at the receiver ── raise its budget
-//!   (Free: nothing to reserve or drain) ──────────────────────────────────┘
+//!   (Free or Held: nothing to reserve or drain) ──────────────────────────┘
+//!                                                        drained, to be held ── settle
 //!                                                        not drained in time ── land at the donor ──── raise its budget
 //!                          node was taken ── give the reservation back
+//!   (Pinned at its own site, or no longer: nothing to count) ── settle
 //! ```
 //!
 //! Safety depends on the order of reads (see the crate's page): the node before the reservation, the budget before the
@@ -45,15 +47,59 @@ pub(crate) struct Transfer {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Phase {
-    ReadNode { load: Load },
-    ReadDonor { donor: SiteId, word: Ownership, load: Load },
-    Reserve { donor: SiteId, word: Ownership, reserved: Budget, tries: u8, swap: Swap },
-    Drain { donor: SiteId, drained: Ownership, reserved: Budget, swap: Swap },
-    Await { donor: SiteId, word: Ownership, deadline: Option<Time>, drained: Drained },
-    ReadBudget { site: SiteId, word: Ownership, then: Outcome, load: Load },
-    Land { site: SiteId, budget: Budget, then: Outcome, swap: Swap },
-    Raise { site: SiteId, then: Outcome, swap: Swap },
-    Reconcile { reconcile: Reconcile, then: Outcome },
+    ReadNode {
+        load: Load,
+    },
+    ReadDonor {
+        donor: SiteId,
+        word: Ownership,
+        load: Load,
+    },
+    Reserve {
+        donor: SiteId,
+        word: Ownership,
+        reserved: Budget,
+        tries: u8,
+        swap: Swap,
+    },
+    Drain {
+        donor: SiteId,
+        drained: Ownership,
+        reserved: Budget,
+        swap: Swap,
+    },
+    Await {
+        donor: SiteId,
+        word: Ownership,
+        deadline: Option<Time>,
+        drained: Drained,
+    },
+    /// A swap that changes what no budget counts.
+    Settle {
+        swap: Swap,
+    },
+    ReadBudget {
+        site: SiteId,
+        word: Ownership,
+        landed: Ownership,
+        then: Outcome,
+        load: Load,
+    },
+    Land {
+        site: SiteId,
+        budget: Budget,
+        then: Outcome,
+        swap: Swap,
+    },
+    Raise {
+        site: SiteId,
+        then: Outcome,
+        swap: Swap,
+    },
+    Reconcile {
+        reconcile: Reconcile,
+        then: Outcome,
+    },
 }
 
 impl Transfer {
@@ -70,6 +116,7 @@ impl Transfer {
             Phase::Drain { .. } => "drain",
             Phase::Await { drained, .. } if drained.asks_fronts() => "await-fronts",
             Phase::Await { .. } => "await-ack",
+            Phase::Settle { .. } => "settle",
             Phase::ReadBudget { then: Outcome::Moved, .. } => "read-receiver-budget",
             Phase::ReadBudget { .. } => "roll-back-read-budget",
             Phase::Land { then: Outcome::Moved, .. } => "land",
@@ -117,17 +164,24 @@ impl Transfer {
                     let (donor, word) = (*donor, *word);
                     let deadline = *deadline.get_or_insert(self.timing.drain_deadline(now));
                     if done!(drained.step(reply.take())) {
-                        Ok(read_budget(self.plan.to, word, Outcome::Moved))
+                        Ok(self.arrive(word))
                     } else if now >= deadline {
-                        Ok(read_budget(donor, word, Outcome::NotDrained))
+                        // As it was: one that was pinned stays so.
+                        let back = word.now(self.plan.expected.state, donor);
+                        Ok(read_budget(word, donor, back, Outcome::NotDrained))
                     } else {
                         return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
                     }
                 }
-                Phase::ReadBudget { site, word, then, load } => {
-                    let (site, word, then) = (*site, *word, *then);
+                Phase::Settle { swap } => Err(match done!(swap.step(reply.take())) {
+                    Swapped::Yes => Transferred::As(Outcome::Moved),
+                    Swapped::No(_) => Transferred::As(Outcome::NodeChanged),
+                    Swapped::Already | Swapped::Unknown => Transferred::Doubtful,
+                }),
+                Phase::ReadBudget { site, word, landed, then, load } => {
+                    let (site, word, landed, then) = (*site, *word, *landed, *then);
                     match done!(load.step(reply.take())) {
-                        Some(budget) => Ok(self.land(site, word, Budget::decode(budget), then)),
+                        Some(budget) => Ok(self.land(site, word, landed, Budget::decode(budget), then)),
                         None => Err(Transferred::Doubtful),
                     }
                 }
@@ -168,14 +222,29 @@ impl Transfer {
         if value != word.encode() || word.state == NodeState::Draining {
             return Err(Transferred::As(Outcome::NodeChanged));
         }
-        Ok(match word.site {
+        Ok(match word.serving_site() {
+            Some(donor) if self.plan.goal.site() == Some(donor) => self.settle(word),
             Some(donor) => Phase::ReadDonor { donor, word, load: Load::new(Word::Budget(donor)) },
-            None => read_budget(self.plan.to, word, Outcome::Moved),
+            None => self.arrive(word),
         })
     }
 
+    /// The planned word, from one of a node that serves nobody.
+    fn arrive(&self, word: Ownership) -> Phase {
+        match self.plan.goal.site() {
+            Some(to) => read_budget(word, to, self.plan.planned(word), Outcome::Moved),
+            None => self.settle(word),
+        }
+    }
+
+    fn settle(&self, word: Ownership) -> Phase {
+        let to = self.plan.planned(word).encode();
+        Phase::Settle { swap: Swap::once(Word::Ownership(self.plan.node), word.encode(), to) }
+    }
+
     fn drain(&self, donor: SiteId, word: Ownership, reserved: Budget) -> Phase {
-        let drained = word.draining_to(self.plan.to).expect("it serves the donor, which is not the receiver");
+        let to = self.plan.goal.site();
+        let drained = word.draining_to(to).expect("it serves the donor, which is not the receiver");
         let swap = Swap::once(Word::Ownership(self.plan.node), word.encode(), drained.encode());
         Phase::Drain { donor, drained, reserved, swap }
     }
@@ -185,8 +254,7 @@ impl Transfer {
         Phase::Await { donor, word, deadline: None, drained }
     }
 
-    fn land(&self, site: SiteId, word: Ownership, budget: Budget, then: Outcome) -> Phase {
-        let landed = word.now_serving(site);
+    fn land(&self, site: SiteId, word: Ownership, landed: Ownership, budget: Budget, then: Outcome) -> Phase {
         let swap = Swap::once(Word::Ownership(self.plan.node), word.encode(), landed.encode());
         Phase::Land { site, budget, then, swap }
     }
@@ -201,7 +269,8 @@ impl Transfer {
         if !self.pool.allows(donor, found) {
             return Ok(self.reconcile(donor, Outcome::Contended));
         }
-        let reserved = found.reserved().ok_or(Transferred::As(Outcome::AtFloor))?;
+        let reserved = if self.plan.force { found.reserved_by_force() } else { found.reserved() };
+        let reserved = reserved.ok_or(Transferred::As(Outcome::AtFloor))?;
         let swap = Swap::once(Word::Budget(donor), budget, reserved.encode());
         Ok(Phase::Reserve { donor, word, reserved, tries, swap })
     }
@@ -217,6 +286,6 @@ impl Transfer {
     }
 }
 
-fn read_budget(site: SiteId, word: Ownership, then: Outcome) -> Phase {
-    Phase::ReadBudget { site, word, then, load: Load::new(Word::Budget(site)) }
+fn read_budget(word: Ownership, site: SiteId, landed: Ownership, then: Outcome) -> Phase {
+    Phase::ReadBudget { site, word, landed, then, load: Load::new(Word::Budget(site)) }
 }

@@ -13,7 +13,7 @@ use crate::index::{Capacity, LoadIndex, Weights};
 pub(super) struct Account {
     pub(super) nodes: Vec<Node>,
     pub(super) sites: Vec<Site>,
-    /// Capacity of all nodes that are up.
+    /// Capacity of all nodes that are up and not held.
     pub(super) rate: f64,
 }
 
@@ -57,7 +57,8 @@ impl Account {
 
         self.rate = 0.0;
         let nodes = snapshot.nodes.iter().zip(&self.nodes).zip(seen);
-        for ((view, node), seen) in nodes.filter(|((view, _), _)| view.up) {
+        let is_held = |own: Ownership| own.state == NodeState::Held;
+        for ((view, node), seen) in nodes.filter(|((view, _), seen)| view.up && !seen.is_some_and(is_held)) {
             self.rate += node.rate;
             let Some(ownership) = *seen else { continue };
             let place =
@@ -75,7 +76,7 @@ impl Account {
                 site.rate += node.rate;
                 site.workers += f64::from(node.workers);
                 match ownership.state {
-                    NodeState::Serving => site.up += 1,
+                    NodeState::Serving | NodeState::Pinned => site.up += 1,
                     _ => site.incoming += 1,
                 }
             }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use sidelong_layout::{NodeId, Ownership, SiteId};
+use sidelong_layout::{NodeId, NodeState, Ownership, SiteId};
 
 use super::plan::{MovePlan, Need, Source};
 use super::situation::Situation;
@@ -41,7 +41,7 @@ impl Situation<'_> {
         let direct = self.account.sites[to.index()].load_with(rate);
         let nodes = (0..self.snapshot.nodes.len()).map(NodeId::new);
         let stages = nodes.filter_map(|node| {
-            let from = self.snapshot.nodes[node.index()].ownership.and_then(Ownership::serving_site)?;
+            let from = self.snapshot.nodes[node.index()].ownership.filter(|own| is_free_to_go(*own))?.site?;
             let load = self.load_after(node, from, to, rate)?;
             let clearly = load * (1.0 + self.settings.margin) <= direct;
             clearly.then_some((load, Stage { ahead: spared, node, from, to, planned: self.now }))
@@ -85,7 +85,7 @@ impl Situation<'_> {
         let (sums, view) = (&self.account.sites[to.index()], &self.snapshot.sites[to.index()]);
         passed < LASTS
             && (is_under_way || passed < BEGINS)
-            && owned(node).is_some_and(|own| own.serves(from))
+            && owned(node).is_some_and(|own| own.serves(from) && is_free_to_go(own))
             && self.histories[to.index()].is_high(self.settings, sums)
             && sums.coming() < u32::from(view.ceiling)
     }
@@ -101,7 +101,12 @@ impl Situation<'_> {
             && self.snapshot.nodes[node.index()].up
             && sums.up > u32::from(floor)
             && self.can_spare(from, to, rate);
-        let expected = owned(node).filter(|_| is_time)?;
+        let expected = owned(node).filter(|own| is_time && is_free_to_go(*own))?;
         Some(MovePlan { node, expected, to, reason: self.reason(Some(from), to, Need::High, Source::Pays) })
     }
+}
+
+/// Whether the node serves a site, and no person keeps it there.
+fn is_free_to_go(ownership: Ownership) -> bool {
+    ownership.state == NodeState::Serving
 }

@@ -131,7 +131,7 @@ fn a_move_by_another_edge_restarts_the_history() {
     let sites = sites(2);
     let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 2, 4).unwrap();
     assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 0..2), []);
-    nodes[0].ownership = nodes[0].ownership.unwrap().draining_to(site(1));
+    nodes[0].ownership = nodes[0].ownership.unwrap().draining_to(Some(site(1)));
     assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 2..6), [4]);
     // Its arrival, or a fence, is not another move.
     let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 2, 4).unwrap();
@@ -173,7 +173,7 @@ fn a_donor_rests_after_each_move_too() {
     let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 3, 6).unwrap();
     assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 0..2), []);
     let mut moved = nodes;
-    moved[0].ownership = moved[0].ownership.unwrap().draining_to(site(1));
+    moved[0].ownership = moved[0].ownership.unwrap().draining_to(Some(site(1)));
     assert_eq!(planned_at(&mut reconfigurer, &moved, &sites, 2..8), [4, 7]);
 }
 
@@ -202,7 +202,7 @@ fn a_draining_node_takes_its_requests_with_it_but_not_the_work() {
     let mut nodes = [node(0, 0), node(0, 0), node(0, 3), node(1, 40)];
     let mut sites = sites(2);
     sites[0].priority = 1;
-    nodes[2].ownership = nodes[2].ownership.unwrap().draining_to(site(1));
+    nodes[2].ownership = nodes[2].ownership.unwrap().draining_to(Some(site(1)));
     let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 2, 4).unwrap();
     assert_eq!(planned_at(&mut reconfigurer, &nodes, &sites, 0..8), []);
     assert_eq!((reconfigurer.load(site(0)), reconfigurer.load(site(1))), (3.0 / 8.0, 5.0));
@@ -211,7 +211,7 @@ fn a_draining_node_takes_its_requests_with_it_but_not_the_work() {
 #[test]
 fn a_node_on_its_way_counts_as_an_empty_one() {
     let mut nodes = vec![node(0, 0), node(0, 0), node(0, 0), node(1, 6)];
-    nodes[0].ownership = nodes[0].ownership.unwrap().draining_to(site(1));
+    nodes[0].ownership = nodes[0].ownership.unwrap().draining_to(Some(site(1)));
     assert_eq!(first_default(&nodes, &sites(2)), None, "6 requests on 8 workers");
     nodes[3] = node(1, 9);
     assert_eq!(first_default(&nodes, &sites(2)).unwrap().node, NodeId::new(1));
@@ -239,9 +239,37 @@ fn the_least_loaded_node_is_taken_then_the_one_with_fewer_of_our_requests() {
 fn nodes_that_are_down_drain_or_cannot_be_read_are_left_alone() {
     let mut nodes = vec![node(0, 0), node(0, 0), node(0, 0), node(0, 1), node(0, 1), node(1, 8)];
     nodes[0].up = false;
-    nodes[1].ownership = nodes[1].ownership.unwrap().draining_to(site(2));
+    nodes[1].ownership = nodes[1].ownership.unwrap().draining_to(Some(site(2)));
     nodes[2].ownership = None;
     assert_eq!(first_default(&nodes, &sites(3)).unwrap().node, NodeId::new(3));
+}
+
+#[test]
+fn nodes_that_a_person_keeps_are_left_alone() {
+    let mut nodes = vec![node(0, 0), node(0, 0), node(0, 1), node(0, 1), node(1, 8)];
+    nodes[0].ownership = nodes[0].ownership.map(|own| own.now(NodeState::Held, site(0)));
+    nodes[1].ownership = nodes[1].ownership.map(|own| own.now(NodeState::Pinned, site(0)));
+    assert_eq!(first_default(&nodes, &sites(2)).unwrap().node, NodeId::new(2));
+    nodes[2].ownership = nodes[1].ownership;
+    nodes[3].ownership = nodes[0].ownership;
+    assert_eq!(first_default(&nodes, &sites(2)), None);
+}
+
+#[test]
+fn a_held_node_is_no_capacity_and_a_pinned_one_is() {
+    let mut nodes = vec![node(0, 4), node(0, 0), node(1, 0), node(1, 0)];
+    let kept = |state| Some(Ownership::serving(site(0), 1).now(state, site(0)));
+    let mut reconfigurer = Reconfigurer::new(ReconfigureSettings::default(), 2, 4).unwrap();
+    nodes[1].ownership = kept(NodeState::Pinned);
+    planned_at(&mut reconfigurer, &nodes, &sites(2), 0..1);
+    assert_eq!(reconfigurer.load(site(0)), 0.5);
+    nodes[1].ownership = kept(NodeState::Held);
+    planned_at(&mut reconfigurer, &nodes, &sites(2), 1..2);
+    assert_eq!(reconfigurer.load(site(0)), 1.0);
+    // A site whose node is held below its floor gets another.
+    nodes[0].ownership = kept(NodeState::Held);
+    let plan = first_default(&nodes, &sites(2)).unwrap();
+    assert_eq!((plan.from(), plan.to, plan.reason.need), (Some(site(1)), site(0), Need::Floor));
 }
 
 #[test]

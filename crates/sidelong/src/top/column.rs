@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 use std::str::FromStr;
 use std::time::Duration;
 
+use sidelong_layout::NodeState;
+
 use super::look::{Look, NodeRow};
 
 /// A column; they are shown in this order.
@@ -103,9 +105,12 @@ impl Column {
                 None => "-".to_owned(),
                 Some(ownership) => {
                     let site = look.site_name(row.site());
-                    match ownership.next {
-                        Some(next) => format!("{site} → {}", look.site_name(Some(next.index()))),
-                        None => site.to_owned(),
+                    match (ownership.state, ownership.next) {
+                        (_, Some(next)) => format!("{site} → {}", look.site_name(Some(next.index()))),
+                        (NodeState::Draining, None) => format!("{site} → held"),
+                        (NodeState::Held, None) => format!("held ({site})"),
+                        (NodeState::Pinned, None) => format!("{site} (pinned)"),
+                        (NodeState::Free | NodeState::Serving, None) => site.to_owned(),
                     }
                 }
             },

@@ -106,18 +106,13 @@ impl NodeRow {
         }
     }
 
-    /// The index of the site that it serves or leaves.
+    /// The index of the site that it serves, leaves or belongs to.
     pub(super) fn site(&self) -> Option<usize> {
         Some(self.ownership?.site?.index())
     }
 
     pub(super) fn state(&self) -> &'static str {
-        match self.ownership.map(|ownership| ownership.state) {
-            Some(NodeState::Serving) => "serving",
-            Some(NodeState::Draining) => "draining",
-            Some(NodeState::Free) => "free",
-            None => "unknown",
-        }
+        self.ownership.map_or("unknown", |ownership| ownership.state.word())
     }
 }
 
@@ -319,10 +314,9 @@ impl Looker {
             look.totals.add(row);
             if let Some(site) = row.site().and_then(|site| look.sites.get_mut(site)) {
                 site.sums.add(row);
-                match ownership.and_then(|ownership| ownership.next) {
-                    None => site.serving += 1,
-                    Some(_) => site.leaving += 1,
-                }
+                let state = ownership.map(|ownership| ownership.state);
+                site.leaving += usize::from(state == Some(NodeState::Draining));
+                site.serving += usize::from(ownership.and_then(Ownership::serving_site).is_some());
             }
             let next = ownership.and_then(|ownership| ownership.next);
             if let Some(site) = next.and_then(|site| look.sites.get_mut(site.index())) {

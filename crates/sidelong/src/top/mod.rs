@@ -70,14 +70,14 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
 }
 
 /// Refuses a cluster on this machine without a run directory: no part of it runs, and a reader must not create one.
-fn refuse_absent(cluster: &Cluster, file: &Path) -> Result<(), Failure> {
+pub(crate) fn refuse_absent(cluster: &Cluster, file: &Path) -> Result<(), Failure> {
     if cluster.secret.is_some() || cluster.run_dir.is_dir() {
         return Ok(());
     }
     Err(not_running(cluster, file, &format!("{} is not there", cluster.run_dir.display())))
 }
 
-fn not_running(cluster: &Cluster, file: &Path, why: &str) -> Failure {
+pub(crate) fn not_running(cluster: &Cluster, file: &Path, why: &str) -> Failure {
     let (name, file) = (&cluster.name, file.display());
     Failure::new(format!(
         "no node of cluster {name} is heard: {why}; start it with `sidelong up --config {file}`"
@@ -120,7 +120,7 @@ impl Top {
     fn look(&mut self) {
         self.monitor.look();
         self.looker.take(&self.monitor);
-        let edges = || self.edges.iter().map(String::as_str);
+        let edges = || self.edges.iter().map(String::as_str).chain([history::BY_HAND]);
         self.looker.explain(|within| history::recent(&self.run, edges(), within));
         if let Some(asking) = &self.asking {
             self.looker.hear(asking.latest());

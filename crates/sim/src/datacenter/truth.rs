@@ -109,7 +109,7 @@ mod tests {
         let mut truth = Truth::new(&setup("", &["nodes=4", "sites=2", "floor=2", "thrash_ms=1"]));
         let word = |site: usize| Ownership::serving(SiteId::new(site), 1);
         let at = |us: u64| Time::from_ns(us * 1_000);
-        let leaves = word(0).draining_to(SiteId::new(1)).unwrap();
+        let leaves = word(0).draining_to(Some(SiteId::new(1))).unwrap();
         truth.note(0, leaves.encode(), at(0));
         truth.note(0, leaves.encode(), at(10));
         assert_eq!((truth.floor_violations, truth.lost(), truth.moves), (1, 1, 0));

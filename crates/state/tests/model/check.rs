@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use sidelong_layout::{NodeId, NodeState, Ownership, SiteId};
-use sidelong_state::{Plan, STEPS};
+use sidelong_state::{Goal, Plan, STEPS};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use crate::world::{Action, Protocol, Setup, Weakness, World, plan};
@@ -94,7 +94,7 @@ const AT_DONOR: [Option<usize>; 3] = [Some(0); 3];
 /// Worlds that differ in what the two edges contend for.
 fn worlds(faults: u8) -> Vec<(&'static str, Setup)> {
     let unowned = Ownership { state: NodeState::Free, site: None, next: None, generation: 0 };
-    let free = Plan { node: NodeId::new(2), expected: unowned, to: SiteId::new(1) };
+    let free = |to| Plan::new(NodeId::new(2), unowned, SiteId::new(to));
     let with = |homes, floor, a, b| setup(homes, floor, [a, b], faults);
     let reborn = Setup { restarts: true, ..with(AT_DONOR, 1, plan(0, 0, 1), plan(0, 0, 1)) };
     vec![
@@ -106,7 +106,29 @@ fn worlds(faults: u8) -> Vec<(&'static str, Setup)> {
         ("a receiver that gives", with([Some(0), Some(0), Some(1)], 1, plan(0, 0, 1), plan(2, 1, 2))),
         ("two that swap nodes", with([Some(0), Some(0), Some(1)], 1, plan(0, 0, 1), plan(2, 1, 0))),
         ("edges that come back", reborn),
-        ("a free node", with([Some(0), Some(0), None], 1, free, Plan { to: SiteId::new(2), ..free })),
+        ("a free node", with([Some(0), Some(0), None], 1, free(1), free(2))),
+    ]
+}
+
+/// Worlds in which a person takes nodes out of service, keeps them where they are, and gives them back.
+fn worlds_by_hand(faults: u8) -> Vec<(&'static str, Setup)> {
+    let with = |floor, scripts: [&[Plan]; 2]| Setup {
+        scripts: scripts.map(<[Plan]>::to_vec).into(),
+        ..setup(AT_DONOR, floor, [plan(0, 0, 1); 2], faults)
+    };
+    let [first, second] = [plan(0, 0, 1), plan(1, 0, 1)];
+    let hold = |plan: Plan| Plan { goal: Goal::Hold, ..plan };
+    let pin = |site| Plan { goal: Goal::Pin(SiteId::new(site)), ..first };
+    let resume = Plan { goal: Goal::Serve(SiteId::new(0)), ..first };
+    let forced = Plan { force: true, ..hold(first) };
+    vec![
+        ("a drain or a move of the last spare node", with(2, [&[hold(first)], &[second]])),
+        ("a drain, taken back beside a move", with(1, [&[hold(first), resume], &[second]])),
+        ("a node that is to be held and moved", with(1, [&[hold(first)], &[first]])),
+        ("two drains", with(2, [&[hold(first)], &[hold(second)]])),
+        ("a pin, taken back beside a move", with(1, [&[pin(0), resume], &[first]])),
+        ("a pin elsewhere", with(2, [&[pin(1)], &[second]])),
+        ("a drain by force", with(3, [&[forced, resume], &[second]])),
     ]
 }
 
@@ -122,6 +144,12 @@ fn with_fronts(foreign: bool, fronts: usize, requests: u8, faults: u8) -> Setup 
         requests,
         ..setup([None; 3], 0, [moved; 2], faults)
     }
+}
+
+/// The same, but the node is held, and then moved.
+fn held(setup: Setup) -> Setup {
+    let moved = setup.scripts[0][0];
+    Setup { scripts: vec![vec![Plan { goal: Goal::Hold, ..moved }, moved], vec![]], ..setup }
 }
 
 /// Explores all states, and returns the steps that were reached.
@@ -151,11 +179,13 @@ pub(crate) fn now() -> std::time::Instant {
 #[test]
 fn every_history_of_small_worlds() {
     let mut covered = BTreeSet::new();
-    for (name, setup) in worlds(1) {
+    for (name, setup) in worlds(1).into_iter().chain(worlds_by_hand(1)) {
         covered.append(&mut check(name, setup));
     }
     let fronts = Setup { losses: false, ..with_fronts(true, 1, 1, 1) };
     covered.append(&mut check("fronts of foreign nodes", fronts));
+    let fronts = held(with_fronts(true, 1, 1, 0));
+    covered.append(&mut check("fronts of foreign nodes, held", fronts));
     let missed: Vec<_> = STEPS.iter().filter(|step| !covered.contains(*step)).collect();
     assert!(missed.is_empty(), "no history came through {missed:?}");
 }
@@ -165,7 +195,7 @@ fn every_history_of_small_worlds() {
 #[test]
 #[ignore = "minutes, in a release build"]
 fn large() {
-    for (name, setup) in worlds(2) {
+    for (name, setup) in worlds(2).into_iter().chain(worlds_by_hand(2)) {
         check(name, setup);
     }
 }
@@ -178,6 +208,7 @@ fn fronts() {
         let name = if foreign { "fronts of foreign nodes" } else { "fronts" };
         check(name, with_fronts(foreign, 2, 2, 0));
         check(name, Setup { restarts: true, losses: false, ..with_fronts(foreign, 1, 1, 1) });
+        check(&format!("{name}, held"), Setup { losses: false, ..held(with_fronts(foreign, 1, 1, 1)) });
     }
 }
 

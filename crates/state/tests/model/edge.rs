@@ -2,7 +2,7 @@
 
 use sidelong_layout::{EdgeId, Ownership, SiteId};
 use sidelong_state::{
-    Holder, Memo, Move, Op, Outcome, PaperMove, PaperOutcome, Plan, Reply, Step, Time, UpdateCounter,
+    Goal, Holder, Memo, Move, Op, Outcome, PaperMove, PaperOutcome, Plan, Reply, Step, Time, UpdateCounter,
 };
 
 use crate::memory::{Flight, Memory};
@@ -109,7 +109,8 @@ impl Edge {
             let seen = memory.node(plan.node.index());
             let is_fresh = |seen: &Ownership| setup.fresh_plans || seen.site == plan.from();
             let plan = seen.filter(is_fresh).map_or(plan, |expected| Plan { expected, ..plan });
-            if plan.from() != Some(plan.to) {
+            if plan.from().is_some_and(|_| !plan.is_met()) || plan.from().is_none() && plan.goal != Goal::Hold
+            {
                 let machine = self.machine_for(plan, setup);
                 return self.start(machine, setup, now, memory);
             }
@@ -172,7 +173,7 @@ impl Edge {
     }
 
     fn machine_for(&self, plan: Plan, setup: &Setup) -> Machine {
-        let memo = self.memos[plan.to.index()];
+        let memo = self.memos[plan.site().index()];
         let holder = self.holder();
         match setup.protocol {
             Protocol::Leased => Machine::Leased(Move::new(plan, holder, setup.pool(), timing(), memo)),

@@ -220,10 +220,18 @@ impl Memory {
         let acknowledged = Ack::decode(self.acks[node.index()]).map(|ack| ack.generation);
         let has_left = setup.foreign || acknowledged == Some(before.generation);
         let lawful = match (before.state, new.state) {
-            (NodeState::Free, NodeState::Free | NodeState::Serving) => true,
-            (NodeState::Serving, NodeState::Serving | NodeState::Draining) => before.site == new.site,
-            (NodeState::Draining, NodeState::Serving) => {
+            (NodeState::Free, NodeState::Free | NodeState::Serving | NodeState::Pinned) => true,
+            (NodeState::Held, NodeState::Serving | NodeState::Pinned) => true,
+            (
+                NodeState::Serving | NodeState::Pinned,
+                NodeState::Serving | NodeState::Pinned | NodeState::Draining,
+            )
+            | (NodeState::Held, NodeState::Held) => before.site == new.site,
+            (NodeState::Draining, NodeState::Serving | NodeState::Pinned) => {
                 new.site == before.site || (new.site == before.next && has_left)
+            }
+            (NodeState::Draining, NodeState::Held) => {
+                before.next.is_none() && new.site == before.site && has_left
             }
             _ => false,
         };

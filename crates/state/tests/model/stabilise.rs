@@ -100,13 +100,11 @@ fn check_group(name: &str, model: Stabilises) {
 }
 
 /// Everything that an ownership word may say, each kind of nonsense once.
-fn ownerships(generation: u64) -> [u64; 9] {
+fn ownerships(generation: u64) -> [u64; 12] {
     let [first, second, beyond] = [0, 1, SITES].map(SiteId::new);
     let serving = |site| Ownership::serving(site, generation).encode();
-    let draining = |from, to| {
-        let state = NodeState::Draining;
-        Ownership { state, site: Some(from), next: Some(to), generation }.encode()
-    };
+    let of = |state, site, next| Ownership { state, site: Some(site), next, generation }.encode();
+    let draining = |from, to| of(NodeState::Draining, from, Some(to));
     let unknown_state = 0xf << 60 | generation;
     [
         Ownership { state: NodeState::Free, site: None, next: None, generation }.encode(),
@@ -118,6 +116,9 @@ fn ownerships(generation: u64) -> [u64; 9] {
         draining(first, beyond),
         draining(first, first),
         unknown_state,
+        of(NodeState::Draining, first, None),
+        of(NodeState::Held, first, None),
+        of(NodeState::Pinned, second, None),
     ]
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use sidelong_layout::SiteId;
-use sidelong_state::{Plan, STEPS};
+use sidelong_state::{Goal, Plan, STEPS};
 
 use crate::memory::LATE;
 use crate::world::{Action, Protocol, Setup, Weakness, World, plan};
@@ -103,7 +103,16 @@ fn setup(lots: &mut Lots) -> Setup {
     let homes = (0..NODES).map(|node| if node < SITES { Some(node) } else { lots.site() });
     let homes: Vec<_> = homes.collect();
     let script = |lots: &mut Lots| -> Vec<Plan> {
-        (0..PLANS).map(|_| plan(lots.below(NODES), 0, lots.below(SITES))).collect()
+        let plan = |_| {
+            let plan = plan(lots.below(NODES), 0, lots.below(SITES));
+            let goal = match lots.below(6) {
+                0 => Goal::Hold,
+                1 => Goal::Pin(plan.site()),
+                _ => plan.goal,
+            };
+            Plan { goal, ..plan }
+        };
+        (0..PLANS).map(plan).collect()
     };
     Setup {
         floors: vec![1; SITES],

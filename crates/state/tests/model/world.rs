@@ -2,8 +2,8 @@
 //! lose completions, and operations take effect long after. The model checker explores all of its histories, the random
 //! walk some of a larger one. Both step the machines that run live.
 
-use sidelong_layout::{Lock, NodeState, Ownership, SiteId};
-use sidelong_state::{Outcome, Plan, Pool, Reply, Time, Timing, Word};
+use sidelong_layout::{Lock, Ownership, SiteId};
+use sidelong_state::{Goal, Outcome, Plan, Pool, Reply, Time, Timing, Word};
 
 use crate::edge::{Edge, Ended, Machine};
 use crate::front::{Deed, Front};
@@ -332,7 +332,7 @@ impl World {
             None => {
                 let nodes = || (0..self.memory.nodes()).map(|node| self.memory.node(node));
                 let is_sought = setup.weakness != Weakness::Unrepaired || self.memory.freed(site) < 2;
-                nodes().flatten().any(|node| node.next == Some(site))
+                nodes().flatten().any(|node| node.on_its_way() == Some(site))
                     || self.corrupted.is_some()
                         && is_sought
                         && (nodes().any(|node| node.is_none()) || !self.budget_is_right(site, setup))
@@ -340,8 +340,11 @@ impl World {
         }
     }
 
-    /// No site is below its floor.
+    /// No site is below its floor, unless a person insists.
     pub(crate) fn floors_hold(&self, setup: &Setup) -> bool {
+        if setup.scripts.iter().flatten().any(|plan| plan.force) {
+            return true;
+        }
         setup.sites().all(|site| self.memory.serving(site) >= setup.floors[site.index()])
     }
 
@@ -384,12 +387,12 @@ impl World {
         })
     }
 
-    /// Under a free lock no node drains towards its site.
+    /// Under a free lock no node is on its way.
     pub(crate) fn free_means_settled(&self, setup: &Setup) -> bool {
         (0..setup.homes.len()).all(|node| {
-            let next = self.memory.node(node).and_then(|word| word.next);
+            let site = self.memory.node(node).and_then(Ownership::on_its_way);
             let lock = |site| Lock::decode(self.memory.value(Word::Lock(site)));
-            next.is_none_or(|site| lock(site).owner.is_some())
+            site.is_none_or(|site| lock(site).owner.is_some())
         })
     }
 
@@ -413,7 +416,7 @@ impl World {
     }
 
     pub(crate) fn nodes_are_settled(&self, setup: &Setup) -> bool {
-        let is_settled = |word: Ownership| word.state != NodeState::Draining;
+        let is_settled = |word: Ownership| word.on_its_way().is_none();
         (0..setup.homes.len()).all(|node| self.memory.node(node).is_some_and(is_settled))
     }
 
@@ -428,9 +431,9 @@ impl World {
 
     /// Edges that want nodes for the same site have seen one overload. Without faults only one of them acts.
     pub(crate) fn overload_answered_once(&self, setup: &Setup) -> bool {
-        let mut receivers = setup.scripts.iter().flatten().map(|plan| plan.to);
-        let first = receivers.next();
-        let one_receiver = receivers.all(|receiver| Some(receiver) == first);
+        let mut goals = setup.scripts.iter().flatten().map(|plan| plan.goal);
+        let first = goals.next();
+        let one_receiver = matches!(first, Some(Goal::Serve(_))) && goals.all(|goal| Some(goal) == first);
         !one_receiver || self.faults_left < setup.faults || self.moves() <= 1
     }
 
@@ -448,5 +451,5 @@ impl World {
 /// A plan by numbers.
 pub(crate) fn plan(node: usize, from: usize, to: usize) -> Plan {
     let node = sidelong_layout::NodeId::new(node);
-    Plan { node, expected: Ownership::serving(SiteId::new(from), 0), to: SiteId::new(to) }
+    Plan::new(node, Ownership::serving(SiteId::new(from), 0), SiteId::new(to))
 }

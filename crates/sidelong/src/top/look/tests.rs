@@ -57,7 +57,7 @@ pub(in crate::top) fn look_at(sites: &[&str], owners: &[Ownership]) -> Look {
 #[test]
 fn sites_and_totals_sum_up_what_is_fresh() {
     let mut looker = looker(&["alpha", "beta"], 4);
-    let leaving = serving(0).draining_to(SiteId::new(1)).unwrap();
+    let leaving = serving(0).draining_to(Some(SiteId::new(1))).unwrap();
     let stale = load::Reading { status: load::Status::Stale, age_ns: 300 * MS, ..reading(700, 1) };
     let seen = [
         (reading(1000, 1), Some(serving(0))),
@@ -124,7 +124,7 @@ fn moves_are_counted_by_the_words_and_told_by_the_sites() {
         (looker.look.moves, last.map(|moved| (moved.from, moved.to)))
     };
     let first = serving(0);
-    let leaving = first.draining_to(SiteId::new(1)).unwrap();
+    let leaving = first.draining_to(Some(SiteId::new(1))).unwrap();
     let moved = leaving.now_serving(SiteId::new(1));
     assert_eq!(look(1000, Some(first)), (0, None));
     assert_eq!(look(1001, Some(leaving)), (0, None), "under way");
@@ -137,7 +137,10 @@ fn moves_are_counted_by_the_words_and_told_by_the_sites() {
     // A restarted node counts from another start, and has not moved a million times.
     let again = Ownership { generation: moved.generation + 2_000_000, ..first };
     assert_eq!(look(1006, Some(again)), (3, Some((Some(0), Some(1)))));
-    assert_eq!(look(1007, Some(again.draining_to(SiteId::new(1)).unwrap().now_serving(SiteId::new(1)))).0, 4);
+    assert_eq!(
+        look(1007, Some(again.draining_to(Some(SiteId::new(1))).unwrap().now_serving(SiteId::new(1)))).0,
+        4
+    );
 }
 
 /// Whoever writes a record may write any number of requests.
@@ -159,7 +162,7 @@ fn no_more_moves_are_remembered_than_are_of_use() {
     for at_ms in 1000..1200 {
         looker.see(Time(at_ms * MS), [(reading(at_ms, 1), Some(word))].into_iter());
         let next = SiteId::new(1 - word.site.unwrap().index());
-        word = word.draining_to(next).unwrap().now_serving(next);
+        word = word.draining_to(Some(next)).unwrap().now_serving(next);
     }
     assert_eq!((looker.look.moves, looker.look.moved.len()), (199, MOVES_MAX));
 }
@@ -180,7 +183,7 @@ fn a_move_is_explained_once_its_mover_has_told_and_by_no_other_move() {
         looker.explain(|_| known.clone());
         looker.look.moved.back().and_then(|moved| moved.why.clone())
     };
-    let moved = serving(0).draining_to(SiteId::new(1)).unwrap().now_serving(SiteId::new(1));
+    let moved = serving(0).draining_to(Some(SiteId::new(1))).unwrap().now_serving(SiteId::new(1));
     assert_eq!(look(1000, serving(0)), None);
     assert_eq!(look(1001, moved), None, "another node's, and another site's");
     assert_eq!(look(1003, moved).as_deref(), Some("beta 2.4 requests a worker, alpha idle"));
