@@ -176,6 +176,19 @@ impl<'a> Bench<'a> {
         Ok((summary, up::read_requests(&path)?))
     }
 
+    /// The same with servers of another make in place of the built-in origin.
+    pub(crate) fn up_on(
+        &self,
+        servers: Option<&'static str>,
+        name: &str,
+        about: &str,
+        cluster: &ClusterFile,
+        time: Duration,
+    ) -> Result<Summary> {
+        let files = Files { servers, ..self.files(name) };
+        self.up_with(files, about, cluster, time).map(|(summary, _)| summary)
+    }
+
     fn up_with(
         &self,
         files: Files,
@@ -275,6 +288,7 @@ impl<'a> Bench<'a> {
             summary: output("json"),
             samples: output("csv"),
             requests: None,
+            servers: None,
             log: output("log"),
         }
     }

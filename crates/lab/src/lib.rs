@@ -44,6 +44,7 @@ mod report;
 pub mod results;
 mod scale;
 mod server;
+mod servers;
 mod setup;
 mod sim;
 mod sizes;

@@ -63,6 +63,8 @@ pub(crate) struct Files {
     pub(crate) samples: PathBuf,
     /// The outcome of each request, if that is wanted.
     pub(crate) requests: Option<PathBuf>,
+    /// Whose servers take the place of the built-in origin, as `--servers` names them.
+    pub(crate) servers: Option<&'static str>,
     pub(crate) log: PathBuf,
 }
 
@@ -73,12 +75,14 @@ impl Files {
         if let Some(requests) = &self.requests {
             command.arg("--requests").arg(requests);
         }
+        command.args(self.servers.into_iter().flat_map(|make| ["--servers", make]));
         command
     }
 
     /// The command that repeats the run.
     pub(crate) fn repeat(&self, program: &Path) -> String {
-        format!("{} up --config {} --json", quoted(program), quoted(&self.config))
+        let servers = self.servers.map_or_else(String::new, |make| format!(" --servers {make}"));
+        format!("{} up --config {}{servers} --json", quoted(program), quoted(&self.config))
     }
 
     /// The samples that the run wrote.
@@ -134,6 +138,7 @@ mod tests {
             summary: at("r.json"),
             samples: at("r.csv"),
             requests: None,
+            servers: None,
             log: at("r.log"),
         };
         (directory, program, files)

@@ -251,6 +251,25 @@ fn r15_watches_nodes() {
 }
 
 #[test]
+fn servers_of_another_make_beside_the_built_in_origin() {
+    let mut lab = Lab::new(true);
+    let report = lab.run("servers").unwrap();
+    keep(&lab.out("servers/figure.svg"), "servers.svg");
+    assert_eq!(lab.runs.len(), 6);
+    assert_eq!(lab.runs[2..4], ["built-in-reconfigured", "gunicorn-reconfigured"]);
+    let rows = lab.read("servers/rows.csv");
+    assert!(rows.contains("\ngunicorn,reconfigured,"), "{rows}");
+    let verdicts: Vec<_> = report.checks.iter().map(|check| check.verdict()).collect();
+    assert_eq!(verdicts, ["met", "MISSED", "met", "met"]);
+    // The command that repeats a run has the servers.
+    let config = lab.read("servers/configs/gunicorn-rigid.toml");
+    assert!(config.contains(" --servers gunicorn --json\n"), "{config}");
+    assert!(!lab.read("servers/configs/built-in-rigid.toml").contains("--servers"));
+    let file = ClusterFile::load(&lab.out("servers/configs/gunicorn-rigid.toml")).unwrap();
+    assert_eq!(file.nodes[0].service_time, Some(Duration::from_millis(20)));
+}
+
+#[test]
 fn move_latency_from_rest_and_busy() {
     let mut lab = Lab::new(false);
     let report = lab.run("move-latency").unwrap();

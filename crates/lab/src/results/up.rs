@@ -21,6 +21,8 @@ pub struct Summary {
     pub errors_by_kind: Errors,
     /// Moves of nodes between sites.
     pub moves: u64,
+    /// How long the latest moves took, 10,000 at most. `None` if there was none.
+    pub move_ms: Option<Spread>,
     /// Successes each second.
     pub requests_per_s: f64,
     /// Mean response time.
@@ -123,6 +125,7 @@ pub(crate) mod tests {
             turned_away: 0,
             errors_by_kind: Errors::default(),
             moves: 0,
+            move_ms: None,
             requests_per_s,
             mean_ms: 1.0,
             p50_ms: 1.0,
@@ -140,7 +143,8 @@ pub(crate) mod tests {
         let summary = summary(2.0, 100);
         let written = serde_json::to_string(&summary).unwrap();
         assert_eq!(serde_json::from_str::<Summary>(&written).unwrap(), summary);
-        let names = ["turned_away", "mean_ms", "max_ms", "refusal_ms_p99", "refused", "p50", "clients"];
+        let names =
+            ["turned_away", "mean_ms", "max_ms", "move_ms", "refusal_ms_p99", "refused", "p50", "clients"];
         for name in names {
             let renamed = written.replace(&format!("\"{name}\""), "\"renamed\"");
             assert_ne!(renamed, written);

@@ -38,7 +38,7 @@ use admissions::{Admissions, Told};
 use bursts::Bursts;
 use children::{Children, News};
 use home::Home;
-use outcome::StepTimes;
+use outcome::{Moves, StepTimes};
 use requests::Requests;
 use samples::Samples;
 use servers::Server;
@@ -146,7 +146,7 @@ struct Up<'a> {
     steps: StepTimes,
     notes: Vec<String>,
     happened: Vec<Happened>,
-    moves: u64,
+    moves: Moves,
     admissions: Admissions,
     began: Instant,
 }
@@ -232,7 +232,7 @@ impl<'a> Up<'a> {
             steps,
             _groups: groups,
             happened: Vec::new(),
-            moves: 0,
+            moves: Moves::default(),
             began: Instant::now(),
         })
     }
@@ -303,7 +303,7 @@ impl<'a> Up<'a> {
         if let Some(requests) = &self.requests {
             requests.finish()?;
         }
-        let (moves, admissions) = (self.moves, &self.admissions);
+        let (moves, admissions) = (&self.moves, &self.admissions);
         Ok(outcome::summary(&self.parts.cluster, summary, &self.monitor, moves, admissions, &self.steps))
     }
 
@@ -335,7 +335,7 @@ impl<'a> Up<'a> {
                     continue;
                 }
                 News::Event(Event::Moved { node, from, to, why, took_ns, .. }) => {
-                    self.moves += 1;
+                    self.moves.add(took_ns);
                     let from = from.unwrap_or_else(|| "free".to_owned());
                     format!("{node} {from} → {to} in {:.2} ms by {part}: {why}", took_ns as f64 / 1e6)
                 }
@@ -384,7 +384,7 @@ impl<'a> Up<'a> {
             elapsed: self.began.elapsed(),
             live,
             monitor: &self.monitor,
-            moves: self.moves,
+            moves: self.moves.count,
             admissions: &self.admissions,
             happened: &self.happened,
         }

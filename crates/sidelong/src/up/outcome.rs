@@ -1,5 +1,6 @@
 //! The summary of a run, and the times from a load step to the first request on a moved node.
 
+use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,7 +17,7 @@ pub(super) fn summary(
     cluster: &Cluster,
     load: Option<LoadSummary>,
     monitor: &Monitor,
-    moves: u64,
+    moves: &Moves,
     admissions: &Admissions,
     steps: &StepTimes,
 ) -> Summary {
@@ -48,7 +49,8 @@ pub(super) fn summary(
         errors: of.map_or(0, |load| load.errors),
         turned_away: of.map_or(0, |load| load.turned_away),
         errors_by_kind: of.map(|load| load.errors_by_kind).unwrap_or_default(),
-        moves,
+        moves: moves.count,
+        move_ms: moves.took.spread(),
         requests_per_s: of.map_or(0.0, |load| load.requests_per_s),
         mean_ms: latency.mean_ms,
         p50_ms: latency.p50_ms,
@@ -73,9 +75,13 @@ fn write_table(f: &mut String, summary: &Summary) -> fmt::Result {
         0 => String::new(),
         rejected => format!(", {rejected} rejected"),
     };
+    let took = match summary.move_ms {
+        Some(took) => format!(" of {:.1} ms (p50)", took.p50),
+        None => String::new(),
+    };
     writeln!(
         f,
-        "\n{} requests in {:.1} s: {:.0} requests/s, p50 {:.1} ms, p99 {:.1} ms, {} errors{rejected}, {} moves",
+        "\n{} requests in {:.1} s: {:.0} requests/s, p50 {:.1} ms, p99 {:.1} ms, {} errors{rejected}, {} moves{took}",
         summary.requests,
         summary.seconds,
         summary.requests_per_s,
@@ -116,6 +122,41 @@ fn write_table(f: &mut String, summary: &Summary) -> fmt::Result {
     Ok(())
 }
 
+/// Most times of which the distribution is told: the latest.
+const TIMES_MAX: usize = 10_000;
+
+/// Times, in ms.
+#[derive(Debug, Default)]
+pub(super) struct Times(VecDeque<f64>);
+
+impl Times {
+    fn push(&mut self, time_ns: u64) {
+        if self.0.len() == TIMES_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(time_ns as f64 / 1e6);
+    }
+
+    fn spread(&self) -> Option<Spread> {
+        Spread::of(self.0.iter().copied().collect())
+    }
+}
+
+/// Moves of nodes between sites.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    pub(super) count: u64,
+    took: Times,
+}
+
+impl Moves {
+    /// A move took this long, from its mover's first operation to its last.
+    pub(super) fn add(&mut self, took_ns: u64) {
+        self.count += 1;
+        self.took.push(took_ns);
+    }
+}
+
 /// When bursts began, and how long each waited for its first new node.
 #[derive(Clone, Debug)]
 pub(super) struct StepTimes {
@@ -127,7 +168,7 @@ pub(super) struct StepTimes {
 struct Steps {
     /// The site of the latest burst and its start, in ns of the monotonic clock, until a node has moved for it.
     begun: Option<(usize, u64)>,
-    took_ms: Vec<f64>,
+    took: Times,
 }
 
 impl StepTimes {
@@ -149,7 +190,7 @@ impl StepTimes {
         let begun = steps.begun.filter(|(burst, begun)| self.sites[*burst] == site && *begun <= at_ns);
         if let Some((_, begun)) = begun {
             steps.begun = None;
-            steps.took_ms.push((at_ns - begun) as f64 / 1e6);
+            steps.took.push(at_ns - begun);
         }
     }
 
@@ -158,6 +199,6 @@ impl StepTimes {
     }
 
     fn spread(&self) -> Option<Spread> {
-        Spread::of(self.lock().took_ms.clone())
+        self.lock().took.spread()
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use rustix::process::geteuid;
-use sidelong_config::{ClusterFile, Node, Service};
+use sidelong_config::{ClusterFile, Configuration, Node, Service};
 
 use crate::cgroup;
 use crate::cli::ExecArgs;
@@ -78,8 +78,22 @@ pub(super) struct Server {
 /// # Errors
 /// If the file does not make a cluster, or the program is not there.
 pub(super) fn in_place_of_origins(file: &mut ClusterFile, make: Make) -> Result<Vec<Server>, Failure> {
-    let program = make.program()?;
-    let nodes = file.cluster()?.nodes.into_iter().filter(|node| !node.is_foreign);
+    replace(file, make, make.program()?)
+}
+
+/// The same with a program of that name.
+fn replace(file: &mut ClusterFile, make: Make, program: &'static str) -> Result<Vec<Server>, Failure> {
+    let cluster = file.cluster()?;
+    if file.reconfig.configuration == Configuration::OverProvisioned {
+        // The nodes that this adds are in the file from here on, because each needs a server.
+        let given: usize = file.nodes.iter().map(|entry| entry.count).sum();
+        if let Some(last) = file.nodes.last_mut() {
+            last.count += cluster.nodes.len() - given;
+        }
+        file.sites.iter_mut().zip(&cluster.sites).for_each(|(entry, site)| entry.nodes = site.nodes);
+        file.reconfig.configuration = Configuration::Rigid;
+    }
+    let nodes = cluster.nodes.into_iter().filter(|node| !node.is_foreign);
     let server = |node: Node| {
         let cpu_share = node.cpu_share.unwrap_or(make.cpu_share());
         Server { make, program, node, cpu_share }
@@ -195,3 +209,24 @@ pub(crate) fn exec(args: &ExecArgs) -> Result<(), Failure> {
 
 /// Longest wait for a connection to a server on this machine.
 pub(super) const CONNECT_MAX: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_node_has_a_server_also_those_that_over_provisioning_adds() {
+        let mut file = ClusterFile::demo();
+        file.reconfig.configuration = Configuration::OverProvisioned;
+        let before = file.cluster().unwrap();
+        let servers = replace(&mut file, Make::Gunicorn, "gunicorn").unwrap();
+        let after = file.cluster().unwrap();
+        assert_eq!(servers.len(), 18);
+        assert!(after.nodes.iter().all(|node| node.is_foreign && node.workers == Some(2)));
+        for ((server, was), node) in servers.iter().zip(&before.nodes).zip(&after.nodes) {
+            assert_eq!((server.address(), &node.name, node.site), (node.address, &was.name, was.site));
+        }
+        // There is nothing left to put in place.
+        assert_eq!(replace(&mut file, Make::Gunicorn, "gunicorn").unwrap().len(), 0);
+    }
+}
