@@ -460,6 +460,9 @@ fn node(at: At, entry: &NodeEntry) -> Check {
     if let Some(admin) = entry.admin {
         port(at.key("admin"), admin)?;
     }
+    expect(entry.exclusive.is_none() || entry.server.is_some(), at.key("exclusive"), || {
+        (format!("node {:?}: exclusive without server", entry.name), "server, the address of yours".into())
+    })?;
     within(at, "workers", entry.workers().unwrap_or(1), 1, 1 << 12)?;
     within(at, "queue_depth_max", entry.queue_depth_max(), 0, 1 << 20)?;
     millis(at, "service_ms", entry.service_time(), Duration::ZERO, HOUR)?;

@@ -107,6 +107,8 @@ pub struct Node {
     pub cpus: Option<f64>,
     /// Mbit/s that its network carries, if known.
     pub net_mbit: Option<f64>,
+    /// Whether connections to its foreign server from elsewhere than the edges do not keep it from moving.
+    pub is_exclusive: bool,
     /// The processes whose load is the node's, if the file names them.
     pub group: Option<Group>,
     /// The site that it serves at the start, an index of [`Cluster::sites`]. None for nodes left over.
@@ -270,6 +272,7 @@ fn node(entry: &NodeEntry, i: usize, k: usize, site: Option<usize>) -> std::resu
         cpu_share: entry.cpu_share,
         cpus: entry.cpus.or(entry.cpu_share),
         net_mbit: entry.net_mbit,
+        is_exclusive: entry.exclusive.unwrap_or(first.ip().to_canonical().is_loopback()),
         group: group(entry),
         site,
     })

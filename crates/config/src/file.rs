@@ -221,6 +221,10 @@ pub struct NodeEntry {
     /// A file with the process ID of a foreign server, whose cgroup is meant, instead of `cgroup`.
     #[serde(default)]
     pub pid_file: Option<PathBuf>,
+    /// Whether nobody but the edges connects to a foreign server, or whoever does may be ignored. Otherwise the node does not
+    /// move while others have connections there. Default whether the server listens on a loopback address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusive: Option<bool>,
 }
 
 impl NodeEntry {
@@ -244,6 +248,7 @@ impl NodeEntry {
             cgroup: None,
             unit: None,
             pid_file: None,
+            exclusive: None,
         }
     }
 

@@ -548,7 +548,7 @@ fn a_server_has_an_address_of_its_own() {
 
 #[test]
 fn a_unit_and_a_process_are_of_a_foreign_server() {
-    for key in ["unit = \"a.service\"", "pid_file = \"/p\""] {
+    for key in ["unit = \"a.service\"", "pid_file = \"/p\"", "exclusive = true"] {
         let error = refused_at(6, &format!("listen = \"127.0.0.1:7101\"\n{key}"));
         assert!(
             error.starts_with("cluster.toml:7: node \"n\": ") && error.contains("without server"),

@@ -79,6 +79,12 @@ pub struct NodeStatus {
     /// Those of them, or requests, that wait for a worker.
     #[serde(default)]
     pub queued: Option<u32>,
+    /// Connections to its foreign server of others than the edges.
+    #[serde(default)]
+    pub strangers: u32,
+    /// Whether they keep the node from moving.
+    #[serde(default)]
+    pub is_shared: bool,
     /// Requests that its foreign server handles at a time, as learned.
     #[serde(default)]
     pub learned_workers: Option<u32>,
@@ -130,6 +136,7 @@ impl State {
             let (node, seen) = (NodeId::new(index), &look.nodes[index]);
             let hot = self.seen.fresh(seen, now);
             let counted = hot.filter(|hot| hot.valid & (valid::ORIGIN | valid::CONNECTIONS) != 0);
+            let foreign = hot.filter(|hot| hot.valid & valid::ORIGIN == 0);
             let (learned_workers, is_bound) = match seen.workers {
                 Workers::Unknown => (None, None),
                 Workers::Learned(workers) => (Some(workers), Some(true)),
@@ -144,6 +151,8 @@ impl State {
                 unanswered: view.traffic(node, now).in_flight.into(),
                 connections: counted.map(|hot| hot.connections),
                 queued: counted.map(|hot| hot.queued),
+                strangers: foreign.map_or(0, |hot| hot.service_us),
+                is_shared: foreign.is_some_and(|hot| hot.valid & valid::SHARED != 0),
                 learned_workers,
                 is_bound,
             }

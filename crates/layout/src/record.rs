@@ -30,6 +30,9 @@ pub mod valid {
     pub const INTERRUPTS: u16 = 1 << 5;
     /// All bits of this version that a node with a server of its own can fill.
     pub const ALL: u16 = (1 << 6) - 1;
+    /// Others than the edges connect to the foreign server, and the cluster file does not say that nobody else does. So the
+    /// node must not move.
+    pub const SHARED: u16 = 1 << 13;
     /// `connections` and `queued` alone, as the kernel counts them at the port of a foreign server. Beyond the bits of
     /// [`kept`](crate::kept).
     pub const CONNECTIONS: u16 = 1 << 14;
@@ -71,7 +74,8 @@ pub struct Hot {
     pub served: u64,
     /// Workers that are serving a request.
     pub busy: u32,
-    /// Mean service time of a request, in us.
+    /// Mean service time of a request, in us. Of a foreign server, whose time is not known: connections of others than the
+    /// edges, of late.
     pub service_us: u32,
 }
 

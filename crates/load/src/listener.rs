@@ -30,6 +30,8 @@ pub struct Listening {
     pub established: u32,
     /// Connections that wait to be accepted.
     pub queued: u32,
+    /// Established connections from other addresses than the edges'.
+    pub strangers: u32,
 }
 
 /// A foreign server: one that is not Sidelong's, of which the kernel tells.
@@ -58,6 +60,8 @@ impl Foreign {
 pub struct Listener {
     kernel: OwnedFd,
     server: SocketAddr,
+    /// The addresses from which edges connect; none if they are not known.
+    edges: Vec<IpAddr>,
     sequence: u32,
     part: Vec<u8>,
 }
@@ -71,7 +75,12 @@ impl Listener {
         let flags = SocketFlags::CLOEXEC;
         let kernel = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::SOCK_DIAG))?;
         set_socket_timeout(&kernel, Timeout::Recv, Some(ANSWER_MAX))?;
-        Ok(Listener { kernel, server, sequence: 0, part: vec![0; PART_BYTES] })
+        Ok(Listener { kernel, server, edges: Vec::new(), sequence: 0, part: vec![0; PART_BYTES] })
+    }
+
+    /// Tells the connections of edges, which come from these addresses, from those of others.
+    pub(crate) fn knowing(self, edges: Vec<IpAddr>) -> Self {
+        Listener { edges, ..self }
     }
 
     /// The server's sockets now.
@@ -80,26 +89,45 @@ impl Listener {
     /// If the kernel refuses the question or its answer is not understood.
     pub fn look(&mut self) -> io::Result<Listening> {
         let server = self.server.ip().to_canonical();
+        let edges = std::mem::take(&mut self.edges);
+        let found = self.look_for(server, &edges);
+        self.edges = edges;
+        found
+    }
+
+    fn look_for(&mut self, server: IpAddr, edges: &[IpAddr]) -> io::Result<Listening> {
         let mut found = Listening::default();
         for family in [AddressFamily::INET, AddressFamily::INET6] {
-            let (mut sockets, mut any) = (0, false);
-            self.dump(family, LISTEN, |socket| {
-                let is_any = socket.local.is_unspecified();
-                if is_any || socket.local == server {
-                    any |= is_any;
-                    sockets += 1;
-                    found.inode = socket.inode;
-                    found.queued = found.queued.saturating_add(socket.received);
-                }
-            })?;
-            if sockets == 0 {
+            let before = self.listening(family, server)?;
+            if before.sockets == 0 {
                 continue;
             }
-            found.sockets += sockets;
             self.dump(family, ESTABLISHED, |socket| {
-                found.established += u32::from(any || socket.local == server);
+                let is_its = before.is_any || socket.local == server;
+                found.established += u32::from(is_its);
+                found.strangers += u32::from(is_its && !edges.is_empty() && !edges.contains(&socket.remote));
             })?;
+            // That walk takes milliseconds at times. Connections that came meanwhile are not taken for accepted ones.
+            let after = self.listening(family, server)?;
+            found.sockets += before.sockets;
+            found.inode = before.inode;
+            found.queued = found.queued.saturating_add(before.queued.max(after.queued));
         }
+        Ok(found)
+    }
+
+    /// The server's listening sockets of that family.
+    fn listening(&mut self, family: AddressFamily, server: IpAddr) -> io::Result<Listens> {
+        let mut found = Listens::default();
+        self.dump(family, LISTEN, |socket| {
+            let is_any = socket.local.is_unspecified();
+            if is_any || socket.local == server {
+                found.is_any |= is_any;
+                found.sockets += 1;
+                found.inode = socket.inode;
+                found.queued = found.queued.saturating_add(socket.received);
+            }
+        })?;
         Ok(found)
     }
 
@@ -116,6 +144,16 @@ impl Listener {
             }
         }
     }
+}
+
+/// Listening sockets of one family.
+#[derive(Clone, Copy, Default)]
+struct Listens {
+    sockets: u32,
+    /// Whether one of them listens at all addresses.
+    is_any: bool,
+    inode: u32,
+    queued: u32,
 }
 
 /// States of sockets (include/net/tcp_states.h).
@@ -150,6 +188,7 @@ fn request(family: AddressFamily, state: u32, port: u16, sequence: u32) -> [u8; 
 /// One `inet_diag_msg`.
 struct Socket {
     local: IpAddr,
+    remote: IpAddr,
     /// `idiag_rqueue`: of a listening socket its accept queue.
     received: u32,
     inode: u32,
@@ -180,12 +219,14 @@ fn read_part(mut part: &[u8], sequence: u32, each: &mut impl FnMut(Socket)) -> i
 impl Socket {
     fn read(message: &[u8]) -> Option<Self> {
         let message = message.first_chunk::<SOCKET_BYTES>()?;
-        let address: [u8; 16] = *message[8..].first_chunk()?;
-        let local = match AddressFamily::from_raw(message[0].into()) {
-            AddressFamily::INET => IpAddr::from(*address.first_chunk::<4>()?),
-            _ => Ipv6Addr::from(address).to_canonical(),
+        let address = |at: usize| -> Option<IpAddr> {
+            Some(match AddressFamily::from_raw(message[0].into()) {
+                AddressFamily::INET => IpAddr::from(*message[at..].first_chunk::<4>()?),
+                _ => Ipv6Addr::from(*message[at..].first_chunk::<16>()?).to_canonical(),
+            })
         };
-        Some(Socket { local, received: word(message, 56), inode: word(message, 68) })
+        let (local, remote) = (address(8)?, address(24)?);
+        Some(Socket { local, remote, received: word(message, 56), inode: word(message, 68) })
     }
 }
 
@@ -210,16 +251,35 @@ mod tests {
             let listening = TcpListener::bind(listen).unwrap();
             let server = SocketAddr::new(server.parse().unwrap(), listening.local_addr().unwrap().port());
             let mut listener = Listener::new(server).unwrap();
-            let Listening { sockets, inode, established, queued } = listener.look().unwrap();
+            let Listening { sockets, inode, established, queued, .. } = listener.look().unwrap();
             assert_eq!((sockets, established, queued), (1, 0, 0), "{server}");
             assert_ne!(inode, 0);
             let _clients = [0; 3].map(|_| TcpStream::connect(server).unwrap());
             let _accepted = listening.accept().unwrap();
             let now = listener.look().unwrap();
-            assert_eq!(now, Listening { sockets, inode, established: 3, queued: 2 }, "{server}");
+            assert_eq!(
+                now,
+                Listening { sockets, inode, established: 3, queued: 2, strangers: 0 },
+                "{server}"
+            );
             drop(listening);
             assert_eq!(listener.look().unwrap(), Listening::default(), "{server}");
         }
+    }
+
+    #[test]
+    fn who_connects_from_elsewhere_than_the_edges_is_told_apart() {
+        let listening = TcpListener::bind("127.9.8.5:0").unwrap();
+        let server = listening.local_addr().unwrap();
+        let _clients = [0; 3].map(|_| TcpStream::connect(server).unwrap());
+        let from = _clients[0].local_addr().unwrap().ip();
+        let strangers = |edges: Vec<IpAddr>| {
+            let listener = Listener::new(server).unwrap().knowing(edges).look();
+            listener.unwrap().strangers
+        };
+        assert_eq!(strangers(vec![from]), 0);
+        assert_eq!(strangers(vec!["192.0.2.1".parse().unwrap()]), 3);
+        assert_eq!(strangers(Vec::new()), 0, "who is an edge is not known");
     }
 
     #[test]

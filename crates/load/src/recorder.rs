@@ -1,6 +1,7 @@
 //! Makes a node's records from the kernel's figures and the server's own.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use sidelong_layout::{Detail, Hot, valid};
 
@@ -27,6 +28,36 @@ struct Watched {
     foreign: Foreign,
     listener: Listener,
     last: Option<Listening>,
+    /// The most connections of others than the edges, and when they were seen.
+    strangers: Option<(u32, u64)>,
+    /// Whether they may be there.
+    is_exclusive: bool,
+}
+
+/// Connections of others than the edges count for this long, in ns: their next ones may come soon.
+const STRANGERS_NS: u64 = 10_000_000_000;
+
+impl Watched {
+    fn look(&mut self, now_ns: u64) {
+        // Nothing is claimed of a server that does not listen.
+        self.last = self.listener.look().ok().filter(|found| found.sockets > 0);
+        let now = self.last.map_or(0, |found| found.strangers);
+        self.strangers
+            .take_if(|(count, at_ns)| *count <= now || now_ns.saturating_sub(*at_ns) > STRANGERS_NS);
+        if now > 0 && self.strangers.is_none() {
+            self.strangers = Some((now, now_ns));
+        }
+    }
+
+    fn fill(&self, hot: &mut Hot) {
+        if let Some(found) = &self.last {
+            self.foreign.fill(found.established, found.queued, hot);
+        }
+        if let Some((count, _)) = self.strangers {
+            hot.service_us = count;
+            hot.valid |= if self.is_exclusive { 0 } else { valid::SHARED };
+        }
+    }
 }
 
 impl Recorder {
@@ -45,13 +76,15 @@ impl Recorder {
         })
     }
 
-    /// Records the connections of a foreign server, too.
+    /// Records the connections of a foreign server, too, and those that do not come from `edges`. If it `is_exclusive` these
+    /// are none that matter.
     ///
     /// # Errors
     /// If the kernel tells nothing of sockets.
-    pub fn of_foreign(self, foreign: Foreign) -> Result<Self, Error> {
-        let listener = Listener::new(foreign.server).map_err(Error::Listener)?;
-        Ok(Recorder { foreign: Some(Watched { foreign, listener, last: None }), ..self })
+    pub fn of_foreign(self, foreign: Foreign, edges: Vec<IpAddr>, is_exclusive: bool) -> Result<Self, Error> {
+        let listener = Listener::new(foreign.server).map_err(Error::Listener)?.knowing(edges);
+        let watched = Watched { foreign, listener, last: None, strangers: None, is_exclusive };
+        Ok(Recorder { foreign: Some(watched), ..self })
     }
 
     /// The current record, for the node itself.
@@ -63,17 +96,16 @@ impl Recorder {
     /// Samples the kernel's files.
     pub(crate) fn look(&mut self, now_ns: u64) {
         self.sample = self.sampler.sample(now_ns);
-        if let Some(Watched { listener, last, .. }) = &mut self.foreign {
-            // Nothing is claimed of a server that does not listen.
-            *last = listener.look().ok().filter(|found| found.sockets > 0);
+        if let Some(watched) = &mut self.foreign {
+            watched.look(now_ns);
         }
     }
 
     /// A hot line: the server's current figures, and the kernel's of the last sample.
     pub(crate) fn hot(&mut self, now_ns: u64) -> Hot {
         let mut hot = Hot { time_ns: now_ns, ..self.sample.hot };
-        if let Some(Watched { foreign, last: Some(found), .. }) = &self.foreign {
-            foreign.fill(found.established, found.queued, &mut hot);
+        if let Some(watched) = &self.foreign {
+            watched.fill(&mut hot);
         }
         let Some(gauge) = &self.gauge else { return hot };
         let origin = gauge();
@@ -107,10 +139,33 @@ impl fmt::Debug for Recorder {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
+
+    #[test]
+    fn who_connects_past_the_edges_counts_for_a_while() {
+        for (is_exclusive, shared) in [(true, 0), (false, valid::SHARED)] {
+            let listening = TcpListener::bind("127.9.8.4:0").unwrap();
+            let foreign = Foreign { server: listening.local_addr().unwrap(), workers: None };
+            let edges = vec!["192.0.2.1".parse().unwrap()];
+            let recorder = Recorder::new(&Scope::Process(std::process::id()), None).unwrap();
+            let mut recorder = recorder.of_foreign(foreign, edges, is_exclusive).unwrap();
+            let mut seen = |now_ns| {
+                recorder.look(now_ns);
+                let hot = recorder.hot(now_ns);
+                (hot.service_us, hot.valid & valid::SHARED)
+            };
+            assert_eq!(seen(0), (0, 0));
+            let strangers = [0; 2].map(|_| TcpStream::connect(foreign.server).unwrap());
+            assert_eq!(seen(1), (2, shared));
+            drop((strangers, listening.accept(), listening.accept()));
+            assert_eq!(seen(STRANGERS_NS), (2, shared));
+            assert_eq!(seen(STRANGERS_NS + 2), (0, 0));
+        }
+    }
 
     #[test]
     fn the_server_speaks_for_itself_and_for_a_network_that_has_no_counter() {

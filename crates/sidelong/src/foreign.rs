@@ -1,10 +1,10 @@
 //! A node whose server is foreign: which processes it runs in, and so whose load is the node's.
 
 use std::io::Read as _;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
-use sidelong_config::{self as config, Group};
+use sidelong_config::{self as config, Cluster, Group};
 use sidelong_files::open_regular;
 use sidelong_load::{Listener, Listening, Scope};
 
@@ -86,6 +86,31 @@ fn pid_of(path: &Path) -> Result<u32, String> {
     let file = open_regular(path).map_err(|error| error.to_string())?;
     file.take(PID_BYTES_MAX).read_to_string(&mut text).map_err(|error| error.to_string())?;
     text.trim().parse().map_err(|_| format!("{:?} is not a process ID", text.trim()))
+}
+
+/// The addresses from which edges connect to a server of this machine: those at which they listen, and that which this machine
+/// has towards its own server. None if an edge's address is not known.
+pub(crate) fn edges(cluster: &Cluster, server: SocketAddr) -> Vec<IpAddr> {
+    let addresses = |edge: &config::Edge| {
+        let known = [Some(edge.listen.ip()), edge.fabric_listen.map(|address| address.ip())];
+        let known = known.into_iter().flatten().filter(|address| !address.is_unspecified());
+        known.map(|address| address.to_canonical()).collect::<Vec<_>>()
+    };
+    let mut found: Vec<_> = cluster.edges.iter().map(addresses).collect();
+    if cluster.secret.is_some() && found.iter().any(Vec::is_empty) {
+        return Vec::new();
+    }
+    found.push(toward(server).into_iter().collect());
+    found.concat()
+}
+
+/// The address from which this machine connects there. No packet is sent.
+fn toward(server: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr =
+        if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(server).ok()?;
+    Some(socket.local_addr().ok()?.ip().to_canonical())
 }
 
 /// Whether the server's address is this machine's.

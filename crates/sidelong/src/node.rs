@@ -67,7 +67,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let _held = parent::hold(args, &parts.run)?;
     let offer = parts.fabric.offer(node.fabric_listen)?;
     let memory = Memory::offer(&parts, index, &offer, record.as_ref())?;
-    let make = Make { node, server: &server, scope: scopes.sampled };
+    let make = Make { cluster: &parts.cluster, node, server: &server, scope: scopes.sampled };
     let _kept = match record {
         Some(record) => Kept::Kernel { _line: publish_line(&memory, &make)?, _record: record },
         None => Kept::Threads(keep_load(&parts, node, choice.scheme, &offer, &memory, &make)?),
@@ -191,6 +191,7 @@ impl Scopes {
 
 /// What the node's own part of a record is made of.
 struct Make<'a> {
+    cluster: &'a Cluster,
     node: &'a config::Node,
     server: &'a Server,
     /// [`Scopes::sampled`].
@@ -219,7 +220,10 @@ impl Make<'_> {
         let Some(scope) = &self.scope else { return Ok(None) };
         let recorder = Recorder::new(scope, self.gauge())?;
         Ok(Some(match parts::foreign(self.node) {
-            Some(foreign) => recorder.of_foreign(foreign)?,
+            Some(foreign) => {
+                let edges = foreign::edges(self.cluster, foreign.server);
+                recorder.of_foreign(foreign, edges, self.node.is_exclusive)?
+            }
             None => recorder,
         }))
     }

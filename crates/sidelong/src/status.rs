@@ -134,6 +134,9 @@ struct NodeReport<'a> {
     /// Connections to its server, and those, or requests, that wait for a worker; if its record counts them.
     connections: Option<u32>,
     queued: Option<u32>,
+    /// Connections to its foreign server of others than the edges, and whether they keep the node from moving.
+    strangers: u32,
+    is_shared: bool,
     /// Requests that its server handles at a time, by the file and as learned.
     workers: Option<u16>,
     learned_workers: Option<u32>,
@@ -234,6 +237,13 @@ impl<'a> Report<'a> {
             text.push('\n');
             top::table(&mut text, &NodeReport::HEAD, rows, 3);
         }
+        for node in self.nodes.iter().filter(|node| node.strangers > 0) {
+            let (name, count) = (node.name, node.strangers);
+            let made = if count == 1 { "connection" } else { "connections" };
+            let why =
+                if node.is_shared { ": it does not move, unless the file says exclusive = true" } else { "" };
+            text += &format!("{name} has {count} {made} that no edge made{why}\n");
+        }
         // Names and reasons are as edges say them.
         text.retain(|character| character == '\n' || !character.is_control());
         text
@@ -278,6 +288,8 @@ impl<'a> NodeReport<'a> {
             unanswered: of().map(|node| node.unanswered).max(),
             connections: of().filter_map(|node| node.connections).max(),
             queued: of().filter_map(|node| node.queued).max(),
+            strangers: of().map(|node| node.strangers).max().unwrap_or(0),
+            is_shared: of().any(|node| node.is_shared),
             workers: node.workers,
             learned_workers: of().filter_map(|node| node.learned_workers).max(),
             // Of two edges, the one that has seen requests wait knows more.
@@ -590,6 +602,8 @@ mod tests {
                 connections,
                 queued,
                 learned_workers,
+                strangers: unanswered as u32,
+                is_shared: unanswered % 2 == 0,
                 is_bound: learned_workers.map(|workers| workers % 2 == 0),
             }
         });
@@ -644,6 +658,7 @@ mod tests {
         let counted = NodeStatus { connections: Some(9), queued: Some(5), ..status.nodes[0].clone() };
         status.nodes[0] = NodeStatus { learned_workers: Some(4), is_bound: Some(true), ..counted };
         status.nodes[1].is_bound = Some(false);
+        (status.nodes[1].strangers, status.nodes[1].is_shared) = (2, true);
         let text = Report::new(&cluster, &vec![("edge1", Ok(status))]).plain();
         let row = |name: &str| {
             let line = text.lines().find(|line| line.starts_with(name)).unwrap();
@@ -652,6 +667,9 @@ mod tests {
         assert_eq!(row("n1"), ["n1", "alpha", "4 (learned)", "4", "9", "5"]);
         assert_eq!(row("n2"), ["n2", "alpha", "not bound", "3", "-", "-"]);
         assert_eq!(row("n3"), ["n3", "-", "3", "-", "-", "-"]);
+        let named =
+            "n2 has 2 connections that no edge made: it does not move, unless the file says exclusive = true";
+        assert_eq!(text.lines().last(), Some(named));
     }
 
     #[test]

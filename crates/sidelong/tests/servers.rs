@@ -4,12 +4,15 @@ mod support;
 
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use sidelong_config::Scheme;
-use support::servers::{Load, closing_server, gunicorn, gunicorn_with, nginx, signal_all, sites_at_once};
+use sidelong_config::{Configuration, Scheme};
+use support::servers::{
+    ControlGroup, Load, closing_server, family, gunicorn, gunicorn_with, nginx, php_fpm, signal_all,
+    sites_at_once,
+};
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
 /// The part of the cluster that has no load to send, with servers at its nodes' addresses.
@@ -397,25 +400,15 @@ fn the_load_is_that_of_the_control_group_in_which_the_server_runs() {
     };
     assert!(has_network(&cluster), "in no group, it has the machine's load");
 
-    let trees = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpuacct"].map(Path::new);
-    let trees = if trees[0].is_dir() { &trees[..] } else { &[Path::new("/sys/fs/cgroup")] };
-    let groups: Vec<_> =
-        trees.iter().map(|tree| tree.join(format!("sidelong-test-{}", std::process::id()))).collect();
-    let pid = server.pid().as_raw_nonzero().to_string();
-    let join = |group: &PathBuf| {
-        let _ = std::fs::create_dir(group);
-        std::fs::write(group.join("cgroup.procs"), &pid)
-    };
-    let joined = groups.iter().try_for_each(join);
+    let joined = ControlGroup::of("load", &[server.pid()]);
     if joined.is_ok() {
         assert!(!has_network(&cluster), "by the process that listens");
         let file = cluster.path("pid");
-        std::fs::write(&file, format!("{pid}\n")).unwrap();
+        std::fs::write(&file, format!("{}\n", server.pid().as_raw_nonzero())).unwrap();
         cluster.file.nodes[0].pid_file = Some(file);
         assert!(!has_network(&cluster), "by its file");
     }
     server.end().succeeded();
-    groups.iter().for_each(|group| _ = std::fs::remove_dir(group));
     if let Err(error) = joined {
         skipped(&format!("servers: no control group can be made here: {error}"));
     }
@@ -493,6 +486,35 @@ fn the_workers_of_a_server_are_learned() {
     }
 }
 
+/// nginx accepts whatever comes, so only the answers tell that five at a time are worked on: with more requests than that they
+/// take longer than with two. They are in a control group, because the machine's CPU may be full of other tests.
+#[test]
+fn the_workers_behind_a_server_are_learned() {
+    let mut cluster = foreign(&[("alpha", 1)]);
+    let Some(servers) = php_fpm(&cluster, "one", cluster.node(0), 5) else { return };
+    let processes = servers.iter().flat_map(family).collect::<Vec<_>>();
+    let group = match ControlGroup::of("workers", &processes) {
+        Ok(group) => group,
+        Err(error) => return skipped(&format!("servers: no control group can be made here: {error}")),
+    };
+    let file = cluster.path("pid");
+    std::fs::write(&file, format!("{}\n", processes[0].as_raw_nonzero())).unwrap();
+    cluster.file.nodes[0].pid_file = Some(file);
+    let agent = cluster.part("node", "n1");
+    let edge = cluster.part("edge", "edge1");
+    answers(&cluster, "alpha", "one");
+    let time = Duration::from_millis(40);
+    let few = Load::start(cluster.edge(0), "alpha.test", time, 2);
+    let answered = "sidelong_edge_requests_total{site=\"alpha\",code=\"2xx\"}";
+    eventually("some are answered", || metrics(cluster.admin(0)).get(answered).is_some_and(|&n| n > 100.0));
+    drop(few);
+    learned(&cluster, 20, time, |found| (5.0 / 1.5..=5.0 * 1.5).contains(&found));
+    edge.end().succeeded();
+    agent.end().succeeded();
+    servers.into_iter().for_each(|server| _ = server.end());
+    drop(group);
+}
+
 #[test]
 fn a_server_without_workers_is_not_bound_by_them() {
     let cluster = foreign(&[("alpha", 1)]);
@@ -505,4 +527,41 @@ fn a_server_without_workers_is_not_bound_by_them() {
     assert!(status.lines().any(|line| line.starts_with("n1") && line.contains("not bound")), "{status}");
     edge.end().succeeded();
     agent.end().succeeded();
+}
+
+/// A client of its own has a connection to the server, past the edge.
+#[test]
+fn who_connects_past_the_edges_is_named_and_keeps_the_node_from_moving() {
+    for exclusive in [None, Some(false)] {
+        let mut cluster = foreign(&[("alpha", 1), ("beta", 2)]);
+        cluster.file.load.scheme = Scheme::RdmaAsync;
+        cluster.file.reconfig.configuration = Configuration::Rigid;
+        let server = cluster.at(30_000 + (std::process::id() % 2_000) as u16);
+        cluster.file.nodes[0].server = Some(server);
+        cluster.file.nodes[0].exclusive = exclusive;
+        let Some(_server) = nginx(&cluster, "one", server) else { return };
+        let _agent = cluster.part("node", "n1");
+        let _edge = cluster.part("edge", "edge1");
+        answers(&cluster, "alpha", "one");
+        let config = cluster.config();
+        let said = || run(["status", "--config", config.to_str().unwrap()]).succeeded();
+        assert!(!said().contains("no edge made"), "the edge's own connections are none of a stranger");
+
+        // Linux lets a socket choose any address of 127.0.0.0/8.
+        let from: std::net::SocketAddr = "127.0.0.77:0".parse().unwrap();
+        let stranger = socket_from(from, server);
+        eventually("it is named", || said().contains("n1 has 1 connection"));
+        let shared = said().contains("it does not move, unless the file says exclusive = true");
+        // The server listens on a loopback address, so that others do not matter unless the file says so.
+        assert_eq!(shared, exclusive == Some(false), "{}", said());
+        drop(stranger);
+    }
+}
+
+fn socket_from(from: std::net::SocketAddr, to: std::net::SocketAddr) -> std::os::fd::OwnedFd {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &from).unwrap();
+    connect(&socket, &to).unwrap();
+    socket
 }

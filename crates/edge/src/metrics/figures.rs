@@ -91,6 +91,15 @@ pub(crate) const HOT: &[HotFigure] = &[
         valid::ORIGIN | valid::CONNECTIONS,
         |hot| hot.queued.into(),
     ),
+    hot(
+        gauge(
+            "stranger",
+            "connections",
+            "Connections to the foreign server of others than the edges, of late",
+        ),
+        valid::CONNECTIONS,
+        |hot| hot.service_us.into(),
+    ),
     hot(gauge("busy", "workers", "Workers that serve a request"), valid::ORIGIN | valid::WORKERS, |hot| {
         hot.busy.into()
     }),

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use sidelong_layout::{NodeId, NodeState, SiteId};
+use sidelong_layout::{NodeId, NodeState, SiteId, valid};
 
 use super::plan::{MovePlan, Need, Source};
 use super::situation::Situation;
@@ -87,7 +87,9 @@ impl Situation<'_> {
     /// The node, if `to` can get it.
     fn offer(&self, node: NodeId, to: SiteId, need: Need) -> Option<Offer> {
         let (view, sums) = (&self.snapshot.nodes[node.index()], &self.account.nodes[node.index()]);
-        let ownership = view.ownership.filter(|_| view.up)?;
+        // Others send it requests that nobody counts.
+        let is_shared = view.load.is_some_and(|hot| hot.valid & valid::SHARED != 0);
+        let ownership = view.ownership.filter(|_| view.up && !is_shared)?;
         let (source, donor_priority) = match (ownership.state, ownership.site) {
             (NodeState::Free, _) => (Source::Free, 0),
             (NodeState::Serving, Some(from)) => {

@@ -273,6 +273,14 @@ fn a_held_node_is_no_capacity_and_a_pinned_one_is() {
 }
 
 #[test]
+fn a_node_that_others_use_past_the_edges_stays() {
+    let mut nodes = vec![node(0, 0), node(0, 1), node(0, 1), node(1, 8)];
+    let hot = nodes[0].load.unwrap();
+    nodes[0].load = Some(Hot { valid: hot.valid | valid::SHARED, ..hot });
+    assert_eq!(first_default(&nodes, &sites(2)).unwrap().node, NodeId::new(1));
+}
+
+#[test]
 fn a_node_whose_word_cannot_be_read_counts_where_it_was() {
     let mut nodes = vec![node(0, 2), node(0, 2), node(1, 2), node(1, 2)];
     let mut sites = sites(2);

@@ -98,7 +98,6 @@ impl Column {
 
     pub(super) fn text(self, look: &Look, row: &NodeRow) -> String {
         let figure = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let served = row.served;
         match self {
             Column::Node => row.name.clone(),
             Column::Site => match row.ownership {
@@ -117,9 +116,9 @@ impl Column {
             Column::RunQueue => figure(row.run_queue.map(|count| short(count.into()))),
             Column::Cpu => figure(row.cpu_permille.map(percent)),
             Column::Memory => figure(row.memory_permille.map(percent)),
-            Column::Connections => figure(served.map(|served| short(served.connections.into()))),
-            Column::Queue => figure(served.map(|served| short(served.queued.into()))),
-            Column::Busy => figure(served.map(|served| format!("{}/{}", served.busy, served.workers))),
+            Column::Connections => figure(row.connections.map(|of| short(of.open.into()))),
+            Column::Queue => figure(row.connections.map(|of| short(of.queued.into()))),
+            Column::Busy => figure(row.workers.map(|of| format!("{}/{}", of.busy, of.all))),
             Column::Requests => figure(row.requests_per_s.map(|rate| short(rate.round() as u64))),
             Column::Net => figure(row.net_bytes_per_s.map(short)),
             Column::Age => figure(row.age.map(age)),
@@ -141,7 +140,6 @@ impl Column {
     }
 
     fn key(self, index: usize, row: &NodeRow) -> Option<f64> {
-        let served = row.served;
         match self {
             // The file's order, in which n2 comes before n10.
             Column::Node => Some(index as f64),
@@ -149,9 +147,9 @@ impl Column {
             Column::RunQueue => row.run_queue.map(f64::from),
             Column::Cpu => row.cpu_permille.map(f64::from),
             Column::Memory => row.memory_permille.map(f64::from),
-            Column::Connections => served.map(|served| f64::from(served.connections)),
-            Column::Queue => served.map(|served| f64::from(served.queued)),
-            Column::Busy => served.map(|served| f64::from(served.busy) / f64::from(served.workers.max(1))),
+            Column::Connections => row.connections.map(|of| f64::from(of.open)),
+            Column::Queue => row.connections.map(|of| f64::from(of.queued)),
+            Column::Busy => row.workers.map(|of| f64::from(of.busy) / f64::from(of.all.max(1))),
             Column::Requests => row.requests_per_s,
             Column::Net => row.net_bytes_per_s.map(|bytes| bytes as f64),
             Column::Age => row.age.map(|age| age.as_secs_f64()),

@@ -61,13 +61,24 @@ impl Status {
     }
 }
 
-/// The figures of a node's own server.
+/// The connections to a node's server.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Connections {
+    pub(super) open: u32,
+    /// Those, or requests, that wait for a worker.
+    pub(super) queued: u32,
+}
+
+/// The workers of a node's server.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Workers {
+    pub(super) busy: u32,
+    pub(super) all: u16,
+}
+
+/// What only a node's own server tells.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Served {
-    pub(super) connections: u32,
-    pub(super) queued: u32,
-    pub(super) busy: u32,
-    pub(super) workers: u16,
     pub(super) service_us: u32,
     /// Since its start.
     pub(super) total: u64,
@@ -86,6 +97,8 @@ pub(super) struct NodeRow {
     pub(super) cpu_permille: Option<u16>,
     pub(super) memory_permille: Option<u16>,
     pub(super) net_bytes_per_s: Option<u64>,
+    pub(super) connections: Option<Connections>,
+    pub(super) workers: Option<Workers>,
     pub(super) served: Option<Served>,
     pub(super) requests_per_s: Option<f64>,
 }
@@ -101,6 +114,8 @@ impl NodeRow {
             cpu_permille: None,
             memory_permille: None,
             net_bytes_per_s: None,
+            connections: None,
+            workers: None,
             served: None,
             requests_per_s: None,
         }
@@ -153,11 +168,11 @@ impl Sums {
             return;
         }
         self.nodes += 1;
-        let served = node.served.unwrap_or_default();
-        self.busy += u64::from(served.busy);
-        self.workers += u64::from(served.workers);
-        self.queued += u64::from(served.queued);
-        self.connections += u64::from(served.connections);
+        let (connections, workers) = (node.connections.unwrap_or_default(), node.workers.unwrap_or_default());
+        self.busy += u64::from(workers.busy);
+        self.workers += u64::from(workers.all);
+        self.queued += u64::from(connections.queued);
+        self.connections += u64::from(connections.open);
         if let Some(threads) = node.run_queue {
             *self.run_queue.get_or_insert(0) += u64::from(threads);
         }
@@ -369,14 +384,11 @@ fn fill(
     row.memory_permille = figure(valid::MEMORY).map(|hot| hot.memory_permille);
     row.net_bytes_per_s = figure(valid::NETWORK).map(|hot| hot.net_bytes_per_s);
     let origin = figure(valid::ORIGIN);
-    row.served = origin.map(|hot| Served {
-        connections: hot.connections,
-        queued: hot.queued,
-        busy: hot.busy,
-        workers: hot.workers,
-        service_us: hot.service_us,
-        total: hot.served,
-    });
+    row.connections = figure(valid::ORIGIN | valid::CONNECTIONS)
+        .map(|hot| Connections { open: hot.connections, queued: hot.queued });
+    row.workers =
+        figure(valid::ORIGIN | valid::WORKERS).map(|hot| Workers { busy: hot.busy, all: hot.workers });
+    row.served = origin.map(|hot| Served { service_us: hot.service_us, total: hot.served });
     row.requests_per_s = origin.and_then(|hot| rate.see(hot.generation, hot.time_ns, hot.served));
 }
 

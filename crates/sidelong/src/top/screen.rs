@@ -295,6 +295,12 @@ fn node_table(frame: &mut Frame<'_>, area: Rect, look: &Look, controls: &Control
     frame.render_widget(Table::new(rows, widths).header(Row::new(head).reversed()), area);
 }
 
+/// Whether more requests wait than the server works on.
+fn is_long(row: &NodeRow) -> bool {
+    let queues = row.connections.zip(row.workers);
+    queues.is_some_and(|(connections, workers)| connections.queued > u32::from(workers.all))
+}
+
 fn cell(column: Column, look: &Look, row: &NodeRow) -> Cell<'static> {
     let text = column.text(look, row);
     match column {
@@ -302,9 +308,7 @@ fn cell(column: Column, look: &Look, row: &NodeRow) -> Cell<'static> {
         Column::Node => Cell::from(text),
         Column::State if row.status == Status::Fresh => right(text).dim(),
         Column::State => right(text).style(alarm()),
-        Column::Queue if row.served.is_some_and(|served| served.queued > u32::from(served.workers)) => {
-            right(text).bold()
-        }
+        Column::Queue if is_long(row) => right(text).bold(),
         _ => right(text),
     }
 }
@@ -371,7 +375,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::look::Served;
+    use super::super::look::Workers;
     use super::super::look::tests::{look_at, serving};
     use super::*;
 
@@ -433,7 +437,7 @@ mod tests {
             Admitted { standing, rejected_per_s: Some(1234.0), why: Some("all-overloaded".to_owned()) };
         look.admitted = vec![admitted; 2];
         look.nodes[1].cpu_permille = Some(1000);
-        look.nodes[0].served = look.nodes[0].served.map(|served| Served { busy: 10_000, ..served });
+        look.nodes[0].workers = look.nodes[0].workers.map(|workers| Workers { busy: 10_000, ..workers });
         let words = |width| -> Vec<String> {
             let text = draw(width, 30, &look, &mut Controls::new(Column::Node, ""));
             // The last line lists keys, and is cut at its end.

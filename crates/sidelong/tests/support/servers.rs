@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,11 @@ pub fn nginx(cluster: &Cluster, name: &str, address: SocketAddr) -> Option<Runni
     }
     let directory = cluster.path(&format!("nginx-{name}"));
     let _ = std::fs::create_dir(&directory);
+    Some(start_nginx(&directory, address, &format!("return 200 {name};")))
+}
+
+/// nginx whose files are in `directory`, and that answers everything by `location`.
+fn start_nginx(directory: &Path, address: SocketAddr, location: &str) -> Running {
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("{kind}_temp_path {}/{kind};\n", directory.display()))
         .concat();
@@ -26,14 +32,14 @@ pub fn nginx(cluster: &Cluster, name: &str, address: SocketAddr) -> Option<Runni
     let user = if geteuid().is_root() { "user root;\n" } else { "" };
     let text = format!(
         "daemon off;\n{user}worker_processes 1;\npid {}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n\
-         default_type text/plain;\n{temporary}server {{\nlisten {address};\nlocation / {{ return 200 {name}; }}\n}}\n}}\n",
+         default_type text/plain;\n{temporary}server {{\nlisten {address};\nlocation / {{ {location} }}\n}}\n}}\n",
         directory.display()
     );
     let config = directory.join("nginx.conf");
     std::fs::write(&config, text).unwrap();
     let mut command = Command::new("nginx");
-    command.arg("-p").arg(&directory).arg("-c").arg(&config).args(["-e", "stderr"]);
-    Some(serving(command, address))
+    command.arg("-p").arg(directory).arg("-c").arg(&config).args(["-e", "stderr"]);
+    serving(command, address)
 }
 
 /// gunicorn with `workers` that serve a connection each, once it serves. A request for `/MS` takes that many ms. The answer's body is
@@ -91,6 +97,11 @@ pub fn closing_server(cluster: &Cluster, name: &str, address: SocketAddr) -> Opt
 
 /// Sends a signal to a server and to all processes that it started.
 pub fn signal_all(server: &Running, signal: Signal) {
+    family(server).into_iter().for_each(|pid| _ = kill_process(pid, signal));
+}
+
+/// A server's process and all those that it started.
+pub fn family(server: &Running) -> Vec<Pid> {
     let mut family = vec![server.pid()];
     let mut next = 0;
     while let Some(parent) = family.get(next).copied() {
@@ -100,7 +111,76 @@ pub fn signal_all(server: &Running, signal: Signal) {
         family.extend(children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
         next += 1;
     }
-    family.into_iter().for_each(|pid| _ = kill_process(pid, signal));
+    family
+}
+
+/// A control group, removed when this is dropped; its processes must have ended by then.
+pub struct ControlGroup(Vec<PathBuf>);
+
+impl ControlGroup {
+    /// One with these processes in it.
+    pub fn of(name: &str, processes: &[Pid]) -> std::io::Result<Self> {
+        let trees = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpuacct"].map(Path::new);
+        let trees = if trees[0].is_dir() { &trees[..] } else { &[Path::new("/sys/fs/cgroup")] };
+        let name = format!("sidelong-test-{}-{name}", std::process::id());
+        let group = ControlGroup(trees.iter().map(|tree| tree.join(&name)).collect());
+        for directory in &group.0 {
+            let _ = std::fs::create_dir(directory);
+            for process in processes {
+                std::fs::write(directory.join("cgroup.procs"), process.as_raw_nonzero().to_string())?;
+            }
+        }
+        Ok(group)
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|directory| _ = std::fs::remove_dir(directory));
+    }
+}
+
+/// php-fpm with `workers` processes behind an nginx that accepts whatever comes, once it serves, as [`gunicorn`]. `None`, with
+/// a printed reason, without php-fpm or nginx.
+pub fn php_fpm(cluster: &Cluster, name: &str, address: SocketAddr, workers: u16) -> Option<[Running; 2]> {
+    let Some(program) = php_fpm_program() else {
+        skipped("servers: no php-fpm here; Debian's package php-fpm has it");
+        return None;
+    };
+    if !is_there("nginx", "-v") {
+        return None;
+    }
+    let directory = cluster.path(&format!("php-{name}"));
+    let _ = std::fs::create_dir(&directory);
+    let at = |file: &str| directory.join(file).display().to_string();
+    let application = format!(
+        "<?php\nusleep(1000 * (int) trim($_SERVER['REQUEST_URI'], '/'));\nheader('content-length: {}');\necho '{name}';\n",
+        name.len()
+    );
+    std::fs::write(at("application.php"), application).unwrap();
+    let user = if geteuid().is_root() { "user = root\n" } else { "" };
+    let pool = format!(
+        "[global]\nerror_log = /dev/stderr\n[www]\n{user}listen = {}\npm = static\npm.max_children = {workers}\n",
+        at("socket"),
+    );
+    std::fs::write(at("pool.conf"), pool).unwrap();
+    let mut command = Command::new(program);
+    command.args(["--nodaemonize", "--allow-to-run-as-root", "--fpm-config"]).arg(at("pool.conf"));
+    let php = Running::start_command(command);
+    let location = format!(
+        "fastcgi_pass unix:{}; fastcgi_param SCRIPT_FILENAME {}; fastcgi_param REQUEST_METHOD $request_method; \
+         fastcgi_param REQUEST_URI $request_uri;",
+        at("socket"),
+        at("application.php"),
+    );
+    Some([start_nginx(&directory, address, &location), php])
+}
+
+fn php_fpm_program() -> Option<PathBuf> {
+    let files = std::fs::read_dir("/usr/sbin").ok()?.flatten();
+    files.map(|file| file.path()).find(|path| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("php-fpm"))
+    })
 }
 
 /// The sites of which the gunicorn of that name had requests under way at one time, at most, and how often the site changed.
