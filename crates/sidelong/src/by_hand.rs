@@ -283,7 +283,7 @@ impl Hand {
             format!("{site} has no node to spare at all: others take its nodes at this moment")
         } else {
             format!(
-                "{site} is at its floor of {floor} without {name} to spare; --force takes it nevertheless"
+                "{site} is at its floor of {floor} and cannot spare {name}; --force takes it nevertheless"
             )
         })
     }

@@ -148,7 +148,7 @@ fn a_floor_is_broken_by_force_alone_and_filled_up_by_the_edges() {
     let mut up = cluster.up(&["--plain"]);
     cluster.await_whole(&mut up);
     let refused = by_hand(&cluster, &["drain", "n4"]).refused();
-    assert_eq!(refused, "beta is at its floor of 1 without n4 to spare; --force takes it nevertheless");
+    assert_eq!(refused, "beta is at its floor of 1 and cannot spare n4; --force takes it nevertheless");
     let refused = by_hand(&cluster, &["move", "n4", "alpha"]).refused();
     assert!(refused.contains("beta is at its floor of 1"), "{refused}");
     assert_eq!(node(&cluster, "n4"), is("serving", "beta"));
