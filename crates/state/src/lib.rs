@@ -80,6 +80,13 @@
 //! out of reach of the repair: its site's floor is safe, but it may drain late. An edge that sees that runs
 //! [`Move::repair`].)
 //!
+//! # Nodes that a person keeps
+//! A person's [`Plan`] holds a node, which then serves nobody, or pins it to a site ([`Goal`]). A drain to be held is under
+//! the donor's lock, since it has no receiver, so that no node is on its way under a lock that is free. No budget counts a
+//! held node. To resume it is to land it: its site's budget is read before and raised after, and a repair after a theft
+//! renews held nodes too, because a late resumption may be aimed at one. A plan
+//! by force ignores the donor's floor, but takes no node that its budget does not have.
+//!
 //! # When a node has left its old site
 //! A move lands a node only when no request of the old site is under way there. A node with a server of its own
 //! acknowledges that. But it may be idle while a front, which has not yet seen it drain, is about to send it a request; and a
