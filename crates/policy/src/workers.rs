@@ -186,6 +186,10 @@ struct Knee {
     last: Option<(u32, u64)>,
     window: Window,
     alone: Window,
+    /// Since a request last arrived, in seconds.
+    arrived_s: f64,
+    /// How long the request that is alone had others beside it, at least, in seconds.
+    shared_s: f64,
     /// The short time, in seconds, and the number of requests in flight with which it was seen; 0 before.
     service_s: f64,
     seen_with: f64,
@@ -236,12 +240,22 @@ impl Knee {
         if mean == 0.0 && gained == 0.0 {
             return;
         }
+        let has_arrived = in_flight - before + gained > 0.0;
+        self.arrived_s = if has_arrived { 0.0 } else { self.arrived_s + passed_s };
         if before == 1.0 {
             self.alone.add(mean, gained, passed_s);
+            if gained > 0.0 {
+                self.alone.area += std::mem::take(&mut self.shared_s);
+            }
             if self.alone.answers >= ALONE_ANSWERS {
                 (self.service_s, self.seen_with) = (self.alone.response_s(), 1.0);
                 self.alone = Window::default();
             }
+        }
+        if in_flight > 1.0 || in_flight == 0.0 {
+            self.shared_s = 0.0;
+        } else if before > 1.0 {
+            self.shared_s = self.arrived_s;
         }
         self.window.add(mean, gained, passed_s);
         let change = (in_flight - self.window.first).abs();

@@ -749,7 +749,8 @@ fn a_wrong_number_of_workers_costs_little() {
     let halved: fn(&mut Sim) = |sim| sim.plan.workers /= 2;
     let doubled: fn(&mut Sim) = |sim| sim.plan.workers *= 2;
     let mut bad = Vec::new();
-    for records in [Records::Connections, Records::None] {
+    // Without a record it takes a contrast of few and many requests, which two workers hardly offer.
+    for (records, least) in [(Records::Connections, 0.99), (Records::None, 0.88)] {
         for (workers, told, change) in [
             (8, 2, nothing),
             (2, 8, nothing),
@@ -766,7 +767,7 @@ fn a_wrong_number_of_workers_costs_little() {
                     "{records:?}, {workers} workers, told {told}, {times} x: {goodput:.3}, {learned:?}"
                 );
                 println!("{line}");
-                if goodput < 0.9 {
+                if goodput < least {
                     bad.push(line);
                 }
             }

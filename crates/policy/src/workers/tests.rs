@@ -100,6 +100,27 @@ fn a_queue_for_a_moment_is_no_lack_of_workers() {
 }
 
 #[test]
+fn the_rest_of_two_requests_is_not_one_that_was_alone() {
+    let mut bench = Bench::default();
+    let mut answered = 0;
+    let mut see = |bench: &mut Bench, in_flight: u32, scans: u64| {
+        for _ in 0..scans {
+            let traffic = Traffic { in_flight, answers: answered, up: true };
+            bench.learner.see(&bench.view(PHP_FPM, in_flight), &traffic, SCAN);
+        }
+        answered += u64::from(in_flight > 0);
+    };
+    // Two clients in step: both are answered after 20 ms, one of them a moment before the other.
+    for _ in 0..200 {
+        see(&mut bench, 2, 20);
+        see(&mut bench, 1, 1);
+        see(&mut bench, 0, 1);
+    }
+    bench.answers = answered as f64;
+    assert!(is_about(bench.with(PHP_FPM, [20], 4_000), 5.0), "{:?}", bench.learner);
+}
+
+#[test]
 fn a_server_that_accepts_all_is_learned_by_contrast() {
     let mut bench = Bench::default();
     // In flight are as many as ever, so nothing tells how many of them wait.
