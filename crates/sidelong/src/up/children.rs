@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use sidelong_fabric::RunDirectory;
 
@@ -123,11 +124,11 @@ impl Children {
     fn arguments(&self, part: &Part) -> Result<Vec<OsString>, Failure> {
         let mut arguments: Vec<OsString> = match part.server {
             Some(_) => vec!["exec".into()],
-            None => vec![part.kind.into(), (&part.name).into(), "--events".into(), "--config".into()],
+            None => {
+                let config = self.config.clone().into();
+                vec![part.kind.into(), (&part.name).into(), "--events".into(), "--config".into(), config]
+            }
         };
-        if part.server.is_none() {
-            arguments.push(self.config.clone().into());
-        }
         arguments.push(format!("--with-parent={}", std::process::id()).into());
         if let Some(group) = &part.group {
             arguments.extend(["--join-cgroup".into(), group.into()]);
@@ -147,10 +148,12 @@ impl Children {
         let log = self.run.create(&name).map_err(|error| {
             Failure::new(format!("cannot write {}: {error}", self.run.path().join(name).display()))
         })?;
+        // A server tells no events, and nobody would read what else it prints.
+        let output = if part.server.is_some() { Stdio::null() } else { Stdio::piped() };
         let mut child = Command::new(&self.program)
             .args(arguments)
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
+            .stdout(output)
             .stderr(log)
             // Ctrl-C is for `up`, which then ends its parts in order.
             .process_group(0)
@@ -173,14 +176,14 @@ impl Children {
     fn told_by(&self, index: usize, child: &mut Child) -> io::Result<()> {
         let told = self.tell.clone();
         let lines = child.stdout.take();
-        // Processes that a server leaves behind have its output, too.
         let ends = match self.parts[index].server {
             Some(_) => Some(pidfd_open(pid(child).ok_or(io::ErrorKind::NotFound)?, PidfdFlags::empty())?),
             None => None,
         };
         let hear = move || {
             if let Some(ends) = ends {
-                let _ = poll(&mut [PollFd::new(&ends, PollFlags::IN)], None);
+                // A signal to this process may come to this thread.
+                while poll(&mut [PollFd::new(&ends, PollFlags::IN)], None) == Err(Errno::INTR) {}
             } else {
                 for line in
                     lines.into_iter().flat_map(|lines| BufReader::new(lines).lines()).map_while(Result::ok)
