@@ -7,7 +7,7 @@ use crate::record::{DETAIL_BYTES, HOT_BYTES};
 /// "SIDELONG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDELONG");
 /// Version of the layout. Raise it with every change that readers must know of.
-pub const LAYOUT_VERSION: u32 = 8;
+pub const LAYOUT_VERSION: u32 = 9;
 /// Size of [`RegionHeader`] in bytes.
 pub const HEADER_BYTES: usize = 64;
 
@@ -21,7 +21,8 @@ pending_interrupts2,workers2,net_bytes_per_s8,connections4,queued4,served8,busy4
 detail192:sequence4,check4,generation4,pid4,time_ns8,load4x3,threads4,cpu8x4,switches8,interrupts8,memory8x2,\
 net8x4,tcp4,cpus4,errors8,sent8,reserved32;\
 lock:owner12,incarnation12,sequence40;budget:floor14,current14,generation36;\
-ownership:state4(free,serving,draining,held,pinned),site12,next12,generation36;ack:generation36,state4;\
+ownership:state4(free,serving,draining,held,pinned,changing),site12,next12,generation36;\
+ack:code8,cause4,step4,generation36,kind4(ack1,changed2,undone3,failed4);\
 load:header64,hot64,ack64,detail192;\
 beat64:sequence4,check4,generation4,valid2,cpus2,time_ns8,memory_permille2,places2,run_queue4,net_bytes8,\
 tcp_established4,accept_queue4,cpu_used_ns8,beats4,unplaced4;slot40:sequence4,check4,generation4,runnable2,flags2,time_ns8,\

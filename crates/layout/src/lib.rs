@@ -6,6 +6,7 @@
 //! name instead of misreading a field.
 #![forbid(unsafe_code)]
 
+mod change;
 mod front;
 mod header;
 mod id;
@@ -18,6 +19,7 @@ mod verdicts;
 mod vocabulary;
 mod word;
 
+pub use change::{Change, ChangeResult, ChangeStep, Fault, FaultCause};
 pub use front::{FrontMap, FrontWord};
 pub use header::{
     HEADER_BYTES, HeaderError, LAYOUT_HASH, LAYOUT_VERSION, MAGIC, RegionHeader, RegionKind, fnv1a,

@@ -60,8 +60,8 @@ fn another_layout_is_refused_by_name() {
 /// The hash is part of the wire format: if this fails, a struct or [`LAYOUT_HASH`]'s description changed, and
 /// `LAYOUT_VERSION` must rise with it.
 #[test]
-fn the_layout_of_version_8_is_what_it_was() {
-    assert_eq!((LAYOUT_VERSION, LAYOUT_HASH), (8, 0x0a20_3bc7_b285_c0db));
+fn the_layout_of_version_9_is_what_it_was() {
+    assert_eq!((LAYOUT_VERSION, LAYOUT_HASH), (9, 0x0fa2_a6df_790e_55e5));
 }
 
 /// Whoever decodes a word may index by what it says.
@@ -78,6 +78,8 @@ fn an_ownership_is_of_sites_that_exist() {
         Ownership::replacing(7, None),
         held,
         held.now(NodeState::Pinned, first),
+        held.changing_to(first),
+        held.changing_to(last),
     ];
     for word in words {
         assert_eq!(decoded(word.encode()), Some(word));
@@ -90,6 +92,35 @@ fn an_ownership_is_of_sites_that_exist() {
     let to_itself = draining(first, last).encode() & !(0xfff << 36) | 1 << 36;
     assert_eq!(decoded(to_itself), None, "a move from a site to itself");
     assert_eq!(Ownership::replacing(u64::MAX, Some(last)), Ownership::serving(last, 0), "it wraps");
+}
+
+#[test]
+fn a_node_that_changes_comes_from_another_site_or_from_none() {
+    let [site, other] = [0, 1].map(SiteId::new);
+    let serving = Ownership::serving(site, 7);
+    let draining = serving.draining_to(Some(other)).unwrap().changing_to(other);
+    assert_eq!((draining.site, draining.next, draining.on_its_way()), (Some(site), Some(other), Some(other)));
+    let again = serving.now(NodeState::Held, site).changing_to(site);
+    assert_eq!((again.site, again.next, again.serving_site()), (None, Some(site), None));
+    let free = Ownership::replacing(7, None).changing_to(other);
+    assert_eq!((free.site, free.on_its_way()), (None, Some(other)));
+}
+
+#[test]
+fn the_end_of_a_change_is_no_acknowledgement() {
+    let faults = [ChangeStep::Leave, ChangeStep::Enter, ChangeStep::Ready].into_iter().flat_map(|step| {
+        [FaultCause::Status(255), FaultCause::Signal(9), FaultCause::TimedOut, FaultCause::NotStarted]
+            .map(|cause| Fault { step, cause })
+    });
+    let failed = faults.flat_map(|fault| [ChangeResult::Undone(fault), ChangeResult::Failed(fault)]);
+    for result in failed.chain([ChangeResult::Changed]) {
+        let change = Change { generation: (1 << 36) - 1, result };
+        assert_eq!(Change::decode(change.encode()), Some(change));
+        assert_eq!(Ack::decode(change.encode()), None, "{change:?}");
+    }
+    for word in [0, Ack { generation: 7 }.encode(), 3, 4, 5, u64::MAX] {
+        assert_eq!(Change::decode(word), None, "{word:#x}");
+    }
 }
 
 #[test]

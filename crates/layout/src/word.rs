@@ -118,6 +118,8 @@ pub enum NodeState {
     Held = 3,
     /// It serves `Ownership::site`, and only a person takes it from there.
     Pinned = 4,
+    /// It has left `Ownership::site`, if it had one, and runs the commands that make it serve `Ownership::next`.
+    Changing = 5,
 }
 
 impl NodeState {
@@ -129,6 +131,7 @@ impl NodeState {
             NodeState::Draining => "draining",
             NodeState::Held => "held",
             NodeState::Pinned => "pinned",
+            NodeState::Changing => "changing",
         }
     }
 }
@@ -140,7 +143,7 @@ pub struct Ownership {
     pub state: NodeState,
     /// The site that it serves, leaves or, while held, belongs to.
     pub site: Option<SiteId>,
-    /// While draining, the site that it will serve; `None` if it will be held.
+    /// While draining or changing, the site that it will serve; `None` if it will be held.
     pub next: Option<SiteId>,
     /// Raised by every change, 36 bits.
     pub generation: u64,
@@ -179,6 +182,7 @@ impl Ownership {
             (2, Some(_), _) => NodeState::Draining,
             (3, Some(_), None) => NodeState::Held,
             (4, Some(_), None) => NodeState::Pinned,
+            (5, _, Some(_)) => NodeState::Changing,
             _ => return None,
         };
         Some(Ownership { state, site, next, generation: word & SEQUENCE_MAX })
@@ -199,6 +203,16 @@ impl Ownership {
             next,
             generation: raised(self.generation),
         })
+    }
+
+    /// The successor whose node changes to `next`: from the site that it has left, or from none if that is `next` itself.
+    pub fn changing_to(self, next: SiteId) -> Self {
+        Ownership {
+            state: NodeState::Changing,
+            site: self.site.filter(|site| *site != next),
+            next: Some(next),
+            generation: raised(self.generation),
+        }
     }
 
     /// The successor that serves `site`.
@@ -225,14 +239,14 @@ impl Ownership {
     pub fn serving_site(self) -> Option<SiteId> {
         match self.state {
             NodeState::Serving | NodeState::Pinned => self.site,
-            NodeState::Free | NodeState::Draining | NodeState::Held => None,
+            NodeState::Free | NodeState::Draining | NodeState::Held | NodeState::Changing => None,
         }
     }
 
     /// While the node is on its way, the site whose lock its mover holds: where it goes or, to be held, where it was.
     pub fn on_its_way(self) -> Option<SiteId> {
         match self.state {
-            NodeState::Draining => self.next.or(self.site),
+            NodeState::Draining | NodeState::Changing => self.next.or(self.site),
             NodeState::Free | NodeState::Serving | NodeState::Held | NodeState::Pinned => None,
         }
     }

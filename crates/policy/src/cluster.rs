@@ -81,11 +81,11 @@ impl Snapshot<'_> {
     }
 }
 
-/// The site that a node serves, or will serve once it has drained.
+/// The site that a node serves, or will serve once it has drained and changed.
 pub(crate) fn destination(ownership: Ownership) -> Option<SiteId> {
     match ownership.state {
         NodeState::Free | NodeState::Held => None,
         NodeState::Serving | NodeState::Pinned => ownership.site,
-        NodeState::Draining => ownership.next,
+        NodeState::Draining | NodeState::Changing => ownership.next,
     }
 }

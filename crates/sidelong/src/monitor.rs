@@ -103,10 +103,10 @@ impl Monitor {
         nodes.filter(|node| self.ownership(*node).is_some_and(|o| o.serves(site))).count()
     }
 
-    /// Number of nodes that drain.
+    /// Number of nodes that drain or change.
     pub(crate) fn draining(&self) -> usize {
         let nodes = (0..self.readings.len()).map(NodeId::new);
-        nodes.filter(|node| self.ownership(*node).is_some_and(|o| o.state == NodeState::Draining)).count()
+        nodes.filter(|node| self.ownership(*node).and_then(Ownership::on_its_way).is_some()).count()
     }
 
     /// Age of the record of `node` when it was read.

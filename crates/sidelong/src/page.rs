@@ -140,18 +140,15 @@ pub(crate) fn site_name(names: &[String], site: SiteId) -> Span<'static> {
 
 /// The site that a node serves, or the two that it moves between; that it is held, or pinned to its site.
 pub(crate) fn whose(names: &[String], ownership: Option<Ownership>) -> Line<'static> {
-    let Some((state, Some(site))) = ownership.map(|ownership| (ownership.state, ownership.site)) else {
-        return Line::from("-".dim());
-    };
-    let next = ownership.and_then(|ownership| ownership.next);
-    Line::from(match (state, next) {
-        (NodeState::Draining, Some(next)) => {
-            vec![site_name(names, site), " → ".into(), site_name(names, next)]
-        }
-        (NodeState::Draining, None) => vec![site_name(names, site), " → held".into()],
-        (NodeState::Held, _) => vec!["held".dim()],
-        (NodeState::Pinned, _) => vec![site_name(names, site), " pinned".dim()],
-        (NodeState::Free | NodeState::Serving, _) => vec![site_name(names, site)],
+    let Some(Ownership { state, site, next, .. }) = ownership else { return Line::from("-".dim()) };
+    Line::from(match (state, site, next) {
+        (NodeState::Held, ..) => vec!["held".dim()],
+        (_, None, None) => vec!["-".dim()],
+        (_, None, Some(next)) => vec!["→ ".into(), site_name(names, next)],
+        (_, Some(site), Some(next)) => vec![site_name(names, site), " → ".into(), site_name(names, next)],
+        (NodeState::Draining, Some(site), None) => vec![site_name(names, site), " → held".into()],
+        (NodeState::Pinned, Some(site), None) => vec![site_name(names, site), " pinned".dim()],
+        (_, Some(site), None) => vec![site_name(names, site)],
     })
 }
 

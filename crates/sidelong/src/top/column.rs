@@ -109,7 +109,7 @@ impl Column {
                         (NodeState::Draining, None) => format!("{site} → held"),
                         (NodeState::Held, None) => format!("held ({site})"),
                         (NodeState::Pinned, None) => format!("{site} (pinned)"),
-                        (NodeState::Free | NodeState::Serving, None) => site.to_owned(),
+                        (NodeState::Free | NodeState::Serving | NodeState::Changing, None) => site.to_owned(),
                     }
                 }
             },

@@ -329,8 +329,7 @@ impl Looker {
             look.totals.add(row);
             if let Some(site) = row.site().and_then(|site| look.sites.get_mut(site)) {
                 site.sums.add(row);
-                let state = ownership.map(|ownership| ownership.state);
-                site.leaving += usize::from(state == Some(NodeState::Draining));
+                site.leaving += usize::from(ownership.and_then(Ownership::on_its_way).is_some());
                 site.serving += usize::from(ownership.and_then(Ownership::serving_site).is_some());
             }
             let next = ownership.and_then(|ownership| ownership.next);
@@ -398,7 +397,7 @@ impl Past {
     /// Each move raises a word's generation twice, so none is missed between two scans. A drain that was given up and
     /// reverted also counts as one.
     fn moves(&mut self, ownership: Option<Ownership>, at: Time) -> Option<(u64, Option<usize>)> {
-        let now = ownership.filter(|ownership| ownership.state != NodeState::Draining)?;
+        let now = ownership.filter(|ownership| ownership.on_its_way().is_none())?;
         let (before, seen) = self.settled.replace((now, at))?;
         let changes = now.generation.wrapping_sub(before.generation) & SEQUENCE_MAX;
         let possible = at.since(seen).as_millis() as u64 * CHANGES_PER_MS_MAX + CHANGES_SLACK;

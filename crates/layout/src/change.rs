@@ -1,0 +1,119 @@
+//! What a node says of the commands that bring another site onto it.
+//!
+//! A node whose ownership is [`NodeState::Changing`](crate::NodeState::Changing) leaves one site, enters another, and makes sure
+//! that its server is ready. It then stores how that ended where its acknowledgements stand.
+
+use crate::word::SEQUENCE_MAX;
+
+const STEP_AT: u32 = 40;
+const CAUSE_AT: u32 = 44;
+const CODE_AT: u32 = 48;
+
+/// How a change ended: `code:8 cause:4 step:4 generation:36 kind:4`, in place of an [`Ack`](crate::Ack). Stored by the node's CPU
+/// only.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Change {
+    /// The generation of the ownership word under which the node changed.
+    pub generation: u64,
+    /// What became of it.
+    pub result: ChangeResult,
+}
+
+/// What became of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ChangeResult {
+    /// The new site runs on the node.
+    Changed,
+    /// A step failed, and the old site runs again.
+    Undone(Fault),
+    /// A step failed, and so did the way back.
+    Failed(Fault),
+}
+
+/// The step of a change that failed first, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Fault {
+    /// The step.
+    pub step: ChangeStep,
+    /// How it failed.
+    pub cause: FaultCause,
+}
+
+/// A step of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum ChangeStep {
+    /// `on_leave` of the old site.
+    Leave = 1,
+    /// `on_enter` of the new one.
+    Enter = 2,
+    /// The node's `ready`.
+    Ready = 3,
+}
+
+/// How a step failed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FaultCause {
+    /// The command ended with this status, which is not 0.
+    Status(u8),
+    /// The command was ended by this signal.
+    Signal(u8),
+    /// It took longer than it may, or the server was not ready in time.
+    TimedOut,
+    /// The command could not be started.
+    NotStarted,
+}
+
+impl Change {
+    /// The word's value.
+    pub const fn encode(self) -> u64 {
+        let (kind, fault) = match self.result {
+            ChangeResult::Changed => (2, 0),
+            ChangeResult::Undone(fault) => (3, fault.encode()),
+            ChangeResult::Failed(fault) => (4, fault.encode()),
+        };
+        fault | (self.generation & SEQUENCE_MAX) << 4 | kind
+    }
+
+    /// From the word's value; `None` for what is no end of a change.
+    pub const fn decode(word: u64) -> Option<Self> {
+        let fault = Fault::decode(word);
+        let result = match (word & 0xf, fault) {
+            (2, _) => ChangeResult::Changed,
+            (3, Some(fault)) => ChangeResult::Undone(fault),
+            (4, Some(fault)) => ChangeResult::Failed(fault),
+            _ => return None,
+        };
+        Some(Change { generation: word >> 4 & SEQUENCE_MAX, result })
+    }
+}
+
+impl Fault {
+    const fn encode(self) -> u64 {
+        let (cause, code) = match self.cause {
+            FaultCause::Status(code) => (1, code),
+            FaultCause::Signal(code) => (2, code),
+            FaultCause::TimedOut => (3, 0),
+            FaultCause::NotStarted => (4, 0),
+        };
+        (self.step as u64) << STEP_AT | cause << CAUSE_AT | (code as u64) << CODE_AT
+    }
+
+    const fn decode(word: u64) -> Option<Self> {
+        let step = match word >> STEP_AT & 0xf {
+            1 => ChangeStep::Leave,
+            2 => ChangeStep::Enter,
+            3 => ChangeStep::Ready,
+            _ => return None,
+        };
+        let code = (word >> CODE_AT) as u8;
+        let cause = match word >> CAUSE_AT & 0xf {
+            1 => FaultCause::Status(code),
+            2 => FaultCause::Signal(code),
+            3 => FaultCause::TimedOut,
+            4 => FaultCause::NotStarted,
+            _ => return None,
+        };
+        Some(Fault { step, cause })
+    }
+}
