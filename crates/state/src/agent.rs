@@ -21,11 +21,16 @@ impl NodeAgent {
     ///
     /// `word` is the ownership word as just loaded. `in_flight` counts the requests of the site that the node leaves.
     /// Take it *after* that load, so that it includes every request admitted before the word was seen. A draining node
-    /// acknowledges at 0, any other state at once. A word that this version does not know gets no answer.
+    /// acknowledges at 0, any other state at once, except that one which changes sites says how that ended instead
+    /// ([`Change`](sidelong_layout::Change)). A word that this version does not know gets no answer.
     pub fn observe(&mut self, word: u64, in_flight: u32) -> Option<Ack> {
         // Which sites there are is the movers' business: a generation is acknowledged whatever it is of.
         let node = Ownership::decode(word, SITES_MAX)?;
-        let due = node.state != NodeState::Draining || in_flight == 0;
+        let due = match node.state {
+            NodeState::Draining => in_flight == 0,
+            NodeState::Changing => false,
+            NodeState::Free | NodeState::Serving | NodeState::Held | NodeState::Pinned => true,
+        };
         if !due || self.acknowledged == Some(node.generation) {
             return None;
         }

@@ -42,6 +42,7 @@
 //! | `moving` | [`Move`], the machine that edges run: the lock around a job, renewals between its operations |
 //! | `transfer` | the job of moving one node, from the reservation to the raised budget |
 //! | `drained` | when a node has left its old site: its acknowledgement, and what each front says |
+//! | `changed` | how a node's change of sites ended, where sites have commands |
 //! | `reconcile` | the job of repair: budgets rebuilt from the nodes, unfinished moves settled |
 //! | `counter` | dual update counters (Balaji et al. 2004, 3.1.2) |
 //! | `paper` | the papers' own protocol as printed, for comparison ([`PaperMove`]) |
@@ -87,6 +88,13 @@
 //! renews held nodes too, because a late resumption may be aimed at one. A plan
 //! by force ignores the donor's floor, but takes no node that its budget does not have.
 //!
+//! # Nodes that change what they run
+//! Where sites have commands, a node goes through one state more: when it has left its old site, the mover makes it change, and
+//! the node says in place of an acknowledgement how its commands ended ([`Change`](sidelong_layout::Change)). No budget counts
+//! it meanwhile. It serves the new site only if it says that this runs. If it says that the old site runs again, it is pinned
+//! there; in any other case, also if it says nothing in time, it is held. A repair sends a node that drains back, because its
+//! commands have not begun, and awaits the end of a change like the mover.
+//!
 //! # When a node has left its old site
 //! A move lands a node only when no request of the old site is under way there. A node with a server of its own
 //! acknowledges that. But it may be idle while a front, which has not yet seen it drain, is about to send it a request; and a
@@ -112,6 +120,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod changed;
 mod counter;
 mod drained;
 mod lease;

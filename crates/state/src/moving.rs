@@ -5,7 +5,7 @@
 //! steals it repairs the site first. That is then all that this machine does, because the plan is older than the
 //! repair.
 
-use sidelong_layout::{NodeId, NodeState, Ownership, SiteId};
+use sidelong_layout::{Fault, NodeId, NodeState, Ownership, SiteId};
 
 use crate::Time;
 use crate::lease::{Acquire, Acquired, Holder, Lease, Memo, Release, Renewal, Timing};
@@ -25,6 +25,8 @@ pub const STEPS: &[&str] = &[
     "drain",
     "await-ack",
     "await-fronts",
+    "change",
+    "await-change",
     "settle",
     "read-receiver-budget",
     "land",
@@ -40,6 +42,7 @@ pub const STEPS: &[&str] = &[
     "recover-read-node",
     "recover-await-ack",
     "recover-await-fronts",
+    "recover-await-change",
     "recover-node",
     "recover-budget",
     "renew-lock",
@@ -133,6 +136,12 @@ pub enum Outcome {
     NodeChanged,
     /// The node did not finish its old site's requests in time, and stays there.
     NotDrained,
+    /// The node's commands failed or said nothing in time. If it runs its old site again, it is pinned there; otherwise it is
+    /// held.
+    NotChanged {
+        /// What failed first, if the node said so.
+        fault: Option<Fault>,
+    },
     /// The donor's budget kept changing.
     Contended,
     /// A needed word was out of reach. Nothing was changed, except the lock for a while.
@@ -162,6 +171,7 @@ impl Outcome {
             Outcome::AtFloor => "at-floor",
             Outcome::NodeChanged => "node-changed",
             Outcome::NotDrained => "not-drained",
+            Outcome::NotChanged { .. } => "not-changed",
             Outcome::Contended => "contended",
             Outcome::Unreachable => "unreachable",
             Outcome::Uncertain { .. } => "uncertain",

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use sidelong_layout::{Budget, EDGES_MAX, NODES_MAX, NodeId, Ownership, SITES_MAX, SiteId};
+use sidelong_layout::{Budget, EDGES_MAX, NODES_MAX, NodeId, NodeState, Ownership, SITES_MAX, SiteId};
 
 /// Sites and nodes, in the cluster file's order: what a repair goes over, and what it puts words right by.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -15,6 +15,7 @@ pub struct Pool {
     /// Empty if all nodes acknowledge.
     silent: Arc<[bool]>,
     fronts: u16,
+    change_ns_max: Option<u64>,
 }
 
 impl Pool {
@@ -29,7 +30,7 @@ impl Pool {
         homes: impl IntoIterator<Item = Option<SiteId>>,
     ) -> Self {
         let (floors, homes) = (floors.into_iter().collect(), homes.into_iter().collect());
-        let pool = Pool { floors, homes, silent: Arc::new([]), fronts: 0 };
+        let pool = Pool { floors, homes, silent: Arc::new([]), fronts: 0, change_ns_max: None };
         assert!(pool.sites() <= SITES_MAX && pool.nodes() <= NODES_MAX, "as many as words can tell");
         assert!(
             pool.homes.iter().flatten().all(|home| home.index() < pool.sites()),
@@ -58,6 +59,19 @@ impl Pool {
         let silent: Arc<[bool]> = silent.into_iter().collect();
         assert_eq!(silent.len(), self.nodes(), "each node acknowledges or does not");
         Pool { silent, ..self }
+    }
+
+    /// With nodes that run commands when they change sites, which takes at most so long. Each then goes through
+    /// [`NodeState::Changing`](sidelong_layout::NodeState::Changing), and says how that ended
+    /// ([`Change`](sidelong_layout::Change)). One that says nothing in time is held.
+    #[must_use]
+    pub fn with_changes(self, change_ns_max: Option<u64>) -> Self {
+        Pool { change_ns_max, ..self }
+    }
+
+    /// How long a node may take to change sites, in ns; `None` if it need not.
+    pub fn change_ns_max(&self) -> Option<u64> {
+        self.change_ns_max
     }
 
     /// How many fronts send requests to the nodes, numbered from 0.
@@ -92,7 +106,8 @@ impl Pool {
 
     /// What an ownership word says; `None` where it says nothing in this cluster.
     pub fn ownership(&self, word: u64) -> Option<Ownership> {
-        Ownership::decode(word, self.sites())
+        let changes = self.change_ns_max.is_some();
+        Ownership::decode(word, self.sites()).filter(|own| changes || own.state != NodeState::Changing)
     }
 
     /// Whether a mover of this cluster may have written that budget of `site`: it has the file's floor, and counts no more

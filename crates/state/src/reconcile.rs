@@ -7,8 +7,10 @@
 //!
 //! [`Reconcile::site`] rebuilds one budget: a mover uses it when it cannot tell whether a change of its own is
 //! included. [`Reconcile::recover`] follows a holder whose last operations have an unknown fate. It settles the nodes
-//! on their way under the site's lock, to it or to be held: forward once they have left their old site, back if they do not in time. It raises the generation of
-//! every other node that could be taken, and counts for all sites, because a late operation may be aimed at any.
+//! on their way under the site's lock, to it or to be held: forward once they have left their old site, back if they do not in
+//! time. Where sites have commands, a node that drains goes back at once, because its commands have not begun; one that changes
+//! serves its new site if they succeed, and is held if not. It raises the generation of every other node that could be taken,
+//! and counts for all sites, because a late operation may be aimed at any.
 //!
 //! The model checker shows that the simpler way fails in two places. First, a budget whose swap was lost is counted
 //! again, not swapped again: finding the new value proves nothing, because a mover that landed another node may have
@@ -23,9 +25,10 @@
 //! site nothing that was counted. When it is back, its site has one node more than its budget says, and it may drain
 //! under a free lock. An edge that sees that runs a repair.
 
-use sidelong_layout::{Budget, NodeId, NodeState, Ownership, SiteId};
+use sidelong_layout::{Budget, ChangeResult, NodeId, NodeState, Ownership, SiteId};
 
 use crate::Time;
+use crate::changed::Changed;
 use crate::drained::Drained;
 use crate::lease::Timing;
 use crate::op::{Reply, Step, Word, done};
@@ -48,6 +51,7 @@ pub(crate) struct Reconcile {
     tallies: Vec<Tally>,
     passes: u8,
     deadline: Option<Time>,
+    change_deadline: Option<Time>,
     left_out: u16,
     phase: Phase,
 }
@@ -66,6 +70,7 @@ enum Phase {
     ReadBudget { tally: usize, load: Load },
     ReadNode { node: u16, load: Load },
     Await { node: u16, tries: u8, word: Ownership, drained: Drained },
+    AwaitChange { node: u16, tries: u8, changed: Changed },
     Raise { node: u16, tries: u8, to: Ownership, swap: Swap },
     Swap { tally: usize, swap: Swap },
     Over,
@@ -87,7 +92,18 @@ impl Reconcile {
         let tally = |site| Tally { site, budget: 0, count: 0, open: true };
         let tallies: Vec<Tally> = sites.into_iter().map(tally).collect();
         let phase = read_budget(&tallies, 0, pool.nodes());
-        Reconcile { pool, timing, receiver, tallies, passes: 1, deadline: None, left_out: 0, phase }
+        let (deadline, change_deadline) = (None, None);
+        Reconcile {
+            pool,
+            timing,
+            receiver,
+            tallies,
+            passes: 1,
+            deadline,
+            change_deadline,
+            left_out: 0,
+            phase,
+        }
     }
 
     pub(crate) const fn step_name(&self) -> &'static str {
@@ -100,6 +116,7 @@ impl Reconcile {
             (Phase::ReadNode { .. }, true) => "recover-read-node",
             (Phase::Await { drained, .. }, _) if drained.asks_fronts() => "recover-await-fronts",
             (Phase::Await { .. }, _) => "recover-await-ack",
+            (Phase::AwaitChange { .. }, _) => "recover-await-change",
             (Phase::Raise { .. }, true) => "recover-node",
             (Phase::Swap { .. }, true) => "recover-budget",
             (Phase::Over, _) => "over",
@@ -142,6 +159,21 @@ impl Reconcile {
                         return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
                     }
                 }
+                Phase::AwaitChange { node, tries, changed } => {
+                    let change_ns_max = self.pool.change_ns_max().unwrap_or_default();
+                    let deadline = *self.change_deadline.get_or_insert(now.after_ns(change_ns_max));
+                    let result = done!(changed.step(reply.take()));
+                    if result.is_none() && now < deadline {
+                        return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
+                    }
+                    let (node, tries, word) = (*node, *tries, changed.word);
+                    let to = match (result, word.next) {
+                        (Some(ChangeResult::Changed), Some(to)) => word.now_serving(to),
+                        // Whether a person had held it before is not known.
+                        _ => changed.held(),
+                    };
+                    raise(node, tries, word.encode(), to)
+                }
                 Phase::Raise { node, tries, to, swap } => {
                     let (node, tries, to) = (*node, *tries, *to);
                     match done!(swap.step(reply.take())) {
@@ -166,14 +198,22 @@ impl Reconcile {
         let Some(word) = self.pool.ownership(value) else { return self.restore(node, value, tries) };
         let raised = tries > 0;
         match (word.state, word.site) {
-            (NodeState::Draining, _) if self.receiver.is_some() && word.on_its_way() == self.receiver => {
-                if tries == TRIES_MAX {
-                    self.leave_out_node(node)
-                } else {
-                    self.wait(node, tries + 1, word)
-                }
+            (NodeState::Draining | NodeState::Changing, _)
+                if self.receiver.is_none() || word.on_its_way() != self.receiver =>
+            {
+                self.next_node(node)
             }
-            (NodeState::Draining, _) => self.next_node(node),
+            (NodeState::Draining | NodeState::Changing, _) if tries == TRIES_MAX => self.leave_out_node(node),
+            (NodeState::Draining, Some(from))
+                if word.next.is_some() && self.pool.change_ns_max().is_some() =>
+            {
+                raise(node, tries + 1, value, word.now_serving(from))
+            }
+            (NodeState::Draining, _) => self.wait(node, tries + 1, word),
+            (NodeState::Changing, _) => {
+                let changed = Changed::new(NodeId::new(usize::from(node)), word);
+                Phase::AwaitChange { node, tries: tries + 1, changed }
+            }
             _ if raised => self.count(node, word),
             (NodeState::Serving | NodeState::Pinned, Some(site))
                 if self.receiver.is_some() || self.tally(site).is_some() =>

@@ -3,9 +3,12 @@
 //! ```text
 //! node word ── donor's budget: reserve ── node: drain ── wait: drained ───┬─ land at the receiver ── raise its budget
 //!   (Free or Held: nothing to reserve or drain) ──────────────────────────┘
+//!   (where sites have commands: change, and wait for its end, before it lands)
 //!                                                        drained, to be held ── settle
 //!                                                        not drained in time ── land at the donor ──── raise its budget
 //!                          node was taken ── give the reservation back
+//!                                                        change failed ──┬─ land at the donor, pinned
+//!                                                                        └─ settle: held, if the donor's site does not run
 //!   (Pinned at its own site, or no longer: nothing to count) ── settle
 //! ```
 //!
@@ -13,9 +16,10 @@
 //! landing. Every raise expects the exact word that was read before. If that has changed, or the fate of a swap is
 //! unknown, the budget is rebuilt instead.
 
-use sidelong_layout::{Budget, NodeState, Ownership, SiteId};
+use sidelong_layout::{Budget, ChangeResult, NodeState, Ownership, SiteId};
 
 use crate::Time;
+use crate::changed::Changed;
 use crate::drained::Drained;
 use crate::lease::Timing;
 use crate::moving::{Outcome, Plan};
@@ -74,8 +78,18 @@ enum Phase {
         deadline: Option<Time>,
         drained: Drained,
     },
+    /// The node begins to change.
+    Change {
+        word: Ownership,
+        swap: Swap,
+    },
+    AwaitChange {
+        deadline: Option<Time>,
+        changed: Changed,
+    },
     /// A swap that changes what no budget counts.
     Settle {
+        then: Outcome,
         swap: Swap,
     },
     ReadBudget {
@@ -116,6 +130,8 @@ impl Transfer {
             Phase::Drain { .. } => "drain",
             Phase::Await { drained, .. } if drained.asks_fronts() => "await-fronts",
             Phase::Await { .. } => "await-ack",
+            Phase::Change { .. } => "change",
+            Phase::AwaitChange { .. } => "await-change",
             Phase::Settle { .. } => "settle",
             Phase::ReadBudget { then: Outcome::Moved, .. } => "read-receiver-budget",
             Phase::ReadBudget { .. } => "roll-back-read-budget",
@@ -164,7 +180,7 @@ impl Transfer {
                     let (donor, word) = (*donor, *word);
                     let deadline = *deadline.get_or_insert(self.timing.drain_deadline(now));
                     if done!(drained.step(reply.take())) {
-                        Ok(self.arrive(word))
+                        Ok(self.go(word))
                     } else if now >= deadline {
                         // As it was: one that was pinned stays so.
                         let back = word.now(self.plan.expected.state, donor);
@@ -173,11 +189,35 @@ impl Transfer {
                         return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
                     }
                 }
-                Phase::Settle { swap } => Err(match done!(swap.step(reply.take())) {
-                    Swapped::Yes => Transferred::As(Outcome::Moved),
-                    Swapped::No(_) => Transferred::As(Outcome::NodeChanged),
-                    Swapped::Already | Swapped::Unknown => Transferred::Doubtful,
-                }),
+                Phase::Change { word, swap } => {
+                    let word = *word;
+                    match done!(swap.step(reply.take())) {
+                        Swapped::Yes => {
+                            let changed = Changed::new(self.plan.node, word);
+                            Ok(Phase::AwaitChange { deadline: None, changed })
+                        }
+                        Swapped::No(_) => Err(Transferred::As(Outcome::NodeChanged)),
+                        Swapped::Already | Swapped::Unknown => Err(Transferred::Doubtful),
+                    }
+                }
+                Phase::AwaitChange { deadline, changed } => {
+                    let change_ns_max = self.pool.change_ns_max().unwrap_or_default();
+                    let deadline = *deadline.get_or_insert(now.after_ns(change_ns_max));
+                    let result = done!(changed.step(reply.take()));
+                    if result.is_none() && now < deadline {
+                        return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
+                    }
+                    let (word, held) = (changed.word, changed.held());
+                    Ok(self.changed(word, held, result))
+                }
+                Phase::Settle { then, swap } => {
+                    let then = *then;
+                    Err(match done!(swap.step(reply.take())) {
+                        Swapped::Yes => Transferred::As(then),
+                        Swapped::No(_) => Transferred::As(Outcome::NodeChanged),
+                        Swapped::Already | Swapped::Unknown => Transferred::Doubtful,
+                    })
+                }
                 Phase::ReadBudget { site, word, landed, then, load } => {
                     let (site, word, landed, then) = (*site, *word, *landed, *then);
                     match done!(load.step(reply.take())) {
@@ -219,27 +259,60 @@ impl Transfer {
         let Plan { expected: word, .. } = self.plan;
         let value = value.ok_or(Transferred::As(Outcome::Unreachable))?;
         // The whole word is compared: a node that left its site and came back is not the one in the plan.
-        if value != word.encode() || word.state == NodeState::Draining {
+        if value != word.encode() || word.on_its_way().is_some() {
             return Err(Transferred::As(Outcome::NodeChanged));
         }
         Ok(match word.serving_site() {
-            Some(donor) if self.plan.goal.site() == Some(donor) => self.settle(word),
+            Some(donor) if self.plan.goal.site() == Some(donor) => self.arrive_uncounted(word),
             Some(donor) => Phase::ReadDonor { donor, word, load: Load::new(Word::Budget(donor)) },
-            None => self.arrive(word),
+            None => self.go(word),
         })
     }
 
-    /// The planned word, from one of a node that serves nobody.
-    fn arrive(&self, word: Ownership) -> Phase {
-        match self.plan.goal.site() {
-            Some(to) => read_budget(word, to, self.plan.planned(word), Outcome::Moved),
-            None => self.settle(word),
+    /// On from a word whose node serves nobody and has no request.
+    fn go(&self, word: Ownership) -> Phase {
+        match (self.plan.goal.site(), self.pool.change_ns_max()) {
+            (Some(to), Some(_)) => {
+                let changing = word.changing_to(to);
+                let swap = Swap::once(Word::Ownership(self.plan.node), word.encode(), changing.encode());
+                Phase::Change { word: changing, swap }
+            }
+            (Some(to), None) => self.arrive(word, to),
+            (None, _) => self.arrive_uncounted(word),
         }
     }
 
-    fn settle(&self, word: Ownership) -> Phase {
-        let to = self.plan.planned(word).encode();
-        Phase::Settle { swap: Swap::once(Word::Ownership(self.plan.node), word.encode(), to) }
+    /// To the planned word, by which the node serves `to`.
+    fn arrive(&self, word: Ownership, to: SiteId) -> Phase {
+        read_budget(word, to, self.plan.planned(word), Outcome::Moved)
+    }
+
+    /// To the planned word, where that changes no budget.
+    fn arrive_uncounted(&self, word: Ownership) -> Phase {
+        self.settle(word, self.plan.planned(word), Outcome::Moved)
+    }
+
+    fn settle(&self, word: Ownership, to: Ownership, then: Outcome) -> Phase {
+        let swap = Swap::once(Word::Ownership(self.plan.node), word.encode(), to.encode());
+        Phase::Settle { then, swap }
+    }
+
+    /// On after a change. A node that is back at its old site stays there until a person has looked at it.
+    fn changed(&self, word: Ownership, held: Ownership, result: Option<ChangeResult>) -> Phase {
+        let fault = match result {
+            Some(ChangeResult::Changed) => {
+                return self.arrive(word, self.plan.site());
+            }
+            Some(ChangeResult::Undone(fault) | ChangeResult::Failed(fault)) => Some(fault),
+            None => None,
+        };
+        let then = Outcome::NotChanged { fault };
+        match (result, self.plan.expected.serving_site()) {
+            (Some(ChangeResult::Undone(_)), Some(donor)) => {
+                read_budget(word, donor, word.now(NodeState::Pinned, donor), then)
+            }
+            _ => self.settle(word, held, then),
+        }
     }
 
     fn drain(&self, donor: SiteId, word: Ownership, reserved: Budget) -> Phase {

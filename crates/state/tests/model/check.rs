@@ -74,6 +74,7 @@ pub(crate) fn setup(homes: [Option<usize>; 3], floor: u16, plans: [Plan; 2], fau
         floors: vec![floor, 0, 0],
         homes: homes.into(),
         foreign: false,
+        commands: false,
         fronts: 0,
         requests: 0,
         scripts: plans.map(|plan| vec![plan]).into(),
@@ -132,6 +133,26 @@ fn worlds_by_hand(faults: u8) -> Vec<(&'static str, Setup)> {
     ]
 }
 
+/// Worlds whose sites have commands.
+fn worlds_with_commands(faults: u8) -> Vec<(&'static str, Setup)> {
+    let unowned = Ownership { state: NodeState::Free, site: None, next: None, generation: 0 };
+    let free = Plan::new(NodeId::new(2), unowned, SiteId::new(1));
+    let [moved, other] = [plan(0, 0, 1), plan(1, 0, 1)];
+    let held = Plan { goal: Goal::Hold, ..moved };
+    let resumed = Plan { goal: Goal::Serve(SiteId::new(0)), ..moved };
+    let with = |homes, floor, scripts: [&[Plan]; 2]| Setup {
+        commands: true,
+        scripts: scripts.map(<[Plan]>::to_vec).into(),
+        ..setup(homes, floor, [moved; 2], faults)
+    };
+    vec![
+        ("two moves with commands", with(AT_DONOR, 2, [&[moved], &[other]])),
+        ("a free node with commands", with([Some(0), Some(0), None], 1, [&[free], &[moved]])),
+        ("a held node with commands, resumed", with(AT_DONOR, 1, [&[held, resumed], &[]])),
+        ("a held node with commands, moved", with(AT_DONOR, 1, [&[held, moved], &[]])),
+    ]
+}
+
 /// A node that one edge moves while another watches, and fronts that send requests to it.
 fn with_fronts(foreign: bool, fronts: usize, requests: u8, faults: u8) -> Setup {
     let moved = plan(0, 0, 1);
@@ -179,7 +200,7 @@ pub(crate) fn now() -> std::time::Instant {
 #[test]
 fn every_history_of_small_worlds() {
     let mut covered = BTreeSet::new();
-    for (name, setup) in worlds(1).into_iter().chain(worlds_by_hand(1)) {
+    for (name, setup) in worlds(1).into_iter().chain(worlds_by_hand(1)).chain(worlds_with_commands(1)) {
         covered.append(&mut check(name, setup));
     }
     let fronts = Setup { losses: false, ..with_fronts(true, 1, 1, 1) };
@@ -195,7 +216,7 @@ fn every_history_of_small_worlds() {
 #[test]
 #[ignore = "minutes, in a release build"]
 fn large() {
-    for (name, setup) in worlds(2).into_iter().chain(worlds_by_hand(2)) {
+    for (name, setup) in worlds(2).into_iter().chain(worlds_by_hand(2)).chain(worlds_with_commands(2)) {
         check(name, setup);
     }
 }
@@ -224,6 +245,12 @@ fn a_node_that_is_idle_acknowledges_too_early() {
 fn a_node_that_does_not_know_acknowledges_falsely() {
     let setup = with_fronts(false, 1, 1, 0);
     must_fail("false acknowledgement", ENDED, Setup { weakness: Weakness::FalseAcknowledgement, ..setup });
+}
+
+#[test]
+fn a_node_whose_commands_nobody_awaits_serves_too_early() {
+    let setup = Setup { commands: true, ..with_fronts(true, 1, 1, 0) };
+    must_fail("commands unasked", LAWFUL, Setup { weakness: Weakness::CommandsUnasked, ..setup });
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The words, and the rules for their changes.
 
-use sidelong_layout::{Ack, Budget, Lock, NodeId, NodeState, Ownership, SITES_MAX, SiteId};
+use sidelong_layout::{
+    Ack, Budget, Change, ChangeResult, Lock, NodeId, NodeState, Ownership, SITES_MAX, SiteId,
+};
 use sidelong_state::{NodeAgent, Op, Reply, Word};
 
 use crate::front::{Deed, Front};
@@ -123,6 +125,21 @@ impl Memory {
         self.node(node).is_some_and(is_awaited)
     }
 
+    /// Whether the node runs its commands, as far as it knows.
+    pub(crate) fn changes(&self, node: usize) -> bool {
+        let changed = Change::decode(self.acks[node]);
+        let is_at_it = |word: Ownership| {
+            word.state == NodeState::Changing
+                && changed.is_none_or(|changed| changed.generation != word.generation)
+        };
+        self.node(node).is_some_and(is_at_it)
+    }
+
+    pub(crate) fn change(&mut self, node: usize, result: ChangeResult) {
+        let word = self.node(node).expect("it changes");
+        self.acks[node] = Change { generation: word.generation, result }.encode();
+    }
+
     pub(crate) fn acknowledge(&mut self, node: usize) {
         let ack = self.agents[node].observe(self.nodes[node], 0);
         self.acks[node] = ack.expect("it awaits one").encode();
@@ -219,16 +236,33 @@ impl Memory {
         }
         let acknowledged = Ack::decode(self.acks[node.index()]).map(|ack| ack.generation);
         let has_left = setup.foreign || acknowledged == Some(before.generation);
+        let changed = Change::decode(self.acks[node.index()]);
+        let changed = changed.filter(|change| change.generation == before.generation);
+        let result = changed.map(|changed| changed.result);
+        let must_change = setup.commands;
         let lawful = match (before.state, new.state) {
-            (NodeState::Free, NodeState::Free | NodeState::Serving | NodeState::Pinned) => true,
-            (NodeState::Held, NodeState::Serving | NodeState::Pinned) => true,
+            (NodeState::Free, NodeState::Free) => true,
+            (NodeState::Free | NodeState::Held, NodeState::Serving | NodeState::Pinned) => !must_change,
+            (NodeState::Free, NodeState::Changing) => must_change && new.site.is_none(),
+            (NodeState::Held, NodeState::Changing) => {
+                must_change && new.site.is_none_or(|site| before.site == Some(site))
+            }
+            (NodeState::Draining, NodeState::Changing) => {
+                must_change && has_left && (new.site, new.next) == (before.site, before.next)
+            }
+            (NodeState::Changing, NodeState::Serving | NodeState::Pinned) => match result {
+                Some(ChangeResult::Changed) => new.site == before.next,
+                Some(ChangeResult::Undone(_)) => new.site == before.site && new.state == NodeState::Pinned,
+                Some(ChangeResult::Failed(_)) | None => false,
+            },
+            (NodeState::Changing, NodeState::Held) => new.site == before.site.or(before.next),
             (
                 NodeState::Serving | NodeState::Pinned,
                 NodeState::Serving | NodeState::Pinned | NodeState::Draining,
             )
             | (NodeState::Held, NodeState::Held) => before.site == new.site,
             (NodeState::Draining, NodeState::Serving | NodeState::Pinned) => {
-                new.site == before.site || (new.site == before.next && has_left)
+                new.site == before.site || (new.site == before.next && has_left && !must_change)
             }
             (NodeState::Draining, NodeState::Held) => {
                 before.next.is_none() && new.site == before.site && has_left

@@ -100,7 +100,7 @@ fn check_group(name: &str, model: Stabilises) {
 }
 
 /// Everything that an ownership word may say, each kind of nonsense once.
-fn ownerships(generation: u64) -> [u64; 12] {
+fn ownerships(generation: u64) -> [u64; 13] {
     let [first, second, beyond] = [0, 1, SITES].map(SiteId::new);
     let serving = |site| Ownership::serving(site, generation).encode();
     let of = |state, site, next| Ownership { state, site: Some(site), next, generation }.encode();
@@ -119,6 +119,7 @@ fn ownerships(generation: u64) -> [u64; 12] {
         of(NodeState::Draining, first, None),
         of(NodeState::Held, first, None),
         of(NodeState::Pinned, second, None),
+        of(NodeState::Changing, first, Some(second)),
     ]
 }
 
@@ -219,6 +220,14 @@ fn a_word_that_is_corrupted_in_a_move_becomes_legal() {
     let setup =
         Setup { corruptions: corruptions(), faults: 1, ..cluster(vec![vec![plan(0, 0, 1)]], Weakness::None) };
     check("one move", &setup, vec![vec![vec![]]]);
+}
+
+/// Nodes whose words say that they change say how that ended, or say nothing.
+#[test]
+fn a_word_that_is_corrupted_in_a_change_becomes_legal() {
+    let cluster = cluster(vec![vec![plan(0, 0, 1)]], Weakness::None);
+    let setup = Setup { commands: true, corruptions: corruptions(), faults: 1, ..cluster };
+    check("one move with commands", &setup, vec![vec![vec![]]]);
 }
 
 #[test]

@@ -118,6 +118,7 @@ fn setup(lots: &mut Lots) -> Setup {
         floors: vec![1; SITES],
         homes,
         foreign: lots.below(2) == 0,
+        commands: lots.below(2) == 0,
         fronts: FRONTS,
         requests: REQUESTS,
         scripts: (0..EDGES).map(|_| script(lots)).collect(),

@@ -2,7 +2,7 @@
 //! lose completions, and operations take effect long after. The model checker explores all of its histories, the random
 //! walk some of a larger one. Both step the machines that run live.
 
-use sidelong_layout::{Lock, Ownership, SiteId};
+use sidelong_layout::{ChangeResult, ChangeStep, Fault, FaultCause, Lock, Ownership, SiteId};
 use sidelong_state::{Goal, Outcome, Plan, Pool, Reply, Time, Timing, Word};
 
 use crate::edge::{Edge, Ended, Machine};
@@ -12,6 +12,8 @@ use crate::memory::{Flight, Memory, drained_node};
 /// A lease is renewed at 2, used until 5, stolen after 12; a node may drain for 3, which is not a multiple of the poll.
 const LEASE_NS: u64 = 6;
 const DRAIN_NS_MAX: u64 = 3;
+/// So long may a node change, in a world whose sites have commands.
+const CHANGE_NS_MAX: u64 = 5;
 
 pub(crate) fn timing() -> Timing {
     Timing::new(LEASE_NS, 1, DRAIN_NS_MAX, 2).expect("valid")
@@ -42,6 +44,8 @@ pub(crate) enum Weakness {
     FalseAcknowledgement,
     /// A front sends a request by the ownership that it chose the node by, however old.
     NoSecondLook,
+    /// Nodes are not asked whether their commands have ended.
+    CommandsUnasked,
     /// A front states that it has seen an ownership before its requests can see it.
     StatesFirst,
 }
@@ -54,6 +58,8 @@ pub(crate) struct Setup {
     pub(crate) homes: Vec<Option<usize>>,
     /// Whether the nodes' servers are not Sidelong's, and so acknowledge nothing.
     pub(crate) foreign: bool,
+    /// Whether nodes run commands when they change sites.
+    pub(crate) commands: bool,
     /// How many fronts there are, and requests that they send in all.
     pub(crate) fronts: usize,
     pub(crate) requests: u8,
@@ -80,6 +86,8 @@ impl Setup {
         let homes = self.homes.iter().map(|home| home.map(SiteId::new));
         let pool = Pool::new(self.floors.iter().copied(), homes);
         let pool = pool.with_silent(self.homes.iter().map(|_| self.foreign));
+        let asks = self.commands && self.weakness != Weakness::CommandsUnasked;
+        let pool = pool.with_changes(asks.then_some(CHANGE_NS_MAX));
         match self.weakness {
             Weakness::FrontsUnasked | Weakness::FalseAcknowledgement => pool,
             _ => pool.with_fronts(self.fronts),
@@ -116,6 +124,8 @@ pub(crate) enum Action {
     Watch(usize, SiteId),
     /// A node has finished the old site's requests, and acknowledges.
     Acknowledge(usize),
+    /// A node's commands have ended.
+    Change(usize, ChangeResult),
     /// A front goes on.
     Front(usize, Deed),
     /// Every edge waits, and time passes.
@@ -210,6 +220,12 @@ impl World {
                 actions.push(Action::Acknowledge(node));
             }
         }
+        for node in (0..setup.homes.len()).filter(|node| self.memory.changes(*node)) {
+            let fault = Fault { step: ChangeStep::Enter, cause: FaultCause::TimedOut };
+            let back = self.memory.node(node).and_then(|word| word.site).map(|_| ChangeResult::Undone(fault));
+            let results = [Some(ChangeResult::Changed), back, Some(ChangeResult::Failed(fault))];
+            actions.extend(results.into_iter().flatten().map(|result| Action::Change(node, result)));
+        }
         for (index, front) in self.memory.fronts.iter().enumerate() {
             let deeds = front.deeds(self.memory.ownerships(), self.requests_left);
             actions.extend(deeds.into_iter().map(|deed| Action::Front(index, deed)));
@@ -244,6 +260,7 @@ impl World {
             Action::Wake(index) => self.edges[index].wake_up(setup, self.clock, &self.memory),
             Action::Watch(index, site) => self.edges[index].watch(site, setup, self.clock, &self.memory),
             Action::Acknowledge(node) => self.memory.acknowledge(node),
+            Action::Change(node, result) => self.memory.change(node, result),
             Action::Front(index, deed) => {
                 let began = self.memory.go_on(index, deed, setup.weakness);
                 self.requests_left -= u8::from(began);
@@ -421,9 +438,11 @@ impl World {
     }
 
     /// Whether all words are legal once the time for it has passed since a corruption: for each site two leases until its lock
-    /// may be taken over, and one wait for a node that drains. (An edge may wait longer for a lock that is long free.)
+    /// may be taken over, and one wait for nodes that drain and one for those that
+    /// change. (An edge may wait longer for a lock that is long free.)
     pub(crate) fn is_in_time(&self, setup: &Setup) -> bool {
-        let bound_ns = setup.floors.len() as u64 * (timing().steal_ns() + DRAIN_NS_MAX);
+        let change_ns_max = setup.pool().change_ns_max().unwrap_or_default();
+        let bound_ns = setup.floors.len() as u64 * (timing().steal_ns() + DRAIN_NS_MAX + change_ns_max);
         let is_due = self.corrupted.is_some_and(|at| self.clock > at.after_ns(bound_ns));
         !is_due
             || self.locks_are_free(setup) && self.nodes_are_settled(setup) && self.budgets_are_exact(setup)
