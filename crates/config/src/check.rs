@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use sidelong_layout::{EDGES_MAX, NODES_MAX, SITES_MAX};
+use sidelong_state::Protocol;
 
 use crate::cluster::Node;
 use crate::file::{ClusterFile, EdgeEntry, NodeEntry, SiteEntry};
@@ -26,6 +27,9 @@ const HOST_BYTES_MAX: usize = 253;
 /// Most hosts of one site.
 const HOSTS_MAX: usize = 256;
 
+/// Most words of a command, and most bytes of a word.
+const WORDS_MAX: usize = 64;
+const WORD_BYTES_MAX: usize = 4096;
 /// Most rates of one site.
 const RATES_MAX: usize = 4096;
 /// Most addresses of the workload's clients.
@@ -73,6 +77,7 @@ pub(crate) fn entries(file: &ClusterFile) -> Check {
     file.nodes.iter().enumerate().try_for_each(|(i, entry)| node(At::entry("node", i), entry))?;
     file.edges.iter().enumerate().try_for_each(|(i, entry)| edge(At::entry("edge", i), entry))?;
 
+    steps(file)?;
     let pool: usize = file.nodes.iter().map(|entry| entry.count).sum();
     promises(file, pool)?;
     let mut wanted = 0;
@@ -87,6 +92,25 @@ pub(crate) fn entries(file: &ClusterFile) -> Check {
         })?;
     }
     Ok(())
+}
+
+/// The published protocol has no step between two sites, in which a node could run a command.
+fn steps(file: &ClusterFile) -> Check {
+    let site = |entry: &SiteEntry| {
+        let given = [("on_enter", entry.on_enter.is_some()), ("on_leave", entry.on_leave.is_some())];
+        given
+            .iter()
+            .find(|(_, is_given)| *is_given)
+            .map(|(key, _)| format!("site {:?} has {key}", entry.name))
+    };
+    let node = |entry: &NodeEntry| entry.ready.as_ref().map(|_| format!("node {:?} has ready", entry.name));
+    let step = file.sites.iter().find_map(site).or_else(|| file.nodes.iter().find_map(node));
+    let Some(who) = step.filter(|_| file.reconfig.protocol == Protocol::Paper) else { return Ok(()) };
+    Err(Problem {
+        at: At::section("reconfig").key("protocol"),
+        found: format!("protocol is \"paper\", and {who}"),
+        expected: "protocol = \"lease\": the published one has no step for it".into(),
+    })
 }
 
 /// Checks what the sites are guaranteed against the pool of `pool` nodes.
@@ -309,6 +333,7 @@ fn reconfig(reconfig: &Reconfig) -> Check {
     millis(at, "settle_ms", reconfig.settle(), Duration::ZERO, MINUTE)?;
     millis(at, "lease_ms", reconfig.lease, MILLI, HOUR)?;
     millis(at, "drain_ms_max", reconfig.drain_max, MILLI, HOUR)?;
+    millis(at, "command_ms_max", reconfig.command_max, MILLI, HOUR)?;
     within(at, "high", reconfig.high, 0.0, 1e6)?;
     within(at, "low", reconfig.low, 0.0, 1e6)?;
     expect(reconfig.low < reconfig.high, at.key("low"), || {
@@ -432,6 +457,8 @@ fn site(at: At, entry: &SiteEntry) -> Check {
     })?;
     millis(at, "response_ms_p99", entry.response_p99.unwrap_or(MINUTE), MILLI, MINUTE)?;
     millis(at, "queue_ms_max", entry.queue_max.unwrap_or(MINUTE), MILLI, MINUTE)?;
+    command(at.key("on_enter"), &format!("{who}: on_enter"), entry.on_enter.as_deref())?;
+    command(at.key("on_leave"), &format!("{who}: on_leave"), entry.on_leave.as_deref())?;
     within(at, "alpha", entry.alpha.unwrap_or(0.0), 0.0, 64.0)?;
     let rates = &entry.rates;
     expect(rates.len() <= RATES_MAX, at.key("rates"), || {
@@ -450,6 +477,33 @@ fn site(at: At, entry: &SiteEntry) -> Check {
         let found = format!("{who}: ceiling is {ceiling} but the site starts with {} nodes", entry.nodes);
         (found, "nodes <= ceiling".into())
     })
+}
+
+/// Checks a command: a program that is looked up in `PATH` or has an absolute path, and its arguments.
+fn command(at: At, who: &str, words: Option<&[String]>) -> Check {
+    let Some(words) = words else { return Ok(()) };
+    expect(words.len() <= WORDS_MAX, at, || {
+        (format!("{who} has {} words", words.len()), format!("at most {WORDS_MAX}"))
+    })?;
+    let Some(program) = words.first() else {
+        let expected = "a program and its arguments, or no such key".into();
+        return Err(Problem { at, found: format!("{who} is empty"), expected });
+    };
+    // Relative to which directory would depend on where the node's process was started.
+    let is_program = !program.is_empty() && (program.starts_with('/') || !program.contains('/'));
+    expect(is_program, at.item(0), || {
+        let found = format!("{who}: program {:?}", excerpt(program));
+        (found, "a name to look up in PATH, or an absolute path".into())
+    })?;
+    for (i, word) in words.iter().enumerate() {
+        expect(word.len() <= WORD_BYTES_MAX, at.item(i), || {
+            (format!("{who}: a word of {} bytes", word.len()), format!("at most {WORD_BYTES_MAX}"))
+        })?;
+        expect(!word.contains('\0'), at.item(i), || {
+            (format!("{who}: {:?}", excerpt(word)), "words without NUL, which ends them".into())
+        })?;
+    }
+    Ok(())
 }
 
 fn edge(at: At, entry: &EdgeEntry) -> Check {

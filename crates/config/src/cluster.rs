@@ -10,12 +10,15 @@ use sidelong_state::Scheme;
 
 use crate::check::{self, Problem};
 use crate::error::{Error, Location, Result};
-use crate::file::{ClusterFile, EdgeEntry, Identity, NodeEntry, RateEntry, SiteEntry};
+use crate::file::{ClusterFile, EdgeEntry, Identity, NodeEntry, RateEntry, Ready, SiteEntry};
 use crate::lines::At;
 use crate::run_dir::default_run_dir;
 use crate::secret::Secret;
 use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::words::{Configuration, Fabric, Service};
+
+/// Time for a node's process to notice that it changes sites, and to kill a command that took too long.
+const NOTICE_MAX: Duration = Duration::from_secs(5);
 
 /// A checked cluster. All processes that read the same file get the same one, including indices.
 #[derive(Clone, PartialEq, Debug)]
@@ -71,6 +74,10 @@ pub struct Site {
     pub target: Option<Target>,
     /// The part of the pool, 0 to 1, that no other site can take from it.
     pub share: f64,
+    /// The command that a node runs before it serves the site: a program and its arguments. Empty for none.
+    pub on_enter: Vec<String>,
+    /// The command that a node runs after it has left the site. Empty for none.
+    pub on_leave: Vec<String>,
     /// The Zipf exponent of its requests, if it is not the workload's.
     pub alpha: Option<f64>,
     /// The rate of its requests over time, in an open loop with rates by site.
@@ -109,6 +116,8 @@ pub struct Node {
     pub net_mbit: Option<f64>,
     /// Whether connections to its foreign server from elsewhere than the edges do not keep it from moving.
     pub is_exclusive: bool,
+    /// What its foreign server must answer after a move's commands, if anything.
+    pub ready: Option<Ready>,
     /// The processes whose load is the node's, if the file names them.
     pub group: Option<Group>,
     /// The site that it serves at the start, an index of [`Cluster::sites`]. None for nodes left over.
@@ -166,6 +175,24 @@ impl Cluster {
             AdmissionRule::None => false,
         }
     }
+
+    /// Whether a change of sites takes a step on the node: a command of a site, or a server that must be ready. Movers then
+    /// wait for the node between the old site and the new one.
+    pub fn has_commands(&self) -> bool {
+        let runs = |site: &Site| !site.on_enter.is_empty() || !site.on_leave.is_empty();
+        self.sites.iter().any(runs) || self.nodes.iter().any(|node| node.ready.is_some())
+    }
+
+    /// The longest time that a node may take to change from one site to another: to leave the old site, to enter the new one
+    /// and be ready, and, if that fails, to enter the old site and be ready again.
+    pub fn change_max(&self) -> Duration {
+        let leaves = self.sites.iter().any(|site| !site.on_leave.is_empty());
+        let enters = self.sites.iter().any(|site| !site.on_enter.is_empty());
+        let commands = u32::from(leaves) + 2 * u32::from(enters);
+        let readies = self.nodes.iter().filter_map(|node| node.ready.as_ref());
+        let ready = readies.map(|ready| ready.timeout).max().unwrap_or_default();
+        commands * self.reconfig.command_max + 2 * ready + NOTICE_MAX
+    }
 }
 
 impl ClusterFile {
@@ -216,6 +243,8 @@ fn sites(file: &ClusterFile, pool: usize) -> Vec<Site> {
             // The checks exclude two.
             target: entry.response_p99.map(Target::ResponseP99).or(entry.queue_max.map(Target::Queue)),
             share: entry.share,
+            on_enter: entry.on_enter.clone().unwrap_or_default(),
+            on_leave: entry.on_leave.clone().unwrap_or_default(),
             alpha: entry.alpha,
             rates: entry.rates.clone(),
         }
@@ -273,6 +302,7 @@ fn node(entry: &NodeEntry, i: usize, k: usize, site: Option<usize>) -> std::resu
         cpus: entry.cpus.or(entry.cpu_share),
         net_mbit: entry.net_mbit,
         is_exclusive: entry.exclusive.unwrap_or(first.ip().to_canonical().is_loopback()),
+        ready: entry.ready.clone(),
         group: group(entry),
         site,
     })

@@ -118,6 +118,13 @@ pub struct SiteEntry {
     /// The part of the pool, 0 to 1, that no other site can take from it. Default 0.
     #[serde(default)]
     pub share: f64,
+    /// A command that the node's process runs before the node serves the site: a program and its arguments, without a shell.
+    /// Default none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_enter: Option<Vec<String>>,
+    /// A command that it runs after the node has left the site. Default none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_leave: Option<Vec<String>>,
     /// The Zipf exponent of the requests that `up` and the lab send to it, with `workload.kind = "zipf"`. Default the
     /// workload's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -152,6 +159,8 @@ impl SiteEntry {
             response_p99: None,
             queue_max: None,
             share: 0.0,
+            on_enter: None,
+            on_leave: None,
             alpha: None,
             rates: Vec::new(),
         }
@@ -225,6 +234,39 @@ pub struct NodeEntry {
     /// move while others have connections there. Default whether the server listens on a loopback address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclusive: Option<bool>,
+    /// What the node's process asks a foreign server after a move's commands, until the answer is as expected; only then does
+    /// the node serve its new site. Default nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<Ready>,
+}
+
+/// `node.ready`: the answer by which a foreign server is known to be ready.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ready {
+    /// The path of a GET request, with its query, if any.
+    pub path: String,
+    /// The status code of the answer. Default 200.
+    #[serde(default = "Ready::status")]
+    pub status: u16,
+    /// `timeout_ms`: the server has this long to answer so. Then the move has failed. Default 10 s.
+    #[serde(rename = "timeout_ms", default = "Ready::timeout", with = "time::millis")]
+    pub timeout: Duration,
+}
+
+impl Ready {
+    /// That path, with defaults otherwise.
+    pub fn new(path: impl Into<String>) -> Self {
+        Ready { path: path.into(), status: Self::status(), timeout: Self::timeout() }
+    }
+
+    fn status() -> u16 {
+        200
+    }
+
+    fn timeout() -> Duration {
+        Duration::from_secs(10)
+    }
 }
 
 impl NodeEntry {
@@ -249,6 +291,7 @@ impl NodeEntry {
             unit: None,
             pid_file: None,
             exclusive: None,
+            ready: None,
         }
     }
 

@@ -29,7 +29,7 @@ mod words;
 
 pub use cluster::{Cluster, Edge, Group, Node, Site};
 pub use error::{Error, Location, Result};
-pub use file::{ClusterFile, EdgeEntry, Identity, NodeEntry, RateEntry, SiteEntry, Tls};
+pub use file::{ClusterFile, EdgeEntry, Identity, NodeEntry, RateEntry, Ready, SiteEntry, Tls};
 pub use parse::FILE_BYTES_MAX;
 pub use run_dir::default_run_dir;
 pub use secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret, SecretText};

@@ -102,10 +102,14 @@ pub struct Reconfig {
     /// `lease_ms`: a lock that its holder does not renew is free again after at most three leases. Default 50 ms.
     #[serde(rename = "lease_ms", with = "time::millis")]
     pub lease: Duration,
-    /// `drain_ms_max`: a moving node has this long to finish its old site's requests. Then it serves the new site in any
-    /// case. Default 500 ms.
+    /// `drain_ms_max`: a moving node has this long to finish its old site's requests. If it has not, it stays at its old
+    /// site. Default 500 ms.
     #[serde(rename = "drain_ms_max", with = "time::millis")]
     pub drain_max: Duration,
+    /// `command_ms_max`: the longest time of one command of a site, `on_enter` or `on_leave`. Then it is killed, and has
+    /// failed. Default 30 s.
+    #[serde(rename = "command_ms_max", with = "time::millis")]
+    pub command_max: Duration,
 }
 
 impl Reconfig {
@@ -128,6 +132,7 @@ impl Default for Reconfig {
             low: 0.5,
             lease: Duration::from_millis(50),
             drain_max: Duration::from_millis(500),
+            command_max: Duration::from_secs(30),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sidelong_config::{
-    AdmissionRule, ClusterFile, Configuration, Error, Fabric, NodeEntry, Secret, SecretText, Service, Target,
-    WorkloadKind, default_run_dir,
+    AdmissionRule, ClusterFile, Configuration, Error, Fabric, NodeEntry, Ready, Secret, SecretText, Service,
+    Target, WorkloadKind, default_run_dir,
 };
 
 #[test]
@@ -321,4 +321,43 @@ fn servers_of_others_have_ports_in_a_row_and_unknown_workers() {
     assert_ne!(builtin, text);
     let cluster = ClusterFile::parse(&builtin, "demo").unwrap().cluster().unwrap();
     assert!(!cluster.nodes[0].is_foreign && cluster.nodes[0].workers == Some(2));
+}
+
+#[test]
+fn a_change_of_sites_takes_as_long_as_its_steps_may() {
+    let mut file = ClusterFile::demo();
+    let meaning = |file: &ClusterFile| {
+        let read = ClusterFile::parse(&file.to_toml().unwrap(), "written").unwrap();
+        assert_eq!(read, *file);
+        let cluster = read.cluster().unwrap();
+        (cluster.has_commands(), cluster.change_max().as_secs(), cluster)
+    };
+    assert!(!meaning(&file).0);
+
+    // 5 s for the node to notice; the way back enters the old site, and leaves none.
+    file.reconfig.command_max = Duration::from_secs(100);
+    file.sites[1].on_leave = Some(vec!["/bin/stop".into(), "beta's \"server\"".into(), String::new()]);
+    let (has_commands, change_max, cluster) = meaning(&file);
+    assert_eq!((has_commands, change_max), (true, 105));
+    assert_eq!(cluster.sites[1].on_leave, ["/bin/stop", "beta's \"server\"", ""]);
+    assert!(cluster.sites[1].on_enter.is_empty() && cluster.sites[0].on_leave.is_empty());
+    file.sites[0].on_enter = Some(vec!["start".into()]);
+    assert_eq!(meaning(&file).1, 305);
+    file.sites[1].on_leave = None;
+    assert_eq!(meaning(&file).1, 205);
+    file.sites[0].on_enter = None;
+    assert!(!meaning(&file).0);
+
+    file.nodes[0] = NodeEntry::foreign("web", 7, "127.0.0.1:8081".parse().unwrap());
+    file.nodes[0].ready = Some(Ready::new("/healthz?full"));
+    let last = NodeEntry::foreign("last", 1, "127.0.0.1:9000".parse().unwrap());
+    let ready = Ready { status: 204, timeout: Duration::from_secs(7), ..Ready::new("/") };
+    file.nodes.push(NodeEntry { ready: Some(ready.clone()), ..last });
+    file.edges.truncate(1);
+    file.edges[0].listen = "127.0.0.1:8080".parse().unwrap();
+    let (has_commands, change_max, cluster) = meaning(&file);
+    assert_eq!((has_commands, change_max), (true, 25), "two times the longest");
+    assert_eq!(cluster.nodes[7].ready, Some(ready));
+    let first = cluster.nodes[6].ready.clone().unwrap();
+    assert_eq!((first.path.as_str(), first.status, first.timeout.as_secs()), ("/healthz?full", 200, 10));
 }

@@ -155,6 +155,7 @@ fn every_section_is_checked() {
         ("[admission]\nrotation_s = 0\n", "11: rotation_s is 0; expected from 0.1 to 3600"),
         ("[reconfig]\nsensitivity_ms = 0\n", "11: sensitivity_ms is 0; expected from 0.01 to 60000"),
         ("[reconfig]\nhistory_ms = 60001\n", "11: history_ms is 60001; expected from 0 to 60000"),
+        ("[reconfig]\ncommand_ms_max = 0.5\n", "11: command_ms_max is 0.5; expected from 1 to 3600000"),
         ("[reconfig]\nhigh = nan\n", "11: high is NaN; expected from 0 to 1000000"),
         (
             "[reconfig]\nhigh = 0.4\n",
@@ -555,4 +556,86 @@ fn a_unit_and_a_process_are_of_a_foreign_server() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn a_command_is_a_program_and_its_words() {
+    let many = format!("on_leave = [\"true\"{}]", ", \"x\"".repeat(64));
+    let long = format!("on_enter = [\"true\",\n\"{}\"]", "x".repeat(4097));
+    let cases = [
+        (
+            "on_enter = []",
+            "4: site \"a\": on_enter is empty; expected a program and its arguments, or no such key",
+        ),
+        (
+            "on_leave = [\"\", \"x\"]",
+            "4: site \"a\": on_leave: program \"\"; expected a name to look up in PATH, or an absolute path",
+        ),
+        (
+            "on_enter = [\"./enter\"]",
+            "4: site \"a\": on_enter: program \"./enter\"; expected a name to look up in PATH, or an absolute path",
+        ),
+        (
+            "on_enter = [\"true\",\n\"a\\u0000b\"]",
+            "5: site \"a\": on_enter: \"a\\0b\"; expected words without NUL, which ends them",
+        ),
+        (many.as_str(), "4: site \"a\": on_leave has 65 words; expected at most 64"),
+        (long.as_str(), "5: site \"a\": on_enter: a word of 4097 bytes; expected at most 4096"),
+        ("on_enter = \"true\"", "4: site.on_enter: invalid type: string \"true\", expected a sequence"),
+    ];
+    for (key, expected) in cases {
+        assert_eq!(
+            refused_at(3, &format!("hosts = [\"a.example\"]\n{key}")),
+            format!("cluster.toml:{expected}")
+        );
+    }
+}
+
+#[test]
+fn a_server_is_ready_by_an_answer_that_it_can_give() {
+    let node =
+        |ready: &str| format!("[[node]]\nname = \"m\"\nserver = \"127.0.0.1:80\"\nready = {{ {ready} }}\n");
+    let path = "expected \"/\" and at most 1023 visible ASCII characters, such as \"/healthz\"";
+    for (ready, expected) in [
+        ("path = \"healthz\"", format!("ready.path is \"healthz\"; {path}")),
+        ("path = \"\"", format!("ready.path is \"\"; {path}")),
+        ("path = \"/a b\"", format!("ready.path is \"/a b\"; {path}")),
+        ("path = \"/\\r\\nHost: x\"", format!("ready.path is \"/\\r\\nHost: x\"; {path}")),
+        ("path = \"/\", status = 99", "ready.status is 99; expected from 100 to 599".into()),
+        ("path = \"/\", status = 600", "ready.status is 600; expected from 100 to 599".into()),
+        ("path = \"/\", timeout_ms = 0", "ready.timeout_ms is 0; expected from 1 to 3600000".into()),
+        (
+            "path = \"/\", timeout_ms = 3_600_001",
+            "ready.timeout_ms is 3600001; expected from 1 to 3600000".into(),
+        ),
+    ] {
+        assert_eq!(refused_after(&node(ready)), format!("cluster.toml:13: node \"m\": {expected}"));
+    }
+    let unknown = refused_after(&node("path = \"/\", body = \"ok\""));
+    assert!(
+        unknown.ends_with("unknown field `body`, expected one of `path`, `status`, `timeout_ms`"),
+        "{unknown}"
+    );
+    assert!(refused_after(&node("status = 200")).contains("missing field `path`"));
+    assert_eq!(
+        refused_at(6, "listen = \"127.0.0.1:7101\"\nready = { path = \"/\" }"),
+        "cluster.toml:7: node \"n\": ready without server; expected no ready: the built-in origin always is"
+    );
+}
+
+#[test]
+fn the_published_protocol_runs_no_commands() {
+    let paper = "[reconfig]\nprotocol = \"paper\"\n";
+    let expected = "expected protocol = \"lease\": the published one has no step for it";
+    let site = "[[site]]\nname = \"b\"\nhosts = [\"b\"]\non_leave = [\"true\"]\n[[node]]\nname = \"m\"\n\
+                listen = \"127.0.0.1:7102\"\n";
+    assert_eq!(
+        refused_after(&format!("{paper}{site}")),
+        format!("cluster.toml:11: protocol is \"paper\", and site \"b\" has on_leave; {expected}")
+    );
+    let node = "[[node]]\nname = \"m\"\nserver = \"127.0.0.1:80\"\nready = { path = \"/\" }\n";
+    assert_eq!(
+        refused_after(&format!("{paper}{node}")),
+        format!("cluster.toml:11: protocol is \"paper\", and node \"m\" has ready; {expected}")
+    );
 }

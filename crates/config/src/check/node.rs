@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use sidelong_layout::NODES_MAX;
 
-use super::{Check, HOUR, Problem, excerpt, expect, is_text, millis, name, port, within};
-use crate::file::NodeEntry;
+use super::{Check, HOUR, MILLI, Problem, excerpt, expect, is_text, millis, ms, name, port, within};
+use crate::file::{NodeEntry, Ready};
 use crate::lines::At;
 use crate::words::Service;
 
 /// systemd.unit(5): "a unit name must not be longer than 255 characters".
 const UNIT_BYTES_MAX: usize = 255;
+/// Longest path of `ready`.
+const PATH_BYTES_MAX: usize = 1024;
 
 /// Checks a node by itself.
 pub(super) fn node(at: At, entry: &NodeEntry) -> Check {
@@ -43,7 +45,33 @@ pub(super) fn node(at: At, entry: &NodeEntry) -> Check {
         let found = format!("node {:?}: cpu_share beside a cgroup", entry.name);
         (found, "only one of them: set the share in the cgroup itself".into())
     })?;
+    ready(at, entry)?;
     group(at, entry)
+}
+
+/// Checks what its server is asked after a move's commands.
+fn ready(at: At, entry: &NodeEntry) -> Check {
+    let Some(Ready { path, status, timeout }) = &entry.ready else { return Ok(()) };
+    let (at, who) = (at.key("ready"), format!("node {:?}", entry.name));
+    expect(entry.server.is_some(), at, || {
+        let found = format!("{who}: ready without server");
+        (found, "no ready: the built-in origin always is".into())
+    })?;
+    let is_path = path.starts_with('/') && is_text(path, PATH_BYTES_MAX, |c| c.is_ascii_graphic());
+    expect(is_path, at, || {
+        let expected = format!(
+            "\"/\" and at most {} visible ASCII characters, such as \"/healthz\"",
+            PATH_BYTES_MAX - 1
+        );
+        (format!("{who}: ready.path is {:?}", excerpt(path)), expected)
+    })?;
+    expect((100..=599).contains(status), at, || {
+        (format!("{who}: ready.status is {status}"), "from 100 to 599".into())
+    })?;
+    expect((MILLI..=HOUR).contains(timeout), at, || {
+        let found = format!("{who}: ready.timeout_ms is {}", ms(*timeout));
+        (found, format!("from {} to {}", ms(MILLI), ms(HOUR)))
+    })
 }
 
 /// The key that says where the node's server answers, and the first address there.
