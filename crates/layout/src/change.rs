@@ -3,6 +3,8 @@
 //! A node whose ownership is [`NodeState::Changing`](crate::NodeState::Changing) leaves one site, enters another, and makes sure
 //! that its server is ready. It then stores how that ended where its acknowledgements stand.
 
+use std::fmt;
+
 use crate::word::SEQUENCE_MAX;
 
 const STEP_AT: u32 = 40;
@@ -115,5 +117,29 @@ impl Fault {
             _ => return None,
         };
         Some(Fault { step, cause })
+    }
+}
+
+/// The key of the cluster file that has the step.
+impl fmt::Display for ChangeStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ChangeStep::Leave => "on_leave",
+            ChangeStep::Enter => "on_enter",
+            ChangeStep::Ready => "ready",
+        })
+    }
+}
+
+/// What failed and how, for people: "on_enter ended with status 1".
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.step, self.cause) {
+            (ChangeStep::Ready, FaultCause::TimedOut) => f.write_str("the server was not ready in time"),
+            (step, FaultCause::TimedOut) => write!(f, "{step} took too long"),
+            (step, FaultCause::Status(status)) => write!(f, "{step} ended with status {status}"),
+            (step, FaultCause::Signal(signal)) => write!(f, "{step} was ended by signal {signal}"),
+            (step, FaultCause::NotStarted) => write!(f, "{step} could not be started"),
+        }
     }
 }

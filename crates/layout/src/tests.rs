@@ -124,6 +124,16 @@ fn the_end_of_a_change_is_no_acknowledgement() {
 }
 
 #[test]
+fn a_fault_says_which_step_failed_and_how() {
+    let said = |step, cause| Fault { step, cause }.to_string();
+    assert_eq!(said(ChangeStep::Enter, FaultCause::Status(1)), "on_enter ended with status 1");
+    assert_eq!(said(ChangeStep::Leave, FaultCause::Signal(9)), "on_leave was ended by signal 9");
+    assert_eq!(said(ChangeStep::Enter, FaultCause::TimedOut), "on_enter took too long");
+    assert_eq!(said(ChangeStep::Leave, FaultCause::NotStarted), "on_leave could not be started");
+    assert_eq!(said(ChangeStep::Ready, FaultCause::TimedOut), "the server was not ready in time");
+}
+
+#[test]
 fn a_budget_stops_at_its_floor() {
     let budget = Budget { floor: 1, current: 2, generation: 5 };
     let reserved = budget.reserved().unwrap();
