@@ -252,6 +252,7 @@ impl Links {
     pub fn execute(&mut self, op: Op) -> Reply {
         if let Op::Read(Word::Ack(node)) = op
             && self.is_kept_by_kernel(node)
+            && !self.words.seen[node.index()].is_some_and(|seen| seen.state == NodeState::Changing)
         {
             return self.infer_ack(node);
         }
@@ -284,7 +285,8 @@ impl Links {
         shape.is_some_and(|shape| LOAD_SHAPES[shape].0 == RegionKind::Kernel)
     }
 
-    /// The acknowledgement of a node with a kernel-kept record, where no thread can give it. The server's line counts
+    /// The acknowledgement of a node with a kernel-kept record, where no thread can give it. (A node that changes sites has a
+    /// process at work, which says itself how that ended.) The server's line counts
     /// the node's requests, and is read after the word, as [`sidelong_state::NodeAgent::observe`] requires. A line that
     /// is being written may be about to count one more request, so it acknowledges nothing yet.
     fn infer_ack(&mut self, node: NodeId) -> Reply {
@@ -394,7 +396,7 @@ impl Reader for Words {
             if read.is_none() || before.is_none() {
                 self.note_validity(NodeId::new(item), words.ok().filter(|_| read.is_none()));
             }
-            let is_settled = read == before && read.is_some_and(|own| own.state != NodeState::Draining);
+            let is_settled = read == before && read.is_some_and(|own| own.on_its_way().is_none());
             return if is_settled { Took::Idle } else { Took::Busy };
         };
         let read =

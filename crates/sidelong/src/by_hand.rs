@@ -16,6 +16,7 @@ use sidelong_reconfig::Links;
 use sidelong_state::{Goal, Memo, Move, Outcome, Plan, Protocol, Step};
 
 use crate::cli::{DrainArgs, MoveArgs, ResumeArgs, RunningArgs};
+use crate::edge;
 use crate::failure::{Failure, say, some};
 use crate::history::{BY_HAND, ByHand, HELD, Log, PINNED, RESUMED, Record};
 use crate::parts::{self, Parts};
@@ -121,7 +122,7 @@ impl Hand {
         self.await_words(wish)?;
         let began = Instant::now();
         let drain_max = if self.waits { WAIT_MAX } else { self.parts.cluster.reconfig.drain_max };
-        let deadline = began + drain_max + BUSY_MAX;
+        let deadline = began + drain_max + self.parts.change_max().unwrap_or_default() + BUSY_MAX;
         let mut memo = (None, Memo::default());
         loop {
             let plan = match self.plan(wish)? {
@@ -150,6 +151,12 @@ impl Hand {
                 }
                 Outcome::AtFloor if !self.has_spare(plan) => return Err(self.at_floor(plan)),
                 Outcome::NotDrained => return Err(self.not_drained(plan)),
+                Outcome::NotChanged { fault } => {
+                    let fault = edge::not_changed(fault);
+                    let by_hand = self.by_hand(plan, "not-changed", None, Some(fault.clone()));
+                    self.keep(by_hand, began.elapsed());
+                    return Err(self.not_changed(plan, &fault));
+                }
                 // Somebody else was faster, or repaired the site first: the plan is made anew.
                 _ if Instant::now() < deadline => std::thread::sleep(RETRY),
                 outcome => return Err(self.gave_up(plan, outcome)),
@@ -186,7 +193,7 @@ impl Hand {
         let Some(own) = self.links.ownership(self.node) else { return Ok(Next::Wait) };
         let name = &self.name;
         let goal = match (wish, own.state, own.site) {
-            (_, NodeState::Draining, _) => return Ok(Next::Wait),
+            (_, NodeState::Draining | NodeState::Changing, _) => return Ok(Next::Wait),
             (Wish::Drain, NodeState::Free, _) => {
                 return Err(Failure::new(format!("{name} serves no site, so there is nothing to drain")));
             }
@@ -226,7 +233,7 @@ impl Hand {
     /// Keeps in the history what was done; returns it in words.
     fn record(&self, wish: Wish, plan: Plan, took: Duration) -> Result<String, Failure> {
         let Plan { expected, .. } = plan;
-        let (name, by) = (&self.name, user());
+        let name = &self.name;
         let to = self.site(plan.site());
         let left = expected.serving_site().filter(|site| plan.goal.site() != Some(*site));
         let below = left.and_then(|site| self.below_floor(site));
@@ -247,8 +254,23 @@ impl Hand {
             }
             (_, below) => below,
         };
-        let from = expected.site.map(|site| self.site(site));
-        let record = Record::of_person(&by, ByHand { node: name, from, to, how, why }, took);
+        self.keep(self.by_hand(plan, how, why, None), took);
+        Ok(said)
+    }
+
+    fn by_hand<'a>(
+        &'a self,
+        plan: Plan,
+        how: &'a str,
+        why: Option<String>,
+        fault: Option<String>,
+    ) -> ByHand<'a> {
+        let from = plan.from().map(|site| self.site(site));
+        ByHand { node: &self.name, from, to: self.site(plan.site()), how, why, fault }
+    }
+
+    fn keep(&self, done: ByHand<'_>, took: Duration) {
+        let record = Record::of_person(&user(), done, took);
         match Log::open(&self.parts, BY_HAND) {
             Ok(Some(log)) => {
                 log.recorder().record(record);
@@ -257,7 +279,6 @@ impl Hand {
             Ok(None) => {}
             Err(Failure(why)) => tracing::warn!("{why}"),
         }
-        Ok(said)
     }
 
     /// Which floor is broken, in words.
@@ -294,6 +315,20 @@ impl Hand {
         let longer = if plan.goal == Goal::Hold { "; --wait waits for them" } else { "" };
         Failure::new(format!(
             "requests of {site} at {name} had not ended after {bound:?} (reconfig.drain_ms_max), so it stays there{longer}"
+        ))
+    }
+
+    fn not_changed(&self, plan: Plan, fault: &str) -> Failure {
+        let (name, to) = (&self.name, self.site(plan.site()));
+        let now = match self.links.ownership(self.node) {
+            Some(own) if own.state == NodeState::Pinned => {
+                format!("; it serves {} again, pinned there", self.site(own.site.unwrap_or(plan.site())))
+            }
+            Some(own) if own.state == NodeState::Held => "; it is held".to_owned(),
+            _ => String::new(),
+        };
+        Failure::new(format!(
+            "{name} could not change to {to}: {fault}{now}. The log of `sidelong node {name}` says more"
         ))
     }
 

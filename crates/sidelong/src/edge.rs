@@ -10,7 +10,7 @@ use sidelong_edge::{
     offer_share,
 };
 use sidelong_fabric::Region;
-use sidelong_layout::{EdgeId, NodeId, ShareMap};
+use sidelong_layout::{EdgeId, Fault, NodeId, ShareMap};
 use sidelong_policy::brain::Brain;
 use sidelong_policy::reconfigure::MovePlan;
 use sidelong_reconfig::{Cause, Ended, How, offer_board, offer_front};
@@ -289,7 +289,7 @@ fn ended_event(parts: &Parts, ended: &Ended) -> Event {
             site: parts.site_name(ended.site),
             node: plan.map(|plan| parts.node_name(plan.node)),
             why: plan.map(|plan| why(parts, &plan)).or(ended.cause.map(|cause| told(parts, cause))),
-            how: how(ended.how).to_owned(),
+            how: how(ended.how),
             at_ns,
         },
     }
@@ -315,19 +315,26 @@ pub(crate) fn told(parts: &Parts, cause: Cause) -> String {
     }
 }
 
-fn how(how: How) -> &'static str {
-    match how {
+fn how(how: How) -> String {
+    let how = match how {
         How::Lease(Outcome::Moved) | How::Paper(PaperOutcome::Moved) => "moved",
         How::Lease(Outcome::Busy) | How::Paper(PaperOutcome::Busy) => "busy",
         How::Lease(Outcome::Recent) | How::Paper(PaperOutcome::Recent) => "recent",
         How::Lease(Outcome::AtFloor) => "the donor is at its floor",
         How::Lease(Outcome::NodeChanged) | How::Paper(PaperOutcome::NodeChanged) => "the node had changed",
         How::Lease(Outcome::NotDrained) => "its old site's requests had not ended in time",
+        How::Lease(Outcome::NotChanged { fault }) => return not_changed(fault),
         How::Lease(Outcome::Contended) => "the donor's budget kept changing",
         How::Lease(Outcome::Unreachable) => "a word could not be reached",
         How::Lease(Outcome::Uncertain { .. }) => "completions were lost; repaired",
         How::Lease(Outcome::Recovered { .. }) => "repaired",
         How::Lease(Outcome::LeaseLost) => "the lease was lost",
         How::Paper(PaperOutcome::Lost) => "completions were lost",
-    }
+    };
+    how.to_owned()
+}
+
+/// Why a node could not change sites, in words.
+pub(crate) fn not_changed(fault: Option<Fault>) -> String {
+    fault.map_or_else(|| "its commands did not end in time".to_owned(), |fault| fault.to_string())
 }

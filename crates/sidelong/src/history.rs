@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use sidelong_edge::Counts;
 use sidelong_fabric::RunDirectory;
 use sidelong_policy::reconfigure::Reason;
-use sidelong_reconfig::Ended;
+use sidelong_reconfig::{Ended, How};
+use sidelong_state::Outcome;
 use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
@@ -59,6 +60,9 @@ pub(crate) struct Record {
     /// Why, in words, and both sites' figures at the scan that it was decided from.
     why: Option<String>,
     reason: Option<Reason>,
+    /// Why the node could not change sites.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fault: Option<String>,
 }
 
 impl Record {
@@ -81,6 +85,10 @@ impl Record {
                 .map(|plan| plan.reason.told(from.as_deref(), &to).to_string())
                 .or(ended.cause.map(|cause| edge::told(parts, cause))),
             reason: ended.plan.map(|plan| plan.reason),
+            fault: match ended.how {
+                How::Lease(Outcome::NotChanged { fault }) => Some(edge::not_changed(fault)),
+                _ => None,
+            },
             from,
             to,
         })
@@ -88,7 +96,7 @@ impl Record {
 
     /// What a person has just made of a node.
     pub(crate) fn of_person(by: &str, done: ByHand<'_>, took: Duration) -> Record {
-        let ByHand { node, from, to, how, why } = done;
+        let ByHand { node, from, to, how, why, fault } = done;
         Record {
             at: text(OffsetDateTime::now_utc()),
             by: by.to_owned(),
@@ -99,12 +107,13 @@ impl Record {
             took_us: took.as_micros().try_into().unwrap_or(u64::MAX),
             why,
             reason: None,
+            fault,
         }
     }
 
     /// The record as a line for people.
     fn plain(&self) -> String {
-        let Record { at, by, node, from, to, how, took_us, why, .. } = self;
+        let Record { at, by, node, from, to, how, took_us, why, fault, .. } = self;
         let (at, took_ms) = (at.replace('T', " "), *took_us as f64 / 1e3);
         let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
         let what = match node {
@@ -113,7 +122,11 @@ impl Record {
             Some(node) if how == PINNED => format!("{node} pinned at {to}"),
             Some(node) => {
                 let from = from.as_deref().unwrap_or("free");
-                let not = if how == "moved" { String::new() } else { format!(", not moved ({how})") };
+                let not = match fault {
+                    _ if how == "moved" => String::new(),
+                    Some(fault) => format!(", not moved ({fault})"),
+                    None => format!(", not moved ({how})"),
+                };
                 format!("{node} {from} -> {to}{not}")
             }
             None => format!("{to} repaired ({how})"),
@@ -128,9 +141,11 @@ pub(crate) struct ByHand<'a> {
     pub(crate) from: Option<&'a str>,
     /// The site that it serves now or, held, belongs to.
     pub(crate) to: &'a str,
-    /// `moved`, or one of [`HELD`], [`PINNED`], [`RESUMED`].
+    /// `moved`, `not-changed`, or one of [`HELD`], [`PINNED`], [`RESUMED`].
     pub(crate) how: &'a str,
     pub(crate) why: Option<String>,
+    /// Why it could not change sites.
+    pub(crate) fault: Option<String>,
 }
 
 /// The history of what persons did. No node or edge has this name.
@@ -139,15 +154,29 @@ pub(crate) const HELD: &str = "held";
 pub(crate) const PINNED: &str = "pinned";
 pub(crate) const RESUMED: &str = "resumed";
 
-/// By node: who held or pinned it last and when, as far as this machine's history tells.
-pub(crate) fn holders(run: &RunDirectory) -> BTreeMap<String, (String, String)> {
+/// Who or what keeps a node where it is.
+pub(crate) struct Holder {
+    /// The user, or the mover to whose plan the node could not change.
+    pub(crate) by: String,
+    /// Since when, in UTC.
+    pub(crate) since: String,
+    /// Why the node could not change sites.
+    pub(crate) fault: Option<String>,
+}
+
+/// By node: who held or pinned it last, as far as this machine's history tells. `movers` are the edges and nodes.
+pub(crate) fn holders<'a>(
+    run: &RunDirectory,
+    movers: impl Iterator<Item = &'a str>,
+) -> BTreeMap<String, Holder> {
     let mut holders = BTreeMap::new();
-    for record in Histories::read(run, [BY_HAND].into_iter()).unwrap_or_default().records {
-        let Some(node) = record.node else { continue };
-        match record.how == RESUMED {
-            true => holders.remove(&node),
-            false => holders.insert(node, (record.by, record.at)),
-        };
+    for record in Histories::read(run, movers.chain([BY_HAND])).unwrap_or_default().records {
+        let Record { node: Some(node), by, at: since, how, reason, fault, .. } = record else { continue };
+        if how == RESUMED {
+            holders.remove(&node);
+        } else if reason.is_none() || fault.is_some() {
+            holders.insert(node, Holder { by, since, fault });
+        }
     }
     holders
 }
@@ -424,6 +453,7 @@ mod tests {
             took_us: 1_240,
             why: Some(reason.told(Some("gamma"), "alpha").to_string()),
             reason: Some(reason),
+            fault: None,
         }
     }
 

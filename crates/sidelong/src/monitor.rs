@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sidelong_edge::Loads;
-use sidelong_layout::{Hot, NodeId, NodeState, Ownership, SiteId, Time, valid};
+use sidelong_layout::{Hot, NodeId, Ownership, SiteId, Time, valid};
 use sidelong_load::Reading;
 use sidelong_reconfig::Links;
 

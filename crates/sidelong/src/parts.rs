@@ -271,7 +271,15 @@ impl Parts {
         let floors = self.cluster.sites.iter().map(|site| site.floor as u16);
         let homes = self.cluster.nodes.iter().map(|node| node.site.map(SiteId::new));
         let silent = self.cluster.nodes.iter().map(|node| node.is_foreign);
-        Pool::new(floors, homes).with_fronts(self.cluster.edges.len()).with_silent(silent)
+        Pool::new(floors, homes)
+            .with_fronts(self.cluster.edges.len())
+            .with_silent(silent)
+            .with_changes(self.change_max().map(|time| time.as_nanos() as u64))
+    }
+
+    /// How long a node may take to run the commands of sites; `None` if no site has any.
+    pub(crate) fn change_max(&self) -> Option<Duration> {
+        self.cluster.has_commands().then(|| self.cluster.change_max())
     }
 
     /// The waits of a mover that lets a node drain for `drain_max`.

@@ -13,7 +13,7 @@ use sidelong_fabric::RunDirectory;
 
 use crate::cli::StatusArgs;
 use crate::failure::{Failure, say};
-use crate::history;
+use crate::history::{self, Holder};
 use crate::parts;
 use crate::top;
 
@@ -56,7 +56,9 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
         return Err(Failure::new(format!("no edge of {} answers: {why}", file.display())));
     }
     let mut report = Report::new(&cluster, &asked);
-    report.name_holders(&history::holders(&RunDirectory::at(&cluster.run_dir)));
+    let edges = cluster.edges.iter().map(|edge| &*edge.name);
+    let movers = edges.chain(cluster.nodes.iter().map(|node| &*node.name));
+    report.name_holders(&history::holders(&RunDirectory::at(&cluster.run_dir), movers));
     say(if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.plain() })
 }
 
@@ -124,11 +126,14 @@ struct EdgeReport<'a> {
 struct NodeReport<'a> {
     name: &'a str,
     site: Option<String>,
-    /// `serving`, `draining`, `held`, `pinned` or `free`; `None` if no edge knows.
+    /// `serving`, `draining`, `changing`, `held`, `pinned` or `free`; `None` if no edge knows.
     state: Option<String>,
     /// Who held or pinned it, and when, if this machine's history tells.
     by: Option<String>,
     since: Option<String>,
+    /// Why it could not change sites and so is held or pinned, if this machine's history tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<String>,
     /// Unanswered requests there, of all edges: the highest count that an edge reports.
     unanswered: Option<u64>,
     /// Connections to its server, and those, or requests, that wait for a worker; if its record counts them.
@@ -249,10 +254,11 @@ impl<'a> Report<'a> {
         text
     }
 
-    fn name_holders(&mut self, holders: &BTreeMap<String, (String, String)>) {
+    fn name_holders(&mut self, holders: &BTreeMap<String, Holder>) {
         for node in self.nodes.iter_mut().filter(|node| node.is_kept()) {
-            if let Some((by, at)) = holders.get(node.name) {
-                (node.by, node.since) = (Some(by.clone()), Some(at.clone()));
+            if let Some(Holder { by, since, fault }) = holders.get(node.name) {
+                (node.by, node.since) = (Some(by.clone()), Some(since.clone()));
+                node.fault.clone_from(fault);
             }
         }
     }
@@ -285,6 +291,7 @@ impl<'a> NodeReport<'a> {
             state: of().map(|node| &node.state).find(|state| !state.is_empty()).cloned(),
             by: None,
             since: None,
+            fault: None,
             unanswered: of().map(|node| node.unanswered).max(),
             connections: of().filter_map(|node| node.connections).max(),
             queued: of().filter_map(|node| node.queued).max(),
@@ -329,7 +336,9 @@ impl NodeReport<'_> {
         let by = self.by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
         let since =
             self.since.as_ref().map_or_else(String::new, |at| format!(" since {}", at.replace('T', " ")));
-        Some(format!("{} is {state}{at}{by}{since}; `sidelong resume {}` ends it", self.name, self.name))
+        let fault = self.fault.as_ref().map_or_else(String::new, |fault| format!(", because {fault}"));
+        let name = self.name;
+        Some(format!("{name} is {state}{at}{by}{since}{fault}; `sidelong resume {name}` ends it"))
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use sidelong_config::Cluster;
-use sidelong_layout::{NodeId, NodeState, Ownership, SEQUENCE_MAX, Time, valid};
+use sidelong_layout::{NodeId, Ownership, SEQUENCE_MAX, Time, valid};
 use sidelong_load as load;
 
 use super::asking::Admitted;
