@@ -274,7 +274,7 @@ const NODE_LOAD: Head<'static> =
 const NODE_SITE: Head<'static> =
     gauge("node_site", "", "1 for the site that the node serves, 0 for every other");
 const NODE_STATE: Head<'static> =
-    gauge("node_state", "", "1 for the state of the node: serving, draining, held, pinned, free");
+    gauge("node_state", "", "1 for the state of the node: serving, draining, changing, held, pinned, free");
 const RECORD_AGE: Head<'static> =
     gauge("record_age", "seconds", "Age of the figures in the node's last good record");
 const WORDS_AGE: Head<'static> =

@@ -68,7 +68,7 @@ pub struct NodeStatus {
     pub name: String,
     /// The site that it serves.
     pub site: Option<String>,
-    /// What it does: `serving`, `draining`, `held`, `pinned`, `free`; empty while it is not known.
+    /// What it does: `serving`, `draining`, `changing`, `held`, `pinned`, `free`; empty while it is not known.
     #[serde(default)]
     pub state: String,
     /// Unanswered requests there, of this edge and those that it hears.
