@@ -83,8 +83,8 @@ pub struct Reconfig {
     pub by: MovedBy,
     /// How. Default `lease`.
     pub protocol: Protocol,
-    /// `history_ms`: a site's load must stay high this long before a node moves to it (T; Balaji et al. 2004, 3.1.3).
-    /// Default 2 ms.
+    /// `history_ms`: a site's load must stay high this long before a node moves to it (T; Balaji et al. 2004, 3.1.3). Where
+    /// commands run at a move, at least as long as they were seen to take. Default 2 ms.
     #[serde(rename = "history_ms", with = "time::millis")]
     pub history: Duration,
     /// `sensitivity_ms`: the interval between two scans (S; Balaji et al. 2004, 3.1.4). Default 1 ms.

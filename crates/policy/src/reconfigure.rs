@@ -16,7 +16,8 @@
 //!
 //! Each move restarts the history of both sites, whether it was planned here or seen as a change of ownership. The paper's
 //! reason: "some amount of time is taken for the load to get balanced". It is also the purpose of its dual update counters:
-//! an edge that sees another edge's move makes none of its own for the same high load.
+//! an edge that sees another edge's move makes none of its own for the same high load. A move whose node runs commands restarts
+//! them again when it arrives, and the sites' T is then at least the time that this took (`cost.rs`).
 //!
 //! If edges hold targets, the need for nodes and what can be spared depend on how well targets are met (soft QoS:
 //! `strain.rs`); otherwise on load alone, as in the paper.
@@ -29,6 +30,7 @@
 
 mod account;
 mod choice;
+mod cost;
 mod history;
 mod plan;
 mod settings;
@@ -38,11 +40,14 @@ mod strain;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use sidelong_layout::{NODES_MAX, Ownership, SITES_MAX, SiteId};
 
 use crate::cluster::{Snapshot, destination};
 use crate::{SettingsError, Time};
 use account::Account;
+use cost::Change;
 use history::History;
 use situation::Situation;
 use stages::Stage;
@@ -58,6 +63,8 @@ pub struct Reconfigurer {
     histories: Vec<History>,
     /// The ownership of each node when it could last be read.
     seen: Vec<Option<Ownership>>,
+    /// By node, the change that it is in.
+    changes: Vec<Option<Change>>,
     looked: Option<Time>,
     /// The move that is to follow the last one.
     stage: Option<Stage>,
@@ -80,6 +87,7 @@ impl Reconfigurer {
             account: Account::default(),
             histories: vec![History::default(); sites],
             seen: vec![None; nodes],
+            changes: vec![None; nodes],
             looked: None,
             stage: None,
         })
@@ -132,22 +140,36 @@ impl Reconfigurer {
         self.account.sites.get(site.index()).map_or(0.0, account::Site::load)
     }
 
-    /// Restarts the history of sites between which a node was moved, whoever moved it.
+    /// Restarts the history of sites between which a node was moved, whoever moved it, and learns what moves cost.
     fn notice_moves(&mut self, snapshot: &Snapshot<'_>, now: Time) {
         for (node, view) in snapshot.nodes.iter().enumerate() {
             let Some(ownership) = view.ownership else { continue };
-            if let Some(before) = self.seen[node].replace(ownership)
-                && destination(before) != destination(ownership)
-            {
-                self.restart(destination(before), now);
-                self.restart(destination(ownership), now);
+            let change = Change::watch(&mut self.changes[node], ownership, now);
+            let Some(before) = self.seen[node].replace(ownership) else { continue };
+            let (planned, to) = (destination(before), destination(ownership));
+            let has_arrived = before.on_its_way().is_some() && ownership.serving_site().is_some();
+            if planned != to {
+                self.restart(planned, now);
+                self.restart(to, now);
+            } else if has_arrived {
+                for site in [before.site, to] {
+                    self.charge(site, change.map_or(Duration::ZERO, Change::lasted));
+                    // What the sites were like while the node changed is past. A mere drain is too short for that.
+                    self.restart(site.filter(|_| change.is_some()), now);
+                }
             }
+        }
+    }
+
+    fn charge(&mut self, site: Option<SiteId>, took: Duration) {
+        if let Some(history) = site.and_then(|site| self.histories.get_mut(site.index())) {
+            history.cost.charge(took);
         }
     }
 
     fn restart(&mut self, site: Option<SiteId>, now: Time) {
         if let Some(history) = site.and_then(|site| self.histories.get_mut(site.index())) {
-            history.restart(&self.settings, now);
+            history.restart(now);
         }
     }
 }

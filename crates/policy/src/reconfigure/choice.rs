@@ -67,7 +67,7 @@ impl Situation<'_> {
         let (view, sums) = (&self.snapshot.sites[site.index()], &self.account.sites[site.index()]);
         let history = &self.histories[site.index()];
         let ours = self.settings.only.is_none_or(|only| only == site);
-        if !ours || !history.is_settled(self.now) || sums.coming() >= u32::from(view.ceiling) {
+        if !ours || !history.is_settled(self.settings, self.now) || sums.coming() >= u32::from(view.ceiling) {
             return None;
         }
         let need = if sums.coming() < u32::from(view.floor) {
@@ -110,8 +110,13 @@ impl Situation<'_> {
         }
         let (needy, strain) = (&self.account.sites[to.index()], &self.histories[to.index()].strain);
         let is_lower = donor.priority < receiver.priority;
-        // A load is used once the last move has affected it, and if all nodes have reported.
-        let known = history.is_settled(self.now) && !sums.unknown;
+        // A load is used once the last move has affected it, and if all nodes have reported. What that move cost is no reason
+        // to leave a site without a node.
+        let is_time = match need > Need::High {
+            true => history.is_settled(self.settings, self.now),
+            false => history.may_give(self.settings, self.now),
+        };
+        let known = is_time && !sums.unknown;
         let spare = known && self.has_share_without(from, rate);
         let idle = history.was_low(self.settings, self.now)
             && sums.load_with(-rate) < self.settings.low

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::account::Site;
+use super::cost::Cost;
 use super::settings::ReconfigureSettings;
 use super::strain::Strain;
 use crate::Time;
@@ -14,8 +15,10 @@ pub(super) struct History {
     high: Option<Time>,
     /// Since when its load is low, and known.
     low: Option<Time>,
-    /// When its last move will have affected its load.
-    settled: Time,
+    /// When it was last part of a move.
+    moved: Option<Time>,
+    /// What its moves cost.
+    pub(super) cost: Cost,
     /// Its work, averaged. Moves do not change the work, so the average continues through them.
     pub(super) work: f64,
     /// How well its promise is kept, averaged likewise.
@@ -51,16 +54,22 @@ impl History {
     }
 
     /// Restarts it after a move to or from the site.
-    pub(super) fn restart(&mut self, settings: &ReconfigureSettings, now: Time) {
-        *self = History { high: None, low: None, settled: now.after(settings.settle), ..*self };
+    pub(super) fn restart(&mut self, now: Time) {
+        *self = History { high: None, low: None, moved: Some(now), ..*self };
     }
 
-    pub(super) fn is_settled(&self, now: Time) -> bool {
-        now >= self.settled
+    /// Whether its last move has affected its load.
+    pub(super) fn is_settled(&self, settings: &ReconfigureSettings, now: Time) -> bool {
+        self.moved.is_none_or(|at| now.since(at) >= settings.settle)
+    }
+
+    /// Whether it may give a node away, too: what its last move brought has served for as long as moves take.
+    pub(super) fn may_give(&self, settings: &ReconfigureSettings, now: Time) -> bool {
+        self.moved.is_none_or(|at| now.since(at) >= settings.settle.max(self.cost.time()))
     }
 
     pub(super) fn was_high(&self, settings: &ReconfigureSettings, now: Time) -> bool {
-        self.high.is_some_and(|since| now.since(since) >= settings.history)
+        self.high.is_some_and(|since| now.since(since) >= settings.history.max(self.cost.time()))
     }
 
     /// How long its load has been high, or low.
@@ -70,6 +79,6 @@ impl History {
     }
 
     pub(super) fn was_low(&self, settings: &ReconfigureSettings, now: Time) -> bool {
-        self.low.is_some_and(|since| now.since(since) >= settings.history)
+        self.low.is_some_and(|since| now.since(since) >= settings.history.max(self.cost.time()))
     }
 }

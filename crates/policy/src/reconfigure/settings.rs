@@ -12,13 +12,13 @@ use crate::index::Weights;
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ReconfigureSettings {
     /// T: how long a load must stay high before a move, and low before the site counts as idle (Balaji et al. 2004,
-    /// 3.1.3).
+    /// 3.1.3). A site whose changes take longer waits that long instead (`cost.rs`).
     pub history: Duration,
     /// S: the interval between two scans (Balaji et al. 2004, 3.1.4). The caller keeps it; a call after less than half
     /// of it is ignored. Half, so that a timer that was late last time loses no scan.
     pub sensitivity: Duration,
     /// After a move neither of its sites takes or gives for this long. A site that takes because its load is high, or
-    /// gives because it is low, waits for T in any case.
+    /// gives because it is low, waits for T in any case. A site whose changes take longer gives none for that long.
     pub settle: Duration,
     /// A site with more load needs a node, if it has no target.
     pub high: f64,

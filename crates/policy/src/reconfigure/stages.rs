@@ -16,7 +16,8 @@ use crate::cluster::destination;
 /// The better node must have more than this multiple of the spared node's capacity: two moves cost twice as much, and
 /// capacities are only what the cluster file claims.
 const BETTER: f64 = 1.5;
-/// Time for the first move to begin and to be made; then the second is dropped. Another edge may have been faster.
+/// Time for the first move to begin and to be made, besides what moves cost; then the second is dropped. Another edge may have
+/// been faster.
 const BEGINS: Duration = Duration::from_millis(20);
 const LASTS: Duration = Duration::from_secs(1);
 
@@ -59,7 +60,7 @@ impl Situation<'_> {
             && self.snapshot.nodes[node.index()].up
             && better > rate * BETTER
             && donor.priority <= receiver.priority
-            && history.is_settled(self.now)
+            && history.may_give(self.settings, self.now)
             && !sums.unknown
             && sums.up >= u32::from(donor.floor)
             && sums.coming() < u32::from(donor.ceiling);
@@ -82,8 +83,10 @@ impl Situation<'_> {
         let owned = |node: NodeId| self.snapshot.nodes[node.index()].ownership;
         let passed = self.now.since(planned);
         let is_under_way = owned(ahead).is_some_and(|own| destination(own) == Some(from));
+        let is_changing = owned(ahead).is_some_and(|own| own.state == NodeState::Changing);
+        let lasts = self.histories[from.index()].cost.time() + LASTS;
         let (sums, view) = (&self.account.sites[to.index()], &self.snapshot.sites[to.index()]);
-        passed < LASTS
+        (passed < lasts || is_changing)
             && (is_under_way || passed < BEGINS)
             && owned(node).is_some_and(|own| own.serves(from) && is_free_to_go(own))
             && self.histories[to.index()].is_high(self.settings, sums)
@@ -97,7 +100,7 @@ impl Situation<'_> {
         let (sums, floor) = (&self.account.sites[from.index()], self.snapshot.sites[from.index()].floor);
         let rate = self.account.nodes[node.index()].rate;
         let is_time = owned(ahead).is_some_and(|own| own.serves(from))
-            && [from, to].iter().all(|site| self.histories[site.index()].is_settled(self.now))
+            && [from, to].iter().all(|site| self.histories[site.index()].is_settled(self.settings, self.now))
             && self.snapshot.nodes[node.index()].up
             && sums.up > u32::from(floor)
             && self.can_spare(from, to, rate);

@@ -1,3 +1,4 @@
+mod cost;
 mod standings;
 
 use std::time::Duration;

@@ -1,0 +1,67 @@
+//! What moves cost: how long nodes were seen to change from one site to another.
+//!
+//! A node that changes runs the commands of its sites and serves nobody ([`NodeState::Changing`]). If that takes seconds, a
+//! move pays only for a load that lasts longer. So a site whose changes take longer than the settings say waits that long
+//! instead: its load must have been high or low for that long, and it gives no node away for that long after a move. The factor
+//! is 1: a node then serves for at least as long as it changed, and a load that lasts is answered at most one such time later.
+//! Who waits for as long as the remedy takes is at most twice as bad as who knows how long the trouble will last (Karlin et al.
+//! 1988, Competitive snoopy caching).
+//!
+//! A site below its floor, or without a node for its requests, does not wait for that.
+//!
+//! The drain before a change does not count: it is as long as the requests of the moment, and the node works. Without commands
+//! no node changes, and the settings alone apply.
+//!
+//! Times are measured on the ownership words that the scans show, so the changes of all movers count. A reconfigurer that has
+//! just started knows of no cost until it has seen a change.
+
+use std::time::Duration;
+
+use sidelong_layout::{NodeState, Ownership};
+
+use crate::Time;
+
+/// The longest that a site waits because of its changes; the cluster file may set a history of as much. While movers or
+/// machines are silent, a node may look for hours as if it changed.
+const COST_MAX: Duration = Duration::from_secs(60);
+
+/// A node that is seen changing.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Change {
+    since: Time,
+    /// Not the time of its end: a reconfigurer may have missed that by far.
+    last: Time,
+}
+
+impl Change {
+    /// Takes in what a node's ownership is now, and returns the change that this ends.
+    pub(super) fn watch(slot: &mut Option<Change>, ownership: Ownership, now: Time) -> Option<Change> {
+        if ownership.state != NodeState::Changing {
+            return slot.take();
+        }
+        slot.get_or_insert(Change { since: now, last: now }).last = now;
+        None
+    }
+
+    /// How long it was seen: less than two scans too short.
+    pub(super) fn lasted(self) -> Duration {
+        self.last.since(self.since)
+    }
+}
+
+/// What the moves of a site cost.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Cost(Duration);
+
+impl Cost {
+    /// After another move of the site, whose node changed for `took`. A faster one halves the cost, so that one change without
+    /// much to do does not make the site forget the slow ones, and ten make it forget them.
+    pub(super) fn charge(&mut self, took: Duration) {
+        self.0 = took.max(self.0 / 2).min(COST_MAX);
+    }
+
+    /// How long its changes take.
+    pub(super) fn time(self) -> Duration {
+        self.0
+    }
+}
