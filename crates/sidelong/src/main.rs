@@ -29,6 +29,8 @@ mod progress;
 mod reads;
 mod regions;
 mod sim;
+#[cfg_attr(not(test), expect(dead_code, reason = "the node's process does not run commands yet"))]
+mod site_change;
 mod status;
 mod top;
 mod trace;

@@ -1,0 +1,158 @@
+//! Brings another site onto a node by the commands of the cluster file: leave the old site, enter the new one, wait until the
+//! server is ready. It never decides whether a node changes, and writes no word: its caller does.
+//!
+//! If the agent dies in a change, its command is not killed, because half of a `systemctl start` is worse than all of it. The
+//! next agent runs the step again, so commands must be able to run twice, and beside what is left of the first run.
+
+mod command;
+mod ready;
+
+use std::time::{Duration, Instant};
+
+use sidelong_layout::{ChangeResult, ChangeStep, Fault, FaultCause, SiteId};
+
+pub(crate) use ready::Ready;
+
+/// Time between two checks whether a change is void.
+const VOID_EVERY: Duration = Duration::from_millis(10);
+/// Most characters of a command that are logged.
+const COMMAND_CHARS_MAX: usize = 200;
+
+/// The commands of a node.
+pub(crate) struct Commands {
+    /// The node's name.
+    pub(crate) node: String,
+    /// Every site of the cluster, in the order of its file.
+    pub(crate) sites: Vec<SiteCommands>,
+    /// When its server is ready. Without it, it is ready when the commands have ended.
+    pub(crate) ready: Option<Ready>,
+    /// A command that takes longer is killed.
+    pub(crate) command_max: Duration,
+}
+
+/// The commands of a site: a program and its arguments each. If empty, there is nothing to do.
+pub(crate) struct SiteCommands {
+    /// The site's name.
+    pub(crate) name: String,
+    /// Brings the site onto a node.
+    pub(crate) on_enter: Vec<String>,
+    /// Takes it away.
+    pub(crate) on_leave: Vec<String>,
+}
+
+/// Why a change did not end well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stopped {
+    /// It became void, and what ran was killed.
+    Void,
+    /// A step failed.
+    Failed(Fault),
+}
+
+/// Why a step did not end well.
+#[derive(PartialEq, Eq, Debug)]
+enum Broken {
+    Void,
+    /// The words follow what was done: "ended with status 1: no such unit".
+    Failed(FaultCause, String),
+}
+
+impl Commands {
+    /// Changes from a site to another. Returns when the new site runs, or the old one runs again, or neither does; `None` if
+    /// `is_void` said meanwhile that nobody waits for that any more.
+    ///
+    /// It lasts at most three times `command_max` and twice the time to be ready, and a few seconds for each command that has
+    /// to be killed.
+    pub(crate) fn change(
+        &self,
+        from: Option<SiteId>,
+        to: SiteId,
+        is_void: &dyn Fn() -> bool,
+    ) -> Option<ChangeResult> {
+        let there = match from {
+            Some(from) => self.leave(from, to, is_void),
+            None => Ok(()),
+        };
+        let fault = match there.and_then(|()| self.enter_from(from, to, is_void)) {
+            Ok(()) => return Some(ChangeResult::Changed),
+            Err(Stopped::Void) => return None,
+            Err(Stopped::Failed(fault)) => fault,
+        };
+        let Some(from) = from else { return Some(ChangeResult::Failed(fault)) };
+        match self.enter_from(Some(to), from, is_void) {
+            Ok(()) => Some(ChangeResult::Undone(fault)),
+            Err(Stopped::Void) => None,
+            Err(Stopped::Failed(_)) => Some(ChangeResult::Failed(fault)),
+        }
+    }
+
+    /// Enters the site of a node that starts.
+    pub(crate) fn enter(&self, to: SiteId, is_void: &dyn Fn() -> bool) -> Result<(), Stopped> {
+        self.enter_from(None, to, is_void)
+    }
+
+    fn leave(&self, from: SiteId, to: SiteId, is_void: &dyn Fn() -> bool) -> Result<(), Stopped> {
+        let left = self.site(from);
+        self.run(ChangeStep::Leave, left, &left.on_leave, [Some(from), Some(to)], is_void)
+    }
+
+    /// Enters `to`, and waits until the server is ready.
+    fn enter_from(
+        &self,
+        from: Option<SiteId>,
+        to: SiteId,
+        is_void: &dyn Fn() -> bool,
+    ) -> Result<(), Stopped> {
+        let entered = self.site(to);
+        self.run(ChangeStep::Enter, entered, &entered.on_enter, [from, Some(to)], is_void)?;
+        let Some(ready) = &self.ready else { return Ok(()) };
+        let what = format!("the server at {}, which is to serve {},", ready.address, entered.name);
+        done(ChangeStep::Ready, &what, || ready.wait(is_void))
+    }
+
+    /// Runs the command `argv` of a site, in a change between two.
+    fn run(
+        &self,
+        step: ChangeStep,
+        site: &SiteCommands,
+        argv: &[String],
+        between: [Option<SiteId>; 2],
+        is_void: &dyn Fn() -> bool,
+    ) -> Result<(), Stopped> {
+        let Some((program, arguments)) = argv.split_first() else { return Ok(()) };
+        let [from, to] = between.map(|site| site.map_or("", |site| &self.site(site).name));
+        let mut command = std::process::Command::new(program);
+        command.args(arguments);
+        command.env("SIDELONG_SITE", to).env("SIDELONG_FROM", from).env("SIDELONG_NODE", &self.node);
+        let shown: String = argv.join(" ").chars().take(COMMAND_CHARS_MAX).collect();
+        let what = format!("{step} of {} ({shown})", site.name);
+        done(step, &what, || command::run(command, self.command_max, is_void))
+    }
+
+    fn site(&self, site: SiteId) -> &SiteCommands {
+        &self.sites[site.index()]
+    }
+}
+
+/// Does a step, and logs how it ended.
+fn done(step: ChangeStep, what: &str, work: impl FnOnce() -> Result<(), Broken>) -> Result<(), Stopped> {
+    let begun = Instant::now();
+    let result = work();
+    let took = begun.elapsed();
+    match result {
+        Ok(()) if step == ChangeStep::Ready => tracing::info!("{what} was ready after {took:.1?}"),
+        Ok(()) => tracing::info!("{what} ended well after {took:.1?}"),
+        Err(Broken::Void) => {
+            tracing::info!("{what} was given up after {took:.1?}, because the change is void");
+            return Err(Stopped::Void);
+        }
+        Err(Broken::Failed(cause, why)) => {
+            tracing::warn!("{what} {why}");
+            return Err(Stopped::Failed(Fault { step, cause }));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
