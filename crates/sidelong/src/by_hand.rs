@@ -4,13 +4,11 @@
 //! floors. If it is killed on the way, an edge repairs the site.
 
 use std::fmt::Write as _;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::process::getuid;
+use nix::unistd::{User, getuid};
 use sidelong_config::Cluster;
-use sidelong_files::open_regular;
 use sidelong_layout::{NodeId, NodeState, Ownership, SiteId, Time};
 use sidelong_reconfig::Links;
 use sidelong_state::{Goal, Memo, Move, Outcome, Plan, Protocol, Step};
@@ -32,8 +30,6 @@ const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 const RETRY: Duration = Duration::from_millis(5);
 /// Between two scans while a node drains, which make broken links anew.
 const SCAN_EVERY: Duration = Duration::from_millis(100);
-/// Most bytes of the list of users.
-const USERS_BYTES_MAX: u64 = 1 << 20;
 
 /// What the person wants.
 #[derive(Clone, Copy, PartialEq)]
@@ -381,14 +377,9 @@ fn now() -> Time {
     Time::from_ns(sidelong_load::monotonic_ns())
 }
 
-/// The name of the user who runs this process, as /etc/passwd has it; otherwise the number.
+/// The name of the user who runs this process; without one the number.
 fn user() -> String {
-    let id = getuid().as_raw();
-    let mut users = String::new();
-    let read = open_regular(Path::new("/etc/passwd"))
-        .and_then(|file| file.take(USERS_BYTES_MAX).read_to_string(&mut users));
-    // passwd(5): name:password:UID:...
-    let is_it = |line: &&str| line.split(':').nth(2) == Some(&id.to_string());
-    let name = read.ok().and_then(|_| users.lines().find(is_it)?.split(':').next());
-    name.map_or_else(|| format!("user {id}"), str::to_owned)
+    let id = getuid();
+    let user = User::from_uid(id).ok().flatten();
+    user.map_or_else(|| format!("user {id}"), |user| user.name)
 }

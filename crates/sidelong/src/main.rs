@@ -6,6 +6,7 @@
 
 mod by_hand;
 mod cgroup;
+mod changer;
 mod cli;
 mod edge;
 mod event;
@@ -29,7 +30,6 @@ mod progress;
 mod reads;
 mod regions;
 mod sim;
-#[cfg_attr(not(test), expect(dead_code, reason = "the node's process does not run commands yet"))]
 mod site_change;
 mod status;
 mod top;

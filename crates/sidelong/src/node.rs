@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sidelong_config::{self as config, Cluster, Service};
-use sidelong_edge::{Admin, NodeMetrics, Pages};
+use sidelong_edge::{Admin, Counts, NodeMetrics, Pages};
 use sidelong_fabric::{Access, Region, RegionSpec};
 use sidelong_layout::{KERNEL_BYTES, LOAD_BYTES, RegionKind, SiteId, WORDS_OWNERSHIP};
 use sidelong_load::{
@@ -21,6 +21,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cgroup;
+use crate::changer::Changer;
 use crate::cli::PartArgs;
 use crate::edge::watch_for_node;
 use crate::event::Event;
@@ -72,8 +73,12 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
         Some(record) => Kept::Kernel { _line: publish_line(&memory, &make)?, _record: record },
         None => Kept::Threads(keep_load(&parts, node, choice.scheme, &offer, &memory, &make)?),
     };
+    let changer = Changer::start(&parts, node, memory.words.clone(), memory.load.clone())?;
     let _admin = match admin {
-        Some(listener) => Some(Admin::start(listener, pages(&parts, choice, &offer, &memory, &make)?)?),
+        Some(listener) => {
+            let changes = changer.as_ref().map(Changer::counts);
+            Some(Admin::start(listener, pages(&parts, choice, &offer, &memory, &make, changes)?)?)
+        }
         None => None,
     };
 
@@ -381,6 +386,7 @@ fn pages(
     offer: &Offering,
     memory: &Memory,
     make: &Make<'_>,
+    changes: Option<Counts>,
 ) -> Result<Pages, Failure> {
     let origin = make.gauge();
     let mut own = OwnReader::new(memory.load.clone(), parts::foreign(make.node));
@@ -396,7 +402,7 @@ fn pages(
         };
         (record, origin.as_ref().map(|origin| origin()))
     };
-    let counts = parts.fabric.counts().into_iter().chain(offer.counts()).collect();
+    let counts = parts.fabric.counts().into_iter().chain(offer.counts()).chain(changes).collect();
     let metrics = NodeMetrics::new(parts.about(choice), counts, parts.cluster.load.stale, Box::new(read));
     Ok(Pages {
         metrics: Box::new(move || metrics.encode()),

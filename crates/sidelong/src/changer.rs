@@ -1,0 +1,167 @@
+//! The thread by which a node runs the commands of sites: it watches the node's ownership, and says how a change ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use sidelong_config::{Cluster, Node, Site};
+use sidelong_edge::Counts;
+use sidelong_fabric::Region;
+use sidelong_layout::{Change, ChangeResult, LOAD_ACK, NodeState, Ownership, WORDS_OWNERSHIP};
+use sidelong_state::Pool;
+
+use crate::failure::Failure;
+use crate::parts::Parts;
+use crate::site_change::{Commands, Ready, SiteCommands, Stopped};
+
+/// Between two looks at the ownership: short beside what a command takes.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Runs until it is dropped; a command that runs then is ended.
+pub(crate) struct Changer {
+    stop: Arc<AtomicBool>,
+    ends: Arc<Ends>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How many changes ended in each way.
+#[derive(Default)]
+struct Ends {
+    changed: AtomicU64,
+    undone: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Changer {
+    /// For a node with the ownership in `words` and the acknowledgements in `load`. `None` if no site has commands.
+    ///
+    /// # Errors
+    /// If the thread cannot start.
+    pub(crate) fn start(
+        parts: &Parts,
+        node: &Node,
+        words: Region,
+        load: Region,
+    ) -> Result<Option<Self>, Failure> {
+        if !parts.cluster.has_commands() {
+            return Ok(None);
+        }
+        let (stop, ends) = <(Arc<AtomicBool>, Arc<Ends>)>::default();
+        let (commands, pool) = (commands(&parts.cluster, node), parts.pool());
+        let work = Work { commands, pool, words, load, stop: Arc::clone(&stop), ends: Arc::clone(&ends) };
+        let thread = std::thread::Builder::new().name("changer".into()).spawn(move || work.run())?;
+        Ok(Some(Changer { stop, ends, thread: Some(thread) }))
+    }
+
+    /// Its counters, for the node's metrics.
+    pub(crate) fn counts(&self) -> Counts {
+        let ends = Arc::clone(&self.ends);
+        Counts {
+            name: "changes",
+            help: "Changes of sites, by how they ended: changed, undone (the old site runs again), failed",
+            label: "end",
+            read: Box::new(move || {
+                let Ends { changed, undone, failed } = &*ends;
+                [("changed", changed), ("undone", undone), ("failed", failed)]
+                    .map(|(end, count)| (end, count.load(Ordering::Relaxed)))
+                    .into()
+            }),
+        }
+    }
+}
+
+impl Drop for Changer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // Its panic was printed where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn commands(cluster: &Cluster, node: &Node) -> Commands {
+    let site = |site: &Site| SiteCommands {
+        name: site.name.clone(),
+        on_enter: site.on_enter.clone(),
+        on_leave: site.on_leave.clone(),
+    };
+    Commands {
+        node: node.name.clone(),
+        sites: cluster.sites.iter().map(site).collect(),
+        ready: node.ready.clone().map(|ready| Ready {
+            address: node.address,
+            path: ready.path,
+            status: ready.status,
+            timeout: ready.timeout,
+        }),
+        command_max: cluster.reconfig.command_max,
+    }
+}
+
+struct Work {
+    commands: Commands,
+    pool: Pool,
+    words: Region,
+    load: Region,
+    stop: Arc<AtomicBool>,
+    ends: Arc<Ends>,
+}
+
+impl Work {
+    fn run(&self) {
+        self.enter();
+        let mut last = None;
+        while !self.stop.load(Ordering::Relaxed) {
+            last = self.look(last);
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+    }
+
+    /// Brings up the site that the node serves at its start. Until then the edges find that its server does not answer.
+    fn enter(&self) {
+        let word = self.word();
+        if let Some(site) = self.pool.ownership(word).and_then(Ownership::serving_site)
+            && let Err(Stopped::Failed(fault)) = self.commands.enter(site, &|| self.is_void(word))
+        {
+            tracing::warn!("the node serves its site without its commands: {fault}");
+        }
+    }
+
+    /// Changes sites if the ownership says so, and says how that ended. The `last` answer is stored again should the keeper of
+    /// the record have overwritten it by an acknowledgement of what was before.
+    fn look(&self, last: Option<Change>) -> Option<Change> {
+        let word = self.word();
+        let Some(own) = self.pool.ownership(word).filter(|own| own.state == NodeState::Changing) else {
+            return last;
+        };
+        let answer = match last.filter(|last| last.generation == own.generation) {
+            Some(last) => last,
+            None => {
+                let result = self.commands.change(own.site, own.next?, &|| self.is_void(word))?;
+                let count = match result {
+                    ChangeResult::Changed => &self.ends.changed,
+                    ChangeResult::Undone(_) => &self.ends.undone,
+                    ChangeResult::Failed(_) => &self.ends.failed,
+                };
+                count.fetch_add(1, Ordering::Relaxed);
+                Change { generation: own.generation, result }
+            }
+        };
+        if self.load.load(LOAD_ACK) != answer.encode() {
+            self.load.store(LOAD_ACK, answer.encode(), Ordering::Release);
+        }
+        Some(answer)
+    }
+
+    fn word(&self) -> u64 {
+        self.words.load(WORDS_OWNERSHIP)
+    }
+
+    /// Whether nobody waits any more for what was begun under that ownership.
+    fn is_void(&self, word: u64) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.word() != word
+    }
+}
