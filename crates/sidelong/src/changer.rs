@@ -1,5 +1,6 @@
 //! The thread by which a node runs the commands of sites: it watches the node's ownership, and says how a change ended.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -48,7 +49,7 @@ impl Changer {
             return Ok(None);
         }
         let (stop, ends) = <(Arc<AtomicBool>, Arc<Ends>)>::default();
-        let (commands, pool) = (commands(&parts.cluster, node), parts.pool());
+        let (commands, pool) = (commands(&parts.cluster, node)?, parts.pool());
         let work = Work { commands, pool, words, load, stop: Arc::clone(&stop), ends: Arc::clone(&ends) };
         let thread = std::thread::Builder::new().name("changer".into()).spawn(move || work.run())?;
         Ok(Some(Changer { stop, ends, thread: Some(thread) }))
@@ -82,13 +83,17 @@ impl Drop for Changer {
     }
 }
 
-fn commands(cluster: &Cluster, node: &Node) -> Commands {
+/// The commands of the file. Each ends with this process, so that it does not run beside that of the next one.
+fn commands(cluster: &Cluster, node: &Node) -> io::Result<Commands> {
+    let (own, id) = (std::env::current_exe()?, std::process::id().to_string());
+    let runner = [own.as_os_str(), "exec".as_ref(), "--with-parent".as_ref(), id.as_ref(), "--".as_ref()];
     let site = |site: &Site| SiteCommands {
         name: site.name.clone(),
         on_enter: site.on_enter.clone(),
         on_leave: site.on_leave.clone(),
     };
-    Commands {
+    Ok(Commands {
+        runner: runner.map(ToOwned::to_owned).into(),
         node: node.name.clone(),
         sites: cluster.sites.iter().map(site).collect(),
         ready: node.ready.clone().map(|ready| Ready {
@@ -98,7 +103,7 @@ fn commands(cluster: &Cluster, node: &Node) -> Commands {
             timeout: ready.timeout,
         }),
         command_max: cluster.reconfig.command_max,
-    }
+    })
 }
 
 struct Work {

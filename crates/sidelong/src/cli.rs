@@ -81,7 +81,7 @@ pub(crate) enum Command {
     Perf(PerfArgs),
     /// Print a demo cluster file, or check a cluster file.
     Config(ConfigArgs),
-    /// Become a server of another make that is a part of an `up`.
+    /// Become a server of another make or a command of a site, which ends with its parent.
     #[command(hide = true)]
     Exec(ExecArgs),
 }
@@ -91,9 +91,9 @@ pub(crate) struct ExecArgs {
     /// The parent, with which the process ends.
     #[arg(long, value_name = "PID")]
     pub(crate) with_parent: i32,
-    /// The control group that it joins.
+    /// A control group that it joins.
     #[arg(long, value_name = "DIR")]
-    pub(crate) join_cgroup: PathBuf,
+    pub(crate) join_cgroup: Option<PathBuf>,
     /// The command and its arguments.
     #[arg(required = true, last = true)]
     pub(crate) command: Vec<OsString>,

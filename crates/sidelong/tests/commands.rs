@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, geteuid};
 use serde_json::Value;
-use sidelong_config::Ready;
+use sidelong_config::{Ready, Workload, WorkloadKind};
 use support::{Cluster, Done, Running, eventually, metrics, run, skipped, try_get};
 
 /// Three nodes, n1 and n2 at alpha and n3 at beta, with an nginx each that answers with the site's name. Site's commands start and
@@ -75,7 +75,13 @@ impl Sites {
 
     /// Serving, each node with its own site.
     fn up(&self) -> Running {
-        let mut up = self.cluster.up(&["--plain"]);
+        let up = self.up_with(&["--plain"]);
+        self.is("n1", "serving", "alpha");
+        up
+    }
+
+    fn up_with(&self, arguments: &[&str]) -> Running {
+        let mut up = self.cluster.up(arguments);
         for (edge, site) in [(0, "alpha"), (0, "beta"), (1, "alpha"), (1, "beta")] {
             eventually("every edge answers for every site", || {
                 assert!(up.is_running(), "ended: {}{}", up.out(), up.err());
@@ -83,7 +89,6 @@ impl Sites {
                     .is_ok_and(|reply| reply.body == site)
             });
         }
-        self.is("n1", "serving", "alpha");
         up
     }
 
@@ -221,6 +226,27 @@ struct OnDrop<F: Fn()>(F);
 impl<F: Fn()> Drop for OnDrop<F> {
     fn drop(&mut self) {
         (self.0)();
+    }
+}
+
+/// Bursts that last longer than a change takes.
+#[test]
+fn the_edges_move_nodes_that_run_commands() {
+    let Some(mut sites) = Sites::new() else { return };
+    // So that the servers run when the load begins.
+    sites.up().end().succeeded();
+    let load = Workload { kind: WorkloadKind::SingleFile, burst: 5_000, ..Workload::default() };
+    sites.cluster.file.workload = Some(load);
+    let up = sites.up_with(&["--json"]);
+    let changed = || {
+        let changed = r#"sidelong_node_changes_total{end="changed"}"#;
+        (0..3).map(|node| metrics(sites.cluster.node_admin(node))[changed]).sum::<f64>()
+    };
+    eventually("a node moves there and back", || changed() >= 2.0);
+    let summary = up.end().json();
+    assert_eq!(summary["errors"], 0, "{summary}");
+    for record in sites.history().iter().filter(|record| record["how"] != "moved") {
+        assert_eq!(record["fault"], Value::Null, "{record}");
     }
 }
 

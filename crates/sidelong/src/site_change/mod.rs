@@ -1,13 +1,17 @@
 //! Brings another site onto a node by the commands of the cluster file: leave the old site, enter the new one, wait until the
 //! server is ready. It never decides whether a node changes, and writes no word: its caller does.
 //!
-//! If the agent dies in a change, its command is not killed, because half of a `systemctl start` is worse than all of it. The
-//! next agent runs the step again, so commands must be able to run twice, and beside what is left of the first run.
+//! If the agent dies in a change, its command ends with it, and the next agent begins the change again. So commands must be able
+//! to run twice, and after a half of them.
 
 mod command;
 mod ready;
 
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::time::{Duration, Instant};
+
+use rustix::fs::{Access, access};
 
 use sidelong_layout::{ChangeResult, ChangeStep, Fault, FaultCause, SiteId};
 
@@ -28,6 +32,8 @@ pub(crate) struct Commands {
     pub(crate) ready: Option<Ready>,
     /// A command that takes longer is killed.
     pub(crate) command_max: Duration,
+    /// The words before each command: a program that becomes the command, and ends with this process.
+    pub(crate) runner: Vec<OsString>,
 }
 
 /// The commands of a site: a program and its arguments each. If empty, there is nothing to do.
@@ -119,18 +125,37 @@ impl Commands {
         between: [Option<SiteId>; 2],
         is_void: &dyn Fn() -> bool,
     ) -> Result<(), Stopped> {
-        let Some((program, arguments)) = argv.split_first() else { return Ok(()) };
+        let Some(program) = argv.first() else { return Ok(()) };
         let [from, to] = between.map(|site| site.map_or("", |site| &self.site(site).name));
-        let mut command = std::process::Command::new(program);
-        command.args(arguments);
+        let mut words = self.runner.iter().map(OsString::as_os_str).chain(argv.iter().map(OsStr::new));
+        let mut command = std::process::Command::new(words.next().unwrap_or_default());
+        command.args(words);
         command.env("SIDELONG_SITE", to).env("SIDELONG_FROM", from).env("SIDELONG_NODE", &self.node);
         let shown: String = argv.join(" ").chars().take(COMMAND_CHARS_MAX).collect();
         let what = format!("{step} of {} ({shown})", site.name);
-        done(step, &what, || command::run(command, self.command_max, is_void))
+        done(step, &what, || match is_executable(program) {
+            true => command::run(command, self.command_max, is_void),
+            false => {
+                let why = format!("could not be started: there is no {program} that may be executed");
+                Err(Broken::Failed(FaultCause::NotStarted, why))
+            }
+        })
     }
 
     fn site(&self, site: SiteId) -> &SiteCommands {
         &self.sites[site.index()]
+    }
+}
+
+/// Whether there is such a program, in PATH if it has no slash.
+fn is_executable(program: &str) -> bool {
+    let may_be = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
+    match program.contains('/') {
+        true => may_be(Path::new(program)),
+        false => {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            std::env::split_paths(&path).any(|directory| may_be(&directory.join(program)))
+        }
     }
 }
 

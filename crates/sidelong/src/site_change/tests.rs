@@ -28,7 +28,7 @@ fn commands(directory: &Path) -> Commands {
     };
     let gamma = SiteCommands { name: "gamma".into(), on_enter: Vec::new(), on_leave: Vec::new() };
     let sites = vec![site("alpha"), site("beta"), gamma];
-    Commands { node: "n1".into(), sites, ready: None, command_max: LONG }
+    Commands { node: "n1".into(), sites, ready: None, command_max: LONG, runner: Vec::new() }
 }
 
 fn ran(directory: &Path) -> Vec<String> {

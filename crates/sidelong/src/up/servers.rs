@@ -198,10 +198,12 @@ impl Server {
     }
 }
 
-/// Becomes the given command, in the given control group. The process ends with its parent.
+/// Becomes the given command, in the given control group if there is one. The process ends with its parent.
 pub(crate) fn exec(args: &ExecArgs) -> Result<(), Failure> {
     end_with_parent(Some(args.with_parent))?;
-    cgroup::join(&args.join_cgroup)?;
+    if let Some(group) = &args.join_cgroup {
+        cgroup::join(group)?;
+    }
     let [program, arguments @ ..] = &args.command[..] else { return Ok(()) };
     let error = Command::new(program).args(arguments).exec();
     Err(Failure::new(format!("cannot run {}: {error}", PathBuf::from(program).display())))
