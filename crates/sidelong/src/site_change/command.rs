@@ -104,13 +104,12 @@ struct Running {
 }
 
 impl Running {
+    /// Takes the command, which holds the other end of the pipe until it is dropped.
     fn start(mut command: Command) -> io::Result<Self> {
         let (output, printer) = io::pipe()?;
         ioctl_fionbio(&output, true)?;
         command.stdin(Stdio::null()).stdout(printer.try_clone()?).stderr(printer).process_group(0);
         let mut child = command.spawn()?;
-        // It has the other end of the pipe, and would keep it open.
-        drop(command);
         let group = Pid::from_child(&child);
         let end = match pidfd_open(group, PidfdFlags::empty()) {
             Ok(end) => end,
@@ -173,6 +172,7 @@ impl Running {
         count
     }
 
+    /// Waits until it has ended, and does not reap it.
     fn status(&self) -> io::Result<WaitIdStatus> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::Pid(self.group), options)?;
@@ -332,6 +332,17 @@ mod tests {
         assert_eq!(long, format!("ended with status 3: {}", "x".repeat(LINE_CHARS_MAX)));
         let after = why(&format!("head -c {bytes_printed} /dev/zero; echo; echo the end >&2; exit 3"));
         assert_eq!(after, "ended with status 3: the end");
+    }
+
+    #[test]
+    fn what_a_full_pipe_holds_is_read_at_the_end_and_the_last_of_it_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = "head -c 60000 /dev/zero; echo; echo the end";
+        let mut running = Running::start(shell(script, directory.path())).unwrap();
+        assert_eq!(running.status().unwrap().exit_status(), Some(0));
+        assert_eq!(running.last_line(), "the end");
+        assert_eq!(running.printed.len(), OUTPUT_BYTES_MAX);
+        running.leave();
     }
 
     #[test]

@@ -131,8 +131,7 @@ impl Commands {
         let mut command = std::process::Command::new(words.next().unwrap_or_default());
         command.args(words);
         command.env("SIDELONG_SITE", to).env("SIDELONG_FROM", from).env("SIDELONG_NODE", &self.node);
-        let shown: String = argv.join(" ").chars().take(COMMAND_CHARS_MAX).collect();
-        let what = format!("{step} of {} ({shown})", site.name);
+        let what = shown(step, site, argv);
         done(step, &what, || match is_executable(program) {
             true => command::run(command, self.command_max, is_void),
             false => {
@@ -159,24 +158,41 @@ fn is_executable(program: &str) -> bool {
     }
 }
 
+/// A command, for the log.
+fn shown(step: ChangeStep, site: &SiteCommands, argv: &[String]) -> String {
+    let command: String = argv.join(" ").chars().take(COMMAND_CHARS_MAX).collect();
+    format!("{step} of {} ({command})", site.name)
+}
+
 /// Does a step, and logs how it ended.
 fn done(step: ChangeStep, what: &str, work: impl FnOnce() -> Result<(), Broken>) -> Result<(), Stopped> {
     let begun = Instant::now();
     let result = work();
-    let took = begun.elapsed();
+    let how = ending(step, &result, begun.elapsed());
     match result {
-        Ok(()) if step == ChangeStep::Ready => tracing::info!("{what} was ready after {took:.1?}"),
-        Ok(()) => tracing::info!("{what} ended well after {took:.1?}"),
-        Err(Broken::Void) => {
-            tracing::info!("{what} was given up after {took:.1?}, because the change is void");
-            return Err(Stopped::Void);
+        Err(Broken::Failed(cause, _)) => {
+            tracing::warn!("{what} {how}");
+            Err(Stopped::Failed(Fault { step, cause }))
         }
-        Err(Broken::Failed(cause, why)) => {
-            tracing::warn!("{what} {why}");
-            return Err(Stopped::Failed(Fault { step, cause }));
+        Err(Broken::Void) => {
+            tracing::info!("{what} {how}");
+            Err(Stopped::Void)
+        }
+        Ok(()) => {
+            tracing::info!("{what} {how}");
+            Ok(())
         }
     }
-    Ok(())
+}
+
+/// How a step ended, for the log.
+fn ending(step: ChangeStep, result: &Result<(), Broken>, took: Duration) -> String {
+    match result {
+        Ok(()) if step == ChangeStep::Ready => format!("was ready after {took:.1?}"),
+        Ok(()) => format!("ended well after {took:.1?}"),
+        Err(Broken::Void) => format!("was given up after {took:.1?}, because the change is void"),
+        Err(Broken::Failed(_, why)) => why.clone(),
+    }
 }
 
 #[cfg(test)]

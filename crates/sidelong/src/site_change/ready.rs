@@ -99,7 +99,8 @@ impl Ready {
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
-    use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+    use std::sync::mpsc::{Receiver, sync_channel};
 
     use super::*;
 
@@ -112,46 +113,40 @@ mod tests {
         Ready { address, path: "/healthz?deep".into(), status: 200, timeout }
     }
 
-    /// Gives each connection one of these answers, and then closes it. Returns what it was asked.
-    fn answering(
-        at: impl Into<std::net::IpAddr>,
-        answers: Vec<&'static str>,
-    ) -> (SocketAddr, std::thread::JoinHandle<String>) {
+    /// Gives each connection one of these answers, and then closes it. Tells what it is asked.
+    fn answering(at: impl Into<IpAddr>, answers: &'static [&str]) -> (SocketAddr, Receiver<String>) {
         let listener = TcpListener::bind((at.into(), 0)).unwrap();
         let address = listener.local_addr().unwrap();
+        let (tell, told) = sync_channel(answers.len());
         let serve = move || {
-            let mut asked = String::new();
             for answer in answers {
                 let (mut stream, _) = listener.accept().unwrap();
-                let mut byte = [0];
+                let (mut asked, mut byte) = (String::new(), [0]);
                 while !asked.ends_with("\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
                     asked.push(byte[0].into());
                 }
-                asked.push('\n');
+                tell.send(asked).unwrap();
                 stream.write_all(answer.as_bytes()).unwrap();
             }
-            asked
         };
-        (address, std::thread::spawn(serve))
+        std::thread::spawn(serve);
+        (address, told)
     }
 
     #[test]
     fn a_server_is_ready_when_it_answers_so() {
-        let answers = || {
-            vec![
-                "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n",
-                "HTTP/1.0 404 Not Found\r\n\r\n",
-                "",
-                "no HTTP at all\r\n\r\n",
-                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\nsome of it",
-            ]
-        };
-        for at in [Ipv4Addr::LOCALHOST.into(), std::net::IpAddr::from(Ipv6Addr::LOCALHOST)] {
-            let (address, server) = answering(at, answers());
+        const ANSWERS: &[&str] = &[
+            "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.0 404 Not Found\r\n\r\n",
+            "",
+            "no HTTP at all\r\n\r\n",
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\nsome of it",
+        ];
+        for at in [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)] {
+            let (address, asked) = answering(at, ANSWERS);
             assert_eq!(ready(address, LONG).wait(&|| false), Ok(()));
-            let asked = server.join().unwrap();
-            let asked: Vec<_> = asked.split("\r\n\r\n\n").filter(|request| !request.is_empty()).collect();
-            assert_eq!(asked.len(), answers().len(), "each over a connection of its own: {asked:?}");
+            let asked: Vec<_> = asked.try_iter().collect();
+            assert_eq!(asked.len(), ANSWERS.len(), "each over a connection of its own: {asked:?}");
             for request in asked {
                 assert!(request.starts_with("GET /healthz?deep HTTP/1.1\r\n"), "{request:?}");
                 assert!(request.contains(&format!("\r\nhost: {address}\r\n")), "{request:?}");
@@ -161,9 +156,8 @@ mod tests {
 
     #[test]
     fn another_status_may_be_wanted() {
-        let (address, server) = answering(Ipv4Addr::LOCALHOST, vec!["HTTP/1.1 204 No Content\r\n\r\n"]);
+        let (address, _asked) = answering(Ipv4Addr::LOCALHOST, &["HTTP/1.1 204 No Content\r\n\r\n"]);
         assert_eq!(Ready { status: 204, ..ready(address, LONG) }.wait(&|| false), Ok(()));
-        server.join().unwrap();
     }
 
     fn why(result: Result<(), Broken>) -> String {

@@ -1,7 +1,6 @@
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
@@ -163,25 +162,21 @@ fn a_void_change_ends_where_it_is() {
 }
 
 #[test]
-fn each_step_is_logged() {
+fn each_step_has_a_line_in_the_log() {
     let directory = tempfile::tempdir().unwrap();
-    let mut commands = commands(directory.path());
-    let say = |words: &str| words.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    commands.sites[ALPHA.index()].on_leave = say("echo stopped");
-    commands.sites[ALPHA.index()].on_enter = say("no-such-program --start");
-    commands.sites[BETA.index()].on_enter = say("ls --no-such-option");
-    let log = directory.path().join("log");
-    let written = Arc::new(fs::File::create(&log).unwrap());
-    let lines = tracing_subscriber::fmt().with_writer(written).without_time().with_ansi(false);
-    let result =
-        tracing::subscriber::with_default(lines.finish(), || commands.change(Some(ALPHA), BETA, &|| false));
-    assert!(matches!(result, Some(ChangeResult::Failed(_))), "{result:?}");
-    let lines = fs::read_to_string(log).unwrap();
-    let [left, failed, not_started] = lines.lines().collect::<Vec<_>>()[..] else { panic!("{lines}") };
-    assert!(left.contains("INFO") && failed.contains("WARN") && not_started.contains("WARN"), "{lines}");
-    assert!(left.contains("on_leave of alpha (echo stopped) ended well after "), "{left}");
-    assert!(failed.contains("on_enter of beta (ls --no-such-option)"), "{failed}");
-    assert!(failed.contains(" ended with status 2: "), "{failed}");
-    let words = "on_enter of alpha (no-such-program --start) could not be started: No such file or directory";
-    assert!(not_started.contains(words), "{not_started}");
+    let beta = &commands(directory.path()).sites[BETA.index()];
+    let argv = ["systemctl", "start", "beta.service"].map(str::to_owned);
+    let line = |step, result| {
+        let took = Duration::from_micros(12_345);
+        format!("{} {}", shown(step, beta, &argv), ending(step, &result, took))
+    };
+    let begin = "on_enter of beta (systemctl start beta.service)";
+    assert_eq!(line(ChangeStep::Enter, Ok(())), format!("{begin} ended well after 12.3ms"));
+    let failed = Broken::Failed(FaultCause::Status(1), "ended with status 1: no such unit".into());
+    assert_eq!(line(ChangeStep::Enter, Err(failed)), format!("{begin} ended with status 1: no such unit"));
+    let void = line(ChangeStep::Enter, Err(Broken::Void));
+    assert_eq!(void, format!("{begin} was given up after 12.3ms, because the change is void"));
+    assert!(line(ChangeStep::Ready, Ok(())).ends_with(" was ready after 12.3ms"));
+    let long = shown(ChangeStep::Leave, beta, &["x".repeat(2 * COMMAND_CHARS_MAX)]);
+    assert_eq!(long, format!("on_leave of beta ({})", "x".repeat(COMMAND_CHARS_MAX)));
 }
