@@ -17,7 +17,9 @@ use crate::secret::Secret;
 use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::words::{Configuration, Fabric, Service};
 
-/// Time for a node's process to notice that it changes sites, and to kill a command that took too long.
+/// For a command that takes too long to be killed with its process group.
+const KILL_MAX: Duration = Duration::from_secs(4);
+/// Time for a node's process to notice that it changes sites.
 const NOTICE_MAX: Duration = Duration::from_secs(5);
 
 /// A checked cluster. All processes that read the same file get the same one, including indices.
@@ -184,14 +186,14 @@ impl Cluster {
     }
 
     /// The longest time that a node may take to change from one site to another: to leave the old site, to enter the new one
-    /// and be ready, and, if that fails, to enter the old site and be ready again.
+    /// and be ready, and, if that fails, to leave the new site, to enter the old one and be ready again.
     pub fn change_max(&self) -> Duration {
         let leaves = self.sites.iter().any(|site| !site.on_leave.is_empty());
         let enters = self.sites.iter().any(|site| !site.on_enter.is_empty());
-        let commands = u32::from(leaves) + 2 * u32::from(enters);
+        let commands = 2 * (u32::from(leaves) + u32::from(enters));
         let readies = self.nodes.iter().filter_map(|node| node.ready.as_ref());
         let ready = readies.map(|ready| ready.timeout).max().unwrap_or_default();
-        commands * self.reconfig.command_max + 2 * ready + NOTICE_MAX
+        commands * (self.reconfig.command_max + KILL_MAX) + 2 * ready + NOTICE_MAX
     }
 }
 

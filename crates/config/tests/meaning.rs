@@ -334,17 +334,17 @@ fn a_change_of_sites_takes_as_long_as_its_steps_may() {
     };
     assert!(!meaning(&file).0);
 
-    // 5 s for the node to notice; the way back enters the old site, and leaves none.
+    // 5 s for the node to notice, and 4 s to kill a command; the way back leaves the new site and enters the old one.
     file.reconfig.command_max = Duration::from_secs(100);
     file.sites[1].on_leave = Some(vec!["/bin/stop".into(), "beta's \"server\"".into(), String::new()]);
     let (has_commands, change_max, cluster) = meaning(&file);
-    assert_eq!((has_commands, change_max), (true, 105));
+    assert_eq!((has_commands, change_max), (true, 213));
     assert_eq!(cluster.sites[1].on_leave, ["/bin/stop", "beta's \"server\"", ""]);
     assert!(cluster.sites[1].on_enter.is_empty() && cluster.sites[0].on_leave.is_empty());
     file.sites[0].on_enter = Some(vec!["start".into()]);
-    assert_eq!(meaning(&file).1, 305);
+    assert_eq!(meaning(&file).1, 421);
     file.sites[1].on_leave = None;
-    assert_eq!(meaning(&file).1, 205);
+    assert_eq!(meaning(&file).1, 213);
     file.sites[0].on_enter = None;
     assert!(!meaning(&file).0);
 

@@ -263,7 +263,12 @@ fn a_node_that_cannot_enter_a_site_goes_back_and_stays_there() {
     sites.answers(0, "alpha");
     assert_eq!(
         sites.steps("n1")[1..],
-        ["leaves alpha for beta", "enters beta from alpha", "enters alpha from beta"]
+        [
+            "leaves alpha for beta",
+            "enters beta from alpha",
+            "leaves beta for alpha",
+            "enters alpha from beta"
+        ]
     );
     let log = std::fs::read_to_string(sites.cluster.run_dir().join("n1.log")).unwrap();
     assert!(log.contains("ended with status 3: no beta here"), "{log}");

@@ -293,6 +293,9 @@ mod over_verbs {
             let cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]);
             let mut cluster = cluster.with_load(100, Some(300));
             at_ease(&mut cluster);
+            // A guest without a processor to itself takes seconds for a request.
+            let load = cluster.file.workload.as_mut().unwrap();
+            load.timeout = Duration::from_secs(60);
             let summary = cluster.up(&["--fabric", "verbs", "--json"]).finish().json();
             assert!(summary["errors"] == 0 && summary["moves"].as_u64().unwrap() > 0, "{summary}");
         }

@@ -75,12 +75,19 @@ pub(super) const STEPS: &[Step] = &[
     },
 ];
 
-/// Those that run only if they are named: they look for new faults, and take as long as one lets them.
-pub(super) const ON_DEMAND: &[Step] = &[Step {
-    name: "hostile",
-    proves: "a cluster survives a hundred rounds of attacks at random; SIDELONG_SEED=N repeats them",
-    run: hostile,
-}];
+/// Those that run only if they are named: they look for new faults, or take longer than a change should wait.
+pub(super) const ON_DEMAND: &[Step] = &[
+    Step {
+        name: "hostile",
+        proves: "a cluster survives a hundred rounds of attacks at random; SIDELONG_SEED=N repeats them",
+        run: hostile,
+    },
+    Step {
+        name: "model-all",
+        proves: "the lock protocol holds under that bound, too, where persons move nodes and nodes run commands",
+        run: model_all,
+    },
+];
 
 fn fmt(run: &mut Run) -> Result<(), Failure> {
     run.must(run.cargo(&["fmt", "--all", "--check"]))
@@ -146,6 +153,13 @@ fn release(run: &mut Run) -> Result<(), Failure> {
 fn long_tests(run: &mut Run, package: &str) -> Result<(), Failure> {
     let tests = ["test", "--package", package, "--tests", "--release", "--locked", "--", "--ignored"];
     run.must_test(run.cargo(&tests))
+}
+
+fn model_all(run: &mut Run) -> Result<(), Failure> {
+    let large = ["--", "--ignored", "check::large"];
+    let mut tests = run.cargo(&["test", "-p", "sidelong-state", "--test", "model", "--release", "--locked"]);
+    tests.args(large).env("SIDELONG_MODEL", "all");
+    run.must_test(tests)
 }
 
 /// Each time from another seed, unless one is given.

@@ -67,7 +67,7 @@ impl Commands {
     /// Changes from a site to another. Returns when the new site runs, or the old one runs again, or neither does; `None` if
     /// `is_void` said meanwhile that nobody waits for that any more.
     ///
-    /// It lasts at most three times `command_max` and twice the time to be ready, and a few seconds for each command that has
+    /// It lasts at most four times `command_max` and twice the time to be ready, and a few seconds for each command that has
     /// to be killed.
     pub(crate) fn change(
         &self,
@@ -85,6 +85,10 @@ impl Commands {
             Err(Stopped::Failed(fault)) => fault,
         };
         let Some(from) = from else { return Some(ChangeResult::Failed(fault)) };
+        // What came up of the new site may be in the way. That it cannot leave shows when the old one enters.
+        if fault.step != ChangeStep::Leave && self.leave(to, from, is_void) == Err(Stopped::Void) {
+            return None;
+        }
         match self.enter_from(Some(to), from, is_void) {
             Ok(()) => Some(ChangeResult::Undone(fault)),
             Err(Stopped::Void) => None,

@@ -51,6 +51,7 @@ fn fault(step: ChangeStep) -> Fault {
 
 const LEAVES: &str = "leave-alpha n1 alpha-beta";
 const ENTERS: &str = "enter-beta n1 alpha-beta";
+const LEAVES_AGAIN: &str = "leave-beta n1 beta-alpha";
 const ENTERS_AGAIN: &str = "enter-alpha n1 beta-alpha";
 
 #[test]
@@ -73,7 +74,10 @@ fn a_step_that_fails_brings_the_old_site_back() {
     assert_eq!(ran, [LEAVES, ENTERS_AGAIN]);
     let (result, ran) = change(Some(ALPHA), BETA, &["enter-beta"]);
     assert_eq!(result, undone(ChangeStep::Enter));
-    assert_eq!(ran, [LEAVES, ENTERS, ENTERS_AGAIN]);
+    assert_eq!(ran, [LEAVES, ENTERS, LEAVES_AGAIN, ENTERS_AGAIN]);
+    let (result, ran) = change(Some(ALPHA), BETA, &["enter-beta", "leave-beta"]);
+    assert_eq!(result, undone(ChangeStep::Enter));
+    assert_eq!(ran, [LEAVES, ENTERS, LEAVES_AGAIN, ENTERS_AGAIN], "alpha is back all the same");
 }
 
 #[test]
@@ -108,7 +112,7 @@ fn a_site_is_back_only_if_its_server_is_ready() {
         Some(Ready { address, path: "/".into(), status: 200, timeout: Duration::from_millis(100) });
     let fault = Fault { step: ChangeStep::Ready, cause: FaultCause::TimedOut };
     assert_eq!(commands.change(Some(ALPHA), BETA, &|| false), Some(ChangeResult::Failed(fault)));
-    assert_eq!(ran(directory.path()), [LEAVES, ENTERS, ENTERS_AGAIN]);
+    assert_eq!(ran(directory.path()), [LEAVES, ENTERS, LEAVES_AGAIN, ENTERS_AGAIN]);
     assert_eq!(commands.enter(GAMMA, &|| false), Err(Stopped::Failed(fault)), "gamma has no commands");
 }
 
@@ -145,7 +149,7 @@ fn a_server_that_does_not_become_ready_brings_the_old_site_back() {
     });
     let fault = Fault { step: ChangeStep::Ready, cause: FaultCause::TimedOut };
     assert_eq!(result, Some(ChangeResult::Undone(fault)));
-    assert_eq!(ran(directory.path()), [LEAVES, ENTERS, ENTERS_AGAIN]);
+    assert_eq!(ran(directory.path()), [LEAVES, ENTERS, LEAVES_AGAIN, ENTERS_AGAIN]);
 }
 
 #[test]
