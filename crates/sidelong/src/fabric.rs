@@ -218,11 +218,15 @@ impl Offering {
 }
 
 /// A hash of what all parts of a cluster must have alike, because words and records name sites, nodes and movers by their
-/// place in the file: a part with another one is refused by name. Never 0, which stands for no cluster.
+/// place in the file, and because a node and its movers must agree on whether it runs commands: a part with another one is
+/// refused by name. Never 0, which stands for no cluster.
 ///
 /// What a part may know better than others, such as floors, is not in it: it can be changed part by part.
 fn identity(cluster: &Cluster) -> u64 {
     let mut text = format!("{:?} {:?}", cluster.reconfig.by, cluster.reconfig.protocol);
+    if cluster.has_commands() {
+        text += " with commands";
+    }
     let sites = cluster.sites.iter().map(|site| &site.name);
     let nodes = cluster.nodes.iter().map(|node| &node.name);
     let edges = cluster.edges.iter().map(|edge| &edge.name);

@@ -184,13 +184,15 @@ fn parts_with_another_cluster_file_are_told_apart_and_the_others_go_on() {
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
     cluster.file.edges.truncate(1);
     let config = cluster.config();
-    // With a site and a node more, and with the sites the other way round, which is all of one length.
+    // With a site and a node more, with the sites the other way round, which is all of one length, and with a command.
     let mut more = cluster.file.clone();
     more.sites.push(SiteEntry::new("gamma", "gamma.test", 1));
     more.nodes.push(NodeEntry::new("n3", 1, cluster.at(6001)));
     let mut turned = cluster.file.clone();
     turned.sites.reverse();
-    for (name, other) in [("more", more), ("turned", turned)] {
+    let mut runs = cluster.file.clone();
+    runs.sites[0].on_enter = Some(vec!["true".into()]);
+    for (name, other) in [("more", more), ("turned", turned), ("runs", runs)] {
         let others = cluster.path(&format!("{name}.toml"));
         std::fs::write(&others, other.to_toml().unwrap()).unwrap();
         // First, so that it is there before any other part.
