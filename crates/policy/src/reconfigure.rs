@@ -153,7 +153,7 @@ impl Reconfigurer {
                 self.restart(to, now);
             } else if has_arrived {
                 for site in [before.site, to] {
-                    self.charge(site, change.map_or(Duration::ZERO, Change::lasted));
+                    self.charge(site, change.map_or(Duration::ZERO, Change::lasted), now);
                     // What the sites were like while the node changed is past. A mere drain is too short for that.
                     self.restart(site.filter(|_| change.is_some()), now);
                 }
@@ -161,9 +161,9 @@ impl Reconfigurer {
         }
     }
 
-    fn charge(&mut self, site: Option<SiteId>, took: Duration) {
+    fn charge(&mut self, site: Option<SiteId>, took: Duration, now: Time) {
         if let Some(history) = site.and_then(|site| self.histories.get_mut(site.index())) {
-            history.cost.charge(took);
+            history.cost.charge(took, now);
         }
     }
 

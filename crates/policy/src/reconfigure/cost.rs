@@ -12,6 +12,9 @@
 //! The drain before a change does not count: it is as long as the requests of the moment, and the node works. Without commands
 //! no node changes, and the settings alone apply.
 //!
+//! A cost that no move confirms fades. Otherwise one slow change, in a bad minute, would keep the site from answering shorter
+//! loads for ever: only moves show that they have become fast.
+//!
 //! Times are measured on the ownership words that the scans show, so the changes of all movers count. A reconfigurer that has
 //! just started knows of no cost until it has seen a change.
 
@@ -49,19 +52,28 @@ impl Change {
     }
 }
 
+/// A cost halves whenever no move has ended for so many times itself.
+const FADES_AFTER: u32 = 10;
+
 /// What the moves of a site cost.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub(super) struct Cost(Duration);
+pub(super) struct Cost {
+    /// At the end of the last move.
+    time: Duration,
+    ended: Time,
+}
 
 impl Cost {
     /// After another move of the site, whose node changed for `took`. A faster one halves the cost, so that one change without
     /// much to do does not make the site forget the slow ones, and ten make it forget them.
-    pub(super) fn charge(&mut self, took: Duration) {
-        self.0 = took.max(self.0 / 2).min(COST_MAX);
+    pub(super) fn charge(&mut self, took: Duration, now: Time) {
+        *self = Cost { time: took.max(self.time(now) / 2).min(COST_MAX), ended: now };
     }
 
     /// How long its changes take.
-    pub(super) fn time(self) -> Duration {
-        self.0
+    pub(super) fn time(self, now: Time) -> Duration {
+        let halves_after = self.time * FADES_AFTER;
+        let halvings = now.since(self.ended).as_nanos().checked_div(halves_after.as_nanos()).unwrap_or(0);
+        self.time / 1_u32.checked_shl(halvings.min(31) as u32).unwrap_or(u32::MAX)
     }
 }

@@ -65,11 +65,11 @@ impl History {
 
     /// Whether it may give a node away, too: what its last move brought has served for as long as moves take.
     pub(super) fn may_give(&self, settings: &ReconfigureSettings, now: Time) -> bool {
-        self.moved.is_none_or(|at| now.since(at) >= settings.settle.max(self.cost.time()))
+        self.moved.is_none_or(|at| now.since(at) >= settings.settle.max(self.cost.time(now)))
     }
 
     pub(super) fn was_high(&self, settings: &ReconfigureSettings, now: Time) -> bool {
-        self.high.is_some_and(|since| now.since(since) >= settings.history.max(self.cost.time()))
+        self.high.is_some_and(|since| now.since(since) >= settings.history.max(self.cost.time(now)))
     }
 
     /// How long its load has been high, or low.
@@ -79,6 +79,6 @@ impl History {
     }
 
     pub(super) fn was_low(&self, settings: &ReconfigureSettings, now: Time) -> bool {
-        self.low.is_some_and(|since| now.since(since) >= settings.history.max(self.cost.time()))
+        self.low.is_some_and(|since| now.since(since) >= settings.history.max(self.cost.time(now)))
     }
 }

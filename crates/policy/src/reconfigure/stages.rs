@@ -84,7 +84,7 @@ impl Situation<'_> {
         let passed = self.now.since(planned);
         let is_under_way = owned(ahead).is_some_and(|own| destination(own) == Some(from));
         let is_changing = owned(ahead).is_some_and(|own| own.state == NodeState::Changing);
-        let lasts = self.histories[from.index()].cost.time() + LASTS;
+        let lasts = self.histories[from.index()].cost.time(self.now) + LASTS;
         let (sums, view) = (&self.account.sites[to.index()], &self.snapshot.sites[to.index()]);
         (passed < lasts || is_changing)
             && (is_under_way || passed < BEGINS)

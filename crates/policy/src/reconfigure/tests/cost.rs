@@ -191,6 +191,20 @@ fn the_cost_of_changes_is_forgotten_when_they_are_fast() {
     assert!(waits.iter().sum::<u64>() < 6_100, "{waits:?}");
 }
 
+/// Of bursts of 300 ms none is worth a change of 3 s; but nobody knows that changes still take as long.
+#[test]
+fn a_cost_that_no_move_confirms_fades() {
+    let mut world = World::experienced(1, 3_000);
+    world.changes = 1;
+    let mut moved = Vec::new();
+    for burst in 0..400 {
+        moved.extend(world.run(300, [0, 6]).iter().map(|_| burst));
+        world.run(100, [0, 0]);
+    }
+    // After four halvings of 30 s, and then as fast as ever.
+    assert!((290..305).contains(&moved[0]), "{moved:?}");
+}
+
 #[test]
 fn no_silence_makes_a_site_wait_for_more_than_a_minute() {
     let mut world = World::new(1, 7_200_000);
