@@ -10,8 +10,8 @@ use crate::setup::Demand::{SingleFile, WorldCup, Zipf};
 use crate::setup::Layout::{Four, Three};
 use crate::study::Conclusion;
 use crate::{
-    admission, beside, busy, latency, monitoring, overhead, overload, perftest, rams, scale, servers, sizes,
-    speed, throughput, utilisation,
+    admission, agent, beside, busy, latency, monitoring, overhead, overload, perftest, rams, scale, servers,
+    sizes, speed, throughput, utilisation,
 };
 
 /// An experiment that can be run: a published one, or one of Sidelong's own.
@@ -45,7 +45,7 @@ const fn study(
     Experiment { id, figure, title, run }
 }
 
-static EXPERIMENTS: [Experiment; 46] = [
+static EXPERIMENTS: [Experiment; 47] = [
     study("R5", "Balaji et al. 2004, Figure 5", "read, by message size", |bench| {
         sizes::run(bench, sizes::READ)
     }),
@@ -218,6 +218,7 @@ static EXPERIMENTS: [Experiment; 46] = [
     study("edge-overhead", OWN, "the edge beside a bare Pingora proxy", overhead::run),
     study("move-latency", OWN, "load step to first request on a moved node", latency::run),
     study("servers", OWN, "bursts on gunicorn nodes, beside the built-in origin", servers::run),
+    study("agent", OWN, "nginx with an agent beside it, and behind the edge", agent::run),
 ];
 
 /// All experiments: the published ones by number, then Sidelong's own.
@@ -259,7 +260,7 @@ mod tests {
                 && error.ends_with(
                     "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, S1, S2, perftest, sim-speed, \
                      edge-overhead, \
-                     move-latency, servers"
+                     move-latency, servers, agent"
                 ),
             "{error}"
         );

@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod agent;
 mod bench;
 mod beside;
 mod busy;
@@ -53,6 +54,7 @@ mod story;
 mod study;
 mod table;
 mod throughput;
+mod turn;
 mod up;
 mod usage;
 mod utilisation;

@@ -21,7 +21,8 @@ use crate::figure::{Axis, Line, Panel, Style};
 use crate::story::Story;
 use crate::study::{self, Bound, Conclusion, Rows, Study};
 use crate::table::Fixed;
-use stage::{Stage, Turn};
+use crate::turn::{CONNECTIONS, Turn};
+use stage::Stage;
 
 /// Turns of each proxy, and the duration of one.
 const ROUNDS: [u32; 2] = [15, 5];
@@ -107,7 +108,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
     let time = TIMES[usize::from(bench.options.quick)];
     let [proxy_cpu, load_cpu] = cpus::two()?;
     bench.expect_for(2 * WARM_UP);
-    let (connections, object) = (stage::CONNECTIONS, stage::OBJECT);
+    let (connections, object) = (CONNECTIONS, stage::OBJECT);
     let turn_s = time.as_secs_f64();
     study::run(bench, Overhead { turn_s, connections, object, proxy_cpu, load_cpu, time, stage: None })
 }

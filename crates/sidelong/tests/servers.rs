@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -265,18 +265,40 @@ struct Draining {
 impl Draining {
     const NAMES: [&str; 3] = ["one", "two", "three"];
 
-    fn start() -> Option<Self> {
+    /// With servers that `start` starts at an address, under a name.
+    fn start(start: impl Fn(&Cluster, &str, SocketAddr) -> Option<Vec<Running>>) -> Option<Self> {
         let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
         cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
         // No edge gives up a request that a stopped server holds.
         cluster.file.limits.response_timeout = Duration::from_secs(60);
         let servers =
-            Self::NAMES.iter().zip(0..).map(|(name, node)| gunicorn(&cluster, name, cluster.node(node), 4));
-        let servers = servers.collect::<Option<Vec<_>>>()?;
+            Self::NAMES.iter().zip(0..).map(|(name, node)| start(&cluster, name, cluster.node(node)));
+        let servers = servers.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect();
         let up = cluster.serving(&["--plain"]);
         let mut draining = Draining { cluster, servers, up, load: Vec::new() };
         draining.ask("beta.test", 2);
         Some(draining)
+    }
+
+    fn start_gunicorn() -> Option<Self> {
+        Draining::start(|cluster, name, address| Some(vec![gunicorn(cluster, name, address, 4)?]))
+    }
+
+    /// Until nodes have moved a few times, or as often as SIDELONG_MOVES says.
+    fn go_to_and_fro(mut self) {
+        let moves = std::env::var("SIDELONG_MOVES").map_or(4.0, |moves| moves.parse().unwrap());
+        // A node that leaves a site has requests of it.
+        self.ask("alpha.test", 2);
+        for site in ["alpha.test", "beta.test"].into_iter().cycle() {
+            let before = self.moves();
+            if before >= moves {
+                break;
+            }
+            self.ask(site, 10);
+            eventually("nodes move to the site under load", || self.moves() > before);
+            self.load.truncate(4);
+        }
+        self.end();
     }
 
     fn ask(&mut self, site: &'static str, clients: usize) {
@@ -311,23 +333,17 @@ impl Draining {
     }
 }
 
-/// The edges know when the answers have ended; the server says nothing. SIDELONG_MOVES asks for more moves than a few.
+/// The edges know when the answers have ended; the server says nothing.
 #[test]
 fn a_server_has_done_with_a_site_when_it_takes_up_another() {
-    let Some(mut draining) = Draining::start() else { return };
-    let moves = std::env::var("SIDELONG_MOVES").map_or(4.0, |moves| moves.parse().unwrap());
-    // A node that leaves a site has requests of it.
-    draining.ask("alpha.test", 2);
-    for site in ["alpha.test", "beta.test"].into_iter().cycle() {
-        let before = draining.moves();
-        if before >= moves {
-            break;
-        }
-        draining.ask(site, 10);
-        eventually("nodes move to the site under load", || draining.moves() > before);
-        draining.load.truncate(4);
-    }
-    draining.end();
+    Draining::start_gunicorn().into_iter().for_each(Draining::go_to_and_fro);
+}
+
+/// So it is of an nginx, which accepts whatever comes, and of php-fpm behind it, which does the work.
+#[test]
+fn a_server_has_done_with_a_site_and_so_has_what_is_behind_it() {
+    let php = Draining::start(|cluster, name, address| Some(php_fpm(cluster, name, address, 4)?.into()));
+    php.into_iter().for_each(Draining::go_to_and_fro);
 }
 
 #[test]
@@ -360,7 +376,7 @@ fn a_server_may_answer_at_an_ipv6_address() {
 
 #[test]
 fn a_node_stays_where_it_is_while_its_server_hangs_in_a_drain() {
-    let Some(mut draining) = Draining::start() else { return };
+    let Some(mut draining) = Draining::start_gunicorn() else { return };
     draining.signal(Signal::STOP);
     let before = draining.moves();
     draining.ask("alpha.test", 10);

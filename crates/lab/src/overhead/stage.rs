@@ -5,41 +5,23 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use http::{HeaderValue, Uri};
-use serde::Serialize;
 use sidelong_config::{ClusterFile, EdgeEntry, Identity, NodeEntry, Service, SiteEntry, default_run_dir};
-use sidelong_workload::client::{ClientConfig, Generator, Load, Shot};
 
 use super::Proxy;
 use crate::bench::Bench;
 use crate::cpus::{self, Pinned};
 use crate::error::{Result, file};
-use crate::server::{RunFiles, Server, await_end};
+use crate::server::{RunFiles, Server};
+use crate::turn::{Turn, turn};
 
-/// Clients, each with one request under way.
-pub(super) const CONNECTIONS: u32 = 48;
 /// A body of 1 KB that the server generates.
 pub(super) const OBJECT: &str = "/o/0/1024";
 const HOST: &str = "a.example";
 /// The name of the node, which only the edge uses.
 const NODE: &str = "n1";
 const EDGE: &str = "edge1";
-
-/// The figures of one proxy's turn.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub(super) struct Turn {
-    pub(super) requests: u64,
-    pub(super) requests_per_s: f64,
-    pub(super) p50_ms: f64,
-    pub(super) p99_ms: f64,
-    /// CPU time of the proxy's process, user and system.
-    pub(super) cpu_us_per_request: f64,
-    /// The share of the turn in which the proxy's process was on its CPU.
-    pub(super) cpu_busy: f64,
-    pub(super) errors: u64,
-}
 
 /// All processes, up and serving. A proxy is stopped except in its turns. They end in this order.
 pub(super) struct Stage {
@@ -91,7 +73,7 @@ impl Stage {
             Proxy::Edge => &self.edge,
         };
         server.process.resume();
-        let turn = turn(server, time, self.cpus[1], &self.stop);
+        let turn = turn(server, [HOST, OBJECT], time, self.cpus[1], &self.stop);
         server.process.pause();
         turn
     }
@@ -106,39 +88,6 @@ fn cluster_file(name: &str, port: u16) -> ClusterFile {
         edges: vec![EdgeEntry::new(EDGE, at(1))],
         ..ClusterFile::default()
     }
-}
-
-/// Puts the load on `server` for `time`, from `cpu`.
-fn turn(server: &Server, time: Duration, cpu: usize, stop: &AtomicBool) -> Result<Turn> {
-    let host = HeaderValue::from_static(HOST);
-    let uri = Uri::from_static(OBJECT);
-    let load = Load::Closed { connections_per_edge: CONNECTIONS, think: Duration::ZERO };
-    let config = ClientConfig {
-        duration_max: Some(time),
-        ..ClientConfig::new(vec![server.address], vec!["a".into()], load)
-    };
-    let generator = Generator::new(config, move |_| Shot::get(0, host.clone(), uri.clone()))?;
-
-    let (begun, cpu_before) = (Instant::now(), server.process.cpu_time()?);
-    let pinned = Pinned::to(cpu)?;
-    let load = generator.start()?;
-    await_end(&load, stop)?;
-    drop(pinned);
-    let elapsed = begun.elapsed();
-    let summary = load.wait()?;
-    let cpu = (server.process.cpu_time()? - cpu_before).as_secs_f64();
-    if summary.requests == summary.errors + summary.turned_away {
-        return Err(server.failed(format!("no request was answered, {} errors", summary.errors)));
-    }
-    Ok(Turn {
-        requests: summary.requests,
-        requests_per_s: summary.requests_per_s,
-        p50_ms: summary.latency.p50_ms,
-        p99_ms: summary.latency.p99_ms,
-        cpu_us_per_request: cpu * 1e6 / summary.requests as f64,
-        cpu_busy: cpu / elapsed.as_secs_f64(),
-        errors: summary.errors,
-    })
 }
 
 #[cfg(test)]

@@ -61,8 +61,9 @@ pub fn gunicorn_with(
     }
     let directory = cluster.path(&format!("gunicorn-{name}"));
     let _ = std::fs::create_dir(&directory);
+    let log = requests_of(cluster, name);
     let application = format!(
-        "import os\nimport time\n\nlog = os.open('log', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n\n\n\
+        "import os\nimport time\n\nlog = os.open('{}', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n\n\n\
          def application(environ, start_response):\n    \
          host = environ['HTTP_HOST']\n    \
          digits = environ['PATH_INFO'].strip('/')\n    \
@@ -70,6 +71,7 @@ pub fn gunicorn_with(
          time.sleep(int(digits) / 1000 if digits.isdigit() else 0)\n    \
          os.write(log, f'{{host}} ends\\n'.encode())\n    \
          start_response('200 OK', [('content-length', '{}')])\n    return [b'{name}']\n",
+        log.display(),
         name.len()
     );
     std::fs::write(directory.join("application.py"), application).unwrap();
@@ -154,7 +156,13 @@ pub fn php_fpm(cluster: &Cluster, name: &str, address: SocketAddr, workers: u16)
     let _ = std::fs::create_dir(&directory);
     let at = |file: &str| directory.join(file).display().to_string();
     let application = format!(
-        "<?php\nusleep(1000 * (int) trim($_SERVER['REQUEST_URI'], '/'));\nheader('content-length: {}');\necho '{name}';\n",
+        "<?php\n\
+         function note($what) {{ file_put_contents('{}', \"{{$_SERVER['HTTP_HOST']}} $what\\n\", FILE_APPEND); }}\n\
+         note('begins');\n\
+         usleep(1000 * (int) trim($_SERVER['REQUEST_URI'], '/'));\n\
+         note('ends');\n\
+         header('content-length: {}');\necho '{name}';\n",
+        requests_of(cluster, name).display(),
         name.len()
     );
     std::fs::write(at("application.php"), application).unwrap();
@@ -169,7 +177,7 @@ pub fn php_fpm(cluster: &Cluster, name: &str, address: SocketAddr, workers: u16)
     let php = Running::start_command(command);
     let location = format!(
         "fastcgi_pass unix:{}; fastcgi_param SCRIPT_FILENAME {}; fastcgi_param REQUEST_METHOD $request_method; \
-         fastcgi_param REQUEST_URI $request_uri;",
+         fastcgi_param REQUEST_URI $request_uri; fastcgi_param HTTP_HOST $http_host;",
         at("socket"),
         at("application.php"),
     );
@@ -183,9 +191,14 @@ fn php_fpm_program() -> Option<PathBuf> {
     })
 }
 
-/// The sites of which the gunicorn of that name had requests under way at one time, at most, and how often the site changed.
+/// Where gunicorn or php-fpm writes when a request begins and ends.
+fn requests_of(cluster: &Cluster, name: &str) -> PathBuf {
+    cluster.path(&format!("{name}.requests"))
+}
+
+/// The sites of which the gunicorn or php-fpm of that name had requests under way at one time, at most, and how often the site changed.
 pub fn sites_at_once(cluster: &Cluster, name: &str) -> (usize, usize) {
-    let log = std::fs::read_to_string(cluster.path(&format!("gunicorn-{name}")).join("log")).unwrap();
+    let log = std::fs::read_to_string(requests_of(cluster, name)).unwrap();
     let mut under_way = BTreeMap::<&str, usize>::new();
     let (mut most, mut changes, mut last) = (0, 0, None);
     for line in log.lines() {
