@@ -16,7 +16,7 @@ use crate::lines::At;
 use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::words::{Configuration, Fabric, LoadMode, MovedBy, Service, WorkloadKind};
-use node::node;
+use node::{lasting_group, node};
 
 pub(crate) use node::server;
 
@@ -78,6 +78,12 @@ pub(crate) fn entries(file: &ClusterFile) -> Check {
     file.edges.iter().enumerate().try_for_each(|(i, entry)| edge(At::entry("edge", i), entry))?;
 
     steps(file)?;
+    if file.sites.iter().any(|site| site.on_enter.is_some() || site.on_leave.is_some()) {
+        file.nodes
+            .iter()
+            .enumerate()
+            .try_for_each(|(i, entry)| lasting_group(At::entry("node", i), entry))?;
+    }
     let pool: usize = file.nodes.iter().map(|entry| entry.count).sum();
     promises(file, pool)?;
     let mut wanted = 0;

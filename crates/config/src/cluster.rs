@@ -186,11 +186,12 @@ impl Cluster {
     }
 
     /// The longest time that a node may take to change from one site to another: to leave the old site, to enter the new one
-    /// and be ready, and, if that fails, to leave the new site, to enter the old one and be ready again.
+    /// and be ready, and, if that fails, to leave the new site, to enter the old one and be ready again. Or, if it is not known
+    /// what runs there, to leave all other sites and enter the new one.
     pub fn change_max(&self) -> Duration {
-        let leaves = self.sites.iter().any(|site| !site.on_leave.is_empty());
-        let enters = self.sites.iter().any(|site| !site.on_enter.is_empty());
-        let commands = 2 * (u32::from(leaves) + u32::from(enters));
+        let leaves = self.sites.iter().filter(|site| !site.on_leave.is_empty()).count();
+        let enters = usize::from(self.sites.iter().any(|site| !site.on_enter.is_empty()));
+        let commands = (2 * (leaves.min(1) + enters)).max(leaves + enters) as u32;
         let readies = self.nodes.iter().filter_map(|node| node.ready.as_ref());
         let ready = readies.map(|ready| ready.timeout).max().unwrap_or_default();
         commands * (self.reconfig.command_max + KILL_MAX) + 2 * ready + NOTICE_MAX

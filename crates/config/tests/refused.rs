@@ -559,6 +559,22 @@ fn a_unit_and_a_process_are_of_a_foreign_server() {
 }
 
 #[test]
+fn a_node_whose_server_changes_is_of_a_group_that_stays() {
+    let hosts = "hosts = [\"a.example\"]";
+    let commands = BASE.replace(hosts, &format!("{hosts}\non_enter = [\"true\"]"));
+    for (key, found) in [("unit = \"a.service\"", "unit"), ("pid_file = \"/p\"", "pid_file")] {
+        let node = format!("[[node]]\nname = \"m\"\nserver = \"127.0.0.1:80\"\n{key}\n");
+        assert_eq!(
+            refused(&(commands.clone() + &node)),
+            format!(
+                "cluster.toml:14: node \"m\": {found}, and sites have commands that change what runs there; expected cgroup, of a \
+                 slice that has the servers of all sites"
+            )
+        );
+    }
+}
+
+#[test]
 fn a_command_is_a_program_and_its_words() {
     let many = format!("on_leave = [\"true\"{}]", ", \"x\"".repeat(64));
     let long = format!("on_enter = [\"true\",\n\"{}\"]", "x".repeat(4097));

@@ -45,7 +45,7 @@ const fn study(
     Experiment { id, figure, title, run }
 }
 
-static EXPERIMENTS: [Experiment; 47] = [
+static EXPERIMENTS: [Experiment; 48] = [
     study("R5", "Balaji et al. 2004, Figure 5", "read, by message size", |bench| {
         sizes::run(bench, sizes::READ)
     }),
@@ -218,6 +218,12 @@ static EXPERIMENTS: [Experiment; 47] = [
     study("edge-overhead", OWN, "the edge beside a bare Pingora proxy", overhead::run),
     study("move-latency", OWN, "load step to first request on a moved node", latency::run),
     study("servers", OWN, "bursts on gunicorn nodes, beside the built-in origin", servers::run),
+    study(
+        "gunicorn",
+        OWN,
+        "goodput by load on gunicorns whose workers the file does not give",
+        overload::on_gunicorn,
+    ),
     study("agent", OWN, "nginx with an agent beside it, and behind the edge", agent::run),
 ];
 
@@ -260,7 +266,7 @@ mod tests {
                 && error.ends_with(
                     "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, S1, S2, perftest, sim-speed, \
                      edge-overhead, \
-                     move-latency, servers, agent"
+                     move-latency, servers, gunicorn, agent"
                 ),
             "{error}"
         );

@@ -1,6 +1,7 @@
 //! A7 and A8: an open loop from half the capacity to ten times it, in steps and in bursts, on two sites of unequal
 //! priority. A7 compares Sidelong's admission control with none and with the published rule, A8 with other proxies before
-//! the same servers.
+//! the same servers. The experiment gunicorn has foreign servers, of which the cluster file does not say how many requests
+//! they serve at a time.
 //!
 //! The servers stay up. The systems take turns before them, each started anew for its run and warmed up for some seconds.
 //! The figures of a run come from the outcome of each request, by the time it was due.
@@ -57,11 +58,23 @@ const THRESHOLD: f64 = 1.0;
 /// Each client has its turn within this time, which is shorter than all measured intervals.
 const ROTATION: Duration = Duration::from_secs(1);
 
-/// Targets.
+/// Targets. On gunicorn the loads that are judged, and the goodput.
+const GUNICORN_LOADS: [f64; 2] = [2.0, 10.0];
+const GUNICORN_GOODPUT_MIN: f64 = 0.93;
 const GOODPUT_MIN: f64 = 0.95;
 const FAIRNESS_MIN: f64 = 0.95;
 const RECOVERY_MS_MAX: f64 = 20.0;
 const REJECT_MS_MAX: f64 = 2.0;
+
+/// What serves the requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Servers {
+    /// The built-in origin.
+    Builtin,
+    /// A gunicorn of [`WORKERS`] synchronous workers for each node.
+    Gunicorn,
+}
 
 /// A system under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,6 +149,7 @@ struct TableLine {
 /// Settings that all runs share, and the load of the machine.
 #[derive(Serialize)]
 struct Overload {
+    servers: Servers,
     peers: Vec<(&'static str, String, String)>,
     missing: Vec<Missing>,
     run_s: f64,
@@ -169,20 +183,29 @@ struct Machinery {
 type Curve = Vec<(f64, f64)>;
 
 pub(crate) fn alone(bench: &mut Bench<'_>) -> Result<Conclusion> {
-    run(bench, &System::ALONE, &[])
+    run(bench, Servers::Builtin, &System::ALONE, &[])
+}
+
+pub(crate) fn on_gunicorn(bench: &mut Bench<'_>) -> Result<Conclusion> {
+    run(bench, Servers::Gunicorn, &[System::Ours], &[])
 }
 
 pub(crate) fn beside(bench: &mut Bench<'_>) -> Result<Conclusion> {
-    run(bench, &[System::Ours], &Peer::ALL)
+    run(bench, Servers::Builtin, &[System::Ours], &Peer::ALL)
 }
 
-fn run(bench: &mut Bench<'_>, systems: &[System], wanted: &'static [Peer]) -> Result<Conclusion> {
+fn run(
+    bench: &mut Bench<'_>,
+    servers: Servers,
+    systems: &[System],
+    wanted: &'static [Peer],
+) -> Result<Conclusion> {
     let extent = if bench.options.quick { Extent::QUICK } else { Extent::FULL };
     let plan = Plan::new(&extent);
     let peers::Looked { here, missing } = peers::find(bench, wanted)?;
     let mut systems: Vec<(System, Option<Found>)> = systems.iter().map(|system| (*system, None)).collect();
     systems.extend(here.into_iter().map(|(peer, found)| (System::Peer(peer), Some(found))));
-    let stage = Stage::set(bench)?;
+    let stage = Stage::set(bench, servers)?;
     let place = stage.place(bench);
     let told = |(system, found): &(System, Option<Found>)| match (system, found) {
         (System::Peer(peer), Some(found)) => {
@@ -198,6 +221,7 @@ fn run(bench: &mut Bench<'_>, systems: &[System], wanted: &'static [Peer]) -> Re
         dropped: 0,
     };
     let study = Overload {
+        servers,
         peers: systems.iter().filter_map(told).collect(),
         missing,
         run_s: plan.length.as_secs_f64(),
@@ -266,9 +290,10 @@ impl Study for Overload {
     }
 
     fn checks(&self, rows: &[Row]) -> Vec<Check> {
-        match self.wanted {
-            [] => checks(&self.plan, rows),
-            peers => peers.iter().flat_map(|peer| beside_a_peer(&self.plan, rows, *peer)).collect(),
+        match (self.wanted, self.servers) {
+            ([], Servers::Builtin) => checks(&self.plan, rows),
+            ([], Servers::Gunicorn) => on_gunicorn_checks(rows).into(),
+            (peers, _) => peers.iter().flat_map(|peer| beside_a_peer(&self.plan, rows, *peer)).collect(),
         }
     }
 
@@ -359,6 +384,14 @@ fn targets(plan: &Plan, rows: &[Row], system: System) -> [Check; 2] {
             most.and_then(|all| all.into_iter().reduce(f64::max)),
         ),
     ]
+}
+
+fn on_gunicorn_checks(rows: &[Row]) -> [Check; 2] {
+    GUNICORN_LOADS.map(|load| {
+        let goodput = row(rows, Part::Steady(load), System::Ours).and_then(|row| row.figures.goodput);
+        let what = format!("workers not given: goodput, of the capacity, at {load} times the load");
+        Check::at_least(what, GUNICORN_GOODPUT_MIN, goodput)
+    })
 }
 
 fn checks(plan: &Plan, rows: &[Row]) -> Vec<Check> {
@@ -538,6 +571,14 @@ mod tests {
     }
 
     #[test]
+    fn gunicorn_is_judged_at_two_loads() {
+        let ours = |load, goodput| row_of(load, System::Ours, goodput, 50.0);
+        let rows = [ours(1.1, 0.5), ours(2.0, 0.94), ours(10.0, 0.92)];
+        assert_eq!(on_gunicorn_checks(&rows).map(|check| check.verdict()), ["met", "MISSED"]);
+        assert_eq!(on_gunicorn_checks(&[]).map(|check| check.verdict()), ["not measured"; 2]);
+    }
+
+    #[test]
     fn a_peer_is_compared_within_a_round_at_overload() {
         let plan = Plan::new(&Extent::QUICK);
         let peer = System::Peer(Peer::Haproxy);
@@ -561,7 +602,7 @@ mod tests {
     #[test]
     fn the_file_of_a_system_is_read_as_it_was_meant() {
         for system in [System::None, System::Paper, System::Ours, System::Peer(Peer::Httpd)] {
-            let file = stage::cluster_file("lab-a7", 20_000, system);
+            let file = stage::cluster_file("lab-a7", 20_000, system, Servers::Builtin);
             assert_eq!(ClusterFile::parse(&file.to_toml().unwrap(), "run.toml").unwrap(), file);
             let cluster = file.cluster().unwrap();
             assert_eq!((cluster.sites.len(), cluster.nodes.len()), (2, NODES));
@@ -570,5 +611,8 @@ mod tests {
             assert_eq!((of(HIGH), of(LOW)), (1, NODES - 1));
             assert!(HIGH_PER_S < CAPACITY_PER_S * cluster.sites[HIGH].share, "below its share");
         }
+        let file = stage::cluster_file("lab-gunicorn", 20_000, System::Ours, Servers::Gunicorn);
+        let nodes = file.cluster().unwrap().nodes;
+        assert!(nodes.len() == NODES && nodes.iter().all(|node| node.is_foreign && node.workers.is_none()));
     }
 }

@@ -1,4 +1,4 @@
-//! What a node says of the commands that bring another site onto it.
+//! How a change of sites ended, by the node that runs the commands for it.
 //!
 //! A node whose ownership is [`NodeState::Changing`](crate::NodeState::Changing) leaves one site, enters another, and makes sure
 //! that its server is ready. It then stores how that ended where its acknowledgements stand.

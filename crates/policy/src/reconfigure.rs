@@ -42,12 +42,12 @@ mod tests;
 
 use std::time::Duration;
 
-use sidelong_layout::{NODES_MAX, Ownership, SITES_MAX, SiteId};
+use sidelong_layout::{NODES_MAX, NodeState, Ownership, SITES_MAX, SiteId};
 
 use crate::cluster::{Snapshot, destination};
 use crate::{SettingsError, Time};
 use account::Account;
-use cost::Change;
+use cost::{Change, Failures};
 use history::History;
 use situation::Situation;
 use stages::Stage;
@@ -151,7 +151,17 @@ impl Reconfigurer {
             if planned != to {
                 self.restart(planned, now);
                 self.restart(to, now);
+                let is_kept = matches!(ownership.state, NodeState::Pinned | NodeState::Held);
+                if before.state == NodeState::Changing
+                    && is_kept
+                    && let Some(history) = planned.and_then(|site| self.histories.get_mut(site.index()))
+                {
+                    history.failures.add(now);
+                }
             } else if has_arrived {
+                if let Some(history) = to.and_then(|site| self.histories.get_mut(site.index())) {
+                    history.failures = Failures::default();
+                }
                 for site in [before.site, to] {
                     self.charge(site, change.map_or(Duration::ZERO, Change::lasted), now);
                     // What the sites were like while the node changed is past. A mere drain is too short for that.

@@ -109,11 +109,37 @@ pub fn offer_front(
 ///
 /// # Errors
 /// If memory cannot be allocated, or a live process has the node's name.
-pub fn offer_words(
+pub fn offer_words(host: &Host, node: &str, site: Option<SiteId>, life: (u64, u64)) -> Result<Region, Error> {
+    offer_first(host, node, life, |generation| match site {
+        Some(site) => Ownership::serving(site, generation),
+        None => Ownership { state: NodeState::Free, site: None, next: None, generation },
+    })
+}
+
+/// The same of a node that serves `site` only once it has run the commands for that. It is then on its way under a lock that is
+/// free, and a repair lands it.
+///
+/// # Errors
+/// As [`offer_words`].
+pub fn offer_changing_words(
     host: &Host,
     node: &str,
-    site: Option<SiteId>,
+    site: SiteId,
+    life: (u64, u64),
+) -> Result<Region, Error> {
+    offer_first(host, node, life, |generation| Ownership {
+        state: NodeState::Changing,
+        site: None,
+        next: Some(site),
+        generation,
+    })
+}
+
+fn offer_first(
+    host: &Host,
+    node: &str,
     (cluster, began_ms): (u64, u64),
+    first: impl FnOnce(u64) -> Ownership,
 ) -> Result<Region, Error> {
     let name = words_region(node);
     let spec = RegionSpec {
@@ -124,10 +150,5 @@ pub fn offer_words(
         access: Access::Atomic,
         incarnation: began_ms,
     };
-    let generation = began_ms & SEQUENCE_MAX;
-    let first = match site {
-        Some(site) => Ownership::serving(site, generation),
-        None => Ownership { state: NodeState::Free, site: None, next: None, generation },
-    };
-    host.offer(&spec, |words| words[WORDS_OWNERSHIP / 8] = first.encode())
+    host.offer(&spec, |words| words[WORDS_OWNERSHIP / 8] = first(began_ms & SEQUENCE_MAX).encode())
 }

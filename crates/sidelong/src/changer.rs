@@ -9,12 +9,12 @@ use std::time::Duration;
 use sidelong_config::{Cluster, Node, Site};
 use sidelong_edge::Counts;
 use sidelong_fabric::Region;
-use sidelong_layout::{Change, ChangeResult, LOAD_ACK, NodeState, Ownership, WORDS_OWNERSHIP};
+use sidelong_layout::{Change, ChangeResult, LOAD_ACK, NodeState, SiteId, WORDS_OWNERSHIP};
 use sidelong_state::Pool;
 
 use crate::failure::Failure;
 use crate::parts::Parts;
-use crate::site_change::{Commands, Ready, SiteCommands, Stopped};
+use crate::site_change::{Commands, Ready, SiteCommands};
 
 /// Between two looks at the ownership: short beside what a command takes.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -50,7 +50,9 @@ impl Changer {
         }
         let (stop, ends) = <(Arc<AtomicBool>, Arc<Ends>)>::default();
         let (commands, pool) = (commands(&parts.cluster, node)?, parts.pool());
-        let work = Work { commands, pool, words, load, stop: Arc::clone(&stop), ends: Arc::clone(&ends) };
+        let (runs, last) = (None, None);
+        let shared = (Arc::clone(&stop), Arc::clone(&ends));
+        let mut work = Work { commands, pool, words, load, stop: shared.0, ends: shared.1, runs, last };
         let thread = std::thread::Builder::new().name("changer".into()).spawn(move || work.run())?;
         Ok(Some(Changer { stop, ends, thread: Some(thread) }))
     }
@@ -83,7 +85,7 @@ impl Drop for Changer {
     }
 }
 
-/// The commands of the file. Each ends with this process, so that it does not run beside that of the next one.
+/// The commands of the file. Each gets SIGTERM when this process ends, so that it does not run beside that of the next one.
 fn commands(cluster: &Cluster, node: &Node) -> io::Result<Commands> {
     let (own, id) = (std::env::current_exe()?, std::process::id().to_string());
     let runner = [own.as_os_str(), "exec".as_ref(), "--with-parent".as_ref(), id.as_ref(), "--".as_ref()];
@@ -113,39 +115,36 @@ struct Work {
     load: Region,
     stop: Arc<AtomicBool>,
     ends: Arc<Ends>,
+    /// The site that runs on the node; `None` if that is not known.
+    runs: Option<SiteId>,
+    /// The last answer.
+    last: Option<Change>,
 }
 
 impl Work {
-    fn run(&self) {
-        self.enter();
-        let mut last = None;
+    fn run(&mut self) {
         while !self.stop.load(Ordering::Relaxed) {
-            last = self.look(last);
+            self.look();
             std::thread::park_timeout(LOOK_EVERY);
         }
     }
 
-    /// Brings up the site that the node serves at its start. Until then the edges find that its server does not answer.
-    fn enter(&self) {
+    /// Changes sites if the ownership says so, and says how that ended. An answer is stored again should the keeper of the record
+    /// have overwritten it by an acknowledgement of what was before.
+    fn look(&mut self) -> Option<()> {
         let word = self.word();
-        if let Some(site) = self.pool.ownership(word).and_then(Ownership::serving_site)
-            && let Err(Stopped::Failed(fault)) = self.commands.enter(site, &|| self.is_void(word))
-        {
-            tracing::warn!("the node serves its site without its commands: {fault}");
-        }
-    }
-
-    /// Changes sites if the ownership says so, and says how that ended. The `last` answer is stored again should the keeper of
-    /// the record have overwritten it by an acknowledgement of what was before.
-    fn look(&self, last: Option<Change>) -> Option<Change> {
-        let word = self.word();
-        let Some(own) = self.pool.ownership(word).filter(|own| own.state == NodeState::Changing) else {
-            return last;
-        };
-        let answer = match last.filter(|last| last.generation == own.generation) {
+        let own = self.pool.ownership(word).filter(|own| own.state == NodeState::Changing)?;
+        let answer = match self.last.filter(|last| last.generation == own.generation) {
             Some(last) => last,
             None => {
-                let result = self.commands.change(own.site, own.next?, &|| self.is_void(word))?;
+                let (from, to) = (own.site.or(self.runs.take()), own.next?);
+                self.runs = None;
+                let result = self.commands.change(from, to, &|| self.is_superseded(word))?;
+                self.runs = match result {
+                    ChangeResult::Changed => Some(to),
+                    ChangeResult::Undone(_) => from,
+                    ChangeResult::Failed(_) => None,
+                };
                 let count = match result {
                     ChangeResult::Changed => &self.ends.changed,
                     ChangeResult::Undone(_) => &self.ends.undone,
@@ -155,10 +154,12 @@ impl Work {
                 Change { generation: own.generation, result }
             }
         };
-        if self.load.load(LOAD_ACK) != answer.encode() {
+        self.last = Some(answer);
+        // Not over what the keeper has acknowledged since.
+        if self.load.load(LOAD_ACK) != answer.encode() && self.word() == word {
             self.load.store(LOAD_ACK, answer.encode(), Ordering::Release);
         }
-        Some(answer)
+        Some(())
     }
 
     fn word(&self) -> u64 {
@@ -166,7 +167,7 @@ impl Work {
     }
 
     /// Whether nobody waits any more for what was begun under that ownership.
-    fn is_void(&self, word: u64) -> bool {
+    fn is_superseded(&self, word: u64) -> bool {
         self.stop.load(Ordering::Relaxed) || self.word() != word
     }
 }

@@ -170,7 +170,15 @@ pub(crate) fn holders<'a>(
     movers: impl Iterator<Item = &'a str>,
 ) -> BTreeMap<String, Holder> {
     let mut holders = BTreeMap::new();
-    for record in Histories::read(run, movers.chain([BY_HAND])).unwrap_or_default().records {
+    // One that cannot be read costs no other.
+    let mut all = Histories::default();
+    for name in movers.chain([BY_HAND]) {
+        if let Ok(one) = Histories::read(run, std::iter::once(name)) {
+            all.records.extend(one.records);
+        }
+    }
+    all.records.sort_by(|a, b| a.at.cmp(&b.at));
+    for record in all.records {
         let Record { node: Some(node), by, at: since, how, reason, fault, .. } = record else { continue };
         if how == RESUMED {
             holders.remove(&node);

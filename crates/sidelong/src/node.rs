@@ -14,7 +14,7 @@ use sidelong_load::{
     Choice, Keeper, KeeperSpec, KernelRecord, KernelSpec, OriginGauge, OriginLoad, OwnReader, Recorder,
     Responder, ResponderKind, Scheme, Scope, ServerLine, drop_privileges,
 };
-use sidelong_reconfig::{load_region, offer_board, offer_words};
+use sidelong_reconfig::{load_region, offer_board, offer_changing_words, offer_words};
 use sidelong_state::NodeAgent;
 use sidelong_workload::origin::{OriginConfig, OriginGauges, ServiceTime, serve};
 use tokio::runtime::Runtime;
@@ -99,6 +99,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     };
 
     let served = server.run(origin_config(node, index), ending);
+    drop(changer);
     stop.store(true, Ordering::Relaxed);
     if let Some(watch) = watch {
         // Its panic was printed where it happened.
@@ -284,7 +285,13 @@ impl Memory {
             true => Some(offer_board(host, parts.board_map(), &parts.board_init(), parts.life())?),
             false => None,
         };
-        let words = offer_words(host, &node.name, node.site.map(SiteId::new), parts.life())?;
+        let words = match node.site.map(SiteId::new) {
+            // Which site runs there, if any, nobody knows.
+            Some(site) if parts.cluster.has_commands() => {
+                offer_changing_words(host, &node.name, site, parts.life())?
+            }
+            site => offer_words(host, &node.name, site, parts.life())?,
+        };
         for region in [Some(&load), Some(&words), board.as_ref()].into_iter().flatten() {
             offer.publish(region)?;
         }
@@ -412,16 +419,21 @@ fn pages(
     })
 }
 
+/// How long a worker of the node takes for a request.
+pub(crate) fn service_time(node: &config::Node) -> ServiceTime {
+    match node.service {
+        Service::Fixed => ServiceTime::Fixed(node.service_time),
+        Service::Exponential => ServiceTime::Exponential { mean: node.service_time },
+        Service::Burn => ServiceTime::Burn { mean: node.service_time },
+        Service::None => ServiceTime::None,
+    }
+}
+
 fn origin_config(node: &config::Node, index: usize) -> OriginConfig {
     OriginConfig {
         name: Some(node.name.clone()),
         workers: u32::from(node.workers.unwrap_or_default()),
-        service: match node.service {
-            Service::Fixed => ServiceTime::Fixed(node.service_time),
-            Service::Exponential => ServiceTime::Exponential { mean: node.service_time },
-            Service::Burn => ServiceTime::Burn { mean: node.service_time },
-            Service::None => ServiceTime::None,
-        },
+        service: service_time(node),
         seed: index as u64,
         queue_depth_max: node.queue_depth_max,
         root: node.root.clone(),

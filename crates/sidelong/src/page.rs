@@ -145,6 +145,9 @@ pub(crate) fn whose(names: &[String], ownership: Option<Ownership>) -> Line<'sta
         (NodeState::Held, ..) => vec!["held".dim()],
         (_, None, None) => vec!["-".dim()],
         (_, None, Some(next)) => vec!["→ ".into(), site_name(names, next)],
+        (NodeState::Changing, Some(site), Some(next)) => {
+            vec![site_name(names, site), " → ".into(), site_name(names, next), " changing".dim()]
+        }
         (_, Some(site), Some(next)) => vec![site_name(names, site), " → ".into(), site_name(names, next)],
         (NodeState::Draining, Some(site), None) => vec![site_name(names, site), " → held".into()],
         (NodeState::Pinned, Some(site), None) => vec![site_name(names, site), " pinned".dim()],

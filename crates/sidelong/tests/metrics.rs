@@ -18,6 +18,8 @@ const ELSEWHERE: &[&str] = &[
     // Reported by a program with verbs.
     "sidelong_edge_verbs_links_total",
     "sidelong_node_verbs_links_total",
+    // Where sites have commands.
+    "sidelong_node_changes_total",
     // Of foreign servers.
     "sidelong_edge_node_learned_workers",
     "sidelong_edge_node_stranger_connections",

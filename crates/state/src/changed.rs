@@ -11,22 +11,46 @@ pub(crate) struct Changed {
     node: NodeId,
     /// Its word while it changes.
     pub(crate) word: Ownership,
+    /// Whether it has said nothing, and its word is read again.
+    rereads: bool,
     load: Load,
+}
+
+/// What is found at the node.
+pub(crate) enum Found {
+    /// No end of the change yet, or it cannot be read.
+    Nothing,
+    /// The end.
+    Ended(ChangeResult),
+    /// Another word: it was lost with the node's process and made anew, or another mover works on it.
+    Other(u64),
 }
 
 impl Changed {
     pub(crate) fn new(node: NodeId, word: Ownership) -> Self {
-        Changed { node, word, load: load(node) }
+        Changed { node, word, rereads: false, load: Load::new(Word::Ack(node)) }
     }
 
-    /// What the node says; `None` if nothing yet, or it cannot be read. Then call again later, without a reply.
-    pub(crate) fn step(&mut self, reply: Option<Reply>) -> Step<Option<ChangeResult>> {
-        let value = done!(self.load.step(reply));
-        self.load = load(self.node);
-        let change = value.and_then(Change::decode);
-        Step::Done(
-            change.filter(|change| change.generation == self.word.generation).map(|change| change.result),
-        )
+    /// What is found. After [`Found::Nothing`] call again later, without a reply.
+    pub(crate) fn step(&mut self, mut reply: Option<Reply>) -> Step<Found> {
+        loop {
+            let value = done!(self.load.step(reply.take()));
+            if self.rereads {
+                (self.rereads, self.load) = (false, Load::new(Word::Ack(self.node)));
+                let other = value.filter(|value| *value != self.word.encode());
+                return Step::Done(other.map_or(Found::Nothing, Found::Other));
+            }
+            let change = value.and_then(Change::decode);
+            if let Some(change) = change.filter(|change| change.generation == self.word.generation) {
+                return Step::Done(Found::Ended(change.result));
+            }
+            (self.rereads, self.load) = (true, Load::new(Word::Ownership(self.node)));
+        }
+    }
+
+    /// The successor that is back where it was, and stays there until a person has looked at it.
+    pub(crate) fn pinned(&self) -> Ownership {
+        self.word.site.map_or_else(|| self.held(), |site| self.word.now(NodeState::Pinned, site))
     }
 
     /// The successor that is held, because nobody knows which site runs on the node: where it was or, if it came from none,
@@ -35,8 +59,4 @@ impl Changed {
         let site = self.word.site.or(self.word.next).expect("it changes to a site");
         self.word.now(NodeState::Held, site)
     }
-}
-
-fn load(node: NodeId) -> Load {
-    Load::new(Word::Ack(node))
 }

@@ -9,7 +9,7 @@
 //! included. [`Reconcile::recover`] follows a holder whose last operations have an unknown fate. It settles the nodes
 //! on their way under the site's lock, to it or to be held: forward once they have left their old site, back if they do not in
 //! time. Where sites have commands, a node that drains goes back at once, because its commands have not begun; one that changes
-//! serves its new site if they succeed, and is held if not. It raises the generation of every other node that could be taken,
+//! serves its new site if they succeed, is pinned to its old one if that runs again, and is held otherwise. It raises the generation of every other node that could be taken,
 //! and counts for all sites, because a late operation may be aimed at any.
 //!
 //! The model checker shows that the simpler way fails in two places. First, a budget whose swap was lost is counted
@@ -28,7 +28,7 @@
 use sidelong_layout::{Budget, ChangeResult, NodeId, NodeState, Ownership, SiteId};
 
 use crate::Time;
-use crate::changed::Changed;
+use crate::changed::{Changed, Found};
 use crate::drained::Drained;
 use crate::lease::Timing;
 use crate::op::{Reply, Step, Word, done};
@@ -162,17 +162,22 @@ impl Reconcile {
                 Phase::AwaitChange { node, tries, changed } => {
                     let change_ns_max = self.pool.change_ns_max().unwrap_or_default();
                     let deadline = *self.change_deadline.get_or_insert(now.after_ns(change_ns_max));
-                    let result = done!(changed.step(reply.take()));
-                    if result.is_none() && now < deadline {
-                        return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
-                    }
+                    let found = done!(changed.step(reply.take()));
                     let (node, tries, word) = (*node, *tries, changed.word);
-                    let to = match (result, word.next) {
-                        (Some(ChangeResult::Changed), Some(to)) => word.now_serving(to),
-                        // Whether a person had held it before is not known.
-                        _ => changed.held(),
+                    let to = match (found, word.next) {
+                        (Found::Ended(ChangeResult::Changed), Some(to)) => Ok(word.now_serving(to)),
+                        (Found::Ended(ChangeResult::Undone(_)), _) => Ok(changed.pinned()),
+                        (Found::Ended(_), _) => Ok(changed.held()),
+                        (Found::Other(value), _) => Err(value),
+                        (Found::Nothing, _) if now >= deadline => Ok(changed.held()),
+                        (Found::Nothing, _) => {
+                            return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
+                        }
                     };
-                    raise(node, tries, word.encode(), to)
+                    match to {
+                        Ok(to) => raise(node, tries, word.encode(), to),
+                        Err(value) => self.judge(node, value, tries),
+                    }
                 }
                 Phase::Raise { node, tries, to, swap } => {
                     let (node, tries, to) = (*node, *tries, *to);

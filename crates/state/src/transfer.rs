@@ -19,7 +19,7 @@
 use sidelong_layout::{Budget, ChangeResult, NodeState, Ownership, SiteId};
 
 use crate::Time;
-use crate::changed::Changed;
+use crate::changed::{Changed, Found};
 use crate::drained::Drained;
 use crate::lease::Timing;
 use crate::moving::{Outcome, Plan};
@@ -203,12 +203,16 @@ impl Transfer {
                 Phase::AwaitChange { deadline, changed } => {
                     let change_ns_max = self.pool.change_ns_max().unwrap_or_default();
                     let deadline = *deadline.get_or_insert(now.after_ns(change_ns_max));
-                    let result = done!(changed.step(reply.take()));
-                    if result.is_none() && now < deadline {
-                        return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
-                    }
+                    let result = match done!(changed.step(reply.take())) {
+                        Found::Ended(result) => Ok(Some(result)),
+                        Found::Other(_) => Err(Transferred::As(Outcome::NodeChanged)),
+                        Found::Nothing if now >= deadline => Ok(None),
+                        Found::Nothing => {
+                            return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
+                        }
+                    };
                     let (word, held) = (changed.word, changed.held());
-                    Ok(self.changed(word, held, result))
+                    result.map(|result| self.changed(word, held, result))
                 }
                 Phase::Settle { then, swap } => {
                     let then = *then;

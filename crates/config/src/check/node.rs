@@ -114,6 +114,22 @@ fn foreign(at: At, entry: &NodeEntry, server: SocketAddr) -> Check {
     })
 }
 
+/// Checks that a node whose server changes has a control group that does not.
+pub(super) fn lasting_group(at: At, entry: &NodeEntry) -> Check {
+    let given = [("unit", entry.unit.is_some()), ("pid_file", entry.pid_file.is_some())];
+    let given = given.iter().find(|(_, is_given)| *is_given);
+    given.map_or(Ok(()), |(key, _)| {
+        Err(Problem {
+            at: at.key(key),
+            found: format!(
+                "node {:?}: {key}, and sites have commands that change what runs there",
+                entry.name
+            ),
+            expected: "cgroup, of a slice that has the servers of all sites".into(),
+        })
+    })
+}
+
 /// Checks how the node's control group is named.
 fn group(at: At, entry: &NodeEntry) -> Check {
     let given = [

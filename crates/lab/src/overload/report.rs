@@ -2,7 +2,8 @@
 
 use super::plan::{BURST, BURST_EVERY, BURST_LASTS, HIGH_CLIENTS, LOW_CLIENTS, STEP, STEP_LASTS};
 use super::{
-    CAPACITY_PER_S, Figures, HIGH_PER_S, NODES, Overload, ROTATION, Row, SERVICE, TARGET, THRESHOLD, WORKERS,
+    CAPACITY_PER_S, Figures, HIGH_PER_S, NODES, Overload, ROTATION, Row, SERVICE, Servers, TARGET, THRESHOLD,
+    WORKERS,
 };
 use crate::story::{Story, number};
 
@@ -69,11 +70,15 @@ pub(super) fn tell(settings: &Overload, rows: &[Row], report: &mut Story) {
         }),
     );
     let how = format!(
-        "{NODES} servers of {WORKERS} workers that hold a request for {} ms by waiting: {CAPACITY_PER_S} requests/s; an open loop: \
+        "{NODES} {} of {WORKERS} workers that hold a request for {} ms by waiting: {CAPACITY_PER_S} requests/s; an open loop: \
          {HIGH_CLIENTS} clients of the higher priority at equal distances, {LOW_CLIENTS} of the lower, each a Poisson process, of \
          addresses of their own; {} s for each load; {} steps from {} to {} of the capacity, each {} ms; {} bursts of {} for {} ms from \
          {} each {} ms. Runs of {:.0} s, the systems in turns, started anew for each. `rotation_s` {}, by which \
          each client has its turns within what is measured. The rule of Lai et al. 2008 by a threshold of {THRESHOLD}.",
+        match settings.servers {
+            Servers::Builtin => "servers",
+            Servers::Gunicorn => "gunicorns",
+        },
         SERVICE.as_millis(),
         extent.steady.as_secs(),
         extent.steps,

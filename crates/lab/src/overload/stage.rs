@@ -13,12 +13,13 @@ use sidelong_config::{
     default_run_dir,
 };
 use sidelong_workload::client::{ClientConfig, Cue, Generator, Load, Shot};
+use sidelong_workload::origin::ServiceTime;
 
 use super::judge::Sample;
 use super::plan::{HIGH_CLIENTS, LOW_CLIENTS, Plan};
 use super::{
-    EDGES, HIGH, HOSTS, NAMES, NODES, PERIOD, QUEUE_DEPTH_MAX, ROTATION, SERVICE, System, TARGET, THRESHOLD,
-    WORKERS,
+    EDGES, HIGH, HOSTS, NAMES, NODES, PERIOD, QUEUE_DEPTH_MAX, ROTATION, SERVICE, Servers, System, TARGET,
+    THRESHOLD, WORKERS,
 };
 use crate::bench::Bench;
 use crate::error::{Error, Result, file};
@@ -29,6 +30,8 @@ use crate::up::Fate;
 
 /// A body of 1 KB that a server generates.
 const OBJECT: &str = "/o/0/1024";
+/// Asked of an agent to know that it is up.
+const HEALTH: &str = "/healthz";
 /// A client's timeout.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Limit of the requests in flight. Further requests count as not sent.
@@ -41,6 +44,9 @@ const HELPER_MAX: Duration = Duration::from_secs(10);
 /// The servers, up and serving.
 pub(super) struct Stage {
     _nodes: Vec<Server>,
+    /// Those of other makes, whose agents the nodes then are. They end after these.
+    _foreign: Vec<Server>,
+    servers: Servers,
     _run: RunFiles,
     /// Files for processes of other users, which may not enter the experiment's directory.
     shared: PathBuf,
@@ -59,17 +65,24 @@ pub(super) struct Ran {
 }
 
 impl Stage {
-    pub(super) fn set(bench: &Bench<'_>) -> Result<Stage> {
+    pub(super) fn set(bench: &Bench<'_>, servers: Servers) -> Result<Stage> {
         let run = RunFiles::clear(default_run_dir(&bench.ground.name));
-        let config = write(bench, System::Ours)?;
+        let config = write(bench, System::Ours, servers)?;
+        let foreign = match servers {
+            Servers::Builtin => Vec::new(),
+            Servers::Gunicorn => (0..NODES).map(|index| gunicorn(bench, index)).collect::<Result<_>>()?,
+        };
         let start = |index: usize| {
             let name = format!("n{}", index + 1);
-            let address = node(bench, index);
-            Server::start(bench, &name, part(bench, "node", &name, &config), address, [HOSTS[HIGH], OBJECT])
+            let (address, path) = match servers {
+                Servers::Builtin => (node(bench, index), OBJECT),
+                Servers::Gunicorn => (agent(bench.ground.port, index), HEALTH),
+            };
+            Server::start(bench, &name, part(bench, "node", &name, &config), address, [HOSTS[HIGH], path])
         };
         let nodes = (0..NODES).map(start).collect::<Result<_>>()?;
         let shared = std::env::temp_dir().join(format!("{}-verdicts", bench.ground.name));
-        Ok(Stage { _nodes: nodes, _run: run, shared })
+        Ok(Stage { _nodes: nodes, _foreign: foreign, servers, _run: run, shared })
     }
 
     /// Starts `system`, runs `plan` against it, and ends it.
@@ -81,7 +94,7 @@ impl Stage {
         name: &str,
         plan: &Plan,
     ) -> Result<Ran> {
-        let config = write(bench, system)?;
+        let config = write(bench, system, self.servers)?;
         let probe = [HOSTS[HIGH], OBJECT];
         let mut _helper = None;
         let fronts = match (system, found) {
@@ -175,6 +188,24 @@ fn node(bench: &Bench<'_>, index: usize) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, bench.ground.port + EDGES + index as u16).into()
 }
 
+/// The admin endpoint of a foreign node, which tells that its agent is up.
+fn agent(port: u16, index: usize) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port + EDGES + (NODES + index) as u16).into()
+}
+
+/// The gunicorn of a node, once it serves.
+fn gunicorn(bench: &Bench<'_>, index: usize) -> Result<Server> {
+    let name = format!("gunicorn{}", index + 1);
+    let (directory, address) = (bench.path(&format!("configs/{name}")), node(bench, index));
+    file(&directory, std::fs::create_dir_all(&directory))?;
+    let service = ServiceTime::Fixed(SERVICE);
+    let arguments =
+        file(&directory, sidelong_workload::gunicorn::arguments(&directory, address, WORKERS, service))?;
+    let mut command = Command::new("gunicorn");
+    command.args(arguments);
+    Server::start(bench, &name, command, address, [HOSTS[HIGH], OBJECT])
+}
+
 fn part(bench: &Bench<'_>, kind: &str, name: &str, config: &std::path::Path) -> Command {
     let mut command = Command::new(&bench.options.program);
     command.args([kind, name, "--with-parent", "--config"]).arg(config);
@@ -182,15 +213,15 @@ fn part(bench: &Bench<'_>, kind: &str, name: &str, config: &std::path::Path) -> 
 }
 
 /// The cluster file of `system`. All files have the same servers, which therefore keep their configuration.
-fn write(bench: &Bench<'_>, system: System) -> Result<PathBuf> {
+fn write(bench: &Bench<'_>, system: System, servers: Servers) -> Result<PathBuf> {
     let path = bench.path(&format!("configs/{}.toml", system.word()));
-    let text = cluster_file(&bench.ground.name, bench.ground.port, system).to_toml()?;
+    let text = cluster_file(&bench.ground.name, bench.ground.port, system, servers).to_toml()?;
     let about = format!("# {}: admission: {}.\n\n", bench.experiment.id, system.word());
     file(&path, std::fs::write(&path, about + &text))?;
     Ok(path)
 }
 
-pub(super) fn cluster_file(name: &str, port: u16, system: System) -> ClusterFile {
+pub(super) fn cluster_file(name: &str, port: u16, system: System, servers: Servers) -> ClusterFile {
     let at = |offset: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port + offset));
     let rule = match system {
         System::None => AdmissionRule::None,
@@ -203,16 +234,22 @@ pub(super) fn cluster_file(name: &str, port: u16, system: System) -> ClusterFile
         response_p99: (rule == AdmissionRule::Target).then_some(TARGET),
         ..SiteEntry::new(NAMES[site], HOSTS[site], nodes)
     };
-    let mut file = ClusterFile {
-        cluster: Identity { name: name.to_owned(), ..Identity::default() },
-        admission: Admission { rule, threshold: THRESHOLD, rotation: ROTATION },
-        sites: vec![site(HIGH, 1), site(super::LOW, NODES - 1)],
-        nodes: vec![NodeEntry {
+    let nodes = match servers {
+        Servers::Builtin => NodeEntry {
             workers: Some(WORKERS),
             service_time: Some(SERVICE),
             queue_depth_max: Some(QUEUE_DEPTH_MAX),
             ..NodeEntry::new("n", NODES, at(EDGES))
-        }],
+        },
+        Servers::Gunicorn => {
+            NodeEntry { admin: Some(agent(port, 0)), ..NodeEntry::foreign("n", NODES, at(EDGES)) }
+        }
+    };
+    let mut file = ClusterFile {
+        cluster: Identity { name: name.to_owned(), ..Identity::default() },
+        admission: Admission { rule, threshold: THRESHOLD, rotation: ROTATION },
+        sites: vec![site(HIGH, 1), site(super::LOW, NODES - 1)],
+        nodes: vec![nodes],
         edges: (0..EDGES).map(|i| EdgeEntry::new(format!("edge{}", i + 1), at(i))).collect(),
         ..ClusterFile::default()
     };

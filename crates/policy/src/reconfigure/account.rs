@@ -65,7 +65,9 @@ impl Account {
                 |site: Option<SiteId>| site.map(SiteId::index).filter(|site| *site < snapshot.sites.len());
             // The requests at a node belong to the site that it serves or leaves. That site still has to do them, or
             // its clients' next ones, on its other nodes.
-            if let Some(site) = place(ownership.site) {
+            // At one that changes there is none: its load is that of the commands.
+            let is_at_work = ownership.state != NodeState::Changing;
+            if let Some(site) = place(ownership.site).filter(|_| is_at_work) {
                 let site = &mut self.sites[site];
                 site.work += node.load.ratio() * node.rate;
                 site.busy += node.load.ratio().min(1.0) * node.rate;

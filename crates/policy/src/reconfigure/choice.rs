@@ -67,7 +67,8 @@ impl Situation<'_> {
         let (view, sums) = (&self.snapshot.sites[site.index()], &self.account.sites[site.index()]);
         let history = &self.histories[site.index()];
         let ours = self.settings.only.is_none_or(|only| only == site);
-        if !ours || !history.is_settled(self.settings, self.now) || sums.coming() >= u32::from(view.ceiling) {
+        let is_time = history.is_settled(self.settings, self.now) && !history.failures.bar(self.now);
+        if !ours || !is_time || sums.coming() >= u32::from(view.ceiling) {
             return None;
         }
         let need = if sums.coming() < u32::from(view.floor) {

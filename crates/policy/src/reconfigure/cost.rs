@@ -28,6 +28,31 @@ use crate::Time;
 /// machines are silent, a node may look for hours as if it changed.
 const COST_MAX: Duration = Duration::from_secs(60);
 
+/// After a node could not change to a site, this long no other one is planned for it, and twice as long after each further one,
+/// at most [`DOUBLINGS_MAX`] times. What fails on one node, a wrong command, most likely fails on all, and each that has tried
+/// waits for a person.
+const BARRED: Duration = Duration::from_secs(60);
+const DOUBLINGS_MAX: u32 = 6;
+
+/// Nodes that could not change to a site, in a row.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Failures {
+    count: u32,
+    last: Time,
+}
+
+impl Failures {
+    pub(super) fn add(&mut self, now: Time) {
+        *self = Failures { count: self.count.saturating_add(1), last: now };
+    }
+
+    /// Whether it is too early for another attempt.
+    pub(super) fn bar(self, now: Time) -> bool {
+        let doublings = self.count.saturating_sub(1).min(DOUBLINGS_MAX);
+        self.count > 0 && now.since(self.last) < BARRED * (1 << doublings)
+    }
+}
+
 /// A node that is seen changing.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Change {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::account::Site;
-use super::cost::Cost;
+use super::cost::{Cost, Failures};
 use super::settings::ReconfigureSettings;
 use super::strain::Strain;
 use crate::Time;
@@ -19,6 +19,8 @@ pub(super) struct History {
     moved: Option<Time>,
     /// What its moves cost.
     pub(super) cost: Cost,
+    /// Moves to it that its nodes' commands did not make.
+    pub(super) failures: Failures,
     /// Its work, averaged. Moves do not change the work, so the average continues through them.
     pub(super) work: f64,
     /// How well its promise is kept, averaged likewise.

@@ -1,8 +1,8 @@
 //! Brings another site onto a node by the commands of the cluster file: leave the old site, enter the new one, wait until the
 //! server is ready. It never decides whether a node changes, and writes no word: its caller does.
 //!
-//! If the agent dies in a change, its command ends with it, and the next agent begins the change again. So commands must be able
-//! to run twice, and after a half of them.
+//! If the agent dies in a change, its command gets SIGTERM, and the next agent begins the change again. So commands must be
+//! idempotent, also after a partial run.
 
 mod command;
 mod ready;
@@ -76,15 +76,16 @@ impl Commands {
         is_void: &dyn Fn() -> bool,
     ) -> Option<ChangeResult> {
         let there = match from {
+            Some(from) if from == to => Ok(()),
             Some(from) => self.leave(from, to, is_void),
-            None => Ok(()),
+            None => self.leave_others(to, is_void),
         };
         let fault = match there.and_then(|()| self.enter_from(from, to, is_void)) {
             Ok(()) => return Some(ChangeResult::Changed),
             Err(Stopped::Void) => return None,
             Err(Stopped::Failed(fault)) => fault,
         };
-        let Some(from) = from else { return Some(ChangeResult::Failed(fault)) };
+        let Some(from) = from.filter(|from| *from != to) else { return Some(ChangeResult::Failed(fault)) };
         // What came up of the new site may be in the way. That it cannot leave shows when the old one enters.
         if fault.step != ChangeStep::Leave && self.leave(to, from, is_void) == Err(Stopped::Void) {
             return None;
@@ -96,9 +97,15 @@ impl Commands {
         }
     }
 
-    /// Enters the site of a node that starts.
-    pub(crate) fn enter(&self, to: SiteId, is_void: &dyn Fn() -> bool) -> Result<(), Stopped> {
-        self.enter_from(None, to, is_void)
+    /// Leaves every other site, one of which may run. Where it does not, its command may say so by failing.
+    fn leave_others(&self, to: SiteId, is_void: &dyn Fn() -> bool) -> Result<(), Stopped> {
+        let others = (0..self.sites.len()).map(SiteId::new).filter(|site| *site != to);
+        for other in others {
+            if self.leave(other, to, is_void) == Err(Stopped::Void) {
+                return Err(Stopped::Void);
+            }
+        }
+        Ok(())
     }
 
     fn leave(&self, from: SiteId, to: SiteId, is_void: &dyn Fn() -> bool) -> Result<(), Stopped> {

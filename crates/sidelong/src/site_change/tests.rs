@@ -60,7 +60,7 @@ fn a_node_leaves_one_site_and_enters_another() {
     assert_eq!((result, &ran[..]), (Some(ChangeResult::Changed), &[LEAVES, ENTERS].map(String::from)[..]));
     let (result, ran) = change(None, BETA, &[]);
     assert_eq!(result, Some(ChangeResult::Changed));
-    assert_eq!(ran, ["enter-beta n1 -beta"]);
+    assert_eq!(ran, [LEAVES, "enter-beta n1 -beta"]);
     let (result, ran) = change(Some(GAMMA), ALPHA, &[]);
     assert_eq!(result, Some(ChangeResult::Changed));
     assert_eq!(ran, ["enter-alpha n1 gamma-alpha"], "gamma has no commands");
@@ -87,18 +87,18 @@ fn the_first_fault_is_told_where_there_is_no_way_back() {
     assert_eq!(ran, [LEAVES, ENTERS_AGAIN]);
     let (result, ran) = change(None, BETA, &["enter-beta"]);
     assert_eq!(result, Some(ChangeResult::Failed(fault(ChangeStep::Enter))));
-    assert_eq!(ran, ["enter-beta n1 -beta"]);
+    assert_eq!(ran, [LEAVES, "enter-beta n1 -beta"]);
 }
 
 #[test]
-fn a_node_that_starts_enters_its_site() {
-    let directory = tempfile::tempdir().unwrap();
-    let commands = commands(directory.path());
-    assert_eq!(commands.enter(ALPHA, &|| false), Ok(()));
-    assert_eq!(ran(directory.path()), ["enter-alpha n1 -alpha"]);
-    fs::write(directory.path().join("enter-alpha"), "").unwrap();
-    assert_eq!(commands.enter(ALPHA, &|| false), Err(Stopped::Failed(fault(ChangeStep::Enter))));
-    assert_eq!(commands.enter(ALPHA, &|| true), Err(Stopped::Void));
+fn where_nobody_knows_what_runs_every_other_site_is_left() {
+    // As a command may that finds nothing to stop.
+    let (result, ran) = change(None, BETA, &["leave-alpha"]);
+    assert_eq!(result, Some(ChangeResult::Changed));
+    assert_eq!(ran, [LEAVES, "enter-beta n1 -beta"]);
+    let (result, ran) = change(Some(ALPHA), ALPHA, &[]);
+    assert_eq!(result, Some(ChangeResult::Changed));
+    assert_eq!(ran, ["enter-alpha n1 alpha-alpha"], "known to run there");
 }
 
 #[test]
@@ -113,7 +113,11 @@ fn a_site_is_back_only_if_its_server_is_ready() {
     let fault = Fault { step: ChangeStep::Ready, cause: FaultCause::TimedOut };
     assert_eq!(commands.change(Some(ALPHA), BETA, &|| false), Some(ChangeResult::Failed(fault)));
     assert_eq!(ran(directory.path()), [LEAVES, ENTERS, LEAVES_AGAIN, ENTERS_AGAIN]);
-    assert_eq!(commands.enter(GAMMA, &|| false), Err(Stopped::Failed(fault)), "gamma has no commands");
+    assert_eq!(
+        commands.change(Some(GAMMA), GAMMA, &|| false),
+        Some(ChangeResult::Failed(fault)),
+        "gamma has no commands"
+    );
 }
 
 /// A server that is ready for alpha only, as a file says that the commands write.

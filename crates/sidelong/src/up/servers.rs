@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use rustix::process::geteuid;
-use sidelong_config::{ClusterFile, Configuration, Node, Service};
+use sidelong_config::{ClusterFile, Configuration, Node};
+use sidelong_workload::gunicorn;
 
 use crate::cgroup;
 use crate::cli::ExecArgs;
 use crate::failure::Failure;
+use crate::node::service_time;
 use crate::parent::end_with_parent;
 
 /// Where Debian, and where Red Hat and its kin, have the modules of httpd.
@@ -177,24 +179,7 @@ impl Server {
     }
 
     fn configure_gunicorn(&self, at: &Path) -> io::Result<Vec<OsString>> {
-        std::fs::write(at.join("application.py"), include_str!("servers/application.py"))?;
-        let service = match self.node.service {
-            Service::Fixed => "fixed",
-            Service::Exponential => "exponential",
-            Service::Burn => "burn",
-            Service::None => "none",
-        };
-        let milliseconds = self.node.service_time.as_secs_f64() * 1e3;
-        let workers = self.node.workers.unwrap_or(1);
-        let arguments = [
-            ("--bind", self.address().to_string()),
-            ("--workers", workers.to_string()),
-            ("--log-level", "warning".to_owned()),
-            ("--env", format!("SIDELONG_SERVICE={service}")),
-            ("--env", format!("SIDELONG_SERVICE_MS={milliseconds}")),
-        ];
-        let arguments = arguments.into_iter().flat_map(|(key, value)| [key.into(), value.into()]);
-        Ok(["--chdir".into(), at.into()].into_iter().chain(arguments).chain(["application".into()]).collect())
+        gunicorn::arguments(at, self.address(), self.node.workers.unwrap_or(1), service_time(&self.node))
     }
 }
 

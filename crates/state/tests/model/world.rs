@@ -438,8 +438,8 @@ impl World {
     }
 
     /// Whether all words are legal once the time for it has passed since a corruption: for each site two leases until its lock
-    /// may be taken over, and one wait for nodes that drain and one for those that
-    /// change. (An edge may wait longer for a lock that is long free.)
+    /// may be taken over, one wait for nodes that drain, and one for those that change. (An edge may wait longer for a lock that
+    /// is long free.)
     pub(crate) fn is_in_time(&self, setup: &Setup) -> bool {
         let change_ns_max = setup.pool().change_ns_max().unwrap_or_default();
         let bound_ns = setup.floors.len() as u64 * (timing().steal_ns() + DRAIN_NS_MAX + change_ns_max);

@@ -162,10 +162,34 @@ fn changes_by_another_edge_count() {
     assert_eq!(world.run(1_000, [0, 6]), []);
 }
 
+/// Its commands fail on each node. Each waits for a person then, so that the next one is not taken at once.
+#[test]
+fn a_site_that_cannot_be_entered_is_left_alone_for_a_while() {
+    for state in [NodeState::Pinned, NodeState::Held] {
+        let mut world = World::new(1, 3_000);
+        let mut begun = Vec::new();
+        for _ in 0..2 {
+            let before = world.now;
+            while world.moving.is_none() {
+                world.step([0, 6]);
+            }
+            begun.push(world.now - before);
+            world.run(100, [0, 6]);
+            let (node, _) = world.moving.take().unwrap();
+            let ownership = &mut world.nodes[node.index()].ownership;
+            *ownership = ownership.map(|own| own.now(state, site(0)));
+        }
+        assert!(begun[0] < 10 && (60_000..60_100).contains(&begun[1]), "{begun:?}");
+        // Twice as long, until one arrives.
+        assert_eq!(world.run(119_900, [0, 6]), []);
+    }
+}
+
 #[test]
 fn a_change_that_did_not_end_well_is_no_measure() {
-    // The old site runs again, or a person decides what becomes of the node.
-    for state in [NodeState::Serving, NodeState::Held] {
+    // A repair found no node there, and the words were made anew.
+    {
+        let state = NodeState::Serving;
         let mut world = World::new(1, 3_000);
         world.run(1, [0, 0]);
         world.begin(NodeId::new(0), site(1));
