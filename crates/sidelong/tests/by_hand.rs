@@ -177,6 +177,10 @@ fn force_says_which_floor_it_breaks() {
 fn with_open_request() -> (Cluster, Running, Client) {
     let mut cluster = quiet();
     cluster.file.reconfig.configuration = Configuration::Rigid;
+    // The request stays open for as long as a test takes on a busy machine.
+    let limits = &mut cluster.file.limits;
+    (limits.client_body_timeout, limits.response_timeout) =
+        (Duration::from_secs(3000), Duration::from_secs(3000));
     let mut up = cluster.up(&["--plain"]);
     cluster.await_whole(&mut up);
     for idle in ["n2", "n3"] {

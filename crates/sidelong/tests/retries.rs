@@ -169,13 +169,17 @@ fn nor_is_it_where_a_kept_connection_breaks() {
 fn a_node_that_breaks_costs_no_answer_while_another_serves() {
     let bench = Bench::new(&[|_| None, |_| Some(OK)]);
     let mut client = bench.client();
-    for _ in 0..50 {
+    // Whichever has the lower load is asked first, maybe for long.
+    let mut asked = 0;
+    eventually("the broken one is asked, too", || {
         let reply = client.ask("GET", "alpha.test", "/").unwrap();
         assert_eq!((reply.status, reply.body.as_str()), (200, "ok"), "{reply:?}");
-    }
+        asked += 1;
+        asked >= 50 && bench.stubs[0].count("GET") > 0
+    });
     let broken = bench.stubs[0].count("GET");
-    assert!((1..50).contains(&broken), "it is taken out: asked {broken} times");
-    assert_eq!(bench.stubs[1].count("GET"), 50);
+    assert!(broken < asked, "it is taken out: asked {broken} times of {asked}");
+    assert_eq!(bench.stubs[1].count("GET"), asked);
 }
 
 /// Longer than a server that answers at all needs.
