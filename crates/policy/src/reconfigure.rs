@@ -152,18 +152,14 @@ impl Reconfigurer {
                 self.restart(planned, now);
                 self.restart(to, now);
                 let is_kept = matches!(ownership.state, NodeState::Pinned | NodeState::Held);
-                if before.state == NodeState::Changing
-                    && is_kept
-                    && let Some(history) = planned.and_then(|site| self.histories.get_mut(site.index()))
-                {
-                    history.failures.add(now);
+                if before.state == NodeState::Changing && is_kept {
+                    self.history(planned, |history| history.failures.add(now));
                 }
             } else if has_arrived {
-                if let Some(history) = to.and_then(|site| self.histories.get_mut(site.index())) {
-                    history.failures = Failures::default();
-                }
+                self.history(to, |history| history.failures = Failures::default());
+                let took = change.map_or(Duration::ZERO, Change::lasted);
                 for site in [before.site, to] {
-                    self.charge(site, change.map_or(Duration::ZERO, Change::lasted), now);
+                    self.history(site, |history| history.cost.charge(took, now));
                     // What the sites were like while the node changed is past. A mere drain is too short for that.
                     self.restart(site.filter(|_| change.is_some()), now);
                 }
@@ -171,15 +167,14 @@ impl Reconfigurer {
         }
     }
 
-    fn charge(&mut self, site: Option<SiteId>, took: Duration, now: Time) {
-        if let Some(history) = site.and_then(|site| self.histories.get_mut(site.index())) {
-            history.cost.charge(took, now);
-        }
+    fn restart(&mut self, site: Option<SiteId>, now: Time) {
+        self.history(site, |history| history.restart(now));
     }
 
-    fn restart(&mut self, site: Option<SiteId>, now: Time) {
+    /// Changes the history of a site, if it is one of those known.
+    fn history(&mut self, site: Option<SiteId>, change: impl FnOnce(&mut History)) {
         if let Some(history) = site.and_then(|site| self.histories.get_mut(site.index())) {
-            history.restart(now);
+            change(history);
         }
     }
 }

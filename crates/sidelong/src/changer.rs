@@ -137,8 +137,8 @@ impl Work {
         let answer = match self.last.filter(|last| last.generation == own.generation) {
             Some(last) => last,
             None => {
-                let (from, to) = (own.site.or(self.runs.take()), own.next?);
-                self.runs = None;
+                let runs = self.runs.take();
+                let (from, to) = (own.site.or(runs), own.next?);
                 let result = self.commands.change(from, to, &|| self.is_superseded(word))?;
                 self.runs = match result {
                     ChangeResult::Changed => Some(to),

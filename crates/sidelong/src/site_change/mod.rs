@@ -67,8 +67,8 @@ impl Commands {
     /// Changes from a site to another. Returns when the new site runs, or the old one runs again, or neither does; `None` if
     /// `is_void` said meanwhile that nobody waits for that any more.
     ///
-    /// It lasts at most four times `command_max` and twice the time to be ready, and a few seconds for each command that has
-    /// to be killed.
+    /// Without a site to come from, nobody knows what runs, and every other site is left. `Cluster::change_max` is the longest
+    /// time that this takes.
     pub(crate) fn change(
         &self,
         from: Option<SiteId>,

@@ -188,17 +188,14 @@ fn a_site_that_cannot_be_entered_is_left_alone_for_a_while() {
 #[test]
 fn a_change_that_did_not_end_well_is_no_measure() {
     // A repair found no node there, and the words were made anew.
-    {
-        let state = NodeState::Serving;
-        let mut world = World::new(1, 3_000);
-        world.run(1, [0, 0]);
-        world.begin(NodeId::new(0), site(1));
-        world.run(2_000, [0, 0]);
-        world.nodes[0].ownership = world.nodes[0].ownership.map(|own| own.now(state, site(0)));
-        world.moving = None;
-        assert_eq!(world.run(100, [0, 0]), []);
-        assert_eq!(world.run(20, [0, 6])[0], (2, 1));
-    }
+    let mut world = World::new(1, 3_000);
+    world.run(1, [0, 0]);
+    world.begin(NodeId::new(0), site(1));
+    world.run(2_000, [0, 0]);
+    world.nodes[0].ownership = world.nodes[0].ownership.map(|own| own.now_serving(site(0)));
+    world.moving = None;
+    assert_eq!(world.run(100, [0, 0]), []);
+    assert_eq!(world.run(20, [0, 6])[0], (2, 1));
 }
 
 #[test]
