@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::address;
@@ -343,6 +344,11 @@ pub struct EdgeEntry {
     /// Default plain HTTP.
     #[serde(default)]
     pub tls: Option<Tls>,
+    /// Networks of proxies before the edge, such as `10.0.0.0/8`. From one of them X-Forwarded-For is believed: the client is
+    /// the last address there that is not such a proxy's. From all others the field is dropped. Default: it is passed on from
+    /// all, and the client is who connects.
+    #[serde(default)]
+    pub trusted_proxies: Vec<IpNet>,
     /// The access log: a file, or `-` for standard output. Default none.
     #[serde(default)]
     pub access_log: Option<PathBuf>,
@@ -360,6 +366,7 @@ impl EdgeEntry {
             fabric_listen: None,
             admin: None,
             tls: None,
+            trusted_proxies: Vec::new(),
             access_log: None,
             threads: 1,
         }

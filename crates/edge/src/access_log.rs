@@ -23,6 +23,8 @@ use time::macros::format_description;
 const LINES_MAX: usize = 8192;
 /// Bytes that the writer collects before it writes. It drops lines while it has as many and cannot write them.
 const BUFFER_BYTES: usize = 64 * 1024;
+/// Time between two collections of lines. [`LINES_MAX`] of them are enough for 400,000 requests/s.
+const COLLECT_EVERY: Duration = Duration::from_millis(20);
 /// Longest time that a line waits in the buffer.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
 /// Time between two checks whether the file is still in its place, and between two attempts after a failure.
@@ -40,7 +42,7 @@ pub(crate) struct Entry {
     pub(crate) client: String,
     pub(crate) request: String,
     pub(crate) status: u16,
-    pub(crate) bytes: usize,
+    pub(crate) bytes: u64,
     pub(crate) site: Option<Arc<str>>,
     pub(crate) node: Option<Arc<str>>,
     pub(crate) micros: u128,
@@ -119,6 +121,8 @@ struct Writer {
     check_at: Instant,
     /// Nothing is written before this, because the last attempt failed.
     retry_at: Option<Instant>,
+    /// The second of the last line, since 1970 and as text.
+    second: (i64, String),
     /// When a failure was last reported, and whether what is written again is to be reported.
     reported: Option<Instant>,
     is_reported: bool,
@@ -138,6 +142,7 @@ impl Writer {
             reopen,
             check_at: Instant::now() + CHECK_EVERY,
             retry_at: None,
+            second: (i64::MIN, String::new()),
             reported: None,
             is_reported: false,
             dropped,
@@ -146,17 +151,26 @@ impl Writer {
 
     /// Writes until the last sender is gone.
     fn run(&mut self, entries: &Receiver<Line>) {
+        let mut flush_at = Instant::now() + FLUSH_EVERY;
         loop {
-            let line = entries.recv_timeout(FLUSH_EVERY);
-            self.check(Instant::now());
-            match line {
-                Ok(Line::Entry(entry)) => self.push(&entry),
-                Ok(Line::Flush(flushed)) => {
-                    self.finish();
-                    let _ = flushed.try_send(());
+            // Asleep, not blocked in the queue: a request that had to wake this thread would pay for it with a system call.
+            std::thread::sleep(COLLECT_EVERY);
+            let now = Instant::now();
+            self.check(now);
+            loop {
+                match entries.try_recv() {
+                    Ok(Line::Entry(entry)) => self.push(&entry),
+                    Ok(Line::Flush(flushed)) => {
+                        self.finish();
+                        let _ = flushed.try_send(());
+                    }
+                    Err(mpsc::TryRecvError::Empty) => break,
+                    Err(mpsc::TryRecvError::Disconnected) => return self.finish(),
                 }
-                Err(mpsc::RecvTimeoutError::Timeout) => self.flush(),
-                Err(mpsc::RecvTimeoutError::Disconnected) => return self.finish(),
+            }
+            if now >= flush_at {
+                self.flush();
+                flush_at = now + FLUSH_EVERY;
             }
         }
     }
@@ -167,9 +181,18 @@ impl Writer {
             self.flush();
         }
         let is_full = self.buffer.len() >= BUFFER_BYTES;
-        if is_full || write_line(&mut self.buffer, entry).is_err() {
+        if is_full || self.line(entry).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Adds a line to the buffer.
+    fn line(&mut self, entry: &Entry) -> io::Result<()> {
+        let now = OffsetDateTime::now_utc();
+        if self.second.0 != now.unix_timestamp() {
+            self.second = (now.unix_timestamp(), now.format(TIME).map_err(io::Error::other)?);
+        }
+        write_line(&mut self.buffer, &self.second.1, entry)
     }
 
     /// Writes what is in the buffer, unless the last attempt has just failed.
@@ -285,13 +308,18 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-fn write_line(out: &mut impl Write, entry: &Entry) -> io::Result<()> {
-    let time = OffsetDateTime::now_utc().format(TIME).map_err(io::Error::other)?;
+fn write_line(out: &mut impl Write, time: &str, entry: &Entry) -> io::Result<()> {
     let Entry { client, request, status, bytes, site, node, micros, tries } = entry;
     let site = site.as_deref().unwrap_or("-");
     let node = node.as_deref().unwrap_or("-");
-    let request = request.escape_default();
-    writeln!(out, "{client} - - [{time}] \"{request}\" {status} {bytes} {site} {node} {micros} {tries}")
+    write!(out, "{client} - - [{time}] \"")?;
+    let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\'' | b'\\');
+    if request.bytes().all(is_plain) {
+        out.write_all(request.as_bytes())?;
+    } else {
+        write!(out, "{}", request.escape_default())?;
+    }
+    writeln!(out, "\" {status} {bytes} {site} {node} {micros} {tries}")
 }
 
 #[cfg(test)]
@@ -371,9 +399,9 @@ mod tests {
     #[test]
     fn a_line_is_common_log_format_and_cannot_be_forged() {
         let mut line = Vec::new();
-        write_line(&mut line, &entry("GET /\"\n10.0.0.2 HTTP/1.1")).unwrap();
+        write_line(&mut line, "23/Nov/2026:10:00:00 +0000", &entry("GET /\"\n10.0.0.2 HTTP/1.1")).unwrap();
         let line = String::from_utf8(line).unwrap();
-        assert!(line.starts_with("10.0.0.1 - - ["), "{line}");
+        assert!(line.starts_with("10.0.0.1 - - [23/Nov/2026:10:00:00 +0000] "), "{line}");
         assert!(line.ends_with("\"GET /\\\"\\n10.0.0.2 HTTP/1.1\" 200 1024 a n1 5120 1\n"), "{line}");
         assert_eq!(line.lines().count(), 1);
     }

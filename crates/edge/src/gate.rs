@@ -4,22 +4,17 @@
 //! and clients. If the view is stale, or no node of a site is known, the gate uses the verdict of another edge that
 //! knows more. Without one it admits all requests. Without admission control there is no gate.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use pingora_core::listeners::ConnectionFilter;
 use sidelong_layout::{SiteId, Time};
 use sidelong_policy::admission::{
     Answers, BUCKETS, Census, Client, Outlook, Promise, Refused, Target, Treatment, Verdict, Why, decide,
 };
 use sidelong_policy::brain::SiteSeen;
 
-use crate::clock;
 use crate::event::Event;
-use crate::view::View;
 
 /// Shortest time between two events about rejected requests.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -151,7 +146,7 @@ impl Gate {
     }
 
     /// Whether a new connection is accepted: unless every request on it would be rejected, whatever its site.
-    fn takes_in(&self, client: Client, now: Time) -> bool {
+    pub(crate) fn takes_in(&self, client: Client, now: Time) -> bool {
         let door = Verdict::decode(self.door.load(Ordering::Relaxed));
         if door.is_open() {
             return true;
@@ -406,25 +401,10 @@ impl Gatekeeper {
     }
 }
 
-/// Decides on each connection before Pingora does anything else for it, TLS included.
-#[derive(Debug)]
-pub(crate) struct Accept {
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) view: Arc<View>,
-}
-
-#[async_trait]
-impl ConnectionFilter for Accept {
-    async fn should_accept(&self, address: Option<&SocketAddr>) -> bool {
-        let now = clock::now();
-        // Without an address, or with a stale view, all connections are admitted.
-        let Some(address) = address.filter(|_| !self.view.is_stale(now)) else { return true };
-        self.gate.takes_in(Client::new(*address), now)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use sidelong_policy::admission::{AdmissionRule, AdmissionSettings, AdmissionSnapshot, Controller};
     use sidelong_policy::cluster::{NodeView, SiteView, Traffic};
 

@@ -26,7 +26,6 @@ use sidelong_policy::workers::Workers;
 
 use crate::access_log::AccessLog;
 use crate::clock;
-use crate::last_word::REFUSALS;
 use crate::seen::NodeSeen;
 use crate::status::State;
 use emit::{Labels, age, family, flag};
@@ -141,7 +140,7 @@ impl Metrics {
         );
         registry.register("misdirected", "Requests for a Host of no site", metrics.misdirected.clone());
         // Counters that are still 0.
-        for code in REFUSALS {
+        for code in sidelong_proxy::REFUSALS {
             let _ = metrics.refused.get_or_create(&CodeLabel { code });
         }
         registry.register(

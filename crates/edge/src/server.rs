@@ -1,28 +1,21 @@
-//! The edge as a server: Pingora, with the door before it and an admin endpoint beside it.
+//! The edge as a server: the data path with the edge's routes, and an admin endpoint beside it.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pingora_core::apps::HttpServerOptions;
-use pingora_core::listeners::tls::TlsSettings;
-use pingora_core::protocols::http::v2::server::default_h2_options;
-use pingora_core::server::configuration::ServerConf;
-use pingora_core::server::{RunArgs, Server};
-use pingora_core::services::listening::Service;
-use pingora_core::tls::{ServerConfig, install_default_crypto_provider, load_certs_and_key_files};
-use pingora_proxy::http_proxy;
 use sidelong_files::open_regular;
+use sidelong_proxy::{Certificate, Proxy};
 
 use crate::access_log::AccessLog;
 use crate::admin::{Admin, Pages};
 use crate::clock;
-use crate::closing::{Closing, Signals};
-use crate::door::Door;
-use crate::gate::{Accept, Gate};
+use crate::closing::Signals;
+use crate::gate::Gate;
 use crate::metrics::{About, Counts, Metrics};
 use crate::peers::Peers;
-use crate::proxy::Proxy;
+use crate::routes::Routes;
 use crate::seen::Seen;
 use crate::settings::EdgeSettings;
 use crate::status::State;
@@ -61,6 +54,14 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// The threads that serve clients cannot be started.
+    #[error("edge {edge}: cannot serve: {source}")]
+    Serve {
+        /// The edge's name.
+        edge: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
     /// The access log cannot be opened.
     #[error("edge {edge}: cannot open access log {path}: {source}")]
     AccessLog {
@@ -79,6 +80,8 @@ pub struct Edge {
     state: Arc<State>,
     metrics: Arc<Metrics>,
     log: Option<AccessLog>,
+    listener: TcpListener,
+    certificate: Option<Certificate>,
     admin: Option<TcpListener>,
 }
 
@@ -100,8 +103,7 @@ impl Edge {
             let edge = || settings.name.clone();
             TcpListener::bind(address).map_err(|source| Error::Listen { edge: edge(), address, source })
         };
-        // Pingora binds the port later, and ends the process if it cannot; this reports why in one line.
-        drop(listen(settings.listen)?);
+        let listener = listen(settings.listen)?;
         let admin = settings.admin.map(listen).transpose()?;
         let log = match &settings.access_log {
             Some(path) => {
@@ -114,13 +116,13 @@ impl Edge {
             }
             None => None,
         };
-        tls_settings(&settings)?;
+        let certificate = certificate(&settings)?;
         let seen = Arc::new(Seen::new(view.nodes().count(), view.sites().count(), view.stale()));
         let nodes = settings.nodes.iter().map(|node| node.name.clone()).collect();
         let sites = settings.sites.iter().map(|site| site.name.clone()).collect();
         let state = Arc::new(State { view, gate, peers, seen, nodes, sites });
         let metrics = Metrics::new(Arc::clone(&state), log.clone(), about, counts);
-        Ok(Edge { settings, state, metrics: Arc::new(metrics), log, admin })
+        Ok(Edge { settings, state, metrics: Arc::new(metrics), log, listener, certificate, admin })
     }
 
     /// The address that clients connect to.
@@ -141,46 +143,30 @@ impl Edge {
     /// Serves until SIGTERM, which lets requests in flight end, or SIGINT, which does not.
     ///
     /// # Errors
-    /// If the certificate has become invalid since it was checked, or the admin endpoint does not start.
+    /// If the admin endpoint or the threads that serve clients do not start.
     pub fn run(self) -> Result<(), Error> {
-        let edge = self.settings.name.clone();
-        let closing = Arc::<Closing>::default();
-        let pages = pages(Arc::clone(&self.state), Arc::clone(&self.metrics), Arc::clone(&closing));
+        let edge = || self.settings.name.clone();
+        let is_closing = Arc::<AtomicBool>::default();
+        let pages = pages(Arc::clone(&self.state), Arc::clone(&self.metrics), Arc::clone(&is_closing));
         let admin = self.admin.map(|listener| Admin::start(listener, pages)).transpose();
         // The endpoint answers until the last request is served.
-        let _admin = admin.map_err(|source| Error::Admin { edge, source })?;
-        let conf = server_conf(self.settings.threads, self.settings.limits.retries);
-        let mut server = Server::new_with_opt_and_conf(None, conf);
-        server.bootstrap();
-
+        let _admin = admin.map_err(|source| Error::Admin { edge: edge(), source })?;
         let (view, metrics) = (Arc::clone(&self.state.view), Arc::clone(&self.metrics));
         let (gate, log) = (self.state.gate.clone(), self.log.clone());
-        let proxy = Proxy::new(&self.settings, view, gate, metrics, log, Arc::clone(&closing));
-        let mut proxy = http_proxy(&server.configuration, proxy);
-        let limits = &self.settings.limits;
-        let mut options = HttpServerOptions::default();
-        options.h2_idle_timeout = Some(limits.door.idle_timeout);
-        proxy.server_options = Some(options);
-        let mut options = default_h2_options();
-        options.max_header_list_size(limits.door.header_bytes_max.try_into().unwrap_or(u32::MAX));
-        proxy.h2_options = Some(options);
-        let mut clients = Service::new(
-            "edge".to_owned(),
-            Door::new(proxy, limits.door, Arc::clone(&self.metrics), Arc::clone(&closing)),
-        );
-        if let Some(gate) = self.state.gate.clone() {
-            let view = Arc::clone(&self.state.view);
-            clients.set_connection_filter(Arc::new(Accept { gate, view }));
-        }
-        let listen = self.settings.listen.to_string();
-        match tls_settings(&self.settings)? {
-            Some(tls) => clients.add_tls_with_settings(&listen, None, tls),
-            None => clients.add_tcp(&listen),
-        }
-        server.add_service(clients);
-
-        let signals = Signals { closing, drain_max: limits.door.response_timeout };
-        server.run(RunArgs { shutdown_signal: Box::new(signals) });
+        let routes = Arc::new(Routes::new(&self.settings, view, gate, metrics, log));
+        let proxy = Proxy {
+            listener: self.listener,
+            certificate: self.certificate,
+            trusted_proxies: self.settings.trusted_proxies.clone(),
+            servers: self.settings.nodes.iter().map(|node| node.address).collect(),
+            threads: self.settings.threads,
+            limits: self.settings.limits,
+            is_closing,
+        };
+        let mut signals = None;
+        let drain_max = self.settings.limits.response_timeout;
+        let served = proxy.run(routes, drain_max, async || Signals::next(&mut signals).await);
+        served.map_err(|source| Error::Serve { edge: edge(), source })?;
         if let Some(log) = self.log {
             log.finish();
         }
@@ -188,51 +174,27 @@ impl Edge {
     }
 }
 
-/// Pingora's configuration for an edge.
-pub(crate) fn server_conf(threads: usize, retries: u32) -> ServerConf {
-    ServerConf {
-        threads,
-        // A single thread has no other to steal from.
-        work_stealing: threads > 1,
-        max_retries: retries as usize + 1,
-        grace_period_seconds: Some(0),
-        graceful_shutdown_timeout_seconds: Some(2),
-        upstream_keepalive_pool_size: 1024,
-        ..ServerConf::default()
-    }
-}
-
-fn tls_settings(settings: &EdgeSettings) -> Result<Option<TlsSettings>, Error> {
+/// The certificate that clients are shown.
+fn certificate(settings: &EdgeSettings) -> Result<Option<Certificate>, Error> {
     let Some(tls) = &settings.tls else { return Ok(None) };
-    let (certificate, key) = (tls.certificate.display().to_string(), tls.key.display().to_string());
     let refused = |reason: String| Error::Tls {
         edge: settings.name.clone(),
-        certificate: certificate.clone(),
-        key: key.clone(),
+        certificate: tls.certificate.display().to_string(),
+        key: tls.key.display().to_string(),
         reason,
     };
     for file in [&tls.certificate, &tls.key] {
         open_regular(file).map_err(|error| refused(format!("{}: {error}", file.display())))?;
     }
-    let explained = |error: Box<pingora_core::Error>| refused(error.to_string().trim_start().to_owned());
-    let mut tls = TlsSettings::intermediate(&certificate, &key).map_err(explained)?;
-    tls.set_certificate_chain_file(&certificate).map_err(explained)?;
-    tls.set_private_key_file(&key).map_err(explained)?;
-    // Pingora combines the two only when it listens, and panics if it cannot.
-    let loaded = load_certs_and_key_files(&certificate, &key).map_err(explained)?;
-    let (chain, private) = loaded.ok_or_else(|| refused("the key is of an unknown kind".to_owned()))?;
-    install_default_crypto_provider();
-    let together = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, private);
-    together.map_err(|error| refused(error.to_string()))?;
-    tls.enable_h2();
-    Ok(Some(tls))
+    let certificate = Certificate::read(&tls.certificate, &tls.key);
+    certificate.map(Some).map_err(|error| refused(error.to_string()))
 }
 
 /// Longest wait for nodes that were never heard; then the edge is ready without them.
 const COMPLETE_MAX: Duration = Duration::from_secs(10);
 
 /// The pages of the edge's admin endpoint.
-fn pages(state: Arc<State>, metrics: Arc<Metrics>, closing: Arc<Closing>) -> Pages {
+fn pages(state: Arc<State>, metrics: Arc<Metrics>, is_closing: Arc<AtomicBool>) -> Pages {
     let began = clock::now();
     let health = {
         let state = Arc::clone(&state);
@@ -252,7 +214,7 @@ fn pages(state: Arc<State>, metrics: Arc<Metrics>, closing: Arc<Closing>) -> Pag
         move || {
             let is_complete = || view.nodes().all(|node| view.is_known(node));
             match health() {
-                Ok(_) if closing.has_begun() => Err("shutting down\n"),
+                Ok(_) if is_closing.load(Ordering::Relaxed) => Err("shutting down\n"),
                 Ok(_) if !is_complete() && clock::now().since(began) < COMPLETE_MAX => {
                     Err("starting: some nodes have not been read yet\n")
                 }

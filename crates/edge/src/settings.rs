@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+
+use ipnet::IpNet;
+use sidelong_proxy::Limits;
 
 /// One edge.
 #[derive(Clone, Debug)]
@@ -15,6 +17,8 @@ pub struct EdgeSettings {
     pub listen: SocketAddr,
     /// The certificate, if clients use TLS.
     pub tls: Option<Tls>,
+    /// Networks of proxies before the edge; see [`sidelong_proxy::Proxy::trusted_proxies`].
+    pub trusted_proxies: Vec<IpNet>,
     /// The address of the admin endpoint, if it has one.
     pub admin: Option<SocketAddr>,
     /// The access log; `-` for standard output.
@@ -57,34 +61,4 @@ pub struct NodeAddress {
     pub name: String,
     /// Its origin server.
     pub address: SocketAddr,
-}
-
-/// Limits on requests and connections.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Limits on clients, and on the time they wait.
-    pub door: DoorLimits,
-    /// Most bytes of a request's body.
-    pub body_bytes_max: u64,
-    /// Longest time to connect to a node. Two of them pass before a silent node is taken out.
-    pub connect_timeout: Duration,
-    /// Most further nodes that a failed request is sent to.
-    pub retries: u32,
-}
-
-/// Limits on a client, and on the server that answers it.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct DoorLimits {
-    /// Most bytes of a request's line and headers.
-    pub header_bytes_max: usize,
-    /// From the first byte of a request to the end of its headers.
-    pub header_timeout: Duration,
-    /// From the end of the headers to the end of the body.
-    pub body_timeout: Duration,
-    /// From the end of the request to the server's first bytes, and between any two writes to the client.
-    pub response_timeout: Duration,
-    /// From one request to the next one's first byte.
-    pub idle_timeout: Duration,
-    /// Most connections at a time.
-    pub connections_max: usize,
 }

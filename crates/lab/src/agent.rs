@@ -21,8 +21,8 @@ use crate::figure::{Axis, Line, Panel, Style};
 use crate::story::{Story, number};
 use crate::study::{self, Bound, Conclusion, Rows, Study};
 use crate::table::Fixed;
-use crate::turn::{CONNECTIONS, Turn};
-use stage::Stage;
+use crate::turn::Turn;
+use stage::{CONNECTIONS, Stage};
 
 /// Turns of each system, and the duration of one.
 const ROUNDS: [u32; 2] = [15, 5];

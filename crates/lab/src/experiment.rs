@@ -215,7 +215,7 @@ static EXPERIMENTS: [Experiment; 48] = [
     study("S2", OWN, "reconfiguration from 8 to 10,000 simulated nodes while balancers die", scale::run),
     study("perftest", OWN, "operations over RDMA beside perftest's", perftest::run),
     study("sim-speed", OWN, "the simulator beside NexoSim, simpy and libCacheSim", speed::run),
-    study("edge-overhead", OWN, "the edge beside a bare Pingora proxy", overhead::run),
+    study("edge-overhead", OWN, "what a request costs the edge, beside nginx and HAProxy", overhead::run),
     study("move-latency", OWN, "load step to first request on a moved node", latency::run),
     study("servers", OWN, "bursts on gunicorn nodes, beside the built-in origin", servers::run),
     study(

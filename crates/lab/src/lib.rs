@@ -32,6 +32,7 @@ mod experiment;
 mod latency;
 mod machine;
 mod monitoring;
+mod nginx;
 mod overhead;
 mod overload;
 pub mod page;

@@ -1,6 +1,7 @@
 //! Processes that the lab starts. They write to files, so that nothing here blocks on them. A process does not outlive its
 //! [`Process`] value: it gets SIGTERM, and then SIGKILL.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -77,6 +78,26 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
+    /// What its threads have used so far, for differences that are finer than [`Process::cpu_time`].
+    pub(crate) fn cpu_used(&self) -> Result<CpuUsed> {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let tasks = std::fs::read_dir(&tasks).into_iter().flatten().flatten();
+        let thread = |task: std::fs::DirEntry| {
+            let id = task.file_name().to_str()?.parse().ok()?;
+            let counts = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+            Some((id, counts.split(' ').next()?.parse().ok()?))
+        };
+        Ok(CpuUsed { ticks: self.cpu_time()?, threads_ns: tasks.filter_map(thread).collect() })
+    }
+
+    /// Memory of it that is resident, in bytes.
+    pub(crate) fn resident_bytes(&self) -> Result<u64> {
+        // The counts in /proc/PID/status lag by up to some pages for each CPU.
+        let path = PathBuf::from(format!("/proc/{}/smaps_rollup", self.child.id()));
+        let text = file(&path, std::fs::read_to_string(&path))?;
+        resident_of(&text).ok_or_else(|| Error::Output { path, found: "no resident memory".into() })
+    }
+
     /// CPU time of all its threads so far, in steps of 10 ms.
     pub(crate) fn cpu_time(&self) -> Result<Duration> {
         let path = PathBuf::from(format!("/proc/{}/stat", self.child.id()));
@@ -119,6 +140,35 @@ impl Drop for Process {
             let _ = self.child.wait();
         }
     }
+}
+
+/// CPU time of a process at one moment.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct CpuUsed {
+    /// Of all threads, including those that have ended, in steps of 10 ms.
+    ticks: Duration,
+    /// Time on a CPU of each living thread. Empty if the kernel does not count it.
+    threads_ns: BTreeMap<u32, u64>,
+}
+
+impl CpuUsed {
+    /// The CPU time from `before` to now: exact if no thread has ended since, otherwise within 10 ms.
+    pub(crate) fn since(&self, before: &CpuUsed) -> Duration {
+        let have_ended = before.threads_ns.keys().any(|thread| !self.threads_ns.contains_key(thread));
+        if have_ended || self.threads_ns.is_empty() {
+            return self.ticks.saturating_sub(before.ticks);
+        }
+        let used = |(thread, ns): (&u32, &u64)| {
+            ns.saturating_sub(before.threads_ns.get(thread).copied().unwrap_or(0))
+        };
+        Duration::from_nanos(self.threads_ns.iter().map(used).sum())
+    }
+}
+
+/// The first line `Rss:` of a /proc/PID/smaps_rollup, in bytes.
+fn resident_of(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("Rss:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 fn time_of(ticks: u64) -> Duration {
@@ -168,6 +218,29 @@ mod tests {
         let stat = "42 (a) b) S 1 42 42 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 3 0 100 1 1";
         assert_eq!(ticks_of(stat), Some(300));
         assert_eq!(ticks_of("42 (a) S 1"), None);
+    }
+
+    #[test]
+    fn cpu_time_is_exact_while_all_threads_live() {
+        let used = |ticks_ms, threads: &[(u32, u64)]| CpuUsed {
+            ticks: Duration::from_millis(ticks_ms),
+            threads_ns: threads.iter().copied().collect(),
+        };
+        let before = used(20, &[(1, 5_000_000), (2, 9_000_000)]);
+        let since = |now: CpuUsed| now.since(&before);
+        assert_eq!(
+            since(used(30, &[(1, 6_000_000), (2, 9_500_000), (3, 7)])),
+            Duration::from_nanos(1_500_007)
+        );
+        assert_eq!(since(used(30, &[(1, 6_000_000)])), Duration::from_millis(10), "one has ended");
+        assert_eq!(since(used(30, &[])), Duration::from_millis(10));
+    }
+
+    #[test]
+    fn resident_memory_is_found() {
+        let text = "55d0-7ffe ---p 00000000 00:00 0 [rollup]\nRss:                1234 kB\nPss:  9 kB\n";
+        assert_eq!(resident_of(text), Some(1234 * 1024));
+        assert_eq!(resident_of("Pss: 9 kB\n"), None);
     }
 
     #[test]

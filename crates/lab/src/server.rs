@@ -37,12 +37,33 @@ impl Server {
         address: SocketAddr,
         [host, path]: [&str; 2],
     ) -> Result<Server> {
+        Server::start_until(bench, name, command, address, || answers(address, host, path))
+    }
+
+    /// Starts it, and waits until it accepts connections. It may speak TLS, or reject everything.
+    pub(crate) fn start_listening(
+        bench: &Bench<'_>,
+        name: &str,
+        command: Command,
+        address: SocketAddr,
+    ) -> Result<Server> {
+        let accepts = || TcpStream::connect_timeout(&address, ANSWER_MAX).is_ok();
+        Server::start_until(bench, name, command, address, accepts)
+    }
+
+    fn start_until(
+        bench: &Bench<'_>,
+        name: &str,
+        command: Command,
+        address: SocketAddr,
+        is_ready: impl Fn() -> bool,
+    ) -> Result<Server> {
         let output = |extension: &str| bench.path(&format!("runs/{name}.{extension}"));
         let log = output("log");
         let process = Process::start(command, &output("out"), &log)?;
         let mut server = Server { name: name.to_owned(), process, address, log };
         let deadline = Instant::now() + READY_MAX;
-        while !answers(address, host, path) {
+        while !is_ready() {
             if bench.options.stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }

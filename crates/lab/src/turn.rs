@@ -1,23 +1,44 @@
-//! A turn of one system in a closed loop of requests, in experiments whose systems take turns.
+//! A turn of one system under a load, in experiments whose systems take turns.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Uri};
 use serde::Serialize;
-use sidelong_workload::client::{ClientConfig, Generator, Load, Shot};
+use sidelong_workload::client::{ClientConfig, Generator, Load, Secure, Shot, WhenRefused};
 
 use crate::cpus::Pinned;
 use crate::error::Result;
 use crate::server::{Server, await_end};
 
-/// Clients, each with one request under way.
-pub(crate) const CONNECTIONS: u32 = 48;
+/// What the load asks of a server, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) host: &'static str,
+    pub(crate) path: &'static str,
+    pub(crate) load: Load,
+    /// Whether a connection carries more than one request.
+    pub(crate) keep_alive: bool,
+    /// TLS, and whether over HTTP/2.
+    pub(crate) secure: Option<Secure>,
+    /// Whether each request is to be rejected, by an answer or at accept. Its client then asks again at once.
+    pub(crate) is_rejected: bool,
+}
+
+impl Asked {
+    /// A closed loop over this number of kept connections.
+    pub(crate) fn closed(host: &'static str, path: &'static str, connections: u32) -> Asked {
+        let load = Load::Closed { connections_per_edge: connections, think: Duration::ZERO };
+        Asked { host, path, load, keep_alive: true, secure: None, is_rejected: false }
+    }
+}
 
 /// The figures of a turn.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Turn {
+    /// Requests that have ended, in whatever way.
     pub(crate) requests: u64,
+    /// Those that were served, in a second.
     pub(crate) requests_per_s: f64,
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
@@ -25,39 +46,45 @@ pub(crate) struct Turn {
     pub(crate) cpu_us_per_request: f64,
     /// The share of the turn in which that process was on its CPU.
     pub(crate) cpu_busy: f64,
+    /// Requests that did not end as they should, or were not sent because too many were under way.
     pub(crate) errors: u64,
 }
 
-/// Puts the load on `server` for `time`, from `cpu`. Each request asks a host for a path.
+/// Puts the load on `server` for `time`, from `cpus`.
 ///
 /// # Errors
-/// If no request was answered, or `stop` was raised.
+/// If no request ended as it should, or `stop` was raised.
 pub(crate) fn turn(
     server: &Server,
-    [host, path]: [&'static str; 2],
+    asked: &Asked,
     time: Duration,
-    cpu: usize,
+    cpus: &[usize],
     stop: &AtomicBool,
 ) -> Result<Turn> {
-    let host = HeaderValue::from_static(host);
-    let uri = Uri::from_static(path);
-    let load = Load::Closed { connections_per_edge: CONNECTIONS, think: Duration::ZERO };
+    let (host, uri) = (HeaderValue::from_static(asked.host), Uri::from_static(asked.path));
     let config = ClientConfig {
         duration_max: Some(time),
-        ..ClientConfig::new(vec![server.address], vec!["a".into()], load)
+        threads: cpus.len(),
+        keep_alive: asked.keep_alive,
+        secure: asked.secure.clone(),
+        when_refused: if asked.is_rejected { WhenRefused::Repeat } else { WhenRefused::Pause },
+        ..ClientConfig::new(vec![server.address], vec!["a".into()], asked.load.clone())
     };
     let generator = Generator::new(config, move |_| Shot::get(0, host.clone(), uri.clone()))?;
 
-    let (begun, cpu_before) = (Instant::now(), server.process.cpu_time()?);
-    let pinned = Pinned::to(cpu)?;
+    let (begun, cpu_before) = (Instant::now(), server.process.cpu_used()?);
+    let pinned = Pinned::to_any(cpus)?;
     let load = generator.start()?;
     await_end(&load, stop)?;
     drop(pinned);
     let elapsed = begun.elapsed();
+    let cpu = server.process.cpu_used()?.since(&cpu_before).as_secs_f64();
     let summary = load.wait()?;
-    let cpu = (server.process.cpu_time()? - cpu_before).as_secs_f64();
-    if summary.requests == summary.errors + summary.turned_away {
-        return Err(server.failed(format!("no request was answered, {} errors", summary.errors)));
+    let served = summary.requests - summary.errors - summary.turned_away;
+    let ended_well = if asked.is_rejected { summary.turned_away } else { served };
+    if ended_well == 0 {
+        let (all, wanted) = (summary.requests, if asked.is_rejected { "rejected" } else { "served" });
+        return Err(server.failed(format!("none of {all} requests was {wanted}")));
     }
     Ok(Turn {
         requests: summary.requests,
@@ -66,6 +93,6 @@ pub(crate) fn turn(
         p99_ms: summary.latency.p99_ms,
         cpu_us_per_request: cpu * 1e6 / summary.requests as f64,
         cpu_busy: cpu / elapsed.as_secs_f64(),
-        errors: summary.errors,
+        errors: summary.requests - ended_well + summary.dropped,
     })
 }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +10,6 @@ use std::time::Duration;
 
 use sidelong_config::{ClusterFile, Configuration};
 use sidelong_lab::{Error, Report, Result, RunOptions, Usage, Verdict};
-use sidelong_workload::origin::{OriginConfig, OriginGauges, serve};
 
 struct Lab {
     directory: tempfile::TempDir,
@@ -589,80 +587,9 @@ fn a_perf_that_fails_says_why_and_how_to_repeat_it() {
     assert!(error.contains("perf write --sizes all --quick --fabric shm --json"), "{error}");
 }
 
-/// Serves in the place of each part that `lab` starts, for as long as this process lives.
-fn serve_for(lab: &Lab) {
-    let started = lab.directory.path().join("started");
-    let config = lab.out("edge-overhead/configs/edge.toml");
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let mut served = 0;
-            loop {
-                let text = fs::read_to_string(&started).unwrap_or_default();
-                for line in text.lines().skip(served) {
-                    let cluster = ClusterFile::load(&config).unwrap().cluster().unwrap();
-                    let address: SocketAddr = match line.split(' ').collect::<Vec<_>>()[..] {
-                        ["node", "n1", "--with-parent", "--config", _] => cluster.nodes[0].address,
-                        ["edge", "edge1", "--with-parent", "--config", _] => cluster.edges[0].listen,
-                        ["lab", "bare-proxy", listen, to] => {
-                            assert_eq!(to, cluster.nodes[0].address.to_string());
-                            listen.parse().unwrap()
-                        }
-                        _ => panic!("{line}"),
-                    };
-                    let listener = tokio::net::TcpListener::bind(address).await.unwrap();
-                    let gauges = Arc::<OriginGauges>::default();
-                    tokio::spawn(serve(listener, OriginConfig::default(), gauges, std::future::pending()));
-                    served += 1;
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        });
-    });
-}
-
 /// Whether edge-overhead has the two CPUs that it needs.
 fn has_two_cpus() -> bool {
     std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1)
-}
-
-#[test]
-fn edge_overhead_in_turns() {
-    if !has_two_cpus() {
-        return;
-    }
-    let mut lab = Lab::of(include_str!("fake_part.sh"), true);
-    serve_for(&lab);
-    let report = lab.run("edge-overhead").unwrap();
-    keep(&lab.out("edge-overhead/figure.svg"), "edge-overhead.svg");
-    assert_eq!(lab.runs, ["warm-up", "round-1", "round-2", "round-3", "round-4", "round-5"]);
-
-    let rows = lab.read("edge-overhead/rows.csv");
-    let mut lines = rows.lines();
-    let header = "round,proxy,requests_per_s,p50_ms,p99_ms,cpu_us_per_request,errors";
-    assert_eq!(lines.next().unwrap(), header);
-    let turns: Vec<_> = lines.map(|line| line.split(',').take(2).collect::<Vec<_>>().join(" ")).collect();
-    assert_eq!(&turns[..4], ["1 bare", "1 edge", "2 edge", "2 bare"]);
-    assert_eq!(turns.len(), 10);
-
-    assert!(report.checks[0].measured.is_some_and(|ratio| ratio > 0.0));
-    assert_eq!(report.checks[1].verdict(), "MISSED", "those that stand in take no CPU");
-    assert_eq!(report.checks[2].verdict(), "met", "{rows}");
-    let text = lab.read("edge-overhead/report.md");
-    for part in [
-        "# edge-overhead: the edge beside a bare Pingora proxy (Sidelong's own)",
-        "A quick run",
-        "| requests/s, edge / bare proxy, median of the rounds | at least 0.97 |",
-        "| share of its CPU | 0.000 | 0.000 |",
-        "the other is stopped (SIGSTOP)",
-        "In each round a turn of 0.6 s for each proxy",
-        "All runs were made 5 times.",
-    ] {
-        assert!(text.contains(part), "{part} is not in\n{text}");
-    }
-    let json: serde_json::Value = serde_json::from_str(&lab.read("edge-overhead/result.json")).unwrap();
-    assert_eq!((&json["rows"][9]["proxy"], &json["rows"][9]["round"]), (&"edge".into(), &5.into()));
-    assert!(json["rows"][9]["requests"].as_u64().unwrap() > 0);
 }
 
 #[test]
@@ -671,8 +598,12 @@ fn a_part_that_does_not_start_says_why() {
         return;
     }
     let mut lab = Lab::of("echo \"node n1: cannot listen\" >&2; exit 2", true);
-    let error = lab.run("edge-overhead").unwrap_err().to_string();
-    assert_eq!(error, "node does not serve: node n1: cannot listen");
+    let error = lab.run("edge-overhead").unwrap_err();
+    if let Error::Absent { .. } = error {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: edge-overhead: {error}");
+        return;
+    }
+    assert_eq!(error.to_string(), "node-plain does not serve: node n1: cannot listen");
 }
 
 #[test]

@@ -485,14 +485,6 @@ pub(crate) enum LabCommand {
         #[arg(long, value_name = "DIR")]
         from: Option<PathBuf>,
     },
-    /// A bare Pingora proxy to one server, for `lab run edge-overhead`.
-    #[command(hide = true)]
-    BareProxy {
-        /// Where it listens.
-        listen: std::net::SocketAddr,
-        /// Where it sends everything.
-        to: std::net::SocketAddr,
-    },
 }
 
 #[derive(Args)]

@@ -31,7 +31,7 @@ use crate::regions::Guard;
 /// Longest wait for a move in progress when the edge ends.
 const MOVE_DRAIN_MAX: Duration = Duration::from_secs(1);
 
-/// Longest wait for Pingora to listen once the view is complete.
+/// Longest wait for the edge to listen once the view is complete.
 const LISTEN_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {

@@ -27,10 +27,6 @@ pub(crate) fn run(args: &LabArgs) -> Result<ExitCode, Failure> {
             say(experiments().iter().map(line).collect::<String>())?;
             Ok(ExitCode::SUCCESS)
         }
-        LabCommand::BareProxy { listen, to } => {
-            sidelong_edge::run_bare_proxy(*listen, *to, 1);
-            Ok(ExitCode::SUCCESS)
-        }
         LabCommand::Page { page: path, from } => {
             let blocks = match from {
                 Some(results) => page::update(path, results)?,

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sidelong_config::{self as config, Cluster, ClusterFile, Configuration, MovedBy, Service};
 use sidelong_edge::{
-    About, DoorLimits, EdgeSettings, GangliaSettings, Gatekeeper, Limits, Loads, NodeAddress, ReadLoads,
-    SiteHosts, Tls, View,
+    About, EdgeSettings, GangliaSettings, Gatekeeper, Limits, Loads, NodeAddress, ReadLoads, SiteHosts, Tls,
+    View,
 };
 use sidelong_fabric::{Access, Directory as _, Host, Region, RunDirectory, shm::ShmHost};
 use sidelong_layout::{BoardMap, EDGES_MAX, EdgeId, NodeId, RegionKind, SiteId, WORDS_BYTES};
@@ -430,19 +430,18 @@ impl Parts {
                 .as_ref()
                 .map(|tls| Tls { certificate: tls.certificate.clone(), key: tls.key.clone() }),
             admin: edge.admin,
+            trusted_proxies: edge.trusted_proxies.clone(),
             access_log: edge.access_log.clone(),
             access_log_reopen: Arc::default(),
             threads: edge.threads,
             limits: Limits {
-                door: DoorLimits {
-                    header_bytes_max: limits.header_bytes_max as usize,
-                    header_timeout: limits.client_header_timeout,
-                    body_timeout: limits.client_body_timeout,
-                    response_timeout: limits.response_timeout,
-                    idle_timeout: limits.idle_timeout,
-                    // A request needs a descriptor to its node as well.
-                    connections_max: (limits.connections_max as usize).min(file_limit() / 2),
-                },
+                header_bytes_max: limits.header_bytes_max as usize,
+                header_timeout: limits.client_header_timeout,
+                body_timeout: limits.client_body_timeout,
+                response_timeout: limits.response_timeout,
+                idle_timeout: limits.idle_timeout,
+                // A request needs a descriptor to its node as well.
+                connections_max: (limits.connections_max as usize).min(file_limit() / 2),
                 body_bytes_max: limits.body_bytes_max,
                 connect_timeout: limits.connect_timeout,
                 retries: limits.retries,

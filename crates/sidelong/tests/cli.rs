@@ -291,7 +291,7 @@ fn a_file_that_the_tests_make_is_usable_too() {
 
 #[test]
 fn every_command_has_help() {
-    let commands: [&[&str]; 18] = [
+    let commands: [&[&str]; 17] = [
         &[],
         &["up"],
         &["top"],
@@ -309,7 +309,6 @@ fn every_command_has_help() {
         &["config"],
         &["config", "demo"],
         &["config", "check"],
-        &["lab", "bare-proxy"],
     ];
     for command in commands {
         let help = run([command, &["--help"]].concat()).succeeded();

@@ -113,7 +113,7 @@ fn headers_are_bounded() {
     let many = (0..1000).map(|k| format!("x-{k}: y\r\n")).collect::<String>();
     let _ = client.send(format!("GET / HTTP/1.1\r\nhost: alpha.test\r\n{many}\r\n"));
     let answer = client.rest();
-    // Pingora's limit of 256 of them is reached before that many bytes.
+    // The limit of 256 of them is reached before that many bytes.
     assert!(answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.1 431 "), "{answer:?}");
     assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/1").status, 200, "nobody else notices");
 }
@@ -161,6 +161,24 @@ fn who_dribbles_a_body_is_cut_off() {
     let head = "POST /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\ntransfer-encoding: chunked\r\n\r\n";
     let words = dribble(&cluster, head, "1\r\nx\r\n");
     assert!(words.is_empty() || words.starts_with("HTTP/1.1 408 "), "{words:?}");
+    assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/1").status, 200);
+}
+
+#[test]
+fn who_does_not_read_is_let_go_and_his_node_is_not_blamed() {
+    let (cluster, _up, _client) =
+        served(|cluster| cluster.file.limits.response_timeout = Duration::from_secs(1));
+    let mut silent: Vec<_> = (0..20).map(|_| Client::connect(cluster.edge(0))).collect();
+    for client in &mut silent {
+        client.send("GET /o/1/50000000 HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
+    }
+    let in_flight = |metrics: &std::collections::BTreeMap<String, f64>| {
+        (1..=4).map(|k| metrics[&format!("sidelong_edge_node_in_flight{{node=\"n{k}\"}}")]).sum::<f64>()
+    };
+    eventually("they are served", || in_flight(&metrics(cluster.admin(0))) > 0.0);
+    eventually("they are let go", || in_flight(&metrics(cluster.admin(0))) == 0.0);
+    let up = metrics(cluster.admin(0));
+    assert!((1..=4).all(|k| up[&format!("sidelong_edge_node_up{{node=\"n{k}\"}}")] == 1.0), "{up:?}");
     assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/1").status, 200);
 }
 
@@ -257,7 +275,9 @@ fn too_many_connections_are_turned_away() {
 
 #[test]
 fn nonsense_harms_nobody() {
-    let (cluster, mut up, _client) = served(|_| ());
+    // Empty lines are no request.
+    let (cluster, mut up, _client) =
+        served(|cluster| cluster.file.limits.idle_timeout = Duration::from_secs(1));
     let wrong = [
         "\r\n\r\n",
         "\0\0\0\0\r\n\r\n",
@@ -267,7 +287,7 @@ fn nonsense_harms_nobody() {
         "POST /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: -1\r\n\r\n",
         "POST /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nxx",
         "POST /o/1/1 HTTP/1.1\r\nhost: alpha.test\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
-        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nGET / HTTP/1.1\r\n\r\n",
     ];
     for words in wrong {
         let mut client = Client::connect(cluster.edge(0));

@@ -91,9 +91,14 @@ impl Bench {
 
     /// A bench whose edge waits that long for a node's bytes.
     fn with_patience(answers: &[Answers], response_timeout: Duration) -> Self {
+        Bench::with(answers, |cluster| cluster.file.limits.response_timeout = response_timeout)
+    }
+
+    /// A bench whose cluster file is changed.
+    fn with(answers: &[Answers], change: impl FnOnce(&mut Cluster)) -> Self {
         let mut cluster = Cluster::new(&[("alpha", answers.len())]);
-        cluster.file.limits.response_timeout = response_timeout;
         cluster.file.edges.truncate(1);
+        change(&mut cluster);
         let nodes = cluster.file.nodes.iter().map(|node| cluster.part("node", &node.name));
         let mut processes: Vec<_> = nodes.collect();
         for node in 0..cluster.file.nodes.len() {
@@ -271,4 +276,33 @@ fn servers_learn_who_asks() {
     assert!(plain.contains("\r\nhost: alpha.test\r\n"), "{plain}");
     let chained = of("/chained");
     assert!(chained.contains(&format!("\r\nx-forwarded-for: 192.0.2.1, {address}\r\n")), "{chained}");
+}
+
+#[test]
+fn only_a_trusted_proxy_is_believed_about_its_client() {
+    for (trusted, is_trusted) in [("127.0.0.0/8", true), ("10.0.0.0/8", false)] {
+        let bench = Bench::with(&[|_| Some(OK)], |cluster| {
+            cluster.file.edges[0].trusted_proxies = vec![trusted.parse().unwrap()];
+            cluster.file.edges[0].access_log = Some(cluster.path("access.log"));
+        });
+        let mut client = bench.client();
+        let address = client.local_address().ip();
+        // HAProxy adds a line of its own.
+        let fields = "x-forwarded-for: 192.0.2.9\r\nx-forwarded-for: 192.0.2.1";
+        client.send(format!("GET /chained HTTP/1.1\r\nhost: alpha.test\r\n{fields}\r\n\r\n")).unwrap();
+        client.reply(true).unwrap();
+        let (chain, logged) = match is_trusted {
+            true => (format!("192.0.2.9, 192.0.2.1, {address}"), "192.0.2.1".to_owned()),
+            false => (address.to_string(), address.to_string()),
+        };
+        let heads = bench.stubs[0].heads();
+        let head = heads.iter().find(|head| head.contains("/chained")).unwrap();
+        assert!(head.contains(&format!("\r\nx-forwarded-for: {chain}\r\n")), "{head}");
+        let log = || std::fs::read_to_string(bench.cluster.path("access.log")).unwrap();
+        eventually("it is logged as that client's", || {
+            log()
+                .lines()
+                .any(|line| line.contains("/chained ") && line.starts_with(&format!("{logged} - - ")))
+        });
+    }
 }

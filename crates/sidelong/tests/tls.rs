@@ -222,7 +222,7 @@ fn who_dribbles_a_body_over_http_2_is_cut_off_alone() {
     };
     if is_served(&cluster) {
         let answers = beside_an_upload(&cluster, "100000");
-        assert_eq!(answers, ["2 200 10", "2 200 10", "2 408 0"]);
+        assert_eq!(answers, ["2 200 10", "2 200 10", "2 408 20"]);
     }
 }
 
@@ -240,4 +240,17 @@ fn who_sends_too_much_over_http_2_is_told() {
     let out = curl(&cluster, &[("/o/2/20", &["--data-binary", &body]), ("/o/3/10", &[])]).unwrap();
     let answers: Vec<_> = out.lines().map(|line| line.split(' ').take(2).collect::<Vec<_>>()).collect();
     assert_eq!(answers, [["2", "413"], ["2", "200"]], "{out}");
+}
+
+#[test]
+fn a_certificate_that_was_replaced_is_taken_over() {
+    let Some((cluster, _up)) = cluster(|_| ()) else { return };
+    let Some(new) = certificate(&cluster, "new") else { return };
+    let own = cluster.file.edges[0].tls.clone().unwrap();
+    let words = "GET /o/1/9 HTTP/1.1\r\nhost: alpha.test\r\nconnection: close\r\n\r\n";
+    eventually("it is served", || over_tls(&cluster, words).starts_with("HTTP/1.1 200 "));
+    std::fs::rename(&new.certificate, &own.certificate).unwrap();
+    std::fs::rename(&new.key, &own.key).unwrap();
+    // Checked against the new certificate, which stands in the place of the old one.
+    eventually("the new certificate is shown", || over_tls(&cluster, words).starts_with("HTTP/1.1 200 "));
 }

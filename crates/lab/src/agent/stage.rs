@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -13,13 +13,16 @@ use sidelong_config::{ClusterFile, EdgeEntry, Identity, NodeEntry, Service, Site
 use super::System;
 use crate::bench::Bench;
 use crate::cpus::{self, Pinned};
-use crate::error::{Error, Result, file};
+use crate::error::{Result, file};
+use crate::nginx;
 use crate::server::{RunFiles, Server};
-use crate::turn::{Turn, turn};
+use crate::turn::{Asked, Turn, turn};
 
 /// A body of 1 KB, from either server.
 pub(super) const OBJECT: &str = "/o/0/1024";
 const OBJECT_BYTES: usize = 1024;
+/// Clients, each with one request under way.
+pub(super) const CONNECTIONS: u32 = 48;
 const HOST: &str = "a.example";
 const NODE: &str = "n1";
 const EDGE: &str = "edge1";
@@ -74,7 +77,7 @@ impl Stage {
         };
         let server = |name: &str, directory: &Path, cluster: &sidelong_config::Cluster, cpu| {
             let address = cluster.nodes[0].address;
-            start(name, nginx_at(directory, address)?, address, OBJECT, cpu)
+            start(name, nginx::command(directory, &nginx_http(address))?, address, OBJECT, cpu)
         };
         let servers = [
             server("nginx-measured", &nginx[0], &beside, system_cpu)?,
@@ -110,7 +113,8 @@ impl Stage {
             System::Nginx => &[before_nginx, behind, agent],
         };
         parts.iter().for_each(|part| part.process.resume());
-        let turn = turn(parts[0], [HOST, OBJECT], time, self.load_cpu, &self.stop);
+        let turn =
+            turn(parts[0], &Asked::closed(HOST, OBJECT, CONNECTIONS), time, &[self.load_cpu], &self.stop);
         parts.iter().for_each(|part| part.process.pause());
         turn
     }
@@ -131,30 +135,11 @@ fn cluster_file(name: &str, first: u16, is_foreign: bool, port: &impl Fn(u16) ->
     }
 }
 
-/// The command of an nginx of one process, which answers everything with a body of [`OBJECT_BYTES`].
-fn nginx_at(directory: &Path, address: SocketAddr) -> Result<Command> {
-    let version = Command::new("nginx").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if version.is_err() {
-        let (what, instead) = ("there is no nginx here".into(), "install Debian's package nginx");
-        return Err(Error::Absent { what, instead });
-    }
-    file(directory, fs::create_dir_all(directory))?;
-    let config = directory.join("nginx.conf");
-    file(&config, fs::write(&config, nginx_config(directory, address)))?;
-    let mut command = Command::new("nginx");
-    command.arg("-p").arg(directory).arg("-c").arg(&config).args(["-e", "stderr"]);
-    Ok(command)
-}
-
-fn nginx_config(directory: &Path, address: SocketAddr) -> String {
-    let at = directory.display();
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|kind| format!("  {kind}_temp_path {at}/{kind};\n"))
-        .concat();
+/// The http block of an nginx that answers everything with a body of [`OBJECT_BYTES`].
+fn nginx_http(address: SocketAddr) -> String {
     let body = "x".repeat(OBJECT_BYTES);
     format!(
-        "daemon off;\nmaster_process off;\npid {at}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\n  access_log off;\n{temporary}  \
-         server {{\n    listen {address};\n    location / {{ return 200 {body}; }}\n  }}\n}}\n"
+        "  access_log off;\n  server {{\n    listen {address};\n    location / {{ return 200 {body}; }}\n  }}\n"
     )
 }
 
@@ -180,7 +165,7 @@ mod tests {
 
     #[test]
     fn nginx_answers_as_much_as_the_origin() {
-        let config = nginx_config(Path::new("/x"), "127.0.0.1:80".parse().unwrap());
+        let config = nginx_http("127.0.0.1:80".parse().unwrap());
         assert!(config.contains(&format!("return 200 {};", "x".repeat(1024))), "{config}");
     }
 }

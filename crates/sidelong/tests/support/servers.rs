@@ -227,7 +227,8 @@ fn serving(command: Command, address: SocketAddr) -> Running {
     server
 }
 
-fn is_there(program: &str, version: &str) -> bool {
+/// Whether a program can be run; prints the reason if not.
+pub fn is_there(program: &str, version: &str) -> bool {
     let is_there = Command::new(program).arg(version).output().is_ok();
     if !is_there {
         skipped(&format!("servers: no {program} here; Debian's package {program} has it"));

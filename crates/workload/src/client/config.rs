@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::arrivals::Arrivals;
+use super::secure::Secure;
 
 /// Most sites of a generator.
 pub const SITES_MAX: usize = 1024;
@@ -93,6 +94,8 @@ pub struct ClientConfig {
     pub may_be_closed: bool,
     /// Whether a connection carries more than one request.
     pub keep_alive: bool,
+    /// TLS. Default plain HTTP/1.1.
+    pub secure: Option<Secure>,
     /// The series to record, if any.
     pub series: Option<SeriesConfig>,
 }
@@ -112,6 +115,7 @@ impl ClientConfig {
             when_refused: WhenRefused::default(),
             may_be_closed: true,
             keep_alive: true,
+            secure: None,
             series: None,
         }
     }
@@ -198,6 +202,12 @@ pub enum ClientError {
         range: Range<usize>,
         /// How many there are.
         clients: usize,
+    },
+    /// [`Secure`] cannot be made.
+    #[error("TLS to the edges: {why}")]
+    Secure {
+        /// What is wrong with the certificate or the name.
+        why: String,
     },
     /// Connections to the edges cannot be made from a client's address.
     #[error("requests cannot be sent from {client}")]

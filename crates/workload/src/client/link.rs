@@ -1,4 +1,4 @@
-//! One keep-alive connection to an edge.
+//! One keep-alive connection to an edge, over TCP or TLS.
 //!
 //! hyper splits a connection into a handle that sends and a task that drives. Here one task does both, so that a
 //! request costs no switch between tasks. An idle link is not driven; [`Link::is_usable`] catches up on what happened.
@@ -10,13 +10,15 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, StatusCode};
+use http::header::HOST;
+use http::{HeaderValue, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http1::{self, Connection, SendRequest};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
+use super::secure::{Secure, Stream};
 use super::worker::ErrorKind;
 use crate::origin::NODE_HEADER;
 
@@ -25,13 +27,23 @@ const REASON_HEADER: &str = "x-sidelong-reason";
 
 /// A connection that carries one request at a time. After an error it is useless.
 pub(super) struct Link {
-    sender: SendRequest<Full<Bytes>>,
+    sender: Sender,
     /// `None` once it has ended.
-    connection: Option<Connection<TokioIo<TcpStream>, Full<Bytes>>>,
+    connection: Option<Connection>,
     /// Moved by each request, because moving a timer to a later time is far cheaper than creating one.
     alarm: Pin<Box<Sleep>>,
     /// Whether it has carried a response.
     is_proven: bool,
+}
+
+enum Sender {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+enum Connection {
+    Http1(Box<http1::Connection<TokioIo<Stream>, Full<Bytes>>>),
+    Http2(http2::Connection<TokioIo<Stream>, Full<Bytes>, TokioExecutor>),
 }
 
 /// A complete response, whose body was read and dropped.
@@ -47,22 +59,18 @@ pub(super) struct Answer {
 }
 
 impl Link {
-    /// Connects to `edge`, from the address `from` if given.
+    /// Connects to `edge`, from the address `from` if given, with TLS if `secure` is.
     pub(super) async fn open(
         from: Option<IpAddr>,
         edge: SocketAddr,
+        secure: Option<&Secure>,
         deadline: Instant,
     ) -> Result<Self, ErrorKind> {
-        let failed = |error| {
+        let shaken = timeout_at(deadline, shake(from, edge, secure)).await.map_err(|_| ErrorKind::Timeout)?;
+        let (sender, connection) = shaken.map_err(|error| {
             tracing::debug!(%edge, error, "cannot connect");
             ErrorKind::Connect
-        };
-        let stream = timeout_at(deadline, connect(from, edge)).await.map_err(|_| ErrorKind::Timeout)?;
-        let stream = stream.map_err(|error| failed(error.to_string()))?;
-        stream.set_nodelay(true).map_err(|error| failed(error.to_string()))?;
-        // Nothing is sent in an HTTP/1 handshake, so it needs no deadline.
-        let (sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(error.to_string()))?;
+        })?;
         Ok(Link {
             sender,
             connection: Some(connection),
@@ -75,7 +83,10 @@ impl Link {
     /// error of any request.
     pub(super) async fn is_usable(&mut self) -> bool {
         self.drive_once().await;
-        self.sender.is_ready()
+        match &self.sender {
+            Sender::Http1(sender) => sender.is_ready(),
+            Sender::Http2(sender) => sender.is_ready(),
+        }
     }
 
     /// Sends a request and reads the response to its end.
@@ -85,8 +96,17 @@ impl Link {
         deadline: Instant,
     ) -> Result<Answer, ErrorKind> {
         self.alarm.as_mut().reset(deadline);
-        let response = self.sender.send_request(request);
-        let response = self.drive(response).await?.map_err(|error| {
+        let response = match &mut self.sender {
+            Sender::Http1(sender) => {
+                let response = sender.send_request(request);
+                self.drive(response).await?
+            }
+            Sender::Http2(sender) => {
+                let response = sender.send_request(with_authority(request));
+                self.drive(response).await?
+            }
+        };
+        let response = response.map_err(|error| {
             tracing::debug!(%error, "a connection broke before the response");
             if self.is_proven || error.is_parse() { ErrorKind::Broken } else { ErrorKind::Closed }
         })?;
@@ -127,12 +147,48 @@ impl Link {
 
     /// Drops the connection, which tells the caller that awaits a response why it ended.
     fn poll_connection(&mut self, context: &mut std::task::Context<'_>) {
-        if let Some(connection) = &mut self.connection
-            && Pin::new(connection).poll(context).is_ready()
-        {
+        let has_ended = match &mut self.connection {
+            None => false,
+            Some(Connection::Http1(connection)) => Pin::new(connection).poll(context).is_ready(),
+            Some(Connection::Http2(connection)) => Pin::new(connection).poll(context).is_ready(),
+        };
+        if has_ended {
             self.connection = None;
         }
     }
+}
+
+/// A connection that can carry requests.
+async fn shake(
+    from: Option<IpAddr>,
+    edge: SocketAddr,
+    secure: Option<&Secure>,
+) -> Result<(Sender, Connection), String> {
+    let told = |error: io::Error| error.to_string();
+    let stream = connect(from, edge).await.map_err(told)?;
+    stream.set_nodelay(true).map_err(told)?;
+    let stream = match secure {
+        Some(secure) => secure.wrap(stream).await.map_err(told)?,
+        None => Stream::Plain(stream),
+    };
+    let (io, told) = (TokioIo::new(stream), |error: hyper::Error| error.to_string());
+    if secure.is_some_and(Secure::is_http2) {
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.map_err(told)?;
+        return Ok((Sender::Http2(sender), Connection::Http2(connection)));
+    }
+    let (sender, connection) = http1::handshake(io).await.map_err(told)?;
+    Ok((Sender::Http1(sender), Connection::Http1(Box::new(connection))))
+}
+
+/// The request in the form of HTTP/2: with scheme and authority, and without the header that they stand for.
+fn with_authority(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
+    let Some(host) = request.headers_mut().remove(HOST) else { return request };
+    let whole = Uri::builder().scheme("https").authority(host.as_bytes());
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    if let Ok(uri) = whole.path_and_query(path).build() {
+        *request.uri_mut() = uri;
+    }
+    request
 }
 
 async fn connect(from: Option<IpAddr>, edge: SocketAddr) -> io::Result<TcpStream> {

@@ -24,6 +24,7 @@ mod open;
 mod pace;
 mod report;
 mod run;
+mod secure;
 mod series;
 mod worker;
 
@@ -37,5 +38,6 @@ pub use report::{
     jain_index,
 };
 pub use run::{Generator, Run, Stopper};
+pub use secure::Secure;
 pub use series::{Interval, Series};
 pub use worker::{Completion, Cue, ErrorKind, Shot, Source};

@@ -243,7 +243,7 @@ impl Worker {
         let config = &self.shared.config;
         let began_at = Instant::now();
         let from = config.clients.get(flight.cue.client).copied();
-        let connected = connect(link, from, config.edges[flight.edge], deadline).await;
+        let connected = connect(link, from, config, config.edges[flight.edge], deadline).await;
         let sent_at = Instant::now();
         let result = match connected {
             Ok(open) => open.exchange(request(shot), deadline).await,
@@ -312,18 +312,19 @@ impl Worker {
 }
 
 /// The link if it is still usable, otherwise a new one.
-async fn connect(
-    link: &mut Option<Link>,
+async fn connect<'a>(
+    link: &'a mut Option<Link>,
     from: Option<IpAddr>,
+    config: &ClientConfig,
     edge: SocketAddr,
     deadline: Instant,
-) -> Result<&mut Link, ErrorKind> {
+) -> Result<&'a mut Link, ErrorKind> {
     if let Some(mut open) = link.take()
         && open.is_usable().await
     {
         return Ok(link.insert(open));
     }
-    Ok(link.insert(Link::open(from, edge, deadline).await?))
+    Ok(link.insert(Link::open(from, edge, config.secure.as_ref(), deadline).await?))
 }
 
 fn request(shot: &Shot) -> Request<Full<Bytes>> {

@@ -1,0 +1,295 @@
+//! The path of a request: its site by Host, admission, its node by the view, metrics and the access log.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sidelong_layout::{NodeId, SiteId, Time};
+use sidelong_policy::admission::Client;
+use sidelong_policy::health;
+use sidelong_proxy::{Answer, Failure, Outcome, Request, Service, Visit};
+
+use crate::access_log::{AccessLog, Entry};
+use crate::clock;
+use crate::gate::{GREEDY_WORD, Gate};
+use crate::metrics::Metrics;
+use crate::settings::EdgeSettings;
+use crate::view::View;
+
+/// Longest wait of a request for a node of its site; then it is answered with 503.
+const WAIT_FOR_NODE_MAX: Duration = Duration::from_secs(1);
+/// Time between two attempts meanwhile.
+const WAIT_STEP: Duration = Duration::from_millis(1);
+/// Most requests of a site that wait for a node.
+const WAITING_MAX: u32 = 10_000;
+
+/// The header with the reason of a rejection.
+const REASON: &str = "x-sidelong-reason";
+/// The answer to a request for a host that no site has.
+const MISDIRECTED: &str = "421 Misdirected Request: no site of this cluster has that Host\n";
+/// The answer to a request that is rejected.
+const OVERLOADED: &str = "503 Service Unavailable: the site is overloaded\n";
+
+/// Status in the access log if the client left, or was disconnected, before it was answered. The number is nginx's, as
+/// Common Log Format needs three digits.
+const UNANSWERED: u16 = 499;
+
+/// The edge as the data path sees it.
+pub(crate) struct Routes {
+    view: Arc<View>,
+    gate: Option<Arc<Gate>>,
+    metrics: Arc<Metrics>,
+    log: Option<AccessLog>,
+    hosts: HashMap<String, SiteId>,
+    site_names: Vec<Arc<str>>,
+    node_names: Vec<Arc<str>>,
+}
+
+impl Routes {
+    pub(crate) fn new(
+        settings: &EdgeSettings,
+        view: Arc<View>,
+        gate: Option<Arc<Gate>>,
+        metrics: Arc<Metrics>,
+        log: Option<AccessLog>,
+    ) -> Self {
+        let mut hosts = HashMap::new();
+        for (index, site) in settings.sites.iter().enumerate() {
+            hosts.extend(site.hosts.iter().map(|host| (host.to_ascii_lowercase(), SiteId::new(index))));
+        }
+        Routes {
+            view,
+            gate,
+            metrics,
+            log,
+            hosts,
+            site_names: settings.sites.iter().map(|site| site.name.as_str().into()).collect(),
+            node_names: settings.nodes.iter().map(|node| node.name.as_str().into()).collect(),
+        }
+    }
+
+    /// The site of a request (RFC 9110, 7.2).
+    fn site_of(&self, request: &Request) -> Option<SiteId> {
+        let host = request.host();
+        match self.hosts.get(host) {
+            Some(site) => Some(*site),
+            None => self.hosts.get(&host.to_ascii_lowercase()).copied(),
+        }
+    }
+
+    /// A node, at once or as soon as one is available.
+    async fn node_for(&self, site: SiteId, tried: Option<NodeId>, now: Time) -> Option<AtNode<'_>> {
+        let choose = |tried, now| {
+            let node = self.view.choose(site, tried, now)?;
+            Some(AtNode { view: &self.view, node, stage: Stage::Sent, since: now })
+        };
+        if let Some(at) = choose(tried, now) {
+            return Some(at);
+        }
+        if self.view.waiting(site) >= WAITING_MAX {
+            return None;
+        }
+        let _waiting = self.view.wait(site);
+        let deadline = Instant::now() + WAIT_FOR_NODE_MAX;
+        while Instant::now() < deadline {
+            tokio::time::sleep(WAIT_STEP).await;
+            // The tried node may be the only one of the site, and back.
+            let chosen = choose(tried, clock::now());
+            if let Some(at) = chosen.or_else(|| choose(None, clock::now())) {
+                return Some(at);
+            }
+        }
+        None
+    }
+}
+
+impl Service for Routes {
+    type Visit<'a> = AtEdge<'a>;
+
+    fn accepts(&self, client: SocketAddr) -> bool {
+        let Some(gate) = &self.gate else { return true };
+        let now = clock::now();
+        // With a stale view all connections are admitted.
+        self.view.is_stale(now) || gate.takes_in(Client::new(client), now)
+    }
+
+    fn refused(&self, status: u16) {
+        self.metrics.refused(status);
+    }
+
+    fn visit(&self, request: &Request, client: SocketAddr) -> AtEdge<'_> {
+        AtEdge {
+            edge: self,
+            begun: clock::now(),
+            client,
+            site: self.site_of(request),
+            at: None,
+            tried: None,
+            tries: 0,
+        }
+    }
+}
+
+/// A request at a node, counted there while this lives.
+struct AtNode<'a> {
+    view: &'a View,
+    node: NodeId,
+    stage: Stage,
+    /// When it was chosen, or fully sent: the client's time to send it is not the node's.
+    since: Time,
+}
+
+/// The progress of a request at its node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It is being sent.
+    Sent,
+    /// It waits for its answer.
+    Waiting,
+    Answered,
+}
+
+impl AtNode<'_> {
+    /// Goes on to a stage; never back, as where an answer begins before the request is fully sent.
+    fn enter(&mut self, stage: Stage) {
+        match (self.stage, stage) {
+            (Stage::Sent, Stage::Waiting) => {
+                self.since = clock::now();
+                self.view.waits(self.node);
+            }
+            (Stage::Waiting, Stage::Answered) => self.view.waited(self.node),
+            (Stage::Sent, Stage::Answered) => {}
+            _ => return,
+        }
+        self.stage = stage;
+    }
+}
+
+impl Drop for AtNode<'_> {
+    fn drop(&mut self) {
+        self.enter(Stage::Answered);
+        self.view.release(self.node);
+    }
+}
+
+/// One request.
+pub(crate) struct AtEdge<'a> {
+    edge: &'a Routes,
+    begun: Time,
+    client: SocketAddr,
+    site: Option<SiteId>,
+    /// The node where it is.
+    at: Option<AtNode<'a>>,
+    /// The node where it was before.
+    tried: Option<NodeId>,
+    tries: u32,
+}
+
+impl Visit for AtEdge<'_> {
+    fn admit(&mut self, _request: &Request) -> Result<(), Answer> {
+        let Some(site) = self.site else { return Err(Answer::new(421, MISDIRECTED)) };
+        let Some(gate) = &self.edge.gate else { return Ok(()) };
+        let is_stale = self.edge.view.is_stale(self.begun);
+        gate.decide(site, Client::new(self.client), self.begun, is_stale).map_err(|refused| {
+            let reason = if refused.greedy { GREEDY_WORD } else { refused.why.word() };
+            let fields =
+                vec![("retry-after", refused.retry_after_s.to_string().into()), (REASON, reason.into())];
+            Answer { fields, ..Answer::new(503, OVERLOADED) }
+        })
+    }
+
+    async fn choose(&mut self) -> Option<usize> {
+        self.leave();
+        self.tries += 1;
+        let now = if self.tries == 1 { self.begun } else { clock::now() };
+        self.at = self.edge.node_for(self.site?, self.tried, now).await;
+        self.at.as_ref().map(|at| at.node.index())
+    }
+
+    fn sent(&mut self) {
+        if let Some(at) = self.at.as_mut() {
+            at.enter(Stage::Waiting);
+        }
+    }
+
+    fn failed(&mut self, failure: Failure) {
+        let failure = match failure {
+            Failure::Refused => health::Failure::Refused,
+            Failure::Unreachable | Failure::Broken => health::Failure::Other,
+        };
+        if let Some(at) = &self.at {
+            self.edge.view.on_failure(at.node, clock::now(), failure);
+        }
+    }
+
+    fn answered(&mut self, status: u16) {
+        // An informational response is no answer, but a change of protocols is.
+        let is_final = status >= 200 || status == 101;
+        let now = clock::now();
+        if let Some(at) = &mut self.at {
+            self.edge.view.on_success(at.node);
+            if is_final {
+                if status < 400 {
+                    self.edge.view.answered(at.node, now, now.since(at.since));
+                }
+                at.enter(Stage::Answered);
+            }
+        }
+        // A failure may be fast, and says nothing about response times.
+        if let (Some(gate), Some(site), 200..400) = (&self.edge.gate, self.site, status) {
+            gate.succeeded(site, now.since(self.begun));
+        }
+    }
+
+    fn leave(&mut self) {
+        if let Some(at) = self.at.take() {
+            self.tried = Some(at.node);
+        }
+    }
+
+    fn end(mut self, request: &Request, outcome: Outcome) {
+        self.leave();
+        let edge = self.edge;
+        let elapsed = clock::now().since(self.begun);
+        edge.metrics.answered(self.site, outcome.status, elapsed, self.tries);
+        if let Some(log) = &edge.log {
+            log.write(Entry {
+                client: self.client.ip().to_canonical().to_string(),
+                request: format!("{} {} {}", request.method(), request.target(), request.version().text()),
+                status: if outcome.status == 0 { UNANSWERED } else { outcome.status },
+                bytes: outcome.bytes,
+                site: self.site.map(|site| Arc::clone(&edge.site_names[site.index()])),
+                node: self.tried.map(|node| Arc::clone(&edge.node_names[node.index()])),
+                micros: elapsed.as_micros(),
+                tries: self.tries,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelong_layout::Ownership;
+    use sidelong_policy::balance::Balance;
+    use sidelong_policy::health::HealthSettings;
+    use sidelong_policy::index::Reading;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_before_the_end_of_its_request_leaves_the_count_of_the_unanswered() {
+        let site = SiteId::new(0);
+        let view = View::new(1, 1, Duration::from_secs(1), Balance::Weighted, HealthSettings::default());
+        let node = NodeId::new(0);
+        view.observe(node, Some(Ownership::serving(site, 1)), Reading::default());
+        view.relist();
+        for stages in [[Stage::Waiting, Stage::Answered], [Stage::Answered, Stage::Waiting]] {
+            assert_eq!(view.choose(site, None, clock::now()), Some(node));
+            let mut at = AtNode { view: &view, node, stage: Stage::Sent, since: clock::now() };
+            stages.into_iter().for_each(|stage| at.enter(stage));
+            drop(at);
+            assert_eq!((view.in_flight(node), view.share(node).in_flight), (0, 0));
+        }
+    }
+}

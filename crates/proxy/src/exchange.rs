@@ -1,0 +1,214 @@
+//! One request from its head to its end: admitted, sent to a server and, if that fails, to another, and answered.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::Method;
+use tokio::time::{Instant, timeout};
+
+use crate::alarm::Alarm;
+use crate::answer::Answer;
+use crate::body::Framing;
+use crate::pool::ConnectError;
+use crate::pump::{Downstream, Pump, Replay, Trouble};
+use crate::request::{Request, Version};
+use crate::response::Response;
+use crate::service::{Failure, Outcome, Service, Visit};
+use crate::worker::{Client, Worker};
+
+/// Most bytes of a body that are read after an early answer, to keep the connection over HTTP/1. With more it is closed.
+const PASSED_OVER_BYTES_MAX: u64 = 64 << 10;
+/// Longest time that a client's body is still read after an early answer, before the connection is closed: a close with
+/// unread bytes would take the answer with it (RFC 9112, 9.6).
+const LINGER_MAX: Duration = Duration::from_secs(1);
+
+/// What an exchange leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// The request was read and answered to the end.
+    Clean,
+    /// The answer is complete, but not all of the request was read.
+    Unread,
+    /// The answer is not complete, or there is none.
+    Broken,
+}
+
+/// A client's side that can be answered by the proxy itself.
+pub(crate) trait Answerable: Downstream {
+    /// Queues an answer of the proxy itself, with its text. `keep` if the connection can be kept.
+    fn answer(&mut self, answer: &Answer, request: &Request, keep: bool) -> io::Result<()>;
+}
+
+/// Carries out a request whose head was just read.
+pub(crate) async fn exchange<S: Service, D: Answerable>(
+    worker: &Worker<S>,
+    client: &mut D,
+    from: &Client,
+    (request, response): (&Request, &mut Response),
+    alarm: &mut Alarm,
+) -> Left {
+    let _in_flight = worker.enter();
+    let mut visit = worker.service.visit(request, worker.trust.client(request, from.address));
+    let mut outcome = Outcome { status: 0, bytes: 0 };
+    let left = forward(worker, client, from, (request, response), alarm, (&mut visit, &mut outcome)).await;
+    let left = match left {
+        Ok(left) => left,
+        Err(answer) => {
+            visit.leave();
+            outcome.status = answer.status;
+            outcome.bytes = if *request.method() == Method::HEAD { 0 } else { answer.text.len() as u64 };
+            reply(worker, client, request, &answer).await
+        }
+    };
+    visit.end(request, outcome);
+    left
+}
+
+/// Forwards the request.
+///
+/// # Errors
+/// The answer that it gets in place of a server's.
+async fn forward<S: Service, D: Answerable>(
+    worker: &Worker<S>,
+    client: &mut D,
+    from: &Client,
+    (request, response): (&Request, &mut Response),
+    alarm: &mut Alarm,
+    (visit, outcome): (&mut impl Visit, &mut Outcome),
+) -> Result<Left, Answer> {
+    let limits = &worker.limits;
+    let begun = Instant::now();
+    if request.forwards_left() == Some(0) {
+        return Err(Answer::last_stop());
+    }
+    if request.body_bytes().is_some_and(|bytes| bytes > limits.body_bytes_max) {
+        return Err(Answer::BODY_TOO_LARGE);
+    }
+    visit.admit(request)?;
+    let mut replay = Replay::default();
+    for retries_left in (0..=limits.retries).rev() {
+        let server = visit.choose().await.ok_or(Answer::NO_SERVER)?;
+        let reused = worker.pool.take(server);
+        let is_reused = reused.is_some();
+        let connected = match reused {
+            Some(wire) => Ok(wire),
+            None => worker.pool.connect(server).await,
+        };
+        let mut wire = match connected {
+            Ok(wire) => wire,
+            // The next server would be reached no better.
+            Err(ConnectError::Local) => {
+                worker.pool.clear();
+                return Err(Answer::NO_SERVER);
+            }
+            Err(ConnectError::Server(failure)) => {
+                visit.failed(failure);
+                // Nothing was sent, so even a request that is not idempotent may go to another server.
+                if retries_left > 0 && replay.is_whole() {
+                    continue;
+                }
+                return Err(Answer::BAD_GATEWAY);
+            }
+        };
+        let head =
+            wire.begin(if request.framing == Framing::Chunked { Framing::Chunked } else { Framing::Empty });
+        request.write(&from.text, from.passes_on, head);
+        let mut pump =
+            Pump::new(client, &mut wire, request, response, visit, limits, &mut replay, is_reused, begun);
+        let ended = poll_fn(|cx| pump.poll(cx, alarm)).await;
+        let (has_begun, is_clean, is_tunnel) = (pump.has_begun(), pump.is_clean(), pump.is_tunnel());
+        outcome.bytes = pump.sent();
+        if has_begun {
+            outcome.status = response.status;
+        }
+        let trouble = match ended {
+            Ok(()) => {
+                if is_clean && wire.input.is_empty() {
+                    worker.pool.put(server, wire);
+                }
+                return Ok(if client.is_read() && !is_tunnel { Left::Clean } else { Left::Unread });
+            }
+            Err(trouble) => trouble,
+        };
+        let answer = match trouble {
+            Trouble::Client => return Ok(Left::Broken),
+            Trouble::Body(answer) => {
+                if answer.status == Answer::TOO_SLOW.status {
+                    worker.service.refused(answer.status);
+                }
+                return if has_begun { Ok(Left::Broken) } else { Err(answer) };
+            }
+            // The server closed an idle connection just as it was used; it has not failed.
+            Trouble::Closed => Answer::BAD_GATEWAY,
+            Trouble::Broken => {
+                visit.failed(Failure::Broken);
+                Answer::BAD_GATEWAY
+            }
+            Trouble::Late => {
+                // A pause in an answer that has begun, as in a stream of events, does not show that the server has failed.
+                if !has_begun {
+                    visit.failed(Failure::Broken);
+                }
+                Answer::GATEWAY_TIMEOUT
+            }
+        };
+        if has_begun {
+            return Ok(Left::Broken);
+        }
+        if retries_left == 0 || !request.is_repeatable() || !replay.is_whole() {
+            return Err(answer);
+        }
+    }
+    Err(Answer::NO_SERVER)
+}
+
+/// Sends an answer of the proxy itself, and reads what the client still sends of its body.
+async fn reply<S: Service, D: Answerable>(
+    worker: &Worker<S>,
+    client: &mut D,
+    request: &Request,
+    answer: &Answer,
+) -> Left {
+    let limits = &worker.limits;
+    // A client that waits for 100 (Continue) may or may not send its body after another answer.
+    let is_short = request.body_bytes().is_some_and(|bytes| bytes <= PASSED_OVER_BYTES_MAX);
+    let keep = client.is_read() || is_short && !request.expects && answer.keeps();
+    let sent = async {
+        client.answer(answer, request, keep)?;
+        poll_fn(|cx| client.poll_finish(cx, None)).await
+    };
+    match timeout(limits.response_timeout, sent).await {
+        Ok(Ok(())) if client.is_read() => return Left::Clean,
+        Ok(Ok(())) => {}
+        _ => return Left::Broken,
+    }
+    let within = if keep { limits.body_timeout } else { LINGER_MAX };
+    if (keep || request.version() == Version::Http2)
+        && timeout(within, pass_over(client, limits.body_bytes_max)).await == Ok(true)
+    {
+        return Left::Clean;
+    }
+    Left::Unread
+}
+
+/// Reads the rest of a body, up to `bytes_max`; returns whether its end was reached.
+async fn pass_over(client: &mut impl Downstream, bytes_max: u64) -> bool {
+    let mut left = bytes_max;
+    poll_fn(|cx| {
+        loop {
+            match client.poll_data(cx) {
+                Poll::Ready(Ok(true)) => {
+                    let count = client.data().len();
+                    client.consume(count);
+                    let Some(rest) = left.checked_sub(count as u64) else { return Poll::Ready(false) };
+                    left = rest;
+                }
+                Poll::Ready(ended) => return Poll::Ready(ended.is_ok()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    })
+    .await
+}

@@ -1,0 +1,165 @@
+//! Header and trailer fields, as they were parsed.
+
+/// A range of bytes in the text of a [`Fields`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Span {
+    start: u32,
+    len: u32,
+}
+
+impl Span {
+    pub(crate) fn of(self, text: &[u8]) -> &[u8] {
+        &text[self.start as usize..][..self.len as usize]
+    }
+}
+
+/// The fields that a proxy treats in a way of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    Connection,
+    ContentLength,
+    Cookie,
+    Expect,
+    ForwardedFor,
+    Host,
+    Http2Settings,
+    KeepAlive,
+    MaxForwards,
+    ProxyConnection,
+    Te,
+    TransferEncoding,
+    Upgrade,
+    /// It is passed on as it is.
+    Other,
+}
+
+impl Name {
+    fn of(name: &[u8]) -> Name {
+        let (text, known) = match name.len() {
+            2 => ("te", Name::Te),
+            4 => ("host", Name::Host),
+            6 if name[0] | 0x20 == b'e' => ("expect", Name::Expect),
+            6 => ("cookie", Name::Cookie),
+            7 => ("upgrade", Name::Upgrade),
+            10 if name[0] | 0x20 == b'c' => ("connection", Name::Connection),
+            10 => ("keep-alive", Name::KeepAlive),
+            12 => ("max-forwards", Name::MaxForwards),
+            14 if name[0] | 0x20 == b'c' => ("content-length", Name::ContentLength),
+            14 => ("http2-settings", Name::Http2Settings),
+            15 => ("x-forwarded-for", Name::ForwardedFor),
+            16 => ("proxy-connection", Name::ProxyConnection),
+            17 => ("transfer-encoding", Name::TransferEncoding),
+            _ => return Name::Other,
+        };
+        if name.eq_ignore_ascii_case(text.as_bytes()) { known } else { Name::Other }
+    }
+
+    /// Whether the field speaks of one connection, and so is not passed on (RFC 9110, 7.6.1). Upgrade is passed on where the
+    /// connection is upgraded.
+    pub(crate) const fn is_hop_by_hop(self) -> bool {
+        use Name::{Connection, Http2Settings, KeepAlive, ProxyConnection, Te, TransferEncoding, Upgrade};
+        matches!(
+            self,
+            Connection | Http2Settings | KeepAlive | ProxyConnection | Te | TransferEncoding | Upgrade
+        )
+    }
+}
+
+/// A field.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Field<'a> {
+    pub(crate) known: Name,
+    pub(crate) name: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+impl<'a> Field<'a> {
+    pub(crate) fn new(name: &'a [u8], value: &'a [u8]) -> Self {
+        Field { known: Name::of(name), name, value }
+    }
+}
+
+/// Fields in their order, with the text that they were parsed from. The memory is used again for the next message.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fields {
+    text: Vec<u8>,
+    list: Vec<(Name, Span, Span)>,
+}
+
+impl Fields {
+    pub(crate) fn clear(&mut self) {
+        self.text.clear();
+        self.list.clear();
+        // A huge head does not keep its memory for the life of the connection.
+        self.text.shrink_to(4096);
+        self.list.shrink_to(64);
+    }
+
+    /// Takes the fields that were parsed from `text`, in place of those before.
+    pub(crate) fn parsed(&mut self, text: &[u8], fields: &[httparse::Header<'_>]) {
+        self.clear();
+        self.text.extend_from_slice(text);
+        self.list.extend(fields.iter().map(|field| {
+            let name = field.name.as_bytes();
+            (Name::of(name), span_in(text, name), span_in(text, field.value))
+        }));
+    }
+
+    pub(crate) fn push(&mut self, name: &[u8], value: &[u8]) {
+        let known = Name::of(name);
+        let (name, value) = (self.keep(name), self.keep(value));
+        self.list.push((known, name, value));
+    }
+
+    /// Keeps `text` beside the fields.
+    pub(crate) fn keep(&mut self, text: &[u8]) -> Span {
+        let start = self.text.len() as u32;
+        self.text.extend_from_slice(text);
+        Span { start, len: text.len() as u32 }
+    }
+
+    /// The place of `part`, which was parsed from `text`, in these fields.
+    pub(crate) fn span(&self, text: &[u8], part: &[u8]) -> Span {
+        span_in(text, part)
+    }
+
+    pub(crate) fn get(&self, span: Span) -> &[u8] {
+        span.of(&self.text)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Field<'_>> + Clone {
+        self.list.iter().map(|&(known, name, value)| Field {
+            known,
+            name: name.of(&self.text),
+            value: value.of(&self.text),
+        })
+    }
+
+    pub(crate) fn values(&self, known: Name) -> impl Iterator<Item = &[u8]> + Clone {
+        self.iter().filter(move |field| field.known == known).map(|field| field.value)
+    }
+
+    pub(crate) fn spans(&self, known: Name) -> impl Iterator<Item = Span> {
+        self.list.iter().filter(move |(name, ..)| *name == known).map(|(.., value)| *value)
+    }
+}
+
+/// The place of `part` in `text`, which it was parsed from.
+fn span_in(text: &[u8], part: &[u8]) -> Span {
+    let start = (part.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
+    if part.is_empty() || start > text.len() {
+        return Span::default();
+    }
+    Span { start: start as u32, len: part.len() as u32 }
+}
+
+/// The elements of a comma-separated list (RFC 9110, 5.6.1) without empty ones.
+pub(crate) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
+}
+
+/// Whether `byte` may stand in a token (RFC 9110, 5.6.2).
+pub(crate) const fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
+}

@@ -1,0 +1,46 @@
+//! Whole messages through the parsers, for fuzzing.
+
+use crate::body::{Decoder, Encoder, Next};
+use crate::buffer::Buffer;
+use crate::fields::Fields;
+use crate::request::{Request, Version};
+use crate::response::Response;
+
+/// What a server gets of the client's `bytes`; `None` if they are refused, or are not a whole request.
+pub fn request(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut request = Request::default();
+    let head = request.parse(bytes).ok()??;
+    let mut out = Vec::new();
+    request.write("192.0.2.1", true, &mut out);
+    let mut decoder = Decoder::new(request.framing);
+    let mut encoder = Encoder::new(request.framing);
+    body(&bytes[head..], &mut decoder, &mut encoder, &mut out)?;
+    Some(out)
+}
+
+/// What a client gets of the server's `bytes`, an answer to GET; `None` if they are refused, or are not a whole response.
+pub fn response(bytes: &[u8]) -> Option<Vec<u8>> {
+    let request = Request::default();
+    let mut response = Response::default();
+    let head = response.parse(bytes, &request).ok()??;
+    let mut out = Vec::new();
+    response.write(Version::Http11, true, &mut out);
+    let mut decoder = Decoder::new(response.framing);
+    let mut encoder = Encoder::new(response.framing_for(Version::Http11));
+    body(&bytes[head..], &mut decoder, &mut encoder, &mut out)?;
+    Some(out)
+}
+
+fn body(bytes: &[u8], decoder: &mut Decoder, encoder: &mut Encoder, out: &mut Vec<u8>) -> Option<()> {
+    let mut buffer = Buffer::from(bytes);
+    while let Next::Data(count) = decoder.next(&mut buffer).ok()? {
+        let taken = encoder.begin(count, out);
+        out.extend_from_slice(&buffer.bytes()[..taken]);
+        encoder.wrote(taken);
+        decoder.used(taken);
+        buffer.consume(taken);
+    }
+    let trailers: Option<&Fields> = decoder.trailers();
+    encoder.end(trailers, out);
+    decoder.closed().then_some(())
+}

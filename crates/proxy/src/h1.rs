@@ -1,0 +1,283 @@
+//! A client's connection that speaks HTTP/1: its requests one after another, also those that came before the last answer.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::Method;
+use tokio::time::{Instant, timeout};
+
+use crate::alarm::{Alarm, after};
+use crate::answer::Answer;
+use crate::body::Framing;
+use crate::exchange::{Answerable, Left, exchange};
+use crate::fields::Fields;
+use crate::h2;
+use crate::io::{Io, Rewound};
+use crate::pump::Downstream;
+use crate::request::{Request, Version};
+use crate::response::Response;
+use crate::service::{Limits, Service};
+use crate::wire::{BodyError, Wire};
+use crate::worker::{Client, Worker};
+
+/// The first bytes of a client that speaks HTTP/2 (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Longest wait for a client to close a connection that the proxy has closed on its side.
+const LINGER_MAX: Duration = Duration::from_secs(1);
+/// Most bytes that are read meanwhile.
+const LINGER_BYTES_MAX: usize = 1 << 20;
+
+/// What a client sent.
+enum Received {
+    Request,
+    /// It speaks HTTP/2.
+    Preface,
+    /// It has closed the connection, or was silent for too long.
+    Nothing,
+    /// What it sent is refused.
+    Refused(Answer),
+}
+
+struct Connection {
+    wire: Wire,
+    /// Since when the client is waited for, and whether it has begun with a head.
+    since: Instant,
+    is_in_head: bool,
+    /// Whether the proxy keeps the connection after this response.
+    keep: bool,
+    /// Whether its end is the end of the response's body.
+    ends_body: bool,
+    /// Whether the proxy shuts down.
+    is_closing: bool,
+}
+
+/// Serves a client until its connection ends.
+pub(crate) async fn serve<S: Service>(worker: &Rc<Worker<S>>, io: Io, from: Client) {
+    let mut connection = Connection::new(io);
+    let mut alarm = Alarm::default();
+    let mut request = Request::default();
+    let mut response = Response::default();
+    let mut is_first = true;
+    loop {
+        connection.wait();
+        let received =
+            poll_fn(|cx| connection.poll_receive(cx, &worker.limits, &mut request, &mut alarm, is_first))
+                .await;
+        match received {
+            Received::Request => {}
+            Received::Nothing => return connection.shut().await,
+            Received::Preface => {
+                let Wire { io, input, .. } = connection.wire;
+                return h2::serve(worker, Rewound::new(input, io), from).await;
+            }
+            Received::Refused(answer) => {
+                if matches!(answer.status, 408 | 431) {
+                    worker.service.refused(answer.status);
+                }
+                return connection.refuse(&answer).await;
+            }
+        }
+        is_first = false;
+        connection.wire.expect(request.framing);
+        connection.is_closing = worker.is_closing();
+        let left = exchange(worker, &mut connection, &from, (&request, &mut response), &mut alarm).await;
+        if left == Left::Clean && connection.keep {
+            continue;
+        }
+        // The last bytes count as in flight, so that the proxy does not end before they are sent.
+        let _in_flight = worker.enter();
+        return match left {
+            // All was read, so that nothing can take the answer with it.
+            Left::Clean if connection.wire.input.is_empty() => connection.shut().await,
+            Left::Clean | Left::Unread => connection.linger().await,
+            Left::Broken if connection.ends_body => connection.wire.io.reset_on_close(),
+            Left::Broken => {}
+        };
+    }
+}
+
+/// Answers a connection that cannot be served at all, and closes it.
+pub(crate) async fn refuse(io: Io, answer: &Answer) {
+    Connection::new(io).refuse(answer).await;
+}
+
+impl Connection {
+    fn new(io: Io) -> Self {
+        let wire = Wire::new(io);
+        Connection {
+            wire,
+            since: Instant::now(),
+            is_in_head: false,
+            keep: true,
+            ends_body: false,
+            is_closing: false,
+        }
+    }
+
+    /// The next request is waited for.
+    fn wait(&mut self) {
+        self.is_in_head = !self.wire.input.is_empty();
+        self.since = Instant::now();
+    }
+
+    /// Ready with the next request.
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        limits: &Limits,
+        request: &mut Request,
+        alarm: &mut Alarm,
+        is_first: bool,
+    ) -> Poll<Received> {
+        loop {
+            if let Some(received) = self.take_head(limits, request, is_first) {
+                return Poll::Ready(received);
+            }
+            match self.wire.poll_fill(cx) {
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(_) => return Poll::Ready(Received::Nothing),
+                Poll::Pending => break,
+            }
+        }
+        if !self.is_in_head && !self.wire.input.is_empty() {
+            self.is_in_head = true;
+            self.since = Instant::now();
+        }
+        let limit = if self.is_in_head { limits.header_timeout } else { limits.idle_timeout };
+        ready!(alarm.poll(cx, after(self.since, limit)));
+        Poll::Ready(if self.is_in_head { Received::Refused(Answer::TOO_SLOW) } else { Received::Nothing })
+    }
+
+    /// The request whose head is in the buffer, if it is complete.
+    fn take_head(&mut self, limits: &Limits, request: &mut Request, is_first: bool) -> Option<Received> {
+        // Some clients send an empty line after a body (RFC 9112, 2.2).
+        while self.wire.input.bytes().starts_with(b"\r\n") {
+            self.wire.input.consume(2);
+        }
+        let bytes = self.wire.input.bytes();
+        if bytes.is_empty() {
+            return None;
+        }
+        if is_first && bytes.starts_with(&PREFACE[..bytes.len().min(PREFACE.len())]) {
+            return (bytes.len() >= PREFACE.len()).then_some(Received::Preface);
+        }
+        let received = match request.parse(bytes) {
+            Ok(Some(len)) if len <= limits.header_bytes_max => {
+                self.wire.input.consume(len);
+                Received::Request
+            }
+            Ok(None) if bytes.len() <= limits.header_bytes_max => return None,
+            Ok(_) => Received::Refused(Answer::TOO_LARGE),
+            Err(answer) => Received::Refused(answer),
+        };
+        Some(received)
+    }
+
+    async fn refuse(mut self, answer: &Answer) {
+        answer.write(false, true, self.wire.begin(Framing::Empty));
+        self.linger().await;
+    }
+
+    /// Ends the connection. Over TLS the client is told so.
+    async fn shut(mut self) {
+        if let Io::Tls(_) = self.wire.io {
+            let _ = timeout(LINGER_MAX, poll_fn(|cx| self.wire.poll_shutdown(cx))).await;
+        }
+    }
+
+    /// Ends the connection in a way that does not take the last answer with it (RFC 9112, 9.6).
+    async fn linger(mut self) {
+        let linger = async {
+            poll_fn(|cx| self.wire.poll_shutdown(cx)).await?;
+            let mut left = LINGER_BYTES_MAX;
+            loop {
+                let unread = self.wire.input.bytes().len();
+                self.wire.input.consume(unread);
+                match poll_fn(|cx| self.wire.poll_fill(cx)).await? {
+                    0 => return Ok(()),
+                    count if count > left => return Ok(()),
+                    count => left -= count,
+                }
+            }
+        };
+        let _: Result<io::Result<()>, _> = timeout(LINGER_MAX, linger).await;
+    }
+}
+
+impl Downstream for Connection {
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, BodyError>> {
+        self.wire.poll_data(cx)
+    }
+
+    fn data(&self) -> &[u8] {
+        self.wire.data()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.wire.consume(count);
+    }
+
+    fn is_read(&self) -> bool {
+        self.wire.is_read()
+    }
+
+    fn trailers(&self) -> Option<&Fields> {
+        self.wire.trailers()
+    }
+
+    fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // Behind the next request the end of the connection cannot be seen.
+        if !self.wire.input.is_empty() {
+            return Poll::Pending;
+        }
+        match ready!(self.wire.poll_fill(cx)) {
+            Ok(1..) => Poll::Pending,
+            Ok(0) | Err(_) => Poll::Ready(()),
+        }
+    }
+
+    fn inform(&mut self, response: &Response, request: &Request) -> io::Result<()> {
+        // RFC 9110, 15.2: HTTP/1.0 has none.
+        if request.version() == Version::Http11 {
+            response.write(request.version(), true, self.wire.begin(Framing::Empty));
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, response: &Response, request: &Request, is_whole: bool) -> io::Result<()> {
+        let framing = response.framing_for(request.version());
+        self.ends_body = framing == Framing::UntilClose;
+        self.keep = request.keeps && is_whole && !self.is_closing && !self.ends_body;
+        if response.status == 101 {
+            self.wire.expect(Framing::UntilClose);
+            response.write(request.version(), false, self.wire.begin(Framing::UntilClose));
+        } else {
+            response.write(request.version(), self.keep, self.wire.begin(framing));
+        }
+        Ok(())
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        self.wire.poll_send(cx, data)
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.wire.poll_flush(cx)
+    }
+
+    fn poll_finish(&mut self, cx: &mut Context<'_>, trailers: Option<&Fields>) -> Poll<io::Result<()>> {
+        self.wire.poll_finish(cx, trailers)
+    }
+}
+
+impl Answerable for Connection {
+    fn answer(&mut self, answer: &Answer, request: &Request, keep: bool) -> io::Result<()> {
+        self.keep = keep && request.keeps && !self.is_closing;
+        let with_text = *request.method() != Method::HEAD;
+        answer.write(self.keep, with_text, self.wire.begin(Framing::Empty));
+        Ok(())
+    }
+}

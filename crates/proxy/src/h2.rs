@@ -1,0 +1,327 @@
+//! A client's connection that speaks HTTP/2: each of its requests is a task, and `h2` keeps the protocol.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes};
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Reason, RecvStream, SendStream};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use tokio::time::{Instant, timeout};
+
+use crate::alarm::{Alarm, after};
+use crate::answer::Answer;
+use crate::body::{Framing, judge_trailers};
+use crate::exchange::{Answerable, Left, exchange};
+use crate::fields::{Field, Fields};
+use crate::io::Rewound;
+use crate::pump::Downstream;
+use crate::request::Request;
+use crate::response::Response;
+use crate::service::{Limits, Service};
+use crate::wire::BodyError;
+use crate::worker::{Client, Worker};
+
+/// Most requests at a time on one connection: as nginx.
+const STREAMS_MAX: u32 = 128;
+/// Bytes of a response that wait for the client, by request. More would only cost memory.
+const SEND_BUFFER_BYTES: usize = 32 << 10;
+/// Bytes that all bodies on a connection may send ahead of what servers take.
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+/// Longest wait for a client after it was told that its connection ends.
+const GOODBYE_MAX: Duration = Duration::from_secs(5);
+
+/// Serves a client until its connection ends.
+pub(crate) async fn serve<S: Service>(worker: &Rc<Worker<S>>, io: Rewound, from: Client) {
+    let limits = &worker.limits;
+    let blocked = Rc::clone(&io.blocked);
+    let handshake = Builder::new()
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(limits.header_bytes_max.try_into().unwrap_or(u32::MAX))
+        .max_send_buffer_size(SEND_BUFFER_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .handshake::<_, Bytes>(io);
+    // A client that opens a connection and says nothing does not keep it.
+    let Ok(Ok(connection)) = timeout(limits.header_timeout, handshake).await else { return };
+    let mut client = Peer { connection, blocked, streams: Rc::default(), alarm: Alarm::default() };
+    let mut closing = worker.closing.clone();
+    // The connection counts as in flight from the end's announcement on, so that what is queued can still be sent.
+    let mut ending = None;
+    loop {
+        let event = tokio::select! {
+            biased;
+            _ = closing.wait_for(|closing| *closing), if ending.is_none() => Event::Closing,
+            event = client.next(limits, ending.is_some()) => event,
+        };
+        match event {
+            // One that was reset leaves its place to the next before its task has ended.
+            Event::Request(_, mut respond) if client.streams.get() >= STREAMS_MAX => {
+                respond.send_reset(Reason::REFUSED_STREAM);
+            }
+            Event::Request(request, respond) => {
+                let open = Open::new(&client.streams);
+                let (worker, from) = (Rc::clone(worker), from.clone());
+                tokio::task::spawn_local(async move {
+                    serve_stream(&worker, request, respond, &from).await;
+                    drop(open);
+                });
+            }
+            Event::Closing | Event::Idle => {
+                client.connection.graceful_shutdown();
+                ending = Some(worker.enter());
+            }
+            Event::End => return,
+        }
+    }
+}
+
+#[expect(clippy::large_enum_variant, reason = "it is made and taken apart at once")]
+enum Event {
+    Request(http::Request<RecvStream>, SendResponse<Bytes>),
+    /// No request was in flight for too long.
+    Idle,
+    /// The proxy shuts down.
+    Closing,
+    End,
+}
+
+/// A client, and when it is let go.
+struct Peer {
+    connection: Connection<Rewound, Bytes>,
+    /// Since when it takes no bytes.
+    blocked: Rc<Cell<Option<Instant>>>,
+    /// Requests in flight.
+    streams: Rc<Cell<u32>>,
+    alarm: Alarm,
+}
+
+impl Peer {
+    /// Drives the connection until something happens. `is_ending` once the client was told so.
+    async fn next(&mut self, limits: &Limits, is_ending: bool) -> Event {
+        let mut idle_since = None;
+        poll_fn(|cx| {
+            match self.connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    return Poll::Ready(Event::Request(request, respond));
+                }
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Event::End),
+                Poll::Pending => {}
+            }
+            let is_idle = self.streams.get() == 0;
+            idle_since = idle_since.filter(|_| is_idle);
+            loop {
+                let now = Instant::now();
+                if is_idle {
+                    idle_since = idle_since.or(Some(now));
+                }
+                let limit = if is_ending { GOODBYE_MAX } else { limits.idle_timeout };
+                let idle_due = after(idle_since.unwrap_or(now), limit);
+                let blocked_due = self.blocked.get().map(|since| after(since, limits.response_timeout));
+                if blocked_due.is_some_and(|due| due <= now) {
+                    return Poll::Ready(Event::End);
+                }
+                if idle_due <= now {
+                    return Poll::Ready(if is_ending { Event::End } else { Event::Idle });
+                }
+                // Also while requests are in flight: the last one's end may wake nobody.
+                ready!(self.alarm.poll(cx, blocked_due.map_or(idle_due, |due| due.min(idle_due))));
+            }
+        })
+        .await
+    }
+}
+
+/// A request in flight on its connection.
+struct Open(Rc<Cell<u32>>);
+
+impl Open {
+    fn new(streams: &Rc<Cell<u32>>) -> Self {
+        streams.set(streams.get() + 1);
+        Open(Rc::clone(streams))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+async fn serve_stream<S: Service>(
+    worker: &Worker<S>,
+    request: http::Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+    from: &Client,
+) {
+    let (head, body) = request.into_parts();
+    let mut stream = Stream::new(body, respond);
+    let mut request = Request::default();
+    if let Err(answer) = request.take(&head, !stream.is_read()) {
+        let _ = stream.answer(&answer, &request, false);
+        return;
+    }
+    drop(head);
+    let (mut response, mut alarm) = (Response::default(), Alarm::default());
+    if exchange(worker, &mut stream, from, (&request, &mut response), &mut alarm).await == Left::Broken {
+        stream.reset();
+    }
+}
+
+/// A request on a connection.
+struct Stream {
+    body: RecvStream,
+    data: Bytes,
+    has_ended: bool,
+    trailers: Option<Fields>,
+    respond: SendResponse<Bytes>,
+    /// Once the response has begun and has a body.
+    send: Option<SendStream<Bytes>>,
+}
+
+impl Stream {
+    fn new(body: RecvStream, respond: SendResponse<Bytes>) -> Self {
+        let has_ended = body.is_end_stream();
+        Stream { body, data: Bytes::new(), has_ended, trailers: None, respond, send: None }
+    }
+
+    /// Tells the client that the response breaks off.
+    fn reset(&mut self) {
+        match &mut self.send {
+            Some(send) => send.send_reset(Reason::INTERNAL_ERROR),
+            None => self.respond.send_reset(Reason::INTERNAL_ERROR),
+        }
+    }
+}
+
+fn head<'a>(status: u16, fields: impl Iterator<Item = Field<'a>>) -> io::Result<http::Response<()>> {
+    let mut response = http::Response::new(());
+    *response.status_mut() = StatusCode::from_u16(status).map_err(io::Error::other)?;
+    *response.headers_mut() = map(fields)?;
+    Ok(response)
+}
+
+fn map<'a>(fields: impl Iterator<Item = Field<'a>>) -> io::Result<HeaderMap> {
+    let mut map = HeaderMap::with_capacity(fields.size_hint().0);
+    for field in fields {
+        let name = HeaderName::from_bytes(field.name).map_err(io::Error::other)?;
+        map.append(name, HeaderValue::from_bytes(field.value).map_err(io::Error::other)?);
+    }
+    Ok(map)
+}
+
+impl Downstream for Stream {
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, BodyError>> {
+        while self.data.is_empty() && !self.has_ended {
+            match ready!(self.body.poll_data(cx)) {
+                Some(Ok(data)) => self.data = data,
+                Some(Err(_)) => return Poll::Ready(Err(BodyError::Cut)),
+                None => {
+                    let trailers = ready!(self.body.poll_trailers(cx)).map_err(|_| BodyError::Cut)?;
+                    if let Some(trailers) = trailers {
+                        let mut fields = Fields::default();
+                        for (name, value) in &trailers {
+                            fields.push(name.as_str().as_bytes(), value.as_bytes());
+                        }
+                        judge_trailers(&fields)?;
+                        self.trailers = Some(fields);
+                    }
+                    self.has_ended = true;
+                }
+            }
+        }
+        Poll::Ready(Ok(!self.data.is_empty()))
+    }
+
+    fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.data.advance(count);
+        // It fails only if more is released than was received.
+        let _ = self.body.flow_control().release_capacity(count);
+    }
+
+    fn is_read(&self) -> bool {
+        self.has_ended && self.data.is_empty()
+    }
+
+    fn trailers(&self) -> Option<&Fields> {
+        self.trailers.as_ref()
+    }
+
+    fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.send {
+            Some(send) => send.poll_reset(cx).map(drop),
+            None => self.respond.poll_reset(cx).map(drop),
+        }
+    }
+
+    fn inform(&mut self, response: &Response, _request: &Request) -> io::Result<()> {
+        let head = head(response.status, response.passed_on())?;
+        self.respond.send_informational(head).map_err(io::Error::other)
+    }
+
+    fn begin(&mut self, response: &Response, _request: &Request, _is_whole: bool) -> io::Result<()> {
+        let mut head = head(response.status, response.passed_on())?;
+        if let Some(bytes) = response.told_length() {
+            head.headers_mut().insert(http::header::CONTENT_LENGTH, bytes.into());
+        }
+        let is_empty = matches!(response.framing, Framing::Empty | Framing::Length(0));
+        let send = self.respond.send_response(head, is_empty).map_err(io::Error::other)?;
+        self.send = (!is_empty).then_some(send);
+        Ok(())
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let Some(send) = &mut self.send else { return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())) };
+        send.reserve_capacity(data.len());
+        while send.capacity() == 0 {
+            match ready!(send.poll_capacity(cx)) {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
+                None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            }
+        }
+        let count = send.capacity().min(data.len());
+        let sent = send.send_data(Bytes::copy_from_slice(&data[..count]), false);
+        Poll::Ready(sent.map(|()| count).map_err(io::Error::other))
+    }
+
+    fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_finish(&mut self, _cx: &mut Context<'_>, trailers: Option<&Fields>) -> Poll<io::Result<()>> {
+        let Some(mut send) = self.send.take() else { return Poll::Ready(Ok(())) };
+        let ended = match trailers {
+            Some(trailers) => map(trailers.iter()).map(|trailers| send.send_trailers(trailers))?,
+            None => send.send_data(Bytes::new(), true),
+        };
+        Poll::Ready(ended.map_err(io::Error::other))
+    }
+}
+
+impl Answerable for Stream {
+    fn answer(&mut self, answer: &Answer, request: &Request, _keep: bool) -> io::Result<()> {
+        let fields = answer.fields.iter();
+        let fields = fields.map(|(name, value)| Field::new(name.as_bytes(), value.as_bytes()));
+        let mut head = head(answer.status, fields)?;
+        let with_text = answer.has_text() && *request.method() != Method::HEAD;
+        if answer.has_text() {
+            let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+            head.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+            head.headers_mut().insert(http::header::CONTENT_LENGTH, answer.text.len().into());
+        }
+        let mut send = self.respond.send_response(head, !with_text).map_err(io::Error::other)?;
+        if with_text {
+            let text = Bytes::from_static(answer.text.as_bytes());
+            send.send_data(text, true).map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+}

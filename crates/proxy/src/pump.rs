@@ -1,0 +1,457 @@
+//! One request at one server: its body goes up and the response comes down, both at a time, under one set of deadlines.
+//!
+//! Whose fault a failure is decides what follows. A server that fails is reported, and the request may go to another. A client
+//! that sends or reads too slowly, or leaves, is let go, and its server is not blamed.
+
+use std::io;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::alarm::{Alarm, after};
+use crate::answer::Answer;
+use crate::body::Framing;
+use crate::fields::Fields;
+use crate::request::Request;
+use crate::response::Response;
+use crate::service::{Limits, Visit};
+use crate::wire::{BodyError, Wire};
+
+/// A client that reads an answer more slowly than this, in bytes a second over [`Limits::response_timeout`], is let go. Below
+/// any modem.
+pub const SEND_RATE_MIN: u64 = 500;
+/// Longest silence in a tunnel, as after an upgrade to WebSocket.
+const TUNNEL_IDLE_MAX: Duration = Duration::from_secs(3600);
+/// Most informational responses before the response. Servers send one or two.
+const INFORMATIONAL_MAX: u32 = 100;
+/// Most bytes of a body that are kept to send them to another server.
+const REPLAY_BYTES_MAX: usize = 64 << 10;
+
+/// The client's side of a request.
+pub(crate) trait Downstream {
+    /// Ready with whether there are bytes of the body to [use](Self::data), or its end was reached.
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, BodyError>>;
+    /// Bytes of the body.
+    fn data(&self) -> &[u8];
+    /// `count` bytes of the body are used.
+    fn consume(&mut self, count: usize);
+    /// Whether the request was read to its end.
+    fn is_read(&self) -> bool;
+    /// The trailers behind the body.
+    fn trailers(&self) -> Option<&Fields>;
+    /// Ready when the client has left. The request is complete.
+    fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Queues an informational response.
+    fn inform(&mut self, response: &Response, request: &Request) -> io::Result<()>;
+    /// Queues the head of the response. `is_whole` if the request was read to its end.
+    fn begin(&mut self, response: &Response, request: &Request, is_whole: bool) -> io::Result<()>;
+    /// Sends what is queued and then some of `data`, which is not empty; returns how much of it.
+    fn poll_send(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>>;
+    /// Sends what is queued.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Sends what is queued and the end of the body.
+    fn poll_finish(&mut self, cx: &mut Context<'_>, trailers: Option<&Fields>) -> Poll<io::Result<()>>;
+}
+
+/// Why an exchange failed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The client left, or reads too slowly.
+    Client,
+    /// The client's body is at fault, which is answered so.
+    Body(Answer),
+    /// The server did not answer in time.
+    Late,
+    /// The server broke off, or gave an answer that is not valid.
+    Broken,
+    /// The server closed a kept connection before it can have seen the request, or one whose client did not send.
+    Closed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Up {
+    Body,
+    End,
+    Done,
+    /// The server takes no more of it.
+    Broken,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Down {
+    Head,
+    Body,
+    End,
+    Done,
+}
+
+/// What is kept of a request's body, for another server.
+#[derive(Debug, Default)]
+pub(crate) struct Replay {
+    bytes: Vec<u8>,
+    /// Whether all that was read so far is kept.
+    is_cut: bool,
+}
+
+impl Replay {
+    fn keep(&mut self, data: &[u8], is_repeatable: bool) {
+        self.is_cut |= !is_repeatable || self.bytes.len() + data.len() > REPLAY_BYTES_MAX;
+        if self.is_cut {
+            self.bytes = Vec::new();
+        } else {
+            self.bytes.extend_from_slice(data);
+        }
+    }
+
+    /// Whether the body can be sent once more.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.is_cut
+    }
+}
+
+/// A request at a server.
+pub(crate) struct Pump<'a, D, V> {
+    pub(crate) client: &'a mut D,
+    pub(crate) server: &'a mut Wire,
+    pub(crate) request: &'a Request,
+    pub(crate) response: &'a mut Response,
+    pub(crate) visit: &'a mut V,
+    pub(crate) limits: &'a Limits,
+    pub(crate) replay: &'a mut Replay,
+    /// Whether the connection to the server was used before.
+    pub(crate) is_reused: bool,
+    up: Up,
+    down: Down,
+    replayed: usize,
+    is_tunnel: bool,
+    /// Informational responses so far.
+    informed: u32,
+    /// When the client's body is due.
+    body_due: Instant,
+    /// Bytes of the body that were read.
+    body_bytes: u64,
+    /// Since when the server is waited for.
+    server_since: Option<Instant>,
+    /// Since when the client is waited for, and how much it had taken by then.
+    client_since: Option<(Instant, u64)>,
+    /// Bytes of the response's body that were sent.
+    sent: u64,
+}
+
+/// Which sides a poll found waiting.
+#[derive(Clone, Copy, Default)]
+struct Waits {
+    for_body: bool,
+    for_server: bool,
+    for_client: bool,
+}
+
+impl<'a, D: Downstream, V: Visit> Pump<'a, D, V> {
+    #[expect(clippy::too_many_arguments, reason = "all parts of one exchange meet here")]
+    pub(crate) fn new(
+        client: &'a mut D,
+        server: &'a mut Wire,
+        request: &'a Request,
+        response: &'a mut Response,
+        visit: &'a mut V,
+        limits: &'a Limits,
+        replay: &'a mut Replay,
+        is_reused: bool,
+        begun: Instant,
+    ) -> Self {
+        let up = if request.has_body() { Up::Body } else { Up::End };
+        Pump {
+            client,
+            server,
+            request,
+            response,
+            visit,
+            limits,
+            replay,
+            is_reused,
+            up,
+            down: Down::Head,
+            replayed: 0,
+            is_tunnel: false,
+            informed: 0,
+            body_due: after(begun, limits.body_timeout),
+            body_bytes: 0,
+            server_since: None,
+            client_since: None,
+            sent: 0,
+        }
+    }
+
+    /// Whether the response has begun to reach the client.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.down != Down::Head
+    }
+
+    /// Bytes of the response's body that were sent.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Whether the connection was upgraded to another protocol.
+    pub(crate) fn is_tunnel(&self) -> bool {
+        self.is_tunnel
+    }
+
+    /// Whether request and response are complete, so that the connection to the server can be used again.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.up == Up::Done && self.down == Down::Done && !self.is_tunnel && self.response.keeps
+    }
+
+    /// Ready when the response is complete, or the exchange has failed.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, alarm: &mut Alarm) -> Poll<Result<(), Trouble>> {
+        let mut waits;
+        loop {
+            waits = Waits::default();
+            let up = self.poll_up(cx, &mut waits)?;
+            let down = self.poll_down(cx, &mut waits)?;
+            if self.down == Down::Done {
+                return Poll::Ready(Ok(()));
+            }
+            if !up && !down {
+                break;
+            }
+        }
+        if self.up == Up::Done && !self.is_tunnel && self.client.poll_left(cx).is_ready() {
+            return Poll::Ready(Err(Trouble::Client));
+        }
+        self.poll_deadlines(cx, alarm, waits).map(Err)
+    }
+
+    /// Sends some of the request; returns whether anything has changed.
+    fn poll_up(&mut self, cx: &mut Context<'_>, waits: &mut Waits) -> Result<bool, Trouble> {
+        match self.up {
+            Up::Done | Up::Broken => Ok(false),
+            Up::Body if self.replayed < self.replay.bytes.len() && !self.is_tunnel => {
+                let rest = &self.replay.bytes[self.replayed..];
+                let sent = self.server.poll_send(cx, rest);
+                Ok(self.upwards(sent, waits).map(|sent| self.replayed += sent).is_some())
+            }
+            Up::Body => match self.client.poll_data(cx) {
+                Poll::Ready(Ok(true)) => self.send_up(cx, waits),
+                Poll::Ready(Ok(false)) => {
+                    self.up = Up::End;
+                    Ok(true)
+                }
+                Poll::Ready(Err(BodyError::Malformed)) => Err(Trouble::Body(Answer::BAD_REQUEST)),
+                Poll::Ready(Err(BodyError::Cut)) => Err(Trouble::Client),
+                Poll::Pending => {
+                    waits.for_body = true;
+                    // Without anything to send this is no progress of the server's.
+                    match self.server.poll_flush(cx) {
+                        Poll::Ready(Ok(())) => {}
+                        flushed => drop(self.upwards(flushed, waits)),
+                    }
+                    Ok(false)
+                }
+            },
+            Up::End => {
+                let ended = if self.is_tunnel {
+                    self.server.poll_shutdown(cx)
+                } else {
+                    self.server.poll_finish(cx, self.client.trailers())
+                };
+                if self.upwards(ended, waits).is_none() {
+                    return Ok(self.up == Up::Broken);
+                }
+                self.up = Up::Done;
+                if !self.is_tunnel {
+                    self.visit.sent();
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Sends bytes of the client's to the server.
+    fn send_up(&mut self, cx: &mut Context<'_>, waits: &mut Waits) -> Result<bool, Trouble> {
+        let data = self.client.data();
+        let room = self.limits.body_bytes_max.saturating_sub(self.body_bytes);
+        if !self.is_tunnel && data.len() as u64 > room {
+            return Err(Trouble::Body(Answer::BODY_TOO_LARGE));
+        }
+        let sent = self.server.poll_send(cx, data);
+        let Some(sent) = self.upwards(sent, waits) else { return Ok(self.up == Up::Broken) };
+        if !self.is_tunnel {
+            self.replay.keep(&self.client.data()[..sent], self.request.is_repeatable());
+            self.replayed = self.replay.bytes.len();
+            self.body_bytes += sent as u64;
+        }
+        self.client.consume(sent);
+        Ok(true)
+    }
+
+    /// What became of a write to the server. If it takes no more, it may have answered already.
+    fn upwards<T>(&mut self, wrote: Poll<io::Result<T>>, waits: &mut Waits) -> Option<T> {
+        match wrote {
+            Poll::Ready(Ok(value)) => {
+                self.server_since = None;
+                Some(value)
+            }
+            Poll::Ready(Err(_)) => {
+                self.up = Up::Broken;
+                None
+            }
+            Poll::Pending => {
+                waits.for_server = true;
+                None
+            }
+        }
+    }
+
+    /// Passes some of the response on; returns whether anything has changed.
+    fn poll_down(&mut self, cx: &mut Context<'_>, waits: &mut Waits) -> Result<bool, Trouble> {
+        match self.down {
+            Down::Head => self.poll_head(cx, waits),
+            Down::Body => match self.server.poll_data(cx) {
+                Poll::Ready(Ok(true)) => {
+                    self.server_since = None;
+                    let sent = self.client.poll_send(cx, self.server.data());
+                    let Some(sent) = self.downwards(sent, waits)? else { return Ok(false) };
+                    self.server.consume(sent);
+                    self.sent += sent as u64;
+                    if self.server.is_read() {
+                        self.down = Down::End;
+                    }
+                    Ok(true)
+                }
+                Poll::Ready(Ok(false)) => {
+                    self.down = Down::End;
+                    Ok(true)
+                }
+                Poll::Ready(Err(_)) => Err(Trouble::Broken),
+                Poll::Pending => {
+                    let flushed = self.client.poll_flush(cx);
+                    if self.downwards(flushed, waits)?.is_some() {
+                        // While the client still sends, the server may wait for it.
+                        waits.for_server |= self.is_tunnel || matches!(self.up, Up::Done | Up::Broken);
+                    }
+                    Ok(false)
+                }
+            },
+            Down::End => {
+                let ended = self.client.poll_finish(cx, self.server.trailers());
+                let has_ended = self.downwards(ended, waits)?.is_some();
+                if has_ended {
+                    self.down = Down::Done;
+                }
+                Ok(has_ended)
+            }
+            Down::Done => Ok(false),
+        }
+    }
+
+    fn poll_head(&mut self, cx: &mut Context<'_>, waits: &mut Waits) -> Result<bool, Trouble> {
+        if self.informed > 0 {
+            // One waits for the other, so that a client that takes none costs no memory.
+            let flushed = self.client.poll_flush(cx);
+            if self.downwards(flushed, waits)?.is_none() {
+                return Ok(false);
+            }
+        }
+        let parsed = match self.server.input.bytes() {
+            [] => None,
+            bytes => self.response.parse(bytes, self.request).map_err(|_| Trouble::Broken)?,
+        };
+        let Some(len) = parsed else {
+            return match self.server.poll_fill(cx) {
+                Poll::Ready(Ok(1..)) => {
+                    self.server_since = None;
+                    Ok(true)
+                }
+                Poll::Ready(_) if self.is_reused && self.server.input.is_empty() => Err(Trouble::Closed),
+                // It may have given up on a client that does not send its body.
+                Poll::Ready(_) if waits.for_body => Err(Trouble::Closed),
+                Poll::Ready(_) => Err(Trouble::Broken),
+                Poll::Pending => {
+                    // While the client still sends, the server need not answer.
+                    waits.for_server |= matches!(self.up, Up::Done | Up::Broken);
+                    Ok(false)
+                }
+            };
+        };
+        self.server.input.consume(len);
+        self.is_reused = false;
+        self.visit.answered(self.response.status);
+        match self.response.status {
+            101 if self.request.upgrades && self.up == Up::Done => {
+                self.client.begin(self.response, self.request, true).map_err(|_| Trouble::Client)?;
+                self.server.expect(Framing::UntilClose);
+                self.server.begin(Framing::UntilClose);
+                self.is_tunnel = true;
+                (self.up, self.down) = (Up::Body, Down::Body);
+            }
+            // RFC 9110, 15.2.2: nobody has asked for another protocol.
+            101 => return Err(Trouble::Broken),
+            _ if self.response.is_informational() => {
+                self.informed += 1;
+                if self.informed > INFORMATIONAL_MAX {
+                    return Err(Trouble::Broken);
+                }
+                self.client.inform(self.response, self.request).map_err(|_| Trouble::Client)?;
+            }
+            _ => {
+                let is_whole = self.up == Up::Done;
+                self.client.begin(self.response, self.request, is_whole).map_err(|_| Trouble::Client)?;
+                self.server.expect(self.response.framing);
+                self.down = if self.server.is_read() { Down::End } else { Down::Body };
+            }
+        }
+        Ok(true)
+    }
+
+    /// What became of a write to the client.
+    fn downwards<T>(&mut self, wrote: Poll<io::Result<T>>, waits: &mut Waits) -> Result<Option<T>, Trouble> {
+        match wrote {
+            Poll::Ready(Ok(value)) => Ok(Some(value)),
+            Poll::Ready(Err(_)) => Err(Trouble::Client),
+            Poll::Pending => {
+                waits.for_client = true;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Ready with who is overdue.
+    fn poll_deadlines(&mut self, cx: &mut Context<'_>, alarm: &mut Alarm, waits: Waits) -> Poll<Trouble> {
+        let limit = if self.is_tunnel { TUNNEL_IDLE_MAX } else { self.limits.response_timeout };
+        if !waits.for_server || waits.for_client {
+            self.server_since = None;
+        } else if self.server_since.is_none() {
+            self.server_since = Some(Instant::now());
+        }
+        if !waits.for_client {
+            self.client_since = None;
+        } else if self.client_since.is_none() {
+            self.client_since = Some((Instant::now(), self.sent));
+        }
+        loop {
+            let server_due = self.server_since.map(|since| after(since, limit));
+            let client_due = self.client_since.map(|(since, _)| after(since, limit));
+            let body_due = (waits.for_body && !self.is_tunnel).then_some(self.body_due);
+            let Some(due) = [server_due, client_due, body_due].into_iter().flatten().min() else {
+                return Poll::Pending;
+            };
+            if alarm.poll(cx, due).is_pending() {
+                return Poll::Pending;
+            }
+            if body_due == Some(due) {
+                return Poll::Ready(Trouble::Body(Answer::TOO_SLOW));
+            }
+            if server_due == Some(due) {
+                return Poll::Ready(if self.is_tunnel { Trouble::Client } else { Trouble::Late });
+            }
+            let before = self.client_since.map_or(0, |(_, sent)| sent);
+            if self.sent - before < SEND_RATE_MIN.saturating_mul(limit.as_secs().max(1)) {
+                return Poll::Ready(Trouble::Client);
+            }
+            self.client_since = Some((Instant::now(), self.sent));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The head of a server's response: parsed, judged, and written anew for the client.
+
+use std::mem::MaybeUninit;
+
+use http::Method;
+
+use crate::answer::push_status;
+use crate::body::{Framing, Malformed, has_bare_line_feed, push_field};
+use crate::fields::{Field, Fields, Name, Span, elements};
+use crate::request::{ConnectionOption, FIELDS_MAX, Request, Version, length, push_number};
+
+/// Most bytes of a response's head.
+pub(crate) const HEAD_BYTES_MAX: usize = 256 << 10;
+
+/// A response's head.
+#[derive(Debug)]
+pub(crate) struct Response {
+    fields: Fields,
+    pub(crate) status: u16,
+    reason: Span,
+    pub(crate) framing: Framing,
+    /// Whether the server keeps the connection.
+    pub(crate) keeps: bool,
+    /// What Content-Length says, also where no body follows.
+    length: Option<u64>,
+    named: Vec<Span>,
+}
+
+impl Default for Response {
+    fn default() -> Self {
+        Response {
+            fields: Fields::default(),
+            status: 0,
+            reason: Span::default(),
+            framing: Framing::Empty,
+            keeps: false,
+            length: None,
+            named: Vec::new(),
+        }
+    }
+}
+
+impl Response {
+    /// Parses the head at the start of `bytes`, an answer to `request`, and returns its length; `None` if it is not complete.
+    pub(crate) fn parse(&mut self, bytes: &[u8], request: &Request) -> Result<Option<usize>, Malformed> {
+        let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+        let mut parsed = httparse::Response::new(&mut []);
+        let config = httparse::ParserConfig::default();
+        let len = match config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut fields) {
+            Ok(httparse::Status::Complete(len)) => len,
+            Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES_MAX => return Ok(None),
+            _ => return Err(Malformed),
+        };
+        let head = &bytes[..len];
+        let (Some(status), Some(minor)) = (parsed.code, parsed.version) else { return Err(Malformed) };
+        if has_bare_line_feed(head) || !(100..600).contains(&status) || !head.starts_with(b"HTTP/1.") {
+            return Err(Malformed);
+        }
+        self.fields.parsed(head, parsed.headers);
+        self.status = status;
+        self.reason = self.fields.span(head, parsed.reason.unwrap_or_default().as_bytes());
+        self.judge_connection(minor == 1);
+        self.length = length(&self.fields)?;
+        self.framing = self.judge_framing(request, minor == 1)?;
+        // A server that announces a body where there is none may send one (RFC 9110, 8.6).
+        let announces =
+            self.length.unwrap_or(0) > 0 || self.fields.values(Name::TransferEncoding).next().is_some();
+        self.keeps &= self.framing != Framing::UntilClose && !(self.status == 204 && announces);
+        Ok(Some(len))
+    }
+
+    pub(crate) fn is_informational(&self) -> bool {
+        self.status < 200
+    }
+
+    fn judge_connection(&mut self, is_http11: bool) {
+        let (mut closes, mut keeps) = (false, is_http11);
+        let mut named = Vec::new();
+        for name in self.fields.values(Name::Connection).flat_map(elements) {
+            match ConnectionOption::of(name) {
+                ConnectionOption::Close => closes = true,
+                ConnectionOption::KeepAlive => keeps = true,
+                ConnectionOption::Upgrade => {}
+                ConnectionOption::Name => named.push(name.to_vec()),
+            }
+        }
+        self.keeps = keeps && !closes;
+        self.named.clear();
+        self.named.extend(named.iter().map(|name| self.fields.keep(name)));
+    }
+
+    /// RFC 9112, 6.3, without the guesses that it allows.
+    fn judge_framing(&self, request: &Request, is_http11: bool) -> Result<Framing, Malformed> {
+        let mut codings = self.fields.values(Name::TransferEncoding);
+        let coding = codings.next();
+        if *request.method() == Method::HEAD || self.is_informational() || matches!(self.status, 204 | 304) {
+            return Ok(Framing::Empty);
+        }
+        match (coding, self.length) {
+            (None, Some(bytes)) => Ok(Framing::Length(bytes)),
+            (None, None) => Ok(Framing::UntilClose),
+            (Some(coding), None)
+                if is_http11 && codings.next().is_none() && coding.eq_ignore_ascii_case(b"chunked") =>
+            {
+                Ok(Framing::Chunked)
+            }
+            _ => Err(Malformed),
+        }
+    }
+
+    fn is_passed_on(&self, field: &Field<'_>) -> bool {
+        let by_name = match field.known {
+            Name::ContentLength => false,
+            Name::Upgrade => self.status == 101,
+            known => !known.is_hop_by_hop(),
+        };
+        by_name && !self.named.iter().any(|name| self.fields.get(*name).eq_ignore_ascii_case(field.name))
+    }
+
+    /// The fields that the client gets.
+    pub(crate) fn passed_on(&self) -> impl Iterator<Item = Field<'_>> {
+        self.fields.iter().filter(|field| self.is_passed_on(field))
+    }
+
+    /// The length that the client is told: of the body that follows, or that would follow a GET (RFC 9110, 8.6).
+    pub(crate) fn told_length(&self) -> Option<u64> {
+        match self.framing {
+            Framing::Length(bytes) => Some(bytes),
+            Framing::Empty if !self.is_informational() && self.status != 204 => self.length,
+            _ => None,
+        }
+    }
+
+    /// How the body is framed for a client of HTTP/1.
+    pub(crate) fn framing_for(&self, version: Version) -> Framing {
+        match self.framing {
+            Framing::UntilClose | Framing::Chunked if version == Version::Http10 => Framing::UntilClose,
+            Framing::UntilClose => Framing::Chunked,
+            framing => framing,
+        }
+    }
+
+    /// Writes it for a client of HTTP/1 that speaks `version`.
+    pub(crate) fn write(&self, version: Version, keep: bool, out: &mut Vec<u8>) {
+        push_status(out, self.status, Some(self.fields.get(self.reason)));
+        for field in self.passed_on() {
+            push_field(out, field.name, field.value);
+        }
+        if let Some(bytes) = self.told_length() {
+            push_number(out, "content-length", bytes);
+        }
+        if self.framing_for(version) == Framing::Chunked {
+            push_field(out, b"transfer-encoding", b"chunked");
+        }
+        match (self.status, keep, version) {
+            (101, ..) => push_field(out, b"connection", b"upgrade"),
+            (100..200, ..) => {}
+            (_, false, _) => push_field(out, b"connection", b"close"),
+            (_, true, Version::Http10) => push_field(out, b"connection", b"keep-alive"),
+            (_, true, _) => {}
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}

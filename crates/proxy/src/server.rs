@@ -1,0 +1,304 @@
+//! The proxy as a whole: one thread a core, and the one socket that they listen on.
+//!
+//! The first thread accepts, and hands each connection to the thread that has fewest. With a socket for each thread
+//! (SO_REUSEPORT) the kernel deals by hash instead: 32 kept connections on two threads then split 20 to 12 or worse in every
+//! fifth case, and stay so. Handing over costs a wake-up for each connection, and nothing with one thread.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{Instant, sleep};
+
+use crate::pool::{Pool, is_shortage};
+use crate::service::{Limits, Service};
+use crate::tls::Certificate;
+use crate::trust::Trust;
+use crate::worker::{Counts, Worker};
+
+/// Unsent bytes that the kernel keeps for a client. More would only wait there: a slow client would cost memory, and its pace
+/// could not be seen. It is seen in steps of half of this.
+const UNSENT_BYTES_MAX: u32 = 64 << 10;
+/// Silence of a client after which the kernel asks whether it is still there: nothing else ends a tunnel that nobody uses.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
+
+/// Connections beyond the limit that are still answered; further ones are closed at once.
+const REFUSALS_MAX: usize = 256;
+/// Most connections on their way to a thread. One that falls behind so far is not given more.
+const HANDED_MAX: usize = 1024;
+/// Pause before the next connection is accepted when one could not be, as when descriptors are short.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+/// Time between two sweeps of idle connections to servers.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// Time between two checks whether the certificate was replaced.
+const RENEW_EVERY: Duration = Duration::from_secs(5);
+/// Time between two checks whether the last request has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// The proxy has ended its work when no request was in flight for so long.
+const QUIET_TIME: Duration = Duration::from_millis(50);
+
+/// How the proxy is to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Requests in flight may end.
+    Graceful,
+    /// At once.
+    Now,
+}
+
+/// A proxy that is ready to run.
+#[derive(Debug)]
+pub struct Proxy {
+    /// Where clients connect.
+    pub listener: TcpListener,
+    /// The certificate, if they use TLS.
+    pub certificate: Option<Certificate>,
+    /// Networks of proxies before this one. From one of them X-Forwarded-For is believed: the client is the last address there
+    /// that is not such a proxy's. From all others the field is dropped. If there are none it is passed on from all, and the
+    /// client is who connects.
+    pub trusted_proxies: Vec<IpNet>,
+    /// The addresses of the servers, by index.
+    pub servers: Vec<SocketAddr>,
+    /// Threads that serve clients, one at least.
+    pub threads: usize,
+    /// Limits on clients and servers.
+    pub limits: Limits,
+    /// Set while the proxy shuts down.
+    pub is_closing: Arc<AtomicBool>,
+}
+
+/// A connection on its way to its thread.
+type Accepted = (std::net::TcpStream, SocketAddr, bool);
+
+impl Proxy {
+    /// Serves until `stop` says so. After [`Stop::Graceful`] requests in flight may end within `drain_max`; new connections are
+    /// answered with 503 meanwhile. `stop` is awaited again then, for [`Stop::Now`].
+    ///
+    /// # Errors
+    /// If a thread or its runtime cannot be made.
+    pub fn run<S: Service>(
+        self,
+        service: Arc<S>,
+        drain_max: Duration,
+        mut stop: impl AsyncFnMut() -> Stop,
+    ) -> io::Result<()> {
+        self.listener.set_nonblocking(true)?;
+        // Connections inherit these options. Without them they still work.
+        let listening = SockRef::from(&self.listener);
+        let _ = listening.set_tcp_nodelay(true);
+        let _ = listening.set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
+        let _ = listening.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_AFTER));
+        let (closing, is_closed) = watch::channel(false);
+        let mut counts = Vec::new();
+        let worker = |counts: &mut Vec<Arc<Counts>>| {
+            counts.push(Arc::default());
+            Parts {
+                service: Arc::clone(&service),
+                limits: self.limits,
+                servers: self.servers.clone(),
+                trust: Trust::new(self.trusted_proxies.clone()),
+                counts: Arc::clone(&counts[counts.len() - 1]),
+                certificate: self.certificate.clone(),
+                closing: is_closed.clone(),
+                is_closing: Arc::clone(&self.is_closing),
+            }
+        };
+        let first = worker(&mut counts);
+        let mut others = Vec::new();
+        for index in 1..self.threads {
+            let parts = worker(&mut counts);
+            let (hand, handed) = mpsc::channel(HANDED_MAX);
+            let runtime = runtime()?;
+            let run = move || parts.run(&runtime, handed);
+            let thread = thread::Builder::new().name(format!("proxy-{index}")).spawn(run)?;
+            others.push((hand, thread));
+        }
+        let hands = others.iter().map(|(hand, _)| hand.clone()).collect();
+        let runtime = runtime()?;
+        let local = LocalSet::new();
+        let ended = local.block_on(&runtime, async {
+            let worker = first.worker();
+            spawn_local(sweep(Rc::clone(&worker)));
+            if let Some(certificate) = self.certificate.clone() {
+                spawn_local(renew(certificate));
+            }
+            let listener = tokio::net::TcpListener::from_std(self.listener)?;
+            let acceptor = Acceptor { listener, worker, counts: counts.clone(), hands };
+            spawn_local(acceptor.run());
+            if stop().await == Stop::Now {
+                return Ok(());
+            }
+            self.is_closing.store(true, Ordering::Relaxed);
+            let _ = closing.send(true);
+            tokio::select! {
+                () = drained(&counts, drain_max) => {}
+                () = async { while stop().await != Stop::Now {} } => {}
+            }
+            Ok(())
+        });
+        for (hand, thread) in others {
+            // A thread ends when nobody can hand it a connection any more.
+            drop(hand);
+            drop(thread);
+        }
+        ended
+    }
+}
+
+fn runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+/// Waits until no request is in flight, for `within` at most.
+async fn drained(counts: &[Arc<Counts>], within: Duration) {
+    let deadline = Instant::now() + within;
+    let in_flight = || counts.iter().map(|counts| counts.in_flight.load(Ordering::Relaxed)).sum::<usize>();
+    // A client may send its next request before it learns of the end.
+    let mut since = Instant::now();
+    while Instant::now() < deadline {
+        sleep(LOOK_EVERY).await;
+        if in_flight() > 0 {
+            since = Instant::now();
+        } else if since.elapsed() >= QUIET_TIME {
+            return;
+        }
+    }
+}
+
+async fn sweep<S: Service>(worker: Rc<Worker<S>>) {
+    loop {
+        sleep(SWEEP_EVERY).await;
+        worker.pool.sweep();
+    }
+}
+
+/// Takes over a certificate that was replaced on disk.
+async fn renew(certificate: Certificate) {
+    loop {
+        sleep(RENEW_EVERY).await;
+        let read = certificate.clone();
+        let renewed = tokio::task::spawn_blocking(move || read.renew()).await;
+        let file = certificate.chain().display();
+        match renewed {
+            Ok(Ok(true)) => tracing::info!(%file, "new connections get the new certificate"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, %file, "the certificate was replaced by one that cannot be used")
+            }
+            Ok(Ok(false)) | Err(_) => {}
+        }
+    }
+}
+
+/// What a thread is made of.
+struct Parts<S> {
+    service: Arc<S>,
+    limits: Limits,
+    servers: Vec<SocketAddr>,
+    trust: Trust,
+    counts: Arc<Counts>,
+    certificate: Option<Certificate>,
+    closing: watch::Receiver<bool>,
+    is_closing: Arc<AtomicBool>,
+}
+
+impl<S: Service> Parts<S> {
+    fn worker(self) -> Rc<Worker<S>> {
+        Rc::new(Worker {
+            pool: Pool::new(self.servers, &self.limits),
+            service: self.service,
+            limits: self.limits,
+            trust: self.trust,
+            counts: self.counts,
+            tls: self.certificate.map(|certificate| certificate.acceptor()),
+            closing: self.closing,
+            is_closing: self.is_closing,
+        })
+    }
+
+    /// Serves the connections that it is handed.
+    fn run(self, runtime: &Runtime, mut handed: mpsc::Receiver<Accepted>) {
+        LocalSet::new().block_on(runtime, async {
+            let worker = self.worker();
+            spawn_local(sweep(Rc::clone(&worker)));
+            while let Some(accepted) = handed.recv().await {
+                let (stream, address, is_over) = accepted;
+                match TcpStream::from_std(stream) {
+                    Ok(stream) => drop(spawn_local(Rc::clone(&worker).serve(stream, address, is_over))),
+                    Err(_) => drop(worker.counts.connections.fetch_sub(1, Ordering::Relaxed)),
+                }
+            }
+        });
+    }
+}
+
+struct Acceptor<S> {
+    listener: tokio::net::TcpListener,
+    worker: Rc<Worker<S>>,
+    /// By thread; the first is this one.
+    counts: Vec<Arc<Counts>>,
+    /// To the other threads.
+    hands: Vec<mpsc::Sender<Accepted>>,
+}
+
+impl<S: Service> Acceptor<S> {
+    async fn run(self) {
+        loop {
+            let (stream, address) = match self.listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    if is_shortage(&error) {
+                        self.worker.pool.clear();
+                    }
+                    // Otherwise the client has left already.
+                    if error.kind() != std::io::ErrorKind::ConnectionAborted {
+                        sleep(ACCEPT_PAUSE).await;
+                    }
+                    continue;
+                }
+            };
+            // A proxy's connection is that of many clients.
+            if !self.worker.trust.is_proxy(address.ip()) && !self.worker.service.accepts(address) {
+                continue;
+            }
+            self.hand(stream, address);
+        }
+    }
+
+    /// Gives a connection to the thread that has fewest.
+    fn hand(&self, stream: TcpStream, address: SocketAddr) {
+        let connections = |thread: usize| self.counts[thread].connections.load(Ordering::Relaxed);
+        let threads = 0..self.counts.len();
+        let all: usize = threads.clone().map(connections).sum();
+        let over = (all + 1).saturating_sub(self.worker.limits.connections_max);
+        if over > REFUSALS_MAX {
+            return self.worker.service.refused(503);
+        }
+        let thread = threads.min_by_key(|thread| connections(*thread)).unwrap_or(0);
+        self.counts[thread].connections.fetch_add(1, Ordering::Relaxed);
+        let is_over = over > 0;
+        match thread.checked_sub(1).map(|other| &self.hands[other]) {
+            None => {
+                spawn_local(Rc::clone(&self.worker).serve(stream, address, is_over));
+            }
+            // The other thread has a reactor of its own.
+            Some(hand) => {
+                let stream = stream.into_std().ok();
+                let handed = stream.and_then(|stream| hand.try_send((stream, address, is_over)).ok());
+                if handed.is_none() {
+                    self.counts[thread].connections.fetch_sub(1, Ordering::Relaxed);
+                    self.worker.service.refused(503);
+                }
+            }
+        }
+    }
+}

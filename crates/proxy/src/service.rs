@@ -1,0 +1,98 @@
+//! What the data path asks of those who use it: which connections and requests it serves, and at which server.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::answer::Answer;
+use crate::request::Request;
+
+/// Decides about connections and requests. All threads share it, so what it counts should not share cache lines.
+pub trait Service: Send + Sync + 'static {
+    /// A request in this service's care.
+    type Visit<'a>: Visit
+    where
+        Self: 'a;
+
+    /// Whether a new connection from `client` is accepted. It is asked before TLS, for each connection, and must not wait.
+    fn accepts(&self, client: SocketAddr) -> bool;
+
+    /// A connection was closed with this status before it had sent a whole request: 408, 431 or 503. HTTP/2 has no such
+    /// answer; the connection is then just closed.
+    fn refused(&self, status: u16);
+
+    /// The head of a request was read.
+    fn visit(&self, request: &Request, client: SocketAddr) -> Self::Visit<'_>;
+}
+
+/// One request, in the order of the calls that it gets.
+pub trait Visit {
+    /// Whether it is forwarded.
+    ///
+    /// # Errors
+    /// The answer that it gets otherwise.
+    fn admit(&mut self, request: &Request) -> Result<(), Answer>;
+
+    /// The index of the server that it goes to, at once or after a wait, which the service bounds; `None` if there is none. It is
+    /// asked again when the server before has failed.
+    fn choose(&mut self) -> impl Future<Output = Option<usize>>;
+
+    /// The whole request was sent to the server.
+    fn sent(&mut self);
+
+    /// The server has failed. Failures of the client, and of this machine, are not reported.
+    fn failed(&mut self, failure: Failure);
+
+    /// The server has begun to answer with this status, which may be an informational one.
+    fn answered(&mut self, status: u16);
+
+    /// The request has left the server without its answer, and is answered by the proxy.
+    fn leave(&mut self);
+
+    /// The request has ended.
+    fn end(self, request: &Request, outcome: Outcome);
+}
+
+/// How a server failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It did not accept a connection.
+    Refused,
+    /// It did not accept a connection in time.
+    Unreachable,
+    /// It did not answer in time, broke off its answer, or gave one that is not HTTP.
+    Broken,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The status that the client got, 0 if none.
+    pub status: u16,
+    /// Bytes of the answer's body that were sent.
+    pub bytes: u64,
+}
+
+/// Limits on clients and servers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Most bytes of a request's line and fields.
+    pub header_bytes_max: usize,
+    /// From the first byte of a request to the end of its head, and for a TLS handshake.
+    pub header_timeout: Duration,
+    /// From the end of the head to the end of the body, however slowly it arrives.
+    pub body_timeout: Duration,
+    /// For a server: from the end of the request to its first bytes, and between any two reads or writes. For a client that
+    /// reads too slowly: in each such time it must take [`SEND_RATE_MIN`](crate::SEND_RATE_MIN).
+    pub response_timeout: Duration,
+    /// From one request to the next one's first byte.
+    pub idle_timeout: Duration,
+    /// Most connections of clients at a time.
+    pub connections_max: usize,
+    /// Most bytes of a request's body.
+    pub body_bytes_max: u64,
+    /// Longest time to connect to a server.
+    pub connect_timeout: Duration,
+    /// Most further servers that a failed request is sent to.
+    pub retries: u32,
+}
