@@ -10,8 +10,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use sidelong_config::{Configuration, Scheme};
 use support::servers::{
-    ControlGroup, Load, closing_server, family, gunicorn, gunicorn_with, nginx, php_fpm, signal_all,
-    sites_at_once,
+    ControlGroup, Load, closing_server, family, gunicorn, gunicorn_with, nginx, nginx_that_takes_its_time,
+    php_fpm, signal_all, sites_at_once,
 };
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
@@ -377,7 +377,12 @@ fn a_server_may_answer_at_an_ipv6_address() {
 #[test]
 fn a_node_stays_where_it_is_while_its_server_hangs_in_a_drain() {
     let Some(mut draining) = Draining::start_gunicorn() else { return };
+    // Once both nodes take requests, so that neither is without any when they stop.
+    answers(&draining.cluster, "beta", "two");
+    answers(&draining.cluster, "beta", "three");
     draining.signal(Signal::STOP);
+    let held = |node| draining.counted(&format!(r#"sidelong_edge_node_in_flight{{node="{node}"}}"#)) > 0.0;
+    eventually("both hold requests", || held("n2") && held("n3"));
     let before = draining.moves();
     draining.ask("alpha.test", 10);
     eventually("a node does not drain", || draining.rolled_back() > 0.0);
@@ -534,7 +539,7 @@ fn the_workers_behind_a_server_are_learned() {
 #[test]
 fn a_server_without_workers_is_not_bound_by_them() {
     let cluster = foreign(&[("alpha", 1)]);
-    let Some(_server) = nginx(&cluster, "one", cluster.node(0)) else { return };
+    let Some(_server) = nginx_that_takes_its_time(&cluster, "one", cluster.node(0)) else { return };
     let agent = cluster.part("node", "n1");
     let edge = cluster.part("edge", "edge1");
     answers(&cluster, "alpha", "one");

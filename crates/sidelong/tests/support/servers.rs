@@ -15,12 +15,21 @@ use super::{Cluster, Running, eventually, skipped, try_get};
 
 /// nginx at `address`, once it serves; each answer's body is `name`. `None`, with a printed reason, without nginx.
 pub fn nginx(cluster: &Cluster, name: &str, address: SocketAddr) -> Option<Running> {
+    nginx_with(cluster, name, address, "")
+}
+
+/// The same, where an answer takes a tenth of a second of no worker's time: its first 100 bytes are held to 1,000 bytes a second.
+pub fn nginx_that_takes_its_time(cluster: &Cluster, name: &str, address: SocketAddr) -> Option<Running> {
+    nginx_with(cluster, name, address, "limit_rate 1000; sendfile_max_chunk 100; ")
+}
+
+fn nginx_with(cluster: &Cluster, name: &str, address: SocketAddr, settings: &str) -> Option<Running> {
     if !is_there("nginx", "-v") {
         return None;
     }
     let directory = cluster.path(&format!("nginx-{name}"));
     let _ = std::fs::create_dir(&directory);
-    Some(start_nginx(&directory, address, &format!("return 200 {name};")))
+    Some(start_nginx(&directory, address, &format!("{settings}return 200 {name};")))
 }
 
 /// nginx whose files are in `directory`, and that answers everything by `location`.
