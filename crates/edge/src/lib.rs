@@ -4,7 +4,6 @@
 mod access_log;
 mod admin;
 mod clock;
-mod closing;
 mod event;
 mod ganglia;
 mod gate;
@@ -15,6 +14,7 @@ mod routes;
 mod seen;
 mod server;
 mod settings;
+mod signals;
 mod status;
 mod view;
 mod watch;

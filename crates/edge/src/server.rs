@@ -11,13 +11,13 @@ use sidelong_proxy::{Certificate, Proxy};
 use crate::access_log::AccessLog;
 use crate::admin::{Admin, Pages};
 use crate::clock;
-use crate::closing::Signals;
 use crate::gate::Gate;
 use crate::metrics::{About, Counts, Metrics};
 use crate::peers::Peers;
 use crate::routes::Routes;
 use crate::seen::Seen;
 use crate::settings::EdgeSettings;
+use crate::signals::Signals;
 use crate::status::State;
 use crate::view::View;
 

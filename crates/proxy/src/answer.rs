@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use crate::body::push_field;
-use crate::request::push_number;
 
 /// An answer in place of a server's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,15 +66,21 @@ impl Answer {
         !self.text.is_empty()
     }
 
+    /// Its fields, with those of its text.
+    pub(crate) fn all_fields(&self) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
+        let own = self.fields.iter().map(|(name, value)| (*name, Cow::Borrowed(&**value)));
+        let of_text = self.has_text().then(|| {
+            let length = self.text.len().to_string();
+            [("content-type", "text/plain; charset=utf-8".into()), ("content-length", length.into())]
+        });
+        own.chain(of_text.into_iter().flatten())
+    }
+
     /// Writes it for HTTP/1. A HEAD request is answered without the text.
     pub(crate) fn write(&self, keep: bool, with_text: bool, out: &mut Vec<u8>) {
         push_status(out, self.status, None);
-        for (name, value) in &self.fields {
+        for (name, value) in self.all_fields() {
             push_field(out, name.as_bytes(), value.as_bytes());
-        }
-        if self.has_text() {
-            push_field(out, b"content-type", b"text/plain; charset=utf-8");
-            push_number(out, "content-length", self.text.len() as u64);
         }
         if !keep {
             push_field(out, b"connection", b"close");

@@ -1,5 +1,7 @@
 //! The framing of bodies (RFC 9112, sections 6 and 7): where a body that is read ends, and how one that is written is framed.
 
+use std::io::Write as _;
+
 use crate::buffer::Buffer;
 use crate::fields::{Fields, Name};
 
@@ -232,8 +234,8 @@ impl Encoder {
             }
             self.has_chunks = true;
             self.chunk = count;
-            push_hex(out, count);
-            out.extend_from_slice(b"\r\n");
+            // A Vec takes all that is written.
+            let _ = write!(out, "{count:x}\r\n");
         }
         self.chunk.min(count)
     }
@@ -269,25 +271,9 @@ pub(crate) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn push_hex(out: &mut Vec<u8>, number: usize) {
-    let digits = (usize::BITS - number.leading_zeros()).div_ceil(4).max(1);
-    out.extend((0..digits).rev().map(|digit| b"0123456789abcdef"[number >> (4 * digit) & 15]));
-}
-
 /// Writes a number in decimal.
 pub(crate) fn push_decimal(out: &mut Vec<u8>, number: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    let mut rest = number;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 #[cfg(test)]

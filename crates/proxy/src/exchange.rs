@@ -20,9 +20,9 @@ use crate::worker::{Client, Worker};
 
 /// Most bytes of a body that are read after an early answer, to keep the connection over HTTP/1. With more it is closed.
 const PASSED_OVER_BYTES_MAX: u64 = 64 << 10;
-/// Longest time that a client's body is still read after an early answer, before the connection is closed: a close with
-/// unread bytes would take the answer with it (RFC 9112, 9.6).
-const LINGER_MAX: Duration = Duration::from_secs(1);
+/// Longest time that a client's bytes are still read before the connection is closed: a close with unread bytes would take
+/// the answer with it (RFC 9112, 9.6).
+pub(crate) const LINGER_MAX: Duration = Duration::from_secs(1);
 
 /// What an exchange leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

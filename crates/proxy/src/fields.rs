@@ -118,11 +118,6 @@ impl Fields {
         Span { start, len: text.len() as u32 }
     }
 
-    /// The place of `part`, which was parsed from `text`, in these fields.
-    pub(crate) fn span(&self, text: &[u8], part: &[u8]) -> Span {
-        span_in(text, part)
-    }
-
     pub(crate) fn get(&self, span: Span) -> &[u8] {
         span.of(&self.text)
     }
@@ -144,8 +139,8 @@ impl Fields {
     }
 }
 
-/// The place of `part` in `text`, which it was parsed from.
-fn span_in(text: &[u8], part: &[u8]) -> Span {
+/// The place of `part` in `text`, which it was parsed from. It is also that in fields that were [parsed](Fields::parsed) from it.
+pub(crate) fn span_in(text: &[u8], part: &[u8]) -> Span {
     let start = (part.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
     if part.is_empty() || start > text.len() {
         return Span::default();

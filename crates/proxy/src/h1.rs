@@ -4,7 +4,6 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use http::Method;
 use tokio::time::{Instant, timeout};
@@ -12,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use crate::alarm::{Alarm, after};
 use crate::answer::Answer;
 use crate::body::Framing;
-use crate::exchange::{Answerable, Left, exchange};
+use crate::exchange::{Answerable, LINGER_MAX, Left, exchange};
 use crate::fields::Fields;
 use crate::h2;
 use crate::io::{Io, Rewound};
@@ -25,9 +24,7 @@ use crate::worker::{Client, Worker};
 
 /// The first bytes of a client that speaks HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Longest wait for a client to close a connection that the proxy has closed on its side.
-const LINGER_MAX: Duration = Duration::from_secs(1);
-/// Most bytes that are read meanwhile.
+/// Most bytes that are read of a client that is to close its connection.
 const LINGER_BYTES_MAX: usize = 1 << 20;
 
 /// What a client sent.

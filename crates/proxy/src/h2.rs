@@ -308,15 +308,10 @@ impl Downstream for Stream {
 
 impl Answerable for Stream {
     fn answer(&mut self, answer: &Answer, request: &Request, _keep: bool) -> io::Result<()> {
-        let fields = answer.fields.iter();
-        let fields = fields.map(|(name, value)| Field::new(name.as_bytes(), value.as_bytes()));
-        let mut head = head(answer.status, fields)?;
+        let fields: Vec<_> = answer.all_fields().collect();
+        let fields = fields.iter().map(|(name, value)| Field::new(name.as_bytes(), value.as_bytes()));
+        let head = head(answer.status, fields)?;
         let with_text = answer.has_text() && *request.method() != Method::HEAD;
-        if answer.has_text() {
-            let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-            head.headers_mut().insert(http::header::CONTENT_TYPE, kind);
-            head.headers_mut().insert(http::header::CONTENT_LENGTH, answer.text.len().into());
-        }
         let mut send = self.respond.send_response(head, !with_text).map_err(io::Error::other)?;
         if with_text {
             let text = Bytes::from_static(answer.text.as_bytes());

@@ -113,15 +113,15 @@ impl Replay {
 
 /// A request at a server.
 pub(crate) struct Pump<'a, D, V> {
-    pub(crate) client: &'a mut D,
-    pub(crate) server: &'a mut Wire,
-    pub(crate) request: &'a Request,
-    pub(crate) response: &'a mut Response,
-    pub(crate) visit: &'a mut V,
-    pub(crate) limits: &'a Limits,
-    pub(crate) replay: &'a mut Replay,
+    client: &'a mut D,
+    server: &'a mut Wire,
+    request: &'a Request,
+    response: &'a mut Response,
+    visit: &'a mut V,
+    limits: &'a Limits,
+    replay: &'a mut Replay,
     /// Whether the connection to the server was used before.
-    pub(crate) is_reused: bool,
+    is_reused: bool,
     up: Up,
     down: Down,
     replayed: usize,

@@ -9,7 +9,7 @@ use http::Method;
 
 use crate::answer::Answer;
 use crate::body::{Framing, has_bare_line_feed, push_decimal, push_field};
-use crate::fields::{Field, Fields, Name, Span, elements, is_token};
+use crate::fields::{Field, Fields, Name, Span, elements, is_token, span_in};
 
 /// Most fields of a head: more than nginx and HAProxy (101) take by default.
 pub(crate) const FIELDS_MAX: usize = 256;
@@ -145,9 +145,9 @@ impl Request {
             [] if self.method == Method::OPTIONS => self.fields.keep(b"*"),
             [] => self.fields.keep(b"/"),
             [b'?', ..] => self.fields.keep(&[b"/", target].concat()),
-            target => self.fields.span(head, target),
+            target => span_in(head, target),
         };
-        self.judge_host(authority.map(|authority| self.fields.span(head, authority)))?;
+        self.judge_host(authority.map(|authority| span_in(head, authority)))?;
         self.judge_connection()?;
         self.framing = self.judge_framing()?;
         self.judge_expectation()?;

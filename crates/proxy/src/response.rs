@@ -6,7 +6,7 @@ use http::Method;
 
 use crate::answer::push_status;
 use crate::body::{Framing, Malformed, has_bare_line_feed, push_field};
-use crate::fields::{Field, Fields, Name, Span, elements};
+use crate::fields::{Field, Fields, Name, Span, elements, span_in};
 use crate::request::{ConnectionOption, FIELDS_MAX, Request, Version, length, push_number};
 
 /// Most bytes of a response's head.
@@ -58,7 +58,7 @@ impl Response {
         }
         self.fields.parsed(head, parsed.headers);
         self.status = status;
-        self.reason = self.fields.span(head, parsed.reason.unwrap_or_default().as_bytes());
+        self.reason = span_in(head, parsed.reason.unwrap_or_default().as_bytes());
         self.judge_connection(minor == 1);
         self.length = length(&self.fields)?;
         self.framing = self.judge_framing(request, minor == 1)?;

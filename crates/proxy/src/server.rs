@@ -99,35 +99,30 @@ impl Proxy {
         let _ = listening.set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
         let _ = listening.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_AFTER));
         let (closing, is_closed) = watch::channel(false);
-        let mut counts = Vec::new();
-        let worker = |counts: &mut Vec<Arc<Counts>>| {
-            counts.push(Arc::default());
-            Parts {
-                service: Arc::clone(&service),
-                limits: self.limits,
-                servers: self.servers.clone(),
-                trust: Trust::new(self.trusted_proxies.clone()),
-                counts: Arc::clone(&counts[counts.len() - 1]),
-                certificate: self.certificate.clone(),
-                closing: is_closed.clone(),
-                is_closing: Arc::clone(&self.is_closing),
-            }
+        let counts: Vec<Arc<Counts>> = (0..self.threads.max(1)).map(|_| Arc::default()).collect();
+        let parts = |thread: usize| Parts {
+            service: Arc::clone(&service),
+            limits: self.limits,
+            servers: self.servers.clone(),
+            trust: Trust::new(self.trusted_proxies.clone()),
+            counts: Arc::clone(&counts[thread]),
+            certificate: self.certificate.clone(),
+            closing: is_closed.clone(),
+            is_closing: Arc::clone(&self.is_closing),
         };
-        let first = worker(&mut counts);
-        let mut others = Vec::new();
-        for index in 1..self.threads {
-            let parts = worker(&mut counts);
+        // A thread ends when nobody can hand it a connection any more.
+        let mut hands = Vec::new();
+        for index in 1..counts.len() {
+            let parts = parts(index);
             let (hand, handed) = mpsc::channel(HANDED_MAX);
             let runtime = runtime()?;
             let run = move || parts.run(&runtime, handed);
-            let thread = thread::Builder::new().name(format!("proxy-{index}")).spawn(run)?;
-            others.push((hand, thread));
+            thread::Builder::new().name(format!("proxy-{index}")).spawn(run)?;
+            hands.push(hand);
         }
-        let hands = others.iter().map(|(hand, _)| hand.clone()).collect();
         let runtime = runtime()?;
-        let local = LocalSet::new();
-        let ended = local.block_on(&runtime, async {
-            let worker = first.worker();
+        LocalSet::new().block_on(&runtime, async {
+            let worker = parts(0).worker();
             spawn_local(sweep(Rc::clone(&worker)));
             if let Some(certificate) = self.certificate.clone() {
                 spawn_local(renew(certificate));
@@ -145,13 +140,7 @@ impl Proxy {
                 () = async { while stop().await != Stop::Now {} } => {}
             }
             Ok(())
-        });
-        for (hand, thread) in others {
-            // A thread ends when nobody can hand it a connection any more.
-            drop(hand);
-            drop(thread);
-        }
-        ended
+        })
     }
 }
 
