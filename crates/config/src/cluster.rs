@@ -118,6 +118,8 @@ pub struct Node {
     pub net_mbit: Option<f64>,
     /// Whether connections to its foreign server from elsewhere than the edges do not keep it from moving.
     pub is_exclusive: bool,
+    /// Whether its foreign server speaks HTTP/2 in clear text, by prior knowledge.
+    pub http2: bool,
     /// What its foreign server must answer after a move's commands, if anything.
     pub ready: Option<Ready>,
     /// The processes whose load is the node's, if the file names them.
@@ -305,6 +307,7 @@ fn node(entry: &NodeEntry, i: usize, k: usize, site: Option<usize>) -> std::resu
         cpus: entry.cpus.or(entry.cpu_share),
         net_mbit: entry.net_mbit,
         is_exclusive: entry.exclusive.unwrap_or(first.ip().to_canonical().is_loopback()),
+        http2: entry.http2,
         ready: entry.ready.clone(),
         group: group(entry),
         site,

@@ -235,6 +235,9 @@ pub struct NodeEntry {
     /// move while others have connections there. Default whether the server listens on a loopback address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclusive: Option<bool>,
+    /// Whether a foreign server speaks HTTP/2 in clear text, by prior knowledge, as gRPC servers do. Default HTTP/1.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub http2: bool,
     /// What the node's process asks a foreign server after a move's commands, until the answer is as expected; only then does
     /// the node serve its new site. Default nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -292,6 +295,7 @@ impl NodeEntry {
             unit: None,
             pid_file: None,
             exclusive: None,
+            http2: false,
             ready: None,
         }
     }

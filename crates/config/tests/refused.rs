@@ -549,13 +549,22 @@ fn a_server_has_an_address_of_its_own() {
 
 #[test]
 fn a_unit_and_a_process_are_of_a_foreign_server() {
-    for key in ["unit = \"a.service\"", "pid_file = \"/p\"", "exclusive = true"] {
+    for key in ["unit = \"a.service\"", "pid_file = \"/p\"", "exclusive = true", "http2 = true"] {
         let error = refused_at(6, &format!("listen = \"127.0.0.1:7101\"\n{key}"));
         assert!(
             error.starts_with("cluster.toml:7: node \"n\": ") && error.contains("without server"),
             "{error}"
         );
     }
+}
+
+#[test]
+fn a_server_that_speaks_http2_is_asked_nothing_over_http1() {
+    let error = refused_at(6, "server = \"127.0.0.1:7101\"\nhttp2 = true\nready = { path = \"/\" }");
+    assert!(
+        error.ends_with("node \"n\": ready, which asks over HTTP/1, with http2; expected only one of them"),
+        "{error}"
+    );
 }
 
 #[test]

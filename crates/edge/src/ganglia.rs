@@ -129,7 +129,7 @@ fn hosts(nodes: &[NodeAddress]) -> Vec<String> {
     for node in nodes {
         *sharing.entry(node.address.ip()).or_default() += 1;
     }
-    let host = |NodeAddress { name, address }: &NodeAddress| match address.ip() {
+    let host = |NodeAddress { name, address, .. }: &NodeAddress| match address.ip() {
         IpAddr::V4(ip) if sharing[&address.ip()] == 1 => format!("{ip}:{name}"),
         _ => format!("{name}:{name}"),
     };
@@ -237,10 +237,13 @@ fn written(figure: &Figure, hot: &Hot) -> (&'static str, String) {
 mod tests {
     use super::*;
 
+    fn node_at(name: &str, address: SocketAddr) -> NodeAddress {
+        NodeAddress { name: name.into(), address, http2: false }
+    }
+
     #[test]
     fn hosts_are_told_apart_by_what_stands_before_the_colon() {
-        let node =
-            |name: &str, address: &str| NodeAddress { name: name.into(), address: address.parse().unwrap() };
+        let node = |name: &str, address: &str| node_at(name, address.parse().unwrap());
         let nodes = [
             node("n1", "10.0.0.1:80"),
             node("n2", "10.0.0.2:80"),
@@ -293,8 +296,7 @@ mod tests {
             group: "g".into(),
             prefix: "p_".into(),
         };
-        let node =
-            |name: &str, port| NodeAddress { name: name.into(), address: ([127, 0, 0, 1], port).into() };
+        let node = |name: &str, port| node_at(name, ([127, 0, 0, 1], port).into());
         let ganglia = Ganglia::new(settings, &[node("n1", 1), node("n2", 2)]).unwrap();
         let counts = ganglia.counts();
         let mut work = Work { ganglia, described: vec![Described::default(); 2], packet: Vec::new() };
@@ -333,7 +335,7 @@ mod tests {
             group: "g".into(),
             prefix: "p_".into(),
         };
-        let node = NodeAddress { name: "n".into(), address: free };
+        let node = node_at("n", free);
         let ganglia = Ganglia::new(settings, &[node]).unwrap();
         let counts = ganglia.counts();
         let hot = Hot { valid: sidelong_layout::valid::ALL, ..Hot::default() };

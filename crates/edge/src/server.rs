@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sidelong_files::open_regular;
-use sidelong_proxy::{Certificate, Proxy};
+use sidelong_proxy::{Certificate, Proxy, Server};
 
 use crate::access_log::AccessLog;
 use crate::admin::{Admin, Pages};
@@ -16,7 +16,7 @@ use crate::metrics::{About, Counts, Metrics};
 use crate::peers::Peers;
 use crate::routes::Routes;
 use crate::seen::Seen;
-use crate::settings::EdgeSettings;
+use crate::settings::{EdgeSettings, NodeAddress};
 use crate::signals::Signals;
 use crate::status::State;
 use crate::view::View;
@@ -158,7 +158,7 @@ impl Edge {
             listener: self.listener,
             certificate: self.certificate,
             trusted_proxies: self.settings.trusted_proxies.clone(),
-            servers: self.settings.nodes.iter().map(|node| node.address).collect(),
+            servers: self.settings.nodes.iter().map(server).collect(),
             threads: self.settings.threads,
             limits: self.settings.limits,
             is_closing,
@@ -172,6 +172,10 @@ impl Edge {
         }
         Ok(())
     }
+}
+
+fn server(node: &NodeAddress) -> Server {
+    Server { address: node.address, http2: node.http2 }
 }
 
 /// The certificate that clients are shown.

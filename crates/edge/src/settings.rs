@@ -61,4 +61,6 @@ pub struct NodeAddress {
     pub name: String,
     /// Its origin server.
     pub address: SocketAddr,
+    /// Whether the server speaks HTTP/2 in clear text, by prior knowledge.
+    pub http2: bool,
 }

@@ -264,10 +264,19 @@ impl Encoder {
 }
 
 pub(crate) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    out.reserve(name.len() + value.len() + 4);
+    push_list(out, name, &[value]);
+}
+
+/// Writes a field whose value is a list (RFC 9110, 5.6.1).
+pub(crate) fn push_list(out: &mut Vec<u8>, name: &[u8], values: &[&[u8]]) {
+    out.reserve(name.len() + 4 + values.iter().map(|value| value.len() + 2).sum::<usize>());
     out.extend_from_slice(name);
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
+    let mut before: &[u8] = b": ";
+    for value in values {
+        out.extend_from_slice(before);
+        out.extend_from_slice(value);
+        before = b", ";
+    }
     out.extend_from_slice(b"\r\n");
 }
 

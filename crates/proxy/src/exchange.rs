@@ -10,8 +10,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::alarm::Alarm;
 use crate::answer::Answer;
-use crate::body::Framing;
-use crate::pool::ConnectError;
+use crate::duplex::Duplex;
+use crate::pool::{ConnectError, Place};
 use crate::pump::{Downstream, Pump, Replay, Trouble};
 use crate::request::{Request, Version};
 use crate::response::Response;
@@ -90,14 +90,8 @@ async fn forward<S: Service, D: Answerable>(
     let mut replay = Replay::default();
     for retries_left in (0..=limits.retries).rev() {
         let server = visit.choose().await.ok_or(Answer::NO_SERVER)?;
-        let reused = worker.pool.take(server);
-        let is_reused = reused.is_some();
-        let connected = match reused {
-            Some(wire) => Ok(wire),
-            None => worker.pool.connect(server).await,
-        };
-        let mut wire = match connected {
-            Ok(wire) => wire,
+        let mut place = match worker.pool.place(server).await {
+            Ok(place) => place,
             // The next server would be reached no better.
             Err(ConnectError::Local) => {
                 worker.pool.clear();
@@ -112,52 +106,60 @@ async fn forward<S: Service, D: Answerable>(
                 return Err(Answer::BAD_GATEWAY);
             }
         };
-        let head =
-            wire.begin(if request.framing == Framing::Chunked { Framing::Chunked } else { Framing::Empty });
-        request.write(&from.text, from.passes_on, head);
-        let mut pump =
-            Pump::new(client, &mut wire, request, response, visit, limits, &mut replay, is_reused, begun);
-        let ended = poll_fn(|cx| pump.poll(cx, alarm)).await;
-        let (has_begun, is_clean, is_tunnel) = (pump.has_begun(), pump.is_clean(), pump.is_tunnel());
-        outcome.bytes = pump.sent();
-        if has_begun {
+        let ended = match &mut place {
+            Place::Http1(wire) => {
+                let pump = Pump::new(client, wire, request, response, visit, limits, &mut replay, begun);
+                pump.run(from, alarm).await
+            }
+            Place::Http2(stream) => {
+                let pump = Pump::new(client, stream, request, response, visit, limits, &mut replay, begun);
+                pump.run(from, alarm).await
+            }
+        };
+        outcome.bytes = ended.sent;
+        if ended.has_begun {
             outcome.status = response.status;
         }
-        let trouble = match ended {
-            Ok(()) => {
-                if is_clean && wire.input.is_empty() {
+        let trouble = match ended.trouble {
+            None => {
+                if let Place::Http1(wire) = place
+                    && ended.is_clean
+                    && wire.input.is_empty()
+                {
                     worker.pool.put(server, wire);
                 }
-                return Ok(if client.is_read() && !is_tunnel { Left::Clean } else { Left::Unread });
+                let is_clean = client.duplex().is_read() && !ended.is_tunnel;
+                return Ok(if is_clean { Left::Clean } else { Left::Unread });
             }
-            Err(trouble) => trouble,
+            Some(trouble) => trouble,
         };
+        let is_unprocessed = trouble == Trouble::Refused;
         let answer = match trouble {
             Trouble::Client => return Ok(Left::Broken),
             Trouble::Body(answer) => {
                 if answer.status == Answer::TOO_SLOW.status {
                     worker.service.refused(answer.status);
                 }
-                return if has_begun { Ok(Left::Broken) } else { Err(answer) };
+                return if ended.has_begun { Ok(Left::Broken) } else { Err(answer) };
             }
             // The server closed an idle connection just as it was used; it has not failed.
-            Trouble::Closed => Answer::BAD_GATEWAY,
+            Trouble::Closed | Trouble::Refused => Answer::BAD_GATEWAY,
             Trouble::Broken => {
                 visit.failed(Failure::Broken);
                 Answer::BAD_GATEWAY
             }
             Trouble::Late => {
                 // A pause in an answer that has begun, as in a stream of events, does not show that the server has failed.
-                if !has_begun {
+                if !ended.has_begun {
                     visit.failed(Failure::Broken);
                 }
                 Answer::GATEWAY_TIMEOUT
             }
         };
-        if has_begun {
+        if ended.has_begun {
             return Ok(Left::Broken);
         }
-        if retries_left == 0 || !request.is_repeatable() || !replay.is_whole() {
+        if retries_left == 0 || !replay.is_whole() || !(request.is_repeatable() || is_unprocessed) {
             return Err(answer);
         }
     }
@@ -174,19 +176,19 @@ async fn reply<S: Service, D: Answerable>(
     let limits = &worker.limits;
     // A client that waits for 100 (Continue) may or may not send its body after another answer.
     let is_short = request.body_bytes().is_some_and(|bytes| bytes <= PASSED_OVER_BYTES_MAX);
-    let keep = client.is_read() || is_short && !request.expects && answer.keeps();
+    let keep = client.duplex().is_read() || is_short && !request.expects && answer.keeps();
     let sent = async {
         client.answer(answer, request, keep)?;
-        poll_fn(|cx| client.poll_finish(cx, None)).await
+        poll_fn(|cx| client.duplex().poll_finish(cx, None)).await
     };
     match timeout(limits.response_timeout, sent).await {
-        Ok(Ok(())) if client.is_read() => return Left::Clean,
+        Ok(Ok(())) if client.duplex().is_read() => return Left::Clean,
         Ok(Ok(())) => {}
         _ => return Left::Broken,
     }
     let within = if keep { limits.body_timeout } else { LINGER_MAX };
     if (keep || request.version() == Version::Http2)
-        && timeout(within, pass_over(client, limits.body_bytes_max)).await == Ok(true)
+        && timeout(within, pass_over(client.duplex(), limits.body_bytes_max)).await == Ok(true)
     {
         return Left::Clean;
     }
@@ -194,14 +196,14 @@ async fn reply<S: Service, D: Answerable>(
 }
 
 /// Reads the rest of a body, up to `bytes_max`; returns whether its end was reached.
-async fn pass_over(client: &mut impl Downstream, bytes_max: u64) -> bool {
+async fn pass_over(body: &mut impl Duplex, bytes_max: u64) -> bool {
     let mut left = bytes_max;
     poll_fn(|cx| {
         loop {
-            match client.poll_data(cx) {
+            match body.poll_data(cx) {
                 Poll::Ready(Ok(true)) => {
-                    let count = client.data().len();
-                    client.consume(count);
+                    let count = body.data().len();
+                    body.consume(count);
                     let Some(rest) = left.checked_sub(count as u64) else { return Poll::Ready(false) };
                     left = rest;
                 }

@@ -11,15 +11,15 @@ use tokio::time::{Instant, timeout};
 use crate::alarm::{Alarm, after};
 use crate::answer::Answer;
 use crate::body::Framing;
+use crate::duplex::Duplex as _;
 use crate::exchange::{Answerable, LINGER_MAX, Left, exchange};
-use crate::fields::Fields;
 use crate::h2;
 use crate::io::{Io, Rewound};
 use crate::pump::Downstream;
 use crate::request::{Request, Version};
 use crate::response::Response;
 use crate::service::{Limits, Service};
-use crate::wire::{BodyError, Wire};
+use crate::wire::Wire;
 use crate::worker::{Client, Worker};
 
 /// The first bytes of a client that speaks HTTP/2 (RFC 9113, 3.4).
@@ -174,7 +174,7 @@ impl Connection {
     }
 
     async fn refuse(mut self, answer: &Answer) {
-        answer.write(false, true, self.wire.begin(Framing::Empty));
+        answer.write(false, true, self.wire.frame(Framing::Empty));
         self.linger().await;
     }
 
@@ -205,24 +205,10 @@ impl Connection {
 }
 
 impl Downstream for Connection {
-    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, BodyError>> {
-        self.wire.poll_data(cx)
-    }
+    type Duplex = Wire;
 
-    fn data(&self) -> &[u8] {
-        self.wire.data()
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.wire.consume(count);
-    }
-
-    fn is_read(&self) -> bool {
-        self.wire.is_read()
-    }
-
-    fn trailers(&self) -> Option<&Fields> {
-        self.wire.trailers()
+    fn duplex(&mut self) -> &mut Wire {
+        &mut self.wire
     }
 
     fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -239,7 +225,7 @@ impl Downstream for Connection {
     fn inform(&mut self, response: &Response, request: &Request) -> io::Result<()> {
         // RFC 9110, 15.2: HTTP/1.0 has none.
         if request.version() == Version::Http11 {
-            response.write(request.version(), true, self.wire.begin(Framing::Empty));
+            response.write(request.version(), true, self.wire.frame(Framing::Empty));
         }
         Ok(())
     }
@@ -250,23 +236,11 @@ impl Downstream for Connection {
         self.keep = request.keeps && is_whole && !self.is_closing && !self.ends_body;
         if response.status == 101 {
             self.wire.expect(Framing::UntilClose);
-            response.write(request.version(), false, self.wire.begin(Framing::UntilClose));
+            response.write(request.version(), false, self.wire.frame(Framing::UntilClose));
         } else {
-            response.write(request.version(), self.keep, self.wire.begin(framing));
+            response.write(request.version(), self.keep, self.wire.frame(framing));
         }
         Ok(())
-    }
-
-    fn poll_send(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        self.wire.poll_send(cx, data)
-    }
-
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.wire.poll_flush(cx)
-    }
-
-    fn poll_finish(&mut self, cx: &mut Context<'_>, trailers: Option<&Fields>) -> Poll<io::Result<()>> {
-        self.wire.poll_finish(cx, trailers)
     }
 }
 
@@ -274,7 +248,7 @@ impl Answerable for Connection {
     fn answer(&mut self, answer: &Answer, request: &Request, keep: bool) -> io::Result<()> {
         self.keep = keep && request.keeps && !self.is_closing;
         let with_text = *request.method() != Method::HEAD;
-        answer.write(self.keep, with_text, self.wire.begin(Framing::Empty));
+        answer.write(self.keep, with_text, self.wire.frame(Framing::Empty));
         Ok(())
     }
 }

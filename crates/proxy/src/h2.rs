@@ -1,5 +1,8 @@
 //! A client's connection that speaks HTTP/2: each of its requests is a task, and `h2` keeps the protocol.
 
+mod stream;
+pub(crate) mod upstream;
+
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
@@ -7,29 +10,32 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
-use h2::{Reason, RecvStream, SendStream};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use h2::{Reason, RecvStream};
+use http::{Method, StatusCode};
 use tokio::time::{Instant, timeout};
 
 use crate::alarm::{Alarm, after};
 use crate::answer::Answer;
-use crate::body::{Framing, judge_trailers};
+use crate::body::Framing;
+use crate::duplex::Duplex as _;
 use crate::exchange::{Answerable, Left, exchange};
-use crate::fields::{Field, Fields};
+use crate::fields::Field;
+use crate::h2::stream::{Halves, Receiver, Sender, map};
 use crate::io::Rewound;
 use crate::pump::Downstream;
 use crate::request::Request;
 use crate::response::Response;
 use crate::service::{Limits, Service};
-use crate::wire::BodyError;
 use crate::worker::{Client, Worker};
 
 /// Most requests at a time on one connection: as nginx.
 const STREAMS_MAX: u32 = 128;
-/// Bytes of a response that wait for the client, by request. More would only cost memory.
+/// Bytes of a body that wait to be sent, by stream. More would only cost memory.
 const SEND_BUFFER_BYTES: usize = 32 << 10;
+/// Bytes that a body may send ahead of what the other side takes: the protocol's default (RFC 9113, 6.5.2).
+const WINDOW_BYTES: u32 = (64 << 10) - 1;
 /// Bytes that all bodies on a connection may send ahead of what servers take.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 /// Longest wait for a client after it was told that its connection ends.
@@ -160,7 +166,7 @@ async fn serve_stream<S: Service>(
     let (head, body) = request.into_parts();
     let mut stream = Stream::new(body, respond);
     let mut request = Request::default();
-    if let Err(answer) = request.take(&head, !stream.is_read()) {
+    if let Err(answer) = request.take(&head, !stream.halves.is_read()) {
         let _ = stream.answer(&answer, &request, false);
         return;
     }
@@ -173,25 +179,20 @@ async fn serve_stream<S: Service>(
 
 /// A request on a connection.
 struct Stream {
-    body: RecvStream,
-    data: Bytes,
-    has_ended: bool,
-    trailers: Option<Fields>,
     respond: SendResponse<Bytes>,
-    /// Once the response has begun and has a body.
-    send: Option<SendStream<Bytes>>,
+    /// Its sender is there once the response has begun and has a body.
+    halves: Halves,
 }
 
 impl Stream {
     fn new(body: RecvStream, respond: SendResponse<Bytes>) -> Self {
-        let has_ended = body.is_end_stream();
-        Stream { body, data: Bytes::new(), has_ended, trailers: None, respond, send: None }
+        Stream { respond, halves: Halves { receiver: Some(Receiver::new(body)), sender: None } }
     }
 
     /// Tells the client that the response breaks off.
     fn reset(&mut self) {
-        match &mut self.send {
-            Some(send) => send.send_reset(Reason::INTERNAL_ERROR),
+        match &mut self.halves.sender {
+            Some(sender) => sender.reset(Reason::INTERNAL_ERROR),
             None => self.respond.send_reset(Reason::INTERNAL_ERROR),
         }
     }
@@ -204,59 +205,16 @@ fn head<'a>(status: u16, fields: impl Iterator<Item = Field<'a>>) -> io::Result<
     Ok(response)
 }
 
-fn map<'a>(fields: impl Iterator<Item = Field<'a>>) -> io::Result<HeaderMap> {
-    let mut map = HeaderMap::with_capacity(fields.size_hint().0);
-    for field in fields {
-        let name = HeaderName::from_bytes(field.name).map_err(io::Error::other)?;
-        map.append(name, HeaderValue::from_bytes(field.value).map_err(io::Error::other)?);
-    }
-    Ok(map)
-}
-
 impl Downstream for Stream {
-    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, BodyError>> {
-        while self.data.is_empty() && !self.has_ended {
-            match ready!(self.body.poll_data(cx)) {
-                Some(Ok(data)) => self.data = data,
-                Some(Err(_)) => return Poll::Ready(Err(BodyError::Cut)),
-                None => {
-                    let trailers = ready!(self.body.poll_trailers(cx)).map_err(|_| BodyError::Cut)?;
-                    if let Some(trailers) = trailers {
-                        let mut fields = Fields::default();
-                        for (name, value) in &trailers {
-                            fields.push(name.as_str().as_bytes(), value.as_bytes());
-                        }
-                        judge_trailers(&fields)?;
-                        self.trailers = Some(fields);
-                    }
-                    self.has_ended = true;
-                }
-            }
-        }
-        Poll::Ready(Ok(!self.data.is_empty()))
-    }
+    type Duplex = Halves;
 
-    fn data(&self) -> &[u8] {
-        &self.data
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.data.advance(count);
-        // It fails only if more is released than was received.
-        let _ = self.body.flow_control().release_capacity(count);
-    }
-
-    fn is_read(&self) -> bool {
-        self.has_ended && self.data.is_empty()
-    }
-
-    fn trailers(&self) -> Option<&Fields> {
-        self.trailers.as_ref()
+    fn duplex(&mut self) -> &mut Halves {
+        &mut self.halves
     }
 
     fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.send {
-            Some(send) => send.poll_reset(cx).map(drop),
+        match &mut self.halves.sender {
+            Some(sender) => sender.poll_reset(cx),
             None => self.respond.poll_reset(cx).map(drop),
         }
     }
@@ -273,36 +231,8 @@ impl Downstream for Stream {
         }
         let is_empty = matches!(response.framing, Framing::Empty | Framing::Length(0));
         let send = self.respond.send_response(head, is_empty).map_err(io::Error::other)?;
-        self.send = (!is_empty).then_some(send);
+        self.halves.sender = (!is_empty).then(|| Sender::new(send, response.ends_after()));
         Ok(())
-    }
-
-    fn poll_send(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        let Some(send) = &mut self.send else { return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())) };
-        send.reserve_capacity(data.len());
-        while send.capacity() == 0 {
-            match ready!(send.poll_capacity(cx)) {
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
-                None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-            }
-        }
-        let count = send.capacity().min(data.len());
-        let sent = send.send_data(Bytes::copy_from_slice(&data[..count]), false);
-        Poll::Ready(sent.map(|()| count).map_err(io::Error::other))
-    }
-
-    fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_finish(&mut self, _cx: &mut Context<'_>, trailers: Option<&Fields>) -> Poll<io::Result<()>> {
-        let Some(mut send) = self.send.take() else { return Poll::Ready(Ok(())) };
-        let ended = match trailers {
-            Some(trailers) => map(trailers.iter()).map(|trailers| send.send_trailers(trailers))?,
-            None => send.send_data(Bytes::new(), true),
-        };
-        Poll::Ready(ended.map_err(io::Error::other))
     }
 }
 

@@ -13,6 +13,7 @@ mod alarm;
 mod answer;
 mod body;
 mod buffer;
+mod duplex;
 mod exchange;
 mod fields;
 #[cfg(fuzzing)]
@@ -28,10 +29,12 @@ mod server;
 mod service;
 mod tls;
 mod trust;
+mod upstream;
 mod wire;
 mod worker;
 
 pub use answer::Answer;
+pub use pool::Server;
 pub use pump::SEND_RATE_MIN;
 pub use request::{Request, Version};
 pub use server::{Proxy, Stop};

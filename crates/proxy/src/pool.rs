@@ -10,6 +10,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
+use crate::h2::upstream::{Connections, Stream};
 use crate::io::Io;
 use crate::service::{Failure, Limits};
 use crate::wire::Wire;
@@ -22,50 +23,89 @@ const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
 const KEEPALIVE_PROBES: u32 = 3;
 
 /// Why no connection was made.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum ConnectError {
     /// This process or machine had no descriptor, memory, port or route, for which the server is not to blame.
     Local,
     Server(Failure),
 }
 
-/// The idle connections, by server.
-#[derive(Debug)]
+/// Where a server is, and what it speaks.
+#[derive(Clone, Copy, Debug)]
+pub struct Server {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Whether it speaks HTTP/2 in clear text, by prior knowledge. Otherwise it speaks HTTP/1.
+    pub http2: bool,
+}
+
+/// A server's connections.
+enum Kept {
+    /// Those that are idle.
+    Http1(RefCell<Vec<(Wire, Instant)>>),
+    /// All.
+    Http2(Connections),
+}
+
+/// A connection for a request.
+pub(crate) enum Place {
+    Http1(Wire),
+    Http2(Stream),
+}
+
+/// The connections, by server.
 pub(crate) struct Pool {
-    addresses: Vec<SocketAddr>,
-    idle: RefCell<Vec<Vec<(Wire, Instant)>>>,
+    servers: Vec<(SocketAddr, Kept)>,
     connect_timeout: Duration,
     /// A server that is silent for this long, though bytes were sent to it, is gone.
     silence_max: Duration,
 }
 
 impl Pool {
-    pub(crate) fn new(addresses: Vec<SocketAddr>, limits: &Limits) -> Self {
-        let idle = addresses.iter().map(|_| Vec::new()).collect();
+    pub(crate) fn new(servers: &[Server], limits: &Limits) -> Self {
+        let kept = |server: &Server| match server.http2 {
+            false => Kept::Http1(RefCell::default()),
+            true => Kept::Http2(Connections::default()),
+        };
         Pool {
-            addresses,
-            idle: RefCell::new(idle),
+            servers: servers.iter().map(|server| (server.address, kept(server))).collect(),
             connect_timeout: limits.connect_timeout,
             silence_max: limits.response_timeout.max(Duration::from_secs(KEEPALIVE_PROBES.into())),
         }
     }
 
-    /// An idle connection to a server: the one used last, because its neighbours' caches are warm and the others may end.
-    pub(crate) fn take(&self, server: usize) -> Option<Wire> {
-        let mut idle = self.idle.borrow_mut();
-        let idle = idle.get_mut(server)?;
-        loop {
-            let (wire, _) = idle.pop()?;
-            if !wire.io.has_news() {
-                return Some(wire);
+    /// A connection to a server for a request: a kept one, or a new one.
+    pub(crate) async fn place(&self, server: usize) -> Result<Place, ConnectError> {
+        let (address, kept) = self.servers.get(server).ok_or(ConnectError::Server(Failure::Broken))?;
+        match kept {
+            Kept::Http1(idle) => {
+                if let Some(wire) = take(&mut idle.borrow_mut()) {
+                    return Ok(Place::Http1(wire));
+                }
+                Ok(Place::Http1(Wire::new(self.connect(*address).await?)))
+            }
+            Kept::Http2(connections) => {
+                if let Some(stream) = connections.stream() {
+                    return Ok(Place::Http2(stream));
+                }
+                let unreachable = ConnectError::Server(Failure::Unreachable);
+                let turn = timeout(self.connect_timeout, connections.connecting.lock()).await;
+                let _turn = turn.map_err(|_| unreachable)?;
+                if let Some(stream) = connections.stream() {
+                    return Ok(Place::Http2(stream));
+                }
+                let added = connections.add(self.connect(*address).await?).await;
+                Ok(Place::Http2(added.map_err(|_| ConnectError::Server(Failure::Broken))?))
             }
         }
     }
 
     /// Keeps a connection after a request.
-    pub(crate) fn put(&self, server: usize, wire: Wire) {
-        let mut idle = self.idle.borrow_mut();
-        if let Some(idle) = idle.get_mut(server).filter(|idle| idle.len() < IDLE_MAX) {
+    pub(crate) fn put(&self, server: usize, mut wire: Wire) {
+        let Some((_, Kept::Http1(idle))) = self.servers.get(server) else { return };
+        let mut idle = idle.borrow_mut();
+        if idle.len() < IDLE_MAX {
+            wire.is_kept = true;
             idle.push((wire, Instant::now()));
         }
     }
@@ -73,20 +113,27 @@ impl Pool {
     /// Closes connections that were idle for too long, or that their server has closed.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
-        for idle in self.idle.borrow_mut().iter_mut() {
-            idle.retain(|(wire, since)| now - *since < IDLE_TIME_MAX && !wire.io.has_news());
+        for (_, kept) in &self.servers {
+            match kept {
+                Kept::Http1(idle) => idle
+                    .borrow_mut()
+                    .retain(|(wire, since)| now - *since < IDLE_TIME_MAX && !wire.io.has_news()),
+                Kept::Http2(connections) => connections.sweep(now, IDLE_TIME_MAX),
+            }
         }
     }
 
     /// Closes all idle connections, so that their descriptors are free.
     pub(crate) fn clear(&self) {
-        self.idle.borrow_mut().iter_mut().for_each(Vec::clear);
+        for (_, kept) in &self.servers {
+            match kept {
+                Kept::Http1(idle) => idle.borrow_mut().clear(),
+                Kept::Http2(connections) => connections.sweep(Instant::now(), Duration::ZERO),
+            }
+        }
     }
 
-    /// A new connection to a server.
-    pub(crate) async fn connect(&self, server: usize) -> Result<Wire, ConnectError> {
-        let broken = ConnectError::Server(Failure::Broken);
-        let address = *self.addresses.get(server).ok_or(broken)?;
+    async fn connect(&self, address: SocketAddr) -> Result<Io, ConnectError> {
         let stream = match timeout(self.connect_timeout, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) if is_shortage(&error) || has_no_route(&error) => return Err(ConnectError::Local),
@@ -98,7 +145,7 @@ impl Pool {
         };
         // Without these options the connection still works.
         let _ = self.set_options(&stream);
-        Ok(Wire::new(Io::Plain(stream)))
+        Ok(Io::Plain(stream))
     }
 
     /// The kernel notices a server that is gone or takes nothing, on connections in use and on idle ones.
@@ -112,6 +159,16 @@ impl Pool {
         socket.set_tcp_keepalive(&keepalive)?;
         socket.set_tcp_user_timeout(Some(self.silence_max))
     }
+}
+
+/// An idle connection: the one used last, because its neighbours' caches are warm and the others may end.
+fn take(idle: &mut Vec<(Wire, Instant)>) -> Option<Wire> {
+    while let Some((wire, _)) = idle.pop() {
+        if !wire.io.has_news() {
+            return Some(wire);
+        }
+    }
+    None
 }
 
 /// Whether this machine may not or cannot send to any server, as far as it knows.

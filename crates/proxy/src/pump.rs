@@ -3,6 +3,7 @@
 //! Whose fault a failure is decides what follows. A server that fails is reported, and the request may go to another. A client
 //! that sends or reads too slowly, or leaves, is let go, and its server is not blamed.
 
+use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -11,12 +12,13 @@ use tokio::time::Instant;
 
 use crate::alarm::{Alarm, after};
 use crate::answer::Answer;
-use crate::body::Framing;
-use crate::fields::Fields;
+use crate::duplex::Duplex;
 use crate::request::Request;
 use crate::response::Response;
 use crate::service::{Limits, Visit};
-use crate::wire::{BodyError, Wire};
+use crate::upstream::{Lost, Upstream};
+use crate::wire::BodyError;
+use crate::worker::Client;
 
 /// A client that reads an answer more slowly than this, in bytes a second over [`Limits::response_timeout`], is let go. Below
 /// any modem.
@@ -30,29 +32,16 @@ const REPLAY_BYTES_MAX: usize = 64 << 10;
 
 /// The client's side of a request.
 pub(crate) trait Downstream {
-    /// Ready with whether there are bytes of the body to [use](Self::data), or its end was reached.
-    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, BodyError>>;
-    /// Bytes of the body.
-    fn data(&self) -> &[u8];
-    /// `count` bytes of the body are used.
-    fn consume(&mut self, count: usize);
-    /// Whether the request was read to its end.
-    fn is_read(&self) -> bool;
-    /// The trailers behind the body.
-    fn trailers(&self) -> Option<&Fields>;
+    /// Where its bodies are.
+    type Duplex: Duplex;
+
+    fn duplex(&mut self) -> &mut Self::Duplex;
     /// Ready when the client has left. The request is complete.
     fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<()>;
-
     /// Queues an informational response.
     fn inform(&mut self, response: &Response, request: &Request) -> io::Result<()>;
     /// Queues the head of the response. `is_whole` if the request was read to its end.
     fn begin(&mut self, response: &Response, request: &Request, is_whole: bool) -> io::Result<()>;
-    /// Sends what is queued and then some of `data`, which is not empty; returns how much of it.
-    fn poll_send(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>>;
-    /// Sends what is queued.
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Sends what is queued and the end of the body.
-    fn poll_finish(&mut self, cx: &mut Context<'_>, trailers: Option<&Fields>) -> Poll<io::Result<()>>;
 }
 
 /// Why an exchange failed.
@@ -68,6 +57,8 @@ pub(crate) enum Trouble {
     Broken,
     /// The server closed a kept connection before it can have seen the request, or one whose client did not send.
     Closed,
+    /// The server has not processed the request.
+    Refused,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -112,16 +103,14 @@ impl Replay {
 }
 
 /// A request at a server.
-pub(crate) struct Pump<'a, D, V> {
+pub(crate) struct Pump<'a, D, U, V> {
     client: &'a mut D,
-    server: &'a mut Wire,
+    server: &'a mut U,
     request: &'a Request,
     response: &'a mut Response,
     visit: &'a mut V,
     limits: &'a Limits,
     replay: &'a mut Replay,
-    /// Whether the connection to the server was used before.
-    is_reused: bool,
     up: Up,
     down: Down,
     replayed: usize,
@@ -140,6 +129,20 @@ pub(crate) struct Pump<'a, D, V> {
     sent: u64,
 }
 
+/// What became of a request at a server.
+pub(crate) struct Ended {
+    /// Why it failed, if it did.
+    pub(crate) trouble: Option<Trouble>,
+    /// Whether the response has begun to reach the client.
+    pub(crate) has_begun: bool,
+    /// Whether request and response are complete, so that the connection to the server can be used again.
+    pub(crate) is_clean: bool,
+    /// Whether the connection was upgraded to another protocol.
+    pub(crate) is_tunnel: bool,
+    /// Bytes of the response's body that were sent.
+    pub(crate) sent: u64,
+}
+
 /// Which sides a poll found waiting.
 #[derive(Clone, Copy, Default)]
 struct Waits {
@@ -148,17 +151,16 @@ struct Waits {
     for_client: bool,
 }
 
-impl<'a, D: Downstream, V: Visit> Pump<'a, D, V> {
+impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
     #[expect(clippy::too_many_arguments, reason = "all parts of one exchange meet here")]
     pub(crate) fn new(
         client: &'a mut D,
-        server: &'a mut Wire,
+        server: &'a mut U,
         request: &'a Request,
         response: &'a mut Response,
         visit: &'a mut V,
         limits: &'a Limits,
         replay: &'a mut Replay,
-        is_reused: bool,
         begun: Instant,
     ) -> Self {
         let up = if request.has_body() { Up::Body } else { Up::End };
@@ -170,7 +172,6 @@ impl<'a, D: Downstream, V: Visit> Pump<'a, D, V> {
             visit,
             limits,
             replay,
-            is_reused,
             up,
             down: Down::Head,
             replayed: 0,
@@ -184,28 +185,26 @@ impl<'a, D: Downstream, V: Visit> Pump<'a, D, V> {
         }
     }
 
-    /// Whether the response has begun to reach the client.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.down != Down::Head
-    }
-
-    /// Bytes of the response's body that were sent.
-    pub(crate) fn sent(&self) -> u64 {
-        self.sent
-    }
-
-    /// Whether the connection was upgraded to another protocol.
-    pub(crate) fn is_tunnel(&self) -> bool {
-        self.is_tunnel
-    }
-
-    /// Whether request and response are complete, so that the connection to the server can be used again.
-    pub(crate) fn is_clean(&self) -> bool {
-        self.up == Up::Done && self.down == Down::Done && !self.is_tunnel && self.response.keeps
+    /// Carries a request of `from` until the response is complete, or the exchange has failed.
+    pub(crate) async fn run(mut self, from: &Client, alarm: &mut Alarm) -> Ended {
+        let ended = match self.server.begin(self.request, from) {
+            Ok(()) => poll_fn(|cx| self.poll(cx, alarm)).await,
+            Err(Lost::Refused) => Err(Trouble::Refused),
+            // HTTP/2 cannot say what the client said.
+            Err(_) => Err(Trouble::Body(Answer::BAD_REQUEST)),
+        };
+        let is_complete = self.up == Up::Done && self.down == Down::Done;
+        Ended {
+            trouble: ended.err(),
+            has_begun: self.down != Down::Head,
+            is_clean: is_complete && !self.is_tunnel && self.response.keeps,
+            is_tunnel: self.is_tunnel,
+            sent: self.sent,
+        }
     }
 
     /// Ready when the response is complete, or the exchange has failed.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, alarm: &mut Alarm) -> Poll<Result<(), Trouble>> {
+    fn poll(&mut self, cx: &mut Context<'_>, alarm: &mut Alarm) -> Poll<Result<(), Trouble>> {
         let mut waits;
         loop {
             waits = Waits::default();
@@ -230,10 +229,10 @@ impl<'a, D: Downstream, V: Visit> Pump<'a, D, V> {
             Up::Done | Up::Broken => Ok(false),
             Up::Body if self.replayed < self.replay.bytes.len() && !self.is_tunnel => {
                 let rest = &self.replay.bytes[self.replayed..];
-                let sent = self.server.poll_send(cx, rest);
+                let sent = self.server.duplex().poll_send(cx, rest);
                 Ok(self.upwards(sent, waits).map(|sent| self.replayed += sent).is_some())
             }
-            Up::Body => match self.client.poll_data(cx) {
+            Up::Body => match self.client.duplex().poll_data(cx) {
                 Poll::Ready(Ok(true)) => self.send_up(cx, waits),
                 Poll::Ready(Ok(false)) => {
                     self.up = Up::End;
@@ -244,7 +243,7 @@ impl<'a, D: Downstream, V: Visit> Pump<'a, D, V> {
                 Poll::Pending => {
                     waits.for_body = true;
                     // Without anything to send this is no progress of the server's.
-                    match self.server.poll_flush(cx) {
+                    match self.server.duplex().poll_flush(cx) {
                         Poll::Ready(Ok(())) => {}
                         flushed => drop(self.upwards(flushed, waits)),
                     }
@@ -253,9 +252,9 @@ impl<'a, D: Downstream, V: Visit> Pump<'a, D, V> {
             },
             Up::End => {
                 let ended = if self.is_tunnel {
-                    self.server.poll_shutdown(cx)
+                    self.server.duplex().poll_shutdown(cx)
                 } else {
-                    self.server.poll_finish(cx, self.client.trailers())
+                    self.server.duplex().poll_finish(cx, self.client.duplex().trailers())
                 };
                 if self.upwards(ended, waits).is_none() {
                     return Ok(self.up == Up::Broken);
@@ -271,19 +270,20 @@ impl<'a, D: Downstream, V: Visit> Pump<'a, D, V> {
 
     /// Sends bytes of the client's to the server.
     fn send_up(&mut self, cx: &mut Context<'_>, waits: &mut Waits) -> Result<bool, Trouble> {
-        let data = self.client.data();
+        let data = self.client.duplex().data();
         let room = self.limits.body_bytes_max.saturating_sub(self.body_bytes);
         if !self.is_tunnel && data.len() as u64 > room {
             return Err(Trouble::Body(Answer::BODY_TOO_LARGE));
         }
-        let sent = self.server.poll_send(cx, data);
+        let sent = self.server.duplex().poll_send(cx, data);
         let Some(sent) = self.upwards(sent, waits) else { return Ok(self.up == Up::Broken) };
         if !self.is_tunnel {
-            self.replay.keep(&self.client.data()[..sent], self.request.is_repeatable());
+            self.replay
+                .keep(&self.client.duplex().data()[..sent], self.request.is_repeatable() || U::REFUSES);
             self.replayed = self.replay.bytes.len();
             self.body_bytes += sent as u64;
         }
-        self.client.consume(sent);
+        self.client.duplex().consume(sent);
         Ok(true)
     }
 
@@ -309,14 +309,14 @@ impl<'a, D: Downstream, V: Visit> Pump<'a, D, V> {
     fn poll_down(&mut self, cx: &mut Context<'_>, waits: &mut Waits) -> Result<bool, Trouble> {
         match self.down {
             Down::Head => self.poll_head(cx, waits),
-            Down::Body => match self.server.poll_data(cx) {
+            Down::Body => match self.server.duplex().poll_data(cx) {
                 Poll::Ready(Ok(true)) => {
                     self.server_since = None;
-                    let sent = self.client.poll_send(cx, self.server.data());
+                    let sent = self.client.duplex().poll_send(cx, self.server.duplex().data());
                     let Some(sent) = self.downwards(sent, waits)? else { return Ok(false) };
-                    self.server.consume(sent);
+                    self.server.duplex().consume(sent);
                     self.sent += sent as u64;
-                    if self.server.is_read() {
+                    if self.server.duplex().is_read() {
                         self.down = Down::End;
                     }
                     Ok(true)
@@ -327,7 +327,7 @@ impl<'a, D: Downstream, V: Visit> Pump<'a, D, V> {
                 }
                 Poll::Ready(Err(_)) => Err(Trouble::Broken),
                 Poll::Pending => {
-                    let flushed = self.client.poll_flush(cx);
+                    let flushed = self.client.duplex().poll_flush(cx);
                     if self.downwards(flushed, waits)?.is_some() {
                         // While the client still sends, the server may wait for it.
                         waits.for_server |= self.is_tunnel || matches!(self.up, Up::Done | Up::Broken);
@@ -336,7 +336,7 @@ impl<'a, D: Downstream, V: Visit> Pump<'a, D, V> {
                 }
             },
             Down::End => {
-                let ended = self.client.poll_finish(cx, self.server.trailers());
+                let ended = self.client.duplex().poll_finish(cx, self.server.duplex().trailers());
                 let has_ended = self.downwards(ended, waits)?.is_some();
                 if has_ended {
                     self.down = Down::Done;
@@ -350,40 +350,34 @@ impl<'a, D: Downstream, V: Visit> Pump<'a, D, V> {
     fn poll_head(&mut self, cx: &mut Context<'_>, waits: &mut Waits) -> Result<bool, Trouble> {
         if self.informed > 0 {
             // One waits for the other, so that a client that takes none costs no memory.
-            let flushed = self.client.poll_flush(cx);
+            let flushed = self.client.duplex().poll_flush(cx);
             if self.downwards(flushed, waits)?.is_none() {
                 return Ok(false);
             }
         }
-        let parsed = match self.server.input.bytes() {
-            [] => None,
-            bytes => self.response.parse(bytes, self.request).map_err(|_| Trouble::Broken)?,
-        };
-        let Some(len) = parsed else {
-            return match self.server.poll_fill(cx) {
-                Poll::Ready(Ok(1..)) => {
-                    self.server_since = None;
-                    Ok(true)
+        match self.server.poll_head(cx, self.request, self.response) {
+            Poll::Ready(Ok(is_whole)) => {
+                self.server_since = None;
+                if !is_whole {
+                    return Ok(true);
                 }
-                Poll::Ready(_) if self.is_reused && self.server.input.is_empty() => Err(Trouble::Closed),
-                // It may have given up on a client that does not send its body.
-                Poll::Ready(_) if waits.for_body => Err(Trouble::Closed),
-                Poll::Ready(_) => Err(Trouble::Broken),
-                Poll::Pending => {
-                    // While the client still sends, the server need not answer.
-                    waits.for_server |= matches!(self.up, Up::Done | Up::Broken);
-                    Ok(false)
-                }
-            };
-        };
-        self.server.input.consume(len);
-        self.is_reused = false;
+            }
+            Poll::Ready(Err(Lost::Refused)) => return Err(Trouble::Refused),
+            Poll::Ready(Err(Lost::Idle)) => return Err(Trouble::Closed),
+            // It may have given up on a client that does not send its body.
+            Poll::Ready(Err(Lost::Cut)) if waits.for_body => return Err(Trouble::Closed),
+            Poll::Ready(Err(Lost::Cut | Lost::Malformed)) => return Err(Trouble::Broken),
+            Poll::Pending => {
+                // While the client still sends, the server need not answer.
+                waits.for_server |= matches!(self.up, Up::Done | Up::Broken);
+                return Ok(false);
+            }
+        }
         self.visit.answered(self.response.status);
         match self.response.status {
             101 if self.request.upgrades && self.up == Up::Done => {
                 self.client.begin(self.response, self.request, true).map_err(|_| Trouble::Client)?;
-                self.server.expect(Framing::UntilClose);
-                self.server.begin(Framing::UntilClose);
+                self.server.tunnel();
                 self.is_tunnel = true;
                 (self.up, self.down) = (Up::Body, Down::Body);
             }
@@ -399,8 +393,7 @@ impl<'a, D: Downstream, V: Visit> Pump<'a, D, V> {
             _ => {
                 let is_whole = self.up == Up::Done;
                 self.client.begin(self.response, self.request, is_whole).map_err(|_| Trouble::Client)?;
-                self.server.expect(self.response.framing);
-                self.down = if self.server.is_read() { Down::End } else { Down::Body };
+                self.down = if self.server.duplex().is_read() { Down::End } else { Down::Body };
             }
         }
         Ok(true)

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use http::Method;
 
 use crate::answer::Answer;
-use crate::body::{Framing, has_bare_line_feed, push_decimal, push_field};
+use crate::body::{Framing, has_bare_line_feed, push_decimal, push_field, push_list};
 use crate::fields::{Field, Fields, Name, Span, elements, is_token, span_in};
 
 /// Most fields of a head: more than nginx and HAProxy (101) take by default.
@@ -92,7 +92,8 @@ impl Request {
         host.rsplit_once(':').filter(|(_, port)| !port.contains(']')).map_or(host, |(name, _)| name)
     }
 
-    fn authority(&self) -> &str {
+    /// The host that it is for, with its port if that is given.
+    pub(crate) fn authority(&self) -> &str {
         str::from_utf8(self.fields.get(self.host)).unwrap_or_default()
     }
 
@@ -304,27 +305,32 @@ impl Request {
         self.fields.values(Name::ForwardedFor).filter(|value| !value.is_empty())
     }
 
-    /// Writes the head for a server, with `client` as the last address in X-Forwarded-For; `passes_on` those before.
+    /// Gives `put` the fields for a server, each with its values, beside Host and those of the framing and the connection.
+    /// X-Forwarded-For ends with `client`; `passes_on` the addresses before it.
+    pub(crate) fn forward(&self, client: &str, passes_on: bool, mut put: impl FnMut(&[u8], &[&[u8]])) {
+        for field in self.fields.iter().filter(|field| self.is_passed_on(field)) {
+            put(field.name, &[field.value]);
+        }
+        if let Some(forwards) = self.forwards_left() {
+            let forwards = forwards.saturating_sub(1);
+            put(b"max-forwards", &[itoa::Buffer::new().format(forwards).as_bytes()]);
+        }
+        let mut before = self.forwarded_for().filter(|_| passes_on).peekable();
+        let client = client.as_bytes();
+        match before.peek() {
+            None => put(b"x-forwarded-for", &[client]),
+            Some(_) => put(b"x-forwarded-for", &before.chain([client]).collect::<Vec<_>>()),
+        }
+    }
+
+    /// Writes the head for a server that speaks HTTP/1; see [`Request::forward`].
     pub(crate) fn write(&self, client: &str, passes_on: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(self.method.as_str().as_bytes());
         out.push(b' ');
         out.extend_from_slice(self.fields.get(self.target));
         out.extend_from_slice(b" HTTP/1.1\r\n");
         push_field(out, b"host", self.fields.get(self.host));
-        for field in self.fields.iter().filter(|field| self.is_passed_on(field)) {
-            push_field(out, field.name, field.value);
-        }
-        if let Some(forwards) = self.forwards_left() {
-            push_number(out, "max-forwards", forwards.saturating_sub(1));
-        }
-        let before = self.forwarded_for().filter(|_| passes_on);
-        let mut chain = before.chain([client.as_bytes()]).peekable();
-        out.extend_from_slice(b"x-forwarded-for: ");
-        while let Some(address) = chain.next() {
-            out.extend_from_slice(address);
-            let end: &[u8] = if chain.peek().is_some() { b", " } else { b"\r\n" };
-            out.extend_from_slice(end);
-        }
+        self.forward(client, passes_on, |name, values| push_list(out, name, values));
         match self.framing {
             Framing::Length(bytes) => push_number(out, "content-length", bytes),
             Framing::Chunked => push_field(out, b"transfer-encoding", b"chunked"),
@@ -334,6 +340,11 @@ impl Request {
             push_field(out, b"connection", b"upgrade");
         }
         out.extend_from_slice(b"\r\n");
+    }
+
+    /// Whether the client takes trailers (RFC 9110, 10.1.4).
+    pub(crate) fn takes_trailers(&self) -> bool {
+        self.fields.values(Name::Te).flat_map(elements).any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
     }
 
     /// Whether it may be sent twice (RFC 9110, 9.2.2), to a server that may have begun with it.

@@ -23,6 +23,8 @@ pub(crate) struct Response {
     pub(crate) keeps: bool,
     /// What Content-Length says, also where no body follows.
     length: Option<u64>,
+    /// Whether trailers may follow a body of known length.
+    may_have_trailers: bool,
     named: Vec<Span>,
 }
 
@@ -35,6 +37,7 @@ impl Default for Response {
             framing: Framing::Empty,
             keeps: false,
             length: None,
+            may_have_trailers: false,
             named: Vec::new(),
         }
     }
@@ -61,12 +64,43 @@ impl Response {
         self.reason = span_in(head, parsed.reason.unwrap_or_default().as_bytes());
         self.judge_connection(minor == 1);
         self.length = length(&self.fields)?;
+        self.may_have_trailers = false;
         self.framing = self.judge_framing(request, minor == 1)?;
         // A server that announces a body where there is none may send one (RFC 9110, 8.6).
         let announces =
             self.length.unwrap_or(0) > 0 || self.fields.values(Name::TransferEncoding).next().is_some();
         self.keeps &= self.framing != Framing::UntilClose && !(self.status == 204 && announces);
         Ok(Some(len))
+    }
+
+    /// Takes the head of an HTTP/2 response to `request`, whose form `h2` has checked. A body follows if it `has_body`.
+    pub(crate) fn take(
+        &mut self,
+        head: &http::response::Parts,
+        has_body: bool,
+        request: &Request,
+    ) -> Result<(), Malformed> {
+        self.fields.clear();
+        self.named.clear();
+        for (name, value) in &head.headers {
+            self.fields.push(name.as_str().as_bytes(), value.as_bytes());
+        }
+        self.status = head.status.as_u16();
+        // RFC 9113, 8.6: there is no change of protocols.
+        if self.status == 101 {
+            return Err(Malformed);
+        }
+        self.reason = Span::default();
+        self.length = length(&self.fields)?;
+        self.keeps = true;
+        self.may_have_trailers = has_body;
+        self.framing = match self.length {
+            _ if self.has_no_body(request) => Framing::Empty,
+            Some(bytes) => Framing::Length(bytes),
+            None if has_body => Framing::Chunked,
+            None => Framing::Length(0),
+        };
+        Ok(())
     }
 
     pub(crate) fn is_informational(&self) -> bool {
@@ -93,7 +127,7 @@ impl Response {
     fn judge_framing(&self, request: &Request, is_http11: bool) -> Result<Framing, Malformed> {
         let mut codings = self.fields.values(Name::TransferEncoding);
         let coding = codings.next();
-        if *request.method() == Method::HEAD || self.is_informational() || matches!(self.status, 204 | 304) {
+        if self.has_no_body(request) {
             return Ok(Framing::Empty);
         }
         match (coding, self.length) {
@@ -106,6 +140,10 @@ impl Response {
             }
             _ => Err(Malformed),
         }
+    }
+
+    fn has_no_body(&self, request: &Request) -> bool {
+        *request.method() == Method::HEAD || self.is_informational() || matches!(self.status, 204 | 304)
     }
 
     fn is_passed_on(&self, field: &Field<'_>) -> bool {
@@ -127,6 +165,14 @@ impl Response {
         match self.framing {
             Framing::Length(bytes) => Some(bytes),
             Framing::Empty if !self.is_informational() && self.status != 204 => self.length,
+            _ => None,
+        }
+    }
+
+    /// Bytes of the body after which nothing follows, if that is known.
+    pub(crate) fn ends_after(&self) -> Option<u64> {
+        match self.framing {
+            Framing::Length(bytes) if !self.may_have_trailers => Some(bytes),
             _ => None,
         }
     }

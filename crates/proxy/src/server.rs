@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep};
 
-use crate::pool::{Pool, is_shortage};
+use crate::pool::{Pool, Server, is_shortage};
 use crate::service::{Limits, Service};
 use crate::tls::Certificate;
 use crate::trust::Trust;
@@ -67,8 +67,8 @@ pub struct Proxy {
     /// that is not such a proxy's. From all others the field is dropped. If there are none it is passed on from all, and the
     /// client is who connects.
     pub trusted_proxies: Vec<IpNet>,
-    /// The addresses of the servers, by index.
-    pub servers: Vec<SocketAddr>,
+    /// The servers, by index.
+    pub servers: Vec<Server>,
     /// Threads that serve clients, one at least.
     pub threads: usize,
     /// Limits on clients and servers.
@@ -192,7 +192,7 @@ async fn renew(certificate: Certificate) {
 struct Parts<S> {
     service: Arc<S>,
     limits: Limits,
-    servers: Vec<SocketAddr>,
+    servers: Vec<Server>,
     trust: Trust,
     counts: Arc<Counts>,
     certificate: Option<Certificate>,
@@ -203,7 +203,7 @@ struct Parts<S> {
 impl<S: Service> Parts<S> {
     fn worker(self) -> Rc<Worker<S>> {
         Rc::new(Worker {
-            pool: Pool::new(self.servers, &self.limits),
+            pool: Pool::new(&self.servers, &self.limits),
             service: self.service,
             limits: self.limits,
             trust: self.trust,

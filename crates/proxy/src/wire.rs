@@ -8,8 +8,13 @@ use tokio::io::AsyncWrite as _;
 
 use crate::body::{Decoder, Encoder, Framing, Malformed, Next};
 use crate::buffer::Buffer;
+use crate::duplex::Duplex;
 use crate::fields::Fields;
 use crate::io::Io;
+use crate::request::Request;
+use crate::response::Response;
+use crate::upstream::{Lost, Upstream};
+use crate::worker::Client;
 
 /// Memory for heads and framing that a connection keeps from one message to the next.
 const OUTPUT_BYTES_KEPT: usize = 1024;
@@ -34,6 +39,8 @@ pub(crate) struct Wire {
     pub(crate) io: Io,
     pub(crate) input: Buffer,
     decoder: Decoder,
+    /// Whether it was used before, and no byte has come since.
+    pub(crate) is_kept: bool,
     /// Bytes of the body at the start of `input`.
     data: usize,
     /// Head and framing that are not sent yet, from `sent` on.
@@ -47,6 +54,7 @@ impl Wire {
         Wire {
             io,
             input: Buffer::default(),
+            is_kept: false,
             decoder: Decoder::new(Framing::Empty),
             data: 0,
             output: Vec::new(),
@@ -54,8 +62,6 @@ impl Wire {
             encoder: Encoder::default(),
         }
     }
-
-    // Reading.
 
     /// The next message that is read has a body of this framing.
     pub(crate) fn expect(&mut self, framing: Framing) {
@@ -71,8 +77,21 @@ impl Wire {
         self.io.poll_fill(cx, &mut self.input)
     }
 
-    /// Ready with whether there are bytes of the body to [use](Self::data), or its end was reached.
-    pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, BodyError>> {
+    /// Room for a head. Its body follows in this framing.
+    pub(crate) fn frame(&mut self, framing: Framing) -> &mut Vec<u8> {
+        self.encoder = Encoder::new(framing);
+        &mut self.output
+    }
+
+    fn clear(&mut self) {
+        self.output.clear();
+        self.sent = 0;
+        self.output.shrink_to(OUTPUT_BYTES_KEPT);
+    }
+}
+
+impl Duplex for Wire {
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, BodyError>> {
         loop {
             match self.decoder.next(&mut self.input)? {
                 Next::Data(count) => {
@@ -89,36 +108,25 @@ impl Wire {
         }
     }
 
-    /// Bytes of the body.
-    pub(crate) fn data(&self) -> &[u8] {
+    fn data(&self) -> &[u8] {
         &self.input.bytes()[..self.data]
     }
 
-    pub(crate) fn consume(&mut self, count: usize) {
+    fn consume(&mut self, count: usize) {
         self.data -= count;
         self.decoder.used(count);
         self.input.consume(count);
     }
 
-    /// Whether the body was read to its end.
-    pub(crate) fn is_read(&self) -> bool {
+    fn is_read(&self) -> bool {
         self.decoder.is_at_end()
     }
 
-    pub(crate) fn trailers(&self) -> Option<&Fields> {
+    fn trailers(&self) -> Option<&Fields> {
         self.decoder.trailers()
     }
 
-    // Writing.
-
-    /// Room for a head. Its body follows in this framing.
-    pub(crate) fn begin(&mut self, framing: Framing) -> &mut Vec<u8> {
-        self.encoder = Encoder::new(framing);
-        &mut self.output
-    }
-
-    /// Sends what is queued and then some of `data`, and returns how much of `data` was sent.
-    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_send(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         let room = self.encoder.begin(data.len(), &mut self.output);
         let data = &data[..room];
         loop {
@@ -145,8 +153,7 @@ impl Wire {
         }
     }
 
-    /// Sends what is queued.
-    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.sent < self.output.len() {
             match ready!(Pin::new(&mut self.io).poll_write(cx, &self.output[self.sent..]))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -157,25 +164,58 @@ impl Wire {
         Pin::new(&mut self.io).poll_flush(cx)
     }
 
-    /// Sends what is queued and the end of the body.
-    pub(crate) fn poll_finish(
-        &mut self,
-        cx: &mut Context<'_>,
-        trailers: Option<&Fields>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_finish(&mut self, cx: &mut Context<'_>, trailers: Option<&Fields>) -> Poll<io::Result<()>> {
         self.encoder.end(trailers, &mut self.output);
         self.poll_flush(cx)
     }
 
-    /// Ends the sending half of the connection.
-    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_flush(cx))?;
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
+}
 
-    fn clear(&mut self) {
-        self.output.clear();
-        self.sent = 0;
-        self.output.shrink_to(OUTPUT_BYTES_KEPT);
+impl Upstream for Wire {
+    type Duplex = Self;
+    const REFUSES: bool = false;
+
+    fn duplex(&mut self) -> &mut Self {
+        self
+    }
+
+    fn begin(&mut self, request: &Request, from: &Client) -> Result<(), Lost> {
+        let framing = if request.framing == Framing::Chunked { Framing::Chunked } else { Framing::Empty };
+        request.write(&from.text, from.passes_on, self.frame(framing));
+        Ok(())
+    }
+
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        request: &Request,
+        response: &mut Response,
+    ) -> Poll<Result<bool, Lost>> {
+        let parsed = match self.input.bytes() {
+            [] => None,
+            bytes => response.parse(bytes, request).map_err(|_| Lost::Malformed)?,
+        };
+        let Some(len) = parsed else {
+            return Poll::Ready(match ready!(self.poll_fill(cx)) {
+                Ok(1..) => Ok(false),
+                _ if self.is_kept && self.input.is_empty() => Err(Lost::Idle),
+                _ => Err(Lost::Cut),
+            });
+        };
+        self.is_kept = false;
+        self.input.consume(len);
+        if !response.is_informational() {
+            self.expect(response.framing);
+        }
+        Poll::Ready(Ok(true))
+    }
+
+    fn tunnel(&mut self) {
+        self.expect(Framing::UntilClose);
+        self.frame(Framing::UntilClose);
     }
 }

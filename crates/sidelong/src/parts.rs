@@ -456,7 +456,7 @@ impl Parts {
                 .cluster
                 .nodes
                 .iter()
-                .map(|node| NodeAddress { name: node.name.clone(), address: node.address })
+                .map(|node| NodeAddress { name: node.name.clone(), address: node.address, http2: node.http2 })
                 .collect(),
         }
     }

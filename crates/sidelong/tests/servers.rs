@@ -254,7 +254,8 @@ fn a_file_is_written_for_servers_that_run() {
     run(["config", "check", other.to_str().unwrap()]).succeeded();
 }
 
-/// A site with one server and a site with two, the requests of which take 20 ms; and `up` on them.
+/// A site with one server and a site with two, the requests of which take 100 ms, so that a busy machine, too, keeps the servers'
+/// workers busy; and `up` on them.
 struct Draining {
     cluster: Cluster,
     servers: Vec<Running>,
@@ -302,7 +303,7 @@ impl Draining {
     }
 
     fn ask(&mut self, site: &'static str, clients: usize) {
-        let time = Duration::from_millis(20);
+        let time = Duration::from_millis(100);
         self.load.extend([0, 1].map(|edge| Load::start(self.cluster.edge(edge), site, time, clients)));
     }
 

@@ -30,6 +30,15 @@ pub(super) fn node(at: At, entry: &NodeEntry) -> Check {
     expect(entry.exclusive.is_none() || entry.server.is_some(), at.key("exclusive"), || {
         (format!("node {:?}: exclusive without server", entry.name), "server, the address of yours".into())
     })?;
+    expect(!entry.http2 || entry.server.is_some(), at.key("http2"), || {
+        (format!("node {:?}: http2 without server", entry.name), "server, the address of yours".into())
+    })?;
+    expect(!entry.http2 || entry.ready.is_none(), at.key("ready"), || {
+        (
+            format!("node {:?}: ready, which asks over HTTP/1, with http2", entry.name),
+            "only one of them".into(),
+        )
+    })?;
     within(at, "workers", entry.workers().unwrap_or(1), 1, 1 << 12)?;
     within(at, "queue_depth_max", entry.queue_depth_max(), 0, 1 << 20)?;
     millis(at, "service_ms", entry.service_time(), Duration::ZERO, HOUR)?;

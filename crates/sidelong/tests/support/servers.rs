@@ -1,7 +1,7 @@
 //! Real servers that know nothing of Sidelong, with settings of their own in the cluster's directory.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -32,8 +32,24 @@ fn nginx_with(cluster: &Cluster, name: &str, address: SocketAddr, settings: &str
     Some(start_nginx(&directory, address, &format!("{settings}return 200 {name};")))
 }
 
+/// nginx that speaks HTTP/2 in clear text, and serves the files of a directory.
+pub fn nginx_over_http2(cluster: &Cluster, address: SocketAddr, files: &Path) -> Option<Running> {
+    if !is_there("nginx", "-v") {
+        return None;
+    }
+    let directory = cluster.path("nginx-http2");
+    let _ = std::fs::create_dir(&directory);
+    let command =
+        nginx_command(&directory, &format!("{address} http2"), &format!("root {};", files.display()));
+    Some(ready(command, || TcpStream::connect(address).is_ok()))
+}
+
 /// nginx whose files are in `directory`, and that answers everything by `location`.
 fn start_nginx(directory: &Path, address: SocketAddr, location: &str) -> Running {
+    serving(nginx_command(directory, &address.to_string(), location), address)
+}
+
+fn nginx_command(directory: &Path, listen: &str, location: &str) -> Command {
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("{kind}_temp_path {}/{kind};\n", directory.display()))
         .concat();
@@ -41,14 +57,14 @@ fn start_nginx(directory: &Path, address: SocketAddr, location: &str) -> Running
     let user = if geteuid().is_root() { "user root;\n" } else { "" };
     let text = format!(
         "daemon off;\n{user}worker_processes 1;\npid {}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n\
-         default_type text/plain;\n{temporary}server {{\nlisten {address};\nlocation / {{ {location} }}\n}}\n}}\n",
+         default_type text/plain;\n{temporary}server {{\nlisten {listen};\nlocation / {{ {location} }}\n}}\n}}\n",
         directory.display()
     );
     let config = directory.join("nginx.conf");
     std::fs::write(&config, text).unwrap();
     let mut command = Command::new("nginx");
     command.arg("-p").arg(directory).arg("-c").arg(&config).args(["-e", "stderr"]);
-    serving(command, address)
+    command
 }
 
 /// gunicorn with `workers` that serve a connection each, once it serves. A request for `/MS` takes that many ms. The answer's body is
@@ -228,10 +244,14 @@ pub fn sites_at_once(cluster: &Cluster, name: &str) -> (usize, usize) {
 }
 
 fn serving(command: Command, address: SocketAddr) -> Running {
+    ready(command, || try_get(address, "any", "/").is_ok_and(|reply| reply.status == 200))
+}
+
+fn ready(command: Command, is_ready: impl Fn() -> bool) -> Running {
     let mut server = Running::start_command(command);
     eventually("the server answers", || {
         assert!(server.is_running(), "{}", server.err());
-        try_get(address, "any", "/").is_ok_and(|reply| reply.status == 200)
+        is_ready()
     });
     server
 }

@@ -1,0 +1,231 @@
+//! Servers that speak HTTP/2 in clear text, by prior knowledge (RFC 9113, 3.3), as gRPC servers do: requests share connections.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future as _;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::Reason;
+use h2::client::{Builder, ResponseFuture, SendRequest};
+use http::uri::{Scheme, Uri};
+use http::{HeaderMap, Version};
+use tokio::sync::Mutex;
+use tokio::task::spawn_local;
+use tokio::time::Instant;
+
+use crate::body::Framing;
+use crate::h2::stream::{Halves, Receiver, Sender, append};
+use crate::h2::{SEND_BUFFER_BYTES, WINDOW_BYTES};
+use crate::io::Io;
+use crate::request::Request;
+use crate::response::{HEAD_BYTES_MAX, Response};
+use crate::upstream::{Lost, Upstream};
+use crate::worker::Client;
+
+/// Most requests at a time on one connection, if the server takes as many. With more a further connection is made.
+const STREAMS_MAX: usize = 100;
+/// Bytes that all responses on a connection may send ahead of what clients take: each its whole window, so that clients that
+/// read slowly do not hold up the others.
+const CONNECTION_WINDOW_BYTES: u32 = STREAMS_MAX as u32 * WINDOW_BYTES;
+
+/// The connections to one server.
+#[derive(Default)]
+pub(crate) struct Connections {
+    open: RefCell<Vec<Connection>>,
+    /// Held while one is made, so that requests that come together share it.
+    pub(crate) connecting: Mutex<()>,
+}
+
+struct Connection {
+    send: SendRequest<Bytes>,
+    state: Rc<State>,
+}
+
+/// What a connection's requests know of it.
+struct State {
+    streams: Cell<usize>,
+    /// Since when no request is on it.
+    idle_since: Cell<Instant>,
+    /// Whether a response has come on it.
+    has_answered: Cell<bool>,
+    /// Whether it takes no further requests.
+    is_over: Cell<bool>,
+}
+
+impl Connections {
+    /// A place for a request on one of them.
+    pub(crate) fn stream(&self) -> Option<Stream> {
+        let mut open = self.open.borrow_mut();
+        // One that is going away is no longer ready.
+        let mut now = Context::from_waker(Waker::noop());
+        open.retain_mut(|connection| {
+            !connection.state.is_over.get()
+                && !matches!(connection.send.poll_ready(&mut now), Poll::Ready(Err(_)))
+        });
+        let has_room = |connection: &&Connection| {
+            connection.state.streams.get() < connection.send.current_max_send_streams().min(STREAMS_MAX)
+        };
+        open.iter().find(has_room).map(Stream::new)
+    }
+
+    /// Makes a connection of `io`, with a place for a request.
+    pub(crate) async fn add(&self, io: Io) -> Result<Stream, h2::Error> {
+        let (send, connection) = Builder::new()
+            .enable_push(false)
+            .initial_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_header_list_size(HEAD_BYTES_MAX as u32)
+            .max_send_buffer_size(SEND_BUFFER_BYTES)
+            .handshake(io)
+            .await?;
+        let state = Rc::new(State {
+            streams: Cell::new(0),
+            idle_since: Cell::new(Instant::now()),
+            has_answered: Cell::new(false),
+            is_over: Cell::new(false),
+        });
+        let ended = Rc::clone(&state);
+        // It ends with the connection, or when nobody has a request on it nor can make one.
+        spawn_local(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "an HTTP/2 connection to a server has failed");
+            }
+            ended.is_over.set(true);
+        });
+        let connection = Connection { send, state };
+        let stream = Stream::new(&connection);
+        self.open.borrow_mut().push(connection);
+        Ok(stream)
+    }
+
+    /// Closes connections that were without requests for `idle_max`.
+    pub(crate) fn sweep(&self, now: Instant, idle_max: Duration) {
+        self.open.borrow_mut().retain(|Connection { state, .. }| {
+            let is_idle = state.streams.get() == 0 && now - state.idle_since.get() >= idle_max;
+            !state.is_over.get() && !is_idle
+        });
+    }
+}
+
+/// A request on a connection.
+pub(crate) struct Stream {
+    connection: SendRequest<Bytes>,
+    state: Rc<State>,
+    response: Option<ResponseFuture>,
+    halves: Halves,
+}
+
+impl Stream {
+    fn new(connection: &Connection) -> Self {
+        let state = Rc::clone(&connection.state);
+        state.streams.set(state.streams.get() + 1);
+        Stream { connection: connection.send.clone(), state, response: None, halves: Halves::default() }
+    }
+
+    fn lost(&self, error: &h2::Error) -> Lost {
+        let of_connection = error.is_io() || error.is_go_away();
+        if of_connection {
+            self.state.is_over.set(true);
+        }
+        match error.reason() {
+            // RFC 9113, 6.8 and 8.7: a server that goes away in good order says which requests it has processed.
+            Some(Reason::REFUSED_STREAM) => Lost::Refused,
+            Some(Reason::NO_ERROR) if error.is_go_away() && error.is_remote() => Lost::Refused,
+            _ if of_connection && self.state.has_answered.get() => Lost::Idle,
+            _ => Lost::Cut,
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.state.streams.set(self.state.streams.get() - 1);
+        self.state.idle_since.set(Instant::now());
+    }
+}
+
+/// The head of a request, for a server.
+fn head(request: &Request, from: &Client) -> io::Result<http::Request<()>> {
+    let mut fields = HeaderMap::new();
+    let mut added = Ok(());
+    request.forward(&from.text, from.passes_on, |name, values| {
+        // Nor can a client ask for one.
+        if added.is_ok() && !name.eq_ignore_ascii_case(b"upgrade") {
+            added = append(&mut fields, name, &values.join(b", ".as_slice()));
+        }
+    });
+    added?;
+    if let Framing::Length(bytes) = request.framing {
+        fields.insert(http::header::CONTENT_LENGTH, bytes.into());
+    }
+    // The only value of it in HTTP/2 (RFC 9113, 8.2.2). gRPC demands it.
+    if request.takes_trailers() {
+        fields.insert(http::header::TE, http::HeaderValue::from_static("trailers"));
+    }
+    let uri = Uri::builder()
+        .scheme(Scheme::HTTP)
+        .authority(request.authority())
+        .path_and_query(request.target())
+        .build()
+        .map_err(io::Error::other)?;
+    let mut head = http::Request::new(());
+    (*head.method_mut(), *head.uri_mut()) = (request.method().clone(), uri);
+    (*head.version_mut(), *head.headers_mut()) = (Version::HTTP_2, fields);
+    Ok(head)
+}
+
+impl Upstream for Stream {
+    type Duplex = Halves;
+    const REFUSES: bool = true;
+
+    fn duplex(&mut self) -> &mut Halves {
+        &mut self.halves
+    }
+
+    fn begin(&mut self, request: &Request, from: &Client) -> Result<(), Lost> {
+        let head = head(request, from).map_err(|_| Lost::Malformed)?;
+        let sent = self.connection.send_request(head, !request.has_body());
+        let (response, send) = sent.map_err(|_| {
+            // It is just ending.
+            self.state.is_over.set(true);
+            Lost::Refused
+        })?;
+        self.response = Some(response);
+        self.halves.sender = request.has_body().then(|| Sender::new(send, None));
+        Ok(())
+    }
+
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        request: &Request,
+        response: &mut Response,
+    ) -> Poll<Result<bool, Lost>> {
+        let Some(coming) = &mut self.response else { return Poll::Ready(Err(Lost::Malformed)) };
+        let (head, has_body) = match coming.poll_informational(cx) {
+            Poll::Ready(Some(Ok(informed))) => (informed.into_parts().0, false),
+            Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(self.lost(&error))),
+            _ => match ready!(Pin::new(coming).poll(cx)) {
+                Ok(whole) => {
+                    let (head, body) = whole.into_parts();
+                    let has_body = !body.is_end_stream();
+                    self.halves.receiver = Some(Receiver::new(body));
+                    self.response = None;
+                    (head, has_body)
+                }
+                Err(error) => return Poll::Ready(Err(self.lost(&error))),
+            },
+        };
+        self.state.has_answered.set(true);
+        let taken = response.take(&head, has_body, request);
+        Poll::Ready(taken.map(|()| true).map_err(|_| Lost::Malformed))
+    }
+
+    fn tunnel(&mut self) {
+        // HTTP/2 has no change of protocols, and a response that says so is refused.
+    }
+}

@@ -1,0 +1,282 @@
+//! Servers that speak HTTP/2 in clear text, as gRPC's do, behind an edge.
+
+mod support;
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use support::servers::nginx_over_http2;
+use support::{Client, Cluster, PATIENCE, eventually, get, metrics, try_get};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What a server does with a request.
+#[derive(Clone, Copy, PartialEq)]
+enum Does {
+    /// Sends the body back, piece by piece, then its trailers, and says what it saw in a field.
+    Echo,
+    /// Says that it has not looked at it.
+    Refuse,
+    /// The same as Echo, and goes away in good order after each few requests.
+    Leave,
+}
+
+/// A server that runs until its test's process ends.
+struct Server {
+    connections: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
+}
+
+impl Server {
+    fn start(address: SocketAddr, does: Does) -> Self {
+        let (connections, requests) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let server = Server { connections: Arc::clone(&connections), requests: Arc::clone(&requests) };
+        let listener = std::net::TcpListener::bind(address).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        std::thread::spawn(move || {
+            block_on(async {
+                let listener = TcpListener::from_std(listener).unwrap();
+                loop {
+                    let (stream, _) = listener.accept().await.unwrap();
+                    connections.fetch_add(1, Ordering::Relaxed);
+                    tokio::spawn(serve(stream, does, Arc::clone(&requests)));
+                }
+            });
+        });
+        server
+    }
+
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
+    }
+}
+
+async fn serve(stream: TcpStream, does: Does, requests: Arc<AtomicUsize>) {
+    let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+    let mut served = 0;
+    while let Some(Ok((request, mut respond))) = connection.accept().await {
+        requests.fetch_add(1, Ordering::Relaxed);
+        served += 1;
+        if does == Does::Refuse {
+            respond.send_reset(Reason::REFUSED_STREAM);
+            continue;
+        }
+        tokio::spawn(echo(request, respond));
+        if does == Does::Leave && served == 3 {
+            connection.graceful_shutdown();
+        }
+    }
+}
+
+async fn echo(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) -> Result<(), h2::Error> {
+    let (head, mut body) = request.into_parts();
+    if head.uri.query() == Some("early") {
+        let early = Response::builder().status(StatusCode::EARLY_HINTS).header("link", "</a.css>");
+        respond.send_informational(early.body(()).unwrap())?;
+    }
+    let text = |name: &str| head.headers.get(name).map_or("none", |value| value.to_str().unwrap());
+    let saw = format!(
+        "{} {} te={} for={} upgrade={}",
+        head.method,
+        head.uri,
+        text("te"),
+        text("x-forwarded-for"),
+        text("upgrade")
+    );
+    let mut stream =
+        respond.send_response(Response::builder().header("saw", saw).body(()).unwrap(), false)?;
+    while let Some(data) = body.data().await {
+        let data = data?;
+        let _ = body.flow_control().release_capacity(data.len());
+        send(&mut stream, data).await?;
+    }
+    let trailers = body.trailers().await?.unwrap_or_default();
+    stream.send_trailers(trailers.into_iter().filter_map(|(name, value)| Some((name?, value))).collect())
+}
+
+async fn send(stream: &mut SendStream<Bytes>, mut data: Bytes) -> Result<(), h2::Error> {
+    while !data.is_empty() {
+        stream.reserve_capacity(data.len());
+        let Some(room) = poll_fn(|cx| stream.poll_capacity(cx)).await else { return Ok(()) };
+        stream.send_data(data.split_to(room?.min(data.len())), false)?;
+    }
+    Ok(())
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+/// A cluster of alpha alone with an edge, whose nodes have servers that speak HTTP/2.
+fn cluster(nodes: usize) -> Cluster {
+    let mut cluster = Cluster::new(&[("alpha", nodes)]).foreign();
+    cluster.file.edges.truncate(1);
+    cluster.file.nodes.iter_mut().for_each(|node| node.http2 = true);
+    cluster
+}
+
+fn serves(cluster: &Cluster) {
+    eventually("the site answers", || {
+        try_get(cluster.edge(0), "alpha.test", "/").is_ok_and(|reply| reply.status == 200)
+    });
+}
+
+async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    client.ready().await.unwrap()
+}
+
+fn call(path: &str) -> Request<()> {
+    let uri = format!("http://alpha.test{path}");
+    Request::builder().method(Method::POST).uri(uri).header("te", "trailers").body(()).unwrap()
+}
+
+/// As a gRPC call: both sides stream, and trailers end them.
+#[test]
+fn a_call_streams_both_ways_and_keeps_its_trailers() {
+    let cluster = cluster(1);
+    let _server = Server::start(cluster.node(0), Does::Echo);
+    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
+    serves(&cluster);
+    let large = Bytes::from(vec![7; 1_000_000]);
+    let (saw, echoed, trailers) = block_on(async {
+        tokio::time::timeout(PATIENCE, async {
+            let mut client = connect(cluster.edge(0)).await;
+            let (answer, mut stream) = client.send_request(call("/pkg.Service/Method"), false).unwrap();
+            send(&mut stream, Bytes::from_static(b"first")).await.unwrap();
+            let (head, mut body) = answer.await.unwrap().into_parts();
+            // The answer to the first message comes before the second is sent.
+            let first = body.data().await.unwrap().unwrap();
+            body.flow_control().release_capacity(first.len()).unwrap();
+            assert_eq!(first, "first");
+            let message = large.clone();
+            tokio::spawn(async move {
+                send(&mut stream, message).await.unwrap();
+                let trailers =
+                    [("checksum", "1")].map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+                stream.send_trailers(HeaderMap::from_iter(trailers)).unwrap();
+            });
+            let mut echoed = Vec::new();
+            while let Some(data) = body.data().await {
+                let data = data.unwrap();
+                body.flow_control().release_capacity(data.len()).unwrap();
+                echoed.extend(&data);
+            }
+            let trailers = body.trailers().await.unwrap().unwrap_or_default();
+            (head.headers["saw"].to_str().unwrap().to_owned(), echoed, trailers)
+        })
+        .await
+        .unwrap()
+    });
+    let expected = "POST http://alpha.test/pkg.Service/Method te=trailers for=127.0.0.1 upgrade=none";
+    assert_eq!(saw, expected);
+    assert_eq!(echoed, large);
+    assert_eq!(trailers["checksum"], "1");
+}
+
+#[test]
+fn a_client_of_http1_is_answered_as_by_a_server_of_http1() {
+    let cluster = cluster(1);
+    let server = Server::start(cluster.node(0), Does::Echo);
+    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
+    serves(&cluster);
+    let mut client = Client::connect(cluster.edge(0));
+    let head = "POST /a?early HTTP/1.1\r\nhost: alpha.test\r\nconnection: upgrade, te\r\nupgrade: websocket\r\nte: trailers\r\n";
+    client.send(format!("{head}transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")).unwrap();
+    let early = client.reply(false).unwrap();
+    assert_eq!((early.status, early.header("link")), (103, Some("</a.css>")));
+    let reply = client.reply(true).unwrap();
+    assert_eq!((reply.status, reply.body.as_str()), (200, "abc"));
+    assert_eq!(
+        reply.header("saw"),
+        Some("POST http://alpha.test/a?early te=trailers for=127.0.0.1 upgrade=none")
+    );
+    // The connection is kept, and one to the server serves all.
+    assert_eq!(client.ask("HEAD", "alpha.test", "/").unwrap().status, 200);
+    assert!(server.requests() >= 3);
+    assert_eq!(server.connections.load(Ordering::Relaxed), 1);
+}
+
+/// Neither is a POST lost, which may not be sent twice: the server has said that it has not looked at it.
+#[test]
+fn what_a_server_has_not_looked_at_goes_to_another() {
+    let mut cluster = cluster(2);
+    // One that refuses, and one that leaves meanwhile.
+    cluster.file.limits.retries = 3;
+    let refuses = Server::start(cluster.node(0), Does::Refuse);
+    let leaves = Server::start(cluster.node(1), Does::Leave);
+    let _parts = [cluster.part("node", "n1"), cluster.part("node", "n2"), cluster.part("edge", "edge1")];
+    serves(&cluster);
+    let post = || {
+        let mut client = Client::connect(cluster.edge(0));
+        client.send("POST / HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: 3\r\n\r\nabc").unwrap();
+        client.reply(true).unwrap()
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let reply = post();
+                    assert_eq!((reply.status, reply.body.as_str()), (200, "abc"));
+                }
+            });
+        }
+    });
+    assert!(refuses.requests() > 0 && leaves.requests() >= 200);
+    assert!(leaves.connections.load(Ordering::Relaxed) > 1);
+}
+
+#[test]
+fn a_server_that_speaks_http1_after_all_is_answered_for_with_502() {
+    let cluster = cluster(1);
+    let listener = std::net::TcpListener::bind(cluster.node(0)).unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
+    eventually("the edge answers for it", || {
+        try_get(cluster.edge(0), "alpha.test", "/").is_ok_and(|reply| reply.status == 502)
+    });
+}
+
+#[test]
+fn nginx_serves_many_requests_at_a_time_over_few_connections() {
+    let cluster = cluster(1);
+    let files = cluster.path("files");
+    std::fs::create_dir(&files).unwrap();
+    let large = "0123456789".repeat(100_000);
+    std::fs::write(files.join("large"), &large).unwrap();
+    std::fs::write(files.join("index.html"), "home").unwrap();
+    let Some(server) = nginx_over_http2(&cluster, cluster.node(0), &files) else { return };
+    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
+    serves(&cluster);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    assert_eq!(get(cluster.edge(0), "alpha.test", "/large").body, large);
+                    assert_eq!(get(cluster.edge(0), "alpha.test", "/none").status, 404);
+                }
+            });
+        }
+    });
+    // One that is gone is noticed, and so is its return.
+    server.end().succeeded();
+    eventually("no server is there", || {
+        try_get(cluster.edge(0), "alpha.test", "/").is_ok_and(|reply| reply.status != 200)
+    });
+    let Some(_server) = nginx_over_http2(&cluster, cluster.node(0), &files) else { return };
+    serves(&cluster);
+    let served = "sidelong_edge_requests_total{site=\"alpha\",code=\"2xx\"}";
+    assert!(metrics(cluster.admin(0))[served] >= 160.0);
+}
