@@ -38,6 +38,8 @@ pub enum Workers {
 pub struct Learner {
     queue: AcceptQueue,
     knee: Knee,
+    /// Answers at the scan before.
+    answers: u64,
     /// CPU in use, 0 to 1, while requests were in flight; `None` if its record does not say.
     cpu: Option<f64>,
     /// Seconds in which many requests were in flight and none waited to be accepted.
@@ -59,7 +61,8 @@ impl Learner {
         let passed_s = passed.as_secs_f64();
         let in_flight = traffic.in_flight;
         if let Some(hot) = view.load.filter(|hot| hot.valid & valid::CONNECTIONS != 0) {
-            self.queue.see(hot.connections, hot.queued, in_flight, passed_s);
+            let gained = traffic.answers.saturating_sub(self.answers);
+            self.queue.see(hot.connections, hot.queued, in_flight, gained, passed_s);
             if in_flight >= MANY && hot.queued == 0 {
                 self.free_s = (self.free_s + passed_s).min(FREE_S);
             }
@@ -69,6 +72,7 @@ impl Learner {
             let cpu = self.cpu.get_or_insert(now);
             *cpu += (now - *cpu) * gain(passed_s, CPU_S);
         }
+        self.answers = traffic.answers;
         self.knee.see(in_flight, traffic.answers, view.capacity.workers, passed_s);
     }
 
@@ -137,6 +141,10 @@ struct AcceptQueue {
     waits: f64,
     /// The part of time in which none waited, of that with clearly more requests in flight than `accepted`.
     misses: f64,
+    /// Since when connections wait without a pause, in seconds, and answers in all such times, lately. A server that is kept from
+    /// running leaves connections in its queue, too, but neither answers meanwhile nor stays so for long.
+    waited_s: f64,
+    answered: u64,
     /// Whether connections wait because its workers are taken.
     is_bound: bool,
 }
@@ -149,15 +157,29 @@ const FEWER_S: f64 = 0.7;
 const WAITS_S: f64 = 0.25;
 /// The part of time from which on they wait because of workers, or do not.
 const MOSTLY: f64 = 0.5;
+/// So many answers while connections wait show that they do not wait for the CPU, and so does a wait that lasts so long, in
+/// seconds.
+const RUNS_ANSWERS: u64 = 4;
+const RUNS_S: f64 = 2.0;
 /// More requests in flight than workers by this factor, and one more, would wait.
 const CLEARLY: f64 = 1.5;
 
 impl AcceptQueue {
-    fn see(&mut self, connections: u32, queued: u32, in_flight: u32, passed_s: f64) {
+    fn see(&mut self, connections: u32, queued: u32, in_flight: u32, gained: u64, passed_s: f64) {
         let accepted = f64::from(connections.saturating_sub(queued).max(1));
         if queued > 0 || in_flight > 0 {
             self.waits += (f64::from(u8::from(queued > 0)) - self.waits) * gain(passed_s, WAITS_S);
         }
+        if queued == 0 {
+            self.waited_s = 0.0;
+        } else {
+            self.answered = self.answered.saturating_add(if self.waited_s > 0.0 { gained } else { 0 });
+            self.waited_s += passed_s;
+        }
+        if self.waits < MOSTLY {
+            self.answered = 0;
+        }
+        let runs = self.answered >= RUNS_ANSWERS || self.waited_s >= RUNS_S;
         if queued > 0 && self.accepted == 0.0 {
             self.accepted = accepted;
         } else if accepted > self.accepted && (queued > 0 || self.is_bound) {
@@ -170,7 +192,7 @@ impl AcceptQueue {
         }
         if self.is_bound && self.misses > MOSTLY {
             *self = AcceptQueue::default();
-        } else if self.waits > MOSTLY && self.misses <= MOSTLY {
+        } else if self.waits > MOSTLY && self.misses <= MOSTLY && runs {
             self.is_bound = true;
         }
     }

@@ -100,6 +100,23 @@ fn a_queue_for_a_moment_is_no_lack_of_workers() {
 }
 
 #[test]
+fn a_server_that_is_kept_from_running_does_not_lack_workers() {
+    let mut bench = Bench::default();
+    let asynchronous = Server { workers: f64::INFINITY, ..GUNICORN };
+    for _ in 0..20 {
+        // For a third of a second it neither accepts nor answers. Then it does all at once.
+        for _ in 0..330 {
+            let view = bench.view(Server { workers: 2.0, ..GUNICORN }, 32);
+            let traffic = Traffic { in_flight: 32, answers: bench.answers as u64, up: true };
+            bench.learner.see(&view, &traffic, SCAN);
+        }
+        bench.answers += 30.0;
+        bench.with(asynchronous, [32], 20);
+    }
+    assert_eq!(bench.learner.queue.workers(), None);
+}
+
+#[test]
 fn the_rest_of_two_requests_is_not_one_that_was_alone() {
     let mut bench = Bench::default();
     let mut answered = 0;
@@ -204,7 +221,8 @@ proptest! {
             let mut view = bench.view(GUNICORN, workers + more);
             let hot = view.load.as_mut().unwrap();
             (hot.connections, hot.queued) = (connections, queued);
-            let traffic = Traffic { in_flight: workers + more, ..Traffic::default() };
+            let answers = k as u64 * u64::from(workers) / 20;
+            let traffic = Traffic { in_flight: workers + more, answers, up: true };
             learner.see(&view, &traffic, SCAN);
         }
         let found = learner.workers();
