@@ -30,6 +30,8 @@ const HOSTS_MAX: usize = 256;
 /// Most words of a command, and most bytes of a word.
 const WORDS_MAX: usize = 64;
 const WORD_BYTES_MAX: usize = 4096;
+/// Most certificates of one edge.
+const CERTIFICATES_MAX: usize = 1024;
 /// Most rates of one site.
 const RATES_MAX: usize = 4096;
 /// Most addresses of the workload's clients.
@@ -518,11 +520,27 @@ fn edge(at: At, entry: &EdgeEntry) -> Check {
     if let Some(admin) = entry.admin {
         port(at.key("admin"), admin)?;
     }
-    if let Some(tls) = &entry.tls {
+    expect(entry.tls.len() <= CERTIFICATES_MAX, at.key("tls"), || {
+        (
+            format!("edge {:?} has {} certificates", entry.name, entry.tls.len()),
+            format!("at most {CERTIFICATES_MAX}"),
+        )
+    })?;
+    for tls in &entry.tls {
         let named = !tls.certificate.as_os_str().is_empty() && !tls.key.as_os_str().is_empty();
         expect(named, at.key("tls"), || {
             let found = format!("edge {:?}: a file name in tls is empty", entry.name);
             (found, "certificate and key, both PEM files".into())
+        })?;
+    }
+    if let Some(client_ca) = &entry.client_ca {
+        let at = at.key("client_ca");
+        expect(!client_ca.as_os_str().is_empty(), at, || {
+            (format!("edge {:?}: client_ca is empty", entry.name), "a PEM file".into())
+        })?;
+        expect(!entry.tls.is_empty(), at, || {
+            let found = format!("edge {:?} has client_ca, but no tls", entry.name);
+            (found, "both, since clients show certificates over TLS only".into())
         })?;
     }
     within(at, "threads", entry.threads, 1, 1 << 10)

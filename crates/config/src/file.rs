@@ -1,11 +1,14 @@
 //! The file as it is written.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::address;
 use crate::secret::SecretText;
@@ -345,9 +348,13 @@ pub struct EdgeEntry {
     /// The admin endpoint. Default none.
     #[serde(default, deserialize_with = "address::read_option")]
     pub admin: Option<SocketAddr>,
-    /// Default plain HTTP.
+    /// One certificate, or an array of them: a client is shown the first for the name that it asks for (SNI), or else the
+    /// first. Default plain HTTP.
+    #[serde(default, deserialize_with = "one_or_several", skip_serializing_if = "Vec::is_empty")]
+    pub tls: Vec<Tls>,
+    /// Clients must show a certificate that one of this PEM file has signed. Default they show none.
     #[serde(default)]
-    pub tls: Option<Tls>,
+    pub client_ca: Option<PathBuf>,
     /// Networks of proxies before the edge, such as `10.0.0.0/8`. From one of them X-Forwarded-For is believed: the client is
     /// the last address there that is not such a proxy's. From all others the field is dropped. Default: it is passed on from
     /// all, and the client is who connects.
@@ -369,7 +376,8 @@ impl EdgeEntry {
             listen,
             fabric_listen: None,
             admin: None,
-            tls: None,
+            tls: Vec::new(),
+            client_ca: None,
             trusted_proxies: Vec::new(),
             access_log: None,
             threads: 1,
@@ -385,6 +393,29 @@ pub struct Tls {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
+}
+
+/// `#[serde(deserialize_with)]` for a table, or an array of tables that is not empty.
+fn one_or_several<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Tls>, D::Error> {
+    struct OneOrSeveral;
+    impl<'de> Visitor<'de> for OneOrSeveral {
+        type Value = Vec<Tls>;
+
+        fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+            to.write_str("{ certificate = \"...\", key = \"...\" } or an array of these")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Vec<Tls>, A::Error> {
+            Tls::deserialize(MapAccessDeserializer::new(map)).map(|tls| vec![tls])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Vec<Tls>, A::Error> {
+            let several = Vec::deserialize(SeqAccessDeserializer::new(items))?;
+            // It would be plain HTTP.
+            if several.is_empty() { Err(A::Error::invalid_length(0, &self)) } else { Ok(several) }
+        }
+    }
+    from.deserialize_any(OneOrSeveral)
 }
 
 fn one() -> usize {

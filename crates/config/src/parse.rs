@@ -101,6 +101,7 @@ impl ClusterFile {
         let mut edges = Vec::new();
         for edge in &mut self.edges {
             edges.extend(edge.access_log.as_mut().filter(|path| path.as_os_str() != "-"));
+            edges.extend(&mut edge.client_ca);
             edges.extend(edge.tls.iter_mut().flat_map(|Tls { certificate, key }| [certificate, key]));
         }
         for path in optional.chain(edges) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use sidelong_config::{
     AdmissionRule, ClusterFile, Configuration, Error, Fabric, NodeEntry, Ready, Secret, SecretText, Service,
-    Target, WorkloadKind, default_run_dir,
+    Target, Tls, WorkloadKind, default_run_dir,
 };
 
 #[test]
@@ -257,6 +257,10 @@ fn relative_paths_are_those_of_the_file() {
     file.nodes[0].root = Some("www".into());
     file.edges[0].access_log = Some("-".into());
     file.edges[1].access_log = Some("access.log".into());
+    let tls =
+        |name: &str| Tls { certificate: format!("{name}.pem").into(), key: format!("/{name}.key").into() };
+    file.edges[1].tls = vec![tls("a"), tls("b")];
+    file.edges[1].client_ca = Some("ca.pem".into());
     file.workload.as_mut().unwrap().trace = Some("/traces/a.clf".into());
     let path = directory.path().join("cluster.toml");
     std::fs::write(&path, file.to_toml().unwrap()).unwrap();
@@ -267,6 +271,10 @@ fn relative_paths_are_those_of_the_file() {
     assert_eq!(read.nodes[0].root.as_deref(), Some(directory.path().join("www").as_path()));
     assert_eq!(read.edges[0].access_log.as_deref(), Some(Path::new("-")));
     assert_eq!(read.edges[1].access_log.as_deref(), Some(directory.path().join("access.log").as_path()));
+    let certificates: Vec<_> = read.edges[1].tls.iter().map(|tls| tls.certificate.clone()).collect();
+    assert_eq!(certificates, ["a.pem", "b.pem"].map(|name| directory.path().join(name)));
+    assert_eq!(read.edges[1].tls[1].key, Path::new("/b.key"));
+    assert_eq!(read.edges[1].client_ca.as_deref(), Some(directory.path().join("ca.pem").as_path()));
     assert_eq!(read.workload.unwrap().trace.as_deref(), Some(Path::new("/traces/a.clf")));
 }
 

@@ -98,6 +98,15 @@ fn broken_toml_and_wrong_types_name_their_line() {
             "cluster.toml:12: edge.listen: \"localhost\" is not an address; expected \"host:port\", such as",
         ),
         ("tls = { certificate = \"c.pem\" }\n", "cluster.toml:10: missing field `key`"),
+        (
+            "tls = [{ certificate = \"c\", key = \"k\" }, { key = \"k\" }]\n",
+            "cluster.toml:10: edge.tls: missing field `certificate`",
+        ),
+        ("tls = []\n", "cluster.toml:10: edge.tls: invalid length 0, expected { certificate = "),
+        (
+            "tls = \"c.pem\"\n",
+            "cluster.toml:10: edge.tls: invalid type: string \"c.pem\", expected { certificate = ",
+        ),
     ];
     for (lines, expected) in cases {
         let error = refused_after(lines);
@@ -291,6 +300,21 @@ fn every_entry_is_checked() {
             9,
             "listen = \"127.0.0.1:8081\"\ntls = { certificate = \"c\", key = \"\" }",
             "10: edge \"e\": a file name in tls is empty; expected certificate and key, both PEM files",
+        ),
+        (
+            9,
+            "listen = \"127.0.0.1:8081\"\ntls = [{ certificate = \"c\", key = \"k\" }, { certificate = \"\", key = \"k\" }]",
+            "10: edge \"e\": a file name in tls is empty; expected certificate and key, both PEM files",
+        ),
+        (
+            9,
+            "listen = \"127.0.0.1:8081\"\nclient_ca = \"ca.pem\"",
+            "10: edge \"e\" has client_ca, but no tls; expected both, since clients show certificates over TLS only",
+        ),
+        (
+            9,
+            "listen = \"127.0.0.1:8081\"\nclient_ca = \"\"\ntls = { certificate = \"c\", key = \"k\" }",
+            "10: edge \"e\": client_ca is empty; expected a PEM file",
         ),
     ];
     for (line, with, expected) in cases {

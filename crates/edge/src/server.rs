@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sidelong_files::open_regular;
-use sidelong_proxy::{Certificate, Proxy, Server};
+use sidelong_proxy::{Certificate, ClientCa, Proxy, Server, Tls};
 
 use crate::access_log::AccessLog;
 use crate::admin::{Admin, Pages};
@@ -44,13 +43,31 @@ pub enum Error {
     },
     /// A certificate or key that cannot be used.
     #[error("edge {edge}: cannot use certificate {certificate} with key {key}: {reason}")]
-    Tls {
+    Certificate {
         /// The edge's name.
         edge: String,
         /// The chain's file.
         certificate: String,
         /// The key's file.
         key: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The certificates that clients must show cannot be checked.
+    #[error("edge {edge}: cannot use client_ca {file}: {reason}")]
+    ClientCa {
+        /// The edge's name.
+        edge: String,
+        /// The file.
+        file: String,
+        /// Why not.
+        reason: String,
+    },
+    /// TLS cannot be used.
+    #[error("edge {edge}: cannot use TLS: {reason}")]
+    Tls {
+        /// The edge's name.
+        edge: String,
         /// Why not.
         reason: String,
     },
@@ -81,16 +98,16 @@ pub struct Edge {
     metrics: Arc<Metrics>,
     log: Option<AccessLog>,
     listener: TcpListener,
-    certificate: Option<Certificate>,
+    tls: Option<Tls>,
     admin: Option<TcpListener>,
 }
 
 impl Edge {
-    /// Checks its ports, certificate and log. Without a gate all requests are admitted. Its metrics include `peers`, `about`
+    /// Checks its ports, certificates and log. Without a gate all requests are admitted. Its metrics include `peers`, `about`
     /// and `counts`.
     ///
     /// # Errors
-    /// If a port, the certificate or the log cannot be used.
+    /// If a port, a certificate or the log cannot be used.
     pub fn new(
         settings: EdgeSettings,
         view: Arc<View>,
@@ -116,13 +133,13 @@ impl Edge {
             }
             None => None,
         };
-        let certificate = certificate(&settings)?;
+        let tls = tls(&settings)?;
         let seen = Arc::new(Seen::new(view.nodes().count(), view.sites().count(), view.stale()));
         let nodes = settings.nodes.iter().map(|node| node.name.clone()).collect();
         let sites = settings.sites.iter().map(|site| site.name.clone()).collect();
         let state = Arc::new(State { view, gate, peers, seen, nodes, sites });
         let metrics = Metrics::new(Arc::clone(&state), log.clone(), about, counts);
-        Ok(Edge { settings, state, metrics: Arc::new(metrics), log, listener, certificate, admin })
+        Ok(Edge { settings, state, metrics: Arc::new(metrics), log, listener, tls, admin })
     }
 
     /// The address that clients connect to.
@@ -156,7 +173,7 @@ impl Edge {
         let routes = Arc::new(Routes::new(&self.settings, view, gate, metrics, log));
         let proxy = Proxy {
             listener: self.listener,
-            certificate: self.certificate,
+            tls: self.tls,
             trusted_proxies: self.settings.trusted_proxies.clone(),
             servers: self.settings.nodes.iter().map(server).collect(),
             threads: self.settings.threads,
@@ -178,20 +195,29 @@ fn server(node: &NodeAddress) -> Server {
     Server { address: node.address, http2: node.http2 }
 }
 
-/// The certificate that clients are shown.
-fn certificate(settings: &EdgeSettings) -> Result<Option<Certificate>, Error> {
-    let Some(tls) = &settings.tls else { return Ok(None) };
-    let refused = |reason: String| Error::Tls {
-        edge: settings.name.clone(),
-        certificate: tls.certificate.display().to_string(),
-        key: tls.key.display().to_string(),
-        reason,
-    };
-    for file in [&tls.certificate, &tls.key] {
-        open_regular(file).map_err(|error| refused(format!("{}: {error}", file.display())))?;
+/// What clients are shown, and what they must show.
+fn tls(settings: &EdgeSettings) -> Result<Option<Tls>, Error> {
+    if settings.tls.is_empty() {
+        return Ok(None);
     }
-    let certificate = Certificate::read(&tls.certificate, &tls.key);
-    certificate.map(Some).map_err(|error| refused(error.to_string()))
+    let edge = || settings.name.clone();
+    let mut certificates = Vec::new();
+    for files in &settings.tls {
+        let read = Certificate::read(&files.certificate, &files.key);
+        certificates.push(read.map_err(|error| Error::Certificate {
+            edge: edge(),
+            certificate: files.certificate.display().to_string(),
+            key: files.key.display().to_string(),
+            reason: error.to_string(),
+        })?);
+    }
+    let client_ca = settings.client_ca.as_ref().map(|file| {
+        let refused =
+            |reason: String| Error::ClientCa { edge: edge(), file: file.display().to_string(), reason };
+        ClientCa::read(file).map_err(|error| refused(error.to_string()))
+    });
+    let tls = Tls::new(certificates, client_ca.transpose()?);
+    tls.map(Some).map_err(|error| Error::Tls { edge: edge(), reason: error.to_string() })
 }
 
 /// Longest wait for nodes that were never heard; then the edge is ready without them.

@@ -15,8 +15,10 @@ pub struct EdgeSettings {
     pub name: String,
     /// The address that clients connect to.
     pub listen: SocketAddr,
-    /// The certificate, if clients use TLS.
-    pub tls: Option<Tls>,
+    /// The certificates, if clients use TLS.
+    pub tls: Vec<Tls>,
+    /// The authorities whose certificates clients must show over TLS, PEM; otherwise they show none.
+    pub client_ca: Option<PathBuf>,
     /// Networks of proxies before the edge; see [`sidelong_proxy::Proxy::trusted_proxies`].
     pub trusted_proxies: Vec<IpNet>,
     /// The address of the admin endpoint, if it has one.

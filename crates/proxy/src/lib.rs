@@ -39,5 +39,5 @@ pub use pump::SEND_RATE_MIN;
 pub use request::{Request, Version};
 pub use server::{Proxy, Stop};
 pub use service::{Failure, Limits, Outcome, Service, Visit};
-pub use tls::{Certificate, TlsError};
+pub use tls::{Certificate, ClientCa, Tls, TlsError};
 pub use worker::REFUSALS;

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::pool::{Pool, Server, is_shortage};
 use crate::service::{Limits, Service};
-use crate::tls::Certificate;
+use crate::tls::Tls;
 use crate::trust::Trust;
 use crate::worker::{Counts, Worker};
 
@@ -40,7 +40,7 @@ const HANDED_MAX: usize = 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// Time between two sweeps of idle connections to servers.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// Time between two checks whether the certificate was replaced.
+/// Time between two checks whether a certificate was replaced.
 const RENEW_EVERY: Duration = Duration::from_secs(5);
 /// Time between two checks whether the last request has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -61,8 +61,8 @@ pub enum Stop {
 pub struct Proxy {
     /// Where clients connect.
     pub listener: TcpListener,
-    /// The certificate, if they use TLS.
-    pub certificate: Option<Certificate>,
+    /// How they use TLS, if they do.
+    pub tls: Option<Tls>,
     /// Networks of proxies before this one. From one of them X-Forwarded-For is believed: the client is the last address there
     /// that is not such a proxy's. From all others the field is dropped. If there are none it is passed on from all, and the
     /// client is who connects.
@@ -106,7 +106,7 @@ impl Proxy {
             servers: self.servers.clone(),
             trust: Trust::new(self.trusted_proxies.clone()),
             counts: Arc::clone(&counts[thread]),
-            certificate: self.certificate.clone(),
+            tls: self.tls.clone(),
             closing: is_closed.clone(),
             is_closing: Arc::clone(&self.is_closing),
         };
@@ -124,8 +124,8 @@ impl Proxy {
         LocalSet::new().block_on(&runtime, async {
             let worker = parts(0).worker();
             spawn_local(sweep(Rc::clone(&worker)));
-            if let Some(certificate) = self.certificate.clone() {
-                spawn_local(renew(certificate));
+            if let Some(tls) = self.tls.clone() {
+                spawn_local(renew(tls));
             }
             let listener = tokio::net::TcpListener::from_std(self.listener)?;
             let acceptor = Acceptor { listener, worker, counts: counts.clone(), hands };
@@ -171,20 +171,12 @@ async fn sweep<S: Service>(worker: Rc<Worker<S>>) {
     }
 }
 
-/// Takes over a certificate that was replaced on disk.
-async fn renew(certificate: Certificate) {
+/// Takes over certificates that were replaced on disk.
+async fn renew(tls: Tls) {
     loop {
         sleep(RENEW_EVERY).await;
-        let read = certificate.clone();
-        let renewed = tokio::task::spawn_blocking(move || read.renew()).await;
-        let file = certificate.chain().display();
-        match renewed {
-            Ok(Ok(true)) => tracing::info!(%file, "new connections get the new certificate"),
-            Ok(Err(error)) => {
-                tracing::warn!(%error, %file, "the certificate was replaced by one that cannot be used")
-            }
-            Ok(Ok(false)) | Err(_) => {}
-        }
+        let tls = tls.clone();
+        let _ = tokio::task::spawn_blocking(move || tls.renew()).await;
     }
 }
 
@@ -195,7 +187,7 @@ struct Parts<S> {
     servers: Vec<Server>,
     trust: Trust,
     counts: Arc<Counts>,
-    certificate: Option<Certificate>,
+    tls: Option<Tls>,
     closing: watch::Receiver<bool>,
     is_closing: Arc<AtomicBool>,
 }
@@ -208,7 +200,7 @@ impl<S: Service> Parts<S> {
             limits: self.limits,
             trust: self.trust,
             counts: self.counts,
-            tls: self.certificate.map(|certificate| certificate.acceptor()),
+            tls: self.tls,
             closing: self.closing,
             is_closing: self.is_closing,
         })

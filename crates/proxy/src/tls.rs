@@ -1,18 +1,26 @@
-//! TLS towards clients: rustls, TLS 1.2 and 1.3 with its modern defaults, HTTP/2 by ALPN, session resumption by tickets. A
-//! certificate that was replaced on disk is taken over without a restart.
+//! TLS towards clients: rustls, TLS 1.2 and 1.3 with its modern defaults, HTTP/2 by ALPN, session resumption by tickets, several
+//! certificates by the name that a client asks for, and certificates of clients. Files that are replaced on disk are taken over
+//! without a restart.
 
+use std::collections::HashMap;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use rustls::ServerConfig;
-use rustls::crypto::ring;
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
-use rustls_pki_types::pem::PemObject as _;
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::pem::{self, PemObject as _};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use sidelong_files::open_regular;
 use tokio_rustls::TlsAcceptor;
+use webpki::EndEntityCert;
 
 /// Why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +31,7 @@ pub enum TlsError {
         /// The file.
         file: String,
         /// What is wrong with it.
-        source: rustls_pki_types::pem::Error,
+        source: pem::Error,
     },
     /// The certificate file has no certificate.
     #[error("{file} has no certificate")]
@@ -34,34 +42,19 @@ pub enum TlsError {
     /// Certificate and key do not belong together, or are of a kind that is not known.
     #[error("{0}")]
     Unfit(#[from] rustls::Error),
+    /// A certificate cannot sign those of clients.
+    #[error("{file}: {source}")]
+    Authority {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        source: VerifierBuilderError,
+    },
 }
 
 /// A certificate that clients are shown.
-#[derive(Clone, Debug)]
-pub struct Certificate(Arc<Shared>);
-
 #[derive(Debug)]
-struct Shared {
-    chain: PathBuf,
-    key: PathBuf,
-    /// Both files as they were last read.
-    version: Mutex<Version>,
-    shown: Arc<Shown>,
-    config: Arc<ServerConfig>,
-}
-
-/// What tells two versions of the files apart: device, inode, length and time of change of each.
-type Version = [Option<[i64; 5]>; 2];
-
-/// The certificate that new connections get.
-#[derive(Debug)]
-struct Shown(RwLock<Arc<CertifiedKey>>);
-
-impl ResolvesServerCert for Shown {
-    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
-    }
-}
+pub struct Certificate(Kept<Arc<Named>, 2>);
 
 impl Certificate {
     /// Reads a chain, leaf first, and its key, both PEM.
@@ -69,69 +62,226 @@ impl Certificate {
     /// # Errors
     /// If one of them cannot be read, or they do not belong together.
     pub fn read(chain: &Path, key: &Path) -> Result<Self, TlsError> {
-        let version = version(chain, key);
-        let shown = Arc::new(Shown(RwLock::new(Arc::new(certified(chain, key)?))));
-        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::clone(&shown) as Arc<dyn ResolvesServerCert>);
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        config.ticketer = ring::Ticketer::new()?;
-        config.send_tls13_tickets = 1;
-        Ok(Certificate(Arc::new(Shared {
-            chain: chain.to_owned(),
-            key: key.to_owned(),
-            version: Mutex::new(version),
-            shown,
-            config: Arc::new(config),
-        })))
+        Kept::new([chain.to_owned(), key.to_owned()], named).map(Certificate)
     }
+}
 
-    /// Takes over files that have changed since they were last read; returns whether they had. New connections get the new
-    /// certificate.
+/// The authorities whose certificates clients must show.
+#[derive(Debug)]
+pub struct ClientCa(Kept<Arc<dyn ClientCertVerifier>, 1>);
+
+impl ClientCa {
+    /// Reads their certificates, PEM.
     ///
     /// # Errors
-    /// If the new ones cannot be used. The old ones stay, and are not read again until they change once more.
-    pub fn renew(&self) -> Result<bool, TlsError> {
-        let Shared { chain, key, version: read, shown, .. } = &*self.0;
-        let version = version(chain, key);
-        let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
-        if *read == version {
-            return Ok(false);
-        }
-        *read = version;
-        let certified = Arc::new(certified(chain, key)?);
-        *shown.0.write().unwrap_or_else(PoisonError::into_inner) = certified;
-        Ok(true)
+    /// If the file cannot be read, or holds a certificate that cannot be used.
+    pub fn read(file: &Path) -> Result<Self, TlsError> {
+        Kept::new([file.to_owned()], verifier).map(ClientCa)
+    }
+}
+
+/// What clients are shown, and what they must show.
+#[derive(Clone, Debug)]
+pub struct Tls(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    files: Mutex<(Vec<Certificate>, Option<ClientCa>)>,
+    /// For new connections.
+    config: RwLock<Arc<ServerConfig>>,
+}
+
+impl Tls {
+    /// A client is shown the first certificate for the name that it asks for (SNI) whose key it can verify; if there is none, the
+    /// first that it can verify. With `client_ca` it must show one of its own.
+    ///
+    /// # Errors
+    /// If the system has no random numbers.
+    pub fn new(certificates: Vec<Certificate>, client_ca: Option<ClientCa>) -> Result<Self, TlsError> {
+        let config = RwLock::new(Arc::new(config(&certificates, client_ca.as_ref())?));
+        Ok(Tls(Arc::new(Shared { files: Mutex::new((certificates, client_ca)), config })))
     }
 
-    /// The file with the chain.
-    pub fn chain(&self) -> &Path {
-        &self.0.chain
+    /// Takes over files that have changed since they were last read, for new connections. What cannot be used is logged, and what
+    /// was there before stays; it is not read again until it changes once more.
+    pub(crate) fn renew(&self) {
+        let mut files = self.0.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let (certificates, client_ca) = &mut *files;
+        let mut is_new = false;
+        for Certificate(kept) in &mut *certificates {
+            is_new |= kept.renew();
+        }
+        if let Some(ClientCa(kept)) = client_ca {
+            is_new |= kept.renew();
+        }
+        if !is_new {
+            return;
+        }
+        match config(certificates, client_ca.as_ref()) {
+            Ok(config) => *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config),
+            Err(error) => tracing::warn!(%error, "new certificates cannot be used"),
+        }
     }
 
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(Arc::clone(&self.0.config))
+        TlsAcceptor::from(Arc::clone(&self.0.config.read().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-fn version(chain: &Path, key: &Path) -> Version {
-    [chain, key].map(|file| {
-        let file = fs::metadata(file).ok()?;
-        Some([file.dev() as i64, file.ino() as i64, file.size() as i64, file.mtime(), file.mtime_nsec()])
-    })
-}
-
-fn certified(chain: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
-    let in_file = |file: &Path| {
-        let file = file.display().to_string();
-        move |source| TlsError::File { file, source }
+fn config(certificates: &[Certificate], client_ca: Option<&ClientCa>) -> Result<ServerConfig, TlsError> {
+    let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let builder = match client_ca {
+        Some(ClientCa(kept)) => builder.with_client_cert_verifier(Arc::clone(&kept.value)),
+        None => builder.with_no_client_auth(),
     };
-    let certificates = CertificateDer::pem_file_iter(chain).map_err(in_file(chain))?;
-    let certificates = certificates.collect::<Result<Vec<_>, _>>().map_err(in_file(chain))?;
-    if certificates.is_empty() {
-        return Err(TlsError::Empty { file: chain.display().to_string() });
+    let mut config = builder.with_cert_resolver(Arc::new(Shown::new(certificates)));
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    if client_ca.is_some() {
+        // A session that is resumed shows no certificate: one that has expired meanwhile, or whose authority is no longer
+        // in the file, would be taken for good.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    } else {
+        config.ticketer = ring::Ticketer::new()?;
+        config.send_tls13_tickets = 1;
     }
-    let private = PrivateKeyDer::from_pem_file(key).map_err(in_file(key))?;
-    Ok(CertifiedKey::from_der(certificates, private, &ring::default_provider())?)
+    Ok(config)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// A certificate, and the names in it.
+#[derive(Debug)]
+struct Named {
+    certified: Arc<CertifiedKey>,
+    /// In lower case. One for all hosts of a domain begins with `*.`.
+    names: Vec<String>,
+}
+
+/// The certificates that new connections get.
+#[derive(Debug)]
+struct Shown {
+    all: Vec<Arc<CertifiedKey>>,
+    /// Those for a name, by their place in `all`, in that order. A name for all hosts of a domain stands here without its
+    /// asterisk, and so begins with a dot.
+    by_name: HashMap<String, Vec<usize>>,
+}
+
+impl Shown {
+    fn new(certificates: &[Certificate]) -> Self {
+        let mut by_name = HashMap::<_, Vec<_>>::new();
+        for (place, Certificate(kept)) in certificates.iter().enumerate() {
+            for name in &kept.value.names {
+                by_name.entry(name.strip_prefix('*').unwrap_or(name).to_owned()).or_default().push(place);
+            }
+        }
+        let certified = |Certificate(kept): &Certificate| Arc::clone(&kept.value.certified);
+        Shown { all: certificates.iter().map(certified).collect(), by_name }
+    }
+
+    /// The places of those that are valid for `name`, in lower case. An asterisk stands for one label (RFC 9525, 6.3).
+    fn valid_for(&self, name: &str) -> impl Iterator<Item = usize> {
+        let domain = name.find('.').map(|dot| &name[dot..]);
+        [Some(name), domain]
+            .into_iter()
+            .flatten()
+            .filter_map(|name| self.by_name.get(name))
+            .flatten()
+            .copied()
+    }
+}
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let is_verifiable =
+            |place: &usize| self.all[*place].key.choose_scheme(hello.signature_schemes()).is_some();
+        let valid = hello.server_name().and_then(|name| self.valid_for(name).filter(is_verifiable).min());
+        let place = valid.or_else(|| (0..self.all.len()).find(is_verifiable))?;
+        Some(Arc::clone(&self.all[place]))
+    }
+}
+
+/// What was read from files, and is read again when they are replaced.
+#[derive(Debug)]
+struct Kept<T, const N: usize> {
+    files: [PathBuf; N],
+    /// The files as they were last read.
+    version: [Version; N],
+    value: T,
+    read: fn(&[PathBuf; N]) -> Result<T, TlsError>,
+}
+
+/// What tells two versions of a file apart: device, inode, length and time of change. `None`: it cannot be read.
+type Version = Option<[i64; 5]>;
+
+impl<T, const N: usize> Kept<T, N> {
+    fn new(files: [PathBuf; N], read: fn(&[PathBuf; N]) -> Result<T, TlsError>) -> Result<Self, TlsError> {
+        let version = files.each_ref().map(|file| version(file));
+        let value = read(&files)?;
+        Ok(Kept { files, version, value, read })
+    }
+
+    /// Reads the files again if one has changed; returns whether the value is a new one.
+    fn renew(&mut self) -> bool {
+        let version = self.files.each_ref().map(|file| version(file));
+        if version == self.version {
+            return false;
+        }
+        self.version = version;
+        let file = self.files[0].display();
+        match (self.read)(&self.files) {
+            Ok(value) => {
+                tracing::info!(%file, "a file for TLS was replaced; new connections go by it");
+                self.value = value;
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, %file, "a file for TLS was replaced by one that cannot be used; the old one stays");
+                false
+            }
+        }
+    }
+}
+
+fn version(file: &Path) -> Version {
+    let file = fs::metadata(file).ok()?;
+    Some([file.dev() as i64, file.ino() as i64, file.size() as i64, file.mtime(), file.mtime_nsec()])
+}
+
+fn named([chain, key]: &[PathBuf; 2]) -> Result<Arc<Named>, TlsError> {
+    let certificates = certificates(chain)?;
+    let private = PrivateKeyDer::from_pem_reader(open(key)?).map_err(|source| in_file(key, source))?;
+    let certified = CertifiedKey::from_der(certificates, private, &provider())?;
+    let leaf = certified.cert.first().and_then(|leaf| EndEntityCert::try_from(leaf).ok());
+    let names = leaf.iter().flat_map(|leaf| leaf.valid_dns_names()).map(str::to_ascii_lowercase).collect();
+    Ok(Arc::new(Named { certified: Arc::new(certified), names }))
+}
+
+fn verifier([file]: &[PathBuf; 1]) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(file)? {
+        roots.add(certificate)?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build();
+    verifier.map_err(|source| TlsError::Authority { file: file.display().to_string(), source })
+}
+
+/// The certificates in a file, one at least.
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all = CertificateDer::pem_reader_iter(open(file)?).collect::<Result<Vec<_>, _>>();
+    let all = all.map_err(|source| in_file(file, source))?;
+    if all.is_empty() {
+        return Err(TlsError::Empty { file: file.display().to_string() });
+    }
+    Ok(all)
+}
+
+fn open(file: &Path) -> Result<impl Read, TlsError> {
+    open_regular(file).map_err(|error| in_file(file, pem::Error::Io(error)))
+}
+
+fn in_file(file: &Path, source: pem::Error) -> TlsError {
+    TlsError::File { file: file.display().to_string(), source }
 }

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 
 use crate::answer::Answer;
 use crate::buffer::Buffer;
 use crate::io::{Io, Rewound};
 use crate::pool::Pool;
 use crate::service::{Limits, Service};
+use crate::tls::Tls;
 use crate::trust::Trust;
 use crate::{h1, h2};
 
@@ -72,7 +72,7 @@ pub(crate) struct Worker<S> {
     pub(crate) pool: Pool,
     pub(crate) trust: Trust,
     pub(crate) counts: Arc<Counts>,
-    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) tls: Option<Tls>,
     /// Whether the proxy shuts down.
     pub(crate) closing: watch::Receiver<bool>,
     pub(crate) is_closing: Arc<AtomicBool>,
@@ -98,7 +98,7 @@ impl<S: Service> Worker<S> {
             None => (Io::Plain(stream), false),
             // No handshake is wasted on a client that is not served.
             Some(_) if is_over || self.is_closing() => return self.service.refused(Answer::full().status),
-            Some(tls) => match timeout(self.limits.header_timeout, tls.accept(stream)).await {
+            Some(tls) => match timeout(self.limits.header_timeout, tls.acceptor().accept(stream)).await {
                 Ok(Ok(stream)) => {
                     let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                     (Io::Tls(Box::new(stream)), speaks_h2)

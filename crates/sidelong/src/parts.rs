@@ -427,8 +427,10 @@ impl Parts {
             listen: edge.listen,
             tls: edge
                 .tls
-                .as_ref()
-                .map(|tls| Tls { certificate: tls.certificate.clone(), key: tls.key.clone() }),
+                .iter()
+                .map(|tls| Tls { certificate: tls.certificate.clone(), key: tls.key.clone() })
+                .collect(),
+            client_ca: edge.client_ca.clone(),
             admin: edge.admin,
             trusted_proxies: edge.trusted_proxies.clone(),
             access_log: edge.access_log.clone(),

@@ -102,7 +102,7 @@ fn a_fifo_in_place_of_a_file_is_refused_at_once() {
         Some(Workload { kind: WorkloadKind::Trace, trace: Some(path.clone()), ..Workload::default() });
     is_refused(cluster.up(&[]).finish().refused());
     cluster.file.workload = None;
-    cluster.file.edges[0].tls = Some(Tls { certificate: path.clone(), key: path.clone() });
+    cluster.file.edges[0].tls = vec![Tls { certificate: path.clone(), key: path.clone() }];
     is_refused(cluster.part("edge", "edge1").finish().refused());
 }
 
@@ -259,7 +259,7 @@ fn a_scheme_that_cannot_be_had_is_refused_with_the_reason() {
 fn a_certificate_that_is_none_is_refused() {
     let mut cluster = small();
     let (certificate, key) = (cluster.path("cert.pem"), cluster.path("key.pem"));
-    cluster.file.edges[0].tls = Some(Tls { certificate: certificate.clone(), key: key.clone() });
+    cluster.file.edges[0].tls = vec![Tls { certificate: certificate.clone(), key: key.clone() }];
     let line = cluster.part("edge", "edge1").finish().refused();
     assert!(line.contains(certificate.to_str().unwrap()) && line.contains("No such file"), "{line}");
 

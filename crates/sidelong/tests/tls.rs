@@ -1,21 +1,31 @@
-//! An edge with a certificate.
+//! An edge with certificates.
 
 mod support;
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use sidelong_config::{AdmissionRule, Tls};
 use support::{Client, Cluster, Running, eventually, metrics, skipped};
 
+/// Options of `openssl req` for a new key.
+const RSA: &[&str] = &["-newkey", "rsa:2048", "-nodes"];
+const ECDSA: &[&str] = &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+
 /// A self-signed certificate for alpha.test and its key; `None` if no program can make them.
 fn certificate(cluster: &Cluster, name: &str) -> Option<Tls> {
+    certificate_for(cluster, name, RSA, "DNS:alpha.test")
+}
+
+/// The same for these subjectAltNames. Its common name is `name`.
+fn certificate_for(cluster: &Cluster, name: &str, key: &[&str], names: &str) -> Option<Tls> {
     let tls =
         Tls { certificate: cluster.path(&format!("{name}.pem")), key: cluster.path(&format!("{name}.key")) };
     let mut openssl = Command::new("openssl");
-    openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=alpha.test"]);
-    openssl.args(["-addext", "subjectAltName=DNS:alpha.test"]);
+    openssl.args(["req", "-x509", "-days", "2", "-subj", &format!("/CN={name}")]).args(key);
+    openssl.args(["-addext", &format!("subjectAltName={names}")]);
     openssl.arg("-out").arg(&tls.certificate).arg("-keyout").arg(&tls.key);
     match openssl.stderr(Stdio::null()).status() {
         Ok(status) => assert!(status.success(), "{openssl:?}"),
@@ -32,11 +42,15 @@ fn cluster(change: impl FnOnce(&mut Cluster)) -> Option<(Cluster, Running)> {
     let mut cluster = Cluster::new(&[("alpha", 1)]);
     change(&mut cluster);
     cluster.file.edges.truncate(1);
-    cluster.file.edges[0].tls = Some(certificate(&cluster, "own")?);
+    cluster.file.edges[0].tls = vec![certificate(&cluster, "own")?];
+    Some(started(cluster))
+}
+
+fn started(cluster: Cluster) -> (Cluster, Running) {
     let up = cluster.up(&["--json"]);
     // An edge may listen before the nodes do.
     eventually("all parts are up", || up.err().contains(" is up: "));
-    Some((cluster, up))
+    (cluster, up)
 }
 
 #[test]
@@ -73,7 +87,7 @@ fn who_is_turned_away_hears_it_over_http2_too() {
             "-w",
             "%{http_version} %{http_code}",
         ]);
-        curl.arg("--cacert").arg(&cluster.file.edges[0].tls.as_ref().unwrap().certificate);
+        curl.arg("--cacert").arg(&cluster.file.edges[0].tls[0].certificate);
         curl.args(["--resolve", &format!("alpha.test:{}:{}", edge.port(), edge.ip()), "--data-binary"]);
         curl.arg(format!("@{}", body.display())).arg(format!("https://alpha.test:{}/o/1/5", edge.port()));
         String::from_utf8_lossy(&curl.output().unwrap().stdout).into_owned()
@@ -91,7 +105,12 @@ fn who_is_turned_away_hears_it_over_http2_too() {
 
 /// Sends `words` over TLS, checked against the edge's own certificate, until the other side closes.
 fn over_tls(cluster: &Cluster, words: &str) -> String {
-    let certificate = &cluster.file.edges[0].tls.as_ref().unwrap().certificate;
+    over_tls_with(cluster, words, |_| ())
+}
+
+/// The same with further options.
+fn over_tls_with(cluster: &Cluster, words: &str, options: impl FnOnce(&mut Command)) -> String {
+    let certificate = &cluster.file.edges[0].tls[0].certificate;
     let mut openssl = Command::new("openssl");
     openssl.args([
         "s_client",
@@ -103,9 +122,11 @@ fn over_tls(cluster: &Cluster, words: &str) -> String {
         "alpha.test",
     ]);
     openssl.args(["-alpn", "http/1.1", "-connect", &cluster.edge(0).to_string(), "-CAfile"]).arg(certificate);
+    options(&mut openssl);
     let mut child =
         openssl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    child.stdin.as_mut().unwrap().write_all(words.as_bytes()).unwrap();
+    // A handshake that fails may have ended it already.
+    let _ = child.stdin.as_mut().unwrap().write_all(words.as_bytes());
     String::from_utf8_lossy(&child.wait_with_output().unwrap().stdout).into_owned()
 }
 
@@ -115,7 +136,7 @@ fn a_key_of_another_certificate_is_refused() {
     let (Some(one), Some(other)) = (certificate(&cluster, "one"), certificate(&cluster, "other")) else {
         return;
     };
-    cluster.file.edges[0].tls = Some(Tls { key: other.key, ..one });
+    cluster.file.edges[0].tls = vec![Tls { key: other.key, ..one }];
     let line = cluster.part("edge", "edge1").finish().refused();
     assert!(line.contains("one.pem") && line.contains("other.key"), "{line}");
 }
@@ -123,7 +144,7 @@ fn a_key_of_another_certificate_is_refused() {
 #[test]
 fn up_says_that_its_load_does_not_speak_tls() {
     let mut cluster = Cluster::new(&[("alpha", 1)]).with_load(10, Some(10));
-    cluster.file.edges[1].tls = Some(Tls { certificate: cluster.path("a.pem"), key: cluster.path("a.key") });
+    cluster.file.edges[1].tls = vec![Tls { certificate: cluster.path("a.pem"), key: cluster.path("a.key") }];
     let line = cluster.up(&["--json"]).finish().refused();
     assert!(line.contains("edge edge2 has tls") && line.contains("remove [workload]"), "{line}");
 }
@@ -145,6 +166,21 @@ fn requests_are_answered_over_tls() {
     up.end().succeeded();
 }
 
+/// What `openssl s_client` says of a handshake with these options.
+fn handshake(cluster: &Cluster, options: &[&str]) -> String {
+    let mut openssl = Command::new("openssl");
+    openssl.args(["s_client", "-connect", &cluster.edge(0).to_string()]).args(options);
+    let out = openssl.stdin(Stdio::null()).stderr(Stdio::null()).output().unwrap();
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+/// The common name of the certificate that a client with these options is shown.
+fn shown(cluster: &Cluster, options: &[&str]) -> Option<String> {
+    let said = handshake(cluster, options);
+    let subject = said.lines().find_map(|line| line.strip_prefix("subject="))?;
+    Some(subject.rsplit('=').next()?.trim().to_owned())
+}
+
 /// Runs an HTTP/2 client that writes `version status bytes connections` for each request: paths, each with its own
 /// options. `None` if there is no such client.
 fn curl(cluster: &Cluster, requests: &[(&str, &[&str])]) -> Option<String> {
@@ -153,7 +189,7 @@ fn curl(cluster: &Cluster, requests: &[(&str, &[&str])]) -> Option<String> {
         skipped("HTTP/2: no curl program that speaks it");
         return None;
     }
-    let (address, tls) = (cluster.edge(0), cluster.file.edges[0].tls.as_ref().unwrap());
+    let (address, tls) = (cluster.edge(0), &cluster.file.edges[0].tls[0]);
     let (ip, port) = (address.ip(), address.port());
     let mut curl = Command::new("curl");
     for (index, (path, options)) in requests.iter().enumerate() {
@@ -246,11 +282,172 @@ fn who_sends_too_much_over_http_2_is_told() {
 fn a_certificate_that_was_replaced_is_taken_over() {
     let Some((cluster, _up)) = cluster(|_| ()) else { return };
     let Some(new) = certificate(&cluster, "new") else { return };
-    let own = cluster.file.edges[0].tls.clone().unwrap();
+    let own = cluster.file.edges[0].tls[0].clone();
     let words = "GET /o/1/9 HTTP/1.1\r\nhost: alpha.test\r\nconnection: close\r\n\r\n";
     eventually("it is served", || over_tls(&cluster, words).starts_with("HTTP/1.1 200 "));
     std::fs::rename(&new.certificate, &own.certificate).unwrap();
     std::fs::rename(&new.key, &own.key).unwrap();
     // Checked against the new certificate, which stands in the place of the old one.
     eventually("the new certificate is shown", || over_tls(&cluster, words).starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn each_client_is_shown_the_certificate_for_the_name_that_it_asks_for() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    cluster.file.edges.truncate(1);
+    let names = [
+        ("alpha-rsa", RSA, "DNS:alpha.test"),
+        ("beta", ECDSA, "DNS:*.Beta.test"),
+        ("alpha-ecdsa", ECDSA, "DNS:alpha.test"),
+        ("gamma", RSA, "DNS:gamma.test,DNS:www.beta.test,DNS:alpha.test"),
+    ];
+    for (name, key, names) in names {
+        let Some(tls) = certificate_for(&cluster, name, key, names) else { return };
+        cluster.file.edges[0].tls.push(tls);
+    }
+    let (cluster, _up) = started(cluster);
+    let asked = |name: &str, more: &[&str]| shown(&cluster, &[&["-servername", name], more].concat());
+    eventually("it listens", || asked("alpha.test", &[]).is_some());
+    let cases = [
+        ("alpha.test", "alpha-rsa"),
+        ("ALPHA.test", "alpha-rsa"),
+        ("a.beta.test", "beta"),
+        ("WWW.BETA.test", "beta"),
+        ("gamma.test", "gamma"),
+        // An asterisk stands for one label.
+        ("beta.test", "alpha-rsa"),
+        ("a.b.beta.test", "alpha-rsa"),
+        ("a.gamma.test", "alpha-rsa"),
+        ("other.test", "alpha-rsa"),
+    ];
+    for (name, expected) in cases {
+        for version in ["-tls1_2", "-tls1_3"] {
+            assert_eq!(asked(name, &[version]).as_deref(), Some(expected), "{name} {version}");
+        }
+    }
+    assert_eq!(shown(&cluster, &["-noservername"]).as_deref(), Some("alpha-rsa"));
+    let signed_by = |name: &str, how: &str| asked(name, &["-sigalgs", how]);
+    assert_eq!(signed_by("alpha.test", "ECDSA+SHA256").as_deref(), Some("alpha-ecdsa"));
+    assert_eq!(signed_by("www.beta.test", "rsa_pss_rsae_sha256").as_deref(), Some("gamma"));
+    assert_eq!(
+        signed_by("other.test", "ECDSA+SHA256").as_deref(),
+        Some("beta"),
+        "the first that it can verify"
+    );
+    let ecdsa = ["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256"];
+    assert_eq!(asked("alpha.test", &ecdsa).as_deref(), Some("alpha-ecdsa"));
+
+    // One that cannot be used leaves the others as they are, and those that are replaced later are taken over.
+    let gamma = cluster.file.edges[0].tls[3].clone();
+    std::fs::write(cluster.path("beta.pem"), "no certificate").unwrap();
+    let log = || std::fs::read_to_string(cluster.run_dir().join("edge1.log")).unwrap_or_default();
+    eventually("the edge warns", || log().contains("cannot be used") && log().contains("beta.pem"));
+    let new = certificate_for(&cluster, "new", RSA, "DNS:gamma.test,DNS:delta.test").unwrap();
+    std::fs::rename(&new.certificate, &gamma.certificate).unwrap();
+    std::fs::rename(&new.key, &gamma.key).unwrap();
+    eventually("the new certificate is shown", || asked("delta.test", &[]).as_deref() == Some("new"));
+    assert_eq!(asked("gamma.test", &[]).as_deref(), Some("new"));
+    assert_eq!(asked("a.beta.test", &[]).as_deref(), Some("beta"), "it stays");
+    assert_eq!(asked("alpha.test", &[]).as_deref(), Some("alpha-rsa"));
+}
+
+#[test]
+fn each_certificate_is_checked_at_the_start() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    let Some(own) = certificate(&cluster, "own") else { return };
+    let second = Tls { certificate: cluster.path("second.pem"), key: own.key.clone() };
+    cluster.file.edges[0].tls = vec![own.clone(), second];
+    let refused = |cluster: &Cluster| cluster.part("edge", "edge1").finish().refused();
+    let line = refused(&cluster);
+    assert!(line.contains("second.pem") && line.contains("No such file"), "{line}");
+    cluster.file.edges[0].tls = vec![own.clone()];
+    cluster.file.edges[0].client_ca = Some(cluster.path("ca.pem"));
+    let line = refused(&cluster);
+    assert!(line.contains("cannot use client_ca ") && line.contains("ca.pem: "), "{line}");
+    assert!(line.contains("No such file"), "{line}");
+    cluster.file.edges[0].client_ca = Some(own.key);
+    let line = refused(&cluster);
+    assert!(line.contains("own.key has no certificate"), "{line}");
+}
+
+/// A certificate that `ca` has signed, for a client.
+fn signed(cluster: &Cluster, ca: &Tls, name: &str) -> Tls {
+    let at = |end: &str| cluster.path(&format!("{name}.{end}"));
+    let tls = Tls { certificate: at("pem"), key: at("key") };
+    let (request, extensions) = (at("csr"), at("ext"));
+    std::fs::write(&extensions, "basicConstraints=CA:FALSE\nextendedKeyUsage=clientAuth\n").unwrap();
+    let run = |openssl: &mut Command| {
+        assert!(openssl.stderr(Stdio::null()).status().unwrap().success(), "{openssl:?}");
+    };
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-new", "-subj", &format!("/CN={name}")]).args(ECDSA);
+    run(openssl.arg("-out").arg(&request).arg("-keyout").arg(&tls.key));
+    let mut openssl = Command::new("openssl");
+    openssl.args(["x509", "-req", "-days", "2", "-set_serial", "2", "-in"]).arg(&request);
+    openssl.arg("-CA").arg(&ca.certificate).arg("-CAkey").arg(&ca.key).arg("-extfile").arg(&extensions);
+    run(openssl.arg("-out").arg(&tls.certificate));
+    tls
+}
+
+#[test]
+fn clients_must_show_a_certificate_where_the_edge_asks_for_one() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    cluster.file.edges.truncate(1);
+    let authority = |name: &str| certificate_for(&cluster, name, ECDSA, "DNS:authority.test");
+    let (Some(ca), Some(other)) = (authority("ca"), authority("other")) else { return };
+    let (known, unknown) = (signed(&cluster, &ca, "known"), signed(&cluster, &other, "unknown"));
+    cluster.file.edges[0].tls = vec![certificate(&cluster, "own").unwrap()];
+    cluster.file.edges[0].client_ca = Some(ca.certificate.clone());
+    let (cluster, _up) = started(cluster);
+    let words = "GET /o/1/9 HTTP/1.1\r\nhost: alpha.test\r\nconnection: close\r\n\r\n";
+    let ask = |client: Option<&Tls>, version: &str, session: &[(&str, PathBuf)]| {
+        let answer = over_tls_with(&cluster, words, |openssl| {
+            openssl.arg(version);
+            if let Some(Tls { certificate, key }) = client {
+                openssl.arg("-cert").arg(certificate).arg("-key").arg(key);
+            }
+            openssl.args(session.iter().flat_map(|(option, file)| [Path::new(*option), file]));
+        });
+        answer.starts_with("HTTP/1.1 200 ")
+    };
+    eventually("a known client is served", || ask(Some(&known), "-tls1_3", &[]));
+    for version in ["-tls1_2", "-tls1_3"] {
+        assert!(!ask(None, version, &[]), "a client without a certificate, {version}");
+        assert!(!ask(Some(&unknown), version, &[]), "a client of another authority, {version}");
+        // What a known client's session left is of no use to one that has only that.
+        let session = cluster.path(&format!("session{version}"));
+        assert!(ask(Some(&known), version, &[("-sess_out", session.clone())]), "{version}");
+        if session.exists() {
+            assert!(!ask(None, version, &[("-sess_in", session)]), "a resumed session, {version}");
+        }
+    }
+    // The same over HTTP/2.
+    let with = |Tls { certificate, key }: &Tls| {
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        ["--cert".to_owned(), text(certificate), "--key".to_owned(), text(key)]
+    };
+    let options = with(&known);
+    let options: Vec<_> = options.iter().map(String::as_str).collect();
+    if let Some(said) = curl(&cluster, &[("/o/1/10", &options)]) {
+        assert_eq!(said, "2 200 10 1\n");
+        let said = curl(&cluster, &[("/o/1/10", &[])]).unwrap();
+        assert!(said.starts_with("0 000 ") || said.contains(" 000 "), "{said}");
+    }
+
+    std::fs::rename(&other.certificate, &ca.certificate).unwrap();
+    eventually("the new authority counts", || ask(Some(&unknown), "-tls1_3", &[]));
+    assert!(!ask(Some(&known), "-tls1_3", &[]), "the old authority does not count any more");
+}
+
+#[test]
+fn sessions_are_resumed_where_clients_show_no_certificate() {
+    let Some((cluster, _up)) = cluster(|_| ()) else { return };
+    let session = cluster.path("session");
+    let file = session.to_str().unwrap();
+    eventually("it listens", || {
+        handshake(&cluster, &["-servername", "alpha.test", "-tls1_2", "-sess_out", file])
+            .contains("New, TLSv1.2")
+    });
+    let said = handshake(&cluster, &["-servername", "alpha.test", "-tls1_2", "-sess_in", file]);
+    assert!(said.contains("Reused, TLSv1.2"), "{said}");
 }

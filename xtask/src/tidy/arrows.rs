@@ -20,7 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("config", &["files", "layout", "policy", "state"]),
     ("load", &["layout", "fabric", "state"]),
     ("reconfig", &["layout", "fabric", "state", "policy"]),
-    ("proxy", &[]),
+    ("proxy", &["files"]),
     ("edge", &["files", "layout", "fabric", "state", "policy", "load", "reconfig", "proxy"]),
     ("trace", &["files"]),
     ("figure", &[]),

@@ -130,7 +130,7 @@ impl Parts {
         let mut cluster = cluster_file(&format!("{}-{}", bench.ground.name, stand.name()), stand, port);
         cluster.edges[0].access_log = is_logged.then(|| log("edge"));
         let certificate = (stand == Stand::Secure).then_some(certificate);
-        cluster.edges[0].tls = certificate.map(Certificate::tls);
+        cluster.edges[0].tls = certificate.map(Certificate::tls).into_iter().collect();
         let run = RunFiles::clear(default_run_dir(&cluster.cluster.name));
         let text = format!(
             "# {}, {}: an edge before a node that takes no time.\n\n",

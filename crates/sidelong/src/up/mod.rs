@@ -394,7 +394,7 @@ impl<'a> Up<'a> {
 /// # Errors
 /// Where the load would come to nothing: it does not speak TLS.
 fn speaks_to_all(cluster: &Cluster) -> Result<(), Failure> {
-    let over_tls = cluster.edges.iter().find(|edge| edge.tls.is_some() && cluster.workload.is_some());
+    let over_tls = cluster.edges.iter().find(|edge| !edge.tls.is_empty() && cluster.workload.is_some());
     over_tls.map_or(Ok(()), |edge| {
         let name = &edge.name;
         let how = "remove [workload] and send the load yourself, or remove the edge's tls";
