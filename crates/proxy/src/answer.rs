@@ -29,7 +29,9 @@ impl Answer {
         EXPECTATION_FAILED = 417 "Expectation Failed";
         TOO_LARGE = 431 "Request Header Fields Too Large";
         NOT_IMPLEMENTED = 501 "Not Implemented: an unknown transfer coding";
+        UNKNOWN_PROTOCOL = 501 "Not Implemented: an unknown protocol";
         BAD_GATEWAY = 502 "Bad Gateway: the server failed or sent no valid answer";
+        NO_WEBSOCKET = 502 "Bad Gateway: the server opens no WebSocket here";
         NO_SERVER = 503 "Service Unavailable: no server is available";
         GATEWAY_TIMEOUT = 504 "Gateway Timeout: the server did not answer in time";
         VERSION = 505 "HTTP Version Not Supported";

@@ -29,6 +29,7 @@ pub(crate) enum Name {
     Te,
     TransferEncoding,
     Upgrade,
+    WebSocketAccept,
     /// It is passed on as it is.
     Other,
 }
@@ -49,6 +50,7 @@ impl Name {
             15 => ("x-forwarded-for", Name::ForwardedFor),
             16 => ("proxy-connection", Name::ProxyConnection),
             17 => ("transfer-encoding", Name::TransferEncoding),
+            20 => ("sec-websocket-accept", Name::WebSocketAccept),
             _ => return Name::Other,
         };
         if name.eq_ignore_ascii_case(text.as_bytes()) { known } else { Name::Other }

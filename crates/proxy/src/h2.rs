@@ -21,7 +21,7 @@ use crate::answer::Answer;
 use crate::body::Framing;
 use crate::duplex::Duplex as _;
 use crate::exchange::{Answerable, Left, exchange};
-use crate::fields::Field;
+use crate::fields::{Field, Name};
 use crate::h2::stream::{Halves, Receiver, Sender, map};
 use crate::io::Rewound;
 use crate::pump::Downstream;
@@ -50,6 +50,7 @@ pub(crate) async fn serve<S: Service>(worker: &Rc<Worker<S>>, io: Rewound, from:
         .max_header_list_size(limits.header_bytes_max.try_into().unwrap_or(u32::MAX))
         .max_send_buffer_size(SEND_BUFFER_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .enable_connect_protocol()
         .handshake::<_, Bytes>(io);
     // A client that opens a connection and says nothing does not keep it.
     let Ok(Ok(connection)) = timeout(limits.header_timeout, handshake).await else { return };
@@ -182,18 +183,21 @@ struct Stream {
     respond: SendResponse<Bytes>,
     /// Its sender is there once the response has begun and has a body.
     halves: Halves,
+    /// What the client is told if the response breaks off.
+    broken: Reason,
 }
 
 impl Stream {
     fn new(body: RecvStream, respond: SendResponse<Bytes>) -> Self {
-        Stream { respond, halves: Halves { receiver: Some(Receiver::new(body)), sender: None } }
+        let halves = Halves { receiver: Some(Receiver::new(body)), sender: None };
+        Stream { respond, halves, broken: Reason::INTERNAL_ERROR }
     }
 
     /// Tells the client that the response breaks off.
     fn reset(&mut self) {
         match &mut self.halves.sender {
-            Some(sender) => sender.reset(Reason::INTERNAL_ERROR),
-            None => self.respond.send_reset(Reason::INTERNAL_ERROR),
+            Some(sender) => sender.reset(self.broken),
+            None => self.respond.send_reset(self.broken),
         }
     }
 }
@@ -225,11 +229,20 @@ impl Downstream for Stream {
     }
 
     fn begin(&mut self, response: &Response, _request: &Request, _is_whole: bool) -> io::Result<()> {
-        let mut head = head(response.status, response.passed_on())?;
+        // Here the WebSocket is open (RFC 8441, 5); no other upgrade is asked for.
+        let is_tunnel = response.status == 101;
+        let is_passed_on =
+            |field: &Field<'_>| !is_tunnel || !matches!(field.known, Name::Upgrade | Name::WebSocketAccept);
+        let status = if is_tunnel { 200 } else { response.status };
+        let mut head = head(status, response.passed_on().filter(is_passed_on))?;
         if let Some(bytes) = response.told_length() {
             head.headers_mut().insert(http::header::CONTENT_LENGTH, bytes.into());
         }
-        let is_empty = matches!(response.framing, Framing::Empty | Framing::Length(0));
+        if is_tunnel {
+            // As a reset of its connection.
+            self.broken = Reason::CANCEL;
+        }
+        let is_empty = !is_tunnel && matches!(response.framing, Framing::Empty | Framing::Length(0));
         let send = self.respond.send_response(head, is_empty).map_err(io::Error::other)?;
         self.halves.sender = (!is_empty).then(|| Sender::new(send, response.ends_after()));
         Ok(())

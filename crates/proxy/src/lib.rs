@@ -30,6 +30,7 @@ mod service;
 mod tls;
 mod trust;
 mod upstream;
+mod websocket;
 mod wire;
 mod worker;
 

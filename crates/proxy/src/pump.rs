@@ -49,7 +49,7 @@ pub(crate) trait Downstream {
 pub(crate) enum Trouble {
     /// The client left, or reads too slowly.
     Client,
-    /// The client's body is at fault, which is answered so.
+    /// The client is at fault, mostly by its body, which is answered so.
     Body(Answer),
     /// The server did not answer in time.
     Late,
@@ -374,6 +374,10 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
             }
         }
         self.visit.answered(self.response.status);
+        if !self.response.fits(self.request) {
+            // Any client can ask any server for it, so the server is not blamed.
+            return Err(Trouble::Body(Answer::NO_WEBSOCKET));
+        }
         match self.response.status {
             101 if self.request.upgrades && self.up == Up::Done => {
                 self.client.begin(self.response, self.request, true).map_err(|_| Trouble::Client)?;

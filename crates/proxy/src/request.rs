@@ -6,10 +6,12 @@
 use std::mem::MaybeUninit;
 
 use http::Method;
+use http::header::{COOKIE, SEC_WEBSOCKET_KEY};
 
 use crate::answer::Answer;
 use crate::body::{Framing, has_bare_line_feed, push_decimal, push_field, push_list};
 use crate::fields::{Field, Fields, Name, Span, elements, is_token, span_in};
+use crate::websocket;
 
 /// Most fields of a head: more than nginx and HAProxy (101) take by default.
 pub(crate) const FIELDS_MAX: usize = 256;
@@ -53,6 +55,8 @@ pub struct Request {
     pub(crate) expects: bool,
     /// Whether the client asks for another protocol on this connection.
     pub(crate) upgrades: bool,
+    /// The Sec-WebSocket-Accept that the server must answer with, if the client asks for a WebSocket over HTTP/2.
+    websocket_accept: Option<Span>,
     /// Names of fields that Connection lists, beside those that are never passed on.
     named: Vec<Span>,
 }
@@ -69,6 +73,7 @@ impl Default for Request {
             keeps: true,
             expects: false,
             upgrades: false,
+            websocket_accept: None,
             named: Vec::new(),
         }
     }
@@ -155,7 +160,8 @@ impl Request {
         Ok(Some(len))
     }
 
-    /// Takes the head of an HTTP/2 request, whose form `h2` has checked.
+    /// Takes the head of an HTTP/2 request, whose form `h2` has checked. An extended CONNECT to a WebSocket becomes the GET that
+    /// opens one over HTTP/1.1 (RFC 8441, 5).
     ///
     /// # Errors
     /// The answer to a head that is not valid.
@@ -163,13 +169,25 @@ impl Request {
         self.fields.clear();
         self.method = head.method.clone();
         self.version = Version::Http2;
+        let is_websocket = match head.extensions.get::<h2::ext::Protocol>() {
+            None => false,
+            Some(protocol) if protocol.as_ref().eq_ignore_ascii_case(websocket::PROTOCOL) => true,
+            Some(_) => return Err(Answer::UNKNOWN_PROTOCOL),
+        };
         for (name, value) in &head.headers {
-            if name != http::header::COOKIE {
+            if !matches!(*name, COOKIE | SEC_WEBSOCKET_KEY) {
                 self.fields.push(name.as_str().as_bytes(), value.as_bytes());
             }
         }
+        if is_websocket {
+            self.method = Method::GET;
+            let key = websocket::key().map_err(|_| Answer::NO_SERVER)?;
+            self.fields.push(b"upgrade", websocket::PROTOCOL);
+            self.fields.push(b"sec-websocket-key", key.as_bytes());
+            self.websocket_accept = Some(self.fields.keep(websocket::accept(&key).as_bytes()));
+        }
         // A cookie may come in several fields (RFC 9113, 8.2.3).
-        let mut cookies = head.headers.get_all(http::header::COOKIE).iter().map(|value| value.as_bytes());
+        let mut cookies = head.headers.get_all(COOKIE).iter().map(|value| value.as_bytes());
         if let Some(first) = cookies.next() {
             let cookie = cookies.fold(first.to_vec(), |all, next| [&all, b"; ".as_slice(), next].concat());
             self.fields.push(b"cookie", &cookie);
@@ -182,8 +200,11 @@ impl Request {
         let authority = head.uri.authority().map(|authority| self.fields.keep(authority.as_str().as_bytes()));
         self.judge_host(authority)?;
         self.named.clear();
-        (self.keeps, self.upgrades) = (true, false);
+        (self.keeps, self.upgrades) = (true, is_websocket);
         self.framing = match self.length()? {
+            // What the client sends is the tunnel's, and has no length.
+            None if is_websocket => Framing::Empty,
+            Some(_) if is_websocket => return Err(Answer::BAD_REQUEST),
             Some(0) | None if !has_body => Framing::Empty,
             Some(bytes) => Framing::Length(bytes),
             None => Framing::Chunked,
@@ -298,6 +319,11 @@ impl Request {
             known => !known.is_hop_by_hop(),
         };
         by_name && !self.named.iter().any(|name| self.fields.get(*name).eq_ignore_ascii_case(field.name))
+    }
+
+    /// See the field.
+    pub(crate) fn websocket_accept(&self) -> Option<&[u8]> {
+        self.websocket_accept.map(|accept| self.fields.get(accept))
     }
 
     /// The values of X-Forwarded-For.

@@ -8,6 +8,7 @@ use crate::answer::push_status;
 use crate::body::{Framing, Malformed, has_bare_line_feed, push_field};
 use crate::fields::{Field, Fields, Name, Span, elements, span_in};
 use crate::request::{ConnectionOption, FIELDS_MAX, Request, Version, length, push_number};
+use crate::websocket;
 
 /// Most bytes of a response's head.
 pub(crate) const HEAD_BYTES_MAX: usize = 256 << 10;
@@ -121,6 +122,26 @@ impl Response {
         self.keeps = keeps && !closes;
         self.named.clear();
         self.named.extend(named.iter().map(|name| self.fields.keep(name)));
+    }
+
+    /// Whether the client can be told so. Where it asks for a WebSocket over HTTP/2, any 2xx would say that it is open, and a 101
+    /// must be for this very request (RFC 6455, 4.1).
+    pub(crate) fn fits(&self, request: &Request) -> bool {
+        let Some(accept) = request.websocket_accept() else { return true };
+        let is_all = |name: Name, wanted: &[u8]| {
+            let mut found = self.fields.values(name).flat_map(elements);
+            found.next().is_some_and(|first| first.eq_ignore_ascii_case(wanted)) && found.next().is_none()
+        };
+        let is_upgrade = |option| matches!(ConnectionOption::of(option), ConnectionOption::Upgrade);
+        let opens = || {
+            is_all(Name::Upgrade, websocket::PROTOCOL)
+                && self.fields.values(Name::Connection).flat_map(elements).any(is_upgrade)
+                && self.fields.values(Name::WebSocketAccept).eq([accept])
+        };
+        match self.status {
+            101 => opens(),
+            status => !(200..300).contains(&status),
+        }
     }
 
     /// RFC 9112, 6.3, without the guesses that it allows.

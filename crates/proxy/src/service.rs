@@ -67,7 +67,7 @@ pub enum Failure {
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The status that the client got, 0 if none.
+    /// The status that the client got, 0 if none. It is 101 for a WebSocket over HTTP/2 as well, where the client got 200.
     pub status: u16,
     /// Bytes of the answer's body that were sent.
     pub bytes: u64,

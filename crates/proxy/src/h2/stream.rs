@@ -144,9 +144,12 @@ impl Duplex for Halves {
         }
     }
 
-    fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The connection's task sends.
-        Poll::Ready(Ok(()))
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The connection's task sends. A client that has ended its half of a tunnel leaves by a reset alone.
+        match self.sender.as_mut().map(|sender| sender.poll_reset(cx)) {
+            Some(Poll::Ready(())) => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            _ => Poll::Ready(Ok(())),
+        }
     }
 
     fn poll_finish(&mut self, _cx: &mut Context<'_>, trailers: Option<&Fields>) -> Poll<io::Result<()>> {

@@ -223,5 +223,31 @@ pub(crate) const JUDGED: &[(&str, &str)] = &[
         "9113-8.1.1:",
         "A length that is not that of the body is an error, which HTTP/1.1 makes a second request",
     ),
+    (
+        "8441-3:",
+        "A browser asks for a WebSocket over HTTP/2 only where it is announced, and otherwise makes a connection for each",
+    ),
+    (
+        "8441-4: a tunnel of another",
+        "HTTP/1.1 has no other tunnel that begins like this. A GET is not what was asked for",
+    ),
+    (
+        "8441-4: a WebSocket with a length",
+        "What a tunnel carries has no length, and a GET with one would have a body",
+    ),
+    ("8441-4: a WebSocket", "As for GET: what would be refused in a request line is refused here"),
+    (
+        "8441-5: a WebSocket",
+        "nginx has no RFC 8441. The server's Sec-WebSocket-Accept answers a key that the client has not sent",
+    ),
+    (
+        "8441-5: a server that does not",
+        "Over HTTP/2 any 2xx opens the tunnel. An edge does not say so for a server that has not switched",
+    ),
+    ("8441-5: a server that refuses", "A server may refuse, and its answer is passed on"),
+    (
+        "6455-4.1:",
+        "The client cannot check what the server accepts, since the key is the edge's. So the edge does, in full",
+    ),
     ("9110-15.5.9:", "The client's fault is answered as such. 504 says that the server was slow"),
 ];

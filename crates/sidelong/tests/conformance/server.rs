@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, eventually, websocket_accept};
 use crate::wire::{self, Message};
 
 /// Between two pieces of an answer, so that they are read one by one.
@@ -28,6 +28,10 @@ pub(crate) enum Act {
     Close,
     /// Sends back what comes, until the proxy closes.
     Echo,
+    /// Writes this, with the Sec-WebSocket-Accept for the request's key in place of `@accept`.
+    Switch(String),
+    /// Reads until the proxy ends its half of the connection.
+    End,
 }
 
 /// Reads the request, then sends these bytes.
@@ -234,6 +238,12 @@ impl Connection<'_> {
                 Act::Write(bytes) => self.stream.write_all(&bytes).ok()?,
                 Act::Pause => std::thread::sleep(PAUSE),
                 Act::Close => return None,
+                Act::Switch(text) => {
+                    let key = head.request.as_ref().ok().and_then(|of| of.field("sec-websocket-key"));
+                    let text = text.replace("@accept", &websocket_accept(&key.unwrap_or_default()));
+                    self.stream.write_all(text.as_bytes()).ok()?;
+                }
+                Act::End => while self.read().is_some() {},
                 Act::Echo => {
                     let used = self.body(index)?;
                     self.buffer.drain(..used);

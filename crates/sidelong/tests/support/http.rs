@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use rustix::net::{self, AddressFamily, SocketType};
 
 use super::PATIENCE;
@@ -152,4 +155,10 @@ pub fn metrics(admin: SocketAddr) -> BTreeMap<String, f64> {
         (name.to_owned(), value)
     };
     samples.map(sample).collect()
+}
+
+/// The Sec-WebSocket-Accept for a key (RFC 6455, 4.2.2).
+pub fn websocket_accept(key: &str) -> String {
+    let text = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    BASE64_STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()))
 }

@@ -23,8 +23,8 @@ const STALLED: (usize, usize) = (8, 40);
 /// An answer that is larger than any buffer on its way.
 const LARGE: usize = 1_000_000;
 
-struct Answer {
-    status: u16,
+pub(super) struct Answer {
+    pub(super) status: u16,
     fields: HeaderMap,
     body: Vec<u8>,
     trailers: HeaderMap,
@@ -39,16 +39,16 @@ impl Answer {
     }
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Outcome {
+pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Outcome {
     if found == wanted { Ok(()) } else { Err(format!("{what}: {found:?}, not {wanted:?}")) }
 }
 
-fn said(error: impl std::fmt::Display) -> String {
+pub(super) fn said(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
 /// What a case does with a client of a connection of its own.
-fn talk<T>(
+pub(super) fn talk<T>(
     place: &Place<'_>,
     work: impl AsyncFnOnce(SendRequest<Bytes>) -> Result<T, String>,
 ) -> Result<T, String> {
@@ -57,14 +57,14 @@ fn talk<T>(
     runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await.map_err(said)? })
 }
 
-async fn connect(place: &Place<'_>, builder: &Builder) -> Result<SendRequest<Bytes>, String> {
+pub(super) async fn connect(place: &Place<'_>, builder: &Builder) -> Result<SendRequest<Bytes>, String> {
     let stream = TcpStream::connect(place.address).await.map_err(said)?;
     let (client, connection) = builder.handshake(stream).await.map_err(said)?;
     tokio::spawn(connection);
     client.ready().await.map_err(said)
 }
 
-fn request(place: &Place<'_>, method: Method, path: &str, fields: &[Field<'_>]) -> Request<()> {
+pub(super) fn request(place: &Place<'_>, method: Method, path: &str, fields: &[Field<'_>]) -> Request<()> {
     let uri = place.fill(&format!("http://alpha.test{path}"));
     let fields = fields.iter().map(|(name, value)| (*name, place.fill(value)));
     fields
@@ -75,7 +75,7 @@ fn request(place: &Place<'_>, method: Method, path: &str, fields: &[Field<'_>]) 
         .unwrap()
 }
 
-async fn ask(
+pub(super) async fn ask(
     client: &mut SendRequest<Bytes>,
     request: Request<()>,
     body: &str,
@@ -96,7 +96,11 @@ async fn ask(
     read(answer).await
 }
 
-async fn send(stream: &mut SendStream<Bytes>, mut body: Bytes, is_end: bool) -> Result<(), String> {
+pub(super) async fn send(
+    stream: &mut SendStream<Bytes>,
+    mut body: Bytes,
+    is_end: bool,
+) -> Result<(), String> {
     while !body.is_empty() {
         stream.reserve_capacity(body.len());
         let room = poll_fn(|context| stream.poll_capacity(context))
@@ -109,14 +113,14 @@ async fn send(stream: &mut SendStream<Bytes>, mut body: Bytes, is_end: bool) -> 
     Ok(())
 }
 
-async fn read(answer: ResponseFuture) -> Result<Answer, String> {
+pub(super) async fn read(answer: ResponseFuture) -> Result<Answer, String> {
     let (head, mut stream) = answer.await.map_err(said)?.into_parts();
     let body = read_body(&mut stream).await?;
     let trailers = stream.trailers().await.map_err(said)?.unwrap_or_default();
     Ok(Answer { status: head.status.as_u16(), fields: head.headers, body, trailers })
 }
 
-async fn read_body(stream: &mut RecvStream) -> Result<Vec<u8>, String> {
+pub(super) async fn read_body(stream: &mut RecvStream) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
     while let Some(part) = stream.data().await {
         let part = part.map_err(said)?;
@@ -126,7 +130,7 @@ async fn read_body(stream: &mut RecvStream) -> Result<Vec<u8>, String> {
     Ok(body)
 }
 
-fn field(fields: &HeaderMap, name: &str) -> Option<String> {
+pub(super) fn field(fields: &HeaderMap, name: &str) -> Option<String> {
     fields.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
 }
 
@@ -147,7 +151,11 @@ fn get(place: &Place<'_>, path: &str) -> Result<Answer, String> {
     talk(place, async |mut client| ask(&mut client, request(place, Method::GET, path, &[]), "", &[]).await)
 }
 
-fn case(name: &str, script: Vec<Act>, run: impl Fn(&Place<'_>) -> Outcome + Send + Sync + 'static) -> Case {
+pub(super) fn case(
+    name: &str,
+    script: Vec<Act>,
+    run: impl Fn(&Place<'_>) -> Outcome + Send + Sync + 'static,
+) -> Case {
     let run: Run = Box::new(run);
     Case { name: name.to_owned(), script, reaches: Reaches::Maybe, run }
 }
@@ -403,7 +411,7 @@ fn held() -> Vec<Case> {
 }
 
 /// A client that does not read is not a node's failure.
-fn node_is_up(place: &Place<'_>) -> Outcome {
+pub(super) fn node_is_up(place: &Place<'_>) -> Outcome {
     place.proxy.is_node_up(place.site).then_some(()).ok_or_else(|| "the node is taken out".to_owned())
 }
 

@@ -5,6 +5,8 @@ use super::frames::{self, END_HEADERS, END_STREAM, Field, HEADERS, Reaction};
 use super::{Case, Place};
 use crate::case::Reaches;
 
+const CONNECT: Field<'_> = (":method", "CONNECT");
+const PROTOCOL: Field<'_> = (":protocol", "websocket");
 const METHOD: Field<'_> = (":method", "GET");
 const SCHEME: Field<'_> = (":scheme", "http");
 const PATH: Field<'_> = (":path", "/@");
@@ -72,6 +74,13 @@ const LISTS: &[(&str, &[Field<'_>])] = &[
     ("9113-8.3.1: a slash in the authority", &[METHOD, SCHEME, PATH, (":authority", "alpha.test/evil")]),
     ("9113-8.3.1: neither authority nor Host", &[METHOD, SCHEME, PATH]),
     ("9113-8.3.1: two Hosts", &[METHOD, SCHEME, PATH, ("host", "alpha.test"), ("host", "alpha.test")]),
+    ("8441-4: a WebSocket without a path", &[CONNECT, SCHEME, AUTHORITY, PROTOCOL, ("x-case", "/@")]),
+    ("8441-4: a WebSocket without a scheme", &[CONNECT, PATH, AUTHORITY, PROTOCOL]),
+    (
+        "8441-4: a WebSocket to an asterisk",
+        &[CONNECT, SCHEME, (":path", "*"), AUTHORITY, PROTOCOL, ("x-case", "/@")],
+    ),
+    ("8441-4: two protocols", &[CONNECT, SCHEME, PATH, AUTHORITY, PROTOCOL, PROTOCOL]),
     (
         "9113-8.1.1: two lengths",
         &[METHOD, SCHEME, PATH, AUTHORITY, ("content-length", "0"), ("content-length", "1")],

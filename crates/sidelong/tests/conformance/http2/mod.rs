@@ -4,6 +4,7 @@
 mod exchanges;
 mod frames;
 mod malformed;
+mod websocket;
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -64,6 +65,10 @@ fn run(proxy: &mut Proxy, cases: &[Case]) -> Vec<Outcome> {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(case) = cases.get(index) else { return };
             let place = Place { proxy, address, site, host: host(site), token: token(index) };
+            // A hostile answer may have taken the node out. The peers speak only HTTP/2 here.
+            if proxy.is_ours() {
+                proxies::await_serving(address, &place.host);
+            }
             let outcome = (case.run)(&place);
             outcomes.lock().unwrap()[index] = outcome;
         }
@@ -89,7 +94,7 @@ fn run(proxy: &mut Proxy, cases: &[Case]) -> Vec<Outcome> {
 }
 
 fn all() -> Vec<Case> {
-    [malformed::cases(), exchanges::cases()].into_iter().flatten().collect()
+    [malformed::cases(), exchanges::cases(), websocket::cases()].into_iter().flatten().collect()
 }
 
 /// The names of the cases.
