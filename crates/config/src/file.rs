@@ -352,7 +352,8 @@ pub struct EdgeEntry {
     /// first. Default plain HTTP.
     #[serde(default, deserialize_with = "one_or_several", skip_serializing_if = "Vec::is_empty")]
     pub tls: Vec<Tls>,
-    /// Clients must show a certificate that one of this PEM file has signed. Default they show none.
+    /// Clients must show a certificate that one of this PEM file has signed, and no revocation list (CRL) in it names. Default
+    /// they show none.
     #[serde(default)]
     pub client_ca: Option<PathBuf>,
     /// Networks of proxies before the edge, such as `10.0.0.0/8`. From one of them X-Forwarded-For is believed: the client is

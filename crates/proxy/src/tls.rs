@@ -17,7 +17,7 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject as _};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use sidelong_files::open_regular;
 use tokio_rustls::TlsAcceptor;
 use webpki::EndEntityCert;
@@ -42,7 +42,7 @@ pub enum TlsError {
     /// Certificate and key do not belong together, or are of a kind that is not known.
     #[error("{0}")]
     Unfit(#[from] rustls::Error),
-    /// A certificate cannot sign those of clients.
+    /// A revocation list cannot be used.
     #[error("{file}: {source}")]
     Authority {
         /// The file.
@@ -66,15 +66,15 @@ impl Certificate {
     }
 }
 
-/// The authorities whose certificates clients must show.
+/// The authorities whose certificates clients must show, and what they have revoked.
 #[derive(Debug)]
 pub struct ClientCa(Kept<Arc<dyn ClientCertVerifier>, 1>);
 
 impl ClientCa {
-    /// Reads their certificates, PEM.
+    /// Reads their certificates and revocation lists, PEM.
     ///
     /// # Errors
-    /// If the file cannot be read, or holds a certificate that cannot be used.
+    /// If the file cannot be read, or holds a certificate or list that cannot be used.
     pub fn read(file: &Path) -> Result<Self, TlsError> {
         Kept::new([file.to_owned()], verifier).map(ClientCa)
     }
@@ -264,7 +264,12 @@ fn verifier([file]: &[PathBuf; 1]) -> Result<Arc<dyn ClientCertVerifier>, TlsErr
     for certificate in certificates(file)? {
         roots.add(certificate)?;
     }
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build();
+    let revoked = CertificateRevocationListDer::pem_reader_iter(open(file)?).collect::<Result<Vec<_>, _>>();
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+        .with_crls(revoked.map_err(|source| in_file(file, source))?)
+        // An authority need not have a list.
+        .allow_unknown_revocation_status()
+        .build();
     verifier.map_err(|source| TlsError::Authority { file: file.display().to_string(), source })
 }
 

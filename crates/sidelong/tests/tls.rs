@@ -383,10 +383,39 @@ fn signed(cluster: &Cluster, ca: &Tls, name: &str) -> Tls {
     openssl.args(["req", "-new", "-subj", &format!("/CN={name}")]).args(ECDSA);
     run(openssl.arg("-out").arg(&request).arg("-keyout").arg(&tls.key));
     let mut openssl = Command::new("openssl");
-    openssl.args(["x509", "-req", "-days", "2", "-set_serial", "2", "-in"]).arg(&request);
+    openssl.args(["x509", "-req", "-days", "2", "-CAcreateserial", "-in"]).arg(&request);
     openssl.arg("-CA").arg(&ca.certificate).arg("-CAkey").arg(&ca.key).arg("-extfile").arg(&extensions);
     run(openssl.arg("-out").arg(&tls.certificate));
     tls
+}
+
+/// The list by which `ca` revokes this certificate.
+fn revoked(cluster: &Cluster, ca: &Tls, certificate: &Tls) -> String {
+    let [config, index, number] = ["ca.conf", "ca.index", "ca.number"].map(|name| cluster.path(name));
+    std::fs::write(&index, "").unwrap();
+    std::fs::write(&number, "01\n").unwrap();
+    let text = format!(
+        "[ca]\ndefault_ca=own\n[own]\ndatabase={}\ncrlnumber={}\ndefault_md=sha256\ndefault_crl_days=2\n",
+        index.display(),
+        number.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let run = |what: &[&Path]| {
+        let mut openssl = Command::new("openssl");
+        openssl.arg("ca").arg("-config").arg(&config).arg("-cert").arg(&ca.certificate);
+        let done = openssl.arg("-keyfile").arg(&ca.key).args(what).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    };
+    run(&[Path::new("-revoke"), &certificate.certificate]);
+    run(&[Path::new("-gencrl")])
+}
+
+/// Replaces a file in one step.
+fn replace(file: &Path, text: &str) {
+    let new = file.with_extension("new");
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(new, file).unwrap();
 }
 
 #[test]
@@ -399,6 +428,7 @@ fn clients_must_show_a_certificate_where_the_edge_asks_for_one() {
     cluster.file.edges[0].tls = vec![certificate(&cluster, "own").unwrap()];
     cluster.file.edges[0].client_ca = Some(ca.certificate.clone());
     let (cluster, _up) = started(cluster);
+    let text = |path: &Path| std::fs::read_to_string(path).unwrap();
     let words = "GET /o/1/9 HTTP/1.1\r\nhost: alpha.test\r\nconnection: close\r\n\r\n";
     let ask = |client: Option<&Tls>, version: &str, session: &[(&str, PathBuf)]| {
         let answer = over_tls_with(&cluster, words, |openssl| {
@@ -423,8 +453,8 @@ fn clients_must_show_a_certificate_where_the_edge_asks_for_one() {
     }
     // The same over HTTP/2.
     let with = |Tls { certificate, key }: &Tls| {
-        let text = |path: &Path| path.to_str().unwrap().to_owned();
-        ["--cert".to_owned(), text(certificate), "--key".to_owned(), text(key)]
+        let name = |path: &Path| path.to_str().unwrap().to_owned();
+        ["--cert".to_owned(), name(certificate), "--key".to_owned(), name(key)]
     };
     let options = with(&known);
     let options: Vec<_> = options.iter().map(String::as_str).collect();
@@ -434,7 +464,15 @@ fn clients_must_show_a_certificate_where_the_edge_asks_for_one() {
         assert!(said.starts_with("0 000 ") || said.contains(" 000 "), "{said}");
     }
 
-    std::fs::rename(&other.certificate, &ca.certificate).unwrap();
+    let lost = signed(&cluster, &ca, "lost");
+    assert!(ask(Some(&lost), "-tls1_3", &[]));
+    let revoked = format!("{}{}", text(&ca.certificate), revoked(&cluster, &ca, &lost));
+    replace(&ca.certificate, &revoked);
+    eventually("one is revoked", || !ask(Some(&lost), "-tls1_3", &[]));
+    assert!(!ask(Some(&lost), "-tls1_2", &[]));
+    assert!(ask(Some(&known), "-tls1_3", &[]), "the other is not");
+
+    replace(&ca.certificate, &text(&other.certificate));
     eventually("the new authority counts", || ask(Some(&unknown), "-tls1_3", &[]));
     assert!(!ask(Some(&known), "-tls1_3", &[]), "the old authority does not count any more");
 }
