@@ -98,18 +98,20 @@ pub struct Edge {
     metrics: Arc<Metrics>,
     log: Option<AccessLog>,
     listener: TcpListener,
+    is_handed_over: bool,
     tls: Option<Tls>,
     admin: Option<TcpListener>,
 }
 
 impl Edge {
-    /// Checks its ports, certificates and log. Without a gate all requests are admitted. Its metrics include `peers`, `about`
-    /// and `counts`.
+    /// Checks its ports, certificates and log. Clients connect to the socket that was `handed_over`, if one was. Without a gate all
+    /// requests are admitted. Its metrics include `peers`, `about` and `counts`.
     ///
     /// # Errors
     /// If a port, a certificate or the log cannot be used.
     pub fn new(
         settings: EdgeSettings,
+        handed_over: Option<TcpListener>,
         view: Arc<View>,
         gate: Option<Arc<Gate>>,
         peers: Option<Arc<Peers>>,
@@ -120,7 +122,8 @@ impl Edge {
             let edge = || settings.name.clone();
             TcpListener::bind(address).map_err(|source| Error::Listen { edge: edge(), address, source })
         };
-        let listener = listen(settings.listen)?;
+        let is_handed_over = handed_over.is_some();
+        let listener = handed_over.map_or_else(|| listen(settings.listen), Ok)?;
         let admin = settings.admin.map(listen).transpose()?;
         let log = match &settings.access_log {
             Some(path) => {
@@ -139,7 +142,7 @@ impl Edge {
         let sites = settings.sites.iter().map(|site| site.name.clone()).collect();
         let state = Arc::new(State { view, gate, peers, seen, nodes, sites });
         let metrics = Metrics::new(Arc::clone(&state), log.clone(), about, counts);
-        Ok(Edge { settings, state, metrics: Arc::new(metrics), log, listener, tls, admin })
+        Ok(Edge { settings, state, metrics: Arc::new(metrics), log, listener, is_handed_over, tls, admin })
     }
 
     /// The address that clients connect to.
@@ -173,6 +176,7 @@ impl Edge {
         let routes = Arc::new(Routes::new(&self.settings, view, gate, metrics, log));
         let proxy = Proxy {
             listener: self.listener,
+            is_handed_over: self.is_handed_over,
             tls: self.tls,
             trusted_proxies: self.settings.trusted_proxies.clone(),
             servers: self.settings.nodes.iter().map(server).collect(),

@@ -61,6 +61,9 @@ pub enum Stop {
 pub struct Proxy {
     /// Where clients connect.
     pub listener: TcpListener,
+    /// Whether the listener was handed over, and goes on to a successor: at the end no connection is accepted any more, so that those
+    /// which come meanwhile wait for it. Otherwise they are answered with 503.
+    pub is_handed_over: bool,
     /// How they use TLS, if they do.
     pub tls: Option<Tls>,
     /// Networks of proxies before this one. From one of them X-Forwarded-For is believed: the client is the last address there
@@ -81,8 +84,7 @@ pub struct Proxy {
 type Accepted = (std::net::TcpStream, SocketAddr, bool);
 
 impl Proxy {
-    /// Serves until `stop` says so. After [`Stop::Graceful`] requests in flight may end within `drain_max`; new connections are
-    /// answered with 503 meanwhile. `stop` is awaited again then, for [`Stop::Now`].
+    /// Serves until `stop` says so. After [`Stop::Graceful`] requests in flight may end within `drain_max`. `stop` is awaited again then, for [`Stop::Now`].
     ///
     /// # Errors
     /// If a thread or its runtime cannot be made.
@@ -129,12 +131,15 @@ impl Proxy {
             }
             let listener = tokio::net::TcpListener::from_std(self.listener)?;
             let acceptor = Acceptor { listener, worker, counts: counts.clone(), hands };
-            spawn_local(acceptor.run());
+            let accepting = spawn_local(acceptor.run());
             if stop().await == Stop::Now {
                 return Ok(());
             }
             self.is_closing.store(true, Ordering::Relaxed);
             let _ = closing.send(true);
+            if self.is_handed_over {
+                accepting.abort();
+            }
             tokio::select! {
                 () = drained(&counts, drain_max) => {}
                 () = async { while stop().await != Stop::Now {} } => {}

@@ -1,10 +1,11 @@
 //! `sidelong edge`: one edge of a cluster file.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use listenfd::ListenFd;
 use sidelong_edge::{
     Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate, Gatekeeper, Peers, View, Watch,
     offer_share,
@@ -55,6 +56,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
 
     let view = Arc::new(parts.view());
     let settings = EdgeSettings { access_log_reopen: reopen, ..parts.edge_settings(index) };
+    let listener = handed_over(&args.name, settings.listen)?;
     let mut counts = parts.fabric.counts();
     let ganglia = ganglia(&parts, &settings)?;
     counts.extend(ganglia.as_ref().map(Ganglia::counts));
@@ -70,7 +72,8 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     }
     let exchange = exchange(&parts, index, &view, gate.as_ref(), &memory)?;
     let peers = exchange.as_ref().map(|exchange| Arc::clone(&exchange.peers));
-    let edge = Edge::new(settings, Arc::clone(&view), gate, peers, parts.about(parts.scheme()?), counts)?;
+    let about = parts.about(parts.scheme()?);
+    let edge = Edge::new(settings, listener, Arc::clone(&view), gate, peers, about, counts)?;
     let owner = parts.owner(Some(index), None);
     let brain = parts.brain(parts.decider(None)?, true)?;
     let events = events(args, &parts, history.as_ref(), Some(edge.listen()));
@@ -101,6 +104,27 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     }
     history.into_iter().for_each(Log::finish);
     memory.guard.map_or(Ok(()), |guard| guard.result())
+}
+
+/// The socket at `listen` that this process was started with (sd_listen_fds(3)), if it was started with any.
+fn handed_over(name: &str, listen: SocketAddr) -> Result<Option<TcpListener>, Failure> {
+    let mut handed = ListenFd::from_env();
+    let refused = |found: &str| {
+        Failure::new(format!(
+            "edge {name}: LISTEN_FDS hands over {found}; expected a listening TCP socket at {listen}"
+        ))
+    };
+    for index in 0..handed.len() {
+        let taken = handed.take_tcp_listener(index);
+        let Some(listener) = taken.map_err(|_| refused("what is none"))? else {
+            continue;
+        };
+        let address = listener.local_addr()?;
+        if address == listen || address.ip().is_unspecified() && address.port() == listen.port() {
+            return Ok(Some(listener));
+        }
+    }
+    if handed.len() > 0 { Err(refused("others")) } else { Ok(None) }
 }
 
 /// The memory that an edge offers to others while it lives.

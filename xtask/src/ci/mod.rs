@@ -20,7 +20,7 @@ use tally::Tally;
 /// Shown below the options.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  cargo xtask ci               all steps but hostile
+  cargo xtask ci               all steps but those on demand
   cargo xtask ci fmt clippy    only these
   cargo xtask ci --list        the steps";
 

@@ -83,6 +83,11 @@ pub(super) const ON_DEMAND: &[Step] = &[
         run: hostile,
     },
     Step {
+        name: "endurance",
+        proves: "ten million requests and ten thousand idle or slow clients leave an edge as it was",
+        run: endurance,
+    },
+    Step {
         name: "model-all",
         proves: "the lock protocol holds under that bound, too, where persons move nodes and nodes run commands",
         run: model_all,
@@ -164,13 +169,24 @@ fn model_all(run: &mut Run) -> Result<(), Failure> {
 
 /// Each time from another seed, unless one is given.
 fn hostile(run: &mut Run) -> Result<(), Failure> {
-    let tests = ["test", "-p", "sidelong", "--release", "--locked", "--test", "hostile", "--", "--nocapture"];
-    let mut tests = run.cargo(&tests);
+    let mut tests = of_the_program(run, "hostile");
     tests.env("SIDELONG_ROUNDS", "100");
     if std::env::var_os(SEED).is_none() {
         tests.env(SEED, std::process::id().to_string());
     }
     run.must_test(tests)
+}
+
+/// One after the other, since each looks at what its processes hold.
+fn endurance(run: &mut Run) -> Result<(), Failure> {
+    let mut tests = of_the_program(run, "endurance");
+    tests.args(["--ignored", "--test-threads", "1"]);
+    run.must_test(tests)
+}
+
+/// Tests of the program as users build it, which print what they find.
+fn of_the_program(run: &Run, tests: &str) -> Command {
+    run.cargo(&["test", "-p", "sidelong", "--release", "--locked", "--test", tests, "--", "--nocapture"])
 }
 
 /// Variable with the seed of a randomized test.
