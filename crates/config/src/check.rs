@@ -365,6 +365,7 @@ fn limits(limits: &Limits) -> Check {
     millis(at, "response_timeout_ms", limits.response_timeout, MILLI, HOUR)?;
     millis(at, "idle_timeout_ms", limits.idle_timeout, MILLI, 24 * HOUR)?;
     within(at, "connections_max", limits.connections_max, 1, 1 << 20)?;
+    within(at, "connections_per_client_max", limits.connections_per_client_max.unwrap_or(1), 1, 1 << 20)?;
     within(at, "retries", limits.retries, 0, 16)?;
     within(at, "history_bytes_max", limits.history_bytes_max, 0, 1 << 30)?;
     expect(!(1..8192).contains(&limits.history_bytes_max), at.key("history_bytes_max"), || {

@@ -162,6 +162,10 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// Client connections of one edge. Default 4096.
     pub connections_max: u32,
+    /// Connections of one client to an edge: of an IPv4 address, or of the first 64 bits of an IPv6 address, but not of
+    /// `trusted_proxies`. Default no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections_per_client_max: Option<u32>,
     /// Other nodes that an idempotent request is sent to when one fails. Default 1.
     pub retries: u32,
     /// The history of moves that each edge keeps in `run_dir`, in bytes; 0 for none. Default 1 MiB.
@@ -179,6 +183,7 @@ impl Default for Limits {
             response_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             connections_max: 4096,
+            connections_per_client_max: None,
             retries: 1,
             history_bytes_max: 1 << 20,
         }

@@ -177,6 +177,10 @@ fn every_section_is_checked() {
         ),
         ("[limits]\nheader_bytes_max = 1\n", "11: header_bytes_max is 1; expected from 256 to 1048576"),
         ("[limits]\nconnections_max = 0\n", "11: connections_max is 0; expected from 1 to 1048576"),
+        (
+            "[limits]\nconnections_per_client_max = 0\n",
+            "11: connections_per_client_max is 0; expected from 1 to 1048576",
+        ),
         ("[limits]\nretries = 17\n", "11: retries is 17; expected from 0 to 16"),
         ("[limits]\nconnect_timeout_ms = 0\n", "11: connect_timeout_ms is 0; expected from 1 to 3600000"),
         ("[ganglia]\ngmond = \"127.0.0.1:0\"\n", "11: address 127.0.0.1:0 has port 0; expected a fixed port"),

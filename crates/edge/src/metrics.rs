@@ -23,6 +23,7 @@ use prometheus_client::registry::{Registry, Unit};
 use sidelong_layout::{NodeId, SiteId, Time};
 use sidelong_policy::reconfigure::MovePlan;
 use sidelong_policy::workers::Workers;
+use sidelong_proxy::Refusal;
 
 use crate::access_log::AccessLog;
 use crate::clock;
@@ -68,8 +69,9 @@ struct EndLabel {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct CodeLabel {
-    code: u16,
+struct RefusalLabel {
+    /// One of [`Refusal::ALL`].
+    reason: &'static str,
 }
 
 /// `sidelong_edge_node_site` has a series for each node and site up to this many, some 4 MB of text. In a larger cluster
@@ -85,7 +87,7 @@ pub struct Metrics {
     latency: Vec<Histogram>,
     retries: Counter,
     misdirected: Counter,
-    refused: Family<CodeLabel, Counter>,
+    refused: Family<RefusalLabel, Counter>,
     moves: Family<MoveLabels, Counter>,
     abandoned: Family<EndLabel, Counter>,
     move_seconds: Histogram,
@@ -140,12 +142,12 @@ impl Metrics {
         );
         registry.register("misdirected", "Requests for a Host of no site", metrics.misdirected.clone());
         // Counters that are still 0.
-        for code in sidelong_proxy::REFUSALS {
-            let _ = metrics.refused.get_or_create(&CodeLabel { code });
+        for reason in Refusal::ALL.map(Refusal::word) {
+            let _ = metrics.refused.get_or_create(&RefusalLabel { reason });
         }
         registry.register(
             "refused",
-            "Requests refused before they were complete, by status: too slow, too large, too many",
+            "Clients disconnected before they had sent a whole request, by reason",
             metrics.refused.clone(),
         );
         registry.register(
@@ -214,9 +216,9 @@ impl Metrics {
         self.abandoned.get_or_create(&EndLabel { end }).inc();
     }
 
-    /// Counts a client that the door answered with `code` and disconnected.
-    pub(crate) fn refused(&self, code: u16) {
-        self.refused.get_or_create(&CodeLabel { code }).inc();
+    /// Counts a client that was disconnected before it had sent a whole request.
+    pub(crate) fn refused(&self, why: Refusal) {
+        self.refused.get_or_create(&RefusalLabel { reason: why.word() }).inc();
     }
 
     /// Counts load records that were read and not used.

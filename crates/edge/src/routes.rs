@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use sidelong_layout::{NodeId, SiteId, Time};
 use sidelong_policy::admission::Client;
 use sidelong_policy::health;
-use sidelong_proxy::{Answer, Failure, Outcome, Request, Service, Visit};
+use sidelong_proxy::{Answer, Failure, Outcome, Refusal, Request, Service, Visit};
 
 use crate::access_log::{AccessLog, Entry};
 use crate::clock;
@@ -114,8 +114,8 @@ impl Service for Routes {
         self.view.is_stale(now) || gate.takes_in(Client::new(client), now)
     }
 
-    fn refused(&self, status: u16) {
-        self.metrics.refused(status);
+    fn refused(&self, why: Refusal) {
+        self.metrics.refused(why);
     }
 
     fn visit(&self, request: &Request, client: SocketAddr) -> AtEdge<'_> {

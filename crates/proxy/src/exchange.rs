@@ -15,7 +15,7 @@ use crate::pool::{ConnectError, Place};
 use crate::pump::{Downstream, Pump, Replay, Trouble};
 use crate::request::{Request, Version};
 use crate::response::Response;
-use crate::service::{Failure, Outcome, Service, Visit};
+use crate::service::{Failure, Outcome, Refusal, Service, Visit};
 use crate::worker::{Client, Worker};
 
 /// Most bytes of a body that are read after an early answer, to keep the connection over HTTP/1. With more it is closed.
@@ -138,7 +138,7 @@ async fn forward<S: Service, D: Answerable>(
             Trouble::Client => return Ok(Left::Broken),
             Trouble::Body(answer) => {
                 if answer.status == Answer::TOO_SLOW.status {
-                    worker.service.refused(answer.status);
+                    worker.service.refused(Refusal::Slow);
                 }
                 return if ended.has_begun { Ok(Left::Broken) } else { Err(answer) };
             }

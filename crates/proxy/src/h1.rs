@@ -18,7 +18,7 @@ use crate::io::{Io, Rewound};
 use crate::pump::Downstream;
 use crate::request::{Request, Version};
 use crate::response::Response;
-use crate::service::{Limits, Service};
+use crate::service::{Limits, Refusal, Service};
 use crate::wire::Wire;
 use crate::worker::{Client, Worker};
 
@@ -71,8 +71,10 @@ pub(crate) async fn serve<S: Service>(worker: &Rc<Worker<S>>, io: Io, from: Clie
                 return h2::serve(worker, Rewound::new(input, io), from).await;
             }
             Received::Refused(answer) => {
-                if matches!(answer.status, 408 | 431) {
-                    worker.service.refused(answer.status);
+                match answer.status {
+                    408 => worker.service.refused(Refusal::Slow),
+                    431 => worker.service.refused(Refusal::Large),
+                    _ => {}
                 }
                 return connection.refuse(&answer).await;
             }

@@ -20,8 +20,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep};
 
+use crate::clients::{Clients, Place};
 use crate::pool::{Pool, Server, is_shortage};
-use crate::service::{Limits, Service};
+use crate::service::{Limits, Refusal, Service};
 use crate::tls::Tls;
 use crate::trust::Trust;
 use crate::worker::{Counts, Worker};
@@ -81,7 +82,7 @@ pub struct Proxy {
 }
 
 /// A connection on its way to its thread.
-type Accepted = (std::net::TcpStream, SocketAddr, bool);
+type Accepted = (std::net::TcpStream, SocketAddr, Place);
 
 impl Proxy {
     /// Serves until `stop` says so. After [`Stop::Graceful`] requests in flight may end within `drain_max`. `stop` is awaited again then, for [`Stop::Now`].
@@ -102,9 +103,11 @@ impl Proxy {
         let _ = listening.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_AFTER));
         let (closing, is_closed) = watch::channel(false);
         let counts: Vec<Arc<Counts>> = (0..self.threads.max(1)).map(|_| Arc::default()).collect();
+        let clients = self.limits.connections_per_client_max.map(|max| Arc::new(Clients::new(max)));
         let parts = |thread: usize| Parts {
             service: Arc::clone(&service),
             limits: self.limits,
+            clients: clients.clone(),
             servers: self.servers.clone(),
             trust: Trust::new(self.trusted_proxies.clone()),
             counts: Arc::clone(&counts[thread]),
@@ -190,6 +193,7 @@ struct Parts<S> {
     service: Arc<S>,
     limits: Limits,
     servers: Vec<Server>,
+    clients: Option<Arc<Clients>>,
     trust: Trust,
     counts: Arc<Counts>,
     tls: Option<Tls>,
@@ -203,6 +207,7 @@ impl<S: Service> Parts<S> {
             pool: Pool::new(&self.servers, &self.limits),
             service: self.service,
             limits: self.limits,
+            clients: self.clients,
             trust: self.trust,
             counts: self.counts,
             tls: self.tls,
@@ -217,9 +222,9 @@ impl<S: Service> Parts<S> {
             let worker = self.worker();
             spawn_local(sweep(Rc::clone(&worker)));
             while let Some(accepted) = handed.recv().await {
-                let (stream, address, is_over) = accepted;
+                let (stream, address, place) = accepted;
                 match TcpStream::from_std(stream) {
-                    Ok(stream) => drop(spawn_local(Rc::clone(&worker).serve(stream, address, is_over))),
+                    Ok(stream) => drop(spawn_local(Rc::clone(&worker).serve(stream, address, place))),
                     Err(_) => drop(worker.counts.connections.fetch_sub(1, Ordering::Relaxed)),
                 }
             }
@@ -252,37 +257,37 @@ impl<S: Service> Acceptor<S> {
                     continue;
                 }
             };
-            // A proxy's connection is that of many clients.
-            if !self.worker.trust.is_proxy(address.ip()) && !self.worker.service.accepts(address) {
-                continue;
+            if let Some(place) = self.worker.admit(address) {
+                self.hand(stream, address, place);
             }
-            self.hand(stream, address);
         }
     }
 
     /// Gives a connection to the thread that has fewest.
-    fn hand(&self, stream: TcpStream, address: SocketAddr) {
+    fn hand(&self, stream: TcpStream, address: SocketAddr, mut place: Place) {
         let connections = |thread: usize| self.counts[thread].connections.load(Ordering::Relaxed);
         let threads = 0..self.counts.len();
         let all: usize = threads.clone().map(connections).sum();
         let over = (all + 1).saturating_sub(self.worker.limits.connections_max);
         if over > REFUSALS_MAX {
-            return self.worker.service.refused(503);
+            return self.worker.service.refused(Refusal::Full);
         }
         let thread = threads.min_by_key(|thread| connections(*thread)).unwrap_or(0);
         self.counts[thread].connections.fetch_add(1, Ordering::Relaxed);
-        let is_over = over > 0;
+        if over > 0 {
+            place.refusal = Some(Refusal::Full);
+        }
         match thread.checked_sub(1).map(|other| &self.hands[other]) {
             None => {
-                spawn_local(Rc::clone(&self.worker).serve(stream, address, is_over));
+                spawn_local(Rc::clone(&self.worker).serve(stream, address, place));
             }
             // The other thread has a reactor of its own.
             Some(hand) => {
                 let stream = stream.into_std().ok();
-                let handed = stream.and_then(|stream| hand.try_send((stream, address, is_over)).ok());
+                let handed = stream.and_then(|stream| hand.try_send((stream, address, place)).ok());
                 if handed.is_none() {
                     self.counts[thread].connections.fetch_sub(1, Ordering::Relaxed);
-                    self.worker.service.refused(503);
+                    self.worker.service.refused(Refusal::Full);
                 }
             }
         }

@@ -17,9 +17,8 @@ pub trait Service: Send + Sync + 'static {
     /// Whether a new connection from `client` is accepted. It is asked before TLS, for each connection, and must not wait.
     fn accepts(&self, client: SocketAddr) -> bool;
 
-    /// A connection was closed with this status before it had sent a whole request: 408, 431 or 503. HTTP/2 has no such
-    /// answer; the connection is then just closed.
-    fn refused(&self, status: u16);
+    /// A connection was closed before it had sent a whole request, with an answer where there can be one.
+    fn refused(&self, why: Refusal);
 
     /// The head of a request was read.
     fn visit(&self, request: &Request, client: SocketAddr) -> Self::Visit<'_>;
@@ -51,6 +50,34 @@ pub trait Visit {
 
     /// The request has ended.
     fn end(self, request: &Request, outcome: Outcome);
+}
+
+/// Why a client is disconnected. Where it can be answered, the answer is 408, 431 or 503.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// It did not send its request, or end its TLS handshake, in time.
+    Slow,
+    /// The head of its request is larger than the limit.
+    Large,
+    /// There are too many connections, or no descriptors, or the proxy shuts down.
+    Full,
+    /// It has too many connections itself.
+    ClientFull,
+}
+
+impl Refusal {
+    /// All of them.
+    pub const ALL: [Refusal; 4] = [Refusal::Slow, Refusal::Large, Refusal::Full, Refusal::ClientFull];
+
+    /// As in a metric's label.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Refusal::Slow => "too-slow",
+            Refusal::Large => "too-large",
+            Refusal::Full => "too-many",
+            Refusal::ClientFull => "too-many-of-client",
+        }
+    }
 }
 
 /// How a server failed.
@@ -89,6 +116,9 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// Most connections of clients at a time.
     pub connections_max: usize,
+    /// Most connections of one client at a time, 1 at least: of an IPv4 address, or of the first 64 bits of an IPv6 address.
+    /// Proxies before this one have no such limit.
+    pub connections_per_client_max: Option<usize>,
     /// Most bytes of a request's body.
     pub body_bytes_max: u64,
     /// Longest time to connect to a server.

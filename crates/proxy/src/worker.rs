@@ -1,4 +1,5 @@
-//! A thread of the proxy: what its connections share. Threads share nothing with each other but the service.
+//! A thread of the proxy: what its connections share. Threads share nothing with each other but the service,
+//! and the count of each client's connections if it is limited.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -11,15 +12,13 @@ use tokio::time::timeout;
 
 use crate::answer::Answer;
 use crate::buffer::Buffer;
+use crate::clients::{Clients, Place};
 use crate::io::{Io, Rewound};
 use crate::pool::Pool;
-use crate::service::{Limits, Service};
+use crate::service::{Limits, Refusal, Service};
 use crate::tls::Tls;
 use crate::trust::Trust;
 use crate::{h1, h2};
-
-/// All statuses of [`Service::refused`].
-pub const REFUSALS: [u16; 3] = [408, 431, 503];
 
 /// A client.
 #[derive(Clone, Debug)]
@@ -69,6 +68,8 @@ impl Drop for Counted<'_> {
 pub(crate) struct Worker<S> {
     pub(crate) service: Arc<S>,
     pub(crate) limits: Limits,
+    /// If their connections are limited.
+    pub(crate) clients: Option<Arc<Clients>>,
     pub(crate) pool: Pool,
     pub(crate) trust: Trust,
     pub(crate) counts: Arc<Counts>,
@@ -89,29 +90,48 @@ impl<S: Service> Worker<S> {
         Counted::new(&self.counts.in_flight)
     }
 
-    /// Serves a connection that was accepted; `is_over` if there are too many.
-    pub(crate) async fn serve(self: Rc<Self>, stream: TcpStream, address: SocketAddr, is_over: bool) {
+    /// A place for a connection of a client; `None` if it is closed without an answer.
+    pub(crate) fn admit(&self, client: SocketAddr) -> Option<Place> {
+        // A proxy's connection is that of many clients.
+        if self.trust.is_proxy(client.ip()) {
+            return Some(Place::default());
+        }
+        if !self.service.accepts(client) {
+            return None;
+        }
+        let Some(clients) = &self.clients else { return Some(Place::default()) };
+        let place = clients.enter(client.ip());
+        if place.is_none() {
+            self.service.refused(Refusal::ClientFull);
+        }
+        place
+    }
+
+    /// Serves a connection that was accepted.
+    pub(crate) async fn serve(self: Rc<Self>, stream: TcpStream, address: SocketAddr, place: Place) {
         // The acceptor has counted it.
         let _counted = Counted(&self.counts.connections);
         let from = Client::new(address, &self.trust);
+        let refusal = || place.refusal.or(self.is_closing().then_some(Refusal::Full));
+        // No handshake is wasted on a client that is not served.
+        if let (Some(_), Some(why)) = (&self.tls, refusal()) {
+            return self.service.refused(why);
+        }
         let (io, speaks_h2) = match &self.tls {
             None => (Io::Plain(stream), false),
-            // No handshake is wasted on a client that is not served.
-            Some(_) if is_over || self.is_closing() => return self.service.refused(Answer::full().status),
             Some(tls) => match timeout(self.limits.header_timeout, tls.acceptor().accept(stream)).await {
                 Ok(Ok(stream)) => {
                     let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                     (Io::Tls(Box::new(stream)), speaks_h2)
                 }
                 Ok(Err(error)) => return tracing::debug!(%error, client = %address, "TLS handshake failed"),
-                Err(_) => return self.service.refused(Answer::TOO_SLOW.status),
+                Err(_) => return self.service.refused(Refusal::Slow),
             },
         };
-        if is_over || self.is_closing() {
-            let answer = Answer::full();
-            self.service.refused(answer.status);
+        if let Some(why) = refusal() {
+            self.service.refused(why);
             if !speaks_h2 {
-                h1::refuse(io, &answer).await;
+                h1::refuse(io, &Answer::full()).await;
             }
         } else if speaks_h2 {
             h2::serve(&self, Rewound::new(Buffer::default(), io), from).await;

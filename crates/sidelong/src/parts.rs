@@ -444,6 +444,7 @@ impl Parts {
                 idle_timeout: limits.idle_timeout,
                 // A request needs a descriptor to its node as well.
                 connections_max: (limits.connections_max as usize).min(file_limit() / 2),
+                connections_per_client_max: limits.connections_per_client_max.map(|max| max as usize),
                 body_bytes_max: limits.body_bytes_max,
                 connect_timeout: limits.connect_timeout,
                 retries: limits.retries,

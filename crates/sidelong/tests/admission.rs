@@ -278,7 +278,7 @@ fn where_every_site_is_overloaded_connections_are_closed_as_they_come() {
         });
     });
     assert!(statuses[&200] > 0, "and established connections stay: {statuses:?}");
-    assert_eq!(figure(&cluster, r#"refused_total{code="503"}"#), Some(0.0));
+    assert_eq!(figure(&cluster, r#"refused_total{reason="too-many"}"#), Some(0.0));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod support;
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use sidelong_config::Service;
@@ -144,7 +145,7 @@ fn who_dribbles_a_header_is_cut_off() {
     silent.send("GET /o/1/1 HTTP/1.1\r\nhost:").unwrap();
     let words = silent.rest();
     assert!(words.starts_with("HTTP/1.1 408 "), "{words:?}");
-    assert_eq!(metrics(cluster.admin(0))[r#"sidelong_edge_refused_total{code="408"}"#], 3.0);
+    assert_eq!(metrics(cluster.admin(0))[r#"sidelong_edge_refused_total{reason="too-slow"}"#], 3.0);
     // A connection without a new request stays open.
     assert_eq!(client.ask("GET", "alpha.test", "/o/1/1").unwrap().status, 200);
     std::thread::sleep(Duration::from_millis(900));
@@ -266,11 +267,54 @@ fn too_many_connections_are_turned_away() {
     let mut outside = Client::connect(cluster.edge(0));
     let reply = outside.ask("GET", "alpha.test", "/o/1/1").unwrap();
     assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{reply:?}");
-    assert!(metrics(cluster.admin(0))[r#"sidelong_edge_refused_total{code="503"}"#] >= 1.0);
+    assert!(metrics(cluster.admin(0))[r#"sidelong_edge_refused_total{reason="too-many"}"#] >= 1.0);
     inside.pop();
     eventually("there is room again", || {
         try_get(cluster.edge(0), "alpha.test", "/o/1/1").is_ok_and(|reply| reply.status == 200)
     });
+}
+
+#[test]
+fn one_client_does_not_take_the_places_of_others() {
+    let (cluster, _up, first) = served(|cluster| cluster.file.limits.connections_per_client_max = Some(3));
+    let reason = r#"sidelong_edge_refused_total{reason="too-many-of-client"}"#;
+    let status = |client: &mut Client| client.ask("GET", "alpha.test", "/o/1/1").map(|reply| reply.status);
+    // The connection of the start may still be closing.
+    let mut inside = vec![first];
+    eventually("three are served", || {
+        inside.retain_mut(|client| status(client).is_ok_and(|status| status == 200));
+        let is_full = inside.len() == 3;
+        if !is_full {
+            inside.push(Client::connect(cluster.edge(0)));
+        }
+        is_full
+    });
+    let refused = metrics(cluster.admin(0))[reason];
+    let mut outside: Vec<_> = (0..20).map(|_| Client::connect(cluster.edge(0))).collect();
+    let answered = outside.iter_mut().filter_map(|client| status(client).ok()).collect::<Vec<_>>();
+    assert!(!answered.is_empty() && answered.iter().all(|status| *status == 503), "{answered:?}");
+    eventually("each is counted", || metrics(cluster.admin(0))[reason] - refused == 20.0);
+    let IpAddr::V4(address) = inside[0].local_address().ip() else { panic!("not IPv4") };
+    let mut other =
+        Client::connect_from(Ipv4Addr::from_bits(address.to_bits() ^ 1), cluster.edge(0)).unwrap();
+    assert_eq!(status(&mut other).unwrap(), 200, "another client");
+    assert!(inside.iter_mut().all(|client| status(client).unwrap() == 200), "none is cut off");
+    inside.pop();
+    eventually("there is room again", || {
+        try_get(cluster.edge(0), "alpha.test", "/o/1/1").is_ok_and(|reply| reply.status == 200)
+    });
+}
+
+#[test]
+fn a_proxy_has_as_many_connections_as_its_clients() {
+    let (cluster, _up, _client) = served(|cluster| {
+        cluster.file.limits.connections_per_client_max = Some(1);
+        cluster.file.edges[0].trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+    });
+    let mut clients: Vec<_> = (0..4).map(|_| Client::connect(cluster.edge(0))).collect();
+    for client in &mut clients {
+        assert_eq!(client.ask("GET", "alpha.test", "/o/1/1").unwrap().status, 200);
+    }
 }
 
 #[test]
