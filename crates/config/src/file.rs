@@ -361,6 +361,10 @@ pub struct EdgeEntry {
     /// all, and the client is who connects.
     #[serde(default)]
     pub trusted_proxies: Vec<IpNet>,
+    /// Whether each connection begins with a header of the PROXY protocol, version 1 or 2, which tells whose it is. With
+    /// `trusted_proxies` all other connections are closed. Default false.
+    #[serde(default)]
+    pub proxy_protocol: bool,
     /// The access log: a file, or `-` for standard output. Default none.
     #[serde(default)]
     pub access_log: Option<PathBuf>,
@@ -380,6 +384,7 @@ impl EdgeEntry {
             tls: Vec::new(),
             client_ca: None,
             trusted_proxies: Vec::new(),
+            proxy_protocol: false,
             access_log: None,
             threads: 1,
         }

@@ -180,6 +180,7 @@ impl Edge {
             tls: self.tls,
             trusted_proxies: self.settings.trusted_proxies.clone(),
             servers: self.settings.nodes.iter().map(server).collect(),
+            proxy_protocol: self.settings.proxy_protocol,
             threads: self.settings.threads,
             limits: self.settings.limits,
             is_closing,

@@ -21,6 +21,8 @@ pub struct EdgeSettings {
     pub client_ca: Option<PathBuf>,
     /// Networks of proxies before the edge; see [`sidelong_proxy::Proxy::trusted_proxies`].
     pub trusted_proxies: Vec<IpNet>,
+    /// Whether connections begin with a header of the PROXY protocol; see [`sidelong_proxy::Proxy::proxy_protocol`].
+    pub proxy_protocol: bool,
     /// The address of the admin endpoint, if it has one.
     pub admin: Option<SocketAddr>,
     /// The access log; `-` for standard output.

@@ -3,6 +3,7 @@
 use crate::body::{Decoder, Encoder, Next};
 use crate::buffer::Buffer;
 use crate::fields::Fields;
+use crate::proxy_protocol;
 use crate::request::{Request, Version};
 use crate::response::Response;
 
@@ -29,6 +30,11 @@ pub fn response(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut encoder = Encoder::new(response.framing_for(Version::Http11));
     body(&bytes[head..], &mut decoder, &mut encoder, &mut out)?;
     Some(out)
+}
+
+/// The length of the PROXY header at the start of `bytes`; `None` if it is refused, or not complete.
+pub fn proxy_header(bytes: &[u8]) -> Option<usize> {
+    Some(proxy_protocol::parse(bytes).ok()??.len)
 }
 
 fn body(bytes: &[u8], decoder: &mut Decoder, encoder: &mut Encoder, out: &mut Vec<u8>) -> Option<()> {

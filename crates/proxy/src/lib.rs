@@ -23,6 +23,7 @@ mod h1;
 mod h2;
 mod io;
 mod pool;
+mod proxy_protocol;
 mod pump;
 mod request;
 mod response;

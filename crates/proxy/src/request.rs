@@ -396,7 +396,8 @@ pub(crate) fn length(fields: &Fields) -> Result<Option<u64>, crate::body::Malfor
     decimal(length).map(Some).ok_or(crate::body::Malformed)
 }
 
-fn decimal(text: &[u8]) -> Option<u64> {
+/// A number of digits only.
+pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
     // At most 18 digits, so that it cannot overflow.
     let is_number = !text.is_empty() && text.len() <= 18 && text.iter().all(u8::is_ascii_digit);
     is_number.then(|| text.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))

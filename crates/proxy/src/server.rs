@@ -73,6 +73,9 @@ pub struct Proxy {
     pub trusted_proxies: Vec<IpNet>,
     /// The servers, by index.
     pub servers: Vec<Server>,
+    /// Whether connections begin with a header of the PROXY protocol, version 1 or 2, which tells their client. If there are
+    /// trusted proxies, all other connections are closed.
+    pub proxy_protocol: bool,
     /// Threads that serve clients, one at least.
     pub threads: usize,
     /// Limits on clients and servers.
@@ -110,6 +113,7 @@ impl Proxy {
             clients: clients.clone(),
             servers: self.servers.clone(),
             trust: Trust::new(self.trusted_proxies.clone()),
+            proxy_protocol: self.proxy_protocol,
             counts: Arc::clone(&counts[thread]),
             tls: self.tls.clone(),
             closing: is_closed.clone(),
@@ -195,6 +199,7 @@ struct Parts<S> {
     servers: Vec<Server>,
     clients: Option<Arc<Clients>>,
     trust: Trust,
+    proxy_protocol: bool,
     counts: Arc<Counts>,
     tls: Option<Tls>,
     closing: watch::Receiver<bool>,
@@ -209,6 +214,7 @@ impl<S: Service> Parts<S> {
             limits: self.limits,
             clients: self.clients,
             trust: self.trust,
+            proxy_protocol: self.proxy_protocol,
             counts: self.counts,
             tls: self.tls,
             closing: self.closing,
@@ -257,7 +263,7 @@ impl<S: Service> Acceptor<S> {
                     continue;
                 }
             };
-            if let Some(place) = self.worker.admit(address) {
+            if let Some(place) = self.worker.receive(address) {
                 self.hand(stream, address, place);
             }
         }

@@ -14,7 +14,7 @@ pub trait Service: Send + Sync + 'static {
     where
         Self: 'a;
 
-    /// Whether a new connection from `client` is accepted. It is asked before TLS, for each connection, and must not wait.
+    /// Whether a new connection of `client` is accepted. It is asked before TLS, for each connection, and must not wait.
     fn accepts(&self, client: SocketAddr) -> bool;
 
     /// A connection was closed before it had sent a whole request, with an answer where there can be one.
@@ -55,7 +55,7 @@ pub trait Visit {
 /// Why a client is disconnected. Where it can be answered, the answer is 408, 431 or 503.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// It did not send its request, or end its TLS handshake, in time.
+    /// It did not send its request, or what comes before, in time.
     Slow,
     /// The head of its request is larger than the limit.
     Large,
@@ -63,11 +63,14 @@ pub enum Refusal {
     Full,
     /// It has too many connections itself.
     ClientFull,
+    /// It did not begin with a header of the PROXY protocol, where one is expected, or may not send one.
+    NoProxy,
 }
 
 impl Refusal {
     /// All of them.
-    pub const ALL: [Refusal; 4] = [Refusal::Slow, Refusal::Large, Refusal::Full, Refusal::ClientFull];
+    pub const ALL: [Refusal; 5] =
+        [Refusal::Slow, Refusal::Large, Refusal::Full, Refusal::ClientFull, Refusal::NoProxy];
 
     /// As in a metric's label.
     pub const fn word(self) -> &'static str {
@@ -76,6 +79,7 @@ impl Refusal {
             Refusal::Large => "too-large",
             Refusal::Full => "too-many",
             Refusal::ClientFull => "too-many-of-client",
+            Refusal::NoProxy => "no-proxy",
         }
     }
 }

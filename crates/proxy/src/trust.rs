@@ -25,7 +25,7 @@ impl Trust {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// Whether X-Forwarded-For is passed on from `address`.
+    /// Whether `address` may tell of clients: X-Forwarded-For is passed on from it, and a PROXY header is read.
     pub(crate) fn passes_on(&self, address: IpAddr) -> bool {
         self.0.is_empty() || self.is_proxy(address)
     }

@@ -1,6 +1,7 @@
 //! A thread of the proxy: what its connections share. Threads share nothing with each other but the service,
 //! and the count of each client's connections if it is limited.
 
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::pool::Pool;
 use crate::service::{Limits, Refusal, Service};
 use crate::tls::Tls;
 use crate::trust::Trust;
-use crate::{h1, h2};
+use crate::{h1, h2, proxy_protocol};
 
 /// A client.
 #[derive(Clone, Debug)]
@@ -74,6 +75,8 @@ pub(crate) struct Worker<S> {
     pub(crate) trust: Trust,
     pub(crate) counts: Arc<Counts>,
     pub(crate) tls: Option<Tls>,
+    /// Whether connections begin with a header of the PROXY protocol.
+    pub(crate) proxy_protocol: bool,
     /// Whether the proxy shuts down.
     pub(crate) closing: watch::Receiver<bool>,
     pub(crate) is_closing: Arc<AtomicBool>,
@@ -90,8 +93,38 @@ impl<S: Service> Worker<S> {
         Counted::new(&self.counts.in_flight)
     }
 
-    /// A place for a connection of a client; `None` if it is closed without an answer.
-    pub(crate) fn admit(&self, client: SocketAddr) -> Option<Place> {
+    /// A place for a connection that was accepted; `None` if it is closed.
+    pub(crate) fn receive(&self, peer: SocketAddr) -> Option<Place> {
+        if !self.proxy_protocol {
+            return self.admit(peer);
+        }
+        if self.trust.passes_on(peer.ip()) {
+            // The client is admitted once it is known.
+            return Some(Place::default());
+        }
+        self.service.refused(Refusal::NoProxy);
+        None
+    }
+
+    /// The client of a connection from `peer`, as its PROXY header tells it, and its place; `None` if it is closed.
+    async fn told(&self, stream: &mut TcpStream, peer: SocketAddr) -> Option<(SocketAddr, Place)> {
+        match timeout(self.limits.header_timeout, proxy_protocol::read(stream)).await {
+            Ok(Ok(client)) => {
+                let client = client.unwrap_or(peer);
+                return Some((client, self.admit(client)?));
+            }
+            Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                tracing::debug!(%peer, "a connection without a valid PROXY header");
+                self.service.refused(Refusal::NoProxy);
+            }
+            Ok(Err(_)) => {}
+            Err(_) => self.service.refused(Refusal::Slow),
+        }
+        None
+    }
+
+    /// A place for a connection of a client; `None` if it is closed.
+    fn admit(&self, client: SocketAddr) -> Option<Place> {
         // A proxy's connection is that of many clients.
         if self.trust.is_proxy(client.ip()) {
             return Some(Place::default());
@@ -108,9 +141,15 @@ impl<S: Service> Worker<S> {
     }
 
     /// Serves a connection that was accepted.
-    pub(crate) async fn serve(self: Rc<Self>, stream: TcpStream, address: SocketAddr, place: Place) {
+    pub(crate) async fn serve(self: Rc<Self>, mut stream: TcpStream, peer: SocketAddr, mut place: Place) {
         // The acceptor has counted it.
         let _counted = Counted(&self.counts.connections);
+        let mut address = peer;
+        if self.proxy_protocol {
+            let Some((client, mut of_client)) = self.told(&mut stream, peer).await else { return };
+            of_client.refusal = place.refusal.or(of_client.refusal);
+            (address, place) = (client, of_client);
+        }
         let from = Client::new(address, &self.trust);
         let refusal = || place.refusal.or(self.is_closing().then_some(Refusal::Full));
         // No handshake is wasted on a client that is not served.

@@ -433,6 +433,7 @@ impl Parts {
             client_ca: edge.client_ca.clone(),
             admin: edge.admin,
             trusted_proxies: edge.trusted_proxies.clone(),
+            proxy_protocol: edge.proxy_protocol,
             access_log: edge.access_log.clone(),
             access_log_reopen: Arc::default(),
             threads: edge.threads,

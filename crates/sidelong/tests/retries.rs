@@ -279,6 +279,16 @@ fn servers_learn_who_asks() {
 }
 
 #[test]
+fn servers_learn_the_client_that_a_proxy_header_tells() {
+    let bench = Bench::with(&[|_| Some(OK)], |cluster| cluster.file.edges[0].proxy_protocol = true);
+    let mut client = bench.client();
+    client.send("PROXY TCP4 192.0.2.1 192.0.2.2 5000 80\r\n").unwrap();
+    assert_eq!(client.ask("GET", "alpha.test", "/plain").unwrap().status, 200);
+    let heads = bench.stubs[0].heads();
+    assert!(heads.iter().any(|head| head.contains("\r\nx-forwarded-for: 192.0.2.1\r\n")), "{heads:?}");
+}
+
+#[test]
 fn only_a_trusted_proxy_is_believed_about_its_client() {
     for (trusted, is_trusted) in [("127.0.0.0/8", true), ("10.0.0.0/8", false)] {
         let bench = Bench::with(&[|_| Some(OK)], |cluster| {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use sidelong_config::{self as config, Cluster, ClusterFile};
+use sidelong_config::{self as config, Cluster, ClusterFile, Edge};
 use sidelong_lab::results::up::Summary;
 use sidelong_workload::client::{Generator, Live, Run};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -392,13 +392,19 @@ impl<'a> Up<'a> {
 }
 
 /// # Errors
-/// Where the load would come to nothing: it does not speak TLS.
+/// Where the load would come to nothing: it speaks neither TLS nor the PROXY protocol.
 fn speaks_to_all(cluster: &Cluster) -> Result<(), Failure> {
-    let over_tls = cluster.edges.iter().find(|edge| !edge.tls.is_empty() && cluster.workload.is_some());
-    over_tls.map_or(Ok(()), |edge| {
-        let name = &edge.name;
-        let how = "remove [workload] and send the load yourself, or remove the edge's tls";
-        Err(Failure::new(format!("edge {name} has tls, and the load of `up` does not speak TLS: {how}")))
+    let loaded = cluster.edges.iter().filter(|_| cluster.workload.is_some());
+    let mut in_vain = loaded.filter_map(|edge| match edge {
+        Edge { tls, name, .. } if !tls.is_empty() => Some((name, "tls", "TLS")),
+        Edge { proxy_protocol: true, name, .. } => Some((name, "proxy_protocol", "the PROXY protocol")),
+        _ => None,
+    });
+    in_vain.next().map_or(Ok(()), |(name, key, protocol)| {
+        let how = format!("remove [workload] and send the load yourself, or remove the edge's {key}");
+        Err(Failure::new(format!(
+            "edge {name} has {key}, and the load of `up` does not speak {protocol}: {how}"
+        )))
     })
 }
 
