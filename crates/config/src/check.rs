@@ -544,6 +544,13 @@ fn edge(at: At, entry: &EdgeEntry) -> Check {
             (found, "both, since clients show certificates over TLS only".into())
         })?;
     }
+    if let Some(via) = &entry.via {
+        let usable = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
+        expect(is_text(via, NAME_BYTES_MAX, usable), at.key("via"), || {
+            let found = format!("edge {:?}: via {:?}", entry.name, excerpt(via));
+            (found, format!("1 to {NAME_BYTES_MAX} letters, digits, -, _ and ."))
+        })?;
+    }
     within(at, "threads", entry.threads, 1, 1 << 10)
 }
 

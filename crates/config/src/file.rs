@@ -14,7 +14,7 @@ use crate::address;
 use crate::secret::SecretText;
 use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::time;
-use crate::words::{Fabric, Service};
+use crate::words::{Fabric, Forwarded, Service};
 
 /// A cluster file. `demo.toml` of this crate is one with comments. `default()` has no sites, nodes or edges, so it is not
 /// usable as it is.
@@ -365,6 +365,13 @@ pub struct EdgeEntry {
     /// `trusted_proxies` all other connections are closed. Default false.
     #[serde(default)]
     pub proxy_protocol: bool,
+    /// By which fields servers are told of a request's client and scheme. Default `x-forwarded`.
+    #[serde(default)]
+    pub forwarded: Forwarded,
+    /// The edge's name in the field Via of requests to servers. A request that has passed it before is then answered 508.
+    /// Default none: it adds no Via.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<String>,
     /// The access log: a file, or `-` for standard output. Default none.
     #[serde(default)]
     pub access_log: Option<PathBuf>,
@@ -385,6 +392,8 @@ impl EdgeEntry {
             client_ca: None,
             trusted_proxies: Vec::new(),
             proxy_protocol: false,
+            forwarded: Forwarded::default(),
+            via: None,
             access_log: None,
             threads: 1,
         }

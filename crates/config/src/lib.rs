@@ -38,4 +38,4 @@ pub use sidelong_policy::admission::{AdmissionRule, Target};
 pub use sidelong_policy::balance::Balance;
 pub use sidelong_policy::index::Weights;
 pub use sidelong_state::{Protocol, Scheme};
-pub use words::{Completion, Configuration, Fabric, LoadMode, MovedBy, Service, WorkloadKind};
+pub use words::{Completion, Configuration, Fabric, Forwarded, LoadMode, MovedBy, Service, WorkloadKind};

@@ -54,6 +54,19 @@ vocabulary! {
 }
 
 vocabulary! {
+    /// `edge.forwarded`: by which fields servers are told of a request's client and scheme.
+    Forwarded {
+        /// X-Forwarded-For and X-Forwarded-Proto, which most servers know.
+        #[default]
+        XForwarded = "x-forwarded",
+        /// Forwarded (RFC 7239).
+        Forwarded = "forwarded",
+        /// Both.
+        Both = "both",
+    }
+}
+
+vocabulary! {
     /// `node.service`: how long a worker of the built-in origin holds a request.
     Service {
         /// For `service_ms`, waiting.

@@ -320,6 +320,11 @@ fn every_entry_is_checked() {
             "listen = \"127.0.0.1:8081\"\nclient_ca = \"\"\ntls = { certificate = \"c\", key = \"k\" }",
             "10: edge \"e\": client_ca is empty; expected a PEM file",
         ),
+        (
+            9,
+            "listen = \"127.0.0.1:8081\"\nvia = \"a b\"",
+            "10: edge \"e\": via \"a b\"; expected 1 to 64 letters, digits, -, _ and .",
+        ),
     ];
     for (line, with, expected) in cases {
         let error = refused_at(line, with);

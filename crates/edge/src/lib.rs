@@ -29,7 +29,7 @@ pub use peers::{Exchange, Peers, offer_share, share_region};
 pub use seen::Seen;
 pub use server::{Edge, Error};
 pub use settings::{EdgeSettings, NodeAddress, SiteHosts, Tls};
-pub use sidelong_proxy::Limits;
+pub use sidelong_proxy::{Forwarding, Limits};
 pub use status::{NodeStatus, PeerStatus, SiteStatus, Status};
 pub use view::View;
 pub use watch::{ReadLoads, Watch};

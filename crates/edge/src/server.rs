@@ -181,6 +181,7 @@ impl Edge {
             trusted_proxies: self.settings.trusted_proxies.clone(),
             servers: self.settings.nodes.iter().map(server).collect(),
             proxy_protocol: self.settings.proxy_protocol,
+            forwarding: self.settings.forwarding.clone(),
             threads: self.settings.threads,
             limits: self.settings.limits,
             is_closing,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ipnet::IpNet;
-use sidelong_proxy::Limits;
+use sidelong_proxy::{Forwarding, Limits};
 
 /// One edge.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct EdgeSettings {
     pub trusted_proxies: Vec<IpNet>,
     /// Whether connections begin with a header of the PROXY protocol; see [`sidelong_proxy::Proxy::proxy_protocol`].
     pub proxy_protocol: bool,
+    /// By which fields servers are told of a request's way.
+    pub forwarding: Forwarding,
     /// The address of the admin endpoint, if it has one.
     pub admin: Option<SocketAddr>,
     /// The access log; `-` for standard output.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::body::push_field;
+use crate::date;
 
 /// An answer in place of a server's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,7 @@ impl Answer {
         NO_SERVER = 503 "Service Unavailable: no server is available";
         GATEWAY_TIMEOUT = 504 "Gateway Timeout: the server did not answer in time";
         VERSION = 505 "HTTP Version Not Supported";
+        LOOP_DETECTED = 508 "Loop Detected: the request has passed this proxy before";
     }
 
     /// An answer without further fields.
@@ -68,14 +70,15 @@ impl Answer {
         !self.text.is_empty()
     }
 
-    /// Its fields, with those of its text.
+    /// Its fields, with its date and those of its text.
     pub(crate) fn all_fields(&self) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
         let own = self.fields.iter().map(|(name, value)| (*name, Cow::Borrowed(&**value)));
         let of_text = self.has_text().then(|| {
             let length = self.text.len().to_string();
             [("content-type", "text/plain; charset=utf-8".into()), ("content-length", length.into())]
         });
-        own.chain(of_text.into_iter().flatten())
+        let date = String::from_utf8_lossy(&date::now()).into_owned();
+        [("date", date.into())].into_iter().chain(own).chain(of_text.into_iter().flatten())
     }
 
     /// Writes it for HTTP/1. A HEAD request is answered without the text.

@@ -83,6 +83,9 @@ async fn forward<S: Service, D: Answerable>(
     if request.forwards_left() == Some(0) {
         return Err(Answer::last_stop());
     }
+    if from.forwarding.has_seen(request) {
+        return Err(Answer::LOOP_DETECTED);
+    }
     if request.body_bytes().is_some_and(|bytes| bytes > limits.body_bytes_max) {
         return Err(Answer::BODY_TOO_LARGE);
     }

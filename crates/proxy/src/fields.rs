@@ -19,8 +19,13 @@ pub(crate) enum Name {
     Connection,
     ContentLength,
     Cookie,
+    Date,
     Expect,
+    Forwarded,
     ForwardedFor,
+    /// A further field that begins with X-Forwarded-.
+    ForwardedOther,
+    ForwardedProto,
     Host,
     Http2Settings,
     KeepAlive,
@@ -30,6 +35,7 @@ pub(crate) enum Name {
     TransferEncoding,
     Upgrade,
     WebSocketAccept,
+    Via,
     /// It is passed on as it is.
     Other,
 }
@@ -38,10 +44,13 @@ impl Name {
     fn of(name: &[u8]) -> Name {
         let (text, known) = match name.len() {
             2 => ("te", Name::Te),
+            3 => ("via", Name::Via),
+            4 if name[0] | 0x20 == b'd' => ("date", Name::Date),
             4 => ("host", Name::Host),
             6 if name[0] | 0x20 == b'e' => ("expect", Name::Expect),
             6 => ("cookie", Name::Cookie),
             7 => ("upgrade", Name::Upgrade),
+            9 => ("forwarded", Name::Forwarded),
             10 if name[0] | 0x20 == b'c' => ("connection", Name::Connection),
             10 => ("keep-alive", Name::KeepAlive),
             12 => ("max-forwards", Name::MaxForwards),
@@ -49,11 +58,16 @@ impl Name {
             14 => ("http2-settings", Name::Http2Settings),
             15 => ("x-forwarded-for", Name::ForwardedFor),
             16 => ("proxy-connection", Name::ProxyConnection),
+            17 if name[0] | 0x20 == b'x' => ("x-forwarded-proto", Name::ForwardedProto),
             17 => ("transfer-encoding", Name::TransferEncoding),
             20 => ("sec-websocket-accept", Name::WebSocketAccept),
-            _ => return Name::Other,
+            _ => ("", Name::Other),
         };
-        if name.eq_ignore_ascii_case(text.as_bytes()) { known } else { Name::Other }
+        match name.eq_ignore_ascii_case(text.as_bytes()) {
+            true => known,
+            false if is_x_forwarded(name) => Name::ForwardedOther,
+            false => Name::Other,
+        }
     }
 
     /// Whether the field speaks of one connection, and so is not passed on (RFC 9110, 7.6.1). Upgrade is passed on where the
@@ -65,6 +79,16 @@ impl Name {
             Connection | Http2Settings | KeepAlive | ProxyConnection | Te | TransferEncoding | Upgrade
         )
     }
+}
+
+/// How fields begin that proxies tell servers of a request's way by.
+const X_FORWARDED: &[u8] = b"x-forwarded-";
+
+/// Whether it is such a field. Servers that hand fields on as variables (RFC 3875, 4.1.18) may take `_` for `-`.
+fn is_x_forwarded(name: &[u8]) -> bool {
+    let is_alike =
+        |(byte, wanted): (&u8, &u8)| byte.to_ascii_lowercase() == *wanted || (*byte, *wanted) == (b'_', b'-');
+    name.len() > X_FORWARDED.len() && name.iter().zip(X_FORWARDED).all(is_alike)
 }
 
 /// A field.

@@ -1,18 +1,25 @@
 //! Whole messages through the parsers, for fuzzing.
 
+use std::net::SocketAddr;
+
 use crate::body::{Decoder, Encoder, Next};
 use crate::buffer::Buffer;
 use crate::fields::Fields;
+use crate::forwarding::Forwarding;
 use crate::proxy_protocol;
 use crate::request::{Request, Version};
 use crate::response::Response;
+use crate::trust::Trust;
+use crate::worker::Client;
 
 /// What a server gets of the client's `bytes`; `None` if they are refused, or are not a whole request.
 pub fn request(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut request = Request::default();
     let head = request.parse(bytes).ok()??;
     let mut out = Vec::new();
-    request.write("192.0.2.1", true, &mut out);
+    let forwarding = Forwarding { x_forwarded: true, forwarded: true, via: Some("edge".into()) };
+    let address = SocketAddr::from(([192, 0, 2, 1], 5000));
+    request.write(&Client::new(address, &Trust::default(), false, &forwarding.into()), &mut out);
     let mut decoder = Decoder::new(request.framing);
     let mut encoder = Encoder::new(request.framing);
     body(&bytes[head..], &mut decoder, &mut encoder, &mut out)?;

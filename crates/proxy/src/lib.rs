@@ -14,9 +14,11 @@ mod answer;
 mod body;
 mod buffer;
 mod clients;
+mod date;
 mod duplex;
 mod exchange;
 mod fields;
+mod forwarding;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod h1;
@@ -37,6 +39,7 @@ mod wire;
 mod worker;
 
 pub use answer::Answer;
+pub use forwarding::Forwarding;
 pub use pool::Server;
 pub use pump::SEND_RATE_MIN;
 pub use request::{Request, Version};

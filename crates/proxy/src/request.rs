@@ -12,6 +12,7 @@ use crate::answer::Answer;
 use crate::body::{Framing, has_bare_line_feed, push_decimal, push_field, push_list};
 use crate::fields::{Field, Fields, Name, Span, elements, is_token, span_in};
 use crate::websocket;
+use crate::worker::Client;
 
 /// Most fields of a head: more than nginx and HAProxy (101) take by default.
 pub(crate) const FIELDS_MAX: usize = 256;
@@ -312,7 +313,7 @@ impl Request {
     fn is_passed_on(&self, field: &Field<'_>) -> bool {
         let by_name = match field.known {
             // They are written anew.
-            Name::Host | Name::ContentLength | Name::ForwardedFor => false,
+            Name::Host | Name::ContentLength => false,
             Name::Upgrade => self.upgrades,
             Name::Expect => self.expects,
             Name::MaxForwards => self.forwards_left().is_none(),
@@ -332,31 +333,28 @@ impl Request {
     }
 
     /// Gives `put` the fields for a server, each with its values, beside Host and those of the framing and the connection.
-    /// X-Forwarded-For ends with `client`; `passes_on` the addresses before it.
-    pub(crate) fn forward(&self, client: &str, passes_on: bool, mut put: impl FnMut(&[u8], &[&[u8]])) {
-        for field in self.fields.iter().filter(|field| self.is_passed_on(field)) {
+    pub(crate) fn forward(&self, from: &Client, mut put: impl FnMut(&[u8], &[&[u8]])) {
+        let forwarding = &from.forwarding;
+        let passed_on =
+            |field: &Field<'_>| self.is_passed_on(field) && forwarding.passes_on(field.known, self, from);
+        for field in self.fields.iter().filter(passed_on) {
             put(field.name, &[field.value]);
         }
         if let Some(forwards) = self.forwards_left() {
             let forwards = forwards.saturating_sub(1);
             put(b"max-forwards", &[itoa::Buffer::new().format(forwards).as_bytes()]);
         }
-        let mut before = self.forwarded_for().filter(|_| passes_on).peekable();
-        let client = client.as_bytes();
-        match before.peek() {
-            None => put(b"x-forwarded-for", &[client]),
-            Some(_) => put(b"x-forwarded-for", &before.chain([client]).collect::<Vec<_>>()),
-        }
+        forwarding.add(self, from, put);
     }
 
     /// Writes the head for a server that speaks HTTP/1; see [`Request::forward`].
-    pub(crate) fn write(&self, client: &str, passes_on: bool, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, from: &Client, out: &mut Vec<u8>) {
         out.extend_from_slice(self.method.as_str().as_bytes());
         out.push(b' ');
         out.extend_from_slice(self.fields.get(self.target));
         out.extend_from_slice(b" HTTP/1.1\r\n");
         push_field(out, b"host", self.fields.get(self.host));
-        self.forward(client, passes_on, |name, values| push_list(out, name, values));
+        self.forward(from, |name, values| push_list(out, name, values));
         match self.framing {
             Framing::Length(bytes) => push_number(out, "content-length", bytes),
             Framing::Chunked => push_field(out, b"transfer-encoding", b"chunked"),
@@ -521,7 +519,7 @@ mod tests {
     fn written(head: &str) -> String {
         let request = parsed(head).unwrap_or_else(|status| panic!("{status}: {head:?}"));
         let mut out = Vec::new();
-        request.write("192.0.2.9", true, &mut out);
+        request.write(&Client::at("192.0.2.9"), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -530,15 +528,15 @@ mod tests {
         let head = "GET /a?b HTTP/1.1\r\nHost: a.test\r\nAccept: */*\r\nX-Forwarded-For: 192.0.2.1\r\nConnection: x-a, close\r\n\
                     X-A: 1\r\nKeep-Alive: 5\r\nTE: trailers\r\nX-Forwarded-For: 192.0.2.2\r\nUpgrade: h2c\r\n\r\n";
         let wanted = "GET /a?b HTTP/1.1\r\nhost: a.test\r\nAccept: */*\r\n\
-                      x-forwarded-for: 192.0.2.1, 192.0.2.2, 192.0.2.9\r\n\r\n";
+                      x-forwarded-for: 192.0.2.1, 192.0.2.2, 192.0.2.9\r\nx-forwarded-proto: http\r\n\r\n";
         assert_eq!(written(head), wanted);
         let head = "POST http://a.test?b HTTP/1.1\r\nHost: A.test\r\nTransfer-Encoding: Chunked\r\nExpect: 100-continue\r\n\r\n";
         let wanted = "POST /?b HTTP/1.1\r\nhost: a.test\r\nExpect: 100-continue\r\nx-forwarded-for: 192.0.2.9\r\n\
-                      transfer-encoding: chunked\r\n\r\n";
+                      x-forwarded-proto: http\r\ntransfer-encoding: chunked\r\n\r\n";
         assert_eq!(written(head), wanted);
         let head = "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
         let wanted = "GET / HTTP/1.1\r\nhost: a.test\r\nUpgrade: websocket\r\nx-forwarded-for: 192.0.2.9\r\n\
-                      connection: upgrade\r\n\r\n";
+                      x-forwarded-proto: http\r\nconnection: upgrade\r\n\r\n";
         assert_eq!(written(head), wanted);
     }
 

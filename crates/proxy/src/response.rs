@@ -6,6 +6,7 @@ use http::Method;
 
 use crate::answer::push_status;
 use crate::body::{Framing, Malformed, has_bare_line_feed, push_field};
+use crate::date;
 use crate::fields::{Field, Fields, Name, Span, elements, span_in};
 use crate::request::{ConnectionOption, FIELDS_MAX, Request, Version, length, push_number};
 use crate::websocket;
@@ -67,6 +68,7 @@ impl Response {
         self.length = length(&self.fields)?;
         self.may_have_trailers = false;
         self.framing = self.judge_framing(request, minor == 1)?;
+        self.add_date();
         // A server that announces a body where there is none may send one (RFC 9110, 8.6).
         let announces =
             self.length.unwrap_or(0) > 0 || self.fields.values(Name::TransferEncoding).next().is_some();
@@ -101,7 +103,15 @@ impl Response {
             None if has_body => Framing::Chunked,
             None => Framing::Length(0),
         };
+        self.add_date();
         Ok(())
+    }
+
+    /// RFC 9110, 6.6.1: who receives an answer without a date adds one.
+    fn add_date(&mut self) {
+        if !self.is_informational() && self.fields.values(Name::Date).next().is_none() {
+            self.fields.push(b"date", &date::now());
+        }
     }
 
     pub(crate) fn is_informational(&self) -> bool {

@@ -21,6 +21,7 @@ use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep};
 
 use crate::clients::{Clients, Place};
+use crate::forwarding::Forwarding;
 use crate::pool::{Pool, Server, is_shortage};
 use crate::service::{Limits, Refusal, Service};
 use crate::tls::Tls;
@@ -76,6 +77,8 @@ pub struct Proxy {
     /// Whether connections begin with a header of the PROXY protocol, version 1 or 2, which tells their client. If there are
     /// trusted proxies, all other connections are closed.
     pub proxy_protocol: bool,
+    /// By which fields servers are told of a request's way.
+    pub forwarding: Forwarding,
     /// Threads that serve clients, one at least.
     pub threads: usize,
     /// Limits on clients and servers.
@@ -106,6 +109,7 @@ impl Proxy {
         let _ = listening.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_AFTER));
         let (closing, is_closed) = watch::channel(false);
         let counts: Vec<Arc<Counts>> = (0..self.threads.max(1)).map(|_| Arc::default()).collect();
+        let forwarding = Arc::new(self.forwarding);
         let clients = self.limits.connections_per_client_max.map(|max| Arc::new(Clients::new(max)));
         let parts = |thread: usize| Parts {
             service: Arc::clone(&service),
@@ -114,6 +118,7 @@ impl Proxy {
             servers: self.servers.clone(),
             trust: Trust::new(self.trusted_proxies.clone()),
             proxy_protocol: self.proxy_protocol,
+            forwarding: Arc::clone(&forwarding),
             counts: Arc::clone(&counts[thread]),
             tls: self.tls.clone(),
             closing: is_closed.clone(),
@@ -200,6 +205,7 @@ struct Parts<S> {
     clients: Option<Arc<Clients>>,
     trust: Trust,
     proxy_protocol: bool,
+    forwarding: Arc<Forwarding>,
     counts: Arc<Counts>,
     tls: Option<Tls>,
     closing: watch::Receiver<bool>,
@@ -215,6 +221,7 @@ impl<S: Service> Parts<S> {
             clients: self.clients,
             trust: self.trust,
             proxy_protocol: self.proxy_protocol,
+            forwarding: self.forwarding,
             counts: self.counts,
             tls: self.tls,
             closing: self.closing,

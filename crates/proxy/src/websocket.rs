@@ -30,6 +30,7 @@ mod tests {
     use super::*;
     use crate::request::Request;
     use crate::response::Response;
+    use crate::worker::Client;
 
     /// What becomes of an extended CONNECT with these fields.
     fn taken(protocol: &'static str, fields: &[(&str, &str)]) -> Result<Request, u16> {
@@ -44,7 +45,7 @@ mod tests {
     /// The head that a server gets.
     fn written(request: &Request) -> String {
         let mut out = Vec::new();
-        request.write("192.0.2.9", true, &mut out);
+        request.write(&Client::at("192.0.2.9"), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -66,7 +67,7 @@ mod tests {
             head,
             format!(
                 "GET /chat?b HTTP/1.1\r\nhost: a.test\r\nsec-websocket-version: 13\r\nx-a: b\r\nupgrade: websocket\r\n\
-                 sec-websocket-key: {key}\r\nx-forwarded-for: 192.0.2.9\r\nconnection: upgrade\r\n\r\n"
+                 sec-websocket-key: {key}\r\nx-forwarded-for: 192.0.2.9\r\nx-forwarded-proto: http\r\nconnection: upgrade\r\n\r\n"
             )
         );
         assert!(!request.is_repeatable());

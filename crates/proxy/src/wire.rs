@@ -185,7 +185,7 @@ impl Upstream for Wire {
 
     fn begin(&mut self, request: &Request, from: &Client) -> Result<(), Lost> {
         let framing = if request.framing == Framing::Chunked { Framing::Chunked } else { Framing::Empty };
-        request.write(&from.text, from.passes_on, self.frame(framing));
+        request.write(from, self.frame(framing));
         Ok(())
     }
 

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use crate::answer::Answer;
 use crate::buffer::Buffer;
 use crate::clients::{Clients, Place};
+use crate::forwarding::Forwarding;
 use crate::io::{Io, Rewound};
 use crate::pool::Pool;
 use crate::service::{Limits, Refusal, Service};
@@ -25,16 +26,39 @@ use crate::{h1, h2, proxy_protocol};
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
-    /// The address without the port, for X-Forwarded-For.
+    /// The address without the port, for servers.
     pub(crate) text: Rc<str>,
     /// Whether X-Forwarded-For is passed on from it.
     pub(crate) passes_on: bool,
+    /// Whether it is a trusted proxy.
+    pub(crate) is_proxy: bool,
+    pub(crate) is_tls: bool,
+    pub(crate) forwarding: Arc<Forwarding>,
 }
 
 impl Client {
-    pub(crate) fn new(address: SocketAddr, trust: &Trust) -> Self {
-        let text = address.ip().to_canonical().to_string().into();
-        Client { address, text, passes_on: trust.passes_on(address.ip()) }
+    pub(crate) fn new(
+        address: SocketAddr,
+        trust: &Trust,
+        is_tls: bool,
+        forwarding: &Arc<Forwarding>,
+    ) -> Self {
+        let ip = address.ip();
+        Client {
+            address,
+            text: ip.to_canonical().to_string().into(),
+            passes_on: trust.passes_on(ip),
+            is_proxy: trust.is_proxy(ip),
+            is_tls,
+            forwarding: Arc::clone(forwarding),
+        }
+    }
+
+    /// A client at `address` without TLS, where no proxy is trusted.
+    #[cfg(test)]
+    pub(crate) fn at(address: &str) -> Self {
+        let address = SocketAddr::new(address.parse().unwrap(), 5000);
+        Self::new(address, &Trust::default(), false, &Arc::default())
     }
 }
 
@@ -73,6 +97,7 @@ pub(crate) struct Worker<S> {
     pub(crate) clients: Option<Arc<Clients>>,
     pub(crate) pool: Pool,
     pub(crate) trust: Trust,
+    pub(crate) forwarding: Arc<Forwarding>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) tls: Option<Tls>,
     /// Whether connections begin with a header of the PROXY protocol.
@@ -150,7 +175,7 @@ impl<S: Service> Worker<S> {
             of_client.refusal = place.refusal.or(of_client.refusal);
             (address, place) = (client, of_client);
         }
-        let from = Client::new(address, &self.trust);
+        let from = Client::new(address, &self.trust, self.tls.is_some(), &self.forwarding);
         let refusal = || place.refusal.or(self.is_closing().then_some(Refusal::Full));
         // No handshake is wasted on a client that is not served.
         if let (Some(_), Some(why)) = (&self.tls, refusal()) {

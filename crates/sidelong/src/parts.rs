@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sidelong_config::{self as config, Cluster, ClusterFile, Configuration, MovedBy, Service};
+use sidelong_config::{self as config, Cluster, ClusterFile, Configuration, Forwarded, MovedBy, Service};
 use sidelong_edge::{
-    About, EdgeSettings, GangliaSettings, Gatekeeper, Limits, Loads, NodeAddress, ReadLoads, SiteHosts, Tls,
-    View,
+    About, EdgeSettings, Forwarding, GangliaSettings, Gatekeeper, Limits, Loads, NodeAddress, ReadLoads,
+    SiteHosts, Tls, View,
 };
 use sidelong_fabric::{Access, Directory as _, Host, Region, RunDirectory, shm::ShmHost};
 use sidelong_layout::{BoardMap, EDGES_MAX, EdgeId, NodeId, RegionKind, SiteId, WORDS_BYTES};
@@ -434,6 +434,11 @@ impl Parts {
             admin: edge.admin,
             trusted_proxies: edge.trusted_proxies.clone(),
             proxy_protocol: edge.proxy_protocol,
+            forwarding: Forwarding {
+                x_forwarded: edge.forwarded != Forwarded::Forwarded,
+                forwarded: edge.forwarded != Forwarded::XForwarded,
+                via: edge.via.clone(),
+            },
             access_log: edge.access_log.clone(),
             access_log_reopen: Arc::default(),
             threads: edge.threads,

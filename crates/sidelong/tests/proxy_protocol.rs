@@ -2,7 +2,8 @@
 
 mod support;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
@@ -165,7 +166,7 @@ fn haproxy_tells_its_clients() {
 }
 
 #[test]
-fn the_header_comes_before_tls() {
+fn the_header_comes_before_tls_and_the_server_learns_of_both() {
     if !(is_there("curl", "--version") && is_there("openssl", "version")) {
         return;
     }
@@ -187,12 +188,36 @@ fn the_header_comes_before_tls() {
         let made = openssl.output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         cluster.file.edges[0].tls = vec![Tls { certificate, key }];
+        *cluster = std::mem::replace(cluster, Cluster::new(&[("alpha", 1)])).foreign();
+        let listener = TcpListener::bind(cluster.node(0)).unwrap();
+        // It ends with the test's process.
+        std::thread::spawn(move || listener.incoming().flatten().for_each(|stream| _ = echo(stream)));
     });
     let edge = cluster.edge(0);
+    let own = Client::connect(edge).local_address().ip();
     let mut curl = Command::new("curl");
     curl.args(["-sS", "--insecure", "--haproxy-protocol", "--max-time", "60", "-w", "%{http_code}"]);
     curl.arg("--resolve").arg(format!("alpha.test:{}:{}", edge.port(), edge.ip()));
-    curl.arg("-o").arg(cluster.path("body")).arg(format!("https://alpha.test:{}/o/1/5", edge.port()));
-    let said = curl.output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&said.stdout), "200", "{}", String::from_utf8_lossy(&said.stderr));
+    curl.arg(format!("https://alpha.test:{}/", edge.port()));
+    eventually("the server is there", || {
+        let said = curl.output().unwrap();
+        let head = String::from_utf8_lossy(&said.stdout).into_owned();
+        head.ends_with("\r\n\r\n200") && {
+            assert!(head.contains("\r\nx-forwarded-proto: https\r\n"), "{head}");
+            assert!(head.contains(&format!("\r\nx-forwarded-for: {own}\r\n")), "{head}");
+            true
+        }
+    });
+}
+
+/// Answers one request with its head.
+fn echo(mut stream: TcpStream) -> io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        head.extend(byte);
+    }
+    write!(stream, "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", head.len())?;
+    stream.write_all(&head)
 }

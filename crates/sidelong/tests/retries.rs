@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sidelong_config::NodeEntry;
+use sidelong_config::{Forwarded, NodeEntry};
 use support::{Client, Cluster, Running, eventually, metrics, try_get};
 
 /// A server's answer to the `n`-th request of a connection, with a [`PAUSE`] for each `|`; `None` closes the
@@ -266,7 +266,9 @@ fn servers_learn_who_asks() {
     let mut client = bench.client();
     let address = client.local_address().ip();
     client.ask("GET", "alpha.test", "/plain?query=1").unwrap();
-    client.send("GET /chained HTTP/1.1\r\nhost: alpha.test\r\nx-forwarded-for: 192.0.2.1\r\n\r\n").unwrap();
+    let fields = "x-forwarded-for: 192.0.2.1\r\nx-forwarded-proto: https\r\nx-forwarded-host: beta.test\r\n\
+                  forwarded: for=192.0.2.1";
+    client.send(format!("GET /chained HTTP/1.1\r\nhost: alpha.test\r\n{fields}\r\n\r\n")).unwrap();
     client.reply(true).unwrap();
     let heads = bench.stubs.iter().flat_map(Stub::heads).collect::<Vec<_>>();
     let of = |path: &str| heads.iter().find(|head| head.contains(path)).unwrap().to_lowercase();
@@ -276,6 +278,46 @@ fn servers_learn_who_asks() {
     assert!(plain.contains("\r\nhost: alpha.test\r\n"), "{plain}");
     let chained = of("/chained");
     assert!(chained.contains(&format!("\r\nx-forwarded-for: 192.0.2.1, {address}\r\n")), "{chained}");
+    // What a client says of its way in other fields cannot be told from what a proxy says.
+    assert!(chained.contains("\r\nx-forwarded-proto: http\r\n"), "{chained}");
+    assert!(!chained.contains("beta.test") && !chained.contains("\r\nforwarded: "), "{chained}");
+}
+
+#[test]
+fn servers_learn_the_way_as_the_edge_is_told_to_tell_it() {
+    let bench = Bench::with(&[|_| Some(OK)], |cluster| {
+        cluster.file.edges[0].forwarded = Forwarded::Both;
+        cluster.file.edges[0].via = Some("edge1".into());
+    });
+    let mut client = bench.client();
+    let address = client.local_address().ip();
+    assert_eq!(client.ask("GET", "alpha.test", "/").unwrap().status, 200);
+    let heads = bench.stubs[0].heads();
+    for field in [
+        format!("x-forwarded-for: {address}"),
+        format!("forwarded: for={address};proto=http"),
+        "via: 1.1 edge1".to_owned(),
+    ] {
+        assert!(heads[0].contains(&format!("\r\n{field}\r\n")), "{field}: {heads:?}");
+    }
+    client.send("GET /loop HTTP/1.1\r\nhost: alpha.test\r\nvia: 1.1 other, 1.1 edge1\r\n\r\n").unwrap();
+    assert_eq!(client.reply(true).unwrap().status, 508);
+    assert_eq!(client.ask("GET", "alpha.test", "/").unwrap().status, 200, "on the same connection");
+    assert_eq!(bench.count("GET /loop"), 0);
+}
+
+#[test]
+fn every_answer_has_one_date() {
+    const DATED: &str =
+        "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\ncontent-length: 2\r\n\r\nok";
+    let bench = Bench::new(&[|n| Some(if n == 1 { DATED } else { OK })]);
+    let mut client = bench.client();
+    for (host, status) in [("alpha.test", 200), ("alpha.test", 200), ("gamma.test", 421)] {
+        let reply = client.ask("GET", host, "/").unwrap();
+        let head = reply.head.to_lowercase();
+        assert_eq!((reply.status, head.matches("\r\ndate: ").count()), (status, 1), "{head}");
+        assert!(reply.header("date").unwrap().ends_with(" GMT"), "{head}");
+    }
 }
 
 #[test]

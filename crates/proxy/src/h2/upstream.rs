@@ -152,7 +152,7 @@ impl Drop for Stream {
 fn head(request: &Request, from: &Client) -> io::Result<http::Request<()>> {
     let mut fields = HeaderMap::new();
     let mut added = Ok(());
-    request.forward(&from.text, from.passes_on, |name, values| {
+    request.forward(from, |name, values| {
         // Nor can a client ask for one.
         if added.is_ok() && !name.eq_ignore_ascii_case(b"upgrade") {
             added = append(&mut fields, name, &values.join(b", ".as_slice()));
