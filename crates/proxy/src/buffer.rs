@@ -7,6 +7,8 @@ use tokio::io::ReadBuf;
 
 /// Bytes of a buffer, and so of one read. With fewer a body of a megabyte takes more system calls than nginx needs for it.
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;
+/// Memory for part of a head: most heads are shorter.
+const SETTLED_BYTES: usize = 1 << 10;
 /// Most buffers that a thread keeps for the next connections.
 const SPARE_MAX: usize = 256;
 
@@ -75,6 +77,17 @@ impl Buffer {
         memory[..unused].copy_from_slice(self.bytes());
         self.memory = memory;
         (self.start, self.end) = (0, unused);
+    }
+
+    /// Keeps the unused bytes, if they are few, in memory of their size: what comes next may be long in coming.
+    pub(crate) fn settle(&mut self) {
+        if self.memory.len() > SETTLED_BYTES && self.bytes().len() < SETTLED_BYTES {
+            let mut memory = vec![0; SETTLED_BYTES].into_boxed_slice();
+            let unused = self.bytes().len();
+            memory[..unused].copy_from_slice(self.bytes());
+            self.release();
+            (self.memory, self.end) = (memory, unused);
+        }
     }
 
     /// Gives the memory back.

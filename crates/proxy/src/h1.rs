@@ -141,6 +141,7 @@ impl Connection {
                 Poll::Pending => break,
             }
         }
+        self.wire.input.settle();
         if !self.is_in_head && !self.wire.input.is_empty() {
             self.is_in_head = true;
             self.since = Instant::now();

@@ -34,6 +34,9 @@ const UNSENT_BYTES_MAX: u32 = 64 << 10;
 /// Silence of a client after which the kernel asks whether it is still there: nothing else ends a tunnel that nobody uses.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 
+/// Most connections that wait to be accepted, if the system allows so many (net.core.somaxconn): beyond it a client tries again
+/// only after a second. Rust's own is 128.
+const BACKLOG: i32 = 4096;
 /// Connections beyond the limit that are still answered; further ones are closed at once.
 const REFUSALS_MAX: usize = 256;
 /// Most connections on their way to a thread. One that falls behind so far is not given more.
@@ -102,8 +105,9 @@ impl Proxy {
         mut stop: impl AsyncFnMut() -> Stop,
     ) -> io::Result<()> {
         self.listener.set_nonblocking(true)?;
-        // Connections inherit these options. Without them they still work.
+        // Connections inherit the options. Without any of this they still work.
         let listening = SockRef::from(&self.listener);
+        let _ = listening.listen(BACKLOG);
         let _ = listening.set_tcp_nodelay(true);
         let _ = listening.set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
         let _ = listening.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_AFTER));
