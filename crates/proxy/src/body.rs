@@ -166,9 +166,13 @@ impl Decoder {
     }
 }
 
-/// Fields about framing or routing must not come late (RFC 9110, 6.5.1).
+/// Fields about framing or routing must not come late (RFC 9110, 6.5.1), nor those that say whose a request is.
 pub(crate) fn judge_trailers(trailers: &Fields) -> Result<(), Malformed> {
-    let is_late = |name: Name| name.is_hop_by_hop() || matches!(name, Name::ContentLength | Name::Host);
+    let is_late = |name: Name| {
+        use Name::{ContentLength, Forwarded, ForwardedFor, ForwardedOther, ForwardedProto, Host, Via};
+        let of_way = matches!(name, Forwarded | ForwardedFor | ForwardedOther | ForwardedProto | Via);
+        name.is_hop_by_hop() || matches!(name, ContentLength | Host) || of_way
+    };
     if trailers.iter().any(|field| is_late(field.known)) { Err(Malformed) } else { Ok(()) }
 }
 

@@ -100,6 +100,7 @@ async fn forward<S: Service, D: Answerable>(
                 worker.pool.clear();
                 return Err(Answer::NO_SERVER);
             }
+            Err(ConnectError::Busy) => return Err(Answer::NO_SERVER),
             Err(ConnectError::Server(failure)) => {
                 visit.failed(failure);
                 // Nothing was sent, so even a request that is not idempotent may go to another server.
@@ -152,6 +153,10 @@ async fn forward<S: Service, D: Answerable>(
                 Answer::BAD_GATEWAY
             }
             Trouble::Late => {
+                // The next request gets another connection: this one's process may hang.
+                if let Place::Http2(stream) = &place {
+                    stream.give_up();
+                }
                 // A pause in an answer that has begun, as in a stream of events, does not show that the server has failed.
                 if !ended.has_begun {
                     visit.failed(Failure::Broken);

@@ -27,6 +27,8 @@ const KEEPALIVE_PROBES: u32 = 3;
 pub(crate) enum ConnectError {
     /// This process or machine had no descriptor, memory, port or route, for which the server is not to blame.
     Local,
+    /// Others waited for a connection for too long.
+    Busy,
     Server(Failure),
 }
 
@@ -88,9 +90,8 @@ impl Pool {
                 if let Some(stream) = connections.stream() {
                     return Ok(Place::Http2(stream));
                 }
-                let unreachable = ConnectError::Server(Failure::Unreachable);
                 let turn = timeout(self.connect_timeout, connections.connecting.lock()).await;
-                let _turn = turn.map_err(|_| unreachable)?;
+                let _turn = turn.map_err(|_| ConnectError::Busy)?;
                 if let Some(stream) = connections.stream() {
                     return Ok(Place::Http2(stream));
                 }

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::alarm::{Alarm, after};
 use crate::answer::Answer;
+use crate::body::Framing;
 use crate::duplex::Duplex;
 use crate::request::Request;
 use crate::response::Response;
@@ -55,7 +56,8 @@ pub(crate) enum Trouble {
     Late,
     /// The server broke off, or gave an answer that is not valid.
     Broken,
-    /// The server closed a kept connection before it can have seen the request, or one whose client did not send.
+    /// The server closed a kept connection before it can have seen the request, or one whose client did not send, or has ended the
+    /// request alone. It is not blamed.
     Closed,
     /// The server has not processed the request.
     Refused,
@@ -239,7 +241,7 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
                     Ok(true)
                 }
                 Poll::Ready(Err(BodyError::Malformed)) => Err(Trouble::Body(Answer::BAD_REQUEST)),
-                Poll::Ready(Err(BodyError::Cut)) => Err(Trouble::Client),
+                Poll::Ready(Err(BodyError::Cut | BodyError::Declined)) => Err(Trouble::Client),
                 Poll::Pending => {
                     waits.for_body = true;
                     // Without anything to send this is no progress of the server's.
@@ -325,7 +327,8 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
                     self.down = Down::End;
                     Ok(true)
                 }
-                Poll::Ready(Err(_)) => Err(Trouble::Broken),
+                Poll::Ready(Err(BodyError::Declined)) => Err(Trouble::Closed),
+                Poll::Ready(Err(BodyError::Malformed | BodyError::Cut)) => Err(Trouble::Broken),
                 Poll::Pending => {
                     let flushed = self.client.duplex().poll_flush(cx);
                     if self.downwards(flushed, waits)?.is_some() {
@@ -349,7 +352,7 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
 
     fn poll_head(&mut self, cx: &mut Context<'_>, waits: &mut Waits) -> Result<bool, Trouble> {
         if self.informed > 0 {
-            // One waits for the other, so that a client that takes none costs no memory.
+            // One waits for the other, so that a client that takes none costs no memory here.
             let flushed = self.client.duplex().poll_flush(cx);
             if self.downwards(flushed, waits)?.is_none() {
                 return Ok(false);
@@ -363,7 +366,7 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
                 }
             }
             Poll::Ready(Err(Lost::Refused)) => return Err(Trouble::Refused),
-            Poll::Ready(Err(Lost::Idle)) => return Err(Trouble::Closed),
+            Poll::Ready(Err(Lost::Idle | Lost::Declined)) => return Err(Trouble::Closed),
             // It may have given up on a client that does not send its body.
             Poll::Ready(Err(Lost::Cut)) if waits.for_body => return Err(Trouble::Closed),
             Poll::Ready(Err(Lost::Cut | Lost::Malformed)) => return Err(Trouble::Broken),
@@ -397,7 +400,9 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
             _ => {
                 let is_whole = self.up == Up::Done;
                 self.client.begin(self.response, self.request, is_whole).map_err(|_| Trouble::Client)?;
-                self.down = if self.server.duplex().is_read() { Down::End } else { Down::Body };
+                // What an HTTP/2 server sends where there is no body belongs to nothing.
+                let is_over = self.response.framing == Framing::Empty || self.server.duplex().is_read();
+                self.down = if is_over { Down::End } else { Down::Body };
             }
         }
         Ok(true)

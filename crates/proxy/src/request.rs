@@ -176,6 +176,10 @@ impl Request {
             Some(_) => return Err(Answer::UNKNOWN_PROTOCOL),
         };
         for (name, value) in &head.headers {
+            // RFC 9113, 8.2.1. A server may end the request for it.
+            if let [b' ' | b'\t', ..] | [.., b' ' | b'\t'] = value.as_bytes() {
+                return Err(Answer::BAD_REQUEST);
+            }
             if !matches!(*name, COOKIE | SEC_WEBSOCKET_KEY) {
                 self.fields.push(name.as_str().as_bytes(), value.as_bytes());
             }

@@ -90,7 +90,7 @@ impl Response {
         }
         self.status = head.status.as_u16();
         // RFC 9113, 8.6: there is no change of protocols.
-        if self.status == 101 {
+        if self.status == 101 || self.status >= 600 {
             return Err(Malformed);
         }
         self.reason = Span::default();

@@ -146,7 +146,8 @@ impl Proxy {
                 spawn_local(renew(tls));
             }
             let listener = tokio::net::TcpListener::from_std(self.listener)?;
-            let acceptor = Acceptor { listener, worker, counts: counts.clone(), hands };
+            // The threads go on when nobody accepts any more: they end with the last of `hands`.
+            let acceptor = Acceptor { listener, worker, counts: counts.clone(), hands: hands.clone() };
             let accepting = spawn_local(acceptor.run());
             if stop().await == Stop::Now {
                 return Ok(());
@@ -291,7 +292,7 @@ impl<S: Service> Acceptor<S> {
         }
         let thread = threads.min_by_key(|thread| connections(*thread)).unwrap_or(0);
         self.counts[thread].connections.fetch_add(1, Ordering::Relaxed);
-        if over > 0 {
+        if over > 0 || self.worker.is_closing() {
             place.refusal = Some(Refusal::Full);
         }
         match thread.checked_sub(1).map(|other| &self.hands[other]) {

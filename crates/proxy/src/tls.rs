@@ -229,15 +229,20 @@ impl<T, const N: usize> Kept<T, N> {
         if version == self.version {
             return false;
         }
-        self.version = version;
         let file = self.files[0].display();
         match (self.read)(&self.files) {
             Ok(value) => {
                 tracing::info!(%file, "a file for TLS was replaced; new connections go by it");
-                self.value = value;
+                (self.value, self.version) = (value, version);
                 true
             }
+            // The system could not read them, as where it has no descriptor. Next time it may.
+            Err(TlsError::File { source: pem::Error::Io(error), .. }) => {
+                tracing::warn!(%error, %file, "a file for TLS was replaced and cannot be read; the old one stays");
+                false
+            }
             Err(error) => {
+                self.version = version;
                 tracing::warn!(%error, %file, "a file for TLS was replaced by one that cannot be used; the old one stays");
                 false
             }

@@ -14,6 +14,8 @@ pub(crate) enum Lost {
     Refused,
     /// A kept connection was closed before a byte of the response. The server may have closed it as idle.
     Idle,
+    /// The server has ended this request alone, for which the client may have given it a reason.
+    Declined,
     /// The connection was closed or broken.
     Cut,
     /// What came is no valid response.

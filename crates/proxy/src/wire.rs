@@ -25,6 +25,8 @@ pub(crate) enum BodyError {
     Malformed,
     /// The connection was closed or broken before.
     Cut,
+    /// The other side has ended this message alone, over HTTP/2.
+    Declined,
 }
 
 impl From<Malformed> for BodyError {

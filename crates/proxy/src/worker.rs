@@ -176,9 +176,8 @@ impl<S: Service> Worker<S> {
             (address, place) = (client, of_client);
         }
         let from = Client::new(address, &self.trust, self.tls.is_some(), &self.forwarding);
-        let refusal = || place.refusal.or(self.is_closing().then_some(Refusal::Full));
         // No handshake is wasted on a client that is not served.
-        if let (Some(_), Some(why)) = (&self.tls, refusal()) {
+        if let (Some(_), Some(why)) = (&self.tls, place.refusal) {
             return self.service.refused(why);
         }
         let (io, speaks_h2) = match &self.tls {
@@ -192,7 +191,7 @@ impl<S: Service> Worker<S> {
                 Err(_) => return self.service.refused(Refusal::Slow),
             },
         };
-        if let Some(why) = refusal() {
+        if let Some(why) = place.refusal {
             self.service.refused(why);
             if !speaks_h2 {
                 h1::refuse(io, &Answer::full()).await;

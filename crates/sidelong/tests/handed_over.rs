@@ -28,17 +28,20 @@ fn edge(cluster: &Cluster, socket: &TcpListener) -> Running {
 
 #[test]
 fn no_client_is_turned_away_while_one_edge_takes_over_from_another() {
-    let mut cluster = Cluster::new(&[("alpha", 1)]).with_service(Duration::from_millis(20));
+    let mut cluster = Cluster::new(&[("alpha", 1)]).with_service(Duration::from_millis(100));
+    cluster.file.nodes[0].workers = Some(8);
+    cluster.file.edges[0].threads = 2;
     cluster.file.edges.truncate(1);
     let socket = TcpListener::bind(cluster.edge(0)).unwrap();
     let _node = cluster.part("node", "n1");
-    let mut running = edge(&cluster, &socket);
+    let first = edge(&cluster, &socket);
     eventually("it serves", || {
         try_get(cluster.edge(0), "alpha.test", "/o/1/10").is_ok_and(|reply| reply.status == 200)
     });
 
     let (stop, served) = (AtomicBool::new(false), AtomicU32::new(0));
-    std::thread::scope(|scope| {
+    let mut running = std::thread::scope(|scope| {
+        let mut running = first;
         for _ in 0..4 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -51,9 +54,11 @@ fn no_client_is_turned_away_while_one_edge_takes_over_from_another() {
             let before = served.load(Ordering::Relaxed);
             eventually("requests are served", || served.load(Ordering::Relaxed) > before + 20);
             running.signal(Signal::TERM);
-            std::mem::replace(&mut running, edge(&cluster, &socket)).finish().succeeded();
+            running.finish().succeeded();
+            running = edge(&cluster, &socket);
         }
         stop.store(true, Ordering::Relaxed);
+        running
     });
 
     // Nobody serves, and yet a client is not refused.

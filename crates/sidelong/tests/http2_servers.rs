@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
@@ -76,6 +77,24 @@ async fn serve(stream: TcpStream, does: Does, requests: Arc<AtomicUsize>) {
 
 async fn echo(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) -> Result<(), h2::Error> {
     let (head, mut body) = request.into_parts();
+    match head.uri.path() {
+        "/cancel" => {
+            respond.send_reset(Reason::CANCEL);
+            return Ok(());
+        }
+        "/none" => {
+            let none = Response::builder().status(StatusCode::NO_CONTENT).body(()).unwrap();
+            return respond.send_response(none, false)?.send_data(Bytes::from_static(b"HTTP/1.1 666"), true);
+        }
+        "/drip" => {
+            let mut stream = respond.send_response(Response::new(()), false)?;
+            for _ in 0..20_000 {
+                send(&mut stream, Bytes::from_static(b"seven b")).await?;
+            }
+            return Ok(());
+        }
+        _ => {}
+    }
     if head.uri.query() == Some("early") {
         let early = Response::builder().status(StatusCode::EARLY_HINTS).header("link", "</a.css>");
         respond.send_informational(early.body(()).unwrap())?;
@@ -232,6 +251,62 @@ fn what_a_server_has_not_looked_at_goes_to_another() {
     });
     assert!(refuses.requests() > 0 && leaves.requests() >= 200);
     assert!(leaves.connections.load(Ordering::Relaxed) > 1);
+}
+
+/// A server may have its reasons in the request, so it is not taken out of service.
+#[test]
+fn a_request_that_a_server_ends_is_answered_and_the_server_goes_on() {
+    let cluster = cluster(1);
+    let _server = Server::start(cluster.node(0), Does::Echo);
+    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
+    serves(&cluster);
+    let mut client = Client::connect(cluster.edge(0));
+    for _ in 0..10 {
+        assert_eq!(client.ask("GET", "alpha.test", "/cancel").unwrap().status, 502);
+        assert_eq!(client.ask("GET", "alpha.test", "/").unwrap().status, 200);
+    }
+}
+
+#[test]
+fn a_body_where_there_is_none_is_not_the_next_answer() {
+    let cluster = cluster(1);
+    let _server = Server::start(cluster.node(0), Does::Echo);
+    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
+    serves(&cluster);
+    let mut client = Client::connect(cluster.edge(0));
+    for _ in 0..10 {
+        client.send("GET /none HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
+        assert_eq!(client.reply(false).unwrap().status, 204);
+        assert_eq!(client.ask("GET", "alpha.test", "/").unwrap().status, 200);
+    }
+}
+
+/// Messages of a few bytes fill a server's window with many frames.
+#[test]
+fn clients_that_read_nothing_do_not_end_the_connection_of_others() {
+    let cluster = cluster(1);
+    let server = Server::start(cluster.node(0), Does::Echo);
+    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
+    serves(&cluster);
+    block_on(async {
+        let stream = TcpStream::connect(cluster.edge(0)).await.unwrap();
+        let mut builder = h2::client::Builder::new();
+        let (client, connection) =
+            builder.initial_window_size(0).handshake::<_, Bytes>(stream).await.unwrap();
+        tokio::spawn(connection);
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            let mut client = client.clone().ready().await.unwrap();
+            held.push(client.send_request(call("/drip"), true).unwrap().0.await.unwrap());
+        }
+        // All that fits has come, and more is not taken.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(get(cluster.edge(0), "alpha.test", "/").status, 200);
+        for answer in &mut held {
+            assert!(!answer.body().is_end_stream());
+        }
+    });
+    assert_eq!(server.connections.load(Ordering::Relaxed), 1);
 }
 
 #[test]

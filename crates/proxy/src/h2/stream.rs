@@ -34,6 +34,9 @@ impl Receiver {
                     // The end that came with the last bytes need not be waited for.
                     self.has_ended = self.stream.is_end_stream();
                 }
+                Some(Err(error)) if error.is_reset() && error.is_remote() => {
+                    return Poll::Ready(Err(BodyError::Declined));
+                }
                 Some(Err(_)) => return Poll::Ready(Err(BodyError::Cut)),
                 None => {
                     let trailers = ready!(self.stream.poll_trailers(cx)).map_err(|_| BodyError::Cut)?;

@@ -31,6 +31,12 @@ const STREAMS_MAX: usize = 100;
 /// Bytes that all responses on a connection may send ahead of what clients take: each its whole window, so that clients that
 /// read slowly do not hold up the others.
 const CONNECTION_WINDOW_BYTES: u32 = STREAMS_MAX as u32 * WINDOW_BYTES;
+/// What `h2` charges if all of that comes in frames of one byte. With its default two clients that do not read their streams of small
+/// messages would end the connection of all.
+const DATA_FRAME_BUDGET: usize = CONNECTION_WINDOW_BYTES as usize * 255;
+/// Requests that clients gave up a moment ago, and that the server may still answer. Answers to more, and to older ones, are errors
+/// that `h2` would count, and end the connection for.
+const RESET_STREAMS_MAX: usize = 10 * STREAMS_MAX;
 
 /// The connections to one server.
 #[derive(Default)]
@@ -66,8 +72,10 @@ impl Connections {
             !connection.state.is_over.get()
                 && !matches!(connection.send.poll_ready(&mut now), Poll::Ready(Err(_)))
         });
-        let has_room = |connection: &&Connection| {
-            connection.state.streams.get() < connection.send.current_max_send_streams().min(STREAMS_MAX)
+        let has_room = |Connection { send, state }: &&Connection| {
+            // Before the server has said anything, those that are too many wait.
+            let most = if state.has_answered.get() { send.current_max_send_streams() } else { STREAMS_MAX };
+            state.streams.get() < most.min(STREAMS_MAX)
         };
         open.iter().find(has_room).map(Stream::new)
     }
@@ -80,6 +88,11 @@ impl Connections {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_header_list_size(HEAD_BYTES_MAX as u32)
             .max_send_buffer_size(SEND_BUFFER_BYTES)
+            // Until the server says how many it takes.
+            .initial_max_send_streams(1)
+            .data_frame_budget(DATA_FRAME_BUDGET)
+            .max_concurrent_reset_streams(RESET_STREAMS_MAX)
+            .max_local_error_reset_streams(None)
             .handshake(io)
             .await?;
         let state = Rc::new(State {
@@ -127,17 +140,25 @@ impl Stream {
     }
 
     fn lost(&self, error: &h2::Error) -> Lost {
-        let of_connection = error.is_io() || error.is_go_away();
-        if of_connection {
-            self.state.is_over.set(true);
+        if error.is_io() || error.is_go_away() {
+            self.give_up();
         }
         match error.reason() {
-            // RFC 9113, 6.8 and 8.7: a server that goes away in good order says which requests it has processed.
+            // RFC 9113, 8.7.
             Some(Reason::REFUSED_STREAM) => Lost::Refused,
-            Some(Reason::NO_ERROR) if error.is_go_away() && error.is_remote() => Lost::Refused,
-            _ if of_connection && self.state.has_answered.get() => Lost::Idle,
+            // RFC 9113, 6.8: a server that goes away says which requests it has processed. The others get this error.
+            _ if error.is_go_away() && error.is_remote() => Lost::Refused,
+            _ if error.is_io() && self.state.has_answered.get() => Lost::Idle,
+            Some(reason) if error.is_reset() && error.is_remote() && reason != Reason::INTERNAL_ERROR => {
+                Lost::Declined
+            }
             _ => Lost::Cut,
         }
+    }
+
+    /// Lets no further request take this connection.
+    pub(crate) fn give_up(&self) {
+        self.state.is_over.set(true);
     }
 }
 
@@ -191,7 +212,7 @@ impl Upstream for Stream {
         let sent = self.connection.send_request(head, !request.has_body());
         let (response, send) = sent.map_err(|_| {
             // It is just ending.
-            self.state.is_over.set(true);
+            self.give_up();
             Lost::Refused
         })?;
         self.response = Some(response);
