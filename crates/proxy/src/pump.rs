@@ -286,7 +286,16 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
             self.body_bytes += sent as u64;
         }
         self.client.duplex().consume(sent);
+        self.go_on();
         Ok(true)
+    }
+
+    /// Bytes went on. Once the server answers a body that has not ended, as in a call that streams both ways, the body may go on
+    /// for as long as either side does.
+    fn go_on(&mut self) {
+        if self.down != Down::Head && self.up == Up::Body && !self.is_tunnel {
+            self.body_due = after(Instant::now(), self.limits.body_timeout);
+        }
     }
 
     /// What became of a write to the server. If it takes no more, it may have answered already.
@@ -318,6 +327,7 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
                     let Some(sent) = self.downwards(sent, waits)? else { return Ok(false) };
                     self.server.duplex().consume(sent);
                     self.sent += sent as u64;
+                    self.go_on();
                     if self.server.duplex().is_read() {
                         self.down = Down::End;
                     }

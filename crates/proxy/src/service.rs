@@ -112,7 +112,8 @@ pub struct Limits {
     pub header_bytes_max: usize,
     /// From the first byte of a request to the end of its head, and for a TLS handshake.
     pub header_timeout: Duration,
-    /// From the end of the head to the end of the body, however slowly it arrives.
+    /// From the end of the head to the end of the body, however slowly it arrives. Once the server answers meanwhile, from the last
+    /// bytes of either.
     pub body_timeout: Duration,
     /// For a server: from the end of the request to its first bytes, and between any two reads or writes. For a client that
     /// reads too slowly: in each such time it must take [`SEND_RATE_MIN`](crate::SEND_RATE_MIN).

@@ -202,6 +202,27 @@ fn a_call_streams_both_ways_and_keeps_its_trailers() {
 }
 
 #[test]
+fn a_call_goes_on_for_as_long_as_it_streams() {
+    let mut cluster = cluster(1);
+    cluster.file.limits.client_body_timeout = Duration::from_secs(5);
+    let _server = Server::start(cluster.node(0), Does::Echo);
+    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
+    serves(&cluster);
+    block_on(async {
+        let mut client = connect(cluster.edge(0)).await;
+        let (answer, mut stream) = client.send_request(call("/"), false).unwrap();
+        let mut body = answer.await.unwrap().into_body();
+        for _ in 0..12 {
+            send(&mut stream, Bytes::from_static(b"message")).await.unwrap();
+            assert_eq!(body.data().await.unwrap().unwrap(), "message");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        // Then neither sends anything.
+        assert!(body.data().await.unwrap().is_err());
+    });
+}
+
+#[test]
 fn a_client_of_http1_is_answered_as_by_a_server_of_http1() {
     let cluster = cluster(1);
     let server = Server::start(cluster.node(0), Does::Echo);
