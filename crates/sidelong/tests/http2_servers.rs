@@ -14,7 +14,7 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use support::servers::nginx_over_http2;
-use support::{Client, Cluster, PATIENCE, eventually, get, metrics, try_get};
+use support::{Client, Cluster, PATIENCE, Running, eventually, get, metrics, try_get};
 use tokio::net::{TcpListener, TcpStream};
 
 /// What a server does with a request.
@@ -146,6 +146,22 @@ fn serves(cluster: &Cluster) {
     });
 }
 
+/// A cluster of one node, whose server echoes, and its parts.
+struct Echoing {
+    _parts: [Running; 2],
+    server: Server,
+    cluster: Cluster,
+}
+
+impl Echoing {
+    fn start(cluster: Cluster) -> Self {
+        let server = Server::start(cluster.node(0), Does::Echo);
+        let parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
+        serves(&cluster);
+        Echoing { _parts: parts, server, cluster }
+    }
+}
+
 async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
     let stream = TcpStream::connect(address).await.unwrap();
     let (client, connection) = h2::client::handshake(stream).await.unwrap();
@@ -161,10 +177,7 @@ fn call(path: &str) -> Request<()> {
 /// As a gRPC call: both sides stream, and trailers end them.
 #[test]
 fn a_call_streams_both_ways_and_keeps_its_trailers() {
-    let cluster = cluster(1);
-    let _server = Server::start(cluster.node(0), Does::Echo);
-    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
-    serves(&cluster);
+    let Echoing { cluster, .. } = &Echoing::start(cluster(1));
     let large = Bytes::from(vec![7; 1_000_000]);
     let (saw, echoed, trailers) = block_on(async {
         tokio::time::timeout(PATIENCE, async {
@@ -205,9 +218,7 @@ fn a_call_streams_both_ways_and_keeps_its_trailers() {
 fn a_call_goes_on_for_as_long_as_it_streams() {
     let mut cluster = cluster(1);
     cluster.file.limits.client_body_timeout = Duration::from_secs(5);
-    let _server = Server::start(cluster.node(0), Does::Echo);
-    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
-    serves(&cluster);
+    let Echoing { cluster, .. } = &Echoing::start(cluster);
     block_on(async {
         let mut client = connect(cluster.edge(0)).await;
         let (answer, mut stream) = client.send_request(call("/"), false).unwrap();
@@ -224,10 +235,7 @@ fn a_call_goes_on_for_as_long_as_it_streams() {
 
 #[test]
 fn a_client_of_http1_is_answered_as_by_a_server_of_http1() {
-    let cluster = cluster(1);
-    let server = Server::start(cluster.node(0), Does::Echo);
-    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
-    serves(&cluster);
+    let Echoing { cluster, server, .. } = &Echoing::start(cluster(1));
     let mut client = Client::connect(cluster.edge(0));
     let head = "POST /a?early HTTP/1.1\r\nhost: alpha.test\r\nconnection: upgrade, te\r\nupgrade: websocket\r\nte: trailers\r\n";
     client.send(format!("{head}transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")).unwrap();
@@ -277,10 +285,7 @@ fn what_a_server_has_not_looked_at_goes_to_another() {
 /// A server may have its reasons in the request, so it is not taken out of service.
 #[test]
 fn a_request_that_a_server_ends_is_answered_and_the_server_goes_on() {
-    let cluster = cluster(1);
-    let _server = Server::start(cluster.node(0), Does::Echo);
-    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
-    serves(&cluster);
+    let Echoing { cluster, .. } = &Echoing::start(cluster(1));
     let mut client = Client::connect(cluster.edge(0));
     for _ in 0..10 {
         assert_eq!(client.ask("GET", "alpha.test", "/cancel").unwrap().status, 502);
@@ -290,10 +295,7 @@ fn a_request_that_a_server_ends_is_answered_and_the_server_goes_on() {
 
 #[test]
 fn a_body_where_there_is_none_is_not_the_next_answer() {
-    let cluster = cluster(1);
-    let _server = Server::start(cluster.node(0), Does::Echo);
-    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
-    serves(&cluster);
+    let Echoing { cluster, .. } = &Echoing::start(cluster(1));
     let mut client = Client::connect(cluster.edge(0));
     for _ in 0..10 {
         client.send("GET /none HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
@@ -305,10 +307,7 @@ fn a_body_where_there_is_none_is_not_the_next_answer() {
 /// Messages of a few bytes fill a server's window with many frames.
 #[test]
 fn clients_that_read_nothing_do_not_end_the_connection_of_others() {
-    let cluster = cluster(1);
-    let server = Server::start(cluster.node(0), Does::Echo);
-    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
-    serves(&cluster);
+    let Echoing { cluster, server, .. } = &Echoing::start(cluster(1));
     block_on(async {
         let stream = TcpStream::connect(cluster.edge(0)).await.unwrap();
         let mut builder = h2::client::Builder::new();
