@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use crate::alarm::Alarm;
 use crate::answer::Answer;
 use crate::duplex::Duplex;
-use crate::pool::{ConnectError, Place};
+use crate::pool::{ConnectError, Connection};
 use crate::pump::{Downstream, Pump, Replay, Trouble};
 use crate::request::{Request, Version};
 use crate::response::Response;
@@ -93,8 +93,8 @@ async fn forward<S: Service, D: Answerable>(
     let mut replay = Replay::default();
     for retries_left in (0..=limits.retries).rev() {
         let server = visit.choose().await.ok_or(Answer::NO_SERVER)?;
-        let mut place = match worker.pool.place(server).await {
-            Ok(place) => place,
+        let mut connection = match worker.pool.connection(server).await {
+            Ok(connection) => connection,
             // The next server would be reached no better.
             Err(ConnectError::Local) => {
                 worker.pool.clear();
@@ -110,12 +110,12 @@ async fn forward<S: Service, D: Answerable>(
                 return Err(Answer::BAD_GATEWAY);
             }
         };
-        let ended = match &mut place {
-            Place::Http1(wire) => {
+        let ended = match &mut connection {
+            Connection::Http1(wire) => {
                 let pump = Pump::new(client, wire, request, response, visit, limits, &mut replay, begun);
                 pump.run(from, alarm).await
             }
-            Place::Http2(stream) => {
+            Connection::Http2(stream) => {
                 let pump = Pump::new(client, stream, request, response, visit, limits, &mut replay, begun);
                 pump.run(from, alarm).await
             }
@@ -126,7 +126,7 @@ async fn forward<S: Service, D: Answerable>(
         }
         let trouble = match ended.trouble {
             None => {
-                if let Place::Http1(wire) = place
+                if let Connection::Http1(wire) = connection
                     && ended.is_clean
                     && wire.input.is_empty()
                 {
@@ -154,7 +154,7 @@ async fn forward<S: Service, D: Answerable>(
             }
             Trouble::Late => {
                 // The next request gets another connection: this one's process may hang.
-                if let Place::Http2(stream) = &place {
+                if let Connection::Http2(stream) = &connection {
                     stream.give_up();
                 }
                 // A pause in an answer that has begun, as in a stream of events, does not show that the server has failed.

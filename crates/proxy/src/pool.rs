@@ -50,7 +50,7 @@ enum Kept {
 }
 
 /// A connection for a request.
-pub(crate) enum Place {
+pub(crate) enum Connection {
     Http1(Wire),
     Http2(Stream),
 }
@@ -77,26 +77,26 @@ impl Pool {
     }
 
     /// A connection to a server for a request: a kept one, or a new one.
-    pub(crate) async fn place(&self, server: usize) -> Result<Place, ConnectError> {
+    pub(crate) async fn connection(&self, server: usize) -> Result<Connection, ConnectError> {
         let (address, kept) = self.servers.get(server).ok_or(ConnectError::Server(Failure::Broken))?;
         match kept {
             Kept::Http1(idle) => {
                 if let Some(wire) = take(&mut idle.borrow_mut()) {
-                    return Ok(Place::Http1(wire));
+                    return Ok(Connection::Http1(wire));
                 }
-                Ok(Place::Http1(Wire::new(self.connect(*address).await?)))
+                Ok(Connection::Http1(Wire::new(self.connect(*address).await?)))
             }
             Kept::Http2(connections) => {
                 if let Some(stream) = connections.stream() {
-                    return Ok(Place::Http2(stream));
+                    return Ok(Connection::Http2(stream));
                 }
                 let turn = timeout(self.connect_timeout, connections.connecting.lock()).await;
                 let _turn = turn.map_err(|_| ConnectError::Busy)?;
                 if let Some(stream) = connections.stream() {
-                    return Ok(Place::Http2(stream));
+                    return Ok(Connection::Http2(stream));
                 }
                 let added = connections.add(self.connect(*address).await?).await;
-                Ok(Place::Http2(added.map_err(|_| ConnectError::Server(Failure::Broken))?))
+                Ok(Connection::Http2(added.map_err(|_| ConnectError::Server(Failure::Broken))?))
             }
         }
     }
