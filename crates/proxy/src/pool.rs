@@ -141,8 +141,7 @@ impl Pool {
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 return Err(ConnectError::Server(Failure::Refused));
             }
-            Ok(Err(_)) => return Err(ConnectError::Server(Failure::Unreachable)),
-            Err(_) => return Err(ConnectError::Server(Failure::Unreachable)),
+            Ok(Err(_)) | Err(_) => return Err(ConnectError::Server(Failure::Unreachable)),
         };
         // Without these options the connection still works.
         let _ = self.set_options(&stream);

@@ -14,8 +14,8 @@ pub trait Service: Send + Sync + 'static {
     where
         Self: 'a;
 
-    /// Whether a new connection of `client` is accepted. It is asked before TLS, for each connection
-    /// but those of trusted proxies, and must not wait.
+    /// Whether a new connection of `client` is accepted. It is asked before TLS, for each connection but those of
+    /// trusted proxies, and must not wait.
     fn accepts(&self, client: SocketAddr) -> bool;
 
     /// A connection was closed before it had sent a whole request, with an answer where there can be one.

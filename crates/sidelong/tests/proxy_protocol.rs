@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use sidelong_config::Tls;
-use support::servers::is_there;
+use support::servers::{haproxy_program, is_there};
 use support::{Client, Cluster, Running, eventually, metrics, try_get};
 
 const REFUSED: &str = r#"sidelong_edge_refused_total{reason="no-proxy"}"#;
@@ -123,14 +123,7 @@ fn the_client_behind_the_proxy_is_limited() {
 
 /// HAProxy that passes bytes on, on one port with each version of the header; `None`, with a printed reason, without it.
 fn haproxy(cluster: &Cluster) -> Option<(Running, [SocketAddr; 2])> {
-    // Debian's directory is not among those of users' programs.
-    let program = ["haproxy", "/usr/sbin/haproxy"]
-        .into_iter()
-        .find(|program| Command::new(program).arg("-v").output().is_ok());
-    let Some(program) = program else {
-        is_there("haproxy", "-v");
-        return None;
-    };
+    let program = haproxy_program()?;
     let (listen, edge) = ([cluster.at(6001), cluster.at(6002)], cluster.edge(0));
     let parts = ["send-proxy", "send-proxy-v2"].iter().zip(listen).map(|(key, listen)| {
         format!("listen {key}\n    bind {listen}\n    server edge {edge} {key} check inter 100ms\n")

@@ -174,7 +174,7 @@ fn head(request: &Request, from: &Client) -> io::Result<http::Request<()>> {
     let mut fields = HeaderMap::new();
     let mut added = Ok(());
     request.forward(from, |name, values| {
-        // Nor can a client ask for one.
+        // HTTP/2 has no change of protocols.
         if added.is_ok() && !name.eq_ignore_ascii_case(b"upgrade") {
             added = append(&mut fields, name, &values.join(b", ".as_slice()));
         }
@@ -183,7 +183,7 @@ fn head(request: &Request, from: &Client) -> io::Result<http::Request<()>> {
     if let Framing::Length(bytes) = request.framing {
         fields.insert(http::header::CONTENT_LENGTH, bytes.into());
     }
-    // The only value of it in HTTP/2 (RFC 9113, 8.2.2). gRPC demands it.
+    // TE has no other value in HTTP/2 (RFC 9113, 8.2.2). gRPC demands this one.
     if request.takes_trailers() {
         fields.insert(http::header::TE, http::HeaderValue::from_static("trailers"));
     }
@@ -247,6 +247,6 @@ impl Upstream for Stream {
     }
 
     fn tunnel(&mut self) {
-        // HTTP/2 has no change of protocols, and a response that says so is refused.
+        // A response that changes the protocol is refused: HTTP/2 has none.
     }
 }

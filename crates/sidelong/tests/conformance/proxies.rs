@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::geteuid;
 
 use crate::server::{Recorder, Scripts};
-use crate::support::servers::is_there;
+use crate::support::servers::{haproxy_program, is_there};
 use crate::support::{Cluster, PATIENCE, Running, eventually, metrics, try_get};
 
 /// The sites. Each has one node, and serves one case at a time: a node that is taken out because its server gave a
@@ -164,14 +164,7 @@ http {{
 }
 
 pub(crate) fn haproxy(cluster: &Cluster, scripts: &Arc<Scripts>, version: Version) -> Option<Proxy> {
-    // Debian's directory is not among those of users' programs.
-    let program = ["haproxy", "/usr/sbin/haproxy"]
-        .into_iter()
-        .find(|program| Command::new(program).arg("-v").output().is_ok());
-    let Some(program) = program else {
-        is_there("haproxy", "-v");
-        return None;
-    };
+    let program = haproxy_program()?;
     let (listen, server) = (cluster.at(6002), cluster.at(6102));
     let patience = PEER.as_secs();
     let http2 = if version == Version::Http2 { " proto h2" } else { "" };

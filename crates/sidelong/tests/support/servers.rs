@@ -257,6 +257,18 @@ fn ready(command: Command, is_ready: impl Fn() -> bool) -> Running {
     server
 }
 
+/// HAProxy; `None`, with a printed reason, without it.
+pub fn haproxy_program() -> Option<&'static str> {
+    // Debian's directory is not among those of users' programs.
+    let found = ["haproxy", "/usr/sbin/haproxy"]
+        .into_iter()
+        .find(|program| Command::new(program).arg("-v").output().is_ok());
+    if found.is_none() {
+        is_there("haproxy", "-v");
+    }
+    found
+}
+
 /// Whether a program can be run; prints the reason if not.
 pub fn is_there(program: &str, version: &str) -> bool {
     let is_there = Command::new(program).arg(version).output().is_ok();
