@@ -7,7 +7,7 @@ use crate::record::{DETAIL_BYTES, HOT_BYTES};
 /// "SIDELONG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDELONG");
 /// Version of the layout. Raise it with every change that readers must know of.
-pub const LAYOUT_VERSION: u32 = 9;
+pub const LAYOUT_VERSION: u32 = 10;
 /// Size of [`RegionHeader`] in bytes.
 pub const HEADER_BYTES: usize = 64;
 
@@ -32,7 +32,11 @@ interrupts8,memory8x2,pressure8,net8x4,load4x3,tcp4,uninterruptible4,run_queue4,
 ports320:sequence4,check4,generation4,count2,dropped2,time_ns8,(port2,sockets2,established4,queue4,queue_max4)x16,\
 reserved40;kernel:load384,beat64,(slot64,tick32,pending8,zero24)x128,machine192,ports320;words:header64,ownership64;board:header64,site(lock64,budget64,counter64xedges);verdicts:header64,site(verdict8,time8,stale8,rotation8,zero32,name64);\
 share:header64,beat8,zero56,node(in_flight24,answers40),site(verdict8);\
-front:header64,node(seen1,generation36,requests27)";
+front:header64,node(seen1,generation36,requests27);\
+choice:header64,time8,stale8,sites4,nodes4,balance8,rotation8,zero24,site(verdict8,members8,zero48,name64),\
+node(ownership8,reading8,health8,requests8,family2,port2,zero4,address16,zero8),list(node2);\
+workers:header64,node(sent8,trial8,uncounted8,zero40),slot(pid4,started4,zero56,node(in_flight8,unanswered8,answers8,\
+refused4,failed4))x128";
 
 /// What a region holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +58,10 @@ pub enum RegionKind {
     Share = 7,
     /// What a front states about each node: the ownership that it has seen, and its requests there.
     Front = 8,
+    /// What a front tells the workers of the proxy that it leads.
+    Choice = 9,
+    /// What these workers tell it.
+    Workers = 10,
 }
 
 /// The first line of a region.

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod choice;
 mod front;
 mod header;
 mod id;
@@ -18,8 +19,10 @@ mod time;
 mod verdicts;
 mod vocabulary;
 mod word;
+mod workers;
 
 pub use change::{Change, ChangeResult, ChangeStep, Fault, FaultCause};
+pub use choice::{ChoiceMap, ServerAddress};
 pub use front::{FrontMap, FrontWord};
 pub use header::{
     HEADER_BYTES, HeaderError, LAYOUT_HASH, LAYOUT_VERSION, MAGIC, RegionHeader, RegionKind, fnv1a,
@@ -39,6 +42,7 @@ pub use time::Time;
 pub use verdicts::{NAME_BYTES, VerdictsMap};
 pub use vocabulary::UnknownWord;
 pub use word::{Ack, Budget, Lock, NodeState, Ownership, SEQUENCE_MAX};
+pub use workers::{SLOTS, Worker, WorkersMap};
 
 /// A cache line, in bytes: the unit of layout. Each word that is changed remotely has its own line, and every known NIC
 /// reads a record of one line at once.

@@ -1,5 +1,5 @@
 //! The verdicts of admission control, as a helper publishes them for other servers. They read them through
-//! `httpd/sidelong.h`, which repeats these definitions. Edges exchange verdicts in their shares.
+//! `fronts/lib/sidelong.h`, which repeats these definitions. Edges exchange verdicts in their shares.
 
 use crate::{HEADER_BYTES, SiteId};
 

@@ -22,7 +22,7 @@ pub(super) const LENIENCE_MAX: u32 = 1 << u16::BITS;
 /// The longest `Retry-After`, because the load may be gone by then.
 const RETRY_AFTER_S_MAX: u64 = 5;
 
-/// Why a site admits what it admits. `httpd/sidelong.h` lists the same reasons in the same order.
+/// Why a site admits what it admits. `fronts/lib/sidelong.h` lists the same reasons in the same order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Why {
     /// All requests: nothing was promised that could be in danger.

@@ -79,11 +79,11 @@ pub fn readable(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// What `make -C httpd` makes of `target`; `None`, with a printed reason, if it cannot be made.
+/// What `make -C fronts` makes of `target`; `None`, with a printed reason, if it cannot be made.
 pub fn made(cluster: &Cluster, target: &str) -> Option<PathBuf> {
     let build = cluster.path("build");
     let mut make = Command::new("make");
-    make.arg("-C").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../httpd"));
+    make.arg("-C").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fronts"));
     make.arg(target).arg(format!("BUILD={}", build.display()));
     Running::start_command(make).finish().succeeded();
     Some(build)
@@ -114,7 +114,7 @@ impl Httpd {
             skipped(&format!("httpd: no {program} here; Debian's package apache2 has it"));
             return None;
         }
-        let build = made(cluster, "all")?;
+        let build = made(cluster, "httpd")?;
         let (address, root) = (cluster.at(HTTPD), cluster.path("www"));
         std::fs::create_dir(&root).unwrap();
         std::fs::write(root.join("file"), "served\n").unwrap();

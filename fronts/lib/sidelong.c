@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 #define _GNU_SOURCE
-#include "sidelong.h"
+#include "front.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,20 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* crates/layout: header.rs. "SIDELONG" in memory order. */
-#define MAGIC 0x474e4f4c45444953ull
-#define KIND_VERDICTS 6
-
-struct header {
-    uint64_t magic;
-    uint32_t version;
-    uint32_t kind;
-    uint64_t layout_hash;
-    uint64_t incarnation;
-    uint64_t len;
-    uint64_t zero[3];
-};
-
 /* crates/layout: verdicts.rs. */
 struct entry {
     uint64_t verdict;
@@ -36,7 +22,7 @@ struct entry {
     char name[SIDELONG_NAME_BYTES];
 };
 
-_Static_assert(sizeof(struct header) == 64 && sizeof(struct entry) == 128, "as crates/layout has them");
+_Static_assert(sizeof(struct entry) == 128, "as crates/layout has it");
 
 /* crates/policy: verdict.rs. `part:31 turn:30 why:3`, and how late a client is told to come back at most. */
 #define TURN_BITS 30
@@ -60,8 +46,7 @@ static int fails(char *why, int error, const char *path, const char *what)
     return error;
 }
 
-/* What is wrong with a file of `room` bytes that begins so; NULL if nothing is. */
-static const char *check(const struct header *header, uint64_t room, char *text, size_t size)
+const char *sidelong_check(const struct header *header, uint64_t room, uint32_t kind, char *text, size_t size)
 {
     if (header->magic != MAGIC)
         return "no Sidelong region";
@@ -70,10 +55,9 @@ static const char *check(const struct header *header, uint64_t room, char *text,
                  header->version, SIDELONG_LAYOUT_VERSION);
         return text;
     }
-    if (header->kind != KIND_VERDICTS)
-        return "a region, and none of verdicts";
-    if (header->len > room || header->len < sizeof(*header)
-        || (header->len - sizeof(*header)) % sizeof(struct entry) != 0)
+    if (header->kind != kind)
+        return kind == KIND_VERDICTS ? "a region, and none of verdicts" : "a region, and not this one of a front";
+    if (header->len > room || header->len < sizeof(*header))
         return "of another length than its header says";
     return NULL;
 }
@@ -98,7 +82,9 @@ static int open_file(const char *path, int *opened, char why[SIDELONG_WHY_BYTES]
         close(file);
         return fails(why, EPROTO, path, "no Sidelong region");
     }
-    const char *wrong = check(&header, (uint64_t)found.st_size, text, sizeof(text));
+    const char *wrong = sidelong_check(&header, (uint64_t)found.st_size, KIND_VERDICTS, text, sizeof(text));
+    if (!wrong && (header.len - sizeof(header)) % sizeof(struct entry) != 0)
+        wrong = "of another length than its header says";
     if (wrong) {
         close(file);
         return fails(why, EPROTO, path, wrong);
@@ -154,8 +140,7 @@ void sidelong_close(sidelong_verdicts *verdicts)
     free(verdicts);
 }
 
-/* The output function of SplitMix64 (Steele, Lea, Flood 2014), as crates/policy has it. */
-static uint64_t mix(uint64_t random)
+uint64_t sidelong_mix(uint64_t random)
 {
     uint64_t z = random + 0x9e3779b97f4a7c15ull;
 
@@ -180,21 +165,21 @@ uint64_t sidelong_client(const struct sockaddr *address)
 
     if (address && address->sa_family == AF_INET) {
         const struct sockaddr_in *v4 = (const void *)address;
-        ip = mix(big_endian((const uint8_t *)&v4->sin_addr, 4));
+        ip = sidelong_mix(big_endian((const uint8_t *)&v4->sin_addr, 4));
         port = ntohs(v4->sin_port);
     } else if (address && address->sa_family == AF_INET6) {
         const struct sockaddr_in6 *v6 = (const void *)address;
         const uint8_t *bytes = v6->sin6_addr.s6_addr;
         /* To who listens for both families, too, an IPv4 address is one. */
         if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr))
-            ip = mix(big_endian(bytes + 12, 4));
+            ip = sidelong_mix(big_endian(bytes + 12, 4));
         else
-            ip = mix(mix(big_endian(bytes, 8)) ^ big_endian(bytes + 8, 8));
+            ip = sidelong_mix(sidelong_mix(big_endian(bytes, 8)) ^ big_endian(bytes + 8, 8));
         port = ntohs(v6->sin6_port);
     } else {
         return 0;
     }
-    return mix(ip ^ port);
+    return sidelong_mix(ip ^ port);
 }
 
 /* Reads the entry of the site `name`. Returns false, and says why, if there is none. */
@@ -222,12 +207,31 @@ static bool find(const sidelong_verdicts *verdicts, const char *name, struct ent
     return false;
 }
 
-static uint64_t monotonic_ns(void)
+uint64_t sidelong_now_ns(void)
 {
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+sidelong_decision sidelong_by_verdict(uint64_t verdict, uint64_t rotation_ns, uint64_t client)
+{
+    sidelong_decision decision = {.admit = true};
+    uint32_t part = (uint32_t)(verdict >> (TURN_BITS + WHY_BITS));
+    uint32_t turn = (uint32_t)(verdict >> WHY_BITS) & (CIRCLE - 1);
+    uint32_t why = verdict & ((1 << WHY_BITS) - 1);
+
+    decision.why = why <= SIDELONG_RECOVERING ? (sidelong_why)why : SIDELONG_NO_TARGET;
+    if (part >= CIRCLE || why > SIDELONG_RECOVERING)
+        return decision;
+    uint32_t distance = ((uint32_t)(client >> 34) - turn) & (CIRCLE - 1);
+    if (distance < part)
+        return decision;
+    uint64_t wait_s = (uint64_t)((double)(distance - part) / CIRCLE * (double)rotation_ns / 1e9);
+    decision.admit = false;
+    decision.retry_after_s = wait_s < 1 ? 1 : wait_s > RETRY_AFTER_S_MAX ? RETRY_AFTER_S_MAX : (unsigned)wait_s;
+    return decision;
 }
 
 sidelong_decision sidelong_decide(const sidelong_verdicts *verdicts, const char *name, uint64_t client)
@@ -239,25 +243,12 @@ sidelong_decision sidelong_decide(const sidelong_verdicts *verdicts, const char 
     struct entry entry;
     if (!find(verdicts, name, &entry, &decision.why))
         return decision;
-    uint64_t now_ns = monotonic_ns();
+    uint64_t now_ns = sidelong_now_ns();
     decision.why = SIDELONG_STALE;
     if (entry.time_ns == 0 || (now_ns > entry.time_ns && now_ns - entry.time_ns > entry.stale_ns))
         return decision;
     /* The time may be that of the next verdict, one scan later. */
-    uint64_t word = entry.verdict;
-    uint32_t part = (uint32_t)(word >> (TURN_BITS + WHY_BITS));
-    uint32_t turn = (uint32_t)(word >> WHY_BITS) & (CIRCLE - 1);
-    uint32_t why = word & ((1 << WHY_BITS) - 1);
-    decision.why = why <= SIDELONG_RECOVERING ? (sidelong_why)why : SIDELONG_NO_TARGET;
-    if (part >= CIRCLE || why > SIDELONG_RECOVERING)
-        return decision;
-    uint32_t distance = ((uint32_t)(client >> 34) - turn) & (CIRCLE - 1);
-    if (distance < part)
-        return decision;
-    uint64_t wait_s = (uint64_t)((double)(distance - part) / CIRCLE * (double)entry.rotation_ns / 1e9);
-    decision.admit = false;
-    decision.retry_after_s = wait_s < 1 ? 1 : wait_s > RETRY_AFTER_S_MAX ? RETRY_AFTER_S_MAX : (unsigned)wait_s;
-    return decision;
+    return sidelong_by_verdict(entry.verdict, entry.rotation_ns, client);
 }
 
 const char *sidelong_reason(sidelong_why why)

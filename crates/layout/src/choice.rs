@@ -1,0 +1,139 @@
+//! What a front tells the workers of the proxy that it leads: whom each site may be served by, how loaded they are, and
+//! whom it admits. Workers read it at each request through `fronts/lib/sidelong.h`, which repeats these definitions.
+
+use crate::{HEADER_BYTES, LINE_BYTES, NAME_BYTES, NodeId, SiteId};
+
+/// One site's entry: a line of words, a line with its name.
+const SITE_BYTES: usize = LINE_BYTES + NAME_BYTES;
+/// Nodes in a word of a site's list.
+const LISTED: usize = 4;
+
+/// A front's choice: after the header its state, the sites, the nodes, and a list of nodes for each site.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChoiceMap {
+    /// Nodes in it.
+    pub nodes: usize,
+    /// Sites in it.
+    pub sites: usize,
+}
+
+impl ChoiceMap {
+    /// When the front last scanned, in ns of this machine's monotonic clock; 0 for never, and once it has ended. Stored after
+    /// all else.
+    pub const TIME: usize = HEADER_BYTES;
+    /// The age from which the choice does not count, in ns.
+    pub const STALE: usize = Self::TIME + 8;
+    /// How many there are: `sites:32 nodes:32`.
+    pub const COUNTS: usize = Self::TIME + 16;
+    /// How nodes are chosen: the index of the rule in policy's `Balance`.
+    pub const BALANCE: usize = Self::TIME + 24;
+    /// The time in which each client of a site gets its turn, in ns.
+    pub const ROTATION: usize = Self::TIME + 32;
+    const SITES: usize = HEADER_BYTES + LINE_BYTES;
+
+    const fn site(self, site: SiteId) -> usize {
+        assert!(site.index() < self.sites, "a site without an entry in the choice");
+        Self::SITES + site.index() * SITE_BYTES
+    }
+
+    /// The verdict on the site's requests, as policy encodes it.
+    pub const fn verdict(self, site: SiteId) -> usize {
+        self.site(site)
+    }
+
+    /// How many nodes of the site's list count. Stored after the list.
+    pub const fn members(self, site: SiteId) -> usize {
+        self.site(site) + 8
+    }
+
+    /// The site's name, [`NAME_BYTES`] of it; a shorter one ends with a zero.
+    pub const fn name(self, site: SiteId) -> usize {
+        self.site(site) + LINE_BYTES
+    }
+
+    const fn node(self, node: NodeId) -> usize {
+        assert!(node.index() < self.nodes, "a node without an entry in the choice");
+        Self::SITES + self.sites * SITE_BYTES + node.index() * LINE_BYTES
+    }
+
+    /// The node's ownership word, as the front last read it; 0 before.
+    pub const fn ownership(self, node: NodeId) -> usize {
+        self.node(node)
+    }
+
+    /// Its load, as policy encodes a reading, to be brought up to date by [`WorkersMap::sent`](crate::WorkersMap::sent).
+    pub const fn reading(self, node: NodeId) -> usize {
+        self.node(node) + 8
+    }
+
+    /// Its health, as policy encodes it.
+    pub const fn health(self, node: NodeId) -> usize {
+        self.node(node) + 16
+    }
+
+    /// The requests of all fronts there at the scan.
+    pub const fn requests(self, node: NodeId) -> usize {
+        self.node(node) + 24
+    }
+
+    /// Where its server answers: a [`ServerAddress`], of 24 bytes.
+    pub const fn address(self, node: NodeId) -> usize {
+        self.node(node) + 32
+    }
+
+    const fn list_bytes(self) -> usize {
+        self.nodes.div_ceil(LISTED) * 8
+    }
+
+    /// A word of the site's list, which begins with its members: four indices of nodes, the first in the lowest 16 bits.
+    pub const fn list(self, site: SiteId, word: usize) -> usize {
+        assert!(
+            site.index() < self.sites && word < self.nodes.div_ceil(LISTED),
+            "a list is as long as the nodes"
+        );
+        let lists = Self::SITES + self.sites * SITE_BYTES + self.nodes * LINE_BYTES;
+        lists + site.index() * self.list_bytes() + word * 8
+    }
+
+    /// Length of the region.
+    pub const fn len(self) -> usize {
+        Self::SITES + self.sites * (SITE_BYTES + self.list_bytes()) + self.nodes * LINE_BYTES
+    }
+
+    /// Whether it has neither a site nor a node.
+    pub const fn is_empty(self) -> bool {
+        self.sites == 0 && self.nodes == 0
+    }
+}
+
+/// Where a server answers, as workers compare it with the address that they were configured with: `family:16 port:16`, then 16
+/// bytes. Family 4 and 6 are TCP, with the IP address in network order. Family 1 is a Unix socket, with the FNV-1a hash
+/// of its path in the first 8.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ServerAddress(pub [u64; 3]);
+
+impl ServerAddress {
+    /// Of a server at a TCP port. To a worker that connects by IPv6 an IPv4 address is mapped; here it is IPv4.
+    pub fn tcp(address: std::net::SocketAddr) -> Self {
+        let mut bytes = [0; 16];
+        let family = match address.ip().to_canonical() {
+            std::net::IpAddr::V4(ip) => {
+                bytes[..4].copy_from_slice(&ip.octets());
+                4
+            }
+            std::net::IpAddr::V6(ip) => {
+                bytes = ip.octets();
+                6
+            }
+        };
+        let [low, high] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i])));
+        ServerAddress([family | u64::from(address.port()) << 16, low, high])
+    }
+}
+
+const _: () = {
+    let map = ChoiceMap { nodes: 5, sites: 2 };
+    assert!(map.verdict(SiteId::new(0)) == 128 && map.name(SiteId::new(1)) == 320);
+    assert!(map.ownership(NodeId::new(0)) == 384 && map.address(NodeId::new(1)) == 480);
+    assert!(map.list(SiteId::new(0), 0) == 704 && map.list(SiteId::new(1), 1) == 728 && map.len() == 736);
+};

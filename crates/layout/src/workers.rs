@@ -1,0 +1,111 @@
+//! What the workers of a proxy tell the front that leads them: their requests at each node. Workers write it at each
+//! request through `fronts/lib/sidelong.h`, which repeats these definitions.
+//!
+//! Each worker process has a slot of its own, which it takes by compare-and-swap. The front frees the slots of processes
+//! that have ended. A worker that finds no free slot counts in [`WorkersMap::uncounted`], which nobody corrects.
+
+use crate::{HEADER_BYTES, LINE_BYTES, NodeId};
+
+/// Slots for worker processes. A proxy that reloads has two generations of them at a time.
+pub const SLOTS: usize = 128;
+/// A slot's words about one node.
+const COUNTS_BYTES: usize = 32;
+
+/// A front's workers: after the header a line for each node that all share, then the slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WorkersMap {
+    /// Nodes in it.
+    pub nodes: usize,
+}
+
+/// The process that holds a slot: `pid:32 started:32`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Worker {
+    /// Its process ID.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot (proc_pid_stat(5), field 22), 32 bits of it: another process may get its ID.
+    pub started: u32,
+}
+
+impl Worker {
+    /// The word's value.
+    pub const fn encode(self) -> u64 {
+        (self.pid as u64) << 32 | self.started as u64
+    }
+
+    /// From the word's value; `None` for a free slot.
+    pub const fn decode(word: u64) -> Option<Self> {
+        if word == 0 { None } else { Some(Worker { pid: (word >> 32) as u32, started: word as u32 }) }
+    }
+}
+
+impl WorkersMap {
+    const fn node(self, node: NodeId) -> usize {
+        assert!(node.index() < self.nodes, "a node without a line in the workers' region");
+        HEADER_BYTES + node.index() * LINE_BYTES
+    }
+
+    /// Requests sent to the node less those that have ended there. Only its changes mean something: what a worker had under
+    /// way when it died stays in it.
+    pub const fn sent(self, node: NodeId) -> usize {
+        self.node(node)
+    }
+
+    /// The health word ([`ChoiceMap::health`](crate::ChoiceMap::health)) of the last trial of a node that had failed: the worker
+    /// that stores it by compare-and-swap sends the one request.
+    pub const fn trial(self, node: NodeId) -> usize {
+        self.node(node) + 8
+    }
+
+    /// Requests there of workers without a slot.
+    pub const fn uncounted(self, node: NodeId) -> usize {
+        self.node(node) + 16
+    }
+
+    /// The [`Worker`] that holds a slot; 0 if it is free.
+    pub const fn owner(self, slot: usize) -> usize {
+        assert!(slot < SLOTS, "a slot that is not there");
+        HEADER_BYTES + self.nodes * LINE_BYTES + slot * (LINE_BYTES + self.nodes * COUNTS_BYTES)
+    }
+
+    const fn counts(self, slot: usize, node: NodeId) -> usize {
+        assert!(node.index() < self.nodes, "a node without counts in the slot");
+        self.owner(slot) + LINE_BYTES + node.index() * COUNTS_BYTES
+    }
+
+    /// The worker's requests at the node that have not ended.
+    pub const fn in_flight(self, slot: usize, node: NodeId) -> usize {
+        self.counts(slot, node)
+    }
+
+    /// Those of them whose answer has not begun.
+    pub const fn unanswered(self, slot: usize, node: NodeId) -> usize {
+        self.counts(slot, node) + 8
+    }
+
+    /// Successful answers that have begun.
+    pub const fn answers(self, slot: usize, node: NodeId) -> usize {
+        self.counts(slot, node) + 16
+    }
+
+    /// Failures of the node: `refused:32 other:32`.
+    pub const fn failures(self, slot: usize, node: NodeId) -> usize {
+        self.counts(slot, node) + 24
+    }
+
+    /// Length of the region.
+    pub const fn len(self) -> usize {
+        HEADER_BYTES + self.nodes * LINE_BYTES + SLOTS * (LINE_BYTES + self.nodes * COUNTS_BYTES)
+    }
+
+    /// Whether it has no node.
+    pub const fn is_empty(self) -> bool {
+        self.nodes == 0
+    }
+}
+
+const _: () = {
+    let map = WorkersMap { nodes: 2 };
+    assert!(map.trial(NodeId::new(1)) == 136 && map.owner(0) == 192);
+    assert!(map.in_flight(1, NodeId::new(1)) == 192 + 128 + 64 + 32 && map.len() == 192 + 128 * SLOTS);
+};

@@ -1,0 +1,746 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+#define _GNU_SOURCE
+#include "front.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* Files that were not there or were replaced are looked for so often. */
+#define REOPEN_NS 100000000ull
+/* Most mappings in a process. Old ones stay, because requests may still be counted in them. */
+#define MAPPINGS_MAX 64
+#define PATH_BYTES 512
+#define NODES_MAX 16383
+#define SITES_MAX 4095
+/* A node on trial takes one request; a request that loses the race for it chooses again, as in the edge. */
+#define ATTEMPTS 3
+/* crates/policy, balance.rs: larger sites are sampled. */
+#define SCAN_MAX 64
+#define SAMPLE 16
+enum { WEIGHTED, ROUND_ROBIN, LEAST_CONNECTIONS, POWER_OF_TWO };
+
+/* A slot that is not looked for yet, and that none was free. */
+#define NO_SLOT_YET (-1)
+#define NO_SLOT (-2)
+
+/* The two regions of one life of their files. */
+struct mapping {
+    struct choice *choice;
+    struct workers *workers;
+    size_t choice_bytes;
+    size_t workers_bytes;
+    dev_t device[2];
+    ino_t inode[2];
+    uint32_t nodes;
+    uint32_t sites;
+    _Atomic int slot;
+    _Atomic bool is_lost;
+};
+
+struct sidelong_front {
+    char prefix[PATH_BYTES];
+    _Atomic(struct mapping *) current;
+    _Atomic uint64_t tried_ns;
+    _Atomic uint64_t ticket;
+    pthread_mutex_t opening;
+};
+
+/* All mappings of this process, for the handler of SIGBUS and after a fork. */
+static _Atomic(struct mapping *) mappings[MAPPINGS_MAX];
+static struct sigaction before_us;
+static pthread_once_t prepared = PTHREAD_ONCE_INIT;
+
+static bool lies_in(const void *address, const void *begin, size_t bytes)
+{
+    return (uintptr_t)address - (uintptr_t)begin < bytes;
+}
+
+/* Replaces the memory of a file that was truncated by empty memory. */
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    for (int i = 0; i < MAPPINGS_MAX; i++) {
+        struct mapping *one = atomic_load(&mappings[i]);
+        bool in_choice = one && lies_in(info->si_addr, one->choice, one->choice_bytes);
+
+        if (!in_choice && !(one && lies_in(info->si_addr, one->workers, one->workers_bytes)))
+            continue;
+        void *begin = in_choice ? (void *)one->choice : (void *)one->workers;
+        size_t bytes = in_choice ? one->choice_bytes : one->workers_bytes;
+        int access = in_choice ? PROT_READ : PROT_READ | PROT_WRITE;
+
+        atomic_store(&one->is_lost, true);
+        if (mmap(begin, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED)
+            return;
+        break;
+    }
+    if (before_us.sa_flags & SA_SIGINFO) {
+        before_us.sa_sigaction(number, info, context);
+    } else if (before_us.sa_handler != SIG_DFL && before_us.sa_handler != SIG_IGN) {
+        before_us.sa_handler(number);
+    } else {
+        /* The instruction is repeated, and ends the process. */
+        signal(SIGBUS, SIG_DFL);
+    }
+}
+
+static void after_fork(void)
+{
+    for (int i = 0; i < MAPPINGS_MAX; i++) {
+        struct mapping *one = atomic_load(&mappings[i]);
+
+        if (one)
+            atomic_store(&one->slot, NO_SLOT_YET);
+    }
+}
+
+static void prepare(void)
+{
+    struct sigaction ours = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_NODEFER};
+
+    sigemptyset(&ours.sa_mask);
+    sigaction(SIGBUS, &ours, &before_us);
+    pthread_atfork(NULL, NULL, after_fork);
+}
+
+static struct choice_node *node_of(const struct mapping *map, unsigned node)
+{
+    struct choice_node *nodes = (void *)&map->choice->site[map->sites];
+
+    return &nodes[node];
+}
+
+static const _Atomic uint16_t *list_of(const struct mapping *map, unsigned site)
+{
+    const _Atomic uint16_t *lists = (void *)node_of(map, map->nodes);
+
+    return &lists[(size_t)site * ((map->nodes + 3) / 4 * 4)];
+}
+
+static struct worker_slot *slot_of(const struct mapping *map, int slot)
+{
+    char *slots = (void *)&map->workers->node[map->nodes];
+
+    return (void *)(slots + (size_t)slot * (sizeof(struct worker_slot) + map->nodes * sizeof(struct worker_counts)));
+}
+
+static int fails(char *why, int error, const char *path, const char *what)
+{
+    /* Of a path that is too long the end tells most. */
+    size_t room = SIDELONG_WHY_BYTES / 2, bytes = strlen(path);
+
+    snprintf(why, SIDELONG_WHY_BYTES, "%.127s: %.125s", bytes < room ? path : path + bytes - room + 1, what);
+    return error;
+}
+
+/* Maps the file, if it is a region of that kind. */
+static int map_file(const char *path, uint32_t kind, struct mapping *map, char why[SIDELONG_WHY_BYTES])
+{
+    bool writes = kind == KIND_WORKERS;
+    char text[128];
+    struct header header;
+    struct stat found;
+
+    /* A FIFO would be waited for. */
+    int file = open(path, (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0 || fstat(file, &found) != 0) {
+        int error = errno;
+        if (file >= 0)
+            close(file);
+        snprintf(text, sizeof(text), "%s; `sidelong front` makes it", strerror(error));
+        return fails(why, error, path, text);
+    }
+    const char *wrong = pread(file, &header, sizeof(header), 0) != (ssize_t)sizeof(header)
+                            ? "no Sidelong region"
+                            : sidelong_check(&header, (uint64_t)found.st_size, kind, text, sizeof(text));
+    if (wrong) {
+        close(file);
+        return fails(why, EPROTO, path, wrong);
+    }
+    void *memory = mmap(NULL, header.len, writes ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, file, 0);
+    int error = errno;
+    close(file);
+    if (memory == MAP_FAILED)
+        return fails(why, error, path, strerror(error));
+    if (writes) {
+        map->workers = memory;
+        map->workers_bytes = header.len;
+    } else {
+        map->choice = memory;
+        map->choice_bytes = header.len;
+    }
+    map->device[writes] = found.st_dev;
+    map->inode[writes] = found.st_ino;
+    return 0;
+}
+
+static void unmap(struct mapping *map)
+{
+    if (map->choice)
+        munmap(map->choice, map->choice_bytes);
+    if (map->workers)
+        munmap(map->workers, map->workers_bytes);
+    free(map);
+}
+
+/* The lengths of regions of so many nodes and sites. */
+static bool fits(const struct mapping *map)
+{
+    size_t nodes = map->nodes, sites = map->sites;
+    size_t choice = sizeof(struct choice) + sites * (sizeof(struct choice_site) + (nodes + 3) / 4 * 8)
+                    + nodes * sizeof(struct choice_node);
+    size_t slot = sizeof(struct worker_slot) + nodes * sizeof(struct worker_counts);
+    size_t workers = sizeof(struct workers) + nodes * sizeof(struct worker_node) + SLOTS * slot;
+
+    return nodes <= NODES_MAX && sites <= SITES_MAX && choice == map->choice_bytes && workers == map->workers_bytes;
+}
+
+static int path_of(const sidelong_front *front, bool workers, char path[PATH_BYTES + 32])
+{
+    return snprintf(path, PATH_BYTES + 32, "%s.%s.region", front->prefix, workers ? "workers" : "choice");
+}
+
+/* Opens the files anew, if they are others than those that are mapped. */
+static int attach(sidelong_front *front, char why[SIDELONG_WHY_BYTES])
+{
+    struct mapping *current = atomic_load(&front->current);
+    char paths[2][PATH_BYTES + 32];
+    struct stat found;
+    bool is_current = current && !atomic_load(&current->is_lost);
+
+    for (int i = 0; i < 2; i++) {
+        path_of(front, i, paths[i]);
+        is_current = is_current && stat(paths[i], &found) == 0 && found.st_dev == current->device[i]
+                     && found.st_ino == current->inode[i];
+    }
+    if (is_current)
+        return 0;
+    int place = 0;
+    while (place < MAPPINGS_MAX && atomic_load(&mappings[place]))
+        place++;
+    if (place == MAPPINGS_MAX)
+        return fails(why, ENOMEM, front->prefix, "its files were replaced too often: restart the proxy");
+    struct mapping *map = calloc(1, sizeof(*map));
+    if (!map)
+        return fails(why, ENOMEM, front->prefix, "no memory for it");
+    int error = map_file(paths[0], KIND_CHOICE, map, why);
+    if (!error)
+        error = map_file(paths[1], KIND_WORKERS, map, why);
+    if (!error) {
+        atomic_store(&map->slot, NO_SLOT_YET);
+        /* From now on a file that is cut short ends nobody. */
+        atomic_store(&mappings[place], map);
+        map->nodes = map->choice->nodes;
+        map->sites = map->choice->sites;
+        if (!fits(map)) {
+            atomic_store(&mappings[place], NULL);
+            error = fails(why, EPROTO, front->prefix, "the two regions are not of one front: it may be starting");
+        }
+    }
+    if (error) {
+        unmap(map);
+        return error;
+    }
+    atomic_store(&front->current, map);
+    return 0;
+}
+
+/* What is mapped now; NULL if nothing ever was. Looks for other files if these say nothing, and it is time to. */
+static struct mapping *mapping_of(sidelong_front *front, uint64_t now_ns, bool is_blind)
+{
+    uint64_t tried = atomic_load_explicit(&front->tried_ns, memory_order_relaxed);
+    char why[SIDELONG_WHY_BYTES];
+
+    if (is_blind && now_ns - tried >= REOPEN_NS && atomic_compare_exchange_strong(&front->tried_ns, &tried, now_ns)
+        && pthread_mutex_trylock(&front->opening) == 0) {
+        attach(front, why);
+        pthread_mutex_unlock(&front->opening);
+    }
+    return atomic_load_explicit(&front->current, memory_order_acquire);
+}
+
+/* Whether the front's last scan is too old to choose by. */
+static bool is_stale(const struct mapping *map, uint64_t now_ns)
+{
+    uint64_t time_ns = atomic_load_explicit(&map->choice->time_ns, memory_order_acquire);
+
+    return atomic_load_explicit(&map->is_lost, memory_order_relaxed) || time_ns == 0
+           || (now_ns > time_ns && now_ns - time_ns > map->choice->stale_ns);
+}
+
+/* What is mapped, and whether it is stale, after a look for a front that may be back. */
+static struct mapping *look(sidelong_front *front, uint64_t now_ns, bool *stale)
+{
+    struct mapping *map = mapping_of(front, now_ns, false);
+
+    *stale = !map || is_stale(map, now_ns);
+    if (*stale) {
+        map = mapping_of(front, now_ns, true);
+        *stale = !map || is_stale(map, now_ns);
+    }
+    return map;
+}
+
+sidelong_front *sidelong_front_open(const char *prefix, char why[SIDELONG_WHY_BYTES])
+{
+    sidelong_front *front = calloc(1, sizeof(*front));
+
+    *why = 0;
+    if (!front)
+        return NULL;
+    pthread_once(&prepared, prepare);
+    pthread_mutex_init(&front->opening, NULL);
+    /* Equal workers begin at other nodes. */
+    atomic_store(&front->ticket, sidelong_mix((uint64_t)getpid()) >> 1);
+    if (snprintf(front->prefix, sizeof(front->prefix), "%s", prefix) >= (int)sizeof(front->prefix))
+        fails(why, ENAMETOOLONG, prefix, "the path is too long");
+    else
+        attach(front, why);
+    return front;
+}
+
+void sidelong_front_close(sidelong_front *front)
+{
+    /* Its mappings stay: what was counted in them may still be read by the front. */
+    free(front);
+}
+
+static uint64_t generation_of(const struct mapping *map)
+{
+    return map ? atomic_load_explicit(&map->choice->header.incarnation, memory_order_acquire) : 0;
+}
+
+uint64_t sidelong_generation(sidelong_front *front)
+{
+    bool stale;
+
+    return generation_of(look(front, sidelong_now_ns(), &stale));
+}
+
+static uint64_t fnv1a(const char *text, size_t bytes)
+{
+    uint64_t hash = 0xcbf29ce484222325ull;
+
+    for (size_t i = 0; i < bytes && text[i]; i++)
+        hash = (hash ^ (uint8_t)text[i]) * 0x100000001b3ull;
+    return hash;
+}
+
+int sidelong_node(sidelong_front *front, const struct sockaddr *address)
+{
+    struct mapping *map = mapping_of(front, 0, false);
+    uint8_t bytes[16] = {0};
+    uint16_t family, port = 0;
+
+    if (!map || !address)
+        return -1;
+    if (address->sa_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const void *)address;
+        family = 4;
+        port = ntohs(v4->sin_port);
+        memcpy(bytes, &v4->sin_addr, 4);
+    } else if (address->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *v6 = (const void *)address;
+        bool is_mapped = IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr);
+        family = is_mapped ? 4 : 6;
+        port = ntohs(v6->sin6_port);
+        memcpy(bytes, v6->sin6_addr.s6_addr + (is_mapped ? 12 : 0), is_mapped ? 4 : 16);
+    } else if (address->sa_family == AF_UNIX) {
+        const struct sockaddr_un *local = (const void *)address;
+        uint64_t hash = fnv1a(local->sun_path, sizeof(local->sun_path));
+        family = 1;
+        memcpy(bytes, &hash, sizeof(hash));
+    } else {
+        return -1;
+    }
+    for (unsigned node = 0; node < map->nodes; node++) {
+        const struct choice_node *one = node_of(map, node);
+
+        if (one->family == family && one->port == port && memcmp(one->address, bytes, sizeof(bytes)) == 0)
+            return (int)node;
+    }
+    return -1;
+}
+
+/* The index of a site; -1 if the front does not know it. */
+static int site_of(const struct mapping *map, sidelong_site *site)
+{
+    uint64_t life = generation_of(map) << 32;
+    uint64_t found = __atomic_load_n(&site->found, __ATOMIC_RELAXED);
+
+    /* In the lower half is the index plus 2, or 1 for a name that is not there. */
+    if ((found & 0xffffffff) != 0 && found >> 32 == life >> 32)
+        return (int)(found & 0xffffffff) - 2;
+    int index = -1;
+    for (unsigned one = 0; one < map->sites && index < 0; one++)
+        if (strncmp(map->choice->site[one].name, site->name, SIDELONG_NAME_BYTES) == 0)
+            index = (int)one;
+    __atomic_store_n(&site->found, life | (uint32_t)(index + 2), __ATOMIC_RELAXED);
+    return index;
+}
+
+/* Whether the node serves the site: `state:4 site:12 next:12 generation:36`, serving is 1 and pinned 4. */
+static bool serves(const struct mapping *map, unsigned node, unsigned site, memory_order order)
+{
+    uint64_t word = atomic_load_explicit(&node_of(map, node)->ownership, order);
+    unsigned state = word >> 60;
+
+    return (state == 1 || state == 4) && (word >> 48 & 0xfff) == site + 1;
+}
+
+/* crates/policy, health.rs: `phase:2 count:8 until_us:54`. */
+enum health { UP, DOWN, ON_TRIAL };
+
+static enum health health_of(uint64_t word, uint64_t now_ns)
+{
+    uint64_t until_us = word & ((1ull << 54) - 1);
+
+    if (word >> 62 == 0)
+        return UP;
+    return now_ns / 1000 < until_us ? DOWN : ON_TRIAL;
+}
+
+/* A candidate among the nodes of a site. */
+struct candidates {
+    const struct mapping *map;
+    const _Atomic uint16_t *list;
+    unsigned site;
+    unsigned count;
+    uint64_t now_ns;
+    sidelong_usable usable;
+    void *context;
+};
+
+static unsigned node_at(const struct candidates *of, unsigned candidate)
+{
+    unsigned node = atomic_load_explicit(&of->list[candidate], memory_order_relaxed);
+
+    return node < of->map->nodes ? node : 0;
+}
+
+static bool is_usable(const struct candidates *of, unsigned candidate)
+{
+    unsigned node = node_at(of, candidate);
+    uint64_t health = atomic_load_explicit(&node_of(of->map, node)->health, memory_order_relaxed);
+
+    return serves(of->map, node, of->site, memory_order_seq_cst) && health_of(health, of->now_ns) != DOWN
+           && (!of->usable || of->usable(of->context, node));
+}
+
+/* The requests sent since the last scan, less those that have ended. A reading is `index:28 per_request:20 sent:16`. */
+static int64_t sent_since(const struct candidates *of, unsigned node, uint64_t reading)
+{
+    uint64_t sent = atomic_load_explicit(&of->map->workers->node[node].sent, memory_order_relaxed);
+
+    return (int16_t)((uint16_t)sent - (uint16_t)reading);
+}
+
+static uint32_t clamp(int64_t value)
+{
+    return value < 0 ? 0 : value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
+}
+
+static uint32_t index_of(const struct candidates *of, unsigned candidate)
+{
+    unsigned node = node_at(of, candidate);
+    uint64_t reading = atomic_load_explicit(&node_of(of->map, node)->reading, memory_order_relaxed);
+    int64_t index = (int64_t)(reading >> 36), per_request = (int64_t)(reading >> 16 & 0xfffff);
+
+    return clamp(index + sent_since(of, node, reading) * per_request);
+}
+
+static uint32_t requests_of(const struct candidates *of, unsigned candidate)
+{
+    unsigned node = node_at(of, candidate);
+    const struct choice_node *one = node_of(of->map, node);
+    uint64_t reading = atomic_load_explicit(&one->reading, memory_order_relaxed);
+    uint64_t requests = atomic_load_explicit(&one->requests, memory_order_relaxed);
+
+    return clamp((int64_t)(uint32_t)requests + sent_since(of, node, reading));
+}
+
+/* A number below `count` (Lemire 2016), as in crates/policy. */
+static unsigned below(uint64_t random, unsigned count)
+{
+    return (unsigned)((random >> 32) * count >> 32);
+}
+
+typedef uint32_t score(const struct candidates *of, unsigned candidate);
+
+/* The usable one with the lowest score among `sampled`; equals take turns. -1 if none is usable. */
+static int least(const struct candidates *of, const unsigned *sampled, unsigned sample, score *by, uint64_t ticket)
+{
+    unsigned equals[SCAN_MAX], count = 0;
+    uint32_t lowest = UINT32_MAX;
+
+    for (unsigned i = 0; i < sample; i++) {
+        if (!is_usable(of, sampled[i]))
+            continue;
+        uint32_t one = by(of, sampled[i]);
+        if (one < lowest) {
+            lowest = one;
+            count = 0;
+        }
+        if (one == lowest)
+            equals[count++] = sampled[i];
+    }
+    return count ? (int)equals[ticket % count] : -1;
+}
+
+static int least_of_site(const struct candidates *of, score *by, uint64_t ticket, uint64_t random)
+{
+    unsigned sampled[SCAN_MAX], count = of->count <= SCAN_MAX ? of->count : SAMPLE;
+
+    for (unsigned part = 0; part < count; part++) {
+        unsigned start = (unsigned)((uint64_t)part * of->count / count);
+        unsigned end = (unsigned)((uint64_t)(part + 1) * of->count / count);
+
+        sampled[part] = of->count <= SCAN_MAX ? part : start + below(sidelong_mix(random ^ part), end - start);
+    }
+    return least(of, sampled, count, by, ticket);
+}
+
+/* Two candidates drawn at random, or the only one. */
+static int least_of_two(const struct candidates *of, uint64_t ticket, uint64_t random)
+{
+    unsigned first = below(random, of->count);
+    unsigned others = of->count > 1 ? of->count - 1 : 1;
+    unsigned pair[2] = {first, (first + 1 + below(sidelong_mix(random), others)) % of->count};
+
+    return least(of, pair, of->count < 2 ? 1 : 2, index_of, ticket);
+}
+
+/* `Balance::choose` of crates/policy: a candidate, -1 if none is usable. */
+static int choose(const struct candidates *of, uint64_t balance, uint64_t ticket, uint64_t random)
+{
+    int chosen = -1;
+
+    if (of->count == 0)
+        return -1;
+    switch (balance) {
+    case ROUND_ROBIN:
+        if (is_usable(of, (unsigned)(ticket % of->count)))
+            chosen = (int)(ticket % of->count);
+        break;
+    case LEAST_CONNECTIONS:
+        chosen = least_of_site(of, requests_of, ticket, random);
+        break;
+    case POWER_OF_TWO:
+        chosen = least_of_two(of, ticket, random);
+        break;
+    case WEIGHTED:
+    default:
+        chosen = least_of_site(of, index_of, ticket, random);
+    }
+    unsigned start = below(sidelong_mix(random), of->count);
+    for (unsigned i = 0; i < of->count && chosen < 0; i++)
+        if (is_usable(of, (start + i) % of->count))
+            chosen = (int)((start + i) % of->count);
+    return chosen;
+}
+
+static struct candidates candidates_of(const struct mapping *map, unsigned site, uint64_t now_ns)
+{
+    uint64_t members = atomic_load_explicit(&map->choice->site[site].members, memory_order_acquire);
+
+    return (struct candidates){
+        .map = map,
+        .list = list_of(map, site),
+        .site = site,
+        .count = members < map->nodes ? (unsigned)members : map->nodes,
+        .now_ns = now_ns,
+    };
+}
+
+int sidelong_choose_at(sidelong_front *front, sidelong_site *site, uint64_t now_ns, uint64_t ticket, uint64_t random,
+                       sidelong_usable usable, void *context)
+{
+    struct mapping *map = mapping_of(front, now_ns, false);
+    int index = map ? site_of(map, site) : -1;
+
+    if (index < 0)
+        return -1;
+    struct candidates of = candidates_of(map, (unsigned)index, now_ns);
+    of.usable = usable;
+    of.context = context;
+    int chosen = choose(&of, map->choice->balance, ticket, random);
+    return chosen < 0 ? -1 : (int)node_at(&of, (unsigned)chosen);
+}
+
+/* When this process started, in clock ticks since boot: proc_pid_stat(5), field 22. */
+static uint32_t started(void)
+{
+    char text[1024], *at;
+    int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    ssize_t bytes = file < 0 ? -1 : read(file, text, sizeof(text) - 1);
+
+    if (file >= 0)
+        close(file);
+    text[bytes > 0 ? bytes : 0] = 0;
+    /* The program's name, field 2, may have spaces and brackets. */
+    at = strrchr(text, ')');
+    for (int field = 2; at && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    return at ? (uint32_t)strtoull(at + 1, NULL, 10) : 0;
+}
+
+/* This process's slot, which it takes if it has none yet. */
+static int own_slot(struct mapping *map)
+{
+    static pthread_mutex_t taking = PTHREAD_MUTEX_INITIALIZER;
+    int slot = atomic_load_explicit(&map->slot, memory_order_acquire);
+
+    if (slot != NO_SLOT_YET)
+        return slot;
+    pthread_mutex_lock(&taking);
+    slot = atomic_load(&map->slot);
+    if (slot == NO_SLOT_YET) {
+        uint64_t us = (uint64_t)getpid() << 32 | started();
+
+        slot = NO_SLOT;
+        for (int i = 0; i < SLOTS && slot == NO_SLOT; i++) {
+            uint64_t none = 0;
+            if (atomic_compare_exchange_strong(&slot_of(map, i)->owner, &none, us))
+                slot = i;
+        }
+        atomic_store(&map->slot, slot);
+    }
+    pthread_mutex_unlock(&taking);
+    return slot;
+}
+
+enum stage { NOWHERE, SENT, ANSWERED };
+
+static void leave(sidelong_request *request)
+{
+    struct worker_counts *counts = request->counts;
+    struct worker_node *shared = request->shared;
+
+    if (request->stage == SENT && counts)
+        atomic_fetch_sub_explicit(&counts->unanswered, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&shared->sent, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(counts ? &counts->in_flight : &shared->uncounted, 1, memory_order_release);
+    *request = (sidelong_request){0};
+}
+
+/* Counts a request, then reads the ownership again: crates/layout, front.rs. */
+static bool enter(struct mapping *map, unsigned site, unsigned node, sidelong_request *request)
+{
+    int slot = own_slot(map);
+    struct worker_counts *counts = slot >= 0 ? &slot_of(map, slot)->counts[node] : NULL;
+    struct worker_node *shared = &map->workers->node[node];
+
+    atomic_fetch_add(counts ? &counts->in_flight : &shared->uncounted, 1);
+    atomic_fetch_add_explicit(&shared->sent, 1, memory_order_relaxed);
+    if (counts)
+        atomic_fetch_add_explicit(&counts->unanswered, 1, memory_order_relaxed);
+    *request = (sidelong_request){.node = node, .stage = SENT, .counts = counts, .shared = shared};
+    if (serves(map, node, site, memory_order_seq_cst))
+        return true;
+    leave(request);
+    return false;
+}
+
+/* Whether a node that has failed and may be tried gets this request. */
+static bool wins(struct mapping *map, unsigned node, uint64_t now_ns)
+{
+    uint64_t health = atomic_load_explicit(&node_of(map, node)->health, memory_order_relaxed);
+    _Atomic uint64_t *trial = &map->workers->node[node].trial;
+    uint64_t last = atomic_load_explicit(trial, memory_order_relaxed);
+
+    if (health_of(health, now_ns) == UP)
+        return true;
+    return last != health && atomic_compare_exchange_strong(trial, &last, health);
+}
+
+sidelong_choice sidelong_choose(sidelong_front *front, sidelong_site *site, sidelong_usable usable, void *context,
+                                sidelong_request *request)
+{
+    uint64_t now_ns = sidelong_now_ns();
+    bool stale;
+    struct mapping *map = look(front, now_ns, &stale);
+
+    if (stale)
+        return SIDELONG_ALONE;
+    int index = site_of(map, site);
+    if (index < 0)
+        return SIDELONG_NONE;
+    uint64_t ticket = atomic_fetch_add_explicit(&front->ticket, 1, memory_order_relaxed);
+    for (unsigned attempt = 0; attempt < ATTEMPTS; attempt++) {
+        struct candidates of = candidates_of(map, (unsigned)index, now_ns);
+        uint64_t turned = now_ns << attempt | (attempt ? now_ns >> (64 - attempt) : 0);
+
+        of.usable = usable;
+        of.context = context;
+        int chosen = choose(&of, map->choice->balance, ticket, ticket * 0x9e3779b97f4a7c15ull ^ turned);
+        if (chosen < 0)
+            return SIDELONG_NONE;
+        unsigned node = node_at(&of, (unsigned)chosen);
+        if (wins(map, node, now_ns) && enter(map, (unsigned)index, node, request))
+            return SIDELONG_CHOSEN;
+    }
+    return SIDELONG_NONE;
+}
+
+bool sidelong_begin(sidelong_front *front, sidelong_site *site, unsigned node, sidelong_request *request)
+{
+    struct mapping *map = mapping_of(front, 0, false);
+    int index = map ? site_of(map, site) : -1;
+
+    return index >= 0 && node < map->nodes && enter(map, (unsigned)index, node, request);
+}
+
+void sidelong_answered(sidelong_request *request, bool successfully)
+{
+    struct worker_counts *counts = request->counts;
+
+    if (request->stage != SENT)
+        return;
+    request->stage = ANSWERED;
+    if (!counts)
+        return;
+    atomic_fetch_sub_explicit(&counts->unanswered, 1, memory_order_relaxed);
+    if (successfully)
+        atomic_fetch_add_explicit(&counts->answers, 1, memory_order_relaxed);
+}
+
+void sidelong_failed(sidelong_request *request, bool refused)
+{
+    struct worker_counts *counts = request->counts;
+
+    if (request->stage != NOWHERE && counts)
+        atomic_fetch_add_explicit(refused ? &counts->refused : &counts->failed, 1, memory_order_relaxed);
+}
+
+void sidelong_ended(sidelong_request *request)
+{
+    if (request->stage != NOWHERE)
+        leave(request);
+}
+
+sidelong_decision sidelong_admit(sidelong_front *front, sidelong_site *site, uint64_t client)
+{
+    sidelong_decision decision = {.admit = true, .why = SIDELONG_NO_VERDICTS};
+    bool stale;
+
+    if (!front)
+        return decision;
+    struct mapping *map = look(front, sidelong_now_ns(), &stale);
+    if (!map)
+        return decision;
+    int index = site_of(map, site);
+    decision.why = index < 0 ? SIDELONG_NO_SUCH_SITE : SIDELONG_STALE;
+    if (stale || index < 0)
+        return decision;
+    uint64_t verdict = atomic_load_explicit(&map->choice->site[index].verdict, memory_order_relaxed);
+    return sidelong_by_verdict(verdict, map->choice->rotation_ns, client);
+}

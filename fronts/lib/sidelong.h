@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Sidelong's verdicts for servers other than Sidelong's edge: whether a site's requests are admitted, from memory that
+ * `sidelong helper` writes on this machine.
+ *
+ *     sidelong_verdicts *verdicts;
+ *     char why[SIDELONG_WHY_BYTES];
+ *     if (sidelong_open("/run/sidelong/verdicts.region", &verdicts, why) != 0)
+ *         complain(why);                                    // and admit all clients
+ *     ...
+ *     sidelong_decision decision = sidelong_decide(verdicts, "alpha", sidelong_client(address));
+ *     if (!decision.admit)
+ *         refuse(decision.retry_after_s, sidelong_reason(decision.why));
+ *
+ * A decision takes one pread for up to 32 sites: no lock, no allocation. All functions may be called from several threads
+ * at once, except sidelong_close, which must be the last one to run.
+ * If nothing certain is known, all clients are admitted: also if the file is truncated, which harms no reader.
+ */
+#ifndef SIDELONG_H
+#define SIDELONG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Version of the layout of regions that this library reads: LAYOUT_VERSION of crates/layout. */
+#define SIDELONG_LAYOUT_VERSION 10
+
+/* Longest name of a site, which needs no terminating zero. */
+#define SIDELONG_NAME_BYTES 64
+
+/* Room for one line with the reason why a file cannot be used. */
+#define SIDELONG_WHY_BYTES 256
+
+/* Why a site admits what it admits: `Why` of crates/policy. The last three are this library's own. */
+typedef enum {
+    SIDELONG_NO_TARGET,
+    SIDELONG_WITHIN_TARGET,
+    SIDELONG_NO_RECORDS,
+    SIDELONG_OVER_TARGET,
+    SIDELONG_YIELDS,
+    SIDELONG_ALL_OVERLOADED,
+    SIDELONG_RECOVERING,   /* all are admitted again, since a moment ago */
+    SIDELONG_NO_VERDICTS,  /* no verdicts are open */
+    SIDELONG_NO_SUCH_SITE, /* there is no verdict on a site of that name */
+    SIDELONG_STALE,        /* the last verdict is too old: the helper is gone, or hangs */
+} sidelong_why;
+
+typedef struct {
+    bool admit;
+    sidelong_why why;
+    /* For a client that is not admitted: seconds after which to come back. */
+    unsigned retry_after_s;
+} sidelong_decision;
+
+typedef struct sidelong_verdicts sidelong_verdicts;
+
+/*
+ * Opens the verdicts in the file `path`. Returns 0, or an error number with one line in `why` that says what is wrong and
+ * what to do: an error of the system such as ENOENT, or EPROTO if another version wrote the file or it is something else.
+ */
+int sidelong_open(const char *path, sidelong_verdicts **verdicts, char why[SIDELONG_WHY_BYTES]);
+
+/* Whether `path` still names the file that `verdicts` were opened from. If not, reopen them. */
+bool sidelong_is_current(const sidelong_verdicts *verdicts, const char *path);
+
+/* Takes the file that `path` names now. If it cannot be used, returns an error like sidelong_open and changes nothing. */
+int sidelong_reopen(sidelong_verdicts *verdicts, const char *path, char why[SIDELONG_WHY_BYTES]);
+
+/* Closes them; they must not be used any more. NULL is allowed. */
+void sidelong_close(sidelong_verdicts *verdicts);
+
+/* A client by its address and port (AF_INET, AF_INET6; all others are one client), as Sidelong's own edges identify it. */
+uint64_t sidelong_client(const struct sockaddr *address);
+
+/* Whether `client` is admitted to the site `name` now. `verdicts` may be NULL. */
+sidelong_decision sidelong_decide(const sidelong_verdicts *verdicts, const char *name, uint64_t client);
+
+/* The reason as a word, as in metrics and answers: "over-target". */
+const char *sidelong_reason(sidelong_why why);
+
+/*
+ * The memory of a front, for the workers of the proxy that it leads. A worker asks it for the node of each request, and
+ * counts the request there until it has ended: a node changes sites only when no worker counts one at it.
+ *
+ *     sidelong_front *front = sidelong_front_open("/run/sidelong/web1", why);
+ *     sidelong_site site = {.name = "alpha"};
+ *     sidelong_request request = {0};
+ *     ...
+ *     switch (sidelong_choose(front, &site, usable, context, &request)) {
+ *     case SIDELONG_CHOSEN:
+ *         send_to(request.node);
+ *         ...
+ *         sidelong_answered(&request, status < 400);        // or sidelong_failed(&request, refused)
+ *         ...
+ *         sidelong_ended(&request);                         // when the answer has ended
+ *     }
+ *
+ * The memory is mapped. If another process truncates its file, the mapping is replaced by empty memory, so that no worker
+ * ends by SIGBUS, and the file is opened anew. A handler of SIGBUS that the program had before gets all other faults.
+ * Functions may be called from several threads, and after a fork.
+ */
+typedef struct sidelong_front sidelong_front;
+
+/*
+ * A site, by the name in the cluster file, which must live as long as this. The rest is the library's. It is zero at first.
+ */
+typedef struct {
+    const char *name;
+    uint64_t found;
+} sidelong_site;
+
+/* A request at a node. It is all zero before and after. */
+typedef struct {
+    unsigned node;
+    unsigned stage;
+    void *counts;
+    void *shared;
+} sidelong_request;
+
+typedef enum {
+    /* The request may be sent to its node, and is counted there. */
+    SIDELONG_CHOSEN,
+    /*
+     * The front is gone or hangs, or was never there. The caller chooses by itself among the nodes that sidelong_begin
+     * takes: those that served the site when the front was last heard.
+     */
+    SIDELONG_ALONE,
+    /* No node that serves the site is usable. */
+    SIDELONG_NONE,
+} sidelong_choice;
+
+/* Whether the caller can send the request to the node: it has a server for it, which has not been tried for this request. */
+typedef bool (*sidelong_usable)(void *context, unsigned node);
+
+/*
+ * The front with the files `prefix`.choice.region and `prefix`.workers.region; NULL without memory for it. If they cannot
+ * be used yet, `why` says so, and the library tries again. Otherwise `why` is empty.
+ */
+sidelong_front *sidelong_front_open(const char *prefix, char why[SIDELONG_WHY_BYTES]);
+
+/* Forgets it. No request may be counted by it any more. NULL is allowed. */
+void sidelong_front_close(sidelong_front *front);
+
+/* Changes when nodes must be looked up anew by sidelong_node: with each life of the front. 0 before the first. */
+uint64_t sidelong_generation(sidelong_front *front);
+
+/* The index of the node whose server answers at `address` (AF_INET, AF_INET6, AF_UNIX); -1 if there is none. */
+int sidelong_node(sidelong_front *front, const struct sockaddr *address);
+
+/* Chooses a node for a request, and counts the request there. */
+sidelong_choice sidelong_choose(sidelong_front *front, sidelong_site *site, sidelong_usable usable, void *context,
+                                sidelong_request *request);
+
+/*
+ * Counts a request at a node that the caller has chosen by itself. Returns whether it may be sent there: whether the node
+ * serves the site.
+ */
+bool sidelong_begin(sidelong_front *front, sidelong_site *site, unsigned node, sidelong_request *request);
+
+/* The answer has begun, with a status below 400 or another that tells nothing about the node's speed. */
+void sidelong_answered(sidelong_request *request, bool successfully);
+
+/* The node has failed: it refused the connection, or failed in another way. The request is counted until it has ended. */
+void sidelong_failed(sidelong_request *request, bool refused);
+
+/* The request has left the node, with its whole answer or without. */
+void sidelong_ended(sidelong_request *request);
+
+/* Whether `client` is admitted to the site now, as sidelong_decide. `front` may be NULL. */
+sidelong_decision sidelong_admit(sidelong_front *front, sidelong_site *site, uint64_t client);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
