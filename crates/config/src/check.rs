@@ -1,5 +1,6 @@
 //! Checks of a cluster file. Each names the key, what it found there, and what it expected.
 
+mod front;
 mod node;
 
 use std::collections::HashMap;
@@ -11,11 +12,12 @@ use sidelong_layout::{EDGES_MAX, NODES_MAX, SITES_MAX};
 use sidelong_state::Protocol;
 
 use crate::cluster::Node;
-use crate::file::{ClusterFile, EdgeEntry, NodeEntry, SiteEntry};
+use crate::file::{ClusterFile, EdgeEntry, FrontEntry, NodeEntry, SiteEntry};
 use crate::lines::At;
 use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::words::{Configuration, Fabric, LoadMode, MovedBy, Service, WorkloadKind};
+use front::front;
 use node::{lasting_group, node};
 
 pub(crate) use node::server;
@@ -65,7 +67,7 @@ pub(crate) fn sections(file: &ClusterFile) -> Check {
 pub(crate) fn entries(file: &ClusterFile) -> Check {
     count("site", file.sites.len(), SITES_MAX)?;
     count("node", file.nodes.len(), NODES_MAX)?;
-    count("edge", file.edges.len(), EDGES_MAX)?;
+    count("edge", file.edges.len() + file.fronts.len(), EDGES_MAX)?;
     let mut names = Seen::default();
     let mut hosts = Seen::default();
     for (i, entry) in file.sites.iter().enumerate() {
@@ -78,6 +80,7 @@ pub(crate) fn entries(file: &ClusterFile) -> Check {
     }
     file.nodes.iter().enumerate().try_for_each(|(i, entry)| node(At::entry("node", i), entry))?;
     file.edges.iter().enumerate().try_for_each(|(i, entry)| edge(At::entry("edge", i), entry))?;
+    file.fronts.iter().enumerate().try_for_each(|(i, entry)| front(At::entry("front", i), entry, file))?;
 
     steps(file)?;
     if file.sites.iter().any(|site| site.on_enter.is_some() || site.on_leave.is_some()) {
@@ -199,11 +202,11 @@ pub(crate) fn pool(file: &ClusterFile, total: usize, copies: usize) -> Check {
         (found, "a server for each node, or another configuration".into())
     })?;
     let owners = match file.reconfig.by {
-        MovedBy::Edge => file.edges.len(),
-        MovedBy::Server => file.edges.len() + total,
+        MovedBy::Edge => file.edges.len() + file.fronts.len(),
+        MovedBy::Server => file.edges.len() + file.fronts.len() + total,
     };
     expect(owners <= EDGES_MAX, At::section("reconfig").key("by"), || {
-        (format!("{owners} edges and nodes would take locks"), format!("at most {EDGES_MAX}"))
+        (format!("{owners} edges, fronts and nodes would take locks"), format!("at most {EDGES_MAX}"))
     })
 }
 
@@ -238,26 +241,34 @@ pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
     }
     // A node has left its old site when all edges have no request of it there, and movers read that.
     let others_move = file.reconfig.configuration == Configuration::Reconfigured
-        && (file.edges.len() > 1 || file.reconfig.by == MovedBy::Server);
-    for (i, edge) in file.edges.iter().enumerate() {
-        let at = At::entry("edge", i);
-        let who = || format!("edge {:?}", edge.name);
-        expect(!(several && others_move) || edge.fabric_listen.is_some(), at.key("fabric_listen"), || {
+        && (file.edges.len() + file.fronts.len() > 1 || file.reconfig.by == MovedBy::Server);
+    let edges =
+        file.edges.iter().enumerate().map(|(i, EdgeEntry { name, listen, fabric_listen, admin, .. })| {
+            (At::entry("edge", i), "an edge", name, Some(*listen), fabric_listen, admin)
+        });
+    let fronts = file.fronts.iter().enumerate().map(|(i, FrontEntry { name, fabric_listen, admin, .. })| {
+        (At::entry("front", i), "a front", name, None, fabric_listen, admin)
+    });
+    for (at, kind, name, listen, &fabric_listen, &admin) in edges.chain(fronts) {
+        let who = || format!("{} {name:?}", kind.rsplit(' ').next().unwrap_or_default());
+        expect(!(several && others_move) || fabric_listen.is_some(), at.key("fabric_listen"), || {
             let found = format!("{} has no control endpoint, and movers cannot read its requests", who());
             (
                 found,
                 "an address and a port that other machines can reach, or configuration = \"rigid\"".into(),
             )
         })?;
-        names.once(at.key("name"), "name", &edge.name, "an edge".into())?;
-        addresses.once(at.key("listen"), edge.listen, who)?;
-        if let Some(listen) = edge.fabric_listen {
+        names.once(at.key("name"), "name", name, kind.into())?;
+        if let Some(listen) = listen {
+            addresses.once(at.key("listen"), listen, who)?;
+        }
+        if let Some(listen) = fabric_listen {
             told(at, &who(), listen)?;
             if listen.port() != 0 {
                 addresses.once(at.key("fabric_listen"), listen, who)?;
             }
         }
-        if let Some(admin) = edge.admin {
+        if let Some(admin) = admin {
             addresses.once(at.key("admin"), admin, who)?;
         }
     }

@@ -1,6 +1,6 @@
 //! The meaning of a cluster file: every node has a name and a site.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use sidelong_state::Scheme;
 
 use crate::check::{self, Problem};
 use crate::error::{Error, Location, Result};
-use crate::file::{ClusterFile, EdgeEntry, Identity, NodeEntry, RateEntry, Ready, SiteEntry};
+use crate::file::{ClusterFile, EdgeEntry, FrontEntry, Identity, NodeEntry, RateEntry, Ready, SiteEntry};
 use crate::lines::At;
 use crate::run_dir::default_run_dir;
 use crate::secret::Secret;
@@ -51,8 +51,10 @@ pub struct Cluster {
     pub sites: Vec<Site>,
     /// In the order of the file, at least one, at most [`sidelong_layout::NODES_MAX`].
     pub nodes: Vec<Node>,
-    /// In the order of the file, at least one.
+    /// In the order of the file.
     pub edges: Vec<Edge>,
+    /// The edges, then the fronts of other proxies, in the order of the file. At least one.
+    pub fronts: Vec<Front>,
     /// The load to put on the edges, if the file has one.
     pub workload: Option<Workload>,
 }
@@ -139,8 +141,23 @@ pub enum Group {
     PidFile(PathBuf),
 }
 
-/// A front-tier proxy, as the file has it.
+/// An edge as the file has it.
 pub type Edge = EdgeEntry;
+
+/// What sends requests to nodes and moves them: an edge, or the front of a proxy of another make.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Front {
+    /// Its name, which no other part has.
+    pub name: String,
+    /// Where others reach its regions over tcp or verbs; with a secret, its control endpoint.
+    pub fabric_listen: Option<SocketAddr>,
+    /// An address of its machine.
+    pub host: IpAddr,
+    /// Its admin endpoint.
+    pub admin: Option<SocketAddr>,
+    /// The proxy that it leads; `None` for an edge.
+    pub leads: Option<FrontEntry>,
+}
 
 impl Cluster {
     pub(crate) fn new(file: &ClusterFile) -> std::result::Result<Cluster, Problem> {
@@ -165,6 +182,7 @@ impl Cluster {
             sites,
             nodes: nodes.into_iter().map(|(node, _)| node).collect(),
             edges: file.edges.clone(),
+            fronts: fronts(file),
             workload: file.workload.clone(),
         })
     }
@@ -255,6 +273,25 @@ fn sites(file: &ClusterFile, pool: usize) -> Vec<Site> {
         }
     };
     file.sites.iter().map(site).collect()
+}
+
+/// The edges, then the fronts of other proxies.
+fn fronts(file: &ClusterFile) -> Vec<Front> {
+    let edge = |entry: &EdgeEntry| Front {
+        name: entry.name.clone(),
+        fabric_listen: entry.fabric_listen,
+        host: entry.listen.ip(),
+        admin: entry.admin,
+        leads: None,
+    };
+    let front = |entry: &FrontEntry| Front {
+        name: entry.name.clone(),
+        fabric_listen: entry.fabric_listen,
+        host: entry.fabric_listen.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip()),
+        admin: entry.admin,
+        leads: Some(entry.clone()),
+    };
+    file.edges.iter().map(edge).chain(file.fronts.iter().map(front)).collect()
 }
 
 /// The nodes, dealt out to the sites in order, each with the index of its entry. If the sites have more nodes than the

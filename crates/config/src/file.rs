@@ -1,5 +1,6 @@
 //! The file as it is written.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use crate::address;
 use crate::secret::SecretText;
 use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::time;
-use crate::words::{Fabric, Forwarded, Service};
+use crate::words::{Fabric, Forwarded, Proxy, Service};
 
 /// A cluster file. `demo.toml` of this crate is one with comments. `default()` has no sites, nodes or edges, so it is not
 /// usable as it is.
@@ -51,9 +52,12 @@ pub struct ClusterFile {
     /// Each `[[node]]`, at least one.
     #[serde(default, rename = "node")]
     pub nodes: Vec<NodeEntry>,
-    /// Each `[[edge]]`, at least one.
+    /// Each `[[edge]]`; at least one or a front.
     #[serde(default, rename = "edge")]
     pub edges: Vec<EdgeEntry>,
+    /// Each `[[front]]`.
+    #[serde(default, rename = "front", skip_serializing_if = "Vec::is_empty")]
+    pub fronts: Vec<FrontEntry>,
     /// `[workload]`, which only `up` and the lab use.
     #[serde(default)]
     pub workload: Option<Workload>,
@@ -396,6 +400,52 @@ impl EdgeEntry {
             via: None,
             access_log: None,
             threads: 1,
+        }
+    }
+}
+
+/// `[[front]]`: a process that leads a proxy of another make, which runs on the same machine.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FrontEntry {
+    /// Its name in logs and results, and of the files that the proxy reads.
+    pub name: String,
+    /// The proxy.
+    pub proxy: Proxy,
+    /// The directory of the files that the proxy's workers read and write. Default the cluster's `run_dir`, which only the
+    /// front's own user and root may enter.
+    #[serde(default)]
+    pub dir: Option<PathBuf>,
+    /// The group of the proxy's workers, which may write their counts. Default none: then they run as the front's user, or the
+    /// proxy is started by root, which opens the files before it gives up its rights.
+    #[serde(default)]
+    pub group: Option<String>,
+    /// HAProxy's Runtime API: a Unix socket of level admin.
+    #[serde(default)]
+    pub socket: Option<PathBuf>,
+    /// HAProxy's backend of each site, by the site's name. Default the name itself.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub backends: BTreeMap<String, String>,
+    /// As an edge's.
+    #[serde(default, deserialize_with = "address::read_option")]
+    pub fabric_listen: Option<SocketAddr>,
+    /// The admin endpoint. Default none.
+    #[serde(default, deserialize_with = "address::read_option")]
+    pub admin: Option<SocketAddr>,
+}
+
+impl FrontEntry {
+    /// A front with defaults.
+    pub fn new(name: impl Into<String>, proxy: Proxy) -> Self {
+        FrontEntry {
+            name: name.into(),
+            proxy,
+            dir: None,
+            group: None,
+            socket: None,
+            backends: BTreeMap::new(),
+            fabric_listen: None,
+            admin: None,
         }
     }
 }

@@ -27,9 +27,9 @@ mod sections;
 mod time;
 mod words;
 
-pub use cluster::{Cluster, Edge, Group, Node, Site};
+pub use cluster::{Cluster, Edge, Front, Group, Node, Site};
 pub use error::{Error, Location, Result};
-pub use file::{ClusterFile, EdgeEntry, Identity, NodeEntry, RateEntry, Ready, SiteEntry, Tls};
+pub use file::{ClusterFile, EdgeEntry, FrontEntry, Identity, NodeEntry, RateEntry, Ready, SiteEntry, Tls};
 pub use parse::FILE_BYTES_MAX;
 pub use run_dir::default_run_dir;
 pub use secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret, SecretText};
@@ -38,4 +38,6 @@ pub use sidelong_policy::admission::{AdmissionRule, Target};
 pub use sidelong_policy::balance::Balance;
 pub use sidelong_policy::index::Weights;
 pub use sidelong_state::{Protocol, Scheme};
-pub use words::{Completion, Configuration, Fabric, Forwarded, LoadMode, MovedBy, Service, WorkloadKind};
+pub use words::{
+    Completion, Configuration, Fabric, Forwarded, LoadMode, MovedBy, Proxy, Service, WorkloadKind,
+};

@@ -104,7 +104,8 @@ impl ClusterFile {
             edges.extend(&mut edge.client_ca);
             edges.extend(edge.tls.iter_mut().flat_map(|Tls { certificate, key }| [certificate, key]));
         }
-        for path in optional.chain(edges) {
+        let fronts = self.fronts.iter_mut().flat_map(|front| [&mut front.dir, &mut front.socket]).flatten();
+        for path in optional.chain(edges).chain(fronts) {
             // An absolute path stays what it is.
             *path = directory.join(std::mem::take::<PathBuf>(path));
         }

@@ -67,6 +67,21 @@ vocabulary! {
 }
 
 vocabulary! {
+    /// `front.proxy`: the proxy that a front leads.
+    Proxy {
+        /// nginx, whose module chooses a node for each request.
+        #[default]
+        Nginx = "nginx",
+        /// Apache httpd, whose balancer method chooses a node for each request.
+        Httpd = "httpd",
+        /// HAProxy, which the front gives weights by its Runtime API.
+        Haproxy = "haproxy",
+        /// Any program that uses the C library.
+        Library = "library",
+    }
+}
+
+vocabulary! {
     /// `node.service`: how long a worker of the built-in origin holds a request.
     Service {
         /// For `service_ms`, waiting.

@@ -449,7 +449,7 @@ fn a_pool_fits_the_words() {
         "[reconfig]\nby = \"server\"\n[[node]]\nname = \"m\"\nlisten = \"127.0.0.1:10000\"\ncount = 4094\n";
     assert_eq!(
         refused_after(owners),
-        "cluster.toml:11: 4096 edges and nodes would take locks; expected at most 4095"
+        "cluster.toml:11: 4096 edges, fronts and nodes would take locks; expected at most 4095"
     );
 }
 

@@ -230,7 +230,7 @@ fn tls(settings: &EdgeSettings) -> Result<Option<Tls>, Error> {
 const COMPLETE_MAX: Duration = Duration::from_secs(10);
 
 /// The pages of the edge's admin endpoint.
-fn pages(state: Arc<State>, metrics: Arc<Metrics>, is_closing: Arc<AtomicBool>) -> Pages {
+pub(crate) fn pages(state: Arc<State>, metrics: Arc<Metrics>, is_closing: Arc<AtomicBool>) -> Pages {
     let began = clock::now();
     let health = {
         let state = Arc::clone(&state);

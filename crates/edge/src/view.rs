@@ -248,6 +248,30 @@ impl View {
         Some(Time::from_ns(word.swap(0, Ordering::Relaxed)))
     }
 
+    /// Takes what the workers of another proxy have at `node`, in place of this process's own requests, and what they have seen
+    /// of it since the last call.
+    pub(crate) fn take(&self, node: NodeId, now: Time, at: &WorkersAt) {
+        let slot = &self.nodes[node.index()];
+        slot.unanswered.store(at.unanswered, Ordering::Relaxed);
+        slot.in_flight.store(at.in_flight, Ordering::SeqCst);
+        if at.answers > 0 {
+            slot.answers.fetch_add(at.answers, Ordering::Relaxed);
+            self.on_success(node);
+        }
+        // A worker has sent the one request of a trial.
+        if at.on_trial {
+            self.admit(node, now);
+        }
+        for (failures, failure) in [(at.refused, Failure::Refused), (at.failed, Failure::Other)] {
+            // More than what takes a node out change nothing.
+            (0..failures.min(self.health.failures.into())).for_each(|_| self.on_failure(node, now, failure));
+        }
+        let has_come = at.in_flight > 0 || at.answers > 0;
+        if has_come && slot.arrived.load(Ordering::Relaxed) && slot.arrived.swap(false, Ordering::Relaxed) {
+            slot.first_request_ns.store(now.as_ns(), Ordering::Relaxed);
+        }
+    }
+
     // For the thread that reads the other edges.
 
     /// What this edge shares about `node`.
@@ -351,20 +375,30 @@ impl View {
         self.reading(node).index()
     }
 
-    fn reading(&self, node: NodeId) -> Reading {
+    pub(crate) fn reading(&self, node: NodeId) -> Reading {
         Reading::decode(self.nodes[node.index()].reading.load(Ordering::Relaxed))
+    }
+
+    /// The health of `node`.
+    pub(crate) fn health(&self, node: NodeId) -> Health {
+        Health::decode(self.nodes[node.index()].health.load(Ordering::Relaxed))
+    }
+
+    /// The nodes that serve `site`.
+    pub(crate) fn members(&self, site: SiteId) -> impl Iterator<Item = NodeId> + '_ {
+        let slot = &self.sites[site.index()];
+        let count = slot.members.load(Ordering::Acquire);
+        slot.nodes[..count].iter().map(|node| NodeId::new(usize::from(node.load(Ordering::Relaxed))))
     }
 
     /// Whether requests go to `node`: it has not failed, or may be tried again.
     pub fn is_up(&self, node: NodeId, now: Time) -> bool {
-        let health = Health::decode(self.nodes[node.index()].health.load(Ordering::Relaxed));
-        !matches!(health.state(now), health::State::Down { .. })
+        !matches!(self.health(node).state(now), health::State::Down { .. })
     }
 
     /// Whether `node` has answered correctly since its last failure.
     pub fn is_proven(&self, node: NodeId, now: Time) -> bool {
-        let health = Health::decode(self.nodes[node.index()].health.load(Ordering::Relaxed));
-        matches!(health.state(now), health::State::Up)
+        matches!(self.health(node).state(now), health::State::Up)
     }
 
     /// Requests of `site` that wait here for a node.
@@ -385,6 +419,23 @@ impl View {
     fn serves(&self, node: NodeId, site: SiteId) -> bool {
         self.ownership(node).is_some_and(|ownership| ownership.serves(site))
     }
+}
+
+/// What the workers of another proxy have at one node, and what they have seen of it since they were last asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WorkersAt {
+    /// Requests that have not ended.
+    pub in_flight: u32,
+    /// Those of them whose answer has not begun.
+    pub unanswered: u32,
+    /// Successful answers that have begun.
+    pub answers: u64,
+    /// Connections that the node has refused.
+    pub refused: u32,
+    /// Other failures of the node.
+    pub failed: u32,
+    /// Whether one of them has sent a request to try whether the node is back.
+    pub on_trial: bool,
 }
 
 /// A request that waits; see [`View::wait`].

@@ -19,6 +19,7 @@ use sidelong_reconfig::{Links, Mover};
 use crate::clock;
 use crate::event::Event;
 use crate::gate::Gatekeeper;
+use crate::led::Led;
 use crate::metrics::Metrics;
 use crate::seen::Seen;
 use crate::view::View;
@@ -35,6 +36,8 @@ pub struct Watch {
     pub metrics: Option<Arc<Metrics>>,
     /// Where it stores scans for display.
     pub seen: Option<Arc<Seen>>,
+    /// The proxy of another make whose requests the view counts; `None` for this process's own.
+    pub led: Option<Box<dyn Led>>,
     /// Links to the cluster's words.
     pub links: Links,
     /// Reads the load.
@@ -86,6 +89,9 @@ impl Watch {
             metrics.rejected_reads(rejected);
         }
 
+        if let Some(led) = &mut self.led {
+            led.count(&self.view, now);
+        }
         let (mut relist, mut seen) = (false, 0);
         for (index, reading) in tick.readings.iter().enumerate() {
             let node = NodeId::new(index);
@@ -100,8 +106,16 @@ impl Watch {
         if relist {
             self.view.relist();
         }
+        if let Some(led) = &mut self.led {
+            let gate = self.gatekeeper.as_ref().map(Gatekeeper::gate);
+            led.show(&self.view, gate.as_deref(), now);
+        }
         for node in self.view.nodes() {
-            if let Some((seen, requests)) = self.view.front(node) {
+            let front = match &self.led {
+                Some(led) => led.front(&self.view, node),
+                None => self.view.front(node),
+            };
+            if let Some((seen, requests)) = front {
                 self.links.state(node, seen, requests);
             }
         }

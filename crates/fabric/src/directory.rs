@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Mode, fchmod, flock};
+use rustix::fs::{FlockOperation, Gid, Mode, fchmod, fchown, flock};
 use rustix::io::Errno;
 use sidelong_layout::RegionKind;
 
@@ -50,6 +50,8 @@ const PRIVATE: Mode = Mode::from_raw_mode(0o700);
 const PUBLIC: Mode = Mode::from_raw_mode(0o755);
 /// Mode of such a file.
 const PUBLIC_FILE: Mode = Mode::from_raw_mode(0o644);
+/// Mode of a file that a group may write.
+const GROUP_FILE: Mode = Mode::from_raw_mode(0o660);
 
 /// A directory on one machine, accessible to its owner alone. It holds regions (`NAME.region`, whose file is the key;
 /// beside it `NAME.socket` if the memory lies elsewhere), keys of the tcp backend (`NAME.tcpkey`), logs and histories, and
@@ -153,6 +155,16 @@ impl RunDirectory {
     /// If it does not exist or is not a regular file.
     pub fn publish_file(&self, name: &str) -> io::Result<()> {
         Ok(fchmod(self.read(name)?, PUBLIC_FILE)?)
+    }
+
+    /// Lets a group read and write the file `name`.
+    ///
+    /// # Errors
+    /// If it does not exist or is not a regular file, or if this process may not give it to the group.
+    pub fn share_file(&self, name: &str, group: u32) -> io::Result<()> {
+        let file = self.read(name)?;
+        fchown(&file, None, Some(Gid::from_raw(group)))?;
+        Ok(fchmod(file, GROUP_FILE)?)
     }
 
     /// Removes the directory and everything in it, as far as that can be removed.

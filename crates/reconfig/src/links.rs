@@ -70,6 +70,8 @@ struct Words {
     /// `None` for the front that this process is.
     fronts: Vec<Option<LinkRef>>,
     own: Option<OwnFront>,
+    /// The first front whose requests go on when its process ends.
+    led_from: usize,
     /// Each node's ownership as an operation last found or left it.
     seen: Vec<Option<Ownership>>,
     /// `None` if a word could not be read at the last attempt, or was invalid.
@@ -127,6 +129,13 @@ impl Links {
         self
     }
 
+    /// The fronts from number `first` on lead a proxy of another make: its requests go on when the front's process ends. What such
+    /// a front has stated last holds until it states something else.
+    pub fn led_from(mut self, first: usize) -> Self {
+        self.words.led_from = first;
+        self
+    }
+
     /// As [`Links::new`], for a thread that only reads: its operations cannot change a word, and acknowledgements are not linked.
     pub fn read_only(
         directory: Arc<dyn Directory>,
@@ -161,6 +170,7 @@ impl Links {
             acks: Vec::new(),
             fronts: Vec::new(),
             own: None,
+            led_from: usize::MAX,
             seen: vec![None; count],
             ownerships: vec![None; count],
             invalid: Vec::new(),
@@ -272,7 +282,7 @@ impl Links {
         let Some(link) = self.words.fronts[front.index()] else {
             return self.words.own.as_ref().map_or(Reply::Lost, |own| Reply::Value(own.words[node.index()]));
         };
-        if self.scanner.is_gone(link) {
+        if self.scanner.is_gone(link) && front.index() < self.words.led_from {
             return Reply::Value(FrontWord::GONE);
         }
         let offset = FrontMap { nodes: self.node_count() }.node(node);

@@ -103,9 +103,9 @@ impl Hand {
         }
         top::refuse_absent(&cluster, &file)?;
         let parts = Parts::new(cluster)?;
-        let unread = parts.cluster.edges.iter().find(|edge| !parts.shares(edge));
-        if let Some(edge) = unread {
-            let name = &edge.name;
+        let unread = parts.cluster.fronts.iter().find(|front| !parts.shares(front));
+        if let Some(front) = unread {
+            let name = &front.name;
             return Err(Failure::new(format!(
                 "nobody can read which requests {name} has: give it fabric_listen, to move nodes by hand"
             )));

@@ -69,6 +69,8 @@ pub(crate) enum Command {
     Node(PartArgs),
     /// Run one edge of a cluster file: a reverse proxy that routes by the nodes' load.
     Edge(PartArgs),
+    /// Run one front of a cluster file: it leads a proxy of yours, such as nginx or HAProxy, by the nodes' load.
+    Front(FrontArgs),
     /// Decide on admission for other servers, such as Apache httpd with mod_sidelong.
     Helper(HelperArgs),
     /// Analyse, convert and generate request traces.
@@ -358,6 +360,41 @@ It logs to standard error: SIDELONG_LOG=info logs more, SIDELONG_LOG_FORMAT=json
 Examples:
   sidelong node n1 --config cluster.toml
   sidelong edge edge1 --config cluster.toml";
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = FRONT_END)]
+pub(crate) struct FrontArgs {
+    #[command(subcommand)]
+    pub(crate) ask: Option<FrontCommand>,
+    #[command(flatten)]
+    pub(crate) part: Option<PartArgs>,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum FrontCommand {
+    /// Print the lines that the proxy's own configuration needs.
+    Config(FrontNamed),
+    /// Say whether the proxy that runs does what it should; exit with 2 if not.
+    Check(FrontNamed),
+}
+
+#[derive(Args)]
+pub(crate) struct FrontNamed {
+    /// Cluster file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Name of the front in the cluster file.
+    pub(crate) name: String,
+}
+
+const FRONT_END: &str = "\
+SIGTERM and SIGINT stop it; SIGHUP is ignored. The proxy then sends requests by itself, to the nodes that served each site last,
+and no node moves until the front is back (docs/fronts.md).
+
+Examples:
+  sidelong front config web1 --config cluster.toml
+  sidelong front web1 --config cluster.toml
+  sidelong front check web1 --config cluster.toml";
 
 #[derive(Args)]
 #[command(after_help = HELPER_FILES)]

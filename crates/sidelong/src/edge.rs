@@ -3,12 +3,13 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use listenfd::ListenFd;
 use sidelong_edge::{
-    Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate, Gatekeeper, Peers, View, Watch,
-    offer_share,
+    Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate, Gatekeeper, Metrics, Peers, Seen, View,
+    Watch, offer_share,
 };
 use sidelong_fabric::Region;
 use sidelong_layout::{EdgeId, Fault, NodeId, ShareMap};
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     counts.extend(history.as_ref().map(Log::counts));
     let gatekeeper = parts.gatekeeper();
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
-    let memory = Memory::offer(&parts, index)?;
+    let memory = Memory::offer(&parts, index, &[])?;
     if let Some(offer) = &memory.offer {
         counts.extend(offer.counts());
     }
@@ -78,8 +79,20 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let brain = parts.brain(parts.decider(None)?, true)?;
     let events = events(args, &parts, history.as_ref(), Some(edge.listen()));
     let front = Some((owner, memory.front.clone()));
-    let mut watch = watch(&parts, owner, brain, events, (view, front), Some(&edge), reads)?;
+    let shown = (Some(edge.metrics()), Some(edge.seen()));
+    let mut watch = watch(&parts, owner, brain, events, (view, front), shown, reads)?;
     watch.gatekeeper = gatekeeper;
+    tell_notes(args, &parts)?;
+    let threads = Threads::start(watch, exchange)?;
+    let _ganglia = ganglia.map(|ganglia| ganglia.start(edge.seen())).transpose()?;
+    edge.run()?;
+    threads.end();
+    history.into_iter().for_each(Log::finish);
+    memory.guard.map_or(Ok(()), |guard| guard.result())
+}
+
+/// Tells the parent of this part how load is collected and memory reached.
+pub(crate) fn tell_notes(args: &PartArgs, parts: &Parts) -> Result<(), Failure> {
     if args.events {
         Event::Note { text: parts.scheme_note()? }.print();
         // On one machine all parts use the same fabric, and `up` prints it.
@@ -87,23 +100,38 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
             Event::Note { text: parts.fabric.note().to_owned() }.print();
         }
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    let spawn = |name: &str, run: Box<dyn FnOnce(&AtomicBool) + Send>| {
-        let stop = Arc::clone(&stop);
-        std::thread::Builder::new().name(name.into()).spawn(move || run(&stop))
-    };
-    let exchange =
-        exchange.map(|exchange| spawn("peers", Box::new(|stop| exchange.run(stop)))).transpose()?;
-    let watch = spawn("watch", Box::new(|stop| watch.run(stop, MOVE_DRAIN_MAX)))?;
-    let _ganglia = ganglia.map(|ganglia| ganglia.start(edge.seen())).transpose()?;
-    edge.run()?;
-    stop.store(true, Ordering::Relaxed);
-    for thread in [Some(watch), exchange].into_iter().flatten() {
-        // Its panic was printed where it happened.
-        let _ = thread.join();
+    Ok(())
+}
+
+/// The threads of a front.
+pub(crate) struct Threads {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    /// Starts to scan and decide, and to exchange with the other fronts.
+    pub(crate) fn start(watch: Watch, exchange: Option<Exchange>) -> Result<Self, Failure> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let spawn = |name: &str, run: Box<dyn FnOnce(&AtomicBool) + Send>| {
+            let stop = Arc::clone(&stop);
+            std::thread::Builder::new().name(name.into()).spawn(move || run(&stop))
+        };
+        let exchange =
+            exchange.map(|exchange| spawn("peers", Box::new(|stop| exchange.run(stop)))).transpose()?;
+        let watch = spawn("watch", Box::new(|stop| watch.run(stop, MOVE_DRAIN_MAX)))?;
+        let threads = [Some(watch), exchange].into_iter().flatten().collect();
+        Ok(Threads { stop, threads })
     }
-    history.into_iter().for_each(Log::finish);
-    memory.guard.map_or(Ok(()), |guard| guard.result())
+
+    /// Waits until they have ended.
+    pub(crate) fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            // Its panic was printed where it happened.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// The socket at `listen` that this process was started with (sd_listen_fds(3)), if it was started with any.
@@ -127,34 +155,35 @@ fn handed_over(name: &str, listen: SocketAddr) -> Result<Option<TcpListener>, Fa
     if handed.len() > 0 { Err(refused("others")) } else { Ok(None) }
 }
 
-/// The memory that an edge offers to others while it lives.
-struct Memory {
+/// The memory that an edge, or another front, offers to others while it lives.
+pub(crate) struct Memory {
     /// `None` if it has nothing to offer.
-    offer: Option<Offering>,
-    /// The share that other edges read, if there are any.
+    pub(crate) offer: Option<Offering>,
+    /// The share that other fronts read, if there are any.
     share: Option<Region>,
     /// What it states as a front, for other movers.
-    front: Option<Region>,
+    pub(crate) front: Option<Region>,
     /// Holds the board as well.
-    guard: Option<Guard>,
+    pub(crate) guard: Option<Guard>,
 }
 
 impl Memory {
-    fn offer(parts: &Parts, index: usize) -> Result<Self, Failure> {
-        let edge = &parts.cluster.edges[index];
-        let shares = parts.cluster.edges.len() > 1 && parts.shares(edge);
+    /// Offers it, and guards it together with `led`, the regions of a proxy that is led.
+    pub(crate) fn offer(parts: &Parts, index: usize, led: &[Region]) -> Result<Self, Failure> {
+        let member = &parts.cluster.fronts[index];
+        let shares = parts.cluster.fronts.len() > 1 && parts.shares(member);
         // A person may move nodes, too.
-        let states = parts.shares(edge);
+        let states = parts.shares(member);
         if !states && !parts.fabric.shares_memory() {
             return Ok(Memory { offer: None, share: None, front: None, guard: None });
         }
-        let any_port = SocketAddr::new(edge.listen.ip(), 0);
-        let offer = parts.fabric.offer(edge.fabric_listen.unwrap_or(any_port))?;
+        let any_port = SocketAddr::new(member.host, 0);
+        let offer = parts.fabric.offer(member.fabric_listen.unwrap_or(any_port))?;
         let share = match shares {
             false => None,
             true => {
                 let map = ShareMap { nodes: parts.cluster.nodes.len(), sites: parts.cluster.sites.len() };
-                let share = offer_share(&offer.host, &edge.name, map, parts.life())?;
+                let share = offer_share(&offer.host, &member.name, map, parts.life())?;
                 offer.publish(&share)?;
                 Some(share)
             }
@@ -163,7 +192,7 @@ impl Memory {
             false => None,
             true => {
                 let nodes = parts.cluster.nodes.len();
-                let front = offer_front(&offer.host, &edge.name, nodes, parts.life())?;
+                let front = offer_front(&offer.host, &member.name, nodes, parts.life())?;
                 offer.publish(&front)?;
                 Some(front)
             }
@@ -173,14 +202,14 @@ impl Memory {
             false => None,
             true => Some(offer_board(&offer.host, parts.board_map(), &parts.board_init(), parts.life())?),
         };
-        let own = share.iter().chain(&front).cloned().collect();
+        let own = share.iter().chain(&front).chain(led).cloned().collect();
         let guard = Guard::start(own, board, parts.board_anew())?;
         Ok(Memory { offer: Some(offer), share, front, guard: Some(guard) })
     }
 }
 
-/// The exchange with the other edges, if there are any.
-fn exchange(
+/// The exchange with the other fronts, if there are any.
+pub(crate) fn exchange(
     parts: &Parts,
     index: usize,
     view: &Arc<View>,
@@ -210,22 +239,23 @@ fn ganglia(parts: &Parts, settings: &EdgeSettings) -> Result<Option<Ganglia>, Fa
     told.map(Some).map_err(|error| Failure::new(format!("ganglia: cannot reach gmond at {gmond}: {error}")))
 }
 
-/// The thread that scans and decides, for an edge or, in server-based reconfiguration, for a node.
-fn watch(
+/// The thread that scans and decides, for a front or, in server-based reconfiguration, for a node.
+pub(crate) fn watch(
     parts: &Arc<Parts>,
     owner: EdgeId,
     brain: Brain,
     events: Events,
     (view, front): (Arc<View>, Option<(EdgeId, Option<Region>)>),
-    edge: Option<&Edge>,
+    (metrics, seen): (Option<Arc<Metrics>>, Option<Arc<Seen>>),
     reads: Arc<ReadCounts>,
 ) -> Result<Watch, Failure> {
     let mut links = parts.links(front)?;
     let loads = parts.read_loads(&mut links, reads)?;
     Ok(Watch {
         view,
-        metrics: edge.map(Edge::metrics),
-        seen: edge.map(Edge::seen),
+        metrics,
+        seen,
+        led: None,
         links,
         loads,
         weights: parts.cluster.balance.weights,
@@ -248,13 +278,18 @@ pub(crate) fn watch_for_node(
     let owner = parts.owner(None, Some(node));
     let brain = parts.brain(parts.decider(Some(NodeId::new(node)))?, false)?;
     let events = events(args, parts, history, None);
-    watch(parts, owner, brain, events, (Arc::new(parts.view()), None), None, Arc::default())
+    watch(parts, owner, brain, events, (Arc::new(parts.view()), None), (None, None), Arc::default())
 }
 
-type Events = Box<dyn FnMut(EdgeEvent) + Send>;
+pub(crate) type Events = Box<dyn FnMut(EdgeEvent) + Send>;
 
 /// Passes on events with names instead of numbers. An edge is ready only when clients can connect at `listen`.
-fn events(args: &PartArgs, parts: &Arc<Parts>, history: Option<&Log>, listen: Option<SocketAddr>) -> Events {
+pub(crate) fn events(
+    args: &PartArgs,
+    parts: &Arc<Parts>,
+    history: Option<&Log>,
+    listen: Option<SocketAddr>,
+) -> Events {
     let (tell, name, parts) = (args.events, args.name.clone(), Arc::clone(parts));
     let recorder = history.map(Log::recorder);
     Box::new(move |event| {

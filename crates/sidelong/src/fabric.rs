@@ -229,9 +229,9 @@ fn identity(cluster: &Cluster) -> u64 {
     }
     let sites = cluster.sites.iter().map(|site| &site.name);
     let nodes = cluster.nodes.iter().map(|node| &node.name);
-    let edges = cluster.edges.iter().map(|edge| &edge.name);
+    let fronts = cluster.fronts.iter().map(|front| &front.name);
     for (kind, names) in
-        [("sites", sites.collect::<Vec<_>>()), ("nodes", nodes.collect()), ("edges", edges.collect())]
+        [("sites", sites.collect::<Vec<_>>()), ("nodes", nodes.collect()), ("fronts", fronts.collect())]
     {
         text += &format!("\n{kind} {names:?}");
     }
@@ -245,12 +245,12 @@ fn table(cluster: &Cluster) -> impl Iterator<Item = (String, SocketAddr)> + '_ {
         [load_region(&node.name), words_region(&node.name)].map(|region| (region, node.fabric_listen))
     };
     let board = nodes.first().map(|node| (board_region(identity(cluster)), node.fabric_listen));
-    let of_edge = |edge: &config::Edge| {
-        let regions = [share_region(&edge.name), front_region(&edge.name)];
-        edge.fabric_listen.map(|address| regions.map(|region| (region, address)))
+    let of_front = |front: &config::Front| {
+        let regions = [share_region(&front.name), front_region(&front.name)];
+        front.fabric_listen.map(|address| regions.map(|region| (region, address)))
     };
-    let edges = cluster.edges.iter().filter_map(of_edge).flatten();
-    nodes.iter().flat_map(of_node).chain(board).chain(edges)
+    let fronts = cluster.fronts.iter().filter_map(of_front).flatten();
+    nodes.iter().flat_map(of_node).chain(board).chain(fronts)
 }
 
 /// The backend that the cluster's parts use, and why.

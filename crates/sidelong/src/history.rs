@@ -417,8 +417,8 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<(), Failure> {
     if let Some(site) = args.site.as_ref().filter(|name| !sites().any(|site| site == *name)) {
         return Err(unknown("site", site, sites().collect()));
     }
-    let edges = cluster.edges.iter().map(|edge| edge.name.as_str());
-    let all = Histories::read(&RunDirectory::at(&cluster.run_dir), edges.chain(nodes()).chain([BY_HAND]))?;
+    let fronts = cluster.fronts.iter().map(|front| front.name.as_str());
+    let all = Histories::read(&RunDirectory::at(&cluster.run_dir), fronts.chain(nodes()).chain([BY_HAND]))?;
     if all.unread > 0 {
         tracing::warn!(lines = all.unread, "some lines of the history cannot be read; they are left out");
     }

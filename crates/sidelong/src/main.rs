@@ -13,6 +13,7 @@ mod event;
 mod fabric;
 mod failure;
 mod foreign;
+mod front;
 mod hangup;
 mod helper;
 mod history;
@@ -67,6 +68,10 @@ fn main() -> ExitCode {
         Command::Move(args) => by_hand::move_to(&args, cli.quiet),
         Command::Node(args) => part(&args, node::run),
         Command::Edge(args) => part(&args, edge::run),
+        Command::Front(args) => match &args.ask {
+            Some(ask) => front::ask(ask),
+            None => part(args.part.as_ref().expect("clap asks for it without a subcommand"), front::run),
+        },
         Command::Helper(args) => helper::run(&args, cli.quiet),
         Command::Trace(args) => match trace::run(&args, cli.quiet) {
             Ok(code) => return code,

@@ -213,7 +213,7 @@ impl Parts {
     /// The number of lock owners: the edges, then the nodes if they reconfigure.
     fn owners(&self) -> usize {
         let nodes = if self.cluster.reconfig.by == MovedBy::Server { self.cluster.nodes.len() } else { 0 };
-        self.cluster.edges.len() + nodes
+        self.cluster.fronts.len() + nodes
     }
 
     pub(crate) fn board_map(&self) -> BoardMap {
@@ -247,8 +247,9 @@ impl Parts {
     pub(crate) fn links(&self, own: Option<(EdgeId, Option<Region>)>) -> Result<Links, Failure> {
         let (directory, initiator) = (self.fabric.directory(), self.fabric.initiator()?);
         let links = Links::new(directory, initiator, &self.node_names(), self.board_map());
-        let edges: Vec<_> = self.cluster.edges.iter().map(|edge| edge.name.clone()).collect();
-        Ok(links.with_fronts(&edges, own).expecting_kernel(self.scheme()?.scheme.is_kept_by_kernel()))
+        let fronts: Vec<_> = self.cluster.fronts.iter().map(|front| front.name.clone()).collect();
+        let links = links.with_fronts(&fronts, own).led_from(self.cluster.edges.len());
+        Ok(links.expecting_kernel(self.scheme()?.scheme.is_kept_by_kernel()))
     }
 
     /// Links that only read.
@@ -261,9 +262,9 @@ impl Parts {
         ))
     }
 
-    /// The lock owner of an edge by its index, or of a node.
-    pub(crate) fn owner(&self, edge: Option<usize>, node: Option<usize>) -> EdgeId {
-        EdgeId::new(edge.unwrap_or_else(|| self.cluster.edges.len() + node.unwrap_or(0)))
+    /// The lock owner of an edge or another front by its index, or of a node.
+    pub(crate) fn owner(&self, front: Option<usize>, node: Option<usize>) -> EdgeId {
+        EdgeId::new(front.unwrap_or_else(|| self.cluster.fronts.len() + node.unwrap_or(0)))
     }
 
     /// The nodes and sites as movers know them.
@@ -272,7 +273,7 @@ impl Parts {
         let homes = self.cluster.nodes.iter().map(|node| node.site.map(SiteId::new));
         let silent = self.cluster.nodes.iter().map(|node| node.is_foreign);
         Pool::new(floors, homes)
-            .with_fronts(self.cluster.edges.len())
+            .with_fronts(self.cluster.fronts.len())
             .with_silent(silent)
             .with_changes(self.change_max().map(|time| time.as_nanos() as u64))
     }
@@ -407,16 +408,16 @@ impl Parts {
         )
     }
 
-    /// The other edges that share their requests in flight: all on one machine, on several those with `fabric_listen`.
+    /// The other fronts that share their requests in flight: all on one machine, on several those with `fabric_listen`.
     pub(crate) fn peers(&self, index: usize) -> Vec<String> {
-        let edges = self.cluster.edges.iter().enumerate();
-        let others = edges.filter(|(other, edge)| *other != index && self.shares(edge));
-        others.map(|(_, edge)| edge.name.clone()).collect()
+        let fronts = self.cluster.fronts.iter().enumerate();
+        let others = fronts.filter(|(other, front)| *other != index && self.shares(front));
+        others.map(|(_, front)| front.name.clone()).collect()
     }
 
-    /// Whether the edge shares its requests in flight with others.
-    pub(crate) fn shares(&self, edge: &config::Edge) -> bool {
-        self.fabric.is_of_one_machine() || edge.fabric_listen.is_some()
+    /// Whether an edge or another front shares its requests in flight with others.
+    pub(crate) fn shares(&self, front: &config::Front) -> bool {
+        self.fabric.is_of_one_machine() || front.fabric_listen.is_some()
     }
 
     pub(crate) fn edge_settings(&self, edge: usize) -> EdgeSettings {

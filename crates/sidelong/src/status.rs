@@ -56,8 +56,8 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
         return Err(Failure::new(format!("no edge of {} answers: {why}", file.display())));
     }
     let mut report = Report::new(&cluster, &asked);
-    let edges = cluster.edges.iter().map(|edge| &*edge.name);
-    let movers = edges.chain(cluster.nodes.iter().map(|node| &*node.name));
+    let fronts = cluster.fronts.iter().map(|front| &*front.name);
+    let movers = fronts.chain(cluster.nodes.iter().map(|node| &*node.name));
     report.name_holders(&history::holders(&RunDirectory::at(&cluster.run_dir), movers));
     say(if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.plain() })
 }
@@ -87,15 +87,15 @@ pub(crate) fn standings(cluster: &Cluster) -> Vec<Standing> {
 
 /// Asks every edge.
 fn ask(cluster: &Cluster) -> Asked<'_> {
-    let some = |edges: &[sidelong_config::Edge]| -> Vec<_> {
+    let some = |edges: &[sidelong_config::Front]| -> Vec<_> {
         std::thread::scope(|scope| {
             let asked: Vec<_> = edges.iter().map(|edge| scope.spawn(|| ask_one(edge.admin))).collect();
             let died = || Err("could not be asked".to_owned().into());
             asked.into_iter().map(|answer| answer.join().unwrap_or_else(|_| died())).collect()
         })
     };
-    let names = cluster.edges.iter().map(|edge| edge.name.as_str());
-    names.zip(cluster.edges.chunks(ASKED_AT_ONCE_MAX).flat_map(some)).collect()
+    let names = cluster.fronts.iter().map(|front| front.name.as_str());
+    names.zip(cluster.fronts.chunks(ASKED_AT_ONCE_MAX).flat_map(some)).collect()
 }
 
 /// The report over all edges. Units are in the names.

@@ -199,6 +199,9 @@ impl<'a> Up<'a> {
         for edge in &parts.cluster.edges {
             children.start("edge", &edge.name, None)?;
         }
+        for front in parts.cluster.fronts.iter().filter(|front| front.leads.is_some()) {
+            children.start("front", &front.name, None)?;
+        }
         children.await_ready(|| stop.load(Ordering::Relaxed))?;
 
         let monitor = Monitor::new(&parts)?;

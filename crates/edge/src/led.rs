@@ -1,0 +1,22 @@
+//! A proxy of another make that this process leads as its front: it is told where requests go, and says how many it has
+//! where. The requests themselves never pass through this process.
+
+pub(crate) mod memory;
+
+use sidelong_layout::{NodeId, Ownership, Time};
+
+use crate::gate::Gate;
+use crate::view::View;
+
+/// A proxy that is led. The watch thread calls it, in this order, at each scan.
+pub trait Led: Send {
+    /// Brings the view's counts up to date: the proxy's requests at each node, and what it has seen of the nodes.
+    fn count(&mut self, view: &View, now: Time);
+
+    /// Tells the proxy what the view knows: the requests that it begins from now on go by this. Then counts its requests again.
+    fn show(&mut self, view: &View, gate: Option<&Gate>, now: Time);
+
+    /// What the front states about `node`: the ownership by which the proxy sends requests, and the proxy's requests there, counted
+    /// after that ownership was in force. `None` as long as it is not known which requests there are.
+    fn front(&self, view: &View, node: NodeId) -> Option<(Ownership, u32)>;
+}

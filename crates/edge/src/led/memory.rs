@@ -1,0 +1,307 @@
+//! Leads a proxy by shared memory: its workers read a choice at each request, and count their requests in slots of their
+//! own (`fronts/lib/sidelong.h`).
+//!
+//! The workers outlive the front, and so do the two regions: a front that starts anew finds the counts of the last one. If
+//! it does not, because somebody has removed the file, it states nothing for as long as a node may drain.
+
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+use rustix::process::{Pid, test_kill_process};
+use sidelong_fabric::{Access, Error, Host, Region, RegionSpec};
+use sidelong_layout::{
+    ChoiceMap, NAME_BYTES, NodeId, Ownership, RegionKind, SLOTS, ServerAddress, SiteId, Time, Worker,
+    WorkersMap,
+};
+use sidelong_policy::admission::Verdict;
+use sidelong_policy::balance::Balance;
+
+use super::Led;
+use crate::gate::Gate;
+use crate::view::{View, WorkersAt};
+
+/// How often it is checked whether the workers live.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+
+/// The names of the two regions of a front.
+pub fn led_regions(front: &str) -> [String; 2] {
+    [format!("{front}.choice"), format!("{front}.workers")]
+}
+
+/// What workers must know of the cluster.
+#[derive(Clone, Debug)]
+pub struct LedCluster {
+    /// The sites' names, of at most [`NAME_BYTES`] bytes.
+    pub sites: Vec<String>,
+    /// Where the nodes' servers answer.
+    pub servers: Vec<ServerAddress>,
+    /// The age from which a choice does not count.
+    pub stale: Duration,
+    /// The time in which each client of a site gets its turn.
+    pub rotation: Duration,
+    /// How nodes are chosen.
+    pub balance: Balance,
+    /// How long a node may drain.
+    pub drain_max: Duration,
+}
+
+/// The two regions of a front.
+pub struct LedByMemory {
+    choice: Region,
+    choice_map: ChoiceMap,
+    workers: Region,
+    workers_map: WorkersMap,
+    slots: Vec<Option<Slot>>,
+    checked_at: Time,
+    nodes: Vec<Node>,
+    /// From when on the counts are known to be whole; `None` if they are.
+    whole_at: Option<Time>,
+}
+
+/// A worker's slot as last read.
+struct Slot {
+    worker: Worker,
+    /// Of each node, the answers and the failures.
+    last: Vec<(u64, u64)>,
+}
+
+/// What is remembered of a node between two steps of a scan.
+#[derive(Clone, Copy, Default)]
+struct Node {
+    /// [`WorkersMap::sent`] at the count before the scan.
+    sent: u64,
+    trial: u64,
+}
+
+impl LedByMemory {
+    /// Offers the regions of the front of that name at `now`, in its life `incarnation`. They say nothing before the first scan.
+    ///
+    /// # Errors
+    /// If memory cannot be allocated, or a live process has the front's name.
+    pub fn offer(
+        host: &Host,
+        front: &str,
+        cluster: &LedCluster,
+        (identity, incarnation): (u64, u64),
+        now: Time,
+    ) -> Result<Self, Error> {
+        let (nodes, sites) = (cluster.servers.len(), cluster.sites.len());
+        let (choice_map, workers_map) = (ChoiceMap { nodes, sites }, WorkersMap { nodes });
+        let access = Access::ReadOnly;
+        let [choice_name, workers_name] = &led_regions(front);
+        let spec = |name, kind, len| RegionSpec { cluster: identity, name, kind, len, access, incarnation };
+        let mut is_new = false;
+        let workers =
+            host.offer(&spec(workers_name, RegionKind::Workers, workers_map.len()), |_| is_new = true)?;
+        let choice = host.offer(&spec(choice_name, RegionKind::Choice, choice_map.len()), |_| ())?;
+        let led = LedByMemory {
+            choice,
+            choice_map,
+            workers,
+            workers_map,
+            slots: (0..SLOTS).map(|_| None).collect(),
+            checked_at: now,
+            nodes: vec![Node::default(); nodes],
+            whole_at: is_new.then(|| now.after(cluster.drain_max)),
+        };
+        led.describe(cluster);
+        Ok(led)
+    }
+
+    /// The two regions, for whoever guards them.
+    pub fn regions(&self) -> [Region; 2] {
+        [self.choice.clone(), self.workers.clone()]
+    }
+
+    fn describe(&self, cluster: &LedCluster) {
+        let (choice, map) = (&self.choice, self.choice_map);
+        let store = |offset, value| choice.store(offset, value, Ordering::Relaxed);
+        self.withdraw();
+        store(ChoiceMap::STALE, cluster.stale.as_nanos() as u64);
+        store(ChoiceMap::ROTATION, cluster.rotation.as_nanos() as u64);
+        store(ChoiceMap::BALANCE, cluster.balance as u64);
+        let open = Verdict::default().encode();
+        (0..map.sites).for_each(|site| store(map.verdict(SiteId::new(site)), open));
+        store(ChoiceMap::COUNTS, (map.sites as u64) << 32 | map.nodes as u64);
+        for (index, name) in cluster.sites.iter().enumerate() {
+            let mut bytes = [0; NAME_BYTES];
+            bytes[..name.len()].copy_from_slice(name.as_bytes());
+            for (word, bytes) in bytes.as_chunks::<8>().0.iter().enumerate() {
+                store(map.name(SiteId::new(index)) + word * 8, u64::from_le_bytes(*bytes));
+            }
+        }
+        for (index, server) in cluster.servers.iter().enumerate() {
+            for (word, value) in server.0.iter().enumerate() {
+                store(map.address(NodeId::new(index)) + word * 8, *value);
+            }
+        }
+    }
+
+    /// The workers then choose by themselves, among the nodes that served their sites last.
+    fn withdraw(&self) {
+        self.choice.store(ChoiceMap::TIME, 0, Ordering::Release);
+    }
+
+    /// Frees the slots of workers that have ended: their requests ended with them.
+    fn check(&mut self) {
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            let Some(worker) = slot.as_ref().map(|slot| slot.worker).filter(|worker| !is_alive(*worker))
+            else {
+                continue;
+            };
+            tracing::debug!(worker.pid, "a worker of the proxy has ended");
+            let map = self.workers_map;
+            for node in (0..map.nodes).map(NodeId::new) {
+                for offset in [
+                    map.in_flight(index, node),
+                    map.unanswered(index, node),
+                    map.answers(index, node),
+                    map.failures(index, node),
+                ] {
+                    self.workers.store(offset, 0, Ordering::Relaxed);
+                }
+            }
+            self.workers.store(map.owner(index), 0, Ordering::Release);
+            *slot = None;
+        }
+    }
+
+    /// Adds up the slots, and returns by node what has happened since the last call.
+    fn sum(&mut self, view: &View) -> Vec<WorkersAt> {
+        let (map, workers) = (self.workers_map, &self.workers);
+        let mut sums = vec![WorkersAt::default(); map.nodes];
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            let owner = Worker::decode(workers.load(map.owner(index)));
+            let Some(worker) = owner else {
+                *slot = None;
+                continue;
+            };
+            let counts =
+                |node| (workers.load(map.answers(index, node)), workers.load(map.failures(index, node)));
+            if slot.as_ref().is_none_or(|slot| slot.worker != worker) {
+                // What an earlier life of the front has counted does not count again.
+                let last = (0..map.nodes).map(|node| counts(NodeId::new(node))).collect();
+                *slot = Some(Slot { worker, last });
+            }
+            let Some(slot) = slot else { continue };
+            for ((node, sum), last) in sums.iter_mut().enumerate().zip(&mut slot.last) {
+                let node = NodeId::new(node);
+                let (answers, failures) = counts(node);
+                let halves = |word: u64| [(word >> 32) as u32, word as u32];
+                let ([refused, failed], [refused_before, failed_before]) = (halves(failures), halves(last.1));
+                sum.answers = sum.answers.saturating_add(answers.wrapping_sub(last.0));
+                sum.refused = sum.refused.saturating_add(refused.wrapping_sub(refused_before));
+                sum.failed = sum.failed.saturating_add(failed.wrapping_sub(failed_before));
+                *last = (answers, failures);
+                // The larger of two counts that are not read at once must not seem smaller.
+                let unanswered = workers.load(map.unanswered(index, node));
+                let in_flight = workers.load(map.in_flight(index, node));
+                sum.in_flight = sum.in_flight.saturating_add(in_flight.try_into().unwrap_or(u32::MAX));
+                sum.unanswered = sum.unanswered.saturating_add(unanswered.try_into().unwrap_or(u32::MAX));
+            }
+        }
+        for (node, (sum, known)) in sums.iter_mut().zip(&mut self.nodes).enumerate() {
+            let node = NodeId::new(node);
+            let uncounted = workers.load(map.uncounted(node));
+            sum.in_flight = sum.in_flight.saturating_add(uncounted.try_into().unwrap_or(u32::MAX));
+            let trial = workers.load(map.trial(node));
+            sum.on_trial = trial != known.trial && trial == view.health(node).encode();
+            known.trial = trial;
+        }
+        sums
+    }
+
+    fn store_if_new(&self, offset: usize, value: u64) {
+        // Usually nothing is new, and the line stays with its readers.
+        if self.choice.load(offset) != value {
+            self.choice.store(offset, value, Ordering::Release);
+        }
+    }
+}
+
+impl Led for LedByMemory {
+    fn count(&mut self, view: &View, now: Time) {
+        if now.since(self.checked_at) >= CHECK_EVERY {
+            self.checked_at = now;
+            self.check();
+        }
+        self.whole_at = self.whole_at.filter(|whole_at| now < *whole_at);
+        for node in view.nodes() {
+            self.nodes[node.index()].sent = self.workers.load(self.workers_map.sent(node));
+        }
+        for (node, sum) in self.sum(view).iter().enumerate() {
+            view.take(NodeId::new(node), now, sum);
+        }
+    }
+
+    fn show(&mut self, view: &View, gate: Option<&Gate>, now: Time) {
+        let map = self.choice_map;
+        for node in view.nodes() {
+            let owned = view.ownership(node).map_or(0, Ownership::encode);
+            self.store_if_new(map.ownership(node), owned);
+            let reading = view.reading(node).counted_from(self.nodes[node.index()].sent as u32);
+            self.store_if_new(map.reading(node), reading.encode());
+            self.store_if_new(map.health(node), view.health(node).encode());
+            self.store_if_new(map.requests(node), view.in_flight_of_all(node, now).into());
+        }
+        for site in view.sites() {
+            let members: Vec<_> = view.members(site).map(|node| node.index() as u64).collect();
+            for (word, nodes) in members.chunks(4).enumerate() {
+                let packed = nodes.iter().rev().fold(0, |packed, node| packed << 16 | node);
+                self.store_if_new(map.list(site, word), packed);
+            }
+            self.store_if_new(map.members(site), members.len() as u64);
+            if let Some(gate) = gate {
+                self.store_if_new(map.verdict(site), gate.verdict(site).encode());
+            }
+        }
+        // A worker that does not see the new ownership yet is seen here (`layout::front`).
+        fence(Ordering::SeqCst);
+        for (node, sum) in self.sum(view).iter().enumerate() {
+            view.take(NodeId::new(node), now, sum);
+        }
+        self.choice.store(ChoiceMap::TIME, now.as_ns(), Ordering::Release);
+    }
+
+    fn front(&self, view: &View, node: NodeId) -> Option<(Ownership, u32)> {
+        view.front(node).filter(|_| self.whole_at.is_none())
+    }
+}
+
+impl Drop for LedByMemory {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+/// Whether the process lives. One that may not be asked does.
+fn is_alive(worker: Worker) -> bool {
+    let pid = i32::try_from(worker.pid).ok().and_then(Pid::from_raw);
+    let Some(pid) = pid else { return false };
+    if test_kill_process(pid) == Err(rustix::io::Errno::SRCH) {
+        return false;
+    }
+    started(worker.pid).is_none_or(|started| started == worker.started)
+}
+
+/// When a process started, as workers state it: proc_pid_stat(5), field 22. `None` if it cannot be read.
+fn started(pid: u32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The program's name, field 2, may have spaces and brackets.
+    let (_, rest) = text.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(19)?.parse::<u64>().ok().map(|ticks| ticks as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_lives_and_another_with_its_id_does_not() {
+        let pid = std::process::id();
+        let own = Worker { pid, started: started(pid).unwrap() };
+        assert!(is_alive(own));
+        assert!(!is_alive(Worker { started: own.started.wrapping_add(1), ..own }));
+        assert!(!is_alive(Worker { pid: u32::MAX, started: 0 }));
+    }
+}
