@@ -17,6 +17,8 @@
 
 /* Files that were not there or were replaced are looked for so often. */
 #define REOPEN_NS 100000000ull
+/* What the front says is copied so often, for when its file is cut short. */
+#define KEEP_NS 100000000ull
 /* Most mappings in a process. Old ones stay, because requests may still be counted in them. */
 #define MAPPINGS_MAX 64
 #define PATH_BYTES 512
@@ -33,7 +35,7 @@ enum { WEIGHTED, ROUND_ROBIN, LEAST_CONNECTIONS, POWER_OF_TWO };
 #define NO_SLOT_YET (-1)
 #define NO_SLOT (-2)
 
-/* The two regions of one life of their files. */
+/* The two regions of one life of their files. It is never freed: requests may be counted in it. */
 struct mapping {
     struct choice *choice;
     struct workers *workers;
@@ -45,43 +47,80 @@ struct mapping {
     uint32_t sites;
     _Atomic int slot;
     _Atomic bool is_lost;
+    /* The words of `choice` before its lists, as they last were. */
+    _Atomic uint64_t kept_ns;
+    size_t kept_words;
+    _Atomic uint64_t kept[];
 };
 
 struct sidelong_front {
+    struct sidelong_front *next;
     char prefix[PATH_BYTES];
     _Atomic(struct mapping *) current;
     _Atomic uint64_t tried_ns;
-    _Atomic uint64_t ticket;
-    pthread_mutex_t opening;
 };
 
 /* All mappings of this process, for the handler of SIGBUS and after a fork. */
 static _Atomic(struct mapping *) mappings[MAPPINGS_MAX];
+/* All fronts of this process. */
+static sidelong_front *fronts;
+/* Held to add to them, and to take a slot. */
+static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
 static struct sigaction before_us;
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
+/* Where this process begins to take turns: equal workers begin at other nodes. */
+static uint64_t first_turn;
 
 static bool lies_in(const void *address, const void *begin, size_t bytes)
 {
     return (uintptr_t)address - (uintptr_t)begin < bytes;
 }
 
-/* Replaces the memory of a file that was truncated by empty memory. */
+static bool is_due(_Atomic uint64_t *last_ns, uint64_t now_ns, uint64_t every_ns)
+{
+    uint64_t last = atomic_load_explicit(last_ns, memory_order_relaxed);
+
+    return now_ns >= last && now_ns - last >= every_ns && atomic_compare_exchange_strong(last_ns, &last, now_ns);
+}
+
+static void copy_words(_Atomic uint64_t *to, const _Atomic uint64_t *from, size_t words)
+{
+    for (size_t i = 0; i < words; i++)
+        atomic_store_explicit(&to[i], atomic_load_explicit(&from[i], memory_order_relaxed), memory_order_relaxed);
+}
+
+/*
+ * Replaces the memory of a file that was cut short by private memory, at once for all threads: who serves what is as it was
+ * last heard, and counts go nowhere. Also runs in the handler of SIGBUS.
+ */
+static bool lose(struct mapping *map, bool is_choice)
+{
+    void *begin = is_choice ? (void *)map->choice : (void *)map->workers;
+    size_t bytes = is_choice ? map->choice_bytes : map->workers_bytes;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED)
+        return false;
+    if (is_choice)
+        copy_words(memory, map->kept, map->kept_words);
+    atomic_store(&map->is_lost, true);
+    return mremap(memory, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, begin) != MAP_FAILED;
+}
+
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
+    int error = errno;
+
     for (int i = 0; i < MAPPINGS_MAX; i++) {
         struct mapping *one = atomic_load(&mappings[i]);
         bool in_choice = one && lies_in(info->si_addr, one->choice, one->choice_bytes);
 
         if (!in_choice && !(one && lies_in(info->si_addr, one->workers, one->workers_bytes)))
             continue;
-        void *begin = in_choice ? (void *)one->choice : (void *)one->workers;
-        size_t bytes = in_choice ? one->choice_bytes : one->workers_bytes;
-        int access = in_choice ? PROT_READ : PROT_READ | PROT_WRITE;
-
-        atomic_store(&one->is_lost, true);
-        if (mmap(begin, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED)
-            return;
-        break;
+        if (!lose(one, in_choice))
+            break;
+        errno = error;
+        return;
     }
     if (before_us.sa_flags & SA_SIGINFO) {
         before_us.sa_sigaction(number, info, context);
@@ -93,7 +132,28 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
     }
 }
 
+static void handle_bus_errors(void)
+{
+    struct sigaction ours = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_NODEFER}, now;
+
+    sigemptyset(&ours.sa_mask);
+    if (sigaction(SIGBUS, NULL, &now) != 0 || ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_bus_error))
+        return;
+    before_us = now;
+    sigaction(SIGBUS, &ours, NULL);
+}
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&changing);
+}
+
 static void after_fork(void)
+{
+    pthread_mutex_unlock(&changing);
+}
+
+static void in_child(void)
 {
     for (int i = 0; i < MAPPINGS_MAX; i++) {
         struct mapping *one = atomic_load(&mappings[i]);
@@ -101,15 +161,17 @@ static void after_fork(void)
         if (one)
             atomic_store(&one->slot, NO_SLOT_YET);
     }
+    first_turn = sidelong_mix((uint64_t)getpid());
+    /* The parent may have got another handler since: httpd installs its own before it starts children. */
+    handle_bus_errors();
+    pthread_mutex_unlock(&changing);
 }
 
 static void prepare(void)
 {
-    struct sigaction ours = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_NODEFER};
-
-    sigemptyset(&ours.sa_mask);
-    sigaction(SIGBUS, &ours, &before_us);
-    pthread_atfork(NULL, NULL, after_fork);
+    first_turn = sidelong_mix((uint64_t)getpid());
+    handle_bus_errors();
+    pthread_atfork(before_fork, after_fork, in_child);
 }
 
 static struct choice_node *node_of(const struct mapping *map, unsigned node)
@@ -142,114 +204,129 @@ static int fails(char *why, int error, const char *path, const char *what)
     return error;
 }
 
-/* Maps the file, if it is a region of that kind. */
-static int map_file(const char *path, uint32_t kind, struct mapping *map, char why[SIDELONG_WHY_BYTES])
-{
-    bool writes = kind == KIND_WORKERS;
-    char text[128];
-    struct header header;
+/* A file that may be one of a front's two. */
+struct file {
+    char path[PATH_BYTES + 32];
+    int file;
     struct stat found;
+    /* How it begins: both are longer than this. */
+    struct choice begin;
+};
+
+static void path_of(const sidelong_front *front, bool workers, struct file *of)
+{
+    snprintf(of->path, sizeof(of->path), "%s.%s.region", front->prefix, workers ? "workers" : "choice");
+}
+
+/* Opens the file, if it is a region of that kind. */
+static int open_file(struct file *of, uint32_t kind, char why[SIDELONG_WHY_BYTES])
+{
+    char text[128];
 
     /* A FIFO would be waited for. */
-    int file = open(path, (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0 || fstat(file, &found) != 0) {
+    of->file = open(of->path, (kind == KIND_WORKERS ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
+    if (of->file < 0 || fstat(of->file, &of->found) != 0) {
         int error = errno;
-        if (file >= 0)
-            close(file);
         snprintf(text, sizeof(text), "%s; `sidelong front` makes it", strerror(error));
-        return fails(why, error, path, text);
+        return fails(why, error, of->path, text);
     }
-    const char *wrong = pread(file, &header, sizeof(header), 0) != (ssize_t)sizeof(header)
+    const char *wrong = pread(of->file, &of->begin, sizeof(of->begin), 0) != (ssize_t)sizeof(of->begin)
                             ? "no Sidelong region"
-                            : sidelong_check(&header, (uint64_t)found.st_size, kind, text, sizeof(text));
-    if (wrong) {
-        close(file);
-        return fails(why, EPROTO, path, wrong);
-    }
-    void *memory = mmap(NULL, header.len, writes ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, file, 0);
-    int error = errno;
-    close(file);
-    if (memory == MAP_FAILED)
-        return fails(why, error, path, strerror(error));
-    if (writes) {
-        map->workers = memory;
-        map->workers_bytes = header.len;
-    } else {
-        map->choice = memory;
-        map->choice_bytes = header.len;
-    }
-    map->device[writes] = found.st_dev;
-    map->inode[writes] = found.st_ino;
-    return 0;
+                            : sidelong_check(&of->begin.header, (uint64_t)of->found.st_size, kind, text, sizeof(text));
+    return wrong ? fails(why, EPROTO, of->path, wrong) : 0;
 }
 
-static void unmap(struct mapping *map)
+/* Whether the regions are as long as those of so many nodes and sites. */
+static bool fit(const struct choice *choice, const struct header *workers)
 {
-    if (map->choice)
-        munmap(map->choice, map->choice_bytes);
-    if (map->workers)
-        munmap(map->workers, map->workers_bytes);
-    free(map);
-}
-
-/* The lengths of regions of so many nodes and sites. */
-static bool fits(const struct mapping *map)
-{
-    size_t nodes = map->nodes, sites = map->sites;
-    size_t choice = sizeof(struct choice) + sites * (sizeof(struct choice_site) + (nodes + 3) / 4 * 8)
-                    + nodes * sizeof(struct choice_node);
+    size_t nodes = choice->nodes, sites = choice->sites;
+    size_t choice_bytes = sizeof(struct choice) + sites * (sizeof(struct choice_site) + (nodes + 3) / 4 * 8)
+                          + nodes * sizeof(struct choice_node);
     size_t slot = sizeof(struct worker_slot) + nodes * sizeof(struct worker_counts);
-    size_t workers = sizeof(struct workers) + nodes * sizeof(struct worker_node) + SLOTS * slot;
+    size_t workers_bytes = sizeof(struct workers) + nodes * sizeof(struct worker_node) + SLOTS * slot;
 
-    return nodes <= NODES_MAX && sites <= SITES_MAX && choice == map->choice_bytes && workers == map->workers_bytes;
+    return nodes <= NODES_MAX && sites <= SITES_MAX && choice_bytes == choice->header.len
+           && workers_bytes == workers->len;
 }
 
-static int path_of(const sidelong_front *front, bool workers, char path[PATH_BYTES + 32])
+/* Maps both files; NULL, with errno, if that is impossible. */
+static struct mapping *map_files(const struct file files[2])
 {
-    return snprintf(path, PATH_BYTES + 32, "%s.%s.region", front->prefix, workers ? "workers" : "choice");
+    const struct choice *begin = &files[0].begin;
+    size_t kept = sizeof(struct choice) + begin->sites * sizeof(struct choice_site)
+                  + begin->nodes * sizeof(struct choice_node);
+    struct mapping *map = calloc(1, sizeof(*map) + kept);
+
+    if (!map)
+        return NULL;
+    map->choice_bytes = begin->header.len;
+    map->workers_bytes = files[1].begin.header.len;
+    map->choice = mmap(NULL, map->choice_bytes, PROT_READ, MAP_SHARED, files[0].file, 0);
+    map->workers = mmap(NULL, map->workers_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, files[1].file, 0);
+    if (map->choice == MAP_FAILED || map->workers == MAP_FAILED) {
+        int error = errno;
+        if (map->choice != MAP_FAILED)
+            munmap(map->choice, map->choice_bytes);
+        if (map->workers != MAP_FAILED)
+            munmap(map->workers, map->workers_bytes);
+        free(map);
+        errno = error;
+        return NULL;
+    }
+    for (int i = 0; i < 2; i++) {
+        map->device[i] = files[i].found.st_dev;
+        map->inode[i] = files[i].found.st_ino;
+    }
+    map->nodes = begin->nodes;
+    map->sites = begin->sites;
+    map->kept_words = kept / sizeof(uint64_t);
+    map->slot = NO_SLOT_YET;
+    return map;
 }
 
-/* Opens the files anew, if they are others than those that are mapped. */
+/* Whether the files are still those that are mapped. */
+static bool is_current(const struct mapping *map, const struct file files[2])
+{
+    struct stat found;
+
+    for (int i = 0; i < 2; i++)
+        if (stat(files[i].path, &found) != 0 || found.st_dev != map->device[i] || found.st_ino != map->inode[i])
+            return false;
+    return !atomic_load(&map->is_lost);
+}
+
+/* Opens the files anew, if they are others than those that are mapped. Under `changing`. */
 static int attach(sidelong_front *front, char why[SIDELONG_WHY_BYTES])
 {
-    struct mapping *current = atomic_load(&front->current);
-    char paths[2][PATH_BYTES + 32];
-    struct stat found;
-    bool is_current = current && !atomic_load(&current->is_lost);
-
-    for (int i = 0; i < 2; i++) {
-        path_of(front, i, paths[i]);
-        is_current = is_current && stat(paths[i], &found) == 0 && found.st_dev == current->device[i]
-                     && found.st_ino == current->inode[i];
-    }
-    if (is_current)
-        return 0;
+    struct mapping *map = atomic_load(&front->current);
+    struct file files[2] = {{.file = -1}, {.file = -1}};
     int place = 0;
+
+    path_of(front, false, &files[0]);
+    path_of(front, true, &files[1]);
+    if (map && is_current(map, files))
+        return 0;
     while (place < MAPPINGS_MAX && atomic_load(&mappings[place]))
         place++;
     if (place == MAPPINGS_MAX)
         return fails(why, ENOMEM, front->prefix, "its files were replaced too often: restart the proxy");
-    struct mapping *map = calloc(1, sizeof(*map));
-    if (!map)
-        return fails(why, ENOMEM, front->prefix, "no memory for it");
-    int error = map_file(paths[0], KIND_CHOICE, map, why);
+    int error = open_file(&files[0], KIND_CHOICE, why);
     if (!error)
-        error = map_file(paths[1], KIND_WORKERS, map, why);
+        error = open_file(&files[1], KIND_WORKERS, why);
+    if (!error && !fit(&files[0].begin, &files[1].begin.header))
+        error = fails(why, EPROTO, front->prefix, "the two regions are not of one front: it may be starting");
     if (!error) {
-        atomic_store(&map->slot, NO_SLOT_YET);
-        /* From now on a file that is cut short ends nobody. */
-        atomic_store(&mappings[place], map);
-        map->nodes = map->choice->nodes;
-        map->sites = map->choice->sites;
-        if (!fits(map)) {
-            atomic_store(&mappings[place], NULL);
-            error = fails(why, EPROTO, front->prefix, "the two regions are not of one front: it may be starting");
-        }
+        map = map_files(files);
+        error = map ? 0 : fails(why, errno, front->prefix, strerror(errno));
     }
-    if (error) {
-        unmap(map);
+    for (int i = 0; i < 2; i++)
+        if (files[i].file >= 0)
+            close(files[i].file);
+    if (error)
         return error;
-    }
+    /* From now on a file that is cut short ends nobody, so from now on it may be read. */
+    atomic_store(&mappings[place], map);
+    copy_words(map->kept, (const void *)map->choice, map->kept_words);
     atomic_store(&front->current, map);
     return 0;
 }
@@ -257,61 +334,90 @@ static int attach(sidelong_front *front, char why[SIDELONG_WHY_BYTES])
 /* What is mapped now; NULL if nothing ever was. Looks for other files if these say nothing, and it is time to. */
 static struct mapping *mapping_of(sidelong_front *front, uint64_t now_ns, bool is_blind)
 {
-    uint64_t tried = atomic_load_explicit(&front->tried_ns, memory_order_relaxed);
     char why[SIDELONG_WHY_BYTES];
 
-    if (is_blind && now_ns - tried >= REOPEN_NS && atomic_compare_exchange_strong(&front->tried_ns, &tried, now_ns)
-        && pthread_mutex_trylock(&front->opening) == 0) {
+    if (is_blind && is_due(&front->tried_ns, now_ns, REOPEN_NS) && pthread_mutex_trylock(&changing) == 0) {
         attach(front, why);
-        pthread_mutex_unlock(&front->opening);
+        pthread_mutex_unlock(&changing);
     }
     return atomic_load_explicit(&front->current, memory_order_acquire);
 }
 
-/* Whether the front's last scan is too old to choose by. */
-static bool is_stale(const struct mapping *map, uint64_t now_ns)
+/* The time since the front's last scan; UINT64_MAX if there was none, or the front has ended. */
+static uint64_t age_of(const struct mapping *map, uint64_t now_ns)
 {
     uint64_t time_ns = atomic_load_explicit(&map->choice->time_ns, memory_order_acquire);
 
-    return atomic_load_explicit(&map->is_lost, memory_order_relaxed) || time_ns == 0
-           || (now_ns > time_ns && now_ns - time_ns > map->choice->stale_ns);
+    if (time_ns == 0 || atomic_load_explicit(&map->is_lost, memory_order_relaxed))
+        return UINT64_MAX;
+    /* A time to come is slightly so, or from before the machine was restarted. */
+    return now_ns > time_ns ? now_ns - time_ns : time_ns - now_ns;
 }
 
-/* What is mapped, and whether it is stale, after a look for a front that may be back. */
+static bool is_stale(const struct mapping *map, uint64_t now_ns)
+{
+    return age_of(map, now_ns) > map->choice->stale_ns;
+}
+
+/* What is mapped, and whether it is too old to choose by, after a look for a front that may be back. */
 static struct mapping *look(sidelong_front *front, uint64_t now_ns, bool *stale)
 {
     struct mapping *map = mapping_of(front, now_ns, false);
 
     *stale = !map || is_stale(map, now_ns);
     if (*stale) {
+        /* Cut short and written to before anybody looked. */
+        if (map && !atomic_load(&map->is_lost) && map->choice->header.magic != MAGIC)
+            lose(map, true);
         map = mapping_of(front, now_ns, true);
         *stale = !map || is_stale(map, now_ns);
+    } else if (is_due(&map->kept_ns, now_ns, KEEP_NS)) {
+        copy_words(map->kept, (const void *)map->choice, map->kept_words);
     }
     return map;
 }
 
-sidelong_front *sidelong_front_open(const char *prefix, char why[SIDELONG_WHY_BYTES])
+/* The front with that prefix, which is made if there is none. Under `changing`. */
+static sidelong_front *front_of(const char *prefix)
 {
+    for (sidelong_front *front = fronts; front; front = front->next)
+        if (strcmp(front->prefix, prefix) == 0)
+            return front;
     sidelong_front *front = calloc(1, sizeof(*front));
-
-    *why = 0;
     if (!front)
         return NULL;
-    pthread_once(&prepared, prepare);
-    pthread_mutex_init(&front->opening, NULL);
-    /* Equal workers begin at other nodes. */
-    atomic_store(&front->ticket, sidelong_mix((uint64_t)getpid()) >> 1);
-    if (snprintf(front->prefix, sizeof(front->prefix), "%s", prefix) >= (int)sizeof(front->prefix))
-        fails(why, ENAMETOOLONG, prefix, "the path is too long");
-    else
-        attach(front, why);
+    snprintf(front->prefix, sizeof(front->prefix), "%s", prefix);
+    front->next = fronts;
+    fronts = front;
     return front;
 }
 
-void sidelong_front_close(sidelong_front *front)
+sidelong_front *sidelong_front_open(const char *prefix, char why[SIDELONG_WHY_BYTES])
 {
-    /* Its mappings stay: what was counted in them may still be read by the front. */
-    free(front);
+    *why = 0;
+    if (strlen(prefix) >= PATH_BYTES) {
+        fails(why, ENAMETOOLONG, prefix, "the path is too long");
+        return NULL;
+    }
+    pthread_once(&prepared, prepare);
+    pthread_mutex_lock(&changing);
+    sidelong_front *front = front_of(prefix);
+    if (front)
+        attach(front, why);
+    else
+        fails(why, ENOMEM, prefix, "no memory for it");
+    pthread_mutex_unlock(&changing);
+    return front;
+}
+
+bool sidelong_leads(sidelong_front *front, uint64_t *age_ns)
+{
+    uint64_t now_ns = sidelong_now_ns();
+    bool stale;
+    struct mapping *map = look(front, now_ns, &stale);
+
+    *age_ns = map ? age_of(map, now_ns) : UINT64_MAX;
+    return !stale;
 }
 
 static uint64_t generation_of(const struct mapping *map)
@@ -391,22 +497,24 @@ static int site_of(const struct mapping *map, sidelong_site *site)
 /* Whether the node serves the site: `state:4 site:12 next:12 generation:36`, serving is 1 and pinned 4. */
 static bool serves(const struct mapping *map, unsigned node, unsigned site, memory_order order)
 {
-    uint64_t word = atomic_load_explicit(&node_of(map, node)->ownership, order);
-    unsigned state = word >> 60;
+    uint64_t says = atomic_load_explicit(&node_of(map, node)->ownership, order) >> 36;
+    uint64_t of_site = (uint64_t)(site + 1) << 12;
 
-    return (state == 1 || state == 4) && (word >> 48 & 0xfff) == site + 1;
+    return says == (1ull << 24 | of_site) || says == (4ull << 24 | of_site);
 }
 
 /* crates/policy, health.rs: `phase:2 count:8 until_us:54`. */
-enum health { UP, DOWN, ON_TRIAL };
+enum health { UP, DOWN, TO_BE_TRIED };
 
-static enum health health_of(uint64_t word, uint64_t now_ns)
+static enum health health_of(const struct mapping *map, unsigned node, uint64_t now_ns, uint64_t *word)
 {
-    uint64_t until_us = word & ((1ull << 54) - 1);
-
-    if (word >> 62 == 0)
+    *word = atomic_load_explicit(&node_of(map, node)->health, memory_order_relaxed);
+    if (*word >> 62 == 0)
         return UP;
-    return now_ns / 1000 < until_us ? DOWN : ON_TRIAL;
+    if (now_ns / 1000 < (*word & ((1ull << 54) - 1)))
+        return DOWN;
+    /* The trial may be under way, and the front has not looked yet. */
+    return atomic_load_explicit(&map->workers->node[node].trial, memory_order_relaxed) == *word ? DOWN : TO_BE_TRIED;
 }
 
 /* A candidate among the nodes of a site. */
@@ -430,9 +538,10 @@ static unsigned node_at(const struct candidates *of, unsigned candidate)
 static bool is_usable(const struct candidates *of, unsigned candidate)
 {
     unsigned node = node_at(of, candidate);
-    uint64_t health = atomic_load_explicit(&node_of(of->map, node)->health, memory_order_relaxed);
+    uint64_t health;
 
-    return serves(of->map, node, of->site, memory_order_seq_cst) && health_of(health, of->now_ns) != DOWN
+    return serves(of->map, node, of->site, memory_order_relaxed)
+           && health_of(of->map, node, of->now_ns, &health) != DOWN
            && (!of->usable || of->usable(of->context, node));
 }
 
@@ -596,25 +705,26 @@ static uint32_t started(void)
 /* This process's slot, which it takes if it has none yet. */
 static int own_slot(struct mapping *map)
 {
-    static pthread_mutex_t taking = PTHREAD_MUTEX_INITIALIZER;
     int slot = atomic_load_explicit(&map->slot, memory_order_acquire);
 
     if (slot != NO_SLOT_YET)
         return slot;
-    pthread_mutex_lock(&taking);
+    pthread_mutex_lock(&changing);
     slot = atomic_load(&map->slot);
     if (slot == NO_SLOT_YET) {
-        uint64_t us = (uint64_t)getpid() << 32 | started();
+        uint32_t since = started();
+        uint64_t us = (uint64_t)getpid() << 32 | since;
 
         slot = NO_SLOT;
-        for (int i = 0; i < SLOTS && slot == NO_SLOT; i++) {
+        /* A slot of a process that seems to have ended would be taken away from it. */
+        for (int i = 0; since != 0 && i < SLOTS && slot == NO_SLOT; i++) {
             uint64_t none = 0;
             if (atomic_compare_exchange_strong(&slot_of(map, i)->owner, &none, us))
                 slot = i;
         }
         atomic_store(&map->slot, slot);
     }
-    pthread_mutex_unlock(&taking);
+    pthread_mutex_unlock(&changing);
     return slot;
 }
 
@@ -650,16 +760,14 @@ static bool enter(struct mapping *map, unsigned site, unsigned node, sidelong_re
     return false;
 }
 
-/* Whether a node that has failed and may be tried gets this request. */
+/* Whether a node gets this request. Of those that have failed, and may be tried, one request does. */
 static bool wins(struct mapping *map, unsigned node, uint64_t now_ns)
 {
-    uint64_t health = atomic_load_explicit(&node_of(map, node)->health, memory_order_relaxed);
     _Atomic uint64_t *trial = &map->workers->node[node].trial;
-    uint64_t last = atomic_load_explicit(trial, memory_order_relaxed);
+    uint64_t word, last = atomic_load_explicit(trial, memory_order_relaxed);
+    enum health health = health_of(map, node, now_ns, &word);
 
-    if (health_of(health, now_ns) == UP)
-        return true;
-    return last != health && atomic_compare_exchange_strong(trial, &last, health);
+    return health == UP || (health == TO_BE_TRIED && last != word && atomic_compare_exchange_strong(trial, &last, word));
 }
 
 sidelong_choice sidelong_choose(sidelong_front *front, sidelong_site *site, sidelong_usable usable, void *context,
@@ -674,19 +782,24 @@ sidelong_choice sidelong_choose(sidelong_front *front, sidelong_site *site, side
     int index = site_of(map, site);
     if (index < 0)
         return SIDELONG_NONE;
-    uint64_t ticket = atomic_fetch_add_explicit(&front->ticket, 1, memory_order_relaxed);
+    uint64_t ticket = first_turn + __atomic_fetch_add(&site->turns, 1, __ATOMIC_RELAXED);
+    uint64_t random = ticket ^ now_ns;
     for (unsigned attempt = 0; attempt < ATTEMPTS; attempt++) {
         struct candidates of = candidates_of(map, (unsigned)index, now_ns);
-        uint64_t turned = now_ns << attempt | (attempt ? now_ns >> (64 - attempt) : 0);
 
         of.usable = usable;
         of.context = context;
-        int chosen = choose(&of, map->choice->balance, ticket, ticket * 0x9e3779b97f4a7c15ull ^ turned);
+        random = sidelong_mix(random);
+        int chosen = choose(&of, map->choice->balance, ticket, random);
         if (chosen < 0)
             return SIDELONG_NONE;
         unsigned node = node_at(&of, (unsigned)chosen);
-        if (wins(map, node, now_ns) && enter(map, (unsigned)index, node, request))
+        /* Counted first: a trial that is won is one that is sent. */
+        if (!enter(map, (unsigned)index, node, request))
+            continue;
+        if (wins(map, node, now_ns))
             return SIDELONG_CHOSEN;
+        leave(request);
     }
     return SIDELONG_NONE;
 }

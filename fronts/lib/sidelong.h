@@ -101,18 +101,21 @@ const char *sidelong_reason(sidelong_why why);
  *         sidelong_ended(&request);                         // when the answer has ended
  *     }
  *
- * The memory is mapped. If another process truncates its file, the mapping is replaced by empty memory, so that no worker
- * ends by SIGBUS, and the file is opened anew. A handler of SIGBUS that the program had before gets all other faults.
- * Functions may be called from several threads, and after a fork.
+ * The memory is mapped. If another process truncates its file, the mapping is replaced by a copy of what the front last said,
+ * so that no worker ends by SIGBUS, and the file is opened anew. A handler of SIGBUS that the program had before gets all
+ * other faults. Functions may be called from several threads, and after a fork; a request is its process's. A library that
+ * contains this one must stay loaded (-z nodelete).
  */
 typedef struct sidelong_front sidelong_front;
 
 /*
  * A site, by the name in the cluster file, which must live as long as this. The rest is the library's. It is zero at first.
+ * All threads use the same one.
  */
 typedef struct {
     const char *name;
     uint64_t found;
+    uint64_t turns;
 } sidelong_site;
 
 /* A request at a node. It is all zero before and after. */
@@ -139,15 +142,19 @@ typedef enum {
 typedef bool (*sidelong_usable)(void *context, unsigned node);
 
 /*
- * The front with the files `prefix`.choice.region and `prefix`.workers.region; NULL without memory for it. If they cannot
- * be used yet, `why` says so, and the library tries again. Otherwise `why` is empty.
+ * The front with the files `prefix`.choice.region and `prefix`.workers.region. It lives as long as the process: opened again,
+ * it is the same. If the files cannot be used yet, `why` says so, and the library tries again. Otherwise `why` is empty.
+ * NULL, with `why`, if there is no memory, or the path is longer than 511 bytes.
  */
 sidelong_front *sidelong_front_open(const char *prefix, char why[SIDELONG_WHY_BYTES]);
 
-/* Forgets it. No request may be counted by it any more. NULL is allowed. */
-void sidelong_front_close(sidelong_front *front);
+/* Whether the front leads now. Its last scan was `age_ns` ago; UINT64_MAX if that is not known, or the front has ended. */
+bool sidelong_leads(sidelong_front *front, uint64_t *age_ns);
 
-/* Changes when nodes must be looked up anew by sidelong_node: with each life of the front. 0 before the first. */
+/*
+ * Changes when nodes must be looked up anew by sidelong_node: with each life of the front. 0 before the first. If it has
+ * changed since the nodes were looked up, sidelong_choose may have meant another one.
+ */
 uint64_t sidelong_generation(sidelong_front *front);
 
 /* The index of the node whose server answers at `address` (AF_INET, AF_INET6, AF_UNIX); -1 if there is none. */
