@@ -367,6 +367,11 @@ impl View {
         matches!(health.state(now), health::State::Up)
     }
 
+    /// Whether `node` failed, and failed again when it was tried.
+    pub fn has_failed_again(&self, node: NodeId) -> bool {
+        Health::decode(self.nodes[node.index()].health.load(Ordering::Relaxed)).has_failed_again()
+    }
+
     /// Requests of `site` that wait here for a node.
     pub fn waiting(&self, site: SiteId) -> u32 {
         self.sites[site.index()].waiting.load(Ordering::Relaxed)

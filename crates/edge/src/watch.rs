@@ -155,6 +155,7 @@ impl Watch {
                 ownership: links.ownership(node),
                 load: reading.fresh().copied(),
                 up: view.is_proven(node, now),
+                dead: view.has_failed_again(node),
                 capacity: *capacity,
                 in_flight: view.in_flight_of_all(node, now),
             };
