@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use sidelong_layout::{EDGES_MAX, NODES_MAX, SITES_MAX};
-use sidelong_state::Protocol;
+use sidelong_state::{Drain, Protocol};
 
 use crate::cluster::Node;
 use crate::file::{ClusterFile, EdgeEntry, FrontEntry, NodeEntry, SiteEntry};
@@ -105,10 +105,14 @@ pub(crate) fn entries(file: &ClusterFile) -> Check {
     Ok(())
 }
 
-/// The published protocol has no step between two sites, in which a node could run a command.
+/// The published protocol has no step between two sites, in which a node could drain or run a command.
 fn steps(file: &ClusterFile) -> Check {
     let site = |entry: &SiteEntry| {
-        let given = [("on_enter", entry.on_enter.is_some()), ("on_leave", entry.on_leave.is_some())];
+        let given = [
+            ("on_enter", entry.on_enter.is_some()),
+            ("on_leave", entry.on_leave.is_some()),
+            ("drain = \"cut\"", entry.drain == Drain::Cut),
+        ];
         given
             .iter()
             .find(|(_, is_given)| *is_given)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sidelong_policy::admission::{AdmissionRule, Target};
 use sidelong_policy::index::Weights;
-use sidelong_state::Scheme;
+use sidelong_state::{Drain, Scheme};
 
 use crate::check::{self, Problem};
 use crate::error::{Error, Location, Result};
@@ -82,6 +82,8 @@ pub struct Site {
     pub on_enter: Vec<String>,
     /// The command that a node runs after it has left the site. Empty for none.
     pub on_leave: Vec<String>,
+    /// What becomes of its requests that outlast a drain.
+    pub drain: Drain,
     /// The Zipf exponent of its requests, if it is not the workload's.
     pub alpha: Option<f64>,
     /// The rate of its requests over time, in an open loop with rates by site.
@@ -268,6 +270,7 @@ fn sites(file: &ClusterFile, pool: usize) -> Vec<Site> {
             share: entry.share,
             on_enter: entry.on_enter.clone().unwrap_or_default(),
             on_leave: entry.on_leave.clone().unwrap_or_default(),
+            drain: entry.drain,
             alpha: entry.alpha,
             rates: entry.rates.clone(),
         }

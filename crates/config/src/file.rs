@@ -11,6 +11,8 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use sidelong_state::Drain;
+
 use crate::address;
 use crate::secret::SecretText;
 use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
@@ -133,6 +135,10 @@ pub struct SiteEntry {
     /// A command that it runs after the node has left the site. Default none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_leave: Option<Vec<String>>,
+    /// What becomes of its requests that have not ended when a node that leaves it has drained for `reconfig.drain_ms_max`.
+    /// Default `wait`.
+    #[serde(default)]
+    pub drain: Drain,
     /// The Zipf exponent of the requests that `up` and the lab send to it, with `workload.kind = "zipf"`. Default the
     /// workload's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -169,6 +175,7 @@ impl SiteEntry {
             share: 0.0,
             on_enter: None,
             on_leave: None,
+            drain: Drain::Wait,
             alpha: None,
             rates: Vec::new(),
         }

@@ -37,7 +37,7 @@ pub use sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs,
 pub use sidelong_policy::admission::{AdmissionRule, Target};
 pub use sidelong_policy::balance::Balance;
 pub use sidelong_policy::index::Weights;
-pub use sidelong_state::{Protocol, Scheme};
+pub use sidelong_state::{Drain, Protocol, Scheme};
 pub use words::{
     Completion, Configuration, Fabric, Forwarded, LoadMode, MovedBy, Proxy, Service, WorkloadKind,
 };

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sidelong_config::{
-    AdmissionRule, ClusterFile, Configuration, Error, Fabric, NodeEntry, Ready, Secret, SecretText, Service,
-    Target, Tls, WorkloadKind, default_run_dir,
+    AdmissionRule, ClusterFile, Configuration, Drain, Error, Fabric, NodeEntry, Ready, Secret, SecretText,
+    Service, Target, Tls, WorkloadKind, default_run_dir,
 };
 
 #[test]
@@ -368,4 +368,15 @@ fn a_change_of_sites_takes_as_long_as_its_steps_may() {
     assert_eq!(cluster.nodes[7].ready, Some(ready));
     let first = cluster.nodes[6].ready.clone().unwrap();
     assert_eq!((first.path.as_str(), first.status, first.timeout.as_secs()), ("/healthz?full", 200, 10));
+}
+
+#[test]
+fn a_sites_requests_are_waited_for_unless_it_says_otherwise() {
+    let mut file = ClusterFile::demo();
+    file.sites[1].drain = Drain::Cut;
+    let text = file.to_toml().unwrap();
+    assert!(text.contains("drain = \"cut\""), "{text}");
+    let sites = ClusterFile::parse(&text, "written").unwrap().cluster().unwrap().sites;
+    let drains: Vec<_> = sites.iter().map(|site| site.drain).collect();
+    assert_eq!(drains, [Drain::Wait, Drain::Cut, Drain::Wait]);
 }

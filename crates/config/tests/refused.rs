@@ -682,7 +682,7 @@ fn a_server_is_ready_by_an_answer_that_it_can_give() {
 }
 
 #[test]
-fn the_published_protocol_runs_no_commands() {
+fn the_published_protocol_runs_no_commands_and_does_not_drain() {
     let paper = "[reconfig]\nprotocol = \"paper\"\n";
     let expected = "expected protocol = \"lease\": the published one has no step for it";
     let site = "[[site]]\nname = \"b\"\nhosts = [\"b\"]\non_leave = [\"true\"]\n[[node]]\nname = \"m\"\n\
@@ -690,6 +690,11 @@ fn the_published_protocol_runs_no_commands() {
     assert_eq!(
         refused_after(&format!("{paper}{site}")),
         format!("cluster.toml:11: protocol is \"paper\", and site \"b\" has on_leave; {expected}")
+    );
+    let cut = site.replace("on_leave = [\"true\"]", "drain = \"cut\"");
+    assert_eq!(
+        refused_after(&format!("{paper}{cut}")),
+        format!("cluster.toml:11: protocol is \"paper\", and site \"b\" has drain = \"cut\"; {expected}")
     );
     let node = "[[node]]\nname = \"m\"\nserver = \"127.0.0.1:80\"\nready = { path = \"/\" }\n";
     assert_eq!(

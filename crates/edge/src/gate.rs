@@ -435,6 +435,7 @@ mod tests {
                 ..Hot::default()
             }),
             up: true,
+            dead: false,
             capacity: Capacity::default(),
             in_flight: 0,
         };

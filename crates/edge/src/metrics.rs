@@ -88,6 +88,8 @@ pub struct Metrics {
     retries: Counter,
     misdirected: Counter,
     refused: Family<RefusalLabel, Counter>,
+    /// By site.
+    cut: Vec<Counter>,
     moves: Family<MoveLabels, Counter>,
     abandoned: Family<EndLabel, Counter>,
     move_seconds: Histogram,
@@ -119,11 +121,21 @@ impl Metrics {
             let code = if class == 0 { "none".to_owned() } else { format!("{class}xx") };
             requests.get_or_create_owned(&SiteCode { site: site.clone(), code })
         };
+        let cut = Family::<SiteLabel, Counter>::default();
+        registry.register(
+            "cut_requests",
+            "Requests cut at a node that left their site, by site",
+            cut.clone(),
+        );
         let metrics = Metrics {
             answers: sites.iter().map(|site| std::array::from_fn(|class| code(site, class))).collect(),
             latency: sites
                 .iter()
                 .map(|site| seconds.get_or_create_owned(&SiteLabel { site: site.clone() }))
+                .collect(),
+            cut: sites
+                .iter()
+                .map(|site| cut.get_or_create_owned(&SiteLabel { site: site.clone() }))
                 .collect(),
             retries: Counter::default(),
             misdirected: Counter::default(),
@@ -180,6 +192,11 @@ impl Metrics {
             registry.register_collector(Box::new(counts));
         }
         Metrics { registry, ..metrics }
+    }
+
+    /// Counts a request that was cut.
+    pub(crate) fn cut(&self, site: SiteId) {
+        self.cut[site.index()].inc();
     }
 
     /// Counts a request that was sent to `tries` nodes and answered with `status`, 0 if not at all, after `elapsed`.

@@ -242,6 +242,16 @@ impl Visit for AtEdge<'_> {
         }
     }
 
+    fn cut_in(&self) -> Option<Duration> {
+        self.edge.view.cut_in(self.at.as_ref()?.node, self.site?, clock::now)
+    }
+
+    fn cut(&mut self) {
+        if let Some(site) = self.site {
+            self.edge.metrics.cut(site);
+        }
+    }
+
     fn leave(&mut self) {
         if let Some(at) = self.at.take() {
             self.tried = Some(at.node);
@@ -274,8 +284,13 @@ mod tests {
     use sidelong_policy::balance::Balance;
     use sidelong_policy::health::HealthSettings;
     use sidelong_policy::index::Reading;
+    use sidelong_proxy::CUT_CHECK;
+    use sidelong_state::CUT_NS_MAX;
 
     use super::*;
+
+    // A mover waits until requests have asked whether they are cut, and edges have counted.
+    const _: () = assert!(CUT_NS_MAX as u128 >= 3 * CUT_CHECK.as_nanos());
 
     #[test]
     fn an_answer_before_the_end_of_its_request_leaves_the_count_of_the_unanswered() {

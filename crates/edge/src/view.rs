@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use sidelong_layout::{NodeId, NodeShare, Ownership, SiteId, Time};
+use sidelong_layout::{NodeId, NodeShare, NodeState, Ownership, SiteId, Time};
 use sidelong_policy::balance::{AnswerTime, Balance, Candidates};
 use sidelong_policy::cluster::Traffic;
 use sidelong_policy::health::{self, Failure, Health};
@@ -20,6 +20,10 @@ pub struct View {
     /// [`AnswerTime`] of each node, stored apart because only one rule reads it.
     answer_times: Box<[AtomicU64]>,
     sites: Box<[SiteSlot]>,
+    /// When the requests of each node's old site are cut while it drains, if they are, ns on this machine's monotonic clock.
+    cut_at_ns: Box<[AtomicU64]>,
+    /// How long a node drains before that.
+    drain_ns: u64,
     /// When the watch thread last refreshed it, ns on this machine's monotonic clock; 0 before the first time.
     refreshed_ns: AtomicU64,
     /// When the other edges' requests were last summed up, likewise.
@@ -63,6 +67,8 @@ struct SiteSlot {
     ticket: AtomicU64,
     /// Requests that wait for a node.
     waiting: AtomicU32,
+    /// Whether its requests at a node that leaves it are cut.
+    is_cut: bool,
     members: AtomicUsize,
     /// The nodes that serve the site: the first `members` entries.
     nodes: Box<[AtomicU16]>,
@@ -81,6 +87,7 @@ impl View {
         let site = || SiteSlot {
             ticket: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
+            is_cut: false,
             members: AtomicUsize::new(0),
             nodes: (0..nodes).map(|_| AtomicU16::new(0)).collect(),
         };
@@ -88,12 +95,21 @@ impl View {
             nodes: (0..nodes).map(|_| NodeSlot::default()).collect(),
             answer_times: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
             sites: (0..sites).map(|_| site()).collect(),
+            cut_at_ns: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
+            drain_ns: 0,
             refreshed_ns: AtomicU64::new(0),
             heard_ns: AtomicU64::new(0),
             stale_ns: stale.as_nanos() as u64,
             balance,
             health,
         }
+    }
+
+    /// Makes it cut the requests of the sites for which that is said, at a node that has drained for `drain_max`.
+    pub fn cutting(mut self, drain_max: Duration, sites: impl Iterator<Item = bool>) -> Self {
+        self.drain_ns = drain_max.as_nanos() as u64;
+        self.sites.iter_mut().zip(sites).for_each(|(site, is_cut)| site.is_cut = is_cut);
+        self
     }
 
     // For requests.
@@ -146,6 +162,18 @@ impl View {
         word.store(time.encode(), Ordering::Relaxed);
     }
 
+    /// The time until a request of `site` at `node` is cut, as far as is known; `None` if it never is.
+    pub(crate) fn cut_in(&self, node: NodeId, site: SiteId, now: impl Fn() -> Time) -> Option<Duration> {
+        if !self.sites[site.index()].is_cut {
+            return None;
+        }
+        let drains = |own: Ownership| own.state == NodeState::Draining && own.site == Some(site);
+        Some(match self.ownership(node).is_some_and(drains) {
+            true => Time::from_ns(self.cut_at_ns[node.index()].load(Ordering::Relaxed)).since(now()),
+            false => Duration::MAX,
+        })
+    }
+
     /// A request has left `node`.
     pub fn release(&self, node: NodeId) {
         self.nodes[node.index()].in_flight.fetch_sub(1, Ordering::Relaxed);
@@ -193,6 +221,16 @@ impl View {
     }
 
     // For the watch thread.
+
+    /// Notes when the requests of a node's old site are cut, if a scan shows that it drains. Call it before [`View::observe`], so
+    /// that who sees the word sees the time.
+    pub fn date_cut(&self, node: NodeId, ownership: Option<Ownership>, now: Time) {
+        let Some(ownership) = ownership.filter(|own| own.state == NodeState::Draining) else { return };
+        if self.nodes[node.index()].ownership.load(Ordering::Relaxed) != ownership.encode() {
+            let at = now.after_ns(self.drain_ns);
+            self.cut_at_ns[node.index()].store(at.as_ns(), Ordering::Relaxed);
+        }
+    }
 
     /// Takes a scan's result for `node`: its word, and its load. Returns whether the node now serves another site than
     /// before.
@@ -401,6 +439,11 @@ impl View {
         matches!(self.health(node).state(now), health::State::Up)
     }
 
+    /// Whether `node` failed, and failed again when it was tried.
+    pub fn has_failed_again(&self, node: NodeId) -> bool {
+        Health::decode(self.nodes[node.index()].health.load(Ordering::Relaxed)).has_failed_again()
+    }
+
     /// Requests of `site` that wait here for a node.
     pub fn waiting(&self, site: SiteId) -> u32 {
         self.sites[site.index()].waiting.load(Ordering::Relaxed)
@@ -545,6 +588,32 @@ mod tests {
         let leaving = Ownership::serving(SITE, 1).draining_to(Some(OTHER));
         view.observe(NodeId::new(0), leaving, Reading::default());
         assert!((0..9).all(|_| view.choose(SITE, None, ms(10)) != Some(NodeId::new(0))));
+    }
+
+    #[test]
+    fn requests_of_the_site_that_a_node_leaves_are_cut_in_the_end() {
+        let view = view().cutting(Duration::from_millis(500), [true, false].into_iter());
+        let (node, old) = (NodeId::new(0), Ownership::serving(SITE, 1));
+        let show = |ownership: Ownership, at| {
+            view.date_cut(node, Some(ownership), ms(at));
+            view.observe(node, Some(ownership), Reading::default());
+        };
+        let cut_in = |site, at| view.cut_in(node, site, || ms(at));
+        let ms_of = |ms| Some(Duration::from_millis(ms));
+        assert_eq!((cut_in(SITE, 10), cut_in(OTHER, 10)), (Some(Duration::MAX), None));
+        let leaving = old.draining_to(Some(OTHER)).unwrap();
+        show(leaving, 20);
+        show(leaving, 300);
+        assert_eq!([cut_in(SITE, 30), cut_in(SITE, 520)], [ms_of(490), ms_of(0)]);
+        // It is back, and leaves again.
+        let back = leaving.now(NodeState::Serving, SITE);
+        show(back, 600);
+        assert_eq!(cut_in(SITE, 600), Some(Duration::MAX));
+        show(back.draining_to(Some(OTHER)).unwrap(), 700);
+        assert_eq!(cut_in(SITE, 700), ms_of(500));
+        // By then a request is the new site's.
+        show(leaving.now_serving(OTHER), 2_000);
+        assert_eq!((cut_in(SITE, 2_000), cut_in(OTHER, 2_000)), (Some(Duration::MAX), None));
     }
 
     #[test]

@@ -101,6 +101,7 @@ impl Watch {
             let (own, all) = (self.view.in_flight(node), self.view.in_flight_of_all(node, now));
             let capacity = self.brain.capacity(node, self.capacities[index]);
             let load = self.weights.read(reading.fresh(), &capacity, all);
+            self.view.date_cut(node, ownership, now);
             relist |= self.view.observe(node, ownership, load.counted_from(own));
         }
         if relist {
@@ -169,6 +170,7 @@ impl Watch {
                 ownership: links.ownership(node),
                 load: reading.fresh().copied(),
                 up: view.is_proven(node, now),
+                dead: view.has_failed_again(node),
                 capacity: *capacity,
                 in_flight: view.in_flight_of_all(node, now),
             };

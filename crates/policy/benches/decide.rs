@@ -39,6 +39,7 @@ impl Cluster {
             ownership: Some(Ownership::serving(SiteId::new(node / 8), 1)),
             load: Some(hot),
             up: true,
+            dead: false,
             capacity: Capacity::default(),
             in_flight: 0,
         };

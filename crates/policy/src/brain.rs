@@ -19,6 +19,12 @@ use crate::workers::{Learner, Workers};
 /// just be starting, and need no help from others.
 pub const SETTLE_MAX: Duration = Duration::from_secs(3);
 
+/// A node that is found dead must stay so for this long before its site gets another. Until then it is suspected only,
+/// because a busy machine delays records and refuses requests, too (the suspicion of Das et al. 2002, SWIM, 4.2). In this
+/// time a node that refuses requests is tried at least twice more ([`crate::health`]). With the age at which a record
+/// is too old it is less than the second that a request waits at an edge for a node, so that the next node serves it.
+pub const SUSPECT_FOR: Duration = Duration::from_millis(500);
+
 /// Who decides on moves.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub enum Decider {
@@ -67,6 +73,8 @@ pub struct Brain {
     standings: Vec<Standing>,
     /// By node, whether its record was ever read.
     heard: Vec<bool>,
+    /// By node, since when it is found dead.
+    dead_since: Vec<Option<Time>>,
     /// By node, what is learned of a foreign server; empty if there is none.
     learners: Vec<Option<Learner>>,
     looked: Option<Time>,
@@ -90,6 +98,7 @@ impl Brain {
             others: Vec::new(),
             standings: Vec::new(),
             heard: Vec::new(),
+            dead_since: Vec::new(),
             learners: Vec::new(),
             looked: None,
             began: None,
@@ -134,9 +143,10 @@ impl Brain {
         !matches!(self.decider, Decider::Nobody)
     }
 
-    /// Takes one scan, in the order of nodes and sites. [`NodeView::up`] tells whether the node's connections work; the
-    /// brain itself detects nodes whose records have stopped. `wall_ns` is the time of day, in ns since 1970. A plan
-    /// that is made while the driver's mover is busy is dropped, and made again if it still holds.
+    /// Takes one scan, in the order of nodes and sites. [`NodeView::up`] and [`NodeView::dead`] tell whether the node's
+    /// connections work; the brain itself detects nodes whose records have stopped, and believes that a node is dead
+    /// after [`SUSPECT_FOR`]. `wall_ns` is the time of day, in ns since 1970. A plan that is made while the driver's
+    /// mover is busy is dropped, and made again if it still holds.
     ///
     /// # Panics
     /// If the number of nodes or sites differs from that of the controller and reconfigurers.
@@ -149,7 +159,7 @@ impl Brain {
         wall_ns: u64,
     ) -> Decisions<'_> {
         let passed = self.looked.replace(now).map_or(Duration::ZERO, |looked| now.since(looked));
-        self.take_in(nodes, sites, passed);
+        self.take_in(nodes, sites, passed, now);
         if let Some(controller) = &mut self.admission {
             controller.step(
                 &admission::AdmissionSnapshot {
@@ -176,17 +186,25 @@ impl Brain {
         nodes: impl Iterator<Item = (NodeView, Traffic)>,
         sites: impl Iterator<Item = SiteSeen>,
         passed: Duration,
+        now: Time,
     ) {
         self.nodes.clear();
         self.traffic.clear();
         for (index, (mut node, traffic)) in nodes.enumerate() {
             if index == self.heard.len() {
                 self.heard.push(false);
+                self.dead_since.push(None);
             }
             self.heard[index] |= node.load.is_some();
             // A node whose record has gone old is dead or hangs, even if no request has noticed yet. A node that was
             // never heard may be about to start.
-            node.up &= node.load.is_some() || !self.heard[index];
+            let is_silent = node.load.is_none() && self.heard[index];
+            node.up &= !is_silent;
+            // A foreign server's record is that of its agent, which may be silent while the server works.
+            let is_foreign = self.learners.get(index).is_some_and(Option::is_some);
+            let since = &mut self.dead_since[index];
+            *since = (node.dead || is_silent && !is_foreign).then(|| since.unwrap_or(now));
+            node.dead = since.is_some_and(|since| now.since(since) >= SUSPECT_FOR);
             if let Some(Some(learner)) = self.learners.get_mut(index) {
                 learner.see(&node, &traffic, passed);
                 learner.apply(&mut node);

@@ -13,6 +13,9 @@ pub struct NodeView {
     pub load: Option<Hot>,
     /// Whether its connections work ([`crate::health::State::Up`]).
     pub up: bool,
+    /// Whether it does not work even when tried again ([`crate::health::Health::has_failed_again`]). A node that is
+    /// neither up nor dead is in doubt: it is not moved, and its site waits for it.
+    pub dead: bool,
     /// What it can do.
     pub capacity: Capacity,
     /// The edges' requests there, as far as this edge knows.

@@ -125,6 +125,11 @@ impl Health {
         }
     }
 
+    /// Whether it is out, and a trial has failed, too: one request alone has not decided it.
+    pub fn has_failed_again(self) -> bool {
+        self.phase != Phase::Up && self.count > 0
+    }
+
     /// The state after a successful request: a node on trial is up again, and the failures of one that is up are
     /// forgotten.
     #[must_use]
@@ -243,6 +248,16 @@ mod tests {
         assert_eq!(trial(trying, ms(51)), None);
         assert_eq!(trying.on_success(), Health::UP);
         assert_eq!(fail(trying, ms(60), Failure::Other).state(ms(60)), State::Down { until: ms(160) });
+    }
+
+    #[test]
+    fn it_takes_a_trial_to_fail_again() {
+        let down = fail(Health::UP, ms(0), Failure::Refused);
+        let trying = trial(down, ms(50)).unwrap();
+        let again = fail(trying, ms(51), Failure::Refused);
+        let found = [Health::UP, down, trying, again, trial(again, ms(151)).unwrap(), again.on_success()];
+        assert_eq!(found.map(Health::has_failed_again), [false, false, false, true, true, true]);
+        assert!(!trial(again, ms(151)).unwrap().on_success().has_failed_again());
     }
 
     #[test]

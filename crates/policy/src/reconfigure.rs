@@ -5,7 +5,7 @@
 //! move:
 //!
 //! 1. The receiver: a site whose load stayed high for T (3.1.3), or whose target is in danger; at once, a site that has
-//!    fewer live nodes than its floor, or none at all for waiting requests. The neediest comes first: by [`Need`], then
+//!    fewer nodes than its floor, or none at all for waiting requests; dead ones do not count. The neediest comes first: by [`Need`], then
 //!    priority, then load. Sites whose lock another edge holds come last. Otherwise all edges would try the same site, all
 //!    but one in vain.
 //! 2. The donor: a free node, or a site above its floor and share that is idle, of lower priority, or of equal priority if

@@ -121,6 +121,7 @@ impl Node {
             ownership: Some(self.ownership),
             load: Some(Hot { valid: valid::ORIGIN, workers, busy, queued, ..Hot::default() }),
             up: true,
+            dead: false,
             capacity: Capacity { workers: WORKERS, ..Capacity::default() },
             in_flight: 0,
         }

@@ -406,6 +406,7 @@ impl Sim {
                 ownership: Some(Ownership::serving(SiteId::new(*site), 1)),
                 load: Some(self.nodes[node].record).filter(|_| self.plan.records != Records::None),
                 up: true,
+                dead: false,
                 capacity: given,
                 in_flight: of.in_flight[node],
             };

@@ -58,12 +58,14 @@ fn any_ownership() -> impl Strategy<Value = Option<Ownership>> {
 
 fn any_node() -> impl Strategy<Value = NodeView> {
     let load = option::weighted(0.9, (0u16..=valid::ALL, 0u32..40));
-    (any_ownership(), load, proptest::bool::weighted(0.85), 1u32..9, 0.1f32..8.0, 0u32..10).prop_map(
-        |(ownership, load, up, workers, speed, in_flight)| NodeView {
+    let life = prop_oneof![17 => Just((true, false)), 1 => Just((false, false)), 2 => Just((false, true))];
+    (any_ownership(), load, life, 1u32..9, 0.1f32..8.0, 0u32..10).prop_map(
+        |(ownership, load, (up, dead), workers, speed, in_flight)| NodeView {
             ownership,
             load: load
                 .map(|(valid, requests)| Hot { valid: valid | valid::ORIGIN, ..hot(workers, requests) }),
             up,
+            dead,
             capacity: Capacity { speed, ..capacity(workers) },
             in_flight,
         },
@@ -90,14 +92,15 @@ fn up(nodes: &[NodeView], site: SiteId) -> usize {
     nodes.iter().filter(|node| node.up && node.ownership.is_some_and(|word| word.serves(site))).count()
 }
 
-/// Nodes on their way to `site`, as far as this one scan shows.
-fn incoming(nodes: &[NodeView], site: SiteId) -> usize {
-    nodes.iter().filter(|node| node.up && node.ownership.is_some_and(|word| word.next == Some(site))).count()
+/// Nodes that serve `site` or are on their way to it, as far as this one scan shows.
+fn coming(nodes: &[NodeView], site: SiteId) -> usize {
+    let comes = |word: Ownership| word.serves(site) || word.next == Some(site);
+    nodes.iter().filter(|node| !node.dead && node.ownership.is_some_and(comes)).count()
 }
 
-/// The capacity of the nodes that are up, of those for which `counts` holds.
+/// The capacity of the nodes that are not dead, of those for which `counts` holds.
 fn rate(nodes: &[NodeView], counts: impl Fn(Ownership) -> bool) -> f64 {
-    let up = nodes.iter().filter(|node| node.up && node.ownership.is_some_and(&counts));
+    let up = nodes.iter().filter(|node| !node.dead && node.ownership.is_some_and(&counts));
     up.map(|node| f64::from(node.capacity.workers) * f64::from(node.capacity.speed)).sum()
 }
 
@@ -110,7 +113,7 @@ fn check(plan: &MovePlan, (nodes, sites, standings): &Look) -> Result<(), TestCa
     prop_assert_ne!(plan.from(), Some(plan.to));
     prop_assert_eq!(plan.from().is_none(), plan.reason.source == Source::Free);
     let receiver = &sites[plan.to.index()];
-    prop_assert!(up(nodes, plan.to) + incoming(nodes, plan.to) < usize::from(receiver.ceiling));
+    prop_assert!(coming(nodes, plan.to) < usize::from(receiver.ceiling));
     if let Some(from) = plan.from() {
         let donor = &sites[from.index()];
         prop_assert!(up(nodes, from) > usize::from(donor.floor));
@@ -257,6 +260,7 @@ fn spread(work: &[u32], owners: &[SiteId], workers: &[u32], generation: u64) -> 
                 ownership: Some(Ownership::serving(*site, generation)),
                 load: Some(hot(*workers, requests)),
                 up: true,
+                dead: false,
                 capacity: capacity(*workers),
                 in_flight: 0,
             }

@@ -148,6 +148,10 @@ async fn forward<S: Service, D: Answerable>(
             }
             // The server closed an idle connection just as it was used; it has not failed.
             Trouble::Closed | Trouble::Refused => Answer::BAD_GATEWAY,
+            Trouble::Cut => {
+                visit.cut();
+                Answer::GATEWAY_TIMEOUT
+            }
             Trouble::Broken => {
                 visit.failed(Failure::Broken);
                 Answer::BAD_GATEWAY

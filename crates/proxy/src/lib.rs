@@ -41,7 +41,7 @@ mod worker;
 pub use answer::Answer;
 pub use forwarding::Forwarding;
 pub use pool::Server;
-pub use pump::SEND_RATE_MIN;
+pub use pump::{CUT_CHECK, SEND_RATE_MIN};
 pub use request::{Request, Version};
 pub use server::{Proxy, Stop};
 pub use service::{Failure, Limits, Outcome, Refusal, Service, Visit};

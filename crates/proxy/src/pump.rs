@@ -26,6 +26,8 @@ use crate::worker::Client;
 pub const SEND_RATE_MIN: u64 = 500;
 /// Longest silence in a tunnel, as after an upgrade to WebSocket.
 const TUNNEL_IDLE_MAX: Duration = Duration::from_secs(3600);
+/// A request that may be cut asks this often at least whether it is.
+pub const CUT_CHECK: Duration = Duration::from_secs(1);
 /// Most informational responses before the response. Servers send one or two.
 const INFORMATIONAL_MAX: u32 = 100;
 /// Most bytes of a body that are kept to send them to another server.
@@ -61,6 +63,8 @@ pub(crate) enum Trouble {
     Closed,
     /// The server has not processed the request.
     Refused,
+    /// It must not go on at this server, which is not blamed.
+    Cut,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -444,14 +448,21 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
             self.client_since = Some((Instant::now(), self.sent));
         }
         loop {
+            let cut_due = match self.visit.cut_in() {
+                Some(Duration::ZERO) => return Poll::Ready(Trouble::Cut),
+                cut_in => cut_in.map(|within| Instant::now() + within.min(CUT_CHECK)),
+            };
             let server_due = self.server_since.map(|since| after(since, limit));
             let client_due = self.client_since.map(|(since, _)| after(since, limit));
             let body_due = (waits.for_body && !self.is_tunnel).then_some(self.body_due);
-            let Some(due) = [server_due, client_due, body_due].into_iter().flatten().min() else {
+            let Some(due) = [server_due, client_due, body_due, cut_due].into_iter().flatten().min() else {
                 return Poll::Pending;
             };
             if alarm.poll(cx, due).is_pending() {
                 return Poll::Pending;
+            }
+            if cut_due == Some(due) {
+                continue;
             }
             if body_due == Some(due) {
                 return Poll::Ready(Trouble::Body(Answer::TOO_SLOW));

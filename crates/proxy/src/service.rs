@@ -46,6 +46,13 @@ pub trait Visit {
     /// The server has begun to answer with this status, which may be an informational one.
     fn answered(&mut self, status: u16);
 
+    /// The time until the request is cut, answered or not, as far as that is known now; `None` if it never is. It is asked while
+    /// the request waits, at least every [`CUT_CHECK`](crate::CUT_CHECK).
+    fn cut_in(&self) -> Option<Duration>;
+
+    /// The request was cut. If its answer has not begun, it may go to another server.
+    fn cut(&mut self);
+
     /// The request has left the server without its answer, and is answered by the proxy.
     fn leave(&mut self);
 

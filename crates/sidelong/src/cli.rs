@@ -272,6 +272,7 @@ pub(crate) struct DrainArgs {
 const DRAIN_END: &str = "\
 It is done when it returns: no request is under way at the node, and no edge sends it one.
 If requests have not ended within reconfig.drain_ms_max, the node stays with its site, unless --wait is given.
+Those of a site with drain = \"cut\" are cut then.
 Ctrl-C ends the command only: an edge then finishes the drain or takes it back, within two leases.
 
 Exit codes: 0 if the node is held; 2 if not, with the reason.

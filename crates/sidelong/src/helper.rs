@@ -59,7 +59,7 @@ pub(crate) fn run(args: &HelperArgs, quiet: bool) -> Result<(), Failure> {
         let nodes = capacities.iter().enumerate().map(|(index, capacity)| {
             let node = NodeId::new(index);
             let (ownership, load) = (monitor.ownership(node), monitor.hot(node).copied());
-            let seen = NodeView { ownership, load, up: true, capacity: *capacity, in_flight: 0 };
+            let seen = NodeView { ownership, load, up: true, dead: false, capacity: *capacity, in_flight: 0 };
             // Other servers' requests show only in the nodes' records.
             (seen, Traffic::default())
         });

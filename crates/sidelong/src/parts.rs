@@ -275,7 +275,13 @@ impl Parts {
         Pool::new(floors, homes)
             .with_fronts(self.cluster.fronts.len())
             .with_silent(silent)
+            .with_cuts(self.cuts())
             .with_changes(self.change_max().map(|time| time.as_nanos() as u64))
+    }
+
+    /// By site, whether its requests that outlast a drain are cut.
+    fn cuts(&self) -> impl Iterator<Item = bool> {
+        self.cluster.sites.iter().map(|site| site.drain == config::Drain::Cut)
     }
 
     /// How long a node may take to run the commands of sites; `None` if no site has any.
@@ -406,6 +412,7 @@ impl Parts {
             self.cluster.balance.policy,
             health::HealthSettings::default(),
         )
+        .cutting(self.cluster.reconfig.drain_max, self.cuts())
     }
 
     /// The other fronts that share their requests in flight: all on one machine, on several those with `fabric_listen`.

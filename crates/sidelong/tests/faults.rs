@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 use sidelong_config::{Configuration, Fabric, MovedBy, Protocol, Scheme};
+use sidelong_policy::brain::SUSPECT_FOR;
+use support::servers::{nginx, signal_all};
 use support::{Client, Cluster, Running, eventually, metrics, try_get};
 
 /// The outcome of one request.
@@ -161,6 +163,47 @@ fn moves(cluster: &Cluster, edge: usize) -> f64 {
         .filter(|(name, _)| name.starts_with("sidelong_edge_moves_total{"))
         .map(|(_, count)| count)
         .sum()
+}
+
+/// An agent that says nothing is no server that does not answer. Only the second costs a site its node, and brings it another.
+#[test]
+fn a_silent_agent_moves_nothing_and_a_dead_server_brings_another_node() {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
+    cluster.file.edges.truncate(1);
+    let names = ["one", "two", "three"];
+    let servers = names.iter().zip(0..).map(|(name, node)| nginx(&cluster, name, cluster.node(node)));
+    let Some(servers) = servers.collect::<Option<Vec<_>>>() else { return };
+    let agents = ["n1", "n2", "n3"].map(|name| cluster.part("node", name));
+    let _edge = cluster.part("edge", "edge1");
+    let answer = |site: &str| try_get(cluster.edge(0), &format!("{site}.test"), "/");
+    let is_served_by = |site, bodies: &[&str]| {
+        answer(site).is_ok_and(|reply| reply.status == 200 && bodies.contains(&reply.body.as_str()))
+    };
+    let has_record =
+        || metrics(cluster.admin(0)).contains_key("sidelong_edge_node_memory_ratio{node=\"n1\"}");
+    eventually("both sites are served", || {
+        is_served_by("alpha", &["one"]) && is_served_by("beta", &names[1..])
+    });
+    eventually("the record of alpha's node is read", has_record);
+
+    agents[0].signal(Signal::STOP);
+    eventually("it is no longer", || !has_record());
+    let until = Instant::now() + 3 * SUSPECT_FOR;
+    while Instant::now() < until {
+        assert!(is_served_by("alpha", &["one"]), "{:?}", answer("alpha"));
+    }
+    agents[0].signal(Signal::CONT);
+    eventually("it is again", has_record);
+    assert_eq!((nodes_seen(&cluster, 0), moves(&cluster, 0)), (vec![1, 2], 0.0));
+
+    signal_all(&servers[0], Signal::KILL);
+    eventually("alpha has a server of beta", || is_served_by("alpha", &names[1..]));
+    let seen = metrics(cluster.admin(0));
+    assert_eq!(
+        seen.get("sidelong_edge_moves_total{from=\"beta\",to=\"alpha\",reason=\"floor\"}"),
+        Some(&1.0),
+        "{seen:?}"
+    );
 }
 
 /// Kills one node after another while nodes move; all of them must be back, moving, and none lost or doubled.

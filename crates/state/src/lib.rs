@@ -110,6 +110,9 @@
 //! rolled back. `tests/model` has both rules as controls that must fail, and what was done before: a node that acknowledges
 //! when it is idle.
 //!
+//! Where a site's requests are cut ([`Drain::Cut`]), fronts end them themselves once the node has drained for as long as a drain
+//! may last, and the mover waits somewhat longer ([`CUT_NS_MAX`]). The protocol is the same: the counts decide.
+//!
 //! # Words that no mover wrote
 //! Memory may hold anything: another program wrote there, or a bit flipped. A mover does not act on a word that no mover
 //! of the cluster can have written ([`Pool`]), and [`Move::repair`] puts it right. From any contents of all words the
@@ -141,8 +144,8 @@ pub use lease::{Holder, Memo, Sighting, Timing, TimingError};
 pub use moving::{Goal, Move, Outcome, Plan, STEPS};
 pub use op::{Op, Reply, Step, Word};
 pub use paper::{PaperMove, PaperOutcome};
-pub use pool::Pool;
-pub use protocol::Protocol;
+pub use pool::{CUT_NS_MAX, Pool};
+pub use protocol::{Drain, Protocol};
 pub use record::{COPIES_MAX, Newest, Publisher, Record, Unusable, Verdict};
 pub use scheme::Scheme;
 

@@ -7,6 +7,10 @@ use std::sync::Arc;
 
 use sidelong_layout::{Budget, EDGES_MAX, NODES_MAX, NodeId, NodeState, Ownership, SITES_MAX, SiteId};
 
+/// Time for the edges to cut a site's requests at a node, from the end of the drain on, in ns. A request asks once a second
+/// whether it is cut, and an edge states its count at each scan. The rest is for a busy machine.
+pub const CUT_NS_MAX: u64 = 3_000_000_000;
+
 /// Sites and nodes, in the cluster file's order: what a repair goes over, and what it puts words right by.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pool {
@@ -14,6 +18,8 @@ pub struct Pool {
     homes: Arc<[Option<SiteId>]>,
     /// Empty if all nodes acknowledge.
     silent: Arc<[bool]>,
+    /// Empty if no site's requests are cut.
+    cuts: Arc<[bool]>,
     fronts: u16,
     change_ns_max: Option<u64>,
 }
@@ -30,7 +36,8 @@ impl Pool {
         homes: impl IntoIterator<Item = Option<SiteId>>,
     ) -> Self {
         let (floors, homes) = (floors.into_iter().collect(), homes.into_iter().collect());
-        let pool = Pool { floors, homes, silent: Arc::new([]), fronts: 0, change_ns_max: None };
+        let pool =
+            Pool { floors, homes, silent: Arc::new([]), cuts: Arc::new([]), fronts: 0, change_ns_max: None };
         assert!(pool.sites() <= SITES_MAX && pool.nodes() <= NODES_MAX, "as many as words can tell");
         assert!(
             pool.homes.iter().flatten().all(|home| home.index() < pool.sites()),
@@ -59,6 +66,22 @@ impl Pool {
         let silent: Arc<[bool]> = silent.into_iter().collect();
         assert_eq!(silent.len(), self.nodes(), "each node acknowledges or does not");
         Pool { silent, ..self }
+    }
+
+    /// With sites whose requests the fronts cut when a node that leaves the site has drained for too long.
+    ///
+    /// # Panics
+    /// If it does not say so of each site.
+    #[must_use]
+    pub fn with_cuts(self, cuts: impl IntoIterator<Item = bool>) -> Self {
+        let cuts: Arc<[bool]> = cuts.into_iter().collect();
+        assert_eq!(cuts.len(), self.sites(), "each site's requests are cut or not");
+        Pool { cuts, ..self }
+    }
+
+    /// How long a mover waits for requests of `site` beyond the time of a drain, in ns.
+    pub fn cut_ns_max(&self, site: SiteId) -> u64 {
+        if self.cuts.get(site.index()).is_some_and(|cut| *cut) { CUT_NS_MAX } else { 0 }
     }
 
     /// With nodes that run commands when they change sites, which takes at most so long. Each then goes through

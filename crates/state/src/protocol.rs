@@ -1,4 +1,4 @@
-//! The protocol of moves.
+//! The protocol of moves, and what becomes of requests that outlast a drain.
 
 use sidelong_layout::vocabulary;
 
@@ -11,5 +11,17 @@ vocabulary! {
         /// The protocol as published in Balaji et al. 2004 (3.1.2), for comparison: the lock of a dead holder stays
         /// taken ([`PaperMove`](crate::PaperMove)).
         Paper = "paper",
+    }
+}
+
+vocabulary! {
+    /// What becomes of a site's requests that have not ended when a node that leaves the site has drained for
+    /// `reconfig.drain_ms_max`: `site.drain` of the cluster file.
+    Drain {
+        /// They go on. The move is rolled back, and the node stays with the site.
+        #[default]
+        Wait = "wait",
+        /// The edges cut them, and the move goes on.
+        Cut = "cut",
     }
 }

@@ -256,6 +256,19 @@ fn a_node_that_does_not_drain_stays() {
 }
 
 #[test]
+fn a_mover_waits_longer_for_requests_that_are_cut() {
+    let gave_up = |cuts: [bool; 2]| {
+        let mut cluster = Cluster { acknowledges: false, ..Cluster::new() };
+        let pool = pool().with_cuts(cuts);
+        let mut machine = Move::new(plan(0), holder(0), pool, timing(), Memo::default());
+        assert_eq!(cluster.run(&mut machine), Outcome::NotDrained);
+        cluster.now
+    };
+    let waits = gave_up([false, true]);
+    assert_eq!(gave_up([true, false]), waits.after_ns(CUT_NS_MAX), "those of the donor are");
+}
+
+#[test]
 fn a_dead_holders_move_is_settled_by_whoever_steals_its_lock() {
     let mut cluster = Cluster::new();
     let mut dead = a_move(Memo::default());

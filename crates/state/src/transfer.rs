@@ -178,7 +178,8 @@ impl Transfer {
                 }
                 Phase::Await { donor, word, deadline, drained } => {
                     let (donor, word) = (*donor, *word);
-                    let deadline = *deadline.get_or_insert(self.timing.drain_deadline(now));
+                    let deadline = *deadline
+                        .get_or_insert(self.timing.drain_deadline(now).after_ns(self.pool.cut_ns_max(donor)));
                     if done!(drained.step(reply.take())) {
                         Ok(self.go(word))
                     } else if now >= deadline {

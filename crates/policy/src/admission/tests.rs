@@ -23,6 +23,7 @@ fn node(site: usize, queued: u32, at_ms: u64, served: u64) -> NodeView {
         ownership: Some(Ownership::serving(SiteId::new(site), 1)),
         load: Some(load),
         up: true,
+        dead: false,
         capacity: Capacity::default(),
         in_flight: 0,
     }

@@ -32,6 +32,7 @@ fn nodes() -> [NodeView; 4] {
             ..Hot::default()
         }),
         up: true,
+        dead: false,
         capacity: Capacity { workers: 2, ..Capacity::default() },
         in_flight: 0,
     })
@@ -67,16 +68,61 @@ fn a_plan_made_while_the_mover_is_busy_is_dropped_and_made_again() {
     assert_eq!((again.to, again.reason.need), (SiteId::new(1), Need::High));
 }
 
+/// When `seen` makes it move a node to site 1, whose only node works at first.
+fn floor_at(brain: &mut Brain, seen: impl Fn(u64) -> [NodeView; 4]) -> Option<u64> {
+    scan(brain, calm(), true, 0);
+    (1..5_000).find(|at_ms| {
+        let plan = scan(brain, seen(*at_ms), true, *at_ms);
+        plan.is_some_and(|plan| (plan.to, plan.reason.need) == (SiteId::new(1), Need::Floor))
+    })
+}
+
+/// The nodes, without load.
+fn calm() -> [NodeView; 4] {
+    nodes().map(|node| NodeView { load: node.load.map(|hot| Hot { busy: 0, queued: 0, ..hot }), ..node })
+}
+
+fn last(change: impl FnOnce(&mut NodeView)) -> [NodeView; 4] {
+    let mut nodes = calm();
+    change(&mut nodes[3]);
+    nodes
+}
+
+const SUSPECT_MS: u64 = SUSPECT_FOR.as_millis() as u64;
+
 #[test]
-fn a_node_whose_record_ceased_is_down_and_one_never_heard_is_not() {
-    let mut brain = edge();
-    let mut silent = nodes();
-    silent[3].load = None;
-    assert_eq!(first(&mut brain, silent), None, "it may be about to start, and its site has its floor");
-    let mut brain = edge();
-    scan(&mut brain, nodes(), true, 0);
-    let (_, plan) = (1..100).find_map(|at_ms| Some((at_ms, scan(&mut brain, silent, true, at_ms)?))).unwrap();
-    assert_eq!((plan.to, plan.reason.need), (SiteId::new(1), Need::Floor));
+fn a_node_whose_record_ceased_is_dead_in_the_end_and_one_never_heard_is_not() {
+    let silent = || last(|node| node.load = None);
+    let never = (0..5_000).find_map(|at_ms| scan(&mut edge(), silent(), true, at_ms));
+    assert_eq!(never, None, "it may be about to start, and its site has its floor");
+    assert_eq!(floor_at(&mut edge(), |_| silent()), Some(1 + SUSPECT_MS));
+}
+
+#[test]
+fn a_record_that_is_late_moves_nothing() {
+    // Again and again, with one scan on time in between.
+    let late = |at_ms| if at_ms % SUSPECT_MS == 0 { calm() } else { last(|node| node.load = None) };
+    assert_eq!(floor_at(&mut edge(), late), None);
+}
+
+#[test]
+fn a_request_that_failed_moves_nothing_until_the_node_has_failed_again() {
+    let failed = |node: &mut NodeView| node.up = false;
+    assert_eq!(floor_at(&mut edge(), |_| last(failed)), None, "no request has tried it since");
+    let again = |node: &mut NodeView| (node.up, node.dead) = (false, true);
+    let at_ms = floor_at(&mut edge(), |at_ms| if at_ms < 50 { last(failed) } else { last(again) });
+    assert_eq!(at_ms, Some(50 + SUSPECT_MS));
+    let recovers = |at_ms| if at_ms % SUSPECT_MS < 9 { calm() } else { last(again) };
+    assert_eq!(floor_at(&mut edge(), recovers), None);
+}
+
+#[test]
+fn an_agent_that_is_silent_does_not_make_its_server_dead() {
+    let foreign = || edge().learning([false, false, false, true].into_iter());
+    let silent = |node: &mut NodeView| (node.up, node.load) = (true, None);
+    assert_eq!(floor_at(&mut foreign(), |_| last(silent)), None);
+    let refusing = |node: &mut NodeView| (node.up, node.dead, node.load) = (false, true, None);
+    assert_eq!(floor_at(&mut foreign(), |_| last(refusing)), Some(1 + SUSPECT_MS));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::index::{Capacity, LoadIndex, Weights};
 pub(super) struct Account {
     pub(super) nodes: Vec<Node>,
     pub(super) sites: Vec<Site>,
-    /// Capacity of all nodes that are up and not held.
+    /// Capacity of all nodes that are not dead or held.
     pub(super) rate: f64,
 }
 
@@ -32,7 +32,9 @@ pub(super) struct Node {
 pub(super) struct Site {
     /// Nodes that serve it and are up.
     pub(super) up: u32,
-    /// Nodes on their way to it that are up.
+    /// Nodes that serve it and are in doubt.
+    doubtful: u32,
+    /// Nodes on their way to it that are not dead.
     incoming: u32,
     /// Whether one of its nodes has no record; the work is then a lower bound.
     pub(super) unknown: bool,
@@ -58,7 +60,8 @@ impl Account {
         self.rate = 0.0;
         let nodes = snapshot.nodes.iter().zip(&self.nodes).zip(seen);
         let is_held = |own: Ownership| own.state == NodeState::Held;
-        for ((view, node), seen) in nodes.filter(|((view, _), seen)| view.up && !seen.is_some_and(is_held)) {
+        for ((view, node), seen) in nodes.filter(|((view, _), seen)| !view.dead && !seen.is_some_and(is_held))
+        {
             self.rate += node.rate;
             let Some(ownership) = *seen else { continue };
             let place =
@@ -78,14 +81,17 @@ impl Account {
                 site.rate += node.rate;
                 site.workers += f64::from(node.workers);
                 match ownership.state {
-                    NodeState::Serving | NodeState::Pinned => site.up += 1,
+                    NodeState::Serving | NodeState::Pinned if view.up => site.up += 1,
+                    NodeState::Serving | NodeState::Pinned => site.doubtful += 1,
                     _ => site.incoming += 1,
                 }
             }
         }
         for (site, view) in self.sites.iter_mut().zip(snapshot.sites) {
             let speed = if site.workers > 0.0 { site.rate / site.workers } else { 1.0 };
-            site.work += f64::from(view.waiting) * speed;
+            // Requests that wait for a node in doubt to be tried say nothing about the load.
+            let waiting = if site.up == 0 && site.doubtful > 0 { 0 } else { view.waiting };
+            site.work += f64::from(waiting) * speed;
         }
     }
 }
@@ -106,9 +112,9 @@ impl Node {
 }
 
 impl Site {
-    /// Nodes that are up and serve it or will.
+    /// Nodes that serve it or will.
     pub(super) fn coming(&self) -> u32 {
-        self.up + self.incoming
+        self.up + self.doubtful + self.incoming
     }
 
     /// The same site with other work.

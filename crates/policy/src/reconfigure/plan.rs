@@ -14,9 +14,9 @@ pub enum Need {
     Stage,
     /// Its load stayed high for T, or its target in danger.
     High,
-    /// Requests wait, and none of its nodes is up.
+    /// Requests wait, and all its nodes are dead.
     Stranded,
-    /// Fewer of its nodes are up than its floor.
+    /// Fewer of its nodes are not dead than its floor.
     Floor,
 }
 

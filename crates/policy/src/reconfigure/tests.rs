@@ -29,7 +29,11 @@ fn node(of: usize, requests: u32) -> NodeView {
         ..Hot::default()
     };
     let ownership = Some(Ownership::serving(site(of), 1));
-    NodeView { ownership, load: Some(hot), up: true, capacity: NODE, in_flight: 0 }
+    NodeView { ownership, load: Some(hot), up: true, dead: false, capacity: NODE, in_flight: 0 }
+}
+
+fn dead(node: NodeView) -> NodeView {
+    NodeView { up: false, dead: true, ..node }
 }
 
 fn sites(count: usize) -> Vec<SiteView> {
@@ -290,7 +294,7 @@ fn a_node_whose_word_cannot_be_read_counts_where_it_was() {
     assert_eq!(reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites, standings: &[] }, ms(0)), None);
     nodes[3].ownership = None;
     assert_eq!(reconfigurer.step(&Snapshot { nodes: &nodes, sites: &sites, standings: &[] }, ms(1)), None);
-    nodes[3].up = false;
+    nodes[3] = dead(nodes[3]);
     assert_eq!(
         reconfigurer
             .step(&Snapshot { nodes: &nodes, sites: &sites, standings: &[] }, ms(2))
@@ -310,16 +314,18 @@ fn no_donor_falls_below_its_floor_and_no_receiver_rises_above_its_ceiling() {
     let mut at_ceiling = sites(2);
     at_ceiling[1].ceiling = 1;
     assert_eq!(first_default(&nodes, &at_ceiling), None);
-    // Nodes that are down do not keep a floor.
+    // Nodes that are dead or in doubt do not keep a floor.
     let mut down = [node(0, 0), node(0, 0), node(1, 8)];
     down[1].up = false;
+    assert_eq!(first_default(&down, &sites(2)), None);
+    down[1] = dead(down[1]);
     assert_eq!(first_default(&down, &sites(2)), None);
 }
 
 #[test]
 fn a_site_below_its_floor_takes_at_once_and_without_load() {
     let mut nodes = vec![node(0, 4), node(0, 4), node(1, 0), node(1, 0)];
-    nodes[3].up = false;
+    nodes[3] = dead(nodes[3]);
     let mut sites = sites(2);
     sites[0].priority = 9;
     sites[1].floor = 2;
@@ -333,9 +339,24 @@ fn a_site_below_its_floor_takes_at_once_and_without_load() {
 }
 
 #[test]
+fn a_site_waits_for_a_node_in_doubt() {
+    let nodes = [node(0, 0), node(0, 0), node(1, 0)];
+    let mut sites = sites(2);
+    // Requests wait until the node is tried again.
+    sites[1].waiting = 9;
+    let doubt = |doubtful| [nodes[0], nodes[1], doubtful];
+    for load in [nodes[2].load, None] {
+        let doubtful = doubt(NodeView { up: false, load, ..nodes[2] });
+        assert_eq!(first_default(&doubtful, &sites), None);
+    }
+    let plan = first_default(&doubt(dead(nodes[2])), &sites).unwrap();
+    assert_eq!((plan.to, plan.reason.need), (site(1), Need::Floor));
+}
+
+#[test]
 fn a_site_whose_nodes_died_is_overloaded_at_once() {
     let mut nodes = vec![node(0, 2), node(0, 2), node(1, 0)];
-    nodes[2].up = false;
+    nodes[2] = dead(nodes[2]);
     let mut sites = sites(2);
     sites[1].floor = 0;
     assert_eq!(first_default(&nodes, &sites), None, "nobody asks for it");

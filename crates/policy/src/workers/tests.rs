@@ -42,6 +42,7 @@ impl Bench {
             ownership: Some(Ownership::serving(SiteId::new(0), 1)),
             load: server.has_record.then_some(hot),
             up: true,
+            dead: false,
             capacity: Capacity { workers: 2, ..Capacity::default() },
             in_flight,
         }

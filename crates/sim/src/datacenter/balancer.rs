@@ -158,7 +158,7 @@ impl State {
         let nodes = nodes.iter().enumerate().map(|(index, node)| {
             let (ownership, in_flight) = (ownerships[index], in_flight[index]);
             let (load, capacity) = (Some(node.record(now)), node.capacity);
-            let seen = NodeView { ownership, load, up: true, capacity, in_flight };
+            let seen = NodeView { ownership, load, up: true, dead: false, capacity, in_flight };
             (seen, Traffic { in_flight, answers: 0, up: true })
         });
         let sites = waiting.iter().zip(&*sites).map(|(waiting, words)| SiteSeen {

@@ -258,14 +258,14 @@ fn a_site_below_its_floor_does_not_wait_for_what_changes_cost() {
     let mut world = World::new(1, 3_000);
     assert_eq!(world.run(3_004, [0, 6]), [(2, 1)]);
     // The node has just come to it, and its own dies. It has settled 2 ms after the node came.
-    world.nodes[3].up = false;
+    world.nodes[3] = dead(world.nodes[3]);
     world.sites[1].floor = 2;
     assert_eq!(world.run(10, [0, 0])[0], (1, 1));
     // A site without any node does not, either.
     let mut world = World::new(1, 3_000);
     assert_eq!(world.run(3_004, [0, 6]), [(2, 1)]);
     assert!(world.nodes[0].ownership.unwrap().serves(site(1)));
-    (world.nodes[0].up, world.nodes[3].up) = (false, false);
+    (world.nodes[0], world.nodes[3]) = (dead(world.nodes[0]), dead(world.nodes[3]));
     (world.sites[1].waiting, world.sites[1].floor) = (3, 0);
     assert_eq!(world.run(10, [2, 0])[0], (1, 1));
 }
