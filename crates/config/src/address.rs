@@ -1,15 +1,16 @@
-//! Addresses as the file writes them: `"host:port"`.
+//! Addresses as the file writes them: `"host:port"`, and for servers `"unix:/path"`.
 //!
 //! A host may be a name. It is looked up when the file is read, which each part does as it starts, so all parts must
 //! get the same answer: of several addresses the lowest IPv4 one is taken, else the lowest.
 
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serializer};
+use sidelong_files::ServerAddress;
 
 const FORM: &str = r#""host:port", such as "10.0.0.7:8080", "web1.example:8080" or "[fd00::7]:8080""#;
 /// A name server has this long to answer.
@@ -26,13 +27,32 @@ pub(crate) fn read_option<'de, D: Deserializer<'de>>(from: D) -> Result<Option<S
     read(from).map(Some)
 }
 
-/// The same for a server: `builtin` is none.
-pub(crate) fn read_server<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+/// The same for a server: `builtin` is none, and a host without port gets port 0.
+pub(crate) fn read_server<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ServerAddress>, D::Error> {
     let text = String::deserialize(from)?;
     if text == "builtin" {
         return Ok(None);
     }
-    parse(&text).map(Some).map_err(|error| D::Error::custom(format!("{error}, or \"builtin\"")))
+    if let Some(path) = text.strip_prefix(ServerAddress::UNIX) {
+        return Ok(Some(ServerAddress::Unix(path.into())));
+    }
+    let address = match text.parse::<IpAddr>() {
+        Ok(host) => Ok(SocketAddr::new(host, 0)),
+        Err(_) if is_name(&text) => look_up(&text, 0),
+        Err(_) => parse(&text),
+    };
+    let expected = r#"or "unix:/run/app.sock", or "builtin""#;
+    address
+        .map(|address| Some(address.into()))
+        .map_err(|error| D::Error::custom(format!("{error}, {expected}")))
+}
+
+/// `#[serde(serialize_with)]` for a server.
+pub(crate) fn write_server<S: Serializer>(server: &Option<ServerAddress>, to: S) -> Result<S::Ok, S::Error> {
+    match server {
+        Some(server) => to.collect_str(server),
+        None => to.serialize_str("builtin"),
+    }
 }
 
 fn parse(text: &str) -> Result<SocketAddr, String> {
@@ -40,13 +60,17 @@ fn parse(text: &str) -> Result<SocketAddr, String> {
         return Ok(address);
     }
     let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     match parts {
-        Some((host, port)) if !host.is_empty() && host.chars().all(is_name) => look_up(host, port),
+        Some((host, port)) if is_name(host) => look_up(host, port),
         _ => {
             Err(format!("{:?} is not an address; expected {FORM}", text.chars().take(64).collect::<String>()))
         }
     }
+}
+
+fn is_name(host: &str) -> bool {
+    let usable = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    !host.is_empty() && host.chars().all(usable)
 }
 
 fn look_up(host: &str, port: u16) -> Result<SocketAddr, String> {

@@ -6,8 +6,10 @@ mod node;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use sidelong_files::ServerAddress;
 use sidelong_layout::{EDGES_MAX, NODES_MAX, SITES_MAX};
 use sidelong_state::{Drain, Protocol};
 
@@ -219,7 +221,8 @@ pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
     let mut names = Seen::default();
     let mut addresses = Addresses::default();
     let (secret, fabric) = (&file.cluster.secret, file.cluster.fabric);
-    let several = (secret.is_some() || file.cluster.secret_file.is_some()) && fabric != Fabric::Shm;
+    let has_secret = secret.is_some() || file.cluster.secret_file.is_some();
+    let several = has_secret && fabric != Fabric::Shm;
     let told = |at: At, who: &str, listen: SocketAddr| {
         let is_known = listen.port() != 0 && !listen.ip().is_unspecified();
         expect(!several || is_known, at.key("fabric_listen"), || {
@@ -232,10 +235,16 @@ pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
         let who = || format!("node {:?}", node.name);
         told(at, &who(), node.fabric_listen)?;
         names.once(at.key("name"), "name", &node.name, "a node".into())?;
-        match node.is_foreign {
-            true => addresses.once(at.key("server"), node.address, || format!("the server of {}", who()))?,
-            false => addresses.once(at.key("listen"), node.address, who)?,
+        match (&node.address, node.is_foreign) {
+            (ServerAddress::Tcp(address), false) => addresses.once(at.key("listen"), *address, who)?,
+            (server, _) => {
+                addresses.server_once(at.key("server"), server, || format!("the server of {}", who()))?
+            }
         }
+        expect(!has_secret || node.address.tcp().is_some(), at.key("server"), || {
+            let found = format!("{} is at a Unix socket, and the cluster has a secret", who());
+            (found, "\"host:port\": the edges may be on other machines; or no secret".into())
+        })?;
         if node.fabric_listen.port() != 0 {
             addresses.once(at.key("fabric_listen"), node.fabric_listen, who)?;
         }
@@ -641,11 +650,14 @@ impl<'a> Seen<'a> {
 
 /// Addresses that processes listen on. One that listens on all addresses of a port excludes the others.
 #[derive(Default)]
-struct Addresses(HashMap<u16, Vec<(IpAddr, String)>>);
+struct Addresses {
+    ports: HashMap<u16, Vec<(IpAddr, String)>>,
+    sockets: HashMap<PathBuf, String>,
+}
 
 impl Addresses {
     fn once(&mut self, at: At, address: SocketAddr, who: impl Fn() -> String) -> Check {
-        let port = self.0.entry(address.port()).or_default();
+        let port = self.ports.entry(address.port()).or_default();
         let clash = port
             .iter()
             .find(|(ip, _)| *ip == address.ip() || ip.is_unspecified() || address.ip().is_unspecified());
@@ -655,5 +667,21 @@ impl Addresses {
         })?;
         port.push((address.ip(), who()));
         Ok(())
+    }
+
+    fn server_once(&mut self, at: At, server: &ServerAddress, who: impl Fn() -> String) -> Check {
+        match server {
+            ServerAddress::Tcp(address) => self.once(at, *address, who),
+            ServerAddress::Unix(path) => {
+                let first = self.sockets.insert(path.clone(), who());
+                expect(first.is_none(), at, || {
+                    let first = first.unwrap_or_default();
+                    (
+                        format!("{} would listen on {server}, as {first} does", who()),
+                        "a different address".into(),
+                    )
+                })
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sidelong_files::ServerAddress;
 use sidelong_policy::admission::{AdmissionRule, Target};
 use sidelong_policy::index::Weights;
 use sidelong_state::{Drain, Scheme};
@@ -95,8 +96,8 @@ pub struct Site {
 pub struct Node {
     /// Its name, which no other node or edge has.
     pub name: String,
-    /// Where its server answers HTTP.
-    pub address: SocketAddr,
+    /// Where its server answers HTTP. The built-in origin does at a TCP port.
+    pub address: ServerAddress,
     /// Whether that server is foreign: one that is not Sidelong's, which others start and which knows nothing of the node.
     /// Otherwise it is the built-in origin, in the node's own process.
     pub is_foreign: bool,
@@ -327,14 +328,20 @@ fn node(entry: &NodeEntry, i: usize, k: usize, site: Option<usize>) -> std::resu
     let name =
         if k == 0 && entry.count == 1 { entry.name.clone() } else { format!("{}{}", entry.name, k + 1) };
     let (key, first) = check::server(at, entry)?;
+    // All parts of a cluster with a Unix socket are on one machine.
+    let host = first.tcp().map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip());
     let fabric_listen = match entry.fabric_listen {
         Some(address) if address.port() != 0 => check::port_after(at.key("fabric_listen"), address, k)?,
         Some(any_port) => any_port,
-        None => SocketAddr::new(first.ip(), 0),
+        None => SocketAddr::new(host, 0),
     };
     Ok(Node {
         name,
-        address: check::port_after(at.key(key), first, k)?,
+        address: match first {
+            ServerAddress::Tcp(first) => check::port_after(at.key(key), first, k)?.into(),
+            // The checks exclude several.
+            ServerAddress::Unix(_) => first,
+        },
         is_foreign: entry.server.is_some(),
         fabric_listen,
         admin: entry.admin.map(|address| check::port_after(at.key("admin"), address, k)).transpose()?,
@@ -346,7 +353,7 @@ fn node(entry: &NodeEntry, i: usize, k: usize, site: Option<usize>) -> std::resu
         cpu_share: entry.cpu_share,
         cpus: entry.cpus.or(entry.cpu_share),
         net_mbit: entry.net_mbit,
-        is_exclusive: entry.exclusive.unwrap_or(first.ip().to_canonical().is_loopback()),
+        is_exclusive: entry.exclusive.unwrap_or(host.to_canonical().is_loopback()),
         http2: entry.http2,
         ready: entry.ready.clone(),
         group: group(entry),

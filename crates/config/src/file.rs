@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use sidelong_files::ServerAddress;
 
 use sidelong_state::Drain;
 
@@ -196,9 +197,10 @@ pub struct NodeEntry {
     #[serde(default, deserialize_with = "address::read_option")]
     pub listen: Option<SocketAddr>,
     /// Where a foreign server answers HTTP: one that is not Sidelong's. The node then has no origin. The servers of the next
-    /// nodes have the next ports. Default `builtin`, the built-in origin.
-    #[serde(default, deserialize_with = "address::read_server", skip_serializing_if = "Option::is_none")]
-    pub server: Option<SocketAddr>,
+    /// nodes have the next ports; at a Unix socket there is one. Default `builtin`, the built-in origin.
+    #[serde(default, deserialize_with = "address::read_server", serialize_with = "address::write_server")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerAddress>,
     /// Where it serves its regions over tcp or verbs; the next nodes get the next ports. In a cluster with a secret it is
     /// the control endpoint, which needs a port. Default any free port of `listen`'s address.
     #[serde(default, deserialize_with = "address::read_option")]
@@ -246,7 +248,7 @@ pub struct NodeEntry {
     #[serde(default)]
     pub pid_file: Option<PathBuf>,
     /// Whether nobody but the edges connects to a foreign server, or whoever does may be ignored. Otherwise the node does not
-    /// move while others have connections there. Default whether the server listens on a loopback address.
+    /// move while others have connections there. Default whether the server listens on a loopback address or at a Unix socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclusive: Option<bool>,
     /// Whether a foreign server speaks HTTP/2 in clear text, by prior knowledge, as gRPC servers do. Default HTTP/1.
@@ -316,7 +318,7 @@ impl NodeEntry {
 
     /// `count` nodes whose servers are foreign and answer from `server` on, with defaults otherwise.
     pub fn foreign(name: impl Into<String>, count: usize, server: SocketAddr) -> Self {
-        NodeEntry { listen: None, server: Some(server), ..NodeEntry::new(name, count, server) }
+        NodeEntry { listen: None, server: Some(server.into()), ..NodeEntry::new(name, count, server) }
     }
 
     /// Requests that its server serves at once, if known.

@@ -558,10 +558,7 @@ fn a_server_has_an_address_of_its_own() {
         ),
         ("0.0.0.0:80", "node \"m\": server 0.0.0.0:80; expected an address that edges can connect to"),
         ("127.0.0.1:0", "address 127.0.0.1:0 has port 0; expected a fixed port"),
-        (
-            "unix:/run/app.sock",
-            "node.server: \"unix:/run/app.sock\" is not an address; expected \"host:port\"",
-        ),
+        ("a:b:80", "node.server: \"a:b:80\" is not an address; expected \"host:port\""),
     ];
     for (server, expected) in cases {
         let error = refused_after(&node(server));
@@ -577,6 +574,34 @@ fn a_server_has_an_address_of_its_own() {
     assert!(
         neither.starts_with("cluster.toml:11: node \"m\": neither listen nor server; expected listen"),
         "{neither}"
+    );
+}
+
+#[test]
+fn a_unix_socket_is_of_one_server_on_this_machine() {
+    let expected = "an absolute path of at most 107 bytes, such as \"unix:/run/app.sock\"";
+    for path in ["", "app.sock", "./app.sock", "@app", &format!("/{}", "a".repeat(107))] {
+        let node = format!("[[node]]\nname = \"m\"\nserver = \"unix:{path}\"\n");
+        let shown: String = path.chars().take(65).collect();
+        let found = format!("node \"m\": Unix socket {shown:?} of {} bytes", path.len());
+        assert_eq!(refused_after(&node), format!("cluster.toml:12: {found}; expected {expected}"));
+    }
+    let node = "[[node]]\nname = \"m\"\nserver = \"unix:/run/app.sock\"\n";
+    assert_eq!(
+        refused_after(&format!("{node}count = 2\n")),
+        "cluster.toml:13: node \"m\": 2 nodes at unix:/run/app.sock; expected count = 1: one entry for each Unix socket"
+    );
+    let again = node.replace("\"m\"", "\"o\"").replace("/run/", "/run//./");
+    assert_eq!(
+        refused_after(&(node.to_owned() + &again)),
+        "cluster.toml:15: the server of node \"o\" would listen on unix:/run//./app.sock, as the server of node \"m\" does; \
+         expected a different address"
+    );
+    let secret = "[cluster]\nfabric = \"shm\"\nsecret = \"0123456789abcdef0123456789abcdef\"\n";
+    assert_eq!(
+        refused_after(&format!("{node}{secret}")),
+        "cluster.toml:12: node \"m\" is at a Unix socket, and the cluster has a secret; expected \"host:port\": the edges may be on \
+         other machines; or no secret"
     );
 }
 

@@ -125,13 +125,14 @@ impl Drop for GangliaThread {
 /// The host under which gmond lists each node. gmond tells hosts apart by the part before the colon, where gmetric puts
 /// an address. A node that shares its address, or whose address contains colons, has its name there.
 fn hosts(nodes: &[NodeAddress]) -> Vec<String> {
+    let ip = |node: &NodeAddress| node.address.tcp().map(|address| address.ip());
     let mut sharing = BTreeMap::<IpAddr, usize>::new();
-    for node in nodes {
-        *sharing.entry(node.address.ip()).or_default() += 1;
+    for ip in nodes.iter().filter_map(ip) {
+        *sharing.entry(ip).or_default() += 1;
     }
-    let host = |NodeAddress { name, address, .. }: &NodeAddress| match address.ip() {
-        IpAddr::V4(ip) if sharing[&address.ip()] == 1 => format!("{ip}:{name}"),
-        _ => format!("{name}:{name}"),
+    let host = |node: &NodeAddress| match (&node.name, ip(node)) {
+        (name, Some(ip)) if ip.is_ipv4() && sharing[&ip] == 1 => format!("{ip}:{name}"),
+        (name, _) => format!("{name}:{name}"),
     };
     nodes.iter().map(host).collect()
 }
@@ -238,7 +239,7 @@ mod tests {
     use super::*;
 
     fn node_at(name: &str, address: SocketAddr) -> NodeAddress {
-        NodeAddress { name: name.into(), address, http2: false }
+        NodeAddress { name: name.into(), address: address.into(), http2: false }
     }
 
     #[test]

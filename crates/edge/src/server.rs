@@ -198,7 +198,7 @@ impl Edge {
 }
 
 fn server(node: &NodeAddress) -> Server {
-    Server { address: node.address, http2: node.http2 }
+    Server { address: node.address.clone(), http2: node.http2 }
 }
 
 /// What clients are shown, and what they must show.

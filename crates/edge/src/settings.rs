@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ipnet::IpNet;
+use sidelong_files::ServerAddress;
 use sidelong_proxy::{Forwarding, Limits};
 
 /// One edge.
@@ -66,7 +67,7 @@ pub struct NodeAddress {
     /// Its name.
     pub name: String,
     /// Its origin server.
-    pub address: SocketAddr,
+    pub address: ServerAddress,
     /// Whether the server speaks HTTP/2 in clear text, by prior knowledge.
     pub http2: bool,
 }

@@ -1,6 +1,7 @@
 //! What a front tells the workers of the proxy that it leads: whom each site may be served by, how loaded they are, and
 //! whom it admits. Workers read it at each request through `fronts/lib/sidelong.h`, which repeats these definitions.
 
+use crate::header::fnv1a;
 use crate::{HEADER_BYTES, LINE_BYTES, NAME_BYTES, NodeId, SiteId};
 
 /// One site's entry: a line of words, a line with its name.
@@ -76,7 +77,7 @@ impl ChoiceMap {
         self.node(node) + 24
     }
 
-    /// Where its server answers: a [`ServerAddress`], of 24 bytes.
+    /// Where its server answers: a [`EncodedAddress`], of 24 bytes.
     pub const fn address(self, node: NodeId) -> usize {
         self.node(node) + 32
     }
@@ -110,9 +111,14 @@ impl ChoiceMap {
 /// bytes. Family 4 and 6 are TCP, with the IP address in network order. Family 1 is a Unix socket, with the FNV-1a hash
 /// of its path in the first 8.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ServerAddress(pub [u64; 3]);
+pub struct EncodedAddress(pub [u64; 3]);
 
-impl ServerAddress {
+impl EncodedAddress {
+    /// Of a server at a Unix socket.
+    pub const fn unix(path: &[u8]) -> Self {
+        EncodedAddress([1, fnv1a(path), 0])
+    }
+
     /// Of a server at a TCP port. To a worker that connects by IPv6 an IPv4 address is mapped; here it is IPv4.
     pub fn tcp(address: std::net::SocketAddr) -> Self {
         let mut bytes = [0; 16];
@@ -127,7 +133,7 @@ impl ServerAddress {
             }
         };
         let [low, high] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i])));
-        ServerAddress([family | u64::from(address.port()) << 16, low, high])
+        EncodedAddress([family | u64::from(address.port()) << 16, low, high])
     }
 }
 

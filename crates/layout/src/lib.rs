@@ -22,7 +22,7 @@ mod word;
 mod workers;
 
 pub use change::{Change, ChangeResult, ChangeStep, Fault, FaultCause};
-pub use choice::{ChoiceMap, ServerAddress};
+pub use choice::{ChoiceMap, EncodedAddress};
 pub use front::{FrontMap, FrontWord};
 pub use header::{
     HEADER_BYTES, HeaderError, LAYOUT_HASH, LAYOUT_VERSION, MAGIC, RegionHeader, RegionKind, fnv1a,

@@ -96,7 +96,7 @@ impl Kept {
     pub(crate) fn look(&mut self, words: &[u64]) -> (Look, bool) {
         let incarnation = words[0] as u32;
         if incarnation != self.generation {
-            *self = Kept { generation: incarnation, ..Kept::of(self.foreign) };
+            *self = Kept { generation: incarnation, ..Kept::of(self.foreign.take()) };
         }
         let look = self.judge(words);
         if look == Look::Again {
@@ -156,10 +156,13 @@ impl Kept {
 
     /// The foreign server's port, if the kernel has a place for it.
     fn take_port(&mut self, words: &[u64; Ports::WORDS]) -> bool {
-        let Some(foreign) = self.foreign else { return true };
+        // It counts connections by port, and not those of Unix sockets.
+        let Some(server) = self.foreign.as_ref().and_then(|foreign| foreign.server.tcp()) else {
+            return true;
+        };
         let Some(ports) = taken::<_, Ports>(words, self.generation) else { return false };
         let ports = ports.ports.iter().take(ports.count.into());
-        self.port = ports.copied().find(|port| port.port == foreign.server.port());
+        self.port = ports.copied().find(|port| port.port == server.port());
         true
     }
 
@@ -225,7 +228,7 @@ impl Kept {
                 hot.served = server.served;
             }
             _ => {
-                if let (Some(foreign), Some(port)) = (self.foreign, self.port) {
+                if let (Some(foreign), Some(port)) = (&self.foreign, self.port) {
                     foreign.fill(port.established, port.queue, &mut hot);
                 }
             }

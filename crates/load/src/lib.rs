@@ -7,7 +7,7 @@
 //! ```
 //!
 //! On the node, a [`Recorder`] merges the kernel's figures ([`Sampler`], [`proc`]) with the server's own ([`OriginLoad`]), or with
-//! what the kernel tells of a [`Foreign`] server's port.
+//! what the kernel tells of a [`Foreign`] server's sockets.
 //! A [`Keeper`] publishes the record in the node's load region, where [`OneSided`] reads it without the node's help; a
 //! [`Responder`] sends it to [`Sockets`] on request. Both are a [`Source`] of [`Reading`]s, which give a record's age and
 //! whether it may be used.

@@ -114,7 +114,7 @@ impl Reader for Records {
         let node = &mut self.nodes[item];
         let is_kept = LOAD_SHAPES[shape].0 == RegionKind::Kernel;
         if is_kept != node.kept.is_some() {
-            node.kept = is_kept.then(|| Box::new(Kept::of(node.foreign)));
+            node.kept = is_kept.then(|| Box::new(Kept::of(node.foreign.clone())));
             node.track.lost();
         }
         (snapshot::OFFSET, node.kept.as_ref().map_or(snapshot::BYTES, |kept| kept.bytes()))

@@ -82,7 +82,7 @@ impl Recorder {
     /// # Errors
     /// If the kernel tells nothing of sockets.
     pub fn of_foreign(self, foreign: Foreign, edges: Vec<IpAddr>, is_exclusive: bool) -> Result<Self, Error> {
-        let listener = Listener::new(foreign.server).map_err(Error::Listener)?.knowing(edges);
+        let listener = Listener::new(foreign.server.clone()).map_err(Error::Listener)?.knowing(edges);
         let watched = Watched { foreign, listener, last: None, strangers: None, is_exclusive };
         Ok(Recorder { foreign: Some(watched), ..self })
     }
@@ -149,7 +149,8 @@ mod tests {
     fn who_connects_past_the_edges_counts_for_a_while() {
         for (is_exclusive, shared) in [(true, 0), (false, valid::SHARED)] {
             let listening = TcpListener::bind("127.9.8.4:0").unwrap();
-            let foreign = Foreign { server: listening.local_addr().unwrap(), workers: None };
+            let server = listening.local_addr().unwrap();
+            let foreign = Foreign { server: server.into(), workers: None };
             let edges = vec!["192.0.2.1".parse().unwrap()];
             let recorder = Recorder::new(&Scope::Process(std::process::id()), None).unwrap();
             let mut recorder = recorder.of_foreign(foreign, edges, is_exclusive).unwrap();
@@ -159,7 +160,7 @@ mod tests {
                 (hot.service_us, hot.valid & valid::SHARED)
             };
             assert_eq!(seen(0), (0, 0));
-            let strangers = [0; 2].map(|_| TcpStream::connect(foreign.server).unwrap());
+            let strangers = [0; 2].map(|_| TcpStream::connect(server).unwrap());
             assert_eq!(seen(1), (2, shared));
             drop((strangers, listening.accept(), listening.accept()));
             assert_eq!(seen(STRANGERS_NS), (2, shared));

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
@@ -18,24 +18,20 @@ use crate::buffer::Buffer;
 #[derive(Debug)]
 pub(crate) enum Io {
     Plain(TcpStream),
+    Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Io {
-    pub(crate) fn socket(&self) -> &TcpStream {
-        match self {
-            Io::Plain(stream) => stream,
-            Io::Tls(stream) => stream.get_ref().0,
-        }
-    }
-
     /// Reads into `buffer`; 0 bytes at the end of the stream. The buffer must not be full.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer) -> Poll<io::Result<usize>> {
         // No memory is taken before there is something to read.
-        if buffer.is_empty()
-            && let Io::Plain(stream) = self
-        {
-            ready!(stream.poll_read_ready(cx))?;
+        if buffer.is_empty() {
+            match self {
+                Io::Plain(stream) => ready!(stream.poll_read_ready(cx))?,
+                Io::Unix(stream) => ready!(stream.poll_read_ready(cx))?,
+                Io::Tls(_) => {}
+            }
         }
         let mut room = buffer.room();
         debug_assert!(room.remaining() > 0, "the buffer is full");
@@ -48,13 +44,23 @@ impl Io {
     /// Whether the other side has closed the connection, or sent something unasked. It is asked of idle connections, most of
     /// which need no system call.
     pub(crate) fn has_news(&self) -> bool {
-        !matches!(self.socket().try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        let read = match self {
+            Io::Plain(stream) => stream.try_read(&mut [0]),
+            Io::Unix(stream) => stream.try_read(&mut [0]),
+            Io::Tls(stream) => stream.get_ref().0.try_read(&mut [0]),
+        };
+        !matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// The connection is to end with a reset, so that the other side cannot take its end for the end of a body.
     pub(crate) fn reset_on_close(&self) {
+        let socket = match self {
+            Io::Plain(stream) => socket2::SockRef::from(stream),
+            Io::Unix(stream) => socket2::SockRef::from(stream),
+            Io::Tls(stream) => socket2::SockRef::from(stream.get_ref().0),
+        };
         // Without the option it is still closed.
-        let _ = socket2::SockRef::from(self.socket()).set_linger(Some(Duration::ZERO));
+        let _ = socket.set_linger(Some(Duration::ZERO));
     }
 }
 
@@ -62,6 +68,7 @@ impl AsyncRead for Io {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Io::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Io::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
             Io::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
@@ -71,6 +78,7 @@ impl AsyncWrite for Io {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Io::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Io::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
             Io::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
@@ -82,6 +90,7 @@ impl AsyncWrite for Io {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Io::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Io::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Io::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
@@ -92,7 +101,7 @@ impl AsyncWrite for Io {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Io::Plain(_) => Poll::Ready(Ok(())),
+            Io::Plain(_) | Io::Unix(_) => Poll::Ready(Ok(())),
             Io::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
@@ -100,6 +109,7 @@ impl AsyncWrite for Io {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Io::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Io::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
             Io::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }

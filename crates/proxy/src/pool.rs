@@ -3,12 +3,14 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use sidelong_files::ServerAddress;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::h2::upstream::{Connections, Stream};
 use crate::io::Io;
@@ -19,6 +21,8 @@ use crate::wire::Wire;
 const IDLE_MAX: usize = 256;
 /// Longest time that a connection stays idle: as nginx's.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
+/// Time between two attempts to connect to a Unix socket whose accept queue is full.
+const CONNECT_EVERY: Duration = Duration::from_millis(5);
 /// Probes of a silent connection before it is given up.
 const KEEPALIVE_PROBES: u32 = 3;
 
@@ -33,10 +37,10 @@ pub(crate) enum ConnectError {
 }
 
 /// Where a server is, and what it speaks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Server {
     /// Its address.
-    pub address: SocketAddr,
+    pub address: ServerAddress,
     /// Whether it speaks HTTP/2 in clear text, by prior knowledge. Otherwise it speaks HTTP/1.
     pub http2: bool,
 }
@@ -57,7 +61,7 @@ pub(crate) enum Connection {
 
 /// The connections, by server.
 pub(crate) struct Pool {
-    servers: Vec<(SocketAddr, Kept)>,
+    servers: Vec<(ServerAddress, Kept)>,
     connect_timeout: Duration,
     /// A server that is silent for this long, though bytes were sent to it, is gone.
     silence_max: Duration,
@@ -70,7 +74,7 @@ impl Pool {
             true => Kept::Http2(Connections::default()),
         };
         Pool {
-            servers: servers.iter().map(|server| (server.address, kept(server))).collect(),
+            servers: servers.iter().map(|server| (server.address.clone(), kept(server))).collect(),
             connect_timeout: limits.connect_timeout,
             silence_max: limits.response_timeout.max(Duration::from_secs(KEEPALIVE_PROBES.into())),
         }
@@ -84,7 +88,7 @@ impl Pool {
                 if let Some(wire) = take(&mut idle.borrow_mut()) {
                     return Ok(Connection::Http1(wire));
                 }
-                Ok(Connection::Http1(Wire::new(self.connect(*address).await?)))
+                Ok(Connection::Http1(Wire::new(self.connect(address).await?)))
             }
             Kept::Http2(connections) => {
                 if let Some(stream) = connections.stream() {
@@ -95,7 +99,7 @@ impl Pool {
                 if let Some(stream) = connections.stream() {
                     return Ok(Connection::Http2(stream));
                 }
-                let added = connections.add(self.connect(*address).await?).await;
+                let added = connections.add(self.connect(address).await?).await;
                 Ok(Connection::Http2(added.map_err(|_| ConnectError::Server(Failure::Broken))?))
             }
         }
@@ -134,7 +138,14 @@ impl Pool {
         }
     }
 
-    async fn connect(&self, address: SocketAddr) -> Result<Io, ConnectError> {
+    async fn connect(&self, address: &ServerAddress) -> Result<Io, ConnectError> {
+        match address {
+            ServerAddress::Tcp(address) => self.connect_tcp(*address).await,
+            ServerAddress::Unix(path) => self.connect_unix(path).await,
+        }
+    }
+
+    async fn connect_tcp(&self, address: SocketAddr) -> Result<Io, ConnectError> {
         let stream = match timeout(self.connect_timeout, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) if is_shortage(&error) || has_no_route(&error) => return Err(ConnectError::Local),
@@ -146,6 +157,25 @@ impl Pool {
         // Without these options the connection still works.
         let _ = self.set_options(&stream);
         Ok(Io::Plain(stream))
+    }
+
+    async fn connect_unix(&self, path: &Path) -> Result<Io, ConnectError> {
+        let connecting = async {
+            loop {
+                match UnixStream::connect(path).await {
+                    // Over TCP the kernel would try again.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(CONNECT_EVERY).await,
+                    connected => return connected,
+                }
+            }
+        };
+        match timeout(self.connect_timeout, connecting).await {
+            Ok(Ok(stream)) => Ok(Io::Unix(stream)),
+            Ok(Err(error)) if is_shortage(&error) => Err(ConnectError::Local),
+            // There is no such file, it is no socket, nobody listens there, or this process may not connect.
+            Ok(Err(_)) => Err(ConnectError::Server(Failure::Refused)),
+            Err(_) => Err(ConnectError::Server(Failure::Unreachable)),
+        }
     }
 
     /// The kernel notices a server that is gone or takes nothing, on connections in use and on idle ones.

@@ -104,7 +104,7 @@ pub(crate) struct ExecArgs {
 #[derive(Args)]
 #[command(after_help = INIT_END)]
 pub(crate) struct InitArgs {
-    /// A server that answers HTTP/1.1, by host and port. Give it once for each server.
+    /// A server that answers HTTP/1.1, by host and port or Unix socket (unix:/run/app.sock). Give it once for each server.
     #[arg(long = "server", value_name = "HOST:PORT", required = true)]
     pub(crate) servers: Vec<String>,
     /// The Host header of a site. Give it once for each site; the servers are dealt out to the sites.

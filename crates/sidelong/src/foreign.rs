@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use sidelong_config::{self as config, Cluster, Group};
-use sidelong_files::open_regular;
+use sidelong_files::{ServerAddress, open_regular};
 use sidelong_load::{Listener, Listening, Scope};
 
 use crate::cgroup;
@@ -20,7 +20,7 @@ const PID_BYTES_MAX: u64 = 32;
 /// # Errors
 /// If there is no such control group.
 pub(crate) fn scope(node: &config::Node) -> Result<Option<Scope>, Failure> {
-    let (name, server) = (&node.name, node.address);
+    let (name, server) = (&node.name, &node.address);
     let group = match &node.group {
         Some(group) => named(group).map_err(|Failure(why)| Failure::new(format!("node {name}: {why}")))?,
         None if !is_here(server) => {
@@ -44,7 +44,7 @@ pub(crate) fn scope(node: &config::Node) -> Result<Option<Scope>, Failure> {
 }
 
 /// What is found of a server, in words: the process that listens there, and whose load its node would have.
-pub(crate) fn found(server: SocketAddr) -> String {
+pub(crate) fn found(server: &ServerAddress) -> String {
     if !is_here(server) {
         return "on another machine: run its agent there".to_owned();
     }
@@ -89,8 +89,9 @@ fn pid_of(path: &Path) -> Result<u32, String> {
 }
 
 /// The addresses from which edges connect to a server of this machine: those at which they listen, and that which this machine
-/// has towards its own server. None if an edge's address is not known.
-pub(crate) fn edges(cluster: &Cluster, server: SocketAddr) -> Vec<IpAddr> {
+/// has towards its own server. None if an edge's address is not known, or the server is at a Unix socket.
+pub(crate) fn edges(cluster: &Cluster, server: &ServerAddress) -> Vec<IpAddr> {
+    let Some(server) = server.tcp() else { return Vec::new() };
     let addresses = |edge: &config::Edge| {
         let known = [Some(edge.listen.ip()), edge.fabric_listen.map(|address| address.ip())];
         let known = known.into_iter().flatten().filter(|address| !address.is_unspecified());
@@ -114,13 +115,13 @@ fn toward(server: SocketAddr) -> Option<IpAddr> {
 }
 
 /// Whether the server's address is this machine's.
-fn is_here(server: SocketAddr) -> bool {
-    UdpSocket::bind((server.ip(), 0)).is_ok()
+fn is_here(server: &ServerAddress) -> bool {
+    server.tcp().is_none_or(|address| UdpSocket::bind((address.ip(), 0)).is_ok())
 }
 
-/// The process that listens on the server's port: of several the oldest, which started the others.
-fn listening(server: SocketAddr) -> Result<u32, String> {
-    let look = Listener::new(server).and_then(|mut listener| listener.look());
+/// The process that listens there: of several the oldest, which started the others.
+fn listening(server: &ServerAddress) -> Result<u32, String> {
+    let look = Listener::new(server.clone()).and_then(|mut listener| listener.look());
     let Listening { sockets, inode, .. } =
         look.map_err(|error| format!("the kernel names no listeners: {error}"))?;
     if sockets == 0 {

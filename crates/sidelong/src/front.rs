@@ -12,7 +12,7 @@ use sidelong_edge::{Front, Gatekeeper, LedByMemory, LedCluster, led_regions};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Host, RunDirectory};
 use sidelong_layout::{
-    ChoiceMap, HEADER_BYTES, RegionHeader, RegionKind, SLOTS, ServerAddress, Time, Worker, WorkersMap,
+    ChoiceMap, HEADER_BYTES, RegionHeader, RegionKind, SLOTS, EncodedAddress, Time, Worker, WorkersMap,
 };
 use sidelong_load::monotonic_ns;
 
@@ -214,7 +214,7 @@ fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure> {
 fn led(parts: &Parts, entry: &FrontEntry) -> Result<LedByMemory, Failure> {
     let cluster = LedCluster {
         sites: parts.cluster.sites.iter().map(|site| site.name.clone()).collect(),
-        servers: parts.cluster.nodes.iter().map(|node| ServerAddress::tcp(node.address)).collect(),
+        servers: parts.cluster.nodes.iter().map(|node| EncodedAddress::tcp(node.address)).collect(),
         stale: parts.cluster.load.stale,
         rotation: parts.cluster.admission.rotation,
         balance: parts.cluster.balance.policy,

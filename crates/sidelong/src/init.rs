@@ -6,7 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
-use sidelong_config::ClusterFile;
+use sidelong_config::{ClusterFile, ServerAddress};
 
 use crate::cli::InitArgs;
 use crate::failure::{Failure, say};
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
             servers.len()
         )));
     }
-    let found: Vec<_> = servers.into_iter().map(foreign::found).collect();
+    let found: Vec<_> = servers.iter().map(foreign::found).collect();
     let text = text(args, &found);
     // A host or an address that cannot be used is refused as in any cluster file.
     ClusterFile::parse(&text, &args.config.to_string_lossy())?.cluster()?;
@@ -40,12 +40,17 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
     ))
 }
 
-fn resolved(server: &str) -> Result<SocketAddr, Failure> {
+fn resolved(server: &str) -> Result<ServerAddress, Failure> {
+    if let Some(path) = server.strip_prefix(ServerAddress::UNIX) {
+        return Ok(ServerAddress::Unix(path.into()));
+    }
     let failed = |why: String| {
-        Failure::new(format!("--server {server}: {why}; give a host and a port, such as 127.0.0.1:8080"))
+        Failure::new(format!(
+            "--server {server}: {why}; give a host and a port, such as 127.0.0.1:8080, or unix:/run/app.sock"
+        ))
     };
     let mut addresses = server.to_socket_addrs().map_err(|error| failed(error.to_string()))?;
-    addresses.next().ok_or_else(|| failed("the name has no address".to_owned()))
+    addresses.next().map(ServerAddress::from).ok_or_else(|| failed("the name has no address".to_owned()))
 }
 
 fn text(args: &InitArgs, found: &[String]) -> String {

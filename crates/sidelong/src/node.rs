@@ -51,9 +51,11 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
         TcpListener::bind(address)
             .map_err(|error| Failure::new(format!("node {}: cannot listen on {address}: {error}", node.name)))
     };
-    let server = match node.is_foreign {
-        true => Server::Foreign,
-        false => Server::Builtin { listener: listen(node.address)?, gauges: Arc::default() },
+    let server = match node.address.tcp() {
+        Some(address) if !node.is_foreign => {
+            Server::Builtin { listener: listen(address)?, gauges: Arc::default() }
+        }
+        _ => Server::Foreign,
     };
     let admin = node.admin.map(listen).transpose()?;
 
@@ -62,6 +64,9 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let began_ms = parts::began_ms();
     let scopes = Scopes::find(&cluster, index, args.join_cgroup.as_deref())?;
     let (choice, record) = choose_scheme(&cluster, &scopes, args.join_cgroup.as_deref(), began_ms)?;
+    if record.is_some() && node.address.tcp().is_none() {
+        tracing::warn!("{} counts connections by port: the record of {} has none", choice.scheme, node.name);
+    }
     hangup.log()?;
     let ending = Ending::watch()?;
     let parts = Arc::new(Parts::begun_at(began_ms, cluster)?);
@@ -180,6 +185,10 @@ impl Scopes {
             let found = foreign::scope(node)?;
             let kept = match &found {
                 None => Err(format!("the server of {} is on another machine", node.name)),
+                // Where the scheme is not named, the one that knows more is used.
+                Some(_) if node.address.tcp().is_none() && cluster.load.scheme == Scheme::Auto => {
+                    Err(format!("it counts connections by port, and {} is at {}", node.name, node.address))
+                }
                 Some(Scope::Machine) => parts::is_alone(cluster, index).map(|()| Scope::Machine),
                 Some(group) => Ok(group.clone()),
             };
@@ -227,7 +236,7 @@ impl Make<'_> {
         let recorder = Recorder::new(scope, self.gauge())?;
         Ok(Some(match parts::foreign(self.node) {
             Some(foreign) => {
-                let edges = foreign::edges(self.cluster, foreign.server);
+                let edges = foreign::edges(self.cluster, &foreign.server);
                 recorder.of_foreign(foreign, edges, self.node.is_exclusive)?
             }
             None => recorder,

@@ -473,7 +473,11 @@ impl Parts {
                 .cluster
                 .nodes
                 .iter()
-                .map(|node| NodeAddress { name: node.name.clone(), address: node.address, http2: node.http2 })
+                .map(|node| NodeAddress {
+                    name: node.name.clone(),
+                    address: node.address.clone(),
+                    http2: node.http2,
+                })
                 .collect(),
         }
     }
@@ -502,7 +506,7 @@ pub(crate) fn began_ms() -> u64 {
 
 /// The foreign server of a node, if it has one.
 pub(crate) fn foreign(node: &config::Node) -> Option<Foreign> {
-    node.is_foreign.then_some(Foreign { server: node.address, workers: node.workers })
+    node.is_foreign.then_some(Foreign { server: node.address.clone(), workers: node.workers })
 }
 
 /// Whether the load of a node can be told from that of others: it has a control group, or its machine to itself. Which
@@ -523,7 +527,8 @@ pub(crate) fn is_apart(cluster: &Cluster, node: usize) -> Result<(), String> {
 /// If it has not.
 pub(crate) fn is_alone(cluster: &Cluster, node: usize) -> Result<(), String> {
     let node = &cluster.nodes[node];
-    let shares = |other: &&config::Node| cluster.secret.is_none() || other.address.ip() == node.address.ip();
+    let host = |node: &config::Node| node.address.tcp().map(|address| address.ip());
+    let shares = |other: &&config::Node| cluster.secret.is_none() || host(other) == host(node);
     if cluster.nodes.iter().filter(shares).count() == 1 {
         return Ok(());
     }

@@ -9,25 +9,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use sidelong_config::{Configuration, Scheme};
+use support::foreign::{Draining, answers, foreign, learned};
 use support::servers::{
     ControlGroup, Load, closing_server, family, gunicorn, gunicorn_with, nginx, nginx_that_takes_its_time,
-    php_fpm, signal_all, sites_at_once,
+    php_fpm,
 };
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
-
-/// The part of the cluster that has no load to send, with servers at its nodes' addresses.
-fn foreign(sites: &[(&str, usize)]) -> Cluster {
-    let mut cluster = Cluster::new(sites).foreign();
-    cluster.file.edges.truncate(1);
-    cluster
-}
-
-/// Waits until the edge's answer for a site is this body.
-fn answers(cluster: &Cluster, site: &str, body: &str) {
-    let is_it =
-        || try_get(cluster.edge(0), &format!("{site}.test"), "/").is_ok_and(|reply| reply.body == body);
-    eventually(&format!("{body} answers for {site}"), is_it);
-}
 
 fn agent_is_up(cluster: &Cluster, node: usize) {
     eventually("the agent is up", || try_get(cluster.node_admin(node), "any", "/healthz").is_ok());
@@ -147,7 +134,7 @@ fn a_record_has_the_connections_of_a_server_and_its_queue() {
         cluster.file.load.scheme = scheme;
         // The kernel tells ports apart, and not the addresses at which other tests use the same port.
         let server = cluster.at(10_000 + (std::process::id() % 10_000) as u16);
-        cluster.file.nodes[0].server = Some(server);
+        cluster.file.nodes[0].server = Some(server.into());
         let Some(_server) = gunicorn(&cluster, "one", server, 1) else { return };
         for workers in [None, Some(1)] {
             cluster.file.nodes[0].workers = workers;
@@ -254,96 +241,18 @@ fn a_file_is_written_for_servers_that_run() {
     run(["config", "check", other.to_str().unwrap()]).succeeded();
 }
 
-/// A site with one server and a site with two, the requests of which take 100 ms, so that a busy machine, too, keeps the servers'
-/// workers busy; and `up` on them.
-struct Draining {
-    cluster: Cluster,
-    servers: Vec<Running>,
-    up: Running,
-    load: Vec<Load>,
-}
-
-impl Draining {
-    const NAMES: [&str; 3] = ["one", "two", "three"];
-
-    /// With servers that `start` starts at an address, under a name.
-    fn start(start: impl Fn(&Cluster, &str, SocketAddr) -> Option<Vec<Running>>) -> Option<Self> {
-        let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
-        cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
-        // No edge gives up a request that a stopped server holds.
-        cluster.file.limits.response_timeout = Duration::from_secs(60);
-        let servers =
-            Self::NAMES.iter().zip(0..).map(|(name, node)| start(&cluster, name, cluster.node(node)));
-        let servers = servers.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect();
-        let up = cluster.serving(&["--plain"]);
-        let mut draining = Draining { cluster, servers, up, load: Vec::new() };
-        draining.ask("beta.test", 2);
-        Some(draining)
-    }
-
-    fn start_gunicorn() -> Option<Self> {
-        Draining::start(|cluster, name, address| Some(vec![gunicorn(cluster, name, address, 4)?]))
-    }
-
-    /// Until nodes have moved a few times, or as often as SIDELONG_MOVES says.
-    fn go_to_and_fro(mut self) {
-        let moves = std::env::var("SIDELONG_MOVES").map_or(4.0, |moves| moves.parse().unwrap());
-        // A node that leaves a site has requests of it.
-        self.ask("alpha.test", 2);
-        for site in ["alpha.test", "beta.test"].into_iter().cycle() {
-            let before = self.moves();
-            if before >= moves {
-                break;
-            }
-            self.ask(site, 10);
-            eventually("nodes move to the site under load", || self.moves() > before);
-            self.load.truncate(4);
-        }
-        self.end();
-    }
-
-    fn ask(&mut self, site: &'static str, clients: usize) {
-        let time = Duration::from_millis(100);
-        self.load.extend([0, 1].map(|edge| Load::start(self.cluster.edge(edge), site, time, clients)));
-    }
-
-    /// What the edges count under names that begin like this.
-    fn counted(&self, name: &str) -> f64 {
-        let counts = (0..2).flat_map(|edge| metrics(self.cluster.admin(edge)));
-        counts.filter(|(counted, _)| counted.starts_with(name)).map(|(_, count)| count).sum()
-    }
-
-    fn moves(&self) -> f64 {
-        self.counted("sidelong_edge_moves_total{")
-    }
-
-    fn rolled_back(&self) -> f64 {
-        self.counted(r#"sidelong_edge_moves_abandoned_total{end="not-drained"}"#)
-    }
-
-    fn signal(&self, signal: Signal) {
-        self.servers[1..].iter().for_each(|server| signal_all(server, signal));
-    }
-
-    fn end(self) {
-        drop(self.load);
-        self.up.end().succeeded();
-        let seen = Self::NAMES.map(|name| sites_at_once(&self.cluster, name));
-        assert!(seen.iter().all(|(most, _)| *most <= 1), "requests of two sites at once: {seen:?}");
-        assert!(seen.iter().any(|(_, changes)| *changes > 0), "{seen:?}");
-    }
-}
-
 /// The edges know when the answers have ended; the server says nothing.
 #[test]
 fn a_server_has_done_with_a_site_when_it_takes_up_another() {
-    Draining::start_gunicorn().into_iter().for_each(Draining::go_to_and_fro);
+    Draining::start_gunicorn(Draining::cluster()).into_iter().for_each(Draining::go_to_and_fro);
 }
 
 /// So it is of an nginx, which accepts whatever comes, and of php-fpm behind it, which does the work.
 #[test]
 fn a_server_has_done_with_a_site_and_so_has_what_is_behind_it() {
-    let php = Draining::start(|cluster, name, address| Some(php_fpm(cluster, name, address, 4)?.into()));
+    let php = Draining::start(Draining::cluster(), |cluster, name, node| {
+        Some(php_fpm(cluster, name, cluster.node(node), 4)?.into())
+    });
     php.into_iter().for_each(Draining::go_to_and_fro);
 }
 
@@ -369,7 +278,7 @@ fn a_server_may_answer_at_an_ipv6_address() {
     let Ok(free) = TcpListener::bind("[::1]:0") else { return skipped("servers: no IPv6 here") };
     let address = free.local_addr().unwrap();
     drop(free);
-    cluster.file.nodes[0].server = Some(address);
+    cluster.file.nodes[0].server = Some(address.into());
     let Some(_server) = nginx(&cluster, "six", address) else { return };
     let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
     answers(&cluster, "alpha", "six");
@@ -377,7 +286,7 @@ fn a_server_may_answer_at_an_ipv6_address() {
 
 #[test]
 fn a_node_stays_where_it_is_while_its_server_hangs_in_a_drain() {
-    let Some(mut draining) = Draining::start_gunicorn() else { return };
+    let Some(mut draining) = Draining::start_gunicorn(Draining::cluster()) else { return };
     let held = |node| draining.counted(&format!(r#"sidelong_edge_node_in_flight{{node="{node}"}}"#)) > 0.0;
     eventually("both nodes of beta hold requests", || {
         draining.signal(Signal::STOP);
@@ -445,7 +354,7 @@ fn the_load_is_that_of_the_control_group_in_which_the_server_runs() {
 fn an_agent_far_from_its_server_knows_no_load_and_says_so() {
     let mut cluster = foreign(&[("alpha", 1)]);
     // RFC 5737: an address of nobody.
-    cluster.file.nodes[0].server = Some("192.0.2.1:80".parse().unwrap());
+    cluster.file.nodes[0].server = Some("192.0.2.1:80".parse::<SocketAddr>().unwrap().into());
     let agent = cluster.part("node", "n1");
     agent_is_up(&cluster, 0);
     assert!(agent.err().contains("192.0.2.1:80 is no address of this machine"), "{}", agent.err());
@@ -484,21 +393,12 @@ fn what_is_not_there_is_refused_in_one_line() {
     );
 }
 
-/// Waits until the edge has learned how many requests the server of n1 handles at a time, under that load: infinite if none
-/// waits for a worker.
-fn learned(cluster: &Cluster, clients: usize, time: Duration, is_it: impl Fn(f64) -> bool) {
-    let load = Load::start(cluster.edge(0), "alpha.test", time, clients);
-    let name = "sidelong_edge_node_learned_workers{node=\"n1\"}";
-    eventually("the workers are learned", || metrics(cluster.admin(0)).get(name).is_some_and(|&n| is_it(n)));
-    drop(load);
-}
-
 #[test]
 fn the_workers_of_a_server_are_learned() {
     for workers in [1, 2, 4, 8] {
         let mut cluster = foreign(&[("alpha", 1)]);
         let server = cluster.at(20_000 + (std::process::id() % 10_000) as u16);
-        cluster.file.nodes[0].server = Some(server);
+        cluster.file.nodes[0].server = Some(server.into());
         let Some(_server) = gunicorn(&cluster, "one", server, workers) else { return };
         let agent = cluster.part("node", "n1");
         let edge = cluster.part("edge", "edge1");
@@ -564,7 +464,7 @@ fn who_connects_past_the_edges_is_named_and_keeps_the_node_from_moving() {
         cluster.file.load.scheme = Scheme::RdmaAsync;
         cluster.file.reconfig.configuration = Configuration::Rigid;
         let server = cluster.at(30_000 + (std::process::id() % 2_000) as u16);
-        cluster.file.nodes[0].server = Some(server);
+        cluster.file.nodes[0].server = Some(server.into());
         cluster.file.nodes[0].exclusive = exclusive;
         let Some(_server) = nginx(&cluster, "one", server) else { return };
         let _agent = cluster.part("node", "n1");

@@ -18,7 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("fabric", &["files", "layout"]),
     ("state", &["layout"]),
     ("config", &["files", "layout", "policy", "state"]),
-    ("load", &["layout", "fabric", "state"]),
+    ("load", &["files", "layout", "fabric", "state"]),
     ("reconfig", &["layout", "fabric", "state", "policy"]),
     ("proxy", &["files"]),
     ("edge", &["files", "layout", "fabric", "state", "policy", "load", "reconfig", "proxy"]),

@@ -1,8 +1,10 @@
 //! Checks of a node.
 
-use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::time::Duration;
 
+use sidelong_files::ServerAddress;
 use sidelong_layout::NODES_MAX;
 
 use super::{Check, HOUR, MILLI, Problem, excerpt, expect, is_text, millis, ms, name, port, within};
@@ -20,9 +22,11 @@ pub(super) fn node(at: At, entry: &NodeEntry) -> Check {
     name(at.key("name"), "node", &entry.name)?;
     within(at, "count", entry.count, 1, NODES_MAX)?;
     let (key, address) = server(at, entry)?;
-    port(at.key(key), address)?;
+    if let Some(address) = address.tcp() {
+        port(at.key(key), address)?;
+    }
     if entry.server.is_some() {
-        foreign(at, entry, address)?;
+        foreign(at, entry, &address)?;
     }
     if let Some(admin) = entry.admin {
         port(at.key("admin"), admin)?;
@@ -84,10 +88,10 @@ fn ready(at: At, entry: &NodeEntry) -> Check {
 }
 
 /// The key that says where the node's server answers, and the first address there.
-pub(crate) fn server(at: At, entry: &NodeEntry) -> Result<(&'static str, SocketAddr), Problem> {
-    match (entry.listen, entry.server) {
-        (Some(listen), None) => Ok(("listen", listen)),
-        (None, Some(server)) => Ok(("server", server)),
+pub(crate) fn server(at: At, entry: &NodeEntry) -> Result<(&'static str, ServerAddress), Problem> {
+    match (entry.listen, &entry.server) {
+        (Some(listen), None) => Ok(("listen", listen.into())),
+        (None, Some(server)) => Ok(("server", server.clone())),
         (listen, _) => Err(Problem {
             at: if listen.is_some() { at.key("listen") } else { at.key("name") },
             found: match listen {
@@ -101,11 +105,20 @@ pub(crate) fn server(at: At, entry: &NodeEntry) -> Result<(&'static str, SocketA
 }
 
 /// Checks a node whose server is foreign, for which the keys of the built-in origin mean nothing.
-fn foreign(at: At, entry: &NodeEntry, server: SocketAddr) -> Check {
-    expect(!server.ip().is_unspecified(), at.key("server"), || {
-        let found = format!("node {:?}: server {server}", entry.name);
-        (found, "an address that edges can connect to".into())
-    })?;
+fn foreign(at: At, entry: &NodeEntry, server: &ServerAddress) -> Check {
+    match server {
+        ServerAddress::Tcp(address) => expect(!address.ip().is_unspecified(), at.key("server"), || {
+            let found = format!("node {:?}: server {server}", entry.name);
+            (found, "an address that edges can connect to".into())
+        })?,
+        ServerAddress::Unix(path) => {
+            unix(at.key("server"), &entry.name, path)?;
+            expect(entry.count == 1, at.key("count"), || {
+                let found = format!("node {:?}: {} nodes at {server}", entry.name, entry.count);
+                (found, "count = 1: one entry for each Unix socket".into())
+            })?;
+        }
+    }
     let given = [
         ("service", entry.service.is_some()),
         ("service_ms", entry.service_time.is_some()),
@@ -120,6 +133,18 @@ fn foreign(at: At, entry: &NodeEntry, server: SocketAddr) -> Check {
             found: format!("node {:?}: {key} with server = \"{server}\"", entry.name),
             expected: format!("no {key}: it is of the built-in origin"),
         })
+    })
+}
+
+/// Checks the path of a Unix socket.
+fn unix(at: At, node: &str, path: &Path) -> Check {
+    let (bytes, max) = (path.as_os_str().as_bytes(), ServerAddress::PATH_BYTES_MAX);
+    // Relative to which directory would depend on where an edge was started.
+    let is_usable = path.is_absolute() && bytes.len() <= max && !bytes.contains(&0);
+    expect(is_usable, at, || {
+        let shown = excerpt(&path.to_string_lossy());
+        let found = format!("node {node:?}: Unix socket {shown:?} of {} bytes", bytes.len());
+        (found, format!("an absolute path of at most {max} bytes, such as \"unix:/run/app.sock\""))
     })
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, test_kill_process};
 use sidelong_fabric::{Access, Error, Host, Region, RegionSpec};
 use sidelong_layout::{
-    ChoiceMap, NAME_BYTES, NodeId, Ownership, RegionKind, SLOTS, ServerAddress, SiteId, Time, Worker,
+    ChoiceMap, NAME_BYTES, NodeId, Ownership, RegionKind, SLOTS, EncodedAddress, SiteId, Time, Worker,
     WorkersMap,
 };
 use sidelong_policy::admission::Verdict;
@@ -34,7 +34,7 @@ pub struct LedCluster {
     /// The sites' names, of at most [`NAME_BYTES`] bytes.
     pub sites: Vec<String>,
     /// Where the nodes' servers answer.
-    pub servers: Vec<ServerAddress>,
+    pub servers: Vec<EncodedAddress>,
     /// The age from which a choice does not count.
     pub stale: Duration,
     /// The time in which each client of a site gets its turn.

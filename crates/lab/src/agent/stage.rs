@@ -75,8 +75,11 @@ impl Stage {
         let edge = |name: &str, config: &Path, cluster: &sidelong_config::Cluster| {
             start(name, part("edge", EDGE, config), cluster.edges[0].listen, OBJECT, system_cpu)
         };
+        let port = |cluster: &sidelong_config::Cluster| {
+            cluster.nodes[0].address.tcp().expect("each server of the experiment has a port")
+        };
         let server = |name: &str, directory: &Path, cluster: &sidelong_config::Cluster, cpu| {
-            let address = cluster.nodes[0].address;
+            let address = port(cluster);
             start(name, nginx::command(directory, &nginx_http(address))?, address, OBJECT, cpu)
         };
         let servers = [
@@ -87,7 +90,7 @@ impl Stage {
             agent("agent-measured", &measured, &beside, system_cpu)?,
             agent("agent-behind", &behind, &foreign, load_cpu)?,
         ];
-        let origin = start("origin", part("node", NODE, &builtin), own.nodes[0].address, OBJECT, load_cpu)?;
+        let origin = start("origin", part("node", NODE, &builtin), port(&own), OBJECT, load_cpu)?;
         let edges = [edge("edge-builtin", &builtin, &own)?, edge("edge-behind", &behind, &foreign)?];
         let (run, stop) = ([run_beside, run_behind, run_builtin], Arc::clone(&bench.options.stop));
         let stage = Stage { agents, edges, origin, servers, _run: run, load_cpu, stop };
@@ -154,7 +157,8 @@ mod tests {
         for (name, first, is_foreign) in [("a", 0, true), ("b", 3, true), ("c", 6, false)] {
             let cluster = cluster_file(name, first, is_foreign, &port).cluster().unwrap();
             assert_eq!((cluster.nodes.len(), cluster.nodes[0].is_foreign), (1, is_foreign));
-            ports.extend([cluster.nodes[0].address, cluster.edges[0].listen]);
+            ports.extend(cluster.nodes[0].address.tcp());
+            ports.push(cluster.edges[0].listen);
             ports.extend(cluster.nodes[0].admin);
         }
         let all = ports.len();

@@ -1,14 +1,15 @@
 //! Asks the server of a node by HTTP until it is ready. It judges an answer by its status alone.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use http::Request;
 use http::header::{CONNECTION, HOST};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use sidelong_files::ServerAddress;
 use sidelong_layout::FaultCause;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -25,7 +26,7 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// What a server answers when it is ready.
 pub(crate) struct Ready {
     /// Where it listens.
-    pub(crate) address: SocketAddr,
+    pub(crate) address: ServerAddress,
     /// What it is asked for, from the slash on.
     pub(crate) path: String,
     /// The status that it answers when it is ready.
@@ -82,11 +83,22 @@ impl Ready {
 
     /// The status of an answer, over a connection of its own: one that is kept may lead to the old site's server.
     async fn ask(&self) -> Result<u16, Failure> {
-        let request = Request::get(&self.path)
-            .header(HOST, self.address.to_string())
-            .header(CONNECTION, "close")
-            .body(String::new())?;
-        let stream = TokioIo::new(TcpStream::connect(self.address).await?);
+        match &self.address {
+            ServerAddress::Tcp(address) => {
+                self.ask_over(TcpStream::connect(address).await?, &address.to_string()).await
+            }
+            ServerAddress::Unix(path) => self.ask_over(UnixStream::connect(path).await?, "localhost").await,
+        }
+    }
+
+    async fn ask_over(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        host: &str,
+    ) -> Result<u16, Failure> {
+        let request =
+            Request::get(&self.path).header(HOST, host).header(CONNECTION, "close").body(String::new())?;
+        let stream = TokioIo::new(stream);
         let (mut sender, connection) =
             http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(stream).await?;
         // It ends with this request, answered or not.
@@ -99,7 +111,7 @@ impl Ready {
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
-    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
     use std::sync::mpsc::{Receiver, sync_channel};
 
     use super::*;
@@ -110,7 +122,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(300);
 
     fn ready(address: SocketAddr, timeout: Duration) -> Ready {
-        Ready { address, path: "/healthz?deep".into(), status: 200, timeout }
+        Ready { address: address.into(), path: "/healthz?deep".into(), status: 200, timeout }
     }
 
     /// Gives each connection one of these answers, and then closes it. Tells what it is asked.

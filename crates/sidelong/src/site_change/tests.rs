@@ -108,8 +108,12 @@ fn a_site_is_back_only_if_its_server_is_ready() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let mut commands = commands(directory.path());
-    commands.ready =
-        Some(Ready { address, path: "/".into(), status: 200, timeout: Duration::from_millis(100) });
+    commands.ready = Some(Ready {
+        address: address.into(),
+        path: "/".into(),
+        status: 200,
+        timeout: Duration::from_millis(100),
+    });
     let fault = Fault { step: ChangeStep::Ready, cause: FaultCause::TimedOut };
     assert_eq!(commands.change(Some(ALPHA), BETA, &|| false), Some(ChangeResult::Failed(fault)));
     assert_eq!(ran(directory.path()), [LEAVES, ENTERS, LEAVES_AGAIN, ENTERS_AGAIN]);
@@ -143,7 +147,12 @@ fn a_server_that_does_not_become_ready_brings_the_old_site_back() {
     };
     let mut commands = commands(directory.path());
     // It answers at once, on a busy machine too, unless it is not ready.
-    commands.ready = Some(Ready { address, path: "/".into(), status: 200, timeout: Duration::from_secs(3) });
+    commands.ready = Some(Ready {
+        address: address.into(),
+        path: "/".into(),
+        status: 200,
+        timeout: Duration::from_secs(3),
+    });
     let result = std::thread::scope(|scope| {
         scope.spawn(serve);
         let result = commands.change(Some(ALPHA), BETA, &|| false);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use rustix::process::geteuid;
-use sidelong_config::{ClusterFile, Configuration, Node};
+use sidelong_config::{ClusterFile, Configuration, Node, ServerAddress};
 use sidelong_workload::gunicorn;
 
 use crate::cgroup;
@@ -71,6 +71,7 @@ pub(super) struct Server {
     make: Make,
     program: &'static str,
     node: Node,
+    address: SocketAddr,
     /// CPUs that it may use.
     pub(super) cpu_share: f64,
 }
@@ -98,14 +99,14 @@ fn replace(file: &mut ClusterFile, make: Make, program: &'static str) -> Result<
     let nodes = cluster.nodes.into_iter().filter(|node| !node.is_foreign);
     let server = |node: Node| {
         let cpu_share = node.cpu_share.unwrap_or(make.cpu_share());
-        Server { make, program, node, cpu_share }
+        Some(Server { make, program, address: node.address.tcp()?, node, cpu_share })
     };
-    let servers = nodes.map(server).collect();
+    let servers = nodes.filter_map(server).collect();
     for entry in file.nodes.iter_mut().filter(|entry| entry.server.is_none()) {
         // Workers of the others wait for nobody.
         entry.workers = if make == Make::Gunicorn { entry.workers() } else { None };
         entry.cpus = entry.cpus.or(Some(entry.cpu_share.unwrap_or(make.cpu_share())));
-        entry.server = entry.listen.take();
+        entry.server = entry.listen.take().map(ServerAddress::from);
         (entry.service, entry.service_time, entry.queue_depth_max) = (None, None, None);
         (entry.root, entry.cpu_share, entry.cgroup) = (None, None, None);
     }
@@ -120,7 +121,7 @@ impl Server {
 
     /// Where it answers.
     pub(super) const fn address(&self) -> SocketAddr {
-        self.node.address
+        self.address
     }
 
     /// The command that runs it in the foreground. Its settings go into `directory`.
@@ -211,7 +212,10 @@ mod tests {
         assert_eq!(servers.len(), 18);
         assert!(after.nodes.iter().all(|node| node.is_foreign && node.workers == Some(2)));
         for ((server, was), node) in servers.iter().zip(&before.nodes).zip(&after.nodes) {
-            assert_eq!((server.address(), &node.name, node.site), (node.address, &was.name, was.site));
+            assert_eq!(
+                (Some(server.address()), &node.name, node.site),
+                (node.address.tcp(), &was.name, was.site)
+            );
         }
         // There is nothing left to put in place.
         assert_eq!(replace(&mut file, Make::Gunicorn, "gunicorn").unwrap().len(), 0);

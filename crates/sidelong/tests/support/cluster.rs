@@ -112,7 +112,7 @@ impl Cluster {
     /// Where the `index`-th node's server answers.
     pub fn node(&self, index: usize) -> SocketAddr {
         let node = &self.file.nodes[index];
-        node.listen.or(node.server).unwrap()
+        node.listen.or(node.server.as_ref().and_then(|server| server.tcp())).unwrap()
     }
 
     /// The admin address of the `index`-th edge.

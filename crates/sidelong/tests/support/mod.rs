@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test binary uses its own part of this")]
 
 mod cluster;
+pub mod foreign;
 mod http;
 pub mod httpd;
 mod process;

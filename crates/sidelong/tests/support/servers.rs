@@ -1,7 +1,9 @@
 //! Real servers that know nothing of Sidelong, with settings of their own in the cluster's directory.
 
 use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -10,21 +12,22 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
+use sidelong_config::ServerAddress;
 
-use super::{Cluster, Running, eventually, skipped, try_get};
+use super::{Cluster, PATIENCE, Running, eventually, skipped, try_get};
 
 /// nginx at `address`, once it serves; each answer's body is `name`. `None`, with a printed reason, without nginx.
-pub fn nginx(cluster: &Cluster, name: &str, address: SocketAddr) -> Option<Running> {
-    nginx_with(cluster, name, address, "")
+pub fn nginx(cluster: &Cluster, name: &str, address: impl Into<ServerAddress>) -> Option<Running> {
+    nginx_with(cluster, name, &address.into(), "")
 }
 
 /// The same, where an answer takes a second of no worker's time, besides which what a busy machine adds is little: its first 100
 /// bytes are held to 100 bytes a second.
 pub fn nginx_that_takes_its_time(cluster: &Cluster, name: &str, address: SocketAddr) -> Option<Running> {
-    nginx_with(cluster, name, address, "limit_rate 100; sendfile_max_chunk 100; ")
+    nginx_with(cluster, name, &address.into(), "limit_rate 100; sendfile_max_chunk 100; ")
 }
 
-fn nginx_with(cluster: &Cluster, name: &str, address: SocketAddr, settings: &str) -> Option<Running> {
+fn nginx_with(cluster: &Cluster, name: &str, address: &ServerAddress, settings: &str) -> Option<Running> {
     if !is_there("nginx", "-v") {
         return None;
     }
@@ -34,19 +37,27 @@ fn nginx_with(cluster: &Cluster, name: &str, address: SocketAddr, settings: &str
 }
 
 /// nginx that speaks HTTP/2 in clear text, and serves the files of a directory.
-pub fn nginx_over_http2(cluster: &Cluster, address: SocketAddr, files: &Path) -> Option<Running> {
+pub fn nginx_over_http2(
+    cluster: &Cluster,
+    address: impl Into<ServerAddress>,
+    files: &Path,
+) -> Option<Running> {
     if !is_there("nginx", "-v") {
         return None;
     }
     let directory = cluster.path("nginx-http2");
     let _ = std::fs::create_dir(&directory);
+    let address = address.into();
     let command =
         nginx_command(&directory, &format!("{address} http2"), &format!("root {};", files.display()));
-    Some(ready(command, || TcpStream::connect(address).is_ok()))
+    Some(ready(command, || match &address {
+        ServerAddress::Tcp(address) => TcpStream::connect(address).is_ok(),
+        ServerAddress::Unix(path) => UnixStream::connect(path).is_ok(),
+    }))
 }
 
 /// nginx whose files are in `directory`, and that answers everything by `location`.
-fn start_nginx(directory: &Path, address: SocketAddr, location: &str) -> Running {
+fn start_nginx(directory: &Path, address: &ServerAddress, location: &str) -> Running {
     serving(nginx_command(directory, &address.to_string(), location), address)
 }
 
@@ -70,7 +81,12 @@ fn nginx_command(directory: &Path, listen: &str, location: &str) -> Command {
 
 /// gunicorn with `workers` that serve a connection each, once it serves. A request for `/MS` takes that many ms. The answer's body is
 /// `name`. [`sites_at_once`] reads its log of requests. `None`, with a printed reason, without gunicorn.
-pub fn gunicorn(cluster: &Cluster, name: &str, address: SocketAddr, workers: u16) -> Option<Running> {
+pub fn gunicorn(
+    cluster: &Cluster,
+    name: &str,
+    address: impl Into<ServerAddress>,
+    workers: u16,
+) -> Option<Running> {
     gunicorn_with(cluster, name, address, workers, &[])
 }
 
@@ -78,7 +94,7 @@ pub fn gunicorn(cluster: &Cluster, name: &str, address: SocketAddr, workers: u16
 pub fn gunicorn_with(
     cluster: &Cluster,
     name: &str,
-    address: SocketAddr,
+    address: impl Into<ServerAddress>,
     workers: u16,
     arguments: &[&str],
 ) -> Option<Running> {
@@ -101,11 +117,12 @@ pub fn gunicorn_with(
         name.len()
     );
     std::fs::write(directory.join("application.py"), application).unwrap();
+    let address = address.into();
     let mut command = Command::new("gunicorn");
     command.arg("--chdir").arg(&directory).arg("--bind").arg(address.to_string());
     command.arg("--workers").arg(workers.to_string()).args(["--log-level", "warning"]);
     command.args(arguments).arg("application");
-    Some(serving(command, address))
+    Some(serving(command, &address))
 }
 
 /// Python's own server at `address`, which speaks HTTP/1.0 and closes after each answer; each answer's body is `name`. `None`, with a
@@ -120,7 +137,7 @@ pub fn closing_server(cluster: &Cluster, name: &str, address: SocketAddr) -> Opt
     let mut command = Command::new("python3");
     command.args(["-m", "http.server", "--directory"]).arg(&directory);
     command.arg("--bind").arg(address.ip().to_string()).arg(address.port().to_string());
-    Some(serving(command, address))
+    Some(serving(command, &address.into()))
 }
 
 /// Sends a signal to a server and to all processes that it started.
@@ -207,7 +224,7 @@ pub fn php_fpm(cluster: &Cluster, name: &str, address: SocketAddr, workers: u16)
         at("socket"),
         at("application.php"),
     );
-    Some([start_nginx(&directory, address, &location), php])
+    Some([start_nginx(&directory, &address.into(), &location), php])
 }
 
 fn php_fpm_program() -> Option<PathBuf> {
@@ -244,8 +261,20 @@ pub fn sites_at_once(cluster: &Cluster, name: &str) -> (usize, usize) {
     (most, changes)
 }
 
-fn serving(command: Command, address: SocketAddr) -> Running {
-    ready(command, || try_get(address, "any", "/").is_ok_and(|reply| reply.status == 200))
+fn serving(command: Command, address: &ServerAddress) -> Running {
+    ready(command, || match address {
+        ServerAddress::Tcp(address) => try_get(*address, "any", "/").is_ok_and(|reply| reply.status == 200),
+        ServerAddress::Unix(path) => is_served_at(path),
+    })
+}
+
+/// Whether a server at a Unix socket answers with 200.
+fn is_served_at(path: &Path) -> bool {
+    let Ok(mut stream) = UnixStream::connect(path) else { return false };
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answer = [0; 12];
+    let asked = stream.write_all(b"GET / HTTP/1.1\r\nhost: any\r\nconnection: close\r\n\r\n");
+    asked.and_then(|()| stream.read_exact(&mut answer)).is_ok() && answer == *b"HTTP/1.1 200"
 }
 
 fn ready(command: Command, is_ready: impl Fn() -> bool) -> Running {

@@ -1,0 +1,158 @@
+//! The sockets of a server that is not Sidelong's, as the kernel tells of them: who listens at its port or Unix socket, its
+//! connections, and its accept queue.
+//!
+//! They are asked for over netlink (sock_diag(7)), which needs no privilege and, unlike /proc/net/tcp, shows one port. The
+//! established connections cost a walk over the kernel's table of connections, so they are sampled as rarely as /proc.
+
+mod netlink;
+mod tcp;
+mod unix;
+
+use std::io;
+use std::net::IpAddr;
+
+use sidelong_files::ServerAddress;
+use sidelong_layout::{Hot, valid};
+
+use netlink::Kernel;
+
+/// What the kernel tells of one server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Listening {
+    /// Its listening sockets. None: nobody listens there on this machine.
+    pub sockets: u32,
+    /// The inode of one of them, by which its processes can be found.
+    pub inode: u32,
+    /// Established connections, those that wait to be accepted included.
+    pub established: u32,
+    /// Connections that wait to be accepted.
+    pub queued: u32,
+    /// Established connections from other addresses than the edges'. At a Unix socket none is known.
+    pub strangers: u32,
+}
+
+/// A foreign server: one that is not Sidelong's, of which the kernel tells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Foreign {
+    /// Where it listens.
+    pub server: ServerAddress,
+    /// Its workers, if each holds one connection: then those with one are busy.
+    pub workers: Option<u16>,
+}
+
+impl Foreign {
+    /// Copies its connections, of which `queued` wait to be accepted, into a hot line.
+    pub(crate) fn fill(&self, established: u32, queued: u32, hot: &mut Hot) {
+        (hot.connections, hot.queued) = (established, queued);
+        hot.valid |= valid::CONNECTIONS;
+        if let Some(workers) = self.workers {
+            (hot.busy, hot.workers) = (established.saturating_sub(queued).min(workers.into()), workers);
+            hot.valid |= valid::WORKERS;
+        }
+    }
+}
+
+/// Asks the kernel about the sockets of one server.
+#[derive(Debug)]
+pub struct Listener {
+    kernel: Kernel,
+    server: ServerAddress,
+    /// The addresses from which edges connect; none if they are not known.
+    edges: Vec<IpAddr>,
+}
+
+impl Listener {
+    /// For the server at that address of this machine.
+    ///
+    /// # Errors
+    /// If the kernel does not answer such questions.
+    pub fn new(server: ServerAddress) -> io::Result<Self> {
+        Ok(Listener { kernel: Kernel::new()?, server, edges: Vec::new() })
+    }
+
+    /// Tells the connections of edges, which come from these addresses, from those of others.
+    pub(crate) fn knowing(self, edges: Vec<IpAddr>) -> Self {
+        Listener { edges, ..self }
+    }
+
+    /// The server's sockets now.
+    ///
+    /// # Errors
+    /// If the kernel refuses the question or its answer is not understood.
+    pub fn look(&mut self) -> io::Result<Listening> {
+        match &self.server {
+            ServerAddress::Tcp(address) => tcp::look(&mut self.kernel, *address, &self.edges),
+            ServerAddress::Unix(path) => unix::look(&mut self.kernel, path),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn a_server_is_seen_with_its_connections_and_those_that_wait() {
+        for (listen, server) in [("127.9.8.7:0", "127.9.8.7"), ("0.0.0.0:0", "127.9.8.6"), ("[::]:0", "::1")]
+        {
+            let listening = TcpListener::bind(listen).unwrap();
+            let server = SocketAddr::new(server.parse().unwrap(), listening.local_addr().unwrap().port());
+            let mut listener = Listener::new(server.into()).unwrap();
+            let Listening { sockets, inode, established, queued, .. } = listener.look().unwrap();
+            assert_eq!((sockets, established, queued), (1, 0, 0), "{server}");
+            assert_ne!(inode, 0);
+            let _clients = [0; 3].map(|_| TcpStream::connect(server).unwrap());
+            let _accepted = listening.accept().unwrap();
+            let now = listener.look().unwrap();
+            assert_eq!(
+                now,
+                Listening { sockets, inode, established: 3, queued: 2, strangers: 0 },
+                "{server}"
+            );
+            drop(listening);
+            assert_eq!(listener.look().unwrap(), Listening::default(), "{server}");
+        }
+    }
+
+    #[test]
+    fn who_connects_from_elsewhere_than_the_edges_is_told_apart() {
+        let listening = TcpListener::bind("127.9.8.5:0").unwrap();
+        let server = listening.local_addr().unwrap();
+        let _clients = [0; 3].map(|_| TcpStream::connect(server).unwrap());
+        let from = _clients[0].local_addr().unwrap().ip();
+        let strangers = |edges: Vec<IpAddr>| {
+            let listener = Listener::new(server.into()).unwrap().knowing(edges).look();
+            listener.unwrap().strangers
+        };
+        assert_eq!(strangers(vec![from]), 0);
+        assert_eq!(strangers(vec!["192.0.2.1".parse().unwrap()]), 3);
+        assert_eq!(strangers(Vec::new()), 0, "who is an edge is not known");
+    }
+
+    #[test]
+    fn a_server_at_a_unix_socket_is_seen_by_whichever_path_it_was_bound() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, other) = (directory.path().join("app.sock"), directory.path().join("other.sock"));
+        let _other = UnixListener::bind(&other).unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(directory.path(), &link).unwrap();
+        let mut listener = Listener::new(ServerAddress::Unix(path.clone())).unwrap();
+        assert_eq!(listener.look().unwrap(), Listening::default());
+        for bound in [path.clone(), link.join("app.sock")] {
+            let listening = UnixListener::bind(&bound).unwrap();
+            let Listening { sockets, inode, established, queued, .. } = listener.look().unwrap();
+            assert_eq!((sockets, established, queued), (1, 0, 0), "{}", bound.display());
+            assert_ne!(inode, 0);
+            let _clients = [0; 3].map(|_| UnixStream::connect(&path).unwrap());
+            let accepted = listening.accept().unwrap();
+            let now = Listening { sockets, inode, established: 3, queued: 2, strangers: 0 };
+            assert_eq!(listener.look().unwrap(), now);
+            drop((listening, accepted));
+            assert_eq!(listener.look().unwrap(), Listening::default());
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Clusters of servers that are not Sidelong's, with what tests of several kinds of servers ask of them.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::servers::{Load, gunicorn, signal_all, sites_at_once};
+use super::{Cluster, Running, eventually, metrics, try_get};
+
+/// The part of the cluster that has no load to send, with servers at its nodes' addresses.
+pub fn foreign(sites: &[(&str, usize)]) -> Cluster {
+    let mut cluster = Cluster::new(sites).foreign();
+    cluster.file.edges.truncate(1);
+    cluster
+}
+
+/// Waits until the edge's answer for a site is this body.
+pub fn answers(cluster: &Cluster, site: &str, body: &str) {
+    let is_it =
+        || try_get(cluster.edge(0), &format!("{site}.test"), "/").is_ok_and(|reply| reply.body == body);
+    eventually(&format!("{body} answers for {site}"), is_it);
+}
+
+/// Waits until the edge has learned how many requests the server of n1 handles at a time, under that load: infinite if none
+/// waits for a worker.
+pub fn learned(cluster: &Cluster, clients: usize, time: Duration, is_it: impl Fn(f64) -> bool) {
+    let load = Load::start(cluster.edge(0), "alpha.test", time, clients);
+    let name = "sidelong_edge_node_learned_workers{node=\"n1\"}";
+    eventually("the workers are learned", || metrics(cluster.admin(0)).get(name).is_some_and(|&n| is_it(n)));
+    drop(load);
+}
+
+/// A site with one server and a site with two, the requests of which take 100 ms, so that a busy machine, too, keeps the servers'
+/// workers busy; and `up` on them.
+pub struct Draining {
+    pub cluster: Cluster,
+    servers: Vec<Running>,
+    up: Running,
+    load: Vec<Load>,
+}
+
+impl Draining {
+    const NAMES: [&str; 3] = ["one", "two", "three"];
+
+    pub fn cluster() -> Cluster {
+        let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
+        cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
+        // No edge gives up a request that a stopped server holds.
+        cluster.file.limits.response_timeout = Duration::from_secs(60);
+        cluster
+    }
+
+    /// With servers that `start` starts under a name for the node of that index.
+    pub fn start(
+        cluster: Cluster,
+        start: impl Fn(&Cluster, &str, usize) -> Option<Vec<Running>>,
+    ) -> Option<Self> {
+        let servers = Self::NAMES.iter().zip(0..).map(|(name, node)| start(&cluster, name, node));
+        let servers = servers.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect();
+        let up = cluster.serving(&["--plain"]);
+        let mut draining = Draining { cluster, servers, up, load: Vec::new() };
+        draining.ask("beta.test", 2);
+        Some(draining)
+    }
+
+    /// With a gunicorn of four workers for each node.
+    pub fn start_gunicorn(cluster: Cluster) -> Option<Self> {
+        let server = |node: usize, cluster: &Cluster| cluster.file.nodes[node].server.clone().unwrap();
+        Draining::start(cluster, |cluster, name, node| {
+            Some(vec![gunicorn(cluster, name, server(node, cluster), 4)?])
+        })
+    }
+
+    /// Until nodes have moved a few times, or as often as SIDELONG_MOVES says.
+    pub fn go_to_and_fro(mut self) {
+        let moves = std::env::var("SIDELONG_MOVES").map_or(4.0, |moves| moves.parse().unwrap());
+        // A node that leaves a site has requests of it.
+        self.ask("alpha.test", 2);
+        for site in ["alpha.test", "beta.test"].into_iter().cycle() {
+            let before = self.moves();
+            if before >= moves {
+                break;
+            }
+            self.ask(site, 10);
+            eventually("nodes move to the site under load", || self.moves() > before);
+            self.load.truncate(4);
+        }
+        self.end();
+    }
+
+    pub fn ask(&mut self, site: &'static str, clients: usize) {
+        let time = Duration::from_millis(100);
+        self.load.extend([0, 1].map(|edge| Load::start(self.cluster.edge(edge), site, time, clients)));
+    }
+
+    /// What the edges count under names that begin like this.
+    pub fn counted(&self, name: &str) -> f64 {
+        let counts = (0..2).flat_map(|edge| metrics(self.cluster.admin(edge)));
+        counts.filter(|(counted, _)| counted.starts_with(name)).map(|(_, count)| count).sum()
+    }
+
+    pub fn moves(&self) -> f64 {
+        self.counted("sidelong_edge_moves_total{")
+    }
+
+    pub fn rolled_back(&self) -> f64 {
+        self.counted(r#"sidelong_edge_moves_abandoned_total{end="not-drained"}"#)
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        self.servers[1..].iter().for_each(|server| signal_all(server, signal));
+    }
+
+    pub fn end(self) {
+        drop(self.load);
+        self.up.end().succeeded();
+        let seen = Self::NAMES.map(|name| sites_at_once(&self.cluster, name));
+        assert!(seen.iter().all(|(most, _)| *most <= 1), "requests of two sites at once: {seen:?}");
+        assert!(seen.iter().any(|(_, changes)| *changes > 0), "{seen:?}");
+    }
+}
