@@ -82,6 +82,7 @@ struct request {
     ngx_http_request_t *request;
     struct upstream *upstream;
     ngx_uint_t is_backup;
+    ngx_uint_t taken; /* the index of the server in its group */
     sidelong_request counted;
 };
 
@@ -169,6 +170,7 @@ static void take(struct request *its, ngx_peer_connection_t *connection, ngx_htt
 
     its->rr.tried[index / TRIED_BITS] |= (uintptr_t)1 << index % TRIED_BITS;
     its->rr.current = peer;
+    its->taken = index;
     if (now - peer->checked > peer->fail_timeout)
         peer->checked = now;
     peer->conns++;
@@ -287,12 +289,12 @@ static bool was_refused(const ngx_http_upstream_t *upstream)
     return !connection || !connection->write->timedout;
 }
 
-/* Whether it tells something about the server. A kept connection that it has closed does not. */
-static bool has_failed(const ngx_peer_connection_t *peer)
+/* Whether the server closed a kept connection while the request was on its way, which says nothing about the server. */
+static bool was_closed(const ngx_peer_connection_t *peer)
 {
     const ngx_connection_t *connection = peer->connection;
 
-    return !peer->cached || (connection && (connection->read->timedout || connection->write->timedout));
+    return peer->cached && !(connection && (connection->read->timedout || connection->write->timedout));
 }
 
 static void free_peer(ngx_peer_connection_t *connection, void *data, ngx_uint_t state)
@@ -300,10 +302,15 @@ static void free_peer(ngx_peer_connection_t *connection, void *data, ngx_uint_t 
     struct request *its = data;
     ngx_http_upstream_t *upstream = its->request->upstream;
 
-    if (upstream->state && upstream->state->header_time != (ngx_msec_t)-1)
+    if (upstream->state && upstream->state->header_time != (ngx_msec_t)-1) {
         sidelong_answered(&its->counted, upstream->headers_in.status_n < 400);
-    else if ((state & NGX_PEER_FAILED) && has_failed(connection))
+    } else if ((state & NGX_PEER_FAILED) && was_closed(connection)) {
+        /* It may be the site's only one, so it may be tried again, by another connection. */
+        its->rr.tried[its->taken / TRIED_BITS] &= ~((uintptr_t)1 << its->taken % TRIED_BITS);
+        state = NGX_PEER_NEXT;
+    } else if (state & NGX_PEER_FAILED) {
         sidelong_failed(&its->counted, was_refused(upstream));
+    }
     sidelong_ended(&its->counted);
     ngx_http_upstream_free_round_robin_peer(connection, data, state);
 }
