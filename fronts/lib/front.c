@@ -23,6 +23,8 @@
 #define MAPPINGS_MAX 64
 #define PATH_BYTES 512
 #define NODES_MAX 16383
+/* A node may have a server for each site. */
+#define SERVERS_MAX (1u << 26)
 #define SITES_MAX 4095
 /* A node on trial takes one request; a request that loses the race for it chooses again, as in the edge. */
 #define ATTEMPTS 3
@@ -45,6 +47,7 @@ struct mapping {
     ino_t inode[2];
     uint32_t nodes;
     uint32_t sites;
+    uint32_t servers;
     _Atomic int slot;
     _Atomic bool is_lost;
     /* The words of `choice` before its lists, as they last were. */
@@ -236,16 +239,16 @@ static int open_file(struct file *of, uint32_t kind, char why[SIDELONG_WHY_BYTES
     return wrong ? fails(why, EPROTO, of->path, wrong) : 0;
 }
 
-/* Whether the regions are as long as those of so many nodes and sites. */
+/* Whether the regions are as long as those of so many nodes, sites and servers. */
 static bool fit(const struct choice *choice, const struct header *workers)
 {
-    size_t nodes = choice->nodes, sites = choice->sites;
+    size_t nodes = choice->nodes, sites = choice->sites, servers = choice->servers;
     size_t choice_bytes = sizeof(struct choice) + sites * (sizeof(struct choice_site) + (nodes + 3) / 4 * 8)
-                          + nodes * sizeof(struct choice_node);
+                          + nodes * sizeof(struct choice_node) + servers * sizeof(struct choice_server);
     size_t slot = sizeof(struct worker_slot) + nodes * sizeof(struct worker_counts);
     size_t workers_bytes = sizeof(struct workers) + nodes * sizeof(struct worker_node) + SLOTS * slot;
 
-    return nodes <= NODES_MAX && sites <= SITES_MAX && choice_bytes == choice->header.len
+    return nodes <= NODES_MAX && sites <= SITES_MAX && servers <= SERVERS_MAX && choice_bytes == choice->header.len
            && workers_bytes == workers->len;
 }
 
@@ -253,8 +256,7 @@ static bool fit(const struct choice *choice, const struct header *workers)
 static struct mapping *map_files(const struct file files[2])
 {
     const struct choice *begin = &files[0].begin;
-    size_t kept = sizeof(struct choice) + begin->sites * sizeof(struct choice_site)
-                  + begin->nodes * sizeof(struct choice_node);
+    size_t kept = begin->header.len / sizeof(uint64_t) * sizeof(uint64_t);
     struct mapping *map = calloc(1, sizeof(*map) + kept);
 
     if (!map)
@@ -279,6 +281,7 @@ static struct mapping *map_files(const struct file files[2])
     }
     map->nodes = begin->nodes;
     map->sites = begin->sites;
+    map->servers = (uint32_t)begin->servers;
     map->kept_words = kept / sizeof(uint64_t);
     map->slot = NO_SLOT_YET;
     return map;
@@ -468,11 +471,13 @@ int sidelong_node(sidelong_front *front, const struct sockaddr *address)
     } else {
         return -1;
     }
-    for (unsigned node = 0; node < map->nodes; node++) {
-        const struct choice_node *one = node_of(map, node);
+    const struct choice_server *servers = (void *)list_of(map, map->sites);
+
+    for (unsigned i = 0; i < map->servers; i++) {
+        const struct choice_server *one = &servers[i];
 
         if (one->family == family && one->port == port && memcmp(one->address, bytes, sizeof(bytes)) == 0)
-            return (int)node;
+            return one->node < map->nodes ? (int)one->node : -1;
     }
     return -1;
 }

@@ -38,11 +38,15 @@ struct choice_node {
     _Atomic uint64_t reading;
     _Atomic uint64_t health;
     _Atomic uint64_t requests;
+    uint64_t zero[4];
+};
+
+struct choice_server {
     uint16_t family;
     uint16_t port;
-    uint32_t zero;
+    uint32_t node;
     uint8_t address[16];
-    uint64_t zero2;
+    uint64_t zero;
 };
 
 struct choice {
@@ -53,9 +57,10 @@ struct choice {
     uint32_t sites;
     uint64_t balance;
     uint64_t rotation_ns;
-    uint64_t zero[3];
+    uint64_t servers;
+    uint64_t zero[2];
     struct choice_site site[];
-    /* then struct choice_node[nodes], then for each site uint16_t[nodes, a multiple of 4] */
+    /* then struct choice_node[nodes], for each site uint16_t[nodes, a multiple of 4], struct choice_server[servers] */
 };
 
 struct worker_node {
@@ -87,7 +92,7 @@ struct workers {
     /* then SLOTS times struct worker_slot with counts[nodes] */
 };
 
-_Static_assert(sizeof(struct header) == 64 && sizeof(struct choice_site) == 128 && sizeof(struct choice_node) == 64
+_Static_assert(sizeof(struct header) == 64 && sizeof(struct choice_site) == 128 && sizeof(struct choice_node) == 64 && sizeof(struct choice_server) == 32
                    && sizeof(struct choice) == 128 && sizeof(struct worker_node) == 64
                    && sizeof(struct worker_counts) == 32 && sizeof(struct worker_slot) == 64,
                "as crates/layout has them");

@@ -6,16 +6,20 @@ use crate::{HEADER_BYTES, LINE_BYTES, NAME_BYTES, NodeId, SiteId};
 
 /// One site's entry: a line of words, a line with its name.
 const SITE_BYTES: usize = LINE_BYTES + NAME_BYTES;
+/// One server's entry.
+const SERVER_BYTES: usize = 32;
 /// Nodes in a word of a site's list.
 const LISTED: usize = 4;
 
-/// A front's choice: after the header its state, the sites, the nodes, and a list of nodes for each site.
+/// A front's choice: after the header its state, the sites, the nodes, a list of nodes for each site, and the servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChoiceMap {
     /// Nodes in it.
     pub nodes: usize,
     /// Sites in it.
     pub sites: usize,
+    /// Addresses of the nodes' servers in it: a node may have one for each site.
+    pub servers: usize,
 }
 
 impl ChoiceMap {
@@ -30,6 +34,8 @@ impl ChoiceMap {
     pub const BALANCE: usize = Self::TIME + 24;
     /// The time in which each client of a site gets its turn, in ns.
     pub const ROTATION: usize = Self::TIME + 32;
+    /// How many addresses of servers there are.
+    pub const SERVERS: usize = Self::TIME + 40;
     const SITES: usize = HEADER_BYTES + LINE_BYTES;
 
     const fn site(self, site: SiteId) -> usize {
@@ -77,11 +83,6 @@ impl ChoiceMap {
         self.node(node) + 24
     }
 
-    /// Where its server answers: a [`EncodedAddress`], of 24 bytes.
-    pub const fn address(self, node: NodeId) -> usize {
-        self.node(node) + 32
-    }
-
     const fn list_bytes(self) -> usize {
         self.nodes.div_ceil(LISTED) * 8
     }
@@ -96,9 +97,19 @@ impl ChoiceMap {
         lists + site.index() * self.list_bytes() + word * 8
     }
 
+    /// Where a server answers, an [`EncodedAddress`], and whose it is.
+    pub const fn server(self, server: usize) -> usize {
+        assert!(server < self.servers, "a server without an entry in the choice");
+        self.servers_at() + server * SERVER_BYTES
+    }
+
+    const fn servers_at(self) -> usize {
+        Self::SITES + self.sites * (SITE_BYTES + self.list_bytes()) + self.nodes * LINE_BYTES
+    }
+
     /// Length of the region.
     pub const fn len(self) -> usize {
-        Self::SITES + self.sites * (SITE_BYTES + self.list_bytes()) + self.nodes * LINE_BYTES
+        self.servers_at() + self.servers * SERVER_BYTES
     }
 
     /// Whether it has neither a site nor a node.
@@ -107,20 +118,20 @@ impl ChoiceMap {
     }
 }
 
-/// Where a server answers, as workers compare it with the address that they were configured with: `family:16 port:16`, then 16
-/// bytes. Family 4 and 6 are TCP, with the IP address in network order. Family 1 is a Unix socket, with the FNV-1a hash
-/// of its path in the first 8.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// Where a node's server answers, as workers compare it with the address that they were configured with: `family:16 port:16
+/// node:32`, then 16 bytes. Family 4 and 6 are TCP, with the IP address in network order. Family 1 is a Unix socket, with
+/// the FNV-1a hash of its path in the first 8.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EncodedAddress(pub [u64; 3]);
 
 impl EncodedAddress {
     /// Of a server at a Unix socket.
-    pub const fn unix(path: &[u8]) -> Self {
-        EncodedAddress([1, fnv1a(path), 0])
+    pub const fn unix(node: NodeId, path: &[u8]) -> Self {
+        EncodedAddress([1 | (node.index() as u64) << 32, fnv1a(path), 0])
     }
 
     /// Of a server at a TCP port. To a worker that connects by IPv6 an IPv4 address is mapped; here it is IPv4.
-    pub fn tcp(address: std::net::SocketAddr) -> Self {
+    pub fn tcp(node: NodeId, address: std::net::SocketAddr) -> Self {
         let mut bytes = [0; 16];
         let family = match address.ip().to_canonical() {
             std::net::IpAddr::V4(ip) => {
@@ -133,13 +144,15 @@ impl EncodedAddress {
             }
         };
         let [low, high] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i])));
-        EncodedAddress([family | u64::from(address.port()) << 16, low, high])
+        let first = family | u64::from(address.port()) << 16 | (node.index() as u64) << 32;
+        EncodedAddress([first, low, high])
     }
 }
 
 const _: () = {
-    let map = ChoiceMap { nodes: 5, sites: 2 };
+    let map = ChoiceMap { nodes: 5, sites: 2, servers: 6 };
     assert!(map.verdict(SiteId::new(0)) == 128 && map.name(SiteId::new(1)) == 320);
-    assert!(map.ownership(NodeId::new(0)) == 384 && map.address(NodeId::new(1)) == 480);
-    assert!(map.list(SiteId::new(0), 0) == 704 && map.list(SiteId::new(1), 1) == 728 && map.len() == 736);
+    assert!(map.ownership(NodeId::new(0)) == 384 && map.requests(NodeId::new(1)) == 472);
+    assert!(map.list(SiteId::new(0), 0) == 704 && map.list(SiteId::new(1), 1) == 728);
+    assert!(map.server(0) == 736 && map.server(5) == 896 && map.len() == 928);
 };

@@ -33,8 +33,8 @@ ports320:sequence4,check4,generation4,count2,dropped2,time_ns8,(port2,sockets2,e
 reserved40;kernel:load384,beat64,(slot64,tick32,pending8,zero24)x128,machine192,ports320;words:header64,ownership64;board:header64,site(lock64,budget64,counter64xedges);verdicts:header64,site(verdict8,time8,stale8,rotation8,zero32,name64);\
 share:header64,beat8,zero56,node(in_flight24,answers40),site(verdict8);\
 front:header64,node(seen1,generation36,requests27);\
-choice:header64,time8,stale8,sites4,nodes4,balance8,rotation8,zero24,site(verdict8,members8,zero48,name64),\
-node(ownership8,reading8,health8,requests8,family2,port2,zero4,address16,zero8),list(node2);\
+choice:header64,time8,stale8,sites4,nodes4,balance8,rotation8,servers8,zero16,site(verdict8,members8,zero48,name64),\
+node(ownership8,reading8,health8,requests8,zero32),list(node2),server(family2,port2,node4,address16,zero8);\
 workers:header64,node(sent8,trial8,uncounted8,zero40),slot(pid4,started4,zero56,node(in_flight8,unanswered8,answers8,\
 refused4,failed4))x128";
 

@@ -1,6 +1,7 @@
 //! `sidelong front`: one front of a cluster file, beside a proxy of another make that it leads.
 
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,8 +12,9 @@ use sidelong_config::{Cluster, FrontEntry, Node, Proxy};
 use sidelong_edge::{Front, Gatekeeper, LedByMemory, LedCluster, led_regions};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Host, RunDirectory};
+use sidelong_files::ServerAddress;
 use sidelong_layout::{
-    ChoiceMap, HEADER_BYTES, RegionHeader, RegionKind, SLOTS, EncodedAddress, Time, Worker, WorkersMap,
+    ChoiceMap, NodeId, HEADER_BYTES, RegionHeader, RegionKind, SLOTS, EncodedAddress, Time, Worker, WorkersMap,
 };
 use sidelong_load::monotonic_ns;
 
@@ -179,7 +181,7 @@ fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure> {
         file.read_exact_at(&mut bytes, offset as u64)?;
         Ok(u64::from_le_bytes(bytes))
     };
-    let map = ChoiceMap { nodes, sites: cluster.sites.len() };
+    let map = ChoiceMap { nodes, sites: cluster.sites.len(), servers: servers(cluster).len() };
     let scanned = word(&open(&choice, RegionKind::Choice, map.len())?, ChoiceMap::TIME)?;
     let age = Duration::from_nanos(monotonic_ns().saturating_sub(scanned));
     if scanned == 0 || age > cluster.load.stale {
@@ -210,11 +212,22 @@ fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure> {
     ))
 }
 
+/// Where the nodes' servers answer.
+fn servers(cluster: &Cluster) -> Vec<EncodedAddress> {
+    let nodes = cluster.nodes.iter().enumerate();
+    let encoded = |(index, node): (usize, &Node)| match &node.address {
+        ServerAddress::Tcp(address) => EncodedAddress::tcp(NodeId::new(index), *address),
+        ServerAddress::Unix(path) => EncodedAddress::unix(NodeId::new(index), path.as_os_str().as_bytes()),
+    };
+    nodes.map(encoded).collect()
+}
+
 /// Offers the memory by which the proxy is led.
 fn led(parts: &Parts, entry: &FrontEntry) -> Result<LedByMemory, Failure> {
     let cluster = LedCluster {
         sites: parts.cluster.sites.iter().map(|site| site.name.clone()).collect(),
-        servers: parts.cluster.nodes.iter().map(|node| EncodedAddress::tcp(node.address)).collect(),
+        nodes: parts.cluster.nodes.len(),
+        servers: servers(&parts.cluster),
         stale: parts.cluster.load.stale,
         rotation: parts.cluster.admission.rotation,
         balance: parts.cluster.balance.policy,

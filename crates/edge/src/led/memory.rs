@@ -2,7 +2,7 @@
 //! own (`fronts/lib/sidelong.h`).
 //!
 //! The workers outlive the front, and so do the two regions: a front that starts anew finds the counts of the last one. If
-//! it does not, because somebody has removed the file, it states nothing for as long as a node may drain.
+//! somebody has removed the file with the counts, it states nothing for as long as a node may drain.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -33,7 +33,9 @@ pub fn led_regions(front: &str) -> [String; 2] {
 pub struct LedCluster {
     /// The sites' names, of at most [`NAME_BYTES`] bytes.
     pub sites: Vec<String>,
-    /// Where the nodes' servers answer.
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// Where their servers answer.
     pub servers: Vec<EncodedAddress>,
     /// The age from which a choice does not count.
     pub stale: Duration,
@@ -85,8 +87,8 @@ impl LedByMemory {
         (identity, incarnation): (u64, u64),
         now: Time,
     ) -> Result<Self, Error> {
-        let (nodes, sites) = (cluster.servers.len(), cluster.sites.len());
-        let (choice_map, workers_map) = (ChoiceMap { nodes, sites }, WorkersMap { nodes });
+        let (nodes, sites, servers) = (cluster.nodes, cluster.sites.len(), cluster.servers.len());
+        let (choice_map, workers_map) = (ChoiceMap { nodes, sites, servers }, WorkersMap { nodes });
         let access = Access::ReadOnly;
         let [choice_name, workers_name] = &led_regions(front);
         let spec = |name, kind, len| RegionSpec { cluster: identity, name, kind, len, access, incarnation };
@@ -102,7 +104,7 @@ impl LedByMemory {
             slots: (0..SLOTS).map(|_| None).collect(),
             checked_at: now,
             nodes: vec![Node::default(); nodes],
-            whole_at: is_new.then(|| now.after(cluster.drain_max)),
+            whole_at: is_lost.then(|| now.after(cluster.drain_max)),
         };
         led.describe(cluster);
         Ok(led)
@@ -122,6 +124,7 @@ impl LedByMemory {
         store(ChoiceMap::BALANCE, cluster.balance as u64);
         let open = Verdict::default().encode();
         (0..map.sites).for_each(|site| store(map.verdict(SiteId::new(site)), open));
+        store(ChoiceMap::SERVERS, map.servers as u64);
         store(ChoiceMap::COUNTS, (map.sites as u64) << 32 | map.nodes as u64);
         for (index, name) in cluster.sites.iter().enumerate() {
             let mut bytes = [0; NAME_BYTES];
@@ -132,7 +135,7 @@ impl LedByMemory {
         }
         for (index, server) in cluster.servers.iter().enumerate() {
             for (word, value) in server.0.iter().enumerate() {
-                store(map.address(NodeId::new(index)) + word * 8, *value);
+                store(map.server(index) + word * 8, *value);
             }
         }
     }

@@ -1,0 +1,371 @@
+//! Real proxies of other makes, led by a front: what is asked of each of them is the same.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use sidelong_config::{Configuration, FrontEntry, Proxy};
+use support::httpd::made;
+use support::servers::{Load, family, gunicorn, sites_at_once};
+use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
+
+/// The proxy's port, at the cluster's own address.
+const PROXY: u16 = 8080;
+const NAMES: [&str; 3] = ["one", "two", "three"];
+
+/// A site with one server and a site with two, `up` on their agents and on the front of a proxy, and that proxy.
+struct Led {
+    cluster: Cluster,
+    kind: Proxy,
+    proxy: Option<Running>,
+    servers: Vec<Running>,
+    up: Option<Running>,
+}
+
+impl Led {
+    /// `None`, with a printed reason, if a program is missing.
+    fn start(kind: Proxy, change: impl FnOnce(&mut Cluster)) -> Option<Led> {
+        let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
+        cluster.file.edges.clear();
+        let front = FrontEntry { admin: Some(cluster.at(9001)), ..FrontEntry::new("web1", kind) };
+        cluster.file.fronts.push(front);
+        cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
+        // The servers' answers take 100 ms, and a busy machine's time.
+        cluster.file.reconfig.drain_max = Duration::from_secs(30);
+        change(&mut cluster);
+        let module = module(&cluster, kind)?;
+        let started = NAMES.iter().zip(0..).map(|(name, node)| {
+            let address = cluster.file.nodes[node].server.clone().unwrap();
+            gunicorn(&cluster, name, address, 4)
+        });
+        let servers = started.collect::<Option<Vec<_>>>()?;
+        let up = cluster.up(&["--plain"]);
+        let mut led = Led { cluster, kind, proxy: None, servers, up: Some(up) };
+        eventually("the front runs", || led.up.as_ref().unwrap().err().contains(" is up: "));
+        led.proxy = Some(led.start_proxy(&module));
+        led.await_serving();
+        Some(led)
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.cluster.at(PROXY)
+    }
+
+    fn start_proxy(&self, module: &Path) -> Running {
+        let command = proxy(&self.cluster, self.kind, self.address(), module);
+        Running::start_command(command)
+    }
+
+    fn await_serving(&self) {
+        for site in ["alpha.test", "beta.test"] {
+            eventually("the proxy serves each site", || {
+                try_get(self.address(), site, "/0").is_ok_and(|reply| reply.status == 200)
+            });
+        }
+    }
+
+    fn config(&self) -> String {
+        self.cluster.path("cluster.toml").to_str().unwrap().to_owned()
+    }
+
+    fn ask(&self, site: &'static str, clients: usize) -> Load {
+        Load::start(self.address(), site, Duration::from_millis(100), clients)
+    }
+
+    fn moves(&self) -> f64 {
+        let counts = metrics(self.cluster.at(9001)).into_iter();
+        counts.filter(|(name, _)| name.starts_with("sidelong_edge_moves_total{")).map(|(_, count)| count).sum()
+    }
+
+    /// Until nodes have moved a few times, or as often as SIDELONG_MOVES says.
+    fn go_to_and_fro(&self) {
+        let moves = std::env::var("SIDELONG_MOVES").map_or(4.0, |moves| moves.parse().unwrap());
+        let _always = ["alpha.test", "beta.test"].map(|site| self.ask(site, 2));
+        let end = self.moves() + moves;
+        for site in ["alpha.test", "beta.test"].into_iter().cycle() {
+            let before = self.moves();
+            if before >= end {
+                break;
+            }
+            let _load = self.ask(site, 20);
+            eventually("nodes move to the site under load", || self.moves() > before);
+        }
+    }
+
+    /// Requests to both sites, all of which must be answered by servers of their site.
+    fn watch(&self) -> Watched {
+        Watched::start(self.address())
+    }
+
+    fn front(&self) -> Pid {
+        self.cluster.find("front", "web1").pid()
+    }
+
+    fn end(mut self) {
+        self.proxy.take().map(Running::end);
+        self.up.take().unwrap().end().succeeded();
+        let seen = NAMES.map(|name| sites_at_once(&self.cluster, name));
+        assert!(seen.iter().all(|(most, _)| *most <= 1), "requests of two sites at once: {seen:?}");
+        drop(self.servers);
+    }
+}
+
+/// Nodes move by hand alone.
+fn by_hand(cluster: &mut Cluster) {
+    cluster.file.reconfig.configuration = Configuration::Rigid;
+}
+
+/// What the proxy loads; `None`, with a printed reason, if it cannot be built here.
+fn module(cluster: &Cluster, kind: Proxy) -> Option<std::path::PathBuf> {
+    let (program, needs, package, file) = match kind {
+        Proxy::Nginx => ("nginx", "/usr/share/nginx/src", "nginx-dev", "ngx_http_sidelong_module.so"),
+        _ => ("apache2", "/usr/include/apache2", "apache2-dev", "mod_sidelong.so"),
+    };
+    if !Path::new(needs).exists() {
+        skipped(&format!("fronts: no sources of {program} here; Debian's package {package} has them"));
+        return None;
+    }
+    let build = made(cluster, if kind == Proxy::Nginx { "nginx" } else { "httpd" })?;
+    Some(build.join(file))
+}
+
+/// The proxy with two processes of workers, with the lines that `sidelong front config` prints.
+fn proxy(cluster: &Cluster, kind: Proxy, address: SocketAddr, module: &Path) -> Command {
+    let config = cluster.config();
+    let printed = run(["front", "config", "web1", "--config", config.to_str().unwrap()]).succeeded();
+    let directory = cluster.path("proxy");
+    std::fs::create_dir_all(&directory).unwrap();
+    let (file, root) = (directory.join("proxy.conf"), directory.display());
+    let (text, mut command) = match kind {
+        Proxy::Nginx => {
+            let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+                .map(|kind| format!("{kind}_temp_path {root}/{kind};\n"))
+                .concat();
+            let user = if geteuid().is_root() { "user root;\n" } else { "" };
+            let sites = printed.replace("    server_name", &format!("    listen {address};\n    server_name"));
+            let text = format!(
+                "load_module {};\ndaemon off;\n{user}worker_processes 2;\npid {root}/pid;\nerror_log stderr;\nevents {{}}\n\
+                 http {{\naccess_log off;\n{temporary}{sites}}}\n",
+                module.display()
+            );
+            let mut command = Command::new("nginx");
+            command.arg("-p").arg(&directory).arg("-c").arg(&file).args(["-e", "stderr"]);
+            (text, command)
+        }
+        _ => {
+            let ask = |what: &str| {
+                let asked = Command::new("apxs").args(["-q", what]).output().unwrap();
+                String::from_utf8(asked.stdout).unwrap().trim().to_owned()
+            };
+            let modules = ask("LIBEXECDIR");
+            let loaded: String = [
+                "mpm_event",
+                "unixd",
+                "authz_core",
+                "slotmem_shm",
+                "proxy",
+                "proxy_http",
+                "proxy_balancer",
+            ]
+            .map(|name| {
+                let load = format!("LoadModule {name}_module {modules}/mod_{name}.so");
+                format!("<IfModule !{name}_module>\n{load}\n</IfModule>\n")
+            })
+            .concat();
+            let user = if geteuid().is_root() { "User root\nGroup root\n" } else { "" };
+            let sites = printed
+                .replace("modules/mod_sidelong.so", module.to_str().unwrap())
+                .replace("<VirtualHost *:80>", &format!("<VirtualHost {address}>"));
+            let text = format!(
+                "{loaded}{user}ServerRoot {root}\nServerName {address}\nPidFile {root}/httpd.pid\n\
+                 ErrorLog /dev/stderr\nDefaultRuntimeDir {root}\nListen {address}\nStartServers 2\nThreadsPerChild 25\n{sites}"
+            );
+            let mut command = Command::new(ask("SBINDIR") + "/" + &ask("PROGNAME"));
+            command.arg("-f").arg(&file).args(["-D", "FOREGROUND"]);
+            (text, command)
+        }
+    };
+    std::fs::write(&file, text).unwrap();
+    command.current_dir(&directory);
+    command
+}
+
+/// Clients whose every request must be answered.
+struct Watched {
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+    clients: Vec<JoinHandle<Vec<String>>>,
+}
+
+impl Watched {
+    fn start(address: SocketAddr) -> Self {
+        let (stop, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let client = |site: &'static str| {
+            let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
+            std::thread::spawn(move || {
+                let mut failed = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    match try_get(address, site, "/1") {
+                        Ok(reply) if reply.status == 200 => _ = answered.fetch_add(1, Ordering::Relaxed),
+                        other => failed.push(format!("{site}: {other:?}")),
+                    }
+                }
+                failed
+            })
+        };
+        let clients = ["alpha.test", "beta.test"].map(client).into();
+        Watched { stop, answered, clients }
+    }
+
+    /// Waits until some more requests were answered.
+    fn go_on(&self) {
+        let before = self.answered.load(Ordering::Relaxed);
+        eventually("requests are answered", || self.answered.load(Ordering::Relaxed) > before + 50);
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let failed: Vec<_> = self.clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
+        assert!(failed.is_empty(), "{} requests failed, the first: {}", failed.len(), failed[0]);
+    }
+}
+
+/// No server has requests of two sites at once, though nodes move under load.
+fn nodes_move(kind: Proxy) {
+    let Some(led) = Led::start(kind, |_| ()) else { return };
+    led.go_to_and_fro();
+    let said = run(["front", "check", "web1", "--config", &led.config()]).succeeded();
+    assert!(said.contains("front web1 runs") && said.contains(&format!("of {kind} ask it")), "{said}");
+    led.end();
+}
+
+#[test]
+fn nodes_move_under_nginx() {
+    nodes_move(Proxy::Nginx);
+}
+
+#[test]
+fn nodes_move_under_httpd() {
+    nodes_move(Proxy::Httpd);
+}
+
+/// Without a front the proxy goes on with the sites' last nodes, and no node moves.
+fn the_proxy_outlives_its_front(kind: Proxy) {
+    let Some(led) = Led::start(kind, by_hand) else { return };
+    let watched = led.watch();
+    watched.go_on();
+    let front = led.front();
+    kill_process(front, Signal::STOP).unwrap();
+    // Longer than its choice counts.
+    std::thread::sleep(2 * led.cluster.file.load.stale);
+    watched.go_on();
+    let moved = run(["move", "n2", "alpha", "--config", &led.config()]);
+    assert_eq!(moved.code, Some(2), "a node moved, and nobody knows which requests it has: {moved:?}");
+    kill_process(front, Signal::KILL).unwrap();
+    watched.go_on();
+    eventually("the front is back", || {
+        run(["front", "check", "web1", "--config", &led.config()]).code == Some(0)
+    });
+    watched.go_on();
+    eventually("a node moves again", || {
+        run(["move", "n2", "alpha", "--config", &led.config()]).code == Some(0)
+    });
+    watched.go_on();
+    watched.end();
+    led.end();
+}
+
+#[test]
+fn nginx_outlives_its_front() {
+    the_proxy_outlives_its_front(Proxy::Nginx);
+}
+
+#[test]
+fn httpd_outlives_its_front() {
+    the_proxy_outlives_its_front(Proxy::Httpd);
+}
+
+/// A worker that dies has no requests any more, and keeps no node from moving.
+fn a_worker_dies(kind: Proxy) {
+    let Some(led) = Led::start(kind, by_hand) else { return };
+    let config = led.config();
+    let load = led.ask("beta.test", 8);
+    let workers = || family(led.proxy.as_ref().unwrap()).into_iter().skip(1).collect::<Vec<_>>();
+    for to in ["alpha", "beta", "alpha"] {
+        workers().into_iter().for_each(|worker| _ = kill_process(worker, Signal::KILL));
+        eventually("n2 moves", || run(["move", "n2", to, "--config", &config]).code == Some(0));
+    }
+    drop(load);
+    led.await_serving();
+    led.proxy.as_ref().unwrap().signal(Signal::TERM);
+}
+
+#[test]
+fn workers_of_nginx_may_die() {
+    a_worker_dies(Proxy::Nginx);
+}
+
+#[test]
+fn workers_of_httpd_may_die() {
+    a_worker_dies(Proxy::Httpd);
+}
+
+/// Whatever becomes of the files, no worker ends and no request fails; the front makes them anew.
+fn files_are_lost(kind: Proxy) {
+    let Some(led) = Led::start(kind, by_hand) else { return };
+    let watched = led.watch();
+    for region in ["choice", "workers"] {
+        let file = led.cluster.run_dir().join(format!("web1.{region}.region"));
+        for destroy in [
+            |file: &Path| std::fs::File::options().write(true).open(file).unwrap().set_len(0).unwrap(),
+            |file: &Path| std::fs::remove_file(file).unwrap(),
+        ] {
+            let before = led.front();
+            destroy(&file);
+            eventually("the front begins anew", || led.front() != before);
+            eventually("the proxy asks it again", || {
+                run(["front", "check", "web1", "--config", &led.config()]).code == Some(0)
+            });
+            watched.go_on();
+        }
+    }
+    watched.end();
+    led.end();
+}
+
+#[test]
+fn nginx_survives_the_loss_of_its_files() {
+    files_are_lost(Proxy::Nginx);
+}
+
+#[test]
+fn httpd_survives_the_loss_of_its_files() {
+    files_are_lost(Proxy::Httpd);
+}
+
+#[test]
+fn a_front_that_is_not_in_the_file_is_refused() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    let config = cluster.config();
+    let refused = |cluster: &Cluster| {
+        let config = cluster.config();
+        run(["front", "web1", "--config", config.to_str().unwrap()]).refused()
+    };
+    assert!(refused(&cluster).contains("has no front \"web1\"; it has no [[front]]"), "{}", refused(&cluster));
+    cluster.file.fronts.push(FrontEntry::new("web2", Proxy::Nginx));
+    assert!(refused(&cluster).contains("it has web2"));
+    let unled = run(["front", "check", "web2", "--config", config.to_str().unwrap()]);
+    assert_eq!(unled.code, Some(2));
+    // One that nobody has started says which command does.
+    let _ = cluster.config();
+    let said = run(["front", "check", "web2", "--config", config.to_str().unwrap()]).refused();
+    assert!(said.contains("`sidelong front web2` makes it"), "{said}");
+    let _ = get;
+}
