@@ -3,7 +3,7 @@
  * Admission control for httpd 2.4 (Lai et al. 2008: "dynamically loadable; trap into Apache request processing"). A
  * connection is closed as soon as it is accepted, before TLS, if no site that it could be for admits its client. A request
  * is answered with 503 if its site rejects it. Established connections are never cut. Decisions use memory that
- * `sidelong helper` writes; if that is missing or too old, all clients are admitted.
+ * `sidelong helper` writes, or `sidelong front`; if that is missing or too old, all clients are admitted.
  *
  *     LoadModule sidelong_module modules/mod_sidelong.so
  *     SidelongVerdicts /run/sidelong/verdicts.region
@@ -12,23 +12,19 @@
  *         SidelongSite alpha
  *     </VirtualHost>
  */
-#include "httpd.h"
+#include "mod_sidelong.h"
+
 #include "apr_optional_hooks.h"
 #include "apr_shm.h"
 #include "apr_strings.h"
 #include "apr_time.h"
-#include "http_config.h"
 #include "http_connection.h"
 #include "http_core.h"
-#include "http_log.h"
 #include "http_main.h"
 #include "http_protocol.h"
 #include "http_request.h"
 #include "mod_status.h"
 
-#include "sidelong.h"
-
-extern module AP_MODULE_DECLARE_DATA sidelong_module;
 APLOG_USE_MODULE(sidelong);
 
 #define VERDICTS_DEFAULT "/run/sidelong/verdicts.region"
@@ -41,8 +37,10 @@ APLOG_USE_MODULE(sidelong);
 /* Of a virtual host, or of what stands outside of all. */
 typedef struct {
     int is_on; /* -1: as outside */
-    const char *site;
+    /* Without a name if none is set. */
+    sidelong_site site;
     const char *verdicts;
+    const char *front;
     struct counts *counts;
 } settings;
 
@@ -56,12 +54,25 @@ struct counts {
 
 /* Of one process. */
 static sidelong_verdicts *verdicts;
+static sidelong_front *front;
 static apr_time_t reopened;
 static apr_time_t complained;
 
 static settings *of(const server_rec *server)
 {
     return ap_get_module_config(server->module_config, &sidelong_module);
+}
+
+sidelong_front *the_front(void)
+{
+    return front;
+}
+
+sidelong_site *site_of(const server_rec *server)
+{
+    settings *its = of(server);
+
+    return its->site.name ? &its->site : NULL;
 }
 
 static void count(uint64_t *counter)
@@ -98,22 +109,29 @@ static int knows_nothing(sidelong_why why)
     return why == SIDELONG_NO_VERDICTS || why == SIDELONG_NO_SUCH_SITE || why == SIDELONG_STALE;
 }
 
-static sidelong_decision decide(server_rec *server, const settings *its, uint64_t client)
+/* What the front says, unless a file of verdicts is set. */
+static sidelong_decision look(settings *its, uint64_t client)
 {
-    sidelong_decision decision =
-        sidelong_decide(__atomic_load_n(&verdicts, __ATOMIC_ACQUIRE), its->site, client);
+    if (!its->verdicts)
+        return sidelong_admit(front, &its->site, client);
+    return sidelong_decide(__atomic_load_n(&verdicts, __ATOMIC_ACQUIRE), its->site.name, client);
+}
+
+static sidelong_decision decide(server_rec *server, settings *its, uint64_t client)
+{
+    sidelong_decision decision = look(its, client);
 
     if (!knows_nothing(decision.why))
         return decision;
     /* The helper may be back, with another file. */
-    if (is_due(&reopened, apr_time_now(), REOPEN_US)) {
+    if (its->verdicts && is_due(&reopened, apr_time_now(), REOPEN_US)) {
         open_verdicts(server, its->verdicts);
-        decision = sidelong_decide(__atomic_load_n(&verdicts, __ATOMIC_ACQUIRE), its->site, client);
+        decision = look(its, client);
     }
     if (knows_nothing(decision.why) && is_due(&complained, apr_time_now(), COMPLAIN_US))
         ap_log_error(APLOG_MARK, APLOG_WARNING, 0, server,
-                     "sidelong: nothing is known of site %s (%s in %s): all its clients are admitted", its->site,
-                     sidelong_reason(decision.why), its->verdicts);
+                     "sidelong: nothing is known of site %s (%s in %s): all its clients are admitted", its->site.name,
+                     sidelong_reason(decision.why), its->verdicts ? its->verdicts : its->front);
     return decision;
 }
 
@@ -191,13 +209,13 @@ static int at_status(request_rec *request, int flags)
 
         if (its->is_on != 1)
             continue;
-        sidelong_decision now = sidelong_decide(__atomic_load_n(&verdicts, __ATOMIC_ACQUIRE), its->site, 0);
+        sidelong_decision now = look(its, 0);
 
         ap_rprintf(request,
                    is_short ? "Sidelong-%s: %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n"
                             : "<tr><td>%s</td><td>%s</td><td>%" PRIu64 "</td><td>%" PRIu64 "</td><td>%" PRIu64
                               "</td><td>%" PRIu64 "</td></tr>\n",
-                   ap_escape_html(request->pool, its->site), sidelong_reason(now.why), its->counts->admitted,
+                   ap_escape_html(request->pool, its->site.name), sidelong_reason(now.why), its->counts->admitted,
                    its->counts->blind, its->counts->refused, its->counts->closed);
     }
     if (!is_short)
@@ -211,6 +229,17 @@ static apr_status_t close_verdicts(void *opened)
     return APR_SUCCESS;
 }
 
+static void open_front(server_rec *server, const char *prefix)
+{
+    char why[SIDELONG_WHY_BYTES];
+
+    front = sidelong_front_open(prefix, why);
+    if (*why)
+        ap_log_error(APLOG_MARK, APLOG_WARNING, 0, server,
+                     "sidelong: %s; until then all clients are admitted, and requests go to the servers that the front "
+                     "has last named, or to standbys", why);
+}
+
 static int check_settings(apr_pool_t *pool, apr_pool_t *log, apr_pool_t *temporary, server_rec *main_server)
 {
     apr_size_t servers = 0;
@@ -220,7 +249,7 @@ static int check_settings(apr_pool_t *pool, apr_pool_t *log, apr_pool_t *tempora
         settings *its = of(server);
 
         servers++;
-        if (its->is_on == 1 && !its->site) {
+        if (its->is_on == 1 && !its->site.name) {
             ap_log_error(APLOG_MARK, APLOG_EMERG, 0, server,
                          "SidelongAdmission is On for %s:%u and SidelongSite names no site", server->server_hostname,
                          server->port);
@@ -236,15 +265,20 @@ static int check_settings(apr_pool_t *pool, apr_pool_t *log, apr_pool_t *tempora
 
     memset(counts, 0, servers * sizeof(struct counts));
     verdicts = NULL;
+    front = NULL;
     reopened = complained = 0;
     for (server_rec *server = main_server; server; server = server->next) {
         of(server)->counts = counts++;
-        if (!of(server)->verdicts)
+        if (!of(server)->verdicts && !of(server)->front)
             of(server)->verdicts = VERDICTS_DEFAULT;
     }
+    if (of(main_server)->front)
+        open_front(main_server, of(main_server)->front);
+    if (check_balancers(main_server) != OK)
+        return HTTP_INTERNAL_SERVER_ERROR;
     /* The processes to come inherit them: they may not be allowed to open the file. The pool ends with a restart, in the
        parent alone: a child never clears it, so its threads may read the verdicts, and count, to its last moment. */
-    if (ap_state_query(AP_SQ_MAIN_STATE) != AP_SQ_MS_CREATE_PRE_CONFIG) {
+    if (of(main_server)->verdicts && ap_state_query(AP_SQ_MAIN_STATE) != AP_SQ_MS_CREATE_PRE_CONFIG) {
         open_verdicts(main_server, of(main_server)->verdicts);
         apr_pool_cleanup_register(pool, verdicts, close_verdicts, apr_pool_cleanup_null);
     }
@@ -265,8 +299,9 @@ static void *merge_settings(apr_pool_t *pool, void *outer_settings, void *inner_
     settings *its = create_settings(pool, NULL);
 
     its->is_on = inner->is_on != -1 ? inner->is_on : outer->is_on;
-    its->site = inner->site ? inner->site : outer->site;
+    its->site.name = inner->site.name ? inner->site.name : outer->site.name;
     its->verdicts = outer->verdicts;
+    its->front = outer->front;
     return its;
 }
 
@@ -280,7 +315,7 @@ static const char *set_site(cmd_parms *command, void *unused, const char *name)
 {
     if (!*name || strlen(name) > SIDELONG_NAME_BYTES)
         return "is the name of a site in Sidelong's cluster file, 1 to 64 characters";
-    of(command->server)->site = name;
+    of(command->server)->site.name = name;
     return NULL;
 }
 
@@ -293,13 +328,24 @@ static const char *set_verdicts(cmd_parms *command, void *unused, const char *pa
     return wrong;
 }
 
+static const char *set_front(cmd_parms *command, void *unused, const char *prefix)
+{
+    const char *wrong = ap_check_cmd_context(command, GLOBAL_ONLY);
+
+    if (!wrong)
+        of(command->server)->front = ap_server_root_relative(command->pool, prefix);
+    return wrong;
+}
+
 static const command_rec commands[] = {
     AP_INIT_FLAG("SidelongAdmission", set_admission, NULL, RSRC_CONF,
                  "On: Sidelong decides which clients of the site are admitted. Default Off"),
     AP_INIT_TAKE1("SidelongSite", set_site, NULL, RSRC_CONF,
                   "the site of Sidelong's cluster file that this virtual host serves"),
     AP_INIT_TAKE1("SidelongVerdicts", set_verdicts, NULL, RSRC_CONF,
-                  "the file that `sidelong helper` keeps. Default " VERDICTS_DEFAULT),
+                  "the file that `sidelong helper` keeps. Default " VERDICTS_DEFAULT ", unless SidelongFront is set"),
+    AP_INIT_TAKE1("SidelongFront", set_front, NULL, RSRC_CONF,
+                  "the prefix of the files that `sidelong front` keeps: RUN_DIR/NAME"),
     {NULL},
 };
 
@@ -310,6 +356,7 @@ static void register_hooks(apr_pool_t *pool)
     ap_hook_pre_connection(at_connection, NULL, NULL, APR_HOOK_REALLY_FIRST);
     ap_hook_post_read_request(at_request, NULL, NULL, APR_HOOK_FIRST);
     APR_OPTIONAL_HOOK(ap, status_hook, at_status, NULL, NULL, APR_HOOK_MIDDLE);
+    register_balancer(pool);
 }
 
 module AP_MODULE_DECLARE_DATA sidelong_module = {

@@ -26,7 +26,7 @@
 /* A node may have a server for each site. */
 #define SERVERS_MAX (1u << 26)
 #define SITES_MAX 4095
-/* A node on trial takes one request; a request that loses the race for it chooses again, as in the edge. */
+/* A request chooses again, as in the edge, if another one tries the node, or the node has just left. */
 #define ATTEMPTS 3
 /* crates/policy, balance.rs: larger sites are sampled. */
 #define SCAN_MAX 64
@@ -796,8 +796,9 @@ sidelong_choice sidelong_choose(sidelong_front *front, sidelong_site *site, side
         of.context = context;
         random = sidelong_mix(random);
         int chosen = choose(&of, map->choice->balance, ticket, random);
+        /* While it looked, a node may have left and another come. */
         if (chosen < 0)
-            return SIDELONG_NONE;
+            continue;
         unsigned node = node_at(&of, (unsigned)chosen);
         /* Counted first: a trial that is won is one that is sent. */
         if (!enter(map, (unsigned)index, node, request))

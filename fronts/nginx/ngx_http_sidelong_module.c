@@ -70,6 +70,7 @@ struct nodes {
 
 struct upstream {
     struct site *site; /* NULL: not led */
+    ngx_flag_t is_led;
     /* Of this process. */
     struct nodes nodes;
     ngx_uint_t turns;
@@ -339,6 +340,7 @@ static ngx_int_t init_upstream(ngx_conf_t *conf, ngx_http_upstream_srv_conf_t *s
     if (ngx_http_upstream_init_round_robin(conf, settings) != NGX_OK)
         return NGX_ERROR;
     settings->peer.init = init_request;
+    its->is_led = 1;
     its->turns = (ngx_uint_t)ngx_random();
     return NGX_OK;
 }
@@ -637,13 +639,34 @@ static ngx_int_t share_counts(ngx_conf_t *conf, const struct settings *all)
     return NGX_OK;
 }
 
+/* A method that comes later takes the place of an earlier one. To nginx that is worth a warning. */
+static ngx_int_t check_upstreams(ngx_conf_t *conf)
+{
+    ngx_http_upstream_main_conf_t *all = ngx_http_conf_get_module_main_conf(conf, ngx_http_upstream_module);
+    ngx_http_upstream_srv_conf_t **upstreams = all->upstreams.elts;
+
+    for (ngx_uint_t i = 0; i < all->upstreams.nelts; i++) {
+        if (!upstreams[i]->srv_conf)
+            continue;
+        const struct upstream *its = ngx_http_conf_upstream_srv_conf(upstreams[i], ngx_http_sidelong_module);
+
+        if (its->site && !its->is_led) {
+            ngx_log_error(NGX_LOG_EMERG, conf->log, 0,
+                          "upstream \"%V\" has \"sidelong\" and another way of load balancing: remove one of them",
+                          &upstreams[i]->host);
+            return NGX_ERROR;
+        }
+    }
+    return NGX_OK;
+}
+
 static ngx_int_t add_hooks(ngx_conf_t *conf)
 {
     ngx_http_core_main_conf_t *core = ngx_http_conf_get_module_main_conf(conf, ngx_http_core_module);
     struct settings *all = ngx_http_conf_get_module_main_conf(conf, ngx_http_sidelong_module);
     ngx_http_handler_pt *handler = ngx_array_push(&core->phases[NGX_HTTP_PREACCESS_PHASE].handlers);
 
-    if (!handler)
+    if (!handler || check_upstreams(conf) != NGX_OK)
         return NGX_ERROR;
     *handler = at_request;
     next_header_filter = ngx_http_top_header_filter;
