@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use sidelong_config::{Configuration, Scheme};
+use sidelong_config::{Configuration, NodeEntry, Scheme};
 use support::foreign::{Draining, answers, foreign, learned};
 use support::servers::{
     ControlGroup, Load, closing_server, family, gunicorn, gunicorn_with, nginx, nginx_that_takes_its_time,
@@ -316,6 +316,36 @@ fn an_agent_listens_on_no_port_of_its_server() {
     let _server = TcpListener::bind(cluster.node(0)).unwrap();
     assert_eq!(agent.err().lines().filter(|line| line.contains("nobody listens at")).count(), 1);
     agent.end().succeeded();
+}
+
+/// How often the threads of a process have waited for something.
+fn waits(process: &Running) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", process.pid().as_raw_nonzero())).unwrap();
+    let statuses =
+        threads.flatten().map(|thread| std::fs::read_to_string(thread.path().join("status")).unwrap());
+    let waits = |status: String| {
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    };
+    statuses.map(waits).sum()
+}
+
+/// Unlike a node with a built-in server, whose gauges change all the time.
+#[test]
+fn an_agent_wakes_seldom_and_so_costs_its_server_little() {
+    let mut cluster = Cluster::new(&[("alpha", 2)]);
+    cluster.file.load.scheme = Scheme::RdmaAsync;
+    let server = cluster.node(1);
+    cluster.file.nodes[1] =
+        NodeEntry { admin: cluster.file.nodes[1].admin, ..NodeEntry::foreign("n2", 1, server) };
+    let Some(_server) = nginx(&cluster, "two", server) else { return };
+    let [builtin, agent] = ["n1", "n2"].map(|name| cluster.part("node", name));
+    [0, 1].into_iter().for_each(|node| agent_is_up(&cluster, node));
+    let before = [waits(&builtin), waits(&agent)];
+    eventually("a thousand periods have passed", || waits(&builtin) - before[0] >= 1000);
+    let woken = waits(&agent) - before[1];
+    assert!(woken < 500, "woken {woken} times in a thousand periods");
+    [builtin, agent].into_iter().for_each(|part| _ = part.end().succeeded());
 }
 
 /// By the process that listens, and by a file with its ID. A group has no network of its own, so its record has none.
