@@ -46,7 +46,7 @@ fn main() {
         recorder.of_foreign(foreign.clone(), Vec::new(), true).expect("sock_diag")
     };
     // The periods of an agent by default.
-    let spec = KeeperSpec { period: ms(15), proc_period: ms(50) };
+    let spec = KeeperSpec { period: ms(30), proc_period: ms(50) };
     let idle = cost(watching, spec, || std::thread::sleep(run));
     println!("  agent of an idle server: {idle:.2} % of a core each");
     let opened = ms(10);

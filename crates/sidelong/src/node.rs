@@ -403,7 +403,7 @@ fn period(load: &config::Load, is_foreign: bool) -> Duration {
 }
 
 /// How often a foreign server's record is published in `load.stale_ms`, so that one whose agent is kept waiting is not stale.
-const PUBLISHED_PER_STALE: u32 = 10;
+const PUBLISHED_PER_STALE: u32 = 5;
 
 /// The pages of the node's admin endpoint.
 fn pages(
