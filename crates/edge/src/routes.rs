@@ -230,8 +230,10 @@ impl Visit for AtEdge<'_> {
         if let Some(at) = &mut self.at {
             self.edge.view.on_success(at.node);
             if is_final {
-                if status < 400 {
-                    self.edge.view.answered(at.node, now, now.since(at.since));
+                match (status, self.site) {
+                    (..400, _) => self.edge.view.answered(at.node, now, now.since(at.since)),
+                    (500.., Some(site)) => self.edge.view.erred(site, at.node, now),
+                    _ => {}
                 }
                 at.enter(Stage::Answered);
             }
