@@ -87,6 +87,9 @@ fn up_runs_servers_of_other_makes_in_place_of_the_built_in_origin() {
             histories.iter().any(|history| std::fs::metadata(history).is_ok_and(|file| file.len() > 0))
         });
         let old = server_processes(&cluster, "n1-server");
+        let group = |pid| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+        let groups = [old[0], server_processes(&cluster, "n2-server")[0], std::process::id()].map(group);
+        assert!(groups[0] != groups[1] && groups[0] != groups[2], "{make}: {groups:?}");
         let first = Pid::from_raw(old[0].try_into().unwrap()).unwrap();
         kill_process(first, Signal::KILL).unwrap();
         eventually("it runs again", || {
