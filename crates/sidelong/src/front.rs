@@ -12,7 +12,7 @@ use sidelong_edge::{Front, Gatekeeper, LedByMemory, LedCluster, led_regions};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Host, RunDirectory};
 use sidelong_layout::{
-    ChoiceMap, HEADER_BYTES, RegionHeader, RegionKind, SLOTS, EncodedAddress, Time, Worker, WorkersMap,
+    ChoiceMap, EncodedAddress, HEADER_BYTES, RegionHeader, RegionKind, SLOTS, Time, Worker, WorkersMap,
 };
 use sidelong_load::monotonic_ns;
 
