@@ -10,7 +10,7 @@ fuzz_target!(|text: &[u8]| {
     let _ = machine::memory(text);
     let _ = machine::pressure_us(text);
     let _ = machine::network(text);
-    let _ = machine::tcp_established(text);
+    let _ = machine::tcp(text);
     let _ = machine::tcp_in_use(text);
     let _ = process::process(text);
     let _ = cgroup::cpu_stat(text);

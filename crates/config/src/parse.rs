@@ -59,7 +59,7 @@ impl ClusterFile {
         let file: ClusterFile = toml::from_str(text).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
             let key = key_at(text, offset).map_or_else(String::new, |key| format!("{key}: "));
-            let message = format!("{key}{}", error.message().replace('\n', ", "));
+            let message = format!("{key}{}", with_remedy(&error.message().replace('\n', ", ")));
             Error::Parse { place: place(line_at(text, offset)), message }
         })?;
         Cluster::new(&file).map_err(|problem| Error::Check {
@@ -109,6 +109,14 @@ impl ClusterFile {
             // An absolute path stays what it is.
             *path = directory.join(std::mem::take::<PathBuf>(path));
         }
+    }
+}
+
+/// The parser's message, in words of the file, and with what to do.
+fn with_remedy(message: &str) -> String {
+    match message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
+        Some(key) => format!("{message}; add `{key} = ...` to this table"),
+        None => message.replace("expected a sequence", "expected an array, such as [\"a\", \"b\"]"),
     }
 }
 

@@ -97,7 +97,11 @@ fn broken_toml_and_wrong_types_name_their_line() {
             "[[edge]]\nname = \"f\"\nlisten = \"localhost\"\n",
             "cluster.toml:12: edge.listen: \"localhost\" is not an address; expected \"host:port\", such as",
         ),
-        ("tls = { certificate = \"c.pem\" }\n", "cluster.toml:10: missing field `key`"),
+        (
+            "tls = { certificate = \"c.pem\" }\n",
+            "cluster.toml:10: missing field `key`; add `key = ...` to this table",
+        ),
+        ("tls = {}\n", "cluster.toml:10: missing field `certificate`; add `certificate = ...` to this table"),
         (
             "tls = [{ certificate = \"c\", key = \"k\" }, { key = \"k\" }]\n",
             "cluster.toml:10: edge.tls: missing field `certificate`",
@@ -664,7 +668,10 @@ fn a_command_is_a_program_and_its_words() {
         ),
         (many.as_str(), "4: site \"a\": on_leave has 65 words; expected at most 64"),
         (long.as_str(), "5: site \"a\": on_enter: a word of 4097 bytes; expected at most 4096"),
-        ("on_enter = \"true\"", "4: site.on_enter: invalid type: string \"true\", expected a sequence"),
+        (
+            "on_enter = \"true\"",
+            "4: site.on_enter: invalid type: string \"true\", expected an array, such as [\"a\", \"b\"]",
+        ),
     ];
     for (key, expected) in cases {
         assert_eq!(

@@ -32,7 +32,7 @@ pub use loads::Loads;
 pub use metrics::{About, Counts, Metrics, NodeMetrics, ReadOwn};
 pub use peers::{Exchange, Peers, offer_share, share_region};
 pub use seen::Seen;
-pub use server::{Edge, Error};
+pub use server::{Edge, Error, check_tls};
 pub use settings::{EdgeSettings, NodeAddress, SiteHosts, Tls};
 pub use sidelong_proxy::{Forwarding, Limits};
 pub use status::{NodeStatus, PeerStatus, SiteStatus, Status};

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sidelong_layout::{NodeId, SiteId, Time};
@@ -44,6 +45,7 @@ pub(crate) struct Routes {
     hosts: HashMap<String, SiteId>,
     site_names: Vec<Arc<str>>,
     node_names: Vec<Arc<str>>,
+    speeches: Vec<Speech>,
 }
 
 impl Routes {
@@ -66,6 +68,7 @@ impl Routes {
             hosts,
             site_names: settings.sites.iter().map(|site| site.name.as_str().into()).collect(),
             node_names: settings.nodes.iter().map(|node| node.name.as_str().into()).collect(),
+            speeches: settings.nodes.iter().map(|node| Speech::of(node.http2)).collect(),
         }
     }
 
@@ -127,6 +130,36 @@ impl Service for Routes {
             at: None,
             tried: None,
             tries: 0,
+        }
+    }
+}
+
+/// What a node's server is said to speak.
+struct Speech {
+    is_http2: bool,
+    /// Whether it was logged that it does not.
+    is_logged: AtomicBool,
+}
+
+impl Speech {
+    const fn of(is_http2: bool) -> Self {
+        Speech { is_http2, is_logged: AtomicBool::new(false) }
+    }
+
+    /// Logs, once, that the answers of node `name` are none.
+    fn misheard(&self, name: &str) {
+        if self.is_logged.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        match self.is_http2 {
+            true => tracing::warn!(
+                "{name} answered something else than HTTP/2 in clear text: if it speaks HTTP/1, remove http2 = true from \
+                 its [[node]]"
+            ),
+            false => tracing::warn!(
+                "{name} answered something else than HTTP/1: if it speaks only HTTP/2 in clear text, as gRPC servers do, add \
+                 http2 = true to its [[node]]"
+            ),
         }
     }
 }
@@ -214,11 +247,15 @@ impl Visit for AtEdge<'_> {
     }
 
     fn failed(&mut self, failure: Failure) {
+        let is_malformed = failure == Failure::Malformed;
         let failure = match failure {
             Failure::Refused => health::Failure::Refused,
-            Failure::Unreachable | Failure::Broken => health::Failure::Other,
+            Failure::Unreachable | Failure::Broken | Failure::Malformed => health::Failure::Other,
         };
         if let Some(at) = &self.at {
+            if is_malformed {
+                self.edge.speeches[at.node.index()].misheard(&self.edge.node_names[at.node.index()]);
+            }
             self.edge.view.on_failure(at.node, clock::now(), failure);
         }
     }
@@ -230,8 +267,10 @@ impl Visit for AtEdge<'_> {
         if let Some(at) = &mut self.at {
             self.edge.view.on_success(at.node);
             if is_final {
-                if status < 400 {
-                    self.edge.view.answered(at.node, now, now.since(at.since));
+                match (status, self.site) {
+                    (..400, _) => self.edge.view.answered(at.node, now, now.since(at.since)),
+                    (500.., Some(site)) => self.edge.view.erred(site, at.node, now),
+                    _ => {}
                 }
                 at.enter(Stage::Answered);
             }

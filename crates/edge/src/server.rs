@@ -1,6 +1,7 @@
 //! The edge as a server: the data path with the edge's routes, and an admin endpoint beside it.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::metrics::{About, Counts, Metrics};
 use crate::peers::Peers;
 use crate::routes::Routes;
 use crate::seen::Seen;
-use crate::settings::{EdgeSettings, NodeAddress};
+use crate::settings::{self, EdgeSettings, NodeAddress};
 use crate::signals::Signals;
 use crate::status::State;
 use crate::view::View;
@@ -136,7 +137,7 @@ impl Edge {
             }
             None => None,
         };
-        let tls = tls(&settings)?;
+        let tls = tls(&settings.name, &settings.tls, settings.client_ca.as_deref())?;
         let seen = Arc::new(Seen::new(view.nodes().count(), view.sites().count(), view.stale()));
         let nodes = settings.nodes.iter().map(|node| node.name.clone()).collect();
         let sites = settings.sites.iter().map(|site| site.name.clone()).collect();
@@ -201,23 +202,30 @@ fn server(node: &NodeAddress) -> Server {
     Server { address: node.address.clone(), http2: node.http2 }
 }
 
+/// Reads the certificates of the edge `name`, and the authorities of its clients', as the edge does when it starts.
+///
+/// # Errors
+/// If one of the files cannot be used.
+pub fn check_tls(name: &str, files: &[settings::Tls], client_ca: Option<&Path>) -> Result<(), Error> {
+    tls(name, files, client_ca).map(|_| ())
+}
+
 /// What clients are shown, and what they must show.
-fn tls(settings: &EdgeSettings) -> Result<Option<Tls>, Error> {
-    if settings.tls.is_empty() {
+fn tls(name: &str, files: &[settings::Tls], client_ca: Option<&Path>) -> Result<Option<Tls>, Error> {
+    if files.is_empty() {
         return Ok(None);
     }
-    let edge = || settings.name.clone();
+    let edge = || name.to_owned();
     let mut certificates = Vec::new();
-    for files in &settings.tls {
-        let read = Certificate::read(&files.certificate, &files.key);
-        certificates.push(read.map_err(|error| Error::Certificate {
+    for settings::Tls { certificate, key } in files {
+        certificates.push(Certificate::read(certificate, key).map_err(|error| Error::Certificate {
             edge: edge(),
-            certificate: files.certificate.display().to_string(),
-            key: files.key.display().to_string(),
+            certificate: certificate.display().to_string(),
+            key: key.display().to_string(),
             reason: error.to_string(),
         })?);
     }
-    let client_ca = settings.client_ca.as_ref().map(|file| {
+    let client_ca = client_ca.map(|file| {
         let refused =
             |reason: String| Error::ClientCa { edge: edge(), file: file.display().to_string(), reason };
         ClientCa::read(file).map_err(|error| refused(error.to_string()))

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize
 use std::time::Duration;
 
 use sidelong_layout::{NodeId, NodeShare, NodeState, Ownership, SiteId, Time};
-use sidelong_policy::balance::{AnswerTime, Balance, Candidates};
+use sidelong_policy::balance::{AnswerTime, Balance, Candidates, Errors, SCAN_MAX};
 use sidelong_policy::cluster::Traffic;
 use sidelong_policy::health::{self, Failure, Health};
 use sidelong_policy::index::{LoadIndex, Reading};
@@ -19,6 +19,8 @@ pub struct View {
     nodes: Box<[NodeSlot]>,
     /// [`AnswerTime`] of each node, stored apart because only one rule reads it.
     answer_times: Box<[AtomicU64]>,
+    /// [`Errors`] of each node, stored apart because few nodes have any.
+    errors: Box<[AtomicU64]>,
     sites: Box<[SiteSlot]>,
     /// When the requests of each node's old site are cut while it drains, if they are, ns on this machine's monotonic clock.
     cut_at_ns: Box<[AtomicU64]>,
@@ -69,6 +71,8 @@ struct SiteSlot {
     waiting: AtomicU32,
     /// Whether its requests at a node that leaves it are cut.
     is_cut: bool,
+    /// How long a good answer took at its slowest node when a node last failed, in us; 0 if that was not known.
+    answer_us: AtomicU64,
     members: AtomicUsize,
     /// The nodes that serve the site: the first `members` entries.
     nodes: Box<[AtomicU16]>,
@@ -88,12 +92,14 @@ impl View {
             ticket: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
             is_cut: false,
+            answer_us: AtomicU64::new(0),
             members: AtomicUsize::new(0),
             nodes: (0..nodes).map(|_| AtomicU16::new(0)).collect(),
         };
         View {
             nodes: (0..nodes).map(|_| NodeSlot::default()).collect(),
             answer_times: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
+            errors: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
             sites: (0..sites).map(|_| site()).collect(),
             cut_at_ns: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
             drain_ns: 0,
@@ -172,6 +178,22 @@ impl View {
             true => Time::from_ns(self.cut_at_ns[node.index()].load(Ordering::Relaxed)).since(now()),
             false => Duration::MAX,
         })
+    }
+
+    /// `node` has answered a request of `site` with a server error.
+    pub fn erred(&self, site: SiteId, node: NodeId, now: Time) {
+        let slot = &self.sites[site.index()];
+        let members = slot.nodes.iter().take(slot.members.load(Ordering::Acquire).min(SCAN_MAX));
+        let times = members.filter_map(|member| {
+            let word = &self.answer_times[usize::from(member.load(Ordering::Relaxed))];
+            AnswerTime::decode(word.load(Ordering::Relaxed)).now_us(now)
+        });
+        let answer_us = times.fold(0.0, f64::max);
+        slot.answer_us.store(answer_us as u64, Ordering::Relaxed);
+        let word = &self.errors[node.index()];
+        // Of two simultaneous errors either will do.
+        let errors = Errors::decode(word.load(Ordering::Relaxed)).seen(now, answer_us);
+        word.store(errors.encode(), Ordering::Relaxed);
     }
 
     /// A request has left `node`.
@@ -506,6 +528,12 @@ impl SiteView<'_> {
     fn node(&self, candidate: usize) -> NodeId {
         NodeId::new(usize::from(self.slot.nodes[candidate].load(Ordering::Relaxed)))
     }
+
+    /// Server errors that count as requests in flight there.
+    fn errors(&self, node: NodeId) -> u32 {
+        let errors = Errors::decode(self.view.errors[node.index()].load(Ordering::Relaxed));
+        errors.now(self.now, self.slot.answer_us.load(Ordering::Relaxed) as f64)
+    }
 }
 
 impl Candidates for SiteView<'_> {
@@ -515,7 +543,8 @@ impl Candidates for SiteView<'_> {
 
     fn index(&self, candidate: usize) -> LoadIndex {
         let node = self.node(candidate);
-        if self.stale { LoadIndex(self.view.in_flight(node)) } else { self.view.index(node) }
+        let own = self.view.in_flight(node).saturating_add(self.errors(node));
+        if self.stale { LoadIndex(own) } else { self.view.reading(node).now(own) }
     }
 
     fn index_at_look(&self, candidate: usize) -> LoadIndex {
@@ -530,7 +559,7 @@ impl Candidates for SiteView<'_> {
     fn in_flight(&self, candidate: usize) -> u32 {
         let node = self.node(candidate);
         let others = if self.deaf { 0 } else { self.view.others_at(node) };
-        self.view.in_flight(node).saturating_add(others)
+        self.view.in_flight(node).saturating_add(others).saturating_add(self.errors(node))
     }
 
     fn usable(&self, candidate: usize) -> bool {
@@ -563,6 +592,25 @@ mod tests {
         view.relist();
         view.refreshed(ms(9));
         view
+    }
+
+    #[test]
+    fn a_node_that_fails_counts_as_busy_for_as_long_as_others_take_to_answer() {
+        let view = view();
+        let failing = NodeId::new(2);
+        let idle = Weights::CONNECTIONS.read(None, &Capacity::default(), 0);
+        for node in 0..3 {
+            view.observe(NodeId::new(node), Some(Ownership::serving(SITE, 1)), idle);
+        }
+        view.answered(NodeId::new(0), ms(9), Duration::from_millis(20));
+        (0..3).for_each(|_| view.erred(SITE, failing, ms(10)));
+        let chosen = |at_ms| {
+            let one = view.choose(SITE, None, ms(at_ms)).unwrap();
+            view.release(one);
+            one
+        };
+        assert!((0..9).all(|_| chosen(10) != failing));
+        assert!((0..9).any(|_| chosen(150) == failing));
     }
 
     #[test]

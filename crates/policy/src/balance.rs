@@ -8,10 +8,12 @@
 //! compared, one from each sixteenth. Then the load of the busiest node exceeds the mean by only log log n / log d (the
 //! power of d choices; Mitzenmacher, 2001), and edges with the same slightly old view do not all choose the same node.
 
+mod errors;
 mod ewma;
 
 use sidelong_layout::vocabulary;
 
+pub use self::errors::Errors;
 pub use self::ewma::AnswerTime;
 use crate::index::LoadIndex;
 
@@ -32,7 +34,7 @@ pub trait Candidates {
     fn index_at_look(&self, candidate: usize) -> LoadIndex;
     /// How long a node takes to answer, in us, as this edge has seen it: [`AnswerTime::now_us`]. `None` before an answer.
     fn answer_us(&self, candidate: usize) -> Option<f64>;
-    /// The requests of all edges at a node, as far as this edge knows.
+    /// The requests of all edges at a node, as far as this edge knows, and its recent [`Errors`].
     fn in_flight(&self, candidate: usize) -> u32;
     /// Whether the request may go there: the node is up, serves the site, and has not been tried for this request.
     fn usable(&self, candidate: usize) -> bool;

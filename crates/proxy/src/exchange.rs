@@ -156,6 +156,10 @@ async fn forward<S: Service, D: Answerable>(
                 visit.failed(Failure::Broken);
                 Answer::BAD_GATEWAY
             }
+            Trouble::Malformed => {
+                visit.failed(Failure::Malformed);
+                Answer::BAD_GATEWAY
+            }
             Trouble::Late => {
                 // The next request gets another connection: this one's process may hang.
                 if let Connection::Http2(stream) = &connection {

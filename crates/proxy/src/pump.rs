@@ -56,8 +56,10 @@ pub(crate) enum Trouble {
     Body(Answer),
     /// The server did not answer in time.
     Late,
-    /// The server broke off, or gave an answer that is not valid.
+    /// The server broke off.
     Broken,
+    /// The server gave an answer that is not valid.
+    Malformed,
     /// The server closed a kept connection before it can have seen the request, or one whose client did not send, or has ended the
     /// request alone. It is not blamed.
     Closed,
@@ -383,7 +385,8 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
             Poll::Ready(Err(Lost::Idle | Lost::Declined)) => return Err(Trouble::Closed),
             // It may have given up on a client that does not send its body.
             Poll::Ready(Err(Lost::Cut)) if waits.for_body => return Err(Trouble::Closed),
-            Poll::Ready(Err(Lost::Cut | Lost::Malformed)) => return Err(Trouble::Broken),
+            Poll::Ready(Err(Lost::Cut)) => return Err(Trouble::Broken),
+            Poll::Ready(Err(Lost::Malformed)) => return Err(Trouble::Malformed),
             Poll::Pending => {
                 // While the client still sends, the server need not answer.
                 waits.for_server |= matches!(self.up, Up::Done | Up::Broken);

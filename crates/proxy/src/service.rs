@@ -99,8 +99,10 @@ pub enum Failure {
     Refused,
     /// It did not accept a connection in time.
     Unreachable,
-    /// It did not answer in time, broke off its answer, or gave one that is not HTTP.
+    /// It did not answer in time, or broke off its answer.
     Broken,
+    /// Its answer is no valid one of the version of HTTP that it is said to speak.
+    Malformed,
 }
 
 /// How a request ended.

@@ -15,7 +15,7 @@ use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject as _};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use sidelong_files::open_regular;
@@ -39,7 +39,12 @@ pub enum TlsError {
         /// The file.
         file: String,
     },
-    /// Certificate and key do not belong together, or are of a kind that is not known.
+    /// The key is not that of the certificate.
+    #[error(
+        "the key belongs to another certificate: give the one that the file's first certificate was made for"
+    )]
+    OtherKey,
+    /// Certificate or key are of a kind that is not known.
     #[error("{0}")]
     Unfit(#[from] rustls::Error),
     /// A revocation list cannot be used.
@@ -258,7 +263,11 @@ fn version(file: &Path) -> Version {
 fn named([chain, key]: &[PathBuf; 2]) -> Result<Arc<Named>, TlsError> {
     let certificates = certificates(chain)?;
     let private = PrivateKeyDer::from_pem_reader(open(key)?).map_err(|source| in_file(key, source))?;
-    let certified = CertifiedKey::from_der(certificates, private, &provider())?;
+    let certified =
+        CertifiedKey::from_der(certificates, private, &provider()).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsError::OtherKey,
+            error => TlsError::Unfit(error),
+        })?;
     let leaf = certified.cert.first().and_then(|leaf| EndEntityCert::try_from(leaf).ok());
     let names = leaf.iter().flat_map(|leaf| leaf.valid_dns_names()).map(str::to_ascii_lowercase).collect();
     Ok(Arc::new(Named { certified: Arc::new(certified), names }))

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use sidelong_config::{AdmissionRule, ClusterFile, Fabric, Target};
+use sidelong_edge::check_tls;
 use sidelong_sim::speed::Case;
 use sidelong_sim::sweep::Part;
 
 use crate::failure::{Failure, say, some};
 use crate::history::time_of_day;
+use crate::parts;
 use crate::perf::PerfArgs;
 use crate::top::Column;
 use crate::trace::TraceArgs;
@@ -535,7 +537,7 @@ pub(crate) struct ConfigArgs {
 enum ConfigCommand {
     /// Print the cluster file that `up` uses by default, with every key explained.
     Demo,
-    /// Check a cluster file, and print its sites and nodes.
+    /// Check a cluster file and the certificates that it names, and print its sites and nodes.
     Check {
         /// Cluster file.
         file: PathBuf,
@@ -547,6 +549,9 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
         ConfigCommand::Demo => say(ClusterFile::demo_text())?,
         ConfigCommand::Check { file } => {
             let cluster = ClusterFile::load(file)?.cluster()?;
+            for edge in &cluster.edges {
+                check_tls(&edge.name, &parts::certificates(edge), edge.client_ca.as_deref())?;
+            }
             let mut text = format!(
                 "{}: cluster {}, {}, {}, {}, {}\n",
                 file.display(),

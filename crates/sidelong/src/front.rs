@@ -14,7 +14,7 @@ use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Host, RunDirectory};
 use sidelong_files::ServerAddress;
 use sidelong_layout::{
-    ChoiceMap, NodeId, HEADER_BYTES, RegionHeader, RegionKind, SLOTS, EncodedAddress, Time, Worker, WorkersMap,
+    ChoiceMap, EncodedAddress, HEADER_BYTES, NodeId, RegionHeader, RegionKind, SLOTS, Time, Worker, WorkersMap,
 };
 use sidelong_load::monotonic_ns;
 

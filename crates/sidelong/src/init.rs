@@ -1,12 +1,16 @@
 //! `sidelong init`: writes a cluster file for servers that run already, and says what it found of them.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use sidelong_config::{ClusterFile, ServerAddress};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
 
 use crate::cli::InitArgs;
 use crate::failure::{Failure, say};
@@ -24,20 +28,77 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
             servers.len()
         )));
     }
-    let found: Vec<_> = servers.iter().map(foreign::found).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let found: Vec<_> = servers.iter().map(|server| runtime.block_on(Found::of(server))).collect();
     let text = text(args, &found);
     // A host or an address that cannot be used is refused as in any cluster file.
     ClusterFile::parse(&text, &args.config.to_string_lossy())?.cluster()?;
     write(&args.config, &text)?;
 
-    for (server, found) in args.servers.iter().zip(&found) {
-        say(format_args!("{server}: {found}\n"))?;
+    for (server, Found { process, is_http2 }) in args.servers.iter().zip(&found) {
+        let speech = if *is_http2 { ", which speaks HTTP/2 in clear text" } else { "" };
+        say(format_args!("{server}: {process}{speech}\n"))?;
     }
     let (config, host) = (args.config.display(), &args.hosts[0]);
     say(format_args!(
         "wrote {config}\nrun:   sidelong up --config {config}\nthen:  curl -H 'Host: {host}' http://{}/\n",
         args.listen
     ))
+}
+
+/// What is found of a server.
+struct Found {
+    /// The process that listens, in words.
+    process: String,
+    /// Whether it speaks HTTP/2 in clear text, and not HTTP/1.
+    is_http2: bool,
+}
+
+impl Found {
+    async fn of(server: &ServerAddress) -> Self {
+        Found { process: foreign::found(server), is_http2: speaks_only_http2(server).await }
+    }
+}
+
+/// A request that no server minds.
+const OPTIONS: &[u8] = b"OPTIONS * HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+/// The client's preface, with an empty SETTINGS frame (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// A frame's head, and where in it the type is. A server's first frame is SETTINGS.
+const FRAME_HEAD_BYTES: usize = 9;
+const TYPE: usize = 3;
+const SETTINGS: u8 = 4;
+/// Longest wait for each of a server's answers.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+
+/// Whether a server gives no answer of HTTP/1, but one of HTTP/2.
+async fn speaks_only_http2(server: &ServerAddress) -> bool {
+    let is_http1 = |head: &[u8; FRAME_HEAD_BYTES]| head.starts_with(b"HTTP/");
+    if head_of_answer(server, OPTIONS).await.is_some_and(|head| is_http1(&head)) {
+        return false;
+    }
+    let head = head_of_answer(server, PREFACE).await;
+    head.is_some_and(|head| !is_http1(&head) && head[TYPE] == SETTINGS)
+}
+
+async fn head_of_answer(server: &ServerAddress, request: &[u8]) -> Option<[u8; FRAME_HEAD_BYTES]> {
+    let answer = async {
+        match server {
+            ServerAddress::Tcp(address) => ask(TcpStream::connect(address).await?, request).await,
+            ServerAddress::Unix(path) => ask(UnixStream::connect(path).await?, request).await,
+        }
+    };
+    timeout(ANSWER_MAX, answer).await.ok()?.ok()
+}
+
+async fn ask(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    request: &[u8],
+) -> io::Result<[u8; FRAME_HEAD_BYTES]> {
+    stream.write_all(request).await?;
+    let mut head = [0; FRAME_HEAD_BYTES];
+    stream.read_exact(&mut head).await?;
+    Ok(head)
 }
 
 fn resolved(server: &str) -> Result<ServerAddress, Failure> {
@@ -53,7 +114,7 @@ fn resolved(server: &str) -> Result<ServerAddress, Failure> {
     addresses.next().map(ServerAddress::from).ok_or_else(|| failed("the name has no address".to_owned()))
 }
 
-fn text(args: &InitArgs, found: &[String]) -> String {
+fn text(args: &InitArgs, found: &[Found]) -> String {
     let mut text = format!(
         "# Written by `sidelong init`. Run it: sidelong up --config {}\n# `sidelong config demo` prints a file with all keys.\n\n\
          [cluster]\nname = {:?}\n\n\
@@ -71,10 +132,11 @@ fn text(args: &InitArgs, found: &[String]) -> String {
         );
     }
     text.push_str("# The servers. For each, `sidelong up` runs an agent that reads its load; it does not touch the server.\n");
-    for (index, (server, found)) in args.servers.iter().zip(found).enumerate() {
+    for (index, (server, Found { process, is_http2 })) in args.servers.iter().zip(found).enumerate() {
+        let http2 = if *is_http2 { "http2 = true\n" } else { "" };
         let _ = write!(
             text,
-            "[[node]]\nname = \"s{}\"\nserver = {server:?}  # {found}\n\
+            "[[node]]\nname = \"s{}\"\nserver = {server:?}  # {process}\n{http2}\
              # workers = 4  # if each worker holds one connection: how many there are; otherwise learned\n\n",
             index + 1,
         );

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use sidelong_config::{self as config, Cluster, Service};
 use sidelong_edge::{Admin, Counts, NodeMetrics, Pages};
@@ -375,7 +376,7 @@ fn keep_load(
     make: &Make<'_>,
 ) -> Result<LoadThreads, Failure> {
     let load = &parts.cluster.load;
-    let spec = KeeperSpec { period: load.period, proc_period: load.proc_period };
+    let spec = KeeperSpec { period: period(load, node.is_foreign), proc_period: load.proc_period };
     let acknowledge = make.acknowledge(memory.words.clone());
     let kept = if scheme.is_kept_by_thread() { make.recorder()? } else { None };
     let keeper = Keeper::start(memory.load.clone(), kept, acknowledge, spec)?;
@@ -394,6 +395,15 @@ fn keep_load(
     }
     Ok(LoadThreads { _keeper: keeper, _responder: responder })
 }
+
+/// How often the node's record is published. A foreign server has no gauges that change in between, so its record need only be
+/// far from stale.
+fn period(load: &config::Load, is_foreign: bool) -> Duration {
+    if is_foreign { load.period.max(load.stale / PUBLISHED_PER_STALE) } else { load.period }
+}
+
+/// How often a foreign server's record is published in `load.stale_ms`, so that one whose agent is kept waiting is not stale.
+const PUBLISHED_PER_STALE: u32 = 5;
 
 /// The pages of the node's admin endpoint.
 fn pages(

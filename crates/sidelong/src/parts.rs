@@ -433,11 +433,7 @@ impl Parts {
         EdgeSettings {
             name: edge.name.clone(),
             listen: edge.listen,
-            tls: edge
-                .tls
-                .iter()
-                .map(|tls| Tls { certificate: tls.certificate.clone(), key: tls.key.clone() })
-                .collect(),
+            tls: certificates(edge),
             client_ca: edge.client_ca.clone(),
             admin: edge.admin,
             trusted_proxies: edge.trusted_proxies.clone(),
@@ -502,6 +498,12 @@ pub(crate) fn read(args: &PartArgs) -> Result<Cluster, Failure> {
 pub(crate) fn began_ms() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
     since_1970.map_or(1, |time| time.as_millis() as u64)
+}
+
+/// The certificates of an edge, and their keys.
+pub(crate) fn certificates(edge: &config::Edge) -> Vec<Tls> {
+    let files = |tls: &config::Tls| Tls { certificate: tls.certificate.clone(), key: tls.key.clone() };
+    edge.tls.iter().map(files).collect()
 }
 
 /// The foreign server of a node, if it has one.

@@ -1,4 +1,4 @@
-//! Nodes whose servers are real and not Sidelong's: nginx and gunicorn, unmodified.
+//! Nodes whose servers are real and not Sidelong's: nginx, httpd, gunicorn and others, unmodified.
 
 mod support;
 
@@ -8,11 +8,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use sidelong_config::{Configuration, Scheme};
+use sidelong_config::{Configuration, NodeEntry, Scheme};
+use sidelong_policy::balance::Balance;
 use support::foreign::{Draining, answers, foreign, learned};
 use support::servers::{
-    ControlGroup, Load, closing_server, family, gunicorn, gunicorn_with, nginx, nginx_that_takes_its_time,
-    php_fpm,
+    ControlGroup, Load, Mpm, closing_nginx, closing_server, failing_nginx, family, gunicorn, gunicorn_with,
+    httpd, nginx, nginx_that_takes_its_time, nodejs, php_fpm, uvicorn,
 };
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
@@ -86,6 +87,9 @@ fn up_runs_servers_of_other_makes_in_place_of_the_built_in_origin() {
             histories.iter().any(|history| std::fs::metadata(history).is_ok_and(|file| file.len() > 0))
         });
         let old = server_processes(&cluster, "n1-server");
+        let group = |pid| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+        let groups = [old[0], server_processes(&cluster, "n2-server")[0], std::process::id()].map(group);
+        assert!(groups[0] != groups[1] && groups[0] != groups[2], "{make}: {groups:?}");
         let first = Pid::from_raw(old[0].try_into().unwrap()).unwrap();
         kill_process(first, Signal::KILL).unwrap();
         eventually("it runs again", || {
@@ -256,20 +260,90 @@ fn a_server_has_done_with_a_site_and_so_has_what_is_behind_it() {
     php.into_iter().for_each(Draining::go_to_and_fro);
 }
 
-#[test]
-fn servers_that_close_and_servers_that_renew_their_workers_fail_no_request() {
-    let cluster = foreign(&[("alpha", 2)]);
-    let Some(_one) = closing_server(&cluster, "one", cluster.node(0)) else { return };
+/// Starts a server of some make, of a name, at an address.
+type Start = fn(&Cluster, &str, SocketAddr) -> Option<Running>;
+
+/// Servers of all makes, those that speak HTTP/1.0, close after each answer, or renew their workers among them.
+const MAKES: [(&str, Start); 9] = [
+    ("nginx", nginx),
+    ("closing-nginx", closing_nginx),
+    ("python", closing_server),
+    ("gunicorn", |cluster, name, address| gunicorn(cluster, name, address, 2)),
     // Each worker ends after three requests.
-    let renewed = ["--max-requests", "3"];
-    let Some(_two) = gunicorn_with(&cluster, "two", cluster.node(1), 2, &renewed) else { return };
+    ("renewed", |cluster, name, address| gunicorn_with(cluster, name, address, 2, &["--max-requests", "3"])),
+    ("event", |cluster, name, address| httpd(cluster, name, address, Mpm::Event)),
+    ("prefork", |cluster, name, address| httpd(cluster, name, address, Mpm::Prefork(2))),
+    ("nodejs", nodejs),
+    ("uvicorn", uvicorn),
+];
+
+#[test]
+fn servers_of_all_makes_answer_and_fail_no_request() {
+    let mut cluster = foreign(&[("alpha", MAKES.len())]);
+    // Each gets requests, however long another took.
+    cluster.file.balance.policy = Balance::RoundRobin;
+    let start = |(&(name, start), node): (&(&'static str, Start), _)| {
+        Some((name, start(&cluster, name, cluster.node(node))?))
+    };
+    let servers: Vec<_> = MAKES.iter().zip(0..).filter_map(start).collect();
+    let _agents: Vec<_> = (1..=MAKES.len()).map(|node| cluster.part("node", &format!("n{node}"))).collect();
+    let _edge = cluster.part("edge", "edge1");
+    for (name, _) in &servers {
+        answers(&cluster, "alpha", name);
+    }
+    for _ in 0..200 {
+        let reply = get(cluster.edge(0), "alpha.test", "/");
+        assert_eq!(reply.status, 200, "{}{}", reply.head, reply.body);
+    }
+}
+
+/// Its answers are sooner than those of a server that works.
+#[test]
+fn a_server_that_fails_fast_does_not_draw_the_requests_of_others() {
+    let cluster = foreign(&[("alpha", 2)]);
+    let Some(_good) = gunicorn(&cluster, "good", cluster.node(0), 8) else { return };
+    let Some(_failing) = failing_nginx(&cluster, "failing", cluster.node(1)) else { return };
     let _agents = [cluster.part("node", "n1"), cluster.part("node", "n2")];
     let _edge = cluster.part("edge", "edge1");
-    answers(&cluster, "alpha", "one");
-    answers(&cluster, "alpha", "two");
-    for _ in 0..100 {
-        assert_eq!(get(cluster.edge(0), "alpha.test", "/").status, 200);
-    }
+    answers(&cluster, "alpha", "good");
+    let answered = |code: &str| {
+        let name = format!("sidelong_edge_requests_total{{site=\"alpha\",code=\"{code}\"}}");
+        metrics(cluster.admin(0)).get(&name).copied().unwrap_or(0.0)
+    };
+    let load = Load::start(cluster.edge(0), "alpha.test", Duration::from_millis(100), 8);
+    eventually("some are answered", || answered("2xx") > 20.0);
+    let before = ["2xx", "5xx"].map(answered);
+    eventually("some more are answered", || answered("2xx") > before[0] + 200.0);
+    let [good, failed] = [answered("2xx") - before[0], answered("5xx") - before[1]];
+    drop(load);
+    assert!(failed < 2.0 * good, "{failed} failed and {good} did not");
+}
+
+/// What was learned of the old one is wrong of the new one.
+#[test]
+fn a_server_that_comes_back_with_half_its_workers_is_learned_anew() {
+    let mut cluster = foreign(&[("alpha", 1)]);
+    let server = cluster.at(25_000 + (std::process::id() % 5_000) as u16);
+    cluster.file.nodes[0].server = Some(server);
+    // The excess is rejected.
+    cluster.file.sites[0].queue_max = Some(Duration::from_millis(200));
+    let Some(before) = gunicorn(&cluster, "four", server, 4) else { return };
+    let _agent = cluster.part("node", "n1");
+    let _edge = cluster.part("edge", "edge1");
+    answers(&cluster, "alpha", "four");
+    let time = Duration::from_millis(50);
+    let load = Load::start(cluster.edge(0), "alpha.test", time, 12);
+    let figure = |name: &str| metrics(cluster.admin(0)).get(name).copied().unwrap_or(0.0);
+    let workers = || figure("sidelong_edge_node_learned_workers{node=\"n1\"}");
+    eventually("four are learned", || (3.0..6.0).contains(&workers()));
+    before.end().succeeded();
+    let Some(_after) = gunicorn(&cluster, "two", server, 2) else { return };
+    eventually("two are learned", || (1.0..3.0).contains(&workers()));
+    let answered = || figure("sidelong_edge_requests_total{site=\"alpha\",code=\"2xx\"}");
+    let begun = answered();
+    eventually("they answer", || answered() > begun + 100.0);
+    assert!((1.0..3.0).contains(&workers()), "{}", workers());
+    drop(load);
 }
 
 #[test]
@@ -316,6 +390,36 @@ fn an_agent_listens_on_no_port_of_its_server() {
     let _server = TcpListener::bind(cluster.node(0)).unwrap();
     assert_eq!(agent.err().lines().filter(|line| line.contains("nobody listens at")).count(), 1);
     agent.end().succeeded();
+}
+
+/// How often the threads of a process have waited for something.
+fn waits(process: &Running) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", process.pid().as_raw_nonzero())).unwrap();
+    let statuses =
+        threads.flatten().map(|thread| std::fs::read_to_string(thread.path().join("status")).unwrap());
+    let waits = |status: String| {
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    };
+    statuses.map(waits).sum()
+}
+
+/// Unlike a node with a built-in server, whose gauges change all the time.
+#[test]
+fn an_agent_wakes_seldom_and_so_costs_its_server_little() {
+    let mut cluster = Cluster::new(&[("alpha", 2)]);
+    cluster.file.load.scheme = Scheme::RdmaAsync;
+    let server = cluster.node(1);
+    cluster.file.nodes[1] =
+        NodeEntry { admin: cluster.file.nodes[1].admin, ..NodeEntry::foreign("n2", 1, server) };
+    let Some(_server) = nginx(&cluster, "two", server) else { return };
+    let [builtin, agent] = ["n1", "n2"].map(|name| cluster.part("node", name));
+    [0, 1].into_iter().for_each(|node| agent_is_up(&cluster, node));
+    let before = [waits(&builtin), waits(&agent)];
+    eventually("a thousand periods have passed", || waits(&builtin) - before[0] >= 1000);
+    let woken = waits(&agent) - before[1];
+    assert!(woken < 500, "woken {woken} times in a thousand periods");
+    [builtin, agent].into_iter().for_each(|part| _ = part.end().succeeded());
 }
 
 /// By the process that listens, and by a file with its ID. A group has no network of its own, so its record has none.
@@ -395,11 +499,14 @@ fn what_is_not_there_is_refused_in_one_line() {
 
 #[test]
 fn the_workers_of_a_server_are_learned() {
-    for workers in [1, 2, 4, 8] {
+    let prefork: fn(&Cluster, &str, SocketAddr, u16) -> Option<Running> =
+        |cluster, name, address, workers| httpd(cluster, name, address, Mpm::Prefork(workers));
+    let servers = [1, 2, 4, 8].map(|workers| (gunicorn as fn(&_, &_, _, _) -> _, workers));
+    for (start, workers) in servers.into_iter().chain([(prefork, 4)]) {
         let mut cluster = foreign(&[("alpha", 1)]);
-        let server = cluster.at(20_000 + (std::process::id() % 10_000) as u16);
+        let server = cluster.at(20_000 + (std::process::id() % 5_000) as u16);
         cluster.file.nodes[0].server = Some(server.into());
-        let Some(_server) = gunicorn(&cluster, "one", server, workers) else { return };
+        let Some(_server) = start(&cluster, "one", server, workers) else { continue };
         let agent = cluster.part("node", "n1");
         let edge = cluster.part("edge", "edge1");
         answers(&cluster, "alpha", "one");
@@ -444,16 +551,21 @@ fn the_workers_behind_a_server_are_learned() {
 
 #[test]
 fn a_server_without_workers_is_not_bound_by_them() {
-    let cluster = foreign(&[("alpha", 1)]);
-    let Some(_server) = nginx_that_takes_its_time(&cluster, "one", cluster.node(0)) else { return };
-    let agent = cluster.part("node", "n1");
-    let edge = cluster.part("edge", "edge1");
-    answers(&cluster, "alpha", "one");
-    learned(&cluster, 32, Duration::ZERO, f64::is_infinite);
-    let status = run(["status", "--config", cluster.config().to_str().unwrap()]).succeeded();
-    assert!(status.lines().any(|line| line.starts_with("n1") && line.contains("not bound")), "{status}");
-    edge.end().succeeded();
-    agent.end().succeeded();
+    let time = Duration::from_millis(500);
+    let servers: [(Start, Duration); 3] =
+        [(nginx_that_takes_its_time, Duration::ZERO), (nodejs, time), (uvicorn, time)];
+    for (start, time) in servers {
+        let cluster = foreign(&[("alpha", 1)]);
+        let Some(_server) = start(&cluster, "one", cluster.node(0)) else { continue };
+        let agent = cluster.part("node", "n1");
+        let edge = cluster.part("edge", "edge1");
+        answers(&cluster, "alpha", "one");
+        learned(&cluster, 32, time, f64::is_infinite);
+        let status = run(["status", "--config", cluster.config().to_str().unwrap()]).succeeded();
+        assert!(status.lines().any(|line| line.starts_with("n1") && line.contains("not bound")), "{status}");
+        edge.end().succeeded();
+        agent.end().succeeded();
+    }
 }
 
 /// A client of its own has a connection to the server, past the edge.

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use sidelong_config::{AdmissionRule, Tls};
-use support::{Client, Cluster, Running, eventually, metrics, skipped};
+use support::{Client, Cluster, Running, eventually, metrics, run, skipped};
 
 /// Options of `openssl req` for a new key.
 const RSA: &[&str] = &["-newkey", "rsa:2048", "-nodes"];
@@ -139,6 +139,13 @@ fn a_key_of_another_certificate_is_refused() {
     cluster.file.edges[0].tls = vec![Tls { key: other.key, ..one }];
     let line = cluster.part("edge", "edge1").finish().refused();
     assert!(line.contains("one.pem") && line.contains("other.key"), "{line}");
+    assert!(line.contains("the key belongs to another certificate: give the one"), "{line}");
+    let check = run(["config", "check", cluster.config().to_str().unwrap()]).refused();
+    assert_eq!(check, line);
+    cluster.file.edges[0].tls = vec![certificate(&cluster, "own").unwrap()];
+    cluster.file.edges[0].client_ca = Some(cluster.path("nobody.pem"));
+    let line = run(["config", "check", cluster.config().to_str().unwrap()]).refused();
+    assert!(line.contains("client_ca") && line.contains("nobody.pem"), "{line}");
 }
 
 #[test]

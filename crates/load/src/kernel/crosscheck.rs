@@ -52,7 +52,7 @@ impl Truth {
         Truth {
             stat: parsed("/proc/stat", machine::stat),
             memory: parsed("/proc/meminfo", machine::memory),
-            tcp_established: parsed("/proc/net/snmp", machine::tcp_established),
+            tcp_established: parsed("/proc/net/snmp", |text| machine::tcp(text).map(|tcp| tcp.established)),
             memory_pressure_us: parsed("/proc/pressure/memory", machine::pressure_us),
         }
     }

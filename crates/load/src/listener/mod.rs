@@ -1,8 +1,8 @@
 //! The sockets of a server that is not Sidelong's, as the kernel tells of them: who listens at its port or Unix socket, its
 //! connections, and its accept queue.
 //!
-//! They are asked for over netlink (sock_diag(7)), which needs no privilege and, unlike /proc/net/tcp, shows one port. The
-//! established connections cost a walk over the kernel's table of connections, so they are sampled as rarely as /proc.
+//! They are asked for over netlink (sock_diag(7)), which needs no privilege and, unlike /proc/net/tcp, shows one port. What costs a
+//! walk over a table of the kernel is asked for only so often that it takes a small share of a CPU.
 
 mod netlink;
 mod tcp;
@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use sidelong_files::ServerAddress;
 use sidelong_layout::{Hot, valid};
 
+use crate::clock::thread_cpu_ns;
 use netlink::Kernel;
 
 /// What the kernel tells of one server.
@@ -59,6 +60,9 @@ pub struct Listener {
     server: ServerAddress,
     /// The addresses from which edges connect; none if they are not known.
     edges: Vec<IpAddr>,
+    tcp: tcp::Follower,
+    /// The last walk over the Unix sockets, and what it found.
+    unix: Option<(Pause, Listening)>,
 }
 
 impl Listener {
@@ -67,7 +71,8 @@ impl Listener {
     /// # Errors
     /// If the kernel does not answer such questions.
     pub fn new(server: ServerAddress) -> io::Result<Self> {
-        Ok(Listener { kernel: Kernel::new()?, server, edges: Vec::new() })
+        let (kernel, tcp) = (Kernel::new()?, tcp::Follower::new());
+        Ok(Listener { kernel, server, edges: Vec::new(), tcp, unix: None })
     }
 
     /// Tells the connections of edges, which come from these addresses, from those of others.
@@ -85,12 +90,77 @@ impl Listener {
             ServerAddress::Unix(path) => unix::look(&mut self.kernel, path),
         }
     }
+
+    /// The same for a small share of a CPU, however often it is called. Some figures may be as old as the pause that this takes.
+    ///
+    /// # Errors
+    /// As [`Listener::look`].
+    pub(crate) fn follow(&mut self, now_ns: u64) -> io::Result<Listening> {
+        let path = match &self.server {
+            ServerAddress::Tcp(address) => {
+                return self.tcp.follow(&mut self.kernel, *address, &self.edges, now_ns);
+            }
+            ServerAddress::Unix(path) => path,
+        };
+        if let Some((pause, found)) = &self.unix
+            && !pause.is_over(now_ns)
+        {
+            return Ok(*found);
+        }
+        let walk = Walk::begin(now_ns);
+        let found = unix::look(&mut self.kernel, path)?;
+        self.unix = Some((walk.end(), found));
+        Ok(found)
+    }
+}
+
+/// A walk over a table of the kernel is followed by a pause of as many times its CPU time: a third of a percent of a CPU.
+const PAUSE_PER_WALK: u64 = 300;
+/// Longest such pause, in ns, however long the walk took.
+pub(crate) const PAUSE_NS_MAX: u64 = 10_000_000_000;
+
+/// The time after a walk in which there is no other.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pause {
+    begun_ns: u64,
+    pause_ns: u64,
+}
+
+/// A walk, by the CPU time at which it began.
+struct Walk {
+    begun_ns: u64,
+    cpu_ns: u64,
+}
+
+impl Pause {
+    const fn passed_ns(self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.begun_ns)
+    }
+
+    const fn is_over(self, now_ns: u64) -> bool {
+        self.passed_ns(now_ns) >= self.pause_ns
+    }
+}
+
+impl Walk {
+    fn begin(now_ns: u64) -> Self {
+        Walk { begun_ns: now_ns, cpu_ns: thread_cpu_ns() }
+    }
+
+    /// The pause after it.
+    fn end(self) -> Pause {
+        let took_ns = thread_cpu_ns().saturating_sub(self.cpu_ns);
+        Pause { begun_ns: self.begun_ns, pause_ns: took_ns.saturating_mul(PAUSE_PER_WALK).min(PAUSE_NS_MAX) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::os::unix::net::{UnixListener, UnixStream};
+
+    use rustix::net::sockopt::set_socket_reuseport;
+    use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen};
 
     use super::*;
 
@@ -130,6 +200,51 @@ mod tests {
         assert_eq!(strangers(vec![from]), 0);
         assert_eq!(strangers(vec!["192.0.2.1".parse().unwrap()]), 3);
         assert_eq!(strangers(Vec::new()), 0, "who is an edge is not known");
+    }
+
+    #[test]
+    fn connections_are_counted_again_only_if_they_may_have_changed_and_after_a_pause() {
+        let listening = TcpListener::bind("127.9.8.3:0").unwrap();
+        let server = listening.local_addr().unwrap();
+        let mut listener = Listener::new(server.into()).unwrap();
+        assert_eq!(listener.follow(0).unwrap().established, 0);
+        let asked = listener.kernel.asked();
+        let _clients = [0; 3].map(|_| TcpStream::connect(server).unwrap());
+        // Within the pause: one question each time, and the accept queue is the current one.
+        let found = [0; 20].map(|_| listener.follow(1).unwrap());
+        assert_eq!(listener.kernel.asked() - asked, 20);
+        assert!(found.iter().all(|found| (found.established, found.queued) == (3, 3)), "{found:?}");
+        // After it they are counted, at least once.
+        let _accepted = listening.accept().unwrap();
+        let found = listener.follow(PAUSE_NS_MAX).unwrap();
+        assert_eq!((found.established, found.queued), (3, 2));
+        let asked = listener.kernel.asked();
+        // A server that begins again is noticed at once.
+        drop(listening);
+        assert_eq!(listener.follow(PAUSE_NS_MAX).unwrap(), Listening::default());
+        assert_eq!(listener.kernel.asked() - asked, 2, "by a look-up, and in the table of listening sockets");
+        let _listening = TcpListener::bind(server).unwrap();
+        assert_eq!(listener.follow(2 * PAUSE_NS_MAX).unwrap().sockets, 1);
+    }
+
+    #[test]
+    fn sockets_that_share_a_port_are_seen_together() {
+        let share = || {
+            let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            set_socket_reuseport(&socket, true).unwrap();
+            socket
+        };
+        let sockets = [share(), share()];
+        let any: SocketAddr = "127.9.8.2:0".parse().unwrap();
+        bind(&sockets[0], &any).unwrap();
+        let server: SocketAddr = getsockname(&sockets[0]).unwrap().try_into().unwrap();
+        bind(&sockets[1], &server).unwrap();
+        sockets.iter().for_each(|socket| listen(socket, 16).unwrap());
+        let mut listener = Listener::new(server.into()).unwrap();
+        listener.follow(0).unwrap();
+        let _clients = [0; 8].map(|_| TcpStream::connect(server).unwrap());
+        let found = listener.follow(0).unwrap();
+        assert_eq!((found.sockets, found.queued), (2, 8));
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! Questions to the kernel about sockets (sock_diag(7)), of any family.
+//!
+//! A dump walks a whole table of the kernel, whatever it asks for: that of listening sockets takes tens of microseconds, that of
+//! connections more than a millisecond on a machine with much memory. A look-up takes a few microseconds.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
@@ -22,8 +26,8 @@ pub(super) const HEADER_BYTES: usize = 16;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-/// NLM_F_REQUEST | NLM_F_DUMP.
-const DUMP: u16 = 0x301;
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_DUMP: u16 = 0x300;
 
 /// A socket to ask with.
 #[derive(Debug)]
@@ -47,24 +51,59 @@ impl Kernel {
         question: &[u8],
         mut each: impl FnMut(&[u8]) -> Option<()>,
     ) -> io::Result<()> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let request = request(question, self.sequence);
-        sendto(&self.socket, &request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
-        loop {
-            let (_, len) = recv(&self.socket, &mut self.part[..], RecvFlags::TRUNC)?;
-            let part = self.part.get(..len).ok_or_else(|| unknown("is too long"))?;
-            if read_part(part, self.sequence, &mut each)? {
-                return Ok(());
+        self.ask(question, NLM_F_REQUEST | NLM_F_DUMP)?;
+        while !self.take(&mut each)? {}
+        Ok(())
+    }
+
+    /// Shows the answer to a question about one socket; none if there is no such socket.
+    pub(super) fn look_up(
+        &mut self,
+        question: &[u8],
+        mut each: impl FnMut(&[u8]) -> Option<()>,
+    ) -> io::Result<()> {
+        self.ask(question, NLM_F_REQUEST)?;
+        let mut has_come = false;
+        while !has_come {
+            let taken = self.take(&mut |message: &[u8]| {
+                has_come = true;
+                each(message)
+            });
+            match taken {
+                Ok(_) => {}
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => return Ok(()),
+                Err(error) => return Err(error),
             }
         }
+        Ok(())
+    }
+
+    /// How many questions were asked; it wraps.
+    #[cfg(test)]
+    pub(super) const fn asked(&self) -> u32 {
+        self.sequence
+    }
+
+    fn ask(&mut self, question: &[u8], flags: u16) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let request = request(question, flags, self.sequence);
+        sendto(&self.socket, &request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+        Ok(())
+    }
+
+    /// Shows each socket of the next part of the answer. Returns whether it is the last part.
+    fn take(&mut self, each: &mut impl FnMut(&[u8]) -> Option<()>) -> io::Result<bool> {
+        let (_, len) = recv(&self.socket, &mut self.part[..], RecvFlags::TRUNC)?;
+        let part = self.part.get(..len).ok_or_else(|| unknown("is too long"))?;
+        read_part(part, self.sequence, each)
     }
 }
 
 /// The question behind its header.
-fn request(question: &[u8], sequence: u32) -> Vec<u8> {
+fn request(question: &[u8], flags: u16, sequence: u32) -> Vec<u8> {
     let mut request = ((HEADER_BYTES + question.len()) as u32).to_ne_bytes().to_vec();
     request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    request.extend(DUMP.to_ne_bytes());
+    request.extend(flags.to_ne_bytes());
     request.extend(sequence.to_ne_bytes());
     // The port of the kernel.
     request.extend([0; 4]);

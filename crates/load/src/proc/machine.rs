@@ -191,11 +191,28 @@ pub fn network(text: &[u8]) -> Option<Network> {
     Some(sum)
 }
 
-/// Parses /proc/net/snmp: established TCP connections, `CurrEstab`, found by its name in the header line.
-pub fn tcp_established(text: &[u8]) -> Option<u32> {
+/// The TCP connections of /proc/net/snmp.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tcp {
+    /// Established connections now.
+    pub established: u32,
+    /// Connections opened since boot, by this machine or another.
+    pub opened: u64,
+}
+
+/// Parses /proc/net/snmp, whose figures are found by their names in the header line; `None` without `CurrEstab`.
+pub fn tcp(text: &[u8]) -> Option<Tcp> {
     let mut tcp = lines(text).filter(|line| line.starts_with(b"Tcp:"));
-    let place = fields(tcp.next()?).position(|name| name == b"CurrEstab")?;
-    fields(tcp.next()?).nth(place).and_then(number).map(narrow)
+    let (names, values) = (fields(tcp.next()?), fields(tcp.next()?));
+    let (mut established, mut opened) = (None, 0u64);
+    for (name, value) in names.zip(values) {
+        match name {
+            b"CurrEstab" => established = number(value).map(narrow),
+            b"ActiveOpens" | b"PassiveOpens" => opened = opened.saturating_add(number(value).unwrap_or(0)),
+            _ => {}
+        }
+    }
+    Some(Tcp { established: established?, opened })
 }
 
 /// Parses /proc/net/sockstat: TCP sockets in use. They include listening ones, but are cheaper to read.

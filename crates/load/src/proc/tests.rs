@@ -35,7 +35,8 @@ fn the_machine_as_captured() {
         sent_packets: 6298,
     };
     assert_eq!(network(NET_DEV), Some(outside));
-    assert_eq!((tcp_established(SNMP), tcp_in_use(SOCKSTAT)), (Some(0), Some(1)));
+    assert_eq!(tcp(SNMP), Some(Tcp { established: 0, opened: 133 }));
+    assert_eq!(tcp_in_use(SOCKSTAT), Some(1));
 }
 
 #[test]
@@ -55,8 +56,8 @@ fn old_and_odd_kernels() {
     assert_eq!(memory(b"MemTotal: many kB\n"), None);
     assert_eq!(network(b""), None);
     assert_eq!(network(b"a|b\n eth0: 5\n"), Some(Network { received_bytes: 5, ..Network::default() }));
-    assert_eq!(tcp_established(b"Tcp: A CurrEstab\nTcp: 1\n"), None);
-    assert_eq!(tcp_established(b"Tcp: CurrEstab\nTcp: 7\n"), Some(7));
+    assert_eq!(tcp(b"Tcp: A CurrEstab\nTcp: 1\n"), None);
+    assert_eq!(tcp(b"Tcp: CurrEstab\nTcp: 7\n"), Some(Tcp { established: 7, opened: 0 }));
 }
 
 #[test]
@@ -107,7 +108,7 @@ fn parse_all(text: &[u8]) {
     load_average(text);
     memory(text);
     network(text);
-    tcp_established(text);
+    tcp(text);
     tcp_in_use(text);
     process(text);
     cpu_stat(text);

@@ -72,7 +72,7 @@ impl Source for Machine {
             detail.net_sent_packets = network.sent_packets;
             counters.network_bytes = Some(network.received_bytes.saturating_add(network.sent_bytes));
         }
-        let established = self.tcp.read(buffer, machine::tcp_established);
+        let established = self.tcp.read(buffer, machine::tcp).map(|tcp| tcp.established);
         let established = established.or_else(|| self.sockets.read(buffer, machine::tcp_in_use));
         sample.detail.tcp_established = established.unwrap_or(0);
         counters

@@ -15,7 +15,7 @@ use crate::Error;
 use cgroup::Cgroup;
 pub(crate) use cgroup::beside;
 use machine::Machine;
-use probe::Probe;
+pub(crate) use probe::Probe;
 use process::Process;
 pub(crate) use window::Window;
 

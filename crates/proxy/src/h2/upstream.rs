@@ -152,6 +152,10 @@ impl Stream {
             Some(reason) if error.is_reset() && error.is_remote() && reason != Reason::INTERNAL_ERROR => {
                 Lost::Declined
             }
+            // What came first were no frames: it may speak HTTP/1.
+            _ if error.is_go_away() && error.is_library() && !self.state.has_answered.get() => {
+                Lost::Malformed
+            }
             _ => Lost::Cut,
         }
     }

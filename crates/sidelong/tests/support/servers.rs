@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use sidelong_config::ServerAddress;
 
+use super::httpd::readable;
 use super::{Cluster, PATIENCE, Running, eventually, skipped, try_get};
 
 /// nginx at `address`, once it serves; each answer's body is `name`. `None`, with a printed reason, without nginx.
@@ -123,6 +125,124 @@ pub fn gunicorn_with(
     command.arg("--workers").arg(workers.to_string()).args(["--log-level", "warning"]);
     command.args(arguments).arg("application");
     Some(serving(command, &address))
+}
+
+/// How an httpd serves its connections.
+#[derive(Clone, Copy)]
+pub enum Mpm {
+    /// By threads that wait for no client.
+    Event,
+    /// By as many processes as this, each of which serves a connection.
+    Prefork(u16),
+}
+
+/// Apache httpd at `address`, once it serves: a script of CGI answers as [`gunicorn`]. `None`, with a printed reason, without httpd.
+pub fn httpd(cluster: &Cluster, name: &str, address: SocketAddr, mpm: Mpm) -> Option<Running> {
+    if !is_there("apache2", "-v") {
+        return None;
+    }
+    let directory = cluster.path(&format!("httpd-{name}"));
+    let _ = std::fs::create_dir(&directory);
+    let script = directory.join("answer");
+    let text = format!(
+        "#!/bin/sh\nms=${{REQUEST_URI#/}}\nsleep \"$(printf '%d.%03d' $((${{ms:-0}} / 1000)) $((${{ms:-0}} % 1000)))\"\n\
+         printf 'Content-Type: text/plain\\r\\nContent-Length: {}\\r\\n\\r\\n{name}'\n",
+        name.len()
+    );
+    std::fs::write(&script, text).unwrap();
+    // If it runs as root, its processes have another user.
+    for path in [directory.parent().unwrap(), &directory, &script] {
+        readable(path, 0o755);
+    }
+    let (modules, settings) = match mpm {
+        Mpm::Event => (["mpm_event", "cgid"], format!("ScriptSock {}/cgid\n", directory.display())),
+        Mpm::Prefork(workers) => (
+            ["mpm_prefork", "cgi"],
+            format!("StartServers {workers}\nServerLimit {workers}\nMaxRequestWorkers {workers}\n"),
+        ),
+    };
+    let modules = modules.into_iter().chain(["unixd", "authz_core", "alias"]);
+    let loaded: String = modules
+        .map(|name| {
+            // Debian has some of them built in.
+            let load = format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so");
+            format!("<IfModule !{name}_module>\n{load}\n</IfModule>\n")
+        })
+        .collect();
+    let user = if geteuid().is_root() { "User www-data\nGroup www-data\n" } else { "" };
+    let text = format!(
+        "{loaded}{user}ServerRoot {at}\nServerName test\nListen {address}\nPidFile {at}/pid\nErrorLog {at}/error.log\n\
+         DefaultRuntimeDir {at}\n{settings}ScriptAliasMatch ^/ {}\n",
+        script.display(),
+        at = directory.display(),
+    );
+    let config = directory.join("httpd.conf");
+    std::fs::write(&config, text).unwrap();
+    let mut command = Command::new("apache2");
+    // With prefork it ends its whole process group, which would be that of the test.
+    command.arg("-f").arg(&config).args(["-D", "FOREGROUND"]).process_group(0);
+    Some(serving(command, &address.into()))
+}
+
+/// A server of Node.js at `address`, once it serves. It answers as [`gunicorn`], and any number of requests at a time. `None`, with a
+/// printed reason, without Node.js.
+pub fn nodejs(cluster: &Cluster, name: &str, address: SocketAddr) -> Option<Running> {
+    if !is_there("nodejs", "--version") {
+        return None;
+    }
+    let script = cluster.path(&format!("{name}.js"));
+    let text = format!(
+        "require('http').createServer((request, response) =>\n  \
+         setTimeout(() => response.end('{name}'), Number(request.url.slice(1)))\n).listen({}, '{}');\n",
+        address.port(),
+        address.ip()
+    );
+    std::fs::write(&script, text).unwrap();
+    let mut command = Command::new("nodejs");
+    command.arg(&script);
+    Some(serving(command, &address.into()))
+}
+
+/// uvicorn, an asynchronous server of Python, as [`nodejs`].
+pub fn uvicorn(cluster: &Cluster, name: &str, address: SocketAddr) -> Option<Running> {
+    if !is_there("uvicorn", "--version") {
+        return None;
+    }
+    let directory = cluster.path(&format!("uvicorn-{name}"));
+    let _ = std::fs::create_dir(&directory);
+    let application = format!(
+        "import asyncio\n\n\n\
+         async def application(scope, receive, send):\n    \
+         digits = scope['path'].strip('/')\n    \
+         await asyncio.sleep(int(digits) / 1000 if digits.isdigit() else 0)\n    \
+         head = [(b'content-length', b'{}')]\n    \
+         await send({{'type': 'http.response.start', 'status': 200, 'headers': head}})\n    \
+         await send({{'type': 'http.response.body', 'body': b'{name}'}})\n",
+        name.len()
+    );
+    std::fs::write(directory.join("application.py"), application).unwrap();
+    let mut command = Command::new("uvicorn");
+    command.arg("--app-dir").arg(&directory).args(["--log-level", "warning", "--lifespan", "off"]);
+    command.arg("--host").arg(address.ip().to_string()).arg("--port").arg(address.port().to_string());
+    command.arg("application:application");
+    Some(serving(command, &address.into()))
+}
+
+/// nginx at `address` that answers each request with 500 at once. `None`, with a printed reason, without nginx.
+pub fn failing_nginx(cluster: &Cluster, name: &str, address: SocketAddr) -> Option<Running> {
+    if !is_there("nginx", "-v") {
+        return None;
+    }
+    let directory = cluster.path(&format!("nginx-{name}"));
+    let _ = std::fs::create_dir(&directory);
+    let command = nginx_command(&directory, &address.to_string(), "return 500;");
+    Some(ready(command, || TcpStream::connect(address).is_ok()))
+}
+
+/// nginx at `address` that closes each connection after an answer, whose body is `name`. `None`, with a printed reason, without
+/// nginx.
+pub fn closing_nginx(cluster: &Cluster, name: &str, address: SocketAddr) -> Option<Running> {
+    nginx_with(cluster, name, &address.into(), "keepalive_timeout 0; ")
 }
 
 /// Python's own server at `address`, which speaks HTTP/1.0 and closes after each answer; each answer's body is `name`. `None`, with a
