@@ -27,7 +27,7 @@ struct Scan {
     after_us: u32,
     nodes: [Node; NODES],
     waiting: [u32; SITES],
-    mover_is_idle: bool,
+    mover_has_room: bool,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -37,6 +37,7 @@ struct Node {
     in_flight: u32,
     answers: u64,
     up: bool,
+    dead: bool,
 }
 
 fuzz_target!(|input: Input| {
@@ -55,18 +56,19 @@ fuzz_target!(|input: Input| {
                 ownership: Ownership::decode(node.ownership, SITES),
                 load: node.record.map(bytemuck::cast),
                 up: node.up,
+                dead: node.dead,
                 capacity: Capacity { workers: 2, ..Capacity::default() },
                 in_flight: node.in_flight,
             };
             (view, Traffic { in_flight: node.in_flight, answers: node.answers, up: node.up })
         });
         let sites = scan.waiting.map(|waiting| SiteSeen { waiting, ..SiteSeen::default() });
-        let decisions = brain.scan(nodes.into_iter(), sites.into_iter(), scan.mover_is_idle, now, now.as_ns());
+        let decisions = brain.scan(nodes.into_iter(), sites.into_iter(), scan.mover_has_room, now, now.as_ns());
         for outlook in decisions.outlooks {
             assert!((0.0..=1.0).contains(&outlook.verdict.admitted()), "{outlook:?}");
         }
         if let Some(plan) = decisions.plan {
-            assert!(scan.mover_is_idle);
+            assert!(scan.mover_has_room);
             assert!(plan.node < NodeId::new(NODES) && plan.to.index() < SITES);
             assert_ne!(plan.from(), Some(plan.to));
         }

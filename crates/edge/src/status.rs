@@ -71,6 +71,9 @@ pub struct NodeStatus {
     /// What it does: `serving`, `draining`, `changing`, `held`, `pinned`, `free`; empty while it is not known.
     #[serde(default)]
     pub state: String,
+    /// Whether a request has failed there, and none has succeeded since.
+    #[serde(default)]
+    pub is_failing: bool,
     /// Unanswered requests there, of this edge and those that it hears.
     pub unanswered: u64,
     /// Connections to its server, if its record counts them.
@@ -148,6 +151,7 @@ impl State {
                 name: name.clone(),
                 state: ownership.map_or_else(String::new, |ownership| ownership.state.word().to_owned()),
                 site: site.map(|site| self.sites[site.index()].clone()),
+                is_failing: !view.is_proven(node, now),
                 unanswered: view.traffic(node, now).in_flight.into(),
                 connections: counted.map(|hot| hot.connections),
                 queued: counted.map(|hot| hot.queued),

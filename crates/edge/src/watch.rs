@@ -179,31 +179,32 @@ impl Watch {
         let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
         let sites = view.sites().map(|site| SiteSeen {
             waiting: view.waiting(site),
-            busy: links.site(site).is_some_and(|words| mover.another_holds(words.lock)),
+            busy: mover.is_at(site) || links.site(site).is_some_and(|words| mover.another_holds(words.lock)),
             ..gate.as_ref().map_or_else(SiteSeen::default, |gate| gate.seen(site, now))
         });
-        let decisions = brain.scan(nodes, sites, mover.is_idle(), now, clock::wall_ns());
+        let decisions = brain.scan(nodes, sites, mover.has_room(), now, clock::wall_ns());
         if let Some(gatekeeper) = gatekeeper {
             gatekeeper.show(decisions.outlooks, now);
             gatekeeper.tell(now, events);
         }
-        if let Some(plan) = decisions.plan {
+        if let Some(plan) = decisions.plan.filter(|plan| mover.takes(plan)) {
             mover.begin(plan, now);
         }
     }
 
     fn drive(&mut self) {
-        let Some(ended) = self.mover.drive(&mut self.links, clock::now, |_| ()) else { return };
-        if let Some(metrics) = &self.metrics {
-            match ended.plan {
-                Some(plan) if ended.moved() => {
-                    let elapsed = ended.ended.since(ended.began);
-                    metrics.moved(&plan, elapsed);
+        while let Some(ended) = self.mover.drive(&mut self.links, clock::now, |_| ()) {
+            if let Some(metrics) = &self.metrics {
+                match ended.plan {
+                    Some(plan) if ended.moved() => {
+                        let elapsed = ended.ended.since(ended.began);
+                        metrics.moved(&plan, elapsed);
+                    }
+                    _ => metrics.abandoned(ended.how.word()),
                 }
-                _ => metrics.abandoned(ended.how.word()),
             }
+            (self.events)(Event::Ended(ended));
         }
-        (self.events)(Event::Ended(ended));
     }
 }
 

@@ -154,7 +154,7 @@ impl Brain {
         &mut self,
         nodes: impl Iterator<Item = (NodeView, Traffic)>,
         sites: impl Iterator<Item = SiteSeen>,
-        mover_is_idle: bool,
+        mover_has_room: bool,
         now: Time,
         wall_ns: u64,
     ) -> Decisions<'_> {
@@ -177,7 +177,7 @@ impl Brain {
                 self.standings.extend(controller.standings());
             }
         }
-        let plan = self.plan(now).filter(|_| mover_is_idle);
+        let plan = self.plan(now).filter(|_| mover_has_room);
         Decisions { outlooks: self.admission.as_ref().map_or(&[], Controller::outlooks), plan }
     }
 

@@ -33,7 +33,7 @@ pub struct SiteView {
     pub priority: u8,
     /// Requests for it that this edge holds back.
     pub waiting: u32,
-    /// Whether another edge held its lock at the scan. Such sites come last.
+    /// Whether its lock was held at the scan, by another edge or for a move of this one. Such sites come last.
     pub busy: bool,
 }
 

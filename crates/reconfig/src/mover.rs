@@ -1,4 +1,4 @@
-//! The mover: carries out one move at a time by a machine of `state`, and notices when a site needs repair.
+//! The mover: carries out moves, each by a machine of `state`, and notices when a site needs repair.
 
 use sidelong_layout::{EdgeId, Lock, NodeId, SiteId};
 use sidelong_policy::reconfigure::MovePlan;
@@ -70,7 +70,11 @@ impl Ended {
     }
 }
 
-/// Carries out one move or repair at a time.
+/// Most moves and repairs that a mover of [`Mover::several`] has under way. Each takes the time of a few operations in every
+/// scan, and one that waits for a node's commands takes up its place for seconds.
+pub const MOVES_MAX: usize = 8;
+
+/// Carries out moves and repairs: one at a time, or several of different sites.
 #[derive(Debug)]
 pub struct Mover {
     edge: EdgeId,
@@ -89,13 +93,17 @@ pub struct Mover {
     disputes: Vec<Dispute>,
     /// Reused between scans only for its memory.
     tallies: Vec<Tally>,
-    job: Option<Task>,
+    /// At most one for each site and each node.
+    tasks: Vec<Task>,
+    tasks_max: usize,
 }
 
 /// What is under way: a move, or a repair with its cause.
 #[derive(Debug)]
 struct Task {
     job: Job,
+    /// The site whose lock it takes.
+    site: SiteId,
     plan: Option<MovePlan>,
     cause: Option<Cause>,
     began: Time,
@@ -168,13 +176,38 @@ impl Mover {
             wrong_since: vec![None; sites],
             disputes: vec![Dispute::default(); sites],
             tallies: vec![Tally::default(); sites],
-            job: None,
+            tasks: Vec::new(),
+            tasks_max: 1,
         }
+    }
+
+    /// Lets it have up to [`MOVES_MAX`] moves and repairs under way, so that a node whose commands take seconds does not keep
+    /// other sites waiting. The published protocol keeps to one. For [`Mover::drive`], as [`Mover::step`] continues one alone.
+    #[must_use]
+    pub fn several(self) -> Self {
+        let tasks_max = if self.protocol == Protocol::Lease { MOVES_MAX } else { 1 };
+        Mover { tasks_max, ..self }
     }
 
     /// Whether nothing is in progress.
     pub fn is_idle(&self) -> bool {
-        self.job.is_none()
+        self.tasks.is_empty()
+    }
+
+    /// Whether something more can begin.
+    pub fn has_room(&self) -> bool {
+        self.tasks.len() < self.tasks_max
+    }
+
+    /// Whether a move to the site, or its repair, is in progress.
+    pub fn is_at(&self, site: SiteId) -> bool {
+        self.tasks.iter().any(|task| task.site == site)
+    }
+
+    /// Whether that move can begin now: there is room, and neither its site nor its node takes part in another one.
+    pub fn takes(&self, plan: &MovePlan) -> bool {
+        let mut plans = self.tasks.iter().filter_map(|task| task.plan);
+        self.has_room() && !self.is_at(plan.to) && plans.all(|other| other.node != plan.node)
     }
 
     /// Whether another owner holds a site's lock with this word, so that a move to the site would fail now. Under the
@@ -187,9 +220,9 @@ impl Mover {
     /// Starts a move. It ends without effect if the node's ownership is no longer the one that it was planned from.
     ///
     /// # Panics
-    /// If something is in progress.
+    /// Unless it [takes](Mover::takes) the plan.
     pub fn begin(&mut self, move_plan: MovePlan, now: Time) {
-        assert!(self.is_idle(), "one move at a time");
+        assert!(self.takes(&move_plan), "one move of a site or node at a time, and a bounded number");
         let MovePlan { node, expected, to, .. } = move_plan;
         let (plan, site) = (Plan::new(node, expected, to), to.index());
         let job = match self.protocol {
@@ -202,7 +235,7 @@ impl Mover {
                 Job::Paper(Box::new(machine))
             }
         };
-        self.job = Some(Task { job, plan: Some(move_plan), cause: None, began: now });
+        self.tasks.push(Task { job, site: to, plan: Some(move_plan), cause: None, began: now });
     }
 
     /// Takes a scan; call it with each. It notes what others reconfigured, so that this is not news to the next move,
@@ -215,14 +248,14 @@ impl Mover {
         let unread = self.tally(scan);
         for site in (0..self.pool.sites()).map(SiteId::new) {
             let Some(cause) = self.needs_repair(site, scan, unread, now) else { continue };
-            if self.is_idle() {
+            if self.has_room() && !self.is_at(site) {
                 if let Cause::Floor { .. } = cause {
                     self.disputes[site.index()].grow(now, self.timing.steal_ns());
                 }
                 let memo = self.memos[site.index()];
                 let machine = Move::repair(site, self.holder, self.pool.clone(), self.timing, memo);
                 let job = Job::Lease(Box::new(machine));
-                self.job = Some(Task { job, plan: None, cause: Some(cause), began: now });
+                self.tasks.push(Task { job, site, plan: None, cause: Some(cause), began: now });
             }
         }
     }
@@ -295,65 +328,78 @@ impl Mover {
         }
     }
 
-    /// Continues the current move or repair until it has ended or waits. `before` gets the name of each operation
-    /// before it is posted.
+    /// Continues all moves and repairs until each waits or one has ended, which it returns; call it again then. `before` gets
+    /// the name of each operation before it is posted.
     pub fn drive(
         &mut self,
         links: &mut Links,
         clock: impl Fn() -> Time,
         mut before: impl FnMut(&'static str),
     ) -> Option<Ended> {
-        let mut reply = None;
-        loop {
-            match self.step(clock(), reply.take())? {
-                Step::Do(op) => {
-                    before(self.step_name());
-                    reply = Some(links.execute(op));
+        for task in 0..self.tasks.len() {
+            let mut reply = None;
+            loop {
+                match self.step_task(task, clock(), reply.take()) {
+                    Step::Do(op) => {
+                        before(self.tasks[task].step_name());
+                        reply = Some(links.execute(op));
+                    }
+                    Step::WaitUntil(_) => break,
+                    Step::Done(ended) => return Some(Ended { ended: clock(), ..ended }),
                 }
-                Step::WaitUntil(_) => return None,
-                Step::Done(ended) => return Some(Ended { ended: clock(), ..ended }),
             }
         }
+        None
     }
 
-    /// One step of the current move or repair, for callers that post operations in another way than [`Mover::drive`]:
+    /// One step of the only move or repair, for callers that post operations in another way than [`Mover::drive`]:
     /// without a reply at first and after a wait, with one after an operation. `None` if nothing is in progress.
     ///
     /// # Panics
     /// If a reply is missing or unexpected.
     pub fn step(&mut self, now: Time, reply: Option<Reply>) -> Option<Step<Ended>> {
-        let Task { job, plan, cause, began } = self.job.as_mut()?;
-        let (site, how) = match job {
+        (!self.is_idle()).then(|| self.step_task(0, now, reply))
+    }
+
+    fn step_task(&mut self, task: usize, now: Time, reply: Option<Reply>) -> Step<Ended> {
+        let Task { job, site, plan, cause, began } = &mut self.tasks[task];
+        let site = *site;
+        let how = match job {
             Job::Lease(machine) => {
                 let outcome = match machine.step(now, reply) {
-                    Step::Do(op) => return Some(Step::Do(op)),
-                    Step::WaitUntil(time) => return Some(Step::WaitUntil(time)),
+                    Step::Do(op) => return Step::Do(op),
+                    Step::WaitUntil(time) => return Step::WaitUntil(time),
                     Step::Done(outcome) => outcome,
                 };
-                self.memos[machine.site().index()] = machine.memo();
-                (machine.site(), How::Lease(outcome))
+                self.memos[site.index()] = machine.memo();
+                How::Lease(outcome)
             }
             Job::Paper(machine) => {
                 let outcome = match machine.step(reply) {
-                    Step::Do(op) => return Some(Step::Do(op)),
-                    Step::WaitUntil(time) => return Some(Step::WaitUntil(time)),
+                    Step::Do(op) => return Step::Do(op),
+                    Step::WaitUntil(time) => return Step::WaitUntil(time),
                     Step::Done(outcome) => outcome,
                 };
-                self.counters[machine.site().index()] = machine.counter();
-                (machine.site(), How::Paper(outcome))
+                self.counters[site.index()] = machine.counter();
+                How::Paper(outcome)
             }
         };
         let ended = Ended { plan: *plan, cause: *cause, site, how, began: *began, ended: now };
-        self.job = None;
-        Some(Step::Done(ended))
+        self.tasks.remove(task);
+        Step::Done(ended)
     }
 
-    /// The operation that is posted or comes next; "over" if nothing is in progress.
+    /// The operation of the only move or repair that is posted or comes next; "over" if nothing is in progress.
     pub fn step_name(&self) -> &'static str {
+        self.tasks.first().map_or("over", Task::step_name)
+    }
+}
+
+impl Task {
+    fn step_name(&self) -> &'static str {
         match &self.job {
-            Some(Task { job: Job::Lease(machine), .. }) => machine.step_name(),
-            Some(Task { job: Job::Paper(machine), .. }) => machine.step_name(),
-            None => "over",
+            Job::Lease(machine) => machine.step_name(),
+            Job::Paper(machine) => machine.step_name(),
         }
     }
 }

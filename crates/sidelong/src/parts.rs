@@ -300,7 +300,8 @@ impl Parts {
         let settings = &self.cluster.reconfig;
         let life = self.began_ms / LIFE_MS_MIN;
         let timing = self.timing(settings.drain_max)?;
-        Ok(Mover::new(owner, life, self.owners() as u16, self.pool(), timing, settings.protocol))
+        let owners = self.owners() as u16;
+        Ok(Mover::new(owner, life, owners, self.pool(), timing, settings.protocol).several())
     }
 
     /// A person as a holder of locks. Two who begin at the same time are told apart by their processes; if not, one takes the

@@ -74,15 +74,29 @@ pub(crate) struct Standing {
     pub(crate) met: Option<bool>,
 }
 
-/// Admission for each site, as reported by the edges that answer.
-pub(crate) fn standings(cluster: &Cluster) -> Vec<Standing> {
+/// What `top` shows of the edges that answer.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Standings {
+    /// Admission for each site; empty if no requests are ever rejected.
+    pub(crate) sites: Vec<Standing>,
+    /// By node, how many requests its foreign server handles at a time, as learned.
+    pub(crate) learned_workers: Vec<Option<u32>>,
+}
+
+/// Asks all edges for it.
+pub(crate) fn standings(cluster: &Cluster) -> Standings {
     let standing = |site: SiteReport<'_>| Standing {
         admitted_ratio: site.admitted_ratio,
         rejected: site.rejected,
         rejected_by: site.rejected_by,
         met: site.met,
     };
-    Report::new(cluster, &ask(cluster)).sites.into_iter().map(standing).collect()
+    let report = Report::new(cluster, &ask(cluster));
+    let sites = report.sites.into_iter().filter(|_| cluster.has_admission());
+    Standings {
+        sites: sites.map(standing).collect(),
+        learned_workers: report.nodes.iter().map(|node| node.learned_workers).collect(),
+    }
 }
 
 /// Asks every edge.
@@ -134,6 +148,8 @@ struct NodeReport<'a> {
     /// Why it could not change sites and so is held or pinned, if this machine's history tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<String>,
+    /// Whether an edge knows that its server has failed, and has not answered since.
+    is_failing: bool,
     /// Unanswered requests there, of all edges: the highest count that an edge reports.
     unanswered: Option<u64>,
     /// Connections to its server, and those, or requests, that wait for a worker; if its record counts them.
@@ -242,6 +258,9 @@ impl<'a> Report<'a> {
             text.push('\n');
             top::table(&mut text, &NodeReport::HEAD, rows, 3);
         }
+        for node in self.nodes.iter().filter(|node| node.is_failing) {
+            text += &format!("{} does not answer: requests to it have failed\n", node.name);
+        }
         for node in self.nodes.iter().filter(|node| node.strangers > 0) {
             let (name, count) = (node.name, node.strangers);
             let made = if count == 1 { "connection" } else { "connections" };
@@ -292,6 +311,7 @@ impl<'a> NodeReport<'a> {
             by: None,
             since: None,
             fault: None,
+            is_failing: of().any(|node| node.is_failing),
             unanswered: of().map(|node| node.unanswered).max(),
             connections: of().filter_map(|node| node.connections).max(),
             queued: of().filter_map(|node| node.queued).max(),
@@ -611,6 +631,7 @@ mod tests {
                 connections,
                 queued,
                 learned_workers,
+                is_failing: unanswered % 3 == 0,
                 strangers: unanswered as u32,
                 is_shared: unanswered % 2 == 0,
                 is_bound: learned_workers.map(|workers| workers % 2 == 0),
@@ -667,7 +688,7 @@ mod tests {
         let counted = NodeStatus { connections: Some(9), queued: Some(5), ..status.nodes[0].clone() };
         status.nodes[0] = NodeStatus { learned_workers: Some(4), is_bound: Some(true), ..counted };
         status.nodes[1].is_bound = Some(false);
-        (status.nodes[1].strangers, status.nodes[1].is_shared) = (2, true);
+        (status.nodes[1].strangers, status.nodes[1].is_shared, status.nodes[0].is_failing) = (2, true, true);
         let text = Report::new(&cluster, &vec![("edge1", Ok(status))]).plain();
         let row = |name: &str| {
             let line = text.lines().find(|line| line.starts_with(name)).unwrap();
@@ -679,6 +700,8 @@ mod tests {
         let named =
             "n2 has 2 connections that no edge made: it does not move, unless the file says exclusive = true";
         assert_eq!(text.lines().last(), Some(named));
+        assert!(text.contains("\nn1 does not answer: requests to it have failed\n"), "{text}");
+        assert!(!text.contains("n2 does not answer"), "{text}");
     }
 
     #[test]

@@ -242,7 +242,22 @@ fn the_edges_move_nodes_that_run_commands() {
     }
     let load = Workload { kind: WorkloadKind::SingleFile, burst: 1_000_000, ..Workload::default() };
     sites.cluster.file.workload = Some(load);
-    let up = sites.up_with(&["--json"]);
+    // On a busy machine no edge takes over what another is at.
+    sites.cluster.file.reconfig.lease = Duration::from_secs(2);
+    let slow = sites.cluster.path("slow-beta");
+    std::fs::write(&slow, "").unwrap();
+    let mut up = sites.cluster.up(&["--plain"]);
+    eventually("it says that the load waits", || {
+        up.out().contains("the load waits until the nodes have entered")
+    });
+    let asked = || {
+        let seen = (0..2).flat_map(|edge| metrics(sites.cluster.admin(edge)));
+        let of = seen.filter(|(name, _)| name.starts_with("sidelong_edge_requests_total{"));
+        of.map(|(_, count)| count).sum::<f64>()
+    };
+    assert!(up.is_running() && asked() == 0.0, "a load has begun: {}", up.out());
+    std::fs::remove_file(slow).unwrap();
+    eventually("it says that the load begins", || up.out().contains("the load begins\n"));
     let changed = || {
         let changed = r#"sidelong_node_changes_total{end="changed"}"#;
         (0..3).map(|node| metrics(sites.cluster.node_admin(node))[changed]).sum::<f64>()

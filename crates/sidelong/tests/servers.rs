@@ -125,7 +125,8 @@ fn each_site_has_its_own_servers() {
     eventually("it says so", || up.err().contains(&said));
     eventually("a line without requests", || up.out().contains("alpha 1 nodes  beta 1 nodes  | 0 moves"));
     assert!(up.is_running());
-    up.end().succeeded();
+    let said = up.end().succeeded();
+    assert!(said.contains("\n`up` sent no requests; 0 moves\n"), "{said}");
     assert_eq!(cluster.parts(), []);
     assert_eq!(get(cluster.node(0), "any", "/").body, "one");
 }
@@ -201,6 +202,11 @@ fn a_server_may_come_later_and_go_and_come_back() {
     serves();
     two.end().succeeded();
     serves();
+    let config = cluster.config();
+    let status = || run(["status", "--config", config.to_str().unwrap()]).succeeded();
+    eventually("the status says that it does not answer", || {
+        status().contains("n2 does not answer: requests to it have failed\n")
+    });
     let _two = nginx(&cluster, "three", cluster.node(1));
     answers(&cluster, "alpha", "three");
     assert!(late.is_running());

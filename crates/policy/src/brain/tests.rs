@@ -38,9 +38,9 @@ fn nodes() -> [NodeView; 4] {
     })
 }
 
-fn scan(brain: &mut Brain, nodes: [NodeView; 4], mover_is_idle: bool, at_ms: u64) -> Option<MovePlan> {
+fn scan(brain: &mut Brain, nodes: [NodeView; 4], mover_has_room: bool, at_ms: u64) -> Option<MovePlan> {
     let nodes = nodes.into_iter().map(|node| (node, Traffic::default()));
-    brain.scan(nodes, [SiteSeen::default(); 2].into_iter(), mover_is_idle, ms(at_ms), 0).plan
+    brain.scan(nodes, [SiteSeen::default(); 2].into_iter(), mover_has_room, ms(at_ms), 0).plan
 }
 
 /// When the first move is planned.

@@ -1,4 +1,4 @@
-//! Admission figures for `top`, requested from the edges about once a second beside the scans. An edge that does not
+//! What `top` shows of admission, and of what edges learned of servers: requested from the edges about once a second beside the scans. An edge that does not
 //! answer delays no page.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use sidelong_config::Cluster;
 
-use crate::status::{Standing, standings};
+use crate::status::{Standing, Standings, standings};
 
 /// Interval at which the edges are asked.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -46,22 +46,31 @@ fn most(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> Option<S
     grown.max().filter(|(count, _)| *count > 0).map(|(_, why)| why.clone())
 }
 
+/// What edges say.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Heard {
+    /// By site; empty if no requests are ever rejected.
+    pub(super) admitted: Vec<Admitted>,
+    /// By node, see [`Standings::learned_workers`].
+    pub(super) learned_workers: Vec<Option<u32>>,
+}
+
 /// The thread that asks. It ends some time after this is dropped.
 pub(super) struct Asking {
-    latest: Arc<Mutex<Vec<Admitted>>>,
+    latest: Arc<Mutex<Heard>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Asking {
-    /// Starts to ask the edges of a cluster that may reject requests. Returns after the first answer.
+    /// Starts to ask the edges. Returns after the first answer.
     pub(super) fn start(cluster: Cluster) -> std::io::Result<Self> {
-        let first = standings(&cluster);
-        let admitted = first.iter().cloned().map(Admitted::first);
-        let latest = Arc::new(Mutex::new(admitted.collect()));
+        let Standings { sites, learned_workers } = standings(&cluster);
+        let admitted = sites.iter().cloned().map(Admitted::first).collect();
+        let latest = Arc::new(Mutex::new(Heard { admitted, learned_workers }));
         let stop = Arc::new(AtomicBool::new(false));
         let (shown, stopped) = (Arc::clone(&latest), Arc::clone(&stop));
         let ask = move || {
-            let (mut before, mut asked) = (first, Instant::now());
+            let (mut before, mut asked) = (sites, Instant::now());
             while !stopped.load(Ordering::Relaxed) {
                 if asked.elapsed() < ASK_EVERY {
                     std::thread::sleep(END_EVERY);
@@ -69,11 +78,12 @@ impl Asking {
                 }
                 let seconds = asked.elapsed().as_secs_f64();
                 asked = Instant::now();
-                let now = standings(&cluster);
-                let both = now.iter().zip(&before);
-                let admitted = both.map(|(now, before)| Admitted::next(now.clone(), before, seconds));
-                *shown.lock().unwrap_or_else(PoisonError::into_inner) = admitted.collect();
-                before = now;
+                let Standings { sites, learned_workers } = standings(&cluster);
+                let both = sites.iter().zip(&before);
+                let admitted =
+                    both.map(|(now, before)| Admitted::next(now.clone(), before, seconds)).collect();
+                *shown.lock().unwrap_or_else(PoisonError::into_inner) = Heard { admitted, learned_workers };
+                before = sites;
             }
         };
         std::thread::Builder::new().name("asking".into()).spawn(ask)?;
@@ -81,7 +91,7 @@ impl Asking {
     }
 
     /// The last answer.
-    pub(super) fn latest(&self) -> Vec<Admitted> {
+    pub(super) fn latest(&self) -> Heard {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

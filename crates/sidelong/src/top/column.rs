@@ -118,7 +118,11 @@ impl Column {
             Column::Memory => figure(row.memory_permille.map(percent)),
             Column::Connections => figure(row.connections.map(|of| short(of.open.into()))),
             Column::Queue => figure(row.connections.map(|of| short(of.queued.into()))),
-            Column::Busy => figure(row.workers.map(|of| format!("{}/{}", of.busy, of.all))),
+            Column::Busy => figure(match (row.workers, row.learned_workers) {
+                (Some(of), _) => Some(format!("{}/{}", of.busy, of.all)),
+                // How many of them are busy is not known.
+                (None, learned) => learned.map(|workers| format!("-/{}", short(workers.into()))),
+            }),
             Column::Requests => figure(row.requests_per_s.map(|rate| short(rate.round() as u64))),
             Column::Net => figure(row.net_bytes_per_s.map(short)),
             Column::Age => figure(row.age.map(age)),

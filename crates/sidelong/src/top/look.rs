@@ -9,7 +9,7 @@ use sidelong_config::Cluster;
 use sidelong_layout::{NodeId, Ownership, SEQUENCE_MAX, Time, valid};
 use sidelong_load as load;
 
-use super::asking::Admitted;
+use super::asking::{Admitted, Heard};
 use crate::monitor::Monitor;
 
 /// Most moves that are remembered.
@@ -99,6 +99,8 @@ pub(super) struct NodeRow {
     pub(super) net_bytes_per_s: Option<u64>,
     pub(super) connections: Option<Connections>,
     pub(super) workers: Option<Workers>,
+    /// Requests that its foreign server handles at a time, as edges learned.
+    pub(super) learned_workers: Option<u32>,
     pub(super) served: Option<Served>,
     pub(super) requests_per_s: Option<f64>,
 }
@@ -116,6 +118,7 @@ impl NodeRow {
             net_bytes_per_s: None,
             connections: None,
             workers: None,
+            learned_workers: None,
             served: None,
             requests_per_s: None,
         }
@@ -304,8 +307,11 @@ impl Looker {
     }
 
     /// Takes the edges' answers.
-    pub(super) fn hear(&mut self, admitted: Vec<Admitted>) {
-        self.look.admitted = admitted;
+    pub(super) fn hear(&mut self, heard: Heard) {
+        self.look.admitted = heard.admitted;
+        for (row, learned) in self.look.nodes.iter_mut().zip(heard.learned_workers) {
+            row.learned_workers = learned;
+        }
     }
 
     /// Takes a reading and an ownership for each node in turn, as of `at`.

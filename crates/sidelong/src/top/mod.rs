@@ -87,7 +87,7 @@ pub(crate) fn not_running(cluster: &Cluster, file: &Path, why: &str) -> Failure 
 struct Top {
     monitor: Monitor,
     looker: Looker,
-    /// `None` if no requests are ever rejected.
+    /// `None` if there is nothing to ask: no requests are ever rejected, and no server is foreign.
     asking: Option<Asking>,
     run: RunDirectory,
     edges: Vec<String>,
@@ -111,7 +111,7 @@ impl Top {
             };
             return Err(not_running(&parts.cluster, file, &why));
         }
-        if parts.cluster.has_admission() {
+        if parts.cluster.has_admission() || parts.cluster.nodes.iter().any(|node| node.is_foreign) {
             top.asking = Some(Asking::start(parts.cluster)?);
         }
         Ok(top)

@@ -32,7 +32,7 @@ const HELP: &[&str] = &[
     "q F10       quit",
     "",
     "run         threads that run or wait     conns  open connections to the node's server",
-    "queue       requests that wait           busy   busy workers, of all",
+    "queue       requests that wait           busy   busy workers, of all or as learned",
     "net/s       bytes per second, in and out age    of the figures when they were read",
     "state       fresh; never (nothing published yet); stale or torn (not used); gone",
 ];

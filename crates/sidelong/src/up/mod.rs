@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use sidelong_config::{self as config, Cluster, ClusterFile, Edge};
 use sidelong_lab::results::up::Summary;
+use sidelong_layout::NodeId;
 use sidelong_workload::client::{Generator, Live, Run};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
@@ -128,6 +129,14 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
     swept.map_err(|error| Failure::new(format!("cannot clear {}: {error}", run.path().display())))
 }
 
+/// A load that waits for the nodes' commands.
+struct Waiting {
+    load: Generator,
+    /// It begins now in any case.
+    at_last: Instant,
+    is_told: bool,
+}
+
 struct Up<'a> {
     args: &'a UpArgs,
     quiet: bool,
@@ -139,6 +148,8 @@ struct Up<'a> {
     monitor: Monitor,
     samples: Option<Samples>,
     requests: Option<Requests>,
+    /// The load that has not begun.
+    waiting: Option<Waiting>,
     load: Option<Run>,
     stop: Arc<AtomicBool>,
     /// Set by SIGUSR1: the edges are to open their access logs anew.
@@ -207,14 +218,15 @@ impl<'a> Up<'a> {
         let monitor = Monitor::new(&parts)?;
         let requests =
             args.requests.as_deref().map(|path| Requests::create(path, &parts.cluster)).transpose()?;
-        let load = match bursts {
+        let waiting = match bursts {
             Some(bursts) => {
                 let load = Generator::new(bursts.client_config(&parts.cluster), bursts)?;
                 let load = match requests.clone() {
                     Some(requests) => load.observe(move |request| requests.take(request)),
                     None => load,
                 };
-                Some(load.start()?)
+                let at_last = Instant::now() + parts.change_max().unwrap_or_default();
+                Some(Waiting { load, at_last, is_told: false })
             }
             None => None,
         };
@@ -229,7 +241,8 @@ impl<'a> Up<'a> {
             monitor,
             samples,
             requests,
-            load,
+            waiting,
+            load: None,
             stop,
             reopen,
             steps,
@@ -246,6 +259,7 @@ impl<'a> Up<'a> {
             true => Some(screen::Screen::open()?),
             false => None,
         };
+        let mut news = self.begin_load()?;
         if screen.is_none() && !self.quiet {
             // A closed standard error does not stop the cluster.
             let _ = writeln!(std::io::stderr(), "{}", greeting(&self.parts.cluster));
@@ -258,10 +272,11 @@ impl<'a> Up<'a> {
                 self.children.signal_edges(Signal::USR1);
             }
             self.monitor.look();
-            let news = self.hear();
+            news.extend(self.hear());
             if screen.is_none() && !json {
                 plain::tell(&news)?;
             }
+            news = self.begin_load()?;
             if let Some(samples) = &mut self.samples {
                 samples.take(self.began.elapsed(), &self.parts.cluster, &mut self.monitor)?;
             }
@@ -286,6 +301,39 @@ impl<'a> Up<'a> {
         }
         drop(screen);
         self.end()
+    }
+
+    /// Begins the load once the nodes have run the commands of their sites, or have had the time to. Returns what that is to
+    /// tell.
+    fn begin_load(&mut self) -> Result<Vec<(Duration, String)>, Failure> {
+        let Some(mut waiting) = self.waiting.take() else { return Ok(Vec::new()) };
+        let nodes = (0..self.parts.cluster.nodes.len()).map(NodeId::new);
+        let has_entered = |node: &NodeId| {
+            self.monitor.ownership(*node).is_some_and(|ownership| ownership.on_its_way().is_none())
+        };
+        let changing = match self.parts.change_max() {
+            Some(_) => nodes.filter(|node| !has_entered(node)).count(),
+            None => 0,
+        };
+        let is_time = changing == 0 || Instant::now() >= waiting.at_last;
+        let text = match (is_time, waiting.is_told) {
+            (true, true) if changing == 0 => Some("the load begins".to_owned()),
+            (true, true) => Some(format!("the load begins without {}", some(changing, "node"))),
+            (true, false) | (false, true) => None,
+            (false, false) => Some("the load waits until the nodes have entered their sites".to_owned()),
+        };
+        if is_time {
+            self.load = Some(waiting.load.start()?);
+        } else {
+            waiting.is_told = true;
+            self.waiting = Some(waiting);
+        }
+        let at = self.began.elapsed();
+        let news: Vec<_> = text.into_iter().map(|text| (at, text)).collect();
+        let happened =
+            |(at, text): &(Duration, String)| Happened { at: *at, text: text.clone(), is_routine: false };
+        self.happened.extend(news.iter().map(happened));
+        Ok(news)
     }
 
     /// Stops the load, lets requests in flight finish, and ends the parts.

@@ -79,6 +79,9 @@ fn write_table(f: &mut String, summary: &Summary) -> fmt::Result {
         Some(took) => format!(" of {:.1} ms (p50)", took.p50),
         None => String::new(),
     };
+    if summary.seconds == 0.0 {
+        return write_without_load(f, summary, &took);
+    }
     writeln!(
         f,
         "\n{} requests in {:.1} s: {:.0} requests/s, p50 {:.1} ms, p99 {:.1} ms, {} errors{rejected}, {} moves{took}",
@@ -104,8 +107,6 @@ fn write_table(f: &mut String, summary: &Summary) -> fmt::Result {
         "site", "nodes", "requests", "requests/s", "p50 ms", "p99 ms", "errors", "rejected"
     )?;
     for site in &summary.sites {
-        // Without a load of its own, `up` knows only what the edges report.
-        let rejected = if summary.requests > 0 { site.turned_away } else { site.rejected };
         writeln!(
             f,
             "{:width$} {:>6} {:>10} {:>11.0} {:>9.1} {:>9.1} {:>7} {:>9}",
@@ -116,8 +117,19 @@ fn write_table(f: &mut String, summary: &Summary) -> fmt::Result {
             site.p50_ms,
             site.p99_ms,
             site.errors,
-            rejected
+            site.turned_away
         )?;
+    }
+    Ok(())
+}
+
+/// What is known where `up` has sent no load.
+fn write_without_load(f: &mut String, summary: &Summary, took: &str) -> fmt::Result {
+    writeln!(f, "\n`up` sent no requests; {} moves{took}", summary.moves)?;
+    let width = summary.sites.iter().map(|site| site.name.len()).max().unwrap_or(0).max(4);
+    writeln!(f, "{:width$} {:>6} {:>9}", "site", "nodes", "rejected")?;
+    for site in &summary.sites {
+        writeln!(f, "{:width$} {:>6} {:>9}", site.name, site.nodes, site.rejected)?;
     }
     Ok(())
 }
