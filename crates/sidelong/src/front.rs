@@ -1,18 +1,19 @@
 //! `sidelong front`: one front of a cluster file, beside a proxy of another make that it leads.
 
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::unistd::Group;
-use sidelong_config::{Cluster, FrontEntry, Node, Proxy};
+use sidelong_config::{Cluster, FrontEntry, Node, Proxy, ServerAddress};
 use sidelong_edge::{Front, Gatekeeper, LedByMemory, LedCluster, led_regions};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Host, RunDirectory};
 use sidelong_layout::{
-    ChoiceMap, HEADER_BYTES, RegionHeader, RegionKind, SLOTS, EncodedAddress, Time, Worker, WorkersMap,
+    ChoiceMap, EncodedAddress, HEADER_BYTES, RegionHeader, RegionKind, SLOTS, Time, Worker, WorkersMap,
 };
 use sidelong_load::monotonic_ns;
 
@@ -112,7 +113,7 @@ fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
                      server {{\n    server_name {hosts};\n    sidelong_admission {prefix} {name};\n    location / {{\n        \
                      proxy_pass http://{name};\n        proxy_http_version 1.1;\n        proxy_set_header Connection \"\";\n        \
                      proxy_set_header Host $host;\n    }}\n}}\n",
-                    servers(&|node| format!("    server {};\n", node.address))
+                    servers(&|node| format!("    server {};\n", node.addresses[0]))
                 )
             };
             format!(
@@ -129,7 +130,11 @@ fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
                     "<Proxy balancer://{name}>\n{}    ProxySet lbmethod=sidelong\n</Proxy>\n\
                      <VirtualHost *:80>\n    ServerName {first}\n{aliases}    SidelongSite {name}\n    SidelongAdmission On\n    \
                      ProxyPreserveHost On\n    ProxyPass / balancer://{name}/\n</VirtualHost>\n",
-                    servers(&|node| format!("    BalancerMember http://{}\n", node.address))
+                    servers(&|node| match &node.addresses[0] {
+                        ServerAddress::Tcp(address) => format!("    BalancerMember http://{address}\n"),
+                        // httpd tells members apart by their names.
+                        unix => format!("    BalancerMember {unix}|http://{}\n", node.name),
+                    })
                 )
             };
             format!(
@@ -143,7 +148,13 @@ fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
                 format!(
                     "backend {}\n    balance roundrobin\n{}",
                     backend(name),
-                    servers(&|node| format!("    server {} {} weight 100\n", node.name, node.address))
+                    servers(&|node| match &node.addresses[0] {
+                        ServerAddress::Tcp(address) =>
+                            format!("    server {} {address} weight 100\n", node.name),
+                        ServerAddress::Unix(path) => {
+                            format!("    server {} unix@{} weight 100\n", node.name, path.display())
+                        }
+                    })
                 )
             };
             let socket = entry.socket.as_deref().unwrap_or(Path::new("/run/haproxy/admin.sock"));
@@ -210,11 +221,18 @@ fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure> {
     ))
 }
 
+fn encoded(address: &ServerAddress) -> EncodedAddress {
+    match address {
+        ServerAddress::Tcp(address) => EncodedAddress::tcp(*address),
+        ServerAddress::Unix(path) => EncodedAddress::unix(path.as_os_str().as_bytes()),
+    }
+}
+
 /// Offers the memory by which the proxy is led.
 fn led(parts: &Parts, entry: &FrontEntry) -> Result<LedByMemory, Failure> {
     let cluster = LedCluster {
         sites: parts.cluster.sites.iter().map(|site| site.name.clone()).collect(),
-        servers: parts.cluster.nodes.iter().map(|node| EncodedAddress::tcp(node.address)).collect(),
+        servers: parts.cluster.nodes.iter().map(|node| encoded(&node.addresses[0])).collect(),
         stale: parts.cluster.load.stale,
         rotation: parts.cluster.admission.rotation,
         balance: parts.cluster.balance.policy,

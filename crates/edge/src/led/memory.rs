@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, test_kill_process};
 use sidelong_fabric::{Access, Error, Host, Region, RegionSpec};
 use sidelong_layout::{
-    ChoiceMap, NAME_BYTES, NodeId, Ownership, RegionKind, SLOTS, EncodedAddress, SiteId, Time, Worker,
+    ChoiceMap, EncodedAddress, NAME_BYTES, NodeId, Ownership, RegionKind, SLOTS, SiteId, Time, Worker,
     WorkersMap,
 };
 use sidelong_policy::admission::Verdict;
