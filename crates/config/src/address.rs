@@ -3,14 +3,17 @@
 //! A host may be a name. It is looked up when the file is read, which each part does as it starts, so all parts must
 //! get the same answer: of several addresses the lowest IPv4 one is taken, else the lowest.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serializer};
+use serde::de::{Error as _, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sidelong_files::ServerAddress;
+
+use crate::file::Serves;
 
 const FORM: &str = r#""host:port", such as "10.0.0.7:8080", "web1.example:8080" or "[fd00::7]:8080""#;
 /// A name server has this long to answer.
@@ -52,6 +55,42 @@ pub(crate) fn write_server<S: Serializer>(server: &Option<ServerAddress>, to: S)
     match server {
         Some(server) => to.collect_str(server),
         None => to.serialize_str("builtin"),
+    }
+}
+
+impl Serialize for Serves {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Serves::Port(port) => to.serialize_u16(*port),
+            Serves::Unix(path) => to.collect_str(&ServerAddress::Unix(path.clone())),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Serves {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct PortOrPath;
+
+        impl Visitor<'_> for PortOrPath {
+            type Value = Serves;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a port from 1 to 65535, or a Unix socket such as \"unix:/run/app.sock\"")
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, port: i64) -> Result<Serves, E> {
+                let usable = u16::try_from(port).ok().filter(|port| *port != 0);
+                usable.map(Serves::Port).ok_or_else(|| E::invalid_value(Unexpected::Signed(port), &self))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Serves, E> {
+                let path = text.strip_prefix(ServerAddress::UNIX);
+                path.map(|path| Serves::Unix(path.into()))
+                    .ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+            }
+        }
+
+        from.deserialize_any(PortOrPath)
     }
 }
 

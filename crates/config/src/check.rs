@@ -3,7 +3,7 @@
 mod front;
 mod node;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -80,7 +80,10 @@ pub(crate) fn entries(file: &ClusterFile) -> Check {
             hosts.once(at.key("hosts").item(j), "host", host, format!("site {:?}", entry.name))?;
         }
     }
-    file.nodes.iter().enumerate().try_for_each(|(i, entry)| node(At::entry("node", i), entry))?;
+    file.nodes
+        .iter()
+        .enumerate()
+        .try_for_each(|(i, entry)| node(At::entry("node", i), entry, &file.sites))?;
     file.edges.iter().enumerate().try_for_each(|(i, entry)| edge(At::entry("edge", i), entry))?;
     file.fronts.iter().enumerate().try_for_each(|(i, entry)| front(At::entry("front", i), entry, file))?;
 
@@ -203,7 +206,7 @@ pub(crate) fn pool(file: &ClusterFile, total: usize, copies: usize) -> Check {
         let found = format!("node {:?} is copied {copies} times to over-provision", entry.name);
         (found, "no cgroup: the copies cannot share one".into())
     })?;
-    expect(copies == 0 || entry.server.is_none(), last.key("server"), || {
+    expect(copies == 0 || !entry.is_foreign(), last.key("server"), || {
         let found = format!("node {:?} would be copied {copies} times to over-provision", entry.name);
         (found, "a server for each node, or another configuration".into())
     })?;
@@ -235,16 +238,20 @@ pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
         let who = || format!("node {:?}", node.name);
         told(at, &who(), node.fabric_listen)?;
         names.once(at.key("name"), "name", &node.name, "a node".into())?;
-        match (&node.address, node.is_foreign) {
-            (ServerAddress::Tcp(address), false) => addresses.once(at.key("listen"), *address, who)?,
-            (server, _) => {
-                addresses.server_once(at.key("server"), server, || format!("the server of {}", who()))?
-            }
+        let key = match (node.is_foreign, file.nodes[*entry].serves.is_empty()) {
+            (false, _) => "listen",
+            (true, true) => "server",
+            (true, false) => "serves",
+        };
+        let whose = || if node.is_foreign { format!("the server of {}", who()) } else { who() };
+        // Sites may share an address of a server.
+        for address in node.addresses.iter().collect::<BTreeSet<_>>() {
+            addresses.server_once(at.key(key), address, whose)?;
+            expect(!has_secret || address.tcp().is_some(), at.key(key), || {
+                let found = format!("{} is at a Unix socket, and the cluster has a secret", who());
+                (found, "ports: the edges may be on other machines; or no secret".into())
+            })?;
         }
-        expect(!has_secret || node.address.tcp().is_some(), at.key("server"), || {
-            let found = format!("{} is at a Unix socket, and the cluster has a secret", who());
-            (found, "\"host:port\": the edges may be on other machines; or no secret".into())
-        })?;
         if node.fabric_listen.port() != 0 {
             addresses.once(at.key("fabric_listen"), node.fabric_listen, who)?;
         }

@@ -96,8 +96,9 @@ pub struct Site {
 pub struct Node {
     /// Its name, which no other node or edge has.
     pub name: String,
-    /// Where its server answers HTTP. The built-in origin does at a TCP port.
-    pub address: ServerAddress,
+    /// Where its server answers HTTP: at one address for all sites, as the built-in origin does at a TCP port, or at one for each
+    /// site, in the sites' order. All are on one machine.
+    pub addresses: Vec<ServerAddress>,
     /// Whether that server is foreign: one that is not Sidelong's, which others start and which knows nothing of the node.
     /// Otherwise it is the built-in origin, in the node's own process.
     pub is_foreign: bool,
@@ -131,6 +132,26 @@ pub struct Node {
     pub group: Option<Group>,
     /// The site that it serves at the start, an index of [`Cluster::sites`]. None for nodes left over.
     pub site: Option<usize>,
+}
+
+impl Node {
+    /// Where its server answers HTTP for a site, an index of [`Cluster::sites`].
+    pub fn address(&self, site: usize) -> &ServerAddress {
+        self.addresses.get(site).unwrap_or(&self.addresses[0])
+    }
+
+    /// The TCP port at which its server answers for all sites; `None` if it is at Unix sockets, or has addresses for each site.
+    pub fn port(&self) -> Option<SocketAddr> {
+        match &self.addresses[..] {
+            [one] => one.tcp(),
+            _ => None,
+        }
+    }
+
+    /// Its server's host; `None` if it is at Unix sockets alone, on the machine of all parts.
+    pub fn host(&self) -> Option<IpAddr> {
+        self.addresses.iter().find_map(|address| Some(address.tcp()?.ip()))
+    }
 }
 
 /// How the file names the processes whose load is a node's: a control group, or what leads to one.
@@ -316,20 +337,33 @@ fn nodes(
     let mut nodes = Vec::with_capacity(pool + copies);
     for (i, (entry, count)) in file.nodes.iter().zip(counts).enumerate() {
         for k in 0..count {
-            nodes.push((node(entry, i, k, owners.next())?, i));
+            nodes.push((node(entry, i, k, &file.sites, owners.next())?, i));
         }
     }
     Ok(nodes)
 }
 
 /// The `k`-th node of `entry`, counting from 0, which is the file's `i`-th.
-fn node(entry: &NodeEntry, i: usize, k: usize, site: Option<usize>) -> std::result::Result<Node, Problem> {
+fn node(
+    entry: &NodeEntry,
+    i: usize,
+    k: usize,
+    sites: &[SiteEntry],
+    site: Option<usize>,
+) -> std::result::Result<Node, Problem> {
     let at = At::entry("node", i);
     let name =
         if k == 0 && entry.count == 1 { entry.name.clone() } else { format!("{}{}", entry.name, k + 1) };
-    let (key, first) = check::server(at, entry)?;
-    // All parts of a cluster with a Unix socket are on one machine.
-    let host = first.tcp().map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip());
+    let (key, first) = check::server(at, entry, sites)?;
+    let address = |first: &ServerAddress| {
+        Ok(match first {
+            ServerAddress::Tcp(first) => check::port_after(at.key(key), *first, k)?.into(),
+            // The checks exclude several.
+            ServerAddress::Unix(_) => first.clone(),
+        })
+    };
+    let host =
+        first.iter().find_map(|address| Some(address.tcp()?.ip())).unwrap_or(Ipv4Addr::LOCALHOST.into());
     let fabric_listen = match entry.fabric_listen {
         Some(address) if address.port() != 0 => check::port_after(at.key("fabric_listen"), address, k)?,
         Some(any_port) => any_port,
@@ -337,12 +371,8 @@ fn node(entry: &NodeEntry, i: usize, k: usize, site: Option<usize>) -> std::resu
     };
     Ok(Node {
         name,
-        address: match first {
-            ServerAddress::Tcp(first) => check::port_after(at.key(key), first, k)?.into(),
-            // The checks exclude several.
-            ServerAddress::Unix(_) => first,
-        },
-        is_foreign: entry.server.is_some(),
+        addresses: first.iter().map(address).collect::<std::result::Result<_, Problem>>()?,
+        is_foreign: entry.is_foreign(),
         fabric_listen,
         admin: entry.admin.map(|address| check::port_after(at.key("admin"), address, k)).transpose()?,
         workers: entry.workers(),

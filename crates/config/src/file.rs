@@ -197,10 +197,14 @@ pub struct NodeEntry {
     #[serde(default, deserialize_with = "address::read_option")]
     pub listen: Option<SocketAddr>,
     /// Where a foreign server answers HTTP: one that is not Sidelong's. The node then has no origin. The servers of the next
-    /// nodes have the next ports; at a Unix socket there is one. Default `builtin`, the built-in origin.
+    /// nodes have the next ports; at a Unix socket there is one. With ports in `serves` it is their host, which has port 0 here.
+    /// Default `builtin`, the built-in origin.
     #[serde(default, deserialize_with = "address::read_server", serialize_with = "address::write_server")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerAddress>,
+    /// Where a foreign server answers for each site, by the sites' names, if not at one address for all. The node is then one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub serves: BTreeMap<String, Serves>,
     /// Where it serves its regions over tcp or verbs; the next nodes get the next ports. In a cluster with a secret it is
     /// the control endpoint, which needs a port. Default any free port of `listen`'s address.
     #[serde(default, deserialize_with = "address::read_option")]
@@ -260,6 +264,15 @@ pub struct NodeEntry {
     pub ready: Option<Ready>,
 }
 
+/// Where a foreign server answers for a site.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Serves {
+    /// At this port of the host that `server` names, never 0.
+    Port(u16),
+    /// At this Unix socket.
+    Unix(PathBuf),
+}
+
 /// `node.ready`: the answer by which a foreign server is known to be ready.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -297,6 +310,7 @@ impl NodeEntry {
             count,
             listen: Some(listen),
             server: None,
+            serves: BTreeMap::new(),
             fabric_listen: None,
             admin: None,
             workers: None,
@@ -321,15 +335,20 @@ impl NodeEntry {
         NodeEntry { listen: None, server: Some(server.into()), ..NodeEntry::new(name, count, server) }
     }
 
+    /// Whether its server is foreign.
+    pub fn is_foreign(&self) -> bool {
+        self.server.is_some() || !self.serves.is_empty()
+    }
+
     /// Requests that its server serves at once, if known.
     pub fn workers(&self) -> Option<u16> {
-        self.workers.or(self.server.is_none().then_some(2))
+        self.workers.or((!self.is_foreign()).then_some(2))
     }
 
     /// How long a worker holds a request. A node of real files has no emulated time, unless the entry gives one,
     /// and a foreign server has none.
     pub fn service(&self) -> Service {
-        let is_real = self.server.is_some() || self.root.is_some() && self.service_time.is_none();
+        let is_real = self.is_foreign() || self.root.is_some() && self.service_time.is_none();
         self.service.unwrap_or(if is_real { Service::None } else { Service::Fixed })
     }
 

@@ -29,7 +29,9 @@ mod words;
 
 pub use cluster::{Cluster, Edge, Front, Group, Node, Site};
 pub use error::{Error, Location, Result};
-pub use file::{ClusterFile, EdgeEntry, FrontEntry, Identity, NodeEntry, RateEntry, Ready, SiteEntry, Tls};
+pub use file::{
+    ClusterFile, EdgeEntry, FrontEntry, Identity, NodeEntry, RateEntry, Ready, Serves, SiteEntry, Tls,
+};
 pub use parse::FILE_BYTES_MAX;
 pub use run_dir::default_run_dir;
 pub use secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret, SecretText};

@@ -18,7 +18,7 @@ fn the_demo_is_the_cluster_of_the_readme() {
     let owners: Vec<_> = cluster.nodes.iter().map(|node| node.site.unwrap()).collect();
     assert_eq!(owners, [0, 0, 0, 1, 1, 1, 2, 2]);
     let last = cluster.nodes.last().unwrap();
-    assert_eq!((last.name.as_str(), last.address.tcp().unwrap().port()), ("n8", 7108));
+    assert_eq!((last.name.as_str(), last.port().unwrap().port()), ("n8", 7108));
     assert_eq!(last.admin.unwrap().port(), 7308);
     assert_eq!(cluster.sites[0].ceiling, 8);
     assert_eq!(cluster.edges.len(), 2);
@@ -148,7 +148,7 @@ fn over_provisioning_gives_every_site_the_most_that_it_could_get() {
     assert_eq!(cluster.sites.iter().map(|site| site.nodes).collect::<Vec<_>>(), [6, 6, 6]);
     assert_eq!(cluster.nodes.len(), 18);
     let last = cluster.nodes.last().unwrap();
-    assert_eq!((last.name.as_str(), last.address.tcp().unwrap().port(), last.site), ("n18", 7118, Some(2)));
+    assert_eq!((last.name.as_str(), last.port().unwrap().port(), last.site), ("n18", 7118, Some(2)));
 
     let mut fourth = file.sites[2].clone();
     fourth.name = "delta".into();
@@ -319,7 +319,7 @@ fn servers_of_others_have_ports_in_a_row_and_unknown_workers() {
     file.nodes = vec![NodeEntry::foreign("web", 8, "10.0.0.21:8080".parse().unwrap())];
     let cluster = ClusterFile::parse(&file.to_toml().unwrap(), "written").unwrap().cluster().unwrap();
     let last = &cluster.nodes[7];
-    assert_eq!((last.name.as_str(), last.address.to_string().as_str()), ("web8", "10.0.0.21:8087"));
+    assert_eq!((last.name.as_str(), last.addresses[0].to_string().as_str()), ("web8", "10.0.0.21:8087"));
     assert!(cluster.nodes.iter().all(|node| node.is_foreign && node.workers.is_none()));
     file.nodes[0].workers = Some(4);
     assert_eq!(file.cluster().unwrap().nodes[0].workers, Some(4));
@@ -333,8 +333,24 @@ fn servers_of_others_have_ports_in_a_row_and_unknown_workers() {
     let file = ClusterFile::parse(&text_of(unix), "unix").unwrap();
     assert_eq!(ClusterFile::parse(&file.to_toml().unwrap(), "written").unwrap(), file);
     let node = &file.cluster().unwrap().nodes[0];
-    assert_eq!((node.address.to_string().as_str(), node.is_exclusive), ("unix:/run/app.sock", true));
+    assert_eq!((node.addresses[0].to_string().as_str(), node.is_exclusive), ("unix:/run/app.sock", true));
     assert!(node.fabric_listen.ip().is_loopback());
+
+    for (node, addresses, port) in [
+        ("server = \"127.0.0.1\"\nserves = { s = 8080 }", ["127.0.0.1:8080"; 2], true),
+        ("server = \"::1\"\nserves = { t = \"unix:/t\", s = 8080 }", ["[::1]:8080", "unix:/t"], false),
+        ("server = \"localhost\"\nserves = { s = 82, t = 82 }", ["127.0.0.1:82"; 2], false),
+        ("serves = { s = \"unix:/s\", t = \"unix:/t\" }", ["unix:/s", "unix:/t"], false),
+    ] {
+        let second =
+            "[[site]]\nname = \"t\"\nhosts = [\"t\"]\n[[node]]\nname = \"b\"\nlisten = \"127.0.0.1:81\"\n";
+        let text = text_of(&format!("name = \"a\"\n{node}\n")) + if port { "" } else { second };
+        let file = ClusterFile::parse(&text, "serves").unwrap();
+        assert_eq!(ClusterFile::parse(&file.to_toml().unwrap(), "written").unwrap(), file);
+        let node = &file.cluster().unwrap().nodes[0];
+        assert_eq!([0, 1].map(|site| node.address(site).to_string()), addresses);
+        assert!(node.is_foreign && node.is_exclusive && node.port().is_some() == port);
+    }
 
     let builtin =
         text.replace("listen = \"127.0.0.1:7101\"", "listen = \"127.0.0.1:7101\"\nserver = \"builtin\"");

@@ -561,7 +561,11 @@ fn a_server_has_an_address_of_its_own() {
             "the server of node \"m\" would listen on 127.0.0.1:7101, as node \"n\" does; expected a different address",
         ),
         ("0.0.0.0:80", "node \"m\": server 0.0.0.0:80; expected an address that edges can connect to"),
-        ("127.0.0.1:0", "address 127.0.0.1:0 has port 0; expected a fixed port"),
+        (
+            "127.0.0.1:0",
+            "node \"m\": server 127.0.0.1 has no port; expected \"host:port\", or serves with a port for each site",
+        ),
+        ("127.0.0.1", "node \"m\": server 127.0.0.1 has no port; expected"),
         ("a:b:80", "node.server: \"a:b:80\" is not an address; expected \"host:port\""),
     ];
     for (server, expected) in cases {
@@ -593,7 +597,8 @@ fn a_unix_socket_is_of_one_server_on_this_machine() {
     let node = "[[node]]\nname = \"m\"\nserver = \"unix:/run/app.sock\"\n";
     assert_eq!(
         refused_after(&format!("{node}count = 2\n")),
-        "cluster.toml:13: node \"m\": 2 nodes at unix:/run/app.sock; expected count = 1: one entry for each Unix socket"
+        "cluster.toml:13: node \"m\": 2 nodes at server = \"unix:/run/app.sock\"; expected count = 1: one entry for \
+         each server that is not at a single port"
     );
     let again = node.replace("\"m\"", "\"o\"").replace("/run/", "/run//./");
     assert_eq!(
@@ -604,8 +609,102 @@ fn a_unix_socket_is_of_one_server_on_this_machine() {
     let secret = "[cluster]\nfabric = \"shm\"\nsecret = \"0123456789abcdef0123456789abcdef\"\n";
     assert_eq!(
         refused_after(&format!("{node}{secret}")),
-        "cluster.toml:12: node \"m\" is at a Unix socket, and the cluster has a secret; expected \"host:port\": the edges may be on \
+        "cluster.toml:12: node \"m\" is at a Unix socket, and the cluster has a secret; expected ports: the edges may be on \
          other machines; or no secret"
+    );
+}
+
+#[test]
+fn a_server_with_a_port_for_each_site_has_all_on_one_host() {
+    const HOST: &str = "server = \"127.0.0.1\"\n";
+    let cases = [
+        (
+            HOST,
+            "{ a = 80, c = 81 }",
+            13,
+            "serves names \"c\", which is no site; expected the names of the sites",
+        ),
+        (
+            HOST,
+            "{ a = 80 }",
+            13,
+            "serves has nothing for site \"b\"; expected a port or a Unix socket for each site",
+        ),
+        (
+            "",
+            "{ a = 80, b = \"unix:/b\" }",
+            12,
+            "serves has port 80, and there is no server; expected server = \"host\", which has these ports",
+        ),
+        (
+            "server = \"127.0.0.1:80\"\n",
+            "{ a = 80, b = 81 }",
+            12,
+            "server = \"127.0.0.1:80\" with serves; expected a host without a port: serves has the ports",
+        ),
+        (
+            "server = \"unix:/s\"\n",
+            "{ a = 80, b = 81 }",
+            12,
+            "server = \"unix:/s\" with serves; expected a host",
+        ),
+        (
+            HOST,
+            "{ a = \"unix:/a\", b = \"unix:/b\" }",
+            12,
+            "server is given, and serves has no port; expected no server beside Unix sockets alone",
+        ),
+        (
+            "",
+            "{ a = \"unix:a\", b = \"unix:/b\" }",
+            12,
+            "Unix socket \"a\" of 1 bytes; expected an absolute path",
+        ),
+        (
+            "server = \"0.0.0.0\"\n",
+            "{ a = 80, b = 81 }",
+            12,
+            "server 0.0.0.0:80; expected an address that edges",
+        ),
+        (
+            "listen = \"127.0.0.1:80\"\n",
+            "{ a = 80, b = 81 }",
+            12,
+            "listen and serves are given; expected listen",
+        ),
+        (
+            "server = \"127.0.0.1\"\ncount = 2\n",
+            "{ a = 80, b = 81 }",
+            13,
+            "2 nodes at serves; expected count = 1: one entry for each server that is not at a single port",
+        ),
+    ];
+    let site = "[[site]]\nname = \"b\"\nhosts = [\"b.example\"]\n";
+    for (before, serves, line, expected) in cases {
+        let node = format!("[[node]]\nname = \"m\"\n{before}serves = {serves}\n{site}");
+        let error = refused_after(&node);
+        assert!(error.starts_with(&format!("cluster.toml:{line}: node \"m\": {expected}")), "{error}");
+    }
+    for (value, found) in [
+        ("0", "invalid value: integer `0`"),
+        ("65536", "invalid value: integer `65536`"),
+        ("\"80\"", "invalid value: string \"80\""),
+        ("1.5", "invalid type: floating point `1.5`"),
+    ] {
+        let node = format!("[[node]]\nname = \"m\"\n{HOST}serves = {{ a = {value} }}\n");
+        let expected = "a port from 1 to 65535, or a Unix socket such as \"unix:/run/app.sock\"";
+        let error = format!("cluster.toml:13: node.serves.a: {found}, expected {expected}");
+        assert_eq!(refused_after(&node), error);
+    }
+    let front = "[[front]]\nname = \"f\"\nproxy = \"nginx\"\n";
+    let error = refused_after(&format!("[[node]]\nname = \"m\"\n{HOST}serves = {{ a = 80 }}\n{front}"));
+    let expected = "serves with front \"f\", whose proxy knows one address of each node; expected server with its port; or no front";
+    assert_eq!(error, format!("cluster.toml:13: {expected}"));
+    let taken = format!("[[node]]\nname = \"m\"\n{HOST}serves = {{ a = 7101, b = 81 }}\n{site}");
+    assert_eq!(
+        refused_after(&taken),
+        "cluster.toml:13: the server of node \"m\" would listen on 127.0.0.1:7101, as node \"n\" does; expected a different \
+         address"
     );
 }
 

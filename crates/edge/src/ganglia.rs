@@ -125,7 +125,7 @@ impl Drop for GangliaThread {
 /// The host under which gmond lists each node. gmond tells hosts apart by the part before the colon, where gmetric puts
 /// an address. A node that shares its address, or whose address contains colons, has its name there.
 fn hosts(nodes: &[NodeAddress]) -> Vec<String> {
-    let ip = |node: &NodeAddress| node.address.tcp().map(|address| address.ip());
+    let ip = |node: &NodeAddress| node.addresses.iter().find_map(|address| Some(address.tcp()?.ip()));
     let mut sharing = BTreeMap::<IpAddr, usize>::new();
     for ip in nodes.iter().filter_map(ip) {
         *sharing.entry(ip).or_default() += 1;
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     fn node_at(name: &str, address: SocketAddr) -> NodeAddress {
-        NodeAddress { name: name.into(), address: address.into(), http2: false }
+        NodeAddress { name: name.into(), addresses: vec![address.into()], http2: false }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -46,6 +47,8 @@ pub(crate) struct Routes {
     site_names: Vec<Arc<str>>,
     node_names: Vec<Arc<str>>,
     speeches: Vec<Speech>,
+    /// The servers of each node, as the data path counts them: one for all sites, or one for each.
+    servers: Vec<Range<usize>>,
 }
 
 impl Routes {
@@ -60,7 +63,14 @@ impl Routes {
         for (index, site) in settings.sites.iter().enumerate() {
             hosts.extend(site.hosts.iter().map(|host| (host.to_ascii_lowercase(), SiteId::new(index))));
         }
+        let mut count = 0;
+        let servers = settings.nodes.iter().map(|node| {
+            let first = count;
+            count += node.addresses.len();
+            first..count
+        });
         Routes {
+            servers: servers.collect(),
             view,
             gate,
             metrics,
@@ -79,6 +89,13 @@ impl Routes {
             Some(site) => Some(*site),
             None => self.hosts.get(&host.to_ascii_lowercase()).copied(),
         }
+    }
+
+    /// The server to which requests of `site` go at `node`. It has connections of its own, so that none that was kept leads to
+    /// another site's server.
+    fn server(&self, node: NodeId, site: SiteId) -> usize {
+        let servers = &self.servers[node.index()];
+        if servers.len() == 1 { servers.start } else { servers.start + site.index() }
     }
 
     /// A node, at once or as soon as one is available.
@@ -236,8 +253,9 @@ impl Visit for AtEdge<'_> {
         self.leave();
         self.tries += 1;
         let now = if self.tries == 1 { self.begun } else { clock::now() };
-        self.at = self.edge.node_for(self.site?, self.tried, now).await;
-        self.at.as_ref().map(|at| at.node.index())
+        let site = self.site?;
+        self.at = self.edge.node_for(site, self.tried, now).await;
+        self.at.as_ref().map(|at| self.edge.server(at.node, site))
     }
 
     fn sent(&mut self) {

@@ -180,7 +180,7 @@ impl Edge {
             is_handed_over: self.is_handed_over,
             tls: self.tls,
             trusted_proxies: self.settings.trusted_proxies.clone(),
-            servers: self.settings.nodes.iter().map(server).collect(),
+            servers: self.settings.nodes.iter().flat_map(servers).collect(),
             proxy_protocol: self.settings.proxy_protocol,
             forwarding: self.settings.forwarding.clone(),
             threads: self.settings.threads,
@@ -198,8 +198,9 @@ impl Edge {
     }
 }
 
-fn server(node: &NodeAddress) -> Server {
-    Server { address: node.address.clone(), http2: node.http2 }
+/// The servers of a node, as [`Routes`] counts them.
+fn servers(node: &NodeAddress) -> impl Iterator<Item = Server> {
+    node.addresses.iter().map(|address| Server { address: address.clone(), http2: node.http2 })
 }
 
 /// Reads the certificates of the edge `name`, and the authorities of its clients', as the edge does when it starts.

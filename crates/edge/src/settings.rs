@@ -61,13 +61,13 @@ pub struct SiteHosts {
     pub hosts: Vec<String>,
 }
 
-/// A node and the address of its origin server.
+/// A node and the addresses of its server.
 #[derive(Clone, Debug)]
 pub struct NodeAddress {
     /// Its name.
     pub name: String,
-    /// Its origin server.
-    pub address: ServerAddress,
+    /// Where its server answers: at one address for all sites, or at one for each, in the cluster's order.
+    pub addresses: Vec<ServerAddress>,
     /// Whether the server speaks HTTP/2 in clear text, by prior knowledge.
     pub http2: bool,
 }

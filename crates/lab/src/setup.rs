@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(cluster.reconfig.configuration, Configuration::Rigid);
         assert_eq!((cluster.edges.len(), cluster.nodes.len()), (2, 8));
         assert_eq!(cluster.edges[1].admin.unwrap().port(), 20_003);
-        assert_eq!(cluster.nodes[0].address.tcp().unwrap().port(), 20_004);
+        assert_eq!(cluster.nodes[0].port().unwrap().port(), 20_004);
         assert_eq!(cluster.nodes[0].root.as_deref(), Some("/tmp/files".as_ref()));
         let workload = cluster.workload.unwrap();
         assert_eq!((workload.kind, workload.file_bytes), (WorkloadKind::SingleFile, 1024));
@@ -324,7 +324,7 @@ mod tests {
         for layout in Layout::ALL {
             for configuration in CONFIGURATIONS {
                 let (_, cluster) = run(layout, configuration).plan(&ground()).unwrap();
-                let ports = cluster.nodes.iter().map(|node| node.address.tcp().unwrap().port());
+                let ports = cluster.nodes.iter().map(|node| node.port().unwrap().port());
                 assert!(ports.max().unwrap() < 20_000 + PORTS);
             }
         }

@@ -4,6 +4,7 @@
 //! ports, and the server's own line. They are validated one by one. If a CPU's slot was torn in every copy, its last valid value
 //! of this life is used. Everything else must come from the current scan. The age of the whole is that of the beat.
 
+use sidelong_files::ServerAddress;
 use sidelong_layout::{
     BEAT_BYTES, Beat, Detail, Hot, KERNEL_BEAT, KERNEL_PLACES, KERNEL_PORTS, LOAD_HOT, Machine, PLACE_BYTES,
     PLACE_PENDING, PLACE_TICK, PLACES_MAX, PORTS_BYTES, Pending, Port, Ports, Rejected, Slot, Tick, kept,
@@ -57,8 +58,8 @@ pub(crate) struct Kept {
     beat: Newest,
     server: Option<Hot>,
     foreign: Option<Foreign>,
-    /// The foreign server's port.
-    port: Option<Port>,
+    /// The connections at the foreign server's ports, and those of them that wait to be accepted.
+    connections: Option<(u32, u32)>,
     /// Copies in this scan.
     copies: u8,
     busy: Window<u64>,
@@ -130,7 +131,7 @@ impl Kept {
         }
         self.copies += 1;
         let mut whole = self.take_server(&part(words, LOAD_HOT));
-        whole &= self.take_port(&part(words, KERNEL_PORTS));
+        whole &= self.take_ports(&part(words, KERNEL_PORTS));
         for index in 0..self.places.len() {
             whole &= self.take_place(words, index);
         }
@@ -154,15 +155,17 @@ impl Kept {
         true
     }
 
-    /// The foreign server's port, if the kernel has a place for it.
-    fn take_port(&mut self, words: &[u64; Ports::WORDS]) -> bool {
-        // It counts connections by port, and not those of Unix sockets.
-        let Some(server) = self.foreign.as_ref().and_then(|foreign| foreign.server.tcp()) else {
-            return true;
-        };
+    /// The foreign server's ports, if the kernel has places for them. It does not count connections at Unix sockets.
+    fn take_ports(&mut self, words: &[u64; Ports::WORDS]) -> bool {
+        let Some(foreign) = &self.foreign else { return true };
+        let servers: Option<Vec<_>> = foreign.servers.iter().map(ServerAddress::tcp).collect();
+        let Some(servers) = servers else { return true };
         let Some(ports) = taken::<_, Ports>(words, self.generation) else { return false };
-        let ports = ports.ports.iter().take(ports.count.into());
-        self.port = ports.copied().find(|port| port.port == server.port());
+        let is_its = |port: &&Port| servers.iter().any(|server| server.port() == port.port);
+        let its = ports.ports.iter().take(ports.count.into()).filter(is_its);
+        self.connections = its
+            .map(|port| (port.established, port.queue))
+            .reduce(|sum, port| (sum.0.saturating_add(port.0), sum.1.saturating_add(port.1)));
         true
     }
 
@@ -228,8 +231,8 @@ impl Kept {
                 hot.served = server.served;
             }
             _ => {
-                if let (Some(foreign), Some(port)) = (&self.foreign, self.port) {
-                    foreign.fill(port.established, port.queue, &mut hot);
+                if let (Some(foreign), Some((established, queued))) = (&self.foreign, self.connections) {
+                    foreign.fill(established, queued, &mut hot);
                 }
             }
         }

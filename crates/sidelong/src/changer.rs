@@ -99,7 +99,7 @@ fn commands(cluster: &Cluster, node: &Node) -> io::Result<Commands> {
         node: node.name.clone(),
         sites: cluster.sites.iter().map(site).collect(),
         ready: node.ready.clone().map(|ready| Ready {
-            address: node.address.clone(),
+            addresses: (0..cluster.sites.len()).map(|site| node.address(site).clone()).collect(),
             path: ready.path,
             status: ready.status,
             timeout: ready.timeout,

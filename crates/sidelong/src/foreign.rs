@@ -1,5 +1,6 @@
 //! A node whose server is foreign: which processes it runs in, and so whose load is the node's.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ const PID_BYTES_MAX: u64 = 32;
 /// # Errors
 /// If there is no such control group.
 pub(crate) fn scope(node: &config::Node) -> Result<Option<Scope>, Failure> {
-    let (name, server) = (&node.name, &node.address);
+    let (name, server) = (&node.name, &node.addresses[0]);
     let group = match &node.group {
         Some(group) => named(group).map_err(|Failure(why)| Failure::new(format!("node {name}: {why}")))?,
         None if !is_here(server) => {
@@ -30,8 +31,8 @@ pub(crate) fn scope(node: &config::Node) -> Result<Option<Scope>, Failure> {
             );
             return Ok(None);
         }
-        None => match listening(server) {
-            Ok(pid) => cgroup::of_process(pid)?,
+        None => match shared_group(&node.addresses)? {
+            Ok(group) => group,
             Err(why) => {
                 tracing::warn!("the load of {name} is that of this machine, because {why}");
                 return Ok(Some(Scope::Machine));
@@ -59,6 +60,23 @@ pub(crate) fn found(server: &ServerAddress) -> String {
         Err(Failure(why)) => why,
     };
     format!("{}, process {pid}, {group}", name.trim())
+}
+
+/// The control group of the processes that listen there; or why it is not known, or not one.
+fn shared_group(servers: &[ServerAddress]) -> Result<Result<Option<PathBuf>, String>, Failure> {
+    let pids: Vec<_> = match servers.iter().map(listening).collect() {
+        Ok(pids) => pids,
+        Err(why) => return Ok(Err(why)),
+    };
+    let groups: BTreeSet<_> = pids.into_iter().map(cgroup::of_process).collect::<Result<_, _>>()?;
+    let mut groups = groups.into_iter();
+    Ok(match (groups.next(), groups.next()) {
+        (Some(one), None) => Ok(one),
+        _ => {
+            Err("its servers are in several control groups: give one that has all of them (cgroup)"
+                .to_owned())
+        }
+    })
 }
 
 /// The control group of that name; `None` for a process outside of any.
@@ -89,9 +107,9 @@ fn pid_of(path: &Path) -> Result<u32, String> {
 }
 
 /// The addresses from which edges connect to a server of this machine: those at which they listen, and that which this machine
-/// has towards its own server. None if an edge's address is not known, or the server is at a Unix socket.
-pub(crate) fn edges(cluster: &Cluster, server: &ServerAddress) -> Vec<IpAddr> {
-    let Some(server) = server.tcp() else { return Vec::new() };
+/// has towards its own server. None if an edge's address is not known, or the server is at Unix sockets alone.
+pub(crate) fn edges(cluster: &Cluster, servers: &[ServerAddress]) -> Vec<IpAddr> {
+    let Some(server) = servers.iter().find_map(ServerAddress::tcp) else { return Vec::new() };
     let addresses = |edge: &config::Edge| {
         let known = [Some(edge.listen.ip()), edge.fabric_listen.map(|address| address.ip())];
         let known = known.into_iter().flatten().filter(|address| !address.is_unspecified());
@@ -121,7 +139,7 @@ fn is_here(server: &ServerAddress) -> bool {
 
 /// The process that listens there: of several the oldest, which started the others.
 fn listening(server: &ServerAddress) -> Result<u32, String> {
-    let look = Listener::new(server.clone()).and_then(|mut listener| listener.look());
+    let look = Listener::new(vec![server.clone()]).and_then(|mut listener| listener.look());
     let Listening { sockets, inode, .. } =
         look.map_err(|error| format!("the kernel names no listeners: {error}"))?;
     if sockets == 0 {

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::unistd::Group;
-use sidelong_config::{Cluster, FrontEntry, Node, Proxy};
+use sidelong_config::{Cluster, FrontEntry, Node, Proxy, ServerAddress};
 use sidelong_edge::{Front, Gatekeeper, LedByMemory, LedCluster, led_regions};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Host, RunDirectory};
-use sidelong_files::ServerAddress;
 use sidelong_layout::{
-    ChoiceMap, EncodedAddress, HEADER_BYTES, NodeId, RegionHeader, RegionKind, SLOTS, Time, Worker, WorkersMap,
+    ChoiceMap, EncodedAddress, HEADER_BYTES, NodeId, RegionHeader, RegionKind, SLOTS, Time, Worker,
+    WorkersMap,
 };
 use sidelong_load::monotonic_ns;
 
@@ -104,17 +104,20 @@ pub(crate) fn ask(command: &FrontCommand) -> Result<(), Failure> {
 fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
     let prefix = directory(cluster, entry).join(&entry.name);
     let prefix = prefix.display();
-    let sites = || cluster.sites.iter().map(|site| (&site.name, site.hosts.join(" ")));
-    let servers = |line: &dyn Fn(&Node) -> String| cluster.nodes.iter().map(line).collect::<String>();
+    let sites =
+        || cluster.sites.iter().enumerate().map(|(index, site)| (index, &site.name, site.hosts.join(" ")));
+    let servers = |site: usize, line: &dyn Fn(&Node, &ServerAddress) -> String| {
+        cluster.nodes.iter().map(|node| line(node, node.address(site))).collect::<String>()
+    };
     match entry.proxy {
         Proxy::Nginx => {
-            let site = |(name, hosts): (&String, String)| {
+            let site = |(index, name, hosts): (usize, &String, String)| {
                 format!(
                     "upstream {name} {{\n    sidelong {prefix} {name};\n{}    keepalive 32;\n}}\n\
                      server {{\n    server_name {hosts};\n    sidelong_admission {prefix} {name};\n    location / {{\n        \
                      proxy_pass http://{name};\n        proxy_http_version 1.1;\n        proxy_set_header Connection \"\";\n        \
                      proxy_set_header Host $host;\n    }}\n}}\n",
-                    servers(&|node| format!("    server {};\n", node.address))
+                    servers(index, &|_, address| format!("    server {address};\n"))
                 )
             };
             format!(
@@ -123,7 +126,7 @@ fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
             )
         }
         Proxy::Httpd => {
-            let site = |(name, hosts): (&String, String)| {
+            let site = |(index, name, hosts): (usize, &String, String)| {
                 let mut hosts = hosts.split(' ');
                 let first = hosts.next().unwrap_or_default();
                 let aliases: String = hosts.map(|host| format!("    ServerAlias {host}\n")).collect();
@@ -131,7 +134,11 @@ fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
                     "<Proxy balancer://{name}>\n{}    ProxySet lbmethod=sidelong\n</Proxy>\n\
                      <VirtualHost *:80>\n    ServerName {first}\n{aliases}    SidelongSite {name}\n    SidelongAdmission On\n    \
                      ProxyPreserveHost On\n    ProxyPass / balancer://{name}/\n</VirtualHost>\n",
-                    servers(&|node| format!("    BalancerMember http://{}\n", node.address))
+                    servers(index, &|node, address| match address {
+                        ServerAddress::Tcp(address) => format!("    BalancerMember http://{address}\n"),
+                        // httpd tells members apart by their names.
+                        unix => format!("    BalancerMember {unix}|http://{}\n", node.name),
+                    })
                 )
             };
             format!(
@@ -141,11 +148,17 @@ fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
         }
         Proxy::Haproxy => {
             let backend = |name: &String| entry.backends.get(name).cloned().unwrap_or_else(|| name.clone());
-            let site = |(name, _): (&String, String)| {
+            let site = |(index, name, _): (usize, &String, String)| {
                 format!(
                     "backend {}\n    balance roundrobin\n{}",
                     backend(name),
-                    servers(&|node| format!("    server {} {} weight 100\n", node.name, node.address))
+                    servers(index, &|node, address| match address {
+                        ServerAddress::Tcp(address) =>
+                            format!("    server {} {address} weight 100\n", node.name),
+                        ServerAddress::Unix(path) => {
+                            format!("    server {} unix@{} weight 100\n", node.name, path.display())
+                        }
+                    })
                 )
             };
             let socket = entry.socket.as_deref().unwrap_or(Path::new("/run/haproxy/admin.sock"));
@@ -214,16 +227,23 @@ fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure> {
 
 /// Where the nodes' servers answer.
 fn servers(cluster: &Cluster) -> Vec<EncodedAddress> {
-    let nodes = cluster.nodes.iter().enumerate();
-    let encoded = |(index, node): (usize, &Node)| match &node.address {
-        ServerAddress::Tcp(address) => EncodedAddress::tcp(NodeId::new(index), *address),
-        ServerAddress::Unix(path) => EncodedAddress::unix(NodeId::new(index), path.as_os_str().as_bytes()),
+    let encoded = |node: NodeId, address: &ServerAddress| match address {
+        ServerAddress::Tcp(address) => EncodedAddress::tcp(node, *address),
+        ServerAddress::Unix(path) => EncodedAddress::unix(node, path.as_os_str().as_bytes()),
     };
-    nodes.map(encoded).collect()
+    let of = |(index, node): (usize, &Node)| {
+        node.addresses.iter().map(|address| encoded(NodeId::new(index), address)).collect::<Vec<_>>()
+    };
+    cluster.nodes.iter().enumerate().flat_map(of).collect()
 }
 
 /// Offers the memory by which the proxy is led.
 fn led(parts: &Parts, entry: &FrontEntry) -> Result<LedByMemory, Failure> {
+    let run = match &entry.dir {
+        Some(dir) => RunDirectory::open_public(dir)?,
+        None => parts.run.clone(),
+    };
+    let files = led_regions(&entry.name).map(|region| format!("{region}.region"));
     let cluster = LedCluster {
         sites: parts.cluster.sites.iter().map(|site| site.name.clone()).collect(),
         nodes: parts.cluster.nodes.len(),
@@ -232,16 +252,13 @@ fn led(parts: &Parts, entry: &FrontEntry) -> Result<LedByMemory, Failure> {
         rotation: parts.cluster.admission.rotation,
         balance: parts.cluster.balance.policy,
         drain_max: parts.cluster.reconfig.drain_max,
-    };
-    let run = match &entry.dir {
-        Some(dir) => RunDirectory::open_public(dir)?,
-        None => parts.run.clone(),
+        has_led: files.iter().any(|file| run.path().join(file).exists()),
     };
     let host = Host::Shm(ShmHost::new(run.path()));
     let now = Time::from_ns(monotonic_ns());
     let led = LedByMemory::offer(&host, &entry.name, &cluster, parts.life(), now)?;
     let named = |error| Failure::new(format!("{}: {error}", run.path().display()));
-    let [choice, workers] = led_regions(&entry.name).map(|region| format!("{region}.region"));
+    let [choice, workers] = files;
     if entry.dir.is_some() {
         run.publish_file(&choice).map_err(named)?;
     }

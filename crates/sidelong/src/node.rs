@@ -52,7 +52,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
         TcpListener::bind(address)
             .map_err(|error| Failure::new(format!("node {}: cannot listen on {address}: {error}", node.name)))
     };
-    let server = match node.address.tcp() {
+    let server = match node.port() {
         Some(address) if !node.is_foreign => {
             Server::Builtin { listener: listen(address)?, gauges: Arc::default() }
         }
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let began_ms = parts::began_ms();
     let scopes = Scopes::find(&cluster, index, args.join_cgroup.as_deref())?;
     let (choice, record) = choose_scheme(&cluster, &scopes, args.join_cgroup.as_deref(), began_ms)?;
-    if record.is_some() && node.address.tcp().is_none() {
+    if record.is_some() && has_sockets(node) {
         tracing::warn!("{} counts connections by port: the record of {} has none", choice.scheme, node.name);
     }
     hangup.log()?;
@@ -169,6 +169,11 @@ impl Server {
     }
 }
 
+/// Whether its server listens at a Unix socket.
+fn has_sockets(node: &config::Node) -> bool {
+    node.addresses.iter().any(|address| address.tcp().is_none())
+}
+
 /// Whose load the node's record has.
 struct Scopes {
     /// In a record that the kernel keeps; or why it cannot keep one.
@@ -187,9 +192,10 @@ impl Scopes {
             let kept = match &found {
                 None => Err(format!("the server of {} is on another machine", node.name)),
                 // Where the scheme is not named, the one that knows more is used.
-                Some(_) if node.address.tcp().is_none() && cluster.load.scheme == Scheme::Auto => {
-                    Err(format!("it counts connections by port, and {} is at {}", node.name, node.address))
-                }
+                Some(_) if has_sockets(node) && cluster.load.scheme == Scheme::Auto => Err(format!(
+                    "it counts connections by port, and the server of {} is at a Unix socket",
+                    node.name
+                )),
                 Some(Scope::Machine) => parts::is_alone(cluster, index).map(|()| Scope::Machine),
                 Some(group) => Ok(group.clone()),
             };
@@ -237,7 +243,7 @@ impl Make<'_> {
         let recorder = Recorder::new(scope, self.gauge())?;
         Ok(Some(match parts::foreign(self.node) {
             Some(foreign) => {
-                let edges = foreign::edges(self.cluster, &foreign.server);
+                let edges = foreign::edges(self.cluster, &foreign.servers);
                 recorder.of_foreign(foreign, edges, self.node.is_exclusive)?
             }
             None => recorder,

@@ -1,5 +1,6 @@
 //! Translates the cluster file into the settings of each crate.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
@@ -472,7 +473,7 @@ impl Parts {
                 .iter()
                 .map(|node| NodeAddress {
                     name: node.name.clone(),
-                    address: node.address.clone(),
+                    addresses: node.addresses.clone(),
                     http2: node.http2,
                 })
                 .collect(),
@@ -509,7 +510,8 @@ pub(crate) fn certificates(edge: &config::Edge) -> Vec<Tls> {
 
 /// The foreign server of a node, if it has one.
 pub(crate) fn foreign(node: &config::Node) -> Option<Foreign> {
-    node.is_foreign.then_some(Foreign { server: node.address.clone(), workers: node.workers })
+    let servers = || node.addresses.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect();
+    node.is_foreign.then(|| Foreign { servers: servers(), workers: node.workers })
 }
 
 /// Whether the load of a node can be told from that of others: it has a control group, or its machine to itself. Which
@@ -530,8 +532,7 @@ pub(crate) fn is_apart(cluster: &Cluster, node: usize) -> Result<(), String> {
 /// If it has not.
 pub(crate) fn is_alone(cluster: &Cluster, node: usize) -> Result<(), String> {
     let node = &cluster.nodes[node];
-    let host = |node: &config::Node| node.address.tcp().map(|address| address.ip());
-    let shares = |other: &&config::Node| cluster.secret.is_none() || host(other) == host(node);
+    let shares = |other: &&config::Node| cluster.secret.is_none() || other.host() == node.host();
     if cluster.nodes.iter().filter(shares).count() == 1 {
         return Ok(());
     }

@@ -81,7 +81,10 @@ impl Led {
 
     fn moves(&self) -> f64 {
         let counts = metrics(self.cluster.at(9001)).into_iter();
-        counts.filter(|(name, _)| name.starts_with("sidelong_edge_moves_total{")).map(|(_, count)| count).sum()
+        counts
+            .filter(|(name, _)| name.starts_with("sidelong_edge_moves_total{"))
+            .map(|(_, count)| count)
+            .sum()
     }
 
     /// Until nodes have moved a few times, or as often as SIDELONG_MOVES says.
@@ -149,7 +152,8 @@ fn proxy(cluster: &Cluster, kind: Proxy, address: SocketAddr, module: &Path) -> 
                 .map(|kind| format!("{kind}_temp_path {root}/{kind};\n"))
                 .concat();
             let user = if geteuid().is_root() { "user root;\n" } else { "" };
-            let sites = printed.replace("    server_name", &format!("    listen {address};\n    server_name"));
+            let sites =
+                printed.replace("    server_name", &format!("    listen {address};\n    server_name"));
             let text = format!(
                 "load_module {};\ndaemon off;\n{user}worker_processes 2;\npid {root}/pid;\nerror_log stderr;\nevents {{}}\n\
                  http {{\naccess_log off;\n{temporary}{sites}}}\n",
@@ -165,20 +169,13 @@ fn proxy(cluster: &Cluster, kind: Proxy, address: SocketAddr, module: &Path) -> 
                 String::from_utf8(asked.stdout).unwrap().trim().to_owned()
             };
             let modules = ask("LIBEXECDIR");
-            let loaded: String = [
-                "mpm_event",
-                "unixd",
-                "authz_core",
-                "slotmem_shm",
-                "proxy",
-                "proxy_http",
-                "proxy_balancer",
-            ]
-            .map(|name| {
-                let load = format!("LoadModule {name}_module {modules}/mod_{name}.so");
-                format!("<IfModule !{name}_module>\n{load}\n</IfModule>\n")
-            })
-            .concat();
+            let loaded: String =
+                ["mpm_event", "unixd", "authz_core", "slotmem_shm", "proxy", "proxy_http", "proxy_balancer"]
+                    .map(|name| {
+                        let load = format!("LoadModule {name}_module {modules}/mod_{name}.so");
+                        format!("<IfModule !{name}_module>\n{load}\n</IfModule>\n")
+                    })
+                    .concat();
             let user = if geteuid().is_root() { "User root\nGroup root\n" } else { "" };
             let sites = printed
                 .replace("modules/mod_sidelong.so", module.to_str().unwrap())
@@ -358,7 +355,11 @@ fn a_front_that_is_not_in_the_file_is_refused() {
         let config = cluster.config();
         run(["front", "web1", "--config", config.to_str().unwrap()]).refused()
     };
-    assert!(refused(&cluster).contains("has no front \"web1\"; it has no [[front]]"), "{}", refused(&cluster));
+    assert!(
+        refused(&cluster).contains("has no front \"web1\"; it has no [[front]]"),
+        "{}",
+        refused(&cluster)
+    );
     cluster.file.fronts.push(FrontEntry::new("web2", Proxy::Nginx));
     assert!(refused(&cluster).contains("it has web2"));
     let unled = run(["front", "check", "web2", "--config", config.to_str().unwrap()]);

@@ -35,6 +35,11 @@ pub(super) fn front(at: At, entry: &FrontEntry, file: &ClusterFile) -> Check {
             "neither: HAProxy reads no files".into(),
         )
     })?;
+    let several = file.nodes.iter().position(|node| !node.serves.is_empty());
+    expect(several.is_none(), At::entry("node", several.unwrap_or_default()).key("serves"), || {
+        let found = format!("serves with {}, whose proxy knows one address of each node", who());
+        (found, "server with its port; or no front".into())
+    })?;
     // What a proxy's worker can decide by without more memory of its own.
     let is_known = matches!(
         file.balance.policy,

@@ -1,5 +1,6 @@
 //! Checks of a node.
 
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use sidelong_files::ServerAddress;
 use sidelong_layout::NODES_MAX;
 
 use super::{Check, HOUR, MILLI, Problem, excerpt, expect, is_text, millis, ms, name, port, within};
-use crate::file::{NodeEntry, Ready};
+use crate::file::{NodeEntry, Ready, Serves, SiteEntry};
 use crate::lines::At;
 use crate::words::Service;
 
@@ -18,23 +19,22 @@ const UNIT_BYTES_MAX: usize = 255;
 const PATH_BYTES_MAX: usize = 1024;
 
 /// Checks a node by itself.
-pub(super) fn node(at: At, entry: &NodeEntry) -> Check {
+pub(super) fn node(at: At, entry: &NodeEntry, sites: &[SiteEntry]) -> Check {
     name(at.key("name"), "node", &entry.name)?;
     within(at, "count", entry.count, 1, NODES_MAX)?;
-    let (key, address) = server(at, entry)?;
-    if let Some(address) = address.tcp() {
-        port(at.key(key), address)?;
-    }
-    if entry.server.is_some() {
-        foreign(at, entry, &address)?;
+    let (key, addresses) = server(at, entry, sites)?;
+    if entry.is_foreign() {
+        foreign(at, key, entry, &addresses)?;
+    } else if let Some(listen) = entry.listen {
+        port(at.key(key), listen)?;
     }
     if let Some(admin) = entry.admin {
         port(at.key("admin"), admin)?;
     }
-    expect(entry.exclusive.is_none() || entry.server.is_some(), at.key("exclusive"), || {
+    expect(entry.exclusive.is_none() || entry.is_foreign(), at.key("exclusive"), || {
         (format!("node {:?}: exclusive without server", entry.name), "server, the address of yours".into())
     })?;
-    expect(!entry.http2 || entry.server.is_some(), at.key("http2"), || {
+    expect(!entry.http2 || entry.is_foreign(), at.key("http2"), || {
         (format!("node {:?}: http2 without server", entry.name), "server, the address of yours".into())
     })?;
     expect(!entry.http2 || entry.ready.is_none(), at.key("ready"), || {
@@ -66,7 +66,7 @@ pub(super) fn node(at: At, entry: &NodeEntry) -> Check {
 fn ready(at: At, entry: &NodeEntry) -> Check {
     let Some(Ready { path, status, timeout }) = &entry.ready else { return Ok(()) };
     let (at, who) = (at.key("ready"), format!("node {:?}", entry.name));
-    expect(entry.server.is_some(), at, || {
+    expect(entry.is_foreign(), at, || {
         let found = format!("{who}: ready without server");
         (found, "no ready: the built-in origin always is".into())
     })?;
@@ -87,15 +87,23 @@ fn ready(at: At, entry: &NodeEntry) -> Check {
     })
 }
 
-/// The key that says where the node's server answers, and the first address there.
-pub(crate) fn server(at: At, entry: &NodeEntry) -> Result<(&'static str, ServerAddress), Problem> {
+/// The key that says where the node's server answers, and the addresses of the first one: one for all sites, or one for each.
+pub(crate) fn server(
+    at: At,
+    entry: &NodeEntry,
+    sites: &[SiteEntry],
+) -> Result<(&'static str, Vec<ServerAddress>), Problem> {
     match (entry.listen, &entry.server) {
-        (Some(listen), None) => Ok(("listen", listen.into())),
-        (None, Some(server)) => Ok(("server", server.clone())),
-        (listen, _) => Err(Problem {
+        (None, _) if !entry.serves.is_empty() => Ok(("serves", serves(at, entry, sites)?)),
+        (None, Some(server)) => Ok(("server", vec![server.clone()])),
+        (Some(listen), _) if !entry.is_foreign() => Ok(("listen", vec![listen.into()])),
+        (listen, server) => Err(Problem {
             at: if listen.is_some() { at.key("listen") } else { at.key("name") },
             found: match listen {
-                Some(_) => format!("node {:?}: listen and server are given", entry.name),
+                Some(_) => {
+                    let other = if server.is_some() { "server" } else { "serves" };
+                    format!("node {:?}: listen and {other} are given", entry.name)
+                }
                 None => format!("node {:?}: neither listen nor server", entry.name),
             },
             expected: "listen for the built-in origin, or server = \"host:port\" for a server of yours"
@@ -104,21 +112,70 @@ pub(crate) fn server(at: At, entry: &NodeEntry) -> Result<(&'static str, ServerA
     }
 }
 
+/// The addresses of a server that has one for each site.
+fn serves(at: At, entry: &NodeEntry, sites: &[SiteEntry]) -> Result<Vec<ServerAddress>, Problem> {
+    let (at, at_server, who) = (at.key("serves"), at.key("server"), format!("node {:?}", entry.name));
+    let unknown = entry.serves.keys().find(|name| sites.iter().all(|site| site.name != **name));
+    expect(unknown.is_none(), at, || {
+        let name = excerpt(unknown.map_or("", String::as_str));
+        (format!("{who}: serves names {name:?}, which is no site"), "the names of the sites".into())
+    })?;
+    let host = entry.server.as_ref().map(|server| server.tcp().filter(|address| address.port() == 0));
+    expect(host != Some(None), at_server, || {
+        let server = entry.server.as_ref().map_or_else(String::new, ToString::to_string);
+        (
+            format!("{who}: server = \"{server}\" with serves"),
+            "a host without a port: serves has the ports".into(),
+        )
+    })?;
+    let host = host.flatten().map(|host| host.ip());
+    let address = |site: &SiteEntry| match (entry.serves.get(&site.name), host) {
+        (Some(Serves::Unix(path)), _) => Ok(ServerAddress::Unix(path.clone())),
+        (Some(Serves::Port(port)), Some(host)) => Ok(SocketAddr::new(host, *port).into()),
+        (Some(Serves::Port(port)), None) => Err(Problem {
+            at,
+            found: format!("{who}: serves has port {port}, and there is no server"),
+            expected: "server = \"host\", which has these ports".into(),
+        }),
+        (None, _) => Err(Problem {
+            at,
+            found: format!("{who}: serves has nothing for site {:?}", site.name),
+            expected: "a port or a Unix socket for each site".into(),
+        }),
+    };
+    let addresses = sites.iter().map(address).collect::<Result<Vec<_>, _>>()?;
+    let has_ports = addresses.iter().any(|address| address.tcp().is_some());
+    expect(host.is_none() || has_ports, at_server, || {
+        (
+            format!("{who}: server is given, and serves has no port"),
+            "no server beside Unix sockets alone".into(),
+        )
+    })?;
+    Ok(addresses)
+}
+
 /// Checks a node whose server is foreign, for which the keys of the built-in origin mean nothing.
-fn foreign(at: At, entry: &NodeEntry, server: &ServerAddress) -> Check {
-    match server {
-        ServerAddress::Tcp(address) => expect(!address.ip().is_unspecified(), at.key("server"), || {
-            let found = format!("node {:?}: server {server}", entry.name);
-            (found, "an address that edges can connect to".into())
-        })?,
-        ServerAddress::Unix(path) => {
-            unix(at.key("server"), &entry.name, path)?;
-            expect(entry.count == 1, at.key("count"), || {
-                let found = format!("node {:?}: {} nodes at {server}", entry.name, entry.count);
-                (found, "count = 1: one entry for each Unix socket".into())
-            })?;
+fn foreign(at: At, key: &'static str, entry: &NodeEntry, addresses: &[ServerAddress]) -> Check {
+    let who = format!("node {:?}", entry.name);
+    for address in addresses {
+        match address {
+            ServerAddress::Tcp(address) => {
+                expect(address.port() != 0, at.key("server"), || {
+                    let expected = "\"host:port\", or serves with a port for each site";
+                    (format!("{who}: server {} has no port", address.ip()), expected.into())
+                })?;
+                expect(!address.ip().is_unspecified(), at.key("server"), || {
+                    (format!("{who}: server {address}"), "an address that edges can connect to".into())
+                })?;
+            }
+            ServerAddress::Unix(path) => unix(at.key(key), &entry.name, path)?,
         }
     }
+    let has_next = key == "server" && addresses.iter().all(|address| address.tcp().is_some());
+    expect(entry.count == 1 || has_next, at.key("count"), || {
+        let found = format!("{who}: {} nodes at {}", entry.count, shown(addresses));
+        (found, "count = 1: one entry for each server that is not at a single port".into())
+    })?;
     let given = [
         ("service", entry.service.is_some()),
         ("service_ms", entry.service_time.is_some()),
@@ -130,10 +187,18 @@ fn foreign(at: At, entry: &NodeEntry, server: &ServerAddress) -> Check {
     given.map_or(Ok(()), |(key, _)| {
         Err(Problem {
             at: at.key(key),
-            found: format!("node {:?}: {key} with server = \"{server}\"", entry.name),
+            found: format!("{who}: {key} with {}", shown(addresses)),
             expected: format!("no {key}: it is of the built-in origin"),
         })
     })
+}
+
+/// The addresses of a server, in words.
+fn shown(addresses: &[ServerAddress]) -> String {
+    match addresses {
+        [one] => format!("server = \"{one}\""),
+        _ => "serves".to_owned(),
+    }
 }
 
 /// Checks the path of a Unix socket.
@@ -182,7 +247,7 @@ fn group(at: At, entry: &NodeEntry) -> Check {
         let found = format!("{who}: {} nodes in one cgroup", entry.count);
         (found, format!("count = 1: one entry for each node that has a {key}"))
     })?;
-    expect(key == "cgroup" || entry.server.is_some(), at, || {
+    expect(key == "cgroup" || entry.is_foreign(), at, || {
         (format!("{who}: {key} without server"), "cgroup, or a server of yours".into())
     })?;
     let usable = |c: u8| c.is_ascii_alphanumeric() || b":-_.\\@".contains(&c);

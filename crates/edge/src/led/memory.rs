@@ -45,6 +45,8 @@ pub struct LedCluster {
     pub balance: Balance,
     /// How long a node may drain.
     pub drain_max: Duration,
+    /// Whether a front of that name has left a file, so that there may be workers that count.
+    pub has_led: bool,
 }
 
 /// The two regions of a front.
@@ -92,9 +94,9 @@ impl LedByMemory {
         let access = Access::ReadOnly;
         let [choice_name, workers_name] = &led_regions(front);
         let spec = |name, kind, len| RegionSpec { cluster: identity, name, kind, len, access, incarnation };
-        let mut is_new = false;
+        let mut are_new = false;
         let workers =
-            host.offer(&spec(workers_name, RegionKind::Workers, workers_map.len()), |_| is_new = true)?;
+            host.offer(&spec(workers_name, RegionKind::Workers, workers_map.len()), |_| are_new = true)?;
         let choice = host.offer(&spec(choice_name, RegionKind::Choice, choice_map.len()), |_| ())?;
         let led = LedByMemory {
             choice,
@@ -104,7 +106,7 @@ impl LedByMemory {
             slots: (0..SLOTS).map(|_| None).collect(),
             checked_at: now,
             nodes: vec![Node::default(); nodes],
-            whole_at: is_lost.then(|| now.after(cluster.drain_max)),
+            whole_at: (are_new && cluster.has_led).then(|| now.after(cluster.drain_max)),
         };
         led.describe(cluster);
         Ok(led)

@@ -76,7 +76,7 @@ impl Stage {
             start(name, part("edge", EDGE, config), cluster.edges[0].listen, OBJECT, system_cpu)
         };
         let port = |cluster: &sidelong_config::Cluster| {
-            cluster.nodes[0].address.tcp().expect("each server of the experiment has a port")
+            cluster.nodes[0].port().expect("each server of the experiment has a port")
         };
         let server = |name: &str, directory: &Path, cluster: &sidelong_config::Cluster, cpu| {
             let address = port(cluster);
@@ -157,7 +157,7 @@ mod tests {
         for (name, first, is_foreign) in [("a", 0, true), ("b", 3, true), ("c", 6, false)] {
             let cluster = cluster_file(name, first, is_foreign, &port).cluster().unwrap();
             assert_eq!((cluster.nodes.len(), cluster.nodes[0].is_foreign), (1, is_foreign));
-            ports.extend(cluster.nodes[0].address.tcp());
+            ports.extend(cluster.nodes[0].port());
             ports.push(cluster.edges[0].listen);
             ports.extend(cluster.nodes[0].admin);
         }

@@ -35,8 +35,8 @@ pub struct Listening {
 /// A foreign server: one that is not Sidelong's, of which the kernel tells.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Foreign {
-    /// Where it listens.
-    pub server: ServerAddress,
+    /// Where it listens: at one address, or at several, each another.
+    pub servers: Vec<ServerAddress>,
     /// Its workers, if each holds one connection: then those with one are busy.
     pub workers: Option<u16>,
 }
@@ -53,26 +53,45 @@ impl Foreign {
     }
 }
 
+impl Listening {
+    fn and(self, other: Listening) -> Self {
+        Listening {
+            sockets: self.sockets.saturating_add(other.sockets),
+            inode: other.inode,
+            established: self.established.saturating_add(other.established),
+            queued: self.queued.saturating_add(other.queued),
+            strangers: self.strangers.saturating_add(other.strangers),
+        }
+    }
+}
+
 /// Asks the kernel about the sockets of one server.
 #[derive(Debug)]
 pub struct Listener {
     kernel: Kernel,
-    server: ServerAddress,
+    servers: Vec<Server>,
     /// The addresses from which edges connect; none if they are not known.
     edges: Vec<IpAddr>,
+}
+
+/// One address of the server.
+#[derive(Debug)]
+struct Server {
+    address: ServerAddress,
     tcp: tcp::Follower,
     /// The last walk over the Unix sockets, and what it found.
     unix: Option<(Pause, Listening)>,
 }
 
 impl Listener {
-    /// For the server at that address of this machine.
+    /// For the server at these addresses of this machine, each another.
     ///
     /// # Errors
     /// If the kernel does not answer such questions.
-    pub fn new(server: ServerAddress) -> io::Result<Self> {
-        let (kernel, tcp) = (Kernel::new()?, tcp::Follower::new());
-        Ok(Listener { kernel, server, edges: Vec::new(), tcp, unix: None })
+    pub fn new(servers: Vec<ServerAddress>) -> io::Result<Self> {
+        let server = |address| Server { address, tcp: tcp::Follower::new(), unix: None };
+        let servers = servers.into_iter().map(server).collect();
+        Ok(Listener { kernel: Kernel::new()?, servers, edges: Vec::new() })
     }
 
     /// Tells the connections of edges, which come from these addresses, from those of others.
@@ -80,15 +99,19 @@ impl Listener {
         Listener { edges, ..self }
     }
 
-    /// The server's sockets now.
+    /// The server's sockets now, at all of its addresses.
     ///
     /// # Errors
     /// If the kernel refuses the question or its answer is not understood.
     pub fn look(&mut self) -> io::Result<Listening> {
-        match &self.server {
-            ServerAddress::Tcp(address) => tcp::look(&mut self.kernel, *address, &self.edges),
-            ServerAddress::Unix(path) => unix::look(&mut self.kernel, path),
-        }
+        let Listener { kernel, servers, edges } = self;
+        servers.iter().try_fold(Listening::default(), |sum, server| {
+            let found = match &server.address {
+                ServerAddress::Tcp(address) => tcp::look(kernel, *address, edges),
+                ServerAddress::Unix(path) => unix::look(kernel, path),
+            };
+            Ok(sum.and(found?))
+        })
     }
 
     /// The same for a small share of a CPU, however often it is called. Some figures may be as old as the pause that this takes.
@@ -96,10 +119,17 @@ impl Listener {
     /// # Errors
     /// As [`Listener::look`].
     pub(crate) fn follow(&mut self, now_ns: u64) -> io::Result<Listening> {
-        let path = match &self.server {
-            ServerAddress::Tcp(address) => {
-                return self.tcp.follow(&mut self.kernel, *address, &self.edges, now_ns);
-            }
+        let Listener { kernel, servers, edges } = self;
+        servers
+            .iter_mut()
+            .try_fold(Listening::default(), |sum, server| Ok(sum.and(server.follow(kernel, edges, now_ns)?)))
+    }
+}
+
+impl Server {
+    fn follow(&mut self, kernel: &mut Kernel, edges: &[IpAddr], now_ns: u64) -> io::Result<Listening> {
+        let path = match &self.address {
+            ServerAddress::Tcp(address) => return self.tcp.follow(kernel, *address, edges, now_ns),
             ServerAddress::Unix(path) => path,
         };
         if let Some((pause, found)) = &self.unix
@@ -108,7 +138,7 @@ impl Listener {
             return Ok(*found);
         }
         let walk = Walk::begin(now_ns);
-        let found = unix::look(&mut self.kernel, path)?;
+        let found = unix::look(kernel, path)?;
         self.unix = Some((walk.end(), found));
         Ok(found)
     }
@@ -170,7 +200,7 @@ mod tests {
         {
             let listening = TcpListener::bind(listen).unwrap();
             let server = SocketAddr::new(server.parse().unwrap(), listening.local_addr().unwrap().port());
-            let mut listener = Listener::new(server.into()).unwrap();
+            let mut listener = Listener::new(vec![server.into()]).unwrap();
             let Listening { sockets, inode, established, queued, .. } = listener.look().unwrap();
             assert_eq!((sockets, established, queued), (1, 0, 0), "{server}");
             assert_ne!(inode, 0);
@@ -194,7 +224,7 @@ mod tests {
         let _clients = [0; 3].map(|_| TcpStream::connect(server).unwrap());
         let from = _clients[0].local_addr().unwrap().ip();
         let strangers = |edges: Vec<IpAddr>| {
-            let listener = Listener::new(server.into()).unwrap().knowing(edges).look();
+            let listener = Listener::new(vec![server.into()]).unwrap().knowing(edges).look();
             listener.unwrap().strangers
         };
         assert_eq!(strangers(vec![from]), 0);
@@ -206,7 +236,7 @@ mod tests {
     fn connections_are_counted_again_only_if_they_may_have_changed_and_after_a_pause() {
         let listening = TcpListener::bind("127.9.8.3:0").unwrap();
         let server = listening.local_addr().unwrap();
-        let mut listener = Listener::new(server.into()).unwrap();
+        let mut listener = Listener::new(vec![server.into()]).unwrap();
         assert_eq!(listener.follow(0).unwrap().established, 0);
         let asked = listener.kernel.asked();
         let _clients = [0; 3].map(|_| TcpStream::connect(server).unwrap());
@@ -240,11 +270,28 @@ mod tests {
         let server: SocketAddr = getsockname(&sockets[0]).unwrap().try_into().unwrap();
         bind(&sockets[1], &server).unwrap();
         sockets.iter().for_each(|socket| listen(socket, 16).unwrap());
-        let mut listener = Listener::new(server.into()).unwrap();
+        let mut listener = Listener::new(vec![server.into()]).unwrap();
         listener.follow(0).unwrap();
         let _clients = [0; 8].map(|_| TcpStream::connect(server).unwrap());
         let found = listener.follow(0).unwrap();
         assert_eq!((found.sockets, found.queued), (2, 8));
+    }
+
+    #[test]
+    fn a_server_at_several_addresses_is_seen_as_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("app.sock");
+        let ports = [0; 2].map(|_| TcpListener::bind("127.9.8.3:0").unwrap());
+        let _at_path = UnixListener::bind(&path).unwrap();
+        let addresses = ports.each_ref().map(|port| port.local_addr().unwrap());
+        let servers =
+            addresses.map(ServerAddress::from).into_iter().chain([ServerAddress::Unix(path.clone())]);
+        let mut listener = Listener::new(servers.collect()).unwrap();
+        let _clients = [addresses[0], addresses[1], addresses[1]].map(|to| TcpStream::connect(to).unwrap());
+        let _client = UnixStream::connect(path).unwrap();
+        let _accepted = ports[1].accept().unwrap();
+        let Listening { sockets, established, queued, .. } = listener.look().unwrap();
+        assert_eq!((sockets, established, queued), (3, 4, 3));
     }
 
     #[test]
@@ -254,7 +301,7 @@ mod tests {
         let _other = UnixListener::bind(&other).unwrap();
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(directory.path(), &link).unwrap();
-        let mut listener = Listener::new(ServerAddress::Unix(path.clone())).unwrap();
+        let mut listener = Listener::new(vec![ServerAddress::Unix(path.clone())]).unwrap();
         assert_eq!(listener.look().unwrap(), Listening::default());
         for bound in [path.clone(), link.join("app.sock")] {
             let listening = UnixListener::bind(&bound).unwrap();

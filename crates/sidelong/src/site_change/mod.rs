@@ -123,8 +123,9 @@ impl Commands {
         let entered = self.site(to);
         self.run(ChangeStep::Enter, entered, &entered.on_enter, [from, Some(to)], is_void)?;
         let Some(ready) = &self.ready else { return Ok(()) };
-        let what = format!("the server at {}, which is to serve {},", ready.address, entered.name);
-        done(ChangeStep::Ready, &what, || ready.wait(is_void))
+        let address = &ready.addresses[to.index()];
+        let what = format!("the server at {address}, which is to serve {},", entered.name);
+        done(ChangeStep::Ready, &what, || ready.wait(address, is_void))
     }
 
     /// Runs the command `argv` of a site, in a change between two.

@@ -25,8 +25,8 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// What a server answers when it is ready.
 pub(crate) struct Ready {
-    /// Where it listens.
-    pub(crate) address: ServerAddress,
+    /// Where it listens for each site.
+    pub(crate) addresses: Vec<ServerAddress>,
     /// What it is asked for, from the slash on.
     pub(crate) path: String,
     /// The status that it answers when it is ready.
@@ -36,8 +36,8 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Waits until it is ready, or `is_void`. Blocks.
-    pub(super) fn wait(&self, is_void: &dyn Fn() -> bool) -> Result<(), Broken> {
+    /// Waits until it is ready at the address, or `is_void`. Blocks.
+    pub(super) fn wait(&self, address: &ServerAddress, is_void: &dyn Fn() -> bool) -> Result<(), Broken> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| {
             Broken::Failed(FaultCause::NotStarted, format!("could not be asked whether it is ready: {error}"))
@@ -51,19 +51,19 @@ impl Ready {
             tokio::select! {
                 biased;
                 () = void => Err(Broken::Void),
-                ready = self.until_ready() => ready,
+                ready = self.until_ready(address) => ready,
             }
         })
     }
 
-    async fn until_ready(&self) -> Result<(), Broken> {
+    async fn until_ready(&self, address: &ServerAddress) -> Result<(), Broken> {
         let deadline = Instant::now() + self.timeout;
         let left = || deadline.saturating_duration_since(Instant::now());
         let silent = || format!("it did not answer GET {}", self.path);
         let mut why = silent();
         loop {
             let limit = left().min(ANSWER_MAX.max(left() / 2));
-            match timeout(limit, self.ask()).await {
+            match timeout(limit, self.ask(address)).await {
                 Ok(Ok(status)) if status == self.status => return Ok(()),
                 Ok(Ok(status)) => {
                     why = format!("it answered GET {} with {status}, not {}", self.path, self.status);
@@ -82,8 +82,8 @@ impl Ready {
     }
 
     /// The status of an answer, over a connection of its own: one that is kept may lead to the old site's server.
-    async fn ask(&self) -> Result<u16, Failure> {
-        match &self.address {
+    async fn ask(&self, address: &ServerAddress) -> Result<u16, Failure> {
+        match address {
             ServerAddress::Tcp(address) => {
                 self.ask_over(TcpStream::connect(address).await?, &address.to_string()).await
             }
@@ -121,8 +121,8 @@ mod tests {
     /// For what is not to happen.
     const SHORT: Duration = Duration::from_millis(300);
 
-    fn ready(address: SocketAddr, timeout: Duration) -> Ready {
-        Ready { address: address.into(), path: "/healthz?deep".into(), status: 200, timeout }
+    fn ready(timeout: Duration) -> Ready {
+        Ready { addresses: Vec::new(), path: "/healthz?deep".into(), status: 200, timeout }
     }
 
     /// Gives each connection one of these answers, and then closes it. Tells what it is asked.
@@ -156,7 +156,7 @@ mod tests {
         ];
         for at in [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)] {
             let (address, asked) = answering(at, ANSWERS);
-            assert_eq!(ready(address, LONG).wait(&|| false), Ok(()));
+            assert_eq!(ready(LONG).wait(&address.into(), &|| false), Ok(()));
             let asked: Vec<_> = asked.try_iter().collect();
             assert_eq!(asked.len(), ANSWERS.len(), "each over a connection of its own: {asked:?}");
             for request in asked {
@@ -169,7 +169,25 @@ mod tests {
     #[test]
     fn another_status_may_be_wanted() {
         let (address, _asked) = answering(Ipv4Addr::LOCALHOST, &["HTTP/1.1 204 No Content\r\n\r\n"]);
-        assert_eq!(Ready { status: 204, ..ready(address, LONG) }.wait(&|| false), Ok(()));
+        assert_eq!(Ready { status: 204, ..ready(LONG) }.wait(&address.into(), &|| false), Ok(()));
+    }
+
+    #[test]
+    fn a_server_may_listen_at_a_unix_socket() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("app.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let serve = move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+            let mut asked = String::new();
+            stream.read_to_string(&mut asked).unwrap();
+            asked
+        };
+        let server = std::thread::spawn(serve);
+        assert_eq!(ready(LONG).wait(&ServerAddress::Unix(path), &|| false), Ok(()));
+        let asked = server.join().unwrap();
+        assert!(asked.contains("\r\nhost: localhost\r\n"), "{asked:?}");
     }
 
     fn why(result: Result<(), Broken>) -> String {
@@ -183,10 +201,10 @@ mod tests {
     fn a_server_that_says_nothing_or_does_not_listen_is_not_ready_in_time() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let said = why(ready(address, SHORT).wait(&|| false));
+        let said = why(ready(SHORT).wait(&address.into(), &|| false));
         assert_eq!(said, "was not ready within 300ms: it did not answer GET /healthz?deep");
         drop(listener);
-        let said = why(ready(address, SHORT).wait(&|| false));
+        let said = why(ready(SHORT).wait(&address.into(), &|| false));
         assert!(said.starts_with("was not ready within 300ms: Connection refused"), "{said}");
     }
 
@@ -205,7 +223,7 @@ mod tests {
             sent
         };
         let server = std::thread::spawn(serve);
-        why(ready(address, SHORT).wait(&|| false));
+        why(ready(SHORT).wait(&address.into(), &|| false));
         assert!(server.join().unwrap() < 1 << 30, "it was read for ever");
     }
 
@@ -218,7 +236,7 @@ mod tests {
             listener.accept().is_ok()
         };
         let begun = Instant::now();
-        assert_eq!(ready(address, LONG).wait(&is_asked), Err(Broken::Void));
+        assert_eq!(ready(LONG).wait(&address.into(), &is_asked), Err(Broken::Void));
         assert!(begun.elapsed() < LONG / 2);
     }
 }

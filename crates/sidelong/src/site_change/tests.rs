@@ -109,7 +109,7 @@ fn a_site_is_back_only_if_its_server_is_ready() {
     drop(listener);
     let mut commands = commands(directory.path());
     commands.ready = Some(Ready {
-        address: address.into(),
+        addresses: vec![address.into(); 3],
         path: "/".into(),
         status: 200,
         timeout: Duration::from_millis(100),
@@ -148,7 +148,7 @@ fn a_server_that_does_not_become_ready_brings_the_old_site_back() {
     let mut commands = commands(directory.path());
     // It answers at once, on a busy machine too, unless it is not ready.
     commands.ready = Some(Ready {
-        address: address.into(),
+        addresses: vec![address.into(); 3],
         path: "/".into(),
         status: 200,
         timeout: Duration::from_secs(3),

@@ -99,10 +99,10 @@ fn replace(file: &mut ClusterFile, make: Make, program: &'static str) -> Result<
     let nodes = cluster.nodes.into_iter().filter(|node| !node.is_foreign);
     let server = |node: Node| {
         let cpu_share = node.cpu_share.unwrap_or(make.cpu_share());
-        Some(Server { make, program, address: node.address.tcp()?, node, cpu_share })
+        Some(Server { make, program, address: node.port()?, node, cpu_share })
     };
     let servers = nodes.filter_map(server).collect();
-    for entry in file.nodes.iter_mut().filter(|entry| entry.server.is_none()) {
+    for entry in file.nodes.iter_mut().filter(|entry| !entry.is_foreign()) {
         // Workers of the others wait for nobody.
         entry.workers = if make == Make::Gunicorn { entry.workers() } else { None };
         entry.cpus = entry.cpus.or(Some(entry.cpu_share.unwrap_or(make.cpu_share())));
@@ -212,10 +212,7 @@ mod tests {
         assert_eq!(servers.len(), 18);
         assert!(after.nodes.iter().all(|node| node.is_foreign && node.workers == Some(2)));
         for ((server, was), node) in servers.iter().zip(&before.nodes).zip(&after.nodes) {
-            assert_eq!(
-                (Some(server.address()), &node.name, node.site),
-                (node.address.tcp(), &was.name, was.site)
-            );
+            assert_eq!((Some(server.address()), &node.name, node.site), (node.port(), &was.name, was.site));
         }
         // There is nothing left to put in place.
         assert_eq!(replace(&mut file, Make::Gunicorn, "gunicorn").unwrap().len(), 0);

@@ -58,12 +58,35 @@ pub fn nginx_over_http2(
     }))
 }
 
+/// One nginx at several addresses, once it serves; each answer's body is the name that stands with the address. `None`, with a printed
+/// reason, without nginx.
+pub fn nginx_at(cluster: &Cluster, name: &str, addresses: &[(ServerAddress, String)]) -> Option<Running> {
+    if !is_there("nginx", "-v") {
+        return None;
+    }
+    let directory = cluster.path(&format!("nginx-{name}"));
+    let _ = std::fs::create_dir(&directory);
+    let servers: Vec<_> =
+        addresses.iter().map(|(at, name)| (at.to_string(), format!("return 200 {name};"))).collect();
+    let (last, _) = addresses.last().unwrap();
+    Some(serving(nginx_command_of(&directory, &servers), last))
+}
+
 /// nginx whose files are in `directory`, and that answers everything by `location`.
 fn start_nginx(directory: &Path, address: &ServerAddress, location: &str) -> Running {
     serving(nginx_command(directory, &address.to_string(), location), address)
 }
 
 fn nginx_command(directory: &Path, listen: &str, location: &str) -> Command {
+    nginx_command_of(directory, &[(listen.to_owned(), location.to_owned())])
+}
+
+/// nginx with a server for each of these addresses and locations.
+fn nginx_command_of(directory: &Path, servers: &[(String, String)]) -> Command {
+    let servers: String = servers
+        .iter()
+        .map(|(listen, location)| format!("server {{\nlisten {listen};\nlocation / {{ {location} }}\n}}\n"))
+        .collect();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("{kind}_temp_path {}/{kind};\n", directory.display()))
         .concat();
@@ -71,7 +94,7 @@ fn nginx_command(directory: &Path, listen: &str, location: &str) -> Command {
     let user = if geteuid().is_root() { "user root;\n" } else { "" };
     let text = format!(
         "daemon off;\n{user}worker_processes 1;\npid {}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n\
-         default_type text/plain;\n{temporary}server {{\nlisten {listen};\nlocation / {{ {location} }}\n}}\n}}\n",
+         default_type text/plain;\n{temporary}{servers}}}\n",
         directory.display()
     );
     let config = directory.join("nginx.conf");
