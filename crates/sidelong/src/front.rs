@@ -1,15 +1,17 @@
 //! `sidelong front`: one front of a cluster file, beside a proxy of another make that it leads.
 
+mod haproxy;
+
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::unistd::Group;
 use sidelong_config::{Cluster, FrontEntry, Node, Proxy, ServerAddress};
-use sidelong_edge::{Front, Gatekeeper, LedByMemory, LedCluster, led_regions};
+use sidelong_edge::{Front, Gatekeeper, Led, LedByMemory, LedCluster, led_regions};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Host, RunDirectory};
 use sidelong_layout::{
@@ -41,8 +43,15 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     counts.extend(history.as_ref().map(Log::counts));
     let gatekeeper = parts.gatekeeper();
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
-    let led = led(&parts, entry)?;
-    let memory = Memory::offer(&parts, index, &led.regions())?;
+    let (led, regions) = match entry.proxy {
+        Proxy::Haproxy => (haproxy::led(&parts, entry)?, Vec::new()),
+        Proxy::Nginx | Proxy::Httpd | Proxy::Library => {
+            let led = led(&parts, entry)?;
+            let regions = led.regions().to_vec();
+            (Box::new(led) as Box<dyn Led>, regions)
+        }
+    };
+    let memory = Memory::offer(&parts, index, &regions)?;
     if let Some(offer) = &memory.offer {
         counts.extend(offer.counts());
     }
@@ -59,7 +68,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let shown = (Some(front.metrics()), Some(front.seen()));
     let mut watch = watch(&parts, owner, brain, events, (view, stated), shown, reads)?;
     watch.gatekeeper = gatekeeper;
-    watch.led = Some(Box::new(led));
+    watch.led = Some(led);
     tell_notes(args, &parts)?;
     let threads = Threads::start(watch, exchange)?;
     front.run()?;
@@ -95,7 +104,10 @@ pub(crate) fn ask(command: &FrontCommand) -> Result<(), Failure> {
         FrontCommand::Check(FrontNamed { config, name }) => {
             let cluster = cluster(config, None)?;
             let (_, entry) = find(&cluster, name)?;
-            check(&cluster, entry)
+            match entry.proxy {
+                Proxy::Haproxy => haproxy::check(&cluster, entry),
+                Proxy::Nginx | Proxy::Httpd | Proxy::Library => check(&cluster, entry),
+            }
         }
     }
 }
@@ -146,28 +158,7 @@ fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
                 sites().map(site).collect::<String>()
             )
         }
-        Proxy::Haproxy => {
-            let backend = |name: &String| entry.backends.get(name).cloned().unwrap_or_else(|| name.clone());
-            let site = |(index, name, _): (usize, &String, String)| {
-                format!(
-                    "backend {}\n    balance roundrobin\n{}",
-                    backend(name),
-                    servers(index, &|node, address| match address {
-                        ServerAddress::Tcp(address) =>
-                            format!("    server {} {address} weight 100\n", node.name),
-                        ServerAddress::Unix(path) => {
-                            format!("    server {} unix@{} weight 100\n", node.name, path.display())
-                        }
-                    })
-                )
-            };
-            let socket = entry.socket.as_deref().unwrap_or(Path::new("/run/haproxy/admin.sock"));
-            format!(
-                "global\n    stats socket {} mode 600 level admin\n{}",
-                socket.display(),
-                sites().map(site).collect::<String>()
-            )
-        }
+        Proxy::Haproxy => haproxy::lines(cluster, entry),
         Proxy::Library => format!("/* sidelong_front_open({:?}, why) */\n", prefix.to_string()),
     }
 }

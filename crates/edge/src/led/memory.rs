@@ -280,7 +280,7 @@ impl Drop for LedByMemory {
 }
 
 /// Whether the process lives. One that may not be asked does.
-fn is_alive(worker: Worker) -> bool {
+pub(super) fn is_alive(worker: Worker) -> bool {
     let pid = i32::try_from(worker.pid).ok().and_then(Pid::from_raw);
     let Some(pid) = pid else { return false };
     if test_kill_process(pid) == Err(rustix::io::Errno::SRCH) {
@@ -290,7 +290,7 @@ fn is_alive(worker: Worker) -> bool {
 }
 
 /// When a process started, as workers state it: proc_pid_stat(5), field 22. `None` if it cannot be read.
-fn started(pid: u32) -> Option<u32> {
+pub(super) fn started(pid: u32) -> Option<u32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The program's name, field 2, may have spaces and brackets.
     let (_, rest) = text.rsplit_once(')')?;

@@ -1,0 +1,232 @@
+//! Leads HAProxy by its Runtime API: a server has weight 0 in each backend whose site its node does not serve, and elsewhere a
+//! weight by what its node has left.
+//!
+//! A thread of its own talks to HAProxy, so that the watch thread never waits for it. They share what is wanted and what was
+//! counted, under locks that the watch thread only tries. The weights outlast the front. It never changes a server's
+//! administrative state: what a person has put into maintenance stays there.
+
+mod driver;
+mod protocol;
+mod servers;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use sidelong_layout::{NodeId, Ownership, SiteId, Time};
+use sidelong_policy::index::LoadIndex;
+
+use self::driver::{Driver, Logs, send};
+pub use self::protocol::Server as HaproxyServer;
+use self::servers::{Counted, Servers, Wanted};
+pub use self::servers::{HaproxyCluster, HaproxyNode};
+use super::Led;
+use crate::gate::Gate;
+use crate::view::{View, WorkersAt};
+
+/// The time over which loads are averaged. Weights are changed at most once in 20 ms, and a few requests are no trend.
+const SMOOTHED_OVER: Duration = Duration::from_millis(100);
+/// The least share that a node has left. Nodes that are all full still share by what they can do.
+const LEFT_MIN: f32 = 1.0 / 16.0;
+const WEIGHT_MAX: f32 = 256.0;
+
+/// HAProxy, led by a front.
+pub struct LedByHaproxy {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    nodes: Vec<Node>,
+    wanted: Vec<Wanted>,
+    shown_at: Time,
+}
+
+/// What the watch thread keeps of a node.
+#[derive(Clone, Default)]
+struct Node {
+    capacity: f32,
+    /// The share of its capacity that is left, averaged; `None` before the first scan.
+    left: Option<f32>,
+    counted: Counted,
+    stated: Option<(Ownership, u32)>,
+}
+
+/// What the two threads tell each other.
+#[derive(Default)]
+struct Shared {
+    wanted: Mutex<Vec<Wanted>>,
+    seen: Mutex<Seen>,
+    stop: AtomicBool,
+}
+
+/// What HAProxy said last: of each node what was counted, and what is stated while HAProxy answers.
+#[derive(Default)]
+struct Seen(Vec<(Counted, Option<(Ownership, u32)>)>);
+
+/// Names for the log.
+struct Names {
+    front: String,
+    backends: Vec<String>,
+    nodes: Vec<String>,
+}
+
+impl LedByHaproxy {
+    /// Begins to lead the HAProxy that answers at `socket`, for the front of that name.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn start(front: &str, socket: PathBuf, cluster: HaproxyCluster) -> std::io::Result<Self> {
+        let nodes = cluster.nodes.iter();
+        let node = |capacity| Node { capacity, ..Node::default() };
+        let wanted = vec![Wanted::default(); cluster.nodes.len()];
+        let shared = Arc::new(Shared { wanted: Mutex::new(wanted.clone()), ..Shared::default() });
+        let mut led = LedByHaproxy {
+            shared: Arc::clone(&shared),
+            thread: None,
+            nodes: nodes.clone().map(|at| node(at.capacity)).collect(),
+            wanted,
+            shown_at: Time::from_ns(0),
+        };
+        let names = Names {
+            front: front.to_owned(),
+            backends: cluster.backends.clone(),
+            nodes: nodes.map(|node| node.name.clone()).collect(),
+        };
+        let driver = Driver { names, socket, servers: Servers::new(cluster), shared, logs: Logs::default() };
+        led.thread = Some(std::thread::Builder::new().name("haproxy".into()).spawn(|| driver.run())?);
+        Ok(led)
+    }
+}
+
+impl Led for LedByHaproxy {
+    fn count(&mut self, view: &View, now: Time) {
+        // The driver holds the lock for as long as it takes to copy; the next scan gets it.
+        let Ok(seen) = self.shared.seen.try_lock() else { return };
+        for (index, (counted, stated)) in seen.0.iter().enumerate() {
+            let node = &mut self.nodes[index];
+            let answers = counted.answers.saturating_sub(node.counted.answers);
+            let failed = counted.failures.saturating_sub(node.counted.failures);
+            let at = WorkersAt {
+                in_flight: counted.in_flight,
+                // HAProxy does not tell which of them have an answer that has begun.
+                unanswered: counted.in_flight,
+                answers,
+                refused: 0,
+                // Nor in which order they came: beside answers they are no row of failures.
+                failed: failed.min(if answers > 0 { 1 } else { u64::from(u32::MAX) }) as u32,
+                on_trial: counted.sessions > node.counted.sessions,
+            };
+            view.take(NodeId::new(index), now, &at);
+            (node.counted, node.stated) = (*counted, *stated);
+        }
+    }
+
+    fn show(&mut self, view: &View, _: Option<&Gate>, now: Time) {
+        let passed = now.since(self.shown_at).as_secs_f32() / SMOOTHED_OVER.as_secs_f32();
+        self.shown_at = now;
+        let most = self.nodes.iter().map(|node| node.capacity).fold(f32::MIN_POSITIVE, f32::max);
+        let is_stale = view.is_stale(now);
+        let mut wanted = Vec::with_capacity(self.nodes.len());
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            let id = NodeId::new(index);
+            if !is_stale {
+                let left = left(view.index(id));
+                node.left = Some(node.left.map_or(left, |old| old + (left - old) * passed.min(1.0)));
+            }
+            let left = node.left.unwrap_or(1.0);
+            wanted.push(Wanted { ownership: view.ownership(id), weight: weight(node.capacity / most, left) });
+        }
+        let is_news = wanted.iter().zip(&self.wanted).any(|(new, old)| new.ownership != old.ownership);
+        match self.shared.wanted.try_lock() {
+            Ok(mut shared) => shared.clone_from(&wanted),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().clone_from(&wanted),
+            // It is told at the next scan, as news.
+            Err(TryLockError::WouldBlock) => return,
+        }
+        self.wanted = wanted;
+        if let Some(thread) = self.thread.as_ref().filter(|_| is_news) {
+            thread.thread().unpark();
+        }
+    }
+
+    fn front(&self, _: &View, node: NodeId) -> Option<(Ownership, u32)> {
+        self.nodes[node.index()].stated
+    }
+}
+
+impl Drop for LedByHaproxy {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn wanted(&self) -> Vec<Wanted> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Shows what HAProxy has said; `None` if it says nothing, and then nothing is stated.
+    fn publish(&self, servers: Option<&Servers>) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match servers {
+            Some(servers) => {
+                let at = |node| (servers.counted(node), servers.stated(node));
+                seen.0 = servers.nodes().map(at).collect();
+            }
+            None => seen.0.iter_mut().for_each(|(_, stated)| *stated = None),
+        }
+    }
+
+    /// Waits so long, or until there is news.
+    fn rest(&self, pause: Duration) {
+        if !self.stop.load(Ordering::Relaxed) {
+            std::thread::park_timeout(pause);
+        }
+    }
+}
+
+/// The share of its capacity that a node of this load has left.
+fn left(load: LoadIndex) -> f32 {
+    (1.0 - load.ratio() as f32).max(LEFT_MIN)
+}
+
+/// The weight of a node with this capacity, compared with the largest, of which this share is left. So new requests go to nodes in
+/// proportion to what each can still take, which evens out how busy they are.
+fn weight(capacity: f32, left: f32) -> u16 {
+    (WEIGHT_MAX * capacity * left).round().clamp(1.0, WEIGHT_MAX) as u16
+}
+
+/// Asks the HAProxy at `socket` once which servers it has for which sites and nodes. Nothing is changed.
+///
+/// # Errors
+/// What is wrong, and what to do.
+pub fn survey_haproxy(
+    socket: &Path,
+    cluster: HaproxyCluster,
+) -> Result<Vec<(SiteId, NodeId, HaproxyServer)>, String> {
+    let wanted = vec![Wanted::default(); cluster.nodes.len()];
+    let mut servers = Servers::new(cluster);
+    let batch = servers.batch(&wanted);
+    let replies = send(socket, &batch)?;
+    servers.heard(&batch, &replies, Time::from_ns(0), |_| None).map_err(|wrong| wrong.to_string())?;
+    Ok(servers.list().map(|(site, node, server)| (site, node, server.clone())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_follow_what_is_left() {
+        assert_eq!(weight(1.0, left(LoadIndex(0))), 256);
+        assert_eq!(weight(0.5, left(LoadIndex(0))), 128);
+        assert_eq!(weight(1.0, left(LoadIndex(5_000))), 128);
+        // Full nodes go on, by what they can do.
+        assert_eq!(weight(1.0, left(LoadIndex(40_000))), 16);
+        assert_eq!(weight(0.001, left(LoadIndex(40_000))), 1);
+    }
+}

@@ -1,0 +1,641 @@
+//! HAProxy's servers as last seen, what they are told, and what follows for the nodes. It does no I/O and asks no clock.
+//!
+//! How it is known that no request of a node's old site is left at its server, and none will come:
+//!
+//! - The server's weight is read back as 0 in each backend whose site the node does not serve. No algorithm of HAProxy chooses
+//!   such a server.
+//! - HAProxy counts a request at its server (`scur`, `qcur`) only after it has chosen it. So the counts are read twice, at least a
+//!   scan apart, and between the two HAProxy has stopped all its threads between two tasks ([`protocol::ASK_ALL_THREADS`]).
+//!   A request that was chosen before the first has then been counted, also one that had waited in a queue.
+//! - A request whose connection has failed waits for its retry at the same server without being counted, at most [`RETRY_MAX`].
+//!   So there must have been no retry (`wretr`) for as long.
+//! - A process that HAProxy's reload has replaced goes on with its requests, and counts them apart. It must have ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use sidelong_layout::{NodeId, Ownership, SiteId, Time, Worker};
+
+use super::protocol::{self, Process, Server, Wrong, ask_servers};
+
+/// HAProxy waits a second before it tries a connection again, or the connect timeout if that is shorter.
+const RETRY_MAX: Duration = Duration::from_millis(1_100);
+/// In place of the time at which a process started, if it is not one that can be seen here.
+const UNKNOWN: u32 = 0;
+/// Bytes of a batch: HAProxy reads a line into one buffer, of 16,384 bytes unless it is told otherwise.
+const BATCH_BYTES: usize = 8_192;
+/// How often HAProxy is asked while no node is on its way.
+const IDLE: Duration = Duration::from_millis(20);
+const IDLE_MAX: Duration = Duration::from_millis(500);
+/// A batch in this many of its own times: so HAProxy spends at most 2 % of a thread on them, half of it waiting, and 10 % while
+/// a node drains.
+const IDLE_SHARE: u32 = 50;
+const DRAIN_SHARE: u32 = 10;
+
+/// What must be known of the cluster to lead HAProxy.
+#[derive(Clone, Debug)]
+pub struct HaproxyCluster {
+    /// The backend of each site.
+    pub backends: Vec<String>,
+    /// The nodes.
+    pub nodes: Vec<HaproxyNode>,
+    /// How long a node may drain.
+    pub drain_max: Duration,
+    /// The interval of scans.
+    pub scan: Duration,
+}
+
+/// A node to which HAProxy may have servers.
+#[derive(Clone, Debug)]
+pub struct HaproxyNode {
+    /// Its name, by which a server counts as the node's if its address does not tell.
+    pub name: String,
+    /// Where its server answers for each site, if that is an IP address.
+    pub addresses: Vec<Option<SocketAddr>>,
+    /// What it can do compared with the others.
+    pub capacity: f32,
+}
+
+/// What a node's servers should have.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Wanted {
+    /// Its ownership; `None` while it is not known, and its servers are left as they are.
+    pub(super) ownership: Option<Ownership>,
+    /// The weight where it serves, 1 to 256.
+    pub(super) weight: u16,
+}
+
+/// What is known of HAProxy's requests at a node. The sums are of all that were seen, whatever process HAProxy was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Counted {
+    /// Requests that have not ended, at its servers in all backends of sites.
+    pub(super) in_flight: u32,
+    /// Requests that were sent.
+    pub(super) sessions: u64,
+    /// Answers that were none of the server's failures.
+    pub(super) answers: u64,
+    /// Failures.
+    pub(super) failures: u64,
+}
+
+/// Commands to be sent over one connection each, and what is needed to read the replies.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// The commands of each connection.
+    pub(super) connections: Vec<Vec<String>>,
+    sets: Vec<(SiteId, String)>,
+    /// Whether all threads of HAProxy are stopped before it counts.
+    stops: bool,
+    wanted: Vec<Wanted>,
+}
+
+/// What a person should know, once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Note {
+    /// HAProxy was started or reloaded: its process ID.
+    Began(u32),
+    /// A site's backend has no server for a node, or there is no such backend.
+    Missing(SiteId, NodeId),
+    /// A server is in maintenance or drains, with HAProxy's word for it; or no longer.
+    Held(SiteId, String, Option<String>),
+    /// HAProxy does not do as it was told: the command, and what it answered.
+    Refused(String, String),
+    /// A node got requests though all its weights are 0.
+    Strayed(NodeId),
+}
+
+/// HAProxy's servers as last seen.
+pub(super) struct Servers {
+    cluster: HaproxyCluster,
+    by_address: BTreeMap<(usize, SocketAddr), usize>,
+    by_name: BTreeMap<String, usize>,
+    process: Option<Worker>,
+    /// Processes from before a reload that may have requests.
+    older: Vec<Worker>,
+    /// From when on no process is left that this front has never seen.
+    whole_at: Time,
+    /// The servers of each site's backend, with their nodes.
+    sites: Vec<Vec<(Option<NodeId>, Server)>>,
+    /// The sites whose backends know no weights but all and nothing.
+    fixed: Vec<bool>,
+    /// Whether a command of the last batch was refused.
+    is_refused: bool,
+    nodes: Vec<At>,
+    noted: BTreeSet<(usize, usize)>,
+    notes: Vec<Note>,
+}
+
+#[derive(Clone, Default)]
+struct At {
+    /// The ownership by which its servers' weights are known to have been set.
+    follows: Option<Ownership>,
+    /// When it came to be.
+    since: Time,
+    counted: Counted,
+    /// The sums of HAProxy's own counters, as last read.
+    last: Counted,
+    retries: u64,
+    retried_at: Option<Time>,
+    /// How often in a row no request was found.
+    empty: u8,
+    is_left: bool,
+}
+
+impl Servers {
+    /// Nothing is known of HAProxy.
+    pub(super) fn new(cluster: HaproxyCluster) -> Self {
+        let numbered = || cluster.nodes.iter().enumerate();
+        let addresses = |(node, at): (usize, &HaproxyNode)| {
+            let at_sites = at.addresses.clone().into_iter().enumerate();
+            at_sites.filter_map(move |(site, address)| Some(((site, address?), node)))
+        };
+        Servers {
+            by_address: numbered().flat_map(addresses).collect(),
+            by_name: numbered().map(|(node, at)| (at.name.clone(), node)).collect(),
+            process: None,
+            older: Vec::new(),
+            whole_at: Time::from_ns(0),
+            sites: vec![Vec::new(); cluster.backends.len()],
+            fixed: vec![false; cluster.backends.len()],
+            is_refused: false,
+            nodes: vec![At::default(); cluster.nodes.len()],
+            noted: BTreeSet::new(),
+            notes: Vec::new(),
+            cluster,
+        }
+    }
+
+    /// What to send now.
+    pub(super) fn batch(&self, wanted: &[Wanted]) -> Batch {
+        let (mut raises, mut others) = (Vec::new(), Vec::new());
+        for (site, backend) in self.cluster.backends.iter().enumerate() {
+            let id = SiteId::new(site);
+            for (node, server) in &self.sites[site] {
+                let Some(target) = node.and_then(|node| target(&wanted[node.index()], id)) else { continue };
+                if !is_to_be_set(server.weight, target, self.fixed[site]) {
+                    continue;
+                }
+                let percent =
+                    if self.fixed[site] && target > 0 { "100%".to_owned() } else { target.to_string() };
+                let command = format!("set server {backend}/{} weight {percent}", server.name);
+                if target > server.weight { raises.push((id, command)) } else { others.push((id, command)) }
+            }
+        }
+        // Whatever is lost on the way, a site has no moment without a server.
+        raises.append(&mut others);
+        let sets = raises;
+        let stops = self.nodes.iter().any(|at| at.empty == 1);
+        let mut connections = vec![Vec::new()];
+        let mut bytes = 0;
+        for (_, command) in &sets {
+            if bytes + command.len() > BATCH_BYTES {
+                connections.push(Vec::new());
+                bytes = 0;
+            }
+            bytes += command.len() + 1;
+            connections.last_mut().into_iter().for_each(|last| last.push(command.clone()));
+        }
+        let mut reads = vec![protocol::ASK_PROCESS.to_owned()];
+        reads.extend(stops.then(|| protocol::ASK_ALL_THREADS.to_owned()));
+        reads.extend(self.cluster.backends.iter().map(|backend| ask_servers(backend)));
+        // A reply shows which process it is of: all reads are of one connection.
+        match connections.last_mut() {
+            Some(last) if bytes + reads.iter().map(|read| read.len() + 1).sum::<usize>() <= BATCH_BYTES => {
+                last.append(&mut reads);
+            }
+            _ => connections.push(reads),
+        }
+        Batch { connections, sets, stops, wanted: wanted.to_vec() }
+    }
+
+    /// Takes the replies to a batch, one for each command. `started` says when a process started, as [`Worker`] has it.
+    ///
+    /// # Errors
+    /// If they are not what was asked for; then nothing is taken.
+    pub(super) fn heard(
+        &mut self,
+        batch: &Batch,
+        replies: &[String],
+        now: Time,
+        started: impl Fn(u32) -> Option<u32>,
+    ) -> Result<(), Wrong> {
+        let expected = batch.sets.len() + 1 + usize::from(batch.stops) + self.cluster.backends.len();
+        if replies.len() != expected {
+            return Err(Wrong::Cut { found: replies.len(), expected });
+        }
+        let (set, read) = replies.split_at(batch.sets.len());
+        let process = protocol::process(&read[0])?;
+        let lists = read[1 + usize::from(batch.stops)..].iter().map(|reply| {
+            // A site without a backend has no requests here.
+            if reply.starts_with("No such proxy") { Ok(Vec::new()) } else { protocol::servers(reply) }
+        });
+        let lists = lists.collect::<Result<Vec<_>, _>>()?;
+        self.take_refusals(batch, set);
+        let is_first = self.process.is_none();
+        self.take_process(process, started(process.pid), now);
+        self.take_servers(lists);
+        for node in 0..self.nodes.len() {
+            self.take_node(node, &batch.wanted[node], batch.stops, is_first, now);
+        }
+        Ok(())
+    }
+
+    fn take_refusals(&mut self, batch: &Batch, replies: &[String]) {
+        self.is_refused = false;
+        for ((site, command), reply) in batch.sets.iter().zip(replies).filter(|(_, reply)| !reply.is_empty())
+        {
+            if reply.contains("static LB algorithm") && !self.fixed[site.index()] {
+                self.fixed[site.index()] = true;
+            } else {
+                self.is_refused = true;
+                self.notes.push(Note::Refused(command.clone(), protocol::excerpt(reply)));
+            }
+        }
+    }
+
+    fn take_process(&mut self, Process { pid, uptime }: Process, started: Option<u32>, now: Time) {
+        let process = Worker { pid, started: started.unwrap_or(UNKNOWN) };
+        match self.process.replace(process) {
+            Some(old) if old == process => return,
+            Some(old) if old.started == UNKNOWN => self.whole_at = now.after(self.cluster.drain_max),
+            Some(old) => self.older.push(old),
+            // One that was replaced before this front began may still have requests, for as long as a node may drain.
+            None => self.whole_at = now.after(self.cluster.drain_max.saturating_sub(uptime)),
+        }
+        self.notes.push(Note::Began(pid));
+        for at in &mut self.nodes {
+            (at.last, at.retries, at.empty) = (Counted::default(), 0, 0);
+        }
+    }
+
+    fn take_servers(&mut self, lists: Vec<Vec<Server>>) {
+        for (site, servers) in lists.into_iter().enumerate() {
+            let id = SiteId::new(site);
+            let listed: Vec<_> = servers.into_iter().map(|server| (self.node_of(site, &server), server)).collect();
+            for (_, server) in listed.iter().filter(|(node, _)| node.is_some()) {
+                let known = self.sites[site].iter().find(|(_, known)| known.name == server.name);
+                if server.is_held() != known.is_some_and(|(_, known)| known.is_held()) {
+                    let word = server.is_held().then(|| server.status.clone());
+                    self.notes.push(Note::Held(id, server.name.clone(), word));
+                }
+            }
+            for node in 0..self.nodes.len() {
+                let is_there = listed.iter().any(|(of, _)| *of == Some(NodeId::new(node)));
+                if !is_there && self.noted.insert((site, node)) {
+                    self.notes.push(Note::Missing(id, NodeId::new(node)));
+                }
+            }
+            self.sites[site] = listed;
+        }
+    }
+
+    fn node_of(&self, site: usize, server: &Server) -> Option<NodeId> {
+        let by_address = server.address.and_then(|address| self.by_address.get(&(site, address)));
+        by_address.or_else(|| self.by_name.get(&server.name)).map(|node| NodeId::new(*node))
+    }
+
+    fn take_node(&mut self, node: usize, wanted: &Wanted, stopped: bool, is_first: bool, now: Time) {
+        let id = NodeId::new(node);
+        let mut sum = Counted::default();
+        let (mut retries, mut follows) = (0_u64, true);
+        for (site, servers) in self.sites.iter().enumerate() {
+            for (_, server) in servers.iter().filter(|(of, _)| *of == Some(id)) {
+                sum.in_flight = sum.in_flight.saturating_add(server.current).saturating_add(server.queued);
+                sum.sessions = sum.sessions.saturating_add(server.sessions);
+                // Without a look at the answers, those that have ended without a failure.
+                let ended = || server.sessions.saturating_sub(u64::from(server.current) + server.failures);
+                sum.answers = sum.answers.saturating_add(server.answers.unwrap_or_else(ended));
+                sum.failures = sum.failures.saturating_add(server.failures);
+                retries = retries.saturating_add(server.retries);
+                follows &= target(wanted, SiteId::new(site))
+                    .is_none_or(|target| (target > 0) == (server.weight > 0));
+            }
+        }
+        let is_whole = now >= self.whole_at && self.older.is_empty();
+        let at = &mut self.nodes[node];
+        if is_first {
+            // What came before this front is not news.
+            (at.last, at.retries) = (sum, 0);
+        }
+        let more = sum.sessions.saturating_sub(at.last.sessions);
+        if at.is_left && more > 0 {
+            self.notes.push(Note::Strayed(id));
+        }
+        at.counted = Counted {
+            in_flight: sum.in_flight,
+            sessions: at.counted.sessions + more,
+            answers: at.counted.answers + sum.answers.saturating_sub(at.last.answers),
+            failures: at.counted.failures + sum.failures.saturating_sub(at.last.failures),
+        };
+        at.last = sum;
+        if retries != at.retries {
+            (at.retries, at.retried_at) = (retries, Some(now));
+        }
+        let is_quiet = at.retried_at.is_none_or(|retried_at| now.since(retried_at) >= RETRY_MAX);
+        if follows && wanted.ownership.is_some() && at.follows != wanted.ownership {
+            (at.follows, at.since, at.empty) = (wanted.ownership, now, 0);
+        }
+        at.empty = match at.empty {
+            _ if !follows || sum.in_flight > 0 || more > 0 || !at.drains() => 0,
+            0 => 1,
+            1 if !stopped => 1,
+            _ => 2,
+        };
+        at.is_left = at.empty == 2 && is_quiet && is_whole;
+    }
+
+    /// What is stated about a node: the ownership that HAProxy goes by, and its requests there. One that may be under way counts.
+    pub(super) fn stated(&self, node: NodeId) -> Option<(Ownership, u32)> {
+        let at = &self.nodes[node.index()];
+        let requests = at.counted.in_flight;
+        Some((at.follows?, if at.drains() && !at.is_left { requests.max(1) } else { requests }))
+    }
+
+    /// HAProxy's requests at a node.
+    pub(super) fn counted(&self, node: NodeId) -> Counted {
+        self.nodes[node.index()].counted
+    }
+
+    /// The processes from before a reload that may have requests; those that are not kept have ended.
+    pub(super) fn keep_older(&mut self, is_alive: impl Fn(Worker) -> bool) -> &[Worker] {
+        self.older.retain(|worker| is_alive(*worker));
+        &self.older
+    }
+
+    /// The nodes' servers as last seen: of which site and node, and what HAProxy says of them.
+    pub(super) fn list(&self) -> impl Iterator<Item = (SiteId, NodeId, &Server)> {
+        let of_site = |(site, servers)| {
+            let servers: &Vec<(Option<NodeId>, Server)> = servers;
+            servers.iter().filter_map(move |(node, server)| Some((SiteId::new(site), (*node)?, server)))
+        };
+        self.sites.iter().enumerate().flat_map(of_site)
+    }
+
+    /// All nodes.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.nodes.len()).map(NodeId::new)
+    }
+
+    /// What a person should know, since the last call.
+    pub(super) fn notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// How long to leave HAProxy alone after a batch that took so long.
+    pub(super) fn pause(&self, wanted: &[Wanted], took: Duration, now: Time) -> Duration {
+        let idle = IDLE.max(took * IDLE_SHARE).min(IDLE_MAX);
+        if self.process.is_none() {
+            return idle;
+        }
+        let is_whole = now >= self.whole_at && self.older.is_empty();
+        // What takes longer than a move waits is not waited for.
+        let drains = |at: &At| at.drains() && !at.is_left && now.since(at.since) < self.cluster.drain_max;
+        let is_awaited = is_whole && self.nodes.iter().any(drains);
+        if is_awaited || !self.is_refused && self.is_wrong(wanted) {
+            self.cluster.scan.max(took * DRAIN_SHARE).min(IDLE_MAX)
+        } else {
+            idle
+        }
+    }
+
+    /// Whether a server would get requests that it must not get, or no requests though it should.
+    fn is_wrong(&self, wanted: &[Wanted]) -> bool {
+        let wrong = |site: usize, node: Option<NodeId>, server: &Server| {
+            let target = node.and_then(|node| target(&wanted[node.index()], SiteId::new(site)));
+            target.is_some_and(|target| (target > 0) != (server.weight > 0))
+        };
+        let mut sites = self.sites.iter().enumerate();
+        sites.any(|(site, listed)| listed.iter().any(|(node, server)| wrong(site, *node, server)))
+    }
+}
+
+impl At {
+    /// Whether its servers get no requests, or are about to.
+    fn drains(&self) -> bool {
+        self.follows.is_some_and(|follows| follows.serving_site().is_none())
+    }
+}
+
+/// The weight that a node's server in a site's backend should have, if that is known.
+fn target(wanted: &Wanted, site: SiteId) -> Option<u16> {
+    let weight = wanted.weight.clamp(1, 256);
+    wanted.ownership.map(|ownership| if ownership.serves(site) { weight } else { 0 })
+}
+
+/// Whether a weight is far enough from its target. An eighth is less than loads change from one moment to the next.
+fn is_to_be_set(weight: u16, target: u16, is_fixed: bool) -> bool {
+    if weight == 0 || target == 0 {
+        return weight != target;
+    }
+    !is_fixed && u32::from(weight.abs_diff(target)) * 8 > u32::from(weight.max(target))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALPHA: SiteId = SiteId::new(0);
+    const BETA: SiteId = SiteId::new(1);
+    const NODE: NodeId = NodeId::new(0);
+
+    /// HAProxy as a table: the weights and requests of two servers in each of two backends.
+    struct Table {
+        pid: u32,
+        weights: [[u16; 2]; 2],
+        current: [[u32; 2]; 2],
+        retries: u64,
+    }
+
+    impl Table {
+        fn new(pid: u32) -> Self {
+            Table { pid, weights: [[100; 2]; 2], current: [[0; 2]; 2], retries: 0 }
+        }
+
+        /// Does the first commands of a batch, all of them or so many.
+        fn answer(&mut self, batch: &Batch, most: usize) -> Vec<String> {
+            let commands = batch.connections.concat();
+            commands.iter().take(most).map(|command| self.one(command)).collect()
+        }
+
+        fn one(&mut self, command: &str) -> String {
+            let words: Vec<_> = command.split(' ').collect();
+            let backend = |name: &str| usize::from(name == "beta");
+            match words[..] {
+                ["set", "server", server, "weight", weight] => {
+                    let (site, name) = server.split_once('/').unwrap();
+                    self.weights[backend(site)][usize::from(name == "n2")] = weight.parse().unwrap();
+                    String::new()
+                }
+                ["show", "info"] => format!("Pid: {}\nUptime_sec: 9\n", self.pid),
+                ["show", "stat", site, ..] => {
+                    let site = backend(site);
+                    let mut reply = "# pxname,svname,qcur,scur,stot,wretr,status,uweight,addr,\n".to_owned();
+                    for node in 0..2 {
+                        let [weight, current] = [self.weights[site][node].into(), self.current[site][node]];
+                        let (name, port) = (["n1", "other"][node], node + 1);
+                        reply += &format!(
+                            "be,{name},0,{current},{current},{},UP,{weight},10.0.0.1:{port},\n",
+                            self.retries
+                        );
+                    }
+                    reply.replace("other", "n2")
+                }
+                ["show", "sess", _] => "Session not found.\n".to_owned(),
+                _ => panic!("{command}"),
+            }
+        }
+    }
+
+    fn ms(ms: u64) -> Time {
+        Time::from_ns(ms * 1_000_000)
+    }
+
+    fn cluster() -> HaproxyCluster {
+        let node = |name: &str, port| HaproxyNode {
+            name: name.into(),
+            addresses: vec![Some(SocketAddr::from(([10, 0, 0, 1], port))); 2],
+            capacity: 1.0,
+        };
+        HaproxyCluster {
+            backends: vec!["alpha".into(), "beta".into()],
+            nodes: vec![node("one", 1), node("two", 2)],
+            drain_max: Duration::from_secs(5),
+            scan: Duration::from_millis(1),
+        }
+    }
+
+    fn serving(site: SiteId) -> Ownership {
+        Ownership::serving(site, 1)
+    }
+
+    fn wanted(nodes: [Ownership; 2]) -> Vec<Wanted> {
+        nodes.into_iter().map(|ownership| Wanted { ownership: Some(ownership), weight: 200 }).collect()
+    }
+
+    fn exchange(servers: &mut Servers, table: &mut Table, wanted: &[Wanted], now: Time) {
+        let batch = servers.batch(wanted);
+        let replies = table.answer(&batch, usize::MAX);
+        servers.heard(&batch, &replies, now, |pid| Some(pid + 1)).unwrap();
+    }
+
+    /// HAProxy that does as is wanted, where the first node serves alpha and the second beta.
+    fn led(table: &mut Table) -> Servers {
+        let mut servers = Servers::new(cluster());
+        let both = wanted([serving(ALPHA), serving(BETA)]);
+        for now in [1, 2] {
+            exchange(&mut servers, table, &both, ms(now));
+        }
+        servers
+    }
+
+    #[test]
+    fn weights_are_raised_before_others_are_lowered() {
+        let mut table = Table::new(7);
+        let servers = led(&mut table);
+        assert_eq!(table.weights, [[200, 0], [0, 200]]);
+        let batch = servers.batch(&wanted([serving(BETA), serving(ALPHA)]));
+        let sets = &batch.connections[0][..4];
+        assert!(sets[..2].iter().all(|set| set.ends_with("weight 200")), "{sets:?}");
+        assert!(sets[2..].iter().all(|set| set.ends_with("weight 0")), "{sets:?}");
+        // Wherever a batch is cut, each backend has a server.
+        for cut in 0..4 {
+            table.weights = [[200, 0], [0, 200]];
+            table.answer(&batch, cut);
+            assert!(table.weights.iter().all(|weights| weights.iter().any(|weight| *weight > 0)), "{cut}");
+        }
+    }
+
+    #[test]
+    fn loads_that_hardly_change_send_nothing() {
+        let servers = led(&mut Table::new(7));
+        let mut both = wanted([serving(ALPHA), serving(BETA)]);
+        both[0].weight = 180;
+        assert_eq!(servers.batch(&both).sets, []);
+        both[0].weight = 100;
+        assert_eq!(servers.batch(&both).sets, [(ALPHA, "set server alpha/n1 weight 100".into())]);
+    }
+
+    #[test]
+    fn a_node_is_left_after_two_counts_of_none_with_all_threads_stopped_in_between() {
+        let mut table = Table::new(7);
+        let mut servers = led(&mut table);
+        assert_eq!(servers.stated(NODE), Some((serving(ALPHA), 0)));
+        let drains = serving(ALPHA).draining_to(Some(BETA)).unwrap();
+        let both = wanted([drains, serving(BETA)]);
+        table.current[0][0] = 2;
+        exchange(&mut servers, &mut table, &both, ms(10));
+        assert_eq!((table.weights[0][0], servers.stated(NODE)), (0, Some((drains, 2))));
+        table.current[0][0] = 0;
+        exchange(&mut servers, &mut table, &both, ms(11));
+        assert_eq!(servers.stated(NODE), Some((drains, 1)));
+        assert!(servers.batch(&both).stops);
+        exchange(&mut servers, &mut table, &both, ms(12));
+        assert_eq!(servers.stated(NODE), Some((drains, 0)));
+        assert!(!servers.batch(&both).stops);
+    }
+
+    #[test]
+    fn a_retry_may_be_under_way_for_a_second() {
+        let mut table = Table::new(7);
+        let mut servers = led(&mut table);
+        let drains = serving(ALPHA).draining_to(Some(BETA)).unwrap();
+        let both = wanted([drains, serving(BETA)]);
+        table.retries = 1;
+        for now in 10..900 {
+            exchange(&mut servers, &mut table, &both, ms(now));
+            assert_eq!(servers.stated(NODE), Some((drains, 1)));
+        }
+        exchange(&mut servers, &mut table, &both, ms(1_200));
+        assert_eq!(servers.stated(NODE), Some((drains, 0)));
+    }
+
+    #[test]
+    fn a_process_that_was_replaced_may_have_requests_until_it_has_ended() {
+        let mut table = Table::new(7);
+        let mut servers = led(&mut table);
+        let drains = serving(ALPHA).draining_to(Some(BETA)).unwrap();
+        let both = wanted([drains, serving(BETA)]);
+        let mut repeat = |servers: &mut Servers, table: &mut Table, from: u64| {
+            (from..from + 3).for_each(|now| exchange(servers, table, &both, ms(now)));
+            servers.stated(NODE)
+        };
+        assert_eq!(repeat(&mut servers, &mut table, 10), Some((drains, 0)));
+        // Its successor has the weights of the file again.
+        let mut table = Table::new(8);
+        exchange(&mut servers, &mut table, &both, ms(20));
+        assert_eq!(servers.stated(NODE), Some((drains, 1)));
+        assert_eq!(repeat(&mut servers, &mut table, 21), Some((drains, 1)));
+        assert_eq!(table.weights[0][0], 0);
+        assert_eq!(servers.keep_older(|_| true), [Worker { pid: 7, started: 8 }]);
+        assert_eq!(servers.keep_older(|_| false), []);
+        assert_eq!(repeat(&mut servers, &mut table, 30), Some((drains, 0)));
+    }
+
+    #[test]
+    fn what_is_cut_or_is_something_else_changes_nothing() {
+        let mut table = Table::new(7);
+        let mut servers = led(&mut table);
+        let before = servers.stated(NODE);
+        let batch = servers.batch(&wanted([serving(BETA), serving(ALPHA)]));
+        let whole = table.answer(&batch, usize::MAX);
+        for most in 0..whole.len() {
+            assert!(servers.heard(&batch, &whole[..most], ms(9), Some).is_err());
+        }
+        let mut other = whole.clone();
+        other[whole.len() - 1] = "what\n".into();
+        assert!(servers.heard(&batch, &other, ms(9), Some).is_err());
+        assert_eq!(servers.stated(NODE), before);
+    }
+
+    #[test]
+    fn many_commands_go_over_several_connections_and_the_reads_over_one() {
+        let mut cluster = cluster();
+        cluster.backends = vec![format!("{:b<4000}", "alpha"), format!("{:b<4000}", "beta")];
+        let mut servers = Servers::new(cluster);
+        servers.sites = vec![vec![(Some(NODE), Server { name: "n1".into(), ..Server::default() })]; 2];
+        let batch = servers.batch(&wanted([serving(ALPHA), serving(ALPHA)]));
+        let lengths: Vec<_> = batch.connections.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [1, 3]);
+    }
+}

@@ -1,0 +1,110 @@
+//! A front that leads HAProxy by its Runtime API.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use sidelong_config::{Cluster, FrontEntry, ServerAddress};
+use sidelong_edge::{HaproxyCluster, HaproxyNode, HaproxyServer, Led, LedByHaproxy, survey_haproxy};
+use sidelong_layout::{NodeId, SiteId};
+
+use crate::failure::{Failure, say};
+use crate::parts::Parts;
+
+/// Begins to lead HAProxy.
+pub(super) fn led(parts: &Parts, entry: &FrontEntry) -> Result<Box<dyn Led>, Failure> {
+    let capacities = parts.capacities().into_iter().map(|capacity| capacity.workers as f32 * capacity.speed);
+    let cluster = described(&parts.cluster, entry, capacities);
+    let led = LedByHaproxy::start(&entry.name, socket(entry).to_owned(), cluster)
+        .map_err(|error| Failure::new(format!("front {}: cannot start a thread: {error}", entry.name)))?;
+    Ok(Box::new(led))
+}
+
+/// The lines that HAProxy's configuration needs.
+pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
+    let mut lines = format!("global\n    stats socket {} mode 600 level admin\n", socket(entry).display());
+    for (index, site) in cluster.sites.iter().enumerate() {
+        // leastconn takes weights of any size, and evens out what changes between two of them.
+        let _ = write!(lines, "backend {}\n    balance leastconn\n", backend(entry, &site.name));
+        for node in &cluster.nodes {
+            let address = match node.address(index) {
+                ServerAddress::Tcp(address) => address.to_string(),
+                ServerAddress::Unix(path) => format!("unix@{}", path.display()),
+            };
+            let _ = writeln!(lines, "    server {} {address} weight 128", node.name);
+        }
+    }
+    lines
+}
+
+/// Says which servers HAProxy has for each site.
+pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure> {
+    let described = described(cluster, entry, cluster.nodes.iter().map(|_| 1.0));
+    let found = survey_haproxy(socket(entry), described).map_err(|trouble| {
+        Failure::new(format!("front {} cannot ask {}: {trouble}", entry.name, socket(entry).display()))
+    })?;
+    let mut said = String::new();
+    let (mut missing, mut held) = (Vec::new(), Vec::new());
+    for (index, site) in cluster.sites.iter().enumerate() {
+        let backend = backend(entry, &site.name);
+        let _ = writeln!(said, "backend {backend} of site {}", site.name);
+        for (number, node) in cluster.nodes.iter().enumerate() {
+            let is_it = |(of, at, _): &&(SiteId, NodeId, HaproxyServer)| {
+                *of == SiteId::new(index) && *at == NodeId::new(number)
+            };
+            let mut servers = found.iter().filter(is_it).map(|(_, _, server)| server).peekable();
+            if servers.peek().is_none() {
+                missing.push(format!("{} in {backend}", node.name));
+            }
+            for server in servers {
+                let _ = writeln!(
+                    said,
+                    "    node {} is server {}, weight {}, {}",
+                    node.name, server.name, server.weight, server.status
+                );
+                if server.is_held() {
+                    held.push(format!("{backend}/{} ({})", server.name, server.status));
+                }
+            }
+        }
+    }
+    let mut wrong = Vec::new();
+    if !missing.is_empty() {
+        let advice = format!("compare its configuration with `sidelong front config {}`", entry.name);
+        wrong.push(format!("HAProxy has no server for {}: {advice}", missing.join(", ")));
+    }
+    if !held.is_empty() {
+        let advice =
+            "the front leaves them so; `set server BACKEND/SERVER state ready` on the socket gives them back";
+        wrong.push(format!("held in HAProxy: {}: {advice}", held.join(", ")));
+    }
+    if wrong.is_empty() {
+        say(said)
+    } else {
+        Err(Failure::new(format!("front {}: {}", entry.name, wrong.join("; "))))
+    }
+}
+
+fn described(cluster: &Cluster, entry: &FrontEntry, capacities: impl Iterator<Item = f32>) -> HaproxyCluster {
+    let sites = 0..cluster.sites.len();
+    let node = |(node, capacity): (&sidelong_config::Node, f32)| HaproxyNode {
+        name: node.name.clone(),
+        addresses: sites.clone().map(|site| node.address(site).tcp()).collect(),
+        capacity,
+    };
+    HaproxyCluster {
+        backends: cluster.sites.iter().map(|site| backend(entry, &site.name).to_owned()).collect(),
+        nodes: cluster.nodes.iter().zip(capacities).map(node).collect(),
+        drain_max: cluster.reconfig.drain_max,
+        scan: cluster.reconfig.sensitivity,
+    }
+}
+
+/// HAProxy's backend of a site.
+fn backend<'a>(entry: &'a FrontEntry, site: &'a str) -> &'a str {
+    entry.backends.get(site).map_or(site, String::as_str)
+}
+
+/// The socket, which a checked file has.
+fn socket(entry: &FrontEntry) -> &Path {
+    entry.socket.as_deref().unwrap_or(Path::new("/run/haproxy/admin.sock"))
+}

@@ -1,0 +1,356 @@
+//! A front that leads a real HAProxy by its Runtime API, with real servers behind it.
+
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use sidelong_config::{Configuration, FrontEntry, Proxy};
+use support::servers::{Load, gunicorn, haproxy_program, sites_at_once};
+use support::{Cluster, Done, Running, eventually, run, try_get};
+
+const NAMES: [&str; 3] = ["one", "two", "three"];
+
+/// n1 at alpha, n2 and n3 at beta, each a gunicorn of four workers; HAProxy, and the front that leads it. Nodes move by hand alone.
+struct Led {
+    cluster: Cluster,
+    haproxy: Running,
+    front: Running,
+    _agents: Vec<Running>,
+    _servers: Vec<Running>,
+}
+
+impl Led {
+    /// `None`, with a printed reason, without HAProxy or gunicorn.
+    fn start() -> Option<Self> {
+        Led::start_by("admin.sock")
+    }
+
+    /// The front uses a socket of this name.
+    fn start_by(socket: &str) -> Option<Self> {
+        let (cluster, servers, agents) = parts(socket)?;
+        let haproxy = haproxy(&cluster, &[])?;
+        let front = cluster.part("front", "front1");
+        let led = Led { cluster, haproxy, front, _agents: agents, _servers: servers };
+        led.serves("n1", "alpha");
+        led.serves("n2", "beta");
+        Some(led)
+    }
+
+    fn by_hand(&self, words: &[&str]) -> Done {
+        by_hand(&self.cluster, words)
+    }
+
+    /// HAProxy's answer to a command.
+    fn ask(&self, command: &str) -> String {
+        let mut socket = UnixStream::connect(self.cluster.path("admin.sock")).unwrap();
+        writeln!(socket, "{command}").unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// Whether HAProxy sends requests of a site to a node, by its weight.
+    fn sends(&self, site: &str, node: &str) -> bool {
+        let listed = self.ask(&format!("get weight be_{site}/{node}"));
+        !listed.starts_with("0 ")
+    }
+
+    /// Waits until HAProxy sends a node the requests of this site, and of no other.
+    fn serves(&self, node: &str, site: &str) {
+        let is_it = || ["alpha", "beta"].iter().all(|one| self.sends(one, node) == (*one == site));
+        eventually(&format!("{node} serves {site}"), is_it);
+    }
+
+    /// Moves a node, as often as it takes while its requests last longer than a move waits.
+    fn moves(&self, node: &str, site: &str) {
+        eventually("the node has moved", || self.by_hand(&["move", node, site]).code == Some(0));
+        self.serves(node, site);
+    }
+
+    fn load(&self, site: &'static str, time: Duration, clients: usize) -> Load {
+        Load::start(self.cluster.at(8080), site, time, clients)
+    }
+
+    /// Replaces HAProxy's process by a new one that has the file's weights.
+    fn reload(&mut self) -> Running {
+        let pid = self.haproxy.pid().as_raw_nonzero().to_string();
+        let new = haproxy(&self.cluster, &["-sf", &pid]).unwrap();
+        std::mem::replace(&mut self.haproxy, new)
+    }
+
+    fn end(self) {
+        self.front.end().succeeded();
+        let seen = NAMES.map(|name| sites_at_once(&self.cluster, name));
+        assert!(seen.iter().all(|(most, _)| *most <= 1), "requests of two sites at once: {seen:?}");
+    }
+}
+
+/// A cluster with its servers and agents, and a front that leads by a socket of this name.
+fn parts(socket: &str) -> Option<(Cluster, Vec<Running>, Vec<Running>)> {
+    haproxy_program()?;
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
+    cluster.file.edges.clear();
+    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.reconfig.drain_max = Duration::from_secs(2);
+    cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
+    let mut front = FrontEntry::new("front1", Proxy::Haproxy);
+    front.socket = Some(cluster.path(socket));
+    front.backends = [("alpha", "be_alpha"), ("beta", "be_beta")].map(|(a, b)| (a.into(), b.into())).into();
+    cluster.file.fronts = vec![front];
+    let servers =
+        NAMES.iter().enumerate().map(|(node, name)| gunicorn(&cluster, name, cluster.node(node), 4));
+    let servers = servers.collect::<Option<Vec<_>>>()?;
+    let agents = ["n1", "n2", "n3"].map(|node| cluster.part("node", node)).into();
+    Some((cluster, servers, agents))
+}
+
+/// HAProxy with the lines that `sidelong front config` prints, once it answers at its socket and for clients.
+fn haproxy(cluster: &Cluster, arguments: &[&str]) -> Option<Running> {
+    let program = haproxy_program()?;
+    let socket = cluster.path("admin.sock");
+    let own = cluster.file.fronts[0].socket.clone().unwrap();
+    let lines = by_hand(cluster, &["front", "config", "front1"]).succeeded();
+    let lines = lines.replace(own.to_str().unwrap(), socket.to_str().unwrap());
+    let text = format!(
+        "defaults\n    mode http\n    timeout connect 5s\n    timeout client 60s\n    timeout server 60s\n{lines}\
+         frontend clients\n    bind {}\n    use_backend be_beta if {{ hdr(host) beta.test }}\n    default_backend be_alpha\n",
+        cluster.at(8080)
+    );
+    let file = cluster.path("haproxy.cfg");
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new(program);
+    command.arg("-db").arg("-f").arg(file).args(arguments);
+    let mut haproxy = Running::start_command(command);
+    let pid = format!("Pid: {}\n", haproxy.pid().as_raw_nonzero());
+    eventually("HAProxy answers", || {
+        assert!(haproxy.is_running(), "{}", haproxy.err());
+        let mut answer = String::new();
+        let asked = UnixStream::connect(&socket).and_then(|mut socket| {
+            socket.write_all(b"show info\n")?;
+            socket.read_to_string(&mut answer)
+        });
+        asked.is_ok() && answer.contains(&pid) && try_get(cluster.at(8080), "any", "/").is_ok()
+    });
+    Some(haproxy)
+}
+
+fn by_hand(cluster: &Cluster, words: &[&str]) -> Done {
+    run([words, &["--config", cluster.config().to_str().unwrap()]].concat())
+}
+
+/// The requests that have begun at a server: of each, the host.
+fn begun(cluster: &Cluster, name: &str) -> Vec<String> {
+    let log = std::fs::read_to_string(cluster.path(&format!("{name}.requests"))).unwrap_or_default();
+    log.lines().filter_map(|line| line.strip_suffix(" begins")).map(str::to_owned).collect()
+}
+
+#[test]
+fn requests_follow_a_node_and_none_of_its_old_site_is_left() {
+    let Some(led) = Led::start() else { return };
+    let time = Duration::from_millis(50);
+    let _load = [led.load("alpha.test", time, 6), led.load("beta.test", time, 6)];
+    let moves = std::env::var("SIDELONG_MOVES").map_or(6, |moves| moves.parse().unwrap());
+    for site in ["alpha", "beta"].into_iter().cycle().take(moves) {
+        led.moves("n2", site);
+        let before = begun(&led.cluster, "two").len();
+        let new = || begun(&led.cluster, "two").split_off(before);
+        eventually("it has requests of its new site", || new().len() > 20);
+        let host = format!("{site}.test");
+        assert!(new().iter().all(|of| *of == host), "{:?}", new());
+    }
+    let said = led.by_hand(&["front", "check", "front1"]).succeeded();
+    assert!(said.contains("backend be_alpha of site alpha\n    node n1 is server n1, weight "), "{said}");
+    drop(_load);
+    led.end();
+}
+
+#[test]
+fn weights_are_back_after_a_reload_and_after_a_crash() {
+    let Some(mut led) = Led::start() else { return };
+    let time = Duration::from_millis(50);
+    let load = [led.load("alpha.test", time, 4), led.load("beta.test", time, 4)];
+    for site in ["alpha", "beta"] {
+        let config = led.cluster.config();
+        let during = Running::start(["move", "n2", site, "--config", config.to_str().unwrap()]);
+        let old = led.reload();
+        old.finish().succeeded();
+        during.finish();
+        led.moves("n2", site);
+        led.serves("n1", "alpha");
+
+        let during = Running::start(["move", "n3", site, "--config", config.to_str().unwrap()]);
+        let new = |led: &Led| haproxy(&led.cluster, &[]).unwrap();
+        led.haproxy.signal(Signal::KILL);
+        eventually("it has ended", || !led.haproxy.is_running());
+        led.haproxy = new(&led);
+        during.finish();
+        // One node stays at beta in any case.
+        if site == "beta" {
+            led.moves("n3", site);
+        }
+        led.serves("n1", "alpha");
+        led.serves("n2", site);
+    }
+    drop(load);
+    led.front.end().succeeded();
+}
+
+/// The old process of HAProxy answers its requests after a reload, and no socket leads to it.
+#[test]
+fn a_node_waits_for_requests_of_a_process_from_before_the_reload() {
+    let Some(mut led) = Led::start() else { return };
+    led.moves("n3", "alpha");
+    let long = led.load("beta.test", Duration::from_secs(4), 1);
+    eventually("the request has begun", || begun(&led.cluster, "two").contains(&"beta.test".to_owned()));
+    let old = led.reload();
+    led.serves("n2", "beta");
+    led.moves("n1", "beta");
+    // Of the new process it has none.
+    let drained = led.by_hand(&["drain", "n2"]);
+    let is_over = begun(&led.cluster, "two").len() > 1;
+    assert!(is_over || drained.refused().contains("requests of beta at n2 had not ended"));
+    drop(long);
+    old.finish().succeeded();
+    eventually("it drains in the end", || led.by_hand(&["drain", "n2"]).code == Some(0));
+    led.end();
+}
+
+#[test]
+fn what_a_person_has_put_into_maintenance_stays_there() {
+    let Some(led) = Led::start() else { return };
+    led.ask("set server be_beta/n2 state maint");
+    led.ask("set server be_alpha/n1 state drain");
+    let held = |server: &str| {
+        let listed = led.ask("show stat");
+        let line = listed.lines().find(|line| line.starts_with(server)).unwrap().to_owned();
+        ["MAINT", "DRAIN"].into_iter().find(|word| line.contains(&format!(",{word},"))).unwrap_or_default()
+    };
+    for site in ["alpha", "beta"] {
+        led.moves("n2", site);
+        assert_eq!((held("be_beta,n2,"), held("be_alpha,n1,")), ("MAINT", "DRAIN"));
+    }
+    let refused = led.by_hand(&["front", "check", "front1"]).refused();
+    assert!(refused.contains("held in HAProxy: be_alpha/n1 (DRAIN), be_beta/n2 (MAINT)"), "{refused}");
+    let said = "server be_beta/n2 is held in HAProxy (MAINT)";
+    eventually("the log says so", || led.front.err().matches(said).count() == 1);
+    led.ask("set server be_beta/n2 state ready");
+    led.ask("set server be_alpha/n1 state ready");
+    eventually("nothing is held", || led.by_hand(&["front", "check", "front1"]).code == Some(0));
+    led.end();
+}
+
+/// Between the front and HAProxy: passes on only the first commands of each batch, then closes.
+fn relay(cluster: &Cluster, most: Arc<AtomicUsize>) {
+    let listener = UnixListener::bind(cluster.path("cut.sock")).unwrap();
+    let socket = cluster.path("admin.sock");
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let one = |mut client: UnixStream| -> std::io::Result<()> {
+                let mut line = Vec::new();
+                while line.last() != Some(&b'\n') {
+                    let mut piece = [0; 4096];
+                    match client.read(&mut piece)? {
+                        0 => return Ok(()),
+                        bytes => line.extend_from_slice(&piece[..bytes]),
+                    }
+                }
+                let text = String::from_utf8_lossy(&line);
+                let commands: Vec<_> = text.trim().split(';').take(most.load(Ordering::Relaxed)).collect();
+                if commands.is_empty() {
+                    return Ok(());
+                }
+                let mut haproxy = UnixStream::connect(&socket)?;
+                writeln!(haproxy, "{}", commands.join(";"))?;
+                let mut answer = Vec::new();
+                haproxy.read_to_end(&mut answer)?;
+                client.write_all(&answer)
+            };
+            let _ = client.and_then(one);
+        }
+    });
+}
+
+#[test]
+fn a_socket_that_cuts_batches_leaves_no_site_without_a_server() {
+    let Some((cluster, servers, agents)) = parts("cut.sock") else { return };
+    let most = Arc::new(AtomicUsize::new(usize::MAX));
+    relay(&cluster, Arc::clone(&most));
+    let haproxy = haproxy(&cluster, &[]).unwrap();
+    let front = cluster.part("front", "front1");
+    let led = Led { cluster, haproxy, front, _agents: agents, _servers: servers };
+    led.serves("n1", "alpha");
+    led.serves("n2", "beta");
+    let sites = ["alpha", "beta"];
+    for (cut, site) in (0..7).zip(sites.into_iter().cycle()) {
+        let config = led.cluster.config();
+        most.store(cut, Ordering::Relaxed);
+        let during = Running::start(["move", "n2", site, "--config", config.to_str().unwrap()]);
+        for _ in 0..20 {
+            assert!(sites.iter().all(|site| ["n1", "n2", "n3"].iter().any(|node| led.sends(site, node))));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        most.store(usize::MAX, Ordering::Relaxed);
+        during.finish();
+        led.moves("n2", site);
+    }
+    led.end();
+}
+
+#[test]
+fn trouble_at_the_socket_is_said_once_and_passes() {
+    let Some((cluster, servers, agents)) = parts("admin.sock") else { return };
+    let front = cluster.part("front", "front1");
+    let trouble = "cannot lead HAProxy by";
+    eventually("the log says so", || front.err().contains(trouble));
+    let refused = by_hand(&cluster, &["front", "check", "front1"]).refused();
+    assert!(refused.contains("start HAProxy with the line `stats socket`"), "{refused}");
+
+    // One that answers with something else.
+    let socket: PathBuf = cluster.path("admin.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let garbage = std::thread::spawn(move || {
+        for _ in 0..5 {
+            let (mut client, _) = listener.accept().unwrap();
+            let _ = client.write_all(b"HTTP/1.1 400 Bad request\r\n\r\n\xff\n\n\n\n\n");
+        }
+    });
+    garbage.join().unwrap();
+    std::fs::remove_file(&socket).unwrap();
+
+    let haproxy = haproxy(&cluster, &[]).unwrap();
+    let led = Led { cluster, haproxy, front, _agents: agents, _servers: servers };
+    led.serves("n1", "alpha");
+    led.serves("n2", "beta");
+    eventually("the log says so", || led.front.err().contains("HAProxy answers again"));
+
+    // It hangs, and a node moves once it goes on.
+    led.haproxy.signal(Signal::STOP);
+    let refused = led.by_hand(&["front", "check", "front1"]).refused();
+    assert!(refused.contains("no answer within a second"), "{refused}");
+    assert!(led.by_hand(&["drain", "n2"]).refused().contains("had not"));
+    led.haproxy.signal(Signal::CONT);
+    led.moves("n2", "alpha");
+    assert_eq!(led.front.err().matches(trouble).count(), 1, "{}", led.front.err());
+
+    led.end();
+}
+
+#[test]
+fn a_node_without_a_server_is_named() {
+    let Some((mut cluster, servers, agents)) = parts("admin.sock") else { return };
+    // HAProxy is not told of the fourth.
+    let haproxy = haproxy(&cluster, &[]).unwrap();
+    let mut fourth = cluster.file.nodes[2].clone();
+    (fourth.name, fourth.server, fourth.admin) = ("n4".into(), Some(cluster.at(5004).into()), None);
+    cluster.file.nodes.push(fourth);
+    let refused = by_hand(&cluster, &["front", "check", "front1"]).refused();
+    assert!(refused.contains("HAProxy has no server for n4 in be_alpha, n4 in be_beta"), "{refused}");
+    drop((haproxy, servers, agents));
+}
