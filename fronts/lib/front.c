@@ -53,6 +53,8 @@ struct mapping {
     /* The words of `choice` before its lists, as they last were. */
     _Atomic uint64_t kept_ns;
     size_t kept_words;
+    /* The front's life in which the files were last compared with those that are mapped. */
+    _Atomic uint64_t life;
     _Atomic uint64_t kept[];
 };
 
@@ -298,6 +300,12 @@ static bool is_current(const struct mapping *map, const struct file files[2])
     return !atomic_load(&map->is_lost);
 }
 
+/* The front's life that the memory is of. */
+static uint64_t generation_of(const struct mapping *map)
+{
+    return map ? atomic_load_explicit(&map->choice->header.incarnation, memory_order_acquire) : 0;
+}
+
 /* Opens the files anew, if they are others than those that are mapped. Under `changing`. */
 static int attach(sidelong_front *front, char why[SIDELONG_WHY_BYTES])
 {
@@ -307,8 +315,10 @@ static int attach(sidelong_front *front, char why[SIDELONG_WHY_BYTES])
 
     path_of(front, false, &files[0]);
     path_of(front, true, &files[1]);
-    if (map && is_current(map, files))
+    if (map && is_current(map, files)) {
+        atomic_store(&map->life, generation_of(map));
         return 0;
+    }
     while (place < MAPPINGS_MAX && atomic_load(&mappings[place]))
         place++;
     if (place == MAPPINGS_MAX)
@@ -318,6 +328,9 @@ static int attach(sidelong_front *front, char why[SIDELONG_WHY_BYTES])
         error = open_file(&files[1], KIND_WORKERS, why);
     if (!error && !fit(&files[0].begin, &files[1].begin.header))
         error = fails(why, EPROTO, front->prefix, "the two regions are not of one front: it may be starting");
+    /* A front that begins anew has not said yet who serves which site; what the last one said still holds. */
+    if (!error && map && files[0].begin.time_ns == 0)
+        error = fails(why, EAGAIN, front->prefix, "the front is starting");
     if (!error) {
         map = map_files(files);
         error = map ? 0 : fails(why, errno, front->prefix, strerror(errno));
@@ -368,7 +381,8 @@ static struct mapping *look(sidelong_front *front, uint64_t now_ns, bool *stale)
     struct mapping *map = mapping_of(front, now_ns, false);
 
     *stale = !map || is_stale(map, now_ns);
-    if (*stale) {
+    /* The next life of the front may have other files. */
+    if (*stale || generation_of(map) != atomic_load_explicit(&map->life, memory_order_relaxed)) {
         /* Cut short and written to before anybody looked. */
         if (map && !atomic_load(&map->is_lost) && map->choice->header.magic != MAGIC)
             lose(map, true);
@@ -421,11 +435,6 @@ bool sidelong_leads(sidelong_front *front, uint64_t *age_ns)
 
     *age_ns = map ? age_of(map, now_ns) : UINT64_MAX;
     return !stale;
-}
-
-static uint64_t generation_of(const struct mapping *map)
-{
-    return map ? atomic_load_explicit(&map->choice->header.incarnation, memory_order_acquire) : 0;
 }
 
 uint64_t sidelong_generation(sidelong_front *front)

@@ -143,13 +143,13 @@ fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
                 let first = hosts.next().unwrap_or_default();
                 let aliases: String = hosts.map(|host| format!("    ServerAlias {host}\n")).collect();
                 format!(
-                    "<Proxy balancer://{name}>\n{}    ProxySet lbmethod=sidelong\n</Proxy>\n\
-                     <VirtualHost *:80>\n    ServerName {first}\n{aliases}    SidelongSite {name}\n    SidelongAdmission On\n    \
+                    "<VirtualHost *:80>\n    ServerName {first}\n{aliases}    SidelongSite {name}\n    SidelongAdmission On\n    \
+                     <Proxy balancer://{name}>\n{}        ProxySet lbmethod=sidelong\n    </Proxy>\n    \
                      ProxyPreserveHost On\n    ProxyPass / balancer://{name}/\n</VirtualHost>\n",
                     servers(index, &|node, address| match address {
-                        ServerAddress::Tcp(address) => format!("    BalancerMember http://{address}\n"),
+                        ServerAddress::Tcp(address) => format!("        BalancerMember http://{address}\n"),
                         // httpd tells members apart by their names.
-                        unix => format!("    BalancerMember {unix}|http://{}\n", node.name),
+                        unix => format!("        BalancerMember {unix}|http://{}\n", node.name),
                     })
                 )
             };

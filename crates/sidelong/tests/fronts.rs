@@ -12,12 +12,14 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use sidelong_config::{Configuration, FrontEntry, Proxy};
-use support::httpd::made;
+use support::httpd::{made, readable};
 use support::servers::{Load, family, gunicorn, sites_at_once};
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
 /// The proxy's port, at the cluster's own address.
 const PROXY: u16 = 8080;
+/// The user and group of the proxy's workers, if it is started by root.
+const WORKERS: &str = "www-data";
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
 /// A site with one server and a site with two, `up` on their agents and on the front of a proxy, and that proxy.
@@ -34,7 +36,14 @@ impl Led {
     fn start(kind: Proxy, change: impl FnOnce(&mut Cluster)) -> Option<Led> {
         let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
         cluster.file.edges.clear();
-        let front = FrontEntry { admin: Some(cluster.at(9001)), ..FrontEntry::new("web1", kind) };
+        let mut front = FrontEntry { admin: Some(cluster.at(9001)), ..FrontEntry::new("web1", kind) };
+        if geteuid().is_root() {
+            // The proxy's workers then have another user.
+            let dir = cluster.path("front");
+            std::fs::create_dir(&dir).unwrap();
+            [dir.parent().unwrap(), &dir].into_iter().for_each(|path| readable(path, 0o755));
+            (front.dir, front.group) = (Some(dir), Some(WORKERS.to_owned()));
+        }
         cluster.file.fronts.push(front);
         cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
         // The servers' answers take 100 ms, and a busy machine's time.
@@ -151,7 +160,7 @@ fn proxy(cluster: &Cluster, kind: Proxy, address: SocketAddr, module: &Path) -> 
             let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
                 .map(|kind| format!("{kind}_temp_path {root}/{kind};\n"))
                 .concat();
-            let user = if geteuid().is_root() { "user root;\n" } else { "" };
+            let user = if geteuid().is_root() { format!("user {WORKERS};\n") } else { String::new() };
             let sites =
                 printed.replace("    server_name", &format!("    listen {address};\n    server_name"));
             let text = format!(
@@ -176,7 +185,10 @@ fn proxy(cluster: &Cluster, kind: Proxy, address: SocketAddr, module: &Path) -> 
                         format!("<IfModule !{name}_module>\n{load}\n</IfModule>\n")
                     })
                     .concat();
-            let user = if geteuid().is_root() { "User root\nGroup root\n" } else { "" };
+            let user = match geteuid().is_root() {
+                true => format!("User {WORKERS}\nGroup {WORKERS}\n"),
+                false => String::new(),
+            };
             let sites = printed
                 .replace("modules/mod_sidelong.so", module.to_str().unwrap())
                 .replace("<VirtualHost *:80>", &format!("<VirtualHost {address}>"));
@@ -319,7 +331,8 @@ fn files_are_lost(kind: Proxy) {
     let Some(led) = Led::start(kind, by_hand) else { return };
     let watched = led.watch();
     for region in ["choice", "workers"] {
-        let file = led.cluster.run_dir().join(format!("web1.{region}.region"));
+        let dir = led.cluster.file.fronts[0].dir.clone().unwrap_or_else(|| led.cluster.run_dir());
+        let file = dir.join(format!("web1.{region}.region"));
         for destroy in [
             |file: &Path| std::fs::File::options().write(true).open(file).unwrap().set_len(0).unwrap(),
             |file: &Path| std::fs::remove_file(file).unwrap(),

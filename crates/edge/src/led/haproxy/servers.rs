@@ -272,7 +272,8 @@ impl Servers {
     fn take_servers(&mut self, lists: Vec<Vec<Server>>) {
         for (site, servers) in lists.into_iter().enumerate() {
             let id = SiteId::new(site);
-            let listed: Vec<_> = servers.into_iter().map(|server| (self.node_of(site, &server), server)).collect();
+            let listed: Vec<_> =
+                servers.into_iter().map(|server| (self.node_of(site, &server), server)).collect();
             for (_, server) in listed.iter().filter(|(node, _)| node.is_some()) {
                 let known = self.sites[site].iter().find(|(_, known)| known.name == server.name);
                 if server.is_held() != known.is_some_and(|(_, known)| known.is_held()) {
