@@ -330,7 +330,7 @@ fn a_server_that_fails_fast_does_not_draw_the_requests_of_others() {
 fn a_server_that_comes_back_with_half_its_workers_is_learned_anew() {
     let mut cluster = foreign(&[("alpha", 1)]);
     let server = cluster.at(25_000 + (std::process::id() % 5_000) as u16);
-    cluster.file.nodes[0].server = Some(server);
+    cluster.file.nodes[0].server = Some(server.into());
     // The excess is rejected.
     cluster.file.sites[0].queue_max = Some(Duration::from_millis(200));
     let Some(before) = gunicorn(&cluster, "four", server, 4) else { return };
