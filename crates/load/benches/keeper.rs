@@ -40,7 +40,7 @@ fn main() {
     }
     let listening = TcpListener::bind("127.0.0.1:0").expect("a port");
     let server = listening.local_addr().expect("an address");
-    let foreign = Foreign { server: server.into(), workers: None };
+    let foreign = Foreign { servers: vec![server.into()], workers: None };
     let watching = || {
         let recorder = Recorder::new(&Scope::Machine, None).expect("/proc");
         recorder.of_foreign(foreign.clone(), Vec::new(), true).expect("sock_diag")

@@ -208,7 +208,10 @@ fn dump(
     port: u16,
     mut each: impl FnMut(Socket),
 ) -> io::Result<()> {
-    kernel.dump(&question(family, state, port, None), |message| Some(each(Socket::read(message)?)))
+    kernel.dump(&question(family, state, port, None), |message| {
+        each(Socket::read(message)?);
+        Some(())
+    })
 }
 
 /// The socket that listens at that address; of several that share it any.
