@@ -57,7 +57,7 @@ impl Errors {
 }
 
 fn now_us(now: Time) -> u64 {
-    now.as_ns() / 1_000 & AT_US_MAX
+    (now.as_ns() / 1_000) & AT_US_MAX
 }
 
 #[cfg(test)]

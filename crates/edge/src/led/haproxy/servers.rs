@@ -597,7 +597,7 @@ mod tests {
         let mut servers = led(&mut table);
         let drains = serving(ALPHA).draining_to(Some(BETA)).unwrap();
         let both = wanted([drains, serving(BETA)]);
-        let mut repeat = |servers: &mut Servers, table: &mut Table, from: u64| {
+        let repeat = |servers: &mut Servers, table: &mut Table, from: u64| {
             (from..from + 3).for_each(|now| exchange(servers, table, &both, ms(now)));
             servers.stated(NODE)
         };
