@@ -127,8 +127,7 @@ impl View {
         let ticket = slot.ticket.fetch_add(1, Ordering::Relaxed);
         // A node on trial takes one request; a request that loses the race for it chooses again.
         for attempt in 0..3 {
-            let (stale, deaf) = (self.is_stale(now), self.is_deaf(now));
-            let candidates = SiteView { view: self, slot, site, tried, now, stale, deaf };
+            let candidates = self.candidates(site, tried, now);
             let random = ticket.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ now.as_ns().rotate_left(attempt);
             let chosen = self.balance.choose(&candidates, ticket, random)?;
             let node = candidates.node(chosen);
@@ -147,6 +146,12 @@ impl View {
             }
         }
         None
+    }
+
+    /// The nodes of `site` for a request that has been at `tried`.
+    pub(crate) fn candidates(&self, site: SiteId, tried: Option<NodeId>, now: Time) -> SiteView<'_> {
+        let (stale, deaf) = (self.is_stale(now), self.is_deaf(now));
+        SiteView { view: self, slot: &self.sites[site.index()], site, tried, now, stale, deaf }
     }
 
     /// The request to `node` is fully sent, and waits for its answer until [`View::waited`].
@@ -513,7 +518,7 @@ impl Drop for Waiting<'_> {
 }
 
 /// One site's nodes, in the form that [`Balance`] needs.
-struct SiteView<'a> {
+pub(crate) struct SiteView<'a> {
     view: &'a View,
     slot: &'a SiteSlot,
     site: SiteId,
@@ -525,7 +530,7 @@ struct SiteView<'a> {
 }
 
 impl SiteView<'_> {
-    fn node(&self, candidate: usize) -> NodeId {
+    pub(crate) fn node(&self, candidate: usize) -> NodeId {
         NodeId::new(usize::from(self.slot.nodes[candidate].load(Ordering::Relaxed)))
     }
 

@@ -1,5 +1,6 @@
 //! A configuration: a file and `--set`, and the runs that they specify.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -230,10 +231,12 @@ impl Config {
             return Err(refuse(place, format!("{} has no value; expected {}", of.name(), expected(of))));
         }
         let mut usables: Vec<String> = Vec::new();
+        // A range may have as many values as there may be runs.
+        let mut known = BTreeSet::new();
         for value in &values.iter().map(|value| spread(of.kind, value)).collect::<Vec<_>>().concat() {
             let usable = usable(of.kind, value);
             match usable {
-                Some(usable) if !usables.contains(&usable) => usables.push(usable),
+                Some(usable) if known.insert(usable.clone()) => usables.push(usable),
                 _ => {
                     let again = if usable.is_some() { " a second time" } else { "" };
                     let reason = format!("{} is {value:?}{again}; expected {}", of.name(), expected(of));

@@ -298,15 +298,4 @@ pub(super) fn started(pid: u32) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn this_process_lives_and_another_with_its_id_does_not() {
-        let pid = std::process::id();
-        let own = Worker { pid, started: started(pid).unwrap() };
-        assert!(is_alive(own));
-        assert!(!is_alive(Worker { started: own.started.wrapping_add(1), ..own }));
-        assert!(!is_alive(Worker { pid: u32::MAX, started: 0 }));
-    }
-}
+mod tests;

@@ -461,7 +461,9 @@ fn speaks_to_all(cluster: &Cluster) -> Result<(), Failure> {
 
 /// What runs, and the edges' addresses.
 fn greeting(cluster: &Cluster) -> String {
-    let edges: Vec<_> = cluster.edges.iter().map(|edge| edge.listen.to_string()).collect();
+    let edges = cluster.edges.iter().map(|edge| edge.listen.to_string());
+    let led = cluster.fronts.iter().filter_map(|front| Some(format!("your {}", front.leads.as_ref()?.proxy)));
+    let edges: Vec<_> = edges.chain(led).collect();
     format!(
         "sidelong: {} is up: {} on {} behind {}; press Ctrl-C to stop",
         cluster.name,
