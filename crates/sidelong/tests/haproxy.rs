@@ -207,15 +207,16 @@ fn weights_are_back_after_a_reload_and_after_a_crash() {
 fn a_node_waits_for_requests_of_a_process_from_before_the_reload() {
     let Some(mut led) = Led::start() else { return };
     led.moves("n3", "alpha");
-    let long = led.load("beta.test", Duration::from_secs(4), 1);
-    eventually("the request has begun", || begun(&led.cluster, "two").contains(&"beta.test".to_owned()));
-    let old = led.reload();
-    led.serves("n2", "beta");
     led.moves("n1", "beta");
-    // Of the new process it has none.
+    let long = led.load("beta.test", Duration::from_secs(4), 2);
+    eventually("the request has begun", || begun(&led.cluster, "two").contains(&"beta.test".to_owned()));
+    let mut old = led.reload();
+    led.serves("n2", "beta");
     let drained = led.by_hand(&["drain", "n2"]);
-    let is_over = begun(&led.cluster, "two").len() > 1;
-    assert!(is_over || drained.refused().contains("requests of beta at n2 had not ended"));
+    // On a machine that is slow enough the request has ended.
+    if old.is_running() {
+        assert!(drained.refused().contains("requests of beta at n2 had not ended"));
+    }
     drop(long);
     old.finish().succeeded();
     eventually("it drains in the end", || led.by_hand(&["drain", "n2"]).code == Some(0));

@@ -286,15 +286,23 @@ pub(super) fn is_alive(worker: Worker) -> bool {
     if test_kill_process(pid) == Err(rustix::io::Errno::SRCH) {
         return false;
     }
-    started(worker.pid).is_none_or(|started| started == worker.started)
+    // One that its parent has not waited for has ended, too.
+    stat(worker.pid).is_none_or(|(state, started)| state != "Z" && started == worker.started)
 }
 
-/// When a process started, as workers state it: proc_pid_stat(5), field 22. `None` if it cannot be read.
+/// When a process started, as workers state it. `None` if it cannot be read.
 pub(super) fn started(pid: u32) -> Option<u32> {
+    stat(pid).map(|(_, started)| started)
+}
+
+/// A process's state and when it started: proc_pid_stat(5), fields 3 and 22.
+fn stat(pid: u32) -> Option<(String, u32)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The program's name, field 2, may have spaces and brackets.
     let (_, rest) = text.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(19)?.parse::<u64>().ok().map(|ticks| ticks as u32)
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?.to_owned();
+    Some((state, fields.nth(18)?.parse::<u64>().ok()? as u32))
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ impl Driver {
                 Ok(()) => {
                     backoff = BACKOFF_MIN;
                     if std::mem::take(&mut was_lost) {
-                        tracing::info!(front = self.names.front, "HAProxy answers again");
+                        tracing::warn!(front = self.names.front, "HAProxy answers again");
                     }
                     self.servers.pause(&wanted, began.elapsed(), clock::now())
                 }
