@@ -70,6 +70,8 @@ impl Sites {
             std::fs::write(at.join("template"), configuration(&at, &address.to_string())).unwrap();
         }
         cluster.file.reconfig.command_max = Duration::from_secs(60);
+        // A busy machine may take long over the requests of a test.
+        cluster.file.reconfig.drain_max = Duration::from_secs(30);
         Some(Sites { cluster })
     }
 
