@@ -78,6 +78,8 @@ pub struct Listener {
 #[derive(Debug)]
 struct Server {
     address: ServerAddress,
+    /// How many addresses share the CPU time for walks.
+    walkers: u64,
     tcp: tcp::Follower,
     /// The last walk over the Unix sockets, and what it found.
     unix: Option<(Pause, Listening)>,
@@ -89,7 +91,8 @@ impl Listener {
     /// # Errors
     /// If the kernel does not answer such questions.
     pub fn new(servers: Vec<ServerAddress>) -> io::Result<Self> {
-        let server = |address| Server { address, tcp: tcp::Follower::new(), unix: None };
+        let walkers = servers.len() as u64;
+        let server = |address| Server { address, walkers, tcp: tcp::Follower::new(), unix: None };
         let servers = servers.into_iter().map(server).collect();
         Ok(Listener { kernel: Kernel::new()?, servers, edges: Vec::new() })
     }
@@ -128,8 +131,9 @@ impl Listener {
 
 impl Server {
     fn follow(&mut self, kernel: &mut Kernel, edges: &[IpAddr], now_ns: u64) -> io::Result<Listening> {
+        let walk = Walk { begun_ns: now_ns, walkers: self.walkers };
         let path = match &self.address {
-            ServerAddress::Tcp(address) => return self.tcp.follow(kernel, *address, edges, now_ns),
+            ServerAddress::Tcp(address) => return self.tcp.follow(kernel, *address, edges, walk),
             ServerAddress::Unix(path) => path,
         };
         if let Some((pause, found)) = &self.unix
@@ -137,9 +141,8 @@ impl Server {
         {
             return Ok(*found);
         }
-        let walk = Walk::begin(now_ns);
-        let found = unix::look(kernel, path)?;
-        self.unix = Some((walk.end(), found));
+        let (found, pause) = walk.make(|| unix::look(kernel, path))?;
+        self.unix = Some((pause, found));
         Ok(found)
     }
 }
@@ -156,13 +159,21 @@ struct Pause {
     pause_ns: u64,
 }
 
-/// A walk, by the CPU time at which it began.
+/// A walk that may be made now.
+#[derive(Clone, Copy)]
 struct Walk {
     begun_ns: u64,
-    cpu_ns: u64,
+    /// How many make such walks.
+    walkers: u64,
 }
 
 impl Pause {
+    /// The pause after a walk that took so much CPU time.
+    fn after(walk: Walk, cpu_ns: u64) -> Self {
+        let pause_ns = cpu_ns.saturating_mul(PAUSE_PER_WALK).saturating_mul(walk.walkers);
+        Pause { begun_ns: walk.begun_ns, pause_ns: pause_ns.min(PAUSE_NS_MAX) }
+    }
+
     const fn passed_ns(self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.begun_ns)
     }
@@ -173,14 +184,11 @@ impl Pause {
 }
 
 impl Walk {
-    fn begin(now_ns: u64) -> Self {
-        Walk { begun_ns: now_ns, cpu_ns: thread_cpu_ns() }
-    }
-
-    /// The pause after it.
-    fn end(self) -> Pause {
-        let took_ns = thread_cpu_ns().saturating_sub(self.cpu_ns);
-        Pause { begun_ns: self.begun_ns, pause_ns: took_ns.saturating_mul(PAUSE_PER_WALK).min(PAUSE_NS_MAX) }
+    /// Makes it; returns what it finds, and the pause after it.
+    fn make<T>(self, walk: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Pause)> {
+        let began_ns = thread_cpu_ns();
+        let found = walk()?;
+        Ok((found, Pause::after(self, thread_cpu_ns().saturating_sub(began_ns))))
     }
 }
 
@@ -275,6 +283,14 @@ mod tests {
         let _clients = [0; 8].map(|_| TcpStream::connect(server).unwrap());
         let found = listener.follow(0).unwrap();
         assert_eq!((found.sockets, found.queued), (2, 8));
+    }
+
+    #[test]
+    fn the_pause_after_a_walk_is_longer_for_several_addresses() {
+        let pause_ms = |walkers, cpu_ms: u64| {
+            Pause::after(Walk { begun_ns: 0, walkers }, cpu_ms * 1_000_000).pause_ns / 1_000_000
+        };
+        assert_eq!((pause_ms(1, 1), pause_ms(4, 1), pause_ms(4, 1000)), (300, 1_200, 10_000));
     }
 
     #[test]

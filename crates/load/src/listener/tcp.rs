@@ -47,22 +47,21 @@ impl Follower {
         kernel: &mut Kernel,
         server: SocketAddr,
         edges: &[IpAddr],
-        now_ns: u64,
+        walk: Walk,
     ) -> io::Result<Listening> {
         // Before the count: what changes meanwhile is then counted again.
         let opened = self.counters.read(&mut self.buffer, machine::tcp);
         if let Some(counted) = self.counted.take() {
             let listens = again(kernel, &counted.listens, server)?;
             let has_changed = opened.is_none() || opened != counted.opened || !counted.is_of(&listens);
-            if !counted.is_due(now_ns, has_changed) {
+            if !counted.is_due(walk.begun_ns, has_changed) {
                 let found = counted.carried(&listens, has_changed);
                 self.counted = Some(counted);
                 return Ok(found);
             }
         }
-        let walk = Walk::begin(now_ns);
-        let counted = count(kernel, server, edges)?;
-        let counted = Counted { opened, pause: walk.end(), ..counted };
+        let (counted, pause) = walk.make(|| count(kernel, server, edges))?;
+        let counted = Counted { opened, pause, ..counted };
         let found = counted.found();
         self.counted = Some(counted);
         Ok(found)
