@@ -9,7 +9,7 @@ use std::time::Duration;
 use sidelong_config::{Configuration, Scheme, ServerAddress, Serves};
 use support::foreign::{answers, foreign};
 use support::servers::{ControlGroup, Load, gunicorn, nginx_at, sites_at_once};
-use support::{Client, Cluster, Running, eventually, metrics, run, skipped};
+use support::{Client, Cluster, Running, eventually, metrics, run, skipped, try_get};
 
 const SITES: [&str; 2] = ["alpha", "beta"];
 
@@ -152,8 +152,11 @@ fn servers_in_several_control_groups_have_the_machines_load() {
     let cluster = at_ports(&[("alpha", 1), ("beta", 1)], 5301);
     let [alpha, beta] = [0, 1].map(|site| port(&cluster, 0, site));
     let Some(one) = gunicorn(&cluster, "one", alpha, 1) else { return };
+    // It says so as it starts, when a signal would still end it at once.
+    let is_up = || eventually("it is up", || try_get(cluster.node_admin(0), "any", "/healthz").is_ok());
     let agent = cluster.part("node", "n1");
     eventually("it says who does not listen", || agent.err().contains(&format!("nobody listens at {beta}")));
+    is_up();
     agent.end().succeeded();
     let Some(two) = gunicorn(&cluster, "two", beta, 1) else { return };
     let group = match ControlGroup::of("serves", &[one.pid()]) {
@@ -163,6 +166,7 @@ fn servers_in_several_control_groups_have_the_machines_load() {
     let agent = cluster.part("node", "n1");
     let said = "the load of n1 is that of this machine, because its servers are in several control groups";
     eventually("it says so", || agent.err().contains(said));
+    is_up();
     agent.end().succeeded();
     [one, two].into_iter().for_each(|server| _ = server.end());
     drop(group);
