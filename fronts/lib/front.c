@@ -50,9 +50,11 @@ struct mapping {
     uint32_t servers;
     _Atomic int slot;
     _Atomic bool is_lost;
-    /* The words of `choice` before its lists, as they last were. */
+    /* What `choice` last said, in two copies, so that one is whole while the other is made. */
     _Atomic uint64_t kept_ns;
     size_t kept_words;
+    /* The whole one: 0 or 1. */
+    _Atomic size_t kept_at;
     /* The front's life in which the files were last compared with those that are mapped. */
     _Atomic uint64_t life;
     _Atomic uint64_t kept[];
@@ -107,7 +109,7 @@ static bool lose(struct mapping *map, bool is_choice)
     if (memory == MAP_FAILED)
         return false;
     if (is_choice)
-        copy_words(memory, map->kept, map->kept_words);
+        copy_words(memory, &map->kept[atomic_load(&map->kept_at) * map->kept_words], map->kept_words);
     atomic_store(&map->is_lost, true);
     return mremap(memory, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, begin) != MAP_FAILED;
 }
@@ -259,7 +261,7 @@ static struct mapping *map_files(const struct file files[2])
 {
     const struct choice *begin = &files[0].begin;
     size_t kept = begin->header.len / sizeof(uint64_t) * sizeof(uint64_t);
-    struct mapping *map = calloc(1, sizeof(*map) + kept);
+    struct mapping *map = calloc(1, sizeof(*map) + 2 * kept);
 
     if (!map)
         return NULL;
@@ -306,6 +308,18 @@ static uint64_t generation_of(const struct mapping *map)
     return map ? atomic_load_explicit(&map->choice->header.incarnation, memory_order_acquire) : 0;
 }
 
+/* Copies what the front says now, unless its file was cut short meanwhile. Under `changing`. */
+static void keep(struct mapping *map)
+{
+    size_t other = 1 - atomic_load(&map->kept_at);
+
+    copy_words(&map->kept[other * map->kept_words], (const void *)map->choice, map->kept_words);
+    /* A file loses its first page first. */
+    atomic_thread_fence(memory_order_acquire);
+    if (map->choice->header.magic == MAGIC)
+        atomic_store(&map->kept_at, other);
+}
+
 /* Opens the files anew, if they are others than those that are mapped. Under `changing`. */
 static int attach(sidelong_front *front, char why[SIDELONG_WHY_BYTES])
 {
@@ -342,7 +356,7 @@ static int attach(sidelong_front *front, char why[SIDELONG_WHY_BYTES])
         return error;
     /* From now on a file that is cut short ends nobody, so from now on it may be read. */
     atomic_store(&mappings[place], map);
-    copy_words(map->kept, (const void *)map->choice, map->kept_words);
+    keep(map);
     atomic_store(&front->current, map);
     return 0;
 }
@@ -384,12 +398,13 @@ static struct mapping *look(sidelong_front *front, uint64_t now_ns, bool *stale)
     /* The next life of the front may have other files. */
     if (*stale || generation_of(map) != atomic_load_explicit(&map->life, memory_order_relaxed)) {
         /* Cut short and written to before anybody looked. */
-        if (map && !atomic_load(&map->is_lost) && map->choice->header.magic != MAGIC)
+        if (map && map->choice->header.magic != MAGIC)
             lose(map, true);
         map = mapping_of(front, now_ns, true);
         *stale = !map || is_stale(map, now_ns);
-    } else if (is_due(&map->kept_ns, now_ns, KEEP_NS)) {
-        copy_words(map->kept, (const void *)map->choice, map->kept_words);
+    } else if (is_due(&map->kept_ns, now_ns, KEEP_NS) && pthread_mutex_trylock(&changing) == 0) {
+        keep(map);
+        pthread_mutex_unlock(&changing);
     }
     return map;
 }
