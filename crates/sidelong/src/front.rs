@@ -129,7 +129,7 @@ fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
                      server {{\n    server_name {hosts};\n    sidelong_admission {prefix} {name};\n    location / {{\n        \
                      proxy_pass http://{name};\n        proxy_http_version 1.1;\n        proxy_set_header Connection \"\";\n        \
                      proxy_set_header Host $host;\n    }}\n}}\n",
-                    servers(index, &|_, address| format!("    server {address};\n"))
+                    servers(index, &|_, address| format!("    server {address} max_fails=0;\n"))
                 )
             };
             format!(
@@ -147,9 +147,9 @@ fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
                      <Proxy balancer://{name}>\n{}        ProxySet lbmethod=sidelong\n    </Proxy>\n    \
                      ProxyPreserveHost On\n    ProxyPass / balancer://{name}/\n</VirtualHost>\n",
                     servers(index, &|node, address| match address {
-                        ServerAddress::Tcp(address) => format!("        BalancerMember http://{address}\n"),
+                        ServerAddress::Tcp(address) => format!("        BalancerMember http://{address} retry=0\n"),
                         // httpd tells members apart by their names.
-                        unix => format!("        BalancerMember {unix}|http://{}\n", node.name),
+                        unix => format!("        BalancerMember {unix}|http://{} retry=0\n", node.name),
                     })
                 )
             };
