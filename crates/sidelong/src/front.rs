@@ -147,7 +147,8 @@ fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
                      <Proxy balancer://{name}>\n{}        ProxySet lbmethod=sidelong\n    </Proxy>\n    \
                      ProxyPreserveHost On\n    ProxyPass / balancer://{name}/\n</VirtualHost>\n",
                     servers(index, &|node, address| match address {
-                        ServerAddress::Tcp(address) => format!("        BalancerMember http://{address} retry=0\n"),
+                        ServerAddress::Tcp(address) =>
+                            format!("        BalancerMember http://{address} retry=0\n"),
                         // httpd tells members apart by their names.
                         unix => format!("        BalancerMember {unix}|http://{} retry=0\n", node.name),
                     })
