@@ -6,6 +6,8 @@ mod admin;
 mod clock;
 mod event;
 mod front;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod ganglia;
 mod gate;
 mod led;

@@ -6,7 +6,7 @@
 //! administrative state: what a person has put into maintenance stays there.
 
 mod driver;
-mod protocol;
+pub(crate) mod protocol;
 mod servers;
 
 use std::path::{Path, PathBuf};

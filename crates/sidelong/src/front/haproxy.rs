@@ -85,10 +85,9 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
 }
 
 fn described(cluster: &Cluster, entry: &FrontEntry, capacities: impl Iterator<Item = f32>) -> HaproxyCluster {
-    let sites = 0..cluster.sites.len();
     let node = |(node, capacity): (&sidelong_config::Node, f32)| HaproxyNode {
         name: node.name.clone(),
-        addresses: sites.clone().map(|site| node.address(site).tcp()).collect(),
+        address: node.address(0).tcp(),
         capacity,
     };
     HaproxyCluster {

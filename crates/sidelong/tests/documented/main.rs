@@ -42,7 +42,7 @@ const SHOWN: &[(&str, How)] = &[
     ("sidelong config demo", RUN),
     ("sidelong drain", By(&["crates/sidelong/tests/by_hand.rs"])),
     ("sidelong edge", By(&["crates/sidelong/tests/parts.rs"])),
-    ("sidelong front", By(&["crates/sidelong/tests/fronts.rs"])),
+    ("sidelong front", By(&["crates/sidelong/tests/fronts.rs", "crates/sidelong/tests/haproxy.rs"])),
     ("sidelong front --help", RUN),
     ("sidelong helper", By(&["crates/sidelong/tests/httpd.rs"])),
     ("sidelong helper --help", RUN),

@@ -21,7 +21,7 @@ pub(super) fn ask_servers(backend: &str) -> String {
 
 /// What is wrong with a reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Wrong {
+pub(crate) enum Wrong {
     /// Fewer or more replies than commands: the connection was closed in between.
     Cut {
         /// Replies that are whole.
@@ -46,7 +46,7 @@ impl fmt::Display for Wrong {
 ///
 /// # Errors
 /// If it was cut short.
-pub(super) fn replies(bytes: &[u8], commands: usize) -> Result<Vec<String>, Wrong> {
+pub(crate) fn replies(bytes: &[u8], commands: usize) -> Result<Vec<String>, Wrong> {
     let text = String::from_utf8_lossy(bytes);
     let mut replies = Vec::new();
     let mut reply = String::new();
@@ -72,7 +72,7 @@ pub(super) fn excerpt(reply: &str) -> String {
 
 /// Which process answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     /// Its process ID.
     pub(super) pid: u32,
     /// How long it has run.
@@ -83,7 +83,7 @@ pub(super) struct Process {
 ///
 /// # Errors
 /// If it does not say which process answers.
-pub(super) fn process(reply: &str) -> Result<Process, Wrong> {
+pub(crate) fn process(reply: &str) -> Result<Process, Wrong> {
     let figure = |name: &str| -> Option<u64> {
         let line = reply.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))?;
         line.trim().parse().ok()
@@ -131,7 +131,7 @@ impl Server {
 ///
 /// # Errors
 /// If the reply is none: there is no such backend.
-pub(super) fn servers(reply: &str) -> Result<Vec<Server>, Wrong> {
+pub(crate) fn servers(reply: &str) -> Result<Vec<Server>, Wrong> {
     let wrong = || Wrong::Other("show stat", excerpt(reply));
     let mut lines = reply.lines();
     let names = lines.next().and_then(|line| line.strip_prefix("# ")).ok_or_else(wrong)?;

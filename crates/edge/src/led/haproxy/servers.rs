@@ -51,8 +51,8 @@ pub struct HaproxyCluster {
 pub struct HaproxyNode {
     /// Its name, by which a server counts as the node's if its address does not tell.
     pub name: String,
-    /// Where its server answers for each site, if that is an IP address.
-    pub addresses: Vec<Option<SocketAddr>>,
+    /// Where its server answers, if that is an IP address.
+    pub address: Option<SocketAddr>,
     /// What it can do compared with the others.
     pub capacity: f32,
 }
@@ -108,7 +108,7 @@ pub(super) enum Note {
 /// HAProxy's servers as last seen.
 pub(super) struct Servers {
     cluster: HaproxyCluster,
-    by_address: BTreeMap<(usize, SocketAddr), usize>,
+    by_address: BTreeMap<SocketAddr, usize>,
     by_name: BTreeMap<String, usize>,
     process: Option<Worker>,
     /// Processes from before a reload that may have requests.
@@ -146,12 +146,8 @@ impl Servers {
     /// Nothing is known of HAProxy.
     pub(super) fn new(cluster: HaproxyCluster) -> Self {
         let numbered = || cluster.nodes.iter().enumerate();
-        let addresses = |(node, at): (usize, &HaproxyNode)| {
-            let at_sites = at.addresses.clone().into_iter().enumerate();
-            at_sites.filter_map(move |(site, address)| Some(((site, address?), node)))
-        };
         Servers {
-            by_address: numbered().flat_map(addresses).collect(),
+            by_address: numbered().filter_map(|(node, at)| Some((at.address?, node))).collect(),
             by_name: numbered().map(|(node, at)| (at.name.clone(), node)).collect(),
             process: None,
             older: Vec::new(),
@@ -272,8 +268,7 @@ impl Servers {
     fn take_servers(&mut self, lists: Vec<Vec<Server>>) {
         for (site, servers) in lists.into_iter().enumerate() {
             let id = SiteId::new(site);
-            let listed: Vec<_> =
-                servers.into_iter().map(|server| (self.node_of(site, &server), server)).collect();
+            let listed: Vec<_> = servers.into_iter().map(|server| (self.node_of(&server), server)).collect();
             for (_, server) in listed.iter().filter(|(node, _)| node.is_some()) {
                 let known = self.sites[site].iter().find(|(_, known)| known.name == server.name);
                 if server.is_held() != known.is_some_and(|(_, known)| known.is_held()) {
@@ -291,8 +286,8 @@ impl Servers {
         }
     }
 
-    fn node_of(&self, site: usize, server: &Server) -> Option<NodeId> {
-        let by_address = server.address.and_then(|address| self.by_address.get(&(site, address)));
+    fn node_of(&self, server: &Server) -> Option<NodeId> {
+        let by_address = server.address.and_then(|address| self.by_address.get(&address));
         by_address.or_else(|| self.by_name.get(&server.name)).map(|node| NodeId::new(*node))
     }
 
@@ -495,7 +490,7 @@ mod tests {
     fn cluster() -> HaproxyCluster {
         let node = |name: &str, port| HaproxyNode {
             name: name.into(),
-            addresses: vec![Some(SocketAddr::from(([10, 0, 0, 1], port))); 2],
+            address: Some(SocketAddr::from(([10, 0, 0, 1], port))),
             capacity: 1.0,
         };
         HaproxyCluster {
