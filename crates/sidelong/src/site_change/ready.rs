@@ -179,10 +179,14 @@ mod tests {
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let serve = move || {
             let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                asked.push(byte[0]);
+            }
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
-            let mut asked = String::new();
-            stream.read_to_string(&mut asked).unwrap();
-            asked
+            String::from_utf8(asked).unwrap()
         };
         let server = std::thread::spawn(serve);
         assert_eq!(ready(LONG).wait(&ServerAddress::Unix(path), &|| false), Ok(()));
