@@ -21,9 +21,8 @@ use crate::led::memory::{is_alive, started};
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// The most bytes of the replies over one connection: 10,000 servers have 4 MB.
 const REPLY_BYTES_MAX: usize = 16 << 20;
-/// The first pause after a failure, which doubles up to the last.
-const BACKOFF_MIN: Duration = Duration::from_millis(10);
-const BACKOFF_MAX: Duration = Duration::from_millis(100);
+/// The pause after a failure. A connection that is refused costs some 10 us.
+const RETRY: Duration = Duration::from_millis(20);
 /// How often the same trouble is in the log.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
@@ -61,18 +60,15 @@ impl Log {
 impl Driver {
     /// Tells HAProxy what is wanted, and reads what it does, until the front ends.
     pub(super) fn run(mut self) {
-        let mut backoff = BACKOFF_MIN;
         let mut was_lost = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
             let wanted = self.shared.wanted();
-            let began = Instant::now();
             let pause = match self.exchange(&wanted) {
                 Ok(()) => {
-                    backoff = BACKOFF_MIN;
                     if std::mem::take(&mut was_lost) {
                         tracing::warn!(front = self.names.front, "HAProxy answers again");
                     }
-                    self.servers.pause(&wanted, began.elapsed(), clock::now())
+                    self.servers.pause(&wanted, clock::now())
                 }
                 Err(trouble) => {
                     self.shared.publish(None);
@@ -84,9 +80,7 @@ impl Driver {
                             "cannot lead HAProxy by {socket}: {trouble}; it sends requests by the weights that it has"
                         );
                     }
-                    let pause = backoff;
-                    backoff = (backoff * 2).min(BACKOFF_MAX);
-                    pause
+                    RETRY
                 }
             };
             self.shared.rest(pause);
