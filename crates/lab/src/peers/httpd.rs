@@ -7,7 +7,7 @@ use std::process::Command;
 use super::{ASK_MAX, Deployment, Found, Search};
 use crate::error::{Error, Result, file};
 
-const HOW: &str = "Debian's packages apache2 and apache2-dev have it, and `make -C httpd && make -C httpd install` makes \
+const HOW: &str = "Debian's packages apache2 and apache2-dev have it, and `make -C fronts install-httpd` makes \
                    mod_sidelong";
 const MODULE: &str = "mod_sidelong.so";
 const LOG: &str = "httpd.log";
