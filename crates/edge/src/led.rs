@@ -3,6 +3,7 @@
 
 pub(crate) mod haproxy;
 pub(crate) mod memory;
+mod process;
 
 use sidelong_layout::{NodeId, Ownership, Time};
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use listenfd::ListenFd;
 use sidelong_edge::{
-    Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate, Gatekeeper, Metrics, Peers, Seen, View,
-    Watch, offer_share,
+    Counts, Edge, EdgeSettings, Event as EdgeEvent, Exchange, Ganglia, Gate, Gatekeeper, Metrics, Peers,
+    Seen, View, Watch, offer_share,
 };
 use sidelong_fabric::Region;
 use sidelong_layout::{EdgeId, Fault, NodeId, ShareMap};
@@ -58,13 +58,9 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let view = Arc::new(parts.view());
     let settings = EdgeSettings { access_log_reopen: reopen, ..parts.edge_settings(index) };
     let listener = handed_over(&args.name, settings.listen)?;
-    let mut counts = parts.fabric.counts();
+    let Observed { mut counts, reads, history } = Observed::new(&parts, &args.name)?;
     let ganglia = ganglia(&parts, &settings)?;
     counts.extend(ganglia.as_ref().map(Ganglia::counts));
-    let reads = Arc::new(ReadCounts::default());
-    counts.push(Arc::clone(&reads).counts());
-    let history = Log::open(&parts, &args.name)?;
-    counts.extend(history.as_ref().map(Log::counts));
     let gatekeeper = parts.gatekeeper();
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let memory = Memory::offer(&parts, index, &[])?;
@@ -89,6 +85,25 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     threads.end();
     history.into_iter().for_each(Log::finish);
     memory.guard.map_or(Ok(()), |guard| guard.result())
+}
+
+/// What a front counts and records beside its requests.
+pub(crate) struct Observed {
+    pub(crate) counts: Vec<Counts>,
+    pub(crate) reads: Arc<ReadCounts>,
+    pub(crate) history: Option<Log>,
+}
+
+impl Observed {
+    /// Of the front of that name.
+    pub(crate) fn new(parts: &Parts, name: &str) -> Result<Self, Failure> {
+        let mut counts = parts.fabric.counts();
+        let reads = Arc::new(ReadCounts::default());
+        counts.push(Arc::clone(&reads).counts());
+        let history = Log::open(parts, name)?;
+        counts.extend(history.as_ref().map(Log::counts));
+        Ok(Observed { counts, reads, history })
+    }
 }
 
 /// Tells the parent of this part how load is collected and memory reached.

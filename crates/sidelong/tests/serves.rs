@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sidelong_config::{Configuration, Scheme, ServerAddress, Serves};
-use support::foreign::{answers, foreign};
+use support::foreign::{answers, by_agent, by_edge, foreign};
 use support::servers::{ControlGroup, Load, gunicorn, nginx_at, sites_at_once};
-use support::{Client, Cluster, Running, eventually, metrics, run, skipped, try_get};
+use support::{Client, Cluster, Running, eventually, run, skipped, try_get};
 
 const SITES: [&str; 2] = ["alpha", "beta"];
 
@@ -130,19 +130,15 @@ fn a_record_has_the_connections_and_queues_of_all_ports() {
         let agent = cluster.part("node", "n1");
         let _edge = cluster.part("edge", "edge1");
         answers(&cluster, "alpha", "one");
-        let own =
-            |figure: &str| metrics(cluster.node_admin(0)).get(&format!("sidelong_node_{figure}")).copied();
-        let by_edge = |figure: &str| {
-            let name = format!("sidelong_edge_node_{figure}{{node=\"n1\"}}");
-            metrics(cluster.admin(0)).get(&name).copied()
-        };
         let load = [alpha, beta].map(|port| Load::start(port, "any", Duration::from_millis(50), 4));
-        for told in [&own as &dyn Fn(&str) -> Option<f64>, &by_edge] {
-            eventually("eight connections", || told("open_connections").is_some_and(|open| open >= 7.0));
-            eventually("six wait", || told("queued_requests").is_some_and(|queued| queued >= 5.0));
+        for told in [by_agent, by_edge] {
+            eventually("eight connections", || {
+                told(&cluster, "open_connections").is_some_and(|open| open >= 7.0)
+            });
+            eventually("six wait", || told(&cluster, "queued_requests").is_some_and(|queued| queued >= 5.0));
         }
         drop(load);
-        eventually("nobody is there", || own("open_connections") == Some(0.0));
+        eventually("nobody is there", || by_agent(&cluster, "open_connections") == Some(0.0));
         agent.end().succeeded();
     }
 }

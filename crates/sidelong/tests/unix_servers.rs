@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
 use sidelong_config::{Scheme, ServerAddress};
-use support::foreign::{Draining, answers, foreign, learned};
+use support::foreign::{Draining, answers, by_agent, by_edge, foreign, learned};
 use support::servers::{Load, gunicorn, nginx, nginx_over_http2, signal_all};
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
@@ -99,29 +99,32 @@ fn a_record_has_the_connections_at_a_unix_socket_and_its_queue() {
         }
         let _edge = cluster.part("edge", "edge1");
         answers(&cluster, "alpha", "one");
-        let own =
-            |figure: &str| metrics(cluster.node_admin(0)).get(&format!("sidelong_node_{figure}")).copied();
-        let by_edge = |figure: &str| {
-            let name = format!("sidelong_edge_node_{figure}{{node=\"n1\"}}");
-            metrics(cluster.admin(0)).get(&name).copied()
-        };
         let load = Load::start(cluster.edge(0), "alpha.test", Duration::from_millis(50), 8);
-        for told in [&own as &dyn Fn(&str) -> Option<f64>, &by_edge] {
+        for told in [by_agent, by_edge] {
             if scheme == Scheme::RdmaSync {
-                eventually("the record is read", || told("run_queue_threads").is_some());
-                assert_eq!((told("open_connections"), told("busy_workers")), (None, None));
+                eventually("the record is read", || told(&cluster, "run_queue_threads").is_some());
+                assert_eq!(
+                    (told(&cluster, "open_connections"), told(&cluster, "busy_workers")),
+                    (None, None)
+                );
                 let said = "rdma-sync counts connections by port: the record of n1 has none";
                 assert!(agent.err().contains(said), "{}", agent.err());
                 continue;
             }
-            eventually("eight connections", || told("open_connections").is_some_and(|open| open >= 7.0));
-            eventually("seven wait", || told("queued_requests").is_some_and(|queued| queued >= 6.0));
-            eventually("its worker is busy", || told("busy_workers") == Some(1.0));
+            eventually("eight connections", || {
+                told(&cluster, "open_connections").is_some_and(|open| open >= 7.0)
+            });
+            eventually("seven wait", || {
+                told(&cluster, "queued_requests").is_some_and(|queued| queued >= 6.0)
+            });
+            eventually("its worker is busy", || told(&cluster, "busy_workers") == Some(1.0));
         }
         drop(load);
         if scheme != Scheme::RdmaSync {
             for figure in ["open_connections", "queued_requests"] {
-                eventually("nobody is there", || own(figure) == Some(0.0) && by_edge(figure) == Some(0.0));
+                eventually("nobody is there", || {
+                    by_agent(&cluster, figure) == Some(0.0) && by_edge(&cluster, figure) == Some(0.0)
+                });
             }
         }
         agent.end().succeeded();

@@ -7,7 +7,6 @@
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use rustix::process::{Pid, test_kill_process};
 use sidelong_fabric::{Access, Error, Host, Region, RegionSpec};
 use sidelong_layout::{
     ChoiceMap, EncodedAddress, NAME_BYTES, NodeId, Ownership, RegionKind, SLOTS, SiteId, Time, Worker,
@@ -17,6 +16,7 @@ use sidelong_policy::admission::Verdict;
 use sidelong_policy::balance::Balance;
 
 use super::Led;
+use super::process::is_alive;
 use crate::gate::Gate;
 use crate::view::{View, WorkersAt};
 
@@ -277,32 +277,6 @@ impl Drop for LedByMemory {
     fn drop(&mut self) {
         self.withdraw();
     }
-}
-
-/// Whether the process lives. One that may not be asked does.
-pub(super) fn is_alive(worker: Worker) -> bool {
-    let pid = i32::try_from(worker.pid).ok().and_then(Pid::from_raw);
-    let Some(pid) = pid else { return false };
-    if test_kill_process(pid) == Err(rustix::io::Errno::SRCH) {
-        return false;
-    }
-    // One that its parent has not waited for has ended, too.
-    stat(worker.pid).is_none_or(|(state, started)| state != "Z" && started == worker.started)
-}
-
-/// When a process started, as workers state it. `None` if it cannot be read.
-pub(super) fn started(pid: u32) -> Option<u32> {
-    stat(pid).map(|(_, started)| started)
-}
-
-/// A process's state and when it started: proc_pid_stat(5), fields 3 and 22.
-fn stat(pid: u32) -> Option<(String, u32)> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name, field 2, may have spaces and brackets.
-    let (_, rest) = text.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace();
-    let state = fields.next()?.to_owned();
-    Some((state, fields.nth(18)?.parse::<u64>().ok()? as u32))
 }
 
 #[cfg(test)]

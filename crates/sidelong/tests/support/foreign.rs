@@ -21,6 +21,16 @@ pub fn answers(cluster: &Cluster, site: &str, body: &str) {
     eventually(&format!("{body} answers for {site}"), is_it);
 }
 
+/// A figure of n1, as its agent tells it.
+pub fn by_agent(cluster: &Cluster, figure: &str) -> Option<f64> {
+    metrics(cluster.node_admin(0)).get(&format!("sidelong_node_{figure}")).copied()
+}
+
+/// The same as the edge tells it.
+pub fn by_edge(cluster: &Cluster, figure: &str) -> Option<f64> {
+    metrics(cluster.admin(0)).get(&format!("sidelong_edge_node_{figure}{{node=\"n1\"}}")).copied()
+}
+
 /// Waits until the edge has learned how many requests the server of n1 handles at a time, under that load: infinite if none
 /// waits for a worker.
 pub fn learned(cluster: &Cluster, clients: usize, time: Duration, is_it: impl Fn(f64) -> bool) {

@@ -15,7 +15,7 @@ use super::protocol;
 use super::servers::{Batch, Note, Servers, Wanted};
 use super::{Names, Shared};
 use crate::clock;
-use crate::led::memory::{is_alive, started};
+use crate::led::process::{is_alive, started};
 
 /// The longest time for one connection, from connecting to the end of the last reply.
 const ANSWER_MAX: Duration = Duration::from_secs(1);

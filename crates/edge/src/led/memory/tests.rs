@@ -10,23 +10,6 @@ use sidelong_policy::index::{Capacity, Weights};
 
 use super::*;
 
-#[test]
-fn this_process_lives_and_another_with_its_id_does_not() {
-    let pid = std::process::id();
-    let own = Worker { pid, started: started(pid).unwrap() };
-    assert!(is_alive(own));
-    assert!(!is_alive(Worker { started: own.started.wrapping_add(1), ..own }));
-    assert!(!is_alive(Worker { pid: u32::MAX, started: 0 }));
-
-    let mut child = Command::new("true").spawn().unwrap();
-    let pid = child.id();
-    while stat(pid).unwrap().0 != "Z" {
-        std::thread::yield_now();
-    }
-    assert!(!is_alive(Worker { pid, started: started(pid).unwrap() }));
-    child.wait().unwrap();
-}
-
 /// SplitMix64: the same numbers in each run.
 struct Random(u64);
 
