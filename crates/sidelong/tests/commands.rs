@@ -65,8 +65,12 @@ impl Sites {
             let address = cluster.node(node);
             let entry = &mut cluster.file.nodes[node];
             entry.ready = Some(Ready { path: "/".into(), status: 200, timeout: Duration::from_secs(60) });
+            entry.workers = Some(4);
             let at = cluster.path(&format!("n{}", node + 1));
             std::fs::create_dir(&at).unwrap();
+            for site in ["alpha", "beta"] {
+                std::fs::write(at.join(site), site).unwrap();
+            }
             std::fs::write(at.join("template"), configuration(&at, &address.to_string())).unwrap();
         }
         cluster.file.reconfig.command_max = Duration::from_secs(60);
@@ -165,10 +169,15 @@ fn configuration(at: &std::path::Path, address: &str) -> String {
         text,
         "worker_processes 1;\npid {at}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;"
     );
+    // A capacity that does not depend on the machine: what comes faster waits.
+    let _ = writeln!(text, "limit_req_zone $server_name zone=pace:64k rate=200r/s;");
     for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
         let _ = writeln!(text, "{kind}_temp_path {at}/{kind};");
     }
-    let _ = writeln!(text, "server {{ listen {address}; location / {{ return 200 NAME; }} }}\n}}");
+    let _ = writeln!(
+        text,
+        "server {{ listen {address}; root {at}; location / {{ limit_req zone=pace burst=1000; try_files /NAME =404; }} }}\n}}"
+    );
     text
 }
 
