@@ -13,7 +13,7 @@ use sidelong_policy::balance::Balance;
 use support::foreign::{Draining, answers, foreign, learned};
 use support::servers::{
     ControlGroup, Load, Mpm, closing_nginx, closing_server, failing_nginx, family, gunicorn, gunicorn_with,
-    httpd, nginx, nginx_that_takes_its_time, nodejs, php_fpm, uvicorn,
+    httpd, nginx, nginx_that_logs, nginx_that_takes_its_time, nodejs, php_fpm, uvicorn,
 };
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
@@ -255,6 +255,14 @@ fn a_file_is_written_for_servers_that_run() {
 #[test]
 fn a_server_has_done_with_a_site_when_it_takes_up_another() {
     Draining::start_gunicorn(Draining::cluster()).into_iter().for_each(Draining::go_to_and_fro);
+}
+
+#[test]
+fn an_nginx_has_done_with_a_site_when_it_takes_up_another() {
+    let nginx = Draining::start(Draining::cluster(), |cluster, name, node| {
+        Some(vec![nginx_that_logs(cluster, name, cluster.node(node))?])
+    });
+    nginx.into_iter().for_each(Draining::go_to_and_fro);
 }
 
 /// So it is of an nginx, which accepts whatever comes, and of php-fpm behind it, which does the work.

@@ -29,6 +29,14 @@ pub fn nginx_that_takes_its_time(cluster: &Cluster, name: &str, address: SocketA
     nginx_with(cluster, name, &address.into(), "limit_rate 100; sendfile_max_chunk 100; ")
 }
 
+/// The same, where an answer takes a tenth of a second. [`sites_at_once`] reads its access log.
+pub fn nginx_that_logs(cluster: &Cluster, name: &str, address: SocketAddr) -> Option<Running> {
+    let log = requests_of(cluster, name);
+    let settings =
+        format!("access_log {} requests; limit_rate 1000; sendfile_max_chunk 100; ", log.display());
+    nginx_with(cluster, name, &address.into(), &settings)
+}
+
 fn nginx_with(cluster: &Cluster, name: &str, address: &ServerAddress, settings: &str) -> Option<Running> {
     if !is_there("nginx", "-v") {
         return None;
@@ -94,7 +102,7 @@ fn nginx_command_of(directory: &Path, servers: &[(String, String)]) -> Command {
     let user = if geteuid().is_root() { "user root;\n" } else { "" };
     let text = format!(
         "daemon off;\n{user}worker_processes 1;\npid {}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n\
-         default_type text/plain;\n{temporary}{servers}}}\n",
+         log_format requests '$host $msec $request_time';\ndefault_type text/plain;\n{temporary}{servers}}}\n",
         directory.display()
     );
     let config = directory.join("nginx.conf");
@@ -377,31 +385,50 @@ fn php_fpm_program() -> Option<PathBuf> {
     })
 }
 
-/// Where gunicorn or php-fpm writes when a request begins and ends.
+/// Where a server writes when a request begins and ends.
 fn requests_of(cluster: &Cluster, name: &str) -> PathBuf {
     cluster.path(&format!("{name}.requests"))
 }
 
-/// The sites of which the gunicorn or php-fpm of that name had requests under way at one time, at most, and how often the site changed.
+/// The sites of which the server of that name, a gunicorn, php-fpm or [`nginx_that_logs`], had requests under way at one time, at
+/// most, and how often the site changed.
 pub fn sites_at_once(cluster: &Cluster, name: &str) -> (usize, usize) {
     let log = std::fs::read_to_string(requests_of(cluster, name)).unwrap();
     let mut under_way = BTreeMap::<&str, usize>::new();
     let (mut most, mut changes, mut last) = (0, 0, None);
-    for line in log.lines() {
-        let (host, what) = line.split_once(' ').unwrap();
+    for (host, begins) in requests(&log) {
         // Another than the sites' hosts is the test's own.
         if !host.ends_with(".test") {
             continue;
         }
-        match what {
-            "begins" => *under_way.entry(host).or_default() += 1,
-            _ if under_way[host] == 1 => _ = under_way.remove(host),
-            _ => *under_way.get_mut(host).unwrap() -= 1,
+        match begins {
+            true => *under_way.entry(host).or_default() += 1,
+            false if under_way[host] == 1 => _ = under_way.remove(host),
+            false => *under_way.get_mut(host).unwrap() -= 1,
         }
         most = most.max(under_way.len());
         changes += usize::from(last.replace(host).is_some_and(|last| last != host));
     }
     (most, changes)
+}
+
+/// The hosts whose requests begin (true) and end in a log, in order.
+fn requests(log: &str) -> Vec<(&str, bool)> {
+    let mut requests = Vec::new();
+    for (line, at) in log.lines().zip(0..) {
+        let words: Vec<_> = line.split(' ').collect();
+        match words[..] {
+            [host, what] => requests.push((at, what == "begins", host)),
+            // nginx tells when a request ended and how long it took, in seconds with three decimals, by a clock of its one worker.
+            [host, ended, took] => {
+                let [ended, took] = [ended, took].map(|s| s.replace('.', "").parse::<u64>().unwrap());
+                requests.extend([(ended - took, true, host), (ended, false, host)]);
+            }
+            _ => panic!("{line}"),
+        }
+    }
+    requests.sort_by_key(|&(at, begins, _)| (at, begins));
+    requests.into_iter().map(|(_, begins, host)| (host, begins)).collect()
 }
 
 fn serving(command: Command, address: &ServerAddress) -> Running {
