@@ -12,12 +12,13 @@ use sidelong_sim::speed::Case;
 use sidelong_sim::sweep::Part;
 
 use crate::failure::{Failure, say, some};
+use crate::front::lines::By;
 use crate::history::time_of_day;
 use crate::parts;
 use crate::perf::PerfArgs;
 use crate::top::Column;
 use crate::trace::TraceArgs;
-use crate::up::Make;
+use crate::up::{FrontMake, Make};
 
 /// Reverse proxies for sites that share one pool of servers.
 ///
@@ -140,6 +141,12 @@ pub(crate) struct UpArgs {
     /// their addresses; for gunicorn also their workers and service times.
     #[arg(long, value_name = "MAKE")]
     pub(crate) servers: Option<Make>,
+    /// Run a proxy of another make in place of each edge, at the edge's address, with a front that leads it.
+    #[arg(long, value_name = "MAKE")]
+    pub(crate) front: Option<FrontMake>,
+    /// Who chooses the server of a request behind `--front`.
+    #[arg(long, value_name = "WHO", default_value = "sidelong", requires = "front")]
+    pub(crate) by: By,
     /// Stop after this time (500ms, 30s, 1h30m).
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
@@ -163,6 +170,7 @@ Ctrl-C, q, SIGTERM or the end of the terminal stop it: requests in flight are an
 Examples:
   sidelong up
   sidelong up --for 30s --json
+  sidelong up --servers gunicorn --front nginx
   sidelong up --config cluster.toml --fabric tcp
   sidelong up --servers gunicorn
   sidelong up --for 1m --plain --samples nodes.csv --requests requests.csv";

@@ -1,7 +1,7 @@
 //! `sidelong front`: one front of a cluster file, beside a proxy of another make that it leads.
 
-mod haproxy;
-mod lines;
+pub(crate) mod haproxy;
+pub(crate) mod lines;
 mod memory;
 
 use std::sync::Arc;

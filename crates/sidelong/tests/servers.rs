@@ -51,7 +51,7 @@ fn an_edge_routes_to_servers_that_are_not_ours() {
 
 /// The processes whose command line names the cluster's directory of servers: each server's first one is the oldest.
 fn server_processes(cluster: &Cluster, name: &str) -> Vec<u32> {
-    let settings = cluster.run_dir().join("servers").join(name);
+    let settings = cluster.run_dir().join("foreign").join(name);
     let is_of_it = |pid: &u32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         // What `up` starts becomes the server.
@@ -104,7 +104,7 @@ fn up_runs_servers_of_other_makes_in_place_of_the_built_in_origin() {
         for node in 1..=4 {
             assert!(server_processes(&cluster, &format!("n{node}-server")).is_empty(), "{make}");
         }
-        assert!(!cluster.run_dir().join("servers").exists(), "{make}");
+        assert!(!cluster.run_dir().join("foreign").exists(), "{make}");
     }
 }
 
@@ -257,12 +257,13 @@ fn a_server_has_done_with_a_site_when_it_takes_up_another() {
     Draining::start_gunicorn(Draining::cluster()).into_iter().for_each(Draining::go_to_and_fro);
 }
 
+/// It takes any number of requests at once, so no load of waiting requests moves it: a person does.
 #[test]
 fn an_nginx_has_done_with_a_site_when_it_takes_up_another() {
     let nginx = Draining::start(Draining::cluster(), |cluster, name, node| {
         Some(vec![nginx_that_logs(cluster, name, cluster.node(node))?])
     });
-    nginx.into_iter().for_each(Draining::go_to_and_fro);
+    nginx.into_iter().for_each(Draining::is_moved_to_and_fro);
 }
 
 /// So it is of an nginx, which accepts whatever comes, and of php-fpm behind it, which does the work.

@@ -7,6 +7,7 @@ use sidelong_config::{Cluster, FrontEntry, ServerAddress};
 use sidelong_edge::{HaproxyCluster, HaproxyNode, HaproxyServer, Led, LedByHaproxy, survey_haproxy};
 use sidelong_layout::{NodeId, SiteId};
 
+use super::lines::Pool;
 use crate::failure::{Failure, say};
 use crate::parts::Parts;
 
@@ -19,14 +20,19 @@ pub(super) fn led(parts: &Parts, entry: &FrontEntry) -> Result<Box<dyn Led>, Fai
     Ok(Box::new(led))
 }
 
-/// The lines that HAProxy's configuration needs.
-pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
-    let mut lines = format!("global\n    stats socket {} mode 600 level admin\n", socket(entry).display());
-    for (index, site) in cluster.sites.iter().enumerate() {
+/// The line that opens HAProxy's Runtime API.
+pub(crate) fn socket_line(entry: &FrontEntry) -> String {
+    format!("global\n    stats socket {} mode 600 level admin\n", socket(entry).display())
+}
+
+/// Backends of HAProxy, led by a front or by HAProxy itself.
+pub(crate) fn backends(pools: &[Pool<'_>], led: Option<&FrontEntry>) -> String {
+    let mut lines = String::new();
+    for pool in pools {
         // leastconn takes weights of any size, and evens out what changes between two of them.
-        let _ = write!(lines, "backend {}\n    balance leastconn\n", backend(entry, &site.name));
-        for node in &cluster.nodes {
-            let address = match node.address(index) {
+        let _ = write!(lines, "backend {}\n    balance leastconn\n", backend(led, pool.name));
+        for (node, address) in &pool.servers {
+            let address = match address {
                 ServerAddress::Tcp(address) => address.to_string(),
                 ServerAddress::Unix(path) => format!("unix@{}", path.display()),
             };
@@ -45,7 +51,7 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
     let mut said = String::new();
     let (mut missing, mut held) = (Vec::new(), Vec::new());
     for (index, site) in cluster.sites.iter().enumerate() {
-        let backend = backend(entry, &site.name);
+        let backend = backend(Some(entry), &site.name);
         let _ = writeln!(said, "backend {backend} of site {}", site.name);
         for (number, node) in cluster.nodes.iter().enumerate() {
             let is_it = |(of, at, _): &&(SiteId, NodeId, HaproxyServer)| {
@@ -91,7 +97,7 @@ fn described(cluster: &Cluster, entry: &FrontEntry, capacities: impl Iterator<It
         capacity,
     };
     HaproxyCluster {
-        backends: cluster.sites.iter().map(|site| backend(entry, &site.name).to_owned()).collect(),
+        backends: cluster.sites.iter().map(|site| backend(Some(entry), &site.name).to_owned()).collect(),
         nodes: cluster.nodes.iter().zip(capacities).map(node).collect(),
         drain_max: cluster.reconfig.drain_max,
         scan: cluster.reconfig.sensitivity,
@@ -99,8 +105,8 @@ fn described(cluster: &Cluster, entry: &FrontEntry, capacities: impl Iterator<It
 }
 
 /// HAProxy's backend of a site.
-fn backend<'a>(entry: &'a FrontEntry, site: &'a str) -> &'a str {
-    entry.backends.get(site).map_or(site, String::as_str)
+pub(super) fn backend<'a>(led: Option<&'a FrontEntry>, site: &'a str) -> &'a str {
+    led.and_then(|entry| entry.backends.get(site)).map_or(site, String::as_str)
 }
 
 /// The socket, which a checked file has.

@@ -1,58 +1,141 @@
-//! The lines that the configuration of a front's proxy needs.
+//! The lines by which a proxy's configuration says where the servers of each site are, and who chooses among them.
 
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use clap::ValueEnum;
 use sidelong_config::{Cluster, FrontEntry, Node, Proxy, ServerAddress};
 
 use super::haproxy;
 use super::memory::directory;
 
-/// The lines that the proxy's own configuration needs.
-pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
-    let prefix = directory(cluster, entry).join(&entry.name);
-    let prefix = prefix.display();
-    let sites =
-        || cluster.sites.iter().enumerate().map(|(index, site)| (index, &site.name, site.hosts.join(" ")));
-    let servers = |site: usize, line: &dyn Fn(&Node, &ServerAddress) -> String| {
-        cluster.nodes.iter().map(|node| line(node, node.address(site))).collect::<String>()
-    };
-    match entry.proxy {
-        Proxy::Nginx => {
-            let site = |(index, name, hosts): (usize, &String, String)| {
-                format!(
-                    "upstream {name} {{\n    sidelong {prefix} {name};\n{}    keepalive 32;\n}}\n\
-                     server {{\n    server_name {hosts};\n    sidelong_admission {prefix} {name};\n    location / {{\n        \
-                     proxy_pass http://{name};\n        proxy_http_version 1.1;\n        proxy_set_header Connection \"\";\n        \
-                     proxy_set_header Host $host;\n    }}\n}}\n",
-                    servers(index, &|_, address| format!("    server {address} max_fails=0;\n"))
-                )
-            };
-            format!(
-                "# Outside of http: load_module modules/ngx_http_sidelong_module.so;\n{}",
-                sites().map(site).collect::<String>()
-            )
+/// Who chooses the server of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum By {
+    /// Sidelong, among the servers that serve the site now
+    #[default]
+    Sidelong,
+    /// The proxy, by its own best method among the servers that the site has at the start; no server moves
+    Own,
+    /// The proxy, by its own best method among all servers, whatever the site
+    Shared,
+}
+
+/// Servers among which one is chosen for each request to some hosts.
+pub(crate) struct Pool<'a> {
+    /// The site's name, or that of all sites' pool.
+    pub(crate) name: &'a str,
+    hosts: Vec<&'a str>,
+    pub(super) servers: Vec<(&'a Node, &'a ServerAddress)>,
+}
+
+impl<'a> Pool<'a> {
+    /// One for each site, or one for all.
+    pub(crate) fn of(cluster: &'a Cluster, by: By) -> Vec<Pool<'a>> {
+        let sites = cluster.sites.iter().enumerate();
+        let hosts = |site: &'a sidelong_config::Site| site.hosts.iter().map(String::as_str);
+        if by == By::Shared {
+            let servers = cluster.nodes.iter().map(|node| (node, node.address(0))).collect();
+            return vec![Pool {
+                name: "all",
+                hosts: cluster.sites.iter().flat_map(hosts).collect(),
+                servers,
+            }];
         }
-        Proxy::Httpd => {
-            let site = |(index, name, hosts): (usize, &String, String)| {
-                let mut hosts = hosts.split(' ');
-                let first = hosts.next().unwrap_or_default();
-                let aliases: String = hosts.map(|host| format!("    ServerAlias {host}\n")).collect();
-                format!(
-                    "<VirtualHost *:80>\n    ServerName {first}\n{aliases}    SidelongSite {name}\n    SidelongAdmission On\n    \
-                     <Proxy balancer://{name}>\n{}        ProxySet lbmethod=sidelong\n    </Proxy>\n    \
-                     ProxyPreserveHost On\n    ProxyPass / balancer://{name}/\n</VirtualHost>\n",
-                    servers(index, &|node, address| match address {
-                        ServerAddress::Tcp(address) =>
-                            format!("        BalancerMember http://{address} retry=0\n"),
-                        // httpd tells members apart by their names.
-                        unix => format!("        BalancerMember {unix}|http://{} retry=0\n", node.name),
-                    })
-                )
-            };
-            format!(
-                "LoadModule sidelong_module modules/mod_sidelong.so\nSidelongFront {prefix}\n{}",
-                sites().map(site).collect::<String>()
-            )
-        }
-        Proxy::Haproxy => haproxy::lines(cluster, entry),
-        Proxy::Library => format!("/* sidelong_front_open({:?}, why) */\n", prefix.to_string()),
+        let pool = |(index, site): (usize, &'a sidelong_config::Site)| {
+            let nodes = cluster.nodes.iter().filter(|node| by == By::Sidelong || node.site == Some(index));
+            let servers = nodes.map(|node| (node, node.address(index))).collect();
+            Pool { name: &site.name, hosts: hosts(site).collect(), servers }
+        };
+        sites.map(pool).collect()
     }
+}
+
+/// The lines that the proxy's own configuration needs to be led.
+pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
+    let prefix = prefix(cluster, entry);
+    let pools = Pool::of(cluster, By::Sidelong);
+    match entry.proxy {
+        Proxy::Nginx => format!(
+            "# Outside of http: load_module modules/ngx_http_sidelong_module.so;\n{}",
+            nginx(&pools, Some(&prefix), None)
+        ),
+        Proxy::Httpd => format!(
+            "LoadModule sidelong_module modules/mod_sidelong.so\n{}",
+            httpd(&pools, Some(&prefix), None)
+        ),
+        Proxy::Haproxy => haproxy::socket_line(entry) + &haproxy::backends(&pools, Some(entry)),
+        Proxy::Library => format!("/* sidelong_front_open({prefix:?}, why) */\n"),
+    }
+}
+
+/// Directory and name of the files of a front.
+pub(crate) fn prefix(cluster: &Cluster, entry: &FrontEntry) -> String {
+    directory(cluster, entry).join(&entry.name).display().to_string()
+}
+
+/// Upstreams and servers of nginx, led by the front of that prefix or by nginx itself.
+pub(crate) fn nginx(pools: &[Pool<'_>], led: Option<&str>, listen: Option<SocketAddr>) -> String {
+    let mut text = String::new();
+    for Pool { name, hosts, servers } in pools {
+        let listen = listen.map_or_else(String::new, |address| format!("    listen {address};\n"));
+        let (balance, admission) = match led {
+            Some(prefix) => {
+                let admission = format!("    sidelong_admission {prefix} {name};\n");
+                (format!("sidelong {prefix} {name};"), admission)
+            }
+            // The zone is what its workers share.
+            None => (format!("zone {name} 256k;\n    least_conn;"), String::new()),
+        };
+        let servers: String =
+            servers.iter().map(|(_, address)| format!("    server {address} max_fails=0;\n")).collect();
+        let _ = write!(
+            text,
+            "upstream {name} {{\n    {balance}\n{servers}    keepalive 32;\n}}\n\
+             server {{\n{listen}    server_name {};\n{admission}    location / {{\n        proxy_pass http://{name};\n        \
+             proxy_http_version 1.1;\n        proxy_set_header Connection \"\";\n        proxy_set_header Host $host;\n    }}\n}}\n",
+            hosts.join(" ")
+        );
+    }
+    text
+}
+
+/// Virtual hosts of httpd and their balancers, led by the front of that prefix or by httpd itself.
+pub(crate) fn httpd(pools: &[Pool<'_>], led: Option<&str>, listen: Option<SocketAddr>) -> String {
+    let mut text = led.map_or_else(String::new, |prefix| format!("SidelongFront {prefix}\n"));
+    let listen = listen.map_or_else(|| "*:80".to_owned(), |address| address.to_string());
+    for Pool { name, hosts, servers } in pools {
+        let (first, aliases) = hosts.split_first().unwrap_or((&"", &[]));
+        let aliases: String = aliases.iter().map(|host| format!("    ServerAlias {host}\n")).collect();
+        let (site, method) = match led {
+            Some(_) => (format!("    SidelongSite {name}\n    SidelongAdmission On\n"), "sidelong"),
+            None => (String::new(), "bybusyness"),
+        };
+        let member = |(node, address): &(&Node, &ServerAddress)| match address {
+            ServerAddress::Tcp(address) => format!("        BalancerMember http://{address} retry=0\n"),
+            // httpd tells members apart by their names.
+            unix => format!("        BalancerMember {unix}|http://{} retry=0\n", node.name),
+        };
+        let members: String = servers.iter().map(member).collect();
+        let _ = write!(
+            text,
+            "<VirtualHost {listen}>\n    ServerName {first}\n{aliases}{site}    <Proxy balancer://{name}>\n{members}        \
+             ProxySet lbmethod={method}\n    </Proxy>\n    ProxyPreserveHost On\n    ProxyPass / balancer://{name}/\n</VirtualHost>\n"
+        );
+    }
+    text
+}
+
+/// The frontend of HAProxy before its backends.
+pub(crate) fn haproxy_frontend(pools: &[Pool<'_>], led: Option<&FrontEntry>, listen: SocketAddr) -> String {
+    let mut text = format!("frontend clients\n    bind {listen}\n");
+    for pool in pools {
+        let backend = haproxy::backend(led, pool.name);
+        let _ = writeln!(
+            text,
+            "    use_backend {backend} if {{ hdr(host),field(1,:) -i {} }}",
+            pool.hosts.join(" ")
+        );
+    }
+    text
 }

@@ -16,8 +16,8 @@ use sidelong_fabric::RunDirectory;
 
 use crate::event::Event;
 use crate::failure::Failure;
+use crate::up::foreign::Foreign;
 use crate::up::home::Home;
-use crate::up::servers::{CONNECT_MAX, Server};
 
 /// Longest wait for a process to be ready.
 const READY_MAX: Duration = Duration::from_secs(20);
@@ -32,9 +32,12 @@ const EVENTS_MAX: usize = 4096;
 /// Most bytes of a log that are read for why its process ended: the last ones.
 const WORDS_MAX: i64 = 4096;
 
-/// The kind of part that a server of another make is, and the directory of such servers' settings in the run directory.
-const SERVER: &str = "server";
-const SERVERS: &str = "servers";
+/// Longest wait for a connection to a program on this machine.
+const CONNECT_MAX: Duration = Duration::from_millis(100);
+/// The directory of the settings of programs of other makes, in the run directory.
+const FOREIGN: &str = "foreign";
+/// The kinds of parts, in the order in which they end: requests in flight find their node.
+const KINDS: [&str; 5] = ["proxy", "edge", "front", "node", "server"];
 
 /// What a thread that reads a process's events tells: the process's index, and an event, or `None` when it has ended.
 type Told = (usize, Option<Event>);
@@ -60,8 +63,8 @@ struct Part {
     kind: &'static str,
     name: String,
     group: Option<PathBuf>,
-    /// A server of another make, in a control group. It is ready when it answers, and tells no events.
-    server: Option<Server>,
+    /// A program of another make. It is ready when it answers, and tells no events.
+    foreign: Option<Box<dyn Foreign>>,
     child: Option<Child>,
     ready: bool,
     started: Instant,
@@ -82,7 +85,7 @@ impl Children {
         Ok(Children { parts: Vec::new(), program, config, run, told, tell })
     }
 
-    /// Starts a `kind` (node, edge) of that name, in the control group `group` if there is one.
+    /// Starts a `kind` (node, edge, front) of that name, in the control group `group` if there is one.
     pub(super) fn start(
         &mut self,
         kind: &'static str,
@@ -92,9 +95,14 @@ impl Children {
         self.add(kind, name.to_owned(), group, None)
     }
 
-    /// Starts a server of another make in the control group `group`.
-    pub(super) fn start_server(&mut self, server: Server, group: PathBuf) -> Result<(), Failure> {
-        self.add(SERVER, server.name(), Some(group), Some(server))
+    /// Starts a program of another make as a `kind` (server, proxy), in the control group `group` if there is one.
+    pub(super) fn start_foreign(
+        &mut self,
+        kind: &'static str,
+        foreign: impl Foreign + 'static,
+        group: Option<PathBuf>,
+    ) -> Result<(), Failure> {
+        self.add(kind, foreign.name(), group, Some(Box::new(foreign)))
     }
 
     fn add(
@@ -102,13 +110,13 @@ impl Children {
         kind: &'static str,
         name: String,
         group: Option<PathBuf>,
-        server: Option<Server>,
+        foreign: Option<Box<dyn Foreign>>,
     ) -> Result<(), Failure> {
         self.parts.push(Part {
             kind,
             name,
             group,
-            server,
+            foreign,
             child: None,
             ready: false,
             started: Instant::now(),
@@ -122,7 +130,7 @@ impl Children {
 
     /// How this program is asked to be the part.
     fn arguments(&self, part: &Part) -> Result<Vec<OsString>, Failure> {
-        let mut arguments: Vec<OsString> = match part.server {
+        let mut arguments: Vec<OsString> = match part.foreign {
             Some(_) => vec!["exec".into()],
             None => {
                 let config = self.config.clone().into();
@@ -133,10 +141,10 @@ impl Children {
         if let Some(group) = &part.group {
             arguments.extend(["--join-cgroup".into(), group.into()]);
         }
-        if let Some(server) = &part.server {
+        if let Some(foreign) = &part.foreign {
             arguments.push("--".into());
             // Written anew each time, for the run directory may have gone.
-            arguments.extend(server.command(&self.run.path().join(SERVERS))?);
+            arguments.extend(foreign.command(&self.run.path().join(FOREIGN))?);
         }
         Ok(arguments)
     }
@@ -148,8 +156,8 @@ impl Children {
         let log = self.run.create(&name).map_err(|error| {
             Failure::new(format!("cannot write {}: {error}", self.run.path().join(name).display()))
         })?;
-        // A server tells no events, and nobody would read what else it prints.
-        let output = if part.server.is_some() { Stdio::null() } else { Stdio::piped() };
+        // Such a program tells no events, and nobody would read what else it prints.
+        let output = if part.foreign.is_some() { Stdio::null() } else { Stdio::piped() };
         let mut child = Command::new(&self.program)
             .args(arguments)
             .stdin(Stdio::null())
@@ -176,7 +184,7 @@ impl Children {
     fn told_by(&self, index: usize, child: &mut Child) -> io::Result<()> {
         let told = self.tell.clone();
         let lines = child.stdout.take();
-        let ends = match self.parts[index].server {
+        let ends = match self.parts[index].foreign {
             Some(_) => Some(pidfd_open(pid(child).ok_or(io::ErrorKind::NotFound)?, PidfdFlags::empty())?),
             None => None,
         };
@@ -215,7 +223,7 @@ impl Children {
             }
             for part in self.parts.iter_mut().filter(|part| !part.ready) {
                 let answers = |at: SocketAddr| TcpStream::connect_timeout(&at, CONNECT_MAX).is_ok();
-                part.ready = part.server.as_ref().is_some_and(|server| answers(server.address()));
+                part.ready = part.foreign.as_ref().is_some_and(|foreign| answers(foreign.address()));
             }
             match self.told.recv_timeout(Duration::from_millis(10)) {
                 Ok((index, Some(Event::Ready))) => self.parts[index].ready = true,
@@ -294,9 +302,9 @@ impl Children {
         edges.filter_map(|part| part.child.as_ref()).for_each(|edge| signal(edge, sent));
     }
 
-    /// Ends edges before nodes and their servers, so that requests in flight find their node. A process that does not end in time is killed.
+    /// Ends all processes, kind after kind. One that does not end in time is killed.
     pub(super) fn end(&mut self) {
-        for kind in ["edge", "node", SERVER] {
+        for kind in KINDS {
             let parts = || self.parts.iter().filter(|part| part.kind == kind);
             for child in parts().filter_map(|part| part.child.as_ref()) {
                 signal(child, Signal::TERM);
@@ -314,8 +322,8 @@ impl Children {
             }
         }
         self.parts.clear();
-        // There is none if no server was started.
-        let _ = std::fs::remove_dir_all(self.run.path().join(SERVERS));
+        // There is none without programs of other makes.
+        let _ = std::fs::remove_dir_all(self.run.path().join(FOREIGN));
     }
 
     /// Why a process ended: the last line of its log.
@@ -354,8 +362,8 @@ impl Part {
     /// Waits for its process, which is ending: "signal: 9 (SIGKILL)", for example.
     fn status(&mut self) -> String {
         let status = self.child.take().and_then(|mut child| {
-            // The workers of a server that was killed may live on, and keep its port.
-            if let (Some(_), Some(group)) = (&self.server, pid(&child)) {
+            // The workers of a program that was killed may live on, and keep its port.
+            if let (Some(_), Some(group)) = (&self.foreign, pid(&child)) {
                 let _ = kill_process_group(group, Signal::KILL);
             }
             child.wait().ok()

@@ -1,20 +1,23 @@
 //! `sidelong up`: a whole shared data center on this machine.
 //!
-//! It starts each node and each edge as a process of its own and sends the cluster file's workload to the edges. What it shows
+//! It starts each node and each edge, or a proxy in its place, as a process of its own and sends the cluster file's workload to the edges. What it shows
 //! of nodes it reads from their memory, as an edge does.
 
 mod admissions;
 mod bursts;
 mod children;
+mod foreign;
 mod home;
 mod outcome;
 mod plain;
+mod proxies;
 mod requests;
 mod samples;
 mod screen;
 mod servers;
 
 use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -38,8 +41,11 @@ use crate::parts::Parts;
 use admissions::{Admissions, Told};
 use bursts::Bursts;
 use children::{Children, News};
+use foreign::Foreign as _;
 use home::Home;
 use outcome::{Moves, StepTimes};
+pub(crate) use proxies::FrontMake;
+use proxies::Proxy;
 use requests::Requests;
 use samples::Samples;
 use servers::Server;
@@ -98,6 +104,10 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
         Some(make) => servers::in_place_of_origins(&mut file, make)?,
         None => Vec::new(),
     };
+    let proxies = match args.front {
+        Some(make) => proxies::in_place_of_edges(&mut file, make, args.by)?,
+        None => Vec::new(),
+    };
     let parts = Parts::new(file.cluster()?)?;
     // Parts use the directory that this process has chosen, whatever their environment.
     file.cluster.run_dir = Some(parts.run.path().to_owned());
@@ -118,7 +128,8 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
     }
     let reopen = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR1, Arc::clone(&reopen))?;
-    let summary = Up::start(args, quiet, parts, servers, &mut home, stop, reopen).and_then(Up::run);
+    let foreign = (servers, proxies);
+    let summary = Up::start(args, quiet, parts, foreign, &mut home, stop, reopen).and_then(Up::run);
     // The parts have ended, so what they offered is useless.
     let swept = run.sweep();
     drop(home);
@@ -140,6 +151,7 @@ struct Waiting {
 struct Up<'a> {
     args: &'a UpArgs,
     quiet: bool,
+    doors: Vec<Door>,
     parts: Parts,
     home: &'a mut Home,
     children: Children,
@@ -167,7 +179,7 @@ impl<'a> Up<'a> {
         args: &'a UpArgs,
         quiet: bool,
         parts: Parts,
-        servers: Vec<Server>,
+        (servers, proxies): (Vec<Server>, Vec<Proxy>),
         home: &'a mut Home,
         stop: Arc<AtomicBool>,
         reopen: Arc<AtomicBool>,
@@ -195,7 +207,7 @@ impl<'a> Up<'a> {
         for server in servers {
             let groups = groups.as_ref().expect("made for them");
             let group = groups.add(&server.name(), Some(server.cpu_share))?;
-            children.start_server(server, group)?;
+            children.start_foreign("server", server, Some(group))?;
         }
         children.await_ready(|| stop.load(Ordering::Relaxed))?;
         for (index, node) in parts.cluster.nodes.iter().enumerate() {
@@ -210,17 +222,27 @@ impl<'a> Up<'a> {
         for edge in &parts.cluster.edges {
             children.start("edge", &edge.name, None)?;
         }
+        let by_itself = |name: &str| proxies.iter().any(|proxy| proxy.front() == name && !proxy.is_led());
         for front in parts.cluster.fronts.iter().filter(|front| front.leads.is_some()) {
-            children.start("front", &front.name, None)?;
+            if !by_itself(&front.name) {
+                children.start("front", &front.name, None)?;
+            }
+        }
+        let doors = doors(&parts.cluster, &proxies);
+        for proxy in proxies {
+            children.start_foreign("proxy", proxy, None)?;
         }
         children.await_ready(|| stop.load(Ordering::Relaxed))?;
 
         let monitor = Monitor::new(&parts)?;
-        let requests =
-            args.requests.as_deref().map(|path| Requests::create(path, &parts.cluster)).transpose()?;
+        let requests = args
+            .requests
+            .as_deref()
+            .map(|path| Requests::create(path, &parts.cluster, &doors))
+            .transpose()?;
         let waiting = match bursts {
             Some(bursts) => {
-                let load = Generator::new(bursts.client_config(&parts.cluster), bursts)?;
+                let load = Generator::new(bursts.client_config(&parts.cluster, &doors), bursts)?;
                 let load = match requests.clone() {
                     Some(requests) => load.observe(move |request| requests.take(request)),
                     None => load,
@@ -233,6 +255,7 @@ impl<'a> Up<'a> {
         Ok(Up {
             args,
             quiet,
+            doors,
             notes: vec![parts.fabric.note().to_owned()],
             admissions: Admissions::new(parts.cluster.sites.iter().map(|site| site.name.clone())),
             parts,
@@ -262,7 +285,7 @@ impl<'a> Up<'a> {
         let mut news = self.begin_load()?;
         if screen.is_none() && !self.quiet {
             // A closed standard error does not stop the cluster.
-            let _ = writeln!(std::io::stderr(), "{}", greeting(&self.parts.cluster));
+            let _ = writeln!(std::io::stderr(), "{}", greeting(&self.parts.cluster, &self.doors));
         }
         let show_every = if screen.is_some() { FRAME_EVERY } else { LINE_EVERY };
         let (mut live, mut live_at, mut shown_at) = (None, Instant::now(), Instant::now());
@@ -459,16 +482,40 @@ fn speaks_to_all(cluster: &Cluster) -> Result<(), Failure> {
     })
 }
 
-/// What runs, and the edges' addresses.
-fn greeting(cluster: &Cluster) -> String {
-    let edges = cluster.edges.iter().map(|edge| edge.listen.to_string());
-    let led = cluster.fronts.iter().filter_map(|front| Some(format!("your {}", front.leads.as_ref()?.proxy)));
-    let edges: Vec<_> = edges.chain(led).collect();
+/// Where clients connect: an edge, or the proxy in its place.
+struct Door {
+    name: String,
+    address: SocketAddr,
+    /// The make of the proxy.
+    make: Option<&'static str>,
+}
+
+fn doors(cluster: &Cluster, proxies: &[Proxy]) -> Vec<Door> {
+    let edges =
+        cluster.edges.iter().map(|edge| Door { name: edge.name.clone(), address: edge.listen, make: None });
+    let proxies = proxies.iter().map(|proxy| Door {
+        name: proxy.front().to_owned(),
+        address: proxy.address(),
+        make: Some(proxy.program()),
+    });
+    edges.chain(proxies).collect()
+}
+
+/// What runs, and where clients connect.
+fn greeting(cluster: &Cluster, doors: &[Door]) -> String {
+    let doors_at = doors.iter().map(|door| match door.make {
+        Some(make) => format!("{make} at {}", door.address),
+        None => door.address.to_string(),
+    });
+    let is_yours = |name: &str| doors.iter().all(|door| door.name != name);
+    let yours = cluster.fronts.iter().filter(|front| is_yours(&front.name));
+    let yours = yours.filter_map(|front| Some(format!("your {}", front.leads.as_ref()?.proxy)));
+    let behind: Vec<_> = doors_at.chain(yours).collect();
     format!(
         "sidelong: {} is up: {} on {} behind {}; press Ctrl-C to stop",
         cluster.name,
         some(cluster.sites.len(), "site"),
         some(cluster.nodes.len(), "node"),
-        edges.join(" and "),
+        behind.join(" and "),
     )
 }

@@ -6,22 +6,18 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use clap::ValueEnum;
-use rustix::process::geteuid;
 use sidelong_config::{ClusterFile, Configuration, Node, ServerAddress};
 use sidelong_workload::gunicorn;
 
+use super::foreign::{self, Foreign, configure_httpd, configure_nginx};
 use crate::cgroup;
 use crate::cli::ExecArgs;
 use crate::failure::Failure;
 use crate::node::service_time;
 use crate::parent::end_with_parent;
-
-/// Where Debian, and where Red Hat and its kin, have the modules of httpd.
-const HTTPD_MODULES: [&str; 2] = ["/usr/lib/apache2/modules", "/usr/lib64/httpd/modules"];
 
 /// What makes the servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -35,11 +31,10 @@ pub(crate) enum Make {
 }
 
 impl Make {
-    /// The names that its program has, and the package that has it.
-    const fn programs(self) -> (&'static [&'static str], &'static str) {
+    const fn names(self) -> foreign::Names {
         match self {
-            Make::Nginx => (&["nginx"], "nginx"),
-            Make::Httpd => (&["apache2", "httpd"], "apache2 (Debian) or httpd"),
+            Make::Nginx => foreign::NGINX,
+            Make::Httpd => foreign::HTTPD,
             Make::Gunicorn => (&["gunicorn"], "gunicorn"),
         }
     }
@@ -51,18 +46,6 @@ impl Make {
             Make::Nginx | Make::Httpd => 0.05,
             Make::Gunicorn => 0.25,
         }
-    }
-
-    /// The program, if it is on this machine.
-    fn program(self) -> Result<&'static str, Failure> {
-        let (names, package) = self.programs();
-        let is_there = |name: &&str| {
-            let mut asked = Command::new(name);
-            asked.arg("-v").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
-        };
-        names.iter().copied().find(is_there).ok_or_else(|| {
-            Failure::new(format!("--servers: there is no {} here: install the package {package}", names[0]))
-        })
     }
 }
 
@@ -81,7 +64,7 @@ pub(super) struct Server {
 /// # Errors
 /// If the file does not make a cluster, or the program is not there.
 pub(super) fn in_place_of_origins(file: &mut ClusterFile, make: Make) -> Result<Vec<Server>, Failure> {
-    replace(file, make, make.program()?)
+    replace(file, make, foreign::find(make.names(), "--servers")?)
 }
 
 /// The same with a program of that name.
@@ -113,74 +96,36 @@ fn replace(file: &mut ClusterFile, make: Make, program: &'static str) -> Result<
     Ok(servers)
 }
 
-impl Server {
-    /// Its name as a part of the cluster.
-    pub(super) fn name(&self) -> String {
+impl Foreign for Server {
+    fn name(&self) -> String {
         format!("{}-server", self.node.name)
     }
 
-    /// Where it answers.
-    pub(super) const fn address(&self) -> SocketAddr {
+    fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The command that runs it in the foreground. Its settings go into `directory`.
-    pub(super) fn command(&self, directory: &Path) -> Result<Vec<OsString>, Failure> {
-        let at = directory.join(self.name());
-        let written = std::fs::create_dir_all(&at).and_then(|()| self.configure(&at));
-        let arguments =
-            written.map_err(|error| Failure::new(format!("cannot write into {}: {error}", at.display())))?;
-        Ok(std::iter::once(self.program.into()).chain(arguments).collect())
+    fn program(&self) -> &'static str {
+        self.program
     }
 
-    /// Writes its settings into the directory. Returns its arguments.
     fn configure(&self, at: &Path) -> io::Result<Vec<OsString>> {
         match self.make {
-            Make::Nginx => self.configure_nginx(at),
-            Make::Httpd => self.configure_httpd(at),
-            Make::Gunicorn => self.configure_gunicorn(at),
+            Make::Nginx => {
+                let location = "location / { return 200 \"ok\\n\"; }";
+                let server = format!("  server {{\n    listen {};\n    {location}\n  }}\n", self.address);
+                configure_nginx(at, 1, "", &server)
+            }
+            Make::Httpd => {
+                // A status page needs no file, which httpd's other user could not read here if this is root.
+                let page = "<Location />\nSetHandler server-status\n</Location>\n";
+                configure_httpd(at, self.address, &["status"], page)
+            }
+            Make::Gunicorn => {
+                let workers = self.node.workers.unwrap_or(1);
+                gunicorn::arguments(at, self.address, workers, service_time(&self.node))
+            }
         }
-    }
-
-    fn configure_nginx(&self, at: &Path) -> io::Result<Vec<OsString>> {
-        let (address, directory) = (self.address(), at.display());
-        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-            .map(|kind| format!("  {kind}_temp_path {directory}/{kind};\n"))
-            .concat();
-        // As root its workers would have another user, who may not enter the directory.
-        let user = if geteuid().is_root() { "user root;\n" } else { "" };
-        let text = format!(
-            "daemon off;\n{user}worker_processes 1;\npid {directory}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\n  \
-             access_log off;\n{temporary}  server {{\n    listen {address};\n    location / {{ return 200 \"ok\\n\"; }}\n  }}\n}}\n"
-        );
-        let config = at.join("nginx.conf");
-        std::fs::write(&config, text)?;
-        Ok(vec!["-p".into(), at.into(), "-c".into(), config.into(), "-e".into(), "stderr".into()])
-    }
-
-    fn configure_httpd(&self, at: &Path) -> io::Result<Vec<OsString>> {
-        let (address, directory) = (self.address(), at.display());
-        let modules = HTTPD_MODULES.iter().find(|path| Path::new(path).is_dir()).unwrap_or(&HTTPD_MODULES[0]);
-        let loaded: String = ["mpm_event", "unixd", "authz_core", "status"]
-            .map(|name| {
-                // Some are built in.
-                let load = format!("LoadModule {name}_module {modules}/mod_{name}.so");
-                format!("<IfModule !{name}_module>\n{load}\n</IfModule>\n")
-            })
-            .concat();
-        // A status page needs no file, which httpd's other user could not read here if this is root.
-        let user = if geteuid().is_root() { "User nobody\nGroup nogroup\n" } else { "" };
-        let text = format!(
-            "ServerRoot {directory}\nServerName localhost\nListen {address}\nPidFile {directory}/pid\n\
-             ErrorLog {directory}/error.log\n{loaded}{user}<Location />\nSetHandler server-status\n</Location>\n"
-        );
-        let config = at.join("httpd.conf");
-        std::fs::write(&config, text)?;
-        Ok(vec!["-f".into(), config.into(), "-DFOREGROUND".into()])
-    }
-
-    fn configure_gunicorn(&self, at: &Path) -> io::Result<Vec<OsString>> {
-        gunicorn::arguments(at, self.address(), self.node.workers.unwrap_or(1), service_time(&self.node))
     }
 }
 
@@ -194,9 +139,6 @@ pub(crate) fn exec(args: &ExecArgs) -> Result<(), Failure> {
     let error = Command::new(program).args(arguments).exec();
     Err(Failure::new(format!("cannot run {}: {error}", PathBuf::from(program).display())))
 }
-
-/// Longest wait for a connection to a server on this machine.
-pub(super) const CONNECT_MAX: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
@@ -212,7 +154,7 @@ mod tests {
         assert_eq!(servers.len(), 18);
         assert!(after.nodes.iter().all(|node| node.is_foreign && node.workers == Some(2)));
         for ((server, was), node) in servers.iter().zip(&before.nodes).zip(&after.nodes) {
-            assert_eq!((Some(server.address()), &node.name, node.site), (node.port(), &was.name, was.site));
+            assert_eq!((Some(server.address), &node.name, node.site), (node.port(), &was.name, was.site));
         }
         // There is nothing left to put in place.
         assert_eq!(replace(&mut file, Make::Gunicorn, "gunicorn").unwrap().len(), 0);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::servers::{Load, gunicorn, signal_all, sites_at_once};
-use super::{Cluster, Running, eventually, metrics, try_get};
+use super::{Cluster, Running, eventually, metrics, run, try_get};
 
 /// The part of the cluster that has no load to send, with servers at its nodes' addresses.
 pub fn foreign(sites: &[(&str, usize)]) -> Cluster {
@@ -83,7 +83,7 @@ impl Draining {
 
     /// Until nodes have moved a few times, or as often as SIDELONG_MOVES says.
     pub fn go_to_and_fro(mut self) {
-        let moves = std::env::var("SIDELONG_MOVES").map_or(4.0, |moves| moves.parse().unwrap());
+        let moves = Self::moves_wanted();
         // A node that leaves a site has requests of it.
         self.ask("alpha.test", 2);
         for site in ["alpha.test", "beta.test"].into_iter().cycle() {
@@ -96,6 +96,21 @@ impl Draining {
             self.load.truncate(4);
         }
         self.end();
+    }
+
+    /// A node is moved as often by hand, under load of both sites.
+    pub fn is_moved_to_and_fro(mut self) {
+        // As many as make sure that the node has some by the next move.
+        ["alpha.test", "beta.test"].into_iter().for_each(|site| self.ask(site, 8));
+        let config = self.cluster.config().to_str().unwrap().to_owned();
+        for site in ["alpha", "beta"].into_iter().cycle().take(Self::moves_wanted() as usize) {
+            run(["move", "n2", site, "--config", &config]).succeeded();
+        }
+        self.end();
+    }
+
+    fn moves_wanted() -> f64 {
+        std::env::var("SIDELONG_MOVES").map_or(4.0, |moves| moves.parse().unwrap())
     }
 
     pub fn ask(&mut self, site: &'static str, clients: usize) {
