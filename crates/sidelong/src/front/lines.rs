@@ -2,8 +2,8 @@
 
 use sidelong_config::{Cluster, FrontEntry, Node, Proxy, ServerAddress};
 
-use super::haproxy;
 use super::memory::directory;
+use super::{connect, haproxy};
 
 /// The lines that the proxy's own configuration needs.
 pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
@@ -53,6 +53,7 @@ pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
             )
         }
         Proxy::Haproxy => haproxy::lines(cluster, entry),
+        Proxy::Connect => connect::lines(cluster),
         Proxy::Library => format!("/* sidelong_front_open({:?}, why) */\n", prefix.to_string()),
     }
 }
