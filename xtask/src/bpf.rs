@@ -1,5 +1,5 @@
-//! `cargo xtask bpf`: the object that is loaded into the kernel, built from its source beside it. It is in git, so that
-//! users need no clang; `--check` shows that it is what the source says.
+//! `cargo xtask bpf`: the objects that are loaded into the kernel, built from their sources beside them. They are in git, so
+//! that users need no clang; `--check` shows that they are what the sources say.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,18 +7,18 @@ use std::process::Command;
 use crate::error::Error;
 use crate::exec;
 
-/// Where source and object lie.
+/// Where sources and objects lie.
 const PLACE: &str = "crates/load/src/bpf";
-const SOURCE: &str = "record.bpf.c";
-const OBJECT: &str = "record.bpf.o";
-/// Which compiler made the object: another makes another one, as good.
-const MAKER: &str = "record.bpf.clang";
+/// Each object without its ending: `.c` is its source's.
+const OBJECTS: [&str; 2] = ["record.bpf", "connect.bpf"];
+/// Which compiler made the objects: another makes others, as good.
+const MAKER: &str = "objects.clang";
 
 /// Shown below the options.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  cargo xtask bpf            build crates/load/src/bpf/record.bpf.o
-  cargo xtask bpf --check    build it elsewhere and compare
+  cargo xtask bpf            build crates/load/src/bpf/*.bpf.o
+  cargo xtask bpf --check    build them elsewhere and compare
 
 Needs clang and llvm. The check is left out where clang is not the one that built what is in git.";
 
@@ -32,53 +32,59 @@ pub(crate) struct Args {
 
 /// What a check came to.
 pub(crate) enum Checked {
-    /// The object is what the source says.
+    /// The objects are what the sources say.
     Same,
-    /// It is not.
-    Differs,
+    /// This one is not.
+    Differs(&'static str),
     /// Another compiler would have to be here: why.
     Skipped(String),
 }
 
-/// Builds it, or checks it. Whether all is well.
+/// Builds them, or checks them. Whether all is well.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<bool, Error> {
     let place = root.join(PLACE);
     if !args.check {
-        build(root, &place.join(OBJECT))?;
+        build(root, &place)?;
         let maker = place.join(MAKER);
         let clang = clang()?;
         std::fs::write(&maker, format!("{clang}\n"))
             .map_err(|source| Error::Write { path: maker, source })?;
-        println!("{PLACE}/{OBJECT}, by {clang}");
+        println!("{PLACE}/*.bpf.o, by {clang}");
         return Ok(true);
     }
     let checked = check(root)?;
     match &checked {
-        Checked::Same => println!("{PLACE}/{OBJECT} is what its source says"),
-        Checked::Differs => println!("{PLACE}/{OBJECT} is not what its source says: run `cargo xtask bpf`"),
+        Checked::Same => println!("{PLACE}/*.bpf.o are what their sources say"),
+        Checked::Differs(object) => {
+            println!("{PLACE}/{object}.o is not what its source says: run `cargo xtask bpf`");
+        }
         Checked::Skipped(why) => println!("SKIPPED: bpf: {why}"),
     }
-    Ok(!matches!(checked, Checked::Differs))
+    Ok(!matches!(checked, Checked::Differs(_)))
 }
 
-/// Builds it elsewhere and compares.
+/// Builds them elsewhere and compares.
 pub(crate) fn check(root: &Path) -> Result<Checked, Error> {
     let read = |path: PathBuf| std::fs::read(&path).map_err(|source| Error::Read { path, source });
     let maker = String::from_utf8_lossy(&read(root.join(PLACE).join(MAKER))?).trim().to_owned();
     match clang() {
         Ok(found) if found == maker => {}
-        Ok(found) => return Ok(Checked::Skipped(format!("{found} is here, the object is by {maker}"))),
+        Ok(found) => return Ok(Checked::Skipped(format!("{found} is here, the objects are by {maker}"))),
         Err(Error::Start { .. }) => {
-            return Ok(Checked::Skipped(format!("no clang; the object is by {maker}")));
+            return Ok(Checked::Skipped(format!("no clang; the objects are by {maker}")));
         }
         Err(error) => return Err(error),
     }
     let directory =
         tempfile::tempdir().map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
-    let fresh = directory.path().join(OBJECT);
-    build(root, &fresh)?;
-    let same = read(fresh)? == read(root.join(PLACE).join(OBJECT))?;
-    Ok(if same { Checked::Same } else { Checked::Differs })
+    build(root, directory.path())?;
+    for object in OBJECTS {
+        let file = format!("{object}.o");
+        if read(directory.path().join(&file))? != read(root.join(PLACE).join(&file))? {
+            return Ok(Checked::Differs(object));
+        }
+    }
+    Ok(Checked::Same)
 }
 
 /// The compiler, by its first line.
@@ -87,18 +93,23 @@ fn clang() -> Result<String, Error> {
     Ok(said.lines().next().unwrap_or_default().trim().to_owned())
 }
 
-/// What it says depends on the source and the two tools alone, and not on where they lie.
-fn build(root: &Path, object: &Path) -> Result<(), Error> {
+/// Builds all objects into a directory. What they say depends on the sources and the two tools alone, and not on where they
+/// lie.
+fn build(root: &Path, directory: &Path) -> Result<(), Error> {
     let (place, libbpf) = (root.join(PLACE), libbpf(root)?);
-    let mut clang = Command::new("clang");
-    clang.current_dir(&place).args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"]);
-    clang.arg("-D__TARGET_ARCH_x86").arg("-I").arg(&libbpf);
-    for (from, to) in [(&libbpf, "libbpf"), (&place, ".")] {
-        clang.arg(format!("-ffile-prefix-map={}={to}", from.display()));
+    for name in OBJECTS {
+        let object = directory.join(format!("{name}.o"));
+        let mut clang = Command::new("clang");
+        clang.current_dir(&place).args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"]);
+        clang.arg("-D__TARGET_ARCH_x86").arg("-I").arg(&libbpf);
+        for (from, to) in [(&libbpf, "libbpf"), (&place, ".")] {
+            clang.arg(format!("-ffile-prefix-map={}={to}", from.display()));
+        }
+        exec::output(clang.arg("-c").arg(format!("{name}.c")).arg("-o").arg(&object))?;
+        // What is for debuggers goes; what the kernel wants to know of types stays.
+        exec::output(Command::new("llvm-strip").arg("--strip-debug").arg(&object))?;
     }
-    exec::output(clang.args(["-c", SOURCE, "-o"]).arg(object))?;
-    // What is for debuggers goes; what the kernel wants to know of types stays.
-    exec::output(Command::new("llvm-strip").arg("--strip-debug").arg(object)).map(|_| ())
+    Ok(())
 }
 
 /// Where the headers lie that programs are written with: those of the loader that is linked.

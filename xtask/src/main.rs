@@ -1,6 +1,6 @@
 //! What the project does for itself: `cargo xtask tidy` looks over the tree, `cargo xtask ci` runs all that must pass
-//! before a change lands, `cargo xtask bpf` rebuilds the object
-//! that is loaded into the kernel, `cargo xtask vm` runs a command in a guest that has RDMA. No crate depends on this one, and it links none of theirs: it drives cargo, git and the built
+//! before a change lands, `cargo xtask bpf` rebuilds the objects
+//! that are loaded into the kernel, `cargo xtask vm` runs a command in a guest that has RDMA. No crate depends on this one, and it links none of theirs: it drives cargo, git and the built
 //! program from outside, as a developer would.
 #![forbid(unsafe_code)]
 
@@ -49,7 +49,7 @@ enum Task {
         /// What `cargo test` printed, standard error included.
         log: PathBuf,
     },
-    /// Rebuild the object that is loaded into the kernel, or check that it is what its source says.
+    /// Rebuild the objects that are loaded into the kernel, or check that they are what their sources say.
     #[command(after_help = bpf::EXAMPLES)]
     Bpf(bpf::Args),
     /// Run a command where there is RDMA: in a guest with soft-RoCE, on the files of this machine.

@@ -19,7 +19,7 @@ use crate::lines::At;
 use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::words::{Configuration, Fabric, LoadMode, MovedBy, Service, WorkloadKind};
-use front::front;
+use front::{connect_addresses, front};
 use node::{lasting_group, node};
 
 pub(crate) use node::server;
@@ -259,6 +259,7 @@ pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
             addresses.once(at.key("admin"), admin, who)?;
         }
     }
+    connect_addresses(file, &mut addresses)?;
     // A node has left its old site when all edges have no request of it there, and movers read that.
     let others_move = file.reconfig.configuration == Configuration::Reconfigured
         && (file.edges.len() + file.fronts.len() > 1 || file.reconfig.by == MovedBy::Server);

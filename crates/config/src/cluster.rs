@@ -67,6 +67,8 @@ pub struct Site {
     pub name: String,
     /// The Host headers that mean it, in lower case and without ports, at least one.
     pub hosts: Vec<String>,
+    /// The address that programs connect to, if a front sends their connections to nodes.
+    pub connect: Option<SocketAddr>,
     /// Nodes at the start.
     pub nodes: usize,
     /// Nodes that it always keeps, at least 1.
@@ -283,6 +285,7 @@ fn sites(file: &ClusterFile, pool: usize) -> Vec<Site> {
         Site {
             name: entry.name.clone(),
             hosts: entry.hosts.clone(),
+            connect: entry.connect,
             nodes,
             floor: entry.floor,
             ceiling: ceiling.min(pool),

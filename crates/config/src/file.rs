@@ -104,6 +104,10 @@ pub struct SiteEntry {
     pub name: String,
     /// The Host headers that mean it, at least one. The load generator uses the first.
     pub hosts: Vec<String>,
+    /// The address that programs connect to, where a front with `proxy = "connect"` sends their connections to the site's nodes.
+    /// Nothing listens there. Default none.
+    #[serde(default, deserialize_with = "address::read_option", skip_serializing_if = "Option::is_none")]
+    pub connect: Option<SocketAddr>,
     /// Nodes at the start, taken from the pool in order. Default 1.
     #[serde(default = "one")]
     pub nodes: usize,
@@ -167,6 +171,7 @@ impl SiteEntry {
         SiteEntry {
             name: name.into(),
             hosts: vec![host.into()],
+            connect: None,
             nodes,
             floor: 1,
             ceiling: None,
@@ -441,7 +446,8 @@ pub struct FrontEntry {
     /// The proxy.
     pub proxy: Proxy,
     /// The directory of the files that the proxy's workers read and write. Default the cluster's `run_dir`, which only the
-    /// front's own user and root may enter.
+    /// front's own user and root may enter. With `connect`, the directory of a BPF file system in which programs are pinned.
+    /// Default `sidelong/CLUSTER/FRONT` in the first that is mounted.
     #[serde(default)]
     pub dir: Option<PathBuf>,
     /// The group of the proxy's workers, which may write their counts. Default none: then they run as the front's user, or the
@@ -454,6 +460,9 @@ pub struct FrontEntry {
     /// HAProxy's backend of each site, by the site's name. Default the name itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub backends: BTreeMap<String, String>,
+    /// The control group of version 2 whose connections are sent to nodes, with `connect`. Default the root: the whole machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<PathBuf>,
     /// As an edge's.
     #[serde(default, deserialize_with = "address::read_option")]
     pub fabric_listen: Option<SocketAddr>,
@@ -472,6 +481,7 @@ impl FrontEntry {
             group: None,
             socket: None,
             backends: BTreeMap::new(),
+            cgroup: None,
             fabric_listen: None,
             admin: None,
         }

@@ -78,6 +78,8 @@ vocabulary! {
         Haproxy = "haproxy",
         /// Any program that uses the C library.
         Library = "library",
+        /// None: the kernel sends each TCP connection to a site's address to a node.
+        Connect = "connect",
     }
 }
 

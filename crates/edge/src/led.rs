@@ -1,6 +1,7 @@
 //! A proxy of another make that this process leads as its front: it is told where requests go, and says how many it has
 //! where. The requests themselves never pass through this process.
 
+pub(crate) mod connect;
 pub(crate) mod haproxy;
 pub(crate) mod memory;
 mod process;

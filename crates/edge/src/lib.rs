@@ -29,6 +29,7 @@ pub use front::Front;
 pub use ganglia::{Ganglia, GangliaSettings, GangliaThread};
 pub use gate::{Gate, Gatekeeper};
 pub use led::Led;
+pub use led::connect::LedByConnect;
 pub use led::haproxy::{HaproxyCluster, HaproxyNode, HaproxyServer, LedByHaproxy, survey_haproxy};
 pub use led::memory::{LedByMemory, LedCluster, led_regions};
 pub use loads::Loads;

@@ -11,7 +11,8 @@ pub const SLOTS: usize = 128;
 /// A slot's words about one node.
 const COUNTS_BYTES: usize = 32;
 
-/// A front's workers: after the header a line for each node that all share, then the slots.
+/// A front's workers: after the header a line for each node that all share, then the slots. The fourth word of a line is the
+/// kernel's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorkersMap {
     /// Nodes in it.
@@ -28,6 +29,10 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// The kernel, whose programs count the connections of `proxy = "connect"` in the first slot. No process has this ID, and
+    /// it never ends.
+    pub const KERNEL: Worker = Worker { pid: u32::MAX, started: u32::MAX };
+
     /// The word's value.
     pub const fn encode(self) -> u64 {
         (self.pid as u64) << 32 | self.started as u64

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod connect;
 mod error;
 mod keeper;
 mod kept;
@@ -42,6 +43,7 @@ mod snapshot;
 mod socket;
 
 pub use clock::monotonic_ns;
+pub use connect::{ConnectError, ConnectSpec, Connections, Directed};
 pub use error::Error;
 pub use keeper::{Keeper, KeeperSpec};
 pub use kept::CpuLoad;

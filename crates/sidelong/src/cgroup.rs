@@ -149,6 +149,11 @@ fn find_tree(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
     }
 }
 
+/// The first mount point of that kind of file system.
+pub(crate) fn mount_of(kind: &str) -> Result<Option<PathBuf>, Failure> {
+    Ok(mount(&read("/proc/self/mounts")?, kind, &|_| true))
+}
+
 /// The first mount point of that kind with such options.
 fn mount(mounts: &str, kind: &str, wanted: &dyn Fn(&str) -> bool) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {

@@ -72,7 +72,7 @@ pub(crate) enum Command {
     Node(PartArgs),
     /// Run one edge of a cluster file: a reverse proxy that routes by the nodes' load.
     Edge(PartArgs),
-    /// Run one front of a cluster file: it leads a proxy of yours, such as nginx or HAProxy, by the nodes' load.
+    /// Run one front of a cluster file: it leads a proxy of yours, such as nginx or HAProxy, or programs without one, by the nodes' load.
     Front(FrontArgs),
     /// Decide on admission for other servers, such as Apache httpd with mod_sidelong.
     Helper(HelperArgs),
@@ -383,7 +383,7 @@ pub(crate) struct FrontArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum FrontCommand {
-    /// Print the lines that the proxy's own configuration needs.
+    /// Print the lines that the proxy's own configuration needs, or the addresses to connect to.
     Config(FrontNamed),
     /// Say whether the proxy that runs does what it should; exit with 2 if not.
     Check(FrontNamed),

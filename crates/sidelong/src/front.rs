@@ -1,5 +1,6 @@
 //! `sidelong front`: one front of a cluster file, beside a proxy of another make that it leads.
 
+mod connect;
 pub(crate) mod haproxy;
 pub(crate) mod lines;
 mod memory;
@@ -29,6 +30,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let (led, regions) = match entry.proxy {
         Proxy::Haproxy => (haproxy::led(&parts, entry)?, Vec::new()),
+        Proxy::Connect => (connect::led(&parts, entry)?, Vec::new()),
         Proxy::Nginx | Proxy::Httpd | Proxy::Library => {
             let led = memory::led(&parts, entry)?;
             let regions = led.regions().to_vec();
@@ -85,6 +87,7 @@ pub(crate) fn ask(command: &FrontCommand) -> Result<(), Failure> {
             let (_, entry) = find(&cluster, name)?;
             match entry.proxy {
                 Proxy::Haproxy => haproxy::check(&cluster, entry),
+                Proxy::Connect => connect::check(&cluster, entry),
                 Proxy::Nginx | Proxy::Httpd | Proxy::Library => memory::check(&cluster, entry),
             }
         }

@@ -36,7 +36,7 @@ pub(super) const STEPS: &[Step] = &[
         proves: "dependencies are licensed and come from where deny.toml allows",
         run: deny,
     },
-    Step { name: "bpf", proves: "the object for the kernel is what its source says", run: bpf },
+    Step { name: "bpf", proves: "the objects for the kernel are what their sources say", run: bpf },
     Step { name: "test", proves: "all tests pass, those in the documentation included", run: test },
     Step { name: "doc", proves: "the documentation builds, and its links lead somewhere", run: doc },
     Step { name: "release", proves: "the program builds as users build it", run: release },
@@ -121,7 +121,9 @@ fn deny(run: &mut Run) -> Result<(), Failure> {
 fn bpf(run: &mut Run) -> Result<(), Failure> {
     match bpf::check(&run.root)? {
         Checked::Same => Ok(()),
-        Checked::Differs => Err(Failure::Unmet("`cargo xtask bpf` makes another object".into())),
+        Checked::Differs(object) => {
+            Err(Failure::Unmet(format!("`cargo xtask bpf` makes another {object}.o")))
+        }
         Checked::Skipped(why) => {
             run.tally.skip("bpf", &why);
             Ok(())

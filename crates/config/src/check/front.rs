@@ -1,8 +1,11 @@
 //! Checks of a `[[front]]`.
 
+use std::net::SocketAddr;
+
+use sidelong_files::ServerAddress;
 use sidelong_policy::balance::Balance;
 
-use super::{At, Check, excerpt, expect, name, port};
+use super::{Addresses, At, Check, excerpt, expect, name, port};
 use crate::file::{ClusterFile, FrontEntry};
 use crate::words::Proxy;
 
@@ -29,6 +32,22 @@ pub(super) fn front(at: At, entry: &FrontEntry, file: &ClusterFile) -> Check {
             (format!("{}: no site {:?}", who(), excerpt(site)), "the names of sites".into())
         })?;
     }
+    let is_connect = entry.proxy == Proxy::Connect;
+    expect(is_connect || entry.cgroup.is_none(), at.key("cgroup"), || {
+        (
+            format!("{} has a cgroup with proxy = \"{}\"", who(), entry.proxy),
+            "proxy = \"connect\" with it".into(),
+        )
+    })?;
+    expect(!is_connect || entry.group.is_none(), at.key("group"), || {
+        (
+            format!("{} has a group with proxy = \"connect\"", who()),
+            "none: no process writes its files".into(),
+        )
+    })?;
+    if is_connect {
+        connect(&who(), file)?;
+    }
     expect(!is_haproxy || entry.dir.is_none() && entry.group.is_none(), at.key("dir"), || {
         (
             format!("{} has dir or group with proxy = \"haproxy\"", who()),
@@ -49,4 +68,54 @@ pub(super) fn front(at: At, entry: &FrontEntry, file: &ClusterFile) -> Check {
         let found = format!("{} with policy = \"{}\"", who(), file.balance.policy);
         (found, "weighted, power-of-two, least-connections or round-robin".into())
     })
+}
+
+/// Each site has an address, and each node one of the same family: a connection keeps its socket.
+fn connect(who: &str, file: &ClusterFile) -> Check {
+    let site = file.sites.iter().position(|site| site.connect.is_none());
+    expect(site.is_none(), At::entry("site", site.unwrap_or_default()).key("connect"), || {
+        let name = site.map_or("", |site| &file.sites[site].name);
+        (format!("site {name:?} has no connect, and {who} has proxy = \"connect\""), "its address".into())
+    })?;
+    let of_sites = file.sites.iter().filter_map(|site| Some((site, site.connect?)));
+    for (i, node) in file.nodes.iter().enumerate() {
+        let at = At::entry("node", i).key(if node.is_foreign() { "server" } else { "listen" });
+        let built_in = node.listen.map(ServerAddress::from);
+        let Some(server) = node.server.as_ref().or(built_in.as_ref()) else { continue };
+        let address = server.tcp();
+        expect(address.is_some(), at, || {
+            let found =
+                format!("node {:?} is at a Unix socket, and {who} has proxy = \"connect\"", node.name);
+            (found, "a TCP port".into())
+        })?;
+        let is_v4 = |address: SocketAddr| address.ip().to_canonical().is_ipv4();
+        let other = of_sites.clone().find(|(_, of_site)| address.map(is_v4) != Some(is_v4(*of_site)));
+        expect(other.is_none(), at, || {
+            let site = other.map_or("", |(site, _)| &site.name);
+            let found = format!(
+                "node {:?} is at {server}, and connect of site {site:?} is of another family",
+                node.name
+            );
+            (found, "IPv4 for both, or IPv6".into())
+        })?;
+    }
+    Ok(())
+}
+
+/// Nobody listens at a site's address, and a front sends its connections elsewhere.
+pub(super) fn connect_addresses(file: &ClusterFile, addresses: &mut Addresses) -> Check {
+    for (i, site) in file.sites.iter().enumerate() {
+        let Some(address) = site.connect else { continue };
+        let at = At::entry("site", i).key("connect");
+        let is_led = file.fronts.iter().any(|front| front.proxy == Proxy::Connect);
+        expect(is_led, at, || {
+            let found = format!("site {:?} has connect, and no front has proxy = \"connect\"", site.name);
+            (found, "such a front, or no connect".into())
+        })?;
+        expect(address.port() != 0 && !address.ip().is_unspecified(), at, || {
+            (format!("site {:?}: connect is {address}", site.name), "an address and a port".into())
+        })?;
+        addresses.once(at, address, || format!("site {:?}", site.name))?;
+    }
+    Ok(())
 }

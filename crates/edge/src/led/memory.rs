@@ -49,6 +49,14 @@ pub struct LedCluster {
     pub has_led: bool,
 }
 
+impl LedCluster {
+    /// The maps of the two regions.
+    pub(super) fn maps(&self) -> (ChoiceMap, WorkersMap) {
+        let (nodes, sites, servers) = (self.nodes, self.sites.len(), self.servers.len());
+        (ChoiceMap { nodes, sites, servers }, WorkersMap { nodes })
+    }
+}
+
 /// The two regions of a front.
 pub struct LedByMemory {
     choice: Region,
@@ -89,8 +97,7 @@ impl LedByMemory {
         (identity, incarnation): (u64, u64),
         now: Time,
     ) -> Result<Self, Error> {
-        let (nodes, sites, servers) = (cluster.nodes, cluster.sites.len(), cluster.servers.len());
-        let (choice_map, workers_map) = (ChoiceMap { nodes, sites, servers }, WorkersMap { nodes });
+        let (choice_map, workers_map) = cluster.maps();
         let access = Access::ReadOnly;
         let [choice_name, workers_name] = &led_regions(front);
         let spec = |name, kind, len| RegionSpec { cluster: identity, name, kind, len, access, incarnation };
@@ -98,6 +105,18 @@ impl LedByMemory {
         let workers =
             host.offer(&spec(workers_name, RegionKind::Workers, workers_map.len()), |_| are_new = true)?;
         let choice = host.offer(&spec(choice_name, RegionKind::Choice, choice_map.len()), |_| ())?;
+        let whole_at = (are_new && cluster.has_led).then(|| now.after(cluster.drain_max));
+        Ok(LedByMemory::over([choice, workers], cluster, whole_at, now))
+    }
+
+    /// By these two regions. The counts are whole from `whole_at` on, or are so already.
+    pub(super) fn over(
+        [choice, workers]: [Region; 2],
+        cluster: &LedCluster,
+        whole_at: Option<Time>,
+        now: Time,
+    ) -> Self {
+        let (choice_map, workers_map) = cluster.maps();
         let led = LedByMemory {
             choice,
             choice_map,
@@ -105,16 +124,27 @@ impl LedByMemory {
             workers_map,
             slots: (0..SLOTS).map(|_| None).collect(),
             checked_at: now,
-            nodes: vec![Node::default(); nodes],
-            whole_at: (are_new && cluster.has_led).then(|| now.after(cluster.drain_max)),
+            nodes: vec![Node::default(); cluster.nodes],
+            whole_at,
         };
         led.describe(cluster);
-        Ok(led)
+        led
     }
 
     /// The two regions, for whoever guards them.
     pub fn regions(&self) -> [Region; 2] {
         [self.choice.clone(), self.workers.clone()]
+    }
+
+    /// Gives the first slot to the kernel.
+    pub(super) fn seat_kernel(&self) {
+        self.workers.store(self.workers_map.owner(0), Worker::KERNEL.encode(), Ordering::Release);
+    }
+
+    /// What the first slot has under way at all nodes.
+    pub(super) fn in_flight(&self) -> u64 {
+        let map = self.workers_map;
+        (0..map.nodes).map(|node| self.workers.load(map.in_flight(0, NodeId::new(node)))).sum()
     }
 
     fn describe(&self, cluster: &LedCluster) {
@@ -201,6 +231,8 @@ impl LedByMemory {
                 // The larger of two counts that are not read at once must not seem smaller.
                 let unanswered = workers.load(map.unanswered(index, node));
                 let in_flight = workers.load(map.in_flight(index, node));
+                // The kernel does not see answers.
+                let unanswered = if worker == Worker::KERNEL { in_flight } else { unanswered };
                 sum.in_flight = sum.in_flight.saturating_add(in_flight.try_into().unwrap_or(u32::MAX));
                 sum.unanswered = sum.unanswered.saturating_add(unanswered.try_into().unwrap_or(u32::MAX));
             }

@@ -3,8 +3,11 @@
 use rustix::process::{Pid, test_kill_process};
 use sidelong_layout::Worker;
 
-/// Whether the process lives. One that may not be asked does.
+/// Whether the process lives. One that may not be asked does, and so does the kernel.
 pub(super) fn is_alive(worker: Worker) -> bool {
+    if worker == Worker::KERNEL {
+        return true;
+    }
     let pid = i32::try_from(worker.pid).ok().and_then(Pid::from_raw);
     let Some(pid) = pid else { return false };
     if test_kill_process(pid) == Err(rustix::io::Errno::SRCH) {
@@ -37,7 +40,7 @@ mod tests {
     fn this_process_lives_and_another_with_its_id_does_not() {
         let pid = std::process::id();
         let own = Worker { pid, started: started(pid).unwrap() };
-        assert!(is_alive(own));
+        assert!(is_alive(own) && is_alive(Worker::KERNEL));
         assert!(!is_alive(Worker { started: own.started.wrapping_add(1), ..own }));
         assert!(!is_alive(Worker { pid: u32::MAX, started: 0 }));
 

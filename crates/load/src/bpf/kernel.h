@@ -30,15 +30,101 @@ typedef _Bool bool;
 #define false 0
 
 /* <linux/bpf.h> */
-enum { BPF_MAP_TYPE_ARRAY = 2 };
+enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2 };
+enum { BPF_NOEXIST = 1, BPF_F_MMAPABLE = 1024 };
 
 struct bpf_timer {
     u64 opaque[2];
 } __attribute__((aligned(8)));
 
-/* <linux/socket.h>, <net/tcp_states.h>, <linux/time.h> */
-enum { TCP_ESTABLISHED = 1, TCP_LISTEN = 10 };
+struct bpf_sock {
+    u32 bound_dev_if;
+    u32 family;
+    u32 type;
+    u32 protocol;
+    u32 mark;
+    u32 priority;
+    u32 src_ip4;
+    u32 src_ip6[4];
+    u32 src_port;
+    u16 dst_port;
+    u32 dst_ip4;
+    u32 dst_ip6[4];
+    u32 state;
+};
+
+struct bpf_sock_addr {
+    u32 user_family;
+    u32 user_ip4;
+    u32 user_ip6[4];
+    u32 user_port;
+    u32 family;
+    u32 type;
+    u32 protocol;
+    u32 msg_src_ip4;
+    u32 msg_src_ip6[4];
+    union {
+        struct bpf_sock *sk;
+        u64 sk_aligned;
+    };
+};
+
+struct bpf_sock_ops {
+    u32 op;
+    union {
+        u32 args[4];
+        u32 reply;
+        u32 replylong[4];
+    };
+    u32 family;
+    u32 remote_ip4;
+    u32 local_ip4;
+    u32 remote_ip6[4];
+    u32 local_ip6[4];
+    u32 remote_port;
+    u32 local_port;
+    u32 is_fullsock;
+    u32 snd_cwnd;
+    u32 srtt_us;
+    u32 bpf_sock_ops_cb_flags;
+    u32 state;
+    u32 rtt_min;
+    u32 snd_ssthresh;
+    u32 rcv_nxt;
+    u32 snd_nxt;
+    u32 snd_una;
+    u32 mss_cache;
+    u32 ecn_flags;
+    u32 rate_delivered;
+    u32 rate_interval_us;
+    u32 packets_out;
+    u32 retrans_out;
+    u32 total_retrans;
+    u32 segs_in;
+    u32 data_segs_in;
+    u32 segs_out;
+    u32 data_segs_out;
+    u32 lost_out;
+    u32 sacked_out;
+    u32 sk_txhash;
+    u64 bytes_received;
+    u64 bytes_acked;
+    union {
+        struct bpf_sock *sk;
+        u64 sk_aligned;
+    };
+};
+
+enum { BPF_SOCK_OPS_TCP_CONNECT_CB = 3, BPF_SOCK_OPS_STATE_CB = 10, BPF_SOCK_OPS_STATE_CB_FLAG = 4 };
+
+/* By its name; the number is the running kernel's. */
+enum bpf_func_id { BPF_FUNC_set_retval = 187 };
+
+/* <linux/in.h>, <linux/socket.h>, <net/tcp_states.h>, <linux/time.h>, <asm/errno.h> */
+enum { IPPROTO_TCP = 6 };
+enum { TCP_ESTABLISHED = 1, TCP_SYN_SENT = 2, TCP_CLOSE = 7, TCP_LISTEN = 10 };
 enum { CLOCK_MONOTONIC = 1 };
+enum { ECONNREFUSED = 111 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -185,6 +271,7 @@ struct sock {
     struct sock_common __sk_common;
     u32 sk_ack_backlog;
     u32 sk_max_ack_backlog;
+    int sk_err;
 };
 
 struct bpf_iter__tcp {

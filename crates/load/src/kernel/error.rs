@@ -9,10 +9,12 @@ use crate::sampler::Scope;
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// This process may not load programs.
-    #[error("{missing} missing: run it as root, or give it {needed}", needed = super::privilege::NEEDED)]
+    #[error("{missing} missing: run it as root, or give it {needed}")]
     Capability {
         /// The missing capabilities, by name.
         missing: String,
+        /// All that are needed.
+        needed: String,
     },
     /// The kernel does not describe its types.
     #[error(

@@ -42,7 +42,7 @@ pub(super) struct Facts {
 
 impl Facts {
     pub(super) fn read() -> Result<Self, KernelError> {
-        privilege::check()?;
+        privilege::check(privilege::TO_TRACE)?;
         let no_types = |reason: String| KernelError::NoTypes { path: TYPES.into(), reason };
         if !Path::new(TYPES).exists() {
             return Err(no_types("no such file".to_owned()));

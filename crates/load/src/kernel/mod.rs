@@ -11,8 +11,8 @@ mod crosscheck;
 mod error;
 mod facts;
 mod group;
-mod privilege;
-mod verifier;
+pub(crate) mod privilege;
+pub(crate) mod verifier;
 
 use std::fs::File;
 use std::io::Read as _;
@@ -192,7 +192,7 @@ fn find_sockets(program: &ProgramMut<'_>) -> Result<(), libbpf_rs::Error> {
     Ok(())
 }
 
-fn refused(what: &str, source: libbpf_rs::Error) -> KernelError {
+pub(crate) fn refused(what: &str, source: libbpf_rs::Error) -> KernelError {
     let hint = match source.kind() {
         // The capabilities are there, so something else forbids it.
         libbpf_rs::ErrorKind::PermissionDenied => {

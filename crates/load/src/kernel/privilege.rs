@@ -4,25 +4,38 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 
 use super::KernelError;
 
-/// The capabilities that are needed, for messages.
-pub(super) const NEEDED: &str = "CAP_BPF and CAP_PERFMON";
+/// A capability and its name.
+type Named = (CapabilitySet, &'static str);
 
-/// The capabilities that loading programs needs, with their names. CAP_SYS_ADMIN implies both (capabilities(7)).
-const ALL: [(CapabilitySet, &str); 2] =
-    [(CapabilitySet::BPF, "CAP_BPF"), (CapabilitySet::PERFMON, "CAP_PERFMON")];
+/// The capabilities that programs need which look into the kernel.
+pub(crate) const TO_TRACE: &[Named] =
+    &[(CapabilitySet::BPF, "CAP_BPF"), (CapabilitySet::PERFMON, "CAP_PERFMON")];
+/// Those that programs need, too, which act on the sockets of a control group.
+pub(crate) const TO_DIRECT: &[Named] =
+    &[TO_TRACE[0], (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"), TO_TRACE[1]];
 
-/// Checks whether this thread may load programs.
-pub(super) fn check() -> Result<(), KernelError> {
-    let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+/// Checks whether this thread has these capabilities. CAP_SYS_ADMIN implies CAP_BPF and CAP_PERFMON (capabilities(7)).
+pub(crate) fn check(needed: &[Named]) -> Result<(), KernelError> {
+    let mut held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
     if held.contains(CapabilitySet::SYS_ADMIN) {
-        return Ok(());
+        held |= CapabilitySet::BPF | CapabilitySet::PERFMON;
     }
-    let missing: Vec<_> = ALL.iter().filter(|(one, _)| !held.contains(*one)).map(|(_, name)| *name).collect();
-    match missing.as_slice() {
-        [] => Ok(()),
-        [one] => Err(KernelError::Capability { missing: format!("{one} is") }),
-        [first, second, ..] => Err(KernelError::Capability { missing: format!("{first} and {second} are") }),
-    }
+    let list = |of: &mut dyn Iterator<Item = &Named>| {
+        let names: Vec<_> = of.map(|(_, name)| *name).collect();
+        match names.split_last() {
+            Some((last, [])) => (*last).to_owned(),
+            Some((last, others)) => format!("{} and {last}", others.join(", ")),
+            None => String::new(),
+        }
+    };
+    let missing = || needed.iter().filter(|(one, _)| !held.contains(*one));
+    let verb = match missing().count() {
+        0 => return Ok(()),
+        1 => "is",
+        _ => "are",
+    };
+    let missing = format!("{} {verb}", list(&mut missing()));
+    Err(KernelError::Capability { missing, needed: list(&mut needed.iter()) })
 }
 
 /// Drops every capability of this thread, and so of threads that it starts later: a running record needs none. Call it

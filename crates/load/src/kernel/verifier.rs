@@ -14,7 +14,7 @@ const COUNTS: [&str; 3] = ["verification time", "stack depth", "processed"];
 static REASON: Mutex<Option<String>> = Mutex::new(None);
 
 /// Passes libbpf's output on to the log, and keeps the reason of a refusal.
-pub(super) fn listen() {
+pub(crate) fn listen() {
     set_print(Some((PrintLevel::Info, |_, text| {
         tracing::debug!(libbpf = text.trim_end());
         if let Some(reason) = reason(&text) {
@@ -24,7 +24,7 @@ pub(super) fn listen() {
 }
 
 /// The reason of a refusal since the last call; `None` if the verifier refused nothing.
-pub(super) fn take() -> Option<String> {
+pub(crate) fn take() -> Option<String> {
     REASON.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 

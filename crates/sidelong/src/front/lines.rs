@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use clap::ValueEnum;
 use sidelong_config::{Cluster, FrontEntry, Node, Proxy, ServerAddress};
 
-use super::haproxy;
 use super::memory::directory;
+use super::{connect, haproxy};
 
 /// Who chooses the server of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
@@ -65,6 +65,7 @@ pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
             httpd(&pools, Some(&prefix), None)
         ),
         Proxy::Haproxy => haproxy::socket_line(entry) + &haproxy::backends(&pools, Some(entry)),
+        Proxy::Connect => connect::lines(cluster),
         Proxy::Library => format!("/* sidelong_front_open({prefix:?}, why) */\n"),
     }
 }

@@ -90,6 +90,20 @@ fn servers(cluster: &Cluster) -> Vec<EncodedAddress> {
     cluster.nodes.iter().enumerate().flat_map(of).collect()
 }
 
+/// What workers must know of the cluster, if no front has led them yet.
+pub(super) fn described(cluster: &Cluster) -> LedCluster {
+    LedCluster {
+        sites: cluster.sites.iter().map(|site| site.name.clone()).collect(),
+        nodes: cluster.nodes.len(),
+        servers: servers(cluster),
+        stale: cluster.load.stale,
+        rotation: cluster.admission.rotation,
+        balance: cluster.balance.policy,
+        drain_max: cluster.reconfig.drain_max,
+        has_led: false,
+    }
+}
+
 /// Offers the memory by which the proxy is led.
 pub(super) fn led(parts: &Parts, entry: &FrontEntry) -> Result<LedByMemory, Failure> {
     let run = match &entry.dir {
@@ -97,16 +111,8 @@ pub(super) fn led(parts: &Parts, entry: &FrontEntry) -> Result<LedByMemory, Fail
         None => parts.run.clone(),
     };
     let files = led_regions(&entry.name).map(|region| format!("{region}.region"));
-    let cluster = LedCluster {
-        sites: parts.cluster.sites.iter().map(|site| site.name.clone()).collect(),
-        nodes: parts.cluster.nodes.len(),
-        servers: servers(&parts.cluster),
-        stale: parts.cluster.load.stale,
-        rotation: parts.cluster.admission.rotation,
-        balance: parts.cluster.balance.policy,
-        drain_max: parts.cluster.reconfig.drain_max,
-        has_led: files.iter().any(|file| run.path().join(file).exists()),
-    };
+    let has_led = files.iter().any(|file| run.path().join(file).exists());
+    let cluster = LedCluster { has_led, ..described(&parts.cluster) };
     let host = Host::Shm(ShmHost::new(run.path()));
     let now = Time::from_ns(monotonic_ns());
     let led = LedByMemory::offer(&host, &entry.name, &cluster, parts.life(), now)?;

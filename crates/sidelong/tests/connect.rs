@@ -1,0 +1,523 @@
+//! A front without a proxy: programs in the kernel send connections to a site's address to a node.
+
+mod support;
+
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::net::sockopt::set_socket_linger;
+use rustix::process::Signal;
+use sidelong_config::{Configuration, FrontEntry, Proxy, ServerAddress};
+use support::servers::{Load, gunicorn, sites_at_once};
+use support::{Cluster, Done, PATIENCE, Running, eventually, run, skipped, try_get};
+
+/// Ports of the sites' addresses, at which nothing listens.
+const ALPHA: u16 = 8081;
+const BETA: u16 = 8082;
+
+/// A BPF file system of its own. Whatever is pinned in it goes with it.
+struct PinPlace(PathBuf);
+
+impl PinPlace {
+    fn mount(cluster: &Cluster) -> Option<Self> {
+        let path = cluster.path("bpf");
+        std::fs::create_dir(&path).unwrap();
+        let mounted = Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&path).output();
+        if mounted.is_ok_and(|done| done.status.success()) {
+            return Some(PinPlace(path));
+        }
+        skipped("connect: no BPF file system can be mounted here; root may do so");
+        None
+    }
+
+    fn front(&self) -> PathBuf {
+        self.0.join("front1")
+    }
+
+    fn pinned(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.front()).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+    }
+}
+
+impl Drop for PinPlace {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).output();
+    }
+}
+
+/// A control group of version 2 without processes, removed when this is dropped.
+struct Group(PathBuf);
+
+impl Group {
+    fn create(name: &str) -> Option<Self> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let root = mounts.lines().find_map(|line| {
+            let fields: Vec<_> = line.split(' ').collect();
+            (fields[2] == "cgroup2").then(|| PathBuf::from(fields[1]))
+        });
+        let path = root?.join(format!("sidelong-test-{}-{name}", std::process::id()));
+        std::fs::create_dir(&path).ok().map(|()| Group(path))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// A server of each node that tells its name to each client, and then echoes.
+fn echo(address: SocketAddr, name: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind(address).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut client = client;
+                writeln!(client, "{name}")?;
+                std::io::copy(&mut client.try_clone()?, &mut client)
+            });
+        }
+    });
+    address
+}
+
+const NAMES: [&str; 3] = ["n1", "n2", "n3"];
+
+/// n1 at alpha, n2 and n3 at beta, and the front. Nodes move by hand alone. Dropped in this order: nothing can be unmounted that
+/// a process uses, and no directory be removed that something is mounted in.
+struct Led {
+    front: Running,
+    _agents: Vec<Running>,
+    servers: Vec<Running>,
+    pins: PinPlace,
+    cluster: Cluster,
+}
+
+fn new_cluster() -> Cluster {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
+    cluster.file.edges.clear();
+    cluster.file.reconfig.configuration = Configuration::Rigid;
+    cluster.file.reconfig.drain_max = Duration::from_secs(2);
+    cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
+    cluster.file.sites[0].connect = Some(cluster.at(ALPHA));
+    cluster.file.sites[1].connect = Some(cluster.at(BETA));
+    cluster.file.fronts = vec![FrontEntry::new("front1", Proxy::Connect)];
+    cluster
+}
+
+impl Led {
+    /// With servers that echo; `None`, with a printed reason, where no programs can be loaded.
+    fn echoing(change: impl FnOnce(&mut Cluster)) -> Option<Self> {
+        let mut cluster = new_cluster();
+        change(&mut cluster);
+        for (node, name) in NAMES.iter().enumerate() {
+            echo(cluster.node(node), name);
+        }
+        Led::start(cluster, Vec::new())
+    }
+
+    fn start(mut cluster: Cluster, servers: Vec<Running>) -> Option<Self> {
+        let pins = PinPlace::mount(&cluster)?;
+        cluster.file.fronts[0].dir = Some(pins.front());
+        let agents = NAMES.map(|node| cluster.part("node", node)).into();
+        let mut front = cluster.part("front", "front1");
+        let mut is_up = false;
+        eventually("the front runs or is refused", || {
+            is_up = by_hand(&cluster, &["front", "check", "front1"]).code == Some(0);
+            is_up || !front.is_running()
+        });
+        if !is_up {
+            skipped(&format!("connect: {}", front.finish().refused()));
+            return None;
+        }
+        let led = Led { front, _agents: agents, servers, pins, cluster };
+        for site in &led.cluster.file.sites {
+            let address = site.connect.unwrap();
+            if site.connect == Some(led.cluster.at(ALPHA)) || site.connect == Some(led.cluster.at(BETA)) {
+                eventually("each site is served", || TcpStream::connect(address).is_ok());
+            }
+        }
+        Some(led)
+    }
+
+    fn by_hand(&self, words: &[&str]) -> Done {
+        by_hand(&self.cluster, words)
+    }
+
+    fn moves(&self, node: &str, site: &str) {
+        eventually("the node has moved", || self.by_hand(&["move", node, site]).code == Some(0));
+    }
+
+    /// The connections of each node.
+    fn connections(&self) -> Vec<u64> {
+        let said = self.by_hand(&["front", "check", "front1"]).succeeded();
+        let counts = said.lines().filter_map(|line| line.strip_suffix(" connections")?.rsplit(' ').next());
+        counts.map(|count| count.parse().unwrap()).collect()
+    }
+
+    fn await_connections(&self, expected: [u64; 3]) {
+        eventually("all are counted", || self.connections() == expected);
+    }
+
+    /// Ends the front, after which nothing is left.
+    fn end(self) -> Cluster {
+        self.await_connections([0; 3]);
+        self.front.end().succeeded();
+        assert!(!self.pins.front().exists(), "left: {:?}", self.pins.pinned());
+        self.cluster
+    }
+}
+
+fn by_hand(cluster: &Cluster, words: &[&str]) -> Done {
+    run([words, &["--config", cluster.config().to_str().unwrap()]].concat())
+}
+
+/// A connection, and the name of the node that it leads to.
+fn connect(address: SocketAddr) -> (BufReader<TcpStream>, String) {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = BufReader::new(stream);
+    let mut name = String::new();
+    stream.read_line(&mut name).unwrap();
+    (stream, name.trim().to_owned())
+}
+
+#[test]
+fn connections_go_to_the_sites_nodes_and_are_counted_until_they_end() {
+    let Some(led) = Led::echoing(|_| ()) else { return };
+    let said = led.by_hand(&["front", "config", "front1"]).succeeded();
+    assert_eq!(said, format!("{} site alpha\n{} site beta\n", led.cluster.at(ALPHA), led.cluster.at(BETA)));
+    led.await_connections([0; 3]);
+
+    let (mut one, name) = connect(led.cluster.at(ALPHA));
+    assert_eq!(name, "n1");
+    one.get_mut().write_all(b"hello\n").unwrap();
+    let mut echoed = String::new();
+    one.read_line(&mut echoed).unwrap();
+    assert_eq!(echoed, "hello\n");
+    led.await_connections([1, 0, 0]);
+
+    // Each goes to the node with fewer connections.
+    let several: Vec<_> = (0..10).map(|_| connect(led.cluster.at(BETA))).collect();
+    led.await_connections([1, 5, 5]);
+    assert!(several.iter().all(|(_, name)| name == "n2" || name == "n3"));
+    drop(several);
+    led.await_connections([1, 0, 0]);
+
+    // A duplicate is the same connection.
+    let copy = one.get_ref().try_clone().unwrap();
+    drop(one);
+    led.await_connections([1, 0, 0]);
+    drop(copy);
+
+    led.end();
+}
+
+/// A program that opens `count` connections to an address, and keeps them.
+fn keeping(address: SocketAddr, count: usize, family: &str, group: Option<&Path>) -> Running {
+    let host = if family == "AF_INET6" && address.is_ipv4() {
+        format!("::ffff:{}", address.ip())
+    } else {
+        address.ip().to_string()
+    };
+    let join = group
+        .map_or(String::new(), |group| format!("open('{}/cgroup.procs', 'w').write('0'); ", group.display()));
+    let text = format!(
+        "import os, socket, time; {join}kept = [socket.socket(socket.{family}) for _ in range({count})]; \
+         [one.connect(('{host}', {})) for one in kept]; \
+         print(kept[0].makefile().readline().strip(), flush=True); os.fork(); time.sleep(1000)",
+        address.port()
+    );
+    let mut command = Command::new("python3");
+    command.arg("-c").arg(text);
+    Running::start_command(command)
+}
+
+#[test]
+fn a_killed_client_counts_no_longer() {
+    let Some(led) = Led::echoing(|_| ()) else { return };
+    let client = keeping(led.cluster.at(ALPHA), 5, "AF_INET", None);
+    led.await_connections([5, 0, 0]);
+    support::servers::signal_all(&client, Signal::KILL);
+    led.await_connections([0; 3]);
+
+    // An IPv4 address by way of IPv6, as some languages do.
+    let client = keeping(led.cluster.at(ALPHA), 2, "AF_INET6", None);
+    led.await_connections([2, 0, 0]);
+    assert_eq!(client.out().trim(), "n1");
+    support::servers::signal_all(&client, Signal::KILL);
+    led.end();
+}
+
+/// Connections that end in all ways, on all CPUs at once.
+#[test]
+fn a_storm_of_connections_leaves_no_count() {
+    let Some(led) = Led::echoing(|_| ()) else { return };
+    let address = led.cluster.at(BETA);
+    let client = |_| {
+        std::thread::spawn(move || {
+            for number in 0..1_000 {
+                let stream = TcpStream::connect(address).unwrap();
+                // The server keeps up.
+                (&stream).read_exact(&mut [0]).unwrap();
+                match number % 4 {
+                    0 => _ = stream.shutdown(Shutdown::Write),
+                    1 => _ = (&stream).write_all(b"not read\n"),
+                    2 => _ = set_socket_linger(&stream, Some(Duration::ZERO)),
+                    _ => {}
+                }
+            }
+        })
+    };
+    let clients: Vec<_> = (0..8).map(client).collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    led.end();
+}
+
+#[test]
+fn a_node_moves_once_its_connections_have_ended() {
+    let Some(led) = Led::echoing(|_| ()) else { return };
+    let mut kept = Vec::new();
+    eventually("n2 has one", || {
+        let (stream, name) = connect(led.cluster.at(BETA));
+        kept.push(stream);
+        name == "n2"
+    });
+    assert!(led.by_hand(&["move", "n2", "alpha"]).refused().contains("had not ended"));
+    drop(kept);
+    led.moves("n2", "alpha");
+    let kept: Vec<_> = (0..20).map(|_| connect(led.cluster.at(ALPHA))).collect();
+    let names: Vec<_> = kept.iter().map(|(_, name)| name).collect();
+    assert!(names.iter().any(|name| *name == "n2") && names.iter().all(|name| *name != "n3"), "{names:?}");
+    drop(kept);
+    led.end();
+}
+
+#[test]
+fn requests_follow_a_node_and_none_of_its_old_site_is_left() {
+    let cluster = new_cluster();
+    let servers =
+        NAMES.iter().enumerate().map(|(node, name)| gunicorn(&cluster, name, cluster.node(node), 4));
+    let Some(servers) = servers.collect::<Option<Vec<_>>>() else { return };
+    let Some(led) = Led::start(cluster, servers) else { return };
+    let time = Duration::from_millis(50);
+    let load = [
+        Load::start(led.cluster.at(ALPHA), "alpha.test", time, 6),
+        Load::start(led.cluster.at(BETA), "beta.test", time, 6),
+    ];
+    let moves = std::env::var("SIDELONG_MOVES").map_or(6, |moves| moves.parse().unwrap());
+    for site in ["alpha", "beta"].into_iter().cycle().take(moves) {
+        led.moves("n2", site);
+    }
+    drop(load);
+    let servers = led.servers.len();
+    let cluster = led.end();
+    let seen = NAMES.map(|name| sites_at_once(&cluster, name));
+    assert!(seen.iter().all(|(most, _)| *most <= 1), "requests of two sites at once: {seen:?}");
+    assert!(servers == 3 && seen[1].1 > 0, "no request followed: {seen:?}");
+}
+
+#[test]
+fn connections_go_on_without_the_front_and_the_next_one_knows_them() {
+    let Some(mut led) = Led::echoing(|_| ()) else { return };
+    let (kept, name) = connect(led.cluster.at(ALPHA));
+    assert_eq!(name, "n1");
+    led.front.signal(Signal::KILL);
+    eventually("it has ended", || !led.front.is_running());
+    std::thread::sleep(2 * led.cluster.file.load.stale);
+    let refused = led.by_hand(&["front", "check", "front1"]).refused();
+    assert!(refused.contains("front front1 does not run, or hangs"), "{refused}");
+    let without: Vec<_> = (0..20).map(|_| connect(led.cluster.at(BETA))).collect();
+    assert!(NAMES[1..].iter().all(|node| without.iter().any(|(_, name)| name == node)));
+
+    led.front = led.cluster.part("front", "front1");
+    eventually("the front is back", || led.by_hand(&["front", "check", "front1"]).code == Some(0));
+    let counts = led.connections();
+    assert_eq!((counts[0], counts[1] + counts[2]), (1, 20));
+    assert!(led.by_hand(&["drain", "n1"]).code == Some(2), "it has a connection of the former front's time");
+    drop((kept, without));
+    led.moves("n2", "alpha");
+
+    // A second one may not lead the same programs.
+    let refused = led.cluster.part("front", "front1").finish().refused();
+    assert!(refused.contains("used by another process"), "{refused}");
+    led.end();
+}
+
+#[test]
+fn a_front_that_ends_directs_no_more_and_leaves_what_counts_to_the_next() {
+    let Some(mut led) = Led::echoing(|_| ()) else { return };
+    let (kept, _) = connect(led.cluster.at(ALPHA));
+    led.await_connections([1, 0, 0]);
+    let front = std::mem::replace(&mut led.front, Running::start_command(Command::new("true")));
+    front.end().succeeded();
+    assert_eq!(TcpStream::connect(led.cluster.at(ALPHA)).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    let mut left = led.pins.pinned();
+    left.sort();
+    assert_eq!(left, ["choice", "counts", "on_release", "on_state", "sockets"]);
+    let refused = led.by_hand(&["front", "check", "front1"]).refused();
+    assert!(refused.contains("not attached to") && refused.contains("on_connect4, on_connect6"), "{refused}");
+    led.front = led.cluster.part("front", "front1");
+    eventually("the front is back", || led.by_hand(&["front", "check", "front1"]).code == Some(0));
+    led.await_connections([1, 0, 0]);
+    drop(kept);
+    led.end();
+}
+
+#[test]
+fn only_the_control_group_is_led() {
+    let Some(group) = Group::create("led") else {
+        return skipped("connect: no control group of version 2 can be made here; root may do so");
+    };
+    let mut cluster = new_cluster();
+    cluster.file.fronts[0].cgroup = Some(group.0.clone());
+    let Some(pins) = PinPlace::mount(&cluster) else { return };
+    cluster.file.fronts[0].dir = Some(pins.front());
+    for (node, name) in NAMES.iter().enumerate() {
+        echo(cluster.node(node), name);
+    }
+    let agents = NAMES.map(|node| cluster.part("node", node));
+    let mut front = cluster.part("front", "front1");
+    let check = || by_hand(&cluster, &["front", "check", "front1"]);
+    eventually("the front runs or is refused", || check().code == Some(0) || !front.is_running());
+    if !front.is_running() {
+        return skipped(&format!("connect: {}", front.finish().refused()));
+    }
+    let client = keeping(cluster.at(ALPHA), 1, "AF_INET", Some(&group.0));
+    eventually("a program in the group reaches the node", || client.out().trim() == "n1");
+    let refused = TcpStream::connect(cluster.at(ALPHA)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    support::servers::signal_all(&client, Signal::KILL);
+    client.finish();
+    eventually("it has ended", || check().succeeded().contains("node n1 has 0 connections"));
+    front.end().succeeded();
+    assert!(!pins.front().exists());
+    drop(agents);
+}
+
+#[test]
+fn ipv6_connections_are_led() {
+    let mut cluster = new_cluster();
+    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+        return skipped("connect: no IPv6 here");
+    }
+    for (node, name) in cluster.file.nodes.iter_mut().zip(NAMES) {
+        node.server = Some(echo((Ipv6Addr::LOCALHOST, 0).into(), name).into());
+    }
+    let sites: [SocketAddr; 2] = ["[fd77::1]:80".parse().unwrap(), "[fd77::2]:80".parse().unwrap()];
+    for (site, address) in cluster.file.sites.iter_mut().zip(sites) {
+        // Of this test alone.
+        let port = 1024 + (std::process::id() % 60_000) as u16;
+        site.connect = Some(SocketAddr::new(address.ip(), port));
+    }
+    let at = cluster.file.sites[0].connect.unwrap();
+    let Some(led) = Led::start(cluster, Vec::new()) else { return };
+    eventually("the site is served", || TcpStream::connect(at).is_ok());
+    let (kept, name) = connect(at);
+    assert_eq!(name, "n1");
+    led.await_connections([1, 0, 0]);
+    drop(kept);
+    led.end();
+}
+
+/// A node whose server is gone gets no connections, and gets them again once it is back.
+#[test]
+fn a_node_that_refuses_connections_is_avoided_until_it_is_back() {
+    let cluster = new_cluster();
+    let servers =
+        NAMES.iter().enumerate().map(|(node, name)| gunicorn(&cluster, name, cluster.node(node), 4));
+    let Some(servers) = servers.collect::<Option<Vec<_>>>() else { return };
+    let Some(mut led) = Led::start(cluster, servers) else { return };
+    let gone = led.servers.remove(1);
+    gone.end();
+    let ask = || try_get(led.cluster.at(BETA), "beta.test", "/0");
+    eventually("n2 has failed", || ask().is_err());
+    let failed = (0..200).filter(|_| ask().is_err()).count();
+    assert!(failed < 20, "{failed} of 200 connections went to a server that is gone");
+    led.servers.insert(1, gunicorn(&led.cluster, "n2", led.cluster.node(1), 4).unwrap());
+    eventually("n2 is back", || ask().is_ok_and(|reply| reply.body == "n2"));
+    led.end();
+}
+
+/// The site's server cannot do what is asked of it, so connections are refused.
+#[test]
+fn connections_beyond_a_sites_target_are_refused() {
+    let mut cluster = new_cluster();
+    cluster.file.sites[0].queue_max = Some(Duration::from_millis(5));
+    cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(1));
+    let servers =
+        NAMES.iter().enumerate().map(|(node, name)| gunicorn(&cluster, name, cluster.node(node), 1));
+    let Some(servers) = servers.collect::<Option<Vec<_>>>() else { return };
+    let Some(led) = Led::start(cluster, servers) else { return };
+    let load = Load::start(led.cluster.at(ALPHA), "alpha.test", Duration::from_millis(50), 20);
+    eventually("connections are refused", || {
+        let tried = TcpStream::connect(led.cluster.at(ALPHA));
+        tried.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    });
+    drop(load);
+    eventually("they are accepted again", || {
+        (0..20).all(|_| try_get(led.cluster.at(ALPHA), "alpha.test", "/0").is_ok())
+    });
+    led.end();
+}
+
+#[test]
+fn what_cannot_be_led_is_refused_when_the_file_is_read() {
+    let refused = |change: &dyn Fn(&mut Cluster)| {
+        let mut cluster = new_cluster();
+        change(&mut cluster);
+        by_hand(&cluster, &["front", "config", "front1"]).refused()
+    };
+    let said = refused(&|cluster| cluster.file.sites[1].connect = None);
+    assert!(
+        said.contains("site \"beta\" has no connect, and front \"front1\" has proxy = \"connect\""),
+        "{said}"
+    );
+    let said = refused(&|cluster| {
+        cluster.file.nodes[0].server = Some("[::1]:80".parse::<SocketAddr>().unwrap().into())
+    });
+    assert!(
+        said.contains("node \"n1\" is at [::1]:80, and connect of site \"alpha\" is of another family"),
+        "{said}"
+    );
+    let said =
+        refused(&|cluster| cluster.file.nodes[0].server = Some(ServerAddress::Unix("/run/socket".into())));
+    assert!(said.contains("node \"n1\" is at a Unix socket"), "{said}");
+    let said = refused(&|cluster| cluster.file.fronts[0].proxy = Proxy::Nginx);
+    assert!(said.contains("site \"alpha\" has connect, and no front has proxy = \"connect\""), "{said}");
+    let said = refused(&|cluster| cluster.file.sites[0].connect = Some(cluster.node(0)));
+    assert!(said.contains("would listen on"), "{said}");
+}
+
+/// As a user without privileges.
+#[test]
+fn without_capabilities_the_front_says_what_it_needs() {
+    let mut cluster = new_cluster();
+    cluster.file.fronts[0].dir = Some(cluster.path("bpf"));
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--bounding-set=-all",
+        "--inh-caps=-all",
+        env!("CARGO_BIN_EXE_sidelong"),
+        "front",
+        "front1",
+    ]);
+    command.arg("--config").arg(cluster.config());
+    let said = Running::start_command(command).finish().refused();
+    if !rustix::process::geteuid().is_root() {
+        return skipped(&format!("connect: only root can be without capabilities: {said}"));
+    }
+    let expected =
+        "front front1: CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are missing: run it as root, or give it";
+    assert!(said.contains(expected), "{said}");
+
+    // A directory of another file system.
+    let said = cluster.part("front", "front1").finish().refused();
+    assert!(said.contains("is in no BPF file system"), "{said}");
+    assert!(!cluster.path("bpf").exists());
+}
