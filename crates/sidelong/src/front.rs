@@ -1,5 +1,6 @@
 //! `sidelong front`: one front of a cluster file, beside a proxy of another make that it leads.
 
+mod envoy;
 mod haproxy;
 mod lines;
 mod memory;
@@ -29,7 +30,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let (led, regions) = match entry.proxy {
         Proxy::Haproxy => (haproxy::led(&parts, entry)?, Vec::new()),
-        Proxy::Nginx | Proxy::Httpd | Proxy::Library => {
+        Proxy::Nginx | Proxy::Httpd | Proxy::Envoy | Proxy::Library => {
             let led = memory::led(&parts, entry)?;
             let regions = led.regions().to_vec();
             (Box::new(led) as Box<dyn Led>, regions)
@@ -85,7 +86,7 @@ pub(crate) fn ask(command: &FrontCommand) -> Result<(), Failure> {
             let (_, entry) = find(&cluster, name)?;
             match entry.proxy {
                 Proxy::Haproxy => haproxy::check(&cluster, entry),
-                Proxy::Nginx | Proxy::Httpd | Proxy::Library => memory::check(&cluster, entry),
+                Proxy::Nginx | Proxy::Httpd | Proxy::Envoy | Proxy::Library => memory::check(&cluster, entry),
             }
         }
     }

