@@ -404,6 +404,47 @@ fn envoy_survives_the_loss_of_its_files() {
     files_are_lost(Proxy::Envoy);
 }
 
+/// Envoy with the lines that `sidelong front config` prints, where one word is replaced by a wrong one.
+fn envoy_with(cluster: &Cluster, (right, wrong): (&str, &str), module: &Path) -> Command {
+    let command = proxy(cluster, Proxy::Envoy, cluster.at(PROXY), module);
+    let file = cluster.path("proxy/proxy.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains(right), "{text}");
+    std::fs::write(&file, text.replace(right, wrong)).unwrap();
+    command
+}
+
+#[test]
+fn envoy_refuses_a_wrong_configuration() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]).foreign();
+    cluster.file.fronts.push(FrontEntry::new("web1", Proxy::Envoy));
+    let Some(module) = module(&cluster, Proxy::Envoy) else { return };
+    for (right, wrong, said) in [
+        ("/web1 alpha\"", "/web1\"", "it must be a StringValue with the prefix of the front"),
+        ("filter_name: request", "filter_name: requests", "it must be \"request\" in a cluster"),
+        ("lb_policy_config", "# ", "the configuration of the load-balancing policy is \"\""),
+    ] {
+        let mut envoy = envoy_with(&cluster, (right, wrong), &module);
+        envoy.args(["--mode", "validate"]);
+        let done = Running::start_command(envoy).finish();
+        assert!(done.code != Some(0) && done.err.contains(said), "{done:?}");
+    }
+}
+
+/// Nobody would see the requests end.
+#[test]
+fn a_cluster_of_envoy_without_the_filter_gets_no_requests() {
+    let Some(mut led) = Led::start(Proxy::Envoy, by_hand) else { return };
+    led.proxy.take().unwrap().end();
+    let mistake = ("filter_name: request", "filter_name: admission");
+    led.proxy = Some(Running::start_command(envoy_with(&led.cluster, mistake, &led.module)));
+    eventually("requests are rejected", || {
+        try_get(led.address(), "beta.test", "/0").is_ok_and(|reply| reply.status == 503)
+    });
+    let said = led.proxy.take().unwrap().end().err;
+    assert!(said.contains("has no filter \"request\""), "{said}");
+}
+
 #[test]
 fn a_front_that_is_not_in_the_file_is_refused() {
     let mut cluster = Cluster::new(&[("alpha", 1)]);

@@ -38,12 +38,12 @@ const HEAD: &str = r#"static_resources:
 fn virtual_host(site: &Site, prefix: &str) -> String {
     let domains: Vec<_> = site.hosts.iter().map(|host| format!("{host:?}")).collect();
     format!(
-        r#"            - name: {name}
+        r#"            - name: {name:?}
               domains: [{domains}]
               routes:
               - match: {{ prefix: / }}
                 route:
-                  cluster: {name}
+                  cluster: {name:?}
                   retry_policy:
                     retry_on: connect-failure,refused-stream,reset-before-request
                     retry_host_predicate:
@@ -54,9 +54,10 @@ fn virtual_host(site: &Site, prefix: &str) -> String {
                   "@type": type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilterPerRoute
                   dynamic_module_config: {{ name: sidelong_envoy }}
                   filter_name: admission
-                  filter_config: {{ "@type": type.googleapis.com/google.protobuf.StringValue, value: "{prefix} {name}" }}
+                  filter_config: {{ "@type": type.googleapis.com/google.protobuf.StringValue, value: {words:?} }}
 "#,
         name = site.name,
+        words = words(site, prefix),
         domains = domains.join(", "),
     )
 }
@@ -74,10 +75,10 @@ fn of_site(cluster: &Cluster, index: usize, site: &Site, prefix: &str) -> String
         let _ = writeln!(endpoints, "        - endpoint: {{ address: {{ {address} }} }}");
     }
     format!(
-        r#"  - name: {name}
+        r#"  - name: {name:?}
     connect_timeout: 1s
     load_assignment:
-      cluster_name: {name}
+      cluster_name: {name:?}
       endpoints:
       - lb_endpoints:
 {endpoints}    load_balancing_policy:
@@ -88,7 +89,7 @@ fn of_site(cluster: &Cluster, index: usize, site: &Site, prefix: &str) -> String
             "@type": type.googleapis.com/envoy.extensions.load_balancing_policies.dynamic_modules.v3.DynamicModulesLoadBalancerConfig
             dynamic_module_config: {{ name: sidelong_envoy }}
             lb_policy_name: sidelong
-            lb_policy_config: {{ "@type": type.googleapis.com/google.protobuf.StringValue, value: "{prefix} {name}" }}
+            lb_policy_config: {{ "@type": type.googleapis.com/google.protobuf.StringValue, value: {words:?} }}
     typed_extension_protocol_options:
       envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
         "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
@@ -103,5 +104,11 @@ fn of_site(cluster: &Cluster, index: usize, site: &Site, prefix: &str) -> String
           typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec }}
 "#,
         name = site.name,
+        words = words(site, prefix),
     )
+}
+
+/// A site as the module's configuration names it.
+fn words(site: &Site, prefix: &str) -> String {
+    format!("{prefix} {}", site.name)
 }
