@@ -251,13 +251,13 @@ static bool is_seen(struct balancer *its)
     const char *wrong = NULL;
 
     if (its->lacks_filter)
-        wrong = "has no filter \"request\" of this module in the http_filters of its HttpProtocolOptions: add it";
+        wrong = "gets no requests, as it has no filter \"request\": add it to http_filters of its HttpProtocolOptions";
     else if (envoy_dynamic_module_callback_lb_context_get_downstream_headers_size(its->context) == 0)
-        wrong = "is asked for a host by something else than HTTP requests: give that another cluster";
+        wrong = "has a host for HTTP requests alone: give another cluster to what else asks it for one";
     if (wrong && !its->has_complained) {
         struct text name;
         envoy_dynamic_module_callback_lb_get_cluster_name(its->envoy, &name);
-        LOG(LOG_ERROR, "sidelong: cluster %.*s %s; until then there is no host for them", (int)name.bytes, name.at, wrong);
+        LOG(LOG_ERROR, "sidelong: cluster %.*s %s", (int)name.bytes, name.at, wrong);
         its->has_complained = true;
     }
     return !wrong;

@@ -3,6 +3,7 @@
 mod support;
 
 use std::net::SocketAddr;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -12,9 +13,11 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use sidelong_config::{Configuration, FrontEntry, Proxy};
+use sidelong_layout::{ChoiceMap, SiteId};
+use sidelong_policy::admission::Why;
 use support::httpd::{made, readable};
 use support::servers::{Load, family, gunicorn, sites_at_once};
-use support::{Cluster, Running, eventually, metrics, run, skipped, try_get};
+use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
 /// The proxy's port, at the cluster's own address.
 const PROXY: u16 = 8080;
@@ -129,6 +132,12 @@ impl Led {
 
     fn front(&self) -> Pid {
         self.cluster.find("front", "web1").pid()
+    }
+
+    /// A file of the front.
+    fn region(&self, name: &str) -> PathBuf {
+        let dir = self.cluster.file.fronts[0].dir.clone().unwrap_or_else(|| self.cluster.run_dir());
+        dir.join(format!("web1.{name}.region"))
     }
 
     fn end(mut self) {
@@ -370,8 +379,7 @@ fn files_are_lost(kind: Proxy) {
     let Some(led) = Led::start(kind, by_hand) else { return };
     let watched = led.watch();
     for region in ["choice", "workers"] {
-        let dir = led.cluster.file.fronts[0].dir.clone().unwrap_or_else(|| led.cluster.run_dir());
-        let file = dir.join(format!("web1.{region}.region"));
+        let file = led.region(region);
         for destroy in [
             |file: &Path| std::fs::File::options().write(true).open(file).unwrap().set_len(0).unwrap(),
             |file: &Path| std::fs::remove_file(file).unwrap(),
@@ -402,6 +410,51 @@ fn httpd_survives_the_loss_of_its_files() {
 #[test]
 fn envoy_survives_the_loss_of_its_files() {
     files_are_lost(Proxy::Envoy);
+}
+
+/// Clients that the front does not admit to a site are rejected, and those of other sites are not.
+fn clients_are_rejected(kind: Proxy) {
+    let Some(led) = Led::start(kind, by_hand) else { return };
+    // What a front says that rejects all clients of beta, and goes on to count.
+    let front = led.front();
+    kill_process(front, Signal::STOP).unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(led.region("choice")).unwrap();
+    let verdict = ChoiceMap { nodes: 3, sites: 2, servers: 3 }.verdict(SiteId::new(1));
+    let says = [(ChoiceMap::STALE, u64::MAX), (verdict, Why::OverTarget as u64)];
+    let said = says.map(|(offset, word)| {
+        let mut before = [0; 8];
+        file.read_exact_at(&mut before, offset as u64).unwrap();
+        file.write_all_at(&word.to_le_bytes(), offset as u64).unwrap();
+        (offset, before)
+    });
+    let reply = get(led.address(), "beta.test", "/0");
+    assert_eq!((reply.status, reply.header("x-sidelong-reason")), (503, Some("over-target")), "{reply:?}");
+    assert!(
+        reply.header("retry-after").is_some_and(|seconds| seconds.parse::<u32>().unwrap() > 0),
+        "{reply:?}"
+    );
+    assert_eq!(get(led.address(), "alpha.test", "/0").status, 200);
+    for (offset, before) in said {
+        file.write_all_at(&before, offset as u64).unwrap();
+    }
+    kill_process(front, Signal::CONT).unwrap();
+    led.await_serving();
+    led.end();
+}
+
+#[test]
+fn nginx_rejects_clients() {
+    clients_are_rejected(Proxy::Nginx);
+}
+
+#[test]
+fn httpd_rejects_clients() {
+    clients_are_rejected(Proxy::Httpd);
+}
+
+#[test]
+fn envoy_rejects_clients() {
+    clients_are_rejected(Proxy::Envoy);
 }
 
 /// Envoy with the lines that `sidelong front config` prints, where one word is replaced by a wrong one.
