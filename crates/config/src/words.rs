@@ -74,6 +74,8 @@ vocabulary! {
         Nginx = "nginx",
         /// Apache httpd, whose balancer method chooses a node for each request.
         Httpd = "httpd",
+        /// Envoy, whose load-balancing policy chooses a node for each request.
+        Envoy = "envoy",
         /// HAProxy, which the front gives weights by its Runtime API.
         Haproxy = "haproxy",
         /// Any program that uses the C library.

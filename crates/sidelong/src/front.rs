@@ -1,6 +1,7 @@
 //! `sidelong front`: one front of a cluster file, beside a proxy of another make that it leads.
 
 mod connect;
+mod envoy;
 pub(crate) mod haproxy;
 pub(crate) mod lines;
 mod memory;
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let (led, regions) = match entry.proxy {
         Proxy::Haproxy => (haproxy::led(&parts, entry)?, Vec::new()),
         Proxy::Connect => (connect::led(&parts, entry)?, Vec::new()),
-        Proxy::Nginx | Proxy::Httpd | Proxy::Library => {
+        Proxy::Nginx | Proxy::Httpd | Proxy::Envoy | Proxy::Library => {
             let led = memory::led(&parts, entry)?;
             let regions = led.regions().to_vec();
             (Box::new(led) as Box<dyn Led>, regions)
@@ -88,7 +89,7 @@ pub(crate) fn ask(command: &FrontCommand) -> Result<(), Failure> {
             match entry.proxy {
                 Proxy::Haproxy => haproxy::check(&cluster, entry),
                 Proxy::Connect => connect::check(&cluster, entry),
-                Proxy::Nginx | Proxy::Httpd | Proxy::Library => memory::check(&cluster, entry),
+                Proxy::Nginx | Proxy::Httpd | Proxy::Envoy | Proxy::Library => memory::check(&cluster, entry),
             }
         }
     }

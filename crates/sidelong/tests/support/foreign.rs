@@ -99,7 +99,7 @@ impl Draining {
     }
 
     /// A node is moved as often by hand, under load of both sites.
-    pub fn is_moved_to_and_fro(mut self) {
+    pub fn go_by_hand(mut self) {
         // As many as make sure that the node has some by the next move.
         ["alpha.test", "beta.test"].into_iter().for_each(|site| self.ask(site, 8));
         let config = self.cluster.config().to_str().unwrap().to_owned();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -465,6 +466,22 @@ pub fn haproxy_program() -> Option<&'static str> {
     if found.is_none() {
         is_there("haproxy", "-v");
     }
+    found
+}
+
+/// The processes of a program of another make that `up` has started for the cluster, by its name as a part, the oldest first.
+pub fn processes_of(cluster: &Cluster, name: &str) -> Vec<u32> {
+    let settings = cluster.run_dir().join("foreign").join(name);
+    let is_of_it = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        // What `up` starts becomes the server.
+        !line.windows(13).any(|part| part == b"\0--with-parent")
+            && line.windows(settings.as_os_str().len()).any(|part| part == settings.as_os_str().as_bytes())
+    };
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut found: Vec<u32> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_of_it).collect();
+    found.sort_unstable();
     found
 }
 
