@@ -176,16 +176,16 @@ impl<'a> Bench<'a> {
         Ok((summary, up::read_requests(&path)?))
     }
 
-    /// The same with servers of another make in place of the built-in origin.
+    /// The same with options for what takes the place of the built-in origin and of the edges.
     pub(crate) fn up_on(
         &self,
-        servers: Option<&'static str>,
+        with: &[&'static str],
         name: &str,
         about: &str,
         cluster: &ClusterFile,
         time: Duration,
     ) -> Result<Summary> {
-        let files = Files { servers, ..self.files(name) };
+        let files = Files { with: with.to_owned(), ..self.files(name) };
         self.up_with(files, about, cluster, time).map(|(summary, _)| summary)
     }
 
@@ -288,7 +288,7 @@ impl<'a> Bench<'a> {
             summary: output("json"),
             samples: output("csv"),
             requests: None,
-            servers: None,
+            with: Vec::new(),
             log: output("log"),
         }
     }

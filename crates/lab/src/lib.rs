@@ -29,6 +29,7 @@ mod cpus;
 mod drawing;
 mod error;
 mod experiment;
+mod fronts;
 mod latency;
 mod machine;
 mod monitoring;

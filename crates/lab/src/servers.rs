@@ -53,11 +53,11 @@ impl Make {
         }
     }
 
-    /// As `up --servers` names it.
-    const fn servers(self) -> Option<&'static str> {
+    /// The options of `up` for it.
+    const fn options(self) -> &'static [&'static str] {
         match self {
-            Make::Builtin => None,
-            Make::Gunicorn => Some("gunicorn"),
+            Make::Builtin => &[],
+            Make::Gunicorn => &["--servers", "gunicorn"],
         }
     }
 
@@ -156,7 +156,7 @@ impl Study for Servers {
                 let about = format!("{} on {}", run.describe(), make.name());
                 bench.begin(&name);
                 let time = run.ideal_duration() * SLOWER;
-                let summary = bench.up_on(make.servers(), &name, &about, &file, time)?;
+                let summary = bench.up_on(make.options(), &name, &about, &file, time)?;
                 bench.end();
                 rows.push(self, Row::new(make, configuration, &summary))?;
             }

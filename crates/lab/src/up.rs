@@ -63,8 +63,8 @@ pub(crate) struct Files {
     pub(crate) samples: PathBuf,
     /// The outcome of each request, if that is wanted.
     pub(crate) requests: Option<PathBuf>,
-    /// Whose servers take the place of the built-in origin, as `--servers` names them.
-    pub(crate) servers: Option<&'static str>,
+    /// Options for what takes the place of the built-in origin and of the edges.
+    pub(crate) with: Vec<&'static str>,
     pub(crate) log: PathBuf,
 }
 
@@ -75,14 +75,14 @@ impl Files {
         if let Some(requests) = &self.requests {
             command.arg("--requests").arg(requests);
         }
-        command.args(self.servers.into_iter().flat_map(|make| ["--servers", make]));
+        command.args(&self.with);
         command
     }
 
     /// The command that repeats the run.
     pub(crate) fn repeat(&self, program: &Path) -> String {
-        let servers = self.servers.map_or_else(String::new, |make| format!(" --servers {make}"));
-        format!("{} up --config {}{servers} --json", quoted(program), quoted(&self.config))
+        let with: String = self.with.iter().map(|word| format!(" {word}")).collect();
+        format!("{} up --config {}{with} --json", quoted(program), quoted(&self.config))
     }
 
     /// The samples that the run wrote.
@@ -138,7 +138,7 @@ mod tests {
             summary: at("r.json"),
             samples: at("r.csv"),
             requests: None,
-            servers: None,
+            with: Vec::new(),
             log: at("r.log"),
         };
         (directory, program, files)

@@ -268,6 +268,27 @@ fn servers_of_another_make_beside_the_built_in_origin() {
 }
 
 #[test]
+fn proxies_of_other_makes_led_and_by_themselves() {
+    let mut lab = Lab::new(true);
+    let report = lab.run("F1").unwrap();
+    keep(&lab.out("F1/figure.svg"), "F1.svg");
+    assert_eq!(lab.runs.len(), 11);
+    assert_eq!(lab.runs[..4], ["nginx-own", "nginx-sidelong", "nginx-shared", "httpd-own"]);
+    assert!(lab.read("F1/configs/haproxy-own.toml").contains(" --front haproxy --by own --json\n"));
+    assert!(!lab.read("F1/configs/edge-own.toml").contains("--front"));
+    let verdicts: Vec<_> = report.checks.iter().map(|check| check.verdict()).collect();
+    // The stand-in serves all alike.
+    assert_eq!(verdicts[1..3], ["met", "met"]);
+
+    // A proxy that is not here is named, and the others are measured.
+    let absent = r#"case "$*" in *"--front httpd"*) echo "sidelong: --front: there is no httpd here" >&2; exit 2 ;; esac"#;
+    let mut lab = Lab::of(&format!("{absent}\n{}", include_str!("fake_up.sh")), true);
+    lab.run("F1").unwrap();
+    assert_eq!(lab.read("F1/rows.csv").lines().count(), 1 + 8);
+    assert!(lab.read("F1/report.md").contains("Not measured: --front: there is no httpd here."));
+}
+
+#[test]
 fn move_latency_from_rest_and_busy() {
     let mut lab = Lab::new(false);
     let report = lab.run("move-latency").unwrap();
