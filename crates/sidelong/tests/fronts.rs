@@ -588,3 +588,60 @@ fn up_refuses_a_proxy_in_place_of_an_edge_with_settings_that_it_cannot_have() {
     let said = run(["up", "--front", "haproxy", "--config", cluster.config().to_str().unwrap()]).refused();
     assert!(said.contains("edge edge2 has settings for an edge of Sidelong alone"), "{said}");
 }
+
+/// Programs that use the library, in C and in Python: their requests follow a node.
+#[test]
+fn examples_send_their_requests_where_the_front_chooses() {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
+    cluster.file.edges.clear();
+    cluster.file.fronts.push(FrontEntry::new("web1", Proxy::Library));
+    by_hand(&mut cluster);
+    let prefix = cluster.path("installed");
+    let mut install = Command::new("make");
+    install.arg("-C").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fronts")).arg("install");
+    install.args(
+        [("BUILD", cluster.path("build")), ("PREFIX", prefix.clone())]
+            .map(|(name, path)| format!("{name}={}", path.display())),
+    );
+    Running::start_command(install).finish().succeeded();
+    let compiled = cluster.path("fetch");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fronts/examples");
+    let mut compile = Command::new("cc");
+    compile.args(["-Wall", "-Wextra", "-Werror"]).arg(sources.join("fetch.c")).arg("-o").arg(&compiled);
+    compile.arg(format!("-I{}/include", prefix.display())).arg(format!("-L{}/lib", prefix.display()));
+    compile.arg("-lsidelong");
+    Running::start_command(compile).finish().succeeded();
+    let servers: Option<Vec<_>> = NAMES
+        .iter()
+        .zip(0..)
+        .map(|(name, node)| gunicorn(&cluster, name, cluster.file.nodes[node].server.clone().unwrap(), 2))
+        .collect();
+    let Some(_servers) = servers else { return };
+    let up = cluster.up(&["--plain"]);
+    eventually("the front runs", || up.err().contains(" is up: "));
+
+    let python = Path::new("python3").to_owned();
+    let fetch = |program: &Path, site: &str| {
+        let mut fetch = Command::new(program);
+        if program == python {
+            fetch.arg(sources.join("fetch.py"));
+        }
+        fetch.env("LD_LIBRARY_PATH", prefix.join("lib"));
+        fetch.arg(cluster.run_dir().join("web1")).args([site, &format!("{site}.test")]);
+        fetch.args((0..3).map(|node| cluster.node(node).to_string()));
+        Running::start_command(fetch).finish()
+    };
+    for program in [&compiled, &python] {
+        eventually("a server is chosen", || fetch(program, "beta").code == Some(0));
+        for (to, of_beta) in [("alpha", &["three"][..]), ("beta", &["two", "three"])] {
+            run(["move", "n2", to, "--config", cluster.config().to_str().unwrap()]).succeeded();
+            for _ in 0..8 {
+                let answer = fetch(program, "beta").succeeded();
+                assert!(of_beta.iter().any(|name| answer.trim_end().ends_with(name)), "{answer}");
+            }
+        }
+        let said = fetch(program, "gamma");
+        assert!(said.code == Some(1) && said.err.contains("no server of gamma is usable"), "{said:?}");
+    }
+    up.end().succeeded();
+}

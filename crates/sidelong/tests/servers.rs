@@ -243,7 +243,9 @@ fn a_server_has_done_with_a_site_when_it_takes_up_another() {
 /// It takes any number of requests at once, so no load of waiting requests moves it: a person does.
 #[test]
 fn an_nginx_has_done_with_a_site_when_it_takes_up_another() {
-    let nginx = Draining::start(Draining::cluster(), |cluster, name, node| {
+    let mut cluster = Draining::cluster();
+    cluster.file.reconfig.configuration = Configuration::Rigid;
+    let nginx = Draining::start(cluster, |cluster, name, node| {
         Some(vec![nginx_that_logs(cluster, name, cluster.node(node))?])
     });
     nginx.into_iter().for_each(Draining::go_by_hand);

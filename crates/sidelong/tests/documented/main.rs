@@ -33,7 +33,9 @@ const RUN: How = Run { after: "true" };
 const SHOWN: &[(&str, How)] = &[
     ("(umask 077; head", RUN),
     ("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=", By(&["ci kernel", "ci verbs"])),
+    ("./fetch", By(&["crates/sidelong/tests/fronts.rs"])),
     ("cargo", Cargo),
+    ("cc fronts/examples/fetch.c", By(&["crates/sidelong/tests/fronts.rs"])),
     ("curl", NotOurs),
     ("fronts/build/decide", By(&["crates/sidelong/tests/httpd.rs"])),
     ("make -C fronts", By(&["crates/sidelong/tests/httpd.rs", "crates/sidelong/tests/fronts.rs"])),
@@ -76,6 +78,7 @@ const SHOWN: &[(&str, How)] = &[
     ("sidelong top", By(&["crates/sidelong/tests/top.rs"])),
     ("sidelong trace", RUN),
     ("sidelong up", By(&["ci up", "crates/sidelong/tests/up.rs"])),
+    ("sidelong up --front", By(&["crates/sidelong/tests/fronts.rs"])),
     ("sudo", NotOurs),
     ("writeln!", NotOurs),
 ];
