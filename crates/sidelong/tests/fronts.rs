@@ -560,7 +560,7 @@ fn up_runs_proxies_in_place_of_its_edges() {
         assert!(summary["requests"].as_u64() > Some(0) && summary["moves"].as_u64() > Some(0), "{summary}");
         assert!(proxies().is_empty() && !cluster.run_dir().join("foreign").exists(), "{make}");
 
-        for by in ["own", "shared"] {
+        for by in ["sidelong", "own", "shared"] {
             let left = up(&["--by", by]);
             for site in ["alpha.test", "beta.test"] {
                 eventually("it serves each site", || {
@@ -568,11 +568,8 @@ fn up_runs_proxies_in_place_of_its_edges() {
                 });
             }
             let summary = left.end().json();
-            assert_eq!(
-                (summary["errors"].as_u64(), summary["moves"].as_u64()),
-                (Some(0), Some(0)),
-                "{summary}"
-            );
+            assert_eq!(summary["errors"].as_u64(), Some(0), "{make} by {by}: {summary}");
+            assert!(by == "sidelong" || summary["moves"].as_u64() == Some(0), "{summary}");
         }
     }
 }

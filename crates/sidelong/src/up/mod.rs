@@ -229,6 +229,8 @@ impl<'a> Up<'a> {
             }
         }
         let doors = doors(&parts.cluster, &proxies);
+        // A proxy that does not find its front looks for it again later, and serves nobody until then.
+        children.await_ready(|| stop.load(Ordering::Relaxed))?;
         for proxy in proxies {
             children.start_foreign("proxy", proxy, None)?;
         }
