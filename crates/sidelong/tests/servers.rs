@@ -188,6 +188,8 @@ fn a_server_may_come_later_and_go_and_come_back() {
     let config = cluster.config();
     let status = || run(["status", "--config", config.to_str().unwrap()]).succeeded();
     eventually("the status says that it does not answer", || {
+        // It is known by a request that it gets.
+        get(cluster.edge(0), "alpha.test", "/");
         status().contains("n2 does not answer: requests to it have failed\n")
     });
     let _two = nginx(&cluster, "three", cluster.node(1));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::servers::{Load, gunicorn, signal_all, sites_at_once};
+use super::servers::{Load, gunicorn, last_request, signal_all, sites_at_once};
 use super::{Cluster, Running, eventually, metrics, run, try_get};
 
 /// The part of the cluster that has no load to send, with servers at its nodes' addresses.
@@ -100,11 +100,15 @@ impl Draining {
 
     /// A node is moved as often by hand, under load of both sites.
     pub fn go_by_hand(mut self) {
-        // As many as make sure that the node has some by the next move.
-        ["alpha.test", "beta.test"].into_iter().for_each(|site| self.ask(site, 8));
+        self.ask("alpha.test", 8);
+        self.ask("beta.test", 8);
         let config = self.cluster.config().to_str().unwrap().to_owned();
         for site in ["alpha", "beta"].into_iter().cycle().take(Self::moves_wanted() as usize) {
             run(["move", "n2", site, "--config", &config]).succeeded();
+            eventually("it has answered requests of its new site", || {
+                let host = format!("{site}.test");
+                last_request(&self.cluster, "two").is_some_and(|of| of == host)
+            });
         }
         self.end();
     }

@@ -413,6 +413,12 @@ pub fn sites_at_once(cluster: &Cluster, name: &str) -> (usize, usize) {
     (most, changes)
 }
 
+/// The host of the last request in the log of the server of that name.
+pub fn last_request(cluster: &Cluster, name: &str) -> Option<String> {
+    let log = std::fs::read_to_string(requests_of(cluster, name)).ok()?;
+    Some(log.lines().last()?.split(' ').next()?.to_owned())
+}
+
 /// The hosts whose requests begin (true) and end in a log, in order.
 fn requests(log: &str) -> Vec<(&str, bool)> {
     let mut requests = Vec::new();
