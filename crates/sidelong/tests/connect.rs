@@ -187,6 +187,12 @@ fn connect(address: SocketAddr) -> (BufReader<TcpStream>, String) {
     (stream, name.trim().to_owned())
 }
 
+/// A gunicorn for each node; `None`, with a printed reason, without gunicorn.
+fn gunicorns(cluster: &Cluster) -> Option<Vec<Running>> {
+    let servers = NAMES.iter().enumerate();
+    servers.map(|(node, name)| gunicorn(cluster, name, cluster.node(node), 4)).collect()
+}
+
 #[test]
 fn connections_go_to_the_sites_nodes_and_are_counted_until_they_end() {
     let Some(led) = Led::echoing(|_| ()) else { return };
@@ -301,9 +307,7 @@ fn a_node_moves_once_its_connections_have_ended() {
 #[test]
 fn requests_follow_a_node_and_none_of_its_old_site_is_left() {
     let cluster = new_cluster();
-    let servers =
-        NAMES.iter().enumerate().map(|(node, name)| gunicorn(&cluster, name, cluster.node(node), 4));
-    let Some(servers) = servers.collect::<Option<Vec<_>>>() else { return };
+    let Some(servers) = gunicorns(&cluster) else { return };
     let Some(led) = Led::start(cluster, servers) else { return };
     let time = Duration::from_millis(50);
     let load = [
@@ -429,9 +433,7 @@ fn ipv6_connections_are_led() {
 #[test]
 fn a_node_that_refuses_connections_is_avoided_until_it_is_back() {
     let cluster = new_cluster();
-    let servers =
-        NAMES.iter().enumerate().map(|(node, name)| gunicorn(&cluster, name, cluster.node(node), 4));
-    let Some(servers) = servers.collect::<Option<Vec<_>>>() else { return };
+    let Some(servers) = gunicorns(&cluster) else { return };
     let Some(mut led) = Led::start(cluster, servers) else { return };
     let gone = led.servers.remove(1);
     gone.end();

@@ -15,8 +15,9 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use sidelong_config::{Configuration, FrontEntry, Proxy};
 use sidelong_layout::{ChoiceMap, SiteId};
 use sidelong_policy::admission::Why;
+use support::foreign::move_to_and_fro;
 use support::httpd::{made, readable};
-use support::servers::{Load, family, gunicorn, haproxy_program, last_request, processes_of, sites_at_once};
+use support::servers::{Load, family, gunicorn, haproxy_program, processes_of, sites_at_once};
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
 /// The proxy's port, at the cluster's own address.
@@ -94,15 +95,8 @@ impl Led {
     /// A node is moved a few times under load of both sites, or as often as SIDELONG_MOVES says. By hand: how many requests a
     /// server takes is learned, and with it whether a site can spare one, which is not what this is about.
     fn go_to_and_fro(&self) {
-        let moves = std::env::var("SIDELONG_MOVES").map_or(4, |moves| moves.parse().unwrap());
         let _load = ["alpha.test", "beta.test"].map(|site| self.ask(site, 8));
-        for site in ["alpha", "beta"].into_iter().cycle().take(moves) {
-            run(["move", "n2", site, "--config", &self.config()]).succeeded();
-            eventually("it has requests of its new site", || {
-                let host = format!("{site}.test");
-                last_request(&self.cluster, "two").is_some_and(|of| of == host)
-            });
-        }
+        move_to_and_fro(&self.cluster);
     }
 
     /// Requests to both sites, all of which must be answered by servers of their site.

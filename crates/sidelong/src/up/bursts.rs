@@ -12,7 +12,7 @@ use sidelong_trace::{Sizes, Trace, Zipf};
 use sidelong_workload::client::{Arrivals, ClientConfig, Cue, Load, Shot, Source, Step, Stream};
 use tokio::time::Instant;
 
-use super::Door;
+use super::Listener;
 use super::outcome::StepTimes;
 use crate::failure::Failure;
 
@@ -94,8 +94,8 @@ impl Bursts {
         })
     }
 
-    pub(super) fn client_config(&self, cluster: &Cluster, doors: &[Door]) -> ClientConfig {
-        let edges: Vec<_> = doors.iter().map(|door| door.address).collect();
+    pub(super) fn client_config(&self, cluster: &Cluster, listeners: &[Listener]) -> ClientConfig {
+        let edges: Vec<_> = listeners.iter().map(|listener| listener.address).collect();
         let sites = cluster.sites.iter().map(|site| site.name.clone()).collect();
         let seed = self.workload.seed;
         let open = |arrivals| Load::Open { arrivals, in_flight_max: IN_FLIGHT_MAX };

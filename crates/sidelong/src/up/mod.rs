@@ -151,7 +151,7 @@ struct Waiting {
 struct Up<'a> {
     args: &'a UpArgs,
     quiet: bool,
-    doors: Vec<Door>,
+    listeners: Vec<Listener>,
     parts: Parts,
     home: &'a mut Home,
     children: Children,
@@ -228,7 +228,7 @@ impl<'a> Up<'a> {
                 children.start("front", &front.name, None)?;
             }
         }
-        let doors = doors(&parts.cluster, &proxies);
+        let listeners = listeners(&parts.cluster, &proxies);
         // A proxy that does not find its front looks for it again later, and serves nobody until then.
         children.await_ready(|| stop.load(Ordering::Relaxed))?;
         for proxy in proxies {
@@ -240,11 +240,11 @@ impl<'a> Up<'a> {
         let requests = args
             .requests
             .as_deref()
-            .map(|path| Requests::create(path, &parts.cluster, &doors))
+            .map(|path| Requests::create(path, &parts.cluster, &listeners))
             .transpose()?;
         let waiting = match bursts {
             Some(bursts) => {
-                let load = Generator::new(bursts.client_config(&parts.cluster, &doors), bursts)?;
+                let load = Generator::new(bursts.client_config(&parts.cluster, &listeners), bursts)?;
                 let load = match requests.clone() {
                     Some(requests) => load.observe(move |request| requests.take(request)),
                     None => load,
@@ -257,7 +257,7 @@ impl<'a> Up<'a> {
         Ok(Up {
             args,
             quiet,
-            doors,
+            listeners,
             notes: vec![parts.fabric.note().to_owned()],
             admissions: Admissions::new(parts.cluster.sites.iter().map(|site| site.name.clone())),
             parts,
@@ -287,7 +287,7 @@ impl<'a> Up<'a> {
         let mut news = self.begin_load()?;
         if screen.is_none() && !self.quiet {
             // A closed standard error does not stop the cluster.
-            let _ = writeln!(std::io::stderr(), "{}", greeting(&self.parts.cluster, &self.doors));
+            let _ = writeln!(std::io::stderr(), "{}", greeting(&self.parts.cluster, &self.listeners));
         }
         let show_every = if screen.is_some() { FRAME_EVERY } else { LINE_EVERY };
         let (mut live, mut live_at, mut shown_at) = (None, Instant::now(), Instant::now());
@@ -485,17 +485,20 @@ fn speaks_to_all(cluster: &Cluster) -> Result<(), Failure> {
 }
 
 /// Where clients connect: an edge, or the proxy in its place.
-struct Door {
+struct Listener {
     name: String,
     address: SocketAddr,
     /// The make of the proxy.
     make: Option<&'static str>,
 }
 
-fn doors(cluster: &Cluster, proxies: &[Proxy]) -> Vec<Door> {
-    let edges =
-        cluster.edges.iter().map(|edge| Door { name: edge.name.clone(), address: edge.listen, make: None });
-    let proxies = proxies.iter().map(|proxy| Door {
+fn listeners(cluster: &Cluster, proxies: &[Proxy]) -> Vec<Listener> {
+    let edges = cluster.edges.iter().map(|edge| Listener {
+        name: edge.name.clone(),
+        address: edge.listen,
+        make: None,
+    });
+    let proxies = proxies.iter().map(|proxy| Listener {
         name: proxy.front().to_owned(),
         address: proxy.address(),
         make: Some(proxy.program()),
@@ -504,15 +507,15 @@ fn doors(cluster: &Cluster, proxies: &[Proxy]) -> Vec<Door> {
 }
 
 /// What runs, and where clients connect.
-fn greeting(cluster: &Cluster, doors: &[Door]) -> String {
-    let doors_at = doors.iter().map(|door| match door.make {
-        Some(make) => format!("{make} at {}", door.address),
-        None => door.address.to_string(),
+fn greeting(cluster: &Cluster, listeners: &[Listener]) -> String {
+    let listen_at = listeners.iter().map(|listener| match listener.make {
+        Some(make) => format!("{make} at {}", listener.address),
+        None => listener.address.to_string(),
     });
-    let is_yours = |name: &str| doors.iter().all(|door| door.name != name);
+    let is_yours = |name: &str| listeners.iter().all(|listener| listener.name != name);
     let yours = cluster.fronts.iter().filter(|front| is_yours(&front.name));
     let yours = yours.filter_map(|front| Some(format!("your {}", front.leads.as_ref()?.proxy)));
-    let behind: Vec<_> = doors_at.chain(yours).collect();
+    let behind: Vec<_> = listen_at.chain(yours).collect();
     format!(
         "sidelong: {} is up: {} on {} behind {}; press Ctrl-C to stop",
         cluster.name,

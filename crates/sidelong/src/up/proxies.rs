@@ -75,7 +75,6 @@ fn nginx_modules(program: &str) -> Option<PathBuf> {
 }
 
 /// A proxy that takes the place of an edge.
-#[derive(Clone)]
 pub(super) struct Proxy {
     make: FrontMake,
     by: By,

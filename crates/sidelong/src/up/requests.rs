@@ -9,7 +9,7 @@ use sidelong_config::Cluster;
 use sidelong_workload::client::{Completion, ErrorKind};
 use tokio::time::Instant;
 
-use super::Door;
+use super::Listener;
 use crate::failure::Failure;
 
 /// The file. Clones write to the same one.
@@ -28,13 +28,13 @@ struct Inner {
 
 impl Requests {
     /// Creates the file for the load of `cluster`, which begins now.
-    pub(super) fn create(path: &Path, cluster: &Cluster, doors: &[Door]) -> Result<Self, Failure> {
+    pub(super) fn create(path: &Path, cluster: &Cluster, listeners: &[Listener]) -> Result<Self, Failure> {
         let file = File::create(path)
             .map_err(|error| Failure::new(format!("cannot write requests to {}: {error}", path.display())))?;
         let mut out = BufWriter::new(file);
         writeln!(out, "due_s,sent_s,site,edge,client,outcome,response_ms")?;
         let sites = cluster.sites.iter().map(|site| site.name.clone()).collect();
-        let edges = doors.iter().map(|door| door.name.clone()).collect();
+        let edges = listeners.iter().map(|listener| listener.name.clone()).collect();
         Ok(Requests {
             inner: Arc::new(Inner { sites, edges, begun: Instant::now(), out: Mutex::new((out, Ok(()))) }),
         })

@@ -7,6 +7,23 @@ use rustix::process::Signal;
 use super::servers::{Load, gunicorn, last_request, signal_all, sites_at_once};
 use super::{Cluster, Running, eventually, metrics, run, try_get};
 
+/// The moves that a test makes: a few, or as many as SIDELONG_MOVES says.
+fn moves_wanted() -> u32 {
+    std::env::var("SIDELONG_MOVES").map_or(4, |moves| moves.parse().unwrap())
+}
+
+/// Moves n2 by hand between the sites alpha and beta, whose requests are logged by its server `two`: on each time that it has answered
+/// a request of its new site.
+pub fn move_to_and_fro(cluster: &Cluster) {
+    let config = cluster.path("cluster.toml").to_str().unwrap().to_owned();
+    for site in ["alpha", "beta"].into_iter().cycle().take(moves_wanted() as usize) {
+        run(["move", "n2", site, "--config", &config]).succeeded();
+        eventually("it has answered requests of its new site", || {
+            last_request(cluster, "two").is_some_and(|host| host == format!("{site}.test"))
+        });
+    }
+}
+
 /// The part of the cluster that has no load to send, with servers at its nodes' addresses.
 pub fn foreign(sites: &[(&str, usize)]) -> Cluster {
     let mut cluster = Cluster::new(sites).foreign();
@@ -83,7 +100,7 @@ impl Draining {
 
     /// Until nodes have moved a few times, or as often as SIDELONG_MOVES says.
     pub fn go_to_and_fro(mut self) {
-        let moves = Self::moves_wanted();
+        let moves = f64::from(moves_wanted());
         // A node that leaves a site has requests of it.
         self.ask("alpha.test", 2);
         for site in ["alpha.test", "beta.test"].into_iter().cycle() {
@@ -102,19 +119,8 @@ impl Draining {
     pub fn go_by_hand(mut self) {
         self.ask("alpha.test", 8);
         self.ask("beta.test", 8);
-        let config = self.cluster.config().to_str().unwrap().to_owned();
-        for site in ["alpha", "beta"].into_iter().cycle().take(Self::moves_wanted() as usize) {
-            run(["move", "n2", site, "--config", &config]).succeeded();
-            eventually("it has answered requests of its new site", || {
-                let host = format!("{site}.test");
-                last_request(&self.cluster, "two").is_some_and(|of| of == host)
-            });
-        }
+        move_to_and_fro(&self.cluster);
         self.end();
-    }
-
-    fn moves_wanted() -> f64 {
-        std::env::var("SIDELONG_MOVES").map_or(4.0, |moves| moves.parse().unwrap())
     }
 
     pub fn ask(&mut self, site: &'static str, clients: usize) {
