@@ -1,0 +1,15 @@
+//! A cache that memcached's clients use unmodified.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`cache`] | items in bounded memory: lookup, replacement, expiry, eviction |
+//! | `command` | what memcached's commands do to items, whatever the protocol |
+//! | `protocol` | text, meta and binary: bytes to commands, and answers to bytes |
+//! | `session` | one client: consumes what arrived, and appends the answers |
+//!
+//! Nothing here does I/O or reads a clock: the driver hands in bytes and the time.
+#![forbid(unsafe_code)]
+
+pub mod cache;
+
+pub use cache::{Cache, Item, PutError, Settings};
