@@ -53,6 +53,27 @@ pub enum PutError {
     NoMemory,
 }
 
+/// What a cache has and has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Items, expired ones that nobody has asked for included.
+    pub items: u64,
+    /// Bytes of their slots.
+    pub item_bytes: u64,
+    /// Bytes of the pages in use, and of the tables.
+    pub memory_bytes: u64,
+    /// Items ever stored.
+    pub stored: u64,
+    /// Items evicted to make room.
+    pub evicted: u64,
+    /// Those of them that nobody had fetched.
+    pub evicted_unfetched: u64,
+    /// Items found expired, and those of them that nobody had fetched.
+    pub expired: u64,
+    /// See `expired`.
+    pub expired_unfetched: u64,
+}
+
 /// Items by key.
 #[derive(Debug)]
 pub struct Cache {
@@ -60,6 +81,7 @@ pub struct Cache {
     items: HashMap<Vec<u8>, Stored>,
     cas: u64,
     flush_at: Seconds,
+    counts: Usage,
 }
 
 #[derive(Debug)]
@@ -67,7 +89,6 @@ struct Stored {
     flags: u32,
     cas: u64,
     expires: Seconds,
-    stored: Seconds,
     accessed: Seconds,
     was_fetched: bool,
     is_stale: bool,
@@ -78,7 +99,7 @@ struct Stored {
 impl Cache {
     /// An empty cache.
     pub fn new(settings: Settings) -> Self {
-        Cache { settings, items: HashMap::new(), cas: 0, flush_at: 0 }
+        Cache { settings, items: HashMap::new(), cas: 0, flush_at: 0, counts: Usage::default() }
     }
 
     /// What it may use.
@@ -86,14 +107,11 @@ impl Cache {
         &self.settings
     }
 
-    /// Number of items, expired ones that nobody asked for included.
-    pub fn len(&self) -> usize {
-        self.items.len()
-    }
-
-    /// Whether there are no items.
-    pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
+    /// What it has and has done.
+    pub fn usage(&self) -> Usage {
+        let items = self.items.iter();
+        let item_bytes = items.map(|(key, stored)| key.len() + stored.value.len() + 48).sum::<usize>() as u64;
+        Usage { items: self.items.len() as u64, item_bytes, memory_bytes: item_bytes, ..self.counts }
     }
 
     /// The item of `key`, if there is one that has not expired. Counts as a fetch: the item that is returned says what was
@@ -128,6 +146,20 @@ impl Cache {
         true
     }
 
+    /// Gives the item of `key` the unique number `cas`, or the next one, and returns it.
+    pub fn renumber(&mut self, key: &[u8], cas: Option<u64>, now: Seconds) -> Option<u64> {
+        self.expire(key, now);
+        let stored = self.items.get_mut(key)?;
+        self.cas += 1;
+        stored.cas = cas.unwrap_or(self.cas);
+        Some(stored.cas)
+    }
+
+    /// Whether an item is small enough to be stored. Sizes are in bytes.
+    pub fn fits(&self, key_bytes: usize, value_bytes: usize) -> bool {
+        key_bytes.saturating_add(value_bytes).saturating_add(48) <= self.settings.item_bytes_max
+    }
+
     /// Stores an item in place of what `key` had, and returns its unique number: `cas`, or the next one.
     ///
     /// # Errors
@@ -145,18 +177,19 @@ impl Cache {
         now: Seconds,
     ) -> Result<u64, PutError> {
         assert!((1..=KEY_BYTES_MAX).contains(&key.len()), "the key was checked");
+        self.expire(key, now);
         self.items.remove(key);
-        if key.len() + value.len() + 48 > self.settings.item_bytes_max {
+        if !self.fits(key.len(), value.len()) {
             return Err(PutError::TooLarge);
         }
         self.cas += 1;
+        self.counts.stored += 1;
         let cas = cas.unwrap_or(self.cas);
         let value = value.to_vec();
         let stored = Stored {
             flags,
             cas,
             expires,
-            stored: now,
             accessed: now,
             was_fetched: false,
             is_stale: false,
@@ -179,11 +212,13 @@ impl Cache {
     }
 
     fn expire(&mut self, key: &[u8], now: Seconds) {
-        let flushed =
-            |stored: &Stored| self.flush_at != 0 && self.flush_at <= now && stored.stored < self.flush_at;
-        let expired = |stored: &Stored| stored.expires != 0 && stored.expires <= now;
-        if self.items.get(key).is_some_and(|stored| flushed(stored) || expired(stored)) {
+        if self.flush_at != 0 && self.flush_at <= now {
+            self.items.clear();
+            self.flush_at = 0;
+        }
+        if self.items.get(key).is_some_and(|stored| stored.expires != 0 && stored.expires <= now) {
             self.items.remove(key);
+            self.counts.expired += 1;
         }
     }
 }
