@@ -5,11 +5,20 @@
 //! | [`cache`] | items in bounded memory: lookup, replacement, expiry, eviction |
 //! | `command` | what memcached's commands do to items, whatever the protocol |
 //! | `protocol` | text, meta and binary: bytes to commands, and answers to bytes |
-//! | `session` | one client: consumes what arrived, and appends the answers |
+//! | [`session`] | one client: consumes what arrived, and appends the answers |
+//! | [`counters`], `stats` | what was done, and how `stats` shows it |
 //!
 //! Nothing here does I/O or reads a clock: the driver hands in bytes and the time.
 #![forbid(unsafe_code)]
 
 pub mod cache;
+mod command;
+pub mod counters;
+mod protocol;
+pub mod session;
+mod stats;
 
 pub use cache::{Cache, Item, PutError, Settings};
+pub use command::{Host, Row, Rows, Users, World};
+pub use counters::Counters;
+pub use session::{Fed, Session, Wants};

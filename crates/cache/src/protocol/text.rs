@@ -1,0 +1,436 @@
+//! The text protocol.
+//!
+//! A line is bounded. Lines of keys are not, because they are taken key by key: neither what a client asks for in one line nor
+//! what it is answered has to be held at once.
+
+use memchr::{memchr, memchr2};
+
+use super::{Step, meta, push_number};
+use crate::cache::{KEY_BYTES_MAX, PutError, Seconds};
+use crate::command::{Delta, Host, Mode, NoSum, Outcome, Put, Remains, number};
+use crate::stats;
+
+/// The longest line, in bytes, unless it is a list of keys. memcached gives up a connection in which it sees no end of a line
+/// for so long.
+pub(crate) const LINE_BYTES_MAX: usize = 2048;
+/// The longest value, in bytes, that a line can announce (memcached's).
+const VALUE_BYTES_MAX: u64 = i32::MAX as u64 - 2;
+/// The most words of a line that is neither a list of keys nor of flags.
+const WORDS_MAX: usize = 7;
+/// The longest name and password, in bytes (memcached's).
+const LOGIN_BYTES_MAX: u64 = 16384;
+
+pub(crate) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
+pub(crate) const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk";
+pub(crate) const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
+pub(crate) const NO_MEMORY: &str = "SERVER_ERROR out of memory";
+
+/// A client that speaks text.
+#[derive(Debug, Default)]
+pub(crate) struct Text {
+    place: Place,
+    is_logged_in: bool,
+}
+
+/// Where in a command a client is.
+#[derive(Clone, Copy, Debug, Default)]
+enum Place {
+    /// Between commands.
+    #[default]
+    Start,
+    /// In a line of keys.
+    Keys(Keys),
+    /// In the rest of a line that is already answered.
+    Rest,
+}
+
+/// A line of keys.
+#[derive(Clone, Copy, Debug)]
+struct Keys {
+    shows_cas: bool,
+    touch: Touch,
+    has_any: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Touch {
+    No,
+    /// The next word says when.
+    Next,
+    At(Seconds),
+}
+
+/// A line, and what has arrived behind it.
+pub(crate) struct Line<'a> {
+    /// Its words, without its end.
+    pub(crate) text: &'a [u8],
+    /// Its bytes, with its end.
+    bytes: usize,
+    behind: &'a [u8],
+}
+
+/// The value behind a line.
+pub(crate) enum Data<'a> {
+    Whole(&'a [u8], Step),
+    /// It does not end in a line's end.
+    Bad(Step),
+    /// It has not arrived.
+    Missing(Step),
+}
+
+impl<'a> Line<'a> {
+    /// The value of so many bytes.
+    pub(crate) fn data(&self, bytes: usize) -> Data<'a> {
+        let all = bytes + b"\r\n".len();
+        let step = Step::Used(self.bytes + all);
+        match self.behind.get(..all).map(|data| data.split_at(bytes)) {
+            Some((value, b"\r\n")) => Data::Whole(value, step),
+            Some(_) => Data::Bad(step),
+            None => Data::Missing(Step::Needs(self.bytes + all)),
+        }
+    }
+
+    /// The step past a line without a value.
+    pub(crate) fn used(&self) -> Step {
+        Step::Used(self.bytes)
+    }
+
+    /// The step past a line whose value nobody wants.
+    pub(crate) fn without_data(&self, bytes: usize) -> Step {
+        Step::Skip { used: self.bytes, unwanted: bytes as u64 + 2 }
+    }
+}
+
+/// The bytes of a value, as a line announces it.
+pub(crate) fn value_bytes(word: &[u8]) -> Option<usize> {
+    number(word).filter(|bytes| *bytes <= VALUE_BYTES_MAX).and_then(|bytes| bytes.try_into().ok())
+}
+
+/// A number that may have a sign, such as a time.
+pub(crate) fn signed(word: &[u8]) -> Option<i64> {
+    match word.strip_prefix(b"-") {
+        Some(digits) => number(digits).and_then(|number| 0_i64.checked_sub_unsigned(number)),
+        None => number(word).and_then(|number| number.try_into().ok()),
+    }
+}
+
+/// The words of a line.
+pub(crate) fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
+}
+
+/// The answer to a value that found no room.
+pub(crate) fn not_stored(error: PutError) -> String {
+    format!("SERVER_ERROR {error}")
+}
+
+/// Appends an answer of one line.
+pub(crate) fn say(out: &mut Vec<u8>, line: &str) {
+    out.extend_from_slice(line.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+impl Text {
+    pub(crate) fn step(&mut self, input: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
+        match self.place {
+            Place::Start => self.start(input, host, out),
+            Place::Keys(keys) => self.key(keys, input, host, out),
+            Place::Rest => match memchr(b'\n', input) {
+                Some(end) => {
+                    self.place = Place::Start;
+                    Step::Used(end + 1)
+                }
+                None => Step::Used(input.len()),
+            },
+        }
+    }
+
+    fn start(&mut self, input: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
+        let spaces = input.iter().take_while(|byte| **byte == b' ').count();
+        if spaces > 0 {
+            return Step::Used(spaces);
+        }
+        let within = &input[..input.len().min(LINE_BYTES_MAX)];
+        let end_of_word = memchr2(b' ', b'\n', within);
+        let must_log_in = host.world.users.is_some() && !self.is_logged_in;
+        if let Some(end) = end_of_word.filter(|end| within[*end] == b' ' && !must_log_in) {
+            let keys = match &within[..end] {
+                b"get" => Some((false, Touch::No)),
+                b"gets" => Some((true, Touch::No)),
+                b"gat" => Some((false, Touch::Next)),
+                b"gats" => Some((true, Touch::Next)),
+                _ => None,
+            };
+            if let Some((shows_cas, touch)) = keys {
+                self.place = Place::Keys(Keys { shows_cas, touch, has_any: false });
+                return Step::Used(end + 1);
+            }
+        }
+        let Some(end) = end_of_word.and_then(|from| Some(from + memchr(b'\n', &within[from..])?)) else {
+            if within.len() < LINE_BYTES_MAX {
+                return Step::Needs(input.len() + 1);
+            }
+            say(out, "CLIENT_ERROR line too long");
+            return Step::Close;
+        };
+        let text = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
+        let line = Line { text, bytes: end + 1, behind: &input[end + 1..] };
+        if must_log_in {
+            return self.log_in(&line, host, out);
+        }
+        match text {
+            [b'm', letter, rest @ ..] if rest.first().is_none_or(|byte| *byte == b' ') => {
+                meta::command(*letter, rest, &line, host, out)
+            }
+            _ => command(&line, host, out),
+        }
+    }
+
+    /// The next key of a line of keys.
+    fn key(&mut self, mut keys: Keys, input: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
+        let spaces = input.iter().take_while(|byte| **byte == b' ').count();
+        if spaces > 0 {
+            return Step::Used(spaces);
+        }
+        // A key, and the end of a line.
+        let within = &input[..input.len().min(KEY_BYTES_MAX + 2)];
+        let end = memchr2(b' ', b'\n', within);
+        let mut word = &within[..end.unwrap_or(within.len())];
+        let is_last = end.is_some_and(|end| within[end] == b'\n');
+        if is_last {
+            word = word.strip_suffix(b"\r").unwrap_or(word);
+        }
+        let step = match end {
+            None if within.len() < KEY_BYTES_MAX + 2 => return Step::Needs(input.len() + 1),
+            None => Step::Used(within.len()),
+            Some(end) => Step::Used(end + 1),
+        };
+        let problem = if word.is_empty() {
+            (!keys.has_any).then_some("ERROR")
+        } else if let Touch::Next = keys.touch {
+            let exptime = signed(word);
+            keys.touch = Touch::At(host.world.expires(exptime.unwrap_or(0)));
+            let is_alone = is_last.then_some("ERROR");
+            if exptime.is_some() { is_alone } else { Some("CLIENT_ERROR invalid exptime argument") }
+        } else if word.len() > KEY_BYTES_MAX {
+            Some(BAD_FORMAT)
+        } else {
+            keys.has_any = true;
+            keys.show(word, host, out);
+            None
+        };
+        self.place = match problem {
+            None if !is_last => Place::Keys(keys),
+            Some(_) if !is_last => Place::Rest,
+            _ => Place::Start,
+        };
+        match problem {
+            Some(problem) => say(out, problem),
+            None if is_last => say(out, "END"),
+            None => {}
+        }
+        step
+    }
+
+    /// While clients must log in, all that they may send is `set KEY FLAGS EXPTIME BYTES`, with a name and a password for a value.
+    fn log_in(&mut self, line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
+        let mut words = words(line.text);
+        let (Some(b"set"), Some(bytes)) = (words.next(), words.nth(3).and_then(value_bytes)) else {
+            say(out, "CLIENT_ERROR unauthenticated");
+            return line.used();
+        };
+        if bytes as u64 > LOGIN_BYTES_MAX {
+            say(out, "CLIENT_ERROR auth token too long");
+            return line.without_data(bytes);
+        }
+        let (value, step) = match line.data(bytes) {
+            Data::Whole(value, step) => (value, step),
+            Data::Bad(step) => {
+                say(out, "CLIENT_ERROR bad command line termination");
+                return step;
+            }
+            Data::Missing(step) => return step,
+        };
+        let Some(space) = memchr(b' ', value) else {
+            say(out, "CLIENT_ERROR bad authentication token format");
+            return step;
+        };
+        host.counters.auth_cmds += 1;
+        self.is_logged_in =
+            host.world.users.is_some_and(|users| users.admit(&value[..space], &value[space + 1..]));
+        if self.is_logged_in {
+            say(out, "STORED");
+        } else {
+            host.counters.auth_errors += 1;
+            say(out, "CLIENT_ERROR authentication failure");
+        }
+        step
+    }
+}
+
+impl Keys {
+    fn show(&self, key: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) {
+        let touch = if let Touch::At(expires) = self.touch { Some(expires) } else { None };
+        host.fetch(key, touch, |item| {
+            out.extend_from_slice(b"VALUE ");
+            out.extend_from_slice(key);
+            out.push(b' ');
+            push_number(out, item.flags);
+            out.push(b' ');
+            push_number(out, item.value.len());
+            if self.shows_cas {
+                out.push(b' ');
+                push_number(out, item.cas);
+            }
+            out.extend_from_slice(b"\r\n");
+            out.extend_from_slice(item.value);
+            out.extend_from_slice(b"\r\n");
+        });
+    }
+}
+
+/// A line that is neither a list of keys nor a meta command.
+fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
+    let mut all = words(line.text);
+    let mut found = [&b""[..]; WORDS_MAX];
+    let mut count = 0;
+    for (place, word) in found.iter_mut().zip(&mut all) {
+        *place = word;
+        count += 1;
+    }
+    // A word more than any command has: no arm below takes it.
+    let words = if all.next().is_none() { &found[..count] } else { &[] };
+    let mode = match words.first().copied().unwrap_or_default() {
+        b"set" => Some(Mode::Set),
+        b"add" => Some(Mode::Add),
+        b"replace" | b"cas" => Some(Mode::Replace),
+        b"append" => Some(Mode::Append),
+        b"prepend" => Some(Mode::Prepend),
+        _ => None,
+    };
+    if let Some(mode) = mode {
+        return update(mode, words, line, host, out);
+    }
+    let is_quiet = words.last() == Some(&&b"noreply"[..]);
+    let mut answer = |line: &str| {
+        if !is_quiet {
+            say(out, line);
+        }
+    };
+    match words {
+        [b"touch", key, exptime, rest @ ..] if rest.len() <= 1 => match signed(exptime) {
+            _ if key.len() > KEY_BYTES_MAX => answer(BAD_FORMAT),
+            None => answer("CLIENT_ERROR invalid exptime argument"),
+            Some(exptime) => {
+                let is_hit = host.fetch(key, Some(host.world.expires(exptime)), |_| {});
+                answer(if is_hit { "TOUCHED" } else { "NOT_FOUND" });
+            }
+        },
+        [b"delete", key, rest @ ..] if rest.len() <= 2 => match rest {
+            [] | [b"noreply" | b"0"] | [b"0", b"noreply"] if key.len() > KEY_BYTES_MAX => answer(BAD_FORMAT),
+            [] | [b"noreply" | b"0"] | [b"0", b"noreply"] => match host.delete(key, None, Remains::default())
+            {
+                Ok(Outcome::Done { .. }) => answer("DELETED"),
+                _ => answer("NOT_FOUND"),
+            },
+            _ => answer("CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]"),
+        },
+        [name @ (b"incr" | b"decr"), key, amount, rest @ ..] if rest.len() <= 1 => match number(amount) {
+            _ if key.len() > KEY_BYTES_MAX => answer(BAD_FORMAT),
+            None => answer("CLIENT_ERROR invalid numeric delta argument"),
+            Some(amount) => {
+                let is_increment = *name == b"incr";
+                match host.add(key, &Delta { is_increment, amount, compare: None, create: None, cas: None }) {
+                    Ok(sum) => answer(itoa::Buffer::new().format(sum.number)),
+                    Err(NoSum::NotNumeric) => answer(NOT_NUMERIC),
+                    Err(NoSum::NoMemory) => answer(NO_MEMORY),
+                    Err(NoSum::NotFound | NoSum::Exists) => answer("NOT_FOUND"),
+                }
+            }
+        },
+        [b"flush_all", rest @ ..] if rest.len() <= 2 => {
+            let exptime = if rest.len() > usize::from(is_quiet) { signed(rest[0]) } else { Some(0) };
+            match exptime {
+                Some(exptime) => {
+                    host.flush(exptime);
+                    answer("OK");
+                }
+                None => answer("CLIENT_ERROR invalid exptime argument"),
+            }
+        }
+        [b"verbosity", level, rest @ ..] if rest.len() <= 1 => {
+            answer(if number(level).is_some() { "OK" } else { BAD_FORMAT });
+        }
+        [b"version", ..] => {
+            out.extend_from_slice(b"VERSION ");
+            say(out, host.world.version);
+        }
+        [b"stats", rest @ ..] => stats::text(rest, host, out),
+        [b"shutdown", ..] => answer("ERROR: shutdown not enabled"),
+        [b"quit", ..] => return Step::Close,
+        // A browser, or whoever tricks one into sending commands.
+        [.., last] if last.starts_with(b"HTTP/") => return Step::Close,
+        _ => say(out, "ERROR"),
+    }
+    line.used()
+}
+
+/// `set` and those that are like it: `NAME KEY FLAGS EXPTIME BYTES [CAS] [noreply]`, and the value.
+fn update(mode: Mode, words: &[&[u8]], line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
+    let is_cas = words[0] == b"cas";
+    let [_, key, flags, exptime, bytes, rest @ ..] = words else {
+        say(out, "ERROR");
+        return line.used();
+    };
+    let (compare, rest) =
+        if is_cas { (rest.first(), rest.get(1..).unwrap_or_default()) } else { (None, rest) };
+    if compare.is_some() != is_cas || rest.len() > 1 {
+        say(out, "ERROR");
+        return line.used();
+    }
+    let is_quiet = words.last() == Some(&&b"noreply"[..]);
+    let mut answer = |line: &str| {
+        if !is_quiet {
+            say(out, line);
+        }
+    };
+    let Some(bytes) = value_bytes(bytes) else {
+        answer(BAD_FORMAT);
+        return line.used();
+    };
+    // From here on the value is known to follow, so that it is not taken for commands.
+    let numbers = || {
+        let flags = number(flags).and_then(|flags| u32::try_from(flags).ok())?;
+        let compare = match compare {
+            Some(cas) => Some(number(cas)?),
+            None => None,
+        };
+        Some((flags, signed(exptime)?, compare))
+    };
+    let Some((flags, exptime, compare)) = numbers().filter(|_| key.len() <= KEY_BYTES_MAX) else {
+        answer(BAD_FORMAT);
+        return line.without_data(bytes);
+    };
+    if !host.admits(key, bytes, mode == Mode::Set) {
+        answer(&not_stored(PutError::TooLarge));
+        return line.without_data(bytes);
+    }
+    let (value, step) = match line.data(bytes) {
+        Data::Whole(value, step) => (value, step),
+        Data::Missing(step) => return step,
+        Data::Bad(step) => {
+            answer(BAD_CHUNK);
+            return step;
+        }
+    };
+    let expires = host.world.expires(exptime);
+    let put = Put { mode, key, value, flags, expires, compare, may_be_stale: false, cas: None, vivify: None };
+    match host.store(&put) {
+        Ok(Outcome::Done { .. }) => answer("STORED"),
+        Ok(Outcome::NotStored) => answer("NOT_STORED"),
+        Ok(Outcome::Exists) => answer("EXISTS"),
+        Ok(Outcome::NotFound) => answer("NOT_FOUND"),
+        Err(error) => answer(&not_stored(error)),
+    }
+    step
+}

@@ -1,0 +1,111 @@
+//! What `stats` shows.
+
+use std::fmt::{Display, Write as _};
+
+use crate::command::{Host, Row, Rows};
+use crate::counters::Counters;
+use crate::protocol::text::say;
+
+/// The kinds of `stats`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    General,
+    Settings,
+    Items,
+    Slabs,
+    Sizes,
+    Connections,
+    /// The counters begin again.
+    Reset,
+}
+
+impl Kind {
+    fn of(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"" => Kind::General,
+            b"settings" => Kind::Settings,
+            b"items" => Kind::Items,
+            b"slabs" => Kind::Slabs,
+            b"sizes" => Kind::Sizes,
+            b"conns" => Kind::Connections,
+            b"reset" => Kind::Reset,
+            _ => return None,
+        })
+    }
+
+    fn show(self, host: &mut Host<'_>, row: &mut Row<'_>) {
+        let usage = host.cache.usage();
+        match self {
+            Kind::General => {
+                row("time", &(i64::from(host.world.now) + host.world.unix_at_0));
+                row("version", &host.world.version);
+                (host.world.rows)(Rows::General, row);
+                for (name, value) in host.counters.rows() {
+                    row(name, &value);
+                }
+                row("limit_maxbytes", &host.cache.settings().memory_bytes);
+                row("bytes", &usage.item_bytes);
+                row("curr_items", &usage.items);
+                row("total_items", &usage.stored);
+                row("get_expired", &usage.expired);
+                row("expired_unfetched", &usage.expired_unfetched);
+                row("evictions", &usage.evicted);
+                row("evicted_unfetched", &usage.evicted_unfetched);
+            }
+            Kind::Settings => {
+                row("maxbytes", &host.cache.settings().memory_bytes);
+                row("item_size_max", &host.cache.settings().item_bytes_max);
+                (host.world.rows)(Rows::Settings, row);
+            }
+            // Items of all sizes share the memory: they are shown as one class.
+            Kind::Items if usage.items > 0 => {
+                row("items:1:number", &usage.items);
+                row("items:1:mem_requested", &usage.item_bytes);
+                row("items:1:evicted", &usage.evicted);
+                row("items:1:evicted_unfetched", &usage.evicted_unfetched);
+                row("items:1:expired_unfetched", &usage.expired_unfetched);
+            }
+            Kind::Slabs => {
+                if usage.items > 0 {
+                    row("1:used_chunks", &usage.items);
+                    row("1:mem_requested", &usage.item_bytes);
+                }
+                row("active_slabs", &u64::from(usage.items > 0));
+                row("total_malloced", &usage.memory_bytes);
+            }
+            Kind::Sizes => row("sizes_status", &"disabled"),
+            Kind::Connections => (host.world.rows)(Rows::Connections, row),
+            Kind::Reset => *host.counters = Counters::default(),
+            Kind::Items => {}
+        }
+    }
+}
+
+/// Answers `stats WORDS` in text.
+pub(crate) fn text(words: &[&[u8]], host: &mut Host<'_>, out: &mut Vec<u8>) {
+    match (words, Kind::of(words.first().unwrap_or(&&b""[..]))) {
+        (_, Some(Kind::Reset)) => {
+            Kind::Reset.show(host, &mut |_, _| {});
+            say(out, "RESET");
+        }
+        (_, Some(kind)) => {
+            kind.show(host, &mut |name, value| say(out, &format!("STAT {name} {value}")));
+            say(out, "END");
+        }
+        ([b"detail", ..], None) => say(out, "CLIENT_ERROR stats detail not allowed"),
+        ([b"cachedump", ..], None) => say(out, "CLIENT_ERROR stats cachedump not allowed"),
+        _ => say(out, "ERROR"),
+    }
+}
+
+/// Hands the rows of `name` to `row`. False if there are none of that name.
+pub(crate) fn binary(name: &[u8], host: &mut Host<'_>, row: &mut dyn FnMut(&str, &str)) -> bool {
+    let Some(kind) = Kind::of(name) else { return false };
+    let mut text = String::new();
+    kind.show(host, &mut |name: &str, value: &dyn Display| {
+        text.clear();
+        _ = write!(text, "{value}");
+        row(name, &text);
+    });
+    true
+}
