@@ -1,11 +1,30 @@
 //! Items in bounded memory.
 
-use std::collections::HashMap;
+use std::hash::Hasher as _;
 
-use sidelong_policy::cache::store::Eviction;
+use bytemuck::{Pod, Zeroable};
+use sidelong_policy::cache::store::{Eviction, Gone, Place, Room, Store};
+use siphasher::sip::SipHasher13;
+
+use crate::heap::{At, Heap};
+
+#[cfg(test)]
+mod tests;
 
 /// The longest key, in bytes (memcached's protocol.txt).
 pub const KEY_BYTES_MAX: usize = 250;
+/// The least memory, in bytes: some pages for several sizes at once, and the tables.
+pub const MEMORY_BYTES_MIN: usize = 8 << 20;
+/// The most memory, in bytes: places are numbered in units of 16 bytes.
+pub const MEMORY_BYTES_MAX: usize = 64 << 30;
+
+/// Items that are evicted in order of their use before a page is cleared for another size.
+const VICTIMS_MAX: usize = 32;
+
+/// And this often before, if the cheapest page is at least half free.
+const VICTIMS_BEFORE_CLEARING: usize = 4;
+/// Tables that take less than this part of the memory are not worth compacting.
+const SPARSE_PART: usize = 64;
 
 /// Seconds since the cache began, which is second 1. 0 is no time.
 pub type Seconds = u32;
@@ -13,12 +32,16 @@ pub type Seconds = u32;
 /// What a cache may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Most bytes of memory, tables included.
+    /// Most bytes of memory, tables included: [`MEMORY_BYTES_MIN`] to [`MEMORY_BYTES_MAX`].
     pub memory_bytes: usize,
-    /// Most bytes of one item: its header, key and value.
+    /// Most bytes of one item: its header, key and value. At most half of the memory.
     pub item_bytes_max: usize,
     /// Which item is evicted.
     pub eviction: Eviction,
+    /// Whether items are evicted at all. If not, what finds no room is not stored.
+    pub evicts: bool,
+    /// Secret of the hash, so that nobody can choose keys that collide.
+    pub seed: [u64; 2],
 }
 
 /// An item that is there.
@@ -72,34 +95,90 @@ pub struct Usage {
     pub expired: u64,
     /// See `expired`.
     pub expired_unfetched: u64,
+    /// Pages cleared for items of other sizes.
+    pub pages_cleared: u64,
 }
 
 /// Items by key.
 #[derive(Debug)]
 pub struct Cache {
     settings: Settings,
-    items: HashMap<Vec<u8>, Stored>,
+    heap: Heap,
+    /// Where each item lies, by the hash of its key. Of two keys of one hash the later takes the earlier's place.
+    places: Store<At>,
+    hasher: SipHasher13,
     cas: u64,
+    /// Number of flushes: items of earlier epochs are gone.
+    epoch: u32,
+    /// When the next flush takes effect; 0 for none.
     flush_at: Seconds,
     counts: Usage,
 }
 
-#[derive(Debug)]
-struct Stored {
-    flags: u32,
+/// What an item begins with. Its key and value follow.
+#[derive(Clone, Copy, Pod, Zeroable, Debug)]
+#[repr(C)]
+struct Header {
     cas: u64,
+    flags: u32,
+    value_bytes: u32,
     expires: Seconds,
     accessed: Seconds,
-    was_fetched: bool,
-    is_stale: bool,
-    is_won: bool,
-    value: Vec<u8>,
+    epoch: u32,
+    marks: u16,
+    key_bytes: u16,
+}
+
+const HEADER_BYTES: usize = size_of::<Header>();
+
+/// Marks of an item.
+const FETCHED: u16 = 1;
+const STALE: u16 = 2;
+const WON: u16 = 4;
+
+impl Header {
+    fn has(&self, mark: u16) -> bool {
+        self.marks & mark != 0
+    }
+
+    fn set(&mut self, mark: u16, is_set: bool) {
+        self.marks = self.marks & !mark | if is_set { mark } else { 0 };
+    }
+
+    fn len(&self) -> usize {
+        HEADER_BYTES + usize::from(self.key_bytes) + self.value_bytes as usize
+    }
+}
+
+/// An item that was found.
+#[derive(Clone, Copy)]
+struct Found {
+    place: Place,
+    at: At,
+    header: Header,
 }
 
 impl Cache {
     /// An empty cache.
+    ///
+    /// # Panics
+    /// If the settings are out of range.
     pub fn new(settings: Settings) -> Self {
-        Cache { settings, items: HashMap::new(), cas: 0, flush_at: 0, counts: Usage::default() }
+        let Settings { memory_bytes, item_bytes_max, eviction, seed, .. } = settings;
+        assert!((MEMORY_BYTES_MIN..=MEMORY_BYTES_MAX).contains(&memory_bytes), "the memory is in range");
+        assert!(item_bytes_max <= memory_bytes / 2, "two of the largest items fit");
+        // Bytes are the heap's to bound: an object here takes a slot of one of its sizes.
+        let places = Store::new(eviction, Room::bytes(memory_bytes as u64));
+        Cache {
+            settings,
+            heap: Heap::new(memory_bytes),
+            places,
+            hasher: SipHasher13::new_with_keys(seed[0], seed[1]),
+            cas: 0,
+            epoch: 0,
+            flush_at: 0,
+            counts: Usage::default(),
+        }
     }
 
     /// What it may use.
@@ -109,55 +188,63 @@ impl Cache {
 
     /// What it has and has done.
     pub fn usage(&self) -> Usage {
-        let items = self.items.iter();
-        let item_bytes = items.map(|(key, stored)| key.len() + stored.value.len() + 48).sum::<usize>() as u64;
-        Usage { items: self.items.len() as u64, item_bytes, memory_bytes: item_bytes, ..self.counts }
+        Usage {
+            items: self.places.len() as u64,
+            item_bytes: self.places.bytes(),
+            memory_bytes: (self.heap.bytes_used() + self.places.table_bytes()) as u64,
+            ..self.counts
+        }
     }
 
     /// The item of `key`, if there is one that has not expired. Counts as a fetch: the item that is returned says what was
     /// so before.
     pub fn get(&mut self, key: &[u8], now: Seconds) -> Option<Item<'_>> {
-        self.expire(key, now);
-        let stored = self.items.get_mut(key)?;
-        let (accessed, was_fetched) = (stored.accessed, stored.was_fetched);
-        (stored.accessed, stored.was_fetched) = (now, true);
-        Some(Item { accessed, was_fetched, ..stored.item() })
+        let found = self.find(key, now)?;
+        self.places.touch(found.place);
+        if !(found.header.has(FETCHED) && found.header.accessed == now) {
+            let mut header = found.header;
+            header.set(FETCHED, true);
+            header.accessed = now;
+            self.set_header(found.at, &header);
+        }
+        Some(self.item(&found))
     }
 
     /// The item of `key`, as [`Cache::get`] returns it. Does not count as a fetch.
     pub fn peek(&mut self, key: &[u8], now: Seconds) -> Option<Item<'_>> {
-        self.expire(key, now);
-        self.items.get(key).map(Stored::item)
+        let found = self.find(key, now)?;
+        Some(self.item(&found))
     }
 
     /// Changes when the item of `key` expires. False if there is none.
     pub fn touch(&mut self, key: &[u8], expires: Seconds, now: Seconds) -> bool {
-        self.expire(key, now);
-        let Some(stored) = self.items.get_mut(key) else { return false };
-        stored.expires = expires;
+        let Some(Found { at, mut header, .. }) = self.find(key, now) else { return false };
+        header.expires = expires;
+        self.set_header(at, &header);
         true
     }
 
     /// Changes an item's marks. False if there is none.
     pub fn mark(&mut self, key: &[u8], is_stale: bool, is_won: bool, now: Seconds) -> bool {
-        self.expire(key, now);
-        let Some(stored) = self.items.get_mut(key) else { return false };
-        (stored.is_stale, stored.is_won) = (is_stale, is_won);
+        let Some(Found { at, mut header, .. }) = self.find(key, now) else { return false };
+        header.set(STALE, is_stale);
+        header.set(WON, is_won);
+        self.set_header(at, &header);
         true
     }
 
     /// Gives the item of `key` the unique number `cas`, or the next one, and returns it.
     pub fn renumber(&mut self, key: &[u8], cas: Option<u64>, now: Seconds) -> Option<u64> {
-        self.expire(key, now);
-        let stored = self.items.get_mut(key)?;
+        let Found { at, mut header, .. } = self.find(key, now)?;
         self.cas += 1;
-        stored.cas = cas.unwrap_or(self.cas);
-        Some(stored.cas)
+        header.cas = cas.unwrap_or(self.cas);
+        self.set_header(at, &header);
+        Some(header.cas)
     }
 
     /// Whether an item is small enough to be stored. Sizes are in bytes.
     pub fn fits(&self, key_bytes: usize, value_bytes: usize) -> bool {
-        key_bytes.saturating_add(value_bytes).saturating_add(48) <= self.settings.item_bytes_max
+        key_bytes.saturating_add(value_bytes).saturating_add(HEADER_BYTES) <= self.settings.item_bytes_max
     }
 
     /// Stores an item in place of what `key` had, and returns its unique number: `cas`, or the next one.
@@ -177,63 +264,206 @@ impl Cache {
         now: Seconds,
     ) -> Result<u64, PutError> {
         assert!((1..=KEY_BYTES_MAX).contains(&key.len()), "the key was checked");
-        self.expire(key, now);
-        self.items.remove(key);
+        self.flush_if_due(now);
+        let hash = self.hash(key);
+        let len = HEADER_BYTES + key.len() + value.len();
         if !self.fits(key.len(), value.len()) {
+            self.forget(hash);
             return Err(PutError::TooLarge);
         }
+        let at = self.place(hash, len)?;
         self.cas += 1;
         self.counts.stored += 1;
-        let cas = cas.unwrap_or(self.cas);
-        let value = value.to_vec();
-        let stored = Stored {
+        let header = Header {
+            cas: cas.unwrap_or(self.cas),
             flags,
-            cas,
+            value_bytes: value.len() as u32,
             expires,
             accessed: now,
-            was_fetched: false,
-            is_stale: false,
-            is_won: false,
-            value,
+            epoch: self.epoch,
+            marks: 0,
+            key_bytes: key.len() as u16,
         };
-        self.items.insert(key.to_vec(), stored);
-        Ok(cas)
+        let bytes = self.heap.bytes_mut(at, len);
+        bytes[..HEADER_BYTES].copy_from_slice(bytemuck::bytes_of(&header));
+        bytes[HEADER_BYTES..][..key.len()].copy_from_slice(key);
+        bytes[HEADER_BYTES + key.len()..].copy_from_slice(value);
+        self.bound_pages();
+        Ok(header.cas)
     }
 
     /// Removes the item of `key`. False if there is none.
     pub fn remove(&mut self, key: &[u8], now: Seconds) -> bool {
-        self.expire(key, now);
-        self.items.remove(key).is_some()
+        self.find(key, now).is_some() && self.forget(self.hash(key))
     }
 
     /// From `at` on, all items stored before it are gone.
-    pub fn flush(&mut self, at: Seconds) {
+    pub fn flush(&mut self, at: Seconds, now: Seconds) {
+        self.flush_if_due(now);
         self.flush_at = at;
+        self.flush_if_due(now);
     }
 
-    fn expire(&mut self, key: &[u8], now: Seconds) {
+    fn hash(&self, key: &[u8]) -> u64 {
+        let mut hasher = self.hasher;
+        hasher.write(key);
+        hasher.finish()
+    }
+
+    fn header(&self, at: At) -> Header {
+        bytemuck::pod_read_unaligned(self.heap.bytes(at, HEADER_BYTES))
+    }
+
+    fn set_header(&mut self, at: At, header: &Header) {
+        self.heap.bytes_mut(at, HEADER_BYTES).copy_from_slice(bytemuck::bytes_of(header));
+    }
+
+    fn key(&self, at: At, header: &Header) -> &[u8] {
+        &self.heap.bytes(at, HEADER_BYTES + usize::from(header.key_bytes))[HEADER_BYTES..]
+    }
+
+    fn item(&self, found: &Found) -> Item<'_> {
+        let Found { at, header, .. } = found;
+        Item {
+            flags: header.flags,
+            cas: header.cas,
+            expires: header.expires,
+            accessed: header.accessed,
+            was_fetched: header.has(FETCHED),
+            is_stale: header.has(STALE),
+            is_won: header.has(WON),
+            value: &self.heap.bytes(*at, header.len())[HEADER_BYTES + usize::from(header.key_bytes)..],
+        }
+    }
+
+    /// The item of `key`, unless it has expired or was flushed; then it is removed.
+    fn find(&mut self, key: &[u8], now: Seconds) -> Option<Found> {
+        self.flush_if_due(now);
+        let hash = self.hash(key);
+        let place = self.places.peek(hash)?;
+        let at = *self.places.value_mut(place)?;
+        let header = self.header(at);
+        if self.key(at, &header) != key {
+            return None;
+        }
+        if header.epoch != self.epoch || (header.expires != 0 && header.expires <= now) {
+            if header.epoch == self.epoch {
+                self.counts.expired += 1;
+                self.counts.expired_unfetched += u64::from(!header.has(FETCHED));
+            }
+            self.forget(hash);
+            return None;
+        }
+        Some(Found { place, at, header })
+    }
+
+    fn flush_if_due(&mut self, now: Seconds) {
         if self.flush_at != 0 && self.flush_at <= now {
-            self.items.clear();
+            self.epoch = self.epoch.wrapping_add(1);
             self.flush_at = 0;
         }
-        if self.items.get(key).is_some_and(|stored| stored.expires != 0 && stored.expires <= now) {
-            self.items.remove(key);
-            self.counts.expired += 1;
+    }
+
+    /// Removes the item of a hash. False if there is none.
+    fn forget(&mut self, hash: u64) -> bool {
+        let Some(gone) = self.places.remove(hash) else { return false };
+        self.heap.free(gone.value, gone.bytes as usize);
+        true
+    }
+
+    /// A place for an item of `len` bytes: that of the item before, if it has the right size.
+    fn place(&mut self, hash: u64, len: usize) -> Result<At, PutError> {
+        let taken = self.heap.taken(len) as u32;
+        if let Some((at, bytes)) = self.places.value(hash) {
+            if bytes == taken {
+                let at = *at;
+                if let Some(place) = self.places.peek(hash) {
+                    self.places.touch(place);
+                }
+                return Ok(at);
+            }
+            self.forget(hash);
+        }
+        let at = self.make_room(len).ok_or(PutError::NoMemory)?;
+        let mut evicted = Vec::new();
+        let place = self.places.insert(hash, taken, at, |gone| evicted.push(gone));
+        evicted.iter().for_each(|gone| self.evict(gone));
+        if place.is_none() {
+            self.heap.free(at, len);
+            return Err(PutError::NoMemory);
+        }
+        Ok(at)
+    }
+
+    /// Room in the heap: by evicting what was used least, or else by clearing what costs least.
+    fn make_room(&mut self, len: usize) -> Option<At> {
+        if !self.settings.evicts {
+            return self.heap.allocate(len);
+        }
+        for victims in 0..VICTIMS_MAX {
+            if let Some(at) = self.heap.allocate(len) {
+                return Some(at);
+            }
+            if victims % VICTIMS_BEFORE_CLEARING == VICTIMS_BEFORE_CLEARING - 1
+                && self.heap.has_half_free_page(len)
+            {
+                self.clear(len);
+                continue;
+            }
+            let Some(gone) = self.places.evict_one() else { break };
+            self.evict(&gone);
+        }
+        // Each round frees a page that is in use, until none is. The first that are cleared may be unused ones, of which the
+        // tables leave too few.
+        while self.heap.bytes_used() > 0 {
+            self.clear(len);
+            if let Some(at) = self.heap.allocate(len) {
+                return Some(at);
+            }
+            self.clear(0);
+        }
+        None
+    }
+
+    /// What the tables have grown to take, the pages may not.
+    fn bound_pages(&mut self) {
+        // Many small items leave tables that a few large ones do not need.
+        if self.places.is_sparse() && self.places.table_bytes() > self.settings.memory_bytes / SPARSE_PART {
+            self.places.compact();
+        }
+        let tables = self.places.table_bytes();
+        self.heap.set_bytes_max(self.settings.memory_bytes.saturating_sub(tables));
+        while self.settings.evicts && self.heap.is_over() {
+            self.clear(0);
         }
     }
-}
 
-impl Stored {
-    fn item(&self) -> Item<'_> {
-        Item {
-            flags: self.flags,
-            cas: self.cas,
-            expires: self.expires,
-            accessed: self.accessed,
-            was_fetched: self.was_fetched,
-            is_stale: self.is_stale,
-            is_won: self.is_won,
-            value: &self.value,
+    fn evict(&mut self, gone: &Gone<At>) {
+        self.counts.evicted += 1;
+        self.counts.evicted_unfetched += u64::from(!self.header(gone.value).has(FETCHED));
+        self.heap.free(gone.value, gone.bytes as usize);
+    }
+
+    /// Clears the cheapest pages for an item of `len` bytes: moves their items to other pages where these have room, and
+    /// evicts the others.
+    fn clear(&mut self, len: usize) {
+        let pages = self.heap.cheapest(len);
+        self.counts.pages_cleared += pages.len() as u64;
+        for at in self.heap.places(pages) {
+            // A free slot still has the header of its last item, which may lie elsewhere now.
+            let header = self.header(at);
+            let hash = self.hash(self.key(at, &header));
+            let Some((_, bytes)) = self.places.value(hash).filter(|(found, _)| **found == at) else {
+                continue;
+            };
+            match self.heap.relocate(at, bytes as usize) {
+                Some(to) => _ = self.places.replace(hash, bytes, to),
+                None => {
+                    if let Some(gone) = self.places.remove(hash) {
+                        self.evict(&gone);
+                    }
+                }
+            }
         }
     }
 }

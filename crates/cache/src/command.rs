@@ -166,6 +166,11 @@ impl Users {
         Users(pairs.map(|(name, password)| (name.to_owned(), password.to_owned())).collect())
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether it is one of them. Takes as long whatever the password is.
     pub(crate) fn admit(&self, name: &[u8], password: &[u8]) -> bool {
         let differ = |a: &[u8], b: &[u8]| {
@@ -364,7 +369,7 @@ impl Host<'_> {
     /// Removes all items: at once, or at the time that `exptime` means.
     pub(crate) fn flush(&mut self, exptime: i64) {
         self.counters.cmd_flush += 1;
-        self.cache.flush(self.world.expires(exptime).max(self.world.now));
+        self.cache.flush(self.world.expires(exptime).max(self.world.now), self.world.now);
     }
 }
 

@@ -8,13 +8,17 @@
 //! | [`session`] | one client: consumes what arrived, and appends the answers |
 //! | [`counters`], `stats` | what was done, and how `stats` shows it |
 //!
-//! Nothing here does I/O or reads a clock: the driver hands in bytes and the time.
+//! | [`server`] | one thread that drives sessions over sockets |
+//!
+//! All but the server does no I/O and reads no clock: the driver hands in bytes and the time.
 #![forbid(unsafe_code)]
 
 pub mod cache;
 mod command;
 pub mod counters;
+mod heap;
 mod protocol;
+pub mod server;
 pub mod session;
 mod stats;
 

@@ -11,6 +11,7 @@ use sidelong_edge::check_tls;
 use sidelong_sim::speed::Case;
 use sidelong_sim::sweep::Part;
 
+use crate::cache::CacheArgs;
 use crate::failure::{Failure, say, some};
 use crate::front::lines::By;
 use crate::history::time_of_day;
@@ -78,6 +79,8 @@ pub(crate) enum Command {
     Helper(HelperArgs),
     /// Analyse, convert and generate request traces.
     Trace(TraceArgs),
+    /// Run a cache that memcached's clients use.
+    Cache(CacheArgs),
     /// Simulate caching clusters and data-centers.
     Sim(SimArgs),
     /// Reproduce published experiments, and compare with other software.

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod by_hand;
+mod cache;
 mod cgroup;
 mod changer;
 mod cli;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
             None => part(args.part.as_ref().expect("clap asks for it without a subcommand"), front::run),
         },
         Command::Helper(args) => helper::run(&args, cli.quiet),
+        Command::Cache(args) => cache::run(&args, cli.quiet),
         Command::Trace(args) => match trace::run(&args, cli.quiet) {
             Ok(code) => return code,
             Err(failure) => Err(failure),

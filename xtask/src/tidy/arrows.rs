@@ -31,7 +31,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "sidelong",
         &[
-            "layout", "config", "policy", "fabric", "state", "load", "reconfig", "edge", "trace", "workload",
+            "cache", "layout", "config", "policy", "fabric", "state", "load", "reconfig", "edge", "trace", "workload",
             "sim", "lab", "files",
         ],
     ),

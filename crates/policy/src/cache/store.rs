@@ -295,6 +295,55 @@ impl<V: Copy> Store<V> {
         Some(self.occupy(key, bytes, value, queue))
     }
 
+    /// Evicts one object, if there is any.
+    pub fn evict_one(&mut self) -> Option<Gone<V>> {
+        let mut evicted = None;
+        while evicted.is_none() && !self.is_empty() {
+            self.evict(&mut |gone| evicted = Some(gone));
+        }
+        evicted
+    }
+
+    /// Whether most of its slots are free.
+    pub fn is_sparse(&self) -> bool {
+        let used: u32 = self.queues.iter().map(|queue| queue.len).sum();
+        self.slots.len() > SLOTS_MIN && self.slots.len() > 2 * used as usize
+    }
+
+    /// Gives back the memory of free slots. No [`Place`] from before may be used again. What would be evicted next stays the
+    /// same.
+    pub fn compact(&mut self) {
+        let mut compact = Store::new(self.eviction, self.room);
+        if !std::mem::replace(&mut self.has_evicted, true) && self.eviction == Eviction::Lru {
+            self.count_log();
+        }
+        compact.has_evicted = true;
+        let mut keep = |slot: u32, queue: u8, of: &Self| {
+            let Slot { key, bytes, value, .. } = of.slots[slot as usize];
+            let place = compact.occupy(key, bytes, value, queue);
+            compact.slots[place.slot as usize].set_mark(of.slots[slot as usize].mark());
+            if of.hand == slot {
+                compact.hand = place.slot;
+            }
+        };
+        if self.eviction == Eviction::Lru {
+            while !self.log.is_empty() {
+                if let Some(slot) = self.next_of_log() {
+                    keep(slot, MAIN, self);
+                }
+            }
+        } else {
+            for queue in [MAIN, SMALL, GHOST] {
+                let mut slot = self.queues[usize::from(queue)].oldest;
+                while slot != NIL {
+                    keep(slot, queue, self);
+                    slot = self.slots[slot as usize].newer();
+                }
+            }
+        }
+        *self = compact;
+    }
+
     /// Removes an object.
     pub fn remove(&mut self, key: u64) -> Option<Gone<V>> {
         let slot = self.find(key)?;

@@ -1,0 +1,374 @@
+//! Memory for items: slots of few sizes in pages, and runs of blocks for what is larger.
+//!
+//! A page belongs to one class, whose slots are all of one size, until its last slot is free; then it is any class's. So
+//! memory follows the sizes that are stored: whoever needs room [clears](Heap::cheapest) the page that costs least, of
+//! whatever class. There are 8 classes for each doubling, so that a slot is at most 1/8 larger than its item.
+//!
+//! What is larger than the largest class takes a run of blocks, which may go across pages that hold nothing but runs.
+//!
+//! The heap knows which slots are in use, not what is in them. It never touches a page before its first use, so that an
+//! idle cache takes no memory from the machine.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Bytes of a page: this part of the heap, in these bounds. So there are more pages than classes, in a small heap too.
+const PAGE_BYTES_MIN: usize = 64 << 10;
+const PAGE_BYTES_MAX: usize = 1 << 20;
+const PAGES: usize = 128;
+/// Slots begin at multiples of this, in bytes.
+pub(crate) const UNIT_BYTES: usize = 16;
+/// Blocks of a page, a bit each.
+const BLOCKS: usize = 64;
+/// The smallest slot, in bytes.
+const SLOT_MIN: usize = 64;
+/// The largest slots of which a page has this many.
+const SLOTS_MIN: usize = 8;
+/// Sizes for each doubling.
+const STEPS: usize = 8;
+
+/// Where an item lies, in units from the start of the heap.
+pub(crate) type At = u32;
+
+/// What a page holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Use {
+    Nothing,
+    /// Slots of a class.
+    Class(u8),
+    /// Runs, or parts of them: a bit for each block that is in use.
+    Runs(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    holds: Use,
+    /// Slots in use.
+    live: u32,
+    /// Slots that were ever in use: the others come after them.
+    begun: u32,
+    /// The first free slot among those, plus 1. Each free slot begins with the next, plus 1.
+    free: u32,
+}
+
+const UNUSED: Page = Page { holds: Use::Nothing, live: 0, begun: 0, free: 0 };
+
+#[derive(Clone, Debug)]
+struct Class {
+    slot_bytes: usize,
+    slots: u32,
+    /// Its pages with a free slot.
+    open: Vec<u32>,
+}
+
+/// Memory of whole pages.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    memory: Vec<u8>,
+    page_bytes: usize,
+    pages: Vec<Page>,
+    classes: Vec<Class>,
+    /// The first block of each run, and how many it has.
+    runs: BTreeMap<usize, usize>,
+    pages_used: usize,
+    /// Pages that may be in use.
+    pages_max: usize,
+}
+
+impl Heap {
+    /// A heap of at most `bytes`, in whole pages.
+    pub(crate) fn new(bytes: usize) -> Self {
+        let page_bytes = 1 << (bytes / PAGES).max(1).ilog2();
+        let page_bytes = page_bytes.clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
+        let pages = bytes / page_bytes;
+        let class =
+            |slot_bytes| Class { slot_bytes, slots: (page_bytes / slot_bytes) as u32, open: Vec::new() };
+        let classes = (page_bytes / SLOTS_MIN / SLOT_MIN).ilog2() as usize * STEPS + 1;
+        Heap {
+            memory: vec![0; pages * page_bytes],
+            page_bytes,
+            pages: vec![UNUSED; pages],
+            classes: (0..classes).map(slot_bytes).map(class).collect(),
+            runs: BTreeMap::new(),
+            pages_used: 0,
+            pages_max: pages,
+        }
+    }
+
+    /// Bytes of the pages in use.
+    pub(crate) fn bytes_used(&self) -> usize {
+        self.pages_used * self.page_bytes
+    }
+
+    /// Changes how many bytes the pages in use may have. They may have more for as long as nobody clears one.
+    pub(crate) fn set_bytes_max(&mut self, bytes: usize) {
+        self.pages_max = (bytes / self.page_bytes).min(self.pages.len());
+    }
+
+    /// Whether more pages are in use than may be.
+    pub(crate) fn is_over(&self) -> bool {
+        self.pages_used > self.pages_max
+    }
+
+    /// Bytes that an item of `len` bytes takes.
+    pub(crate) fn taken(&self, len: usize) -> usize {
+        match self.class_of(len) {
+            Some(class) => slot_bytes(usize::from(class)),
+            None => len.next_multiple_of(self.block_bytes()),
+        }
+    }
+
+    /// Room for an item of `len` bytes, if there is any.
+    pub(crate) fn allocate(&mut self, len: usize) -> Option<At> {
+        match self.class_of(len) {
+            Some(class) => self.allocate_slot(class),
+            None => self.allocate_run(len.div_ceil(self.block_bytes())),
+        }
+    }
+
+    /// Frees the room of an item of `len` bytes.
+    pub(crate) fn free(&mut self, at: At, len: usize) {
+        let start = start(at);
+        let index = start / self.page_bytes;
+        let Some(class) = self.class_of(len) else {
+            self.runs.remove(&(start / self.block_bytes()));
+            return self.set_run(start / self.block_bytes(), len.div_ceil(self.block_bytes()), false);
+        };
+        let slot = (start % self.page_bytes / self.classes[usize::from(class)].slot_bytes) as u32;
+        let page = &mut self.pages[index];
+        let was_full = page.free == 0 && page.begun == self.classes[usize::from(class)].slots;
+        self.memory[start..start + 4].copy_from_slice(&page.free.to_ne_bytes());
+        page.free = slot + 1;
+        page.live -= 1;
+        let open = &mut self.classes[usize::from(class)].open;
+        if page.live == 0 {
+            *page = UNUSED;
+            self.pages_used -= 1;
+            if !was_full {
+                open.retain(|open| *open != index as u32);
+            }
+        } else if was_full {
+            open.push(index as u32);
+        }
+    }
+
+    /// The bytes from an item's place on, as far as its page or its run may go.
+    pub(crate) fn bytes(&self, at: At, len: usize) -> &[u8] {
+        &self.memory[start(at)..][..len]
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn bytes_mut(&mut self, at: At, len: usize) -> &mut [u8] {
+        &mut self.memory[start(at)..][..len]
+    }
+
+    /// Copies an item of `len` bytes to a free slot of its class on another page, and frees the old one. `None` if there is
+    /// no such slot.
+    pub(crate) fn relocate(&mut self, from: At, len: usize) -> Option<At> {
+        let class = self.class_of(len)?;
+        let index = (start(from) / self.page_bytes) as u32;
+        let open = &mut self.classes[usize::from(class)].open;
+        // The page that is being cleared is last in line, so that it gets no item of its own.
+        if let Some(at) = open.iter().position(|open| *open == index) {
+            open.swap(0, at);
+        }
+        open.last().filter(|last| **last != index)?;
+        let to = self.allocate_slot(class)?;
+        self.memory.copy_within(start(from)..start(from) + len, start(to));
+        self.free(from, len);
+        Some(to)
+    }
+
+    /// The pages to clear for an item of `len` bytes: those with the fewest bytes in use. A page that is being filled, or that
+    /// has slots of the item's own size, is taken only where there is no other.
+    pub(crate) fn cheapest(&self, len: usize) -> Range<usize> {
+        if let Some(class) = self.class_of(len) {
+            let used = (0..self.pages.len()).filter(|page| self.pages[*page].holds != Use::Nothing);
+            let cost = |page: &usize| {
+                let page = &self.pages[*page];
+                (!self.is_old(page, class), self.in_use(page))
+            };
+            let page = used.min_by_key(cost).unwrap_or(0);
+            return page..page + 1;
+        }
+        let count = len.div_ceil(self.page_bytes);
+        let mut cost: usize = self.pages[..count].iter().map(|page| self.in_use(page)).sum();
+        let mut cheapest = (cost, 0);
+        for first in 1..=self.pages.len() - count {
+            cost = cost - self.in_use(&self.pages[first - 1]) + self.in_use(&self.pages[first + count - 1]);
+            cheapest = cheapest.min((cost, first));
+        }
+        cheapest.1..cheapest.1 + count
+    }
+
+    /// Whether a page could be cleared for an item of `len` bytes that is at most half in use.
+    pub(crate) fn has_half_free_page(&self, len: usize) -> bool {
+        let is_old = |page: &Page| self.class_of(len).is_none_or(|class| self.is_old(page, class));
+        let cheapest = &self.pages[self.cheapest(len)];
+        cheapest.iter().all(|page| is_old(page) && self.in_use(page) <= self.page_bytes / 2)
+    }
+
+    /// Whether a page is in use for other sizes than those of `class`, and all of its slots have been.
+    fn is_old(&self, page: &Page, class: u8) -> bool {
+        match page.holds {
+            Use::Class(other) => other != class && page.begun == self.classes[usize::from(other)].slots,
+            _ => true,
+        }
+    }
+
+    /// Bytes in use of a page.
+    fn in_use(&self, page: &Page) -> usize {
+        match page.holds {
+            Use::Nothing => 0,
+            Use::Class(class) => page.live as usize * self.classes[usize::from(class)].slot_bytes,
+            Use::Runs(blocks) => blocks.count_ones() as usize * self.block_bytes(),
+        }
+    }
+
+    /// All places in use on some pages, and free ones: whoever keeps the items knows which are which.
+    pub(crate) fn places(&self, pages: Range<usize>) -> Vec<At> {
+        let blocks = pages.start * BLOCKS..pages.end * BLOCKS;
+        // A run may begin on an earlier page.
+        let runs = self.runs.range(..blocks.end).rev();
+        let runs = runs.take_while(|(first, count)| **first + **count > blocks.start);
+        let block_bytes = self.block_bytes();
+        let runs = runs.map(move |(first, _)| *first * block_bytes);
+        let slots = pages.clone().filter_map(|index| {
+            let Use::Class(class) = self.pages[index].holds else { return None };
+            let slot_bytes = self.classes[usize::from(class)].slot_bytes;
+            let start = index * self.page_bytes;
+            Some((0..self.pages[index].begun as usize).map(move |slot| start + slot * slot_bytes))
+        });
+        runs.chain(slots.flatten()).map(|start| (start / UNIT_BYTES) as At).collect()
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.page_bytes / BLOCKS
+    }
+
+    /// The class with the smallest slots in which `len` bytes fit; `None` if there is none.
+    fn class_of(&self, len: usize) -> Option<u8> {
+        if len <= SLOT_MIN {
+            return Some(0);
+        }
+        let doubling = ((len - 1) / SLOT_MIN).ilog2() as usize;
+        let base = SLOT_MIN << doubling;
+        let class = doubling * STEPS + (len - base).div_ceil(base / STEPS);
+        // Some of the smallest sizes are alike, in whole units: the first of them is used.
+        let is_alike = slot_bytes(class - 1) >= len;
+        let class = class - usize::from(is_alike);
+        (class < self.classes.len()).then_some(class as u8)
+    }
+
+    fn allocate_slot(&mut self, class: u8) -> Option<At> {
+        let of = &mut self.classes[usize::from(class)];
+        let index = match of.open.last() {
+            Some(index) => *index as usize,
+            None => {
+                if self.pages_used >= self.pages_max {
+                    return None;
+                }
+                let index = self.pages.iter().position(|page| page.holds == Use::Nothing)?;
+                self.pages[index].holds = Use::Class(class);
+                self.pages_used += 1;
+                of.open.push(index as u32);
+                index
+            }
+        };
+        let page = &mut self.pages[index];
+        let slot = match page.free {
+            0 => {
+                page.begun += 1;
+                page.begun - 1
+            }
+            free => free - 1,
+        };
+        let start = index * self.page_bytes + slot as usize * of.slot_bytes;
+        if page.free != 0 {
+            let next = self.memory[start..].first_chunk();
+            page.free = next.map_or(0, |next| u32::from_ne_bytes(*next));
+        }
+        page.live += 1;
+        if page.free == 0 && page.begun == of.slots {
+            of.open.pop();
+        }
+        Some((start / UNIT_BYTES) as At)
+    }
+
+    /// The first run of free blocks that is long enough.
+    fn allocate_run(&mut self, blocks: usize) -> Option<At> {
+        let first = self.find_run(blocks)?;
+        self.set_run(first, blocks, true);
+        self.runs.insert(first, blocks);
+        Some((first * self.block_bytes() / UNIT_BYTES) as At)
+    }
+
+    fn find_run(&self, blocks: usize) -> Option<usize> {
+        let may_begin = self.pages_max.saturating_sub(self.pages_used);
+        // Where the free blocks up to here begin, and the unused pages among theirs.
+        let (mut start, mut begins) = (None, 0);
+        for (index, page) in self.pages.iter().enumerate() {
+            let in_use = match page.holds {
+                Use::Nothing => 0,
+                Use::Class(_) => !0,
+                Use::Runs(in_use) => in_use,
+            };
+            if page.holds == Use::Nothing {
+                if begins == may_begin {
+                    (start, begins) = (None, 0);
+                }
+                if may_begin == 0 {
+                    continue;
+                }
+                begins += 1;
+            }
+            let mut block = 0;
+            while block < BLOCKS {
+                let ahead = in_use >> block;
+                let used = ahead.trailing_ones() as usize;
+                if used > 0 {
+                    (start, begins) = (None, 0);
+                    block += used;
+                    continue;
+                }
+                let first = *start.get_or_insert(index * BLOCKS + block);
+                block += (ahead.trailing_zeros() as usize).min(BLOCKS - block);
+                if index * BLOCKS + block - first >= blocks {
+                    return Some(first);
+                }
+            }
+        }
+        None
+    }
+
+    /// Marks `count` blocks from `first` on as in use or not.
+    fn set_run(&mut self, first: usize, count: usize, in_use: bool) {
+        for block in first..first + count {
+            let (page, bit) = (&mut self.pages[block / BLOCKS], 1 << (block % BLOCKS));
+            let before = match page.holds {
+                Use::Runs(blocks) => blocks,
+                _ => 0,
+            };
+            let blocks = if in_use { before | bit } else { before & !bit };
+            page.holds = if blocks == 0 { Use::Nothing } else { Use::Runs(blocks) };
+            match (before, blocks) {
+                (0, 0) => {}
+                (0, _) => self.pages_used += 1,
+                (_, 0) => self.pages_used -= 1,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The first byte of a place.
+fn start(at: At) -> usize {
+    at as usize * UNIT_BYTES
+}
+
+/// Bytes of a class's slots: 64, 72 .. 128, 144 .. 256 and so on, in whole units.
+const fn slot_bytes(class: usize) -> usize {
+    let (doubling, step) = (class / STEPS, class % STEPS);
+    let base = SLOT_MIN << doubling;
+    (base + base / STEPS * step).next_multiple_of(UNIT_BYTES)
+}

@@ -1,0 +1,486 @@
+//! One thread that serves clients over TCP and Unix sockets.
+//!
+//! A read goes to a buffer that all clients share, and answers are collected in another, so that an idle client takes a few
+//! hundred bytes. A client whose command is not whole yet, or who does not take its answers, gets a buffer of its own: the
+//! first as long as the command, the second at most [`OUT_BYTES_MAX`] and one answer. Until the answers are taken, nothing
+//! more is read from that client.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::mem;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use crate::cache::{Cache, Seconds};
+use crate::command::{Host, Row, Rows, Users, World};
+use crate::counters::Counters;
+use crate::session::{Session, Wants};
+
+/// Bytes that are read from a client at a time.
+const READ_BYTES: usize = 64 << 10;
+/// Bytes of answers after which a client's commands wait until it has taken some.
+pub const OUT_BYTES_MAX: usize = 256 << 10;
+/// Events that are taken from the kernel at a time.
+const EVENTS: usize = 256;
+/// Clients that are accepted in a row.
+const ACCEPTS: usize = 64;
+/// The longest wait for events: the flag to stop is looked at as often.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Where clients connect.
+#[derive(Debug)]
+pub enum Listener {
+    /// A TCP address.
+    Tcp(TcpListener),
+    /// A Unix socket, whose file is removed at the end.
+    Unix(UnixListener, PathBuf),
+}
+
+impl Listener {
+    /// A Unix socket whose file is at `path`.
+    pub fn unix(listener: UnixListener, path: &Path) -> Self {
+        Listener::Unix(listener, path.to_owned())
+    }
+
+    fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, _) = listener.accept()?;
+                // An answer is written whole, and not held back for more.
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+            Listener::Unix(listener, _) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(stream))
+            }
+        }
+    }
+
+    fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Listener::Tcp(listener) => listener.set_nonblocking(true),
+            Listener::Unix(listener, _) => listener.set_nonblocking(true),
+        }
+    }
+}
+
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listener::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => address.fmt(f),
+                Err(_) => f.write_str("TCP"),
+            },
+            Listener::Unix(_, path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix(_, path) = self {
+            _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// What a server is told.
+#[derive(Default)]
+pub struct Options {
+    /// Most clients at a time. Others wait to be accepted.
+    pub clients_max: usize,
+    /// The users that may log in, if clients must.
+    pub users: Option<Users>,
+    /// What `version` answers.
+    pub version: String,
+    /// Further rows of `stats settings`.
+    pub settings: Vec<(&'static str, String)>,
+}
+
+/// Figures of the clients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Connections {
+    /// Clients now.
+    open: u64,
+    /// Clients ever accepted.
+    accepted: u64,
+    /// Times that accepting stopped, because of `clients_max` or for want of descriptors.
+    paused: u64,
+    is_paused: bool,
+}
+
+impl Connections {
+    /// As memcached names them.
+    fn show(&self, row: &mut Row<'_>) {
+        row("curr_connections", &self.open);
+        row("total_connections", &self.accepted);
+        row("connection_structures", &self.open);
+        row("listen_disabled_num", &self.paused);
+        row("accepting_conns", &u8::from(!self.is_paused));
+    }
+}
+
+impl Options {
+    /// Writes the rows of `stats` that a session does not know.
+    fn show(&self, rows: Rows, connections: &Connections, now: Seconds, row: &mut Row<'_>) {
+        match rows {
+            Rows::General => {
+                row("pid", &std::process::id());
+                row("uptime", &now);
+                row("pointer_size", &usize::BITS);
+                row("max_connections", &self.clients_max);
+                row("threads", &1);
+                connections.show(row);
+            }
+            Rows::Settings => {
+                row("maxconns", &self.clients_max);
+                self.settings.iter().for_each(|(name, value)| row(name, value));
+            }
+            Rows::Connections => connections.show(row),
+        }
+    }
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn read(&self, to: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => (&*stream).read(to),
+            Stream::Unix(stream) => (&*stream).read(to),
+        }
+    }
+
+    fn write(&self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => (&*stream).write(from),
+            Stream::Unix(stream) => (&*stream).write(from),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+struct Client {
+    stream: Stream,
+    session: Session,
+    /// What was read of a command that is not whole, or that waits until answers were taken.
+    input: Vec<u8>,
+    /// Answers that the client has not taken, from `sent` on.
+    output: Vec<u8>,
+    sent: usize,
+    /// Whether it is closed once it has taken its answers.
+    is_ending: bool,
+    /// Bytes that the next command has in all, as far as known.
+    wanted: usize,
+}
+
+impl Client {
+    /// Whether it has yet to take answers.
+    fn is_blocked(&self) -> bool {
+        !self.output.is_empty()
+    }
+}
+
+/// What became of a client.
+#[derive(PartialEq, Eq)]
+enum After {
+    Stays,
+    Gone,
+}
+
+/// Serves clients until `stop` is set.
+///
+/// # Errors
+/// If the kernel refuses to watch the listeners.
+pub fn serve(
+    listeners: &[Listener],
+    options: &Options,
+    cache: &mut Cache,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    Server::new(listeners, options, cache)?.run(stop)
+}
+
+struct Server<'a> {
+    listeners: &'a [Listener],
+    options: &'a Options,
+    cache: &'a mut Cache,
+    began: Instant,
+    epoll: rustix::fd::OwnedFd,
+    /// By number, which the kernel gives with each event: listeners come before them.
+    clients: Vec<Option<Client>>,
+    free: Vec<usize>,
+    connections: Connections,
+    counters: Counters,
+    read: Vec<u8>,
+    out: Vec<u8>,
+}
+
+impl<'a> Server<'a> {
+    fn new(listeners: &'a [Listener], options: &'a Options, cache: &'a mut Cache) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (number, listener) in listeners.iter().enumerate() {
+            listener.set_nonblocking()?;
+            epoll::add(&epoll, listener, EventData::new_u64(number as u64), EventFlags::IN)?;
+        }
+        Ok(Server {
+            listeners,
+            options,
+            cache,
+            began: Instant::now(),
+            epoll,
+            clients: Vec::new(),
+            free: Vec::new(),
+            connections: Connections::default(),
+            counters: Counters::default(),
+            read: vec![0; READ_BYTES],
+            out: Vec::with_capacity(OUT_BYTES_MAX),
+        })
+    }
+
+    fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS);
+        let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as _ };
+        while !stop.load(Ordering::Relaxed) {
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&tick)) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            if events.is_empty() && self.connections.is_paused {
+                self.set_paused(self.connections.open >= self.options.clients_max as u64)?;
+            }
+            for event in &events {
+                let number = event.data.u64() as usize;
+                match number.checked_sub(self.listeners.len()) {
+                    None => self.accept(number)?,
+                    Some(client) => self.on_client(client, event.flags),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Seconds {
+        self.began.elapsed().as_secs() as Seconds + 1
+    }
+
+    fn accept(&mut self, listener: usize) -> io::Result<()> {
+        for _ in 0..ACCEPTS {
+            if self.connections.open >= self.options.clients_max as u64 {
+                return self.set_paused(true);
+            }
+            let stream = match self.listeners[listener].accept() {
+                Ok(stream) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                // The client is gone already.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) =>
+                {
+                    continue;
+                }
+                // Out of descriptors or memory: others may free some.
+                Err(_) => return self.set_paused(true),
+            };
+            let number = self.free.pop().unwrap_or(self.clients.len());
+            let data = EventData::new_u64((self.listeners.len() + number) as u64);
+            if epoll::add(&self.epoll, &stream, data, EventFlags::IN).is_err() {
+                self.free.extend((number < self.clients.len()).then_some(number));
+                return self.set_paused(true);
+            }
+            let client = Client {
+                stream,
+                session: Session::new(),
+                input: Vec::new(),
+                output: Vec::new(),
+                sent: 0,
+                is_ending: false,
+                wanted: 0,
+            };
+            if number == self.clients.len() {
+                self.clients.push(None);
+            }
+            self.clients[number] = Some(client);
+            self.connections.open += 1;
+            self.connections.accepted += 1;
+        }
+        Ok(())
+    }
+
+    /// Stops accepting, or goes on with it.
+    fn set_paused(&mut self, is_paused: bool) -> io::Result<()> {
+        if self.connections.is_paused == is_paused {
+            return Ok(());
+        }
+        self.connections.is_paused = is_paused;
+        self.connections.paused += u64::from(is_paused);
+        let flags = if is_paused { EventFlags::empty() } else { EventFlags::IN };
+        for (number, listener) in self.listeners.iter().enumerate() {
+            epoll::modify(&self.epoll, listener, EventData::new_u64(number as u64), flags)?;
+        }
+        Ok(())
+    }
+
+    fn on_client(&mut self, number: usize, flags: EventFlags) {
+        let Some(mut client) = self.clients.get_mut(number).and_then(Option::take) else { return };
+        let was_blocked = client.is_blocked();
+        let done = if was_blocked { self.go_on(&mut client) } else { self.read(&mut client) };
+        // A client that hangs up while it is blocked will not take its answers.
+        let is_lost = was_blocked && flags.intersects(EventFlags::HUP | EventFlags::ERR);
+        let stays = done.is_ok_and(|after| after == After::Stays) && !is_lost;
+        if stays && (client.is_blocked() == was_blocked || self.watch(number, &client).is_ok()) {
+            self.clients[number] = Some(client);
+            return;
+        }
+        // Dropping the client closes its socket, and so ends the kernel's watch.
+        drop(client);
+        self.free.push(number);
+        self.connections.open -= 1;
+        if self.connections.is_paused {
+            _ = self.set_paused(false);
+        }
+    }
+
+    /// Watches for what the client waits for now.
+    fn watch(&self, number: usize, client: &Client) -> io::Result<()> {
+        let flags = if client.is_blocked() { EventFlags::OUT } else { EventFlags::IN };
+        let data = EventData::new_u64((self.listeners.len() + number) as u64);
+        Ok(epoll::modify(&self.epoll, &client.stream, data, flags)?)
+    }
+
+    /// Reads once, and answers the commands that are whole.
+    fn read(&mut self, client: &mut Client) -> io::Result<After> {
+        let len = match client.stream.read(&mut self.read) {
+            Ok(0) => return Ok(After::Gone),
+            Ok(len) => len,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Ok(After::Stays);
+            }
+            Err(error) => return Err(error),
+        };
+        if !client.input.is_empty() {
+            let missing = client.wanted.saturating_sub(client.input.len());
+            client.input.reserve_exact(missing.max(len));
+            client.input.extend_from_slice(&self.read[..len]);
+            return if len < missing { Ok(After::Stays) } else { self.answer_rest(client) };
+        }
+        let read = mem::take(&mut self.read);
+        let answered = self.answer(client, &read[..len]);
+        if let Ok((_, used)) = answered {
+            client.input.extend_from_slice(&read[used..len]);
+        }
+        self.read = read;
+        Ok(answered?.0)
+    }
+
+    /// Goes on with a client that did not take its answers.
+    fn go_on(&mut self, client: &mut Client) -> io::Result<After> {
+        self.send(client)?;
+        if client.is_blocked() {
+            return Ok(After::Stays);
+        }
+        client.output = Vec::new();
+        if client.is_ending { Ok(After::Gone) } else { self.answer_rest(client) }
+    }
+
+    /// Answers what was read before.
+    fn answer_rest(&mut self, client: &mut Client) -> io::Result<After> {
+        let mut rest = mem::take(&mut client.input);
+        let (after, used) = self.answer(client, &rest)?;
+        if used < rest.len() {
+            rest.drain(..used);
+            client.input = rest;
+        }
+        Ok(after)
+    }
+
+    /// Answers the commands that are whole, as far as the client takes the answers. Returns how many bytes they had.
+    fn answer(&mut self, client: &mut Client, input: &[u8]) -> io::Result<(After, usize)> {
+        let now = self.now();
+        let mut used = 0;
+        loop {
+            let world = World {
+                now,
+                unix_at_0: unix_at_0(now),
+                out_bytes_max: OUT_BYTES_MAX,
+                version: &self.options.version,
+                users: self.options.users.as_ref(),
+                rows: &|rows, row| self.options.show(rows, &self.connections, now, row),
+            };
+            let mut host = Host { cache: self.cache, counters: &mut self.counters, world: &world };
+            let fed = client.session.feed(&input[used..], &mut host, &mut self.out);
+            used += fed.consumed;
+            client.is_ending = matches!(fed.wants, Wants::Close);
+            client.wanted = if let Wants::Input(bytes) = fed.wants { bytes } else { 0 };
+            mem::swap(&mut client.output, &mut self.out);
+            let sent = self.send(client);
+            if client.output.is_empty() {
+                mem::swap(&mut client.output, &mut self.out);
+            }
+            sent?;
+            if client.is_blocked() {
+                return Ok((After::Stays, used));
+            }
+            match fed.wants {
+                Wants::Room => {}
+                Wants::Input(_) => return Ok((After::Stays, used)),
+                Wants::Close => return Ok((After::Gone, used)),
+            }
+        }
+    }
+
+    /// Writes what the client takes of its answers.
+    fn send(&mut self, client: &mut Client) -> io::Result<()> {
+        while client.sent < client.output.len() {
+            match client.stream.write(&client.output[client.sent..]) {
+                Ok(len) => {
+                    client.sent += len;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        client.output.clear();
+        client.sent = 0;
+        Ok(())
+    }
+}
+
+/// Seconds since 1970 at second 0 of a cache that is at `now`.
+fn unix_at_0(now: Seconds) -> i64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since_1970.as_secs() as i64 - i64::from(now)
+}
