@@ -32,7 +32,7 @@ pub(crate) struct CacheArgs {
     /// Memory in MiB, tables included.
     #[arg(short = 'm', long, value_name = "MIB", default_value_t = 64)]
     memory_limit: usize,
-    /// TCP port; 0 for none.
+    /// TCP port; 0 for a free one, which is printed.
     #[arg(short = 'p', long, value_name = "PORT", default_value_t = 11211)]
     port: u16,
     /// Address to listen on. May be given several times, and with a port of its own (10.0.0.1:11212).

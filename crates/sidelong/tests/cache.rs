@@ -1,0 +1,268 @@
+//! `sidelong cache` as memcached's clients and its operator use it.
+
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
+use support::{Done, PATIENCE, Running, eventually, run, skipped};
+
+/// Debian's Python, which has Debian's modules.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// A cache at a port of its own.
+struct Cache {
+    process: Running,
+    address: SocketAddr,
+}
+
+impl Cache {
+    fn start(arguments: &[&str]) -> Self {
+        let mut process = Running::start(["cache", "-p", "0"].iter().chain(arguments));
+        let mut address = None;
+        eventually("the cache says where it is", || {
+            assert!(process.is_running(), "{}", process.err());
+            let out = process.out();
+            address = out.trim_end().rsplit(' ').next().and_then(|address| address.parse().ok());
+            out.ends_with('\n')
+        });
+        Cache { process, address: address.unwrap() }
+    }
+
+    fn client(&self) -> Client {
+        Client::of(TcpStream::connect(self.address).unwrap())
+    }
+}
+
+/// A client that talks by hand.
+struct Client {
+    stream: TcpStream,
+}
+
+impl Client {
+    fn of(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client { stream }
+    }
+
+    fn say(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// The next `wanted.len()` bytes are these.
+    fn hears(&mut self, wanted: impl AsRef<[u8]>) {
+        let wanted = wanted.as_ref();
+        let mut found = vec![0; wanted.len()];
+        self.stream.read_exact(&mut found).unwrap();
+        assert!(
+            found == wanted,
+            "{:?} and not {:?}",
+            found.escape_ascii().to_string(),
+            wanted.escape_ascii().to_string()
+        );
+    }
+
+    fn asks(&mut self, bytes: impl AsRef<[u8]>, wanted: impl AsRef<[u8]>) {
+        self.say(bytes);
+        self.hears(wanted);
+    }
+
+    /// A figure of `stats`.
+    fn stat(&mut self, name: &str) -> u64 {
+        self.say("stats\r\n");
+        let mut text = Vec::new();
+        while !text.ends_with(b"END\r\n") {
+            let mut byte = [0];
+            self.stream.read_exact(&mut byte).unwrap();
+            text.extend(byte);
+        }
+        let text = String::from_utf8(text).unwrap();
+        let found = text.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        found.unwrap_or_else(|| panic!("{name} in {text}")).parse().unwrap()
+    }
+}
+
+#[test]
+fn two_clients_use_it_as_they_use_memcached() {
+    let has = Command::new(PYTHON).args(["-c", "import pylibmc, pymemcache"]).output();
+    if !has.is_ok_and(|done| done.status.success()) {
+        return skipped(
+            "memcached's clients: Debian's packages python3-pylibmc and python3-pymemcache have them",
+        );
+    }
+    let cache = Cache::start(&[]);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/memcached.py");
+    let done = Command::new(PYTHON).arg(script).arg(cache.address.port().to_string()).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(cache.process.end().succeeded().lines().count(), 1);
+}
+
+#[test]
+fn who_does_not_read_the_answers_holds_up_nobody_and_loses_none() {
+    const ASKED: usize = 400;
+    let cache = Cache::start(&[]);
+    let large = vec![b'x'; 1_000_000];
+    let mut writer = cache.client();
+    writer.say("set large 0 0 1000000\r\n");
+    writer.say(&large);
+    writer.asks("\r\n", "STORED\r\n");
+
+    // 400 MB of answers are more than any buffer between the two has room for.
+    let mut slow = cache.client();
+    slow.say("get large\r\n".repeat(ASKED));
+    for _ in 0..100 {
+        writer.asks("set small 0 0 2\r\nhi\r\nget small\r\n", "STORED\r\nVALUE small 0 2\r\nhi\r\nEND\r\n");
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", cache.process.pid())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak < 100 << 10, "{peak} KB");
+    let mut answer = b"VALUE large 0 1000000\r\n".to_vec();
+    answer.extend(&large);
+    answer.extend(b"\r\nEND\r\n");
+    for _ in 0..ASKED {
+        slow.hears(&answer);
+    }
+    slow.asks("mn\r\n", "MN\r\n");
+}
+
+#[test]
+fn a_value_that_comes_in_parts_is_stored_whole() {
+    let cache = Cache::start(&[]);
+    let mut client = cache.client();
+    let value: Vec<u8> = (0..300_000_u32).map(|byte| byte as u8).collect();
+    client.say("set parts 7 0 300000\r\n");
+    for part in value.chunks(7_919) {
+        client.say(part);
+    }
+    client.asks("\r\n", "STORED\r\n");
+    let mut answer = b"VALUE parts 7 300000\r\n".to_vec();
+    answer.extend(&value);
+    answer.extend(b"\r\nEND\r\n");
+    client.asks("get parts\r\n", &answer);
+}
+
+#[test]
+fn more_clients_than_it_takes_wait_for_their_turn() {
+    let cache = Cache::start(&["-c", "10"]);
+    let mut clients: Vec<Client> = (0..10).map(|_| cache.client()).collect();
+    clients.iter_mut().for_each(|client| client.asks("mn\r\n", "MN\r\n"));
+    let mut eleventh = cache.client();
+    eleventh.say("mn\r\n");
+    eventually("accepting has stopped", || clients[0].stat("accepting_conns") == 0);
+    assert_eq!(clients[0].stat("curr_connections"), 10);
+    drop(clients.pop());
+    eleventh.hears("MN\r\n");
+    assert!(clients[0].stat("listen_disabled_num") >= 1);
+}
+
+#[test]
+fn a_full_cache_evicts_or_refuses() {
+    let value = vec![b'v'; 100_000];
+    let store = |client: &mut Client, key: usize| {
+        client.say(format!("set key{key} 0 0 100000\r\n"));
+        client.say(&value);
+        client.say("\r\n");
+    };
+    let evicting = Cache::start(&["-m", "16"]);
+    let mut client = evicting.client();
+    for key in 0..400 {
+        store(&mut client, key);
+        client.hears("STORED\r\n");
+    }
+    assert!(client.stat("evictions") > 200);
+
+    let refusing = Cache::start(&["-m", "16", "-M"]);
+    let mut client = refusing.client();
+    for key in 0..100 {
+        store(&mut client, key);
+        client.hears("STORED\r\n");
+    }
+    for key in 100..400 {
+        store(&mut client, key);
+    }
+    client.say("mn\r\n");
+    let mut all = Vec::new();
+    while !all.ends_with(b"MN\r\n") {
+        let mut some = [0; 4096];
+        let len = client.stream.read(&mut some).unwrap();
+        all.extend(&some[..len]);
+    }
+    assert!(String::from_utf8(all).unwrap().contains("SERVER_ERROR out of memory storing object\r\n"));
+    client.asks("touch key0 0\r\n", "TOUCHED\r\n");
+}
+
+#[test]
+fn a_unix_socket_is_its_owners_and_goes_with_its_cache() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cache.sock");
+    let start = |more: &[&str]| {
+        let arguments = ["cache", "-s", path.to_str().unwrap()];
+        Running::start(arguments.iter().chain(more))
+    };
+    let ask = || {
+        let mut stream = UnixStream::connect(&path).ok()?;
+        stream.write_all(b"mn\r\n").ok()?;
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).ok()?;
+        Some(answer)
+    };
+    let first = start(&[]);
+    eventually("it answers", || ask() == Some(*b"MN\r\n"));
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    // A second one does not take the socket of the first.
+    let refused = start(&[]).finish().refused();
+    assert!(refused.contains("cache.sock"), "{refused}");
+    first.kill();
+    assert!(path.exists());
+    let second = start(&["-a", "770"]);
+    eventually("the next one answers there", || ask() == Some(*b"MN\r\n"));
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o770);
+    second.signal(Signal::TERM);
+    second.finish().succeeded();
+    assert!(!path.exists());
+}
+
+#[test]
+fn with_users_nobody_else_gets_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let users = directory.path().join("users");
+    std::fs::write(&users, "ann:secret\n").unwrap();
+    let cache = Cache::start(&["-Y", users.to_str().unwrap()]);
+    let mut client = cache.client();
+    client.asks("get a\r\n", "CLIENT_ERROR unauthenticated\r\n");
+    let mut client = cache.client();
+    client.asks("set login 0 0 10\r\nann secret\r\n", "STORED\r\n");
+    client.asks("get a\r\n", "END\r\n");
+    std::fs::write(&users, "no user here\n").unwrap();
+    let refused = run(["cache", "-p", "0", "-Y", users.to_str().unwrap()]).refused();
+    assert!(refused.contains("NAME:PASSWORD"), "{refused}");
+}
+
+#[test]
+fn what_it_cannot_do_is_refused_at_the_start() {
+    let taken = Cache::start(&[]);
+    let port = taken.address.port().to_string();
+    let refused: &[(&[&str], &str)] = &[
+        (&["-m", "4"], "8 to 65536 MiB"),
+        (&["-m", "64", "-I", "64m"], "need -m 128"),
+        (&["-I", "10"], "1k to 1024m"),
+        (&["-U", "11211"], "UDP is not served"),
+        (&["-d"], "foreground"),
+        (&["-t", "4"], "1..=1"),
+        (&["-l", "cache.example"], "IP address"),
+        (&["-p", &port], "in use"),
+        (&["-Y", "/nowhere/users"], "/nowhere/users"),
+        (&["-a", "999", "-s", "/tmp/s"], "octal"),
+    ];
+    for (arguments, why) in refused {
+        let Done { code, err, .. } = run(["cache"].iter().chain(*arguments));
+        assert_eq!(code, Some(2), "{arguments:?}: {err}");
+        assert!(err.contains(why), "{arguments:?}: {err}");
+    }
+}
