@@ -41,6 +41,8 @@ const SHOWN: &[(&str, How)] = &[
     ("make -C fronts", By(&["crates/sidelong/tests/httpd.rs", "crates/sidelong/tests/fronts.rs"])),
     ("psql", NotOurs),
     ("python3 -c", NotOurs),
+    ("sidelong cache", By(&["crates/sidelong/tests/cache.rs"])),
+    ("sidelong cache --help", RUN),
     ("sidelong config check", Run { after: "sidelong config demo > cluster.toml" }),
     ("sidelong config demo", RUN),
     ("sidelong drain", By(&["crates/sidelong/tests/by_hand.rs"])),
