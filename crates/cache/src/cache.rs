@@ -206,16 +206,23 @@ impl Cache {
         self.items.remove(key).is_some()
     }
 
-    /// From `at` on, all items stored before it are gone.
-    pub fn flush(&mut self, at: Seconds) {
+    /// From `at` on, all items stored before it are gone: at once, if it is not later than `now`. A flush that is still to come
+    /// is forgotten.
+    pub fn flush(&mut self, at: Seconds, now: Seconds) {
+        self.flush_if_due(now);
         self.flush_at = at;
+        self.flush_if_due(now);
     }
 
-    fn expire(&mut self, key: &[u8], now: Seconds) {
+    fn flush_if_due(&mut self, now: Seconds) {
         if self.flush_at != 0 && self.flush_at <= now {
             self.items.clear();
             self.flush_at = 0;
         }
+    }
+
+    fn expire(&mut self, key: &[u8], now: Seconds) {
+        self.flush_if_due(now);
         if self.items.get(key).is_some_and(|stored| stored.expires != 0 && stored.expires <= now) {
             self.items.remove(key);
             self.counts.expired += 1;
