@@ -6,7 +6,7 @@ use common::{Connection, ITEM_BYTES_MAX, Server};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use sidelong_cache::Users;
+use sidelong_cache::{Host, Row, Rows, Session, Users, World};
 
 /// More than any line, and the largest value.
 const WAITING_BYTES_MAX: usize = ITEM_BYTES_MAX + 4096;
@@ -146,6 +146,37 @@ fn stats_are_rows() {
     assert!(answers(b"set a 0 0 1\r\nv\r\nstats items\r\n").contains("STAT items:1:number 1\r\n"));
     assert!(answers(b"stats slabs\r\n").starts_with("STAT active_slabs 0\r\n"));
     assert!(answers(b"get a\r\nstats reset\r\nstats\r\n").contains("STAT cmd_get 0\r\n"));
+}
+
+/// Commands of every request are read in place, and answered from where the items lie.
+#[test]
+fn what_is_frequent_allocates_nothing() {
+    let mut server = Server::default();
+    server.answer(&mut Connection::default(), b"set a 0 0 5\r\nvalue\r\n");
+    let binary_get = b"\x80\x00\x00\x01\0\0\0\0\x00\x00\x00\x01\0\0\0\0\0\0\0\0\0\0\0\0a";
+    // What add finds it does not store, so that the memory of items stays out of it.
+    let frequent: [&[u8]; 6] = [
+        b"get a b\r\n",
+        b"gets a\r\n",
+        b"gat 0 a\r\n",
+        b"mg a v k t c q Oabc T0\r\n",
+        b"add a 0 0 5\r\nvalue\r\n",
+        binary_get,
+    ];
+    let rows = |_: Rows, _: &mut Row<'_>| {};
+    let world =
+        World { now: 1000, unix_at_0: 0, out_bytes_max: 4096, version: "1", users: None, rows: &rows };
+    let mut out = Vec::with_capacity(4096);
+    for command in frequent {
+        out.clear();
+        let mut session = Session::new();
+        let mut host = Host { cache: &mut server.cache, counters: &mut server.counters, world: &world };
+        let allocated = allocation_counter::measure(|| {
+            session.feed(command, &mut host, &mut out);
+        });
+        assert!(!out.is_empty());
+        assert_eq!(allocated.count_total, 0, "{}", command.escape_ascii());
+    }
 }
 
 /// What clients send, whole and broken.
