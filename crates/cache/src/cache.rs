@@ -297,7 +297,8 @@ impl Cache {
         self.find(key, now).is_some() && self.forget(self.hash(key))
     }
 
-    /// From `at` on, all items stored before it are gone.
+    /// From `at` on, all items stored before it are gone: at once, if it is not later than `now`. A flush that is still to come
+    /// is forgotten.
     pub fn flush(&mut self, at: Seconds, now: Seconds) {
         self.flush_if_due(now);
         self.flush_at = at;

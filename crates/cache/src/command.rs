@@ -11,8 +11,8 @@ use crate::counters::Counters;
 const TTL_MAX: i64 = 60 * 60 * 24 * 30;
 /// A second that is over in every cache.
 const LONG_OVER: Seconds = 1;
-/// Most digits of a number of 64 bits.
-const DIGITS_MAX: usize = 20;
+/// Most bytes of a number that keeps its length when it is changed. It has 20 digits at most, and leading zeros.
+const NUMBER_BYTES_MAX: usize = 64;
 
 /// What commands act on.
 pub struct Host<'a> {
@@ -313,8 +313,8 @@ impl Host<'_> {
         Ok(Outcome::Done { cas, bytes: 0 })
     }
 
-    /// Adds to the number that the item of `key` has, modulo 2^64, or subtracts from it, down to 0. The number keeps its
-    /// bytes: one that has become shorter is followed by spaces.
+    /// Adds to the number that the item of `key` has, modulo 2^64, or subtracts from it, down to 0. One that has become shorter
+    /// is followed by spaces.
     ///
     /// # Errors
     /// If there is no such item, or no number in it, or no room.
@@ -355,11 +355,11 @@ impl Host<'_> {
         expires: Seconds,
         cas: Option<u64>,
     ) -> Result<u64, NoSum> {
-        let mut value = [b' '; DIGITS_MAX];
+        let mut value = [b' '; NUMBER_BYTES_MAX];
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(number).as_bytes();
         value[..digits.len()].copy_from_slice(digits);
-        let value = &value[..digits.len().max(bytes_min.min(DIGITS_MAX))];
+        let value = &value[..digits.len().max(bytes_min.min(NUMBER_BYTES_MAX))];
         self.cache.put(key, value, flags, expires, cas, self.world.now).map_err(|error| {
             self.counters.count_failure(error);
             NoSum::NoMemory
@@ -369,7 +369,8 @@ impl Host<'_> {
     /// Removes all items: at once, or at the time that `exptime` means.
     pub(crate) fn flush(&mut self, exptime: i64) {
         self.counters.cmd_flush += 1;
-        self.cache.flush(self.world.expires(exptime).max(self.world.now), self.world.now);
+        let now = self.world.now;
+        self.cache.flush(self.world.expires(exptime).max(now), now);
     }
 }
 
