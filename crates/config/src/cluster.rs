@@ -114,6 +114,8 @@ pub struct Node {
     pub service: Service,
     /// The fixed time or the mean, unless `service` is none.
     pub service_time: Duration,
+    /// How many times as long requests take in truth.
+    pub slowdown: f64,
     /// Requests that wait for a worker; 503 beyond it.
     pub queue_depth_max: u32,
     /// The directory of the files that its origin serves.
@@ -381,6 +383,7 @@ fn node(
         workers: entry.workers(),
         service: entry.service(),
         service_time: entry.service_time(),
+        slowdown: entry.slowdown.unwrap_or(1.0),
         queue_depth_max: entry.queue_depth_max(),
         root: entry.root.clone(),
         cpu_share: entry.cpu_share,

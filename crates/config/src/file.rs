@@ -228,6 +228,10 @@ pub struct NodeEntry {
     #[serde(rename = "service_ms", default, with = "time::millis_option")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_time: Option<Duration>,
+    /// How many times as long as `service_ms` its requests take in truth, of which nothing else in the cluster is told: a server
+    /// that is slower than its file says. Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slowdown: Option<f64>,
     /// Requests that wait for a worker; 503 beyond it. Default 1024.
     #[serde(default)]
     pub queue_depth_max: Option<u32>,
@@ -321,6 +325,7 @@ impl NodeEntry {
             workers: None,
             service: None,
             service_time: None,
+            slowdown: None,
             queue_depth_max: None,
             root: None,
             cpu_share: None,

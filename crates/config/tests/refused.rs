@@ -508,6 +508,7 @@ fn a_foreign_server_has_no_key_of_the_built_in_one() {
             "8: node \"n\": service_ms with server = \"127.0.0.1:80\"; expected no service_ms: it is of the built-in origin",
         ),
         ("", "service = \"none\"", "8: node \"n\": service with server = "),
+        ("", "slowdown = 8", "8: node \"n\": slowdown with server = "),
         ("", "queue_depth_max = 5", "8: node \"n\": queue_depth_max with server = "),
         ("", "root = \"/srv\"", "8: node \"n\": root with server = "),
         ("", "cpu_share = 0.5", "8: node \"n\": cpu_share with server = "),

@@ -3,7 +3,7 @@
 //!
 //! Colours are those of Okabe and Ito, which people with colour blindness can tell apart. No two series differ by colour
 //! alone: each has its own marker. A dashed line is never another series. It is a target, an ideal or another statistic of
-//! a series, and the legend says which.
+//! a series, and the legend says which. Bars are for categories, between which there is nothing.
 #![forbid(unsafe_code)]
 
 pub mod statistics;
@@ -37,6 +37,10 @@ const DESCRIPTION: u32 = 18;
 const LABEL: u32 = 17;
 /// Half the width of an error bar's ends.
 const CAP: i32 = 6;
+/// How much of the room of a category its bars take, which stand side by side.
+const BARS_SHARE: f64 = 0.84;
+/// Half the height of a bar in the legend.
+const BAR_SAMPLE: i32 = 8;
 /// The legend entry of error bars.
 const INTERVAL: &str = "95 % confidence";
 const FONT: &str = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif";
@@ -49,12 +53,13 @@ pub const SERIES_MAX: usize = 10;
 type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = std::result::Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// How a line is drawn: colour, marker, dashes, width.
+/// How a line is drawn: colour, marker, dashes, width; or its points as bars.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Style {
     colour: RGBColor,
     marker: Marker,
     dashed: bool,
+    bars: bool,
     /// Line width in pixels.
     width: u32,
 }
@@ -87,7 +92,7 @@ impl Style {
     pub const TARGET: Style = Style::solid(INK, Marker::None).ideal();
 
     const fn solid(colour: RGBColor, marker: Marker) -> Style {
-        Style { colour, marker, dashed: false, width: 3 }
+        Style { colour, marker, dashed: false, bars: false, width: 3 }
     }
 
     /// The style of series `index`, from 0, for series without a role. The first [`SERIES_MAX`] all differ.
@@ -112,6 +117,11 @@ impl Style {
         Style { marker: Marker::None, dashed: true, width: 2, ..self }
     }
 
+    /// The same as bars, for categories: the bars of a panel's lines at one x stand side by side, in the order of the lines.
+    pub const fn bars(self) -> Style {
+        Style { bars: true, ..self }
+    }
+
     /// Whether its line is dashed.
     pub const fn is_dashed(self) -> bool {
         self.dashed
@@ -124,9 +134,12 @@ impl Style {
 
     /// The same, broad and pale: a line that stays visible below others.
     pub const fn beneath(self) -> Style {
+        Style { colour: self.pale(), width: 7, ..self }
+    }
+
+    const fn pale(self) -> RGBColor {
         let RGBColor(red, green, blue) = self.colour;
-        let colour = RGBColor(pale(red), pale(green), pale(blue));
-        Style { colour, width: 7, ..self }
+        RGBColor(pale(red), pale(green), pale(blue))
     }
 }
 
@@ -380,13 +393,27 @@ fn draw_panel(root: &Root<'_>, area: &Root<'_>, panel: &Panel) -> Drawn {
         .y_desc(&panel.y.title)
         .draw()?;
     let Range { start, end } = panel.y.range;
+    let bar_width = BARS_SHARE / panel.lines.iter().filter(|line| line.style.bars).count().max(1) as f64;
+    let mut bar_left = -BARS_SHARE / 2.0;
     for Line { style, points, intervals } in &panel.lines {
+        let mut aside = 0.0;
+        if style.bars {
+            for (x, y) in points {
+                let at = |x: f64, y: f64| chart.backend_coord(&(x, y.clamp(start, end)));
+                draw_bar(root, *style, at(x + bar_left, *y), at(x + bar_left + bar_width, start))?;
+            }
+            aside = bar_left + bar_width / 2.0;
+            bar_left += bar_width;
+        }
         for (x, (from, to)) in intervals {
-            let at = |y: f64| chart.backend_coord(&(*x, y.clamp(start, end)));
+            let at = |y: f64| chart.backend_coord(&(x + aside, y.clamp(start, end)));
             draw_interval(root, style.colour, at(*from), at(*to))?;
         }
-        let pixels: Vec<_> = points.iter().map(|point| chart.backend_coord(point)).collect();
-        draw_line(root, *style, &pixels)?;
+        let pixels: Vec<_> = points.iter().map(|(x, y)| chart.backend_coord(&(x + aside, *y))).collect();
+        match style.bars {
+            true => pixels.iter().try_for_each(|pixel| draw_mark(root, *style, *pixel))?,
+            false => draw_line(root, *style, &pixels)?,
+        }
     }
     Ok(())
 }
@@ -419,7 +446,11 @@ fn draw_legend(area: &Root<'_>, entries: &[Entry<'_>]) -> Drawn {
         let middle = x + SAMPLE_WIDTH / 2;
         match style {
             Some(style) => {
-                draw_line(area, style.bare(), &[(x, y), (x + SAMPLE_WIDTH, y)])?;
+                let (right, sample) = (x + SAMPLE_WIDTH, BAR_SAMPLE);
+                match style.bars {
+                    true => draw_bar(area, *style, (x, y - sample), (right, y + sample))?,
+                    false => draw_line(area, style.bare(), &[(x, y), (right, y)])?,
+                }
                 draw_mark(area, *style, (middle, y))?;
             }
             None => draw_interval(area, INK, (middle, y + 11), (middle, y - 11))?,
@@ -429,6 +460,13 @@ fn draw_legend(area: &Root<'_>, entries: &[Entry<'_>]) -> Drawn {
         x += entry_width(entry) + ENTRY_GAP;
     }
     Ok(())
+}
+
+/// A bar between two corners, in pixels of `area`.
+fn draw_bar(area: &Root<'_>, style: Style, from: (i32, i32), to: (i32, i32)) -> Drawn {
+    let inside = [(from.0 + 1, from.1), (to.0 - 1, to.1)];
+    area.draw(&Rectangle::new(inside, style.pale().filled()))?;
+    area.draw(&Rectangle::new(inside, style.colour.stroke_width(1)))
 }
 
 /// A line through points in pixels of `area`.
@@ -529,6 +567,42 @@ mod tests {
         // Each bar is three strokes, and the legend has one, too.
         assert_eq!(strokes(&with) - strokes(&without), 3 * 3);
         assert!(with.contains(INTERVAL));
+    }
+
+    #[test]
+    fn bars_of_a_category_stand_side_by_side() {
+        let (one, other) = (Style::OURS.bars(), Style::BASELINE.bars());
+        let panel = Panel {
+            title: String::new(),
+            x: Axis::counting("", 2),
+            y: Axis::from_zero("", 4.0),
+            lines: vec![
+                Line::new(one, vec![(1.0, 2.0), (2.0, 4.0)]),
+                Line::with_intervals(other, [(1.0, 3.0, Some((2.5, 3.5)))]),
+            ],
+        };
+        let legend = [("one".to_owned(), one), ("other".to_owned(), other)];
+        let svg = draw("", &[panel], &legend).unwrap();
+        let attribute = |rect: &str, name: &str| -> i32 {
+            let (_, rest) = rect.split_once(&format!(" {name}=\"")).unwrap();
+            rest.split_once('"').unwrap().0.parse().unwrap()
+        };
+        let colour = |style: Style| {
+            let RGBColor(red, green, blue) = style.pale();
+            format!("#{red:02X}{green:02X}{blue:02X}")
+        };
+        let rects = |style: Style| {
+            let of = |rect: &&str| rect.contains(&colour(style));
+            let ends =
+                |rect: &str| (attribute(rect, "x"), attribute(rect, "width"), attribute(rect, "height"));
+            svg.split("<rect").skip(1).filter(of).map(ends).collect::<Vec<_>>()
+        };
+        // The last is the legend's.
+        let (first, second) = (rects(one), rects(other));
+        assert_eq!((first.len(), second.len()), (3, 2), "{svg}");
+        assert!(first[0].0 + first[0].1 <= second[0].0, "{first:?} {second:?}");
+        assert!(second[0].0 + second[0].1 < first[1].0);
+        assert!(first[0].2 < second[0].2 && second[0].2 < first[1].2);
     }
 
     #[test]

@@ -162,16 +162,17 @@ impl<'a> Bench<'a> {
         self.up_with(self.files(name), about, cluster, time)
     }
 
-    /// The same, and reads the outcome of each request.
+    /// The same with options of `up`, and reads the outcome of each request.
     pub(crate) fn up_by_request(
         &self,
+        with: &[&'static str],
         name: &str,
         about: &str,
         cluster: &ClusterFile,
         time: Duration,
     ) -> Result<(Summary, Vec<Request>)> {
         let path = self.path(&format!("runs/{name}.requests.csv"));
-        let files = Files { requests: Some(path.clone()), ..self.files(name) };
+        let files = Files { requests: Some(path.clone()), with: with.to_owned(), ..self.files(name) };
         let (summary, _) = self.up_with(files, about, cluster, time)?;
         Ok((summary, up::read_requests(&path)?))
     }

@@ -224,7 +224,7 @@ static EXPERIMENTS: [Experiment; 49] = [
         "goodput by load on gunicorns whose workers the file does not give",
         overload::on_gunicorn,
     ),
-    study("F1", OWN, "bursts behind nginx, httpd and HAProxy, led and by themselves", fronts::run),
+    study("F1", OWN, "nginx, httpd, HAProxy and Envoy, led and by themselves", fronts::run),
     study("agent", OWN, "nginx with an agent beside it, and behind the edge", agent::run),
 ];
 

@@ -1,66 +1,82 @@
-//! F1: R10's bursts behind proxies of other makes, each led by Sidelong, left to itself, and before one pool of all servers.
+//! F1: proxies of other makes, each led by Sidelong, by its own best method, and before one pool of all servers, under R10's
+//! bursts and under loads that show what leading costs and where it pays.
 //!
 //! The pool that all sites share is what a sceptic asks for. On these nodes every server can serve every site at any time, so that it
 //! is the fastest by far; it has no floors and no targets.
 
+mod judge;
+mod load;
+mod report;
+
 use std::time::Duration;
 
 use serde::Serialize;
-use sidelong_config::Configuration;
 
 use crate::bench::Bench;
 use crate::check::Check;
-use crate::drawing::{Drawing, legend};
+use crate::drawing::Drawing;
 use crate::error::{Error, Result};
-use crate::figure::{Axis, Line, Panel, Style};
+use crate::figure::Style;
 use crate::report::Settings;
-use crate::setup::{Demand, Layout, POOL, RATIO_SLACK, Run, Until, node_rate, possible_rate};
-use crate::story::{Story, number};
+use crate::story::Story;
 use crate::study::{self, Bound, Conclusion, Rows, Study};
 use crate::table::Fixed;
 use crate::up::{Spread, Summary};
-
-const DEMAND: Demand = Demand::SingleFile(1024);
-const LAYOUT: Layout = Layout::Three;
-/// Requests for one site before the next site's turn.
-const BURST: u64 = 2048;
-/// Turns of each site in a run, in full and quick.
-const ROUNDS: [u64; 2] = [3, 1];
-/// Targets for requests/s: a proxy that is led to the same one left to itself, and to Sidelong's own edge.
-const GAIN_MIN: f64 = 2.2;
-const SHARE_MIN: f64 = 0.97;
-/// Target for the median time from a load step to the first request on a moved node, to that of Sidelong's own edge.
-const STEP_MAX: f64 = 1.25;
+use load::{Case, Extent, Load};
 
 /// What clients connect to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Door {
+enum Proxy {
     Nginx,
     Httpd,
     Haproxy,
+    Envoy,
     /// Sidelong's own.
     Edge,
 }
 
-impl Door {
-    const ALL: [Door; 4] = [Door::Nginx, Door::Httpd, Door::Haproxy, Door::Edge];
+impl Proxy {
+    const ALL: [Proxy; 5] = [Proxy::Nginx, Proxy::Httpd, Proxy::Haproxy, Proxy::Envoy, Proxy::Edge];
+    /// Those of other makes.
+    const OTHERS: [Proxy; 4] = [Proxy::Nginx, Proxy::Httpd, Proxy::Haproxy, Proxy::Envoy];
 
     const fn name(self) -> &'static str {
         match self {
-            Door::Nginx => "nginx",
-            Door::Httpd => "httpd",
-            Door::Haproxy => "haproxy",
-            Door::Edge => "edge",
+            Proxy::Nginx => "nginx",
+            Proxy::Httpd => "httpd",
+            Proxy::Haproxy => "haproxy",
+            Proxy::Envoy => "envoy",
+            Proxy::Edge => "edge",
         }
     }
 
     const fn style(self) -> Style {
         match self {
-            Door::Nginx => Style::BASELINE,
-            Door::Httpd => Style::THIRD,
-            Door::Haproxy => Style::FOURTH,
-            Door::Edge => Style::OURS,
+            Proxy::Nginx => Style::BASELINE,
+            Proxy::Httpd => Style::THIRD,
+            Proxy::Haproxy => Style::FOURTH,
+            Proxy::Envoy => Style::FIFTH,
+            Proxy::Edge => Style::OURS,
+        }
+    }
+
+    /// How Sidelong leads it.
+    const fn led_by(self) -> &'static str {
+        match self {
+            Proxy::Haproxy => "Sidelong, weights",
+            Proxy::Nginx | Proxy::Httpd | Proxy::Envoy | Proxy::Edge => "Sidelong, choice",
+        }
+    }
+
+    /// Its own best method.
+    const fn own_method(self) -> &'static str {
+        match self {
+            Proxy::Nginx => "least_conn",
+            Proxy::Httpd => "bybusyness",
+            Proxy::Haproxy => "leastconn",
+            Proxy::Envoy => "LEAST_REQUEST",
+            Proxy::Edge => "Sidelong, no moves",
         }
     }
 }
@@ -84,76 +100,94 @@ impl By {
             By::Shared => "shared",
         }
     }
-
-    const fn configuration(self) -> Configuration {
-        match self {
-            By::Own | By::Shared => Configuration::Rigid,
-            By::Sidelong => Configuration::Reconfigured,
-        }
-    }
-
-    /// The highest throughput that the nodes allow.
-    fn possible(self) -> f64 {
-        match self {
-            By::Own | By::Sidelong => possible_rate(LAYOUT.ideal_rate(self.configuration()), BURST, POOL),
-            By::Shared => 1.01 * POOL as f64 * node_rate(),
-        }
-    }
 }
 
-/// All systems, in the order of their turns. The edge has no pool that all sites share.
-fn systems() -> impl Iterator<Item = (Door, By)> {
-    let all = Door::ALL.into_iter().flat_map(|door| By::ALL.map(|by| (door, by)));
-    all.filter(|system| *system != (Door::Edge, By::Shared))
+/// The systems that a load is put on, in the order of their turns. The edge has no pool that all sites share, and among the servers
+/// of one site it has one method.
+fn systems(load: Load) -> impl Iterator<Item = (Proxy, By)> {
+    let all = Proxy::ALL.into_iter().flat_map(|proxy| By::ALL.map(|by| (proxy, by)));
+    all.filter(move |(proxy, by)| match by {
+        By::Own => load.has_sites() || *proxy != Proxy::Edge,
+        By::Sidelong => true,
+        By::Shared => load.has_sites() && *proxy != Proxy::Edge,
+    })
 }
 
 /// The figures of one run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Row {
-    door: Door,
+    #[serde(flatten)]
+    case: Case,
+    proxy: Proxy,
     by: By,
     requests_per_s: f64,
+    /// Answers within the target, of what the servers can answer. Where there is a target.
+    goodput: Option<f64>,
     p50_ms: f64,
     p99_ms: f64,
     moves: u64,
     move_ms: Option<Spread>,
     step_ms: Option<Spread>,
+    /// CPU time of the proxies for each request, answered or not.
+    cpu_us: f64,
+    /// What a front takes of one CPU.
+    front_cpu: Option<f64>,
+    /// Requests that came to a server of another site. In a pool that all sites share there are no such servers.
+    misdirected: Option<u64>,
     errors: u64,
 }
 
 impl Row {
-    fn new(door: Door, by: By, summary: &Summary) -> Row {
+    fn new(case: Case, (proxy, by): (Proxy, By), summary: &Summary, goodput: Option<f64>) -> Row {
+        let is_led = by == By::Sidelong && proxy != Proxy::Edge;
+        let of_a_front = summary.fronts_cpu_s / summary.seconds / f64::from(case.proxies);
         Row {
-            door,
+            case,
+            proxy,
             by,
             requests_per_s: summary.requests_per_s,
+            goodput,
             p50_ms: summary.p50_ms,
             p99_ms: summary.p99_ms,
             moves: summary.moves,
             move_ms: summary.move_ms,
             step_ms: summary.step_to_first_request_ms,
+            cpu_us: summary.proxies_cpu_s * 1e6 / summary.requests as f64,
+            front_cpu: is_led.then_some(of_a_front),
+            misdirected: (by != By::Shared).then_some(summary.misdirected),
             errors: summary.errors,
         }
+    }
+
+    /// Requests/s for which the proxy needs the whole of a CPU.
+    fn per_core(&self) -> f64 {
+        1e6 / self.cpu_us
     }
 }
 
 /// A line of `rows.csv`.
 #[derive(Debug, Serialize)]
 struct TableLine {
-    door: Door,
+    load: Load,
+    proxies: u16,
+    proxy: Proxy,
     by: By,
     requests_per_s: Fixed<1>,
+    goodput: Option<Fixed<4>>,
     p50_ms: Fixed<3>,
     p99_ms: Fixed<3>,
     moves: u64,
     move_ms_p50: Option<Fixed<3>>,
     step_ms_p50: Option<Fixed<3>>,
+    cpu_us_per_request: Fixed<2>,
+    front_cpu: Option<Fixed<4>>,
+    misdirected: Option<u64>,
     errors: u64,
 }
 
 pub(crate) fn run(bench: &mut Bench<'_>) -> Result<Conclusion> {
-    let rounds = ROUNDS[usize::from(bench.options.quick)];
-    study::run(bench, Fronts { settings: Settings::of(DEMAND), rounds, missing: Vec::new() })
+    let extent = if bench.options.quick { Extent::QUICK } else { Extent::FULL };
+    study::run(bench, Fronts { settings: Settings::of(load::DEMAND), extent, missing: Vec::new() })
 }
 
 #[derive(Serialize)]
@@ -161,20 +195,44 @@ struct Fronts {
     #[serde(flatten)]
     settings: Settings,
     #[serde(skip)]
-    rounds: u64,
+    extent: Extent,
     /// Proxies that are not here, with what `up` says of it.
-    missing: Vec<(Door, String)>,
+    missing: Vec<(Proxy, String)>,
 }
 
 impl Fronts {
-    fn plan_of(&self, by: By) -> Run {
-        let until = Until::Requests(self.rounds * LAYOUT.sites() * BURST);
-        let configuration = by.configuration();
-        Run { layout: LAYOUT, demand: DEMAND, configuration, burst: BURST, pause: Duration::ZERO, until }
+    fn turns(&self) -> Vec<(Case, Proxy, By)> {
+        let of = |case: &Case| systems(case.load).map(|(proxy, by)| (*case, proxy, by)).collect::<Vec<_>>();
+        self.extent.cases.iter().flat_map(of).collect()
     }
 
-    fn is_missing(&self, door: Door) -> bool {
-        self.missing.iter().any(|(missing, _)| *missing == door)
+    /// Makes one run. `None` if the proxy is not here.
+    fn turn(
+        &mut self,
+        bench: &Bench<'_>,
+        case: Case,
+        proxy: Proxy,
+        by: By,
+        name: &str,
+    ) -> Result<Option<Row>> {
+        let time = self.extent.time(case.load, by);
+        let file = case.cluster_file(&bench.ground, by, &self.extent);
+        let about = format!("{}, {} by {}", case.describe(), proxy.name(), by.name());
+        let front = ["--front", proxy.name(), "--by", by.name()];
+        let with: &[_] = if proxy == Proxy::Edge { &[] } else { &front };
+        let ran = match case.load.target() {
+            Some(_) => bench.up_by_request(with, name, &about, &file, time),
+            None => bench.up_on(with, name, &about, &file, time).map(|summary| (summary, Vec::new())),
+        };
+        let (summary, requests) = match ran {
+            Err(Error::Failed { said, .. }) if said.contains("--front") => {
+                self.missing.push((proxy, said.trim_start_matches("sidelong: ").to_owned()));
+                return Ok(None);
+            }
+            ran => ran?,
+        };
+        let goodput = case.load.target().map(|target| load::goodput(&requests, target, time));
+        Ok(Some(Row::new(case, (proxy, by), &summary, goodput)))
     }
 }
 
@@ -185,227 +243,145 @@ impl Study for Fronts {
     const REPEAT: [u32; 2] = [3, 1];
 
     fn plan(&self) -> Vec<Duration> {
-        systems().map(|(_, by)| self.plan_of(by).ideal_duration()).collect()
+        self.turns().into_iter().map(|(case, _, by)| self.extent.time(case.load, by)).collect()
     }
 
     fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Fronts>) -> Result<()> {
-        for (door, by) in systems() {
-            if self.is_missing(door) {
+        for (case, proxy, by) in self.turns() {
+            if self.missing.iter().any(|(missing, _)| *missing == proxy) {
                 bench.skip();
                 continue;
             }
-            let run = self.plan_of(by);
-            let (file, _) = run.plan(&bench.ground)?;
-            let name = bench.name(format!("{}-{}", door.name(), by.name()));
-            let about = format!("{}, {} by {}", run.describe(), door.name(), by.name());
-            let front = ["--front", door.name(), "--by", by.name()];
-            let with: &[_] = if door == Door::Edge { &[] } else { &front };
+            let name = bench.name(format!("{}-{}-{}", case.word(), proxy.name(), by.name()));
             bench.begin(&name);
-            let summary = match bench.up_on(with, &name, &about, &file, run.ideal_duration()) {
-                Err(Error::Failed { said, .. }) if said.contains("--front") => {
-                    self.missing.push((door, said.trim_start_matches("sidelong: ").to_owned()));
-                    bench.end();
-                    continue;
-                }
-                summary => summary?,
-            };
+            let row = self.turn(bench, case, proxy, by, &name)?;
             bench.end();
-            rows.push(self, Row::new(door, by, &summary))?;
+            if let Some(row) = row {
+                rows.push(self, row)?;
+            }
         }
         Ok(())
     }
 
     fn lines(&self, row: &Row) -> Vec<TableLine> {
-        let Row { door, by, requests_per_s, p50_ms, p99_ms, moves, move_ms, step_ms, errors } = *row;
+        let Row { case, proxy, by, requests_per_s, goodput, p50_ms, p99_ms, moves, .. } = *row;
         vec![TableLine {
-            door,
+            load: case.load,
+            proxies: case.proxies,
+            proxy,
             by,
             requests_per_s: Fixed(requests_per_s),
+            goodput: goodput.map(Fixed),
             p50_ms: Fixed(p50_ms),
             p99_ms: Fixed(p99_ms),
             moves,
-            move_ms_p50: move_ms.map(|took| Fixed(took.p50)),
-            step_ms_p50: step_ms.map(|took| Fixed(took.p50)),
-            errors,
+            move_ms_p50: row.move_ms.map(|took| Fixed(took.p50)),
+            step_ms_p50: row.step_ms.map(|took| Fixed(took.p50)),
+            cpu_us_per_request: Fixed(row.cpu_us),
+            front_cpu: row.front_cpu.map(Fixed),
+            misdirected: row.misdirected,
+            errors: row.errors,
         }]
     }
 
     fn bounds(&self, row: &Row) -> Vec<Bound> {
-        let of = |what: &str| format!("{} by {}: {what}", row.door.name(), row.by.name());
-        vec![
-            Bound::new(of("requests/s"), row.requests_per_s, 0.0..=row.by.possible()),
+        let of =
+            |what: &str| format!("{}, {} by {}: {what}", row.case.word(), row.proxy.name(), row.by.name());
+        let most = row.case.load.requests_per_s_max(row.by);
+        let goodput = row.goodput.map(|goodput| Bound::new(of("goodput"), goodput, 0.0..=load::NOISE));
+        let figures = [
+            Bound::new(of("requests/s"), row.requests_per_s, 0.0..=most),
             Bound::new(of("p50, ms"), row.p50_ms, 0.0..=row.p99_ms),
-        ]
+            Bound::not_below_zero(of("CPU time of a request"), row.cpu_us),
+        ];
+        figures.into_iter().chain(goodput).collect()
     }
 
     fn checks(&self, rows: &[Row]) -> Vec<Check> {
-        checks(rows)
+        judge::checks(rows)
     }
 
     fn draw(&self, rows: &[Row]) -> Drawing {
-        let line = |door: Door| {
-            let points = By::ALL.into_iter().zip(1..);
-            let points =
-                points.filter_map(|(by, at)| Some((f64::from(at), find(rows, door, by)?.requests_per_s)));
-            Line::new(door.style(), points.collect())
-        };
-        let most = rows.iter().map(|row| row.requests_per_s).fold(1.0, f64::max);
-        let panel = Panel {
-            title: format!("bursts of {BURST} requests"),
-            x: Axis {
-                label: |n| {
-                    let by = (n as usize).checked_sub(1).and_then(|at| By::ALL.get(at));
-                    by.map(|by| by.name().to_owned()).unwrap_or_default()
-                },
-                ..Axis::counting("who chooses the server".to_owned(), 3)
-            },
-            y: Axis::from_zero("requests/s", most),
-            lines: Door::ALL.map(line).into(),
-        };
-        Drawing {
-            panels: vec![panel],
-            legend: legend(Door::ALL.map(|door| (door.name(), door.style()))),
-            ..Drawing::default()
-        }
+        report::draw(rows)
     }
 
     fn tell(&self, rows: &[Row], story: &mut Story) {
-        story.paragraph(
-            "Bursts for three sites in turn, on eight nodes behind two proxies of one make. *own*: each site keeps the servers that it \
-             has at the start, and the proxy chooses among them by its least-connections method. *sidelong*: a front leads each proxy, \
-             and moves nodes; HAProxy by weights, the others by the choice of each request. *shared*: all servers in one pool of the \
-             proxy. Every node can serve every site at any time here, which is the best case for a pool that all share; a site has no \
-             floor there, and no site's flood is kept from another.",
-        );
-        for (_, why) in &self.missing {
-            story.paragraph(&format!("Not measured: {why}."));
-        }
-        story.checks();
-        story.heading("Measured");
-        let columns = [
-            "clients connect to",
-            "chosen by",
-            "requests/s",
-            "p50, ms",
-            "p99, ms",
-            "moves",
-            "a move, p50 ms",
-            "load step to first request on a moved node, p50 ms",
-            "errors",
-        ];
-        story.table(
-            &columns,
-            rows.iter().map(|row| {
-                vec![
-                    row.door.name().to_owned(),
-                    row.by.name().to_owned(),
-                    format!("{:.0}", row.requests_per_s),
-                    number(Some(row.p50_ms), 1),
-                    number(Some(row.p99_ms), 1),
-                    row.moves.to_string(),
-                    number(row.move_ms.map(|took| took.p50), 2),
-                    number(row.step_ms.map(|took| took.p50), 1),
-                    row.errors.to_string(),
-                ]
-            }),
-        );
-        story.how(&self.settings.describe());
+        report::tell(self, rows, story);
     }
 }
 
-fn find(rows: &[Row], door: Door, by: By) -> Option<&Row> {
-    rows.iter().find(|row| row.door == door && row.by == by)
-}
-
-fn checks(rows: &[Row]) -> Vec<Check> {
-    let rate = |door, by| Some(find(rows, door, by)?.requests_per_s).filter(|rate| *rate > 0.0);
-    let step = |door| Some(find(rows, door, By::Sidelong)?.step_ms?.p50);
-    let most = LAYOUT.ideal_rate(Configuration::Reconfigured) / LAYOUT.ideal_rate(Configuration::Rigid);
-    let mut checks = Vec::new();
-    for door in [Door::Nginx, Door::Httpd, Door::Haproxy] {
-        let (led, name) = (rate(door, By::Sidelong), door.name());
-        let over = |other: Option<f64>| Some(led? / other?);
-        checks.extend([
-            Check::at_least(
-                format!("{name}, requests/s: led / by itself"),
-                GAIN_MIN,
-                over(rate(door, By::Own)),
-            )
-            .possible(0.0..=RATIO_SLACK * most),
-            Check::at_least(
-                format!("requests/s: {name}, led / Sidelong's edge"),
-                SHARE_MIN,
-                over(rate(Door::Edge, By::Sidelong)),
-            ),
-            Check::at_most(
-                format!("load step to first request on a moved node, p50: {name}, led / Sidelong's edge"),
-                STEP_MAX,
-                step(door).zip(step(Door::Edge)).map(|(led, edge)| led / edge),
-            ),
-        ]);
-    }
-    let errors: u64 = rows.iter().map(|row| row.errors).sum();
-    checks.push(Check::at_most("requests without an answer, all runs", 0.0, Some(errors as f64)));
-    checks
+fn find(rows: &[Row], load: Load, proxies: u16, system: (Proxy, By)) -> Option<&Row> {
+    rows.iter().find(|row| row.case == Case { load, proxies } && (row.proxy, row.by) == system)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn rows() -> Vec<Row> {
+    /// What comes of a full run on a machine where leading costs nothing, and pays.
+    pub(super) fn rows() -> Vec<Row> {
         let spread = |p50| Spread { count: 15, p50, p99: 40.0, max: 41.0 };
-        let row = |(door, by)| {
+        let row = |(case, proxy, by): (Case, Proxy, By)| {
             let is_led = by == By::Sidelong;
-            let requests_per_s = match by {
-                By::Own => 1044.0,
-                By::Sidelong => 2350.0,
-                By::Shared => 3200.0,
-            };
+            let has_moves = is_led && case.load.has_sites();
+            let [slower, faster] =
+                if case.load == Load::Slow && !is_led { [30.0, 900.0] } else { [20.0, 1100.0] };
             Row {
-                door,
+                case,
+                proxy,
                 by,
-                requests_per_s,
+                requests_per_s: match (case.load.has_sites(), by) {
+                    (false, _) => faster,
+                    (true, By::Own) => 1044.0,
+                    (true, By::Sidelong) => 2350.0,
+                    (true, By::Shared) => 3200.0,
+                },
+                goodput: case.load.target().map(|_| if is_led { 0.95 } else { 0.1 }),
                 p50_ms: 13.0,
-                p99_ms: 32.0,
-                moves: if is_led { 33 } else { 0 },
-                move_ms: is_led.then(|| spread(1.1)),
-                step_ms: is_led.then(|| spread(17.0)),
+                p99_ms: slower,
+                moves: if has_moves { 33 } else { 0 },
+                move_ms: has_moves.then(|| spread(1.1)),
+                step_ms: has_moves.then(|| spread(17.0)),
+                cpu_us: 30.0,
+                front_cpu: is_led.then_some(0.02),
+                misdirected: (by != By::Shared).then_some(0),
                 errors: 0,
             }
         };
-        systems().map(row).collect()
+        fronts(Extent::FULL).turns().into_iter().map(row).collect()
     }
 
-    #[test]
-    fn a_led_proxy_is_judged_beside_itself_and_beside_the_edge() {
-        let verdicts = |rows: &[Row]| checks(rows).iter().map(Check::verdict).collect::<Vec<_>>();
-        assert_eq!(verdicts(&rows()), ["met"; 10]);
-        let mut worse = rows();
-        for row in worse.iter_mut().filter(|row| row.door == Door::Haproxy) {
-            row.errors = 1;
-            if let Some(step) = &mut row.step_ms {
-                step.p50 *= 2.0;
-                row.requests_per_s = 2200.0;
-            }
-        }
-        assert_eq!(verdicts(&worse)[6..], ["MISSED"; 4]);
-        assert_eq!(verdicts(&worse)[..6], ["met"; 6]);
-    }
-
-    #[test]
-    fn a_proxy_that_is_not_here_has_no_rows() {
-        let rows: Vec<_> = rows().into_iter().filter(|row| row.door != Door::Httpd).collect();
-        let verdicts: Vec<_> = checks(&rows).iter().map(Check::verdict).collect();
-        assert_eq!(verdicts[3..6], ["not measured"; 3]);
+    pub(super) fn fronts(extent: Extent) -> Fronts {
+        Fronts { settings: Settings::of(load::DEMAND), extent, missing: Vec::new() }
     }
 
     #[test]
     fn a_row_has_the_columns_of_its_experiment() {
-        let fronts = Fronts { settings: Settings::of(DEMAND), rounds: 1, missing: Vec::new() };
+        let fronts = fronts(Extent::QUICK);
         let [columns, line] = crate::table::written(fronts.lines(&rows()[1]).remove(0));
-        assert_eq!(columns, "door,by,requests_per_s,p50_ms,p99_ms,moves,move_ms_p50,step_ms_p50,errors");
-        assert_eq!(line, "nginx,sidelong,2350.0,13.000,32.000,33,1.100,17.000,0");
-        assert!(fronts.bounds(&rows()[1]).len() == 2 && fronts.plan().len() == 11);
+        assert_eq!(
+            columns,
+            "load,proxies,proxy,by,requests_per_s,goodput,p50_ms,p99_ms,moves,move_ms_p50,step_ms_p50,cpu_us_per_request,front_cpu,\
+             misdirected,errors"
+        );
+        assert_eq!(line, "bursts,2,nginx,sidelong,2350.0,,13.000,20.000,33,1.100,17.000,30.00,0.0200,0,0");
+        let with_target = rows().into_iter().find(|row| row.goodput.is_some()).unwrap();
+        assert_eq!((fronts.bounds(&rows()[1]).len(), fronts.bounds(&with_target).len()), (3, 4));
+    }
+
+    #[test]
+    fn each_proxy_has_its_turns_under_each_load() {
+        let count = |load| systems(load).count();
+        assert_eq!((count(Load::Bursts), count(Load::Equal)), (14, 9));
+        assert_eq!(fronts(Extent::QUICK).turns().len(), 14 + 4 * 9);
+        assert_eq!(fronts(Extent::FULL).plan().len(), 14 + 8 * 9);
+        // The figures of what is compared come from runs that follow each other.
+        for (case, proxy, by) in fronts(Extent::FULL).turns() {
+            assert!(
+                by != By::Own
+                    || proxy == Proxy::Edge
+                    || systems(case.load).any(|other| other == (proxy, By::Sidelong))
+            );
+        }
     }
 }

@@ -80,14 +80,7 @@ impl Process {
 
     /// What its threads have used so far, for differences that are finer than [`Process::cpu_time`].
     pub(crate) fn cpu_used(&self) -> Result<CpuUsed> {
-        let tasks = format!("/proc/{}/task", self.child.id());
-        let tasks = std::fs::read_dir(&tasks).into_iter().flatten().flatten();
-        let thread = |task: std::fs::DirEntry| {
-            let id = task.file_name().to_str()?.parse().ok()?;
-            let counts = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-            Some((id, counts.split(' ').next()?.parse().ok()?))
-        };
-        Ok(CpuUsed { ticks: self.cpu_time()?, threads_ns: tasks.filter_map(thread).collect() })
+        Ok(CpuUsed { ticks: self.cpu_time()?, threads_ns: threads_ns(self.child.id()).collect() })
     }
 
     /// Memory of it that is resident, in bytes.
@@ -103,19 +96,14 @@ impl Process {
         let path = PathBuf::from(format!("/proc/{}/stat", self.child.id()));
         let stat = file(&path, std::fs::read_to_string(&path))?;
         let ticks = ticks_of(&stat).ok_or_else(|| Error::Output { path, found: "no CPU time".into() })?;
-        Ok(time_of(ticks))
+        Ok(time_of(own_ticks(ticks)))
     }
 
     /// The same including its living children.
     pub(crate) fn family_cpu_time(&self) -> Result<Duration> {
-        let pid = self.child.id();
-        let children =
-            std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
         // A child that has ended meanwhile counts nothing.
-        let times = children.split_whitespace().filter_map(|child| {
-            let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
-            Some(time_of(ticks_of(&stat)?))
-        });
+        let times =
+            children(self.child.id()).into_iter().filter_map(|child| Some(time_of(own_ticks(stat(child)?))));
         Ok(self.cpu_time()? + times.sum::<Duration>())
     }
 
@@ -142,9 +130,9 @@ impl Drop for Process {
     }
 }
 
-/// CPU time of a process at one moment.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct CpuUsed {
+/// CPU time of processes at one moment.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct CpuUsed {
     /// Of all threads, including those that have ended, in steps of 10 ms.
     ticks: Duration,
     /// Time on a CPU of each living thread. Empty if the kernel does not count it.
@@ -152,8 +140,22 @@ pub(crate) struct CpuUsed {
 }
 
 impl CpuUsed {
+    /// That of these processes and of their children, living or ended. A process that does not exist has used nothing.
+    pub fn of_families(pids: impl IntoIterator<Item = u32>) -> CpuUsed {
+        let mut used = CpuUsed::default();
+        for pid in pids {
+            let children = children(pid);
+            let ended = stat(pid).map_or(0, |[.., waited_user, waited_system]| waited_user + waited_system);
+            let family = || std::iter::once(pid).chain(children.iter().copied());
+            let ticks = family().filter_map(|pid| Some(own_ticks(stat(pid)?))).sum::<u64>() + ended;
+            used.ticks += time_of(ticks);
+            used.threads_ns.extend(family().flat_map(threads_ns));
+        }
+        used
+    }
+
     /// The CPU time from `before` to now: exact if no thread has ended since, otherwise within 10 ms.
-    pub(crate) fn since(&self, before: &CpuUsed) -> Duration {
+    pub fn since(&self, before: &CpuUsed) -> Duration {
         let have_ended = before.threads_ns.keys().any(|thread| !self.threads_ns.contains_key(thread));
         if have_ended || self.threads_ns.is_empty() {
             return self.ticks.saturating_sub(before.ticks);
@@ -175,14 +177,42 @@ fn time_of(ticks: u64) -> Duration {
     Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second().max(1) as u32
 }
 
-/// utime and stime of a /proc/PID/stat. The name in parentheses may hold anything, spaces and parentheses included.
-fn ticks_of(stat: &str) -> Option<u64> {
+/// Times of a process in ticks: in user mode, in the kernel, and both of the children that it has waited for.
+type Ticks = [u64; 4];
+
+const fn own_ticks([user, system, ..]: Ticks) -> u64 {
+    user + system
+}
+
+/// utime, stime, cutime and cstime of a /proc/PID/stat. The name in parentheses may hold anything, spaces and parentheses
+/// included.
+fn ticks_of(stat: &str) -> Option<Ticks> {
     let (_, fields) = stat.rsplit_once(") ")?;
-    // Fields 14 and 15. The first here is field 3.
+    // Fields 14 to 17. The first here is field 3.
     let mut times = fields.split(' ').skip(11);
-    let utime: u64 = times.next()?.parse().ok()?;
-    let stime: u64 = times.next()?.parse().ok()?;
-    Some(utime + stime)
+    let mut next = || times.next()?.parse().ok();
+    Some([next()?, next()?, next()?, next()?])
+}
+
+/// Those of a process. `None` if it has ended.
+fn stat(pid: u32) -> Option<Ticks> {
+    ticks_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The living children of a process that its main thread has started.
+fn children(pid: u32) -> Vec<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+/// The living threads of a process, and the time of each on a CPU.
+fn threads_ns(pid: u32) -> impl Iterator<Item = (u32, u64)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| {
+        let id = task.file_name().to_str()?.parse().ok()?;
+        let counts = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        Some((id, counts.split(' ').next()?.parse().ok()?))
+    })
 }
 
 /// The last line of a log that is not empty.
@@ -216,7 +246,7 @@ mod tests {
     #[test]
     fn cpu_time_is_found_behind_any_name() {
         let stat = "42 (a) b) S 1 42 42 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 3 0 100 1 1";
-        assert_eq!(ticks_of(stat), Some(300));
+        assert_eq!(ticks_of(stat), Some([250, 50, 0, 0]));
         assert_eq!(ticks_of("42 (a) S 1"), None);
     }
 
@@ -234,6 +264,27 @@ mod tests {
         );
         assert_eq!(since(used(30, &[(1, 6_000_000)])), Duration::from_millis(10), "one has ended");
         assert_eq!(since(used(30, &[])), Duration::from_millis(10));
+    }
+
+    #[test]
+    fn a_family_has_used_what_its_children_have_living_or_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let (output, ready) = (directory.path().join("output"), directory.path().join("ready"));
+        let work = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+        let mut busy = Command::new("sh");
+        busy.args(["-c", &format!("sh -c '{work}'; sh -c '{work}; touch $0; sleep 60' \"$0\" & wait")])
+            .arg(&ready);
+        let none = CpuUsed::default();
+        let busy = Process::start(busy, &output, &output).unwrap();
+        while !ready.exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let used = CpuUsed::of_families([busy.child.id()]);
+        assert_eq!(used.threads_ns.len(), 2, "the shell and its living child");
+        // Both have done the same.
+        let (living, all) = (used.since(&none), used.ticks);
+        assert!(living > Duration::ZERO && all > living, "{used:?}");
+        assert_eq!(CpuUsed::of_families([u32::MAX]), none);
     }
 
     #[test]

@@ -199,7 +199,7 @@ impl Study for Servers {
             let points = points.filter_map(|(configuration, at)| {
                 Some((f64::from(at), find(rows, make, *configuration)?.requests_per_s))
             });
-            Line::new(make.style(), points.collect())
+            Line::new(make.style().bars(), points.collect())
         };
         let most = rows.iter().map(|row| row.requests_per_s).fold(1.0, f64::max);
         let panel = Panel {
@@ -216,7 +216,7 @@ impl Study for Servers {
         };
         Drawing {
             panels: vec![panel],
-            legend: legend(Make::ALL.map(|make| (make.name(), make.style()))),
+            legend: legend(Make::ALL.map(|make| (make.name(), make.style().bars()))),
             ..Drawing::default()
         }
     }

@@ -272,19 +272,27 @@ fn proxies_of_other_makes_led_and_by_themselves() {
     let mut lab = Lab::new(true);
     let report = lab.run("F1").unwrap();
     keep(&lab.out("F1/figure.svg"), "F1.svg");
-    assert_eq!(lab.runs.len(), 11);
-    assert_eq!(lab.runs[..4], ["nginx-own", "nginx-sidelong", "nginx-shared", "httpd-own"]);
-    assert!(lab.read("F1/configs/haproxy-own.toml").contains(" --front haproxy --by own --json\n"));
-    assert!(!lab.read("F1/configs/edge-own.toml").contains("--front"));
-    let verdicts: Vec<_> = report.checks.iter().map(|check| check.verdict()).collect();
-    // The stand-in serves all alike.
-    assert_eq!(verdicts[1..3], ["met", "met"]);
+    assert_eq!(lab.runs.len(), 14 + 4 * 9);
+    assert_eq!(lab.runs[..3], ["bursts-2-nginx-own", "bursts-2-nginx-sidelong", "bursts-2-nginx-shared"]);
+    assert!(lab.read("F1/configs/bursts-2-haproxy-own.toml").contains(" --front haproxy --by own --json\n"));
+    assert!(!lab.read("F1/configs/slow-4-edge-sidelong.toml").contains("--front"));
+    let file = ClusterFile::load(&lab.out("F1/configs/slow-4-nginx-own.toml")).unwrap();
+    assert_eq!((file.nodes[0].slowdown, file.edges.len()), (Some(8.0), 4));
+    let rows = lab.read("F1/rows.csv");
+    // A fifth of 1000 requests/s is answered in time, of 400.
+    assert!(rows.contains("\noverload,1,envoy,own,") && rows.contains(",0.5000,"), "{rows}");
+    let verdict =
+        |what: &str| report.checks.iter().find(|check| check.what.contains(what)).unwrap().verdict();
+    // The stand-in serves all alike, and moves nodes where it may.
+    assert_eq!(verdict("requests/s: nginx, led / Sidelong's edge"), "met");
+    assert_eq!(verdict("equal servers, 1 proxy, p99: envoy, led / by itself"), "met");
+    assert_eq!(verdict("one slow server, 4 proxies, requests/s: httpd, led / by itself"), "MISSED");
 
     // A proxy that is not here is named, and the others are measured.
     let absent = r#"case "$*" in *"--front httpd"*) echo "sidelong: --front: there is no httpd here" >&2; exit 2 ;; esac"#;
     let mut lab = Lab::of(&format!("{absent}\n{}", include_str!("fake_up.sh")), true);
     lab.run("F1").unwrap();
-    assert_eq!(lab.read("F1/rows.csv").lines().count(), 1 + 8);
+    assert_eq!(lab.read("F1/rows.csv").lines().count(), 1 + 11 + 4 * 7);
     assert!(lab.read("F1/report.md").contains("Not measured: --front: there is no httpd here."));
 }
 

@@ -13,7 +13,7 @@ if [ "$1" = up ]; then
         printf "\"timeout\":0,\"closed\":0,\"broken\":0,\"body\":0,\"status_4xx\":0,\"refused\":0,\"unavailable\":0,"
         printf "\"status_5xx\":0},\"moves\":0,\"requests_per_s\":%.1f,\"mean_ms\":10,\"p50_ms\":10,", rate
         printf "\"p99_ms\":%.1f,\"max_ms\":%.1f,\"lag_ms_p99\":0,\"clients\":[],", max / 2, max
-        printf "\"step_to_first_request_ms\":null,\"sites\":["
+        printf "\"step_to_first_request_ms\":null,\"misdirected\":0,\"proxies_cpu_s\":0,\"fronts_cpu_s\":0,\"sites\":["
         for (site = 1; site <= 2; site++)
             printf "%s{\"name\":\"%s\",\"requests\":%d,\"errors\":0,\"rejected\":0,\"requests_per_s\":%.1f,\"p50_ms\":10,\"p99_ms\":%.1f,\"max_ms\":%.1f,\"turned_away\":0,\"refusal_ms_p50\":0,\"refusal_ms_p99\":0,\"nodes\":3}", \
                 (site > 1 ? "," : ""), (site > 1 ? "zipf" : "auction"), rate * 4, rate / 2, max / 2, max

@@ -3,12 +3,18 @@
 set -eu
 [ "$1 $2 $4 $5" = "up --config --json --samples" ] || { echo "fake: $*" >&2; exit 2; }
 config=$3 samples=$6
+if [ "${7:-}" = --requests ]; then
+    awk 'BEGIN {
+        print "due_s,sent_s,site,edge,client,outcome,response_ms"
+        for (i = 0; i < 3000; i++) printf "%.6f,%.6f,a,edge1,0,%s,20\n", i / 1000, i / 1000, i % 5 ? "refused" : "answered"
+    }' >"$8"
+fi
 value() { sed -n "s/^$1 = \"\{0,1\}\([^\"]*\)\"\{0,1\}$/\1/p" "$config" | head -n 1; }
 
 sites=$(grep -c '^\[\[site\]\]' "$config")
 burst=$(value burst)
 # Requests/s of a node with two workers.
-rate=$(awk -v ms="$(value service_ms)" 'BEGIN { print 2000 / ms }')
+rate=$(awk -v ms="$(value service_ms)" 'BEGIN { print 2000 / (ms ? ms : 5) }')
 best=$((8 - sites + 1))
 case "$(value configuration)" in
 rigid) nodes=$([ "$sites" = 3 ] && echo 2.57 || echo 2) lost=0 moves=0 ;;
@@ -37,5 +43,5 @@ awk -v n="$nodes" -v burst="$burst" -v lost="$lost" -v moves="$moves" -v step="$
     printf "\"sites\":[{\"name\":\"a\",\"requests\":12288,\"errors\":0,\"rejected\":0,\"requests_per_s\":%.3f,", rate
     printf "\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"max_ms\":%.3f,\"turned_away\":0,", p50, p50 * 1.8, p50 * 2
     printf "\"refusal_ms_p50\":0,\"refusal_ms_p99\":0,\"nodes\":3}],\"clients\":[],"
-    printf "\"step_to_first_request_ms\":%s}\n", step
+    printf "\"step_to_first_request_ms\":%s,\"misdirected\":0,\"proxies_cpu_s\":0.4,\"fronts_cpu_s\":0.1}\n", step
 }'

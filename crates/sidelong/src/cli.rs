@@ -75,7 +75,8 @@ pub(crate) enum Command {
     Edge(PartArgs),
     /// Run one front of a cluster file: it leads a proxy of yours, such as nginx or HAProxy, or programs without one, by the nodes' load.
     Front(FrontArgs),
-    /// Decide on admission for other servers, such as Apache httpd with mod_sidelong.
+    /// Decide on admission for other servers, as versions before `front` did.
+    #[command(hide = true)]
     Helper(HelperArgs),
     /// Analyse, convert and generate request traces.
     Trace(TraceArgs),
@@ -144,7 +145,7 @@ pub(crate) struct UpArgs {
     /// their addresses; for gunicorn also their workers and service times.
     #[arg(long, value_name = "MAKE")]
     pub(crate) servers: Option<Make>,
-    /// Run a proxy of another make in place of each edge, at the edge's address, with a front that leads it.
+    /// Run a proxy of another make in place of each edge, at the edge's address, with a front that leads it; or none (connect).
     #[arg(long, value_name = "MAKE")]
     pub(crate) front: Option<FrontMake>,
     /// Who chooses the server of a request behind `--front`.

@@ -5,6 +5,8 @@ use std::io::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+use crate::failure::some;
+
 /// An event. Times are in ns of the machine's monotonic clock.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
@@ -27,13 +29,17 @@ pub(crate) enum Event {
     Admission { site: String, admitted: u64, rejected: u64, why: String, met: Option<bool> },
     /// The view is too old to balance by, or fresh again.
     View { stale: bool, at_ns: u64 },
+    /// Requests came to the node's built-in origin for a site that the node did not serve. Told at its end.
+    Misdirected { requests: u64 },
 }
 
 impl Event {
     /// Logs it, in words.
     pub(crate) fn log(&self) {
         match self {
-            Event::Health { up: false, .. } | Event::View { stale: true, .. } => tracing::warn!("{self}"),
+            Event::Health { up: false, .. } | Event::View { stale: true, .. } | Event::Misdirected { .. } => {
+                tracing::warn!("{self}")
+            }
             _ => tracing::info!("{self}"),
         }
     }
@@ -85,6 +91,10 @@ impl fmt::Display for Event {
                 f.write_str("the view is stale: routing by this edge's own requests and failures")
             }
             Event::View { stale: false, .. } => f.write_str("the view is fresh again"),
+            Event::Misdirected { requests } => {
+                let requests = some(*requests as usize, "request");
+                write!(f, "{requests} came for a site that the node did not serve")
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `sidelong front`: one front of a cluster file, beside a proxy of another make that it leads.
 
 mod connect;
-mod envoy;
+pub(crate) mod envoy;
 pub(crate) mod haproxy;
 pub(crate) mod lines;
 mod memory;

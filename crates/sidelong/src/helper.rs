@@ -1,4 +1,4 @@
-//! `sidelong helper`: decides which requests to admit, for servers other than Sidelong's edge. They read its verdicts
+//! `sidelong helper`, which `sidelong front` replaces: decides which requests to admit, for servers other than Sidelong's edge. They read its verdicts
 //! in shared memory (Lai et al. 2008: the admission control module "uses shared memory to communicate with the load
 //! monitoring daemon").
 
@@ -37,6 +37,10 @@ pub(crate) fn run(args: &HelperArgs, quiet: bool) -> Result<(), Failure> {
     let mut brain = parts.brain(Decider::Nobody, true)?;
     let directory = args.dir.as_deref().unwrap_or(parts.run.path());
     let mut verdicts = Some(Verdicts::offer(directory, &parts, rotation)?);
+
+    tracing::warn!(
+        "`sidelong helper` is in this version for the last time: `sidelong front` replaces it (docs/httpd.md)"
+    );
 
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sidelong_config::{self as config, Cluster, Service};
 use sidelong_edge::{Admin, Counts, NodeMetrics, Pages};
 use sidelong_fabric::{Access, Region, RegionSpec};
-use sidelong_layout::{KERNEL_BYTES, LOAD_BYTES, RegionKind, SiteId, WORDS_OWNERSHIP};
+use sidelong_layout::{KERNEL_BYTES, LOAD_BYTES, Ownership, RegionKind, SiteId, WORDS_OWNERSHIP};
 use sidelong_load::{
     Choice, Keeper, KeeperSpec, KernelRecord, KernelSpec, OriginGauge, OriginLoad, OwnReader, Recorder,
     Responder, ResponderKind, Scheme, Scope, ServerLine, drop_privileges,
@@ -74,6 +74,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let _held = parent::hold(args, &parts.run)?;
     let offer = parts.fabric.offer(node.fabric_listen)?;
     let memory = Memory::offer(&parts, index, &offer, record.as_ref())?;
+    server.judge(&parts.cluster, memory.words.clone());
     let make = Make { cluster: &parts.cluster, node, server: &server, scope: scopes.sampled };
     let _kept = match record {
         Some(record) => Kept::Kernel { _line: publish_line(&memory, &make)?, _record: record },
@@ -104,7 +105,15 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
         None
     };
 
+    let gauges = server.gauges();
     let served = server.run(origin_config(node, index), ending);
+    if let Some(requests @ 1..) = gauges.map(|gauges| gauges.misdirected_total.load(Ordering::Relaxed)) {
+        let event = Event::Misdirected { requests };
+        event.log();
+        if args.events {
+            event.print();
+        }
+    }
     drop(changer);
     stop.store(true, Ordering::Relaxed);
     if let Some(watch) = watch {
@@ -141,6 +150,30 @@ enum Server {
 }
 
 impl Server {
+    /// The gauges of the built-in origin.
+    fn gauges(&self) -> Option<Arc<OriginGauges>> {
+        match self {
+            Server::Builtin { gauges, .. } => Some(Arc::clone(gauges)),
+            Server::Foreign => None,
+        }
+    }
+
+    /// Lets the built-in origin count requests for sites that the node does not serve. A proxy that sends one may not have seen
+    /// a move, and has not kept the node from moving.
+    fn judge(&self, cluster: &Cluster, words: Region) {
+        let Some(gauges) = self.gauges() else { return };
+        let hosts: Vec<_> = cluster.sites.iter().map(|site| site.hosts.clone()).collect();
+        gauges.judge(move |host| {
+            let name = host.split(|byte| *byte == b':').next().unwrap_or(host);
+            let has_it =
+                |hosts: &Vec<String>| hosts.iter().any(|host| name.eq_ignore_ascii_case(host.as_bytes()));
+            // A host that is no site's was not sent here by Sidelong.
+            let Some(site) = hosts.iter().position(has_it) else { return true };
+            let word = Ownership::decode(words.load(WORDS_OWNERSHIP), hosts.len());
+            word.is_some_and(|word| word.site == Some(SiteId::new(site)))
+        });
+    }
+
     /// Runs until SIGTERM or SIGINT. The built-in origin then finishes the requests in flight.
     fn run(self, origin: OriginConfig, ending: Ending) -> Result<(), Failure> {
         let Ending { runtime, mut terminate, mut interrupt } = ending;
@@ -223,8 +256,7 @@ struct Make<'a> {
 impl Make<'_> {
     /// The gauges of the built-in origin.
     fn gauge(&self) -> Option<OriginGauge> {
-        let Server::Builtin { gauges, .. } = self.server else { return None };
-        let (gauges, workers) = (Arc::clone(gauges), self.node.workers.unwrap_or_default());
+        let (gauges, workers) = (self.server.gauges()?, self.node.workers.unwrap_or_default());
         Some(Box::new(move || OriginLoad {
             connections: gauges.connections.load(Ordering::Relaxed),
             queued: gauges.queued(),
@@ -253,10 +285,7 @@ impl Make<'_> {
     /// Decides what to acknowledge, from the node's ownership word and the requests in flight at the origin. Of a foreign
     /// server it does not know them, and acknowledges nothing.
     fn acknowledge(&self, words: Region) -> impl FnMut() -> Option<u64> + Send + 'static {
-        let gauges = match self.server {
-            Server::Builtin { gauges, .. } => Some(Arc::clone(gauges)),
-            Server::Foreign => None,
-        };
+        let gauges = self.server.gauges();
         let mut agent = NodeAgent::new();
         move || {
             let gauges = gauges.as_ref()?;
@@ -444,12 +473,13 @@ fn pages(
     })
 }
 
-/// How long a worker of the node takes for a request.
+/// How long a worker of the node takes for a request in truth.
 pub(crate) fn service_time(node: &config::Node) -> ServiceTime {
+    let time = node.service_time.mul_f64(node.slowdown);
     match node.service {
-        Service::Fixed => ServiceTime::Fixed(node.service_time),
-        Service::Exponential => ServiceTime::Exponential { mean: node.service_time },
-        Service::Burn => ServiceTime::Burn { mean: node.service_time },
+        Service::Fixed => ServiceTime::Fixed(time),
+        Service::Exponential => ServiceTime::Exponential { mean: time },
+        Service::Burn => ServiceTime::Burn { mean: time },
         Service::None => ServiceTime::None,
     }
 }

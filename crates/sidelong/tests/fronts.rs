@@ -502,7 +502,12 @@ fn a_front_that_is_not_in_the_file_is_refused() {
 /// `up --front`: nodes move under each proxy in place of the edges, which is started again if it dies, and none is left.
 #[test]
 fn up_runs_proxies_in_place_of_its_edges() {
-    let makes = [("nginx", Some(Proxy::Nginx)), ("httpd", Some(Proxy::Httpd)), ("haproxy", None)];
+    let makes = [
+        ("nginx", Some(Proxy::Nginx)),
+        ("httpd", Some(Proxy::Httpd)),
+        ("haproxy", None),
+        ("envoy", Some(Proxy::Envoy)),
+    ];
     for (make, modular) in makes {
         let cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(256, None);
         if let Some(kind) = modular {

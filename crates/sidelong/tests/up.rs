@@ -2,12 +2,16 @@
 
 mod support;
 
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 use serde_json::Value;
 use sidelong_config::{LoadMode, RateEntry};
 use support::{Cluster, Done, Running, Terminal, eventually, run, skipped, try_get};
+
+/// The first port of sites' addresses, at which nothing listens.
+const CONNECT: u16 = 8081;
 
 /// An integer of the summary.
 fn number(value: &Value, key: &str) -> u64 {
@@ -28,6 +32,9 @@ fn a_run_of_so_many_requests_serves_every_site_and_moves_nodes() {
         assert_eq!(number(&summary["errors_by_kind"], kind), 0, "{summary}");
     }
     assert!(number(&summary, "moves") > 0, "{summary}");
+    assert_eq!(number(&summary, "misdirected"), 0, "every request found a node of its site: {summary}");
+    let cpu = |key: &str| summary[key].as_f64().unwrap();
+    assert!(cpu("proxies_cpu_s") > 0.0 && cpu("fronts_cpu_s") == 0.0, "{summary}");
     let steps = &summary["step_to_first_request_ms"];
     assert!(number(steps, "count") > 0 && steps["p50"].as_f64() <= steps["max"].as_f64(), "{summary}");
 
@@ -46,6 +53,56 @@ fn a_run_of_so_many_requests_serves_every_site_and_moves_nodes() {
     assert!(nodes <= 8, "no node serves two sites: {summary}");
     assert_eq!(cluster.regions(), [""; 0], "what it made is gone with it");
     assert_eq!(cluster.parts(), []);
+}
+
+#[test]
+fn requests_at_a_node_of_another_site_are_counted() {
+    let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
+    cluster.file.nodes[0].slowdown = Some(8.0);
+    let up = cluster.serving(&["--json"]);
+    let node = cluster.node(0);
+    for host in ["alpha.test", "ALPHA.test:80", "beta.test", "of-no-site.test"] {
+        let begun = Instant::now();
+        assert_eq!(try_get(node, host, "/o/0/1").unwrap().status, 200);
+        assert!(
+            begun.elapsed() >= cluster.file.nodes[0].service_time() * 8,
+            "it is slower than its file says"
+        );
+    }
+    let summary = up.end().json();
+    assert_eq!(number(&summary, "misdirected"), 1, "{summary}");
+}
+
+/// `up --front connect`, in a mount namespace that has a BPF file system.
+#[test]
+fn without_a_proxy_the_kernel_sends_the_load_to_nodes() {
+    let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(256, Some(2048));
+    let [alpha, beta] = [CONNECT, CONNECT + 1].map(|port| Some(cluster.at(port)));
+    (cluster.file.sites[0].connect, cluster.file.sites[1].connect) = (alpha, beta);
+    let up = |more: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", "mount -t bpf bpf /sys/fs/bpf || exit 77; exec \"$0\" \"$@\""]);
+        command.arg(env!("CARGO_BIN_EXE_sidelong")).args(["up", "--front", "connect", "--json", "--config"]);
+        command.arg(cluster.config()).args(more);
+        Running::start_command(command).finish()
+    };
+    let done = up(&[]);
+    if done.code != Some(0) && (done.code == Some(77) || done.err.contains("unshare")) {
+        skipped("up --front connect: no BPF file system can be mounted here; root may do so");
+        return;
+    }
+    if done.code != Some(0) {
+        // The machine does not allow it, which is said in one line with what to do.
+        assert!(done.err.contains("sidelong: front edge1: "), "{done:?}");
+        skipped("up --front connect: no eBPF programs here");
+        return;
+    }
+    let summary = done.json();
+    assert_eq!((number(&summary, "requests"), number(&summary, "errors")), (2048, 0), "{summary}");
+    assert!(number(&summary, "moves") > 0 && number(&summary, "misdirected") == 0, "{summary}");
+    assert!(summary["fronts_cpu_s"].as_f64() > Some(0.0) && summary["proxies_cpu_s"].as_f64() == Some(0.0));
+    let refused = up(&["--by", "own"]).refused();
+    assert!(refused.contains("--front connect: there is no proxy that could choose"), "{refused}");
 }
 
 #[test]

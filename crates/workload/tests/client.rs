@@ -453,6 +453,37 @@ async fn connections_can_be_for_one_request_each() {
 }
 
 #[tokio::test]
+async fn a_site_may_have_an_edge_of_its_own() {
+    let (edges, asked): (Vec<_>, Vec<_>) =
+        [refusing(0, false).await, refusing(0, false).await].into_iter().unzip();
+    for load in [closed(3), Load::Open { arrivals: Arrivals::Constant { per_s: 1000.0 }, in_flight_max: 100 }]
+    {
+        let config = ClientConfig {
+            is_edge_of_site: true,
+            keep_alive: false,
+            requests_max: Some(90),
+            ..config(&edges, load)
+        };
+        // Two of three are for the second site.
+        let source = |cue: Cue| shot(usize::from(!cue.index.is_multiple_of(3)), "/");
+        let summary = finish(Generator::new(config, source).unwrap().start().unwrap()).await;
+        let requests = |of: &[sidelong_workload::client::EdgeSummary]| {
+            of.iter().map(|edge| edge.requests).collect::<Vec<_>>()
+        };
+        assert_eq!((requests(&summary.edges), summary.errors), (vec![30, 60], 0));
+    }
+    assert!(asked.iter().all(|asked| !asked.lock().unwrap().is_empty()));
+    let kept = ClientConfig { is_edge_of_site: true, ..config(&edges, closed(1)) };
+    let too_few = ClientConfig {
+        keep_alive: false,
+        ..ClientConfig { is_edge_of_site: true, ..config(&edges[..1], closed(1)) }
+    };
+    for wrong in [kept, too_few] {
+        assert!(Generator::new(wrong, |_| shot(0, "/")).is_err());
+    }
+}
+
+#[tokio::test]
 async fn each_request_has_a_timeout_of_its_own() {
     let origin = TestOrigin::start(OriginConfig::default()).await;
     let load = Load::Closed { connections_per_edge: 1, think: Duration::from_millis(150) };

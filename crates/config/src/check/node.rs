@@ -51,6 +51,7 @@ pub(super) fn node(at: At, entry: &NodeEntry, sites: &[SiteEntry]) -> Check {
         let found = format!("node {:?}: service_ms is 0 with service = \"{}\"", entry.name, entry.service());
         (found, "a time above 0, or service = \"none\"".into())
     })?;
+    within(at, "slowdown", entry.slowdown.unwrap_or(1.0), 1.0, 1000.0)?;
     within(at, "cpu_share", entry.cpu_share.unwrap_or(1.0), 0.05, 1024.0)?;
     within(at, "cpus", entry.cpus.unwrap_or(1.0), 0.05, 65536.0)?;
     within(at, "net_mbit", entry.net_mbit.unwrap_or(1.0), 0.001, 1e7)?;
@@ -179,6 +180,7 @@ fn foreign(at: At, key: &'static str, entry: &NodeEntry, addresses: &[ServerAddr
     let given = [
         ("service", entry.service.is_some()),
         ("service_ms", entry.service_time.is_some()),
+        ("slowdown", entry.slowdown.is_some()),
         ("queue_depth_max", entry.queue_depth_max.is_some()),
         ("root", entry.root.is_some()),
         ("cpu_share", entry.cpu_share.is_some()),

@@ -140,7 +140,7 @@ impl Ready {
             open(&mut file, capacity_per_s, self.time);
         }
         let about = format!("{} loop, {clients} clients, admission: {}", kind.word(), system.word());
-        let (_, mut requests) = bench.up_by_request(&name, &about, &file, self.time + START)?;
+        let (_, mut requests) = bench.up_by_request(&[], &name, &about, &file, self.time + START)?;
         bench.end();
         requests.sort_by(|a, b| a.due_s.total_cmp(&b.due_s));
         Ok(Watched { kind, clients, system, round: bench.repetition, requests })

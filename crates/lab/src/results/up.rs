@@ -42,6 +42,12 @@ pub struct Summary {
     /// Time from the first request of a burst to the first one that goes to a node which moved for it. `None` if none
     /// moved.
     pub step_to_first_request_ms: Option<Spread>,
+    /// Requests that came to a node for a site which it did not serve, as the built-in origins saw it.
+    pub misdirected: u64,
+    /// CPU time, under the load, of the edges or of the proxies in their place.
+    pub proxies_cpu_s: f64,
+    /// The same of the fronts.
+    pub fronts_cpu_s: f64,
 }
 
 /// The figures of one site.
@@ -135,6 +141,9 @@ pub(crate) mod tests {
             sites: vec![site],
             clients: Vec::new(),
             step_to_first_request_ms: Spread::of(vec![4.0, 2.0]),
+            misdirected: 0,
+            proxies_cpu_s: 0.5,
+            fronts_cpu_s: 0.1,
         }
     }
 

@@ -1,21 +1,27 @@
 //! The lines that Envoy needs. It is led by memory, through a dynamic module.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 
-use sidelong_config::{Cluster, ServerAddress, Site};
+use sidelong_config::ServerAddress;
 
-/// A listener with a virtual host for each site, and the sites' clusters, as YAML.
-pub(super) fn lines(cluster: &Cluster, prefix: &str) -> String {
-    let sites = || cluster.sites.iter().enumerate();
-    let hosts: String = sites().map(|(_, site)| virtual_host(site, prefix)).collect();
-    let clusters: String = sites().map(|(index, site)| of_site(cluster, index, site, prefix)).collect();
-    format!("{HEAD}{hosts}  clusters:\n{clusters}")
-}
+use super::lines::Pool;
 
-const HEAD: &str = r#"static_resources:
+/// A listener with a virtual host for each pool, and the pools' clusters, as YAML, led by the front of that prefix or by Envoy
+/// itself.
+pub(crate) fn lines(pools: &[Pool<'_>], led: Option<&str>, listen: Option<SocketAddr>) -> String {
+    let (address, port) = match listen {
+        Some(listen) => (format!("{:?}", listen.ip().to_string()), listen.port()),
+        None => ("0.0.0.0".to_owned(), 80),
+    };
+    let admission = if led.is_some() { ADMISSION } else { "" };
+    let hosts: String = pools.iter().map(|pool| virtual_host(pool, led)).collect();
+    let clusters: String = pools.iter().map(|pool| of_pool(pool, led)).collect();
+    format!(
+        r#"static_resources:
   listeners:
   - name: sidelong
-    address: { socket_address: { address: 0.0.0.0, port_value: 80 } }
+    address: {{ socket_address: {{ address: {address}, port_value: {port} }} }}
     filter_chains:
     - filters:
       - name: envoy.filters.network.http_connection_manager
@@ -23,20 +29,37 @@ const HEAD: &str = r#"static_resources:
           "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
           stat_prefix: sidelong
           http_filters:
-          - name: sidelong_admission
+{admission}          - name: envoy.filters.http.router
+            typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }}
+          route_config:
+            ignore_port_in_host_matching: true
+            virtual_hosts:
+{hosts}  clusters:
+{clusters}"#
+    )
+}
+
+const ADMISSION: &str = r#"          - name: sidelong_admission
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter
               dynamic_module_config: { name: sidelong_envoy }
               filter_name: admission
-          - name: envoy.filters.http.router
-            typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
-          route_config:
-            ignore_port_in_host_matching: true
-            virtual_hosts:
 "#;
 
-fn virtual_host(site: &Site, prefix: &str) -> String {
-    let domains: Vec<_> = site.hosts.iter().map(|host| format!("{host:?}")).collect();
+fn virtual_host(pool: &Pool<'_>, led: Option<&str>) -> String {
+    let domains: Vec<_> = pool.hosts.iter().map(|host| format!("{host:?}")).collect();
+    let admission = led.map_or_else(String::new, |prefix| {
+        format!(
+            r#"              typed_per_filter_config:
+                sidelong_admission:
+                  "@type": type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilterPerRoute
+                  dynamic_module_config: {{ name: sidelong_envoy }}
+                  filter_name: admission
+                  filter_config: {{ "@type": type.googleapis.com/google.protobuf.StringValue, value: {words:?} }}
+"#,
+            words = words(pool, prefix)
+        )
+    });
     format!(
         r#"            - name: {name:?}
               domains: [{domains}]
@@ -49,24 +72,17 @@ fn virtual_host(site: &Site, prefix: &str) -> String {
                     retry_host_predicate:
                     - name: envoy.retry_host_predicates.previous_hosts
                       typed_config: {{ "@type": type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate }}
-              typed_per_filter_config:
-                sidelong_admission:
-                  "@type": type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilterPerRoute
-                  dynamic_module_config: {{ name: sidelong_envoy }}
-                  filter_name: admission
-                  filter_config: {{ "@type": type.googleapis.com/google.protobuf.StringValue, value: {words:?} }}
-"#,
-        name = site.name,
-        words = words(site, prefix),
+{admission}"#,
+        name = pool.name,
         domains = domains.join(", "),
     )
 }
 
-/// The cluster of a site.
-fn of_site(cluster: &Cluster, index: usize, site: &Site, prefix: &str) -> String {
+/// The cluster of a pool.
+fn of_pool(pool: &Pool<'_>, led: Option<&str>) -> String {
     let mut endpoints = String::new();
-    for node in &cluster.nodes {
-        let address = match node.address(index) {
+    for (_, address) in &pool.servers {
+        let address = match address {
             ServerAddress::Tcp(address) => {
                 format!("socket_address: {{ address: \"{}\", port_value: {} }}", address.ip(), address.port())
             }
@@ -74,14 +90,21 @@ fn of_site(cluster: &Cluster, index: usize, site: &Site, prefix: &str) -> String
         };
         let _ = writeln!(endpoints, "        - endpoint: {{ address: {{ {address} }} }}");
     }
+    let policy = match led {
+        None => "    lb_policy: LEAST_REQUEST\n".to_owned(),
+        Some(prefix) => policy(&words(pool, prefix)),
+    };
     format!(
-        r#"  - name: {name:?}
-    connect_timeout: 1s
-    load_assignment:
-      cluster_name: {name:?}
-      endpoints:
-      - lb_endpoints:
-{endpoints}    load_balancing_policy:
+        "  - name: {name:?}\n    connect_timeout: 1s\n    load_assignment:\n      cluster_name: {name:?}\n      endpoints:\n      \
+         - lb_endpoints:\n{endpoints}{policy}",
+        name = pool.name,
+    )
+}
+
+/// The policy by which Sidelong chooses a cluster's hosts, and the filter that sees when a request ends.
+fn policy(words: &str) -> String {
+    format!(
+        r#"    load_balancing_policy:
       policies:
       - typed_extension_config:
           name: envoy.load_balancing_policies.dynamic_modules
@@ -102,13 +125,11 @@ fn of_site(cluster: &Cluster, index: usize, site: &Site, prefix: &str) -> String
             filter_name: request
         - name: envoy.filters.http.upstream_codec
           typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec }}
-"#,
-        name = site.name,
-        words = words(site, prefix),
+"#
     )
 }
 
 /// A site as the module's configuration names it.
-fn words(site: &Site, prefix: &str) -> String {
-    format!("{prefix} {}", site.name)
+fn words(pool: &Pool<'_>, prefix: &str) -> String {
+    format!("{prefix} {}", pool.name)
 }

@@ -25,7 +25,7 @@ pub(crate) enum By {
 pub(crate) struct Pool<'a> {
     /// The site's name, or that of all sites' pool.
     pub(crate) name: &'a str,
-    hosts: Vec<&'a str>,
+    pub(super) hosts: Vec<&'a str>,
     pub(super) servers: Vec<(&'a Node, &'a ServerAddress)>,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
             "LoadModule sidelong_module modules/mod_sidelong.so\n{}",
             httpd(&pools, Some(&prefix), None)
         ),
-        Proxy::Envoy => envoy::lines(cluster, &prefix),
+        Proxy::Envoy => envoy::lines(&pools, Some(&prefix), None),
         Proxy::Haproxy => haproxy::socket_line(entry) + &haproxy::backends(&pools, Some(entry)),
         Proxy::Connect => connect::lines(cluster),
         Proxy::Library => format!("/* sidelong_front_open({prefix:?}, why) */\n"),

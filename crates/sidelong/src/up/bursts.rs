@@ -96,6 +96,7 @@ impl Bursts {
 
     pub(super) fn client_config(&self, cluster: &Cluster, listeners: &[Listener]) -> ClientConfig {
         let edges: Vec<_> = listeners.iter().map(|listener| listener.address).collect();
+        let is_by_site = listeners.iter().any(|listener| listener.is_of_site);
         let sites = cluster.sites.iter().map(|site| site.name.clone()).collect();
         let seed = self.workload.seed;
         let open = |arrivals| Load::Open { arrivals, in_flight_max: IN_FLIGHT_MAX };
@@ -112,6 +113,9 @@ impl Bursts {
             timeout: self.workload.timeout,
             clients: (0..self.workload.addresses).map(address).collect(),
             may_be_closed: cluster.has_admission(),
+            is_edge_of_site: is_by_site,
+            // A node is chosen for a connection.
+            keep_alive: !is_by_site,
             ..ClientConfig::new(edges, sites, load)
         }
     }

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use sidelong_fabric::RunDirectory;
+use sidelong_lab::CpuUsed;
 
 use crate::event::Event;
 use crate::failure::Failure;
@@ -29,6 +30,8 @@ const RESTART: (Duration, Duration) = (Duration::from_millis(250), Duration::fro
 const RESTART_FORGET: Duration = Duration::from_secs(30);
 /// Most events in the queue; beyond it the thread that reads a process's events waits.
 const EVENTS_MAX: usize = 4096;
+/// Longest wait for what a process that has ended told last.
+const LAST_MAX: Duration = Duration::from_secs(1);
 /// Most bytes of a log that are read for why its process ended: the last ones.
 const WORDS_MAX: i64 = 4096;
 
@@ -302,8 +305,15 @@ impl Children {
         edges.filter_map(|part| part.child.as_ref()).for_each(|edge| signal(edge, sent));
     }
 
-    /// Ends all processes, kind after kind. One that does not end in time is killed.
-    pub(super) fn end(&mut self) {
+    /// CPU time so far of the processes of these kinds.
+    pub(super) fn cpu_used(&self, kinds: &[&str]) -> CpuUsed {
+        let parts = self.parts.iter().filter(|part| kinds.contains(&part.kind));
+        CpuUsed::of_families(parts.filter_map(|part| Some(part.child.as_ref()?.id())))
+    }
+
+    /// Ends all processes, kind after kind. One that does not end in time is killed. Returns what they told since the last
+    /// [`Children::poll`].
+    pub(super) fn end(&mut self) -> Vec<Event> {
         for kind in KINDS {
             let parts = || self.parts.iter().filter(|part| part.kind == kind);
             for child in parts().filter_map(|part| part.child.as_ref()) {
@@ -321,9 +331,19 @@ impl Children {
                 }
             }
         }
+        let mut untold = self.parts.iter().filter(|part| part.child.is_some()).count();
+        let mut last = Vec::new();
+        while untold > 0 {
+            match self.told.recv_timeout(LAST_MAX) {
+                Ok((_, Some(event))) => last.push(event),
+                Ok((_, None)) => untold -= 1,
+                Err(_) => break,
+            }
+        }
         self.parts.clear();
         // There is none without programs of other makes.
         let _ = std::fs::remove_dir_all(self.run.path().join(FOREIGN));
+        last
     }
 
     /// Why a process ended: the last line of its log.

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use sidelong_config::{self as config, Cluster, ClusterFile, Edge};
+use sidelong_lab::CpuUsed;
 use sidelong_lab::results::up::Summary;
 use sidelong_layout::NodeId;
 use sidelong_workload::client::{Generator, Live, Run};
@@ -43,7 +44,7 @@ use bursts::Bursts;
 use children::{Children, News};
 use foreign::Foreign as _;
 use home::Home;
-use outcome::{Moves, StepTimes};
+use outcome::{Last, Moves, StepTimes};
 pub(crate) use proxies::FrontMake;
 use proxies::Proxy;
 use requests::Requests;
@@ -51,6 +52,8 @@ use samples::Samples;
 use servers::Server;
 pub(crate) use servers::{Make, exec};
 
+/// Kinds of parts whose CPU time under the load is told: what clients connect to, and what leads it.
+const MEASURED: [&[&str]; 2] = [&["edge", "proxy"], &["front"]];
 /// Interval of scans of the nodes.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Interval of lines without a terminal, and the window over which a terminal's figures are averaged.
@@ -163,6 +166,8 @@ struct Up<'a> {
     /// The load that has not begun.
     waiting: Option<Waiting>,
     load: Option<Run>,
+    /// CPU time of [`MEASURED`] when the load began.
+    cpu: [CpuUsed; 2],
     stop: Arc<AtomicBool>,
     /// Set by SIGUSR1: the edges are to open their access logs anew.
     reopen: Arc<AtomicBool>,
@@ -268,6 +273,7 @@ impl<'a> Up<'a> {
             requests,
             waiting,
             load: None,
+            cpu: Default::default(),
             stop,
             reopen,
             steps,
@@ -348,6 +354,7 @@ impl<'a> Up<'a> {
             (false, false) => Some("the load waits until the nodes have entered their sites".to_owned()),
         };
         if is_time {
+            self.cpu = MEASURED.map(|kinds| self.children.cpu_used(kinds));
             self.load = Some(waiting.load.start()?);
         } else {
             waiting.is_told = true;
@@ -363,6 +370,12 @@ impl<'a> Up<'a> {
 
     /// Stops the load, lets requests in flight finish, and ends the parts.
     fn end(mut self) -> Result<Summary, Failure> {
+        let [now_proxies, now_fronts] = MEASURED.map(|kinds| self.children.cpu_used(kinds));
+        let [proxies, fronts] = &self.cpu;
+        let (proxies_cpu, fronts_cpu) = match self.load {
+            Some(_) => (now_proxies.since(proxies), now_fronts.since(fronts)),
+            None => Default::default(),
+        };
         let summary = match self.load.take() {
             Some(load) => {
                 load.stopper().stop();
@@ -372,7 +385,8 @@ impl<'a> Up<'a> {
         };
         self.monitor.look();
         let _ = self.hear();
-        self.children.end();
+        let misdirected = |event| if let Event::Misdirected { requests } = event { requests } else { 0 };
+        let misdirected = self.children.end().into_iter().map(misdirected).sum();
         if let Some(samples) = &mut self.samples {
             samples.finish()?;
         }
@@ -380,7 +394,9 @@ impl<'a> Up<'a> {
             requests.finish()?;
         }
         let (moves, admissions) = (&self.moves, &self.admissions);
-        Ok(outcome::summary(&self.parts.cluster, summary, &self.monitor, moves, admissions, &self.steps))
+        let last = Last { misdirected, proxies_cpu, fronts_cpu };
+        let (cluster, monitor, steps) = (&self.parts.cluster, &self.monitor, &self.steps);
+        Ok(outcome::summary(cluster, summary, monitor, moves, admissions, steps, last))
     }
 
     fn is_over(&self) -> bool {
@@ -437,6 +453,7 @@ impl<'a> Up<'a> {
                     format!("{part} routes by itself: its view is old")
                 }
                 News::Event(Event::View { stale: false, .. }) => format!("{part} has a fresh view again"),
+                News::Event(event @ Event::Misdirected { .. }) => format!("{part}: {event}"),
             };
             let at = self.began.elapsed();
             if !is_move {
@@ -490,20 +507,22 @@ struct Listener {
     address: SocketAddr,
     /// The make of the proxy.
     make: Option<&'static str>,
+    /// Whether it is of one site alone: the address from which the kernel directs connections.
+    is_of_site: bool,
 }
 
 fn listeners(cluster: &Cluster, proxies: &[Proxy]) -> Vec<Listener> {
-    let edges = cluster.edges.iter().map(|edge| Listener {
-        name: edge.name.clone(),
-        address: edge.listen,
-        make: None,
-    });
-    let proxies = proxies.iter().map(|proxy| Listener {
-        name: proxy.front().to_owned(),
-        address: proxy.address(),
-        make: Some(proxy.program()),
-    });
-    edges.chain(proxies).collect()
+    let listener =
+        |name: &str, address, make, is_of_site| Listener { name: name.to_owned(), address, make, is_of_site };
+    let edges = cluster.edges.iter().map(|edge| listener(&edge.name, edge.listen, None, false));
+    let proxies =
+        proxies.iter().map(|proxy| listener(proxy.front(), proxy.address(), Some(proxy.program()), false));
+    let all: Vec<_> = edges.chain(proxies).collect();
+    if !all.is_empty() {
+        return all;
+    }
+    let sites = cluster.sites.iter();
+    sites.filter_map(|site| Some(listener(&site.name, site.connect?, None, true))).collect()
 }
 
 /// What runs, and where clients connect.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sidelong_config::Cluster;
 use sidelong_lab::results::up::{SiteSummary, Spread, Summary};
@@ -20,6 +21,7 @@ pub(super) fn summary(
     moves: &Moves,
     admissions: &Admissions,
     steps: &StepTimes,
+    last: Last,
 ) -> Summary {
     let sites = cluster.sites.iter().enumerate().map(|(index, site)| {
         let load = load.as_ref().map(|load| &load.sites[index]);
@@ -59,7 +61,20 @@ pub(super) fn summary(
         lag_ms_p99: of.map_or(0.0, |load| load.lag.p99_ms),
         clients: load.map_or_else(Vec::new, |load| load.clients),
         step_to_first_request_ms: steps.spread(),
+        misdirected: last.misdirected,
+        proxies_cpu_s: last.proxies_cpu.as_secs_f64(),
+        fronts_cpu_s: last.fronts_cpu.as_secs_f64(),
     }
+}
+
+/// What is known once the parts have ended.
+#[derive(Debug, Default)]
+pub(super) struct Last {
+    /// Requests that came to nodes for sites which they did not serve.
+    pub(super) misdirected: u64,
+    /// CPU time under the load, of edges and proxies, and of fronts.
+    pub(super) proxies_cpu: Duration,
+    pub(super) fronts_cpu: Duration,
 }
 
 /// The summary as text.

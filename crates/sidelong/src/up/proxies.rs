@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,8 +13,15 @@ use sidelong_config::{Cluster, ClusterFile, Configuration, EdgeEntry, FrontEntry
 
 use super::foreign::{self, Foreign, configure_httpd, configure_nginx, httpd_modules};
 use crate::failure::Failure;
-use crate::front::haproxy;
 use crate::front::lines::{self, By, Pool};
+use crate::front::{envoy, haproxy};
+
+/// The addresses of sites, from the next on, where connections are directed: a part of 127.0.0.0/8 that nothing else uses.
+const SITES: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 0);
+/// Envoy's module, where it is installed, and the variable that names where Envoy looks for it.
+const ENVOY_MODULE: &str = "libsidelong_envoy.so";
+const ENVOY_MODULES: &str = "/usr/local/lib";
+const ENVOY_SEARCH_PATH: &str = "ENVOY_DYNAMIC_MODULES_SEARCH_PATH";
 
 /// What makes the proxies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -25,6 +32,10 @@ pub(crate) enum FrontMake {
     Httpd,
     /// HAProxy, which the front gives weights
     Haproxy,
+    /// Envoy, whose module asks the front for the server of each request
+    Envoy,
+    /// No proxy: the front's eBPF programs send connections to a site's address to a node
+    Connect,
 }
 
 impl FrontMake {
@@ -33,14 +44,19 @@ impl FrontMake {
             FrontMake::Nginx => Make::Nginx,
             FrontMake::Httpd => Make::Httpd,
             FrontMake::Haproxy => Make::Haproxy,
+            FrontMake::Envoy => Make::Envoy,
+            FrontMake::Connect => Make::Connect,
         }
     }
 
-    const fn names(self) -> foreign::Names {
+    /// The program, if there is one.
+    const fn names(self) -> Option<foreign::Names> {
         match self {
-            FrontMake::Nginx => foreign::NGINX,
-            FrontMake::Httpd => foreign::HTTPD,
-            FrontMake::Haproxy => foreign::HAPROXY,
+            FrontMake::Nginx => Some(foreign::NGINX),
+            FrontMake::Httpd => Some(foreign::HTTPD),
+            FrontMake::Haproxy => Some(foreign::HAPROXY),
+            FrontMake::Envoy => Some(foreign::ENVOY),
+            FrontMake::Connect => None,
         }
     }
 
@@ -49,7 +65,8 @@ impl FrontMake {
         let (file, installed, target) = match self {
             FrontMake::Nginx => ("ngx_http_sidelong_module.so", nginx_modules(program), "nginx"),
             FrontMake::Httpd => ("mod_sidelong.so", Some(httpd_modules().into()), "httpd"),
-            FrontMake::Haproxy => return Ok(None),
+            FrontMake::Envoy => (ENVOY_MODULE, Some(ENVOY_MODULES.into()), "envoy"),
+            FrontMake::Haproxy | FrontMake::Connect => return Ok(None),
         };
         // In the source directory what was built there is newer than what is installed. It is run, so it must be one's own.
         let built = std::env::current_dir().map(|here| here.join("fronts/build")).ok();
@@ -98,8 +115,12 @@ pub(super) fn in_place_of_edges(
     make: FrontMake,
     by: By,
 ) -> Result<Vec<Proxy>, Failure> {
+    let Some(names) = make.names() else {
+        connect_in_place_of_edges(file, by)?;
+        return Ok(Vec::new());
+    };
     let run = file.cluster()?.run_dir;
-    let program = foreign::find(make.names(), "--front")?;
+    let program = foreign::find(names, "--front")?;
     let module = if by == By::Sidelong { make.module(program)? } else { None };
     if by != By::Sidelong && file.reconfig.configuration == Configuration::Reconfigured {
         // Nobody would move nodes.
@@ -107,19 +128,8 @@ pub(super) fn in_place_of_edges(
     }
     let mut proxies = Vec::new();
     for edge in std::mem::take(&mut file.edges) {
+        is_plain(&edge)?;
         let EdgeEntry { name, listen, fabric_listen, admin, threads, .. } = &edge;
-        let plain = EdgeEntry {
-            fabric_listen: *fabric_listen,
-            admin: *admin,
-            threads: *threads,
-            ..EdgeEntry::new(name.clone(), *listen)
-        };
-        if edge != plain {
-            return Err(Failure::new(format!(
-                "--front: edge {name} has settings for an edge of Sidelong alone: leave it its name, listen, fabric_listen, \
-                 admin and threads"
-            )));
-        }
         let socket = (make == FrontMake::Haproxy).then(|| run.join(format!("{name}-haproxy.socket")));
         let entry = FrontEntry::new(name.clone(), make.of_file());
         let front = FrontEntry { socket, fabric_listen: *fabric_listen, admin: *admin, ..entry };
@@ -130,6 +140,44 @@ pub(super) fn in_place_of_edges(
     let cluster = file.cluster()?;
     proxies.iter_mut().for_each(|proxy| proxy.lines = proxy.lines(&cluster));
     Ok(proxies)
+}
+
+/// Turns the edges into one front that directs connections. Each site that has no address for that gets one.
+fn connect_in_place_of_edges(file: &mut ClusterFile, by: By) -> Result<(), Failure> {
+    if by != By::Sidelong {
+        return Err(Failure::new("--front connect: there is no proxy that could choose: leave out --by"));
+    }
+    let edges = std::mem::take(&mut file.edges);
+    edges.iter().try_for_each(is_plain)?;
+    let Some(EdgeEntry { name, listen, fabric_listen, admin, .. }) = edges.into_iter().next() else {
+        return Err(Failure::new("--front: the file has no edge whose place a front could take"));
+    };
+    for (site, number) in file.sites.iter_mut().zip(1..) {
+        let address = Ipv4Addr::from_bits(SITES.to_bits() + number);
+        site.connect.get_or_insert((address, listen.port()).into());
+    }
+    let entry = FrontEntry::new(name, Make::Connect);
+    file.fronts.push(FrontEntry { fabric_listen, admin, ..entry });
+    Ok(())
+}
+
+/// # Errors
+/// If the edge does what a front cannot.
+fn is_plain(edge: &EdgeEntry) -> Result<(), Failure> {
+    let EdgeEntry { name, listen, fabric_listen, admin, threads, .. } = edge;
+    let plain = EdgeEntry {
+        fabric_listen: *fabric_listen,
+        admin: *admin,
+        threads: *threads,
+        ..EdgeEntry::new(name.clone(), *listen)
+    };
+    if *edge == plain {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "--front: edge {name} has settings for an edge of Sidelong alone: leave it its name, listen, fabric_listen, admin and \
+         threads"
+    )))
 }
 
 impl Proxy {
@@ -150,6 +198,8 @@ impl Proxy {
         match self.make {
             FrontMake::Nginx => lines::nginx(&pools, prefix, Some(self.listen)),
             FrontMake::Httpd => lines::httpd(&pools, prefix, Some(self.listen)),
+            FrontMake::Envoy => envoy::lines(&pools, prefix, Some(self.listen)),
+            FrontMake::Connect => String::new(),
             FrontMake::Haproxy => {
                 let led = self.is_led().then_some(&self.front);
                 let socket = led.map_or_else(|| "global\n".to_owned(), haproxy::socket_line);
@@ -178,6 +228,13 @@ impl Foreign for Proxy {
         self.program
     }
 
+    fn environment(&self) -> Option<OsString> {
+        let directory = self.module.as_ref().filter(|_| self.make == FrontMake::Envoy)?.parent()?;
+        let mut variable = OsString::from(format!("{ENVOY_SEARCH_PATH}="));
+        variable.push(directory);
+        Some(variable)
+    }
+
     fn configure(&self, at: &Path) -> io::Result<Vec<OsString>> {
         let module = self.module.as_ref().map(|path| path.display());
         match self.make {
@@ -195,6 +252,15 @@ impl Foreign for Proxy {
                 let config = at.join("haproxy.cfg");
                 std::fs::write(&config, &self.lines)?;
                 Ok(vec!["-db".into(), "-f".into(), config.into()])
+            }
+            FrontMake::Connect => Ok(Vec::new()),
+            FrontMake::Envoy => {
+                let config = at.join("envoy.yaml");
+                std::fs::write(&config, &self.lines)?;
+                let threads = self.threads.to_string();
+                let alone =
+                    ["--disable-hot-restart", "--log-level", "warning", "--concurrency", &threads, "-c"];
+                Ok(alone.iter().map(OsString::from).chain([config.into()]).collect())
             }
         }
     }

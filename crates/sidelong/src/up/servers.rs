@@ -35,7 +35,7 @@ impl Make {
         match self {
             Make::Nginx => foreign::NGINX,
             Make::Httpd => foreign::HTTPD,
-            Make::Gunicorn => (&["gunicorn"], "gunicorn"),
+            Make::Gunicorn => (&["gunicorn"], "the package gunicorn"),
         }
     }
 
@@ -90,8 +90,8 @@ fn replace(file: &mut ClusterFile, make: Make, program: &'static str) -> Result<
         entry.workers = if make == Make::Gunicorn { entry.workers() } else { None };
         entry.cpus = entry.cpus.or(Some(entry.cpu_share.unwrap_or(make.cpu_share())));
         entry.server = entry.listen.take().map(ServerAddress::from);
-        (entry.service, entry.service_time, entry.queue_depth_max) = (None, None, None);
-        (entry.root, entry.cpu_share, entry.cgroup) = (None, None, None);
+        (entry.service, entry.service_time, entry.slowdown) = (None, None, None);
+        (entry.queue_depth_max, entry.root, entry.cpu_share, entry.cgroup) = (None, None, None, None);
     }
     Ok(servers)
 }

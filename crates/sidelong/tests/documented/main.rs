@@ -57,7 +57,6 @@ const SHOWN: &[(&str, How)] = &[
     ),
     ("sidelong front --help", RUN),
     ("sidelong helper", By(&["crates/sidelong/tests/httpd.rs"])),
-    ("sidelong helper --help", RUN),
     ("sidelong history", By(&["crates/sidelong/tests/history.rs"])),
     ("sidelong init", By(&["crates/sidelong/tests/servers.rs"])),
     ("sidelong init --help", RUN),
@@ -80,7 +79,7 @@ const SHOWN: &[(&str, How)] = &[
     ("sidelong top", By(&["crates/sidelong/tests/top.rs"])),
     ("sidelong trace", RUN),
     ("sidelong up", By(&["ci up", "crates/sidelong/tests/up.rs"])),
-    ("sidelong up --front", By(&["crates/sidelong/tests/fronts.rs"])),
+    ("sidelong up --front", By(&["crates/sidelong/tests/fronts.rs", "crates/sidelong/tests/up.rs"])),
     ("sudo", NotOurs),
     ("writeln!", NotOurs),
 ];

@@ -20,6 +20,7 @@ pub(super) async fn closed_loop(worker: Worker, edge: usize, client: usize, thin
         }
         let cue = Cue { index, stream: 0, nth: index, client };
         let shot = worker.shared.source.shot(cue);
+        let edge = worker.edge_of(&shot, edge);
         match worker.fly(&mut link, Flight { cue, edge, due_at: None }, shot).await {
             Err(error) if repeats && error.is_overload() => {}
             // An immediate retry would fail, too.

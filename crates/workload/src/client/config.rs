@@ -72,6 +72,8 @@ impl SeriesConfig {
 pub struct ClientConfig {
     /// Where requests are sent.
     pub edges: Vec<SocketAddr>,
+    /// Whether each site has an edge of its own, that of the same index, to which each request makes a connection.
+    pub is_edge_of_site: bool,
     /// Names of the sites; [`Shot::site`](super::Shot::site) is an index into them.
     pub sites: Vec<String>,
     /// How requests follow each other.
@@ -105,6 +107,7 @@ impl ClientConfig {
     pub fn new(edges: Vec<SocketAddr>, sites: Vec<String>, load: Load) -> Self {
         ClientConfig {
             edges,
+            is_edge_of_site: false,
             sites,
             load,
             requests_max: None,
@@ -133,6 +136,9 @@ impl ClientConfig {
             1.. if value <= max => Ok(()),
             _ => Err(ClientError::Count { what, value, max }),
         };
+        if self.is_edge_of_site && (self.keep_alive || self.edges.len() != self.sites.len()) {
+            return Err(ClientError::EdgeOfSite);
+        }
         if self.timeout.is_zero() || self.timeout > TIMEOUT_MAX {
             return Err(ClientError::Timeout { timeout: self.timeout });
         }
@@ -170,6 +176,9 @@ pub enum ClientError {
     /// [`ClientConfig::edges`] is empty.
     #[error("there is no edge to send requests to")]
     NoEdges,
+    /// [`ClientConfig::is_edge_of_site`] with kept connections, or without an edge for each site.
+    #[error("a site has no edge of its own, or connections are kept")]
+    EdgeOfSite,
     /// [`ClientConfig::timeout`] is 0, or more than [`TIMEOUT_MAX`].
     #[error("the timeout of a request is {timeout:?}: it must be above 0 and at most {TIMEOUT_MAX:?}")]
     Timeout {

@@ -48,7 +48,8 @@ pub(super) async fn open_loop(worker: Worker, schedule: Schedule, in_flight_max:
             worker.shared.ledger.enter_dropped(worker.number, shot.site, cue.client, due);
             continue;
         };
-        let flight = Flight { cue, edge: (cue.index % edges as u64) as usize, due_at: Some(due_at) };
+        let edge = worker.edge_of(&shot, (cue.index % edges as u64) as usize);
+        let flight = Flight { cue, edge, due_at: Some(due_at) };
         let (worker, pool) = (worker.clone(), Arc::clone(&pool));
         tokio::spawn(async move {
             pool.fly(&worker, flight, shot).await;

@@ -197,6 +197,11 @@ impl Worker {
         self.is_wanted(index).then_some(index)
     }
 
+    /// The edge that a request is sent to: that of its site, if sites have their own.
+    pub(super) fn edge_of(&self, shot: &Shot, otherwise: usize) -> usize {
+        if self.shared.config.is_edge_of_site { shot.site } else { otherwise }
+    }
+
     pub(super) fn is_wanted(&self, index: u64) -> bool {
         self.shared.config.requests_max.is_none_or(|max| index < max)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HOST, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
@@ -79,6 +79,7 @@ impl Origin {
 
     /// The answer to a request that counts.
     async fn served(&self, pulse: &Arc<Pulse>, request: Request<Incoming>) -> Response<ContentBody> {
+        self.gauges.arrived(request.headers().get(HOST));
         let wants_body = request.method() != Method::HEAD;
         let response = match self.obtain(pulse, request).await {
             Ok(content) => {

@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use http::HeaderValue;
+
 /// Counters of one origin, written and read with relaxed atomics, so two of them may be from slightly different
 /// moments. `/healthz` is not counted.
 #[derive(Debug, Default)]
@@ -33,7 +35,10 @@ pub struct OriginGauges {
     pub service_ns_total: AtomicU64,
     /// Requests that a worker took: the divisor of `service_ns_total`.
     pub service_total: AtomicU64,
+    /// Requests for a host that the [judge](OriginGauges::judge) did not expect here. 0 without a judge.
+    pub misdirected_total: AtomicU64,
     watcher: Watcher,
+    judge: Judge,
 }
 
 /// The function that is called after each change.
@@ -46,7 +51,34 @@ impl fmt::Debug for Watcher {
     }
 }
 
+/// The function that says whether a request for a host is expected.
+#[derive(Default)]
+struct Judge(OnceLock<Box<Expects>>);
+
+type Expects = dyn Fn(&[u8]) -> bool + Send + Sync;
+
+impl fmt::Debug for Judge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.get().is_some() { "Judge(..)" } else { "Judge" })
+    }
+}
+
 impl OriginGauges {
+    /// Asks `judge`, as each request's head arrives, whether a request with that Host header is expected here. Those that are
+    /// not are counted, and answered all the same. It must not block. Only the first judge is used.
+    pub fn judge(&self, judge: impl Fn(&[u8]) -> bool + Send + Sync + 'static) {
+        let _ = self.judge.0.set(Box::new(judge));
+    }
+
+    /// A request with this Host header has arrived.
+    pub(super) fn arrived(&self, host: Option<&HeaderValue>) {
+        if let (Some(judge), Some(host)) = (self.judge.0.get(), host)
+            && !judge(host.as_bytes())
+        {
+            self.misdirected_total.fetch_add(1, Relaxed);
+        }
+    }
+
     /// Calls `watcher` after each change: a request or a connection begins or ends. It runs on the origin's own
     /// threads, between the change and the next step, and must not block. Only the first watcher is used.
     pub fn watch(&self, watcher: impl Fn() + Send + Sync + 'static) {
