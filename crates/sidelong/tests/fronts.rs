@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use sidelong_config::{Configuration, FrontEntry, Proxy};
-use sidelong_layout::{ChoiceMap, LAYOUT_VERSION, SiteId};
+use sidelong_layout::{ChoiceMap, LAYOUT_VERSION, NodeId, Ownership, SiteId};
 use sidelong_policy::admission::Why;
 use support::foreign::move_to_and_fro;
 use support::httpd::readable;
@@ -23,6 +23,8 @@ use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get}
 
 /// Where the version is in a region.
 const VERSION: usize = 8;
+/// The front's memory.
+const MAP: ChoiceMap = ChoiceMap { nodes: 3, sites: 2, servers: 3 };
 /// The proxy's port, at the cluster's own address.
 const PROXY: u16 = 8080;
 const NAMES: [&str; 3] = ["one", "two", "three"];
@@ -44,19 +46,19 @@ macro_rules! conformance {
 conformance! {
     nginx Nginx {
         nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
-        files_of_another_version_are_none clients_are_rejected
+        files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
     }
     httpd Httpd {
         nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
-        files_of_another_version_are_none clients_are_rejected
+        files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
     }
     envoy Envoy {
         nodes_move it_outlives_its_front a_worker_may_die its_files_may_be_lost files_of_another_version_are_none
-        clients_are_rejected
+        a_choice_is_obeyed_at_once clients_are_rejected
     }
     haproxy_by_choice HaproxyByChoice {
         nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
-        files_of_another_version_are_none
+        files_of_another_version_are_none a_choice_is_obeyed_at_once
     }
     haproxy_by_weights HaproxyByWeights { nodes_move it_outlives_its_front a_worker_may_die }
 }
@@ -193,6 +195,34 @@ impl Led {
 /// Nodes move by hand alone.
 fn by_hand(cluster: &mut Cluster) {
     cluster.file.reconfig.configuration = Configuration::Rigid;
+}
+
+/// What a front says, changed by hand: it is stopped, and what it said counts on.
+struct Words {
+    front: Pid,
+    file: std::fs::File,
+    before: Vec<u8>,
+}
+
+impl Words {
+    fn take(led: &Led) -> Self {
+        let front = led.front();
+        kill_process(front, Signal::STOP).unwrap();
+        let path = led.region("choice");
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        let words = Words { front, file, before: std::fs::read(path).unwrap() };
+        words.say(ChoiceMap::STALE, u64::MAX);
+        words
+    }
+
+    fn say(&self, offset: usize, word: u64) {
+        self.file.write_all_at(&word.to_le_bytes(), offset as u64).unwrap();
+    }
+
+    fn give_back(self) {
+        self.file.write_all_at(&self.before, 0).unwrap();
+        kill_process(self.front, Signal::CONT).unwrap();
+    }
 }
 
 /// Clients whose every request must be answered.
@@ -356,18 +386,8 @@ fn files_of_another_version_are_none(kind: Kind) {
 /// Clients that the front does not admit to a site are rejected, and those of other sites are not.
 fn clients_are_rejected(kind: Kind) {
     let Some(led) = Led::start(kind, by_hand) else { return };
-    // What a front says that rejects all clients of beta, and goes on to count.
-    let front = led.front();
-    kill_process(front, Signal::STOP).unwrap();
-    let file = std::fs::File::options().read(true).write(true).open(led.region("choice")).unwrap();
-    let verdict = ChoiceMap { nodes: 3, sites: 2, servers: 3 }.verdict(SiteId::new(1));
-    let says = [(ChoiceMap::STALE, u64::MAX), (verdict, Why::OverTarget as u64)];
-    let said = says.map(|(offset, word)| {
-        let mut before = [0; 8];
-        file.read_exact_at(&mut before, offset as u64).unwrap();
-        file.write_all_at(&word.to_le_bytes(), offset as u64).unwrap();
-        (offset, before)
-    });
+    let words = Words::take(&led);
+    words.say(MAP.verdict(SiteId::new(1)), Why::OverTarget as u64);
     let reply = get(led.address(), "beta.test", "/0");
     assert_eq!((reply.status, reply.header("x-sidelong-reason")), (503, Some("over-target")), "{reply:?}");
     assert!(
@@ -375,12 +395,34 @@ fn clients_are_rejected(kind: Kind) {
         "{reply:?}"
     );
     assert_eq!(get(led.address(), "alpha.test", "/0").status, 200);
-    for (offset, before) in said {
-        file.write_all_at(&before, offset as u64).unwrap();
-    }
-    kill_process(front, Signal::CONT).unwrap();
+    words.give_back();
     led.await_serving();
     led.end();
+}
+
+/// What the front says is obeyed by the next request, at whatever moment it changes under load: a few times, or as often as
+/// SIDELONG_FLIPS says.
+fn a_choice_is_obeyed_at_once(kind: Kind) {
+    let Some(led) = Led::start(kind, by_hand) else { return };
+    let _load =
+        ["alpha.test", "beta.test"].map(|site| Load::start(led.address(), site, Duration::from_millis(5), 2));
+    let flips = std::env::var("SIDELONG_FLIPS").map_or(100, |flips| flips.parse().unwrap());
+    let words = Words::take(&led);
+    // n2 is on both lists, so that its ownership tells.
+    for (site, nodes) in [(SiteId::new(0), 1 << 16), (SiteId::new(1), 2 << 16 | 1)] {
+        words.say(MAP.list(site, 0), nodes);
+        words.say(MAP.members(site), 2);
+    }
+    for flip in 0..flips {
+        let (site, left) = [(0, "beta.test"), (1, "alpha.test")][flip % 2];
+        words.say(MAP.ownership(NodeId::new(1)), Ownership::serving(SiteId::new(site), flip as u64).encode());
+        let reply = get(led.address(), left, "/0");
+        assert!(reply.status == 200 && reply.body != "two", "flip {flip}: {reply:?} for {left}");
+        std::thread::sleep(Duration::from_micros(flip as u64 * 997 % 7_000));
+    }
+    drop(_load);
+    words.give_back();
+    led.await_serving();
 }
 
 /// Envoy with the lines that `sidelong front config` prints, where one word is replaced by a wrong one.
