@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -103,6 +103,12 @@ impl Led {
         eventually("the front runs", || led.up.as_ref().unwrap().err().contains(" is up: "));
         led.proxy = Some(led.start_proxy());
         led.await_serving();
+        if !kind.reads_memory() {
+            // Until then it goes by the weights of its file.
+            eventually("weights are set", || {
+                run(["front", "check", "web1", "--config", &led.config()]).out.contains("n2, weight 0,")
+            });
+        }
         Some(led)
     }
 
@@ -134,6 +140,10 @@ impl Led {
     /// server takes is learned, and with it whether a site can spare one, which is not what this is about.
     fn go_to_and_fro(&self) {
         let _load = ["alpha.test", "beta.test"].map(|site| self.ask(site, 8));
+        // None leaves a HAProxy that has just been started, and a move waits no longer than that.
+        for site in ["alpha", "beta"] {
+            eventually("n2 moves", || run(["move", "n2", site, "--config", &self.config()]).code == Some(0));
+        }
         move_to_and_fro(&self.cluster);
     }
 
@@ -265,9 +275,18 @@ impl Watched {
     }
 }
 
+/// The node that moves has an IPv6 address, and the others have none.
+fn by_hand_and_both_families(cluster: &mut Cluster) {
+    by_hand(cluster);
+    match TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr()) {
+        Ok(address) => cluster.file.nodes[1].server = Some(address.into()),
+        Err(error) => skipped(&format!("fronts: nodes with IPv6 addresses: ::1 cannot be bound: {error}")),
+    }
+}
+
 /// No server has requests of two sites at once, though nodes move under load.
 fn nodes_move(kind: Kind) {
-    let Some(led) = Led::start(kind, by_hand) else { return };
+    let Some(led) = Led::start(kind, by_hand_and_both_families) else { return };
     led.go_to_and_fro();
     let said = run(["front", "check", "web1", "--config", &led.config()]).succeeded();
     match kind.reads_memory() {
