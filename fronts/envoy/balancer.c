@@ -116,7 +116,7 @@ static void add_servers(struct balancer *its, uint32_t priority, size_t room)
                && !(envoy_dynamic_module_callback_lb_get_host_address(its->envoy, priority, host, &address)
                     && address.bytes == healthy.bytes && memcmp(address.at, healthy.at, address.bytes) == 0))
             host++;
-        struct sockaddr_storage at = address_of(healthy);
+        struct sockaddr_storage at = sidelong_address(healthy.at, healthy.bytes);
         its->servers[its->count++] = (struct server){
             .priority = priority,
             .healthy_host = (uint32_t)i,

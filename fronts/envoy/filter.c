@@ -69,7 +69,7 @@ static uint64_t client_of(void *envoy)
     struct text text;
 
     if (envoy_dynamic_module_callback_http_filter_get_attribute_string(envoy, SOURCE_ADDRESS, &text))
-        address = address_of(text);
+        address = sidelong_address(text.at, text.bytes);
     return sidelong_client((const struct sockaddr *)&address);
 }
 

@@ -12,13 +12,10 @@
 #define _GNU_SOURCE
 #include "module.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/un.h>
 
 const char *envoy_dynamic_module_on_program_init(void)
 {
@@ -66,39 +63,4 @@ struct site *new_site(const char *what, struct text config)
         LOG(LOG_WARN, "sidelong: %s; until then all clients are admitted, and requests of %s go to the nodes that the "
             "front has last named, or to hosts of a lower priority", why, site->site.name);
     return site;
-}
-
-struct sockaddr_storage address_of(struct text text)
-{
-    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
-    struct sockaddr_in *v4 = (void *)&address;
-    struct sockaddr_in6 *v6 = (void *)&address;
-    struct sockaddr_un *local = (void *)&address;
-    char copy[sizeof(local->sun_path)];
-
-    if (text.bytes == 0 || text.bytes >= sizeof(copy))
-        return address;
-    memcpy(copy, text.at, text.bytes);
-    copy[text.bytes] = 0;
-    if (*copy == '/') {
-        local->sun_family = AF_UNIX;
-        memcpy(local->sun_path, copy, text.bytes);
-        return address;
-    }
-    char *colon = strrchr(copy, ':'), *host = copy;
-    if (!colon)
-        return address;
-    *colon = 0;
-    in_port_t port = htons((uint16_t)strtoul(colon + 1, NULL, 10));
-    if (*host == '[' && colon[-1] == ']') {
-        colon[-1] = 0;
-        if (inet_pton(AF_INET6, host + 1, &v6->sin6_addr) == 1) {
-            v6->sin6_family = AF_INET6;
-            v6->sin6_port = port;
-        }
-    } else if (inet_pton(AF_INET, host, &v4->sin_addr) == 1) {
-        v4->sin_family = AF_INET;
-        v4->sin_port = port;
-    }
-    return address;
 }

@@ -3,8 +3,6 @@
 #ifndef SIDELONG_ENVOY_MODULE_H
 #define SIDELONG_ENVOY_MODULE_H
 
-#include <sys/socket.h>
-
 #include "abi.h"
 #include "sidelong.h"
 
@@ -28,9 +26,6 @@ __attribute__((format(printf, 4, 5))) void log_line(enum log_level level, uint32
  * names none. `what` is configured.
  */
 struct site *new_site(const char *what, struct text config);
-
-/* An address as Envoy writes it: 10.0.0.1:80, [2001:db8::1]:80 or /path. AF_UNSPEC if it is something else. */
-struct sockaddr_storage address_of(struct text text);
 
 struct balancer;
 

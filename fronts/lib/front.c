@@ -77,6 +77,8 @@ static struct sigaction before_us;
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
 /* Where this process begins to take turns: equal workers begin at other nodes. */
 static uint64_t first_turn;
+/* When this process started, in clock ticks since boot; 0 if that is not known. */
+static uint32_t started;
 
 static bool lies_in(const void *address, const void *begin, size_t bytes)
 {
@@ -150,6 +152,30 @@ static void handle_bus_errors(void)
     sigaction(SIGBUS, &ours, NULL);
 }
 
+/* When this process started, in clock ticks since boot: proc_pid_stat(5), field 22. */
+static uint32_t started_at(void)
+{
+    char text[1024], *at;
+    int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    ssize_t bytes = file < 0 ? -1 : read(file, text, sizeof(text) - 1);
+
+    if (file >= 0)
+        close(file);
+    text[bytes > 0 ? bytes : 0] = 0;
+    /* The program's name, field 2, may have spaces and brackets. */
+    at = strrchr(text, ')');
+    for (int field = 2; at && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    return at ? (uint32_t)strtoull(at + 1, NULL, 10) : 0;
+}
+
+/* What this process is. It may soon change its root directory, and no longer see /proc. */
+static void know_itself(void)
+{
+    first_turn = sidelong_mix((uint64_t)getpid());
+    started = started_at();
+}
+
 static void before_fork(void)
 {
     pthread_mutex_lock(&changing);
@@ -168,7 +194,7 @@ static void in_child(void)
         if (one)
             atomic_store(&one->slot, NO_SLOT_YET);
     }
-    first_turn = sidelong_mix((uint64_t)getpid());
+    know_itself();
     /* The parent may have got another handler since: httpd installs its own before it starts children. */
     handle_bus_errors();
     pthread_mutex_unlock(&changing);
@@ -176,7 +202,7 @@ static void in_child(void)
 
 static void prepare(void)
 {
-    first_turn = sidelong_mix((uint64_t)getpid());
+    know_itself();
     handle_bus_errors();
     pthread_atfork(before_fork, after_fork, in_child);
 }
@@ -714,23 +740,6 @@ int sidelong_choose_at(sidelong_front *front, sidelong_site *site, uint64_t now_
     return chosen < 0 ? -1 : (int)node_at(&of, (unsigned)chosen);
 }
 
-/* When this process started, in clock ticks since boot: proc_pid_stat(5), field 22. */
-static uint32_t started(void)
-{
-    char text[1024], *at;
-    int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-    ssize_t bytes = file < 0 ? -1 : read(file, text, sizeof(text) - 1);
-
-    if (file >= 0)
-        close(file);
-    text[bytes > 0 ? bytes : 0] = 0;
-    /* The program's name, field 2, may have spaces and brackets. */
-    at = strrchr(text, ')');
-    for (int field = 2; at && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    return at ? (uint32_t)strtoull(at + 1, NULL, 10) : 0;
-}
-
 /* This process's slot, which it takes if it has none yet. */
 static int own_slot(struct mapping *map)
 {
@@ -741,12 +750,11 @@ static int own_slot(struct mapping *map)
     pthread_mutex_lock(&changing);
     slot = atomic_load(&map->slot);
     if (slot == NO_SLOT_YET) {
-        uint32_t since = started();
-        uint64_t us = (uint64_t)getpid() << 32 | since;
+        uint64_t us = (uint64_t)getpid() << 32 | started;
 
         slot = NO_SLOT;
         /* A slot of a process that seems to have ended would be taken away from it. */
-        for (int i = 0; since != 0 && i < SLOTS && slot == NO_SLOT; i++) {
+        for (int i = 0; started != 0 && i < SLOTS && slot == NO_SLOT; i++) {
             uint64_t none = 0;
             if (atomic_compare_exchange_strong(&slot_of(map, i)->owner, &none, us))
                 slot = i;
@@ -868,6 +876,16 @@ void sidelong_ended(sidelong_request *request)
 {
     if (request->stage != NOWHERE)
         leave(request);
+}
+
+void sidelong_handed_over(sidelong_request *request)
+{
+    struct worker_node *shared = request->shared;
+
+    if (request->stage == NOWHERE)
+        return;
+    atomic_fetch_add_explicit(&shared->sent, 1, memory_order_relaxed);
+    leave(request);
 }
 
 sidelong_decision sidelong_admit(sidelong_front *front, sidelong_site *site, uint64_t client)

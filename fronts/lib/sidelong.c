@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "front.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -156,6 +158,42 @@ static uint64_t big_endian(const uint8_t *bytes, int count)
     for (int i = 0; i < count; i++)
         number = number << 8 | bytes[i];
     return number;
+}
+
+struct sockaddr_storage sidelong_address(const char *text, size_t bytes)
+{
+    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
+    struct sockaddr_in *v4 = (void *)&address;
+    struct sockaddr_in6 *v6 = (void *)&address;
+    struct sockaddr_un *local = (void *)&address;
+    char copy[sizeof(local->sun_path)];
+
+    if (bytes == 0 || bytes >= sizeof(copy))
+        return address;
+    memcpy(copy, text, bytes);
+    copy[bytes] = 0;
+    if (*copy == '/') {
+        local->sun_family = AF_UNIX;
+        memcpy(local->sun_path, copy, bytes);
+        return address;
+    }
+    char *colon = strrchr(copy, ':'), *host = copy;
+    if (!colon)
+        return address;
+    *colon = 0;
+    in_port_t port = htons((uint16_t)strtoul(colon + 1, NULL, 10));
+    if (*host == '[' && colon[-1] == ']') {
+        colon[-1] = 0;
+        host++;
+    }
+    if (inet_pton(AF_INET6, host, &v6->sin6_addr) == 1) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = port;
+    } else if (inet_pton(AF_INET, host, &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = port;
+    }
+    return address;
 }
 
 uint64_t sidelong_client(const struct sockaddr *address)

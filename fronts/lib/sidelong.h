@@ -75,6 +75,9 @@ int sidelong_reopen(sidelong_verdicts *verdicts, const char *path, char why[SIDE
 /* Closes them; they must not be used any more. NULL is allowed. */
 void sidelong_close(sidelong_verdicts *verdicts);
 
+/* The address that is written so: 10.0.0.1:80, [2001:db8::1]:80, 2001:db8::1:80 or /path; AF_UNSPEC if it is something else. */
+struct sockaddr_storage sidelong_address(const char *text, size_t bytes);
+
 /* A client by its address and port (AF_INET, AF_INET6; all others are one client), as Sidelong's own edges identify it. */
 uint64_t sidelong_client(const struct sockaddr *address);
 
@@ -178,6 +181,9 @@ void sidelong_failed(sidelong_request *request, bool refused);
 
 /* The request has left the node, with its whole answer or without. */
 void sidelong_ended(sidelong_request *request);
+
+/* In place of all these, for a proxy that counts the request by itself from now on: here it only counts as sent. */
+void sidelong_handed_over(sidelong_request *request);
 
 /* Whether `client` is admitted to the site now, as sidelong_decide. `front` may be NULL. */
 sidelong_decision sidelong_admit(sidelong_front *front, sidelong_site *site, uint64_t client);

@@ -18,7 +18,7 @@ use crate::address;
 use crate::secret::SecretText;
 use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::time;
-use crate::words::{Fabric, Forwarded, Proxy, Service};
+use crate::words::{Fabric, Forwarded, LedBy, Proxy, Service};
 
 /// A cluster file. `demo.toml` of this crate is one with comments. `default()` has no sites, nodes or edges, so it is not
 /// usable as it is.
@@ -459,6 +459,9 @@ pub struct FrontEntry {
     /// proxy is started by root, which opens the files before it gives up its rights.
     #[serde(default)]
     pub group: Option<String>,
+    /// How HAProxy is led.
+    #[serde(default)]
+    pub by: LedBy,
     /// HAProxy's Runtime API: a Unix socket of level admin.
     #[serde(default)]
     pub socket: Option<PathBuf>,
@@ -484,6 +487,7 @@ impl FrontEntry {
             proxy,
             dir: None,
             group: None,
+            by: LedBy::default(),
             socket: None,
             backends: BTreeMap::new(),
             cgroup: None,

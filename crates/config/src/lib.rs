@@ -42,5 +42,5 @@ pub use sidelong_policy::balance::Balance;
 pub use sidelong_policy::index::Weights;
 pub use sidelong_state::{Drain, Protocol, Scheme};
 pub use words::{
-    Completion, Configuration, Fabric, Forwarded, LoadMode, MovedBy, Proxy, Service, WorkloadKind,
+    Completion, Configuration, Fabric, Forwarded, LedBy, LoadMode, MovedBy, Proxy, Service, WorkloadKind,
 };

@@ -76,12 +76,23 @@ vocabulary! {
         Httpd = "httpd",
         /// Envoy, whose load-balancing policy chooses a node for each request.
         Envoy = "envoy",
-        /// HAProxy, which the front gives weights by its Runtime API.
+        /// HAProxy, which the front gives weights by its Runtime API, and may choose a node for each request.
         Haproxy = "haproxy",
         /// Any program that uses the C library.
         Library = "library",
         /// None: the kernel sends each TCP connection to a site's address to a node.
         Connect = "connect",
+    }
+}
+
+vocabulary! {
+    /// `front.by`: how HAProxy is led.
+    LedBy {
+        /// It sends requests by weights that the front sets.
+        #[default]
+        Weights = "weights",
+        /// Likewise, and its Lua asks the front's memory for the server of each request.
+        Choose = "choose",
     }
 }
 

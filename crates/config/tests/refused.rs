@@ -710,6 +710,23 @@ fn a_server_with_a_port_for_each_site_has_all_on_one_host() {
 }
 
 #[test]
+fn only_a_haproxy_that_chooses_reads_files() {
+    let of = |keys: &str| refused_after(&format!("[[front]]\nname = \"f\"\n{keys}\n"));
+    let error = of("proxy = \"nginx\"\nby = \"choose\"");
+    assert!(
+        error.ends_with(
+            "front \"f\" has by = \"choose\" with proxy = \"nginx\"; expected proxy = \"haproxy\" with it"
+        ),
+        "{error}"
+    );
+    let error = of("proxy = \"haproxy\"\nsocket = \"/s\"\ndir = \"/d\"");
+    assert!(
+        error.ends_with("expected by = \"choose\" with them: by weights HAProxy reads no files"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_unit_and_a_process_are_of_a_foreign_server() {
     for key in ["unit = \"a.service\"", "pid_file = \"/p\"", "exclusive = true", "http2 = true"] {
         let error = refused_at(6, &format!("listen = \"127.0.0.1:7101\"\n{key}"));

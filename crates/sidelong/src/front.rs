@@ -8,8 +8,8 @@ mod memory;
 
 use std::sync::Arc;
 
-use sidelong_config::{Cluster, FrontEntry, Proxy};
-use sidelong_edge::{Front, Gatekeeper, Led};
+use sidelong_config::{Cluster, FrontEntry, LedBy, Proxy};
+use sidelong_edge::{Front, Gatekeeper, Led, LedByMemory};
 
 use crate::cli::{FrontCommand, FrontNamed, PartArgs};
 use crate::edge::{Memory, Observed, Threads, events, exchange, tell_notes, watch};
@@ -30,7 +30,11 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let gatekeeper = parts.gatekeeper();
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let (led, regions) = match entry.proxy {
-        Proxy::Haproxy => (haproxy::led(&parts, entry)?, Vec::new()),
+        Proxy::Haproxy => {
+            let choice = (entry.by == LedBy::Choose).then(|| memory::led(&parts, entry)).transpose()?;
+            let regions = choice.iter().flat_map(LedByMemory::regions).collect();
+            (haproxy::led(&parts, entry, choice)?, regions)
+        }
         Proxy::Connect => (connect::led(&parts, entry)?, Vec::new()),
         Proxy::Nginx | Proxy::Httpd | Proxy::Envoy | Proxy::Library => {
             let led = memory::led(&parts, entry)?;

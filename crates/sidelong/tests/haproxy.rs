@@ -1,25 +1,27 @@
-//! A front that leads a real HAProxy by its Runtime API, with real servers behind it.
+//! A front that leads a real HAProxy, with real servers behind it: what holds for HAProxy alone. The rest is in `fronts.rs`.
 
 mod support;
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sidelong_config::{Configuration, FrontEntry, Proxy};
+use sidelong_config::Configuration;
+use sidelong_layout::{NodeId, WorkersMap};
+use support::proxies::{Kind, module, proxy};
 use support::servers::{Load, gunicorn, haproxy_program, sites_at_once};
-use support::{Cluster, Done, Running, eventually, run, try_get};
+use support::{Cluster, Done, Running, eventually, get, run, try_get};
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
 /// n1 at alpha, n2 and n3 at beta, each a gunicorn of four workers; HAProxy, and the front that leads it. Nodes move by hand alone.
 struct Led {
     cluster: Cluster,
+    module: PathBuf,
     haproxy: Running,
     front: Running,
     _agents: Vec<Running>,
@@ -28,16 +30,13 @@ struct Led {
 
 impl Led {
     /// `None`, with a printed reason, without HAProxy or gunicorn.
-    fn start() -> Option<Self> {
-        Led::start_by("admin.sock")
-    }
-
-    /// The front uses a socket of this name.
-    fn start_by(socket: &str) -> Option<Self> {
-        let (cluster, servers, agents) = parts(socket)?;
-        let haproxy = haproxy(&cluster, &[])?;
+    fn start(kind: Kind) -> Option<Self> {
+        let (cluster, servers, agents) = parts(kind, "admin.sock")?;
+        let module = module(&cluster, kind)?;
+        // HAProxy's Lua finds the front at once.
         let front = cluster.part("front", "front1");
-        let led = Led { cluster, haproxy, front, _agents: agents, _servers: servers };
+        let haproxy = haproxy(&cluster, &module, &[]);
+        let led = Led { cluster, module, haproxy, front, _agents: agents, _servers: servers };
         led.serves("n1", "alpha");
         led.serves("n2", "beta");
         Some(led)
@@ -81,7 +80,7 @@ impl Led {
     /// Replaces HAProxy's process by a new one that has the file's weights.
     fn reload(&mut self) -> Running {
         let pid = self.haproxy.pid().as_raw_nonzero().to_string();
-        let new = haproxy(&self.cluster, &["-sf", &pid]).unwrap();
+        let new = haproxy(&self.cluster, &self.module, &["-sf", &pid]);
         std::mem::replace(&mut self.haproxy, new)
     }
 
@@ -93,14 +92,14 @@ impl Led {
 }
 
 /// A cluster with its servers and agents, and a front that leads by a socket of this name.
-fn parts(socket: &str) -> Option<(Cluster, Vec<Running>, Vec<Running>)> {
+fn parts(kind: Kind, socket: &str) -> Option<(Cluster, Vec<Running>, Vec<Running>)> {
     haproxy_program()?;
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
     cluster.file.edges.clear();
     cluster.file.reconfig.configuration = Configuration::Rigid;
     cluster.file.reconfig.drain_max = Duration::from_secs(2);
     cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
-    let mut front = FrontEntry::new("front1", Proxy::Haproxy);
+    let mut front = kind.front(&cluster, "front1");
     front.socket = Some(cluster.path(socket));
     front.backends = [("alpha", "be_alpha"), ("beta", "be_beta")].map(|(a, b)| (a.into(), b.into())).into();
     cluster.file.fronts = vec![front];
@@ -111,22 +110,16 @@ fn parts(socket: &str) -> Option<(Cluster, Vec<Running>, Vec<Running>)> {
     Some((cluster, servers, agents))
 }
 
-/// HAProxy with the lines that `sidelong front config` prints, once it answers at its socket and for clients.
-fn haproxy(cluster: &Cluster, arguments: &[&str]) -> Option<Running> {
-    let program = haproxy_program()?;
+/// HAProxy, once it answers at its socket and for clients.
+fn haproxy(cluster: &Cluster, module: &Path, arguments: &[&str]) -> Running {
     let socket = cluster.path("admin.sock");
+    let mut command = proxy(cluster, Kind::HaproxyByWeights, cluster.at(8080), module);
+    // The front may come to it through another.
+    let file = cluster.path("proxy/proxy.cfg");
     let own = cluster.file.fronts[0].socket.clone().unwrap();
-    let lines = by_hand(cluster, &["front", "config", "front1"]).succeeded();
-    let lines = lines.replace(own.to_str().unwrap(), socket.to_str().unwrap());
-    let text = format!(
-        "defaults\n    mode http\n    timeout connect 5s\n    timeout client 60s\n    timeout server 60s\n{lines}\
-         frontend clients\n    bind {}\n    use_backend be_beta if {{ hdr(host) beta.test }}\n    default_backend be_alpha\n",
-        cluster.at(8080)
-    );
-    let file = cluster.path("haproxy.cfg");
-    std::fs::write(&file, text).unwrap();
-    let mut command = Command::new(program);
-    command.arg("-db").arg("-f").arg(file).args(arguments);
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace(own.to_str().unwrap(), socket.to_str().unwrap())).unwrap();
+    command.args(arguments);
     let mut haproxy = Running::start_command(command);
     let pid = format!("Pid: {}\n", haproxy.pid().as_raw_nonzero());
     eventually("HAProxy answers", || {
@@ -138,7 +131,7 @@ fn haproxy(cluster: &Cluster, arguments: &[&str]) -> Option<Running> {
         });
         asked.is_ok() && answer.contains(&pid) && try_get(cluster.at(8080), "any", "/").is_ok()
     });
-    Some(haproxy)
+    haproxy
 }
 
 fn by_hand(cluster: &Cluster, words: &[&str]) -> Done {
@@ -152,28 +145,8 @@ fn begun(cluster: &Cluster, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn requests_follow_a_node_and_none_of_its_old_site_is_left() {
-    let Some(led) = Led::start() else { return };
-    let time = Duration::from_millis(50);
-    let _load = [led.load("alpha.test", time, 6), led.load("beta.test", time, 6)];
-    let moves = std::env::var("SIDELONG_MOVES").map_or(6, |moves| moves.parse().unwrap());
-    for site in ["alpha", "beta"].into_iter().cycle().take(moves) {
-        led.moves("n2", site);
-        let before = begun(&led.cluster, "two").len();
-        let new = || begun(&led.cluster, "two").split_off(before);
-        eventually("it has requests of its new site", || new().len() > 20);
-        let host = format!("{site}.test");
-        assert!(new().iter().all(|of| *of == host), "{:?}", new());
-    }
-    let said = led.by_hand(&["front", "check", "front1"]).succeeded();
-    assert!(said.contains("backend be_alpha of site alpha\n    node n1 is server n1, weight "), "{said}");
-    drop(_load);
-    led.end();
-}
-
-#[test]
 fn weights_are_back_after_a_reload_and_after_a_crash() {
-    let Some(mut led) = Led::start() else { return };
+    let Some(mut led) = Led::start(Kind::HaproxyByWeights) else { return };
     let time = Duration::from_millis(50);
     let load = [led.load("alpha.test", time, 4), led.load("beta.test", time, 4)];
     for site in ["alpha", "beta"] {
@@ -186,7 +159,7 @@ fn weights_are_back_after_a_reload_and_after_a_crash() {
         led.serves("n1", "alpha");
 
         let during = Running::start(["move", "n3", site, "--config", config.to_str().unwrap()]);
-        let new = |led: &Led| haproxy(&led.cluster, &[]).unwrap();
+        let new = |led: &Led| haproxy(&led.cluster, &led.module, &[]);
         led.haproxy.signal(Signal::KILL);
         eventually("it has ended", || !led.haproxy.is_running());
         led.haproxy = new(&led);
@@ -203,9 +176,8 @@ fn weights_are_back_after_a_reload_and_after_a_crash() {
 }
 
 /// The old process of HAProxy answers its requests after a reload, and no socket leads to it.
-#[test]
-fn a_node_waits_for_requests_of_a_process_from_before_the_reload() {
-    let Some(mut led) = Led::start() else { return };
+fn a_node_waits_for_requests_of_an_old_process(kind: Kind) {
+    let Some(mut led) = Led::start(kind) else { return };
     led.moves("n3", "alpha");
     led.moves("n1", "beta");
     let long = led.load("beta.test", Duration::from_secs(4), 2);
@@ -224,8 +196,15 @@ fn a_node_waits_for_requests_of_a_process_from_before_the_reload() {
 }
 
 #[test]
-fn what_a_person_has_put_into_maintenance_stays_there() {
-    let Some(led) = Led::start() else { return };
+fn a_node_waits_for_requests_of_a_process_from_before_the_reload() {
+    [Kind::HaproxyByWeights, Kind::HaproxyByChoice]
+        .into_iter()
+        .for_each(a_node_waits_for_requests_of_an_old_process);
+}
+
+/// It gets no request, and the front leaves it so.
+fn what_a_person_has_taken_out_stays_there(kind: Kind) {
+    let Some(led) = Led::start(kind) else { return };
     led.ask("set server be_beta/n2 state maint");
     led.ask("set server be_alpha/n1 state drain");
     let held = |server: &str| {
@@ -236,6 +215,10 @@ fn what_a_person_has_put_into_maintenance_stays_there() {
     for site in ["alpha", "beta"] {
         led.moves("n2", site);
         assert_eq!((held("be_beta,n2,"), held("be_alpha,n1,")), ("MAINT", "DRAIN"));
+        let (host, out) = if site == "alpha" { ("alpha.test", "one") } else { ("beta.test", "two") };
+        let before = begun(&led.cluster, out).len();
+        (0..20).for_each(|_| assert_eq!(get(led.cluster.at(8080), host, "/0").status, 200));
+        assert_eq!(begun(&led.cluster, out).len(), before, "{out} is taken out of {site}");
     }
     let refused = led.by_hand(&["front", "check", "front1"]).refused();
     assert!(refused.contains("held in HAProxy: be_alpha/n1 (DRAIN), be_beta/n2 (MAINT)"), "{refused}");
@@ -244,6 +227,34 @@ fn what_a_person_has_put_into_maintenance_stays_there() {
     led.ask("set server be_beta/n2 state ready");
     led.ask("set server be_alpha/n1 state ready");
     eventually("nothing is held", || led.by_hand(&["front", "check", "front1"]).code == Some(0));
+    led.end();
+}
+
+#[test]
+fn what_a_person_has_put_into_maintenance_stays_there() {
+    [Kind::HaproxyByWeights, Kind::HaproxyByChoice]
+        .into_iter()
+        .for_each(what_a_person_has_taken_out_stays_there);
+}
+
+/// HAProxy's weights alone would do as well, so the memory must tell.
+#[test]
+fn each_request_is_chosen_in_memory() {
+    let Some(led) = Led::start(Kind::HaproxyByChoice) else { return };
+    let (map, file) = (WorkersMap { nodes: 3 }, led.cluster.run_dir().join("front1.workers.region"));
+    let sent = || {
+        let words = std::fs::read(&file).unwrap();
+        let word = |offset: usize| u64::from_le_bytes(words[offset..offset + 8].try_into().unwrap());
+        [0, 1, 2].map(|node| word(map.sent(NodeId::new(node))))
+    };
+    let before = sent();
+    for _ in 0..30 {
+        assert_eq!(get(led.cluster.at(8080), "beta.test", "/0").status, 200);
+    }
+    let more: Vec<_> = sent().iter().zip(before).map(|(now, before)| now - before).collect();
+    assert!(more[0] == 0 && more[1] > 0 && more[2] > 0 && more[1] + more[2] == 30, "{more:?}");
+    // Free nodes take turns.
+    assert!(more[1].abs_diff(more[2]) < 10, "{more:?}");
     led.end();
 }
 
@@ -280,12 +291,12 @@ fn relay(cluster: &Cluster, most: Arc<AtomicUsize>) {
 
 #[test]
 fn a_socket_that_cuts_batches_leaves_no_site_without_a_server() {
-    let Some((cluster, servers, agents)) = parts("cut.sock") else { return };
+    let Some((cluster, servers, agents)) = parts(Kind::HaproxyByWeights, "cut.sock") else { return };
     let most = Arc::new(AtomicUsize::new(usize::MAX));
     relay(&cluster, Arc::clone(&most));
-    let haproxy = haproxy(&cluster, &[]).unwrap();
+    let haproxy = haproxy(&cluster, Path::new(""), &[]);
     let front = cluster.part("front", "front1");
-    let led = Led { cluster, haproxy, front, _agents: agents, _servers: servers };
+    let led = Led { cluster, module: PathBuf::new(), haproxy, front, _agents: agents, _servers: servers };
     led.serves("n1", "alpha");
     led.serves("n2", "beta");
     let sites = ["alpha", "beta"];
@@ -306,7 +317,7 @@ fn a_socket_that_cuts_batches_leaves_no_site_without_a_server() {
 
 #[test]
 fn trouble_at_the_socket_is_said_once_and_passes() {
-    let Some((cluster, servers, agents)) = parts("admin.sock") else { return };
+    let Some((cluster, servers, agents)) = parts(Kind::HaproxyByWeights, "admin.sock") else { return };
     let front = cluster.part("front", "front1");
     let trouble = "cannot lead HAProxy by";
     eventually("the log says so", || front.err().contains(trouble));
@@ -325,8 +336,8 @@ fn trouble_at_the_socket_is_said_once_and_passes() {
     garbage.join().unwrap();
     std::fs::remove_file(&socket).unwrap();
 
-    let haproxy = haproxy(&cluster, &[]).unwrap();
-    let led = Led { cluster, haproxy, front, _agents: agents, _servers: servers };
+    let haproxy = haproxy(&cluster, Path::new(""), &[]);
+    let led = Led { cluster, module: PathBuf::new(), haproxy, front, _agents: agents, _servers: servers };
     led.serves("n1", "alpha");
     led.serves("n2", "beta");
     eventually("the log says so", || led.front.err().contains("HAProxy answers again"));
@@ -345,9 +356,9 @@ fn trouble_at_the_socket_is_said_once_and_passes() {
 
 #[test]
 fn a_node_without_a_server_is_named() {
-    let Some((mut cluster, servers, agents)) = parts("admin.sock") else { return };
+    let Some((mut cluster, servers, agents)) = parts(Kind::HaproxyByWeights, "admin.sock") else { return };
     // HAProxy is not told of the fourth.
-    let haproxy = haproxy(&cluster, &[]).unwrap();
+    let haproxy = haproxy(&cluster, Path::new(""), &[]);
     let mut fourth = cluster.file.nodes[2].clone();
     (fourth.name, fourth.server, fourth.admin) = ("n4".into(), Some(cluster.at(5004).into()), None);
     cluster.file.nodes.push(fourth);

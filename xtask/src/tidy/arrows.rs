@@ -31,8 +31,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "sidelong",
         &[
-            "cache", "layout", "config", "policy", "fabric", "state", "load", "reconfig", "edge", "trace", "workload",
-            "sim", "lab", "files",
+            "cache", "layout", "config", "policy", "fabric", "state", "load", "reconfig", "edge", "trace",
+            "workload", "sim", "lab", "files",
         ],
     ),
     ("xtask", &[]),

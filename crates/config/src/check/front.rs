@@ -7,7 +7,7 @@ use sidelong_policy::balance::Balance;
 
 use super::{Addresses, At, Check, excerpt, expect, name, port};
 use crate::file::{ClusterFile, FrontEntry};
-use crate::words::Proxy;
+use crate::words::{LedBy, Proxy};
 
 pub(super) fn front(at: At, entry: &FrontEntry, file: &ClusterFile) -> Check {
     name(at.key("name"), "front", &entry.name)?;
@@ -48,10 +48,18 @@ pub(super) fn front(at: At, entry: &FrontEntry, file: &ClusterFile) -> Check {
     if is_connect {
         connect(&who(), file)?;
     }
-    expect(!is_haproxy || entry.dir.is_none() && entry.group.is_none(), at.key("dir"), || {
+    let chooses = entry.by == LedBy::Choose;
+    expect(is_haproxy || !chooses, at.key("by"), || {
+        (
+            format!("{} has by = \"choose\" with proxy = \"{}\"", who(), entry.proxy),
+            "proxy = \"haproxy\" with it".into(),
+        )
+    })?;
+    let reads = !is_haproxy || chooses;
+    expect(reads || entry.dir.is_none() && entry.group.is_none(), at.key("dir"), || {
         (
             format!("{} has dir or group with proxy = \"haproxy\"", who()),
-            "neither: HAProxy reads no files".into(),
+            "by = \"choose\" with them: by weights HAProxy reads no files".into(),
         )
     })?;
     let several = file.nodes.iter().position(|node| !node.serves.is_empty());

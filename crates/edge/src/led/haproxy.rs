@@ -1,6 +1,10 @@
 //! Leads HAProxy by its Runtime API: a server has weight 0 in each backend whose site its node does not serve, and elsewhere a
 //! weight by what its node has left.
 //!
+//! If it is led by choice, its Lua also asks shared memory for the server of each request (`fronts/haproxy`, `memory`). It never
+//! takes one at weight 0, so what follows from weights holds all the same. HAProxy's own counts stay what counts: of a request's
+//! end Lua learns only by filters, whose interface HAProxy calls unstable, and which cost it nine tenths more CPU time a request.
+//!
 //! A thread of its own talks to HAProxy, so that the watch thread never waits for it. They share what is wanted and what was
 //! counted, under locks that the watch thread only tries. The weights outlast the front. It never changes a server's
 //! administrative state: what a person has put into maintenance stays there.
@@ -23,6 +27,7 @@ pub use self::protocol::Server as HaproxyServer;
 use self::servers::{Counted, Servers, Wanted};
 pub use self::servers::{HaproxyCluster, HaproxyNode};
 use super::Led;
+use super::memory::LedByMemory;
 use crate::gate::Gate;
 use crate::view::{View, WorkersAt};
 
@@ -39,6 +44,10 @@ pub struct LedByHaproxy {
     nodes: Vec<Node>,
     wanted: Vec<Wanted>,
     shown_at: Time,
+    /// What its Lua reads, if it does.
+    choice: Option<LedByMemory>,
+    /// The number of HAProxy's answers that were taken.
+    heard: u64,
 }
 
 /// What the watch thread keeps of a node.
@@ -59,9 +68,14 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// What HAProxy said last: of each node what was counted, and what is stated while HAProxy answers.
+/// What HAProxy said last.
 #[derive(Default)]
-struct Seen(Vec<(Counted, Option<(Ownership, u32)>)>);
+struct Seen {
+    /// How often it has answered.
+    answers: u64,
+    /// Of each node what was counted, and what is stated while HAProxy answers.
+    nodes: Vec<(Counted, Option<(Ownership, u32)>)>,
+}
 
 /// Names for the log.
 struct Names {
@@ -71,11 +85,16 @@ struct Names {
 }
 
 impl LedByHaproxy {
-    /// Begins to lead the HAProxy that answers at `socket`, for the front of that name.
+    /// Begins to lead the HAProxy that answers at `socket`, for the front of that name; with `choice`, by that, too.
     ///
     /// # Errors
     /// If no thread can be started.
-    pub fn start(front: &str, socket: PathBuf, cluster: HaproxyCluster) -> std::io::Result<Self> {
+    pub fn start(
+        front: &str,
+        socket: PathBuf,
+        cluster: HaproxyCluster,
+        choice: Option<LedByMemory>,
+    ) -> std::io::Result<Self> {
         let nodes = cluster.nodes.iter();
         let node = |capacity| Node { capacity, ..Node::default() };
         let wanted = vec![Wanted::default(); cluster.nodes.len()];
@@ -86,6 +105,8 @@ impl LedByHaproxy {
             nodes: nodes.clone().map(|at| node(at.capacity)).collect(),
             wanted,
             shown_at: Time::from_ns(0),
+            choice,
+            heard: 0,
         };
         let names = Names {
             front: front.to_owned(),
@@ -100,9 +121,12 @@ impl LedByHaproxy {
 
 impl Led for LedByHaproxy {
     fn count(&mut self, view: &View, now: Time) {
+        if let Some(choice) = &mut self.choice {
+            choice.tend(now);
+        }
         // The driver holds the lock for as long as it takes to copy; the next scan gets it.
         let Ok(seen) = self.shared.seen.try_lock() else { return };
-        for (index, (counted, stated)) in seen.0.iter().enumerate() {
+        for (index, (counted, stated)) in seen.nodes.iter().enumerate() {
             let node = &mut self.nodes[index];
             let answers = counted.answers.saturating_sub(node.counted.answers);
             let failed = counted.failures.saturating_sub(node.counted.failures);
@@ -119,9 +143,18 @@ impl Led for LedByHaproxy {
             view.take(NodeId::new(index), now, &at);
             (node.counted, node.stated) = (*counted, *stated);
         }
+        // Its counts are as old as its answer. Until the next one, what its Lua has sent comes on top.
+        if let Some(choice) = self.choice.as_mut().filter(|_| self.heard != seen.answers) {
+            choice.count_from_now();
+        }
+        self.heard = seen.answers;
     }
 
-    fn show(&mut self, view: &View, _: Option<&Gate>, now: Time) {
+    fn show(&mut self, view: &View, gate: Option<&Gate>, now: Time) {
+        if let Some(choice) = &self.choice {
+            choice.tell(view, gate, now);
+            choice.lead(now);
+        }
         let passed = now.since(self.shown_at).as_secs_f32() / SMOOTHED_OVER.as_secs_f32();
         self.shown_at = now;
         let most = self.nodes.iter().map(|node| node.capacity).fold(f32::MIN_POSITIVE, f32::max);
@@ -150,7 +183,7 @@ impl Led for LedByHaproxy {
     }
 
     fn front(&self, _: &View, node: NodeId) -> Option<(Ownership, u32)> {
-        self.nodes[node.index()].stated
+        self.nodes[node.index()].stated.filter(|_| self.choice.as_ref().is_none_or(LedByMemory::is_whole))
     }
 }
 
@@ -175,9 +208,10 @@ impl Shared {
         match servers {
             Some(servers) => {
                 let at = |node| (servers.counted(node), servers.stated(node));
-                seen.0 = servers.nodes().map(at).collect();
+                seen.nodes = servers.nodes().map(at).collect();
+                seen.answers += 1;
             }
-            None => seen.0.iter_mut().for_each(|(_, stated)| *stated = None),
+            None => seen.nodes.iter_mut().for_each(|(_, stated)| *stated = None),
         }
     }
 

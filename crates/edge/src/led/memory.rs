@@ -172,6 +172,56 @@ impl LedByMemory {
         }
     }
 
+    /// Looks at times whether the workers live.
+    pub(super) fn tend(&mut self, now: Time) {
+        if now.since(self.checked_at) >= CHECK_EVERY {
+            self.checked_at = now;
+            self.check();
+        }
+        self.whole_at = self.whole_at.filter(|whole_at| now < *whole_at);
+    }
+
+    /// Whether no worker goes by memory that somebody has removed.
+    pub(super) fn is_whole(&self) -> bool {
+        self.whole_at.is_none()
+    }
+
+    /// What is sent from now on comes on top of the readings that are told next.
+    pub(super) fn count_from_now(&mut self) {
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            node.sent = self.workers.load(self.workers_map.sent(NodeId::new(index)));
+        }
+    }
+
+    /// Tells the workers what the view knows. They go by it once [`lead`](Self::lead) follows.
+    pub(super) fn tell(&self, view: &View, gate: Option<&Gate>, now: Time) {
+        let map = self.choice_map;
+        for node in view.nodes() {
+            let owned = view.ownership(node).map_or(0, Ownership::encode);
+            self.store_if_new(map.ownership(node), owned);
+            let reading = view.reading(node).counted_from(self.nodes[node.index()].sent as u32);
+            self.store_if_new(map.reading(node), reading.encode());
+            self.store_if_new(map.health(node), view.health(node).encode());
+            self.store_if_new(map.requests(node), view.in_flight_of_all(node, now).into());
+        }
+        for site in view.sites() {
+            let members: Vec<_> = view.members(site).map(|node| node.index() as u64).collect();
+            for (word, nodes) in members.chunks(4).enumerate() {
+                let packed = nodes.iter().rev().fold(0, |packed, node| packed << 16 | node);
+                self.store_if_new(map.list(site, word), packed);
+            }
+            self.store_if_new(map.members(site), members.len() as u64);
+            if let Some(gate) = gate {
+                self.store_if_new(map.verdict(site), gate.verdict(site).encode());
+            }
+        }
+    }
+
+    /// The workers choose by what they are told, as of `now`.
+    pub(super) fn lead(&self, now: Time) {
+        self.choice.store(ChoiceMap::TIME, now.as_ns(), Ordering::Release);
+    }
+
     /// The workers then choose by themselves, among the nodes that served their sites last.
     fn withdraw(&self) {
         self.choice.store(ChoiceMap::TIME, 0, Ordering::Release);
@@ -179,13 +229,11 @@ impl LedByMemory {
 
     /// Frees the slots of workers that have ended: their requests ended with them.
     fn check(&mut self) {
+        let map = self.workers_map;
         for (index, slot) in self.slots.iter_mut().enumerate() {
-            let Some(worker) = slot.as_ref().map(|slot| slot.worker).filter(|worker| !is_alive(*worker))
-            else {
-                continue;
-            };
+            let owner = Worker::decode(self.workers.load(map.owner(index)));
+            let Some(worker) = owner.filter(|worker| !is_alive(*worker)) else { continue };
             tracing::debug!(worker.pid, "a worker of the proxy has ended");
-            let map = self.workers_map;
             for node in (0..map.nodes).map(NodeId::new) {
                 for offset in [
                     map.in_flight(index, node),
@@ -258,50 +306,25 @@ impl LedByMemory {
 
 impl Led for LedByMemory {
     fn count(&mut self, view: &View, now: Time) {
-        if now.since(self.checked_at) >= CHECK_EVERY {
-            self.checked_at = now;
-            self.check();
-        }
-        self.whole_at = self.whole_at.filter(|whole_at| now < *whole_at);
-        for node in view.nodes() {
-            self.nodes[node.index()].sent = self.workers.load(self.workers_map.sent(node));
-        }
+        self.tend(now);
+        self.count_from_now();
         for (node, sum) in self.sum(view).iter().enumerate() {
             view.take(NodeId::new(node), now, sum);
         }
     }
 
     fn show(&mut self, view: &View, gate: Option<&Gate>, now: Time) {
-        let map = self.choice_map;
-        for node in view.nodes() {
-            let owned = view.ownership(node).map_or(0, Ownership::encode);
-            self.store_if_new(map.ownership(node), owned);
-            let reading = view.reading(node).counted_from(self.nodes[node.index()].sent as u32);
-            self.store_if_new(map.reading(node), reading.encode());
-            self.store_if_new(map.health(node), view.health(node).encode());
-            self.store_if_new(map.requests(node), view.in_flight_of_all(node, now).into());
-        }
-        for site in view.sites() {
-            let members: Vec<_> = view.members(site).map(|node| node.index() as u64).collect();
-            for (word, nodes) in members.chunks(4).enumerate() {
-                let packed = nodes.iter().rev().fold(0, |packed, node| packed << 16 | node);
-                self.store_if_new(map.list(site, word), packed);
-            }
-            self.store_if_new(map.members(site), members.len() as u64);
-            if let Some(gate) = gate {
-                self.store_if_new(map.verdict(site), gate.verdict(site).encode());
-            }
-        }
+        self.tell(view, gate, now);
         // A worker that does not see the new ownership yet is seen here (`layout::front`).
         fence(Ordering::SeqCst);
         for (node, sum) in self.sum(view).iter().enumerate() {
             view.take(NodeId::new(node), now, sum);
         }
-        self.choice.store(ChoiceMap::TIME, now.as_ns(), Ordering::Release);
+        self.lead(now);
     }
 
     fn front(&self, view: &View, node: NodeId) -> Option<(Ownership, u32)> {
-        view.front(node).filter(|_| self.whole_at.is_none())
+        view.front(node).filter(|_| self.is_whole())
     }
 }
 

@@ -3,19 +3,26 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use sidelong_config::{Cluster, FrontEntry, ServerAddress};
-use sidelong_edge::{HaproxyCluster, HaproxyNode, HaproxyServer, Led, LedByHaproxy, survey_haproxy};
+use sidelong_config::{Cluster, FrontEntry, LedBy, ServerAddress};
+use sidelong_edge::{
+    HaproxyCluster, HaproxyNode, HaproxyServer, Led, LedByHaproxy, LedByMemory, survey_haproxy,
+};
 use sidelong_layout::{NodeId, SiteId};
 
 use super::lines::Pool;
+use super::memory;
 use crate::failure::{Failure, say};
 use crate::parts::Parts;
 
-/// Begins to lead HAProxy.
-pub(super) fn led(parts: &Parts, entry: &FrontEntry) -> Result<Box<dyn Led>, Failure> {
+/// Begins to lead HAProxy; by `choice`, if its Lua chooses.
+pub(super) fn led(
+    parts: &Parts,
+    entry: &FrontEntry,
+    choice: Option<LedByMemory>,
+) -> Result<Box<dyn Led>, Failure> {
     let capacities = parts.capacities().into_iter().map(|capacity| capacity.workers as f32 * capacity.speed);
     let cluster = described(&parts.cluster, entry, capacities);
-    let led = LedByHaproxy::start(&entry.name, socket(entry).to_owned(), cluster)
+    let led = LedByHaproxy::start(&entry.name, socket(entry).to_owned(), cluster, choice)
         .map_err(|error| Failure::new(format!("front {}: cannot start a thread: {error}", entry.name)))?;
     Ok(Box::new(led))
 }
@@ -25,12 +32,23 @@ pub(crate) fn socket_line(entry: &FrontEntry) -> String {
     format!("global\n    stats socket {} mode 600 level admin\n", socket(entry).display())
 }
 
+/// Likewise the line that lets its Lua choose by the files of that prefix.
+pub(super) fn lua_lines(prefix: &str) -> String {
+    format!(
+        "    setenv SIDELONG_FRONT {prefix}\n    lua-load-per-thread /usr/local/share/sidelong/sidelong.lua\n"
+    )
+}
+
 /// Backends of HAProxy, led by a front or by HAProxy itself.
 pub(crate) fn backends(pools: &[Pool<'_>], led: Option<&FrontEntry>) -> String {
     let mut lines = String::new();
     for pool in pools {
         // leastconn takes weights of any size, and evens out what changes between two of them.
-        let _ = write!(lines, "backend {}\n    balance leastconn\n", backend(led, pool.name));
+        let name = backend(led, pool.name);
+        let _ = write!(lines, "backend {name}\n    balance leastconn\n");
+        if led.is_some_and(|entry| entry.by == LedBy::Choose) {
+            let _ = writeln!(lines, "    use-server %[str({name}),lua.sidelong({})] if TRUE", pool.name);
+        }
         for (node, address) in &pool.servers {
             let address = match address {
                 ServerAddress::Tcp(address) => address.to_string(),
@@ -84,6 +102,9 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
         wrong.push(format!("held in HAProxy: {}: {advice}", held.join(", ")));
     }
     if wrong.is_empty() {
+        if entry.by == LedBy::Choose {
+            said += &memory::survey(cluster, entry)?;
+        }
         say(said)
     } else {
         Err(Failure::new(format!("front {}: {}", entry.name, wrong.join("; "))))

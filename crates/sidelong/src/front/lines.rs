@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use clap::ValueEnum;
-use sidelong_config::{Cluster, FrontEntry, Node, Proxy, ServerAddress};
+use sidelong_config::{Cluster, FrontEntry, LedBy, Node, Proxy, ServerAddress};
 
 use super::memory::directory;
 use super::{connect, envoy, haproxy};
@@ -65,7 +65,10 @@ pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
             httpd(&pools, Some(&prefix), None)
         ),
         Proxy::Envoy => envoy::lines(&pools, Some(&prefix), None),
-        Proxy::Haproxy => haproxy::socket_line(entry) + &haproxy::backends(&pools, Some(entry)),
+        Proxy::Haproxy => {
+            let lua = if entry.by == LedBy::Choose { haproxy::lua_lines(&prefix) } else { String::new() };
+            haproxy::socket_line(entry) + &lua + &haproxy::backends(&pools, Some(entry))
+        }
         Proxy::Connect => connect::lines(cluster),
         Proxy::Library => format!("/* sidelong_front_open({prefix:?}, why) */\n"),
     }

@@ -27,6 +27,14 @@ pub(super) fn directory(cluster: &Cluster, entry: &FrontEntry) -> PathBuf {
 
 /// Says whether the front runs, and whose workers ask it.
 pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure> {
+    say(survey(cluster, entry)?)
+}
+
+/// That the front runs, and whose workers ask it.
+///
+/// # Errors
+/// If it does not, or none does.
+pub(super) fn survey(cluster: &Cluster, entry: &FrontEntry) -> Result<String, Failure> {
     let run = RunDirectory::at(directory(cluster, entry));
     let nodes = cluster.nodes.len();
     let [choice, workers] = led_regions(&entry.name).map(|region| format!("{region}.region"));
@@ -69,7 +77,7 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
         )));
     }
     let workers = if pids.len() == 1 { "1 worker".to_owned() } else { format!("{} workers", pids.len()) };
-    say(format!(
+    Ok(format!(
         "front {} runs, and scanned {:.1} ms ago\n{workers} of {} ask it: {}\n",
         entry.name,
         age.as_secs_f64() * 1e3,

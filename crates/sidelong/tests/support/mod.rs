@@ -9,6 +9,7 @@ pub mod foreign;
 mod http;
 pub mod httpd;
 mod process;
+pub mod proxies;
 pub mod servers;
 mod terminal;
 

