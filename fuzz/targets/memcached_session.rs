@@ -19,8 +19,13 @@ fuzz_target!(|input: (u16, &[u8])| {
 
 /// The answers, and whether the session ended.
 fn answers(pieces: &[&[u8]]) -> (Vec<u8>, bool) {
-    let settings =
-        Settings { memory_bytes: 8 << 20, item_bytes_max: ITEM_BYTES_MAX, eviction: Eviction::default() };
+    let settings = Settings {
+        memory_bytes: 8 << 20,
+        item_bytes_max: ITEM_BYTES_MAX,
+        eviction: Eviction::default(),
+        evicts: true,
+        seed: [1, 2],
+    };
     let (mut cache, mut counters, mut session) = (Cache::new(settings), Counters::default(), Session::new());
     // How many bytes were read so far depends on the pieces, and `stats` shows it.
     let world = World {
