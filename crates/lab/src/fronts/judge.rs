@@ -59,11 +59,7 @@ pub(super) fn checks(rows: &[Row]) -> Vec<Check> {
     // Proxies that reject nobody cannot answer all of ten times the load.
     let errors = sum(|row| if row.case.load == Load::Overload { 0 } else { row.errors });
     checks.extend([
-        Check::at_most(
-            "requests at a server of another site, all runs",
-            0.0,
-            sum(|row| row.misdirected.unwrap_or(0)),
-        ),
+        Check::at_most("wrong-site requests, all runs", 0.0, sum(|row| row.misdirected.unwrap_or(0))),
         Check::at_most("requests without an answer, all runs but those of ten times the load", 0.0, errors),
     ]);
     checks

@@ -21,7 +21,7 @@ const AFTER: [Column; 6] = [
     ("CPU of a request, us", |row| number(Some(row.cpu_us), 1)),
     ("requests/s of a core", |row| format!("{:.0}", row.per_core())),
     ("a front, % of a CPU", |row| number(row.front_cpu.map(|share| share * 100.0), 1)),
-    ("at a wrong site", |row| count(row.misdirected)),
+    ("wrong-site requests", |row| count(row.misdirected)),
     ("errors", |row| row.errors.to_string()),
 ];
 const PROXIES: Column = ("proxies", |row| row.case.proxies.to_string());
@@ -74,7 +74,7 @@ pub(super) fn tell(study: &Fronts, rows: &[Row], story: &mut Story) {
         let (titles, cells): (Vec<_>, Vec<_>) = columns(load).into_iter().unzip();
         story.table(&titles, of_load().map(|row| cells.iter().map(|cell| cell(row)).collect()));
     }
-    story.how(&study.settings.describe());
+    story.how(&format!("The bursts: {}", study.settings.describe()));
 }
 
 fn about(load: Load) -> String {
