@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sidelong_config::Configuration;
+use sidelong_config::{Configuration, LedBy};
 use sidelong_layout::{NodeId, WorkersMap};
 use support::proxies::{Kind, module, proxy};
 use support::servers::{Load, gunicorn, haproxy_program, sites_at_once};
@@ -352,6 +352,23 @@ fn trouble_at_the_socket_is_said_once_and_passes() {
     assert_eq!(led.front.err().matches(trouble).count(), 1, "{}", led.front.err());
 
     led.end();
+}
+
+#[test]
+fn a_haproxy_whose_lua_does_not_ask_is_named() {
+    let Some((mut cluster, servers, agents)) = parts(Kind::HaproxyByChoice, "admin.sock") else { return };
+    let front = cluster.part("front", "front1");
+    eventually("the front has read its file", || cluster.run_dir().join("front1.choice.region").exists());
+    // HAProxy gets the lines of one that goes by weights.
+    cluster.file.fronts[0].by = LedBy::Weights;
+    let haproxy = haproxy(&cluster, Path::new(""), &[]);
+    cluster.file.fronts[0].by = LedBy::Choose;
+    eventually("check says so", || {
+        by_hand(&cluster, &["front", "check", "front1"])
+            .err
+            .contains("no worker of haproxy has sent a request by it")
+    });
+    drop((haproxy, front, servers, agents));
 }
 
 #[test]

@@ -36,6 +36,8 @@ const SMOOTHED_OVER: Duration = Duration::from_millis(100);
 /// The least share that a node has left. Nodes that are all full still share by what they can do.
 const LEFT_MIN: f32 = 1.0 / 16.0;
 const WEIGHT_MAX: f32 = 256.0;
+/// HAProxy is asked at least as often. What is sent in that time is less than the 2^15 requests that a reading can tell apart.
+const SILENT_MAX: Duration = Duration::from_millis(500);
 
 /// HAProxy, led by a front.
 pub struct LedByHaproxy {
@@ -46,8 +48,9 @@ pub struct LedByHaproxy {
     shown_at: Time,
     /// What its Lua reads, if it does.
     choice: Option<LedByMemory>,
-    /// The number of HAProxy's answers that were taken.
+    /// The number of HAProxy's answers that were taken, and when one was, or should have been.
     heard: u64,
+    heard_at: Time,
 }
 
 /// What the watch thread keeps of a node.
@@ -107,6 +110,7 @@ impl LedByHaproxy {
             shown_at: Time::from_ns(0),
             choice,
             heard: 0,
+            heard_at: Time::from_ns(0),
         };
         let names = Names {
             front: front.to_owned(),
@@ -144,10 +148,12 @@ impl Led for LedByHaproxy {
             (node.counted, node.stated) = (*counted, *stated);
         }
         // Its counts are as old as its answer. Until the next one, what its Lua has sent comes on top.
-        if let Some(choice) = self.choice.as_mut().filter(|_| self.heard != seen.answers) {
+        if let Some(choice) = &mut self.choice
+            && (self.heard != seen.answers || now.since(self.heard_at) >= SILENT_MAX)
+        {
             choice.count_from_now();
+            (self.heard, self.heard_at) = (seen.answers, now);
         }
-        self.heard = seen.answers;
     }
 
     fn show(&mut self, view: &View, gate: Option<&Gate>, now: Time) {
