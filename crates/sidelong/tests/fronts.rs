@@ -89,7 +89,7 @@ impl Led {
         cluster.file.fronts.push(front);
         cluster.file.nodes.iter_mut().for_each(|node| node.workers = Some(4));
         // The servers' answers take 100 ms, and a busy machine's time. For as long no node leaves a HAProxy that was started.
-        let drain_s = if matches!(kind, Kind::HaproxyByWeights | Kind::HaproxyByChoice) { 10 } else { 30 };
+        let drain_s = if kind.is_haproxy() { 10 } else { 30 };
         cluster.file.reconfig.drain_max = Duration::from_secs(drain_s);
         change(&mut cluster);
         let module = module(&cluster, kind)?;
@@ -103,8 +103,8 @@ impl Led {
         eventually("the front runs", || led.up.as_ref().unwrap().err().contains(" is up: "));
         led.proxy = Some(led.start_proxy());
         led.await_serving();
-        if !kind.reads_memory() {
-            // Until then it goes by the weights of its file.
+        if kind.is_haproxy() {
+            // Until then it goes by the weights of its file, by choice too where nothing is chosen.
             eventually("weights are set", || {
                 run(["front", "check", "web1", "--config", &led.config()]).out.contains("n2, weight 0,")
             });

@@ -43,6 +43,11 @@ impl Kind {
         front
     }
 
+    /// Whether it is HAProxy, which the front gives weights however it is led.
+    pub fn is_haproxy(self) -> bool {
+        matches!(self, Kind::HaproxyByWeights | Kind::HaproxyByChoice)
+    }
+
     /// Whether its workers read the front's memory.
     pub fn reads_memory(self) -> bool {
         self != Kind::HaproxyByWeights
