@@ -10,8 +10,8 @@ use crate::setup::Demand::{SingleFile, WorldCup, Zipf};
 use crate::setup::Layout::{Four, Three};
 use crate::study::Conclusion;
 use crate::{
-    admission, agent, beside, busy, fronts, latency, monitoring, overhead, overload, perftest, rams, scale,
-    servers, sizes, speed, throughput, utilisation,
+    admission, agent, beside, busy, cache, fronts, latency, monitoring, overhead, overload, perftest, rams,
+    scale, servers, sizes, speed, throughput, utilisation,
 };
 
 /// An experiment that can be run: a published one, or one of Sidelong's own.
@@ -45,7 +45,7 @@ const fn study(
     Experiment { id, figure, title, run }
 }
 
-static EXPERIMENTS: [Experiment; 49] = [
+static EXPERIMENTS: [Experiment; 50] = [
     study("R5", "Balaji et al. 2004, Figure 5", "read, by message size", |bench| {
         sizes::run(bench, sizes::READ)
     }),
@@ -225,6 +225,7 @@ static EXPERIMENTS: [Experiment; 49] = [
         overload::on_gunicorn,
     ),
     study("F1", OWN, "nginx, httpd, HAProxy and Envoy, led and by themselves", fronts::run),
+    study("K1", OWN, "gets and sets of the cache, beside memcached", cache::run),
     study("agent", OWN, "nginx with an agent beside it, and behind the edge", agent::run),
 ];
 
@@ -267,7 +268,7 @@ mod tests {
                 && error.ends_with(
                     "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, S1, S2, perftest, sim-speed, \
                      edge-overhead, \
-                     move-latency, servers, gunicorn, F1, agent"
+                     move-latency, servers, gunicorn, F1, K1, agent"
                 ),
             "{error}"
         );

@@ -24,6 +24,7 @@ mod agent;
 mod bench;
 mod beside;
 mod busy;
+mod cache;
 mod check;
 mod cpus;
 mod drawing;
