@@ -10,9 +10,6 @@ use serde_json::Value;
 use sidelong_config::{LoadMode, RateEntry};
 use support::{Cluster, Done, Running, Terminal, eventually, run, skipped, try_get};
 
-/// The first port of sites' addresses, at which nothing listens.
-const CONNECT: u16 = 8081;
-
 /// An integer of the summary.
 fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or_else(|| panic!("{key} of {value}"))
@@ -76,9 +73,7 @@ fn requests_at_a_node_of_another_site_are_counted() {
 /// `up --front connect`, in a mount namespace that has a BPF file system.
 #[test]
 fn without_a_proxy_the_kernel_sends_the_load_to_nodes() {
-    let mut cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(256, Some(2048));
-    let [alpha, beta] = [CONNECT, CONNECT + 1].map(|port| Some(cluster.at(port)));
-    (cluster.file.sites[0].connect, cluster.file.sites[1].connect) = (alpha, beta);
+    let cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(256, Some(2048));
     let up = |more: &[&str]| {
         let mut command = Command::new("unshare");
         command.args(["-m", "sh", "-c", "mount -t bpf bpf /sys/fs/bpf || exit 77; exec \"$0\" \"$@\""]);
