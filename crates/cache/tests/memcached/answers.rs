@@ -20,18 +20,24 @@ fn rounded(word: &[u8]) -> String {
     if seconds < 0 { seconds.to_string() } else { format!("~{}", (seconds + 50) / 100 * 100) }
 }
 
-/// The answers in text up to the line "MN", each in words. None if that has not come.
+/// A command that ends what was sent in text, and its answer, which no other command has.
+pub(crate) const LAST_COMMAND: &[u8] = b"md no-such-key Olast\r\n";
+const LAST_ANSWER: &[u8] = b"NF Olast";
+
+/// The answers in text up to the last one, each in words. None if that has not come.
 pub(crate) fn text(mut bytes: &[u8], numbers: &mut Numbers) -> Option<Vec<String>> {
     let mut answers = Vec::new();
     loop {
         let end = bytes.windows(2).position(|two| two == b"\r\n")?;
         let (line, rest) = (&bytes[..end], &bytes[end + 2..]);
         bytes = rest;
+        if line == LAST_ANSWER {
+            return Some(answers);
+        }
         let words: Vec<_> = line.split(|byte| *byte == b' ').collect();
         let size =
             |at: usize| words.get(at).and_then(|word| str::from_utf8(word).ok()?.parse::<usize>().ok());
         let value_bytes = match words[0] {
-            b"MN" if words.len() == 1 => return Some(answers),
             b"VALUE" => size(3),
             b"VA" => size(1),
             _ => None,

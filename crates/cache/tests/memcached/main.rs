@@ -12,7 +12,7 @@ mod real;
 use std::os::unix::net::UnixStream;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use answers::{LAST, Numbers};
+use answers::{LAST, LAST_COMMAND, Numbers};
 use commands::{Cas, Command};
 use common::{Connection, Server};
 use proptest::prelude::*;
@@ -113,7 +113,7 @@ fn number(side: &mut dyn Side, key: &[u8], cas: Cas) -> u64 {
     if cas == Cas::None {
         return 0;
     }
-    let (answer, _) = side.text(&[b"mg ", key, b" c u\r\nmn\r\n"].concat());
+    let (answer, _) = side.text(&[b"mg ", key, b" c u\r\n", LAST_COMMAND].concat());
     let answer = String::from_utf8(answer).unwrap();
     let number =
         answer.split_whitespace().find_map(|word| word.strip_prefix('c')?.parse::<u64>().ok()).unwrap_or(500);
@@ -134,7 +134,7 @@ fn answer(side: &mut dyn Side, command: &Command, numbers: &mut Numbers) -> (Vec
                 let at = bytes.iter().position(|byte| *byte == b'@').unwrap();
                 bytes.splice(at..=at, number.bytes());
             }
-            bytes.extend_from_slice(b"mn\r\n");
+            bytes.extend_from_slice(LAST_COMMAND);
             let (answer, is_closed) = side.text(&bytes);
             match answers::text(&answer, numbers) {
                 Some(answers) => (answers, is_closed),
@@ -158,7 +158,7 @@ fn answer(side: &mut dyn Side, command: &Command, numbers: &mut Numbers) -> (Vec
 fn begin(side: &mut dyn Side) {
     // So that there is a unique number below any that is compared.
     let store = b"set a 0 0 0\r\n\r\n".repeat(3);
-    side.text(&[&store[..], b"flush_all\r\nstats reset\r\nmn\r\n"].concat());
+    side.text(&[&store[..], b"flush_all\r\nstats reset\r\n", LAST_COMMAND].concat());
 }
 
 /// What was counted, of what both count.
@@ -180,7 +180,7 @@ fn counted(side: &mut dyn Side) -> Vec<String> {
         "touch_hits",
         "touch_misses",
     ];
-    let (answer, _) = side.text(b"stats\r\nmn\r\n");
+    let (answer, _) = side.text(&[b"stats\r\n", LAST_COMMAND].concat());
     let lines = String::from_utf8(answer).unwrap();
     let counted =
         |name: &str| lines.lines().find(|line| line.starts_with(&format!("STAT {name} "))).map(str::to_owned);
