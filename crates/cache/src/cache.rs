@@ -1,6 +1,7 @@
 //! Items in bounded memory.
 
 use std::hash::Hasher as _;
+use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable};
 use sidelong_policy::cache::store::{Eviction, Gone, Place, Room, Store};
@@ -153,6 +154,7 @@ impl Header {
 /// An item that was found.
 #[derive(Clone, Copy)]
 struct Found {
+    hash: u64,
     place: Place,
     at: At,
     header: Header,
@@ -294,7 +296,7 @@ impl Cache {
 
     /// Removes the item of `key`. False if there is none.
     pub fn remove(&mut self, key: &[u8], now: Seconds) -> bool {
-        self.find(key, now).is_some() && self.forget(self.hash(key))
+        self.find(key, now).is_some_and(|found| self.forget(found.hash))
     }
 
     /// From `at` on, all items stored before it are gone: at once, if it is not later than `now`. A flush that is still to come
@@ -355,7 +357,7 @@ impl Cache {
             self.forget(hash);
             return None;
         }
-        Some(Found { place, at, header })
+        Some(Found { hash, place, at, header })
     }
 
     fn flush_if_due(&mut self, now: Seconds) {
@@ -375,12 +377,8 @@ impl Cache {
     /// A place for an item of `len` bytes: that of the item before, if it has the right size.
     fn place(&mut self, hash: u64, len: usize) -> Result<At, PutError> {
         let taken = self.heap.taken(len) as u32;
-        if let Some((at, bytes)) = self.places.value(hash) {
+        if let Some((at, bytes)) = self.places.get_value(hash) {
             if bytes == taken {
-                let at = *at;
-                if let Some(place) = self.places.peek(hash) {
-                    self.places.touch(place);
-                }
                 return Ok(at);
             }
             self.forget(hash);
@@ -406,9 +404,9 @@ impl Cache {
                 return Some(at);
             }
             if victims % VICTIMS_BEFORE_CLEARING == VICTIMS_BEFORE_CLEARING - 1
-                && self.heap.has_half_free_page(len)
+                && let Some(pages) = self.heap.half_free(len)
             {
-                self.clear(len);
+                self.clear(pages);
                 continue;
             }
             let Some(gone) = self.places.evict_one() else { break };
@@ -417,11 +415,11 @@ impl Cache {
         // Each round frees a page that is in use, until none is. The first that are cleared may be unused ones, of which the
         // tables leave too few.
         while self.heap.bytes_used() > 0 {
-            self.clear(len);
+            self.clear(self.heap.cheapest(len));
             if let Some(at) = self.heap.allocate(len) {
                 return Some(at);
             }
-            self.clear(0);
+            self.clear(self.heap.cheapest(0));
         }
         None
     }
@@ -435,7 +433,7 @@ impl Cache {
         let tables = self.places.table_bytes();
         self.heap.set_bytes_max(self.settings.memory_bytes.saturating_sub(tables));
         while self.settings.evicts && self.heap.is_over() {
-            self.clear(0);
+            self.clear(self.heap.cheapest(0));
         }
     }
 
@@ -445,10 +443,8 @@ impl Cache {
         self.heap.free(gone.value, gone.bytes as usize);
     }
 
-    /// Clears the cheapest pages for an item of `len` bytes: moves their items to other pages where these have room, and
-    /// evicts the others.
-    fn clear(&mut self, len: usize) {
-        let pages = self.heap.cheapest(len);
+    /// Clears pages: moves their items to other pages where these have room, and evicts the others.
+    fn clear(&mut self, pages: Range<usize>) {
         self.counts.pages_cleared += pages.len() as u64;
         for at in self.heap.places(pages) {
             // A free slot still has the header of its last item, which may lie elsewhere now.

@@ -17,7 +17,7 @@ const PAGE_BYTES_MIN: usize = 64 << 10;
 const PAGE_BYTES_MAX: usize = 1 << 20;
 const PAGES: usize = 128;
 /// Slots begin at multiples of this, in bytes.
-pub(crate) const UNIT_BYTES: usize = 16;
+const UNIT_BYTES: usize = 16;
 /// Blocks of a page, a bit each.
 const BLOCKS: usize = 64;
 /// The smallest slot, in bytes.
@@ -201,11 +201,12 @@ impl Heap {
         cheapest.1..cheapest.1 + count
     }
 
-    /// Whether a page could be cleared for an item of `len` bytes that is at most half in use.
-    pub(crate) fn has_half_free_page(&self, len: usize) -> bool {
+    /// The same, if they are for other sizes and at most half in use.
+    pub(crate) fn half_free(&self, len: usize) -> Option<Range<usize>> {
         let is_old = |page: &Page| self.class_of(len).is_none_or(|class| self.is_old(page, class));
-        let cheapest = &self.pages[self.cheapest(len)];
-        cheapest.iter().all(|page| is_old(page) && self.in_use(page) <= self.page_bytes / 2)
+        let is_half_free = |page: &Page| is_old(page) && self.in_use(page) <= self.page_bytes / 2;
+        let cheapest = self.cheapest(len);
+        self.pages[cheapest.clone()].iter().all(is_half_free).then_some(cheapest)
     }
 
     /// Whether a page is in use for other sizes than those of `class`, and all of its slots have been.

@@ -12,7 +12,7 @@ use std::mem;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -45,11 +45,6 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// A Unix socket whose file is at `path`.
-    pub fn unix(listener: UnixListener, path: &Path) -> Self {
-        Listener::Unix(listener, path.to_owned())
-    }
-
     fn accept(&self) -> io::Result<Stream> {
         match self {
             Listener::Tcp(listener) => {
@@ -465,9 +460,7 @@ impl<'a> Server<'a> {
     fn send(&mut self, client: &mut Client) -> io::Result<()> {
         while client.sent < client.output.len() {
             match client.stream.write(&client.output[client.sent..]) {
-                Ok(len) => {
-                    client.sent += len;
-                }
+                Ok(len) => client.sent += len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

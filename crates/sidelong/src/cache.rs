@@ -210,7 +210,7 @@ fn listeners(args: &CacheArgs) -> Result<Vec<Listener>, Failure> {
         let listener = UnixListener::bind(path);
         umask(before);
         let listener = listener.map_err(named)?;
-        return Ok(vec![Listener::unix(listener, path)]);
+        return Ok(vec![Listener::Unix(listener, path.clone())]);
     }
     let tcp = |listen: &Listen| {
         let address = SocketAddr::new(listen.address, listen.port.unwrap_or(args.port));
