@@ -26,7 +26,7 @@ fn answers(pieces: &[&[u8]]) -> (Vec<u8>, bool) {
         evicts: true,
         seed: [1, 2],
     };
-    let (mut cache, mut counters, mut session) = (Cache::new(settings), Counters::default(), Session::new());
+    let (mut cache, mut counters, mut session) = (Cache::new(settings).unwrap(), Counters::default(), Session::new());
     // How many bytes were read so far depends on the pieces, and `stats` shows it.
     let world = World {
         now: 1000,

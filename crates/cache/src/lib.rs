@@ -17,6 +17,7 @@ pub mod cache;
 mod command;
 pub mod counters;
 mod heap;
+mod listing;
 mod protocol;
 pub mod server;
 pub mod session;

@@ -155,7 +155,7 @@ pub(crate) fn run(args: &CacheArgs, quiet: bool) -> Result<(), Failure> {
         evicts: !args.disable_evictions,
         seed,
     };
-    let mut cache = Cache::new(settings);
+    let mut cache = Cache::new(settings)?;
     let options = Options {
         clients_max: args.conn_limit as usize,
         users,

@@ -26,7 +26,7 @@ impl Default for Server {
             seed: [1, 2],
         };
         Server {
-            cache: Cache::new(settings),
+            cache: Cache::new(settings).unwrap(),
             counters: Counters::default(),
             now: 1000,
             unix_at_0: 1_700_000_000,
