@@ -16,8 +16,10 @@
 pub mod cache;
 mod command;
 pub mod counters;
+mod frame;
 mod heap;
 mod listing;
+pub mod neighbours;
 mod protocol;
 pub mod server;
 pub mod session;
