@@ -9,6 +9,7 @@
 //! | [`counters`], `stats` | what was done, and how `stats` shows it |
 //!
 //! | [`server`] | one thread that drives sessions over sockets |
+//! | `published` | its figures, for another thread |
 //!
 //! All but the server does no I/O and reads no clock: the driver hands in bytes and the time.
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@ mod command;
 pub mod counters;
 mod heap;
 mod protocol;
+mod published;
 pub mod server;
 pub mod session;
 mod stats;
@@ -25,4 +27,5 @@ mod stats;
 pub use cache::{Cache, Item, PutError, Settings};
 pub use command::{Host, Row, Rows, Users, World};
 pub use counters::Counters;
+pub use published::Published;
 pub use session::{Fed, Session, Wants};

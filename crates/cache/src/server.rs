@@ -13,6 +13,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -22,6 +23,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use crate::cache::{Cache, Seconds};
 use crate::command::{Host, Row, Rows, Users, World};
 use crate::counters::Counters;
+use crate::published::Published;
 use crate::session::{Session, Wants};
 
 /// Bytes that are read from a client at a time.
@@ -110,6 +112,8 @@ pub struct Options {
     pub version: String,
     /// Further rows of `stats settings`.
     pub settings: Vec<(&'static str, String)>,
+    /// Where the figures of `stats` are published, if another thread reads them.
+    pub published: Option<Arc<Published>>,
 }
 
 /// Figures of the clients.
@@ -136,6 +140,18 @@ impl Connections {
 }
 
 impl Options {
+    /// What a session is told, with the rows that `rows` writes for `stats`.
+    fn world<'w>(&'w self, now: Seconds, rows: &'w dyn Fn(Rows, &mut Row<'_>)) -> World<'w> {
+        World {
+            now,
+            unix_at_0: unix_at_0(now),
+            out_bytes_max: OUT_BYTES_MAX,
+            version: &self.version,
+            users: self.users.as_ref(),
+            rows,
+        }
+    }
+
     /// Writes the rows of `stats` that a session does not know.
     fn show(&self, rows: Rows, connections: &Connections, now: Seconds, row: &mut Row<'_>) {
         match rows {
@@ -268,6 +284,7 @@ impl<'a> Server<'a> {
         let mut events = Vec::with_capacity(EVENTS);
         let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as _ };
         while !stop.load(Ordering::Relaxed) {
+            self.publish();
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&tick)) {
                 Ok(_) => {}
@@ -286,6 +303,17 @@ impl<'a> Server<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Publishes the figures, if it is time.
+    fn publish(&mut self) {
+        let Some(published) = self.options.published.as_ref().filter(|published| published.is_due()) else {
+            return;
+        };
+        let now = self.now();
+        let rows = |rows, row: &mut Row<'_>| self.options.show(rows, &self.connections, now, row);
+        let world = self.options.world(now, &rows);
+        published.publish(&mut Host { cache: self.cache, counters: &mut self.counters, world: &world });
     }
 
     fn now(&self) -> Seconds {
@@ -426,14 +454,8 @@ impl<'a> Server<'a> {
         let now = self.now();
         let mut used = 0;
         loop {
-            let world = World {
-                now,
-                unix_at_0: unix_at_0(now),
-                out_bytes_max: OUT_BYTES_MAX,
-                version: &self.options.version,
-                users: self.options.users.as_ref(),
-                rows: &|rows, row| self.options.show(rows, &self.connections, now, row),
-            };
+            let rows = |rows, row: &mut Row<'_>| self.options.show(rows, &self.connections, now, row);
+            let world = self.options.world(now, &rows);
             let mut host = Host { cache: self.cache, counters: &mut self.counters, world: &world };
             let fed = client.session.feed(&input[used..], &mut host, &mut self.out);
             used += fed.consumed;

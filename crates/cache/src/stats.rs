@@ -81,6 +81,11 @@ impl Kind {
     }
 }
 
+/// Hands the rows of `stats` to `row`.
+pub(crate) fn general(host: &mut Host<'_>, row: &mut Row<'_>) {
+    Kind::General.show(host, row);
+}
+
 /// Answers `stats WORDS` in text.
 pub(crate) fn text(words: &[&[u8]], host: &mut Host<'_>, out: &mut Vec<u8>) {
     match (words, Kind::of(words.first().unwrap_or(&&b""[..]))) {
