@@ -10,6 +10,8 @@ use crate::session::{Fed, Session, Wants};
 
 /// Bytes before those of a command or an answer.
 const HEADER_BYTES: usize = 8;
+/// Bytes that a command has beside an item, at most.
+const LINES_BYTES_MAX: usize = 8 << 10;
 /// The end of an answer to a line of keys.
 const END: &[u8] = b"END\r\n";
 
@@ -38,6 +40,7 @@ pub(crate) fn feed(input: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) -> Fed 
         let rest = &input[consumed..];
         let wants = match parse(rest) {
             None => Wants::Input(HEADER_BYTES),
+            Some((_, end)) if end > host.cache.settings().item_bytes_max + LINES_BYTES_MAX => Wants::Close,
             Some((_, end)) if end > rest.len() => Wants::Input(end),
             Some(_) if out.len() >= host.world.out_bytes_max => Wants::Room,
             Some((language, end)) => match Language::of(language) {

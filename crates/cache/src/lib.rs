@@ -9,6 +9,7 @@
 //! | [`counters`], `stats` | what was done, and how `stats` shows it |
 //!
 //! | [`server`] | one thread that drives sessions over sockets |
+//! | `published` | its figures, for another thread |
 //!
 //! All but the server does no I/O and reads no clock: the driver hands in bytes and the time.
 #![forbid(unsafe_code)]
@@ -20,7 +21,9 @@ mod frame;
 mod heap;
 mod listing;
 pub mod neighbours;
+mod outgoing;
 mod protocol;
+mod published;
 pub mod server;
 pub mod session;
 mod stats;
@@ -28,4 +31,5 @@ mod stats;
 pub use cache::{Cache, Item, PutError, Settings};
 pub use command::{Host, Row, Rows, Users, World};
 pub use counters::Counters;
+pub use published::Published;
 pub use session::{Fed, Session, Wants};

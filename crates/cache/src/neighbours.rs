@@ -170,6 +170,11 @@ impl Neighbours {
         &self.names[number]
     }
 
+    /// The number of this cache.
+    pub(crate) fn me(&self) -> usize {
+        self.me
+    }
+
     /// Whether there are others.
     pub(crate) fn has_others(&self) -> bool {
         self.all.len() > 1

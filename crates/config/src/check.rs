@@ -1,5 +1,6 @@
 //! Checks of a cluster file. Each names the key, what it found there, and what it expected.
 
+mod cache;
 mod front;
 mod node;
 
@@ -19,6 +20,7 @@ use crate::lines::At;
 use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::words::{Configuration, Fabric, LoadMode, MovedBy, Service, WorkloadKind};
+use cache::{cache, cache_peers};
 use front::{connect_addresses, front};
 use node::{lasting_group, node};
 
@@ -62,6 +64,7 @@ pub(crate) fn sections(file: &ClusterFile) -> Check {
     reconfig(&file.reconfig)?;
     limits(&file.limits)?;
     ganglia(file)?;
+    cache(file)?;
     file.workload.as_ref().map_or(Ok(()), |load| workload(load, file))
 }
 
@@ -293,7 +296,7 @@ pub(crate) fn processes(file: &ClusterFile, nodes: &[(Node, usize)]) -> Check {
             addresses.once(at.key("admin"), admin, who)?;
         }
     }
-    Ok(())
+    cache_peers(file, &mut names, &mut addresses)
 }
 
 /// The address whose port is `k` above that of `address`.

@@ -15,7 +15,7 @@ use crate::file::{ClusterFile, EdgeEntry, FrontEntry, Identity, NodeEntry, RateE
 use crate::lines::At;
 use crate::run_dir::default_run_dir;
 use crate::secret::Secret;
-use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
+use crate::sections::{Admission, Balancing, Caching, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::words::{Configuration, Fabric, Service};
 
 /// For a command that takes too long to be killed with its process group.
@@ -48,6 +48,8 @@ pub struct Cluster {
     pub limits: Limits,
     /// The Ganglia monitor that gets the nodes' figures.
     pub ganglia: Ganglia,
+    /// The caches that memcached's clients use, in the order of the file.
+    pub cache: Caching,
     /// In the order of the file, at least one.
     pub sites: Vec<Site>,
     /// In the order of the file, at least one, at most [`sidelong_layout::NODES_MAX`].
@@ -207,6 +209,7 @@ impl Cluster {
             reconfig: file.reconfig.clone(),
             limits: file.limits.clone(),
             ganglia: file.ganglia.clone(),
+            cache: file.cache.clone(),
             sites,
             nodes: nodes.into_iter().map(|(node, _)| node).collect(),
             edges: file.edges.clone(),

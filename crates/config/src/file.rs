@@ -16,7 +16,7 @@ use sidelong_state::Drain;
 
 use crate::address;
 use crate::secret::SecretText;
-use crate::sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
+use crate::sections::{Admission, Balancing, Caching, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
 use crate::time;
 use crate::words::{Fabric, Forwarded, LedBy, Proxy, Service};
 
@@ -49,6 +49,9 @@ pub struct ClusterFile {
     /// `[ganglia]`.
     #[serde(default)]
     pub ganglia: Ganglia,
+    /// `[cache]`, with each `[[cache.peer]]`.
+    #[serde(default)]
+    pub cache: Caching,
     /// Each `[[site]]`, at least one.
     #[serde(default, rename = "site")]
     pub sites: Vec<SiteEntry>,

@@ -35,10 +35,14 @@ pub use file::{
 pub use parse::FILE_BYTES_MAX;
 pub use run_dir::default_run_dir;
 pub use secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret, SecretText};
-pub use sections::{Admission, Balancing, Ganglia, Limits, Load, Reconfig, Verbs, Workload};
+pub use sections::{
+    Admission, Balancing, CACHE_PEERS_MAX, CachePeer, Caching, Ganglia, Limits, Load, Reconfig, Verbs,
+    Workload,
+};
 pub use sidelong_files::ServerAddress;
 pub use sidelong_policy::admission::{AdmissionRule, Target};
 pub use sidelong_policy::balance::Balance;
+pub use sidelong_policy::cache::store::Eviction;
 pub use sidelong_policy::index::Weights;
 pub use sidelong_state::{Drain, Protocol, Scheme};
 pub use words::{

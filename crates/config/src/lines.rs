@@ -5,7 +5,8 @@ use std::fmt;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A key of the file: `section.key`, `section[entry].key` or `section[entry].key[item]`, or the first part of one.
+/// A key of the file: `section.key`, `section[entry].key` or `section[entry].key[item]`, or the first part of one. The section
+/// may be a table in another, such as `cache.peer`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct At {
     section: &'static str,
@@ -43,7 +44,11 @@ impl At {
     }
 
     fn offset(self, root: &DeTable<'_>) -> Option<usize> {
-        let (name, mut value) = root.get_key_value(self.section)?;
+        let mut sections = self.section.split('.');
+        let (mut name, mut value) = root.get_key_value(sections.next()?)?;
+        for section in sections {
+            (name, value) = value.get_ref().as_table()?.get_key_value(section)?;
+        }
         let mut offset = name.span().start;
         if let Some(entry) = self.entry {
             let Some(table) = value.get_ref().as_array().and_then(|tables| tables.get(entry)) else {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sidelong_policy::admission::AdmissionRule;
 use sidelong_policy::balance::Balance;
+use sidelong_policy::cache::store::Eviction;
 use sidelong_policy::index::Weights;
 use sidelong_state::{Protocol, Scheme};
 
@@ -247,6 +248,69 @@ impl Default for Ganglia {
             group: "sidelong".into(),
             prefix: "sidelong_".into(),
         }
+    }
+}
+
+/// Most `[[cache.peer]]` of a cluster.
+pub const CACHE_PEERS_MAX: usize = 64;
+
+/// `[cache]`: caches that memcached's clients use.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Caching {
+    /// Which item is evicted. Default `sieve`.
+    pub eviction: Eviction,
+    /// Most bytes of an item: its header, key and value. Default 1 MiB.
+    pub item_bytes_max: u64,
+    /// Each `[[cache.peer]]`, at most [`CACHE_PEERS_MAX`].
+    #[serde(rename = "peer", skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<CachePeer>,
+}
+
+impl Default for Caching {
+    fn default() -> Self {
+        Caching { eviction: Eviction::Sieve, item_bytes_max: 1 << 20, peers: Vec::new() }
+    }
+}
+
+/// `[[cache.peer]]`: one cache, a process of its own.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CachePeer {
+    /// Its name in logs and results.
+    pub name: String,
+    /// Where memcached's clients connect.
+    #[serde(deserialize_with = "address::read")]
+    pub listen: SocketAddr,
+    /// The admin endpoint. Default none.
+    #[serde(default, deserialize_with = "address::read_option", skip_serializing_if = "Option::is_none")]
+    pub admin: Option<SocketAddr>,
+    /// Memory in MiB, tables included. Default 64.
+    #[serde(default = "CachePeer::default_memory_mb")]
+    pub memory_mb: u32,
+    /// Most clients at a time. Others wait to be accepted. Default 1024.
+    #[serde(default = "CachePeer::default_clients_max")]
+    pub clients_max: u32,
+}
+
+impl CachePeer {
+    /// A peer with defaults.
+    pub fn new(name: impl Into<String>, listen: SocketAddr) -> Self {
+        CachePeer {
+            name: name.into(),
+            listen,
+            admin: None,
+            memory_mb: Self::default_memory_mb(),
+            clients_max: Self::default_clients_max(),
+        }
+    }
+
+    fn default_memory_mb() -> u32 {
+        64
+    }
+
+    fn default_clients_max() -> u32 {
+        1024
     }
 }
 

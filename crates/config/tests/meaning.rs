@@ -51,6 +51,7 @@ fn the_demo_names_the_defaults() {
             demo.reconfig,
             demo.limits,
             demo.ganglia,
+            demo.cache,
             demo.workload
         ),
         (
@@ -62,6 +63,7 @@ fn the_demo_names_the_defaults() {
             bare.reconfig,
             bare.limits,
             bare.ganglia,
+            bare.cache,
             bare.workload
         )
     );

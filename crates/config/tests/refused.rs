@@ -1,32 +1,11 @@
 //! What a cluster file is refused for: the line, what is wrong, and what was expected.
 
+mod support;
+
 use std::fmt::Write as _;
 
 use sidelong_config::ClusterFile;
-
-/// A usable file of nine lines, to which the cases below add or in which they replace one.
-const BASE: &str = r#"[[site]]
-name = "a"
-hosts = ["a.example"]
-[[node]]
-name = "n"
-listen = "127.0.0.1:7101"
-[[edge]]
-name = "e"
-listen = "127.0.0.1:8081"
-"#;
-
-fn refused(text: &str) -> String {
-    match ClusterFile::parse(text, "cluster.toml") {
-        Ok(_) => panic!("not refused:\n{text}"),
-        Err(error) => error.to_string(),
-    }
-}
-
-/// The base with these lines after it, of which the first is line 10.
-fn refused_after(lines: &str) -> String {
-    refused(&format!("{BASE}{lines}"))
-}
+use support::{BASE, refused, refused_after};
 
 /// The base with line `line` replaced.
 fn refused_at(line: usize, with: &str) -> String {
@@ -192,6 +171,11 @@ fn every_section_is_checked() {
         ("[ganglia]\nperiod_ms = 0.5\n", "11: period_ms is 0.5; expected from 1 to 3600000"),
         ("[ganglia]\nmetadata_ms = 0\n", "11: metadata_ms is 0; expected from 1 to 3600000"),
         ("[ganglia]\nprefix = \"a b\"\n", "11: prefix \"a b\"; expected letters, digits, -, _ and ."),
+        ("[cache]\nitem_bytes_max = 1023\n", "11: item_bytes_max is 1023; expected from 1024 to 1073741824"),
+        (
+            "[cache]\nevicts = true\n",
+            "11: unknown field `evicts`, expected one of `eviction`, `item_bytes_max`, `peer`",
+        ),
         ("[workload]\nburst = 0\n", "11: burst is 0; expected from 1 to 1099511627776"),
         ("[workload]\nduration_s = 0\n", "11: duration_s is 0; expected from 0.001 to 31622400"),
         ("[workload]\nrequests = 0\n", "11: requests is 0; expected from 1 to 1099511627776"),

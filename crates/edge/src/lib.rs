@@ -33,7 +33,7 @@ pub use led::connect::LedByConnect;
 pub use led::haproxy::{HaproxyCluster, HaproxyNode, HaproxyServer, LedByHaproxy, survey_haproxy};
 pub use led::memory::{LedByMemory, LedCluster, led_regions};
 pub use loads::Loads;
-pub use metrics::{About, Counts, Metrics, NodeMetrics, ReadOwn};
+pub use metrics::{About, CacheMetrics, Counts, Metrics, NodeMetrics, ReadOwn, ReadStat};
 pub use peers::{Exchange, Peers, offer_share, share_region};
 pub use seen::Seen;
 pub use server::{Edge, Error, check_tls};

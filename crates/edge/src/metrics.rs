@@ -1,8 +1,9 @@
-//! Metrics in OpenMetrics: here those of an edge, in `node` those of a node, in `process` those of any process.
+//! Metrics in OpenMetrics: here those of an edge, in `node` those of a node, in `cache` those of a cache, in `process` those of any process.
 //! docs/metrics.md lists them.
 //!
 //! Counters are raised where things happen. Figures of the view and the last scan are read at the scrape.
 
+mod cache;
 mod emit;
 mod figures;
 mod format;
@@ -32,6 +33,7 @@ use crate::status::State;
 use emit::{Labels, age, family, flag};
 use figures::{Head, gauge};
 
+pub use cache::{CacheMetrics, ReadStat};
 pub use emit::{About, Counts};
 pub(crate) use figures::{HOT, HotFigure as Figure, Kind};
 pub(crate) use format::Format;

@@ -1,7 +1,10 @@
-//! `sidelong cache`: a cache that memcached's clients use, on this machine.
+//! `sidelong cache`: a cache that memcached's clients use, by memcached's switches or by a cluster file.
 
-use std::fs;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+mod metrics;
+mod switches;
+
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,181 +14,311 @@ use clap::Args;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use rustix::rand::{GetRandomFlags, getrandom};
-use sidelong_cache::cache::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
+use sidelong_cache::neighbours::{Neighbours, Peer, now_ns};
 use sidelong_cache::server::{self, Listener, Options};
-use sidelong_cache::{Cache, Settings, Users};
+use sidelong_cache::{Cache, Published, Settings, Users};
+use sidelong_config::CachePeer;
+use sidelong_edge::Admin;
+use sidelong_fabric::shm::ShmHost;
+use sidelong_fabric::{Access, Host, RegionSpec};
+use sidelong_layout::{CacheMap, RegionKind};
 use sidelong_policy::cache::store::Eviction;
 
+use crate::cli::PartArgs;
+use crate::event::Event;
 use crate::failure::{Failure, say};
 use crate::hangup::Hangup;
+use crate::parent::{self, end_with_parent};
+use crate::parts::Parts;
+use switches::Switches;
 
 const MIB: usize = 1 << 20;
-/// The smallest and the largest of the largest items, as memcached has them, in bytes.
-const ITEM_BYTES_MIN: usize = 1 << 10;
-const ITEM_BYTES_MAX: usize = 1 << 30;
+/// Access to the socket at which other caches connect.
+const SOCKET_MASK: u32 = 0o600;
 /// Descriptors beside those of clients.
 const OTHER_DESCRIPTORS: u64 = 64;
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CacheArgs {
-    /// Memory in MiB, tables included.
-    #[arg(short = 'm', long, value_name = "MIB", default_value_t = 64)]
-    memory_limit: usize,
-    /// TCP port; 0 for a free one, which is printed.
-    #[arg(short = 'p', long, value_name = "PORT", default_value_t = 11211)]
-    port: u16,
-    /// Address to listen on. May be given several times, and with a port of its own (10.0.0.1:11212).
-    #[arg(short = 'l', long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1", value_parser = listen)]
-    listen: Vec<Listen>,
-    /// Unix socket to listen on, instead of TCP.
-    #[arg(short = 's', long, value_name = "FILE")]
-    unix_socket: Option<PathBuf>,
-    /// Access to the Unix socket, in octal.
-    #[arg(short = 'a', long, value_name = "MASK", default_value = "700", value_parser = octal)]
-    unix_mask: u32,
-    /// UDP port: must be 0, as UDP is not served.
-    #[arg(short = 'U', long, value_name = "PORT", default_value_t = 0, value_parser = no_udp)]
-    udp_port: u16,
-    /// Most clients at a time.
-    #[arg(short = 'c', long, value_name = "CLIENTS", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    conn_limit: u32,
-    /// Threads: must be 1. More are not served yet.
-    #[arg(short = 't', long, value_name = "THREADS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1))]
-    threads: u32,
-    /// Largest item, with k or m for KiB or MiB.
-    #[arg(short = 'I', long, value_name = "BYTES", default_value = "1m", value_parser = bytes)]
-    max_item_size: usize,
-    /// Refuse what finds no room, instead of evicting.
-    #[arg(short = 'M', long)]
-    disable_evictions: bool,
-    /// Which item is evicted: lru, sieve, s3-fifo.
-    #[arg(long, value_name = "RULE", default_value = "sieve")]
-    eviction: Eviction,
-    /// File of NAME:PASSWORD lines: clients must log in, in the text protocol.
-    #[arg(short = 'Y', long, value_name = "FILE")]
-    auth_file: Option<PathBuf>,
-    /// Accepted for memcached's sake: SIDELONG_LOG says what is logged.
-    #[arg(short = 'v', long, action = clap::ArgAction::Count)]
-    verbose: u8,
-    /// Not served: let systemd or a shell run it in the background.
-    #[arg(short = 'd', long, hide = true)]
-    daemon: bool,
+    #[command(flatten)]
+    switches: Switches,
+    /// Name of the cache in the cluster file.
+    #[arg(requires = "config")]
+    name: Option<String>,
+    /// Cluster file, instead of memcached's switches.
+    #[arg(long, value_name = "FILE", requires = "name", conflicts_with = "Switches")]
+    config: Option<PathBuf>,
+    /// Print events as JSON lines on standard output.
+    #[arg(long, requires = "config")]
+    pub(crate) events: bool,
+    /// Exit when the parent process does; with PID, exit at once unless PID is the parent.
+    #[arg(long, value_name = "PID", num_args = 0..=1, require_equals = true, default_missing_value = "0", requires = "config")]
+    with_parent: Option<i32>,
 }
 
 const EXAMPLES: &str = "\
-It takes memcached's switches and speaks its protocols: text, meta and binary. SIGTERM and SIGINT stop it.
+It takes memcached's switches, or a cluster file that has the cache's settings. It speaks memcached's protocols: text, meta and
+binary. SIGTERM and SIGINT stop it.
 
 Examples:
   sidelong cache -m 1024 -p 11211
   sidelong cache -m 256 -l 10.0.0.5 -c 4096 -I 8m
-  sidelong cache -s /run/app/cache.sock -a 770";
+  sidelong cache -s /run/app/cache.sock -a 770
+  sidelong cache c1 --config cluster.toml";
 
-/// An address, and a port if it has one of its own.
-#[derive(Clone, Copy, Debug)]
-struct Listen {
-    address: IpAddr,
-    port: Option<u16>,
+/// What a cache is to be, whoever says it.
+struct Setup {
+    /// Memory in MiB, tables included.
+    memory_mib: usize,
+    /// Most bytes of an item.
+    item_bytes_max: usize,
+    eviction: Eviction,
+    evicts: bool,
+    /// Most clients at a time.
+    clients_max: u32,
+    place: Place,
+    /// Access to a Unix socket.
+    unix_mask: u32,
+    /// The port of addresses without one.
+    tcp_port: u16,
+    /// The file of users, if clients must log in.
+    auth_file: Option<PathBuf>,
+    /// The admin endpoint.
+    admin: Option<SocketAddr>,
+    verbosity: u8,
+    /// The cache of a cluster file that it is.
+    member: Option<Member>,
 }
 
-fn listen(text: &str) -> Result<Listen, String> {
-    if let Ok(both) = text.parse::<SocketAddr>() {
-        return Ok(Listen { address: both.ip(), port: Some(both.port()) });
+/// Where clients connect.
+enum Place {
+    Tcp(Vec<SocketAddr>),
+    Unix(PathBuf),
+}
+
+/// A cache of a cluster file.
+struct Member {
+    parts: Parts,
+    /// Its number among the file's caches.
+    index: usize,
+    /// Held while it lives, if it is a part of an `up`.
+    _held: Option<File>,
+}
+
+impl Member {
+    fn find(args: &PartArgs) -> Result<Self, Failure> {
+        let parts = Parts::load(args)?;
+        let _held = parent::hold(args, &parts.run)?;
+        let peers = &parts.cluster.cache.peers;
+        let index = peers.iter().position(|peer| peer.name == args.name).ok_or_else(|| {
+            let names: Vec<_> = peers.iter().map(|peer| peer.name.as_str()).collect();
+            let known = if names.is_empty() { "no [[cache.peer]]".to_owned() } else { names.join(", ") };
+            Failure::new(format!("{} has no cache {:?}; it has {known}", args.config.display(), args.name))
+        })?;
+        Ok(Member { parts, index, _held })
     }
-    let address = text.trim_start_matches('[').trim_end_matches(']').parse();
-    address.map(|address| Listen { address, port: None }).map_err(|_| "it must be an IP address".to_owned())
+
+    /// Where a cache of the cluster carries out the others' commands.
+    fn socket(&self, peer: &CachePeer) -> PathBuf {
+        self.parts.run.path().join(format!("{}.cache", peer.name))
+    }
+
+    fn peer(&self) -> &CachePeer {
+        &self.parts.cluster.cache.peers[self.index]
+    }
+
+    fn setup(self) -> Setup {
+        let (cache, peer) = (&self.parts.cluster.cache, self.peer());
+        Setup {
+            memory_mib: peer.memory_mb as usize,
+            item_bytes_max: cache.item_bytes_max as usize,
+            eviction: cache.eviction,
+            evicts: true,
+            clients_max: peer.clients_max,
+            place: Place::Tcp(vec![peer.listen]),
+            unix_mask: 0o700,
+            tcp_port: peer.listen.port(),
+            auth_file: None,
+            admin: peer.admin,
+            verbosity: 0,
+            member: Some(self),
+        }
+    }
 }
 
-fn octal(text: &str) -> Result<u32, String> {
-    let mask = u32::from_str_radix(text, 8).ok().filter(|mask| *mask <= 0o777);
-    mask.ok_or_else(|| "it must be 0 to 777, in octal".to_owned())
-}
-
-fn no_udp(text: &str) -> Result<u16, String> {
-    if text == "0" { Ok(0) } else { Err("UDP is not served: it must be 0".to_owned()) }
-}
-
-fn bytes(text: &str) -> Result<usize, String> {
-    let (number, unit) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], MIB),
-        _ => (text, 1),
-    };
-    let bytes = number.parse::<usize>().ok().and_then(|number| number.checked_mul(unit));
-    let bytes = bytes.filter(|bytes| (ITEM_BYTES_MIN..=ITEM_BYTES_MAX).contains(bytes));
-    bytes.ok_or_else(|| "it must be 1k to 1024m".to_owned())
+impl CacheArgs {
+    /// Those of a part of a cluster, if it is one.
+    fn part(&self) -> Option<PartArgs> {
+        Some(PartArgs {
+            config: self.config.clone()?,
+            name: self.name.clone()?,
+            fabric: None,
+            events: self.events,
+            with_parent: self.with_parent,
+            join_cgroup: None,
+        })
+    }
 }
 
 pub(crate) fn run(args: &CacheArgs, quiet: bool) -> Result<(), Failure> {
-    if args.daemon {
-        return Err(Failure::new(
-            "-d: it stays in the foreground; let systemd or a shell run it in the background",
-        ));
-    }
-    let memory_bytes = args.memory_limit.saturating_mul(MIB);
-    if !(MEMORY_BYTES_MIN..=MEMORY_BYTES_MAX).contains(&memory_bytes) {
-        let (min, max) = (MEMORY_BYTES_MIN / MIB, MEMORY_BYTES_MAX / MIB);
-        return Err(Failure::new(format!("-m {}: it must be {min} to {max} MiB", args.memory_limit)));
-    }
-    if args.max_item_size > memory_bytes / 2 {
-        return Err(Failure::new(format!(
-            "-I: items of {} bytes need -m {} or more, twice their size",
-            args.max_item_size,
-            (2 * args.max_item_size).div_ceil(MIB)
-        )));
-    }
+    end_with_parent(args.with_parent)?;
+    let setup = match args.part() {
+        Some(part) => Member::find(&part)?.setup(),
+        None => args.switches.setup()?,
+    };
     Hangup::ignore()?.log()?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let clients_max = u64::from(args.conn_limit);
-    raise_descriptors(clients_max + OTHER_DESCRIPTORS)?;
-    let listeners = listeners(args)?;
-    let users = args.auth_file.as_deref().map(users).transpose()?;
-
-    let mut secret = [0; 16];
-    getrandom(&mut secret, GetRandomFlags::empty())?;
-    let (halves, _) = secret.as_chunks::<8>();
-    let seed = [u64::from_ne_bytes(halves[0]), u64::from_ne_bytes(halves[1])];
-    let settings = Settings {
-        memory_bytes,
-        item_bytes_max: args.max_item_size,
-        eviction: args.eviction,
-        evicts: !args.disable_evictions,
-        seed,
+    setup.raise_descriptors()?;
+    let mut listeners = setup.listeners()?;
+    let published = setup.admin.map(|_| Arc::new(Published::new()));
+    let options = setup.options(published.clone())?;
+    let (mut cache, cluster) = setup.cache(options.began_ns)?;
+    let _admin = match (setup.admin, published) {
+        (Some(address), Some(published)) => {
+            Some(Admin::start(listen(address)?, metrics::pages(&options.version, published))?)
+        }
+        _ => None,
     };
-    let mut cache = Cache::new(settings)?;
-    let options = Options {
-        clients_max: args.conn_limit as usize,
-        users,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        settings: shown(args),
-    };
-    if !quiet {
+    if args.events {
+        Event::Ready.print();
+    } else if !quiet {
         let at: Vec<String> = listeners.iter().map(ToString::to_string).collect();
-        say(format_args!("{} MiB of cache at {}\n", args.memory_limit, at.join(", ")))?;
+        say(format_args!("{} MiB of cache at {}\n", setup.memory_mib, at.join(", ")))?;
     }
-    server::serve(&listeners, &options, &mut cache, &stop)?;
+    if let Some(member) = &setup.member {
+        let path = member.socket(member.peer());
+        listeners.push(Listener::Caches(unix_listener(&path, SOCKET_MASK)?, path));
+    }
+    server::serve(&listeners, &options, &mut cache, cluster, &stop)?;
     Ok(())
 }
 
-/// The rows of `stats settings` that dashboards know.
-fn shown(args: &CacheArgs) -> Vec<(&'static str, String)> {
-    let is_tcp = args.unix_socket.is_none();
-    vec![
-        ("tcpport", if is_tcp { args.port } else { 0 }.to_string()),
-        ("udpport", "0".to_owned()),
-        ("domain_socket", args.unix_socket.as_ref().map_or("NULL".into(), |path| path.display().to_string())),
-        ("umask", format!("{:o}", args.unix_mask)),
-        ("verbosity", args.verbose.to_string()),
-        ("evictions", if args.disable_evictions { "off" } else { "on" }.to_owned()),
-        ("eviction_rule", args.eviction.to_string()),
-        ("num_threads", args.threads.to_string()),
-        ("cas_enabled", "yes".to_owned()),
-        ("hash_algorithm", "siphash13".to_owned()),
-        ("auth_enabled_ascii", args.auth_file.as_ref().map_or("no", |_| "yes").to_owned()),
-    ]
+impl Setup {
+    /// The cache, whose second 0 was at `began_ns`, and the others of its cluster.
+    fn cache(&self, began_ns: u64) -> Result<(Cache, Option<server::Cluster>), Failure> {
+        let settings = self.settings()?;
+        let Some(member) = &self.member else { return Ok((Cache::new(settings)?, None)) };
+        let Parts { cluster, run, fabric, .. } = &member.parts;
+        let all = &cluster.cache.peers;
+        let peer = |peer: &CachePeer| Peer {
+            name: peer.name.clone(),
+            region: format!("{}.items", peer.name),
+            map: CacheMap::new(peer.memory_mb as usize * MIB, all.len()),
+        };
+        let peers: Vec<Peer> = all.iter().map(peer).collect();
+        let Peer { region, map, .. } = &peers[member.index];
+        let (identity, incarnation) = member.parts.life();
+        let spec = RegionSpec {
+            name: region,
+            kind: RegionKind::Cache,
+            len: map.len(),
+            access: Access::ReadOnly,
+            cluster: identity,
+            incarnation,
+        };
+        let region = Host::Shm(ShmHost::new(run.path())).offer_owned(&spec)?;
+        let cache = Cache::offered(settings, region, *map, began_ns);
+        let neighbours = Neighbours::new(member.index, &peers, fabric.directory(), identity);
+        let sockets = all.iter().map(|peer| member.socket(peer)).collect();
+        Ok((cache, Some(server::Cluster { neighbours, sockets })))
+    }
+
+    fn settings(&self) -> Result<Settings, Failure> {
+        let mut secret = [0; 16];
+        getrandom(&mut secret, GetRandomFlags::empty())?;
+        let (halves, _) = secret.as_chunks::<8>();
+        Ok(Settings {
+            memory_bytes: self.memory_mib * MIB,
+            item_bytes_max: self.item_bytes_max,
+            eviction: self.eviction,
+            evicts: self.evicts,
+            seed: [u64::from_ne_bytes(halves[0]), u64::from_ne_bytes(halves[1])],
+        })
+    }
+
+    fn options(&self, published: Option<Arc<Published>>) -> Result<Options, Failure> {
+        Ok(Options {
+            clients_max: self.clients_max as usize,
+            users: self.auth_file.as_deref().map(users).transpose()?,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            settings: self.shown(),
+            // Its first second is 1.
+            began_ns: now_ns().saturating_sub(1_000_000_000),
+            published,
+        })
+    }
+
+    /// The rows of `stats settings` that dashboards know.
+    fn shown(&self) -> Vec<(&'static str, String)> {
+        let (port, socket) = match &self.place {
+            Place::Tcp(_) => (self.tcp_port, "NULL".to_owned()),
+            Place::Unix(path) => (0, path.display().to_string()),
+        };
+        let mut rows = vec![
+            ("tcpport", port.to_string()),
+            ("udpport", "0".to_owned()),
+            ("domain_socket", socket),
+            ("umask", format!("{:o}", self.unix_mask)),
+            ("verbosity", self.verbosity.to_string()),
+            ("evictions", if self.evicts { "on" } else { "off" }.to_owned()),
+            ("eviction_rule", self.eviction.to_string()),
+            ("num_threads", "1".to_owned()),
+            ("cas_enabled", "yes".to_owned()),
+            ("hash_algorithm", "siphash13".to_owned()),
+            ("auth_enabled_ascii", self.auth_file.as_ref().map_or("no", |_| "yes").to_owned()),
+        ];
+        if let Some(member) = &self.member {
+            rows.push(("name", member.peer().name.clone()));
+        }
+        rows
+    }
+
+    fn listeners(&self) -> Result<Vec<Listener>, Failure> {
+        match &self.place {
+            Place::Tcp(addresses) => {
+                addresses.iter().map(|address| Ok(Listener::Tcp(listen(*address)?))).collect()
+            }
+            Place::Unix(path) => {
+                Ok(vec![Listener::Unix(unix_listener(path, self.unix_mask)?, path.to_owned())])
+            }
+        }
+    }
+
+    /// Lets this process have as many descriptors as its clients need.
+    fn raise_descriptors(&self) -> Result<(), Failure> {
+        let needed = u64::from(self.clients_max) + OTHER_DESCRIPTORS;
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        if current.is_none_or(|current| current >= needed) {
+            return Ok(());
+        }
+        setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum }).map_err(|_| {
+            let key = if self.member.is_some() { "clients_max" } else { "-c" };
+            let maximum = maximum.map_or_else(String::new, |maximum| maximum.to_string());
+            Failure::new(format!(
+                "{key}: {needed} descriptors are needed, and the limit is {maximum} (ulimit -Hn)"
+            ))
+        })
+    }
+}
+
+fn unix_listener(path: &Path, mask: u32) -> Result<UnixListener, Failure> {
+    let named = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
+    // A socket at which nobody answers was left by a process that was killed.
+    if UnixStream::connect(path).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused) {
+        fs::remove_file(path).map_err(named)?;
+    }
+    let before = umask(Mode::from_raw_mode(0o777 & !mask));
+    let listener = UnixListener::bind(path);
+    umask(before);
+    listener.map_err(named)
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).map_err(|error| Failure::new(format!("{address}: {error}")))
 }
 
 fn users(path: &Path) -> Result<Users, Failure> {
@@ -196,38 +329,4 @@ fn users(path: &Path) -> Result<Users, Failure> {
         return Err(Failure::new(format!("{}: it has no line NAME:PASSWORD", path.display())));
     }
     Ok(users)
-}
-
-fn listeners(args: &CacheArgs) -> Result<Vec<Listener>, Failure> {
-    if let Some(path) = &args.unix_socket {
-        let named = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
-        // A socket at which nobody answers was left by a process that was killed.
-        if UnixStream::connect(path).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
-        {
-            fs::remove_file(path).map_err(named)?;
-        }
-        let before = umask(Mode::from_raw_mode(0o777 & !args.unix_mask));
-        let listener = UnixListener::bind(path);
-        umask(before);
-        let listener = listener.map_err(named)?;
-        return Ok(vec![Listener::Unix(listener, path.clone())]);
-    }
-    let tcp = |listen: &Listen| {
-        let address = SocketAddr::new(listen.address, listen.port.unwrap_or(args.port));
-        let listener = TcpListener::bind(address);
-        listener.map(Listener::Tcp).map_err(|error| Failure::new(format!("{address}: {error}")))
-    };
-    args.listen.iter().map(tcp).collect()
-}
-
-/// Lets this process have as many descriptors as its clients need.
-fn raise_descriptors(needed: u64) -> Result<(), Failure> {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_none_or(|current| current >= needed) {
-        return Ok(());
-    }
-    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum }).map_err(|_| {
-        let maximum = maximum.map_or_else(String::new, |maximum| maximum.to_string());
-        Failure::new(format!("-c: {needed} descriptors are needed, and the limit is {maximum} (ulimit -Hn)"))
-    })
 }

@@ -564,8 +564,12 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
             for edge in &cluster.edges {
                 check_tls(&edge.name, &parts::certificates(edge), edge.client_ca.as_deref())?;
             }
+            let caches = match cluster.cache.peers.len() {
+                0 => String::new(),
+                caches => format!("{}, ", some(caches, "cache")),
+            };
             let mut text = format!(
-                "{}: cluster {}, {}, {}, {}, {}\n",
+                "{}: cluster {}, {}, {}, {}, {caches}{}\n",
                 file.display(),
                 cluster.name,
                 some(cluster.sites.len(), "site"),

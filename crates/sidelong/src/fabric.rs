@@ -235,6 +235,12 @@ fn identity(cluster: &Cluster) -> u64 {
     {
         text += &format!("\n{kind} {names:?}");
     }
+    let config::Caching { eviction, item_bytes_max, peers } = &cluster.cache;
+    if !peers.is_empty() {
+        // A key's home follows from the peers and their order, and all read each other's items.
+        let names: Vec<_> = peers.iter().map(|peer| &peer.name).collect();
+        text += &format!("\ncaches {names:?} {eviction} {item_bytes_max}");
+    }
     fnv1a(text.as_bytes()).max(1)
 }
 
@@ -318,4 +324,37 @@ fn find_responder(directory: &ControlDirectory, node: &str) -> Result<SocketAddr
     let told = asked.map_err(|source| load::Error::Ask { name: node.to_owned(), source })?;
     let text = String::from_utf8_lossy(&told);
     text.parse().map_err(|_| load::Error::BadAnswer { name: node.to_owned(), text: text.into_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelong_config::{CachePeer, ClusterFile, Eviction};
+
+    use super::*;
+
+    #[test]
+    fn parts_have_their_caches_alike() {
+        let peer = |name: &str, port| CachePeer::new(name, SocketAddr::from(([127, 0, 0, 1], port)));
+        let mut file = ClusterFile::demo();
+        let mut seen = vec![identity(&file.cluster().unwrap())];
+        let mut differs = |file: &ClusterFile| {
+            let next = identity(&file.cluster().unwrap());
+            let is_new = !seen.contains(&next);
+            seen.push(next);
+            is_new
+        };
+        file.cache.peers = vec![peer("c1", 11211), peer("c2", 11212)];
+        assert!(differs(&file));
+        file.cache.peers[1].name = "c3".into();
+        assert!(differs(&file), "a name");
+        file.cache.peers.swap(0, 1);
+        assert!(differs(&file), "the order");
+        file.cache.eviction = Eviction::Lru;
+        assert!(differs(&file), "a setting");
+        file.cache.item_bytes_max += 1;
+        assert!(differs(&file), "another");
+        file.cache.peers[0].listen.set_port(11213);
+        file.cache.peers[0].memory_mb += 1;
+        assert!(!differs(&file), "what a cache alone need know");
+    }
 }

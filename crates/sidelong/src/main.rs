@@ -74,7 +74,7 @@ fn main() -> ExitCode {
             None => part(args.part.as_ref().expect("clap asks for it without a subcommand"), front::run),
         },
         Command::Helper(args) => helper::run(&args, cli.quiet),
-        Command::Cache(args) => cache::run(&args, cli.quiet),
+        Command::Cache(args) => tell(args.events, cache::run(&args, cli.quiet)),
         Command::Trace(args) => match trace::run(&args, cli.quiet) {
             Ok(code) => return code,
             Err(failure) => Err(failure),
@@ -108,8 +108,12 @@ fn failed(Failure(line): &Failure, log: log::Format) -> ExitCode {
 
 /// Runs a part of a cluster, and reports its failure as an event too.
 fn part(args: &PartArgs, run: fn(&PartArgs) -> Result<(), Failure>) -> Result<(), Failure> {
-    let done = run(args);
-    if let (true, Err(Failure(reason))) = (args.events, &done) {
+    tell(args.events, run(args))
+}
+
+/// Reports a failure as an event too, if a part prints events.
+fn tell(events: bool, done: Result<(), Failure>) -> Result<(), Failure> {
+    if let (true, Err(Failure(reason))) = (events, &done) {
         Event::Failed { reason: reason.clone() }.print();
     }
     done

@@ -10,7 +10,8 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
-use support::{Done, PATIENCE, Running, eventually, run, skipped};
+use sidelong_config::{CachePeer, Eviction};
+use support::{Cluster, Done, PATIENCE, Running, eventually, run, skipped};
 
 /// Debian's Python, which has Debian's modules.
 const PYTHON: &str = "/usr/bin/python3";
@@ -72,16 +73,21 @@ impl Client {
         self.hears(wanted);
     }
 
-    /// A figure of `stats`.
-    fn stat(&mut self, name: &str) -> u64 {
-        self.say("stats\r\n");
+    /// The rows that a command lists.
+    fn list(&mut self, command: &str) -> String {
+        self.say(format!("{command}\r\n"));
         let mut text = Vec::new();
         while !text.ends_with(b"END\r\n") {
             let mut byte = [0];
             self.stream.read_exact(&mut byte).unwrap();
             text.extend(byte);
         }
-        let text = String::from_utf8(text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    /// A figure of `stats`.
+    fn stat(&mut self, name: &str) -> u64 {
+        let text = self.list("stats");
         let found = text.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
         found.unwrap_or_else(|| panic!("{name} in {text}")).parse().unwrap()
     }
@@ -242,6 +248,51 @@ fn with_users_nobody_else_gets_in() {
     std::fs::write(&users, "no user here\n").unwrap();
     let refused = run(["cache", "-p", "0", "-Y", users.to_str().unwrap()]).refused();
     assert!(refused.contains("NAME:PASSWORD"), "{refused}");
+}
+
+#[test]
+fn a_cluster_file_says_what_it_is() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    let (c1, c2) = (cluster.at(11211), cluster.at(11212));
+    cluster.file.cache.eviction = Eviction::S3Fifo;
+    cluster.file.cache.item_bytes_max = 4 << 20;
+    cluster.file.cache.peers = vec![
+        CachePeer::new("c1", c1),
+        CachePeer { memory_mb: 9, clients_max: 3, ..CachePeer::new("c2", c2) },
+    ];
+    let caches = [cluster.part("cache", "c1"), cluster.part("cache", "c2")];
+    for (cache, listen, expected) in [
+        (&caches[0], c1, ["maxbytes 67108864", "maxconns 1024", "tcpport 11211"]),
+        (&caches[1], c2, ["maxbytes 9437184", "maxconns 3", "tcpport 11212"]),
+    ] {
+        eventually("it says where it is", || cache.out().ends_with(&format!("MiB of cache at {listen}\n")));
+        let settings = Client::of(TcpStream::connect(listen).unwrap()).list("stats settings");
+        for row in expected.iter().chain(&["item_size_max 4194304", "eviction_rule s3-fifo", "evictions on"])
+        {
+            assert!(settings.contains(&format!("STAT {row}\r\n")), "{row}: {settings}");
+        }
+    }
+
+    let config = cluster.config();
+    let config = config.to_str().unwrap();
+    let refused = run(["cache", "c3", "--config", config]).refused();
+    assert!(refused.ends_with("cluster.toml has no cache \"c3\"; it has c1, c2"), "{refused}");
+    let taken = run(["cache", "c1", "--config", config]).refused();
+    assert!(taken.contains(&format!("{c1}: ")) && taken.contains("in use"), "{taken}");
+    let usage: [(&[&str], &str); 4] = [
+        (&["c1", "--config", config, "-m", "64"], "the argument '--config <FILE>' cannot be used with"),
+        (&["-v", "c1", "--config", config], "the argument '--config <FILE>' cannot be used with"),
+        (&["c1"], "--config <FILE>"),
+        (&["--config", config], "NAME"),
+    ];
+    for (arguments, why) in usage {
+        let Done { code, err, .. } = run(["cache"].iter().chain(arguments));
+        assert_eq!(code, Some(2), "{arguments:?}: {err}");
+        assert!(err.contains(why), "{arguments:?}: {err}");
+    }
+    for cache in caches {
+        cache.end().succeeded();
+    }
 }
 
 #[test]

@@ -4,13 +4,14 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use sidelong_config::{Fabric, Scheme};
+use sidelong_config::{CachePeer, Fabric, Scheme};
 use support::{Cluster, eventually, get, metrics, try_get};
 
 /// Documented, but not available in the cluster of this test.
@@ -59,13 +60,12 @@ fn told(admin: SocketAddr) -> BTreeSet<String> {
 }
 
 /// The names that docs/metrics.md explains: what stands in backquotes in its tables.
-fn documented() -> BTreeSet<String> {
+fn documented(ours: &[&str]) -> BTreeSet<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
     let text = fs::read_to_string(path).unwrap();
     let rows = text.lines().filter(|line| line.starts_with('|'));
     let words = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
     let names = words.map(|word| word.split('{').next().unwrap_or(word));
-    let ours = ["sidelong_edge_", "sidelong_node_", "process_"];
     names.filter(|name| ours.iter().any(|begin| name.starts_with(begin))).map(str::to_owned).collect()
 }
 
@@ -90,7 +90,7 @@ fn what_is_told_is_documented_and_what_is_documented_is_told() {
     cluster.file.sites[0].response_p99 = Some(Duration::from_secs(9));
     let _up = cluster.serving(&["--json"]);
 
-    let documented = documented();
+    let documented = documented(&["sidelong_edge_", "sidelong_node_", "process_"]);
     let elsewhere: BTreeSet<_> = ELSEWHERE.iter().map(|name| name.to_string()).collect();
     let unknown: Vec<_> = elsewhere.difference(&documented).collect();
     assert!(unknown.is_empty(), "not documented: {unknown:?}");
@@ -108,6 +108,44 @@ fn what_is_told_is_documented_and_what_is_documented_is_told() {
         }
         missing == 0
     });
+}
+
+#[test]
+fn a_cache_tells_what_it_does_by_the_names_of_memcacheds_exporter() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    let (listen, admin) = (cluster.at(11211), cluster.at(9150));
+    cluster.file.cache.peers =
+        vec![CachePeer { admin: Some(admin), memory_mb: 16, clients_max: 7, ..CachePeer::new("c1", listen) }];
+    let cache = cluster.part("cache", "c1");
+    eventually("it serves", || try_get(admin, "any", "/readyz").is_ok_and(|reply| reply.status == 200));
+    assert_eq!(told(admin), documented(&["memcached_", "process_"]));
+    let mut client = TcpStream::connect(listen).unwrap();
+    client.write_all(b"set a 0 0 2\r\nhi\r\nget a\r\nget a b\r\ncas b 0 0 1 7\r\nx\r\nmn\r\n").unwrap();
+    let mut answers = Vec::new();
+    while !answers.ends_with(b"MN\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).unwrap();
+        answers.extend(byte);
+    }
+    let command = |command: &str, status: &str| {
+        format!("memcached_commands_total{{command=\"{command}\",status=\"{status}\"}}")
+    };
+    let mut now = metrics(admin);
+    eventually("the figures are of a moment ago", || {
+        now = metrics(admin);
+        now[&command("get", "hit")] == 2.0
+    });
+    assert_eq!(now[&command("get", "miss")], 1.0);
+    assert_eq!(now[&command("cas", "miss")], 1.0);
+    assert_eq!(now[&command("set", "hit")], 1.0, "cas is not among them");
+    assert_eq!(now["memcached_up"], 1.0);
+    assert_eq!((now["memcached_current_items"], now["memcached_items_total"]), (1.0, 1.0));
+    assert_eq!((now["memcached_current_connections"], now["memcached_max_connections"]), (1.0, 7.0));
+    assert_eq!(now["memcached_limit_bytes"], f64::from(16 << 20));
+    assert_eq!(now["memcached_written_bytes_total"], answers.len() as f64);
+    let version = format!("memcached_version{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(now[&version], 1.0);
+    cache.end().succeeded();
 }
 
 #[test]

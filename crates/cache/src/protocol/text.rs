@@ -126,6 +126,12 @@ pub(crate) fn not_stored(error: PutError) -> String {
     format!("SERVER_ERROR {error}")
 }
 
+/// Whether nobody waits for the answer to a command.
+pub(crate) fn is_quiet(command: &[u8]) -> bool {
+    let line = command.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    words(line.strip_suffix(b"\r").unwrap_or(line)).last() == Some(b"noreply")
+}
+
 /// Appends an answer of one line.
 pub(crate) fn say(out: &mut Vec<u8>, line: &str) {
     out.extend_from_slice(line.as_bytes());

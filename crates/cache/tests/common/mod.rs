@@ -66,7 +66,7 @@ impl Server {
                 users: self.users.as_ref(),
                 rows: &rows,
             };
-            let mut host = Host { cache: &mut self.cache, counters: &mut self.counters, world: &world };
+            let mut host = Host { cache: &mut self.cache, counters: &mut self.counters, world: &world, neighbours: None };
             let mut out = Vec::new();
             let fed = connection.session.feed(&connection.waiting, &mut host, &mut out);
             connection.waiting.drain(..fed.consumed);
@@ -75,6 +75,7 @@ impl Server {
             answers.append(&mut out);
             match fed.wants {
                 Wants::Room => {}
+                Wants::Answer => unreachable!("there are no other caches"),
                 Wants::Close => connection.is_closed = true,
                 Wants::Input(bytes) => {
                     assert!(bytes > connection.waiting.len(), "{bytes} bytes are there already");

@@ -48,7 +48,7 @@ pub(super) const fn gauge(name: &'static str, unit: &'static str, help: &'static
     Head { name, unit, help, kind: Kind::Gauge }
 }
 
-const fn counter(name: &'static str, unit: &'static str, help: &'static str) -> Head<'static> {
+pub(super) const fn counter(name: &'static str, unit: &'static str, help: &'static str) -> Head<'static> {
     Head { name, unit, help, kind: Kind::Counter }
 }
 

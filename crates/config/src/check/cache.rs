@@ -1,0 +1,68 @@
+//! Checks of `[cache]` and of each `[[cache.peer]]`.
+
+use super::{Addresses, At, Check, Seen, expect, name, port, within};
+use crate::file::ClusterFile;
+use crate::sections::CACHE_PEERS_MAX;
+use crate::words::Fabric;
+
+const MIB: u64 = 1 << 20;
+/// Memory of a cache, in MiB: what the cache itself takes.
+const MEMORY_MB: (u32, u32) = (8, 65_536);
+/// The largest item, in bytes: the range of memcached's `-I`.
+const ITEM_BYTES: (u64, u64) = (1 << 10, 1 << 30);
+
+/// Checks the settings, and each peer by itself.
+pub(super) fn cache(file: &ClusterFile) -> Check {
+    let (section, cache) = (At::section("cache"), &file.cache);
+    within(section, "item_bytes_max", cache.item_bytes_max, ITEM_BYTES.0, ITEM_BYTES.1)?;
+    let count = cache.peers.len();
+    expect(count <= CACHE_PEERS_MAX, At::section("cache.peer"), || {
+        (format!("{count} [[cache.peer]]"), format!("at most {CACHE_PEERS_MAX}"))
+    })?;
+    for (i, peer) in cache.peers.iter().enumerate() {
+        let at = At::entry("cache.peer", i);
+        name(at.key("name"), "cache", &peer.name)?;
+        port(at.key("listen"), peer.listen)?;
+        if let Some(admin) = peer.admin {
+            port(at.key("admin"), admin)?;
+        }
+        within(at, "memory_mb", peer.memory_mb, MEMORY_MB.0, MEMORY_MB.1)?;
+        within(at, "clients_max", peer.clients_max, 1, 1_000_000)?;
+        expect(cache.item_bytes_max <= u64::from(peer.memory_mb) * MIB / 2, at.key("memory_mb"), || {
+            let found = format!(
+                "cache {:?} has {} MiB, and item_bytes_max is {}",
+                peer.name, peer.memory_mb, cache.item_bytes_max
+            );
+            (found, "at least twice the largest item".into())
+        })?;
+    }
+    let has_secret = file.cluster.secret.is_some() || file.cluster.secret_file.is_some();
+    let shares = match file.cluster.fabric {
+        Fabric::Auto => !has_secret,
+        Fabric::Shm => true,
+        Fabric::Tcp | Fabric::Verbs => false,
+    };
+    expect(count == 0 || shares, At::section("cluster").key("fabric"), || {
+        let secret = if has_secret { ", with a secret," } else { "" };
+        let found = format!("fabric is \"{}\"{secret} beside [[cache.peer]]", file.cluster.fabric);
+        (found, "\"shm\": caches share memory on one machine so far".into())
+    })
+}
+
+/// Checks that no peer has the name or an address of another process.
+pub(super) fn cache_peers<'a>(
+    file: &'a ClusterFile,
+    names: &mut Seen<'a>,
+    addresses: &mut Addresses,
+) -> Check {
+    for (i, peer) in file.cache.peers.iter().enumerate() {
+        let at = At::entry("cache.peer", i);
+        let who = || format!("cache {:?}", peer.name);
+        names.once(at.key("name"), "name", &peer.name, "a cache".into())?;
+        addresses.once(at.key("listen"), peer.listen, who)?;
+        if let Some(admin) = peer.admin {
+            addresses.once(at.key("admin"), admin, who)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! `[cache]` and `[[cache.peer]]`: what they mean, and what they are refused for.
+
+mod support;
+
+use std::net::SocketAddr;
+
+use sidelong_config::{CachePeer, ClusterFile, Eviction};
+use support::{BASE, refused_after};
+
+#[test]
+fn a_cache_has_its_defaults_and_is_written_as_it_is_read() {
+    let mut file = ClusterFile::demo();
+    assert_eq!(file.cluster().unwrap().cache.peers, []);
+    let entry = "[cache]\neviction = \"s3-fifo\"\n[[cache.peer]]\nname = \"c1\"\nlisten = \"127.0.0.1:11211\"\n\
+                 [[cache.peer]]\nname = \"c2\"\nlisten = \"127.0.0.1:11212\"\nmemory_mb = 8\n\
+                 admin = \"127.0.0.1:9150\"\nclients_max = 2\n";
+    let text = ClusterFile::demo_text()
+        .replace("[cache]\neviction = \"sieve\"", entry)
+        .replace("item_bytes_max = 1_048_576", "");
+    let read = ClusterFile::parse(&text, "cache.toml").unwrap();
+    let cache = read.cluster().unwrap().cache;
+    assert_eq!((cache.eviction, cache.item_bytes_max), (Eviction::S3Fifo, 1 << 20));
+    let listen = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let c1 = CachePeer::new("c1", listen(11211));
+    assert_eq!((c1.memory_mb, c1.clients_max, c1.admin), (64, 1024, None));
+    let c2 = CachePeer {
+        admin: Some(listen(9150)),
+        memory_mb: 8,
+        clients_max: 2,
+        ..CachePeer::new("c2", listen(11212))
+    };
+    assert_eq!(cache.peers, [c1, c2]);
+    file.cache = cache;
+    assert_eq!(ClusterFile::parse(&file.to_toml().unwrap(), "written").unwrap(), file);
+}
+
+#[test]
+fn a_cache_has_a_name_and_addresses_of_its_own_and_room_for_an_item() {
+    let peer = |lines: &str| format!("[[cache.peer]]\nname = \"c\"\nlisten = \"127.0.0.1:11211\"\n{lines}");
+    let cases = [
+        ("name = \"C\"", "11: cache name \"C\"; expected 1 to 64 of a-z, 0-9 and -: it names files"),
+        ("listen = \"127.0.0.1:0\"", "12: address 127.0.0.1:0 has port 0; expected a fixed port"),
+        ("admin = \"127.0.0.1:0\"", "13: address 127.0.0.1:0 has port 0; expected a fixed port"),
+        ("memory_mb = 7", "13: memory_mb is 7; expected from 8 to 65536"),
+        ("memory_mb = 65537", "13: memory_mb is 65537; expected from 8 to 65536"),
+        ("clients_max = 0", "13: clients_max is 0; expected from 1 to 1000000"),
+        ("name = \"e\"", "11: name \"e\" is already used by an edge; expected unique names"),
+        ("name = \"n\"", "11: name \"n\" is already used by a node; expected unique names"),
+        (
+            "listen = \"127.0.0.1:8081\"",
+            "12: cache \"c\" would listen on 127.0.0.1:8081, as edge \"e\" does; expected a different address",
+        ),
+        (
+            "admin = \"127.0.0.1:11211\"",
+            "13: cache \"c\" would listen on 127.0.0.1:11211, as cache \"c\" does; expected a different address",
+        ),
+    ];
+    for (line, expected) in cases {
+        let key = line.split(' ').next().unwrap();
+        let text = match key {
+            "name" => peer("").replace("name = \"c\"", line),
+            "listen" => peer("").replace("listen = \"127.0.0.1:11211\"", line),
+            _ => peer(line),
+        };
+        assert_eq!(refused_after(&text), format!("cluster.toml:{expected}"));
+    }
+    assert_eq!(
+        refused_after(&format!("[cache]\nitem_bytes_max = 4_194_305\n{}memory_mb = 8\n", peer(""))),
+        "cluster.toml:15: cache \"c\" has 8 MiB, and item_bytes_max is 4194305; expected at least twice the largest item"
+    );
+    let peers: String = (0..65).map(|i| peer("").replace("\"c\"", &format!("\"c{i}\""))).collect();
+    assert_eq!(refused_after(&peers), "cluster.toml:10: 65 [[cache.peer]]; expected at most 64");
+}
+
+#[test]
+fn caches_share_the_memory_of_one_machine() {
+    let peer = "[[cache.peer]]\nname = \"c\"\nlisten = \"127.0.0.1:11211\"\n";
+    let expected = "expected \"shm\": caches share memory on one machine so far";
+    for fabric in ["tcp", "verbs"] {
+        assert_eq!(
+            refused_after(&format!("[cluster]\nfabric = \"{fabric}\"\n{peer}")),
+            format!("cluster.toml:11: fabric is \"{fabric}\" beside [[cache.peer]]; {expected}")
+        );
+    }
+    let secret = "secret = \"sixteen bytes it\"";
+    assert_eq!(
+        refused_after(&format!("[cluster]\n{secret}\n{peer}")),
+        format!("cluster.toml:10: fabric is \"auto\", with a secret, beside [[cache.peer]]; {expected}")
+    );
+    for identity in [String::new(), format!("[cluster]\nfabric = \"shm\"\n{secret}\n")] {
+        ClusterFile::parse(&format!("{BASE}{identity}{peer}"), "cluster.toml").unwrap();
+    }
+}

@@ -1,0 +1,144 @@
+//! memcached's switches.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::Args;
+use sidelong_cache::cache::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
+use sidelong_policy::cache::store::Eviction;
+
+use super::{MIB, Place, Setup};
+use crate::failure::Failure;
+
+/// The smallest and the largest of the largest items, as memcached has them, in bytes.
+const ITEM_BYTES_MIN: usize = 1 << 10;
+const ITEM_BYTES_MAX: usize = 1 << 30;
+
+#[derive(Args)]
+pub(super) struct Switches {
+    /// Memory in MiB, tables included.
+    #[arg(short = 'm', long, value_name = "MIB", default_value_t = 64)]
+    memory_limit: usize,
+    /// TCP port; 0 for a free one, which is printed.
+    #[arg(short = 'p', long, value_name = "PORT", default_value_t = 11211)]
+    port: u16,
+    /// Address to listen on. May be given several times, and with a port of its own (10.0.0.1:11212).
+    #[arg(short = 'l', long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1", value_parser = listen)]
+    listen: Vec<Listen>,
+    /// Unix socket to listen on, instead of TCP.
+    #[arg(short = 's', long, value_name = "FILE")]
+    unix_socket: Option<PathBuf>,
+    /// Access to the Unix socket, in octal.
+    #[arg(short = 'a', long, value_name = "MASK", default_value = "700", value_parser = octal)]
+    unix_mask: u32,
+    /// UDP port: must be 0, as UDP is not served.
+    #[arg(short = 'U', long, value_name = "PORT", default_value_t = 0, value_parser = no_udp)]
+    udp_port: u16,
+    /// Most clients at a time.
+    #[arg(short = 'c', long, value_name = "CLIENTS", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    conn_limit: u32,
+    /// Threads: must be 1. More are not served yet.
+    #[arg(short = 't', long, value_name = "THREADS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1))]
+    threads: u32,
+    /// Largest item, with k or m for KiB or MiB.
+    #[arg(short = 'I', long, value_name = "BYTES", default_value = "1m", value_parser = bytes)]
+    max_item_size: usize,
+    /// Refuse what finds no room, instead of evicting.
+    #[arg(short = 'M', long)]
+    disable_evictions: bool,
+    /// Which item is evicted: lru, sieve, s3-fifo.
+    #[arg(long, value_name = "RULE", default_value = "sieve")]
+    eviction: Eviction,
+    /// File of NAME:PASSWORD lines: clients must log in, in the text protocol.
+    #[arg(short = 'Y', long, value_name = "FILE")]
+    auth_file: Option<PathBuf>,
+    /// Accepted for memcached's sake: SIDELONG_LOG says what is logged.
+    #[arg(short = 'v', long, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Not served: let systemd or a shell run it in the background.
+    #[arg(short = 'd', long, hide = true)]
+    daemon: bool,
+}
+
+/// An address, and a port if it has one of its own.
+#[derive(Clone, Copy, Debug)]
+struct Listen {
+    address: IpAddr,
+    port: Option<u16>,
+}
+
+fn listen(text: &str) -> Result<Listen, String> {
+    if let Ok(both) = text.parse::<SocketAddr>() {
+        return Ok(Listen { address: both.ip(), port: Some(both.port()) });
+    }
+    let address = text.trim_start_matches('[').trim_end_matches(']').parse();
+    address.map(|address| Listen { address, port: None }).map_err(|_| "it must be an IP address".to_owned())
+}
+
+fn octal(text: &str) -> Result<u32, String> {
+    let mask = u32::from_str_radix(text, 8).ok().filter(|mask| *mask <= 0o777);
+    mask.ok_or_else(|| "it must be 0 to 777, in octal".to_owned())
+}
+
+fn no_udp(text: &str) -> Result<u16, String> {
+    if text == "0" { Ok(0) } else { Err("UDP is not served: it must be 0".to_owned()) }
+}
+
+fn bytes(text: &str) -> Result<usize, String> {
+    let (number, unit) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], MIB),
+        _ => (text, 1),
+    };
+    let bytes = number.parse::<usize>().ok().and_then(|number| number.checked_mul(unit));
+    let bytes = bytes.filter(|bytes| (ITEM_BYTES_MIN..=ITEM_BYTES_MAX).contains(bytes));
+    bytes.ok_or_else(|| "it must be 1k to 1024m".to_owned())
+}
+
+impl Switches {
+    /// The cache that they describe.
+    ///
+    /// # Errors
+    /// If they ask for what is not served.
+    pub(super) fn setup(&self) -> Result<Setup, Failure> {
+        if self.daemon {
+            return Err(Failure::new(
+                "-d: it stays in the foreground; let systemd or a shell run it in the background",
+            ));
+        }
+        let memory_bytes = self.memory_limit.saturating_mul(MIB);
+        if !(MEMORY_BYTES_MIN..=MEMORY_BYTES_MAX).contains(&memory_bytes) {
+            let (min, max) = (MEMORY_BYTES_MIN / MIB, MEMORY_BYTES_MAX / MIB);
+            return Err(Failure::new(format!("-m {}: it must be {min} to {max} MiB", self.memory_limit)));
+        }
+        if self.max_item_size > memory_bytes / 2 {
+            return Err(Failure::new(format!(
+                "-I: items of {} bytes need -m {} or more, twice their size",
+                self.max_item_size,
+                (2 * self.max_item_size).div_ceil(MIB)
+            )));
+        }
+        let place = match &self.unix_socket {
+            Some(path) => Place::Unix(path.clone()),
+            None => {
+                let address =
+                    |listen: &Listen| SocketAddr::new(listen.address, listen.port.unwrap_or(self.port));
+                Place::Tcp(self.listen.iter().map(address).collect())
+            }
+        };
+        Ok(Setup {
+            memory_mib: self.memory_limit,
+            item_bytes_max: self.max_item_size,
+            eviction: self.eviction,
+            evicts: !self.disable_evictions,
+            clients_max: self.conn_limit,
+            place,
+            unix_mask: self.unix_mask,
+            tcp_port: self.port,
+            auth_file: self.auth_file.clone(),
+            admin: None,
+            verbosity: self.verbose,
+            member: None,
+        })
+    }
+}
