@@ -18,7 +18,8 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use sidelong_fabric::{Access, Batch, Directory, Initiator, LinkId, OP_BYTES_MAX, OpError, OpId};
 use sidelong_layout::{
-    CACHE_ITEM_BYTES, CACHE_READS, CACHE_UNIT, CacheEntry, CacheItem, CacheLife, CacheMap, LINE_BYTES, RegionKind,
+    CACHE_ITEM_BYTES, CACHE_READS, CACHE_UNIT, CacheEntry, CacheItem, CacheLife, CacheMap, LINE_BYTES,
+    RegionKind,
 };
 use sidelong_policy::cache::homes::Homes;
 use siphasher::sip::SipHasher13;
@@ -195,7 +196,13 @@ impl Neighbours {
     }
 
     /// The item of a key in its home's memory, with its times as `cache` counts them at `now`.
-    pub(crate) fn read(&mut self, home: usize, key: &[u8], cache: &mut Cache, now: Seconds) -> Option<Item<'_>> {
+    pub(crate) fn read(
+        &mut self,
+        home: usize,
+        key: &[u8],
+        cache: &mut Cache,
+        now: Seconds,
+    ) -> Option<Item<'_>> {
         let neighbour = &mut self.all[home];
         let found = match &neighbour.link {
             Some(link) => {

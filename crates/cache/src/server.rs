@@ -396,7 +396,8 @@ impl<'a> Server<'a> {
             }
         }
         if self.cache.is_lost() {
-            let lost = "the region with its items was removed, or changed by another process: start the cache again";
+            let lost =
+                "the region with its items was removed, or changed by another process: start the cache again";
             return Err(io::Error::other(lost));
         }
         Ok(())
@@ -590,7 +591,9 @@ impl<'a> Server<'a> {
         let Some(waits) = client.waits.take() else { return };
         match waits.failed {
             None => client.output.extend_from_slice(&waits.answer),
-            Some(_) if waits.language == Language::Binary => binary::refuse_late(&waits.command, &mut client.output),
+            Some(_) if waits.language == Language::Binary => {
+                binary::refuse_late(&waits.command, &mut client.output)
+            }
             Some(_) if text::is_quiet(&waits.command) => {}
             Some(peer) => {
                 let name = self.neighbours.as_ref().map_or("", |neighbours| neighbours.name(peer));

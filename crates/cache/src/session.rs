@@ -1,7 +1,7 @@
 //! One client.
 
 use crate::command::Host;
-use crate::neighbours::{Language, To};
+use crate::neighbours::Language;
 use crate::protocol::text::Text;
 use crate::protocol::{Step, binary};
 

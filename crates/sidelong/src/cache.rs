@@ -183,15 +183,15 @@ pub(crate) fn run(args: &CacheArgs, quiet: bool) -> Result<(), Failure> {
         }
         _ => None,
     };
-    if args.events {
-        Event::Ready.print();
-    } else if !quiet {
-        let at: Vec<String> = listeners.iter().map(ToString::to_string).collect();
-        say(format_args!("{} MiB of cache at {}\n", setup.memory_mib, at.join(", ")))?;
-    }
+    let at: Vec<String> = listeners.iter().map(ToString::to_string).collect();
     if let Some(member) = &setup.member {
         let path = member.socket(member.peer());
         listeners.push(Listener::Caches(unix_listener(&path, SOCKET_MASK)?, path));
+    }
+    if args.events {
+        Event::Ready.print();
+    } else if !quiet {
+        say(format_args!("{} MiB of cache at {}\n", setup.memory_mib, at.join(", ")))?;
     }
     server::serve(&listeners, &options, &mut cache, cluster, &stop)?;
     Ok(())

@@ -348,7 +348,13 @@ impl Request<'_> {
     }
 
     /// Appends an item. Returns whether the client was told that it may replace the item, and when the item is to expire.
-    fn show(&self, item: &Item<'_>, is_created: bool, now: Seconds, out: &mut Vec<u8>) -> (bool, Option<Seconds>) {
+    fn show(
+        &self,
+        item: &Item<'_>,
+        is_created: bool,
+        now: Seconds,
+        out: &mut Vec<u8>,
+    ) -> (bool, Option<Seconds>) {
         let flags = self.flags;
         let wants_value = flags.wants_value && flags.compare != Some(item.cas);
         if wants_value {

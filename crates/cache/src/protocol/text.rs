@@ -299,7 +299,8 @@ impl Keys {
     }
 
     fn show(&self, key: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) {
-        let touch = if let Touch::At(exptime) = self.touch { Some(host.world.expires(exptime)) } else { None };
+        let touch =
+            if let Touch::At(exptime) = self.touch { Some(host.world.expires(exptime)) } else { None };
         host.fetch(key, touch, |item| {
             out.extend_from_slice(b"VALUE ");
             out.extend_from_slice(key);

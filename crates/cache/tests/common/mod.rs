@@ -66,7 +66,12 @@ impl Server {
                 users: self.users.as_ref(),
                 rows: &rows,
             };
-            let mut host = Host { cache: &mut self.cache, counters: &mut self.counters, world: &world, neighbours: None };
+            let mut host = Host {
+                cache: &mut self.cache,
+                counters: &mut self.counters,
+                world: &world,
+                neighbours: None,
+            };
             let mut out = Vec::new();
             let fed = connection.session.feed(&connection.waiting, &mut host, &mut out);
             connection.waiting.drain(..fed.consumed);
