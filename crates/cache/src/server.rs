@@ -5,13 +5,10 @@
 //! first as long as the command, the second at most [`OUT_BYTES_MAX`] and one answer. Until the answers are taken, nothing
 //! more is read from that client.
 
-use std::fmt;
-use std::fs;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+mod sockets;
+
+use std::io::{self, ErrorKind};
 use std::mem;
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +26,8 @@ use crate::outgoing::{Outgoing, Waiting};
 use crate::protocol::{binary, text};
 use crate::published::Published;
 use crate::session::{Session, Wants};
+pub use sockets::Listener;
+use sockets::Stream;
 
 /// Bytes that are read from a client at a time.
 const READ_BYTES: usize = 64 << 10;
@@ -40,72 +39,6 @@ const EVENTS: usize = 256;
 const ACCEPTS: usize = 64;
 /// The longest wait for events: the flag to stop is looked at as often.
 const TICK: Duration = Duration::from_millis(100);
-
-/// Where clients connect.
-#[derive(Debug)]
-pub enum Listener {
-    /// A TCP address.
-    Tcp(TcpListener),
-    /// A Unix socket, whose file is removed at the end.
-    Unix(UnixListener, PathBuf),
-    /// The Unix socket at which other caches of the cluster connect. Its file is removed at the end, too.
-    Caches(UnixListener, PathBuf),
-}
-
-impl Listener {
-    fn accept(&self) -> io::Result<Stream> {
-        match self {
-            Listener::Tcp(listener) => {
-                let (stream, _) = listener.accept()?;
-                // An answer is written whole, and not held back for more.
-                stream.set_nodelay(true)?;
-                stream.set_nonblocking(true)?;
-                Ok(Stream::Tcp(stream))
-            }
-            Listener::Unix(listener, _) | Listener::Caches(listener, _) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok(Stream::Unix(stream))
-            }
-        }
-    }
-
-    fn set_nonblocking(&self) -> io::Result<()> {
-        match self {
-            Listener::Tcp(listener) => listener.set_nonblocking(true),
-            Listener::Unix(listener, _) | Listener::Caches(listener, _) => listener.set_nonblocking(true),
-        }
-    }
-}
-
-impl fmt::Display for Listener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Listener::Tcp(listener) => match listener.local_addr() {
-                Ok(address) => address.fmt(f),
-                Err(_) => f.write_str("TCP"),
-            },
-            Listener::Unix(_, path) | Listener::Caches(_, path) => path.display().fmt(f),
-        }
-    }
-}
-
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Listener::Tcp(listener) => listener.as_fd(),
-            Listener::Unix(listener, _) | Listener::Caches(listener, _) => listener.as_fd(),
-        }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Listener::Unix(_, path) | Listener::Caches(_, path) = self {
-            _ = fs::remove_file(path);
-        }
-    }
-}
 
 /// What a server is told.
 #[derive(Default)]
@@ -176,36 +109,6 @@ impl Options {
                 self.settings.iter().for_each(|(name, value)| row(name, value));
             }
             Rows::Connections => connections.show(row),
-        }
-    }
-}
-
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    fn read(&self, to: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => (&*stream).read(to),
-            Stream::Unix(stream) => (&*stream).read(to),
-        }
-    }
-
-    fn write(&self, from: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => (&*stream).write(from),
-            Stream::Unix(stream) => (&*stream).write(from),
-        }
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
         }
     }
 }

@@ -6,13 +6,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::process::Command;
 
 use rustix::process::Signal;
 use sidelong_config::{CachePeer, Eviction};
 use support::memcached::{self, Client};
-use support::{Cluster, Done, PATIENCE, Running, eventually, run};
+use support::{Cluster, Done, Running, eventually, run};
 
 /// A cache at a port of its own.
 struct Cache {

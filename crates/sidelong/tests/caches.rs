@@ -280,15 +280,15 @@ fn no_read_is_older_than_what_was_known_before() {
 fn nor_while_caches_hang_die_and_come_back() {
     let mut caches = Caches::start(8);
     let mut running: Vec<_> = caches.running.iter_mut().map(Option::take).collect();
-    let cluster = &caches;
+    let cluster = &caches.cluster;
     check(&caches, 1_500, || {
-        for round in 0..3 {
-            let one = running[round].as_ref().unwrap();
+        for (number, place) in running.iter_mut().enumerate() {
+            let one = place.take().unwrap();
             one.signal(Signal::STOP);
             thread::sleep(Duration::from_millis(200));
             one.signal(Signal::CONT);
-            running[round].take().unwrap().kill();
-            running[round] = Some(cluster.cluster.part("cache", &format!("c{}", round + 1)));
+            one.kill();
+            *place = Some(cluster.part("cache", &format!("c{}", number + 1)));
         }
     });
     for one in running.into_iter().flatten() {
