@@ -183,7 +183,7 @@ impl Neighbours {
 
     /// The home of a key, if that is another cache.
     #[inline]
-    pub(crate) fn home(&self, key: &[u8]) -> Option<usize> {
+    pub fn home(&self, key: &[u8]) -> Option<usize> {
         let mut hasher = self.hasher;
         hasher.write(key);
         Some(self.homes.of(hasher.finish())).filter(|home| *home != self.me)
@@ -254,7 +254,7 @@ impl Neighbours {
 
     /// Links to neighbours that are there again, and counts the reads of this cache's items that the others state. To be called
     /// some ten times a second.
-    pub(crate) fn tick(&mut self, cache: &mut Cache) {
+    pub fn tick(&mut self, cache: &mut Cache) {
         let me = self.me;
         for number in (0..self.all.len()).filter(|number| *number != me) {
             if self.all[number].link.is_none() {
