@@ -445,3 +445,103 @@ enum Tried {
     /// No one state of an item.
     Torn,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use sidelong_fabric::shm::ShmHost;
+    use sidelong_fabric::{Host, OwnedRegion, RegionSpec};
+
+    use super::*;
+
+    const KEY: &[u8] = b"key";
+
+    /// A region of one item, which a reader has found listed.
+    struct Bench {
+        _directory: tempfile::TempDir,
+        region: OwnedRegion,
+        map: CacheMap,
+        initiator: Initiator,
+        link: LinkId,
+        entry: CacheEntry,
+    }
+
+    fn bench(item: CacheItem) -> Bench {
+        let map = CacheMap::new(8 << 20, 1);
+        let directory = tempfile::tempdir().unwrap();
+        let (name, access) = ("items", Access::ReadOnly);
+        let spec =
+            RegionSpec { name, kind: RegionKind::Cache, len: map.len(), access, cluster: 0, incarnation: 1 };
+        let mut region = Host::Shm(ShmHost::new(directory.path())).offer_owned(&spec).unwrap();
+        region.write(map.items(), bytemuck::bytes_of(&item));
+        region.write(map.items() + CACHE_ITEM_BYTES, b"keyvalue");
+        let mut initiator = Initiator::new();
+        let link = initiator.connect(region.key().unwrap(), PATIENCE).unwrap();
+        let entry = CacheEntry::new(0, CACHE_ITEM_BYTES + 8, 0);
+        Bench { _directory: directory, region, map, initiator, link, entry }
+    }
+
+    fn item() -> CacheItem {
+        let mut item = CacheItem { stamp: CacheItem::begun(0, 0, 3), value_bytes: 5, ..CacheItem::default() };
+        item.set(CacheItem::LIVE, true);
+        item
+    }
+
+    impl Bench {
+        /// What a reader finds who saw `before` when it looked the item up.
+        fn tried(&mut self, before: CacheLife) -> Tried {
+            let (initiator, batch) = (&mut self.initiator, &mut Batch::new());
+            let mut reader = Reader { initiator, batch, link: self.link, map: self.map, key: KEY, hash: 0 };
+            reader.try_entry(self.entry, &before).unwrap()
+        }
+
+        fn state(&mut self, offset: usize, value: u64) {
+            self.region.store(self.map.life() + offset, value, Ordering::Release);
+        }
+    }
+
+    #[test]
+    fn a_value_is_sound_if_nothing_has_changed() {
+        let Tried::Sound(sound) = bench(item()).tried(CacheLife::default()) else { panic!("it is not") };
+        assert_eq!(sound.item, item());
+    }
+
+    #[test]
+    fn a_place_that_is_of_another_size_now_may_hold_anything() {
+        let mut bench = bench(item());
+        bench.state(offset_of!(CacheLife, generation), 1);
+        assert!(matches!(bench.tried(CacheLife::default()), Tried::Torn));
+    }
+
+    #[test]
+    fn what_is_withdrawn_expired_flushed_or_anothers_is_not_returned() {
+        let begun = CacheItem { stamp: CacheItem::begun(0, 0, 3), ..item() };
+        assert!(matches!(bench(begun).tried(CacheLife::default()), Tried::Torn), "not live");
+        let mut expired = bench(CacheItem { expires: 1, ..item() });
+        expired.state(offset_of!(CacheLife, began_ns), now_ns().saturating_sub(2 * SECOND_NS));
+        assert!(matches!(expired.tried(CacheLife::default()), Tried::Gone));
+        for flush in [CacheLife::flush_word(1, 0), CacheLife::flush_word(0, 1)] {
+            let mut flushed = bench(item());
+            flushed.state(offset_of!(CacheLife, flush), flush);
+            flushed.state(offset_of!(CacheLife, began_ns), now_ns().saturating_sub(2 * SECOND_NS));
+            assert!(matches!(flushed.tried(CacheLife::default()), Tried::Gone));
+        }
+        let mut other = bench(item());
+        other.region.write(other.map.items() + CACHE_ITEM_BYTES, b"Key");
+        assert!(matches!(other.tried(CacheLife::default()), Tried::Other));
+    }
+
+    #[test]
+    fn lengths_that_lead_out_of_the_item_are_refused() {
+        for value_bytes in [14, 100, u32::MAX] {
+            let mut long = bench(CacheItem { value_bytes, ..item() });
+            assert!(matches!(long.tried(CacheLife::default()), Tried::Torn));
+        }
+        let mut beyond = bench(item());
+        for (bytes, at) in [(64, u32::MAX), (1 << 20, (8 << 16) - 1), (2 << 20, (8 << 16) - 2), (0, 0)] {
+            beyond.entry = CacheEntry::new(0, bytes, at);
+            assert!(matches!(beyond.tried(CacheLife::default()), Tried::Torn), "{bytes} at {at}");
+        }
+    }
+}
