@@ -432,32 +432,33 @@ impl Cache {
 
     /// A place for an item of `len` bytes: that of the item before, if it has the right size.
     fn place(&mut self, hash: u64, len: usize) -> Result<Placed, PutError> {
-        let taken = self.heap.taken(len) as u32;
         if let Some((at, bytes)) = self.places.get_value(hash) {
-            if bytes == taken {
+            let bytes = bytes as usize;
+            if self.heap.suits(bytes, len) {
                 return Ok(Placed { at, unlisted: None });
             }
             self.forget(hash);
         }
-        let at = self.make_room(len).ok_or(PutError::NoMemory)?;
+        let (at, taken) = self.make_room(len).ok_or(PutError::NoMemory)?;
+        let taken = taken as u32;
         let mut evicted = Vec::new();
         let place = self.places.insert(hash, taken, at, |gone| evicted.push(gone));
         evicted.iter().for_each(|gone| self.evict(gone));
         if place.is_none() {
-            self.heap.free(at, len);
+            self.heap.free(at, taken as usize);
             return Err(PutError::NoMemory);
         }
         Ok(Placed { at, unlisted: Some(taken) })
     }
 
-    /// Room in the heap: by evicting what was used least, or else by clearing what costs least.
-    fn make_room(&mut self, len: usize) -> Option<At> {
+    /// Room in the heap, and its bytes: by evicting what was used least, or else by clearing what costs least.
+    fn make_room(&mut self, len: usize) -> Option<(At, usize)> {
         if !self.settings.evicts {
             return self.heap.allocate(len);
         }
         for victims in 0..VICTIMS_MAX {
-            if let Some(at) = self.heap.allocate(len) {
-                return Some(at);
+            if let Some(room) = self.heap.allocate(len) {
+                return Some(room);
             }
             if victims % VICTIMS_BEFORE_CLEARING == VICTIMS_BEFORE_CLEARING - 1
                 && let Some(pages) = self.heap.half_free(len)
@@ -472,8 +473,8 @@ impl Cache {
         // tables leave too few.
         while self.heap.bytes_used() > 0 {
             self.clear(self.heap.cheapest(len));
-            if let Some(at) = self.heap.allocate(len) {
-                return Some(at);
+            if let Some(room) = self.heap.allocate(len) {
+                return Some(room);
             }
             self.clear(self.heap.cheapest(0));
         }

@@ -65,6 +65,8 @@ const UNUSED: Page = Page { holds: Use::Nothing, live: 0, begun: 0, free: 0 };
 struct Class {
     slot_bytes: usize,
     slots: u32,
+    /// Its pages.
+    pages: u32,
     /// Its pages with a free slot.
     open: Vec<u32>,
 }
@@ -91,8 +93,12 @@ impl Heap {
         let page_bytes = 1 << (bytes / PAGES).max(1).ilog2();
         let page_bytes = page_bytes.clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
         let pages = bytes / page_bytes;
-        let class =
-            |slot_bytes| Class { slot_bytes, slots: (page_bytes / slot_bytes) as u32, open: Vec::new() };
+        let class = |slot_bytes| Class {
+            slot_bytes,
+            slots: (page_bytes / slot_bytes) as u32,
+            pages: 0,
+            open: Vec::new(),
+        };
         let classes = (page_bytes / SLOTS_MIN / SLOT_MIN).ilog2() as usize * STEPS + 1;
         Heap {
             memory,
@@ -129,15 +135,34 @@ impl Heap {
         }
     }
 
-    /// Room for an item of `len` bytes, if there is any.
-    pub(crate) fn allocate(&mut self, len: usize) -> Option<At> {
-        match self.class_of(len) {
-            Some(class) => self.allocate_slot(class),
-            None => self.allocate_run(len.div_ceil(self.block_bytes())),
+    /// Whether an item of `len` bytes may take the room of one that takes `taken` bytes.
+    pub(crate) fn suits(&self, taken: usize, len: usize) -> bool {
+        let (room, wanted) = (self.class_of(taken), self.class_of(len));
+        match (room, wanted) {
+            (Some(room), Some(wanted)) => (wanted..=wanted + STEPS as u8).contains(&room),
+            _ => taken == self.taken(len),
         }
     }
 
-    /// Frees the room of an item of `len` bytes.
+    /// Room for an item of `len` bytes, if there is any: its place, and the bytes that it takes.
+    ///
+    /// A class without a page takes slots of a class that is up to twice as large and has free ones. So sizes that few items
+    /// have share their pages.
+    pub(crate) fn allocate(&mut self, len: usize) -> Option<(At, usize)> {
+        let Some(class) = self.class_of(len) else {
+            let blocks = len.div_ceil(self.block_bytes());
+            return Some((self.allocate_run(blocks)?, self.taken(len)));
+        };
+        let larger = usize::from(class)..self.classes.len().min(usize::from(class) + STEPS + 1);
+        let open = larger.clone().find(|class| !self.classes[*class].open.is_empty());
+        let class = match open {
+            Some(open) if self.classes[usize::from(class)].pages == 0 => open as u8,
+            _ => class,
+        };
+        Some((self.allocate_slot(class)?, slot_bytes(class.into())))
+    }
+
+    /// Frees the room of an item that takes `len` bytes.
     pub(crate) fn free(&mut self, at: At, len: usize) {
         let start = start(at);
         let index = start / self.page_bytes;
@@ -155,6 +180,8 @@ impl Heap {
         if page.live == 0 {
             *page = UNUSED;
             self.pages_used -= 1;
+            self.classes[usize::from(class)].pages -= 1;
+            let open = &mut self.classes[usize::from(class)].open;
             if !was_full {
                 open.retain(|open| *open != index as u32);
             }
@@ -336,6 +363,7 @@ impl Heap {
                 let index = self.pages.iter().position(|page| page.holds == Use::Nothing)?;
                 self.pages[index].holds = Use::Class(class);
                 self.pages_used += 1;
+                of.pages += 1;
                 of.open.push(index as u32);
                 self.begin_places();
                 index

@@ -208,3 +208,21 @@ fn a_full_cache_that_may_not_evict_refuses() {
     assert!(cache.remove(&0u64.to_ne_bytes(), 1));
     assert!(cache.put(b"more", &[3; 1000], 0, 0, None, 1).is_ok());
 }
+
+#[test]
+fn sizes_that_few_items_have_leave_little_unused() {
+    const MEMORY_BYTES: usize = 16 * MB;
+    for eviction in [Eviction::Sieve, Eviction::Lru] {
+        let mut cache = cache(MEMORY_BYTES, eviction);
+        let mut numbers = Numbers(11);
+        for key in 0u64..150_000 {
+            // Log-normal around 100 bytes, up to 20 KB: twelve uniform numbers make a normal one.
+            let uniform = (0..12).map(|_| numbers.below(1 << 20) as f64 / f64::from(1 << 20));
+            let len = 100.0 * (1.3 * (uniform.sum::<f64>() - 6.0)).exp();
+            let value = vec![1; len.clamp(1.0, 20_000.0) as usize];
+            cache.put(&key.to_ne_bytes(), &value, 0, 0, None, 1).unwrap();
+        }
+        let used = cache.usage().item_bytes as usize + cache.places.table_bytes();
+        assert!(used > MEMORY_BYTES / 100 * 84, "{eviction:?}: {used} bytes");
+    }
+}
