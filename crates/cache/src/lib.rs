@@ -18,6 +18,8 @@ pub mod cache;
 mod command;
 pub mod counters;
 mod frame;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod heap;
 mod listing;
 pub mod neighbours;

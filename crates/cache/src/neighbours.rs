@@ -325,34 +325,34 @@ fn life_of(batch: &Batch, op: OpId) -> Result<CacheLife, OpError> {
 }
 
 /// One read of one key.
-struct Reader<'a> {
-    initiator: &'a mut Initiator,
-    batch: &'a mut Batch,
-    link: LinkId,
-    map: CacheMap,
-    key: &'a [u8],
-    hash: u64,
+pub(crate) struct Reader<'a> {
+    pub(crate) initiator: &'a mut Initiator,
+    pub(crate) batch: &'a mut Batch,
+    pub(crate) link: LinkId,
+    pub(crate) map: CacheMap,
+    pub(crate) key: &'a [u8],
+    pub(crate) hash: u64,
 }
 
 /// What a read found.
-enum Found {
+pub(crate) enum Found {
     Sound(Sound),
     /// It changed at each try.
     Torn,
 }
 
 /// A value that was the key's.
-struct Sound {
+pub(crate) struct Sound {
     /// Its bytes in the batch.
-    op: OpId,
-    item: CacheItem,
+    pub(crate) op: OpId,
+    pub(crate) item: CacheItem,
     /// The second of its home.
     home_now: Seconds,
 }
 
 impl Reader<'_> {
     /// The key's item, or `None` if it has none.
-    fn read(&mut self) -> Result<Option<Found>, OpError> {
+    pub(crate) fn read(&mut self) -> Result<Option<Found>, OpError> {
         for _ in 0..TRIES_MAX {
             match self.try_read()? {
                 ControlFlow::Break(found) => return Ok(found.map(Found::Sound)),

@@ -1,0 +1,127 @@
+//! Entries for the fuzz targets of what other caches write.
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sidelong_fabric::shm::ShmHost;
+use sidelong_fabric::{Access, Batch, Initiator, LinkId, OwnedRegion, RegionSpec};
+use sidelong_layout::{CACHE_UNIT, CacheEntry, CacheMap, LINE_BYTES, RegionKind};
+use sidelong_policy::cache::store::Eviction;
+
+use crate::neighbours::{Found, Reader};
+use crate::session::Wants;
+use crate::{Cache, Counters, Host, Row, Rows, Settings, World, frame};
+
+const ITEM_BYTES_MAX: usize = 1024;
+const OUT_BYTES_MAX: usize = 512;
+const KEY: &[u8] = b"key";
+const HASH: u64 = 0x0123_4567_89ab_cdef;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What another cache sends, in two pieces and in one: the answers are the same, and each is a frame.
+pub fn frames(cut: usize, bytes: &[u8]) {
+    let (first, second) = bytes.split_at(bytes.len().min(cut));
+    let (whole, parts) = (answers(&[bytes]), answers(&[first, second]));
+    assert_eq!(whole, parts);
+    let mut rest = &whole[..];
+    while let Some((_, used)) = frame::answer(rest) {
+        rest = &rest[used..];
+    }
+    assert!(rest.is_empty(), "all answers are whole");
+    // And what another cache sends for answers.
+    let mut rest = bytes;
+    while let Some((_, used)) = frame::answer(rest) {
+        rest = &rest[used..];
+    }
+}
+
+fn answers(pieces: &[&[u8]]) -> Vec<u8> {
+    let settings = Settings {
+        memory_bytes: 8 << 20,
+        item_bytes_max: ITEM_BYTES_MAX,
+        eviction: Eviction::default(),
+        evicts: true,
+        seed: [1, 2],
+    };
+    let mut cache = Cache::new(settings).expect("there is memory");
+    let mut counters = Counters::default();
+    let world = World {
+        now: 1000,
+        unix_at_0: 1_700_000_000,
+        out_bytes_max: OUT_BYTES_MAX,
+        version: "1",
+        users: None,
+        rows: &|_: Rows, _: &mut Row<'_>| {},
+    };
+    let (mut waiting, mut answers) = (Vec::new(), Vec::new());
+    for piece in pieces {
+        waiting.extend_from_slice(piece);
+        loop {
+            // `stats` shows how many bytes were read so far, which depends on the pieces.
+            (counters.bytes_read, counters.bytes_written) = (0, 0);
+            let mut host =
+                Host { cache: &mut cache, counters: &mut counters, world: &world, neighbours: None };
+            let mut out = Vec::new();
+            let fed = frame::feed(&waiting, &mut host, &mut out);
+            waiting.drain(..fed.consumed);
+            answers.append(&mut out);
+            match fed.wants {
+                Wants::Room => {}
+                Wants::Input(wanted) => {
+                    assert!(waiting.len() < wanted);
+                    break;
+                }
+                Wants::Close | Wants::Answer => return answers,
+            }
+        }
+    }
+    answers
+}
+
+struct Bench {
+    _directory: tempfile::TempDir,
+    region: OwnedRegion,
+    initiator: Initiator,
+    link: LinkId,
+    map: CacheMap,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let map = CacheMap::new(1 << 20, 1);
+        let directory = tempfile::tempdir().expect("there is a directory");
+        let (kind, len, access) = (RegionKind::Cache, map.len(), Access::ReadOnly);
+        let spec = RegionSpec { name: "items", kind, len, access, cluster: 0, incarnation: 1 };
+        let host = sidelong_fabric::Host::Shm(ShmHost::new(directory.path()));
+        let region = host.offer_owned(&spec).expect("it is offered");
+        let mut initiator = Initiator::new();
+        let key = region.key().expect("it is offered");
+        let link = initiator.connect(key, PATIENCE).expect("it is there");
+        Bench { _directory: directory, region, initiator, link, map }
+    }
+}
+
+thread_local! {
+    static BENCH: RefCell<Bench> = RefCell::new(Bench::new());
+}
+
+/// The memory of a neighbour, with `bytes` where a key's item is listed and lies: what a reader finds is the key's, or nothing.
+pub fn memory(life: [u8; LINE_BYTES], entry_bytes: u32, at: u16, bytes: &[u8]) {
+    BENCH.with_borrow_mut(|Bench { region, initiator, link, map, .. }| {
+        let at = u32::from(at) % (map.items_bytes() / CACHE_UNIT) as u32;
+        let place = at as usize * CACHE_UNIT;
+        let len = bytes.len().min(map.items_bytes() - place);
+        region.write(map.life(), &life);
+        region.write(map.items() + place, &bytes[..len]);
+        let [bucket, _] = map.buckets(HASH);
+        region.store(bucket, CacheEntry::new(HASH, entry_bytes as usize, at).0, Ordering::Release);
+        let (link, map, mut batch) = (*link, *map, Batch::new());
+        let mut reader = Reader { initiator, batch: &mut batch, link, map, key: KEY, hash: HASH };
+        if let Ok(Some(Found::Sound(sound))) = reader.read() {
+            let found = batch.bytes(sound.op).expect("it was read");
+            assert_eq!(&found[size_of_val(&sound.item)..][..KEY.len()], KEY);
+            assert!(sound.item.len() <= found.len());
+        }
+    });
+}
