@@ -1,13 +1,20 @@
 //! Items in bounded memory.
 
 use std::hash::Hasher as _;
+use std::io;
+use std::mem::offset_of;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
-use bytemuck::{Pod, Zeroable};
+use sidelong_fabric::OwnedRegion;
+use sidelong_layout::{
+    CACHE_ITEM_BYTES as HEADER_BYTES, CacheEntry, CacheItem as Header, CacheLife, CacheMap,
+};
 use sidelong_policy::cache::store::{Eviction, Gone, Place, Room, Store};
 use siphasher::sip::SipHasher13;
 
 use crate::heap::{At, Heap};
+use crate::listing;
 
 #[cfg(test)]
 mod tests;
@@ -110,45 +117,18 @@ pub struct Cache {
     hasher: SipHasher13,
     cas: u64,
     /// Number of flushes: items of earlier epochs are gone.
-    epoch: u32,
+    epoch: u16,
     /// When the next flush takes effect; 0 for none.
     flush_at: Seconds,
     counts: Usage,
 }
 
-/// What an item begins with. Its key and value follow.
-#[derive(Clone, Copy, Pod, Zeroable, Debug)]
-#[repr(C)]
-struct Header {
-    cas: u64,
-    flags: u32,
-    value_bytes: u32,
-    expires: Seconds,
-    accessed: Seconds,
-    epoch: u32,
-    marks: u16,
-    key_bytes: u16,
-}
-
-const HEADER_BYTES: usize = size_of::<Header>();
-
-/// Marks of an item.
-const FETCHED: u16 = 1;
-const STALE: u16 = 2;
-const WON: u16 = 4;
-
-impl Header {
-    fn has(&self, mark: u16) -> bool {
-        self.marks & mark != 0
-    }
-
-    fn set(&mut self, mark: u16, is_set: bool) {
-        self.marks = self.marks & !mark | if is_set { mark } else { 0 };
-    }
-
-    fn len(&self) -> usize {
-        HEADER_BYTES + usize::from(self.key_bytes) + self.value_bytes as usize
-    }
+/// Where an item is to be stored.
+#[derive(Clone, Copy)]
+struct Placed {
+    at: At,
+    /// The bytes of its place, if others are yet to be told of it.
+    unlisted: Option<u32>,
 }
 
 /// An item that was found.
@@ -161,21 +141,44 @@ struct Found {
 }
 
 impl Cache {
-    /// An empty cache.
+    /// An empty cache, whose memory is for this process alone.
+    ///
+    /// # Errors
+    /// If the process may not have so much memory.
     ///
     /// # Panics
     /// If the settings are out of range.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: Settings) -> io::Result<Self> {
+        let map = CacheMap::new(settings.memory_bytes, 0);
+        Ok(Cache::within(settings, OwnedRegion::private(map.len())?, map))
+    }
+
+    /// An empty cache whose memory others read: it is in `region`, which has the length and the parts of `map`. The cache's
+    /// second 0 was at `began_ns` of the machine's monotonic clock, in nanoseconds.
+    ///
+    /// # Panics
+    /// If the settings are out of range, or the region has another length.
+    pub fn offered(settings: Settings, region: OwnedRegion, map: CacheMap, began_ns: u64) -> Self {
+        let mut cache = Cache::within(settings, region, map);
+        let [seed, seed2] = settings.seed;
+        cache.state(offset_of!(CacheLife, seed), seed);
+        cache.state(offset_of!(CacheLife, seed) + 8, seed2);
+        cache.state(offset_of!(CacheLife, began_ns), began_ns);
+        cache
+    }
+
+    fn within(settings: Settings, region: OwnedRegion, map: CacheMap) -> Self {
         let Settings { memory_bytes, item_bytes_max, eviction, seed, .. } = settings;
+        assert!(region.len() == map.len(), "the region is as long as its map");
         assert!((MEMORY_BYTES_MIN..=MEMORY_BYTES_MAX).contains(&memory_bytes), "the memory is in range");
         assert!(item_bytes_max <= memory_bytes / 2, "two of the largest items fit");
         // Bytes are the heap's to bound: an object here takes a slot of one of its sizes.
         let places = Store::new(eviction, Room::bytes(memory_bytes as u64));
         Cache {
             settings,
-            heap: Heap::new(memory_bytes),
+            heap: Heap::new(region, map),
             places,
-            hasher: SipHasher13::new_with_keys(seed[0], seed[1]),
+            hasher: hasher(seed),
             cas: 0,
             epoch: 0,
             flush_at: 0,
@@ -193,7 +196,7 @@ impl Cache {
         Usage {
             items: self.places.len() as u64,
             item_bytes: self.places.bytes(),
-            memory_bytes: (self.heap.bytes_used() + self.places.table_bytes()) as u64,
+            memory_bytes: (self.heap.bytes_used() + self.tables_bytes()) as u64,
             ..self.counts
         }
     }
@@ -203,9 +206,9 @@ impl Cache {
     pub fn get(&mut self, key: &[u8], now: Seconds) -> Option<Item<'_>> {
         let found = self.find(key, now)?;
         self.places.touch(found.place);
-        if !(found.header.has(FETCHED) && found.header.accessed == now) {
+        if !(found.header.has(Header::FETCHED) && found.header.accessed == now) {
             let mut header = found.header;
-            header.set(FETCHED, true);
+            header.set(Header::FETCHED, true);
             header.accessed = now;
             self.set_header(found.at, &header);
         }
@@ -229,8 +232,8 @@ impl Cache {
     /// Changes an item's marks. False if there is none.
     pub fn mark(&mut self, key: &[u8], is_stale: bool, is_won: bool, now: Seconds) -> bool {
         let Some(Found { at, mut header, .. }) = self.find(key, now) else { return false };
-        header.set(STALE, is_stale);
-        header.set(WON, is_won);
+        header.set(Header::STALE, is_stale);
+        header.set(Header::WON, is_won);
         self.set_header(at, &header);
         true
     }
@@ -273,23 +276,27 @@ impl Cache {
             self.forget(hash);
             return Err(PutError::TooLarge);
         }
-        let at = self.place(hash, len)?;
+        let place = self.place(hash, len)?;
+        let at = place.at;
         self.cas += 1;
         self.counts.stored += 1;
-        let header = Header {
+        let mut header = Header {
+            stamp: Header::begun(self.heap.word(at, 0), self.epoch, key.len() as u8),
             cas: cas.unwrap_or(self.cas),
-            flags,
             value_bytes: value.len() as u32,
+            flags,
             expires,
             accessed: now,
-            epoch: self.epoch,
-            marks: 0,
-            key_bytes: key.len() as u16,
         };
-        let bytes = self.heap.bytes_mut(at, len);
-        bytes[..HEADER_BYTES].copy_from_slice(bytemuck::bytes_of(&header));
-        bytes[HEADER_BYTES..][..key.len()].copy_from_slice(key);
-        bytes[HEADER_BYTES + key.len()..].copy_from_slice(value);
+        self.heap.withdraw(at, header.stamp);
+        header.set(Header::LIVE, true);
+        self.set_facts(at, &header);
+        self.heap.write(at, HEADER_BYTES, key);
+        self.heap.write(at, HEADER_BYTES + key.len(), value);
+        self.heap.publish(at, header.stamp);
+        if let Some(bytes) = place.unlisted {
+            self.list(hash, bytes, at);
+        }
         self.bound_pages();
         Ok(header.cas)
     }
@@ -305,6 +312,7 @@ impl Cache {
         self.flush_if_due(now);
         self.flush_at = at;
         self.flush_if_due(now);
+        self.state(offset_of!(CacheLife, flush), CacheLife::flush_word(self.epoch, self.flush_at));
     }
 
     fn hash(&self, key: &[u8]) -> u64 {
@@ -317,12 +325,44 @@ impl Cache {
         bytemuck::pod_read_unaligned(self.heap.bytes(at, HEADER_BYTES))
     }
 
+    /// Changes a header whose value stays: others may see each word of it before or after.
     fn set_header(&mut self, at: At, header: &Header) {
-        self.heap.bytes_mut(at, HEADER_BYTES).copy_from_slice(bytemuck::bytes_of(header));
+        self.set_facts(at, header);
+        self.heap.publish(at, header.stamp);
+    }
+
+    /// Changes all of a header but its stamp.
+    fn set_facts(&mut self, at: At, header: &Header) {
+        let [_, facts @ ..] = bytemuck::cast::<Header, [u64; HEADER_BYTES / 8]>(*header);
+        for (word, fact) in facts.into_iter().enumerate() {
+            self.heap.set_word(at, 8 * (word + 1), fact);
+        }
     }
 
     fn key(&self, at: At, header: &Header) -> &[u8] {
-        &self.heap.bytes(at, HEADER_BYTES + usize::from(header.key_bytes))[HEADER_BYTES..]
+        &self.heap.bytes(at, HEADER_BYTES + header.key_bytes())[HEADER_BYTES..]
+    }
+
+    /// Changes a word of what concerns all items.
+    fn state(&mut self, offset: usize, value: u64) {
+        let (region, map) = self.heap.region();
+        region.store(map.life() + offset, value, Ordering::Release);
+    }
+
+    /// Lets others find an item.
+    fn list(&mut self, hash: u64, bytes: u32, at: At) {
+        let (region, map) = self.heap.region();
+        listing::add(region, map, hash, CacheEntry::new(hash, bytes as usize, at));
+    }
+
+    fn unlist(&mut self, hash: u64, at: At) {
+        let (region, map) = self.heap.region();
+        listing::remove(region, map, hash, at);
+    }
+
+    /// Bytes of the tables: this process's own, and the one that others read.
+    fn tables_bytes(&self) -> usize {
+        self.places.table_bytes() + self.heap.map().buckets_bytes()
     }
 
     fn item(&self, found: &Found) -> Item<'_> {
@@ -332,10 +372,10 @@ impl Cache {
             cas: header.cas,
             expires: header.expires,
             accessed: header.accessed,
-            was_fetched: header.has(FETCHED),
-            is_stale: header.has(STALE),
-            is_won: header.has(WON),
-            value: &self.heap.bytes(*at, header.len())[HEADER_BYTES + usize::from(header.key_bytes)..],
+            was_fetched: header.has(Header::FETCHED),
+            is_stale: header.has(Header::STALE),
+            is_won: header.has(Header::WON),
+            value: &self.heap.bytes(*at, header.len())[HEADER_BYTES + header.key_bytes()..],
         }
     }
 
@@ -349,10 +389,10 @@ impl Cache {
         if self.key(at, &header) != key {
             return None;
         }
-        if header.epoch != self.epoch || (header.expires != 0 && header.expires <= now) {
-            if header.epoch == self.epoch {
+        if header.epoch() != self.epoch || (header.expires != 0 && header.expires <= now) {
+            if header.epoch() == self.epoch {
                 self.counts.expired += 1;
-                self.counts.expired_unfetched += u64::from(!header.has(FETCHED));
+                self.counts.expired_unfetched += u64::from(!header.has(Header::FETCHED));
             }
             self.forget(hash);
             return None;
@@ -362,24 +402,40 @@ impl Cache {
 
     fn flush_if_due(&mut self, now: Seconds) {
         if self.flush_at != 0 && self.flush_at <= now {
-            self.epoch = self.epoch.wrapping_add(1);
             self.flush_at = 0;
+            self.epoch = self.epoch.wrapping_add(1);
+            if self.epoch == 0 {
+                // So that no item is taken for one of a later epoch that has its number.
+                while let Some(gone) = self.places.evict_one() {
+                    self.free(gone.key, gone.value, gone.bytes);
+                }
+            }
+            self.state(offset_of!(CacheLife, flush), CacheLife::flush_word(self.epoch, 0));
         }
     }
 
     /// Removes the item of a hash. False if there is none.
     fn forget(&mut self, hash: u64) -> bool {
         let Some(gone) = self.places.remove(hash) else { return false };
-        self.heap.free(gone.value, gone.bytes as usize);
+        self.free(hash, gone.value, gone.bytes);
         true
     }
 
+    /// Takes an item from the others' sight, and frees its place.
+    fn free(&mut self, hash: u64, at: At, bytes: u32) {
+        let mut header = self.header(at);
+        header.set(Header::LIVE, false);
+        self.heap.withdraw(at, header.stamp);
+        self.unlist(hash, at);
+        self.heap.free(at, bytes as usize);
+    }
+
     /// A place for an item of `len` bytes: that of the item before, if it has the right size.
-    fn place(&mut self, hash: u64, len: usize) -> Result<At, PutError> {
+    fn place(&mut self, hash: u64, len: usize) -> Result<Placed, PutError> {
         let taken = self.heap.taken(len) as u32;
         if let Some((at, bytes)) = self.places.get_value(hash) {
             if bytes == taken {
-                return Ok(at);
+                return Ok(Placed { at, unlisted: None });
             }
             self.forget(hash);
         }
@@ -391,7 +447,7 @@ impl Cache {
             self.heap.free(at, len);
             return Err(PutError::NoMemory);
         }
-        Ok(at)
+        Ok(Placed { at, unlisted: Some(taken) })
     }
 
     /// Room in the heap: by evicting what was used least, or else by clearing what costs least.
@@ -430,7 +486,7 @@ impl Cache {
         if self.places.is_sparse() && self.places.table_bytes() > self.settings.memory_bytes / SPARSE_PART {
             self.places.compact();
         }
-        let tables = self.places.table_bytes();
+        let tables = self.tables_bytes();
         self.heap.set_bytes_max(self.settings.memory_bytes.saturating_sub(tables));
         while self.settings.evicts && self.heap.is_over() {
             self.clear(self.heap.cheapest(0));
@@ -439,22 +495,24 @@ impl Cache {
 
     fn evict(&mut self, gone: &Gone<At>) {
         self.counts.evicted += 1;
-        self.counts.evicted_unfetched += u64::from(!self.header(gone.value).has(FETCHED));
-        self.heap.free(gone.value, gone.bytes as usize);
+        self.counts.evicted_unfetched += u64::from(!self.header(gone.value).has(Header::FETCHED));
+        self.free(gone.key, gone.value, gone.bytes);
     }
 
     /// Clears pages: moves their items to other pages where these have room, and evicts the others.
     fn clear(&mut self, pages: Range<usize>) {
         self.counts.pages_cleared += pages.len() as u64;
         for at in self.heap.places(pages) {
-            // A free slot still has the header of its last item, which may lie elsewhere now.
             let header = self.header(at);
+            if !header.has(Header::LIVE) {
+                continue;
+            }
             let hash = self.hash(self.key(at, &header));
             let Some((_, bytes)) = self.places.value(hash).filter(|(found, _)| **found == at) else {
                 continue;
             };
-            match self.heap.relocate(at, bytes as usize) {
-                Some(to) => _ = self.places.replace(hash, bytes, to),
+            match self.heap.elsewhere(at, bytes as usize) {
+                Some(to) => self.relocate(hash, (at, &header), to, bytes),
                 None => {
                     if let Some(gone) = self.places.remove(hash) {
                         self.evict(&gone);
@@ -463,4 +521,44 @@ impl Cache {
             }
         }
     }
+
+    /// Moves an item to another place. Others see it at neither in between.
+    fn relocate(&mut self, hash: u64, (from, header): (At, &Header), to: At, bytes: u32) {
+        let old = self.heap.word(to, 0);
+        let stamp = Header::begun(old, header.epoch(), header.key_bytes() as u8);
+        self.heap.withdraw(to, stamp);
+        self.heap.copy(from, to, header.len());
+        self.free(hash, from, bytes);
+        self.heap.publish(to, stamp | header.stamp & u64::from(u8::MAX));
+        self.list(hash, bytes, to);
+        self.places.replace(hash, bytes, to);
+    }
+
+    /// Whether another process has taken away the memory that others read. The cache is then of no use to them.
+    pub fn is_lost(&self) -> bool {
+        self.heap.is_lost()
+    }
+
+    /// Counts a fetch of the item whose key has this hash by someone who has read its memory.
+    pub fn was_read(&mut self, hash: u64) {
+        let Some(place) = self.places.peek(hash) else { return };
+        let Some(at) = self.places.value_mut(place).copied() else { return };
+        self.places.touch(place);
+        let mut header = self.header(at);
+        header.set(Header::FETCHED, true);
+        self.heap.publish(at, header.stamp);
+    }
+
+    /// States to the cache with this number that an item of its was read, whose key has this hash there.
+    pub fn state_read(&mut self, cache: usize, hash: u64) {
+        let (region, map) = self.heap.region();
+        let number = region.load(map.reads(cache));
+        region.store(map.read(cache, number), hash, Ordering::Relaxed);
+        region.store(map.reads(cache), number + 1, Ordering::Release);
+    }
+}
+
+/// The hash of keys with a secret.
+pub(crate) fn hasher(seed: [u64; 2]) -> SipHasher13 {
+    SipHasher13::new_with_keys(seed[0], seed[1])
 }

@@ -6,6 +6,7 @@ use std::fmt::Display;
 
 use crate::cache::{Cache, Item, PutError, Seconds};
 use crate::counters::Counters;
+use crate::neighbours::{Language, Neighbours, To};
 
 /// The longest time to live that is not taken for a Unix time, in seconds: 30 days (memcached's protocol.txt).
 const TTL_MAX: i64 = 60 * 60 * 24 * 30;
@@ -22,6 +23,8 @@ pub struct Host<'a> {
     pub counters: &'a mut Counters,
     /// All that stays as it is during a call.
     pub world: &'a World<'a>,
+    /// The other caches of the cluster, if a key may be one of theirs.
+    pub neighbours: Option<&'a mut Neighbours>,
 }
 
 /// What a session needs to know and cannot ask for itself.
@@ -181,9 +184,41 @@ impl Users {
 }
 
 impl Host<'_> {
+    /// Whom commands on a key are for, if not for this cache.
+    pub(crate) fn home(&self, key: &[u8]) -> Option<To> {
+        self.neighbours.as_ref()?.home(key).map(To::Home)
+    }
+
+    /// Whether there are other caches that a command for all is for.
+    pub(crate) fn has_neighbours(&self) -> bool {
+        self.neighbours.as_ref().is_some_and(|neighbours| neighbours.has_others())
+    }
+
+    /// Leaves a command for others with the driver.
+    pub(crate) fn send(&mut self, to: To, language: Language, command: &[u8]) {
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.send(to, language, command);
+        }
+    }
+
+    /// The item of a key in the memory of the cache that is its home. The outer `None` says that its home is this cache.
+    pub(crate) fn read(&mut self, key: &[u8]) -> Option<Option<Item<'_>>> {
+        let neighbours = self.neighbours.as_mut()?;
+        let home = neighbours.home(key)?;
+        Some(neighbours.read(home, key, self.cache, self.world.now))
+    }
+
     /// Hands the item of `key` to `show`, if there is one. Afterwards it expires at `touch`.
     pub(crate) fn fetch(&mut self, key: &[u8], touch: Option<Seconds>, show: impl FnOnce(&Item<'_>)) -> bool {
         let now = self.world.now;
+        if touch.is_none()
+            && let Some(neighbours) = self.neighbours.as_mut()
+            && let Some(home) = neighbours.home(key)
+        {
+            let item = neighbours.read(home, key, self.cache, now);
+            self.counters.count_fetch(false, item.is_some());
+            return item.inspect(show).is_some();
+        }
         let item = self.cache.get(key, now);
         self.counters.count_fetch(touch.is_some(), item.is_some());
         let Some(item) = item else { return false };

@@ -7,17 +7,25 @@
 //! What is larger than the largest class takes a run of blocks, which may go across pages that hold nothing but runs.
 //!
 //! The heap knows which slots are in use, not what is in them. It never touches a page before its first use, so that an
-//! idle cache takes no memory from the machine.
+//! idle cache that offers its memory to nobody takes none from the machine.
+//!
+//! A place keeps the first word of what lay there, the stamp of an item, while it is free and until its next item. Where others
+//! read the memory, whatever makes a place of another size says so first ([`CacheLife::generation`]).
+//!
+//! [`CacheLife::generation`]: sidelong_layout::CacheLife::generation
 
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 use std::ops::Range;
+use std::sync::atomic::{Ordering, fence};
+
+use sidelong_fabric::OwnedRegion;
+use sidelong_layout::{CACHE_UNIT, CacheLife, CacheMap};
 
 /// Bytes of a page: this part of the heap, in these bounds. So there are more pages than classes, in a small heap too.
 const PAGE_BYTES_MIN: usize = 64 << 10;
 const PAGE_BYTES_MAX: usize = 1 << 20;
 const PAGES: usize = 128;
-/// Slots begin at multiples of this, in bytes.
-const UNIT_BYTES: usize = 16;
 /// Blocks of a page, a bit each.
 const BLOCKS: usize = 64;
 /// The smallest slot, in bytes.
@@ -47,7 +55,7 @@ struct Page {
     live: u32,
     /// Slots that were ever in use: the others come after them.
     begun: u32,
-    /// The first free slot among those, plus 1. Each free slot begins with the next, plus 1.
+    /// The first free slot among those, plus 1. The second word of each free slot is the next, plus 1.
     free: u32,
 }
 
@@ -64,7 +72,8 @@ struct Class {
 /// Memory of whole pages.
 #[derive(Debug)]
 pub(crate) struct Heap {
-    memory: Vec<u8>,
+    memory: OwnedRegion,
+    map: CacheMap,
     page_bytes: usize,
     pages: Vec<Page>,
     classes: Vec<Class>,
@@ -76,8 +85,9 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    /// A heap of at most `bytes`, in whole pages.
-    pub(crate) fn new(bytes: usize) -> Self {
+    /// A heap in the region's room for items, in whole pages.
+    pub(crate) fn new(memory: OwnedRegion, map: CacheMap) -> Self {
+        let bytes = map.items_bytes();
         let page_bytes = 1 << (bytes / PAGES).max(1).ilog2();
         let page_bytes = page_bytes.clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
         let pages = bytes / page_bytes;
@@ -85,7 +95,8 @@ impl Heap {
             |slot_bytes| Class { slot_bytes, slots: (page_bytes / slot_bytes) as u32, open: Vec::new() };
         let classes = (page_bytes / SLOTS_MIN / SLOT_MIN).ilog2() as usize * STEPS + 1;
         Heap {
-            memory: vec![0; pages * page_bytes],
+            memory,
+            map,
             page_bytes,
             pages: vec![UNUSED; pages],
             classes: (0..classes).map(slot_bytes).map(class).collect(),
@@ -137,7 +148,7 @@ impl Heap {
         let slot = (start % self.page_bytes / self.classes[usize::from(class)].slot_bytes) as u32;
         let page = &mut self.pages[index];
         let was_full = page.free == 0 && page.begun == self.classes[usize::from(class)].slots;
-        self.memory[start..start + 4].copy_from_slice(&page.free.to_ne_bytes());
+        self.memory.store(next_free(self.map, start), page.free.into(), Ordering::Relaxed);
         page.free = slot + 1;
         page.live -= 1;
         let open = &mut self.classes[usize::from(class)].open;
@@ -152,19 +163,69 @@ impl Heap {
         }
     }
 
+    /// The region that it is in.
+    pub(crate) fn region(&mut self) -> (&mut OwnedRegion, CacheMap) {
+        (&mut self.memory, self.map)
+    }
+
+    /// Where everything is in its region.
+    pub(crate) fn map(&self) -> CacheMap {
+        self.map
+    }
+
+    /// Whether another process has taken the region's file away.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.memory.is_lost()
+    }
+
     /// The bytes from an item's place on, as far as its page or its run may go.
+    #[inline]
     pub(crate) fn bytes(&self, at: At, len: usize) -> &[u8] {
-        &self.memory[start(at)..][..len]
+        let start = self.offset(at);
+        self.memory.bytes(start..start + len)
     }
 
-    /// The same, to be changed.
-    pub(crate) fn bytes_mut(&mut self, at: At, len: usize) -> &mut [u8] {
-        &mut self.memory[start(at)..][..len]
+    /// A word of the item at a place.
+    #[inline]
+    pub(crate) fn word(&self, at: At, offset: usize) -> u64 {
+        self.memory.load(self.offset(at) + offset)
     }
 
-    /// Copies an item of `len` bytes to a free slot of its class on another page, and frees the old one. `None` if there is
-    /// no such slot.
-    pub(crate) fn relocate(&mut self, from: At, len: usize) -> Option<At> {
+    /// Changes a word of the item at a place.
+    #[inline]
+    pub(crate) fn set_word(&mut self, at: At, offset: usize, value: u64) {
+        self.memory.store(self.offset(at) + offset, value, Ordering::Relaxed);
+    }
+
+    /// Changes the first word of the item at a place, after all else of it.
+    pub(crate) fn publish(&mut self, at: At, stamp: u64) {
+        self.memory.store(self.offset(at), stamp, Ordering::Release);
+    }
+
+    /// Changes the first word of the item at a place, before all else of it.
+    pub(crate) fn withdraw(&mut self, at: At, stamp: u64) {
+        self.memory.store(self.offset(at), stamp, Ordering::Relaxed);
+        fence(Ordering::Release);
+    }
+
+    /// Changes bytes of the item at a place, from its byte `offset` on.
+    pub(crate) fn write(&mut self, at: At, offset: usize, bytes: &[u8]) {
+        self.memory.write(self.offset(at) + offset, bytes);
+    }
+
+    fn offset(&self, at: At) -> usize {
+        self.map.items() + start(at)
+    }
+
+    /// Says that a place is about to be one of another size.
+    fn begin_places(&mut self) {
+        let generation = self.map.life() + offset_of!(CacheLife, generation);
+        self.memory.store(generation, self.memory.load(generation) + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+    }
+
+    /// A free slot of the same class as that of an item of `len` bytes, on another page. `None` if there is none.
+    pub(crate) fn elsewhere(&mut self, from: At, len: usize) -> Option<At> {
         let class = self.class_of(len)?;
         let index = (start(from) / self.page_bytes) as u32;
         let open = &mut self.classes[usize::from(class)].open;
@@ -173,10 +234,13 @@ impl Heap {
             open.swap(0, at);
         }
         open.last().filter(|last| **last != index)?;
-        let to = self.allocate_slot(class)?;
-        self.memory.copy_within(start(from)..start(from) + len, start(to));
-        self.free(from, len);
-        Some(to)
+        self.allocate_slot(class)
+    }
+
+    /// Copies all but the first word of an item of `len` bytes from one place to another.
+    pub(crate) fn copy(&mut self, from: At, to: At, len: usize) {
+        let start = self.offset(from);
+        self.memory.copy(start + 8..start + len, self.offset(to) + 8);
     }
 
     /// The pages to clear for an item of `len` bytes: those with the fewest bytes in use. A page that is being filled, or that
@@ -240,7 +304,7 @@ impl Heap {
             let start = index * self.page_bytes;
             Some((0..self.pages[index].begun as usize).map(move |slot| start + slot * slot_bytes))
         });
-        runs.chain(slots.flatten()).map(|start| (start / UNIT_BYTES) as At).collect()
+        runs.chain(slots.flatten()).map(|start| (start / CACHE_UNIT) as At).collect()
     }
 
     fn block_bytes(&self) -> usize {
@@ -273,9 +337,11 @@ impl Heap {
                 self.pages[index].holds = Use::Class(class);
                 self.pages_used += 1;
                 of.open.push(index as u32);
+                self.begin_places();
                 index
             }
         };
+        let of = &mut self.classes[usize::from(class)];
         let page = &mut self.pages[index];
         let slot = match page.free {
             0 => {
@@ -286,14 +352,13 @@ impl Heap {
         };
         let start = index * self.page_bytes + slot as usize * of.slot_bytes;
         if page.free != 0 {
-            let next = self.memory[start..].first_chunk();
-            page.free = next.map_or(0, |next| u32::from_ne_bytes(*next));
+            page.free = self.memory.load(next_free(self.map, start)) as u32;
         }
         page.live += 1;
         if page.free == 0 && page.begun == of.slots {
             of.open.pop();
         }
-        Some((start / UNIT_BYTES) as At)
+        Some((start / CACHE_UNIT) as At)
     }
 
     /// The first run of free blocks that is long enough.
@@ -301,7 +366,8 @@ impl Heap {
         let first = self.find_run(blocks)?;
         self.set_run(first, blocks, true);
         self.runs.insert(first, blocks);
-        Some((first * self.block_bytes() / UNIT_BYTES) as At)
+        self.begin_places();
+        Some((first * self.block_bytes() / CACHE_UNIT) as At)
     }
 
     fn find_run(&self, blocks: usize) -> Option<usize> {
@@ -362,14 +428,19 @@ impl Heap {
     }
 }
 
-/// The first byte of a place.
+/// Where a free slot that begins at `start` has the next one.
+fn next_free(map: CacheMap, start: usize) -> usize {
+    map.items() + start + 8
+}
+
+/// The first byte of a place, from the first place on.
 fn start(at: At) -> usize {
-    at as usize * UNIT_BYTES
+    at as usize * CACHE_UNIT
 }
 
 /// Bytes of a class's slots: 64, 72 .. 128, 144 .. 256 and so on, in whole units.
 const fn slot_bytes(class: usize) -> usize {
     let (doubling, step) = (class / STEPS, class % STEPS);
     let base = SLOT_MIN << doubling;
-    (base + base / STEPS * step).next_multiple_of(UNIT_BYTES)
+    (base + base / STEPS * step).next_multiple_of(CACHE_UNIT)
 }

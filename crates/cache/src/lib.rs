@@ -17,7 +17,11 @@
 pub mod cache;
 mod command;
 pub mod counters;
+mod frame;
 mod heap;
+mod listing;
+pub mod neighbours;
+mod outgoing;
 mod protocol;
 mod published;
 pub mod server;

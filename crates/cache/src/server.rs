@@ -5,13 +5,10 @@
 //! first as long as the command, the second at most [`OUT_BYTES_MAX`] and one answer. Until the answers are taken, nothing
 //! more is read from that client.
 
-use std::fmt;
-use std::fs;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+mod sockets;
+
+use std::io::{self, ErrorKind};
 use std::mem;
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +20,14 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use crate::cache::{Cache, Seconds};
 use crate::command::{Host, Row, Rows, Users, World};
 use crate::counters::Counters;
+use crate::frame;
+use crate::neighbours::{self, Errand, Language, Neighbours, To};
+use crate::outgoing::{Outgoing, Waiting};
+use crate::protocol::{binary, text};
 use crate::published::Published;
 use crate::session::{Session, Wants};
+pub use sockets::Listener;
+use sockets::Stream;
 
 /// Bytes that are read from a client at a time.
 const READ_BYTES: usize = 64 << 10;
@@ -37,70 +40,6 @@ const ACCEPTS: usize = 64;
 /// The longest wait for events: the flag to stop is looked at as often.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Where clients connect.
-#[derive(Debug)]
-pub enum Listener {
-    /// A TCP address.
-    Tcp(TcpListener),
-    /// A Unix socket, whose file is removed at the end.
-    Unix(UnixListener, PathBuf),
-}
-
-impl Listener {
-    fn accept(&self) -> io::Result<Stream> {
-        match self {
-            Listener::Tcp(listener) => {
-                let (stream, _) = listener.accept()?;
-                // An answer is written whole, and not held back for more.
-                stream.set_nodelay(true)?;
-                stream.set_nonblocking(true)?;
-                Ok(Stream::Tcp(stream))
-            }
-            Listener::Unix(listener, _) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok(Stream::Unix(stream))
-            }
-        }
-    }
-
-    fn set_nonblocking(&self) -> io::Result<()> {
-        match self {
-            Listener::Tcp(listener) => listener.set_nonblocking(true),
-            Listener::Unix(listener, _) => listener.set_nonblocking(true),
-        }
-    }
-}
-
-impl fmt::Display for Listener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Listener::Tcp(listener) => match listener.local_addr() {
-                Ok(address) => address.fmt(f),
-                Err(_) => f.write_str("TCP"),
-            },
-            Listener::Unix(_, path) => path.display().fmt(f),
-        }
-    }
-}
-
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Listener::Tcp(listener) => listener.as_fd(),
-            Listener::Unix(listener, _) => listener.as_fd(),
-        }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Listener::Unix(_, path) = self {
-            _ = fs::remove_file(path);
-        }
-    }
-}
-
 /// What a server is told.
 #[derive(Default)]
 pub struct Options {
@@ -112,6 +51,8 @@ pub struct Options {
     pub version: String,
     /// Further rows of `stats settings`.
     pub settings: Vec<(&'static str, String)>,
+    /// When its second 0 was, in nanoseconds of the machine's monotonic clock ([`neighbours::now_ns`]).
+    pub began_ns: u64,
     /// Where the figures of `stats` are published, if another thread reads them.
     pub published: Option<Arc<Published>>,
 }
@@ -172,39 +113,32 @@ impl Options {
     }
 }
 
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+/// What a client says.
+enum Talk {
+    /// Commands of memcached's.
+    Commands(Session),
+    /// Another cache's frames, each with a command.
+    Frames,
 }
 
-impl Stream {
-    fn read(&self, to: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => (&*stream).read(to),
-            Stream::Unix(stream) => (&*stream).read(to),
-        }
-    }
-
-    fn write(&self, from: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => (&*stream).write(from),
-            Stream::Unix(stream) => (&*stream).write(from),
-        }
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
-        }
-    }
+/// Answers of other caches that a client waits for.
+struct Waits {
+    /// Caches that are yet to answer.
+    left: usize,
+    language: Language,
+    command: Vec<u8>,
+    /// The last cache's answer.
+    answer: Vec<u8>,
+    /// A cache that has not answered.
+    failed: Option<usize>,
 }
 
 struct Client {
     stream: Stream,
-    session: Session,
+    talk: Talk,
+    /// Tells it from earlier clients that had its number.
+    life: u64,
+    waits: Option<Waits>,
     /// What was read of a command that is not whole, or that waits until answers were taken.
     input: Vec<u8>,
     /// Answers that the client has not taken, from `sent` on.
@@ -221,6 +155,17 @@ impl Client {
     fn is_blocked(&self) -> bool {
         !self.output.is_empty()
     }
+
+    /// The event that it waits for.
+    fn awaited(&self) -> EventFlags {
+        if self.is_blocked() {
+            EventFlags::OUT
+        } else if self.waits.is_some() {
+            EventFlags::empty()
+        } else {
+            EventFlags::IN
+        }
+    }
 }
 
 /// What became of a client.
@@ -230,27 +175,42 @@ enum After {
     Gone,
 }
 
+/// The other caches of a cluster.
+pub struct Cluster {
+    /// Their memory.
+    pub neighbours: Neighbours,
+    /// By number, the Unix sockets at which they carry out commands.
+    pub sockets: Vec<PathBuf>,
+}
+
 /// Serves clients until `stop` is set.
 ///
 /// # Errors
-/// If the kernel refuses to watch the listeners.
+/// If the kernel refuses to watch the listeners, or the memory that other caches read is lost.
 pub fn serve(
     listeners: &[Listener],
     options: &Options,
     cache: &mut Cache,
+    cluster: Option<Cluster>,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    Server::new(listeners, options, cache)?.run(stop)
+    Server::new(listeners, options, cache, cluster)?.run(stop)
 }
 
 struct Server<'a> {
     listeners: &'a [Listener],
     options: &'a Options,
     cache: &'a mut Cache,
-    began: Instant,
+    neighbours: Option<Neighbours>,
+    /// By number, the connections to the other caches.
+    outgoing: Vec<Outgoing>,
     epoll: rustix::fd::OwnedFd,
-    /// By number, which the kernel gives with each event: listeners come before them.
+    /// By number, which the kernel gives with each event: listeners and other caches come before them.
     clients: Vec<Option<Client>>,
+    lives: u64,
+    /// Other caches whose connections broke while a client's commands were carried out.
+    failed: Vec<usize>,
+    ticked: Instant,
     free: Vec<usize>,
     connections: Connections,
     counters: Counters,
@@ -259,25 +219,38 @@ struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    fn new(listeners: &'a [Listener], options: &'a Options, cache: &'a mut Cache) -> io::Result<Self> {
+    fn new(
+        listeners: &'a [Listener],
+        options: &'a Options,
+        cache: &'a mut Cache,
+        cluster: Option<Cluster>,
+    ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (number, listener) in listeners.iter().enumerate() {
             listener.set_nonblocking()?;
             epoll::add(&epoll, listener, EventData::new_u64(number as u64), EventFlags::IN)?;
         }
-        Ok(Server {
+        let (neighbours, sockets) =
+            cluster.map_or((None, Vec::new()), |cluster| (Some(cluster.neighbours), cluster.sockets));
+        let mut server = Server {
             listeners,
             options,
             cache,
-            began: Instant::now(),
+            neighbours,
+            outgoing: sockets.into_iter().map(Outgoing::new).collect(),
             epoll,
+            lives: 0,
+            failed: Vec::new(),
+            ticked: Instant::now(),
             clients: Vec::new(),
             free: Vec::new(),
             connections: Connections::default(),
             counters: Counters::default(),
             read: vec![0; READ_BYTES],
             out: Vec::with_capacity(OUT_BYTES_MAX),
-        })
+        };
+        server.tick()?;
+        Ok(server)
     }
 
     fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
@@ -296,11 +269,39 @@ impl<'a> Server<'a> {
             }
             for event in &events {
                 let number = event.data.u64() as usize;
-                match number.checked_sub(self.listeners.len()) {
+                let behind_listeners = number.checked_sub(self.listeners.len());
+                match behind_listeners.map(|number| number.checked_sub(self.outgoing.len()).ok_or(number)) {
                     None => self.accept(number)?,
-                    Some(client) => self.on_client(client, event.flags),
+                    Some(Err(peer)) => self.on_peer(peer, event.flags),
+                    Some(Ok(client)) => self.on_client(client, event.flags),
                 }
             }
+            for peer in mem::take(&mut self.failed) {
+                self.fail(peer);
+            }
+            if self.ticked.elapsed() >= TICK {
+                self.tick()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what concerns the other caches and no client.
+    fn tick(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        self.ticked = now;
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.tick(self.cache);
+        }
+        for peer in 0..self.outgoing.len() {
+            if self.outgoing[peer].is_overdue(now) {
+                self.fail(peer);
+            }
+        }
+        if self.cache.is_lost() {
+            let lost =
+                "the region with its items was removed, or changed by another process: start the cache again";
+            return Err(io::Error::other(lost));
         }
         Ok(())
     }
@@ -313,16 +314,22 @@ impl<'a> Server<'a> {
         let now = self.now();
         let rows = |rows, row: &mut Row<'_>| self.options.show(rows, &self.connections, now, row);
         let world = self.options.world(now, &rows);
-        published.publish(&mut Host { cache: self.cache, counters: &mut self.counters, world: &world });
+        published.publish(&mut Host {
+            cache: self.cache,
+            counters: &mut self.counters,
+            world: &world,
+            neighbours: self.neighbours.as_mut(),
+        });
     }
 
     fn now(&self) -> Seconds {
-        self.began.elapsed().as_secs() as Seconds + 1
+        neighbours::second(self.options.began_ns, neighbours::now_ns())
     }
 
     fn accept(&mut self, listener: usize) -> io::Result<()> {
         for _ in 0..ACCEPTS {
-            if self.connections.open >= self.options.clients_max as u64 {
+            let is_for_caches = matches!(self.listeners[listener], Listener::Caches(..));
+            if self.connections.open >= self.options.clients_max as u64 && !is_for_caches {
                 return self.set_paused(true);
             }
             let stream = match self.listeners[listener].accept() {
@@ -338,14 +345,17 @@ impl<'a> Server<'a> {
                 Err(_) => return self.set_paused(true),
             };
             let number = self.free.pop().unwrap_or(self.clients.len());
-            let data = EventData::new_u64((self.listeners.len() + number) as u64);
+            let data = self.data_of(number);
             if epoll::add(&self.epoll, &stream, data, EventFlags::IN).is_err() {
                 self.free.extend((number < self.clients.len()).then_some(number));
                 return self.set_paused(true);
             }
+            self.lives += 1;
             let client = Client {
                 stream,
-                session: Session::new(),
+                talk: if is_for_caches { Talk::Frames } else { Talk::Commands(Session::new()) },
+                life: self.lives,
+                waits: None,
                 input: Vec::new(),
                 output: Vec::new(),
                 sent: 0,
@@ -370,7 +380,9 @@ impl<'a> Server<'a> {
         self.connections.is_paused = is_paused;
         self.connections.paused += u64::from(is_paused);
         let flags = if is_paused { EventFlags::empty() } else { EventFlags::IN };
-        for (number, listener) in self.listeners.iter().enumerate() {
+        let is_for_clients = |listener: &Listener| !matches!(listener, Listener::Caches(..));
+        let listeners = self.listeners.iter().enumerate();
+        for (number, listener) in listeners.filter(|(_, listener)| is_for_clients(listener)) {
             epoll::modify(&self.epoll, listener, EventData::new_u64(number as u64), flags)?;
         }
         Ok(())
@@ -378,12 +390,23 @@ impl<'a> Server<'a> {
 
     fn on_client(&mut self, number: usize, flags: EventFlags) {
         let Some(mut client) = self.clients.get_mut(number).and_then(Option::take) else { return };
-        let was_blocked = client.is_blocked();
-        let done = if was_blocked { self.go_on(&mut client) } else { self.read(&mut client) };
-        // A client that hangs up while it is blocked will not take its answers.
-        let is_lost = was_blocked && flags.intersects(EventFlags::HUP | EventFlags::ERR);
-        let stays = done.is_ok_and(|after| after == After::Stays) && !is_lost;
-        if stays && (client.is_blocked() == was_blocked || self.watch(number, &client).is_ok()) {
+        let awaited = client.awaited();
+        let done = if client.is_blocked() {
+            self.go_on(number, &mut client)
+        } else if client.waits.is_some() {
+            Ok(After::Stays)
+        } else {
+            self.read(number, &mut client)
+        };
+        // A client that hangs up while it is blocked, or while it waits, will not take its answers.
+        let is_lost = awaited != EventFlags::IN && flags.intersects(EventFlags::HUP | EventFlags::ERR);
+        self.keep(number, client, awaited, if is_lost { Ok(After::Gone) } else { done });
+    }
+
+    /// Keeps a client that stays, watched for what it waits for now and did not before.
+    fn keep(&mut self, number: usize, client: Client, before: EventFlags, done: io::Result<After>) {
+        let stays = done.is_ok_and(|after| after == After::Stays);
+        if stays && (client.awaited() == before || self.watch(number, &client).is_ok()) {
             self.clients[number] = Some(client);
             return;
         }
@@ -398,13 +421,127 @@ impl<'a> Server<'a> {
 
     /// Watches for what the client waits for now.
     fn watch(&self, number: usize, client: &Client) -> io::Result<()> {
-        let flags = if client.is_blocked() { EventFlags::OUT } else { EventFlags::IN };
-        let data = EventData::new_u64((self.listeners.len() + number) as u64);
-        Ok(epoll::modify(&self.epoll, &client.stream, data, flags)?)
+        Ok(epoll::modify(&self.epoll, &client.stream, self.data_of(number), client.awaited())?)
+    }
+
+    /// What the kernel gives with events of a client.
+    fn data_of(&self, number: usize) -> EventData {
+        EventData::new_u64((self.listeners.len() + self.outgoing.len() + number) as u64)
+    }
+
+    /// Watches another cache for answers, and for room for commands if it has none.
+    fn watch_peer(&self, peer: usize, is_new: bool) -> io::Result<()> {
+        let Some(socket) = self.outgoing[peer].socket() else { return Ok(()) };
+        let data = EventData::new_u64((self.listeners.len() + peer) as u64);
+        let out = if self.outgoing[peer].is_blocked() { EventFlags::OUT } else { EventFlags::empty() };
+        let flags = EventFlags::IN | out;
+        Ok(if is_new {
+            epoll::add(&self.epoll, socket, data, flags)
+        } else {
+            epoll::modify(&self.epoll, socket, data, flags)
+        }?)
+    }
+
+    fn on_peer(&mut self, peer: usize, flags: EventFlags) {
+        let outgoing = &mut self.outgoing[peer];
+        let was_blocked = outgoing.is_blocked();
+        let written = if flags.contains(EventFlags::OUT) { outgoing.write() } else { Ok(()) };
+        let read = if flags.contains(EventFlags::OUT) && !flags.intersects(!EventFlags::OUT) {
+            Ok(())
+        } else {
+            outgoing.read()
+        };
+        for (waiting, answer) in self.outgoing[peer].take() {
+            self.deliver(waiting, Ok(answer));
+        }
+        let is_changed = was_blocked && !self.outgoing[peer].is_blocked();
+        let watched = if is_changed { self.watch_peer(peer, false) } else { Ok(()) };
+        if written.and(read).and(watched).is_err() {
+            self.fail(peer);
+        }
+    }
+
+    /// Gives up a connection to another cache: who waits for its answers gets none.
+    fn fail(&mut self, peer: usize) {
+        for waiting in self.outgoing[peer].end() {
+            self.deliver(waiting, Err(peer));
+        }
+    }
+
+    /// Hands a client the answer of another cache, or the number of one that has not answered.
+    fn deliver(&mut self, waiting: Waiting, answer: Result<Vec<u8>, usize>) {
+        let (number, life) = waiting.client;
+        let slot = &mut self.clients[number];
+        let Some(mut client) = slot.take_if(|client| client.life == life) else { return };
+        let awaited = client.awaited();
+        let Some(waits) = &mut client.waits else { return self.clients[number] = Some(client) };
+        waits.left -= 1;
+        match answer {
+            Ok(answer) => waits.answer = answer,
+            Err(peer) => waits.failed = Some(peer),
+        }
+        if waits.left > 0 {
+            self.clients[number] = Some(client);
+            return;
+        }
+        self.end_wait(&mut client);
+        let done = self.go_on(number, &mut client);
+        self.keep(number, client, awaited, done);
+    }
+
+    /// Appends what a client gets that waited.
+    fn end_wait(&self, client: &mut Client) {
+        let Some(waits) = client.waits.take() else { return };
+        match waits.failed {
+            None => client.output.extend_from_slice(&waits.answer),
+            Some(_) if waits.language == Language::Binary => {
+                binary::refuse_late(&waits.command, &mut client.output)
+            }
+            Some(_) if text::is_quiet(&waits.command) => {}
+            Some(peer) => {
+                let name = self.neighbours.as_ref().map_or("", |neighbours| neighbours.name(peer));
+                let problem = format!("SERVER_ERROR cache {name} does not answer: the outcome is unknown");
+                text::say(&mut client.output, &problem);
+            }
+        }
+    }
+
+    /// Sends a client's command to other caches.
+    fn ask(&mut self, number: usize, client: &mut Client, errand: Errand) {
+        let Errand { to, language, command } = errand;
+        let peers = match to {
+            To::Home(peer) => peer..peer + 1,
+            To::All => 0..self.outgoing.len(),
+        };
+        let me = self.neighbours.as_ref().map(Neighbours::me);
+        let mut waits = Waits { left: 0, language, command, answer: Vec::new(), failed: None };
+        let now = Instant::now();
+        for peer in peers.filter(|peer| Some(*peer) != me) {
+            let was_blocked = self.outgoing[peer].is_blocked();
+            let sent = self.outgoing[peer].send(language, &waits.command, (number, client.life), now);
+            let watched = sent.and_then(|is_new| {
+                let is_changed = is_new || self.outgoing[peer].is_blocked() != was_blocked;
+                if is_changed { self.watch_peer(peer, is_new) } else { Ok(()) }
+            });
+            match watched {
+                Ok(()) => waits.left += 1,
+                Err(error) => {
+                    tracing::debug!(%error, peer, "a command was not sent to its home");
+                    waits.failed = Some(peer);
+                    // Others that wait hear of it once this client is done with.
+                    self.failed.push(peer);
+                }
+            }
+        }
+        let is_over = waits.left == 0;
+        client.waits = Some(waits);
+        if is_over {
+            self.end_wait(client);
+        }
     }
 
     /// Reads once, and answers the commands that are whole.
-    fn read(&mut self, client: &mut Client) -> io::Result<After> {
+    fn read(&mut self, number: usize, client: &mut Client) -> io::Result<After> {
         let len = match client.stream.read(&mut self.read) {
             Ok(0) => return Ok(After::Gone),
             Ok(len) => len,
@@ -417,10 +554,10 @@ impl<'a> Server<'a> {
             let missing = client.wanted.saturating_sub(client.input.len());
             client.input.reserve_exact(missing.max(len));
             client.input.extend_from_slice(&self.read[..len]);
-            return if len < missing { Ok(After::Stays) } else { self.answer_rest(client) };
+            return if len < missing { Ok(After::Stays) } else { self.answer_rest(number, client) };
         }
         let read = mem::take(&mut self.read);
-        let answered = self.answer(client, &read[..len]);
+        let answered = self.answer(number, client, &read[..len]);
         if let Ok((_, used)) = answered {
             client.input.extend_from_slice(&read[used..len]);
         }
@@ -429,19 +566,19 @@ impl<'a> Server<'a> {
     }
 
     /// Goes on with a client that did not take its answers.
-    fn go_on(&mut self, client: &mut Client) -> io::Result<After> {
+    fn go_on(&mut self, number: usize, client: &mut Client) -> io::Result<After> {
         self.send(client)?;
-        if client.is_blocked() {
+        if client.is_blocked() || client.waits.is_some() {
             return Ok(After::Stays);
         }
         client.output = Vec::new();
-        if client.is_ending { Ok(After::Gone) } else { self.answer_rest(client) }
+        if client.is_ending { Ok(After::Gone) } else { self.answer_rest(number, client) }
     }
 
     /// Answers what was read before.
-    fn answer_rest(&mut self, client: &mut Client) -> io::Result<After> {
+    fn answer_rest(&mut self, number: usize, client: &mut Client) -> io::Result<After> {
         let mut rest = mem::take(&mut client.input);
-        let (after, used) = self.answer(client, &rest)?;
+        let (after, used) = self.answer(number, client, &rest)?;
         if used < rest.len() {
             rest.drain(..used);
             client.input = rest;
@@ -450,14 +587,24 @@ impl<'a> Server<'a> {
     }
 
     /// Answers the commands that are whole, as far as the client takes the answers. Returns how many bytes they had.
-    fn answer(&mut self, client: &mut Client, input: &[u8]) -> io::Result<(After, usize)> {
+    fn answer(&mut self, number: usize, client: &mut Client, input: &[u8]) -> io::Result<(After, usize)> {
         let now = self.now();
         let mut used = 0;
         loop {
             let rows = |rows, row: &mut Row<'_>| self.options.show(rows, &self.connections, now, row);
             let world = self.options.world(now, &rows);
-            let mut host = Host { cache: self.cache, counters: &mut self.counters, world: &world };
-            let fed = client.session.feed(&input[used..], &mut host, &mut self.out);
+            let is_client = matches!(client.talk, Talk::Commands(_));
+            let mut host = Host {
+                cache: self.cache,
+                counters: &mut self.counters,
+                world: &world,
+                // What another cache asks is for this one.
+                neighbours: self.neighbours.as_mut().filter(|_| is_client),
+            };
+            let fed = match &mut client.talk {
+                Talk::Commands(session) => session.feed(&input[used..], &mut host, &mut self.out),
+                Talk::Frames => frame::feed(&input[used..], &mut host, &mut self.out),
+            };
             used += fed.consumed;
             client.is_ending = matches!(fed.wants, Wants::Close);
             client.wanted = if let Wants::Input(bytes) = fed.wants { bytes } else { 0 };
@@ -467,11 +614,19 @@ impl<'a> Server<'a> {
                 mem::swap(&mut client.output, &mut self.out);
             }
             sent?;
-            if client.is_blocked() {
+            if fed.wants == Wants::Answer
+                && let Some(errand) = self.neighbours.as_mut().and_then(|neighbours| neighbours.errand.take())
+            {
+                self.ask(number, client, errand);
+                if client.waits.is_none() {
+                    self.send(client)?;
+                }
+            }
+            if client.is_blocked() || client.waits.is_some() {
                 return Ok((After::Stays, used));
             }
             match fed.wants {
-                Wants::Room => {}
+                Wants::Room | Wants::Answer => {}
                 Wants::Input(_) => return Ok((After::Stays, used)),
                 Wants::Close => return Ok((After::Gone, used)),
             }

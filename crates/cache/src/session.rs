@@ -1,6 +1,7 @@
 //! One client.
 
 use crate::command::Host;
+use crate::neighbours::Language;
 use crate::protocol::text::Text;
 use crate::protocol::{Step, binary};
 
@@ -42,12 +43,24 @@ pub enum Wants {
     Room,
     /// Nothing. The connection ends once the client has taken its answers.
     Close,
+    /// The answer to the [`Errand`](crate::neighbours::Errand) that it has left with the neighbours. The client is to get that
+    /// before it is called again.
+    Answer,
 }
 
 impl Session {
     /// A client that has said nothing.
     pub fn new() -> Self {
         Session::default()
+    }
+
+    /// A client that speaks a language, and need not log in.
+    pub(crate) fn speaking(language: Language) -> Self {
+        let protocol = match language {
+            Language::Text | Language::Key => Protocol::Text(Text::logged_in()),
+            Language::Binary => Protocol::Binary,
+        };
+        Session { protocol, unwanted: 0 }
     }
 
     /// Carries out the commands in `input`, and appends their answers to `out` until it has
@@ -77,6 +90,20 @@ impl Session {
                 }
                 Step::Needs(bytes) => break Wants::Input(bytes),
                 Step::Close => break Wants::Close,
+                Step::Forward { to, used, unwanted } => {
+                    let language = match self.protocol {
+                        Protocol::Binary => Language::Binary,
+                        _ => Language::Text,
+                    };
+                    host.send(to, language, &rest[..used]);
+                    consumed += used;
+                    self.unwanted = unwanted;
+                    break Wants::Answer;
+                }
+                Step::Sent { used } => {
+                    consumed += used;
+                    break Wants::Answer;
+                }
             }
         };
         host.counters.bytes_read += consumed as u64;

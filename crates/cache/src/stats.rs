@@ -51,6 +51,13 @@ impl Kind {
                 row("expired_unfetched", &usage.expired_unfetched);
                 row("evictions", &usage.evicted);
                 row("evicted_unfetched", &usage.evicted_unfetched);
+                if let Some(neighbours) = &host.neighbours {
+                    let reads = neighbours.reads();
+                    row("neighbour_hits", &reads.hits);
+                    row("neighbour_misses", &reads.misses);
+                    row("neighbour_read_failures", &reads.failures);
+                    row("forwarded", &reads.forwarded);
+                }
             }
             Kind::Settings => {
                 row("maxbytes", &host.cache.settings().memory_bytes);

@@ -170,7 +170,12 @@ fn what_is_frequent_allocates_nothing() {
     for command in frequent {
         out.clear();
         let mut session = Session::new();
-        let mut host = Host { cache: &mut server.cache, counters: &mut server.counters, world: &world };
+        let mut host = Host {
+            cache: &mut server.cache,
+            counters: &mut server.counters,
+            world: &world,
+            neighbours: None,
+        };
         let allocated = allocation_counter::measure(|| {
             session.feed(command, &mut host, &mut out);
         });

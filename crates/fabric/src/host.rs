@@ -15,7 +15,7 @@ use sidelong_layout::{HEADER_BYTES, RegionHeader, RegionKind};
 use crate::memory::Memory;
 #[cfg(feature = "verbs")]
 use crate::verbs;
-use crate::{Access, Error, Inbox, InboxSpec, Key, shm, sim, tcp};
+use crate::{Access, Error, Inbox, InboxSpec, Key, OwnedRegion, shm, sim, tcp};
 
 /// The longest name of a region, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
@@ -49,8 +49,7 @@ impl RegionSpec<'_> {
     /// The first contents: the header, and the rest as `init` fills it.
     pub(crate) fn contents(&self, init: impl FnOnce(&mut [u64])) -> Vec<u64> {
         let mut words = vec![0; self.len / 8];
-        let header = RegionHeader::new(self.kind, self.cluster, self.incarnation, self.len);
-        words[..HEADER_BYTES / 8].copy_from_slice(&header.words());
+        words[..HEADER_BYTES / 8].copy_from_slice(&self.header());
         init(&mut words);
         words
     }
@@ -63,11 +62,24 @@ impl RegionSpec<'_> {
         Ok(memory)
     }
 
+    /// Memory of this process that is empty behind its header.
+    fn unused(&self) -> Result<Memory, Error> {
+        let memory = Memory::anonymous(self.len);
+        let memory = memory.map_err(|source| Error::Map { name: self.name.into(), len: self.len, source })?;
+        memory.fill(&self.header());
+        Ok(memory)
+    }
+
+    /// The words that a region begins with.
+    pub(crate) fn header(&self) -> [u64; HEADER_BYTES / 8] {
+        RegionHeader::new(self.kind, self.cluster, self.incarnation, self.len).words()
+    }
+
     /// Memory that `file` maps, with the header written and the rest unchanged.
     pub(crate) fn mapped(&self, file: &File) -> Result<Memory, Error> {
         let memory = Memory::of_map(file, self.len, Access::Atomic);
         let memory = memory.map_err(|source| Error::Map { name: self.name.into(), len: self.len, source })?;
-        memory.fill(&RegionHeader::new(self.kind, self.cluster, self.incarnation, self.len).words());
+        memory.fill(&self.header());
         Ok(memory)
     }
 }
@@ -126,6 +138,27 @@ impl Host {
             #[cfg(feature = "verbs")]
             Host::Verbs(host) => host.offer_mapped(spec, file),
         }
+    }
+
+    /// Offers a region that this process alone changes, as bytes, and that is empty at first: what an earlier life left of it
+    /// is gone, and no peer reads that any more.
+    ///
+    /// # Errors
+    /// As [`Host::offer`].
+    ///
+    /// # Panics
+    /// If the key would grant more than reading.
+    pub fn offer_owned(&self, spec: &RegionSpec<'_>) -> Result<OwnedRegion, Error> {
+        assert!(spec.access == Access::ReadOnly, "its owner alone changes it");
+        spec.check()?;
+        let region = match self {
+            Host::Shm(host) => host.offer_emptied(spec)?,
+            Host::Tcp(host) => host.offer(spec, None, spec.unused()?)?,
+            Host::Sim(host) => host.offer(spec, None, spec.unused()?)?,
+            #[cfg(feature = "verbs")]
+            Host::Verbs(host) => host.offer(spec, |_| {})?,
+        };
+        Ok(OwnedRegion::new(region))
     }
 
     /// As [`Host::offer`], with an inbox for messages and notifications of writes. Over shm the inbox takes the name

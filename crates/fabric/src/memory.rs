@@ -14,8 +14,9 @@
 use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::io;
-use std::sync::OnceLock;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::libc::{BUS_ADRERR, siginfo_t};
@@ -176,12 +177,86 @@ impl Memory {
     }
 }
 
+/// Memory that only the holder of this value changes. So it may be read in place, as bytes, while others read it too.
+#[derive(Debug)]
+pub(crate) struct Sole(Arc<Memory>);
+
+impl Sole {
+    /// Nobody else may change `memory`: it was made for this value, no key to it grants writing, and no [`Region`] of it is
+    /// handed out. A process of the same user that writes to its file all the same is trusted as the user is.
+    ///
+    /// [`Region`]: crate::Region
+    pub(crate) fn new(memory: Arc<Memory>) -> Self {
+        assert!(memory.access == Access::Atomic, "its holder changes it");
+        Sole(memory)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The bytes of a range.
+    #[inline]
+    pub(crate) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        // SAFETY: the mapping lives as long as `self` and spans `len` bytes. Nothing changes them while they are borrowed:
+        // others only read, and the holder changes them through `&mut self`.
+        let all = unsafe { std::slice::from_raw_parts(self.0.map.as_ptr(), self.0.map.len()) };
+        &all[range]
+    }
+
+    /// Copies `from` to `offset`, in whole words where it covers them: others may read these at the same time.
+    pub(crate) fn write(&mut self, offset: usize, from: &[u8]) {
+        let words = &self.0.words()[..(offset + from.len()).div_ceil(8)];
+        let part = |word: &AtomicU64, at: usize, bytes: &[u8]| {
+            let mut whole = word.load(Ordering::Relaxed).to_ne_bytes();
+            whole[at..at + bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
+        };
+        let (first, at) = (offset / 8, offset % 8);
+        let (head, rest) = from.split_at(if at == 0 { 0 } else { from.len().min(8 - at) });
+        if !head.is_empty() {
+            part(&words[first], at, head);
+        }
+        let (chunks, tail) = rest.as_chunks::<8>();
+        let body = &words[first + usize::from(at != 0)..];
+        for (word, chunk) in body.iter().zip(chunks) {
+            word.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
+        }
+        if !tail.is_empty() {
+            part(&body[chunks.len()], 0, tail);
+        }
+    }
+
+    /// Copies words to another place. Both places begin at a multiple of 8, and do not overlap.
+    pub(crate) fn copy(&mut self, from: Range<usize>, to: usize) {
+        let words = self.0.words();
+        for (to, from) in words[to / 8..].iter().zip(&words[from.start / 8..from.end.div_ceil(8)]) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// The word at `offset` bytes, a multiple of 8.
+    #[inline]
+    pub(crate) fn load(&self, offset: usize) -> u64 {
+        self.0.words()[offset / 8].load(Ordering::Relaxed)
+    }
+
+    /// Stores it, after all earlier changes if `ordering` is `Release`.
+    #[inline]
+    pub(crate) fn store(&mut self, offset: usize, value: u64, ordering: Ordering) {
+        self.0.words()[offset / 8].store(value, ordering);
+    }
+}
+
 /// Most mappings of files in one process.
 const WATCHED_MAX: usize = 1 << 16;
 /// Unit of addresses and lengths, in bytes. It divides every page size.
 const UNIT: usize = 1 << 12;
-/// Bits for the length of a mapping in units, so less than 2 GiB. The other bits hold the first unit of a 57-bit address.
-const LEN_BITS: u32 = 19;
+/// Unit of the lengths of large mappings, in bytes.
+const LARGE_UNIT: usize = 1 << 20;
+/// Bits for the length of a mapping in units, so less than 1 GiB, or less than 256 GiB if it is whole large units. The other
+/// bits hold which unit it is, and the first unit of a 57-bit address.
+const LEN_BITS: u32 = 18;
 
 /// All mappings of files, in a form that a signal handler can read: it may neither wait nor allocate.
 static WATCHED: [Entry; WATCHED_MAX] =
@@ -194,7 +269,7 @@ static FORMER: OnceLock<Result<SigAction, nix::Error>> = OnceLock::new();
 /// A mapping. One word says where it lies, so that the handler never sees half of a change.
 #[derive(Debug)]
 struct Entry {
-    /// `first unit << LEN_BITS | units`; 0 if the entry is free.
+    /// `first unit << LEN_BITS + 1 | is large << LEN_BITS | units`; 0 if the entry is free.
     range: AtomicU64,
     is_gone: AtomicBool,
 }
@@ -203,7 +278,9 @@ impl Entry {
     /// If this is the entry of the mapping around `address`: maps zeros in its place.
     fn give_up(&self, address: usize) -> bool {
         let range = self.range.load(Ordering::Acquire);
-        let (start, len) = ((range >> LEN_BITS) as usize * UNIT, (range as usize % (1 << LEN_BITS)) * UNIT);
+        let unit = if range >> LEN_BITS & 1 == 1 { LARGE_UNIT } else { UNIT };
+        let (start, len) =
+            ((range >> (LEN_BITS + 1)) as usize * UNIT, range as usize % (1 << LEN_BITS) * unit);
         if !(start..start + len).contains(&address) {
             return false;
         }
@@ -223,11 +300,17 @@ struct Watched(&'static Entry);
 impl Watched {
     fn begin(start: *const u8, len: usize) -> io::Result<Watched> {
         handle_bus_errors()?;
-        let units = len.div_ceil(UNIT);
-        if units >= 1 << LEN_BITS {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a region has less than 2 GiB"));
+        let (unit, is_large) = match len.div_ceil(UNIT) >> LEN_BITS {
+            0 => (UNIT, 0),
+            _ => (LARGE_UNIT, 1),
+        };
+        let units = len.div_ceil(unit);
+        if units >> LEN_BITS != 0 || is_large == 1 && !len.is_multiple_of(LARGE_UNIT) {
+            let rule = "a region of 1 GiB or more is whole MiB, and less than 256 GiB";
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, rule));
         }
-        let range = ((start.addr() / UNIT) as u64) << LEN_BITS | units as u64;
+        let first = (start.addr() / UNIT) as u64;
+        let range = first << (LEN_BITS + 1) | is_large << LEN_BITS | units as u64;
         let first = NEXT.fetch_add(1, Ordering::Relaxed);
         for entry in (0..WATCHED_MAX).map(|offset| &WATCHED[first.wrapping_add(offset) % WATCHED_MAX]) {
             if entry.range.compare_exchange(0, range, Ordering::AcqRel, Ordering::Relaxed).is_ok() {

@@ -58,6 +58,34 @@ impl ShmHost {
         self.open(spec, FlockOperation::NonBlockingLockExclusive, init)
     }
 
+    /// Whatever file an earlier life left is emptied, so that no peer reads on there, and removed.
+    pub(crate) fn offer_emptied(&self, spec: &RegionSpec<'_>) -> Result<Region, Error> {
+        let lock = FlockOperation::NonBlockingLockExclusive;
+        let path = self.path(spec.name);
+        let name = file_name(spec.name);
+        let failed = |source| Error::Create { path: path.clone(), source };
+        let directory = self.run.enter().map_err(failed)?;
+        for _ in 0..TRIES_MAX {
+            match directory.open(&name, true) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                opened => {
+                    let file = opened.map_err(failed)?;
+                    if !directory::lock(&file, lock).map_err(failed)? {
+                        return Err(Error::Taken { path });
+                    }
+                    if directory.is_name_of(&name, &file) {
+                        discard(&directory, &name, &file).map_err(failed)?;
+                    }
+                }
+            }
+            match self.create(spec, &directory, lock, &spec.header()) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                created => return created.map_err(failed),
+            }
+        }
+        Err(Error::Taken { path })
+    }
+
     /// The inbox is created first, so that a peer that sees the region finds the inbox.
     pub(crate) fn offer_with_inbox(
         &self,
@@ -186,9 +214,7 @@ impl ShmHost {
                     return Err(Error::Taken { path: self.path(spec.name) });
                 };
                 if directory.is_name_of(&name, &file) {
-                    // A peer that maps a page that is left loses that page too, and links to the successor.
-                    file.set_len(0).map_err(failed)?;
-                    directory.remove(&name).map_err(failed)?;
+                    discard(directory, &name, &file).map_err(failed)?;
                 }
                 Ok(None)
             }
@@ -239,6 +265,12 @@ impl Identity {
         let found = std::fs::symlink_metadata(path);
         found.is_ok_and(|found| self == Identity { device: found.dev(), number: found.ino() })
     }
+}
+
+/// Empties a file and removes it. A peer that maps one of its pages loses that page, and links to the successor.
+fn discard(directory: &OpenDirectory, name: &str, file: &File) -> io::Result<()> {
+    file.set_len(0)?;
+    directory.remove(name)
 }
 
 /// Maps the region in `file`, if it is the expected one.

@@ -88,6 +88,7 @@ conformance! {
     a_stalled_target_delays_no_other_outcome
     memory_of_others_is_read_as_they_change_it
     a_region_is_found_by_its_shape
+    bytes_of_an_owned_region_are_read_and_go_with_its_owner
     }
     messages {
     messages_arrive_whole_and_in_order
@@ -589,6 +590,28 @@ fn a_new_life_has_its_incarnation<B: Backend>(backend: &B) {
         assert_eq!(batch.value(word), Ok(if survived { 100 + life - 1 } else { 100 * life }));
         node.kill(backend);
     }
+}
+
+fn bytes_of_an_owned_region_are_read_and_go_with_its_owner<B: Backend>(backend: &B) {
+    let host = backend.start("a");
+    let mut region = host.offer_owned(&spec("a", Access::ReadOnly, LEN, 1)).unwrap();
+    region.write(WORD + 3, b"bytes");
+    region.store(WORD + 16, 7, Ordering::Release);
+    let mut initiator = B::initiator();
+    let read = |initiator: &mut Initiator, link| {
+        let mut batch = Batch::new();
+        let read = batch.read(link, WORD, 24);
+        initiator.run(&mut batch, PATIENCE);
+        batch.bytes(read).map(<[u8]>::to_vec)
+    };
+    let old = initiator.connect(region.key().unwrap(), PATIENCE).unwrap();
+    assert_eq!(read(&mut initiator, old).unwrap(), b"\0\0\0bytes\0\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0");
+
+    drop(region);
+    let region = host.offer_owned(&spec("a", Access::ReadOnly, LEN, 2)).unwrap();
+    read(&mut initiator, old).expect_err("the first life's bytes are gone");
+    let new = initiator.connect(region.key().unwrap(), PATIENCE).unwrap();
+    assert_eq!(read(&mut initiator, new).unwrap(), [0; 24]);
 }
 
 fn a_dropped_region_is_revoked<B: Backend>(backend: &B) {

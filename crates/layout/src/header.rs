@@ -7,7 +7,7 @@ use crate::record::{DETAIL_BYTES, HOT_BYTES};
 /// "SIDELONG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDELONG");
 /// Version of the layout. Raise it with every change that readers must know of.
-pub const LAYOUT_VERSION: u32 = 10;
+pub const LAYOUT_VERSION: u32 = 11;
 /// Size of [`RegionHeader`] in bytes.
 pub const HEADER_BYTES: usize = 64;
 
@@ -36,7 +36,10 @@ front:header64,node(seen1,generation36,requests27);\
 choice:header64,time8,stale8,sites4,nodes4,balance8,rotation8,servers8,zero16,site(verdict8,members8,zero48,name64),\
 node(ownership8,reading8,health8,requests8,zero32),list(node2),server(family2,port2,node4,address16,zero8);\
 workers:header64,node(sent8,trial8,uncounted8,zero40),slot(pid4,started4,zero56,node(in_flight8,unanswered8,answers8,\
-refused4,failed4))x128";
+refused4,failed4))x128;\
+cache:header64,life64,(reads64,hash8x4096)xcaches,bucket64,items;\
+life:flush8,began8,generation8,unlisted8,seed16,zero16;flush:epoch16,flush_at32;entry:at32,units16,tag16;\
+item:stamp8,cas8,value4,flags4,expires4,accessed4;stamp:marks8(live,fetched,stale,won),key8,epoch16,generation32";
 
 /// What a region holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +65,8 @@ pub enum RegionKind {
     Choice = 9,
     /// What these workers tell it.
     Workers = 10,
+    /// A cache's items.
+    Cache = 11,
 }
 
 /// The first line of a region.

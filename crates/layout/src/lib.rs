@@ -6,6 +6,7 @@
 //! name instead of misreading a field.
 #![forbid(unsafe_code)]
 
+mod cache;
 mod change;
 mod choice;
 mod front;
@@ -21,6 +22,9 @@ mod vocabulary;
 mod word;
 mod workers;
 
+pub use cache::{
+    CACHE_BUCKET, CACHE_ITEM_BYTES, CACHE_READS, CACHE_UNIT, CacheEntry, CacheItem, CacheLife, CacheMap,
+};
 pub use change::{Change, ChangeResult, ChangeStep, Fault, FaultCause};
 pub use choice::{ChoiceMap, EncodedAddress};
 pub use front::{FrontMap, FrontWord};

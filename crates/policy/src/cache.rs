@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`store`] | objects up to a number of bytes, and their eviction: LRU, SIEVE, S3-FIFO |
 //! | [`protocol`] | how nodes keep each other's references up to date, and the messages |
+//! | [`homes`] | which node holds an object |
 //! | [`peer`] | one node of the cooperative cache: the RAMS of Gu and Wang 2004, and our protocol |
 
+pub mod homes;
 mod lists;
 pub mod peer;
 pub mod protocol;

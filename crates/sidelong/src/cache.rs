@@ -14,10 +14,14 @@ use clap::Args;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use rustix::rand::{GetRandomFlags, getrandom};
+use sidelong_cache::neighbours::{Neighbours, Peer, now_ns};
 use sidelong_cache::server::{self, Listener, Options};
 use sidelong_cache::{Cache, Published, Settings, Users};
 use sidelong_config::CachePeer;
 use sidelong_edge::Admin;
+use sidelong_fabric::shm::ShmHost;
+use sidelong_fabric::{Access, Host, RegionSpec};
+use sidelong_layout::{CacheMap, RegionKind};
 use sidelong_policy::cache::store::Eviction;
 
 use crate::cli::PartArgs;
@@ -29,6 +33,8 @@ use crate::parts::Parts;
 use switches::Switches;
 
 const MIB: usize = 1 << 20;
+/// Access to the socket at which other caches connect.
+const SOCKET_MASK: u32 = 0o600;
 /// Descriptors beside those of clients.
 const OTHER_DESCRIPTORS: u64 = 64;
 
@@ -113,6 +119,11 @@ impl Member {
         Ok(Member { parts, index, _held })
     }
 
+    /// Where a cache of the cluster carries out the others' commands.
+    fn socket(&self, peer: &CachePeer) -> PathBuf {
+        self.parts.run.path().join(format!("{}.cache", peer.name))
+    }
+
     fn peer(&self) -> &CachePeer {
         &self.parts.cluster.cache.peers[self.index]
     }
@@ -162,27 +173,60 @@ pub(crate) fn run(args: &CacheArgs, quiet: bool) -> Result<(), Failure> {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     setup.raise_descriptors()?;
-    let listeners = setup.listeners()?;
+    let mut listeners = setup.listeners()?;
     let published = setup.admin.map(|_| Arc::new(Published::new()));
     let options = setup.options(published.clone())?;
+    let (mut cache, cluster) = setup.cache(options.began_ns)?;
     let _admin = match (setup.admin, published) {
         (Some(address), Some(published)) => {
             Some(Admin::start(listen(address)?, metrics::pages(&options.version, published))?)
         }
         _ => None,
     };
-    let mut cache = Cache::new(setup.settings()?);
+    let at: Vec<String> = listeners.iter().map(ToString::to_string).collect();
+    if let Some(member) = &setup.member {
+        let path = member.socket(member.peer());
+        listeners.push(Listener::Caches(unix_listener(&path, SOCKET_MASK)?, path));
+    }
     if args.events {
         Event::Ready.print();
     } else if !quiet {
-        let at: Vec<String> = listeners.iter().map(ToString::to_string).collect();
         say(format_args!("{} MiB of cache at {}\n", setup.memory_mib, at.join(", ")))?;
     }
-    server::serve(&listeners, &options, &mut cache, &stop)?;
+    server::serve(&listeners, &options, &mut cache, cluster, &stop)?;
     Ok(())
 }
 
 impl Setup {
+    /// The cache, whose second 0 was at `began_ns`, and the others of its cluster.
+    fn cache(&self, began_ns: u64) -> Result<(Cache, Option<server::Cluster>), Failure> {
+        let settings = self.settings()?;
+        let Some(member) = &self.member else { return Ok((Cache::new(settings)?, None)) };
+        let Parts { cluster, run, fabric, .. } = &member.parts;
+        let all = &cluster.cache.peers;
+        let peer = |peer: &CachePeer| Peer {
+            name: peer.name.clone(),
+            region: format!("{}.items", peer.name),
+            map: CacheMap::new(peer.memory_mb as usize * MIB, all.len()),
+        };
+        let peers: Vec<Peer> = all.iter().map(peer).collect();
+        let Peer { region, map, .. } = &peers[member.index];
+        let (identity, incarnation) = member.parts.life();
+        let spec = RegionSpec {
+            name: region,
+            kind: RegionKind::Cache,
+            len: map.len(),
+            access: Access::ReadOnly,
+            cluster: identity,
+            incarnation,
+        };
+        let region = Host::Shm(ShmHost::new(run.path())).offer_owned(&spec)?;
+        let cache = Cache::offered(settings, region, *map, began_ns);
+        let neighbours = Neighbours::new(member.index, &peers, fabric.directory(), identity);
+        let sockets = all.iter().map(|peer| member.socket(peer)).collect();
+        Ok((cache, Some(server::Cluster { neighbours, sockets })))
+    }
+
     fn settings(&self) -> Result<Settings, Failure> {
         let mut secret = [0; 16];
         getrandom(&mut secret, GetRandomFlags::empty())?;
@@ -202,6 +246,8 @@ impl Setup {
             users: self.auth_file.as_deref().map(users).transpose()?,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             settings: self.shown(),
+            // Its first second is 1.
+            began_ns: now_ns().saturating_sub(1_000_000_000),
             published,
         })
     }
@@ -236,21 +282,10 @@ impl Setup {
             Place::Tcp(addresses) => {
                 addresses.iter().map(|address| Ok(Listener::Tcp(listen(*address)?))).collect()
             }
-            Place::Unix(path) => Ok(vec![self.unix_listener(path)?]),
+            Place::Unix(path) => {
+                Ok(vec![Listener::Unix(unix_listener(path, self.unix_mask)?, path.to_owned())])
+            }
         }
-    }
-
-    fn unix_listener(&self, path: &Path) -> Result<Listener, Failure> {
-        let named = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
-        // A socket at which nobody answers was left by a process that was killed.
-        if UnixStream::connect(path).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
-        {
-            fs::remove_file(path).map_err(named)?;
-        }
-        let before = umask(Mode::from_raw_mode(0o777 & !self.unix_mask));
-        let listener = UnixListener::bind(path);
-        umask(before);
-        Ok(Listener::Unix(listener.map_err(named)?, path.to_owned()))
     }
 
     /// Lets this process have as many descriptors as its clients need.
@@ -268,6 +303,18 @@ impl Setup {
             ))
         })
     }
+}
+
+fn unix_listener(path: &Path, mask: u32) -> Result<UnixListener, Failure> {
+    let named = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
+    // A socket at which nobody answers was left by a process that was killed.
+    if UnixStream::connect(path).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused) {
+        fs::remove_file(path).map_err(named)?;
+    }
+    let before = umask(Mode::from_raw_mode(0o777 & !mask));
+    let listener = UnixListener::bind(path);
+    umask(before);
+    listener.map_err(named)
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {

@@ -6,15 +6,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::process::Command;
 
 use rustix::process::Signal;
 use sidelong_config::{CachePeer, Eviction};
-use support::{Cluster, Done, PATIENCE, Running, eventually, run, skipped};
-
-/// Debian's Python, which has Debian's modules.
-const PYTHON: &str = "/usr/bin/python3";
+use support::memcached::{self, Client};
+use support::{Cluster, Done, Running, eventually, run};
 
 /// A cache at a port of its own.
 struct Cache {
@@ -40,71 +36,10 @@ impl Cache {
     }
 }
 
-/// A client that talks by hand.
-struct Client {
-    stream: TcpStream,
-}
-
-impl Client {
-    fn of(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Client { stream }
-    }
-
-    fn say(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stream.write_all(bytes.as_ref()).unwrap();
-    }
-
-    /// The next `wanted.len()` bytes are these.
-    fn hears(&mut self, wanted: impl AsRef<[u8]>) {
-        let wanted = wanted.as_ref();
-        let mut found = vec![0; wanted.len()];
-        self.stream.read_exact(&mut found).unwrap();
-        assert!(
-            found == wanted,
-            "{:?} and not {:?}",
-            found.escape_ascii().to_string(),
-            wanted.escape_ascii().to_string()
-        );
-    }
-
-    fn asks(&mut self, bytes: impl AsRef<[u8]>, wanted: impl AsRef<[u8]>) {
-        self.say(bytes);
-        self.hears(wanted);
-    }
-
-    /// The rows that a command lists.
-    fn list(&mut self, command: &str) -> String {
-        self.say(format!("{command}\r\n"));
-        let mut text = Vec::new();
-        while !text.ends_with(b"END\r\n") {
-            let mut byte = [0];
-            self.stream.read_exact(&mut byte).unwrap();
-            text.extend(byte);
-        }
-        String::from_utf8(text).unwrap()
-    }
-
-    /// A figure of `stats`.
-    fn stat(&mut self, name: &str) -> u64 {
-        let text = self.list("stats");
-        let found = text.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
-        found.unwrap_or_else(|| panic!("{name} in {text}")).parse().unwrap()
-    }
-}
-
 #[test]
 fn two_clients_use_it_as_they_use_memcached() {
-    let has = Command::new(PYTHON).args(["-c", "import pylibmc, pymemcache"]).output();
-    if !has.is_ok_and(|done| done.status.success()) {
-        return skipped(
-            "memcached's clients: Debian's packages python3-pylibmc and python3-pymemcache have them",
-        );
-    }
     let cache = Cache::start(&[]);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/memcached.py");
-    let done = Command::new(PYTHON).arg(script).arg(cache.address.port().to_string()).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    memcached::unmodified_clients(cache.address);
     assert_eq!(cache.process.end().succeeded().lines().count(), 1);
 }
 

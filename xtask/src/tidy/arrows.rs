@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("layout", &[]),
     ("files", &[]),
     ("policy", &["layout"]),
-    ("cache", &["policy"]),
+    ("cache", &["fabric", "layout", "policy"]),
     ("fabric", &["files", "layout"]),
     ("state", &["layout"]),
     ("config", &["files", "layout", "policy", "state"]),

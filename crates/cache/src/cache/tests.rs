@@ -9,7 +9,7 @@ const MB: usize = 1 << 20;
 
 fn cache(memory_bytes: usize, eviction: Eviction) -> Cache {
     let item_bytes_max = memory_bytes / 2;
-    Cache::new(Settings { memory_bytes, item_bytes_max, eviction, evicts: true, seed: [1, 2] })
+    Cache::new(Settings { memory_bytes, item_bytes_max, eviction, evicts: true, seed: [1, 2] }).unwrap()
 }
 
 /// Numbers that look random, the same in each run (Marsaglia 2003, xorshift64).
@@ -197,7 +197,7 @@ fn a_change_of_sizes_costs_no_hits_for_long() {
 #[test]
 fn a_full_cache_that_may_not_evict_refuses() {
     let settings = Settings { evicts: false, ..*cache(MEMORY_BYTES_MIN, Eviction::Sieve).settings() };
-    let mut cache = Cache::new(settings);
+    let mut cache = Cache::new(settings).unwrap();
     let mut stored = 0u64;
     while cache.put(&stored.to_ne_bytes(), &[3; 1000], 0, 0, None, 1).is_ok() {
         stored += 1;

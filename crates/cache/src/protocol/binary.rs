@@ -6,6 +6,7 @@
 use super::Step;
 use crate::cache::{KEY_BYTES_MAX, PutError};
 use crate::command::{Delta, Host, Mode, NoSum, Outcome, Put, Remains};
+use crate::neighbours::To;
 use crate::stats;
 
 /// The first byte of a request.
@@ -28,6 +29,7 @@ enum Status {
     NotNumeric = 0x06,
     Unknown = 0x81,
     NoMemory = 0x82,
+    Temporary = 0x86,
 }
 
 impl Status {
@@ -42,6 +44,7 @@ impl Status {
             Status::NotNumeric => b"Non-numeric server-side value for incr or decr",
             Status::Unknown => b"Unknown command",
             Status::NoMemory => b"Out of memory",
+            Status::Temporary => b"Temporary failure",
         }
     }
 }
@@ -111,6 +114,12 @@ fn order(code: u8) -> Option<(Order, bool)> {
 }
 
 impl Order {
+    /// Whether the home of its key must carry it out: it changes an item.
+    fn is_for_home(self) -> bool {
+        use Order::{Add, Delete, Get, Store, Touch};
+        matches!(self, Get { touches: true, .. } | Touch | Store(_) | Delete | Add { .. })
+    }
+
     /// Whether a packet may have so many bytes of extras, key and value.
     fn admits(self, extras: usize, key: usize, value: usize) -> bool {
         let (has_key, has_value) = (key > 0, value > 0);
@@ -172,6 +181,13 @@ impl Header {
     }
 }
 
+/// The answer to a packet that its home has not answered.
+pub(crate) fn refuse_late(packet: &[u8], out: &mut Vec<u8>) {
+    if let Some(header) = Header::parse(packet) {
+        header.refuse(out, Status::Temporary);
+    }
+}
+
 /// The big-endian number at a place of the extras, which are known to be long enough.
 fn number_at<const BYTES: usize>(extras: &[u8], at: usize) -> u64 {
     extras[at..at + BYTES].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
@@ -200,15 +216,27 @@ pub(crate) fn step(input: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) -> Step
         return Step::Needs(HEADER_BYTES + before_value);
     };
     let (extras, key) = body.split_at(header.extras_bytes);
-    if let Order::Store(mode) = order
-        && !host.admits(key, value_bytes, mode == Mode::Set)
-    {
-        header.refuse(out, Status::TooLarge);
-        return Step::Skip { used: HEADER_BYTES + before_value, unwanted: value_bytes as u64 };
+    let home = if order.is_for_home() { host.home(key) } else { None };
+    if let Order::Store(mode) = order {
+        let past = Step::Skip { used: HEADER_BYTES + before_value, unwanted: value_bytes as u64 };
+        if let Some(home) = home.filter(|_| !host.cache.fits(key.len(), value_bytes)) {
+            return past.forwarded(home);
+        }
+        if home.is_none() && !host.admits(key, value_bytes, mode == Mode::Set) {
+            header.refuse(out, Status::TooLarge);
+            return past;
+        }
     }
     let whole = HEADER_BYTES + header.body_bytes;
     let Some(value) = input.get(HEADER_BYTES + before_value..whole) else { return Step::Needs(whole) };
+    if let Some(home) = home {
+        return Step::Used(whole).forwarded(home);
+    }
     let packet = Packet { header: &header, extras, key, value, is_quiet };
+    if order == Order::Flush && host.has_neighbours() {
+        host.flush(packet.flush_time());
+        return Step::Used(whole).forwarded(To::All);
+    }
     if let Err(status) = packet.carry_out(order, host, out) {
         header.refuse(out, status);
     }
@@ -237,8 +265,7 @@ impl Packet<'_> {
             },
             Order::Add { is_increment } => self.add(is_increment, host, out)?,
             Order::Flush => {
-                let exptime = if self.extras.is_empty() { 0 } else { number_at::<4>(self.extras, 0) };
-                host.flush(exptime as i64);
+                host.flush(self.flush_time());
                 self.done(out, 0, b"");
             }
             Order::Version => self.done(out, 0, host.world.version.as_bytes()),
@@ -254,6 +281,11 @@ impl Packet<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The time that an order to flush gives.
+    fn flush_time(&self) -> i64 {
+        if self.extras.is_empty() { 0 } else { number_at::<4>(self.extras, 0) as i64 }
     }
 
     /// The unique number that the item must have, if the client says one.

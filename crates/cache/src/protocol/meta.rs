@@ -12,6 +12,7 @@ use super::text::{
 use super::{Step, push_number};
 use crate::cache::{Cache, Item, KEY_BYTES_MAX, PutError, Seconds};
 use crate::command::{Delta, Host, Mode, NoSum, Outcome, Put, Remains, World, number};
+use crate::neighbours::To;
 
 /// The most words of a line, flags included (memcached's).
 const WORDS_MAX: usize = 20;
@@ -213,12 +214,17 @@ pub(crate) fn command(
         written_key
     };
     let request = Request { written_key, key, flags: &flags };
+    if matches!(letter, b'd' | b'a' | b'e')
+        && let Some(home) = host.home(key)
+    {
+        return past.forwarded(home);
+    }
     let result = match (letter, bytes) {
         (b's', Some(bytes)) => return request.set(bytes, line, host, out),
-        (b'g', _) => {
-            request.get(host, out);
-            Ok(())
-        }
+        (b'g', _) => match request.get(host, out) {
+            Some(home) => return past.forwarded(home),
+            None => Ok(()),
+        },
         (b'd', _) => request.delete(host, out),
         (b'a', _) => request.add(host, out),
         _ => {
@@ -283,8 +289,35 @@ impl Request<'_> {
         out.extend_from_slice(b"\r\n");
     }
 
-    fn get(&self, host: &mut Host<'_>, out: &mut Vec<u8>) {
-        let (now, flags) = (host.world.now, self.flags);
+    /// Whether the answer says nothing that only the key's home knows, and changes nothing there.
+    fn is_for_anyone(&self) -> bool {
+        let Flags { vivify, expires, recache, .. } = self.flags;
+        let asks_home = |word: &[u8]| matches!(word[0], b'h' | b'l');
+        let changes = vivify.is_some() || expires.is_some() || recache.is_some();
+        !changes && !words(self.flags.text).any(asks_home)
+    }
+
+    /// Answers, or returns the key's home, if only that can.
+    fn get(&self, host: &mut Host<'_>, out: &mut Vec<u8>) -> Option<To> {
+        let now = host.world.now;
+        if let Some(home) = host.home(self.key) {
+            if !self.is_for_anyone() {
+                return Some(home);
+            }
+            let found = host.read(self.key).flatten();
+            if found.is_some_and(|item| item.is_stale) {
+                // Whoever asks first wins the right to replace it.
+                return Some(home);
+            }
+            let is_hit = found.is_some();
+            match found {
+                Some(item) => _ = self.show(&item, false, now, out),
+                None => self.show_miss(now, out),
+            }
+            host.counters.count_fetch(false, is_hit);
+            return None;
+        }
+        let flags = self.flags;
         let mut found = self.find(host.cache, now);
         let mut is_created = false;
         if let (None, Some(_)) = (&found, flags.vivify) {
@@ -293,12 +326,36 @@ impl Request<'_> {
         }
         let Some(item) = found else {
             host.counters.count_fetch(false, false);
-            if !flags.is_quiet {
-                self.line(b"EN", Facts::default(), now, out);
-            }
-            return;
+            self.show_miss(now, out);
+            return None;
         };
         host.counters.count_fetch(flags.expires.is_some(), true);
+        let (is_stale, expired) = (item.is_stale, item.expires);
+        let (wins, expires) = self.show(&item, is_created, now, out);
+        if wins {
+            host.cache.mark(self.key, is_stale, true, now);
+        }
+        if let Some(expires) = expires.filter(|expires| *expires != expired) {
+            host.cache.touch(self.key, expires, now);
+        }
+        None
+    }
+
+    fn show_miss(&self, now: Seconds, out: &mut Vec<u8>) {
+        if !self.flags.is_quiet {
+            self.line(b"EN", Facts::default(), now, out);
+        }
+    }
+
+    /// Appends an item. Returns whether the client was told that it may replace the item, and when the item is to expire.
+    fn show(
+        &self,
+        item: &Item<'_>,
+        is_created: bool,
+        now: Seconds,
+        out: &mut Vec<u8>,
+    ) -> (bool, Option<Seconds>) {
+        let flags = self.flags;
         let wants_value = flags.wants_value && flags.compare != Some(item.cas);
         if wants_value {
             out.extend_from_slice(b"VA ");
@@ -306,7 +363,7 @@ impl Request<'_> {
         } else {
             out.extend_from_slice(b"HD");
         }
-        let mut facts = Facts { is_created, ..Facts::of(&item) };
+        let mut facts = Facts { is_created, ..Facts::of(item) };
         self.answer(&mut facts, now, out);
         let wins = facts.wins || item.is_stale && !item.is_won;
         for (is_so, mark) in [(item.is_won, b" Z"), (item.is_stale, b" X"), (wins, b" W")] {
@@ -319,13 +376,7 @@ impl Request<'_> {
             out.extend_from_slice(item.value);
             out.extend_from_slice(b"\r\n");
         }
-        let (is_stale, expired) = (item.is_stale, item.expires);
-        if wins {
-            host.cache.mark(self.key, is_stale, true, now);
-        }
-        if let Some(expires) = facts.expires.filter(|expires| *expires != expired) {
-            host.cache.touch(self.key, expires, now);
-        }
+        (wins, facts.expires)
     }
 
     fn find<'c>(&self, cache: &'c mut Cache, now: Seconds) -> Option<Item<'c>> {
@@ -345,7 +396,11 @@ impl Request<'_> {
                 return line.without_data(bytes);
             }
         };
-        if !host.admits(self.key, bytes, true) {
+        let home = host.home(self.key);
+        if let Some(home) = home.filter(|_| !host.cache.fits(self.key.len(), bytes)) {
+            return line.without_data(bytes).forwarded(home);
+        }
+        if home.is_none() && !host.admits(self.key, bytes, true) {
             say(out, &not_stored(PutError::TooLarge));
             return line.without_data(bytes);
         }
@@ -357,6 +412,9 @@ impl Request<'_> {
                 return step;
             }
         };
+        if let Some(home) = home {
+            return step.forwarded(home);
+        }
         let stored = host.store(&Put {
             mode,
             key: self.key,

@@ -6,8 +6,9 @@
 use memchr::{memchr, memchr2};
 
 use super::{Step, meta, push_number};
-use crate::cache::{KEY_BYTES_MAX, PutError, Seconds};
+use crate::cache::{KEY_BYTES_MAX, PutError};
 use crate::command::{Delta, Host, Mode, NoSum, Outcome, Put, Remains, number};
+use crate::neighbours::{Language, To};
 use crate::stats;
 
 /// The longest line, in bytes, unless it is a list of keys. memcached gives up a connection in which it sees no end of a line
@@ -57,7 +58,8 @@ enum Touch {
     No,
     /// The next word says when.
     Next,
-    At(Seconds),
+    /// With the time that the client gave.
+    At(i64),
 }
 
 /// A line, and what has arrived behind it.
@@ -124,6 +126,12 @@ pub(crate) fn not_stored(error: PutError) -> String {
     format!("SERVER_ERROR {error}")
 }
 
+/// Whether nobody waits for the answer to a command.
+pub(crate) fn is_quiet(command: &[u8]) -> bool {
+    let line = command.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    words(line.strip_suffix(b"\r").unwrap_or(line)).last() == Some(b"noreply")
+}
+
 /// Appends an answer of one line.
 pub(crate) fn say(out: &mut Vec<u8>, line: &str) {
     out.extend_from_slice(line.as_bytes());
@@ -131,6 +139,11 @@ pub(crate) fn say(out: &mut Vec<u8>, line: &str) {
 }
 
 impl Text {
+    /// A client that need not log in.
+    pub(crate) fn logged_in() -> Self {
+        Text { is_logged_in: true, ..Text::default() }
+    }
+
     pub(crate) fn step(&mut self, input: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
         match self.place {
             Place::Start => self.start(input, host, out),
@@ -209,13 +222,18 @@ impl Text {
             (!keys.has_any).then_some("ERROR")
         } else if let Touch::Next = keys.touch {
             let exptime = signed(word);
-            keys.touch = Touch::At(host.world.expires(exptime.unwrap_or(0)));
+            keys.touch = Touch::At(exptime.unwrap_or(0));
             let is_alone = is_last.then_some("ERROR");
             if exptime.is_some() { is_alone } else { Some("CLIENT_ERROR invalid exptime argument") }
         } else if word.len() > KEY_BYTES_MAX {
             Some(BAD_FORMAT)
         } else {
             keys.has_any = true;
+            if keys.forward(word, host) {
+                self.place = Place::Keys(keys);
+                // The end of the line is answered afterwards.
+                return Step::Sent { used: word.len() };
+            }
             keys.show(word, host, out);
             None
         };
@@ -269,8 +287,20 @@ impl Text {
 }
 
 impl Keys {
+    /// Has the key's home carry out what changes an item, if that is another cache.
+    fn forward(&self, key: &[u8], host: &mut Host<'_>) -> bool {
+        let (Touch::At(exptime), Some(to)) = (self.touch, host.home(key)) else { return false };
+        let name = if self.shows_cas { "gats" } else { "gat" };
+        let mut command = format!("{name} {exptime} ").into_bytes();
+        command.extend_from_slice(key);
+        command.extend_from_slice(b"\r\n");
+        host.send(to, Language::Key, &command);
+        true
+    }
+
     fn show(&self, key: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) {
-        let touch = if let Touch::At(expires) = self.touch { Some(expires) } else { None };
+        let touch =
+            if let Touch::At(exptime) = self.touch { Some(host.world.expires(exptime)) } else { None };
         host.fetch(key, touch, |item| {
             out.extend_from_slice(b"VALUE ");
             out.extend_from_slice(key);
@@ -310,6 +340,12 @@ fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
     };
     if let Some(mode) = mode {
         return update(mode, words, line, host, out);
+    }
+    if let [b"touch" | b"delete" | b"incr" | b"decr", key, ..] = words
+        && key.len() <= KEY_BYTES_MAX
+        && let Some(home) = host.home(key)
+    {
+        return line.used().forwarded(home);
     }
     let is_quiet = words.last() == Some(&&b"noreply"[..]);
     let mut answer = |line: &str| {
@@ -353,6 +389,9 @@ fn command(line: &Line<'_>, host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
             match exptime {
                 Some(exptime) => {
                     host.flush(exptime);
+                    if host.has_neighbours() {
+                        return line.used().forwarded(To::All);
+                    }
                     answer("OK");
                 }
                 None => answer("CLIENT_ERROR invalid exptime argument"),
@@ -411,7 +450,11 @@ fn update(mode: Mode, words: &[&[u8]], line: &Line<'_>, host: &mut Host<'_>, out
         answer(BAD_FORMAT);
         return line.without_data(bytes);
     };
-    if !host.admits(key, bytes, mode == Mode::Set) {
+    let home = host.home(key);
+    if let Some(home) = home.filter(|_| !host.cache.fits(key.len(), bytes)) {
+        return line.without_data(bytes).forwarded(home);
+    }
+    if home.is_none() && !host.admits(key, bytes, mode == Mode::Set) {
         answer(&not_stored(PutError::TooLarge));
         return line.without_data(bytes);
     }
@@ -423,6 +466,9 @@ fn update(mode: Mode, words: &[&[u8]], line: &Line<'_>, host: &mut Host<'_>, out
             return step;
         }
     };
+    if let Some(home) = home {
+        return step.forwarded(home);
+    }
     let expires = host.world.expires(exptime);
     let put = Put { mode, key, value, flags, expires, compare, may_be_stale: false, cas: None, vivify: None };
     match host.store(&put) {

@@ -26,7 +26,7 @@ impl Default for Server {
             seed: [1, 2],
         };
         Server {
-            cache: Cache::new(settings),
+            cache: Cache::new(settings).unwrap(),
             counters: Counters::default(),
             now: 1000,
             unix_at_0: 1_700_000_000,
@@ -66,7 +66,12 @@ impl Server {
                 users: self.users.as_ref(),
                 rows: &rows,
             };
-            let mut host = Host { cache: &mut self.cache, counters: &mut self.counters, world: &world };
+            let mut host = Host {
+                cache: &mut self.cache,
+                counters: &mut self.counters,
+                world: &world,
+                neighbours: None,
+            };
             let mut out = Vec::new();
             let fed = connection.session.feed(&connection.waiting, &mut host, &mut out);
             connection.waiting.drain(..fed.consumed);
@@ -75,6 +80,7 @@ impl Server {
             answers.append(&mut out);
             match fed.wants {
                 Wants::Room => {}
+                Wants::Answer => unreachable!("there are no other caches"),
                 Wants::Close => connection.is_closed = true,
                 Wants::Input(bytes) => {
                     assert!(bytes > connection.waiting.len(), "{bytes} bytes are there already");

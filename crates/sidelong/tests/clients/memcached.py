@@ -1,6 +1,6 @@
 """What applications do with a memcached, by two clients: libmemcached (through pylibmc) and pymemcache.
 
-Usage: memcached.py PORT
+Usage: memcached.py HOST PORT
 """
 
 import sys
@@ -9,11 +9,11 @@ import time
 import pylibmc
 import pymemcache
 
-PORT = int(sys.argv[1])
+HOST, PORT = sys.argv[1], int(sys.argv[2])
 
 
 def by_libmemcached(binary):
-    client = pylibmc.Client([f"127.0.0.1:{PORT}"], binary=binary, behaviors={"cas": True})
+    client = pylibmc.Client([f"{HOST}:{PORT}"], binary=binary, behaviors={"cas": True})
     client.flush_all()
 
     assert client.set("word", "one")
@@ -49,11 +49,11 @@ def by_libmemcached(binary):
     time.sleep(2.1)
     assert client.get("short") is None
     (_, stats), = client.get_stats()
-    assert int(stats["curr_items"] if "curr_items" in stats else stats[b"curr_items"]) >= 2000
+    assert int(stats["curr_items"] if "curr_items" in stats else stats[b"curr_items"]) >= 500  # of 2000, if three share them
 
 
 def by_pymemcache():
-    client = pymemcache.Client(("127.0.0.1", PORT))
+    client = pymemcache.Client((HOST, PORT))
     client.flush_all()
     client.set("word", "one", noreply=True)
     assert client.get("word") == b"one"

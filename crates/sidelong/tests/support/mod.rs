@@ -8,6 +8,7 @@ mod cluster;
 pub mod foreign;
 mod http;
 pub mod httpd;
+pub mod memcached;
 mod process;
 pub mod proxies;
 pub mod servers;

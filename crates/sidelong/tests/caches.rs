@@ -1,0 +1,297 @@
+//! Caches of a cluster that serve out of each other's memory: any cache, any key.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use sidelong_config::CachePeer;
+use support::memcached::{self, Client};
+use support::{Cluster, Running, eventually};
+
+/// Three caches.
+struct Caches {
+    cluster: Cluster,
+    at: Vec<SocketAddr>,
+    /// Those that run, by number.
+    running: Vec<Option<Running>>,
+}
+
+impl Caches {
+    fn start(memory_mb: u32) -> Self {
+        let mut cluster = Cluster::new(&[("alpha", 1)]);
+        let at: Vec<_> = (0..3).map(|number| cluster.at(11211 + number)).collect();
+        let names = ["c1", "c2", "c3"];
+        cluster.file.cache.peers = names
+            .iter()
+            .zip(&at)
+            .map(|(name, at)| CachePeer { memory_mb, ..CachePeer::new(*name, *at) })
+            .collect();
+        let mut caches = Caches { cluster, at, running: vec![None, None, None] };
+        (0..3).for_each(|number| caches.restart(number));
+        // Each has links to the memory of the others.
+        for key in 0..32 {
+            caches.client(key % 3).asks(format!("set begin{key} 0 0 1\r\nx\r\n"), "STORED\r\n");
+        }
+        for number in 0..3 {
+            eventually("it reads the others' memory", || caches.holds(number, "begin", 32));
+        }
+        caches
+    }
+
+    /// Whether a cache answers all of some keys.
+    fn holds(&self, number: usize, prefix: &str, keys: usize) -> bool {
+        let keys: Vec<_> = (0..keys).map(|key| format!("{prefix}{key}")).collect();
+        let found = self.client(number).list(&format!("get {}", keys.join(" ")));
+        found.matches("VALUE ").count() == keys.len()
+    }
+
+    fn restart(&mut self, number: usize) {
+        let cache = self.cluster.part("cache", &format!("c{}", number + 1));
+        eventually("it says where it is", || cache.out().ends_with(&format!("at {}\n", self.at[number])));
+        self.running[number] = Some(cache);
+    }
+
+    fn client(&self, number: usize) -> Client {
+        Client::connect(self.at[number])
+    }
+
+    fn clients(&self) -> [Client; 3] {
+        [0, 1, 2].map(|number| self.client(number))
+    }
+
+    fn signal(&self, number: usize, signal: Signal) {
+        self.running[number].as_ref().unwrap().signal(signal);
+    }
+
+    /// A key whose home is the cache with a number: no other is asked for it.
+    fn key_of(&self, number: usize) -> String {
+        let mut home = self.client(number);
+        let is_its = |key: &String| {
+            let before = home.stat("forwarded");
+            home.say(format!("delete {key}\r\n"));
+            home.line();
+            home.stat("forwarded") == before
+        };
+        (0..).map(|key| format!("of{number}-{key}")).find(is_its).unwrap()
+    }
+}
+
+#[test]
+fn any_cache_answers_for_any_key() {
+    let caches = Caches::start(8);
+    let mut clients = caches.clients();
+    let mut sum = |name: &str| clients.iter_mut().map(|client| client.stat(name)).sum::<u64>();
+    let failed = sum("neighbour_read_failures");
+    for key in 0..30 {
+        for (writer, version) in (0..3).map(|writer| (writer, format!("{key}-{writer}"))) {
+            let bytes = version.len();
+            clients[writer].asks(format!("set k{key} 7 0 {bytes}\r\n{version}\r\n"), "STORED\r\n");
+            for reader in &mut clients {
+                reader.asks(
+                    format!("get k{key}\r\n"),
+                    format!("VALUE k{key} 7 {bytes}\r\n{version}\r\nEND\r\n"),
+                );
+            }
+        }
+    }
+    // What one has changed, all see.
+    let [a, b, c] = &mut clients;
+    for key in 0..30 {
+        a.asks(format!("set n{key} 0 0 1\r\n5\r\n"), "STORED\r\n");
+        b.asks(format!("incr n{key} 6\r\n"), "11\r\n");
+        c.asks(format!("append n{key} 0 0 1\r\n0\r\n"), "STORED\r\n");
+        a.asks(format!("add n{key} 0 0 1\r\nx\r\n"), "NOT_STORED\r\n");
+        b.asks(format!("mg n{key} v s f\r\n"), "VA 3 s3 f0\r\n110\r\n");
+        c.asks(format!("md n{key}\r\n"), "HD\r\n");
+        a.asks(format!("get n{key}\r\n"), "END\r\n");
+        b.asks(format!("delete n{key}\r\n"), "NOT_FOUND\r\n");
+    }
+    // Many keys in a line, with homes of all kinds, and commands without an answer between others.
+    let all: Vec<_> = (0..30).map(|key| format!("k{key}")).collect();
+    let found = b.list(&format!("gat 100 {}", all.join(" ")));
+    assert_eq!(found.matches("VALUE ").count(), 30, "{found}");
+    c.say(format!("set q 0 0 1 noreply\r\nq\r\nget q {}\r\n", all.join(" ")));
+    let found = c.rest_of_list();
+    assert_eq!(found.matches("VALUE ").count(), 31, "{found}");
+    a.asks("mg k1 t v\r\nmn\r\n", "VA 3 t100\r\n1-2\r\nMN\r\n");
+    // An item that is too large is not stored, and what its key had is gone, wherever that was.
+    for key in 0..8 {
+        let large = vec![b'x'; 2 << 20];
+        a.say(format!("set k{key} 0 0 {}\r\n", large.len()));
+        a.say(large);
+        a.asks("\r\n", "SERVER_ERROR object too large for cache\r\n");
+        b.asks(format!("get k{key}\r\n"), "END\r\n");
+    }
+    c.asks("flush_all\r\n", "OK\r\n");
+    for client in &mut clients {
+        assert_eq!(client.list(&format!("get {}", all.join(" "))), "END\r\n");
+    }
+    let mut sum = |name: &str| clients.iter_mut().map(|client| client.stat(name)).sum::<u64>();
+    assert!(sum("neighbour_hits") > 100);
+    assert_eq!(sum("neighbour_read_failures"), failed, "nobody wrote while somebody read");
+}
+
+#[test]
+fn memcached_clients_use_any_of_them() {
+    let caches = Caches::start(64);
+    for at in &caches.at {
+        memcached::unmodified_clients(*at);
+    }
+}
+
+#[test]
+fn a_home_that_is_stopped_is_read_on_and_changes_nothing() {
+    let caches = Caches::start(8);
+    let key = caches.key_of(1);
+    let mut client = caches.client(0);
+    client.asks(format!("set {key} 0 0 3\r\nold\r\n"), "STORED\r\n");
+    caches.signal(1, Signal::STOP);
+    for _ in 0..100 {
+        client.asks(format!("get {key}\r\n"), format!("VALUE {key} 0 3\r\nold\r\nEND\r\n"));
+    }
+    let unknown = "SERVER_ERROR cache c2 does not answer: the outcome is unknown\r\n";
+    client.asks(format!("set {key} 0 0 3\r\nnew\r\n"), unknown);
+    // Others are not held up.
+    let own = caches.key_of(0);
+    client.asks(
+        format!("set {own} 0 0 1\r\nx\r\nget {own}\r\n"),
+        format!("STORED\r\nVALUE {own} 0 1\r\nx\r\nEND\r\n"),
+    );
+    caches.signal(1, Signal::CONT);
+    eventually("it takes changes again", || {
+        client.say(format!("set {key} 0 0 3\r\nyet\r\n"));
+        client.line() == "STORED\r\n"
+    });
+    client.asks(format!("get {key}\r\n"), format!("VALUE {key} 0 3\r\nyet\r\nEND\r\n"));
+}
+
+#[test]
+fn a_home_that_was_killed_comes_back_empty() {
+    let mut caches = Caches::start(8);
+    let key = caches.key_of(2);
+    let mut client = caches.client(0);
+    client.asks(format!("set {key} 0 0 3\r\nold\r\n"), "STORED\r\n");
+    caches.running[2].take().unwrap().kill();
+    client.say(format!("set {key} 0 0 3\r\nnew\r\n"));
+    let refused = client.line();
+    assert!(refused.starts_with("SERVER_ERROR cache c3"), "{refused}");
+    caches.restart(2);
+    client.asks(format!("get {key}\r\n"), "END\r\n");
+    eventually("it takes changes again", || {
+        client.say(format!("set {key} 0 0 4\r\nanew\r\n"));
+        client.line() == "STORED\r\n"
+    });
+    let value = format!("VALUE {key} 0 4\r\nanew\r\nEND\r\n");
+    eventually("its memory is read again", || client.list(&format!("get {key}")) == value);
+}
+
+/// Of each key, what is known of the values that were stored: versions that rise.
+#[derive(Default)]
+struct History {
+    /// The last that a set was begun with.
+    begun: AtomicU64,
+    /// The last that a cache has acknowledged, or that was read.
+    known: AtomicU64,
+}
+
+/// A value that says whose it is, which, and whether it is whole.
+fn value(key: usize, version: u64) -> String {
+    let word = format!("{key}:{version};");
+    // Versions have lengths of all sizes of places.
+    word.repeat(1 + (version % 97) as usize * 3)
+}
+
+/// Writers and readers, each through all caches in turn, as registers of one writer: a read returns a value that was
+/// begun when it ended, and none older than what was known when it began. Each miss is allowed.
+fn check(caches: &Caches, versions: u64, meanwhile: impl FnOnce()) {
+    const KEYS: usize = 4;
+    let histories: [History; KEYS] = Default::default();
+    let is_over = AtomicBool::new(false);
+    let hits = AtomicU64::new(0);
+    let connect = || caches.at.iter().map(|at| Client::connect(*at)).collect::<Vec<_>>();
+    thread::scope(|scope| {
+        let (histories, is_over, hits) = (&histories, &is_over, &hits);
+        let writer = |key: usize| {
+            move || {
+                let mut clients = connect();
+                for version in 1..=versions {
+                    let history = &histories[key];
+                    history.begun.store(version, Ordering::SeqCst);
+                    let value = value(key, version);
+                    let number = (version as usize + key) % clients.len();
+                    let command = format!("set key{key} 0 0 {}\r\n{value}\r\n", value.len());
+                    if clients[number].try_ask(&command).is_some_and(|answer| answer == "STORED\r\n") {
+                        history.known.fetch_max(version, Ordering::SeqCst);
+                    } else {
+                        clients[number].reconnect(caches.at[number]);
+                    }
+                }
+            }
+        };
+        let reader = |first: usize| {
+            move || {
+                let mut clients = connect();
+                for turn in first.. {
+                    if is_over.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    let (key, number) = (turn % KEYS, turn / KEYS % clients.len());
+                    let history = &histories[key];
+                    let known = history.known.load(Ordering::SeqCst);
+                    let Some(found) = clients[number].try_get(&format!("key{key}")) else {
+                        clients[number].reconnect(caches.at[number]);
+                        continue;
+                    };
+                    let Some(found) = found else { continue };
+                    let version = found.split([':', ';']).nth(1).and_then(|version| version.parse().ok());
+                    let version: u64 = version.unwrap_or_else(|| panic!("not a value: {found}"));
+                    assert_eq!(found, value(key, version), "a value that was never stored");
+                    let begun = history.begun.load(Ordering::SeqCst);
+                    assert!(version >= known, "version {version} of key {key} after {known} was known");
+                    assert!(version <= begun, "version {version} of key {key} before it was stored");
+                    history.known.fetch_max(version, Ordering::SeqCst);
+                    hits.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        };
+        let readers: Vec<_> = (0..2).map(|first| scope.spawn(reader(first))).collect();
+        let writers: Vec<_> = (0..KEYS).map(|key| scope.spawn(writer(key))).collect();
+        meanwhile();
+        let written: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        is_over.store(true, Ordering::SeqCst);
+        for ended in written.into_iter().chain(readers.into_iter().map(|reader| reader.join())) {
+            ended.unwrap();
+        }
+    });
+    assert!(hits.load(Ordering::SeqCst) > versions, "{hits:?} reads found something");
+}
+
+#[test]
+fn no_read_is_older_than_what_was_known_before() {
+    let caches = Caches::start(8);
+    check(&caches, 1_500, || {});
+}
+
+#[test]
+fn nor_while_caches_hang_die_and_come_back() {
+    let mut caches = Caches::start(8);
+    let mut running: Vec<_> = caches.running.iter_mut().map(Option::take).collect();
+    let cluster = &caches.cluster;
+    check(&caches, 1_500, || {
+        for (number, place) in running.iter_mut().enumerate() {
+            let one = place.take().unwrap();
+            one.signal(Signal::STOP);
+            thread::sleep(Duration::from_millis(200));
+            one.signal(Signal::CONT);
+            one.kill();
+            *place = Some(cluster.part("cache", &format!("c{}", number + 1)));
+        }
+    });
+    for one in running.into_iter().flatten() {
+        one.end().succeeded();
+    }
+}

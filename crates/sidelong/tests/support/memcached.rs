@@ -1,0 +1,134 @@
+//! Clients of a cache: one that talks by hand, and memcached's.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+
+use super::{PATIENCE, eventually, skipped};
+
+/// Debian's Python, which has Debian's modules.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Libmemcached and pymemcache, unmodified, do what applications do.
+pub fn unmodified_clients(address: SocketAddr) {
+    let has = Command::new(PYTHON).args(["-c", "import pylibmc, pymemcache"]).output();
+    if !has.is_ok_and(|done| done.status.success()) {
+        return skipped(
+            "memcached's clients: Debian's packages python3-pylibmc and python3-pymemcache have them",
+        );
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/memcached.py");
+    let mut done = Command::new(PYTHON);
+    done.arg(script).arg(address.ip().to_string()).arg(address.port().to_string());
+    let done = done.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// A client that talks by hand.
+pub struct Client {
+    pub stream: TcpStream,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Self {
+        Client::of(TcpStream::connect(address).unwrap())
+    }
+
+    /// Connects anew, once the cache is there.
+    pub fn reconnect(&mut self, address: SocketAddr) {
+        eventually("it takes clients", || match TcpStream::connect(address) {
+            Ok(stream) => {
+                *self = Client::of(stream);
+                true
+            }
+            Err(_) => false,
+        });
+    }
+
+    /// The line that answers a command; `None` if the connection has ended.
+    pub fn try_ask(&mut self, command: &str) -> Option<String> {
+        self.stream.write_all(command.as_bytes()).ok()?;
+        self.try_line()
+    }
+
+    /// The value of a key, if it has one; `None` if the connection has ended.
+    pub fn try_get(&mut self, key: &str) -> Option<Option<String>> {
+        let line = self.try_ask(&format!("get {key}\r\n"))?;
+        if line == "END\r\n" {
+            return Some(None);
+        }
+        let bytes = line.trim_end().rsplit(' ').next().and_then(|bytes| bytes.parse().ok());
+        let bytes: usize = bytes.unwrap_or_else(|| panic!("not a value: {line}"));
+        let mut value = vec![0; bytes + b"\r\nEND\r\n".len()];
+        self.stream.read_exact(&mut value).ok()?;
+        value.truncate(bytes);
+        Some(Some(String::from_utf8(value).unwrap()))
+    }
+
+    /// The next line.
+    pub fn line(&mut self) -> String {
+        self.try_line().expect("the connection stands")
+    }
+
+    fn try_line(&mut self) -> Option<String> {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            let mut byte = [0];
+            self.stream.read_exact(&mut byte).ok()?;
+            line.extend(byte);
+        }
+        Some(String::from_utf8(line).unwrap())
+    }
+
+    pub fn of(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client { stream }
+    }
+
+    pub fn say(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// The next `wanted.len()` bytes are these.
+    pub fn hears(&mut self, wanted: impl AsRef<[u8]>) {
+        let wanted = wanted.as_ref();
+        let mut found = vec![0; wanted.len()];
+        self.stream.read_exact(&mut found).unwrap();
+        assert!(
+            found == wanted,
+            "{:?} and not {:?}",
+            found.escape_ascii().to_string(),
+            wanted.escape_ascii().to_string()
+        );
+    }
+
+    pub fn asks(&mut self, bytes: impl AsRef<[u8]>, wanted: impl AsRef<[u8]>) {
+        self.say(bytes);
+        self.hears(wanted);
+    }
+
+    /// The rows that a command lists.
+    pub fn list(&mut self, command: &str) -> String {
+        self.say(format!("{command}\r\n"));
+        self.rest_of_list()
+    }
+
+    /// The rows up to the end of a list.
+    pub fn rest_of_list(&mut self) -> String {
+        let mut text = Vec::new();
+        while !text.ends_with(b"END\r\n") {
+            let mut byte = [0];
+            self.stream.read_exact(&mut byte).unwrap();
+            text.extend(byte);
+        }
+        String::from_utf8(text).unwrap()
+    }
+
+    /// A figure of `stats`.
+    pub fn stat(&mut self, name: &str) -> u64 {
+        let text = self.list("stats");
+        let found = text.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        found.unwrap_or_else(|| panic!("{name} in {text}")).parse().unwrap()
+    }
+}
