@@ -164,14 +164,15 @@ impl Shared {
 impl Caches {
     /// Starts to ask `peers` what they do, and `with_load` for keys.
     pub(super) fn start(peers: &[CachePeer], with_load: bool) -> Result<Self, Failure> {
-        let load = with_load.then(|| Zipf::new(ALPHA, KEYS, SIZES, SEED)).transpose()?;
+        let links = || peers.iter().map(|peer| Link::new(peer.listen)).collect::<Vec<_>>();
+        let zipf = with_load.then(|| Zipf::new(ALPHA, KEYS, SIZES, SEED)).transpose()?;
+        let load = zipf.map(|zipf| Load { zipf, links: links(), next: 0 });
         let told = Told {
             seen: peers.iter().map(|peer| Seen::new(&peer.name)).collect(),
             load: load.as_ref().map(|_| CacheLoad::default()),
         };
         let shared = Arc::new(Shared { stop: AtomicBool::new(false), told: Mutex::new(told) });
-        let links = peers.iter().map(|peer| Link::new(peer.listen)).collect();
-        let mut asking = Asking { shared: Arc::clone(&shared), links, load, next: 0 };
+        let mut asking = Asking { shared: Arc::clone(&shared), links: links(), load };
         let thread = thread::Builder::new().name("caches".into()).spawn(move || asking.run())?;
         Ok(Caches { shared, thread: Some(thread) })
     }
@@ -241,9 +242,15 @@ impl Link {
 
 struct Asking {
     shared: Arc<Shared>,
+    /// For `stats` alone: a command of the load may wait for the home of its key.
     links: Vec<Link>,
-    load: Option<Zipf>,
-    /// The number of the next key of the load.
+    load: Option<Load>,
+}
+
+struct Load {
+    zipf: Zipf,
+    links: Vec<Link>,
+    /// The number of the next key.
     next: u64,
 }
 
@@ -255,9 +262,16 @@ impl Asking {
                 asked_at = Some(Instant::now());
                 self.ask_all();
             }
-            self.send_load();
+            if let Some(load) = &mut self.load {
+                let done = load.send();
+                if let Some(total) = &mut self.shared.told().load {
+                    total.add(&done);
+                }
+            }
             thread::sleep(PAUSE);
         }
+        // Also of one that has just come back.
+        self.links.iter_mut().for_each(|link| link.retry_at = Instant::now());
         self.ask_all();
     }
 
@@ -273,13 +287,14 @@ impl Asking {
             }
         }
     }
+}
 
-    /// Asks the next cache for some keys, and stores those that it does not have.
-    fn send_load(&mut self) {
-        let Some(zipf) = &self.load else { return };
+impl Load {
+    /// Asks the next cache for some keys, and stores those that are not there.
+    fn send(&mut self) -> CacheLoad {
         let turn = self.next / KEYS_AT_ONCE % self.links.len() as u64;
         let link = &mut self.links[turn as usize];
-        let objects: Vec<_> = (self.next..self.next + KEYS_AT_ONCE).map(|i| zipf.object(i)).collect();
+        let objects: Vec<_> = (self.next..self.next + KEYS_AT_ONCE).map(|i| self.zipf.object(i)).collect();
         self.next += KEYS_AT_ONCE;
         let mut wanted: Vec<_> =
             objects.iter().map(|object| value(&format!("key-{}", object.id), object.bytes)).collect();
@@ -301,9 +316,7 @@ impl Asking {
             (None, _) => load.failed += load.gets.saturating_sub(load.hits + load.wrong),
             (Some(()), stored) => load.failed += (wanted.len() - stored.unwrap_or_default()) as u64,
         }
-        if let Some(total) = &mut self.shared.told().load {
-            total.add(&load);
-        }
+        load
     }
 }
 
