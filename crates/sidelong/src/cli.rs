@@ -55,7 +55,7 @@ Examples:
 pub(crate) enum Command {
     /// Write a cluster file for servers that run already.
     Init(InitArgs),
-    /// Run a whole cluster on this machine: nodes, edges and a load generator.
+    /// Run a whole cluster on this machine: nodes, edges, caches and a load generator.
     Up(UpArgs),
     /// Show the nodes, sites and moves of a running cluster, live.
     Top(TopArgs),
@@ -151,6 +151,9 @@ pub(crate) struct UpArgs {
     /// Who chooses the server of a request behind `--front`.
     #[arg(long, value_name = "WHO", default_value = "sidelong", requires = "front")]
     pub(crate) by: By,
+    /// Put a load on the caches of the file: gets and sets by Zipf's law. If it has none, add three.
+    #[arg(long)]
+    pub(crate) cache: bool,
     /// Stop after this time (500ms, 30s, 1h30m).
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
@@ -175,6 +178,7 @@ Examples:
   sidelong up
   sidelong up --for 30s --json
   sidelong up --servers gunicorn --front nginx
+  sidelong up --cache
   sidelong up --config cluster.toml --fabric tcp
   sidelong up --servers gunicorn
   sidelong up --for 1m --plain --samples nodes.csv --requests requests.csv";

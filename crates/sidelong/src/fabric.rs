@@ -237,9 +237,9 @@ fn identity(cluster: &Cluster) -> u64 {
     }
     let config::Caching { eviction, item_bytes_max, peers } = &cluster.cache;
     if !peers.is_empty() {
-        // A key's home follows from the peers and their order, and all read each other's items.
-        let names: Vec<_> = peers.iter().map(|peer| &peer.name).collect();
-        text += &format!("\ncaches {names:?} {eviction} {item_bytes_max}");
+        // A key's home follows from the peers and their order, and what is where in their memory from its size.
+        let peers: Vec<_> = peers.iter().map(|peer| (&peer.name, peer.memory_mb)).collect();
+        text += &format!("\ncaches {peers:?} {eviction} {item_bytes_max}");
     }
     fnv1a(text.as_bytes()).max(1)
 }
@@ -353,8 +353,10 @@ mod tests {
         assert!(differs(&file), "a setting");
         file.cache.item_bytes_max += 1;
         assert!(differs(&file), "another");
-        file.cache.peers[0].listen.set_port(11213);
         file.cache.peers[0].memory_mb += 1;
+        assert!(differs(&file), "the memory, which others read");
+        file.cache.peers[0].listen.set_port(11213);
+        file.cache.peers[0].clients_max += 1;
         assert!(!differs(&file), "what a cache alone need know");
     }
 }

@@ -2,13 +2,15 @@
 
 mod support;
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 use serde_json::Value;
-use sidelong_config::{LoadMode, RateEntry};
-use support::{Cluster, Done, Running, Terminal, eventually, run, skipped, try_get};
+use sidelong_config::{CachePeer, LoadMode, RateEntry};
+use support::{Cluster, Done, PATIENCE, Running, Terminal, eventually, run, skipped, try_get};
 
 /// An integer of the summary.
 fn number(value: &Value, key: &str) -> u64 {
@@ -146,6 +148,89 @@ fn without_a_terminal_it_tells_of_parts_that_end_and_come_back() {
         eventually("and one that it is back", || says(&format!("s  {name} is ready")));
     }
     up.end().succeeded();
+}
+
+/// Three caches at addresses of their own.
+fn with_caches(mut cluster: Cluster) -> Cluster {
+    let peer =
+        |k: u16| CachePeer { memory_mb: 8, ..CachePeer::new(format!("c{}", k + 1), cluster.at(11211 + k)) };
+    cluster.file.cache.peers = (0..3).map(peer).collect();
+    cluster
+}
+
+#[test]
+fn caches_are_parts_with_a_load_and_come_back() {
+    let cluster = with_caches(Cluster::new(&[("alpha", 1)]));
+    let up = cluster.serving(&["--cache", "--json"]);
+    let listen: Vec<_> = cluster.file.cache.peers.iter().map(|peer| peer.listen).collect();
+    let at = format!(", caches at {}, {}, {};", listen[0], listen[1], listen[2]);
+    assert!(up.err().contains(&at), "{}", up.err());
+    // Its process and its hits, in its own memory and in others', if the cache answers.
+    let told = |index: usize| -> Option<[u64; 3]> {
+        let mut stream = TcpStream::connect(listen[index]).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.write_all(b"stats\r\nquit\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        let stat = |name: &str| -> Option<u64> {
+            text.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")))?.parse().ok()
+        };
+        let (hits, neighbour) = (stat("get_hits")?, stat("neighbour_hits")?);
+        Some([stat("pid")?, hits.saturating_sub(neighbour), neighbour])
+    };
+    let has_hits = |index| told(index).is_some_and(|[_, own, neighbour]| own > 0 && neighbour > 0);
+    for index in 0..3 {
+        eventually("each cache has hits of both kinds", || has_hits(index));
+    }
+    let before = told(1).unwrap()[0];
+    cluster.find("cache", "c2").kill();
+    eventually("another process is c2, and has hits", || {
+        told(1).is_some_and(|[pid, ..]| pid != before) && has_hits(1)
+    });
+
+    let summary = up.end().json();
+    let caches = summary["caches"].as_array().unwrap();
+    let names: Vec<_> = caches.iter().map(|cache| cache["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["c1", "c2", "c3"]);
+    for cache in caches {
+        assert!(number(cache, "hits") > number(cache, "neighbour_hits"), "{summary}");
+        assert!(number(cache, "neighbour_hits") > 0 && number(cache, "misses") > 0, "{summary}");
+        assert_eq!(number(cache, "hits") + number(cache, "misses"), number(cache, "gets"), "{summary}");
+        assert!(number(cache, "items") > 0 && number(cache, "bytes") > 0, "{summary}");
+    }
+    let load = &summary["cache_load"];
+    assert_eq!(number(load, "wrong"), 0, "{summary}");
+    let hits: u64 = caches.iter().map(|cache| number(cache, "hits")).sum();
+    let most = number(load, "hits") + number(load, "failed");
+    assert!(hits <= most, "what a killed cache told last may be missing: {summary}");
+    assert_eq!(cluster.parts(), []);
+}
+
+#[test]
+fn lines_and_the_page_show_caches() {
+    let cluster = with_caches(Cluster::new(&[("alpha", 1)]));
+    let up = cluster.up(&["--cache", "--plain"]);
+    eventually("a line tells of gets and hits", || up.out().contains(" % hits\n"));
+    let out = up.end().succeeded();
+    let load =
+        out.lines().find(|line| line.contains(" gets of the caches: ")).unwrap_or_else(|| panic!("{out}"));
+    assert!(load.contains(" 0 wrong values, "), "{load}");
+    let head = out.lines().find(|line| line.starts_with("cache ")).unwrap_or_else(|| panic!("{out}"));
+    assert!(head.ends_with("evictions failed reads"), "{head}");
+    assert!(out.lines().last().unwrap().starts_with("c3 "), "{out}");
+
+    let config = cluster.config();
+    let arguments = ["up", "--config", config.to_str().unwrap(), "--cache"];
+    let Some(mut page) = Terminal::start(&arguments, 30, 118, &[]) else {
+        return skipped("no pseudo-terminal");
+    };
+    page.sees("the caches, with what they do", |text| {
+        let row = text.lines().find(|line| line.contains("│c3 ")).unwrap_or_default();
+        // Parts of its gets, and MiB. What it does not tell would be a dash.
+        text.contains(" caches ") && !row.contains('–') && row.matches('.').count() == 4
+    });
+    page.press("q");
+    assert_eq!(page.finish(), 0);
 }
 
 #[test]

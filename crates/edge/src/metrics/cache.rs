@@ -1,5 +1,5 @@
 //! A cache's metrics, read at the scrape: the figures of memcached's `stats`, under the names that Prometheus's
-//! memcached_exporter gives them.
+//! memcached_exporter gives them, and those of reads of other caches' memory.
 
 use std::fmt;
 
@@ -50,7 +50,7 @@ const UP: Head<'static> = gauge("memcached_up", "", "Whether the cache's thread 
 const VERSION: Head<'static> = gauge("memcached_version", "", "The version of the cache");
 const COMMANDS: Head<'static> = counter("memcached_commands", "", "Commands, by command and status");
 
-/// What `stats` names, and its metric.
+/// What `stats` names, and its metric. memcached_exporter knows those of memcached.
 const ONE_EACH: &[(&str, Head<'static>)] = &[
     ("uptime", gauge("memcached_uptime", "seconds", "Time since the cache started")),
     ("time", gauge("memcached_time", "seconds", "The cache's Unix time")),
@@ -78,6 +78,23 @@ const ONE_EACH: &[(&str, Head<'static>)] = &[
     ),
     ("bytes_read", counter("memcached_read", "bytes", "Bytes of commands")),
     ("bytes_written", counter("memcached_written", "bytes", "Bytes of answers")),
+    (
+        "neighbour_hits",
+        counter("sidelong_cache_neighbour_hits", "", "Items found in the memory of other caches"),
+    ),
+    (
+        "neighbour_misses",
+        counter("sidelong_cache_neighbour_misses", "", "Items not found in the memory of other caches"),
+    ),
+    (
+        "neighbour_read_failures",
+        counter(
+            "sidelong_cache_neighbour_read_failures",
+            "",
+            "Those of the misses whose read failed: the item was changing, or its home could not be read",
+        ),
+    ),
+    ("forwarded", counter("sidelong_cache_forwarded_commands", "", "Commands carried out by other caches")),
 ];
 
 /// What `stats` names of commands: the command, and how it ended.

@@ -48,6 +48,64 @@ pub struct Summary {
     pub proxies_cpu_s: f64,
     /// The same of the fronts.
     pub fronts_cpu_s: f64,
+    /// Each cache, in the order of the cluster file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<CacheSummary>,
+    /// The load on the caches, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_load: Option<CacheLoad>,
+}
+
+/// The figures of one cache, over all lives of its process. `None` is what its `stats` do not have.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheSummary {
+    /// Its name.
+    pub name: String,
+    /// Keys that it was asked for.
+    pub gets: u64,
+    /// Those that it answered with a value, from its own memory or another's.
+    pub hits: u64,
+    /// Those of them that it read from the memory of another.
+    pub neighbour_hits: Option<u64>,
+    /// Keys that it did not find.
+    pub misses: u64,
+    /// Items that it was to store.
+    pub sets: u64,
+    /// Commands that it sent on to a key's home.
+    pub forwarded: Option<u64>,
+    /// Reads of another's memory that failed.
+    pub read_failures: Option<u64>,
+    /// Items at the end, and their bytes.
+    pub items: u64,
+    /// See `items`.
+    pub bytes: u64,
+    /// Items that were evicted.
+    pub evictions: u64,
+}
+
+/// The load of `up --cache`, as its client saw it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheLoad {
+    /// Keys that were asked for.
+    pub gets: u64,
+    /// Those whose value was there.
+    pub hits: u64,
+    /// Those for which another value was there than was stored.
+    pub wrong: u64,
+    /// Gets and sets without an answer, or answered with an error.
+    pub failed: u64,
+}
+
+impl CacheLoad {
+    /// Adds another part of it.
+    pub fn add(&mut self, other: &CacheLoad) {
+        self.gets += other.gets;
+        self.hits += other.hits;
+        self.wrong += other.wrong;
+        self.failed += other.failed;
+    }
 }
 
 /// The figures of one site.
@@ -144,6 +202,8 @@ pub(crate) mod tests {
             misdirected: 0,
             proxies_cpu_s: 0.5,
             fronts_cpu_s: 0.1,
+            caches: Vec::new(),
+            cache_load: None,
         }
     }
 

@@ -40,7 +40,7 @@ const CONNECT_MAX: Duration = Duration::from_millis(100);
 /// The directory of the settings of programs of other makes, in the run directory.
 const FOREIGN: &str = "foreign";
 /// The kinds of parts, in the order in which they end: requests in flight find their node.
-const KINDS: [&str; 5] = ["proxy", "edge", "front", "node", "server"];
+const KINDS: [&str; 6] = ["proxy", "edge", "front", "cache", "node", "server"];
 
 /// What a thread that reads a process's events tells: the process's index, and an event, or `None` when it has ended.
 type Told = (usize, Option<Event>);
@@ -88,7 +88,7 @@ impl Children {
         Ok(Children { parts: Vec::new(), program, config, run, told, tell })
     }
 
-    /// Starts a `kind` (node, edge, front) of that name, in the control group `group` if there is one.
+    /// Starts a `kind` (node, edge, front, cache) of that name, in the control group `group` if there is one.
     pub(super) fn start(
         &mut self,
         kind: &'static str,

@@ -1,13 +1,15 @@
 //! `sidelong up`: a whole shared data center on this machine.
 //!
-//! It starts each node and each edge, or a proxy in its place, as a process of its own and sends the cluster file's workload to the edges. What it shows
-//! of nodes it reads from their memory, as an edge does.
+//! It starts each node, each edge, or a proxy in its place, and each cache as a process of its own and sends the cluster file's
+//! workload to the edges. What it shows of nodes it reads from their memory, as an edge does.
 
 mod admissions;
 mod bursts;
+mod caches;
 mod children;
 mod foreign;
 mod home;
+mod memcached;
 mod outcome;
 mod plain;
 mod proxies;
@@ -41,6 +43,7 @@ use crate::parent::end_left_behind;
 use crate::parts::Parts;
 use admissions::{Admissions, Told};
 use bursts::Bursts;
+use caches::{Caches, Seen};
 use children::{Children, News};
 use foreign::Foreign as _;
 use home::Home;
@@ -72,6 +75,8 @@ pub(crate) struct Status<'a> {
     pub(crate) monitor: &'a Monitor,
     pub(crate) moves: u64,
     pub(crate) admissions: &'a Admissions,
+    /// Each cache of the file.
+    pub(crate) caches: Vec<Seen>,
     /// The latest events, newest last.
     pub(crate) happened: &'a [Happened],
 }
@@ -111,6 +116,9 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
         Some(make) => proxies::in_place_of_edges(&mut file, make, args.by)?,
         None => Vec::new(),
     };
+    if args.cache {
+        caches::add(&mut file);
+    }
     let parts = Parts::new(file.cluster()?)?;
     // Parts use the directory that this process has chosen, whatever their environment.
     file.cluster.run_dir = Some(parts.run.path().to_owned());
@@ -176,6 +184,8 @@ struct Up<'a> {
     happened: Vec<Happened>,
     moves: Moves,
     admissions: Admissions,
+    /// If the file has any.
+    caches: Option<Caches>,
     began: Instant,
 }
 
@@ -233,6 +243,9 @@ impl<'a> Up<'a> {
                 children.start("front", &front.name, None)?;
             }
         }
+        for peer in &parts.cluster.cache.peers {
+            children.start("cache", &peer.name, None)?;
+        }
         let listeners = listeners(&parts.cluster, &proxies);
         // A proxy that does not find its front looks for it again later, and serves nobody until then.
         children.await_ready(|| stop.load(Ordering::Relaxed))?;
@@ -242,6 +255,10 @@ impl<'a> Up<'a> {
         children.await_ready(|| stop.load(Ordering::Relaxed))?;
 
         let monitor = Monitor::new(&parts)?;
+        let caches = match &parts.cluster.cache.peers[..] {
+            [] => None,
+            peers => Some(Caches::start(peers, args.cache)?),
+        };
         let requests = args
             .requests
             .as_deref()
@@ -277,6 +294,7 @@ impl<'a> Up<'a> {
             stop,
             reopen,
             steps,
+            caches,
             _groups: groups,
             happened: Vec::new(),
             moves: Moves::default(),
@@ -385,6 +403,7 @@ impl<'a> Up<'a> {
         };
         self.monitor.look();
         let _ = self.hear();
+        let (caches, cache_load) = self.caches.take().map(Caches::finish).unwrap_or_default();
         let misdirected = |event| if let Event::Misdirected { requests } = event { requests } else { 0 };
         let misdirected = self.children.end().into_iter().map(misdirected).sum();
         if let Some(samples) = &mut self.samples {
@@ -394,7 +413,7 @@ impl<'a> Up<'a> {
             requests.finish()?;
         }
         let (moves, admissions) = (&self.moves, &self.admissions);
-        let last = Last { misdirected, proxies_cpu, fronts_cpu };
+        let last = Last { misdirected, proxies_cpu, fronts_cpu, caches, cache_load };
         let (cluster, monitor, steps) = (&self.parts.cluster, &self.monitor, &self.steps);
         Ok(outcome::summary(cluster, summary, monitor, moves, admissions, steps, last))
     }
@@ -479,6 +498,7 @@ impl<'a> Up<'a> {
             monitor: &self.monitor,
             moves: self.moves.count,
             admissions: &self.admissions,
+            caches: self.caches.as_ref().map(Caches::seen).unwrap_or_default(),
             happened: &self.happened,
         }
     }
@@ -535,8 +555,10 @@ fn greeting(cluster: &Cluster, listeners: &[Listener]) -> String {
     let yours = cluster.fronts.iter().filter(|front| is_yours(&front.name));
     let yours = yours.filter_map(|front| Some(format!("your {}", front.leads.as_ref()?.proxy)));
     let behind: Vec<_> = listen_at.chain(yours).collect();
+    let caches: Vec<_> = cluster.cache.peers.iter().map(|peer| peer.listen.to_string()).collect();
+    let caches = if caches.is_empty() { String::new() } else { format!(", caches at {}", caches.join(", ")) };
     format!(
-        "sidelong: {} is up: {} on {} behind {}; press Ctrl-C to stop",
+        "sidelong: {} is up: {} on {} behind {}{caches}; press Ctrl-C to stop",
         cluster.name,
         some(cluster.sites.len(), "site"),
         some(cluster.nodes.len(), "node"),

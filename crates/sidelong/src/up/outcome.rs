@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sidelong_config::Cluster;
-use sidelong_lab::results::up::{SiteSummary, Spread, Summary};
+use sidelong_lab::results::up::{CacheLoad, CacheSummary, SiteSummary, Spread, Summary};
 use sidelong_layout::SiteId;
 use sidelong_workload::client::Summary as LoadSummary;
 
@@ -64,6 +64,8 @@ pub(super) fn summary(
         misdirected: last.misdirected,
         proxies_cpu_s: last.proxies_cpu.as_secs_f64(),
         fronts_cpu_s: last.fronts_cpu.as_secs_f64(),
+        caches: last.caches,
+        cache_load: last.cache_load,
     }
 }
 
@@ -75,13 +77,16 @@ pub(super) struct Last {
     /// CPU time under the load, of edges and proxies, and of fronts.
     pub(super) proxies_cpu: Duration,
     pub(super) fronts_cpu: Duration,
+    /// What the caches did, and their load.
+    pub(super) caches: Vec<CacheSummary>,
+    pub(super) cache_load: Option<CacheLoad>,
 }
 
 /// The summary as text.
 pub(super) fn table(summary: &Summary) -> String {
     let mut out = String::new();
     // Writing to a String does not fail.
-    let _ = write_table(&mut out, summary);
+    let _ = write_table(&mut out, summary).and_then(|()| write_caches(&mut out, summary));
     out
 }
 
@@ -145,6 +150,42 @@ fn write_without_load(f: &mut String, summary: &Summary, took: &str) -> fmt::Res
     writeln!(f, "{:width$} {:>6} {:>9}", "site", "nodes", "rejected")?;
     for site in &summary.sites {
         writeln!(f, "{:width$} {:>6} {:>9}", site.name, site.nodes, site.rejected)?;
+    }
+    Ok(())
+}
+
+/// What the caches did.
+fn write_caches(f: &mut String, summary: &Summary) -> fmt::Result {
+    if let Some(CacheLoad { gets, hits, wrong, failed }) = summary.cache_load {
+        writeln!(
+            f,
+            "\n{gets} gets of the caches: {hits} hits, {wrong} wrong values, {failed} without an answer"
+        )?;
+    }
+    if summary.caches.is_empty() {
+        return Ok(());
+    }
+    let width = summary.caches.iter().map(|cache| cache.name.len()).max().unwrap_or(0).max("cache".len());
+    let optional = |count: Option<u64>| count.map_or_else(|| "–".to_owned(), |count| count.to_string());
+    writeln!(
+        f,
+        "{:width$} {:>10} {:>10} {:>10} {:>10} {:>8} {:>8} {:>9} {:>12}",
+        "cache", "gets", "own hits", "neighbour", "misses", "items", "MiB", "evictions", "failed reads"
+    )?;
+    for cache in &summary.caches {
+        writeln!(
+            f,
+            "{:width$} {:>10} {:>10} {:>10} {:>10} {:>8} {:>8.1} {:>9} {:>12}",
+            cache.name,
+            cache.gets,
+            cache.hits.saturating_sub(cache.neighbour_hits.unwrap_or_default()),
+            optional(cache.neighbour_hits),
+            cache.misses,
+            cache.items,
+            cache.bytes as f64 / f64::from(1 << 20),
+            cache.evictions,
+            optional(cache.read_failures)
+        )?;
     }
     Ok(())
 }

@@ -27,8 +27,15 @@ pub(super) fn print(status: &Status<'_>) -> Result<(), Failure> {
         .monitor
         .age_max()
         .map_or_else(|| "-".to_owned(), |age| format!("{:.1}", age.as_secs_f64() * 1e3));
+    let gets: f64 = status.caches.iter().filter_map(|cache| cache.per_s("cmd_get")).sum();
+    let hits: f64 = status.caches.iter().filter_map(|cache| cache.per_s("get_hits")).sum();
+    let caches = match (status.caches.is_empty(), gets > 0.0) {
+        (true, _) => String::new(),
+        (false, true) => format!(", caches {gets:.0} gets/s {:.0} % hits", 100.0 * hits / gets),
+        (false, false) => ", caches 0 gets/s".to_owned(),
+    };
     say(format_args!(
-        "{:>5.0}s  {}  | {total}{} moves, oldest record {age} ms\n",
+        "{:>5.0}s  {}  | {total}{} moves, oldest record {age} ms{caches}\n",
         status.elapsed.as_secs_f64(),
         sites.collect::<Vec<_>>().join("  "),
         status.moves,

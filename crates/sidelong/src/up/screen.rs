@@ -10,6 +10,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use sidelong_layout::{NodeId, SiteId};
 
+use super::caches::Seen;
 use super::{Happened, Status};
 use crate::failure::Failure;
 use crate::page::{
@@ -47,16 +48,24 @@ impl Screen {
 fn page(frame: &mut Frame<'_>, status: &Status<'_>) {
     let sites = status.cluster.sites.len() as u16 + 3;
     let nodes = status.cluster.nodes.len() as u16 + 3;
+    let caches = match status.caches.len() as u16 {
+        0 => 0,
+        caches => caches + 3,
+    };
     let parts = Layout::vertical([
         Constraint::Length(2),
         Constraint::Length(sites),
         Constraint::Length(nodes),
+        Constraint::Length(caches),
         Constraint::Min(3),
     ]);
-    let [head, top, middle, bottom] = parts.areas(frame.area());
+    let [head, top, middle, low, bottom] = parts.areas(frame.area());
     heading(frame, head, status);
     site_table(frame, top, status);
     node_table(frame, middle, status);
+    if caches > 0 {
+        cache_table(frame, low, status);
+    }
     happenings(frame, bottom, status);
 }
 
@@ -311,6 +320,94 @@ impl NodeColumn {
     fn fit(width: usize) -> Vec<NodeColumn> {
         let room = width.saturating_sub(NODE);
         fitting(NodeColumn::ALL.to_vec(), &NodeColumn::DROPPED_FIRST, room, NodeColumn::width)
+    }
+}
+
+fn cache_table(frame: &mut Frame<'_>, area: Rect, status: &Status<'_>) {
+    let room = usize::from(area.width.saturating_sub(BORDERS)).saturating_sub(NODE);
+    let columns = fitting(CacheColumn::ALL.to_vec(), &CacheColumn::DROPPED_FIRST, room, CacheColumn::width);
+    let rows = status.caches.iter().map(|cache| {
+        let name = Cell::from(cache.name.clone());
+        Row::new([name].into_iter().chain(columns.iter().map(|column| right(column.of(cache)))))
+    });
+    let widths = columns.iter().map(|column| Constraint::Length(column.width() as u16));
+    let widths = [Constraint::Length(NODE as u16)].into_iter().chain(widths);
+    let titles = columns.iter().map(|column| right(column.title().to_owned()));
+    let head = [Cell::from("cache")].into_iter().chain(titles);
+    let table = Table::new(rows, widths).header(Row::new(head).dim()).block(block("caches"));
+    frame.render_widget(table, area);
+}
+
+/// A figure of a cache, beside its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum CacheColumn {
+    Gets,
+    Own,
+    Neighbour,
+    Miss,
+    Items,
+    Bytes,
+    Evictions,
+    Failures,
+}
+
+impl CacheColumn {
+    const ALL: [CacheColumn; 8] = [
+        CacheColumn::Gets,
+        CacheColumn::Own,
+        CacheColumn::Neighbour,
+        CacheColumn::Miss,
+        CacheColumn::Items,
+        CacheColumn::Bytes,
+        CacheColumn::Evictions,
+        CacheColumn::Failures,
+    ];
+    /// The order in which they are dropped on a narrow page.
+    const DROPPED_FIRST: [CacheColumn; 8] = [
+        CacheColumn::Items,
+        CacheColumn::Evictions,
+        CacheColumn::Bytes,
+        CacheColumn::Failures,
+        CacheColumn::Own,
+        CacheColumn::Neighbour,
+        CacheColumn::Miss,
+        CacheColumn::Gets,
+    ];
+
+    fn title(self) -> &'static str {
+        match self {
+            CacheColumn::Gets => "gets/s",
+            CacheColumn::Own => "own hits %",
+            CacheColumn::Neighbour => "neighbour %",
+            CacheColumn::Miss => "miss %",
+            CacheColumn::Items => "items",
+            CacheColumn::Bytes => "MiB",
+            CacheColumn::Evictions => "evictions",
+            CacheColumn::Failures => "failed reads",
+        }
+    }
+
+    fn width(self) -> usize {
+        self.title().len().max(8)
+    }
+
+    /// What it shows of a cache; a dash for what that does not tell.
+    fn of(self, cache: &Seen) -> String {
+        let count = |count: Option<u64>| count.map(|count| count.to_string());
+        let percent = |percent: Option<f64>| percent.map(|percent| format!("{percent:.1}"));
+        let text = match self {
+            CacheColumn::Gets => cache.per_s("cmd_get").map(|gets| format!("{gets:.0}")),
+            CacheColumn::Own => percent(cache.percent_own()),
+            CacheColumn::Neighbour => percent(cache.percent("neighbour_hits")),
+            CacheColumn::Miss => percent(cache.percent("get_misses")),
+            CacheColumn::Items => count(cache.now("curr_items")),
+            CacheColumn::Bytes => {
+                cache.now("bytes").map(|bytes| format!("{:.1}", bytes as f64 / f64::from(1 << 20)))
+            }
+            CacheColumn::Evictions => count(cache.grown("evictions")),
+            CacheColumn::Failures => count(cache.grown("neighbour_read_failures")),
+        };
+        text.unwrap_or_else(|| "–".to_owned())
     }
 }
 
