@@ -28,6 +28,7 @@ pub struct Host<'a> {
 }
 
 /// What a session needs to know and cannot ask for itself.
+#[derive(Clone, Copy)]
 pub struct World<'a> {
     /// The time.
     pub now: Seconds,

@@ -4,7 +4,7 @@
 //! 0; and the bytes, as a client writes them or reads them. They go over Unix sockets in the run directory, to which nobody has
 //! access but the user of the cluster.
 
-use crate::command::Host;
+use crate::command::{Host, World};
 use crate::neighbours::Language;
 use crate::session::{Fed, Session, Wants};
 
@@ -59,8 +59,10 @@ pub(crate) fn feed(input: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) -> Fed 
 fn carry_out(language: Language, command: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) {
     let start = out.len();
     push_header(out, 0, 0);
-    // Room for the whole answer: it is bounded as what a client sends at a time.
-    Session::speaking(language).feed(command, host, out);
+    // Until there is an answer, and no further: a frame is for one command.
+    let world = World { out_bytes_max: out.len() + 1, ..*host.world };
+    let mut host = Host { cache: host.cache, counters: host.counters, world: &world, neighbours: None };
+    Session::speaking(language).feed(command, &mut host, out);
     if language == Language::Key && out[start + HEADER_BYTES..].ends_with(END) {
         out.truncate(out.len() - END.len());
     }
