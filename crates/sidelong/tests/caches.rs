@@ -179,6 +179,7 @@ fn a_home_that_was_killed_comes_back_empty() {
     client.say(format!("set {key} 0 0 3\r\nnew\r\n"));
     let refused = client.line();
     assert!(refused.starts_with("SERVER_ERROR cache c3"), "{refused}");
+    client.asks(format!("get {key}\r\n"), format!("VALUE {key} 0 3\r\nold\r\nEND\r\n"));
     caches.restart(2);
     client.asks(format!("get {key}\r\n"), "END\r\n");
     eventually("it takes changes again", || {
