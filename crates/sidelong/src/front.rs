@@ -31,7 +31,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let (led, regions) = match entry.proxy {
         Proxy::Haproxy => {
-            let choice = (entry.by == LedBy::Choose).then(|| memory::led(&parts, entry)).transpose()?;
+            let choice = (entry.led_by() == LedBy::Choose).then(|| memory::led(&parts, entry)).transpose()?;
             let regions = choice.iter().flat_map(LedByMemory::regions).collect();
             (haproxy::led(&parts, entry, choice)?, regions)
         }

@@ -360,9 +360,9 @@ fn a_haproxy_whose_lua_does_not_ask_is_named() {
     let front = cluster.part("front", "front1");
     eventually("the front has read its file", || cluster.run_dir().join("front1.choice.region").exists());
     // HAProxy gets the lines of one that goes by weights.
-    cluster.file.fronts[0].by = LedBy::Weights;
+    cluster.file.fronts[0].by = Some(LedBy::Weights);
     let haproxy = haproxy(&cluster, Path::new(""), &[]);
-    cluster.file.fronts[0].by = LedBy::Choose;
+    cluster.file.fronts[0].by = Some(LedBy::Choose);
     eventually("check says so", || {
         by_hand(&cluster, &["front", "check", "front1"])
             .err

@@ -46,7 +46,7 @@ pub(crate) fn backends(pools: &[Pool<'_>], led: Option<&FrontEntry>) -> String {
         // leastconn takes weights of any size, and evens out what changes between two of them.
         let name = backend(led, pool.name);
         let _ = write!(lines, "backend {name}\n    balance leastconn\n");
-        if led.is_some_and(|entry| entry.by == LedBy::Choose) {
+        if led.is_some_and(|entry| entry.led_by() == LedBy::Choose) {
             let _ = writeln!(lines, "    use-server %[str({name}),lua.sidelong({})] if TRUE", pool.name);
         }
         for (node, address) in &pool.servers {
@@ -102,7 +102,7 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
         wrong.push(format!("held in HAProxy: {}: {advice}", held.join(", ")));
     }
     if wrong.is_empty() {
-        if entry.by == LedBy::Choose {
+        if entry.led_by() == LedBy::Choose {
             said += &memory::survey(cluster, entry)?;
         }
         say(said)

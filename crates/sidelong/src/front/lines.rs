@@ -66,7 +66,8 @@ pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
         ),
         Proxy::Envoy => envoy::lines(&pools, Some(&prefix), None),
         Proxy::Haproxy => {
-            let lua = if entry.by == LedBy::Choose { haproxy::lua_lines(&prefix) } else { String::new() };
+            let lua =
+                if entry.led_by() == LedBy::Choose { haproxy::lua_lines(&prefix) } else { String::new() };
             haproxy::socket_line(entry) + &lua + &haproxy::backends(&pools, Some(entry))
         }
         Proxy::Connect => connect::lines(cluster),

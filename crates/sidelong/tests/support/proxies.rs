@@ -38,7 +38,7 @@ impl Kind {
             front.socket = Some(cluster.path("admin.sock"));
         }
         if self == Kind::HaproxyByChoice {
-            front.by = LedBy::Choose;
+            front.by = Some(LedBy::Choose);
         }
         front
     }
