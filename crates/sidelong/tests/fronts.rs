@@ -17,7 +17,7 @@ use sidelong_layout::{ChoiceMap, LAYOUT_VERSION, NodeId, Ownership, SiteId};
 use sidelong_policy::admission::Why;
 use support::foreign::move_to_and_fro;
 use support::httpd::readable;
-use support::proxies::{Kind, WORKERS, module, proxy};
+use support::proxies::{Kind, WORKERS, module, proxy, sent};
 use support::servers::{Load, family, gunicorn, haproxy_program, processes_of, sites_at_once};
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
@@ -505,21 +505,16 @@ fn a_front_that_is_not_in_the_file_is_refused() {
 #[test]
 fn up_runs_proxies_in_place_of_its_edges() {
     let makes = [
-        ("nginx", Some(Kind::Nginx)),
-        ("httpd", Some(Kind::Httpd)),
-        ("haproxy", None),
-        ("envoy", Some(Kind::Envoy)),
+        ("nginx", Kind::Nginx),
+        ("httpd", Kind::Httpd),
+        ("haproxy", Kind::HaproxyByChoice),
+        ("envoy", Kind::Envoy),
     ];
-    for (make, modular) in makes {
+    for (make, kind) in makes {
         let cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(256, None);
-        if let Some(kind) = modular {
-            let Some(module) = module(&cluster, kind) else { continue };
-            std::fs::create_dir(cluster.path("fronts")).unwrap();
-            std::os::unix::fs::symlink(module.parent().unwrap(), cluster.path("fronts/build")).unwrap();
-        } else if haproxy_program().is_none() {
-            skipped("up --front haproxy: no haproxy here; Debian's package haproxy has it");
-            continue;
-        }
+        let Some(module) = module(&cluster, kind) else { continue };
+        std::fs::create_dir(cluster.path("fronts")).unwrap();
+        std::os::unix::fs::symlink(module.parent().unwrap(), cluster.path("fronts/build")).unwrap();
         let up = |more: &[&str]| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
             command.current_dir(cluster.path("")).args(["up", "--json", "--front", make]).args(more);
@@ -552,16 +547,21 @@ fn up_runs_proxies_in_place_of_its_edges() {
         assert!(summary["requests"].as_u64() > Some(0) && summary["moves"].as_u64() > Some(0), "{summary}");
         assert!(proxies().is_empty() && !cluster.run_dir().join("foreign").exists(), "{make}");
 
-        for by in ["sidelong", "own", "shared"] {
+        for by in ["choose", "own", "shared"] {
             let left = up(&["--by", by]);
             for site in ["alpha.test", "beta.test"] {
                 eventually("it serves each site", || {
                     try_get(cluster.edge(1), site, "/o/1/1").is_ok_and(|reply| reply.status == 200)
                 });
             }
+            let memory = cluster.run_dir().join("edge2.workers.region");
+            assert_eq!(memory.exists(), by == "choose");
+            if by == "choose" && make == "haproxy" {
+                eventually("requests are chosen in memory", || sent(&memory, 4).iter().sum::<u64>() > 100);
+            }
             let summary = left.end().json();
             assert_eq!(summary["errors"].as_u64(), Some(0), "{make} by {by}: {summary}");
-            assert!(by == "sidelong" || summary["moves"].as_u64() == Some(0), "{summary}");
+            assert!(by == "choose" || summary["moves"].as_u64() == Some(0), "{summary}");
         }
     }
 }

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use sidelong_config::{Configuration, LedBy};
-use sidelong_layout::{NodeId, WorkersMap};
-use support::proxies::{Kind, module, proxy};
+use support::proxies::{Kind, module, proxy, sent};
 use support::servers::{Load, gunicorn, haproxy_program, sites_at_once};
 use support::{Cluster, Done, Running, eventually, get, run, try_get};
 
@@ -241,17 +240,12 @@ fn what_a_person_has_put_into_maintenance_stays_there() {
 #[test]
 fn each_request_is_chosen_in_memory() {
     let Some(led) = Led::start(Kind::HaproxyByChoice) else { return };
-    let (map, file) = (WorkersMap { nodes: 3 }, led.cluster.run_dir().join("front1.workers.region"));
-    let sent = || {
-        let words = std::fs::read(&file).unwrap();
-        let word = |offset: usize| u64::from_le_bytes(words[offset..offset + 8].try_into().unwrap());
-        [0, 1, 2].map(|node| word(map.sent(NodeId::new(node))))
-    };
-    let before = sent();
+    let file = led.cluster.run_dir().join("front1.workers.region");
+    let before = sent(&file, 3);
     for _ in 0..30 {
         assert_eq!(get(led.cluster.at(8080), "beta.test", "/0").status, 200);
     }
-    let more: Vec<_> = sent().iter().zip(before).map(|(now, before)| now - before).collect();
+    let more: Vec<_> = sent(&file, 3).iter().zip(before).map(|(now, before)| now - before).collect();
     assert!(more[0] == 0 && more[1] > 0 && more[2] > 0 && more[1] + more[2] == 30, "{more:?}");
     // Free nodes take turns.
     assert!(more[1].abs_diff(more[2]) < 10, "{more:?}");

@@ -32,11 +32,19 @@ pub(crate) fn socket_line(entry: &FrontEntry) -> String {
     format!("global\n    stats socket {} mode 600 level admin\n", socket(entry).display())
 }
 
-/// Likewise the line that lets its Lua choose by the files of that prefix.
-pub(super) fn lua_lines(prefix: &str) -> String {
-    format!(
-        "    setenv SIDELONG_FRONT {prefix}\n    lua-load-per-thread /usr/local/share/sidelong/sidelong.lua\n"
-    )
+/// Where its Lua is installed.
+pub(crate) const LUA: &str = "/usr/local/share/sidelong/sidelong.lua";
+
+/// Likewise the lines that let its Lua, which is there, choose by the files of that prefix.
+pub(crate) fn lua_lines(prefix: &str, lua: &Path) -> String {
+    // Once installed, it is where Lua looks for modules.
+    let module = lua.with_file_name("sidelong_haproxy.so");
+    let found = if module.exists() {
+        format!("    lua-prepend-path {} cpath\n", lua.with_file_name("?.so").display())
+    } else {
+        String::new()
+    };
+    format!("    setenv SIDELONG_FRONT {prefix}\n{found}    lua-load-per-thread {}\n", lua.display())
 }
 
 /// Backends of HAProxy, led by a front or by HAProxy itself.

@@ -15,10 +15,24 @@ pub(crate) enum By {
     /// Sidelong, among the servers that serve the site now
     #[default]
     Sidelong,
+    /// Sidelong, at each request behind HAProxy, too, whose default is weights: its Lua asks
+    Choose,
     /// The proxy, by its own best method among the servers that the site has at the start; no server moves
     Own,
     /// The proxy, by its own best method among all servers, whatever the site
     Shared,
+}
+
+impl By {
+    /// Whether fronts lead the proxies.
+    pub(crate) const fn is_led(self) -> bool {
+        matches!(self, By::Sidelong | By::Choose)
+    }
+
+    /// What the fronts' entries say of it.
+    pub(crate) fn at_fronts(self) -> Option<LedBy> {
+        (self == By::Choose).then_some(LedBy::Choose)
+    }
 }
 
 /// Servers among which one is chosen for each request to some hosts.
@@ -43,7 +57,7 @@ impl<'a> Pool<'a> {
             }];
         }
         let pool = |(index, site): (usize, &'a sidelong_config::Site)| {
-            let nodes = cluster.nodes.iter().filter(|node| by == By::Sidelong || node.site == Some(index));
+            let nodes = cluster.nodes.iter().filter(|node| by.is_led() || node.site == Some(index));
             let servers = nodes.map(|node| (node, node.address(index))).collect();
             Pool { name: &site.name, hosts: hosts(site).collect(), servers }
         };
@@ -66,8 +80,10 @@ pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
         ),
         Proxy::Envoy => envoy::lines(&pools, Some(&prefix), None),
         Proxy::Haproxy => {
-            let lua =
-                if entry.led_by() == LedBy::Choose { haproxy::lua_lines(&prefix) } else { String::new() };
+            let lua = match entry.led_by() {
+                LedBy::Choose => haproxy::lua_lines(&prefix, haproxy::LUA.as_ref()),
+                LedBy::Weights => String::new(),
+            };
             haproxy::socket_line(entry) + &lua + &haproxy::backends(&pools, Some(entry))
         }
         Proxy::Connect => connect::lines(cluster),

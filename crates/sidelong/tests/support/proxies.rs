@@ -6,6 +6,7 @@ use std::process::Command;
 
 use rustix::process::geteuid;
 use sidelong_config::{FrontEntry, LedBy, Proxy};
+use sidelong_layout::{NodeId, WorkersMap};
 
 use super::httpd::made;
 use super::servers::haproxy_program;
@@ -80,6 +81,13 @@ pub fn module(cluster: &Cluster, kind: Kind) -> Option<PathBuf> {
         return None;
     }
     Some(made(cluster, target)?.join(file))
+}
+
+/// By node, the requests that the workers' file of a front counts as sent, less those that it counts as ended: none with HAProxy.
+pub fn sent(file: &Path, nodes: usize) -> Vec<u64> {
+    let (map, bytes) = (WorkersMap { nodes }, std::fs::read(file).unwrap());
+    let word = |offset: usize| u64::from_le_bytes(bytes[offset..offset + 8].try_into().unwrap());
+    (0..nodes).map(|node| word(map.sent(NodeId::new(node)))).collect()
 }
 
 /// The proxy with two workers or threads, with the lines that `sidelong front config` prints for the only front of the cluster.
