@@ -58,7 +58,7 @@ conformance! {
     }
     haproxy_by_choice HaproxyByChoice {
         nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
-        files_of_another_version_are_none a_choice_is_obeyed_at_once
+        files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
     }
     haproxy_by_weights HaproxyByWeights { nodes_move it_outlives_its_front a_worker_may_die }
 }
@@ -404,7 +404,11 @@ fn files_of_another_version_are_none(kind: Kind) {
 
 /// Clients that the front does not admit to a site are rejected, and those of other sites are not.
 fn clients_are_rejected(kind: Kind) {
-    let Some(led) = Led::start(kind, by_hand) else { return };
+    let with_a_target = |cluster: &mut Cluster| {
+        by_hand(cluster);
+        cluster.file.sites[1].response_p99 = Some(Duration::from_secs(60));
+    };
+    let Some(led) = Led::start(kind, with_a_target) else { return };
     let words = Words::take(&led);
     words.say(MAP.verdict(SiteId::new(1)), Why::OverTarget as u64);
     let reply = get(led.address(), "beta.test", "/0");

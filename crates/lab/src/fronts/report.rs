@@ -95,7 +95,7 @@ fn about(load: Load) -> String {
         Load::Overload => format!(
             "Requests at {TIMES} times the rate that four servers can answer at 20 ms a request, behind one proxy; 99 of 100 answers \
              are to come within {} ms. Goodput is what came in time, of what the servers can answer. By its own method a proxy \
-             rejects nobody, and a front rejects nobody at HAProxy.",
+             rejects nobody, and HAProxy by weights rejects nobody either.",
             TARGET.as_millis()
         ),
         Load::Instant => "Four servers that answer at once behind one proxy of one thread, and 16 clients: what a request costs the \

@@ -47,14 +47,17 @@ pub(crate) fn lua_lines(prefix: &str, lua: &Path) -> String {
     format!("    setenv SIDELONG_FRONT {prefix}\n{found}    lua-load-per-thread {}\n", lua.display())
 }
 
-/// Backends of HAProxy, led by a front or by HAProxy itself.
-pub(crate) fn backends(pools: &[Pool<'_>], led: Option<&FrontEntry>) -> String {
+/// Backends of HAProxy, led by a front or by HAProxy itself. `admits` if a site has a target, so that clients may be rejected.
+pub(crate) fn backends(pools: &[Pool<'_>], led: Option<&FrontEntry>, admits: bool) -> String {
     let mut lines = String::new();
     for pool in pools {
         // leastconn takes weights of any size, and evens out what changes between two of them.
         let name = backend(led, pool.name);
         let _ = write!(lines, "backend {name}\n    balance leastconn\n");
         if led.is_some_and(|entry| entry.led_by() == LedBy::Choose) {
+            if admits {
+                let _ = writeln!(lines, "    http-request lua.sidelong_admission {}", pool.name);
+            }
             let _ = writeln!(lines, "    use-server %[str({name}),lua.sidelong({})] if TRUE", pool.name);
         }
         for (node, address) in &pool.servers {

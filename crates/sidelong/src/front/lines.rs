@@ -84,7 +84,9 @@ pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
                 LedBy::Choose => haproxy::lua_lines(&prefix, haproxy::LUA.as_ref()),
                 LedBy::Weights => String::new(),
             };
-            haproxy::socket_line(entry) + &lua + &haproxy::backends(&pools, Some(entry))
+            haproxy::socket_line(entry)
+                + &lua
+                + &haproxy::backends(&pools, Some(entry), cluster.has_admission())
         }
         Proxy::Connect => connect::lines(cluster),
         Proxy::Library => format!("/* sidelong_front_open({prefix:?}, why) */\n"),

@@ -228,7 +228,7 @@ impl Proxy {
                      timeout server 60s\n{}{}",
                     self.threads,
                     lines::haproxy_frontend(&pools, led, self.listen),
-                    haproxy::backends(&pools, led)
+                    haproxy::backends(&pools, led, cluster.has_admission())
                 )
             }
         }
