@@ -348,6 +348,21 @@ fn trouble_at_the_socket_is_said_once_and_passes() {
     led.end();
 }
 
+/// It goes by the weights that `sidelong front config` prints: those of the nodes with which each site starts.
+#[test]
+fn a_haproxy_that_no_front_has_led_yet_sends_no_request_to_a_wrong_site() {
+    for kind in [Kind::HaproxyByWeights, Kind::HaproxyByChoice] {
+        let Some((cluster, servers, agents)) = parts(kind, "admin.sock") else { return };
+        let Some(module) = module(&cluster, kind) else { return };
+        let haproxy = haproxy(&cluster, &module, &[]);
+        for _ in 0..20 {
+            assert_eq!(get(cluster.at(8080), "alpha.test", "/0").body, "one");
+            assert_ne!(get(cluster.at(8080), "beta.test", "/0").body, "one");
+        }
+        drop((haproxy, servers, agents));
+    }
+}
+
 #[test]
 fn a_haproxy_whose_lua_does_not_ask_is_named() {
     let Some((mut cluster, servers, agents)) = parts(Kind::HaproxyByChoice, "admin.sock") else { return };

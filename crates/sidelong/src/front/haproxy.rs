@@ -65,7 +65,9 @@ pub(crate) fn backends(pools: &[Pool<'_>], led: Option<&FrontEntry>, admits: boo
                 ServerAddress::Tcp(address) => address.to_string(),
                 ServerAddress::Unix(path) => format!("unix@{}", path.display()),
             };
-            let _ = writeln!(lines, "    server {} {address} weight 128", node.name);
+            // Until a front has said more, each site has the nodes that it starts with.
+            let weight = if pool.has_at_start(node) { 128 } else { 0 };
+            let _ = writeln!(lines, "    server {} {address} weight {weight}", node.name);
         }
     }
     lines

@@ -41,6 +41,8 @@ pub(crate) struct Pool<'a> {
     pub(crate) name: &'a str,
     pub(super) hosts: Vec<&'a str>,
     pub(super) servers: Vec<(&'a Node, &'a ServerAddress)>,
+    /// The site, if it is of one: nodes that start at others are among its servers, too.
+    site: Option<usize>,
 }
 
 impl<'a> Pool<'a> {
@@ -54,14 +56,20 @@ impl<'a> Pool<'a> {
                 name: "all",
                 hosts: cluster.sites.iter().flat_map(hosts).collect(),
                 servers,
+                site: None,
             }];
         }
         let pool = |(index, site): (usize, &'a sidelong_config::Site)| {
             let nodes = cluster.nodes.iter().filter(|node| by.is_led() || node.site == Some(index));
             let servers = nodes.map(|node| (node, node.address(index))).collect();
-            Pool { name: &site.name, hosts: hosts(site).collect(), servers }
+            Pool { name: &site.name, hosts: hosts(site).collect(), servers, site: Some(index) }
         };
         sites.map(pool).collect()
+    }
+
+    /// Whether a node serves the pool at the start.
+    pub(super) fn has_at_start(&self, node: &Node) -> bool {
+        self.site.is_none() || node.site == self.site
     }
 }
 
@@ -101,7 +109,7 @@ pub(crate) fn prefix(cluster: &Cluster, entry: &FrontEntry) -> String {
 /// Upstreams and servers of nginx, led by the front of that prefix or by nginx itself.
 pub(crate) fn nginx(pools: &[Pool<'_>], led: Option<&str>, listen: Option<SocketAddr>) -> String {
     let mut text = String::new();
-    for Pool { name, hosts, servers } in pools {
+    for Pool { name, hosts, servers, .. } in pools {
         let listen = listen.map_or_else(String::new, |address| format!("    listen {address};\n"));
         let (balance, admission) = match led {
             Some(prefix) => {
@@ -128,7 +136,7 @@ pub(crate) fn nginx(pools: &[Pool<'_>], led: Option<&str>, listen: Option<Socket
 pub(crate) fn httpd(pools: &[Pool<'_>], led: Option<&str>, listen: Option<SocketAddr>) -> String {
     let mut text = led.map_or_else(String::new, |prefix| format!("SidelongFront {prefix}\n"));
     let listen = listen.map_or_else(|| "*:80".to_owned(), |address| address.to_string());
-    for Pool { name, hosts, servers } in pools {
+    for Pool { name, hosts, servers, .. } in pools {
         let (first, aliases) = hosts.split_first().unwrap_or((&"", &[]));
         let aliases: String = aliases.iter().map(|host| format!("    ServerAlias {host}\n")).collect();
         let (site, method) = match led {
