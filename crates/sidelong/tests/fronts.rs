@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
-use sidelong_config::{Configuration, FrontEntry, Proxy};
+use sidelong_config::{Configuration, Drain, FrontEntry, Proxy};
 use sidelong_layout::{ChoiceMap, LAYOUT_VERSION, NodeId, Ownership, SiteId};
 use sidelong_policy::admission::Why;
 use support::foreign::move_to_and_fro;
@@ -497,6 +497,25 @@ fn a_front_that_is_not_in_the_file_is_refused() {
     // One that nobody has started says which command does.
     let said = refused(&cluster, &["check", "web2"]);
     assert!(said.contains("`sidelong front web2` makes it"), "{said}");
+}
+
+#[test]
+fn config_check_says_how_fronts_lead_and_which_of_them_cut_nothing() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    cluster.file.sites[0].drain = Drain::Cut;
+    cluster
+        .file
+        .fronts
+        .extend([Kind::HaproxyByWeights, Kind::Nginx].map(|kind| kind.front(&cluster, "web1")));
+    cluster.file.fronts[1].name = "web2".into();
+    let said = run(["config", "check", cluster.config().to_str().unwrap()]).succeeded();
+    assert!(said.contains("front web1: haproxy by weights\n"), "{said}");
+    assert!(
+        said.contains(
+            "front web2: nginx by choose, which cuts no requests: drain = \"cut\" waits for them there\n"
+        ),
+        "{said}"
+    );
 }
 
 /// `up --front`: nodes move under each proxy in place of the edges, which is started again if it dies, and none is left.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use sidelong_config::{Cluster, FrontEntry, LedBy, ServerAddress};
+use sidelong_config::{Cluster, Drain, FrontEntry, LedBy, ServerAddress};
 use sidelong_edge::{
     HaproxyCluster, HaproxyNode, HaproxyServer, Led, LedByHaproxy, LedByMemory, survey_haproxy,
 };
@@ -132,6 +132,7 @@ fn described(cluster: &Cluster, entry: &FrontEntry, capacities: impl Iterator<It
     };
     HaproxyCluster {
         backends: cluster.sites.iter().map(|site| backend(Some(entry), &site.name).to_owned()).collect(),
+        cuts: cluster.sites.iter().map(|site| site.drain == Drain::Cut).collect(),
         nodes: cluster.nodes.iter().zip(capacities).map(node).collect(),
         drain_max: cluster.reconfig.drain_max,
         scan: cluster.reconfig.sensitivity,
