@@ -370,7 +370,7 @@ fn a_request_that_outlasts_a_drain_is_cut_where_its_site_says_so() {
     led.moves("n1", "beta");
     let address = led.cluster.at(8080);
     // Each of beta's nodes gets one.
-    let (ended, first) = std::sync::mpsc::channel();
+    let (ended, first) = std::sync::mpsc::sync_channel(2);
     for _ in 0..2 {
         let ended = ended.clone();
         std::thread::spawn(move || ended.send(try_get(address, "beta.test", "/60000")));
