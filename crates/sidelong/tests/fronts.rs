@@ -17,7 +17,7 @@ use sidelong_layout::{ChoiceMap, LAYOUT_VERSION, NodeId, Ownership, SiteId};
 use sidelong_policy::admission::Why;
 use support::foreign::move_to_and_fro;
 use support::httpd::readable;
-use support::proxies::{Kind, WORKERS, module, proxy, sent};
+use support::proxies::{EnvoysMemory, Kind, WORKERS, module, proxy, sent};
 use support::servers::{Load, family, gunicorn, haproxy_program, processes_of, sites_at_once};
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
@@ -53,8 +53,8 @@ conformance! {
         files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
     }
     envoy Envoy {
-        nodes_move it_outlives_its_front a_worker_may_die its_files_may_be_lost files_of_another_version_are_none
-        a_choice_is_obeyed_at_once clients_are_rejected
+        nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
+        files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
     }
     haproxy_by_choice HaproxyByChoice {
         nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
@@ -69,8 +69,11 @@ struct Led {
     kind: Kind,
     module: PathBuf,
     proxy: Option<Running>,
+    /// How often Envoy was restarted.
+    epoch: u32,
     servers: Vec<Running>,
     up: Option<Running>,
+    _memory: EnvoysMemory,
 }
 
 impl Led {
@@ -99,7 +102,8 @@ impl Led {
         });
         let servers = started.collect::<Option<Vec<_>>>()?;
         let up = cluster.up(&["--plain"]);
-        let mut led = Led { cluster, kind, module, proxy: None, servers, up: Some(up) };
+        let _memory = EnvoysMemory::of(&cluster);
+        let mut led = Led { cluster, kind, module, proxy: None, epoch: 0, servers, up: Some(up), _memory };
         eventually("the front runs", || led.up.as_ref().unwrap().err().contains(" is up: "));
         led.proxy = Some(led.start_proxy());
         led.await_serving();
@@ -168,7 +172,15 @@ impl Led {
                 old.finish().succeeded();
                 new
             }
-            Kind::Nginx | Kind::Httpd | Kind::Envoy => {
+            Kind::Envoy => {
+                let mut command = proxy(&self.cluster, self.kind, self.address(), &self.module);
+                self.epoch += 1;
+                command.args(["--restart-epoch", &self.epoch.to_string()]);
+                let new = Running::start_command(command);
+                old.finish().succeeded();
+                new
+            }
+            Kind::Nginx | Kind::Httpd => {
                 let before = family(&old);
                 old.signal(if self.kind == Kind::Nginx { Signal::HUP } else { Signal::USR1 });
                 eventually("it has new workers", || family(&old).iter().any(|one| !before.contains(one)));
@@ -212,6 +224,13 @@ impl Words {
     fn take(led: &Led) -> Self {
         let front = led.front();
         kill_process(front, Signal::STOP).unwrap();
+        // A thread of it may still write.
+        eventually("the front stands still", || {
+            let threads = std::fs::read_dir(format!("/proc/{}/task", front.as_raw_nonzero())).unwrap();
+            threads.flatten().all(|thread| {
+                std::fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stat.contains(") T "))
+            })
+        });
         let path = led.region("choice");
         let file = std::fs::File::options().write(true).open(&path).unwrap();
         let words = Words { front, file, before: std::fs::read(path).unwrap() };
