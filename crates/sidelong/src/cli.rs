@@ -603,7 +603,12 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
                     || cluster.sites.iter().all(|site| site.drain == Drain::Wait);
                 let note =
                     if cuts { "" } else { ", which cuts no requests: drain = \"cut\" waits for them there" };
-                text += &format!("  front {}: {} by {}{note}\n", front.name, front.proxy, front.led_by());
+                text += &format!(
+                    "  front {}: {}, by {:?}{note}\n",
+                    front.name,
+                    front.proxy,
+                    front.led_by().as_str()
+                );
             }
             say(&text)?;
         }

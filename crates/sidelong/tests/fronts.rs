@@ -528,10 +528,10 @@ fn config_check_says_how_fronts_lead_and_which_of_them_cut_nothing() {
         .extend([Kind::HaproxyByWeights, Kind::Nginx].map(|kind| kind.front(&cluster, "web1")));
     cluster.file.fronts[1].name = "web2".into();
     let said = run(["config", "check", cluster.config().to_str().unwrap()]).succeeded();
-    assert!(said.contains("front web1: haproxy by weights\n"), "{said}");
+    assert!(said.contains("front web1: haproxy, by \"weights\"\n"), "{said}");
     assert!(
         said.contains(
-            "front web2: nginx by choose, which cuts no requests: drain = \"cut\" waits for them there\n"
+            "front web2: nginx, by \"choose\", which cuts no requests: drain = \"cut\" waits for them there\n"
         ),
         "{said}"
     );
