@@ -1,12 +1,13 @@
 -- SPDX-License-Identifier: MIT OR Apache-2.0
 --
--- Sidelong in HAProxy: `sidelong front` says to which server each request goes.
+-- Sidelong in HAProxy: `sidelong front` says to which server each request goes, and which clients a site admits.
 --
 --     global
 --         setenv SIDELONG_FRONT /run/sidelong/web1
 --         lua-load-per-thread /usr/local/share/sidelong/sidelong.lua
 --     backend be_alpha
 --         balance leastconn
+--         http-request lua.sidelong_admission alpha
 --         use-server %[str(be_alpha),lua.sidelong(alpha)] if TRUE
 --         server n1 10.0.0.1:8080
 --
@@ -64,6 +65,26 @@ core.register_converters("sidelong", function(name, site)
     end
     return chosen or ""
 end)
+
+-- By site: a pool without servers.
+local sites = {}
+
+core.register_action("sidelong_admission", { "http-req" }, function(txn, site)
+    local pool = sites[site]
+    if not pool then
+        pool = sidelong.pool(prefix, site)
+        sites[site] = pool
+    end
+    -- At a Unix socket all clients are one.
+    local seconds, reason = pool:reject((txn.f:src() or "") .. ":" .. (txn.f:src_port() or 0))
+    if seconds then
+        local reply = txn:reply({ status = 503 })
+        reply:add_header("Retry-After", tostring(seconds))
+        reply:add_header("X-Sidelong-Reason", reason)
+        txn:set_var("txn.sidelong_reason", reason)
+        txn:done(reply)
+    end
+end, 1)
 
 core.register_task(function()
     while true do

@@ -7,6 +7,9 @@
  *     pool:set(names, addresses)       its servers
  *     name = pool:choose()             the name of one, or nil if HAProxy is to choose
  *     name = pool:choose(true)         another one for the same request
+ *     seconds, reason = pool:reject(client)
+ *                                      after how many seconds a client (ADDRESS:PORT) is to come back, and why; nil if it is
+ *                                      admitted
  *
  * A pool is of one Lua state, which runs in one thread at a time. HAProxy counts requests itself.
  */
@@ -115,6 +118,22 @@ static int pool_choose(lua_State *lua)
     return 1;
 }
 
+static int pool_reject(lua_State *lua)
+{
+    struct pool *its = luaL_checkudata(lua, 1, POOL);
+    size_t bytes;
+    const char *text = luaL_checklstring(lua, 2, &bytes);
+    struct sockaddr_storage address = sidelong_address(text, bytes);
+    sidelong_decision decision =
+        sidelong_admit(its->front, &its->site, sidelong_client((const struct sockaddr *)&address));
+
+    if (decision.admit)
+        return 0;
+    lua_pushinteger(lua, (lua_Integer)decision.retry_after_s);
+    lua_pushstring(lua, sidelong_reason(decision.why));
+    return 2;
+}
+
 static int pool_set(lua_State *lua)
 {
     struct pool *its = luaL_checkudata(lua, 1, POOL);
@@ -191,7 +210,7 @@ int luaopen_sidelong_haproxy(lua_State *lua)
 {
     static const luaL_Reg module[] = {{"open", open_front}, {"pool", new_pool}, {NULL, NULL}};
     static const luaL_Reg pool[] = {
-        {"choose", pool_choose}, {"set", pool_set}, {"__gc", pool_free}, {NULL, NULL},
+        {"choose", pool_choose}, {"reject", pool_reject}, {"set", pool_set}, {"__gc", pool_free}, {NULL, NULL},
     };
 
     /* HAProxy's Lua must be the one whose headers this was built with. */

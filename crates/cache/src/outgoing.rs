@@ -90,7 +90,11 @@ impl Outgoing {
         }
         frame::push(&mut self.output, language, command);
         self.waiting.push_back(Waiting { client, until: now + ANSWER_WAIT });
-        self.write()?;
+        if let Err(error) = self.write() {
+            // This client hears of it now, and the others at the end of the connection.
+            self.waiting.pop_back();
+            return Err(error);
+        }
         Ok(is_new)
     }
 

@@ -462,9 +462,9 @@ pub struct FrontEntry {
     /// proxy is started by root, which opens the files before it gives up its rights.
     #[serde(default)]
     pub group: Option<String>,
-    /// How HAProxy is led.
-    #[serde(default)]
-    pub by: LedBy,
+    /// How the proxy is led. Default [`FrontEntry::led_by`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<LedBy>,
     /// HAProxy's Runtime API: a Unix socket of level admin.
     #[serde(default)]
     pub socket: Option<PathBuf>,
@@ -490,13 +490,18 @@ impl FrontEntry {
             proxy,
             dir: None,
             group: None,
-            by: LedBy::default(),
+            by: None,
             socket: None,
             backends: BTreeMap::new(),
             cgroup: None,
             fabric_listen: None,
             admin: None,
         }
+    }
+
+    /// How the proxy is led: as the file says, otherwise HAProxy by weights, which need no module, and all others by choice.
+    pub fn led_by(&self) -> LedBy {
+        self.by.unwrap_or(if self.proxy == Proxy::Haproxy { LedBy::Weights } else { LedBy::Choose })
     }
 }
 

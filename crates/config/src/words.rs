@@ -86,13 +86,13 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// `front.by`: how HAProxy is led.
+    /// `front.by`: how the proxy is led.
     LedBy {
-        /// It sends requests by weights that the front sets.
+        /// It asks the front's memory for the server of each request or, without a proxy, of each connection.
         #[default]
-        Weights = "weights",
-        /// Likewise, and its Lua asks the front's memory for the server of each request.
         Choose = "choose",
+        /// HAProxy sends requests by weights that the front sets.
+        Weights = "weights",
     }
 }
 

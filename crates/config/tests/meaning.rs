@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sidelong_config::{
-    AdmissionRule, ClusterFile, Configuration, Drain, Error, Fabric, NodeEntry, Ready, Secret, SecretText,
-    Service, Target, Tls, WorkloadKind, default_run_dir,
+    AdmissionRule, ClusterFile, Configuration, Drain, Error, Fabric, LedBy, NodeEntry, Ready, Secret,
+    SecretText, Service, Target, Tls, WorkloadKind, default_run_dir,
 };
 
 #[test]
@@ -213,6 +213,28 @@ fn a_site_is_promised_what_its_entry_says() {
     let sites = read.cluster().unwrap().sites;
     assert_eq!(sites[0].target, Some(Target::ResponseP99(Duration::from_millis(50))));
     assert_eq!((sites[1].target, sites[1].share), (Some(Target::Queue(Duration::from_micros(2_500))), 0.25));
+}
+
+#[test]
+fn each_proxy_is_led_by_choice_and_haproxy_by_weights_unless_its_entry_says() {
+    let led_by = |keys: &str| {
+        let text = format!(
+            "[[site]]\nname = \"a\"\nhosts = [\"a\"]\n[[node]]\nname = \"n\"\nserver = \"127.0.0.1:80\"\n\
+             [[front]]\nname = \"f\"\n{keys}"
+        );
+        let file = ClusterFile::parse(&text, "x").unwrap();
+        assert_eq!(ClusterFile::parse(&file.to_toml().unwrap(), "x").unwrap(), file);
+        file.fronts[0].led_by()
+    };
+    for proxy in ["nginx", "httpd", "envoy", "library"] {
+        for by in ["", "by = \"choose\""] {
+            assert_eq!(led_by(&format!("proxy = \"{proxy}\"\n{by}")), LedBy::Choose);
+        }
+    }
+    let haproxy = "proxy = \"haproxy\"\nsocket = \"/s\"\n";
+    assert_eq!(led_by(haproxy), LedBy::Weights);
+    assert_eq!(led_by(&format!("{haproxy}by = \"weights\"")), LedBy::Weights);
+    assert_eq!(led_by(&format!("{haproxy}by = \"choose\"")), LedBy::Choose);
 }
 
 #[test]

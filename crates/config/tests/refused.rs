@@ -696,13 +696,16 @@ fn a_server_with_a_port_for_each_site_has_all_on_one_host() {
 #[test]
 fn only_a_haproxy_that_chooses_reads_files() {
     let of = |keys: &str| refused_after(&format!("[[front]]\nname = \"f\"\n{keys}\n"));
-    let error = of("proxy = \"nginx\"\nby = \"choose\"");
-    assert!(
-        error.ends_with(
-            "front \"f\" has by = \"choose\" with proxy = \"nginx\"; expected proxy = \"haproxy\" with it"
-        ),
-        "{error}"
-    );
+    for proxy in ["nginx", "httpd", "envoy", "library", "connect"] {
+        let error = of(&format!("proxy = \"{proxy}\"\nby = \"weights\""));
+        assert!(
+            error.ends_with(&format!(
+                "front \"f\" has by = \"weights\" with proxy = \"{proxy}\"; expected by = \"choose\", the default: of all \
+                 proxies only HAProxy takes weights"
+            )),
+            "{error}"
+        );
+    }
     let error = of("proxy = \"haproxy\"\nsocket = \"/s\"\ndir = \"/d\"");
     assert!(
         error.ends_with("expected by = \"choose\" with them: by weights HAProxy reads no files"),

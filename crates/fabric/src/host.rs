@@ -269,16 +269,32 @@ impl Region {
     /// Whether another process has truncated, removed or replaced the region's file or its socket, or overwritten its header.
     /// Its words are then lost, or peers cannot link to it. To offer the region anew, drop this one first.
     pub fn is_lost(&self) -> bool {
+        let why = self.loss();
+        if let Some(why) = why {
+            tracing::warn!(region = self.inner.key.name, why, "the region is lost");
+        }
+        why.is_some()
+    }
+
+    /// Why it is lost, if it is.
+    fn loss(&self) -> Option<&'static str> {
         let Inner { memory, file, socket, .. } = &*self.inner;
         let has_no_name = |file: &File| file.metadata().is_ok_and(|found| found.nlink() == 0);
-        let is_lost = |(file, header): &(File, RegionHeader)| {
+        if memory.is_gone() {
+            return Some("its memory has no pages");
+        }
+        if let Some((file, header)) = file {
             let mut words = [0; HEADER_BYTES / 8];
             let read = file.read_exact_at(bytemuck::bytes_of_mut(&mut words), 0);
-            read.is_ok() && words != header.words()
-                || file.metadata().is_ok_and(|found| found.len() < header.len)
-                || has_no_name(file)
-        };
-        memory.is_gone() || file.as_ref().is_some_and(is_lost) || socket.as_ref().is_some_and(has_no_name)
+            if file.metadata().is_ok_and(|found| found.len() < header.len) {
+                return Some("its file was truncated");
+            } else if read.is_ok() && words != header.words() {
+                return Some("its header was overwritten");
+            } else if has_no_name(file) {
+                return Some("its file was removed");
+            }
+        }
+        socket.as_ref().is_some_and(has_no_name).then_some("its socket was removed")
     }
 
     pub(crate) fn memory(&self) -> Arc<Memory> {

@@ -31,23 +31,41 @@ enum Proxy {
     Nginx,
     Httpd,
     Haproxy,
+    /// The same, whose Lua asks for the server of each request.
+    HaproxyByChoice,
     Envoy,
     /// Sidelong's own.
     Edge,
 }
 
 impl Proxy {
-    const ALL: [Proxy; 5] = [Proxy::Nginx, Proxy::Httpd, Proxy::Haproxy, Proxy::Envoy, Proxy::Edge];
+    const ALL: [Proxy; 6] =
+        [Proxy::Nginx, Proxy::Httpd, Proxy::Haproxy, Proxy::HaproxyByChoice, Proxy::Envoy, Proxy::Edge];
     /// Those of other makes.
-    const OTHERS: [Proxy; 4] = [Proxy::Nginx, Proxy::Httpd, Proxy::Haproxy, Proxy::Envoy];
+    const OTHERS: [Proxy; 5] =
+        [Proxy::Nginx, Proxy::Httpd, Proxy::Haproxy, Proxy::HaproxyByChoice, Proxy::Envoy];
 
     const fn name(self) -> &'static str {
         match self {
             Proxy::Nginx => "nginx",
             Proxy::Httpd => "httpd",
             Proxy::Haproxy => "haproxy",
+            Proxy::HaproxyByChoice => "haproxy by choice",
             Proxy::Envoy => "envoy",
             Proxy::Edge => "edge",
+        }
+    }
+
+    /// In the names of files.
+    fn word(self) -> String {
+        self.name().replace(' ', "-")
+    }
+
+    /// The program itself, which `up --front` names, whoever chooses for it.
+    const fn program(self) -> Proxy {
+        match self {
+            Proxy::HaproxyByChoice => Proxy::Haproxy,
+            Proxy::Nginx | Proxy::Httpd | Proxy::Haproxy | Proxy::Envoy | Proxy::Edge => self,
         }
     }
 
@@ -56,6 +74,7 @@ impl Proxy {
             Proxy::Nginx => Style::BASELINE,
             Proxy::Httpd => Style::THIRD,
             Proxy::Haproxy => Style::FOURTH,
+            Proxy::HaproxyByChoice => Style::series(5),
             Proxy::Envoy => Style::FIFTH,
             Proxy::Edge => Style::OURS,
         }
@@ -65,7 +84,9 @@ impl Proxy {
     const fn led_by(self) -> &'static str {
         match self {
             Proxy::Haproxy => "Sidelong, weights",
-            Proxy::Nginx | Proxy::Httpd | Proxy::Envoy | Proxy::Edge => "Sidelong, choice",
+            Proxy::Nginx | Proxy::Httpd | Proxy::HaproxyByChoice | Proxy::Envoy | Proxy::Edge => {
+                "Sidelong, choice"
+            }
         }
     }
 
@@ -74,7 +95,7 @@ impl Proxy {
         match self {
             Proxy::Nginx => "least_conn",
             Proxy::Httpd => "bybusyness",
-            Proxy::Haproxy => "leastconn",
+            Proxy::Haproxy | Proxy::HaproxyByChoice => "leastconn",
             Proxy::Envoy => "LEAST_REQUEST",
             Proxy::Edge => "Sidelong, no moves",
         }
@@ -103,12 +124,13 @@ impl By {
 }
 
 /// The systems that a load is put on, in the order of their turns. The edge has no pool that all sites share, and among the servers
-/// of one site it has one method.
+/// of one site it has one method. HAProxy by itself has its turns once.
 fn systems(load: Load) -> impl Iterator<Item = (Proxy, By)> {
     let all = Proxy::ALL.into_iter().flat_map(|proxy| By::ALL.map(|by| (proxy, by)));
     all.filter(move |(proxy, by)| match by {
-        By::Own => load.has_sites() || *proxy != Proxy::Edge,
         By::Sidelong => true,
+        By::Own | By::Shared if proxy.program() != *proxy => false,
+        By::Own => load.has_sites() || *proxy != Proxy::Edge,
         By::Shared => load.has_sites() && *proxy != Proxy::Edge,
     })
 }
@@ -218,7 +240,8 @@ impl Fronts {
         let time = self.extent.time(case.load, by);
         let file = case.cluster_file(&bench.ground, by, &self.extent);
         let about = format!("{}, {} by {}", case.describe(), proxy.name(), by.name());
-        let front = ["--front", proxy.name(), "--by", by.name()];
+        let by_whom = if proxy == Proxy::HaproxyByChoice { "choose" } else { by.name() };
+        let front = ["--front", proxy.program().name(), "--by", by_whom];
         let with: &[_] = if proxy == Proxy::Edge { &[] } else { &front };
         let ran = match case.load.target() {
             Some(_) => bench.up_by_request(with, name, &about, &file, time),
@@ -248,11 +271,11 @@ impl Study for Fronts {
 
     fn run(&mut self, bench: &mut Bench<'_>, rows: &mut Rows<Fronts>) -> Result<()> {
         for (case, proxy, by) in self.turns() {
-            if self.missing.iter().any(|(missing, _)| *missing == proxy) {
+            if self.missing.iter().any(|(missing, _)| [proxy, proxy.program()].contains(missing)) {
                 bench.skip();
                 continue;
             }
-            let name = bench.name(format!("{}-{}-{}", case.word(), proxy.name(), by.name()));
+            let name = bench.name(format!("{}-{}-{}", case.word(), proxy.word(), by.name()));
             bench.begin(&name);
             let row = self.turn(bench, case, proxy, by, &name)?;
             bench.end();
@@ -372,9 +395,9 @@ mod tests {
     #[test]
     fn each_proxy_has_its_turns_under_each_load() {
         let count = |load| systems(load).count();
-        assert_eq!((count(Load::Bursts), count(Load::Equal)), (14, 9));
-        assert_eq!(fronts(Extent::QUICK).turns().len(), 14 + 4 * 9);
-        assert_eq!(fronts(Extent::FULL).plan().len(), 14 + 8 * 9);
+        assert_eq!((count(Load::Bursts), count(Load::Equal)), (15, 10));
+        assert_eq!(fronts(Extent::QUICK).turns().len(), 15 + 4 * 10);
+        assert_eq!(fronts(Extent::FULL).plan().len(), 15 + 8 * 10);
         // The figures of what is compared come from runs that follow each other.
         for (case, proxy, by) in fronts(Extent::FULL).turns() {
             assert!(

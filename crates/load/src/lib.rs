@@ -47,7 +47,7 @@ pub use connect::{ConnectError, ConnectSpec, Connections, Directed};
 pub use error::Error;
 pub use keeper::{Keeper, KeeperSpec};
 pub use kept::CpuLoad;
-pub use kernel::{KernelError, KernelRecord, KernelSpec, drop_privileges};
+pub use kernel::{KernelError, KernelRecord, KernelSpec, drop_privileges, keep_privileges_to_detach};
 pub use listener::{Foreign, Listener, Listening};
 pub use one_sided::{OneSided, Records};
 pub use origin::{OriginGauge, OriginLoad};

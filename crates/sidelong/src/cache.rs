@@ -124,6 +124,11 @@ impl Member {
         self.parts.run.path().join(format!("{}.cache", peer.name))
     }
 
+    fn listener(&self) -> Result<Listener, Failure> {
+        let path = self.socket(self.peer());
+        Ok(Listener::Caches(unix_listener(&path, SOCKET_MASK)?, path))
+    }
+
     fn peer(&self) -> &CachePeer {
         &self.parts.cluster.cache.peers[self.index]
     }
@@ -173,10 +178,12 @@ pub(crate) fn run(args: &CacheArgs, quiet: bool) -> Result<(), Failure> {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     setup.raise_descriptors()?;
-    let mut listeners = setup.listeners()?;
     let published = setup.admin.map(|_| Arc::new(Published::new()));
     let options = setup.options(published.clone())?;
     let (mut cache, cluster) = setup.cache(options.began_ns)?;
+    // Before clients can come, whose commands others may have to carry out.
+    let for_caches = setup.member.as_ref().map(Member::listener).transpose()?;
+    let mut listeners = setup.listeners()?;
     let _admin = match (setup.admin, published) {
         (Some(address), Some(published)) => {
             Some(Admin::start(listen(address)?, metrics::pages(&options.version, published))?)
@@ -184,10 +191,7 @@ pub(crate) fn run(args: &CacheArgs, quiet: bool) -> Result<(), Failure> {
         _ => None,
     };
     let at: Vec<String> = listeners.iter().map(ToString::to_string).collect();
-    if let Some(member) = &setup.member {
-        let path = member.socket(member.peer());
-        listeners.push(Listener::Caches(unix_listener(&path, SOCKET_MASK)?, path));
-    }
+    listeners.extend(for_caches);
     if args.events {
         Event::Ready.print();
     } else if !quiet {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use sidelong_config::{AdmissionRule, ClusterFile, Fabric, Target};
+use sidelong_config::{AdmissionRule, ClusterFile, Drain, Fabric, Proxy, Target};
 use sidelong_edge::check_tls;
 use sidelong_sim::speed::Case;
 use sidelong_sim::sweep::Part;
@@ -604,6 +604,18 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), Failure> {
                 let share = if site.share > 0.0 { format!(", share {}", site.share) } else { String::new() };
                 text += &format!(
                     "  site {name}: {count} (floor {floor}{ceiling}{priority}{share}{promise}): {nodes}\n"
+                );
+            }
+            for front in cluster.fronts.iter().filter_map(|front| front.leads.as_ref()) {
+                let cuts = front.proxy == Proxy::Haproxy
+                    || cluster.sites.iter().all(|site| site.drain == Drain::Wait);
+                let note =
+                    if cuts { "" } else { ", which cuts no requests: drain = \"cut\" waits for them there" };
+                text += &format!(
+                    "  front {}: {}, by {:?}{note}\n",
+                    front.name,
+                    front.proxy,
+                    front.led_by().as_str()
                 );
             }
             say(&text)?;

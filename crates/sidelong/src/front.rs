@@ -21,17 +21,14 @@ use crate::parts::{Parts, cluster};
 
 pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     end_with_parent(args.with_parent)?;
-    Hangup::ignore()?.log()?;
+    let hangup = Hangup::ignore()?;
     let parts = Arc::new(Parts::load(args)?);
     let _held = parent::hold(args, &parts.run)?;
     let (index, entry) = find(&parts.cluster, &args.name)?;
-    let view = Arc::new(parts.view());
-    let Observed { mut counts, reads, history } = Observed::new(&parts, &args.name)?;
-    let gatekeeper = parts.gatekeeper();
-    let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
+    // Before other threads: it may drop privileges, which are each thread's own.
     let (led, regions) = match entry.proxy {
         Proxy::Haproxy => {
-            let choice = (entry.by == LedBy::Choose).then(|| memory::led(&parts, entry)).transpose()?;
+            let choice = (entry.led_by() == LedBy::Choose).then(|| memory::led(&parts, entry)).transpose()?;
             let regions = choice.iter().flat_map(LedByMemory::regions).collect();
             (haproxy::led(&parts, entry, choice)?, regions)
         }
@@ -42,6 +39,11 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
             (Box::new(led) as Box<dyn Led>, regions)
         }
     };
+    hangup.log()?;
+    let view = Arc::new(parts.view());
+    let Observed { mut counts, reads, history } = Observed::new(&parts, &args.name)?;
+    let gatekeeper = parts.gatekeeper();
+    let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let memory = Memory::offer(&parts, index, &regions)?;
     if let Some(offer) = &memory.offer {
         counts.extend(offer.counts());

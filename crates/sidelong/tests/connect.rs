@@ -498,6 +498,33 @@ fn what_cannot_be_led_is_refused_when_the_file_is_read() {
     assert!(said.contains("would listen on"), "{said}");
 }
 
+/// What it keeps is CAP_BPF, to detach its programs, and root's CAP_DAC_OVERRIDE.
+#[test]
+fn a_front_keeps_no_capability_that_it_does_not_need() {
+    const DAC_OVERRIDE: u64 = 1 << 1;
+    const BPF: u64 = 1 << 39;
+    let Some(led) = Led::echoing(|_| ()) else { return };
+    let threads = std::fs::read_dir(format!("/proc/{}/task", led.front.pid().as_raw_nonzero())).unwrap();
+    let mut seen = 0;
+    for thread in threads {
+        // One may end meanwhile.
+        let Ok(status) = std::fs::read_to_string(thread.unwrap().path().join("status")) else { continue };
+        let set = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            u64::from_str_radix(line.trim(), 16).unwrap()
+        };
+        for name in ["CapEff:", "CapPrm:"] {
+            assert_eq!(set(name) & !DAC_OVERRIDE, BPF, "{status}");
+        }
+        for name in ["CapInh:", "CapAmb:"] {
+            assert_eq!(set(name), 0, "{status}");
+        }
+        seen += 1;
+    }
+    assert!(seen > 1, "{seen} threads");
+    led.end();
+}
+
 /// As a user without privileges.
 #[test]
 fn without_capabilities_the_front_says_what_it_needs() {

@@ -12,12 +12,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
-use sidelong_config::{Configuration, FrontEntry, Proxy};
+use sidelong_config::{Configuration, Drain, FrontEntry, Proxy};
 use sidelong_layout::{ChoiceMap, LAYOUT_VERSION, NodeId, Ownership, SiteId};
 use sidelong_policy::admission::Why;
 use support::foreign::move_to_and_fro;
 use support::httpd::readable;
-use support::proxies::{Kind, WORKERS, module, proxy};
+use support::proxies::{EnvoysMemory, Kind, WORKERS, module, proxy, sent};
 use support::servers::{Load, family, gunicorn, haproxy_program, processes_of, sites_at_once};
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
@@ -53,12 +53,12 @@ conformance! {
         files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
     }
     envoy Envoy {
-        nodes_move it_outlives_its_front a_worker_may_die its_files_may_be_lost files_of_another_version_are_none
-        a_choice_is_obeyed_at_once clients_are_rejected
+        nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
+        files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
     }
     haproxy_by_choice HaproxyByChoice {
         nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
-        files_of_another_version_are_none a_choice_is_obeyed_at_once
+        files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
     }
     haproxy_by_weights HaproxyByWeights { nodes_move it_outlives_its_front a_worker_may_die }
 }
@@ -69,8 +69,11 @@ struct Led {
     kind: Kind,
     module: PathBuf,
     proxy: Option<Running>,
+    /// How often Envoy was restarted.
+    epoch: u32,
     servers: Vec<Running>,
     up: Option<Running>,
+    _memory: EnvoysMemory,
 }
 
 impl Led {
@@ -99,16 +102,11 @@ impl Led {
         });
         let servers = started.collect::<Option<Vec<_>>>()?;
         let up = cluster.up(&["--plain"]);
-        let mut led = Led { cluster, kind, module, proxy: None, servers, up: Some(up) };
+        let _memory = EnvoysMemory::of(&cluster);
+        let mut led = Led { cluster, kind, module, proxy: None, epoch: 0, servers, up: Some(up), _memory };
         eventually("the front runs", || led.up.as_ref().unwrap().err().contains(" is up: "));
         led.proxy = Some(led.start_proxy());
         led.await_serving();
-        if kind.is_haproxy() {
-            // Until then it goes by the weights of its file, by choice too where nothing is chosen.
-            eventually("weights are set", || {
-                run(["front", "check", "web1", "--config", &led.config()]).out.contains("n2, weight 0,")
-            });
-        }
         Some(led)
     }
 
@@ -174,7 +172,15 @@ impl Led {
                 old.finish().succeeded();
                 new
             }
-            Kind::Nginx | Kind::Httpd | Kind::Envoy => {
+            Kind::Envoy => {
+                let mut command = proxy(&self.cluster, self.kind, self.address(), &self.module);
+                self.epoch += 1;
+                command.args(["--restart-epoch", &self.epoch.to_string()]);
+                let new = Running::start_command(command);
+                old.finish().succeeded();
+                new
+            }
+            Kind::Nginx | Kind::Httpd => {
                 let before = family(&old);
                 old.signal(if self.kind == Kind::Nginx { Signal::HUP } else { Signal::USR1 });
                 eventually("it has new workers", || family(&old).iter().any(|one| !before.contains(one)));
@@ -218,6 +224,13 @@ impl Words {
     fn take(led: &Led) -> Self {
         let front = led.front();
         kill_process(front, Signal::STOP).unwrap();
+        // A thread of it may still write.
+        eventually("the front stands still", || {
+            let threads = std::fs::read_dir(format!("/proc/{}/task", front.as_raw_nonzero())).unwrap();
+            threads.flatten().all(|thread| {
+                std::fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stat.contains(") T "))
+            })
+        });
         let path = led.region("choice");
         let file = std::fs::File::options().write(true).open(&path).unwrap();
         let words = Words { front, file, before: std::fs::read(path).unwrap() };
@@ -404,7 +417,11 @@ fn files_of_another_version_are_none(kind: Kind) {
 
 /// Clients that the front does not admit to a site are rejected, and those of other sites are not.
 fn clients_are_rejected(kind: Kind) {
-    let Some(led) = Led::start(kind, by_hand) else { return };
+    let with_a_target = |cluster: &mut Cluster| {
+        by_hand(cluster);
+        cluster.file.sites[1].response_p99 = Some(Duration::from_secs(60));
+    };
+    let Some(led) = Led::start(kind, with_a_target) else { return };
     let words = Words::take(&led);
     words.say(MAP.verdict(SiteId::new(1)), Why::OverTarget as u64);
     let reply = get(led.address(), "beta.test", "/0");
@@ -501,25 +518,39 @@ fn a_front_that_is_not_in_the_file_is_refused() {
     assert!(said.contains("`sidelong front web2` makes it"), "{said}");
 }
 
+#[test]
+fn config_check_says_how_fronts_lead_and_which_of_them_cut_nothing() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    cluster.file.sites[0].drain = Drain::Cut;
+    cluster
+        .file
+        .fronts
+        .extend([Kind::HaproxyByWeights, Kind::Nginx].map(|kind| kind.front(&cluster, "web1")));
+    cluster.file.fronts[1].name = "web2".into();
+    let said = run(["config", "check", cluster.config().to_str().unwrap()]).succeeded();
+    assert!(said.contains("front web1: haproxy, by \"weights\"\n"), "{said}");
+    assert!(
+        said.contains(
+            "front web2: nginx, by \"choose\", which cuts no requests: drain = \"cut\" waits for them there\n"
+        ),
+        "{said}"
+    );
+}
+
 /// `up --front`: nodes move under each proxy in place of the edges, which is started again if it dies, and none is left.
 #[test]
 fn up_runs_proxies_in_place_of_its_edges() {
     let makes = [
-        ("nginx", Some(Kind::Nginx)),
-        ("httpd", Some(Kind::Httpd)),
-        ("haproxy", None),
-        ("envoy", Some(Kind::Envoy)),
+        ("nginx", Kind::Nginx),
+        ("httpd", Kind::Httpd),
+        ("haproxy", Kind::HaproxyByChoice),
+        ("envoy", Kind::Envoy),
     ];
-    for (make, modular) in makes {
+    for (make, kind) in makes {
         let cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(256, None);
-        if let Some(kind) = modular {
-            let Some(module) = module(&cluster, kind) else { continue };
-            std::fs::create_dir(cluster.path("fronts")).unwrap();
-            std::os::unix::fs::symlink(module.parent().unwrap(), cluster.path("fronts/build")).unwrap();
-        } else if haproxy_program().is_none() {
-            skipped("up --front haproxy: no haproxy here; Debian's package haproxy has it");
-            continue;
-        }
+        let Some(module) = module(&cluster, kind) else { continue };
+        std::fs::create_dir(cluster.path("fronts")).unwrap();
+        std::os::unix::fs::symlink(module.parent().unwrap(), cluster.path("fronts/build")).unwrap();
         let up = |more: &[&str]| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
             command.current_dir(cluster.path("")).args(["up", "--json", "--front", make]).args(more);
@@ -552,16 +583,21 @@ fn up_runs_proxies_in_place_of_its_edges() {
         assert!(summary["requests"].as_u64() > Some(0) && summary["moves"].as_u64() > Some(0), "{summary}");
         assert!(proxies().is_empty() && !cluster.run_dir().join("foreign").exists(), "{make}");
 
-        for by in ["sidelong", "own", "shared"] {
+        for by in ["choose", "own", "shared"] {
             let left = up(&["--by", by]);
             for site in ["alpha.test", "beta.test"] {
                 eventually("it serves each site", || {
                     try_get(cluster.edge(1), site, "/o/1/1").is_ok_and(|reply| reply.status == 200)
                 });
             }
+            let memory = cluster.run_dir().join("edge2.workers.region");
+            assert_eq!(memory.exists(), by == "choose");
+            if by == "choose" && make == "haproxy" {
+                eventually("requests are chosen in memory", || sent(&memory, 4).iter().sum::<u64>() > 100);
+            }
             let summary = left.end().json();
             assert_eq!(summary["errors"].as_u64(), Some(0), "{make} by {by}: {summary}");
-            assert!(by == "sidelong" || summary["moves"].as_u64() == Some(0), "{summary}");
+            assert!(by == "choose" || summary["moves"].as_u64() == Some(0), "{summary}");
         }
     }
 }

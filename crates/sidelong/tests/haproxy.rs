@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sidelong_config::{Configuration, LedBy};
-use sidelong_layout::{NodeId, WorkersMap};
-use support::proxies::{Kind, module, proxy};
+use sidelong_config::{Configuration, Drain, LedBy};
+use support::proxies::{Kind, module, proxy, sent};
 use support::servers::{Load, gunicorn, haproxy_program, sites_at_once};
 use support::{Cluster, Done, Running, eventually, get, run, try_get};
 
@@ -31,7 +30,11 @@ struct Led {
 impl Led {
     /// `None`, with a printed reason, without HAProxy or gunicorn.
     fn start(kind: Kind) -> Option<Self> {
-        let (cluster, servers, agents) = parts(kind, "admin.sock")?;
+        Self::start_with(kind, |_| ())
+    }
+
+    fn start_with(kind: Kind, change: impl FnOnce(&mut Cluster)) -> Option<Self> {
+        let (cluster, servers, agents) = parts(kind, "admin.sock", change)?;
         let module = module(&cluster, kind)?;
         // HAProxy's Lua finds the front at once.
         let front = cluster.part("front", "front1");
@@ -92,7 +95,11 @@ impl Led {
 }
 
 /// A cluster with its servers and agents, and a front that leads by a socket of this name.
-fn parts(kind: Kind, socket: &str) -> Option<(Cluster, Vec<Running>, Vec<Running>)> {
+fn parts(
+    kind: Kind,
+    socket: &str,
+    change: impl FnOnce(&mut Cluster),
+) -> Option<(Cluster, Vec<Running>, Vec<Running>)> {
     haproxy_program()?;
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 2)]).foreign();
     cluster.file.edges.clear();
@@ -103,6 +110,7 @@ fn parts(kind: Kind, socket: &str) -> Option<(Cluster, Vec<Running>, Vec<Running
     front.socket = Some(cluster.path(socket));
     front.backends = [("alpha", "be_alpha"), ("beta", "be_beta")].map(|(a, b)| (a.into(), b.into())).into();
     cluster.file.fronts = vec![front];
+    change(&mut cluster);
     let servers =
         NAMES.iter().enumerate().map(|(node, name)| gunicorn(&cluster, name, cluster.node(node), 4));
     let servers = servers.collect::<Option<Vec<_>>>()?;
@@ -241,17 +249,12 @@ fn what_a_person_has_put_into_maintenance_stays_there() {
 #[test]
 fn each_request_is_chosen_in_memory() {
     let Some(led) = Led::start(Kind::HaproxyByChoice) else { return };
-    let (map, file) = (WorkersMap { nodes: 3 }, led.cluster.run_dir().join("front1.workers.region"));
-    let sent = || {
-        let words = std::fs::read(&file).unwrap();
-        let word = |offset: usize| u64::from_le_bytes(words[offset..offset + 8].try_into().unwrap());
-        [0, 1, 2].map(|node| word(map.sent(NodeId::new(node))))
-    };
-    let before = sent();
+    let file = led.cluster.run_dir().join("front1.workers.region");
+    let before = sent(&file, 3);
     for _ in 0..30 {
         assert_eq!(get(led.cluster.at(8080), "beta.test", "/0").status, 200);
     }
-    let more: Vec<_> = sent().iter().zip(before).map(|(now, before)| now - before).collect();
+    let more: Vec<_> = sent(&file, 3).iter().zip(before).map(|(now, before)| now - before).collect();
     assert!(more[0] == 0 && more[1] > 0 && more[2] > 0 && more[1] + more[2] == 30, "{more:?}");
     // Free nodes take turns.
     assert!(more[1].abs_diff(more[2]) < 10, "{more:?}");
@@ -291,7 +294,7 @@ fn relay(cluster: &Cluster, most: Arc<AtomicUsize>) {
 
 #[test]
 fn a_socket_that_cuts_batches_leaves_no_site_without_a_server() {
-    let Some((cluster, servers, agents)) = parts(Kind::HaproxyByWeights, "cut.sock") else { return };
+    let Some((cluster, servers, agents)) = parts(Kind::HaproxyByWeights, "cut.sock", |_| ()) else { return };
     let most = Arc::new(AtomicUsize::new(usize::MAX));
     relay(&cluster, Arc::clone(&most));
     let haproxy = haproxy(&cluster, Path::new(""), &[]);
@@ -317,7 +320,9 @@ fn a_socket_that_cuts_batches_leaves_no_site_without_a_server() {
 
 #[test]
 fn trouble_at_the_socket_is_said_once_and_passes() {
-    let Some((cluster, servers, agents)) = parts(Kind::HaproxyByWeights, "admin.sock") else { return };
+    let Some((cluster, servers, agents)) = parts(Kind::HaproxyByWeights, "admin.sock", |_| ()) else {
+        return;
+    };
     let front = cluster.part("front", "front1");
     let trouble = "cannot lead HAProxy by";
     eventually("the log says so", || front.err().contains(trouble));
@@ -355,14 +360,57 @@ fn trouble_at_the_socket_is_said_once_and_passes() {
 }
 
 #[test]
+fn a_request_that_outlasts_a_drain_is_cut_where_its_site_says_so() {
+    let Some(led) = Led::start_with(Kind::HaproxyByWeights, |cluster| {
+        cluster.file.sites[1].drain = Drain::Cut;
+    }) else {
+        return;
+    };
+    led.moves("n3", "alpha");
+    led.moves("n1", "beta");
+    let address = led.cluster.at(8080);
+    // Each of beta's nodes gets one.
+    let (ended, first) = std::sync::mpsc::sync_channel(2);
+    for _ in 0..2 {
+        let ended = ended.clone();
+        std::thread::spawn(move || ended.send(try_get(address, "beta.test", "/60000")));
+    }
+    eventually("both have begun", || {
+        ["one", "two"].iter().all(|name| begun(&led.cluster, name).contains(&"beta.test".to_owned()))
+    });
+    led.moves("n2", "alpha");
+    let answer = first.recv().unwrap();
+    assert!(answer.as_ref().is_ok_and(|reply| reply.status == 502), "{answer:?}");
+    assert!(first.try_recv().is_err(), "the request at n1 goes on");
+    led.front.end().succeeded();
+}
+
+/// It goes by the weights that `sidelong front config` prints: those of the nodes with which each site starts.
+#[test]
+fn a_haproxy_that_no_front_has_led_yet_sends_no_request_to_a_wrong_site() {
+    for kind in [Kind::HaproxyByWeights, Kind::HaproxyByChoice] {
+        let Some((cluster, servers, agents)) = parts(kind, "admin.sock", |_| ()) else { return };
+        let Some(module) = module(&cluster, kind) else { return };
+        let haproxy = haproxy(&cluster, &module, &[]);
+        for _ in 0..20 {
+            assert_eq!(get(cluster.at(8080), "alpha.test", "/0").body, "one");
+            assert_ne!(get(cluster.at(8080), "beta.test", "/0").body, "one");
+        }
+        drop((haproxy, servers, agents));
+    }
+}
+
+#[test]
 fn a_haproxy_whose_lua_does_not_ask_is_named() {
-    let Some((mut cluster, servers, agents)) = parts(Kind::HaproxyByChoice, "admin.sock") else { return };
+    let Some((mut cluster, servers, agents)) = parts(Kind::HaproxyByChoice, "admin.sock", |_| ()) else {
+        return;
+    };
     let front = cluster.part("front", "front1");
     eventually("the front has read its file", || cluster.run_dir().join("front1.choice.region").exists());
     // HAProxy gets the lines of one that goes by weights.
-    cluster.file.fronts[0].by = LedBy::Weights;
+    cluster.file.fronts[0].by = Some(LedBy::Weights);
     let haproxy = haproxy(&cluster, Path::new(""), &[]);
-    cluster.file.fronts[0].by = LedBy::Choose;
+    cluster.file.fronts[0].by = Some(LedBy::Choose);
     eventually("check says so", || {
         by_hand(&cluster, &["front", "check", "front1"])
             .err
@@ -373,7 +421,9 @@ fn a_haproxy_whose_lua_does_not_ask_is_named() {
 
 #[test]
 fn a_node_without_a_server_is_named() {
-    let Some((mut cluster, servers, agents)) = parts(Kind::HaproxyByWeights, "admin.sock") else { return };
+    let Some((mut cluster, servers, agents)) = parts(Kind::HaproxyByWeights, "admin.sock", |_| ()) else {
+        return;
+    };
     // HAProxy is not told of the fourth.
     let haproxy = haproxy(&cluster, Path::new(""), &[]);
     let mut fourth = cluster.file.nodes[2].clone();

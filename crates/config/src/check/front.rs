@@ -45,23 +45,22 @@ pub(super) fn front(at: At, entry: &FrontEntry, file: &ClusterFile) -> Check {
             "none: no process writes its files".into(),
         )
     })?;
-    if is_connect {
-        connect(&who(), file)?;
-    }
-    let chooses = entry.by == LedBy::Choose;
-    expect(is_haproxy || !chooses, at.key("by"), || {
+    let chooses = entry.led_by() == LedBy::Choose;
+    expect(is_haproxy || chooses, at.key("by"), || {
         (
-            format!("{} has by = \"choose\" with proxy = \"{}\"", who(), entry.proxy),
-            "proxy = \"haproxy\" with it".into(),
+            format!("{} has by = \"weights\" with proxy = \"{}\"", who(), entry.proxy),
+            "by = \"choose\", the default: of all proxies only HAProxy takes weights".into(),
         )
     })?;
-    let reads = !is_haproxy || chooses;
-    expect(reads || entry.dir.is_none() && entry.group.is_none(), at.key("dir"), || {
+    expect(chooses || entry.dir.is_none() && entry.group.is_none(), at.key("dir"), || {
         (
             format!("{} has dir or group with proxy = \"haproxy\"", who()),
             "by = \"choose\" with them: by weights HAProxy reads no files".into(),
         )
     })?;
+    if is_connect {
+        connect(&who(), file)?;
+    }
     let several = file.nodes.iter().position(|node| !node.serves.is_empty());
     expect(several.is_none(), At::entry("node", several.unwrap_or_default()).key("serves"), || {
         let found = format!("serves with {}, whose proxy knows one address of each node", who());

@@ -11,7 +11,7 @@ type Column = (&'static str, fn(&Row) -> String);
 
 /// The columns that each load has, and those of some.
 const BEFORE: [Column; 4] = [
-    ("clients connect to", |row| row.proxy.name().to_owned()),
+    ("clients connect to", |row| row.proxy.program().name().to_owned()),
     ("chosen by", told),
     ("requests/s", |row| format!("{:.0}", row.requests_per_s)),
     ("p50, ms", |row| number(Some(row.p50_ms), 1)),
@@ -57,7 +57,7 @@ fn columns(load: Load) -> Vec<Column> {
 pub(super) fn tell(study: &Fronts, rows: &[Row], story: &mut Story) {
     story.paragraph(
         "Each proxy as it is led by Sidelong, beside itself by its own best method; by turns. A front leads each proxy: HAProxy by \
-         weights, the others by the choice of each request. CPU time is that of the proxy. What its front takes beside it does not \
+         weights or, through its Lua, by the choice of each request, and the others by that choice. CPU time is that of the proxy. What its front takes beside it does not \
          grow with requests, and has a column of its own; the edge does a front's work in its own process.",
     );
     for (_, why) in &study.missing {
@@ -95,7 +95,7 @@ fn about(load: Load) -> String {
         Load::Overload => format!(
             "Requests at {TIMES} times the rate that four servers can answer at 20 ms a request, behind one proxy; 99 of 100 answers \
              are to come within {} ms. Goodput is what came in time, of what the servers can answer. By its own method a proxy \
-             rejects nobody, and a front rejects nobody at HAProxy.",
+             rejects nobody, and HAProxy by weights rejects nobody either.",
             TARGET.as_millis()
         ),
         Load::Instant => "Four servers that answer at once behind one proxy of one thread, and 16 clients: what a request costs the \
@@ -171,7 +171,7 @@ mod tests {
         let drawing = draw(&rows());
         assert_eq!(drawing.panels.len(), 4);
         let bars = |panel: &Panel| panel.lines.iter().map(|line| line.points.len()).sum::<usize>();
-        assert_eq!(drawing.panels.iter().map(bars).collect::<Vec<_>>(), [14, 9, 9, 9]);
+        assert_eq!(drawing.panels.iter().map(bars).collect::<Vec<_>>(), [15, 10, 10, 10]);
         assert_eq!([1.0, 2.0, 3.0].map(by), ["own", "led", "pool"]);
     }
 }

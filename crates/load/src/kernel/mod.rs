@@ -25,7 +25,7 @@ use crate::sampler::Scope;
 use config::Config;
 pub use error::KernelError;
 use facts::Facts;
-pub use privilege::drop_privileges;
+pub use privilege::{drop_privileges, keep_privileges_to_detach};
 
 /// The programs, as `cargo xtask bpf` builds them.
 const OBJECT: &[u8] = include_bytes!("../bpf/record.bpf.o");

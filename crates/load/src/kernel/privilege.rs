@@ -44,7 +44,24 @@ pub(crate) fn check(needed: &[Named]) -> Result<(), KernelError> {
 /// # Errors
 /// If the system refuses, which it never should.
 pub fn drop_privileges() -> Result<(), KernelError> {
-    let none = CapabilitySet::empty();
-    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    keep(CapabilitySet::empty())
+}
+
+/// Drops the capabilities of this thread that programs no longer need once they are attached. CAP_BPF stays, to detach them, or
+/// CAP_SYS_ADMIN if that stands for it; and CAP_DAC_OVERRIDE, for the run directory of another user. Call it as
+/// [`drop_privileges`].
+///
+/// # Errors
+/// If the system refuses, which it never should.
+pub fn keep_privileges_to_detach() -> Result<(), KernelError> {
+    let held = capabilities(None).map_err(|error| KernelError::Drop(error.into()))?.permitted;
+    let to_detach =
+        if held.contains(CapabilitySet::BPF) { CapabilitySet::BPF } else { CapabilitySet::SYS_ADMIN };
+    keep(held & (to_detach | CapabilitySet::DAC_OVERRIDE))
+}
+
+/// Keeps these capabilities of this thread, and no other.
+fn keep(kept: CapabilitySet) -> Result<(), KernelError> {
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).map_err(|error| KernelError::Drop(error.into()))
 }

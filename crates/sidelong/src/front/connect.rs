@@ -10,7 +10,9 @@ use sidelong_edge::{Led, LedByConnect};
 use sidelong_fabric::Host;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_layout::{ChoiceMap, Time, WorkersMap};
-use sidelong_load::{ConnectError, ConnectSpec, Connections, Directed, monotonic_ns};
+use sidelong_load::{
+    ConnectError, ConnectSpec, Connections, Directed, keep_privileges_to_detach, monotonic_ns,
+};
 
 use super::memory::described;
 use crate::cgroup;
@@ -23,6 +25,7 @@ pub(super) fn led(parts: &Parts, entry: &FrontEntry) -> Result<Box<dyn Led>, Fai
     let life = parts.life();
     let directed =
         Directed::start(&place.spec(&parts.cluster, life.0)).map_err(|error| wrong(entry, &error))?;
+    keep_privileges_to_detach()?;
     let host = Host::Shm(ShmHost::new(parts.run.path()));
     let now = Time::from_ns(monotonic_ns());
     Ok(Box::new(LedByConnect::start(&host, &entry.name, &described(&parts.cluster), life, directed, now)?))

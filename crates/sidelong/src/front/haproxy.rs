@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use sidelong_config::{Cluster, FrontEntry, LedBy, ServerAddress};
+use sidelong_config::{Cluster, Drain, FrontEntry, LedBy, ServerAddress};
 use sidelong_edge::{
     HaproxyCluster, HaproxyNode, HaproxyServer, Led, LedByHaproxy, LedByMemory, survey_haproxy,
 };
@@ -32,21 +32,32 @@ pub(crate) fn socket_line(entry: &FrontEntry) -> String {
     format!("global\n    stats socket {} mode 600 level admin\n", socket(entry).display())
 }
 
-/// Likewise the line that lets its Lua choose by the files of that prefix.
-pub(super) fn lua_lines(prefix: &str) -> String {
-    format!(
-        "    setenv SIDELONG_FRONT {prefix}\n    lua-load-per-thread /usr/local/share/sidelong/sidelong.lua\n"
-    )
+/// Where its Lua is installed.
+pub(crate) const LUA: &str = "/usr/local/share/sidelong/sidelong.lua";
+
+/// Likewise the lines that let its Lua, which is there, choose by the files of that prefix.
+pub(crate) fn lua_lines(prefix: &str, lua: &Path) -> String {
+    // Once installed, it is where Lua looks for modules.
+    let module = lua.with_file_name("sidelong_haproxy.so");
+    let found = if module.exists() {
+        format!("    lua-prepend-path {} cpath\n", lua.with_file_name("?.so").display())
+    } else {
+        String::new()
+    };
+    format!("    setenv SIDELONG_FRONT {prefix}\n{found}    lua-load-per-thread {}\n", lua.display())
 }
 
-/// Backends of HAProxy, led by a front or by HAProxy itself.
-pub(crate) fn backends(pools: &[Pool<'_>], led: Option<&FrontEntry>) -> String {
+/// Backends of HAProxy, led by a front or by HAProxy itself. `admits` if a site has a target, so that clients may be rejected.
+pub(crate) fn backends(pools: &[Pool<'_>], led: Option<&FrontEntry>, admits: bool) -> String {
     let mut lines = String::new();
     for pool in pools {
         // leastconn takes weights of any size, and evens out what changes between two of them.
         let name = backend(led, pool.name);
         let _ = write!(lines, "backend {name}\n    balance leastconn\n");
-        if led.is_some_and(|entry| entry.by == LedBy::Choose) {
+        if led.is_some_and(|entry| entry.led_by() == LedBy::Choose) {
+            if admits {
+                let _ = writeln!(lines, "    http-request lua.sidelong_admission {}", pool.name);
+            }
             let _ = writeln!(lines, "    use-server %[str({name}),lua.sidelong({})] if TRUE", pool.name);
         }
         for (node, address) in &pool.servers {
@@ -54,7 +65,9 @@ pub(crate) fn backends(pools: &[Pool<'_>], led: Option<&FrontEntry>) -> String {
                 ServerAddress::Tcp(address) => address.to_string(),
                 ServerAddress::Unix(path) => format!("unix@{}", path.display()),
             };
-            let _ = writeln!(lines, "    server {} {address} weight 128", node.name);
+            // Until a front has said more, each site has the nodes that it starts with.
+            let weight = if pool.has_at_start(node) { 128 } else { 0 };
+            let _ = writeln!(lines, "    server {} {address} weight {weight}", node.name);
         }
     }
     lines
@@ -102,7 +115,7 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
         wrong.push(format!("held in HAProxy: {}: {advice}", held.join(", ")));
     }
     if wrong.is_empty() {
-        if entry.by == LedBy::Choose {
+        if entry.led_by() == LedBy::Choose {
             said += &memory::survey(cluster, entry)?;
         }
         say(said)
@@ -119,6 +132,7 @@ fn described(cluster: &Cluster, entry: &FrontEntry, capacities: impl Iterator<It
     };
     HaproxyCluster {
         backends: cluster.sites.iter().map(|site| backend(Some(entry), &site.name).to_owned()).collect(),
+        cuts: cluster.sites.iter().map(|site| site.drain == Drain::Cut).collect(),
         nodes: cluster.nodes.iter().zip(capacities).map(node).collect(),
         drain_max: cluster.reconfig.drain_max,
         scan: cluster.reconfig.sensitivity,

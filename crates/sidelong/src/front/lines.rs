@@ -15,10 +15,24 @@ pub(crate) enum By {
     /// Sidelong, among the servers that serve the site now
     #[default]
     Sidelong,
+    /// Sidelong, at each request behind HAProxy, too, whose default is weights: its Lua asks
+    Choose,
     /// The proxy, by its own best method among the servers that the site has at the start; no server moves
     Own,
     /// The proxy, by its own best method among all servers, whatever the site
     Shared,
+}
+
+impl By {
+    /// Whether fronts lead the proxies.
+    pub(crate) const fn is_led(self) -> bool {
+        matches!(self, By::Sidelong | By::Choose)
+    }
+
+    /// What the fronts' entries say of it.
+    pub(crate) fn at_fronts(self) -> Option<LedBy> {
+        (self == By::Choose).then_some(LedBy::Choose)
+    }
 }
 
 /// Servers among which one is chosen for each request to some hosts.
@@ -27,6 +41,8 @@ pub(crate) struct Pool<'a> {
     pub(crate) name: &'a str,
     pub(super) hosts: Vec<&'a str>,
     pub(super) servers: Vec<(&'a Node, &'a ServerAddress)>,
+    /// The site, if it is of one: nodes that start at others are among its servers, too.
+    site: Option<usize>,
 }
 
 impl<'a> Pool<'a> {
@@ -40,14 +56,20 @@ impl<'a> Pool<'a> {
                 name: "all",
                 hosts: cluster.sites.iter().flat_map(hosts).collect(),
                 servers,
+                site: None,
             }];
         }
         let pool = |(index, site): (usize, &'a sidelong_config::Site)| {
-            let nodes = cluster.nodes.iter().filter(|node| by == By::Sidelong || node.site == Some(index));
+            let nodes = cluster.nodes.iter().filter(|node| by.is_led() || node.site == Some(index));
             let servers = nodes.map(|node| (node, node.address(index))).collect();
-            Pool { name: &site.name, hosts: hosts(site).collect(), servers }
+            Pool { name: &site.name, hosts: hosts(site).collect(), servers, site: Some(index) }
         };
         sites.map(pool).collect()
+    }
+
+    /// Whether a node serves the pool at the start.
+    pub(super) fn has_at_start(&self, node: &Node) -> bool {
+        self.site.is_none() || node.site == self.site
     }
 }
 
@@ -66,8 +88,13 @@ pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
         ),
         Proxy::Envoy => envoy::lines(&pools, Some(&prefix), None),
         Proxy::Haproxy => {
-            let lua = if entry.by == LedBy::Choose { haproxy::lua_lines(&prefix) } else { String::new() };
-            haproxy::socket_line(entry) + &lua + &haproxy::backends(&pools, Some(entry))
+            let lua = match entry.led_by() {
+                LedBy::Choose => haproxy::lua_lines(&prefix, haproxy::LUA.as_ref()),
+                LedBy::Weights => String::new(),
+            };
+            haproxy::socket_line(entry)
+                + &lua
+                + &haproxy::backends(&pools, Some(entry), cluster.has_admission())
         }
         Proxy::Connect => connect::lines(cluster),
         Proxy::Library => format!("/* sidelong_front_open({prefix:?}, why) */\n"),
@@ -82,7 +109,7 @@ pub(crate) fn prefix(cluster: &Cluster, entry: &FrontEntry) -> String {
 /// Upstreams and servers of nginx, led by the front of that prefix or by nginx itself.
 pub(crate) fn nginx(pools: &[Pool<'_>], led: Option<&str>, listen: Option<SocketAddr>) -> String {
     let mut text = String::new();
-    for Pool { name, hosts, servers } in pools {
+    for Pool { name, hosts, servers, .. } in pools {
         let listen = listen.map_or_else(String::new, |address| format!("    listen {address};\n"));
         let (balance, admission) = match led {
             Some(prefix) => {
@@ -109,7 +136,7 @@ pub(crate) fn nginx(pools: &[Pool<'_>], led: Option<&str>, listen: Option<Socket
 pub(crate) fn httpd(pools: &[Pool<'_>], led: Option<&str>, listen: Option<SocketAddr>) -> String {
     let mut text = led.map_or_else(String::new, |prefix| format!("SidelongFront {prefix}\n"));
     let listen = listen.map_or_else(|| "*:80".to_owned(), |address| address.to_string());
-    for Pool { name, hosts, servers } in pools {
+    for Pool { name, hosts, servers, .. } in pools {
         let (first, aliases) = hosts.split_first().unwrap_or((&"", &[]));
         let aliases: String = aliases.iter().map(|host| format!("    ServerAlias {host}\n")).collect();
         let (site, method) = match led {

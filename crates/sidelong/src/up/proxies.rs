@@ -9,7 +9,7 @@ use std::process::Command;
 
 use clap::ValueEnum;
 use rustix::process::geteuid;
-use sidelong_config::{Cluster, ClusterFile, Configuration, EdgeEntry, FrontEntry, Proxy as Make};
+use sidelong_config::{Cluster, ClusterFile, Configuration, EdgeEntry, FrontEntry, LedBy, Proxy as Make};
 
 use super::foreign::{self, Foreign, configure_httpd, configure_nginx, httpd_modules};
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ pub(crate) enum FrontMake {
     Nginx,
     /// Apache httpd with the event MPM, whose module asks the front likewise
     Httpd,
-    /// HAProxy, which the front gives weights
+    /// HAProxy, which the front gives weights; with `--by choose` its Lua also asks the front for the server of each request
     Haproxy,
     /// Envoy, whose module asks the front for the server of each request
     Envoy,
@@ -60,12 +60,16 @@ impl FrontMake {
         }
     }
 
-    /// The module by which it is led.
-    fn module(self, program: &str) -> Result<Option<PathBuf>, Failure> {
+    /// The module by which it is led so.
+    fn module(self, program: &str, led_by: LedBy) -> Result<Option<PathBuf>, Failure> {
         let (file, installed, target) = match self {
             FrontMake::Nginx => ("ngx_http_sidelong_module.so", nginx_modules(program), "nginx"),
             FrontMake::Httpd => ("mod_sidelong.so", Some(httpd_modules().into()), "httpd"),
             FrontMake::Envoy => (ENVOY_MODULE, Some(ENVOY_MODULES.into()), "envoy"),
+            FrontMake::Haproxy if led_by == LedBy::Choose => {
+                has_lua(program)?;
+                ("sidelong.lua", Path::new(haproxy::LUA).parent().map(Path::to_owned), "haproxy")
+            }
             FrontMake::Haproxy | FrontMake::Connect => return Ok(None),
         };
         // In the source directory what was built there is newer than what is installed. It is run, so it must be one's own.
@@ -80,6 +84,19 @@ impl FrontMake {
             ))
         })
     }
+}
+
+/// # Errors
+/// If this HAProxy was built without Lua.
+fn has_lua(program: &str) -> Result<(), Failure> {
+    let said = Command::new(program).arg("-vv").output().map(|output| output.stdout).unwrap_or_default();
+    if String::from_utf8_lossy(&said).contains("Built with Lua version") {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "--front haproxy --by choose: {program} was built without Lua: install a HAProxy that has it, such as Debian's, or leave \
+         out --by"
+    )))
 }
 
 /// Where an nginx looks for modules, as it says itself.
@@ -121,8 +138,9 @@ pub(super) fn in_place_of_edges(
     };
     let run = file.cluster()?.run_dir;
     let program = foreign::find(names, "--front")?;
-    let module = if by == By::Sidelong { make.module(program)? } else { None };
-    if by != By::Sidelong && file.reconfig.configuration == Configuration::Reconfigured {
+    let led = FrontEntry { by: by.at_fronts(), ..FrontEntry::new("", make.of_file()) };
+    let module = if by.is_led() { make.module(program, led.led_by())? } else { None };
+    if !by.is_led() && file.reconfig.configuration == Configuration::Reconfigured {
         // Nobody would move nodes.
         file.reconfig.configuration = Configuration::Rigid;
     }
@@ -131,8 +149,8 @@ pub(super) fn in_place_of_edges(
         is_plain(&edge)?;
         let EdgeEntry { name, listen, fabric_listen, admin, threads, .. } = &edge;
         let socket = (make == FrontMake::Haproxy).then(|| run.join(format!("{name}-haproxy.socket")));
-        let entry = FrontEntry::new(name.clone(), make.of_file());
-        let front = FrontEntry { socket, fabric_listen: *fabric_listen, admin: *admin, ..entry };
+        let (name, fabric_listen, admin) = (name.clone(), *fabric_listen, *admin);
+        let front = FrontEntry { name, socket, fabric_listen, admin, ..led.clone() };
         file.fronts.push(front.clone());
         let (listen, threads, module) = (*listen, *threads, module.clone());
         proxies.push(Proxy { make, by, program, module, listen, threads, front, lines: String::new() });
@@ -144,7 +162,7 @@ pub(super) fn in_place_of_edges(
 
 /// Turns the edges into one front that directs connections. Each site that has no address for that gets one.
 fn connect_in_place_of_edges(file: &mut ClusterFile, by: By) -> Result<(), Failure> {
-    if by != By::Sidelong {
+    if !by.is_led() {
         return Err(Failure::new("--front connect: there is no proxy that could choose: leave out --by"));
     }
     let edges = std::mem::take(&mut file.edges);
@@ -188,7 +206,7 @@ impl Proxy {
 
     /// Whether its front leads it.
     pub(super) fn is_led(&self) -> bool {
-        self.by == By::Sidelong
+        self.by.is_led()
     }
 
     fn lines(&self, cluster: &Cluster) -> String {
@@ -202,13 +220,15 @@ impl Proxy {
             FrontMake::Connect => String::new(),
             FrontMake::Haproxy => {
                 let led = self.is_led().then_some(&self.front);
-                let socket = led.map_or_else(|| "global\n".to_owned(), haproxy::socket_line);
+                let global = led.map_or_else(|| "global\n".to_owned(), haproxy::socket_line);
+                let lua = self.module.as_ref().zip(prefix);
+                let lua = lua.map_or_else(String::new, |(module, prefix)| haproxy::lua_lines(prefix, module));
                 format!(
-                    "{socket}    nbthread {}\ndefaults\n    mode http\n    timeout connect 2s\n    timeout client 60s\n    \
+                    "{global}{lua}    nbthread {}\ndefaults\n    mode http\n    timeout connect 2s\n    timeout client 60s\n    \
                      timeout server 60s\n{}{}",
                     self.threads,
                     lines::haproxy_frontend(&pools, led, self.listen),
-                    haproxy::backends(&pools, led)
+                    haproxy::backends(&pools, led, cluster.has_admission())
                 )
             }
         }

@@ -1,11 +1,12 @@
 //! Proxies of other makes as fronts lead them: the same ones for all tests.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::geteuid;
 use sidelong_config::{FrontEntry, LedBy, Proxy};
+use sidelong_layout::{NodeId, WorkersMap};
 
 use super::httpd::made;
 use super::servers::haproxy_program;
@@ -38,7 +39,7 @@ impl Kind {
             front.socket = Some(cluster.path("admin.sock"));
         }
         if self == Kind::HaproxyByChoice {
-            front.by = LedBy::Choose;
+            front.by = Some(LedBy::Choose);
         }
         front
     }
@@ -82,6 +83,36 @@ pub fn module(cluster: &Cluster, kind: Kind) -> Option<PathBuf> {
     Some(made(cluster, target)?.join(file))
 }
 
+/// By node, the requests that the workers' file of a front counts as sent, less those that it counts as ended: none with HAProxy.
+pub fn sent(file: &Path, nodes: usize) -> Vec<u64> {
+    let (map, bytes) = (WorkersMap { nodes }, std::fs::read(file).unwrap());
+    let word = |offset: usize| u64::from_le_bytes(bytes[offset..offset + 8].try_into().unwrap());
+    (0..nodes).map(|node| word(map.sent(NodeId::new(node)))).collect()
+}
+
+/// What Envoys that are restarted hot know each other by: no other cluster has the address.
+pub fn base_id(cluster: &Cluster) -> u32 {
+    match cluster.at(0).ip() {
+        IpAddr::V4(ip) => ip.to_bits() & 0xff_ffff,
+        IpAddr::V6(_) => 0,
+    }
+}
+
+/// The memory that Envoy leaves behind, removed when this is dropped.
+pub struct EnvoysMemory(PathBuf);
+
+impl EnvoysMemory {
+    pub fn of(cluster: &Cluster) -> Self {
+        EnvoysMemory(format!("/dev/shm/envoy_shared_memory_{}", 10 * base_id(cluster)).into())
+    }
+}
+
+impl Drop for EnvoysMemory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 /// The proxy with two workers or threads, with the lines that `sidelong front config` prints for the only front of the cluster.
 pub fn proxy(cluster: &Cluster, kind: Kind, address: SocketAddr, module: &Path) -> Command {
     let (config, front) = (cluster.config(), &cluster.file.fronts[0].name);
@@ -112,7 +143,10 @@ pub fn proxy(cluster: &Cluster, kind: Kind, address: SocketAddr, module: &Path) 
                 .replace("address: 0.0.0.0, port_value: 80 ", &format!("address: {ip}, port_value: {port} "));
             file.set_extension("yaml");
             let mut command = Command::new("envoy");
-            command.arg("-c").arg(&file).args(["--concurrency", "2", "--disable-hot-restart", "-l", "warn"]);
+            command.arg("-c").arg(&file).args(["--concurrency", "2", "-l", "warn"]);
+            // Several at once, of which each may be restarted hot.
+            command.args(["--base-id", &base_id(cluster).to_string()]);
+            command.args(["--drain-time-s", "1", "--parent-shutdown-time-s", "3"]);
             command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", module.parent().unwrap());
             (text, command)
         }

@@ -41,6 +41,8 @@ const DRAIN_SHARE: u32 = 10;
 pub struct HaproxyCluster {
     /// The backend of each site.
     pub backends: Vec<String>,
+    /// Of each site, whether its requests that outlast a drain are cut.
+    pub cuts: Vec<bool>,
     /// The nodes.
     pub nodes: Vec<HaproxyNode>,
     /// How long a node may drain.
@@ -143,6 +145,8 @@ struct At {
     /// How often in a row no request was found.
     empty: u8,
     is_left: bool,
+    /// Whether it has drained for as long as it may, and has requests.
+    is_overdue: bool,
 }
 
 impl Servers {
@@ -183,7 +187,8 @@ impl Servers {
         }
         // Whatever is lost on the way, a site has no moment without a server.
         raises.append(&mut others);
-        let sets = raises;
+        let mut sets = raises;
+        sets.extend(self.cuts());
         let stops = self.nodes.iter().any(|at| at.empty == 1);
         let mut connections = vec![Vec::new()];
         let mut bytes = 0;
@@ -206,6 +211,21 @@ impl Servers {
             _ => connections.push(reads),
         }
         Batch { connections, sets, stops, wanted: wanted.to_vec() }
+    }
+
+    /// Ends the requests that outlast a drain, where the site has them cut.
+    fn cuts(&self) -> impl Iterator<Item = (SiteId, String)> {
+        let of_site = move |(site, backend): (usize, &String)| {
+            let is_cut = |(node, server): &&(Option<NodeId>, Server)| {
+                server.weight == 0
+                    && server.current + server.queued > 0
+                    && node.is_some_and(|node| self.nodes[node.index()].is_overdue)
+            };
+            let servers = self.sites[site].iter().filter(|_| self.cluster.cuts[site]).filter(is_cut);
+            let command = |server: &Server| format!("shutdown sessions server {backend}/{}", server.name);
+            servers.map(|(_, server)| (SiteId::new(site), command(server))).collect::<Vec<_>>()
+        };
+        self.cluster.backends.iter().enumerate().flat_map(of_site)
     }
 
     /// Takes the replies to a batch, one for each command. `started` says when a process started, as [`Worker`] has it.
@@ -342,6 +362,7 @@ impl Servers {
             _ => 2,
         };
         at.is_left = at.empty == 2 && is_quiet && is_whole;
+        at.is_overdue = at.drains() && sum.in_flight > 0 && now.since(at.since) >= self.cluster.drain_max;
     }
 
     /// What is stated about a node: the ownership that HAProxy goes by, and its requests there. One that may be under way counts.
@@ -468,6 +489,11 @@ mod tests {
                     self.weights[backend(site)][usize::from(name == "n2")] = weight.parse().unwrap();
                     String::new()
                 }
+                ["shutdown", "sessions", "server", server] => {
+                    let (site, name) = server.split_once('/').unwrap();
+                    self.current[backend(site)][usize::from(name == "n2")] = 0;
+                    String::new()
+                }
                 ["show", "info"] => format!("Pid: {}\nUptime_sec: 9\n", self.pid),
                 ["show", "stat", site, ..] => {
                     let site = backend(site);
@@ -500,6 +526,7 @@ mod tests {
         };
         HaproxyCluster {
             backends: vec!["alpha".into(), "beta".into()],
+            cuts: vec![true, false],
             nodes: vec![node("one", 1), node("two", 2)],
             drain_max: Duration::from_secs(5),
             scan: Duration::from_millis(1),
@@ -574,6 +601,26 @@ mod tests {
         exchange(&mut servers, &mut table, &both, ms(12));
         assert_eq!(servers.stated(NODE), Some((drains, 0)));
         assert!(!servers.batch(&both).stops);
+    }
+
+    #[test]
+    fn requests_that_outlast_a_drain_are_cut_where_their_site_says_so() {
+        let mut table = Table::new(7);
+        let mut servers = led(&mut table);
+        let drain = |site: SiteId, to| serving(site).draining_to(Some(to)).unwrap();
+        let both = wanted([drain(ALPHA, BETA), drain(BETA, ALPHA)]);
+        table.current = [[1, 0], [0, 1]];
+        exchange(&mut servers, &mut table, &both, ms(10));
+        exchange(&mut servers, &mut table, &both, ms(5_009));
+        assert_eq!(servers.batch(&both).sets, []);
+        exchange(&mut servers, &mut table, &both, ms(5_010));
+        let command = "shutdown sessions server alpha/n1".to_owned();
+        assert_eq!(servers.batch(&both).sets, [(ALPHA, command)]);
+        for now in 5_011..5_014 {
+            exchange(&mut servers, &mut table, &both, ms(now));
+        }
+        assert_eq!(servers.stated(NODE), Some((both[0].ownership.unwrap(), 0)));
+        assert_eq!(table.current, [[0, 0], [0, 1]]);
     }
 
     #[test]
