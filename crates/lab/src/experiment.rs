@@ -225,7 +225,7 @@ static EXPERIMENTS: [Experiment; 50] = [
         overload::on_gunicorn,
     ),
     study("F1", OWN, "nginx, httpd, HAProxy and Envoy, led and by themselves", fronts::run),
-    study("K1", OWN, "gets and sets of the cache, beside memcached", cache::run),
+    study("K1", OWN, "gets and sets of the cache, beside memcached", cache::commands),
     study("agent", OWN, "nginx with an agent beside it, and behind the edge", agent::run),
 ];
 
