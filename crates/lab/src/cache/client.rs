@@ -8,10 +8,14 @@ use std::time::{Duration, Instant};
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Requests that are made before the time begins, and then sent in turn.
 const REQUESTS: usize = 256;
-/// Requests between two looks at the clock.
-const BETWEEN: usize = 16;
 /// Items that are stored at a time.
 const STORED: usize = 100;
+/// The answer to a get of one key that has no item.
+const NOTHING: &[u8] = b"END\r\n";
+/// Longest line that says why something was not done.
+const LINE_BYTES_MAX: usize = 1024;
+/// Longest answer to `stats`.
+const STATS_BYTES_MAX: usize = 64 << 10;
 
 /// Items, whose values are all alike.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +36,16 @@ pub(super) enum Request {
     Sets,
 }
 
+/// What came of asking for some time.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Asked {
+    /// How long each request took until it was answered, in µs.
+    pub(super) took_us: Vec<f64>,
+    /// Requests that found nothing.
+    pub(super) misses: u64,
+    pub(super) time: Duration,
+}
+
 pub(super) struct Client {
     stream: TcpStream,
     answer: Vec<u8>,
@@ -42,6 +56,7 @@ impl Client {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(ANSWER_MAX))?;
+        stream.set_write_timeout(Some(ANSWER_MAX))?;
         Ok(Client { stream, answer: Vec::new() })
     }
 
@@ -54,14 +69,14 @@ impl Client {
         Ok(())
     }
 
-    /// Asks for `time`, each time for `count` items at random. Returns how many were got or set, and the time that it took.
+    /// Asks for `time`, at least once, each time for `count` items at random.
     pub(super) fn ask(
         &mut self,
         items: Items<'_>,
         request: Request,
         count: u32,
         time: Duration,
-    ) -> io::Result<(u64, Duration)> {
+    ) -> io::Result<Asked> {
         let mut number = 1_u64;
         let mut next = |_| {
             // D. Knuth's MMIX generator: which keys they are makes no difference, as long as they are not in a row.
@@ -73,29 +88,82 @@ impl Client {
             written(request, Items { keys: &keys, ..items })
         };
         let requests: Vec<_> = (0..REQUESTS).map(|_| one()).collect();
-        let (begun, mut done) = (Instant::now(), 0);
-        for some in requests.chunks(BETWEEN).cycle() {
-            for (request, answer) in some {
-                self.exchange(request, answer)?;
-                done += u64::from(count);
-            }
-            if begun.elapsed() >= time {
+        let mut asked = Asked { took_us: Vec::new(), misses: 0, time: Duration::ZERO };
+        let begun = Instant::now();
+        for (request, answer) in requests.iter().cycle() {
+            let sent = Instant::now();
+            asked.misses += u64::from(!self.exchange(request, answer)?);
+            let answered = Instant::now();
+            asked.took_us.push((answered - sent).as_secs_f64() * 1e6);
+            asked.time = answered - begun;
+            if asked.time >= time {
                 break;
             }
         }
-        Ok((done, begun.elapsed()))
+        Ok(asked)
     }
 
-    /// Sends a request, and reads its answer, which must be the expected one.
-    fn exchange(&mut self, request: &[u8], expected: &[u8]) -> io::Result<()> {
+    /// Deletes an item that is not there.
+    pub(super) fn delete_absent(&mut self, number: u32) -> io::Result<()> {
+        self.exchange(format!("delete {}\r\n", key(number)).as_bytes(), b"NOT_FOUND\r\n").map(drop)
+    }
+
+    /// A figure of `stats`.
+    pub(super) fn stat(&mut self, name: &str) -> io::Result<u64> {
+        self.stream.write_all(b"stats\r\n")?;
+        self.answer.resize(STATS_BYTES_MAX, 0);
+        let mut read = 0;
+        while !self.answer[..read].ends_with(NOTHING) {
+            read = self.read_on(read)?;
+        }
+        let stats = String::from_utf8_lossy(&self.answer[..read]);
+        let mut rows = stats.lines().filter_map(|line| line.strip_prefix("STAT ")?.split_once(' '));
+        let value = rows.find(|(row, _)| *row == name).and_then(|(_, value)| value.parse().ok());
+        value
+            .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("its stats have no number {name}")))
+    }
+
+    /// Sends a request, and reads its answer. Returns whether it is the expected one; otherwise nothing was found.
+    ///
+    /// # Errors
+    /// If it is another answer.
+    fn exchange(&mut self, request: &[u8], expected: &[u8]) -> io::Result<bool> {
         self.stream.write_all(request)?;
         self.answer.resize(expected.len(), 0);
-        self.stream.read_exact(&mut self.answer)?;
-        if self.answer == expected {
-            return Ok(());
+        let mut read = 0;
+        while read < expected.len() {
+            let before = read;
+            read = self.read_on(read)?;
+            if self.answer[before..read] != expected[before..read] {
+                return self.other_answer(read);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What an answer is that is not the expected one, of which `read` bytes are there.
+    fn other_answer(&mut self, mut read: usize) -> io::Result<bool> {
+        self.answer.resize(self.answer.len() + LINE_BYTES_MAX, 0);
+        while !self.answer[..read].contains(&b'\n') {
+            read = self.read_on(read)?;
+        }
+        if self.answer[..read] == *NOTHING {
+            return Ok(false);
         }
         let line = self.answer.split(|byte| *byte == b'\r').next().unwrap_or_default();
         Err(io::Error::new(ErrorKind::InvalidData, format!("it answers {:?}", String::from_utf8_lossy(line))))
+    }
+
+    /// Reads more of an answer, of which `read` bytes are there. Returns how many there are then.
+    fn read_on(&mut self, read: usize) -> io::Result<usize> {
+        loop {
+            match self.stream.read(&mut self.answer[read..]) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(more) => return Ok(read + more),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 
@@ -126,6 +194,8 @@ fn written(request: Request, Items { keys, value_bytes }: Items<'_>) -> (Vec<u8>
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -142,5 +212,45 @@ mod tests {
         assert_eq!(of(Request::Gets)[1], format!("{one}END\r\n{two}END\r\n"));
         let set = "set key0000001 0 0 2\r\nxx\r\nset key0000020 0 0 2\r\nxx\r\n";
         assert_eq!(of(Request::Sets), [set, "STORED\r\nSTORED\r\n"]);
+    }
+
+    /// A client of a server that answers each request with the next of `answers`.
+    fn client_of<const N: usize>(answers: [&'static str; N]) -> Client {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = Client::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        std::thread::spawn(move || {
+            for answer in answers {
+                // The client sends one request at a time, which is short.
+                let _ = stream.read(&mut [0; 100]).unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        client
+    }
+
+    #[test]
+    fn what_is_not_found_is_counted_and_any_other_answer_is_an_error() {
+        let items = Items { keys: &[7], value_bytes: 1 };
+        let found = "VALUE key0000007 0 1\r\nx\r\nEND\r\n";
+        let mut client =
+            client_of([found, "END\r\n", found, "SERVER_ERROR out of memory storing object\r\n"]);
+        let mut misses = || client.ask(items, Request::Gets, 1, Duration::ZERO).map(|asked| asked.misses);
+        assert_eq!([(); 3].map(|()| misses().unwrap()), [0, 1, 0]);
+        let error = misses().unwrap_err().to_string();
+        assert_eq!(error, "it answers \"SERVER_ERROR out of memory storing object\"");
+        // An answer that is shorter is no reason to wait.
+        let error = client_of(["ERROR\r\n"]).delete_absent(7).unwrap_err().to_string();
+        assert_eq!(error, "it answers \"ERROR\"");
+    }
+
+    #[test]
+    fn a_figure_of_stats_has_its_whole_name() {
+        let stats = "STAT version 1.0\r\nSTAT forwarded_more 1\r\nSTAT forwarded 23\r\nEND\r\n";
+        let mut client = client_of(["NOT_FOUND\r\n", stats, stats, ""]);
+        client.delete_absent(7).unwrap();
+        assert_eq!(client.stat("forwarded").unwrap(), 23);
+        assert!(client.stat("version").unwrap_err().to_string().ends_with("no number version"));
+        assert!(client.stat("forwarded").is_err(), "the server has gone");
     }
 }

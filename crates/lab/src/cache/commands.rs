@@ -207,18 +207,22 @@ impl Cache {
         let keys: Vec<u32> = (0..ITEMS).collect();
         let items = Items { keys: &keys, value_bytes };
         talk(&[server], shape.name(), |client| client.fill(items))?;
-        let ((done, time), cpu) = talk(&[server], shape.name(), |client| {
+        let (asked, cpu) = talk(&[server], shape.name(), |client| {
             client.ask(items, shape.request(), shape.keys(), self.time)
         })?;
-        let cpu_s = cpu[0].as_secs_f64();
+        if asked.misses > 0 {
+            return Err(server.failed(format!("{}: {} found nothing", shape.name(), asked.misses)));
+        }
+        let done = asked.took_us.len() as f64 * f64::from(shape.keys());
+        let (time_s, cpu_s) = (asked.time.as_secs_f64(), cpu[0].as_secs_f64());
         Ok(Row {
             round,
             value_bytes,
             shape,
             system,
-            per_s: done as f64 / time.as_secs_f64(),
-            per_cpu_s: done as f64 / cpu_s,
-            cpu_busy: cpu_s / time.as_secs_f64(),
+            per_s: done / time_s,
+            per_cpu_s: done / cpu_s,
+            cpu_busy: cpu_s / time_s,
         })
     }
 }
@@ -241,6 +245,7 @@ impl Study for Cache {
         bench.begin(&format!("round-{round}"));
         for case in cases() {
             for system in System::order(round) {
+                bench.go_on()?;
                 rows.push(self, self.turn(system, case, round)?)?;
             }
         }
