@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
@@ -126,6 +127,14 @@ impl<'a> Bench<'a> {
         self.spoilt.extend(why.map(|why| format!("run {name}: {why}")));
         self.done += 1;
         self.skip();
+    }
+
+    /// Whether the lab is to go on.
+    ///
+    /// # Errors
+    /// If it was stopped.
+    pub(crate) fn go_on(&self) -> Result<()> {
+        if self.options.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 
     /// Takes the reasons why runs since the last call are spoilt.

@@ -1,10 +1,11 @@
 //! Debian's nginx as one process, a server or a proxy, from a configuration of its own.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
 use crate::error::{Error, Result, file};
+use crate::process::daemon;
 
 /// Connections of a process, to clients and to servers.
 const CONNECTIONS_MAX: u32 = 16_384;
@@ -15,23 +16,14 @@ const CONNECTIONS_MAX: u32 = 16_384;
 /// # Errors
 /// If there is no nginx, or the directory cannot be written.
 pub(crate) fn command(directory: &Path, http: &str) -> Result<Command> {
-    let program = find()?;
+    let (what, instead) = ("there is no nginx here".into(), "install Debian's package nginx");
+    let program = daemon("nginx", "-v").ok_or(Error::Absent { what, instead })?;
     file(directory, fs::create_dir_all(directory))?;
     let config = directory.join("nginx.conf");
     file(&config, fs::write(&config, text(directory, http)))?;
     let mut command = Command::new(program);
     command.arg("-p").arg(directory).arg("-c").arg(&config).args(["-e", "stderr"]);
     Ok(command)
-}
-
-fn find() -> Result<PathBuf> {
-    // Debian's directory is not among those of users' programs.
-    let programs = [PathBuf::from("nginx"), PathBuf::from("/usr/sbin/nginx")];
-    let states_its_version = |program: &PathBuf| {
-        Command::new(program).arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
-    };
-    let (what, instead) = ("there is no nginx here".into(), "install Debian's package nginx");
-    programs.into_iter().find(states_its_version).ok_or(Error::Absent { what, instead })
 }
 
 fn text(directory: &Path, http: &str) -> String {

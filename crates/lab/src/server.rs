@@ -64,9 +64,7 @@ impl Server {
         let mut server = Server { name: name.to_owned(), process, address, log };
         let deadline = Instant::now() + READY_MAX;
         while !is_ready() {
-            if bench.options.stop.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
-            }
+            bench.go_on()?;
             if let Some(status) = server.process.status()? {
                 return Err(server.failed(format!("ended with {status}")));
             }

@@ -81,7 +81,8 @@ impl Bound {
         Bound::new(what, found, 0.0..=f64::INFINITY)
     }
 
-    fn broken(&self) -> Option<String> {
+    /// Why it is impossible, if it is.
+    pub(crate) fn broken(&self) -> Option<String> {
         let Bound { what, found, possible } = self;
         (!possible.contains(found)).then(|| {
             let number = |value: f64| (value * 1e3).round() / 1e3;
