@@ -14,10 +14,10 @@ use support::{Cluster, Running, eventually};
 
 /// Three caches.
 struct Caches {
+    /// Those that run, by number. They end before their directory goes.
+    running: Vec<Option<Running>>,
     cluster: Cluster,
     at: Vec<SocketAddr>,
-    /// Those that run, by number.
-    running: Vec<Option<Running>>,
 }
 
 impl Caches {
@@ -30,7 +30,7 @@ impl Caches {
             .zip(&at)
             .map(|(name, at)| CachePeer { memory_mb, ..CachePeer::new(*name, *at) })
             .collect();
-        let mut caches = Caches { cluster, at, running: vec![None, None, None] };
+        let mut caches = Caches { running: vec![None, None, None], cluster, at };
         (0..3).for_each(|number| caches.restart(number));
         // Each has links to the memory of the others.
         for key in 0..32 {

@@ -35,7 +35,7 @@ def by_libmemcached(binary):
     large = bytes(range(256)) * 3900
     assert client.set("large", large) and client.get("large") == large
     try:
-        client.set("too large", b"x" * (2 << 20))
+        client.set("too-large", b"x" * (2 << 20))
         raise AssertionError("2 MiB were stored")
     except pylibmc.Error:
         pass
