@@ -272,7 +272,7 @@ fn proxies_of_other_makes_led_and_by_themselves() {
     let mut lab = Lab::new(true);
     let report = lab.run("F1").unwrap();
     keep(&lab.out("F1/figure.svg"), "F1.svg");
-    assert_eq!(lab.runs.len(), 14 + 4 * 9);
+    assert_eq!(lab.runs.len(), 15 + 4 * 10);
     assert_eq!(lab.runs[..3], ["bursts-2-nginx-own", "bursts-2-nginx-sidelong", "bursts-2-nginx-shared"]);
     assert!(lab.read("F1/configs/bursts-2-haproxy-own.toml").contains(" --front haproxy --by own --json\n"));
     assert!(!lab.read("F1/configs/slow-4-edge-sidelong.toml").contains("--front"));
