@@ -292,7 +292,7 @@ fn proxies_of_other_makes_led_and_by_themselves() {
     let absent = r#"case "$*" in *"--front httpd"*) echo "sidelong: --front: there is no httpd here" >&2; exit 2 ;; esac"#;
     let mut lab = Lab::of(&format!("{absent}\n{}", include_str!("fake_up.sh")), true);
     lab.run("F1").unwrap();
-    assert_eq!(lab.read("F1/rows.csv").lines().count(), 1 + 11 + 4 * 7);
+    assert_eq!(lab.read("F1/rows.csv").lines().count(), 1 + 12 + 4 * 8);
     assert!(lab.read("F1/report.md").contains("Not measured: --front: there is no httpd here."));
 }
 
