@@ -7,7 +7,7 @@
 //! that was the key's value at one moment in between: its key is there in full, its stamp is the same before and after, the
 //! home has not given the place to an item of another size meanwhile, and the item has neither expired nor been flushed.
 //! A home withdraws an old value before it publishes a new one. So once a change was answered, no later read returns what was
-//! there before. What is not read soundly within [`TRIES_MAX`] tries is a miss, which a cache may answer at any time.
+//! there before. What is not read soundly in four tries is a miss, which a cache may answer at any time.
 
 use std::hash::Hasher as _;
 use std::mem::offset_of;
