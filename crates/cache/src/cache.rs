@@ -311,8 +311,8 @@ impl Cache {
     pub fn flush(&mut self, at: Seconds, now: Seconds) {
         self.flush_if_due(now);
         self.flush_at = at;
+        self.state_flush();
         self.flush_if_due(now);
-        self.state(offset_of!(CacheLife, flush), CacheLife::flush_word(self.epoch, self.flush_at));
     }
 
     fn hash(&self, key: &[u8]) -> u64 {
@@ -410,8 +410,13 @@ impl Cache {
                     self.free(gone.key, gone.value, gone.bytes);
                 }
             }
-            self.state(offset_of!(CacheLife, flush), CacheLife::flush_word(self.epoch, 0));
+            self.state_flush();
         }
+    }
+
+    /// Tells others which items were flushed, and from when on the others are.
+    fn state_flush(&mut self) {
+        self.state(offset_of!(CacheLife, flush), CacheLife::flush_word(self.epoch, self.flush_at));
     }
 
     /// Removes the item of a hash. False if there is none.

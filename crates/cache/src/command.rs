@@ -185,9 +185,9 @@ impl Users {
 }
 
 impl Host<'_> {
-    /// Whom commands on a key are for, if not for this cache.
-    pub(crate) fn home(&self, key: &[u8]) -> Option<To> {
-        self.neighbours.as_ref()?.home(key).map(To::Home)
+    /// The cache that commands on a key are for, if that is another one.
+    pub(crate) fn home(&self, key: &[u8]) -> Option<usize> {
+        self.neighbours.as_ref()?.home(key)
     }
 
     /// Whether there are other caches that a command for all is for.
@@ -202,23 +202,20 @@ impl Host<'_> {
         }
     }
 
-    /// The item of a key in the memory of the cache that is its home. The outer `None` says that its home is this cache.
-    pub(crate) fn read(&mut self, key: &[u8]) -> Option<Option<Item<'_>>> {
-        let neighbours = self.neighbours.as_mut()?;
-        let home = neighbours.home(key)?;
-        Some(neighbours.read(home, key, self.cache, self.world.now))
+    /// The item of a key in the memory of the cache that is its home.
+    pub(crate) fn read(&mut self, home: usize, key: &[u8]) -> Option<Item<'_>> {
+        self.neighbours.as_mut()?.read(home, key, self.cache, self.world.now)
     }
 
     /// Hands the item of `key` to `show`, if there is one. Afterwards it expires at `touch`.
     pub(crate) fn fetch(&mut self, key: &[u8], touch: Option<Seconds>, show: impl FnOnce(&Item<'_>)) -> bool {
         let now = self.world.now;
         if touch.is_none()
-            && let Some(neighbours) = self.neighbours.as_mut()
-            && let Some(home) = neighbours.home(key)
+            && let Some(home) = self.home(key)
         {
-            let item = neighbours.read(home, key, self.cache, now);
-            self.counters.count_fetch(false, item.is_some());
-            return item.inspect(show).is_some();
+            let is_hit = self.read(home, key).inspect(show).is_some();
+            self.counters.count_fetch(false, is_hit);
+            return is_hit;
         }
         let item = self.cache.get(key, now);
         self.counters.count_fetch(touch.is_some(), item.is_some());

@@ -139,9 +139,15 @@ impl Heap {
     pub(crate) fn suits(&self, taken: usize, len: usize) -> bool {
         let (room, wanted) = (self.class_of(taken), self.class_of(len));
         match (room, wanted) {
-            (Some(room), Some(wanted)) => (wanted..=wanted + STEPS as u8).contains(&room),
+            (Some(room), Some(wanted)) => self.suitable(wanted).contains(&usize::from(room)),
             _ => taken == self.taken(len),
         }
+    }
+
+    /// The classes whose slots an item of `class` may take: up to twice as large.
+    fn suitable(&self, class: u8) -> Range<usize> {
+        let class = usize::from(class);
+        class..self.classes.len().min(class + STEPS + 1)
     }
 
     /// Room for an item of `len` bytes, if there is any: its place, and the bytes that it takes.
@@ -153,8 +159,7 @@ impl Heap {
             let blocks = len.div_ceil(self.block_bytes());
             return Some((self.allocate_run(blocks)?, self.taken(len)));
         };
-        let larger = usize::from(class)..self.classes.len().min(usize::from(class) + STEPS + 1);
-        let open = larger.clone().find(|class| !self.classes[*class].open.is_empty());
+        let open = self.suitable(class).find(|class| !self.classes[*class].open.is_empty());
         let class = match open {
             Some(open) if self.classes[usize::from(class)].pages == 0 => open as u8,
             _ => class,

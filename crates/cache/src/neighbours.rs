@@ -79,6 +79,12 @@ pub enum To {
     All,
 }
 
+impl From<usize> for To {
+    fn from(home: usize) -> Self {
+        To::Home(home)
+    }
+}
+
 /// A command that others are to carry out, as the client wrote it. Their answer is what the client reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Errand {
@@ -108,10 +114,9 @@ impl Language {
     }
 }
 
-/// A cache that is not this one.
+/// A cache, and the link to its memory.
 struct Neighbour {
-    region: String,
-    map: CacheMap,
+    peer: Peer,
     link: Option<Link>,
 }
 
@@ -131,7 +136,6 @@ pub struct Neighbours {
     initiator: Initiator,
     /// By number; what it says of this cache itself is not used.
     all: Vec<Neighbour>,
-    names: Vec<String>,
     batch: Batch,
     reads: Reads,
     /// What a session has left for the driver to send.
@@ -146,7 +150,7 @@ impl Neighbours {
     /// If there is no such cache.
     pub fn new(me: usize, peers: &[Peer], directory: Arc<dyn Directory>, cluster: u64) -> Self {
         assert!(me < peers.len(), "this cache is one of them");
-        let neighbour = |peer: &Peer| Neighbour { region: peer.region.clone(), map: peer.map, link: None };
+        let neighbour = |peer: &Peer| Neighbour { peer: peer.clone(), link: None };
         Neighbours {
             me,
             homes: Homes::new(peers.iter().map(|peer| peer.name.as_str())),
@@ -154,7 +158,6 @@ impl Neighbours {
             directory,
             initiator: Initiator::new().of_cluster(cluster),
             all: peers.iter().map(neighbour).collect(),
-            names: peers.iter().map(|peer| peer.name.clone()).collect(),
             batch: Batch::new(),
             reads: Reads::default(),
             errand: None,
@@ -168,7 +171,7 @@ impl Neighbours {
 
     /// The name of the cache with a number.
     pub fn name(&self, number: usize) -> &str {
-        &self.names[number]
+        &self.all[number].peer.name
     }
 
     /// The number of this cache.
@@ -210,7 +213,7 @@ impl Neighbours {
                     initiator: &mut self.initiator,
                     batch: &mut self.batch,
                     link: link.id,
-                    map: neighbour.map,
+                    map: neighbour.peer.map,
                     key,
                     hash: hash(link.hasher, key),
                 };
@@ -219,7 +222,7 @@ impl Neighbours {
             None => Err(OpError::PeerGone),
         };
         let found = found.inspect_err(|error| {
-            tracing::debug!(region = neighbour.region, %error, "a neighbour was not read");
+            tracing::debug!(region = neighbour.peer.region, %error, "a neighbour was not read");
             if *error != OpError::Timeout
                 && let Some(link) = neighbour.link.take()
             {
@@ -270,7 +273,7 @@ impl Neighbours {
     }
 
     fn link(&mut self, number: usize) {
-        let Neighbour { region, map, link } = &mut self.all[number];
+        let Neighbour { peer: Peer { region, map, .. }, link } = &mut self.all[number];
         let found = self.directory.find(region, RegionKind::Cache, map.len(), Access::ReadOnly);
         let linked = found.and_then(|key| self.initiator.connect(&key, PATIENCE));
         let id = match linked {
@@ -288,7 +291,7 @@ impl Neighbours {
     }
 
     fn count_reads(&mut self, number: usize, cache: &mut Cache) -> Result<(), OpError> {
-        let Neighbour { map, link, .. } = &mut self.all[number];
+        let Neighbour { peer: Peer { map, .. }, link } = &mut self.all[number];
         let Some(link) = link else { return Ok(()) };
         self.batch.clear();
         let reads = self.batch.read(link.id, map.reads(self.me), 8);

@@ -8,9 +8,6 @@ use std::time::{Duration, Instant};
 use crate::command::Host;
 use crate::stats;
 
-/// Time between two moments whose figures are published.
-const EVERY: Duration = Duration::from_millis(100);
-
 /// The numbers among the rows of `stats`, as the cache's thread had them last. Neither thread waits for the other: some
 /// figures may be of one moment and some of the next.
 #[derive(Debug)]
@@ -39,11 +36,6 @@ impl Published {
     pub fn age(&self) -> Option<Duration> {
         self.rows.get()?;
         Some(self.began.elapsed().saturating_sub(Duration::from_millis(self.at_ms.load(Ordering::Relaxed))))
-    }
-
-    /// Whether it is time for new ones.
-    pub(crate) fn is_due(&self) -> bool {
-        self.age().is_none_or(|age| age >= EVERY)
     }
 
     /// Publishes those of now.

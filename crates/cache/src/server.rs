@@ -257,7 +257,6 @@ impl<'a> Server<'a> {
         let mut events = Vec::with_capacity(EVENTS);
         let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as _ };
         while !stop.load(Ordering::Relaxed) {
-            self.publish();
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&tick)) {
                 Ok(_) => {}
@@ -286,10 +285,11 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// Does what concerns the other caches and no client.
+    /// Does what concerns no client.
     fn tick(&mut self) -> io::Result<()> {
         let now = Instant::now();
         self.ticked = now;
+        self.publish();
         if let Some(neighbours) = &mut self.neighbours {
             neighbours.tick(self.cache);
         }
@@ -306,11 +306,9 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// Publishes the figures, if it is time.
+    /// Publishes the figures, if another thread reads them.
     fn publish(&mut self) {
-        let Some(published) = self.options.published.as_ref().filter(|published| published.is_due()) else {
-            return;
-        };
+        let Some(published) = &self.options.published else { return };
         let now = self.now();
         let rows = |rows, row: &mut Row<'_>| self.options.show(rows, &self.connections, now, row);
         let world = self.options.world(now, &rows);

@@ -56,17 +56,14 @@ impl RegionSpec<'_> {
 
     /// Memory of this process with the first contents.
     pub(crate) fn memory(&self, init: impl FnOnce(&mut [u64])) -> Result<Memory, Error> {
-        let memory = Memory::anonymous(self.len);
-        let memory = memory.map_err(|source| Error::Map { name: self.name.into(), len: self.len, source })?;
-        memory.fill(&self.contents(init));
-        Ok(memory)
+        self.memory_with(&self.contents(init))
     }
 
-    /// Memory of this process that is empty behind its header.
-    fn unused(&self) -> Result<Memory, Error> {
+    /// Memory of this process that begins with `words`.
+    fn memory_with(&self, words: &[u64]) -> Result<Memory, Error> {
         let memory = Memory::anonymous(self.len);
         let memory = memory.map_err(|source| Error::Map { name: self.name.into(), len: self.len, source })?;
-        memory.fill(&self.header());
+        memory.fill(words);
         Ok(memory)
     }
 
@@ -153,8 +150,8 @@ impl Host {
         spec.check()?;
         let region = match self {
             Host::Shm(host) => host.offer_emptied(spec)?,
-            Host::Tcp(host) => host.offer(spec, None, spec.unused()?)?,
-            Host::Sim(host) => host.offer(spec, None, spec.unused()?)?,
+            Host::Tcp(host) => host.offer(spec, None, spec.memory_with(&spec.header())?)?,
+            Host::Sim(host) => host.offer(spec, None, spec.memory_with(&spec.header())?)?,
             #[cfg(feature = "verbs")]
             Host::Verbs(host) => host.offer(spec, |_| {})?,
         };

@@ -94,12 +94,10 @@ pub struct CacheLife {
     pub began_ns: u64,
     /// Rises before a place is given to an item of another size.
     pub generation: u64,
-    /// Items that are in no bucket, because theirs were full.
-    pub unlisted: u64,
     /// Secret of its keys' hash.
     pub seed: [u64; 2],
     /// Zero.
-    pub reserved: [u64; 2],
+    pub reserved: [u64; 3],
 }
 
 impl CacheLife {

@@ -38,7 +38,7 @@ node(ownership8,reading8,health8,requests8,zero32),list(node2),server(family2,po
 workers:header64,node(sent8,trial8,uncounted8,zero40),slot(pid4,started4,zero56,node(in_flight8,unanswered8,answers8,\
 refused4,failed4))x128;\
 cache:header64,life64,(reads64,hash8x4096)xcaches,bucket64,items;\
-life:flush8,began8,generation8,unlisted8,seed16,zero16;flush:epoch16,flush_at32;entry:at32,units16,tag16;\
+life:flush8,began8,generation8,seed16,zero24;flush:epoch16,flush_at32;entry:at32,units16,tag16;\
 item:stamp8,cas8,value4,flags4,expires4,accessed4;stamp:marks8(live,fetched,stale,won),key8,epoch16,generation32";
 
 /// What a region holds.

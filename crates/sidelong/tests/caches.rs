@@ -190,6 +190,22 @@ fn a_home_that_was_killed_comes_back_empty() {
     eventually("its memory is read again", || client.list(&format!("get {key}")) == value);
 }
 
+#[test]
+fn a_cache_whose_memory_others_cannot_find_ends() {
+    let mut caches = Caches::start(8);
+    std::fs::remove_file(caches.cluster.run_dir().join("c2.items.region")).unwrap();
+    let ended = caches.running[1].take().unwrap().finish();
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.err.contains("the region with its items was removed"), "{ended:?}");
+    caches.restart(1);
+    let key = caches.key_of(1);
+    let mut client = caches.client(0);
+    eventually("it takes changes again", || {
+        client.say(format!("set {key} 0 0 1\r\nx\r\n"));
+        client.line() == "STORED\r\n"
+    });
+}
+
 /// Of each key, what is known of the values that were stored: versions that rise.
 #[derive(Default)]
 struct History {

@@ -12,7 +12,6 @@ use super::text::{
 use super::{Step, push_number};
 use crate::cache::{Cache, Item, KEY_BYTES_MAX, PutError, Seconds};
 use crate::command::{Delta, Host, Mode, NoSum, Outcome, Put, Remains, World, number};
-use crate::neighbours::To;
 
 /// The most words of a line, flags included (memcached's).
 const WORDS_MAX: usize = 20;
@@ -298,13 +297,13 @@ impl Request<'_> {
     }
 
     /// Answers, or returns the key's home, if only that can.
-    fn get(&self, host: &mut Host<'_>, out: &mut Vec<u8>) -> Option<To> {
+    fn get(&self, host: &mut Host<'_>, out: &mut Vec<u8>) -> Option<usize> {
         let now = host.world.now;
         if let Some(home) = host.home(self.key) {
             if !self.is_for_anyone() {
                 return Some(home);
             }
-            let found = host.read(self.key).flatten();
+            let found = host.read(home, self.key);
             if found.is_some_and(|item| item.is_stale) {
                 // Whoever asks first wins the right to replace it.
                 return Some(home);

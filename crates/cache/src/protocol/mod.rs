@@ -28,7 +28,8 @@ pub(crate) enum Step {
 
 impl Step {
     /// The step that has others carry out the command that this one is done with.
-    pub(crate) fn forwarded(self, to: To) -> Step {
+    pub(crate) fn forwarded(self, to: impl Into<To>) -> Step {
+        let to = to.into();
         match self {
             Step::Used(used) => Step::Forward { to, used, unwanted: 0 },
             Step::Skip { used, unwanted } => Step::Forward { to, used, unwanted },

@@ -289,12 +289,12 @@ impl Text {
 impl Keys {
     /// Has the key's home carry out what changes an item, if that is another cache.
     fn forward(&self, key: &[u8], host: &mut Host<'_>) -> bool {
-        let (Touch::At(exptime), Some(to)) = (self.touch, host.home(key)) else { return false };
+        let (Touch::At(exptime), Some(home)) = (self.touch, host.home(key)) else { return false };
         let name = if self.shows_cas { "gats" } else { "gat" };
         let mut command = format!("{name} {exptime} ").into_bytes();
         command.extend_from_slice(key);
         command.extend_from_slice(b"\r\n");
-        host.send(to, Language::Key, &command);
+        host.send(To::Home(home), Language::Key, &command);
         true
     }
 
