@@ -281,11 +281,13 @@ impl Neighbours {
             Err(error) => return tracing::debug!(%error, "no link to a neighbour"),
         };
         self.batch.clear();
+        // A home that has only begun states its seed before this, and is linked to later.
+        let began_ns = self.batch.read(id, map.life() + offset_of!(CacheLife, began_ns), 8);
         let life = self.batch.read(id, map.life(), LINE_BYTES);
         let reads = self.batch.read(id, map.reads(self.me), 8);
         self.initiator.run(&mut self.batch, PATIENCE);
-        match (life_of(&self.batch, life), self.batch.value(reads)) {
-            (Ok(life), Ok(counted)) => *link = Some(Link { id, hasher: hasher(life.seed), counted }),
+        match (self.batch.value(began_ns), life_of(&self.batch, life), self.batch.value(reads)) {
+            (Ok(1..), Ok(life), Ok(counted)) => *link = Some(Link { id, hasher: hasher(life.seed), counted }),
             _ => self.initiator.close(id),
         }
     }
