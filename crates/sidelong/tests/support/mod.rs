@@ -7,6 +7,7 @@
 pub mod caches;
 mod cluster;
 pub mod foreign;
+pub mod histories;
 mod http;
 pub mod httpd;
 pub mod memcached;
