@@ -258,6 +258,43 @@ fn connections_are_counted_by_port() {
     assert_eq!(port(&mut kept), None);
 }
 
+/// Connections come and go on all CPUs, so that softirqs interrupt system calls that end connections, and each other's events.
+#[test]
+fn no_end_of_a_connection_is_missed() {
+    let test = "no_end_of_a_connection_is_missed";
+    let Some(mut kept) = Kept::of(test, Scope::Machine) else { return };
+    let free = |port| TcpListener::bind(("127.0.0.1", port)).ok();
+    let listener = (20_000..30_000).find_map(free).unwrap();
+    let address = listener.local_addr().unwrap();
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while began.elapsed() < Duration::from_secs(4) {
+                    let clients: Vec<_> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
+                    let accepted = clients.iter().map(|_| listener.accept().unwrap()).collect::<Vec<_>>();
+                    // In turn the client's end and the server's closes first.
+                    for (client, (server, _)) in clients.into_iter().zip(accepted) {
+                        drop(server);
+                        drop(client);
+                    }
+                }
+            });
+        }
+    });
+    let count = |kept: &mut Kept| {
+        let ports = surveyed(|| kept.reader.ports(0).unwrap(), |ports| ports.time_ns);
+        let port = ports.ports[..usize::from(ports.count)].iter().find(|port| port.port == address.port());
+        port.map_or_else(
+            || assert_ne!(ports.dropped, 0, "there is room for its port"),
+            |port| println!("{port:?}"),
+        );
+        port.map(|port| port.established)
+    };
+    let mut looks = (0..LOOKS_MAX).map(|_| count(&mut kept));
+    assert!(looks.any(|established| established.is_none_or(|count| count == 0)), "{:?}", count(&mut kept));
+}
+
 /// Between two network namespaces, so that no other bytes are counted.
 #[test]
 fn bytes_and_packets_are_those_that_were_sent() {
