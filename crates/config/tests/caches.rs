@@ -5,7 +5,7 @@ mod support;
 use std::net::SocketAddr;
 
 use sidelong_config::{CachePeer, ClusterFile, Eviction};
-use support::{BASE, refused_after};
+use support::refused_after;
 
 #[test]
 fn a_cache_has_its_defaults_and_is_written_as_it_is_read() {
