@@ -7,7 +7,7 @@ import time
 
 import audit
 import make_data
-from database import Unavailable
+from database import Unavailable, shown
 
 
 def scale(text):
@@ -46,17 +46,17 @@ def main():
 
 
 def make(options):
-    begun = time.monotonic()
-    shown = sys.stderr.isatty()
+    begun, database = time.monotonic(), shown(options.database)
+    is_terminal = sys.stderr.isatty()
 
     def progress(text):
-        if shown:
+        if is_terminal:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
     make_data.make(options.database, options.scale, options.seed, progress)
-    if shown:
+    if is_terminal:
         print("\r\x1b[K", end="", file=sys.stderr)
-    print(f"made {options.database} at scale {options.scale:g} from seed {options.seed} in {time.monotonic() - begun:.1f} s")
+    print(f"made {database} at scale {options.scale:g} from seed {options.seed} in {time.monotonic() - begun:.1f} s")
 
 
 main()

@@ -10,6 +10,7 @@ A database that is away, locked or full raises `Unavailable`. A unique value tha
 
 import contextlib
 import os
+import re
 import sqlite3
 import threading
 import urllib.parse
@@ -30,6 +31,11 @@ class Conflict(Exception):
 def connect(where):
     """The database at `where`: a URL `postgres://...`, or the path of an SQLite file."""
     return PostgreSQL(where) if where.startswith(("postgres://", "postgresql://")) else SQLite(where)
+
+
+def shown(where):
+    """`where` without a password."""
+    return re.sub("(://[^:/@]*):[^@]*@", r"\1@", where)
 
 
 def schema():
@@ -83,6 +89,8 @@ class SQLite:
                 raise
             raise Conflict(str(error)) from error
         except sqlite3.DatabaseError as error:
+            if str(error).startswith("no such table") or getattr(error, "sqlite_errorname", "") == "SQLITE_CANTOPEN":
+                raise Unavailable(f"no auction in {self.path} ({error}): make one with make-data") from error
             if getattr(error, "sqlite_errorcode", 0) & 0xFF not in self.AWAY:
                 raise
             raise Unavailable(f"SQLite {self.path}: {error}") from error
@@ -171,6 +179,8 @@ class PostgreSQL:
                 pool.putconn(connection)
         except psycopg.errors.UniqueViolation as error:
             raise Conflict(str(error)) from error
+        except psycopg.errors.UndefinedTable as error:
+            raise Unavailable("no auction in the PostgreSQL database: make one with make-data") from error
         except (psycopg.OperationalError, psycopg_pool.PoolTimeout, psycopg.errors.InternalError_) as error:
             raise Unavailable(f"PostgreSQL: {error}") from error
 

@@ -93,8 +93,12 @@ class Maker:
         self.open = [max(1, round(int(row["active_items"]) * scale)) for row in self.categories]
         self.ended = round(OLD_ITEMS * scale)
         self.ratings = [0] * (self.users + 1)
-        text = "\n".join(self.random.choice(SENTENCES) for _ in range(2000))
-        self.prose = text * (DESCRIPTION * 2 // len(text) + 1)
+        chosen = [self.random.choice(SENTENCES) for _ in range(2000)]
+        paragraphs = [" ".join(chosen[begin : begin + 4]) for begin in range(0, len(chosen), 4)]
+        self.prose = "\n\n".join(paragraphs)
+        # Where a text may begin: with a paragraph that has enough behind it.
+        ends = [index for index in range(len(self.prose) - DESCRIPTION) if self.prose.startswith("\n\n", index)]
+        self.begins = [0] + [index + 2 for index in ends if index + 2 + DESCRIPTION <= len(self.prose)]
         self.bids, self.comments = [], []
 
     def upto(self, number):
@@ -164,9 +168,9 @@ class Maker:
         return number, name, self.slice(DESCRIPTION), *rest
 
     def slice(self, length_max):
-        """Uniform 1 to `length_max` characters of prose, from the beginning of a word."""
-        begin = self.prose.index(" ", self.upto(len(self.prose) - DESCRIPTION - 100)) + 1
-        return self.prose[begin : begin + 1 + self.upto(length_max)].rstrip() or "."
+        """Uniform 1 to `length_max` characters of prose."""
+        begin = self.begins[self.upto(len(self.begins))]
+        return self.prose[begin : begin + 1 + self.upto(length_max)]
 
     def other_than(self, user):
         other = 1 + self.upto(self.users - 1)

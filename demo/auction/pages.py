@@ -181,7 +181,7 @@ def home(view):
         "Home",
         "Everything goes to the highest bid",
         h(
-            '<p class="lead">{items} auctions and {users} bidders, on servers that move while you look.</p>',
+            '<p class="lead">{items} items and {users} bidders, on servers that change places while you look.</p>',
             items=f"{view.items:,}",
             users=f"{view.users:,}",
         ),
