@@ -26,6 +26,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BODY_BYTES_MAX = 64 << 10
 FIELDS_MAX = 32
 SESSION_S = 12 * 3600
+PASSWORD_MAX = 100
 SERVER = os.environ.get("AUCTION_SERVER") or socket.gethostname()
 SITE = os.environ.get("AUCTION_SITE") or "auction"
 DATABASE = connect(os.environ.get("AUCTION_DATABASE") or "auction.db")
@@ -197,9 +198,12 @@ def once(text):
 
 
 def authenticated(nickname, password):
+    # PostgreSQL takes no NUL in a text, and HMAC takes a key for the same with NULs at its end.
+    if "\0" in nickname + password or len(password) > PASSWORD_MAX:
+        raise Stop(401, "There is no such nickname and password.")
     with DATABASE.reading() as db:
-        account = market.account(db, nickname.replace("\0", ""))
-    if not account or len(password) > 100 or not passwords.matches(password, account["password"]):
+        account = market.account(db, nickname)
+    if not account or not passwords.matches(password, account["password"]):
         raise Stop(401, "There is no such nickname and password.")
     return account["id"], nickname
 
@@ -221,8 +225,8 @@ def register(request):
     nickname, password = request.text("nickname", 20), request.form.get("password", "")
     if not re.fullmatch("[A-Za-z0-9_-]{3,20}", nickname):
         raise Stop(400, "A nickname has 3 to 20 letters, digits, _ or -.")
-    if not 8 <= len(password) <= 100:
-        raise Stop(400, "A password has 8 to 100 characters.")
+    if not 8 <= len(password) <= PASSWORD_MAX or "\0" in password:
+        raise Stop(400, f"A password has 8 to {PASSWORD_MAX} characters.")
     user = market.register(
         DATABASE,
         firstname=request.text("firstname", 20),

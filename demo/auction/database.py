@@ -16,6 +16,7 @@ import threading
 import urllib.parse
 
 LOCK_WAIT_S = 2
+CONNECT_WAIT_S = 5
 CONNECTIONS_MAX = 8
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -147,13 +148,13 @@ class PostgreSQL:
                         self.url,
                         min_size=1,
                         max_size=CONNECTIONS_MAX,
-                        timeout=LOCK_WAIT_S,
+                        timeout=CONNECT_WAIT_S,
                         # A server that is back is found again within about a second.
                         reconnect_timeout=1,
                         kwargs={
                             "autocommit": True,
                             "row_factory": psycopg.rows.dict_row,
-                            "connect_timeout": LOCK_WAIT_S,
+                            "connect_timeout": CONNECT_WAIT_S,
                             "options": f"-c lock_timeout={LOCK_WAIT_S}s -c statement_timeout={10 * LOCK_WAIT_S}s",
                         },
                     )

@@ -185,7 +185,14 @@ def home(view):
             items=f"{view.items:,}",
             users=f"{view.users:,}",
         ),
-        cards([("/browse", "Browse the auctions"), ("/sell", "Sell something"), ("/me/sign-in", "Your bids and sales"), ("/register", "Open an account")]),
+        cards(
+            [
+                ("/browse", "Browse the auctions"),
+                ("/sell", "Sell something"),
+                ("/me/sign-in", "Your bids and sales"),
+                ("/register", "Open an account"),
+            ]
+        ),
         Html('<p class="quiet">To try it, sign in as <b>user1</b> with the password <b>password1</b>, or any other number.</p>'),
     )
 

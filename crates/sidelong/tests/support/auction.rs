@@ -10,6 +10,7 @@ use std::process::Command;
 
 use rustix::process::{Signal, geteuid};
 
+use super::foreign::foreign;
 use super::servers::{is_there, signal_all};
 use super::{Client, Cluster, Done, Reply, Running, eventually, skipped, try_get};
 
@@ -55,7 +56,7 @@ impl Auction {
         if !is_there("gunicorn", "--version") {
             return None;
         }
-        let cluster = Cluster::new(&[("auction", 2)]);
+        let cluster = foreign(&[("auction", 2), ("api", 1)]);
         let database = match books {
             Books::Sqlite => cluster.path("auction.db").to_str().unwrap().to_owned(),
             Books::PostgreSql => format!("postgres://auction@{}/postgres", cluster.at(5432)),
@@ -64,7 +65,9 @@ impl Auction {
         if books == Books::PostgreSql {
             let imports = Command::new(PYTHON).args(["-c", "import psycopg, psycopg_pool"]).output();
             if !imports.is_ok_and(|output| output.status.success()) {
-                skipped("auction: no psycopg here; Debian's packages python3-psycopg and python3-psycopg-pool have it");
+                skipped(
+                    "auction: no psycopg here; Debian's packages python3-psycopg and python3-psycopg-pool have it",
+                );
                 return None;
             }
             auction.cluster_of_postgresql()?;
@@ -107,7 +110,9 @@ impl Auction {
 
     /// Changes the data behind the application's back.
     pub fn change(&self, sql: &str) {
-        let text = format!("import database\nwith database.connect(DATABASE).writing() as db:\n    db.execute({sql:?}, ())");
+        let text = format!(
+            "import database\nwith database.connect(DATABASE).writing() as db:\n    db.execute({sql:?}, ())"
+        );
         self.python(&text).finish().succeeded();
     }
 
@@ -173,7 +178,15 @@ impl Auction {
             // nobody may pass through, and sees nothing.
             std::fs::set_permissions(self.cluster.path(""), Permissions::from_mode(0o711)).unwrap();
         }
-        command.arg("-D").arg(data).args(["-U", "auction", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
+        command.arg("-D").arg(data).args([
+            "-U",
+            "auction",
+            "--auth=trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        ]);
         Running::start_command(command).finish().succeeded();
         Some(())
     }
@@ -236,7 +249,8 @@ impl Visitor {
     pub fn try_post(&mut self, path: &str, fields: &[(&str, &str)]) -> io::Result<Reply> {
         let token = self.token.clone();
         let fields = fields.iter().copied().chain([("csrf", token.as_str())]);
-        let form = fields.map(|(name, value)| format!("{name}={}", escaped(value))).collect::<Vec<_>>().join("&");
+        let form =
+            fields.map(|(name, value)| format!("{name}={}", escaped(value))).collect::<Vec<_>>().join("&");
         self.try_send("POST", path, &form)
     }
 
@@ -272,7 +286,10 @@ impl Visitor {
 
     /// Bids a sum on one of an item.
     pub fn bid(&mut self, item: u64, bid: u64, once: &str) -> io::Result<Reply> {
-        self.try_post(&format!("/items/{item}/bids"), &[("bid", &bid.to_string()), ("qty", "1"), ("once", once)])
+        self.try_post(
+            &format!("/items/{item}/bids"),
+            &[("bid", &bid.to_string()), ("qty", "1"), ("once", once)],
+        )
     }
 
     /// Buys some of an item.
