@@ -13,7 +13,7 @@ use rustix::process::{Signal, geteuid, kill_process};
 use serde_json::Value;
 use support::auction::{Auction, Books, USERS, Visitor, between, demo, interaction, once};
 use support::servers::family;
-use support::{Reply, Running, eventually, skipped};
+use support::{Client, Reply, Running, eventually, skipped};
 
 /// The auctions that this machine can run.
 fn auctions() -> impl Iterator<Item = Auction> {
@@ -222,6 +222,28 @@ fn what_is_not_allowed_is_refused_and_changes_nothing() {
         }
         assert_eq!(auction.audit(), before);
     }
+}
+
+/// A form in pieces, of which the last never comes.
+#[test]
+fn who_leaves_in_mid_form_has_sent_nothing() {
+    let Some(auction) = Auction::new(Books::Sqlite) else { return };
+    let _server = auction.serve(1);
+    let mut visitor = auction.visitor();
+    let item = visitor.sign_in(1).sell("Pieces", 100, 5);
+    visitor.sign_in(2);
+    let before = auction.audit();
+    let form = format!("csrf={}&once={}&qty=10", visitor.token, once());
+    let (length, cookie) = (form.len(), &visitor.cookie);
+    for sent in [length - 1, length - 2, 20, 0] {
+        let mut client = Client::connect(auction.cluster.node(0));
+        let head = format!("host: auction.test\r\ncookie: {cookie}\r\ncontent-length: {length}\r\n");
+        client.send(format!("POST /items/{item}/purchases HTTP/1.1\r\n{head}\r\n{}", &form[..sent])).unwrap();
+        drop(client);
+        // The server's one worker answers this when it has done with that.
+        assert_eq!(support::get(auction.cluster.node(0), "auction.test", "/health").status, 200);
+    }
+    assert_eq!(auction.audit(), before);
 }
 
 #[test]
@@ -633,7 +655,7 @@ fn programs_are_answered_in_json() {
     assert!(all > 20, "{all} items are on several pages");
     let before = auction.audit();
     let client = |authorization: &str, body: &str| {
-        let mut client = support::Client::connect(auction.cluster.node(0));
+        let mut client = Client::connect(auction.cluster.node(0));
         let length = body.len();
         client
             .send(format!(
