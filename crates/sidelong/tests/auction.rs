@@ -4,6 +4,7 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
@@ -540,7 +541,7 @@ fn a_full_disk_is_told_and_forgotten_when_there_is_room() {
     let rest = disk.0.join("rest");
     // To the last page: what is written until no more is taken.
     let mut file = std::fs::File::create(&rest).unwrap();
-    while std::io::Write::write(&mut file, &[0; 4096]).is_ok() {}
+    while file.write_all(&[0; 4096]).is_ok() {}
     let (mut bid, mut taken) = (1, 0);
     // What room the log has left is used up first.
     eventually("no room", || {
@@ -594,7 +595,7 @@ fn an_auction_that_ends_has_one_winner() {
             let status = visitor.sign_in(user).bid(item, bid, &once()).unwrap().status;
             assert_eq!(status, if bid == 5 { 409 } else { 200 });
         }
-        auction.change(&format!("UPDATE items SET end_date = {} WHERE id = {item}", "start_date"));
+        auction.change(&format!("UPDATE items SET end_date = start_date WHERE id = {item}"));
         // The bids came in time.
         auction.change(&format!(
             "UPDATE bids SET date = (SELECT end_date FROM items WHERE id = {item}) WHERE item = {item}"
