@@ -352,7 +352,7 @@ fn crowd(address: SocketAddr, item: u64, stop: &AtomicBool) -> (i64, i64, i64) {
         while !stop.load(Ordering::Relaxed) {
             let once = once();
             let mut status = 0;
-            let buys = next % 5 == 0;
+            let buys = next.is_multiple_of(5);
             eventually("an answer", || {
                 let reply = if buys { visitor.buy(item, 1, &once) } else { visitor.bid(item, next, &once) };
                 status = reply.map_or(0, |reply| reply.status);

@@ -194,13 +194,11 @@ fn a_person_buys_and_sells_while_nodes_move() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let mover = scope.spawn(|| {
-            let mut moves = 0;
-            for site in ["api", "auction"].into_iter().cycle() {
+            for (moves, site) in ["api", "auction"].into_iter().cycle().enumerate() {
                 if stop.load(Ordering::Relaxed) {
                     return moves;
                 }
                 run(["move", "n2", site, "--config", &config]).succeeded();
-                moves += 1;
                 std::thread::sleep(std::time::Duration::from_millis(200));
             }
             unreachable!("a cycle has no end");
