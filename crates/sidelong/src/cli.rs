@@ -15,6 +15,7 @@ use crate::cache::CacheArgs;
 use crate::failure::{Failure, say, some};
 use crate::front::lines::By;
 use crate::history::time_of_day;
+use crate::lab::LabArgs;
 use crate::parts;
 use crate::perf::PerfArgs;
 use crate::top::Column;
@@ -496,50 +497,6 @@ pub(crate) enum SimCommand {
         /// Requests, or events of the hold model.
         #[arg(value_parser = clap::value_parser!(u64).range(1..=sidelong_sim::fields::REQUESTS_MAX))]
         count: u64,
-    },
-}
-
-#[derive(Args)]
-pub(crate) struct LabArgs {
-    #[command(subcommand)]
-    pub(crate) command: LabCommand,
-}
-
-#[derive(Subcommand)]
-pub(crate) enum LabCommand {
-    /// List the experiments and what each reproduces.
-    List,
-    /// Run an experiment, and write result.json, rows.csv, a figure and report.md to DIR/ID.
-    ///
-    /// Exits with 0 if all targets are met, with 3 if one is missed, and with 4 if the run is invalid: a figure lies beyond
-    /// what is possible, or other work took more than a tenth of the machine.
-    Run {
-        /// The experiment's ID, from `sidelong lab list`.
-        id: String,
-        /// Directory for the results.
-        #[arg(long, value_name = "DIR")]
-        out: PathBuf,
-        /// Make a short run: fewer points, fewer requests.
-        #[arg(long)]
-        quick: bool,
-        /// Make all runs N times and report medians, from 6 times on with intervals of 95 % confidence.
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-        repeat: Option<u32>,
-        /// For C1, a directory with logs of real servers in any format of `sidelong trace info`; the first two by name are
-        /// used.
-        #[arg(long, value_name = "DIR")]
-        traces: Option<PathBuf>,
-    },
-    /// Check that the marked blocks of a page of results show the recorded runs; with --from, write new runs into them.
-    ///
-    /// A block stands between the lines `<!-- lab ID -->` and `<!-- /lab ID -->`. Its record is DIR/ID.json, where DIR is PAGE
-    /// without its ending.
-    Page {
-        /// The page, such as docs/results.md.
-        page: PathBuf,
-        /// Directory for the results of `lab run`. Blocks whose experiment has none there stay as they are.
-        #[arg(long, value_name = "DIR")]
-        from: Option<PathBuf>,
     },
 }
 
