@@ -136,7 +136,8 @@ impl Session {
                 // A search goes on to its next page, or begins again.
                 if to == self.state && is_like(&self.last.path, like) {
                     let first = self.last.path.split('?').next().unwrap_or_default();
-                    return Some(get(page.next.as_deref().unwrap_or(first)));
+                    let next = page.next.as_deref().filter(|path| is_like(path, like));
+                    return Some(get(next.unwrap_or(first)));
                 }
                 let links: Vec<_> = page.links.iter().filter(|path| is_like(path, like)).collect();
                 let chosen = random.random_range(0..links.len().max(1));
