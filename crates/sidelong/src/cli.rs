@@ -10,17 +10,19 @@ use sidelong_config::{AdmissionRule, ClusterFile, Drain, Fabric, Proxy, Target};
 use sidelong_edge::check_tls;
 use sidelong_sim::speed::Case;
 use sidelong_sim::sweep::Part;
+use sidelong_workload::walk::AT_ONCE_MAX;
 
 use crate::cache::CacheArgs;
 use crate::failure::{Failure, say, some};
 use crate::front::lines::By;
 use crate::history::time_of_day;
 use crate::lab::LabArgs;
+use crate::load::LoadArgs;
 use crate::parts;
 use crate::perf::PerfArgs;
 use crate::top::Column;
 use crate::trace::TraceArgs;
-use crate::up::{FrontMake, Make};
+use crate::up::{Demo, FrontMake, Make};
 
 /// Reverse proxies for sites that share one pool of servers.
 ///
@@ -87,6 +89,8 @@ pub(crate) enum Command {
     Sim(SimArgs),
     /// Reproduce published experiments, and compare with other software.
     Lab(LabArgs),
+    /// Put a load on a site that runs: persons who look, bid, buy and sell.
+    Load(LoadArgs),
     /// Measure operations on the memory of another process, here or on another machine.
     Perf(PerfArgs),
     /// Print a demo cluster file, or check a cluster file.
@@ -142,6 +146,16 @@ pub(crate) struct UpArgs {
     /// Override `cluster.fabric` (auto, shm, tcp, verbs).
     #[arg(long, value_name = "FABRIC")]
     pub(crate) fabric: Option<Fabric>,
+    /// Run a demonstration: its sites, servers, data and load. With --config, on the nodes of that file, which names its sites auction,
+    /// files and api.
+    #[arg(long, value_name = "DEMO", conflicts_with_all = ["servers", "cache"])]
+    pub(crate) demo: Option<Demo>,
+    /// With --demo, where its data is: an SQLite file, or postgres://USER@HOST/NAME [default: a file that is made, and removed at the end].
+    #[arg(long, value_name = "DATABASE", requires = "demo")]
+    pub(crate) database: Option<String>,
+    /// With --demo, persons who walk the auction; the load on its other sites grows with them. 0 sends no load.
+    #[arg(long, value_name = "N", requires = "demo", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=i64::from(AT_ONCE_MAX)))]
+    pub(crate) sessions: u32,
     /// Run unmodified servers in place of the built-in origin, each in a control group with a share of CPU. The file's nodes keep
     /// their addresses; for gunicorn also their workers and service times.
     #[arg(long, value_name = "MAKE")]
@@ -178,6 +192,7 @@ Ctrl-C, q, SIGTERM or the end of the terminal stop it: requests in flight are an
 Examples:
   sidelong up
   sidelong up --for 30s --json
+  sidelong up --demo auction
   sidelong up --servers gunicorn --front nginx
   sidelong up --cache
   sidelong up --config cluster.toml --fabric tcp
