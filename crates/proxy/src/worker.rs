@@ -1,5 +1,5 @@
-//! A thread of the proxy: what its connections share. Threads share nothing with each other but the service,
-//! and the count of each client's connections if it is limited.
+//! A thread of the proxy: what its connections share. Threads share nothing with each other but what
+//! their services do, and the count of each client's connections if it is limited.
 
 use std::io;
 use std::net::SocketAddr;
@@ -91,7 +91,7 @@ impl Drop for Counted<'_> {
 
 /// One thread's part.
 pub(crate) struct Worker<S> {
-    pub(crate) service: Arc<S>,
+    pub(crate) service: S,
     pub(crate) limits: Limits,
     /// If their connections are limited.
     pub(crate) clients: Option<Arc<Clients>>,
@@ -166,9 +166,15 @@ impl<S: Service> Worker<S> {
     }
 
     /// Serves a connection that was accepted.
-    pub(crate) async fn serve(self: Rc<Self>, mut stream: TcpStream, peer: SocketAddr, mut place: Place) {
+    pub(crate) async fn serve(
+        self: Rc<Self>,
+        stream: std::net::TcpStream,
+        peer: SocketAddr,
+        mut place: Place,
+    ) {
         // The acceptor has counted it.
         let _counted = Counted(&self.counts.connections);
+        let Ok(mut stream) = TcpStream::from_std(stream) else { return };
         let mut address = peer;
         if self.proxy_protocol {
             let Some((client, mut of_client)) = self.told(&mut stream, peer).await else { return };
