@@ -5,15 +5,22 @@ use std::cell::RefCell;
 
 use tokio::io::ReadBuf;
 
-/// Bytes of a buffer, and so of one read. With fewer a body of a megabyte takes more system calls than nginx needs for it.
+/// Bytes of a buffer, and so of one read.
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;
+/// Bytes of a buffer for a body whose reader keeps up: it has taken as many, each time all that there was. With fewer a body of a
+/// megabyte takes twice the system calls that nginx needs for it. A reader that does not keep up must not cost that much memory, and
+/// for one that takes nothing the kernel holds less.
+const WIDE_BYTES: usize = 256 << 10;
+/// Fewer bytes at once do not show that a reader keeps up.
+const TAKEN_BYTES_MIN: usize = BUFFER_BYTES / 2;
 /// Memory for part of a head: most heads are shorter.
 const SETTLED_BYTES: usize = 1 << 10;
-/// Most buffers that a thread keeps for the next connections.
-const SPARE_MAX: usize = 256;
+/// Most buffers of both sizes that a thread keeps for the next connections.
+const SPARE_MAX: [usize; 2] = [256, 16];
 
 thread_local! {
-    static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+    /// [`BUFFER_BYTES`] and [`WIDE_BYTES`] long.
+    static SPARE: RefCell<[Vec<Box<[u8]>>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
 /// Bytes that were read and not yet used.
@@ -22,6 +29,8 @@ pub(crate) struct Buffer {
     memory: Box<[u8]>,
     start: usize,
     end: usize,
+    /// Bytes that were used of late, each time all that there were.
+    taken: usize,
 }
 
 impl Buffer {
@@ -38,6 +47,8 @@ impl Buffer {
     pub(crate) fn consume(&mut self, count: usize) {
         self.start += count;
         debug_assert!(self.start <= self.end, "more is used than there is");
+        let has_kept_up = self.is_empty() && count >= TAKEN_BYTES_MIN;
+        self.taken = if has_kept_up { self.taken.saturating_add(count) } else { 0 };
         if self.is_empty() {
             self.release();
         }
@@ -46,8 +57,10 @@ impl Buffer {
     /// Room for a read. It is empty only if the buffer is full of unused bytes.
     pub(crate) fn room(&mut self) -> ReadBuf<'_> {
         if self.memory.is_empty() {
-            self.memory =
-                SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice());
+            let is_wide = self.taken >= WIDE_BYTES;
+            let spare = SPARE.with_borrow_mut(|spare| spare[usize::from(is_wide)].pop());
+            let bytes = if is_wide { WIDE_BYTES } else { BUFFER_BYTES };
+            self.memory = spare.unwrap_or_else(|| vec![0; bytes].into_boxed_slice());
         }
         if self.end == self.memory.len() && self.start > 0 {
             self.memory.copy_within(self.start..self.end, 0);
@@ -94,26 +107,61 @@ impl Buffer {
     fn release(&mut self) {
         let memory = std::mem::take(&mut self.memory);
         (self.start, self.end) = (0, 0);
-        if memory.len() == BUFFER_BYTES {
-            // A thread that ends has no use for spare buffers.
-            let _ = SPARE.try_with(|spare| {
-                let mut spare = spare.borrow_mut();
-                if spare.len() < SPARE_MAX {
-                    spare.push(memory);
-                }
-            });
-        }
+        let Some(size) = [BUFFER_BYTES, WIDE_BYTES].iter().position(|bytes| *bytes == memory.len()) else {
+            return;
+        };
+        // A thread that ends has no use for spare buffers.
+        let _ = SPARE.try_with(|spare| {
+            let spare = &mut spare.borrow_mut()[size];
+            if spare.len() < SPARE_MAX[size] {
+                spare.push(memory);
+            }
+        });
     }
 }
 
 impl From<&[u8]> for Buffer {
     fn from(bytes: &[u8]) -> Self {
-        Buffer { memory: bytes.into(), start: 0, end: bytes.len() }
+        Buffer { memory: bytes.into(), end: bytes.len(), ..Buffer::default() }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
         self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads as much as there is room for, uses it in pieces, and tells how much it was.
+    fn read(buffer: &mut Buffer, piece: usize) -> usize {
+        let room = buffer.room().remaining();
+        buffer.filled(room);
+        while !buffer.is_empty() {
+            buffer.consume(piece.min(buffer.bytes().len()));
+        }
+        room
+    }
+
+    #[test]
+    fn only_who_keeps_up_gets_a_wide_buffer() {
+        let mut buffer = Buffer::default();
+        assert_eq!(read(&mut buffer, 1000), BUFFER_BYTES);
+        for _ in 0..WIDE_BYTES / BUFFER_BYTES {
+            assert_eq!(read(&mut buffer, BUFFER_BYTES), BUFFER_BYTES);
+        }
+        assert_eq!(read(&mut buffer, WIDE_BYTES), WIDE_BYTES);
+        assert_eq!(read(&mut buffer, 1000), WIDE_BYTES);
+        assert_eq!(read(&mut buffer, 1000), BUFFER_BYTES);
+        // Small messages show nothing.
+        for _ in 0..2 * WIDE_BYTES / 1000 {
+            buffer.room();
+            buffer.filled(1000);
+            buffer.consume(1000);
+        }
+        assert_eq!(read(&mut buffer, 1000), BUFFER_BYTES);
     }
 }
