@@ -17,7 +17,7 @@ use sidelong_policy::admission::{
 use sidelong_policy::brain::SiteSeen;
 
 use crate::event::Event;
-use counts::Counts;
+use counts::{Counts, GREEDY, OLD_VIEW};
 
 /// Shortest time between two events about rejected requests.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -31,11 +31,7 @@ const RATIO_ROUNDED: f64 = 0.002;
 /// Stands for an unknown figure.
 const UNKNOWN: u64 = u64::MAX;
 
-/// Counts requests that are admitted because the view is stale: the index after those of [`Why::ALL`].
-const OLD_VIEW: usize = Why::ALL.len();
-/// Counts requests that are rejected because the client sends much more than the others: likewise.
-const GREEDY: usize = Why::ALL.len();
-/// The reason given for those.
+/// The reason given for a rejection because the client sends much more than the others.
 pub(crate) const GREEDY_WORD: &str = "greedy";
 
 /// Verdicts and counts.

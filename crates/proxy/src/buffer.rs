@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn few_buffers_are_wide() {
-        let keeps_up = || Buffer { taken: TAKEN_BYTES, ..Buffer::default() };
+        let keeps_up = || Buffer { memory: Box::default(), taken: TAKEN_BYTES, ..Buffer::default() };
         let mut held: Vec<_> = (0..WIDE_MAX + 1).map(|_| keeps_up()).collect();
         let rooms: Vec<_> = held.iter_mut().map(|buffer| buffer.room().remaining()).collect();
         assert_eq!(rooms[WIDE_MAX - 1..], [WIDE_BYTES, BUFFER_BYTES]);

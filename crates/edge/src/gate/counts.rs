@@ -4,9 +4,12 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use sidelong_layout::SiteId;
-use sidelong_policy::admission::{Answers, BUCKETS};
+use sidelong_policy::admission::{Answers, BUCKETS, Why};
 
-use super::GREEDY;
+/// Counts requests that are admitted because the view is stale: the index after those of [`Why::ALL`].
+pub(super) const OLD_VIEW: usize = Why::ALL.len();
+/// Counts requests that are rejected because the client sends much more than the others: likewise.
+pub(super) const GREEDY: usize = Why::ALL.len();
 
 /// The counts of all threads.
 #[derive(Debug)]
@@ -27,7 +30,7 @@ pub(super) struct ThreadCounts {
 pub(super) struct SiteCounts {
     pub(super) in_time: AtomicU64,
     pub(super) late: AtomicU64,
-    /// By [`Why`](sidelong_policy::admission::Why), and one more.
+    /// By [`Why`], and one more.
     pub(super) admitted: [AtomicU64; GREEDY + 1],
     pub(super) rejected: [AtomicU64; GREEDY + 1],
 }
