@@ -110,7 +110,7 @@ impl Exchange {
 }
 
 /// The thread's own state.
-struct Thread {
+pub(crate) struct Thread {
     view: Arc<View>,
     gate: Option<Arc<Gate>>,
     peers: Arc<Peers>,
@@ -132,7 +132,7 @@ struct Shares {
 }
 
 impl Thread {
-    fn new(with: Exchange) -> Self {
+    pub(crate) fn new(with: Exchange) -> Self {
         let Exchange { view, gate, peers, share, directory, initiator, period: _ } = with;
         let map = ShareMap { nodes: view.nodes().count(), sites: view.sites().count() };
         let patience = Patience { tries_max: 1, ..Patience::default() };
@@ -155,7 +155,7 @@ impl Thread {
         Thread { view, gate, peers, share, map, beat, scanner, shares }
     }
 
-    fn scan(&mut self, now: Time) {
+    pub(crate) fn scan(&mut self, now: Time) {
         self.tell(now);
         self.shares.more.fill(0);
         self.scanner.scan(now, &mut [&mut self.shares]);

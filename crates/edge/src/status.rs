@@ -27,6 +27,14 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
 }
 
+impl Status {
+    /// The status in an answer of `/status.json`; `None` if that is another answer, or another version's.
+    pub fn from_answer(answer: &str) -> Option<Self> {
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        head.starts_with("HTTP/1.1 200 ").then(|| serde_json::from_str(body).ok())?
+    }
+}
+
 /// Another edge.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct PeerStatus {

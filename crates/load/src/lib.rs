@@ -26,6 +26,8 @@
 mod clock;
 mod connect;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod keeper;
 mod kept;
 mod kernel;

@@ -258,6 +258,55 @@ fn connections_are_counted_by_port() {
     assert_eq!(port(&mut kept), None);
 }
 
+/// Connections come and go while softirqs interrupt the system calls that end them. The kernel leaves out a program that such a
+/// softirq interrupts on its own CPU.
+#[test]
+fn no_beginning_or_end_of_a_connection_is_missed() {
+    let test = "no_beginning_or_end_of_a_connection_is_missed";
+    if std::env::var_os(WITHIN).is_some() {
+        return connections_come_and_go(test);
+    }
+    // In a network namespace of its own, whose loopback device hands packets to all CPUs, which interrupts them.
+    let Some(wire) = Wire::new(test) else { return };
+    let cpus = std::thread::available_parallelism().unwrap().get().min(32);
+    let mask = (1u64 << cpus) - 1;
+    let spread =
+        format!("ip link set lo up && echo {mask:x} > /sys/class/net/lo/queues/rx-0/rps_cpus && exec \"$@\"");
+    let mut within = Command::new("ip");
+    within.args(["netns", "exec", &wire.namespace, "sh", "-c", &spread, "sh"]);
+    within.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]).env(WITHIN, "1");
+    assert!(within.status().unwrap().success());
+}
+
+/// Tells a test that it runs within its network namespace.
+const WITHIN: &str = "SIDELONG_LOAD_TEST_WITHIN";
+
+fn connections_come_and_go(test: &str) {
+    let Some(mut kept) = Kept::of(test, Scope::Machine) else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while began.elapsed() < Duration::from_secs(3) {
+                    let clients: Vec<_> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
+                    // Others may accept these, and these others'.
+                    let accepted: Vec<_> = clients.iter().map(|_| listener.accept().unwrap()).collect();
+                    drop(accepted);
+                    drop(clients);
+                }
+            });
+        }
+    });
+    let mut established = || {
+        let ports = surveyed(|| kept.reader.ports(0).unwrap(), |ports| ports.time_ns);
+        ports.ports.iter().find(|port| port.port == address.port()).map(|port| port.established)
+    };
+    let is_over = (0..LOOKS_MAX).any(|_| established() == Some(0));
+    assert!(is_over, "{:?} are left", established());
+}
+
 /// Between two network namespaces, so that no other bytes are counted.
 #[test]
 fn bytes_and_packets_are_those_that_were_sent() {

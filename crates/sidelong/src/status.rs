@@ -445,12 +445,6 @@ fn sum(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// The status in an HTTP answer, if it has one.
-fn parse(answer: &str) -> Option<Status> {
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    head.starts_with("HTTP/1.1 200 ").then(|| serde_json::from_str(body).ok())?
-}
-
 /// The status of the edge at `admin`, or why there is none, worded to follow its name.
 fn ask_one(admin: Option<SocketAddr>) -> Result<Status, Problem> {
     let admin = admin.ok_or_else(|| "has no admin address in the cluster file".to_owned())?;
@@ -471,7 +465,7 @@ fn ask_one(admin: Option<SocketAddr>) -> Result<Status, Problem> {
         }
         _ => format!("does not answer at {admin}: {error}").into(),
     })?;
-    parse(&answer).ok_or_else(|| {
+    Status::from_answer(&answer).ok_or_else(|| {
         format!("has no status at {admin}: is that the admin address of an edge of this version?").into()
     })
 }

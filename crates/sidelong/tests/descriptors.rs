@@ -73,12 +73,37 @@ fn a_node_that_has_run_out_of_descriptors_serves_all_connections() {
     all_are_served(&cluster, &node);
 }
 
+/// Whether a request through the edge is answered by the node.
+fn is_served(cluster: &Cluster) -> bool {
+    try_get(cluster.edge(0), "alpha.test", "/o/1/10").is_ok_and(|reply| reply.status == 200)
+}
+
+#[test]
+fn an_edge_with_few_descriptors_serves_once_they_are_free() {
+    let cluster = cluster();
+    let _node = cluster.part("node", "n1");
+    let mut edge = with_few_descriptors(&cluster, "edge", "edge1");
+    eventually("it serves", || is_served(&cluster));
+    let idle: Vec<_> = (0..CONNECTIONS).map(|_| Client::connect(cluster.edge(0))).collect();
+    eventually("it has no room for another client", || !is_served(&cluster));
+    drop(idle);
+    eventually("it serves again", || is_served(&cluster));
+    // All of several at once, as before.
+    let mut clients: Vec<_> = (0..10).map(|_| Client::connect(cluster.edge(0))).collect();
+    for client in &mut clients {
+        assert_eq!(client.ask("GET", "alpha.test", "/o/1/10").unwrap().status, 200);
+    }
+    assert!(edge.is_running());
+    let said = edge.err();
+    assert!(said.len() < LOG_BYTES_MAX && !said.contains("n1"), "{said}");
+}
+
 #[test]
 fn an_edge_that_has_run_out_of_descriptors_recovers() {
     let cluster = cluster();
     let _node = cluster.part("node", "n1");
     let mut edge = cluster.part("edge", "edge1");
-    let serves = || try_get(cluster.edge(0), "alpha.test", "/o/1/10").is_ok_and(|reply| reply.status == 200);
+    let serves = || is_served(&cluster);
     eventually("it serves", serves);
     let few = open(edge.pid()) + 10;
     limit(&edge, few);

@@ -144,7 +144,8 @@ impl LedByMemory {
     /// What the first slot has under way at all nodes.
     pub(super) fn in_flight(&self) -> u64 {
         let map = self.workers_map;
-        (0..map.nodes).map(|node| self.workers.load(map.in_flight(0, NodeId::new(node)))).sum()
+        let at = |node| self.workers.load(map.in_flight(0, NodeId::new(node)));
+        (0..map.nodes).map(at).fold(0, u64::saturating_add)
     }
 
     fn describe(&self, cluster: &LedCluster) {

@@ -31,7 +31,7 @@ typedef _Bool bool;
 
 /* <linux/bpf.h> */
 enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2 };
-enum { BPF_NOEXIST = 1, BPF_F_MMAPABLE = 1024 };
+enum { BPF_NOEXIST = 1, BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1024 };
 
 struct bpf_timer {
     u64 opaque[2];

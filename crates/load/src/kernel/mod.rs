@@ -36,7 +36,7 @@ const CONFIG: &str = ".rodata.config";
 const ON_CPU: u32 = 1;
 
 /// The programs that are attached, their tracepoints, and whether a record needs them.
-const EVENTS: [(&str, &str, Needed); 7] = [
+const EVENTS: [(&str, &str, Needed); 8] = [
     ("on_switch", "sched_switch", Needed::Always),
     ("on_wakeup", "sched_wakeup", Needed::Always),
     ("on_new", "sched_wakeup_new", Needed::Always),
@@ -44,6 +44,7 @@ const EVENTS: [(&str, &str, Needed); 7] = [
     ("on_serve", "softirq_entry", Needed::ForInterrupts),
     ("on_served", "softirq_exit", Needed::ForInterrupts),
     ("on_state", "inet_sock_set_state", Needed::ForPorts),
+    ("on_state_again", "inet_sock_set_state", Needed::ForPorts),
 ];
 
 /// The purpose of a program.

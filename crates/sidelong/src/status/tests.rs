@@ -156,7 +156,7 @@ proptest! {
         let cluster = cluster();
         let answers = statuses.iter().map(|status| {
             let answer = format!("HTTP/1.1 200 OK\r\n\r\n{}", serde_json::to_string(status).unwrap());
-            ("edge1", parse(&answer).ok_or_else(|| "has no status".to_owned().into()))
+            ("edge1", Status::from_answer(&answer).ok_or_else(|| "has no status".to_owned().into()))
         });
         let asked: Vec<_> = answers.collect();
         prop_assert!(asked.iter().all(|(_, answer)| answer.is_ok()));
@@ -178,7 +178,7 @@ proptest! {
         } else {
             answer[at] = put;
         }
-        if let Some(status) = parse(&String::from_utf8_lossy(&answer)) {
+        if let Some(status) = Status::from_answer(&String::from_utf8_lossy(&answer)) {
             let _ = Report::new(&cluster(), &vec![("edge1", Ok(status))]).plain();
         }
     }

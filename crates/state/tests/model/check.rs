@@ -211,13 +211,17 @@ fn every_history_of_small_worlds() {
     assert!(missed.is_empty(), "no history came through {missed:?}");
 }
 
+/// Whether what is on demand is wanted, too.
+pub(crate) fn all() -> bool {
+    std::env::var("SIDELONG_MODEL").is_ok_and(|which| which == "all")
+}
+
 /// Not three faults: the same completion lost three times puts a word out of reach, and then fewer properties hold. The
 /// walks cover that. `SIDELONG_MODEL=all` adds worlds in which persons move nodes, and nodes run commands.
 #[test]
 #[ignore = "minutes, in a release build"]
 fn large() {
-    let all = std::env::var("SIDELONG_MODEL").is_ok_and(|which| which == "all");
-    let more = if all { [worlds_by_hand(2), worlds_with_commands(2)].concat() } else { Vec::new() };
+    let more = if all() { [worlds_by_hand(2), worlds_with_commands(2)].concat() } else { Vec::new() };
     for (name, setup) in worlds(2).into_iter().chain(more) {
         check(name, setup);
     }

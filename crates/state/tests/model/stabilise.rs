@@ -9,7 +9,7 @@ use sidelong_layout::{Ack, Budget, EdgeId, Lock, NODES_MAX, NodeId, NodeState, O
 use sidelong_state::Word;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use crate::check::{now, setup};
+use crate::check::{all, now, setup};
 use crate::world::{Action, Protocol, Setup, Weakness, World, plan};
 
 const LEGAL_IN_THE_END: &str = "in the end all words are legal";
@@ -153,8 +153,8 @@ fn product(choices: &[Vec<Vec<(Word, u64)>>]) -> Vec<Vec<(Word, u64)>> {
     })
 }
 
-/// One of every `one_in` values of each word, in all combinations; a group for each value of the locks. Nodes with the same
-/// home are interchangeable, so only one order of their values is taken.
+/// One of every `one_in` values of each word, of a lock one of every three at least, in all combinations; a group for each value of
+/// the locks. Nodes with the same home are interchangeable, so only one order of their values is taken.
 fn contents(one_in: usize) -> Vec<Vec<Vec<(Word, u64)>>> {
     let node = |index: usize| -> Vec<_> {
         let node = NodeId::new(index);
@@ -166,12 +166,12 @@ fn contents(one_in: usize) -> Vec<Vec<Vec<(Word, u64)>>> {
         });
         words.step_by(one_in).collect()
     };
-    let of = |values: &[u64], word: Word| -> Vec<_> {
+    let of = |values: &[u64], one_in: usize, word: Word| -> Vec<_> {
         values.iter().step_by(one_in).map(|value| vec![(word, *value)]).collect()
     };
     let each_site = || (0..SITES).map(SiteId::new);
-    let locks: Vec<_> = each_site().map(|site| of(&locks(), Word::Lock(site))).collect();
-    let budgets = each_site().map(|site| of(&budgets(site.index()), Word::Budget(site)));
+    let locks: Vec<_> = each_site().map(|site| of(&locks(), one_in.min(3), Word::Lock(site))).collect();
+    let budgets = each_site().map(|site| of(&budgets(site.index()), one_in, Word::Budget(site)));
     let others: Vec<_> = (0..HOMES.len()).map(node).chain(budgets).collect();
     let mut others = product(&others);
     assert_eq!(HOMES[0], HOMES[1]);
@@ -208,11 +208,12 @@ fn all_contents_become_legal() {
     check("one edge", &setup, contents(1));
 }
 
+/// `SIDELONG_MODEL=all` takes more values.
 #[test]
 #[ignore = "minutes, in a release build"]
 fn some_contents_become_legal_by_two_edges() {
     let setup = cluster(vec![vec![], vec![]], Weakness::None);
-    check("two edges", &setup, contents(3));
+    check("two edges", &setup, contents(if all() { 3 } else { 4 }));
 }
 
 #[test]
