@@ -110,7 +110,7 @@ impl Requests {
 
     fn latency(&self, site: usize) -> (f64, [(f64, u64); LATENCY_US.len() + 1]) {
         let counts = std::array::from_fn(|bucket| {
-            let bound = LATENCY_US.get(bucket).map_or(f64::MAX, |us| *us as f64 / 1e6);
+            let bound = LATENCY_US.get(bucket).map_or(f64::INFINITY, |us| *us as f64 / 1e6);
             (bound, self.sum(|thread| &thread.sites[site].latency[bucket]))
         });
         (self.sum(|thread| &thread.sites[site].latency_ns) as f64 / 1e9, counts)
