@@ -9,6 +9,7 @@ mod cache;
 mod cgroup;
 mod changer;
 mod cli;
+mod deadline;
 mod edge;
 mod event;
 mod fabric;

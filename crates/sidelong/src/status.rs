@@ -12,6 +12,7 @@ use sidelong_edge::{PeerStatus, SiteStatus, Status};
 use sidelong_fabric::RunDirectory;
 
 use crate::cli::StatusArgs;
+use crate::deadline::Timed;
 use crate::failure::{Failure, say};
 use crate::history::{self, Holder};
 use crate::parts;
@@ -450,12 +451,11 @@ fn ask_one(admin: Option<SocketAddr>) -> Result<Status, Problem> {
     let admin = admin.ok_or_else(|| "has no admin address in the cluster file".to_owned())?;
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&admin, ANSWER_MAX)?;
-        stream.set_read_timeout(Some(ANSWER_MAX))?;
         stream.set_write_timeout(Some(ANSWER_MAX))?;
         let request = format!("GET /status.json HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes())?;
         let mut answer = String::new();
-        stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
+        Timed::new(stream, ANSWER_MAX).take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
         Ok(answer)
     };
     let answer = ask().map_err(|error| match error.kind() {

@@ -211,6 +211,22 @@ fn of_foreign_servers_the_connections_and_workers_are_told() {
     assert!(!text.contains("n2 does not answer"), "{text}");
 }
 
+/// As somebody else may, who has taken the port of an edge that has ended.
+#[test]
+fn an_answer_without_end_is_not_awaited() {
+    let endless = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = endless.local_addr().unwrap();
+    let answer = std::thread::spawn(move || {
+        let (mut stream, _) = endless.accept().unwrap();
+        while stream.write_all(b"x").is_ok() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let problem = ask_one(Some(address)).unwrap_err();
+    assert!(problem.said.ends_with("within 2s"), "{problem:?}");
+    answer.join().unwrap();
+}
+
 #[test]
 fn an_edge_that_hangs_is_said_to() {
     let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -5,6 +5,8 @@ use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use crate::deadline::Timed;
+
 /// Longest wait for a connection, and for each part of an answer.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 /// Longest line of an answer, in bytes.
@@ -14,7 +16,7 @@ const VALUE_MAX: usize = 1 << 20;
 
 /// A connection to a cache.
 pub(super) struct Client {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Timed>,
     line: Vec<u8>,
 }
 
@@ -22,9 +24,8 @@ impl Client {
     pub(super) fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, WAIT_MAX)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(WAIT_MAX))?;
         stream.set_write_timeout(Some(WAIT_MAX))?;
-        Ok(Client { stream: BufReader::new(stream), line: Vec::new() })
+        Ok(Client { stream: BufReader::new(Timed::new(stream, WAIT_MAX)), line: Vec::new() })
     }
 
     /// Asks for all keys at once. Hands those that are there to `take`, with their values.
@@ -37,6 +38,7 @@ impl Client {
                 (Some("END"), None, _) => return Ok(()),
                 (Some("VALUE"), Some(key), Some(bytes @ 0..=VALUE_MAX)) => {
                     let mut value = vec![0; bytes + 2];
+                    self.stream.get_mut().extend(WAIT_MAX);
                     self.stream.read_exact(&mut value)?;
                     value.truncate(bytes);
                     take(key, &value);
@@ -86,12 +88,13 @@ impl Client {
     }
 
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.get_mut().write_all(bytes)
+        self.stream.get_mut().stream().write_all(bytes)
     }
 
     /// The next line, without its end.
     fn line(&mut self) -> io::Result<String> {
         self.line.clear();
+        self.stream.get_mut().extend(WAIT_MAX);
         (&mut self.stream).take(LINE_MAX).read_until(b'\n', &mut self.line)?;
         let line = self.line.strip_suffix(b"\r\n").ok_or(ErrorKind::UnexpectedEof)?;
         Ok(String::from_utf8_lossy(line).into_owned())

@@ -4,6 +4,7 @@
 //! Nothing is timed. Waits end after [`PATIENCE`], which only failing tests reach.
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test binary uses its own part of this")]
 
+pub mod auction;
 mod cluster;
 pub mod foreign;
 mod http;
