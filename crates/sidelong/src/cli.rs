@@ -10,16 +10,19 @@ use sidelong_config::{AdmissionRule, ClusterFile, Drain, Fabric, Proxy, Target};
 use sidelong_edge::check_tls;
 use sidelong_sim::speed::Case;
 use sidelong_sim::sweep::Part;
+use sidelong_workload::walk::AT_ONCE_MAX;
 
 use crate::cache::CacheArgs;
 use crate::failure::{Failure, say, some};
 use crate::front::lines::By;
 use crate::history::time_of_day;
+use crate::lab::LabArgs;
+use crate::load::LoadArgs;
 use crate::parts;
 use crate::perf::PerfArgs;
 use crate::top::Column;
 use crate::trace::TraceArgs;
-use crate::up::{FrontMake, Make};
+use crate::up::{Demo, FrontMake, Make};
 
 /// Reverse proxies for sites that share one pool of servers.
 ///
@@ -86,6 +89,8 @@ pub(crate) enum Command {
     Sim(SimArgs),
     /// Reproduce published experiments, and compare with other software.
     Lab(LabArgs),
+    /// Put a load on a site that runs: persons who look, bid, buy and sell.
+    Load(LoadArgs),
     /// Measure operations on the memory of another process, here or on another machine.
     Perf(PerfArgs),
     /// Print a demo cluster file, or check a cluster file.
@@ -141,6 +146,16 @@ pub(crate) struct UpArgs {
     /// Override `cluster.fabric` (auto, shm, tcp, verbs).
     #[arg(long, value_name = "FABRIC")]
     pub(crate) fabric: Option<Fabric>,
+    /// Run a demonstration: its sites, servers, data and load. With --config, on the nodes of that file, which names its sites auction,
+    /// files and api.
+    #[arg(long, value_name = "DEMO", conflicts_with_all = ["servers", "cache"])]
+    pub(crate) demo: Option<Demo>,
+    /// With --demo, where its data is: an SQLite file, or postgres://USER@HOST/NAME [default: a file that is made, and removed at the end].
+    #[arg(long, value_name = "DATABASE", requires = "demo")]
+    pub(crate) database: Option<String>,
+    /// With --demo, persons who walk the auction; the load on its other sites grows with them. 0 sends no load.
+    #[arg(long, value_name = "N", requires = "demo", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=i64::from(AT_ONCE_MAX)))]
+    pub(crate) sessions: u32,
     /// Run unmodified servers in place of the built-in origin, each in a control group with a share of CPU. The file's nodes keep
     /// their addresses; for gunicorn also their workers and service times.
     #[arg(long, value_name = "MAKE")]
@@ -177,6 +192,7 @@ Ctrl-C, q, SIGTERM or the end of the terminal stop it: requests in flight are an
 Examples:
   sidelong up
   sidelong up --for 30s --json
+  sidelong up --demo auction
   sidelong up --servers gunicorn --front nginx
   sidelong up --cache
   sidelong up --config cluster.toml --fabric tcp
@@ -496,50 +512,6 @@ pub(crate) enum SimCommand {
         /// Requests, or events of the hold model.
         #[arg(value_parser = clap::value_parser!(u64).range(1..=sidelong_sim::fields::REQUESTS_MAX))]
         count: u64,
-    },
-}
-
-#[derive(Args)]
-pub(crate) struct LabArgs {
-    #[command(subcommand)]
-    pub(crate) command: LabCommand,
-}
-
-#[derive(Subcommand)]
-pub(crate) enum LabCommand {
-    /// List the experiments and what each reproduces.
-    List,
-    /// Run an experiment, and write result.json, rows.csv, a figure and report.md to DIR/ID.
-    ///
-    /// Exits with 0 if all targets are met, with 3 if one is missed, and with 4 if the run is invalid: a figure lies beyond
-    /// what is possible, or other work took more than a tenth of the machine.
-    Run {
-        /// The experiment's ID, from `sidelong lab list`.
-        id: String,
-        /// Directory for the results.
-        #[arg(long, value_name = "DIR")]
-        out: PathBuf,
-        /// Make a short run: fewer points, fewer requests.
-        #[arg(long)]
-        quick: bool,
-        /// Make all runs N times and report medians, from 6 times on with intervals of 95 % confidence.
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-        repeat: Option<u32>,
-        /// For C1, a directory with logs of real servers in any format of `sidelong trace info`; the first two by name are
-        /// used.
-        #[arg(long, value_name = "DIR")]
-        traces: Option<PathBuf>,
-    },
-    /// Check that the marked blocks of a page of results show the recorded runs; with --from, write new runs into them.
-    ///
-    /// A block stands between the lines `<!-- lab ID -->` and `<!-- /lab ID -->`. Its record is DIR/ID.json, where DIR is PAGE
-    /// without its ending.
-    Page {
-        /// The page, such as docs/results.md.
-        page: PathBuf,
-        /// Directory for the results of `lab run`. Blocks whose experiment has none there stay as they are.
-        #[arg(long, value_name = "DIR")]
-        from: Option<PathBuf>,
     },
 }
 

@@ -1,15 +1,16 @@
 //! `sidelong lab`: the published experiments.
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 use sidelong_lab::{Check, Experiment, Progress, RunOptions, Usage, Verdict, experiments, page};
 
-use crate::cli::{LabArgs, LabCommand};
 use crate::failure::{Failure, say};
 use crate::progress;
 
@@ -17,6 +18,50 @@ use crate::progress;
 const MISSED: u8 = 3;
 /// Exit code if figures cannot be trusted.
 const INVALID: u8 = 4;
+
+#[derive(Args)]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Subcommand)]
+enum LabCommand {
+    /// List the experiments and what each reproduces.
+    List,
+    /// Run an experiment, and write result.json, rows.csv, a figure and report.md to DIR/ID.
+    ///
+    /// Exits with 0 if all targets are met, with 3 if one is missed, and with 4 if the run is invalid: a figure lies beyond
+    /// what is possible, or other work took more than a tenth of the machine.
+    Run {
+        /// The experiment's ID, from `sidelong lab list`.
+        id: String,
+        /// Directory for the results.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Make a short run: fewer points, fewer requests.
+        #[arg(long)]
+        quick: bool,
+        /// Make all runs N times and report medians, from 6 times on with intervals of 95 % confidence.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+        repeat: Option<u32>,
+        /// For C1, a directory with logs of real servers in any format of `sidelong trace info`; the first two by name are
+        /// used.
+        #[arg(long, value_name = "DIR")]
+        traces: Option<PathBuf>,
+    },
+    /// Check that the marked blocks of a page of results show the recorded runs; with --from, write new runs into them.
+    ///
+    /// A block stands between the lines `<!-- lab ID -->` and `<!-- /lab ID -->`. Its record is DIR/ID.json, where DIR is PAGE
+    /// without its ending.
+    Page {
+        /// The page, such as docs/results.md.
+        page: PathBuf,
+        /// Directory for the results of `lab run`. Blocks whose experiment has none there stay as they are.
+        #[arg(long, value_name = "DIR")]
+        from: Option<PathBuf>,
+    },
+}
 
 pub(crate) fn run(args: &LabArgs) -> Result<ExitCode, Failure> {
     match &args.command {

@@ -22,6 +22,7 @@ mod history;
 mod init;
 mod interrupt;
 mod lab;
+mod load;
 mod log;
 mod monitor;
 mod node;
@@ -88,6 +89,7 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },
+        Command::Load(args) => load::run(&args, cli.quiet),
         Command::Perf(args) => perf::run(&args),
         Command::Config(args) => cli::config(&args),
         Command::Init(args) => init::run(&args),

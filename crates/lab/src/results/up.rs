@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use sidelong_workload::client::{ClientSummary, Errors};
+use sidelong_workload::walk;
 
 use crate::statistics::quantile;
 
@@ -54,6 +55,9 @@ pub struct Summary {
     /// The load on the caches, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_load: Option<CacheLoad>,
+    /// What the persons of a demonstration did, by interaction; the figures above include them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub walk: Option<walk::Summary>,
 }
 
 /// The figures of one cache, over all lives of its process. `None` is what its `stats` do not have.
@@ -204,6 +208,7 @@ pub(crate) mod tests {
             fronts_cpu_s: 0.1,
             caches: Vec::new(),
             cache_load: None,
+            walk: None,
         }
     }
 

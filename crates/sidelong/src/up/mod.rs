@@ -4,6 +4,7 @@
 //! workload to the edges. What it shows of nodes it reads from their memory, as an edge does.
 
 mod admissions;
+mod auction;
 mod bursts;
 mod caches;
 mod children;
@@ -30,6 +31,7 @@ use sidelong_lab::CpuUsed;
 use sidelong_lab::results::up::Summary;
 use sidelong_layout::NodeId;
 use sidelong_workload::client::{Generator, Live, Run};
+use sidelong_workload::walk::{self, Walker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use crate::cgroup::Groups;
@@ -42,6 +44,8 @@ use crate::page::Terminal;
 use crate::parent::end_left_behind;
 use crate::parts::Parts;
 use admissions::{Admissions, Told};
+pub(crate) use auction::Demo;
+use auction::{Auction, Neighbours};
 use bursts::Bursts;
 use caches::{Caches, Seen};
 use children::{Children, News};
@@ -103,14 +107,21 @@ impl Status<'_> {
 
 /// Runs the cluster to its end. With `quiet` it prints no greeting.
 pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
-    let mut file = match &args.config {
-        Some(path) => ClusterFile::load(path)?,
-        None => ClusterFile::demo(),
+    let mut file = match (&args.config, args.demo) {
+        (Some(path), _) => ClusterFile::load(path)?,
+        (None, Some(Demo::Auction)) => auction::cluster()?,
+        (None, None) => ClusterFile::demo(),
     };
+    if args.demo.is_some() && file.workload.is_some() {
+        return Err(Failure::new("--demo has a load of its own: remove [workload] from the cluster file"));
+    }
     file.cluster.fabric = args.fabric.unwrap_or(file.cluster.fabric);
-    let servers = match args.servers {
-        Some(make) => servers::in_place_of_origins(&mut file, make)?,
-        None => Vec::new(),
+    let mut servers = match (args.servers, args.demo) {
+        (Some(make), _) => servers::in_place_of_origins(&mut file, make, "--servers")?,
+        (None, Some(Demo::Auction)) => {
+            servers::in_place_of_origins(&mut file, Make::Gunicorn, "--demo auction")?
+        }
+        (None, None) => Vec::new(),
     };
     let proxies = match args.front {
         Some(make) => proxies::in_place_of_edges(&mut file, make, args.by)?,
@@ -139,10 +150,20 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
     }
     let reopen = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR1, Arc::clone(&reopen))?;
-    let foreign = (servers, proxies);
-    let summary = Up::start(args, quiet, parts, foreign, &mut home, stop, reopen).and_then(Up::run);
+    let is_quiet = quiet || args.json;
+    let auction = args.demo.map(|Demo::Auction| {
+        Auction::prepare(run.path(), args.database.as_deref(), is_quiet, || stop.load(Ordering::Relaxed))
+    });
+    let summary = auction.transpose().and_then(|auction| {
+        servers.iter_mut().for_each(|server| server.auction.clone_from(&auction));
+        let foreign = (servers, proxies);
+        Up::start(args, quiet, parts, foreign, &mut home, Arc::clone(&stop), reopen).and_then(Up::run)
+    });
     // The parts have ended, so what they offered is useless.
-    let swept = run.sweep();
+    let mut swept = run.sweep();
+    if args.demo.is_some() {
+        swept = swept.and(Auction::clear(run.path()));
+    }
     drop(home);
     let summary = summary?;
     let summary =
@@ -154,6 +175,8 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
 /// A load that waits for the nodes' commands.
 struct Waiting {
     load: Generator,
+    /// Persons, and the site that they walk.
+    persons: Option<(usize, Walker)>,
     /// It begins now in any case.
     at_last: Instant,
     is_told: bool,
@@ -174,6 +197,7 @@ struct Up<'a> {
     /// The load that has not begun.
     waiting: Option<Waiting>,
     load: Option<Run>,
+    persons: Option<walk::Run>,
     /// CPU time of [`MEASURED`] when the load began.
     cpu: [CpuUsed; 2],
     stop: Arc<AtomicBool>,
@@ -264,23 +288,32 @@ impl<'a> Up<'a> {
             .as_deref()
             .map(|path| Requests::create(path, &parts.cluster, &listeners))
             .transpose()?;
-        let waiting = match bursts {
-            Some(bursts) => {
-                let load = Generator::new(bursts.client_config(&parts.cluster, &listeners), bursts)?;
-                let load = match requests.clone() {
-                    Some(requests) => load.observe(move |request| requests.take(request)),
-                    None => load,
-                };
-                let at_last = Instant::now() + parts.change_max().unwrap_or_default();
-                Some(Waiting { load, at_last, is_told: false })
+        let demo = args.demo.filter(|_| args.sessions > 0);
+        let load = match (bursts, demo) {
+            (Some(bursts), _) => {
+                Some((Generator::new(bursts.client_config(&parts.cluster, &listeners), bursts)?, None))
             }
-            None => None,
+            (None, Some(Demo::Auction)) => {
+                let edges: Vec<_> = listeners.iter().map(|listener| listener.address).collect();
+                let (neighbours, config) = Neighbours::new(&parts.cluster.sites, &edges, args.sessions)?;
+                let (site, persons) = auction::persons(&parts.cluster.sites, &edges, args.sessions)?;
+                Some((Generator::new(config, neighbours)?, Some((site, Walker::new(persons)?))))
+            }
+            (None, None) => None,
         };
+        let waiting = load.map(|(load, persons)| {
+            let load = match requests.clone() {
+                Some(requests) => load.observe(move |request| requests.take(request)),
+                None => load,
+            };
+            let at_last = Instant::now() + parts.change_max().unwrap_or_default();
+            Waiting { load, persons, at_last, is_told: false }
+        });
         Ok(Up {
             args,
             quiet,
+            notes: pages(args, &parts.cluster, &listeners).chain([parts.fabric.note().to_owned()]).collect(),
             listeners,
-            notes: vec![parts.fabric.note().to_owned()],
             admissions: Admissions::new(parts.cluster.sites.iter().map(|site| site.name.clone())),
             parts,
             home,
@@ -290,6 +323,7 @@ impl<'a> Up<'a> {
             requests,
             waiting,
             load: None,
+            persons: None,
             cpu: Default::default(),
             stop,
             reopen,
@@ -312,6 +346,9 @@ impl<'a> Up<'a> {
         if screen.is_none() && !self.quiet {
             // A closed standard error does not stop the cluster.
             let _ = writeln!(std::io::stderr(), "{}", greeting(&self.parts.cluster, &self.listeners));
+            for page in pages(self.args, &self.parts.cluster, &self.listeners) {
+                let _ = writeln!(std::io::stderr(), "sidelong: {page}");
+            }
         }
         let show_every = if screen.is_some() { FRAME_EVERY } else { LINE_EVERY };
         let (mut live, mut live_at, mut shown_at) = (None, Instant::now(), Instant::now());
@@ -373,7 +410,12 @@ impl<'a> Up<'a> {
         };
         if is_time {
             self.cpu = MEASURED.map(|kinds| self.children.cpu_used(kinds));
-            self.load = Some(waiting.load.start()?);
+            let load = waiting.load.start()?;
+            self.persons = match waiting.persons {
+                Some((site, persons)) => Some(persons.record(load.recorder(site)).start()?),
+                None => None,
+            };
+            self.load = Some(load);
         } else {
             waiting.is_told = true;
             self.waiting = Some(waiting);
@@ -394,6 +436,11 @@ impl<'a> Up<'a> {
             Some(_) => (now_proxies.since(proxies), now_fronts.since(fronts)),
             None => Default::default(),
         };
+        let walk = self.persons.take().map(|persons| {
+            persons.stopper().stop();
+            self.load.iter().for_each(|load| load.stopper().stop());
+            persons.wait()
+        });
         let summary = match self.load.take() {
             Some(load) => {
                 load.stopper().stop();
@@ -413,7 +460,7 @@ impl<'a> Up<'a> {
             requests.finish()?;
         }
         let (moves, admissions) = (&self.moves, &self.admissions);
-        let last = Last { misdirected, proxies_cpu, fronts_cpu, caches, cache_load };
+        let last = Last { misdirected, proxies_cpu, fronts_cpu, caches, cache_load, walk };
         let (cluster, monitor, steps) = (&self.parts.cluster, &self.monitor, &self.steps);
         Ok(outcome::summary(cluster, summary, monitor, moves, admissions, steps, last))
     }
@@ -421,7 +468,10 @@ impl<'a> Up<'a> {
     fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
             || self.args.duration.is_some_and(|time| self.began.elapsed() >= time)
-            || self.load.as_ref().is_some_and(Run::is_finished)
+            || match &self.persons {
+                Some(persons) => persons.is_finished(),
+                None => self.load.as_ref().is_some_and(Run::is_finished),
+            }
     }
 
     /// Takes in the events of the parts. Returns those that plain output prints: all except moves, which it counts.
@@ -543,6 +593,14 @@ fn listeners(cluster: &Cluster, proxies: &[Proxy]) -> Vec<Listener> {
     }
     let sites = cluster.sites.iter();
     sites.filter_map(|site| Some(listener(&site.name, site.connect?, None, true))).collect()
+}
+
+/// Where a person finds the pages of a demonstration.
+fn pages(args: &UpArgs, cluster: &Cluster, listeners: &[Listener]) -> impl Iterator<Item = String> {
+    let port = listeners.first().map(|listener| listener.address.port());
+    let host = cluster.sites.first().map(|site| &site.hosts[0]);
+    let page = args.demo.and(port).zip(host);
+    page.map(|(port, host)| format!("open http://{host}:{port}/")).into_iter()
 }
 
 /// What runs, and where clients connect.

@@ -9,8 +9,10 @@ use sidelong_config::Cluster;
 use sidelong_lab::results::up::{CacheLoad, CacheSummary, SiteSummary, Spread, Summary};
 use sidelong_layout::SiteId;
 use sidelong_workload::client::Summary as LoadSummary;
+use sidelong_workload::walk;
 
 use super::admissions::Admissions;
+use crate::load;
 use crate::monitor::Monitor;
 
 /// The summary of the run of `load` on `cluster`.
@@ -66,6 +68,7 @@ pub(super) fn summary(
         fronts_cpu_s: last.fronts_cpu.as_secs_f64(),
         caches: last.caches,
         cache_load: last.cache_load,
+        walk: last.walk,
     }
 }
 
@@ -80,6 +83,8 @@ pub(super) struct Last {
     /// What the caches did, and their load.
     pub(super) caches: Vec<CacheSummary>,
     pub(super) cache_load: Option<CacheLoad>,
+    /// What the persons of a demonstration did.
+    pub(super) walk: Option<walk::Summary>,
 }
 
 /// The summary as text.
@@ -87,6 +92,10 @@ pub(super) fn table(summary: &Summary) -> String {
     let mut out = String::new();
     // Writing to a String does not fail.
     let _ = write_table(&mut out, summary).and_then(|()| write_caches(&mut out, summary));
+    if let Some(walk) = &summary.walk {
+        out += "\n";
+        out += &load::interactions(walk);
+    }
     out
 }
 

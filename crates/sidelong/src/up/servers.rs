@@ -12,6 +12,7 @@ use clap::ValueEnum;
 use sidelong_config::{ClusterFile, Configuration, Node, ServerAddress};
 use sidelong_workload::gunicorn;
 
+use super::auction::Auction;
 use super::foreign::{self, Foreign, configure_httpd, configure_nginx};
 use crate::cgroup;
 use crate::cli::ExecArgs;
@@ -57,14 +58,22 @@ pub(super) struct Server {
     address: SocketAddr,
     /// CPUs that it may use.
     pub(super) cpu_share: f64,
+    /// What a gunicorn serves, unless it does as the origin does.
+    pub(super) auction: Option<Auction>,
 }
 
 /// Turns the nodes with a built-in origin into agents of foreign servers at the same addresses. Returns these servers.
 ///
+/// `option` is what asked for them.
+///
 /// # Errors
 /// If the file does not make a cluster, or the program is not there.
-pub(super) fn in_place_of_origins(file: &mut ClusterFile, make: Make) -> Result<Vec<Server>, Failure> {
-    replace(file, make, foreign::find(make.names(), "--servers")?)
+pub(super) fn in_place_of_origins(
+    file: &mut ClusterFile,
+    make: Make,
+    option: &str,
+) -> Result<Vec<Server>, Failure> {
+    replace(file, make, foreign::find(make.names(), option)?)
 }
 
 /// The same with a program of that name.
@@ -82,7 +91,7 @@ fn replace(file: &mut ClusterFile, make: Make, program: &'static str) -> Result<
     let nodes = cluster.nodes.into_iter().filter(|node| !node.is_foreign);
     let server = |node: Node| {
         let cpu_share = node.cpu_share.unwrap_or(make.cpu_share());
-        Some(Server { make, program, address: node.port()?, node, cpu_share })
+        Some(Server { make, program, address: node.port()?, node, cpu_share, auction: None })
     };
     let servers = nodes.filter_map(server).collect();
     for entry in file.nodes.iter_mut().filter(|entry| !entry.is_foreign()) {
@@ -123,6 +132,9 @@ impl Foreign for Server {
             }
             Make::Gunicorn => {
                 let workers = self.node.workers.unwrap_or(1);
+                if let Some(auction) = &self.auction {
+                    return auction.arguments(at, &self.node.name, self.address, workers);
+                }
                 gunicorn::arguments(at, self.address, workers, service_time(&self.node))
             }
         }

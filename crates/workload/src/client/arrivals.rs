@@ -104,7 +104,7 @@ impl Stream {
 
 impl Arrivals {
     /// Checks that this number of clients can produce them.
-    pub(super) fn check(&self, clients: usize) -> Result<(), ClientError> {
+    pub(crate) fn check(&self, clients: usize) -> Result<(), ClientError> {
         match self {
             Arrivals::Constant { per_s } | Arrivals::Poisson { per_s, .. } => {
                 // Written so that a NaN is refused.

@@ -7,20 +7,20 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// The pauses of one connection, or of all connections to one edge.
 #[derive(Debug, Default)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     last: Option<Duration>,
 }
 
 impl Backoff {
     /// After a failure: how long to wait.
-    pub(super) fn failed(&mut self) -> Duration {
+    pub(crate) fn failed(&mut self) -> Duration {
         let pause = self.last.map_or(PAUSE_MIN, |last| (last * 2).min(PAUSE_MAX));
         self.last = Some(pause);
         pause
     }
 
     /// After a success.
-    pub(super) fn succeeded(&mut self) {
+    pub(crate) fn succeeded(&mut self) {
         self.last = None;
     }
 }

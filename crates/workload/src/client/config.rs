@@ -227,6 +227,13 @@ pub enum ClientError {
         #[source]
         source: std::io::Error,
     },
+    /// [`WalkConfig::think_factor`](crate::walk::WalkConfig::think_factor) is not a number from 0 to
+    /// [`THINK_FACTOR_MAX`](crate::walk::THINK_FACTOR_MAX).
+    #[error("the think times' factor is {factor}: it must be from 0 to {max}", max = crate::walk::THINK_FACTOR_MAX)]
+    ThinkFactor {
+        /// As configured.
+        factor: f64,
+    },
     /// A thread, its runtime or its timer could not be created.
     #[error("cannot set up a load-generating thread")]
     Thread(#[source] std::io::Error),

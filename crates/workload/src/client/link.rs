@@ -11,6 +11,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use http::header::HOST;
+use http::response::Parts;
 use http::{HeaderValue, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::{http1, http2};
@@ -26,7 +27,7 @@ use crate::origin::NODE_HEADER;
 const REASON_HEADER: &str = "x-sidelong-reason";
 
 /// A connection that carries one request at a time. After an error it is useless.
-pub(super) struct Link {
+pub(crate) struct Link {
     sender: Sender,
     /// `None` once it has ended.
     connection: Option<Connection>,
@@ -48,19 +49,26 @@ enum Connection {
 
 /// A complete response, whose body was read and dropped.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
     /// The node that answered, if the response names it.
-    pub(super) node: Option<HeaderValue>,
+    pub(crate) node: Option<HeaderValue>,
     /// Whether it gives a reason for a rejection.
-    pub(super) has_reason: bool,
+    pub(crate) has_reason: bool,
     /// Size of the body.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Answer {
+    pub(crate) fn new(head: &Parts, bytes: u64) -> Self {
+        let has_reason = head.headers.contains_key(REASON_HEADER);
+        Answer { status: head.status, node: head.headers.get(NODE_HEADER).cloned(), has_reason, bytes }
+    }
 }
 
 impl Link {
     /// Connects to `edge`, from the address `from` if given, with TLS if `secure` is.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         from: Option<IpAddr>,
         edge: SocketAddr,
         secure: Option<&Secure>,
@@ -81,7 +89,7 @@ impl Link {
 
     /// Whether a request can be sent. The edge may have closed the connection since the last request, which is not an
     /// error of any request.
-    pub(super) async fn is_usable(&mut self) -> bool {
+    pub(crate) async fn is_usable(&mut self) -> bool {
         self.drive_once().await;
         match &self.sender {
             Sender::Http1(sender) => sender.is_ready(),
@@ -89,12 +97,24 @@ impl Link {
         }
     }
 
-    /// Sends a request and reads the response to its end.
+    /// Sends a request, reads the response to its end and drops its body.
     pub(super) async fn exchange(
         &mut self,
         request: Request<Full<Bytes>>,
         deadline: Instant,
     ) -> Result<Answer, ErrorKind> {
+        let mut bytes = 0;
+        let head = self.fetch(request, deadline, |data| bytes += data.len() as u64).await?;
+        Ok(Answer::new(&head, bytes))
+    }
+
+    /// Sends a request and reads the response to its end. Its body goes to `take` in parts.
+    pub(crate) async fn fetch(
+        &mut self,
+        request: Request<Full<Bytes>>,
+        deadline: Instant,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<Parts, ErrorKind> {
         self.alarm.as_mut().reset(deadline);
         let response = match &mut self.sender {
             Sender::Http1(sender) => {
@@ -112,16 +132,16 @@ impl Link {
         })?;
         self.is_proven = true;
         let (head, mut body) = response.into_parts();
-        let mut bytes = 0;
         while let Some(frame) = self.drive(body.frame()).await? {
             let frame = frame.map_err(|error| {
                 tracing::debug!(%error, "a connection broke within the response");
                 ErrorKind::Body
             })?;
-            bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+            if let Some(data) = frame.data_ref() {
+                take(data);
+            }
         }
-        let has_reason = head.headers.contains_key(REASON_HEADER);
-        Ok(Answer { status: head.status, node: head.headers.get(NODE_HEADER).cloned(), has_reason, bytes })
+        Ok(head)
     }
 
     /// Drives the connection until `awaited` is ready, or the alarm goes off.

@@ -15,13 +15,13 @@
 //! ([`WhenRefused::Repeat`]).
 
 mod arrivals;
-mod backoff;
+pub(crate) mod backoff;
 mod closed;
 mod config;
 mod ledger;
-mod link;
+pub(crate) mod link;
 mod open;
-mod pace;
+pub(crate) mod pace;
 mod report;
 mod run;
 mod secure;
@@ -40,4 +40,4 @@ pub use report::{
 pub use run::{Generator, Run, Stopper};
 pub use secure::Secure;
 pub use series::{Interval, Series};
-pub use worker::{Completion, Cue, ErrorKind, Shot, Source};
+pub use worker::{Completion, Cue, ErrorKind, Recorder, Shot, Source};

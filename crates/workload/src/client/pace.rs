@@ -24,7 +24,7 @@ const SLEEP_MIN: Duration = Duration::from_micros(50);
 /// One thread's share of the arrivals: every `stride`-th, from the `offset`-th on. A request's time and client do not
 /// depend on the number of threads.
 #[derive(Debug)]
-pub(super) struct Schedule {
+pub(crate) struct Schedule {
     arrivals: All,
     /// Index of the next arrival over all threads.
     index: u64,
@@ -34,7 +34,7 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// The schedule of this number of clients, at least one.
-    pub(super) fn new(arrivals: Arrivals, clients: usize, offset: usize, stride: usize) -> Self {
+    pub(crate) fn new(arrivals: Arrivals, clients: usize, offset: usize, stride: usize) -> Self {
         let one = |per_s, gaps| {
             vec![Stream { steps: vec![Step { at: Duration::ZERO, per_s }], gaps, clients: None }]
         };

@@ -33,6 +33,9 @@ pub struct Errors {
     pub unavailable: u64,
     /// See [`ErrorKind::Status5xx`].
     pub status_5xx: u64,
+    /// See [`ErrorKind::WrongPage`].
+    #[serde(default)]
+    pub wrong_page: u64,
 }
 
 impl Errors {
@@ -43,8 +46,10 @@ impl Errors {
 
     /// The sum over requests that failed, without those rejected.
     pub fn failed(&self) -> u64 {
-        let Errors { connect, timeout, broken, body, status_4xx, unavailable, status_5xx, .. } = *self;
-        connect + timeout + broken + body + status_4xx + unavailable + status_5xx
+        let Errors {
+            connect, timeout, broken, body, status_4xx, unavailable, status_5xx, wrong_page, ..
+        } = *self;
+        connect + timeout + broken + body + status_4xx + unavailable + status_5xx + wrong_page
     }
 
     /// The sum over requests that were rejected.
@@ -52,7 +57,7 @@ impl Errors {
         self.refused + self.closed
     }
 
-    pub(super) fn count(&mut self, kind: ErrorKind) {
+    pub(crate) fn count(&mut self, kind: ErrorKind) {
         *match kind {
             ErrorKind::Connect => &mut self.connect,
             ErrorKind::Timeout => &mut self.timeout,
@@ -63,10 +68,11 @@ impl Errors {
             ErrorKind::Refused => &mut self.refused,
             ErrorKind::Unavailable => &mut self.unavailable,
             ErrorKind::Status5xx => &mut self.status_5xx,
+            ErrorKind::WrongPage => &mut self.wrong_page,
         } += 1;
     }
 
-    pub(super) fn add(&mut self, other: &Errors) {
+    pub(crate) fn add(&mut self, other: &Errors) {
         self.connect += other.connect;
         self.timeout += other.timeout;
         self.closed += other.closed;
@@ -76,6 +82,7 @@ impl Errors {
         self.refused += other.refused;
         self.unavailable += other.unavailable;
         self.status_5xx += other.status_5xx;
+        self.wrong_page += other.wrong_page;
     }
 }
 
@@ -98,7 +105,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    fn of(latencies_us: &Histogram<u64>) -> Self {
+    pub(crate) fn of(latencies_us: &Histogram<u64>) -> Self {
         let quantile = |quantile| ms(latencies_us.value_at_quantile(quantile) as f64);
         Latency {
             mean_ms: ms(latencies_us.mean()),

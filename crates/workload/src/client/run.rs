@@ -18,7 +18,7 @@ use super::ledger::{Extent, Ledger, Page};
 use super::open::open_loop;
 use super::pace::Schedule;
 use super::report::{Live, Summary};
-use super::worker::{Completion, Observer, Shared, Source, Worker};
+use super::worker::{Completion, Observer, Recorder, Shared, Source, Worker};
 
 /// Time from the call of `start` to the start, in which the threads come up without being measured.
 const LEAD: Duration = Duration::from_millis(2);
@@ -60,7 +60,8 @@ impl Generator {
         };
         let threads = config.threads.min(lanes);
         let shared = Arc::new(Shared {
-            ledger: Ledger::new(threads, extent, config.series),
+            // A page more, for a recorder.
+            ledger: Ledger::new(threads + 1, extent, config.series),
             config: self.config,
             source: self.source,
             observer: self.observer,
@@ -72,6 +73,7 @@ impl Generator {
             window_start: shared.epoch,
             shared: Arc::clone(&shared),
             threads: Vec::new(),
+            recorder: threads,
             total: Page::new(extent),
             window: Page::new(extent),
             spare: Page::new(extent),
@@ -123,6 +125,8 @@ fn work(runtime: &Runtime, worker: Worker, threads: usize) -> io::Result<()> {
 pub struct Run {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<io::Result<()>>>,
+    /// The number of the recorder's page.
+    recorder: usize,
     window_start: Instant,
     total: Page,
     window: Page,
@@ -139,6 +143,16 @@ impl Run {
         self.harvest();
         let elapsed = now.saturating_duration_since(self.shared.epoch);
         Live::new(elapsed, window_time, &self.window, &self.total)
+    }
+
+    /// Enters another load's requests to the `site`-th site into the figures of this run, until these are asked for at its
+    /// end.
+    ///
+    /// # Panics
+    /// If there is no such site.
+    pub fn recorder(&self, site: usize) -> Recorder {
+        assert!(site < self.shared.config.sites.len(), "site {site} of {}", self.shared.config.sites.len());
+        Recorder { worker: Worker { shared: Arc::clone(&self.shared), number: self.recorder }, site }
     }
 
     /// Whether the run has come to its end, so that [`wait`](Self::wait) returns at once.

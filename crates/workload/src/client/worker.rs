@@ -99,13 +99,26 @@ pub enum ErrorKind {
     Unavailable,
     /// The response was another 5xx.
     Status5xx,
+    /// The response was a success, and another page than was asked for. Only a [walker](crate::walk) reads pages.
+    WrongPage,
 }
 
 impl ErrorKind {
+    /// What a complete response of this status is, with or without a reason for a rejection; `None` for a success.
+    pub(crate) fn of(status: StatusCode, has_reason: bool) -> Option<Self> {
+        match status {
+            StatusCode::SERVICE_UNAVAILABLE if has_reason => Some(ErrorKind::Refused),
+            StatusCode::SERVICE_UNAVAILABLE => Some(ErrorKind::Unavailable),
+            status if status.is_server_error() => Some(ErrorKind::Status5xx),
+            status if status.is_client_error() => Some(ErrorKind::Status4xx),
+            _ => None,
+        }
+    }
+
     /// Whether there was a response.
-    pub(super) fn is_answer(self) -> bool {
-        use ErrorKind::{Refused, Status4xx, Status5xx, Unavailable};
-        matches!(self, Status4xx | Refused | Unavailable | Status5xx)
+    pub(crate) fn is_answer(self) -> bool {
+        use ErrorKind::{Refused, Status4xx, Status5xx, Unavailable, WrongPage};
+        matches!(self, Status4xx | Refused | Unavailable | Status5xx | WrongPage)
     }
 
     /// Whether the request was rejected, rather than failed.
@@ -265,23 +278,29 @@ impl Worker {
         &self,
         flight: &Flight,
         site: usize,
-        [began_at, sent_at]: [Instant; 2],
+        times: [Instant; 2],
         result: &Result<Answer, ErrorKind>,
     ) -> Result<(), ErrorKind> {
-        let done_at = Instant::now();
-        let due_at = flight.due_at.unwrap_or(sent_at);
-        let answer = result.as_ref().ok();
         let error = match result {
             Err(ErrorKind::Closed) if !self.shared.config.may_be_closed => Some(ErrorKind::Broken),
             Err(error) => Some(*error),
-            Ok(answer) if answer.status == StatusCode::SERVICE_UNAVAILABLE => Some(match answer.has_reason {
-                true => ErrorKind::Refused,
-                false => ErrorKind::Unavailable,
-            }),
-            Ok(answer) if answer.status.is_server_error() => Some(ErrorKind::Status5xx),
-            Ok(answer) if answer.status.is_client_error() => Some(ErrorKind::Status4xx),
-            Ok(_) => None,
+            Ok(answer) => ErrorKind::of(answer.status, answer.has_reason),
         };
+        self.enter_as(flight, site, times, result.as_ref().ok(), error);
+        error.map_or(Ok(()), Err)
+    }
+
+    /// The same for an outcome that is known.
+    fn enter_as(
+        &self,
+        flight: &Flight,
+        site: usize,
+        [began_at, sent_at]: [Instant; 2],
+        answer: Option<&Answer>,
+        error: Option<ErrorKind>,
+    ) {
+        let done_at = Instant::now();
+        let due_at = flight.due_at.unwrap_or(sent_at);
         let completion = Completion {
             cue: flight.cue,
             site,
@@ -312,7 +331,28 @@ impl Worker {
         if let Some(observer) = &self.shared.observer {
             observer(&completion);
         }
-        error.map_or(Ok(()), Err)
+    }
+}
+
+/// Enters requests that another load sends to one of a run's sites into the run's figures; see
+/// [`Run::recorder`](super::Run::recorder).
+pub struct Recorder {
+    pub(super) worker: Worker,
+    pub(super) site: usize,
+}
+
+impl Recorder {
+    /// A request to the `edge`-th edge, sent at `sent_at`, has ended now.
+    pub(crate) fn enter(
+        &self,
+        edge: usize,
+        sent_at: Instant,
+        answer: Option<&Answer>,
+        error: Option<ErrorKind>,
+    ) {
+        let cue = Cue { index: 0, stream: 0, nth: 0, client: 0 };
+        let flight = Flight { cue, edge, due_at: None };
+        self.worker.enter_as(&flight, self.site, [sent_at; 2], answer, error);
     }
 }
 

@@ -1,0 +1,157 @@
+//! `up --demo auction` and `load --walk auction`: persons on an auction whose servers are unmodified gunicorns.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use support::servers::processes_of;
+use support::{Cluster, Running, eventually, get, run, skipped};
+
+/// The application.
+fn auction() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/auction")
+}
+
+/// Small data for a test; `None`, with a printed reason, where gunicorn or Python is missing.
+fn data(cluster: &Cluster) -> Option<PathBuf> {
+    for program in ["gunicorn", "python3"] {
+        let asked =
+            Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if asked.is_err() {
+            skipped(&format!("auction: there is no {program} here"));
+            return None;
+        }
+    }
+    let database = cluster.path("auction.db");
+    python(&["make-data", "--scale", "0.002"], &database);
+    Some(database)
+}
+
+/// Runs one of the application's commands, which must succeed, on a database.
+fn python(arguments: &[&str], database: &Path) {
+    let done = Command::new("python3")
+        .arg(auction())
+        .args(arguments)
+        .arg("--database")
+        .arg(database)
+        .output()
+        .unwrap();
+    assert!(
+        done.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr)
+    );
+}
+
+/// The number of rows of a table.
+fn rows(database: &Path, table: &str) -> u64 {
+    let count = format!(
+        "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute('SELECT COUNT(*) FROM {table}').fetchone()[0])"
+    );
+    let done = Command::new("python3").args(["-c", &count]).arg(database).output().unwrap();
+    String::from_utf8(done.stdout).unwrap().trim().parse().unwrap()
+}
+
+/// Requests of an interaction that succeeded.
+fn stored(walk: &Value, interaction: &str) -> u64 {
+    let all = walk["interactions"].as_array().unwrap();
+    let Some(of) = all.iter().find(|of| of["interaction"] == interaction) else { return 0 };
+    let number = |name: &str| of[name].as_u64().unwrap();
+    number("requests") - number("errors") - number("turned_away") - number("refused_by_rules")
+}
+
+#[test]
+fn persons_bid_and_buy_while_nodes_move_and_the_audit_finds_nothing() {
+    let cluster = Cluster::new(&[("auction", 2), ("files", 1), ("api", 1)]);
+    let Some(database) = data(&cluster) else { return };
+    let (bids, purchases) = (rows(&database, "bids"), rows(&database, "purchases"));
+    let place = database.to_str().unwrap();
+    let mut up = cluster.up(&["--json", "--demo", "auction", "--database", place, "--sessions", "20"]);
+    let mut why = None;
+    eventually("it is up, or says why not", || {
+        why = (!up.is_running()).then(|| up.err());
+        why.is_some() || up.err().contains(" is up: ")
+    });
+    if let Some(why) = why {
+        assert!(why.contains("cannot create a control group"), "{why}");
+        return skipped(&format!("up --demo auction: {}", why.trim()));
+    }
+    assert!(
+        up.err().contains(&format!("open http://auction.test:{}/", cluster.edge(0).port())),
+        "{}",
+        up.err()
+    );
+    let config = cluster.config();
+    let by_hand =
+        |arguments: &[&str]| run(arguments.iter().copied().chain(["--config", config.to_str().unwrap()]));
+    // A node is taken from the auction, whatever the load asks for, and then left to the edges; pages come meanwhile.
+    let page = || get(cluster.edge(0), "auction.test", "/").body;
+    assert!(page().contains("data-interaction=\"Home\""));
+    eventually("a node of the auction moves by hand", || by_hand(&["move", "n1", "files"]).code == Some(0));
+    assert!(page().contains("data-interaction=\"Home\""));
+    assert_eq!(get(cluster.edge(0), "files.test", "/o/3/8192").body.len(), 8192);
+    assert!(get(cluster.edge(0), "api.test", "/api/categories").body.contains("Antiques"));
+    by_hand(&["resume", "n1"]).succeeded();
+    assert!(!processes_of(&cluster, "n1-server").is_empty(), "it is a gunicorn");
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let summary = up.end().json();
+    let walk = &summary["walk"];
+    assert_eq!((&summary["errors"], &walk["errors"]), (&Value::from(0), &Value::from(0)), "{summary}");
+    for site in summary["sites"].as_array().unwrap() {
+        assert!(site["requests"].as_u64() > Some(0), "{summary}");
+    }
+    assert!(walk["sessions"]["begun"].as_u64() >= Some(10), "{walk}");
+    // Each bid and purchase that was answered is stored, and no other.
+    assert_eq!(rows(&database, "bids"), bids + stored(walk, "StoreBid"));
+    assert_eq!(rows(&database, "purchases"), purchases + stored(walk, "StoreBuyNow"));
+    python(&["audit"], &database);
+    assert!(!cluster.run_dir().join("auction").exists(), "what it made is gone");
+}
+
+#[test]
+fn a_load_walks_any_server_of_the_auction_and_ends_with_a_summary() {
+    let cluster = Cluster::new(&[("auction", 1)]);
+    let Some(database) = data(&cluster) else { return };
+    let address = cluster.node(0).to_string();
+    let mut command = Command::new("gunicorn");
+    command.args(["--bind", &address, "--workers", "2", "--log-level", "warning", "--chdir"]).arg(auction());
+    command.arg("--env").arg(format!("AUCTION_DATABASE={}", database.display())).arg("app");
+    let server = Running::start_command(command);
+    eventually("it answers", || support::try_get(cluster.node(0), "any", "/health").is_ok());
+
+    let url = format!("http://{address}");
+    let load =
+        ["load", "--walk", "auction", "--rate", "20", "--think", "0.01", "--json", "--for", "2s", &url];
+    let done = run(load).json();
+    assert_eq!((&done["errors"], &done["refused_by_rules"].is_u64()), (&Value::from(0), &true), "{done}");
+    assert!(done["sessions"]["whole"].as_u64() > Some(0), "{done}");
+
+    let walk = Running::start([
+        "load",
+        "--walk",
+        "auction",
+        "--mix",
+        "browsing",
+        "--sessions",
+        "30",
+        "--think",
+        "0.05",
+        &url,
+    ]);
+    eventually("it tells of progress", || walk.err().contains(" sessions  "));
+    walk.signal(Signal::INT);
+    let done = walk.finish();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.out.contains("interaction ") && done.out.contains("SearchItemsInCategory "), "{done:?}");
+    assert!(!done.out.contains("StoreBid"), "who browses stores nothing: {done:?}");
+    python(&["audit"], &database);
+    server.end();
+
+    let done = run(["load", "--walk", "auction", "--for", "200ms", "--think", "0.01", &url]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(done.err.contains("found no server"), "{done:?}");
+}
