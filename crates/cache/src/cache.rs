@@ -33,6 +33,10 @@ const VICTIMS_MAX: usize = 32;
 const VICTIMS_BEFORE_CLEARING: usize = 4;
 /// Tables that take less than this part of the memory are not worth compacting.
 const SPARSE_PART: usize = 64;
+/// Tables are compacted when one of so many slots is free, as long as they are compacted in some milliseconds; larger ones when
+/// half of them are.
+const SPARE_PART: usize = 9;
+const QUICK_SLOTS_MAX: usize = 1 << 20;
 
 /// Seconds since the cache began, which is second 1. 0 is no time.
 pub type Seconds = u32;
@@ -489,7 +493,7 @@ impl Cache {
     /// What the tables have grown to take, the pages may not.
     fn bound_pages(&mut self) {
         // Many small items leave tables that a few large ones do not need.
-        if self.places.is_sparse() && self.places.table_bytes() > self.settings.memory_bytes / SPARSE_PART {
+        if self.is_sparse() && self.places.table_bytes() > self.settings.memory_bytes / SPARSE_PART {
             self.places.compact();
         }
         let tables = self.tables_bytes();
@@ -497,6 +501,12 @@ impl Cache {
         while self.settings.evicts && self.heap.is_over() {
             self.clear(self.heap.cheapest(0));
         }
+    }
+
+    fn is_sparse(&self) -> bool {
+        let (used, free) = self.places.slots();
+        let part = if used + free > QUICK_SLOTS_MAX { 2 } else { SPARE_PART };
+        free > (used + free) / part
     }
 
     fn evict(&mut self, gone: &Gone<At>) {

@@ -34,6 +34,8 @@ const SLOT_MIN: usize = 64;
 const SLOTS_MIN: usize = 8;
 /// Sizes for each doubling.
 const STEPS: usize = 8;
+/// Where no page is left, an item takes a slot of one of so many classes above its own: at most half as large again.
+const NEAR_STEPS: usize = 4;
 
 /// Where an item lies, in units from the start of the heap.
 pub(crate) type At = u32;
@@ -153,15 +155,21 @@ impl Heap {
     /// Room for an item of `len` bytes, if there is any: its place, and the bytes that it takes.
     ///
     /// A class without a page takes slots of a class that is up to twice as large and has free ones. So sizes that few items
-    /// have share their pages.
+    /// have share their pages. Where no page is left, any class takes slots of the next ones, so that those that evictions have
+    /// freed do not wait for items of their own size.
     pub(crate) fn allocate(&mut self, len: usize) -> Option<(At, usize)> {
         let Some(class) = self.class_of(len) else {
             let blocks = len.div_ceil(self.block_bytes());
             return Some((self.allocate_run(blocks)?, self.taken(len)));
         };
-        let open = self.suitable(class).find(|class| !self.classes[*class].open.is_empty());
-        let class = match open {
-            Some(open) if self.classes[usize::from(class)].pages == 0 => open as u8,
+        let has_pages = self.classes[usize::from(class)].pages > 0;
+        let own = if has_pages { self.allocate_slot(class) } else { None };
+        if let Some(at) = own {
+            return Some((at, slot_bytes(class.into())));
+        }
+        let mut open = self.suitable(class).filter(|class| !self.classes[*class].open.is_empty());
+        let class = match open.next() {
+            Some(open) if !has_pages || open <= usize::from(class) + NEAR_STEPS => open as u8,
             _ => class,
         };
         Some((self.allocate_slot(class)?, slot_bytes(class.into())))

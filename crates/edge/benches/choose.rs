@@ -67,10 +67,10 @@ fn main() {
         }
     }
     let promise = Promise { target: Some(Target::Queue(Duration::from_millis(10))), share: 0.0 };
-    let gate = Gate::new(&[promise], Duration::from_secs(30), Duration::from_millis(200));
+    let gate = Gate::new(&[promise], Duration::from_secs(30), Duration::from_millis(200), 1);
     let client = Client::new(([10, 0, 0, 1], 5000).into());
     for (view_is_old, name) in [(false, "gate"), (true, "gate, old view")] {
-        let [p50, p99, p999] = each(|now| gate.decide(SITE, client, Time::from_ns(now), view_is_old));
+        let [p50, p99, p999] = each(|now| gate.decide(0, SITE, client, Time::from_ns(now), view_is_old));
         println!("{:>6} {name:>14} {p50:>8} {p99:>8} {p999:>8}", "");
     }
 }

@@ -44,7 +44,7 @@ impl Front {
         let admin = admin.map(listen).transpose()?;
         let seen = Arc::new(Seen::new(nodes.len(), sites.len(), view.stale()));
         let state = Arc::new(State { view, gate, peers, seen, nodes, sites });
-        let metrics = Arc::new(Metrics::new(Arc::clone(&state), None, about, counts));
+        let metrics = Arc::new(Metrics::new(Arc::clone(&state), None, 0, about, counts));
         Ok(Front { name: name.to_owned(), state, metrics, admin })
     }
 

@@ -81,7 +81,7 @@ impl Bench {
         let run = RunDirectory::open(directory.path()).expect("it is there");
         run.publish(share.key()).expect("it is published");
         let promise = Promise { target: Some(Target::Queue(Duration::from_millis(9))), share: 0.5 };
-        let gate = Arc::new(Gate::new(&[promise; SITES], Duration::from_secs(30), STALE));
+        let gate = Arc::new(Gate::new(&[promise; SITES], Duration::from_secs(30), STALE, 1));
         let front = Arc::new(view);
         let thread = Thread::new(Exchange {
             view: Arc::clone(&front),
@@ -99,7 +99,7 @@ impl Bench {
     fn route(&self) {
         for site in (0..SITES).map(SiteId::new) {
             let client = Client::new(([192, 0, 2, 1], 5000).into());
-            let _ = self.gate.decide(site, client, self.now, self.front.is_stale(self.now));
+            let _ = self.gate.decide(0, site, client, self.now, self.front.is_stale(self.now));
             if let Some(node) = self.front.choose(site, None, self.now) {
                 assert_eq!(self.front.ownership(node).and_then(Ownership::serving_site), Some(site));
             }

@@ -4,6 +4,8 @@
 //! and clients. If the view is stale, or no node of a site is known, the gate uses the verdict of another edge that
 //! knows more. Without one it admits all requests. Without admission control there is no gate.
 
+mod counts;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use sidelong_policy::admission::{
 use sidelong_policy::brain::SiteSeen;
 
 use crate::event::Event;
+use counts::{Counts, GREEDY, OLD_VIEW};
 
 /// Shortest time between two events about rejected requests.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -28,11 +31,7 @@ const RATIO_ROUNDED: f64 = 0.002;
 /// Stands for an unknown figure.
 const UNKNOWN: u64 = u64::MAX;
 
-/// Counts requests that are admitted because the view is stale: the index after those of [`Why::ALL`].
-const OLD_VIEW: usize = Why::ALL.len();
-/// Counts requests that are rejected because the client sends much more than the others: likewise.
-const GREEDY: usize = Why::ALL.len();
-/// The reason given for those.
+/// The reason given for a rejection because the client sends much more than the others.
 pub(crate) const GREEDY_WORD: &str = "greedy";
 
 /// Verdicts and counts.
@@ -41,10 +40,9 @@ pub struct Gate {
     sites: Box<[SiteGate]>,
     /// The widest verdict of all sites: a client that it rejects is rejected by each site.
     door: AtomicU64,
-    /// By bucket, its [`Treatment`] and its requests so far.
+    /// The [`Treatment`] of each bucket.
     treatments: Box<[AtomicU32]>,
-    asked: Box<[AtomicU32]>,
-    closed: AtomicU64,
+    counts: Counts,
     rotation: Duration,
     /// When the other edges were last heard, in ns; 0 for never.
     heard_ns: AtomicU64,
@@ -63,11 +61,6 @@ struct SiteGate {
     pressure: AtomicU64,
     /// A later answer is late, in ns.
     late_ns: u64,
-    in_time: AtomicU64,
-    late: AtomicU64,
-    /// Counts by [`Why`], and one more.
-    admitted: [AtomicU64; GREEDY + 1],
-    rejected: [AtomicU64; GREEDY + 1],
     /// For display: the admitted part, as bits, and the last outlook, [`UNKNOWN`] if unknown.
     ratio: AtomicU64,
     delay_ns: AtomicU64,
@@ -86,10 +79,6 @@ impl SiteGate {
             lent: AtomicU64::new(UNKNOWN),
             pressure: AtomicU64::new(0),
             late_ns,
-            in_time: AtomicU64::new(0),
-            late: AtomicU64::new(0),
-            admitted: Default::default(),
-            rejected: Default::default(),
             ratio: AtomicU64::new(1.0_f64.to_bits()),
             delay_ns: AtomicU64::new(UNKNOWN),
             budget_ns: AtomicU64::new(UNKNOWN),
@@ -99,16 +88,14 @@ impl SiteGate {
 }
 
 impl Gate {
-    /// A gate with a site for each of `promises`. It admits all requests until it is shown an outlook. Reports of other
-    /// edges older than `stale` do not count.
-    pub fn new(promises: &[Promise], rotation: Duration, stale: Duration) -> Self {
-        let words = || (0..BUCKETS).map(|_| AtomicU32::new(0)).collect();
+    /// A gate with a site for each of `promises`, for this many threads that serve clients. It admits all requests until it is shown
+    /// an outlook. Reports of other edges older than `stale` do not count.
+    pub fn new(promises: &[Promise], rotation: Duration, stale: Duration, threads: usize) -> Self {
         Gate {
             sites: promises.iter().map(SiteGate::new).collect(),
             door: AtomicU64::new(Verdict::default().encode()),
-            treatments: words(),
-            asked: words(),
-            closed: AtomicU64::new(0),
+            treatments: (0..BUCKETS).map(|_| AtomicU32::new(0)).collect(),
+            counts: Counts::new(threads, promises.len()),
             rotation,
             heard_ns: AtomicU64::new(0),
             stale_ns: stale.as_nanos() as u64,
@@ -117,19 +104,27 @@ impl Gate {
 
     // For requests.
 
-    /// Decides whether a request for `site` is admitted, and counts it.
+    /// Decides whether a request for `site`, which came to a thread (by index), is admitted, and counts it.
     ///
     /// # Errors
     /// If it is rejected.
-    pub fn decide(&self, site: SiteId, client: Client, now: Time, view_is_old: bool) -> Result<(), Refused> {
-        let slot = &self.sites[site.index()];
-        self.asked[client.bucket()].fetch_add(1, Ordering::Relaxed);
+    pub fn decide(
+        &self,
+        thread: usize,
+        site: SiteId,
+        client: Client,
+        now: Time,
+        view_is_old: bool,
+    ) -> Result<(), Refused> {
+        let (slot, counts) = (&self.sites[site.index()], self.counts.of(thread));
+        counts.asked(client.bucket()).fetch_add(1, Ordering::Relaxed);
+        let counts = counts.site(site);
         let mut verdict = Verdict::decode(slot.verdict.load(Ordering::Relaxed));
         if view_is_old || verdict.why() == Why::Blind {
             match self.lent(slot, now) {
                 Some(lent) => verdict = lent,
                 None if view_is_old => {
-                    slot.admitted[OLD_VIEW].fetch_add(1, Ordering::Relaxed);
+                    counts.admitted[OLD_VIEW].fetch_add(1, Ordering::Relaxed);
                     return Ok(());
                 }
                 None => {}
@@ -137,16 +132,16 @@ impl Gate {
         }
         let decided = decide(verdict, self.treatment(client), client, now.as_ns(), self.rotation);
         let (counts, why) = match &decided {
-            Ok(()) => (&slot.admitted, verdict.why() as usize),
-            Err(Refused { greedy: true, .. }) => (&slot.rejected, GREEDY),
-            Err(refused) => (&slot.rejected, refused.why as usize),
+            Ok(()) => (&counts.admitted, verdict.why() as usize),
+            Err(Refused { greedy: true, .. }) => (&counts.rejected, GREEDY),
+            Err(refused) => (&counts.rejected, refused.why as usize),
         };
         counts[why].fetch_add(1, Ordering::Relaxed);
         decided
     }
 
     /// Whether a new connection is accepted: unless every request on it would be rejected, whatever its site.
-    pub(crate) fn takes_in(&self, client: Client, now: Time) -> bool {
+    pub(crate) fn takes_in(&self, thread: usize, client: Client, now: Time) -> bool {
         let door = Verdict::decode(self.door.load(Ordering::Relaxed));
         if door.is_open() {
             return true;
@@ -158,16 +153,18 @@ impl Gate {
         };
         let is_in = decide(door, treatment, client, now.as_ns(), self.rotation).is_ok();
         if !is_in {
-            self.asked[client.bucket()].fetch_add(1, Ordering::Relaxed);
-            self.closed.fetch_add(1, Ordering::Relaxed);
+            let counts = self.counts.of(thread);
+            counts.asked(client.bucket()).fetch_add(1, Ordering::Relaxed);
+            counts.closed.fetch_add(1, Ordering::Relaxed);
         }
         is_in
     }
 
     /// An admitted request was answered successfully, with its first bytes after `elapsed`.
-    pub(crate) fn succeeded(&self, site: SiteId, elapsed: Duration) {
-        let slot = &self.sites[site.index()];
-        let count = if elapsed.as_nanos() <= u128::from(slot.late_ns) { &slot.in_time } else { &slot.late };
+    pub(crate) fn succeeded(&self, thread: usize, site: SiteId, elapsed: Duration) {
+        let counts = self.counts.of(thread).site(site);
+        let is_late = elapsed.as_nanos() > u128::from(self.sites[site.index()].late_ns);
+        let count = if is_late { &counts.late } else { &counts.in_time };
         count.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -190,10 +187,7 @@ impl Gate {
     pub(crate) fn seen(&self, site: SiteId, now: Time) -> SiteSeen {
         let slot = &self.sites[site.index()];
         SiteSeen {
-            answers: Answers {
-                in_time: slot.in_time.load(Ordering::Relaxed),
-                late: slot.late.load(Ordering::Relaxed),
-            },
+            answers: self.counts.answers(site),
             others: self.lent(slot, now).map(|_| f64::from_bits(slot.pressure.load(Ordering::Relaxed))),
             ..SiteSeen::default()
         }
@@ -213,10 +207,13 @@ impl Gate {
     }
 
     fn count(&self, census: &mut Census, now: Time) {
-        let asked = |bucket: usize| self.asked[bucket].load(Ordering::Relaxed);
-        census.count(now, asked, |bucket, treatment: Treatment| {
-            self.treatments[bucket].store(treatment.encode(), Ordering::Relaxed);
-        });
+        census.count(
+            now,
+            |bucket| self.counts.asked(bucket),
+            |bucket, treatment: Treatment| {
+                self.treatments[bucket].store(treatment.encode(), Ordering::Relaxed);
+            },
+        );
     }
 
     // For the thread that reads the other edges.
@@ -279,40 +276,37 @@ impl Gate {
     }
 
     /// Requests of the site that were admitted, by reason.
-    pub(crate) fn admitted(&self, site: SiteId) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+    pub(crate) fn admitted(&self, site: SiteId) -> impl Iterator<Item = (&'static str, u64)> {
         let words = Why::ALL.iter().map(|why| why.word()).filter(|word| *word != Why::AllOverloaded.word());
         // No request is admitted while all nodes are overloaded.
-        let counts = self.sites[site.index()].admitted.iter();
-        let counts = counts.enumerate().filter(|(why, _)| *why != Why::AllOverloaded as usize);
-        words.chain(["old-view"]).zip(counts.map(|(_, count)| count.load(Ordering::Relaxed)))
+        let counts = self.counts.admitted(site).into_iter().enumerate();
+        let counts = counts.filter(|(why, _)| *why != Why::AllOverloaded as usize);
+        words.chain(["old-view"]).zip(counts.map(|(_, count)| count))
     }
 
     /// Requests of the site that were rejected, by reason.
-    pub(crate) fn rejected(&self, site: SiteId) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        let counts = &self.sites[site.index()].rejected;
+    pub(crate) fn rejected(&self, site: SiteId) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.counts.rejected(site);
         // Clients are trimmed even while all others are admitted.
         let whys = [Why::OverTarget, Why::Yields, Why::AllOverloaded];
         let named = whys.map(|why| (why.word(), why as usize)).into_iter().chain([(GREEDY_WORD, GREEDY)]);
-        named.map(|(word, why)| (word, counts[why].load(Ordering::Relaxed)))
+        named.map(move |(word, why)| (word, counts[why]))
     }
 
     /// Requests admitted and rejected.
     fn totals(&self, site: SiteId) -> Totals {
-        let slot = &self.sites[site.index()];
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Totals { admitted: slot.admitted.iter().map(of).sum(), rejected: slot.rejected.each_ref().map(of) }
+        Totals { admitted: self.counts.admitted(site).iter().sum(), rejected: self.counts.rejected(site) }
     }
 
     /// Late successful answers, and all successful ones; `None` for a site without such a target.
     pub(crate) fn late(&self, site: SiteId) -> Option<[u64; 2]> {
-        let slot = &self.sites[site.index()];
-        let (in_time, late) = (slot.in_time.load(Ordering::Relaxed), slot.late.load(Ordering::Relaxed));
-        (slot.late_ns != UNKNOWN).then_some([late, in_time + late])
+        let Answers { in_time, late } = self.counts.answers(site);
+        (self.sites[site.index()].late_ns != UNKNOWN).then_some([late, in_time + late])
     }
 
     /// Connections closed at accept.
     pub(crate) fn closed(&self) -> u64 {
-        self.closed.load(Ordering::Relaxed)
+        self.counts.closed()
     }
 }
 
@@ -336,10 +330,11 @@ pub struct Gatekeeper {
 }
 
 impl Gatekeeper {
-    /// A keeper of a gate with a site for each of `promises`. Reports of other edges older than `stale` do not count.
-    pub fn new(promises: &[Promise], rotation: Duration, stale: Duration) -> Self {
+    /// A keeper of a gate with a site for each of `promises`, for this many threads that serve clients. Reports of other edges
+    /// older than `stale` do not count.
+    pub fn new(promises: &[Promise], rotation: Duration, stale: Duration, threads: usize) -> Self {
         Gatekeeper {
-            gate: Arc::new(Gate::new(promises, rotation, stale)),
+            gate: Arc::new(Gate::new(promises, rotation, stale, threads)),
             census: Census::default(),
             told_at: Time::default(),
             told: vec![(Totals::default(), false); promises.len()],
@@ -412,6 +407,7 @@ mod tests {
 
     const SITE: SiteId = SiteId::new(0);
     const OTHER: SiteId = SiteId::new(1);
+    const THREADS: usize = 2;
 
     fn client(k: u16) -> Client {
         Client::new(SocketAddr::from(([10, 0, (k >> 8) as u8, k as u8], 5000)))
@@ -450,7 +446,12 @@ mod tests {
     fn gate() -> Gate {
         let promise =
             Promise { target: Some(Target::ResponseP99(Duration::from_millis(40))), ..Promise::default() };
-        Gate::new(&[promise, Promise::default()], Duration::from_secs(30), Duration::from_millis(150))
+        Gate::new(
+            &[promise, Promise::default()],
+            Duration::from_secs(30),
+            Duration::from_millis(150),
+            THREADS,
+        )
     }
 
     fn sum<'a>(counts: impl Iterator<Item = (&'static str, u64)> + 'a) -> u64 {
@@ -461,11 +462,13 @@ mod tests {
     fn it_is_open_until_something_is_shown_and_where_the_view_is_old() {
         let gate = gate();
         let now = Time::from_ns(1);
-        assert!((0..100).all(|k| gate.decide(SITE, client(k), now, false).is_ok()));
+        assert!((0..100).all(|k| gate.decide(usize::from(k) % THREADS, SITE, client(k), now, false).is_ok()));
         shown(&gate, [Some(99), Some(99)]);
-        let inside = (0..100).filter(|k| gate.decide(SITE, client(*k), now, false).is_ok()).count();
+        let inside = (0..100)
+            .filter(|k| gate.decide(usize::from(*k) % THREADS, SITE, client(*k), now, false).is_ok())
+            .count();
         assert!(inside < 10, "{inside}");
-        assert!((0..100).all(|k| gate.decide(SITE, client(k), now, true).is_ok()));
+        assert!((0..100).all(|k| gate.decide(usize::from(k) % THREADS, SITE, client(k), now, true).is_ok()));
         let admitted: Vec<_> = gate.admitted(SITE).filter(|(_, count)| *count > 0).collect();
         assert!(
             admitted.contains(&("no-target", 100)) && admitted.contains(&("old-view", 100)),
@@ -473,7 +476,7 @@ mod tests {
         );
         assert_eq!(sum(gate.admitted(SITE)) + sum(gate.rejected(SITE)), 300);
         shown(&gate, [None, Some(99)]);
-        assert!((0..100).all(|k| gate.decide(SITE, client(k), now, false).is_ok()));
+        assert!((0..100).all(|k| gate.decide(usize::from(k) % THREADS, SITE, client(k), now, false).is_ok()));
         assert!(gate.admitted(SITE).any(|counted| counted == ("no-records", 100)));
     }
 
@@ -482,18 +485,18 @@ mod tests {
         let gate = gate();
         let now = Time::from_ns(1);
         shown(&gate, [Some(99), Some(0)]);
-        assert!((0..100).all(|k| gate.takes_in(client(k), now)));
+        assert!((0..100).all(|k| gate.takes_in(usize::from(k) % THREADS, client(k), now)));
         shown(&gate, [Some(99), Some(99)]);
         for k in 0..500 {
-            let wanted = [SITE, OTHER].map(|site| gate.decide(site, client(k), now, false).is_ok());
-            assert_eq!(gate.takes_in(client(k), now), wanted.contains(&true));
+            let wanted = [SITE, OTHER].map(|site| gate.decide(0, site, client(k), now, false).is_ok());
+            assert_eq!(gate.takes_in(usize::from(k) % THREADS, client(k), now), wanted.contains(&true));
         }
         assert!(gate.closed() > 400, "{}", gate.closed());
     }
 
     fn gatekeeper() -> Gatekeeper {
         let promise = Promise { target: Some(Target::Queue(Duration::from_millis(40))), share: 0.0 };
-        Gatekeeper::new(&[promise; 2], Duration::from_secs(30), Duration::from_millis(150))
+        Gatekeeper::new(&[promise; 2], Duration::from_secs(30), Duration::from_millis(150), THREADS)
     }
 
     #[test]
@@ -501,7 +504,9 @@ mod tests {
         let mut gatekeeper = gatekeeper();
         let gate = gatekeeper.gate();
         let slot = &gate.sites[0];
-        let turned_away = |why: usize, count| slot.rejected[why].fetch_add(count, Ordering::Relaxed);
+        let turned_away = |why: usize, count| {
+            gate.counts.of(1).site(SITE).rejected[why].fetch_add(count, Ordering::Relaxed)
+        };
         let mut at_s = 0;
         let mut told = || {
             at_s += 2;
@@ -546,9 +551,9 @@ mod tests {
     #[test]
     fn answers_are_in_time_or_late() {
         let gate = gate();
-        for ms in [1, 40, 41, 99] {
-            gate.succeeded(SITE, Duration::from_millis(ms));
-            gate.succeeded(OTHER, Duration::from_millis(ms));
+        for (thread, ms) in [(0, 1), (1, 40), (1, 41), (0, 99)] {
+            gate.succeeded(thread, SITE, Duration::from_millis(ms));
+            gate.succeeded(thread, OTHER, Duration::from_millis(ms));
         }
         assert_eq!((gate.late(SITE), gate.late(OTHER)), (Some([2, 4]), None));
     }

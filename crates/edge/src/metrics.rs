@@ -1,7 +1,7 @@
 //! Metrics in OpenMetrics: here those of an edge, in `node` those of a node, in `cache` those of a cache, in `process` those of any process.
 //! docs/metrics.md lists them.
 //!
-//! Counters are raised where things happen. Figures of the view and the last scan are read at the scrape.
+//! Counters are raised where things happen, those of requests by each thread for itself. Figures of the view and the last scan are read at the scrape.
 
 mod cache;
 mod emit;
@@ -10,6 +10,7 @@ mod format;
 mod gate;
 mod node;
 mod process;
+mod requests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,23 +40,10 @@ pub(crate) use figures::{HOT, HotFigure as Figure, Kind};
 pub(crate) use format::Format;
 use gate::GateCollector;
 pub use node::{NodeMetrics, ReadOwn};
+use requests::{RequestCollector, Requests};
 
-/// Upper bounds of the latency buckets, in seconds.
-const LATENCY_S: [f64; 15] =
-    [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0];
 /// Upper bounds of the buckets for moves, in seconds.
 const MOVE_S: [f64; 10] = [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5];
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct SiteCode {
-    site: String,
-    code: String,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct SiteLabel {
-    site: String,
-}
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct MoveLabels {
@@ -70,12 +58,6 @@ struct EndLabel {
     end: &'static str,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct RefusalLabel {
-    /// One of [`Refusal::ALL`].
-    reason: &'static str,
-}
-
 /// `sidelong_edge_node_site` has a series for each node and site up to this many, some 4 MB of text. In a larger cluster
 /// each node has one series, for the site that it serves.
 const NODE_SITE_SERIES_MAX: usize = 65_536;
@@ -84,14 +66,7 @@ const NODE_SITE_SERIES_MAX: usize = 65_536;
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// For each site, by class of status: none, 1xx to 5xx.
-    answers: Vec<[Counter; 6]>,
-    latency: Vec<Histogram>,
-    retries: Counter,
-    misdirected: Counter,
-    refused: Family<RefusalLabel, Counter>,
-    /// By site.
-    cut: Vec<Counter>,
+    requests: Arc<Requests>,
     moves: Family<MoveLabels, Counter>,
     abandoned: Family<EndLabel, Counter>,
     move_seconds: Histogram,
@@ -101,47 +76,21 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// Metrics of an edge with this many threads that serve clients.
     pub(crate) fn new(
         state: Arc<State>,
         log: Option<AccessLog>,
+        threads: usize,
         about: Vec<About>,
         counts: Vec<Counts>,
     ) -> Self {
         let mut registry = Registry::with_prefix("sidelong_edge");
         about.into_iter().for_each(|about| about.register(&mut registry));
-        let requests = Family::<SiteCode, Counter>::default();
-        registry.register("requests", "Requests answered, by site and class of status", requests.clone());
-        let seconds = Family::<SiteLabel, Histogram>::new_with_constructor(|| Histogram::new(LATENCY_S));
-        registry.register_with_unit(
-            "request_duration",
-            "From the complete header to the complete answer, of requests that were sent to a node, by site",
-            Unit::Seconds,
-            seconds.clone(),
-        );
         let sites = state.sites.clone();
-        let code = |site: &String, class| {
-            let code = if class == 0 { "none".to_owned() } else { format!("{class}xx") };
-            requests.get_or_create_owned(&SiteCode { site: site.clone(), code })
-        };
-        let cut = Family::<SiteLabel, Counter>::default();
-        registry.register(
-            "cut_requests",
-            "Requests cut at a node that left their site, by site",
-            cut.clone(),
-        );
+        let requests = Arc::new(Requests::new(threads, sites.clone()));
+        registry.register_collector(Box::new(RequestCollector(Arc::clone(&requests))));
         let metrics = Metrics {
-            answers: sites.iter().map(|site| std::array::from_fn(|class| code(site, class))).collect(),
-            latency: sites
-                .iter()
-                .map(|site| seconds.get_or_create_owned(&SiteLabel { site: site.clone() }))
-                .collect(),
-            cut: sites
-                .iter()
-                .map(|site| cut.get_or_create_owned(&SiteLabel { site: site.clone() }))
-                .collect(),
-            retries: Counter::default(),
-            misdirected: Counter::default(),
-            refused: Family::default(),
+            requests,
             moves: Family::default(),
             abandoned: Family::default(),
             move_seconds: Histogram::new(MOVE_S),
@@ -149,21 +98,6 @@ impl Metrics {
             registry: Registry::default(),
             sites,
         };
-        registry.register(
-            "retries",
-            "Requests sent to another node after a failure",
-            metrics.retries.clone(),
-        );
-        registry.register("misdirected", "Requests for a Host of no site", metrics.misdirected.clone());
-        // Counters that are still 0.
-        for reason in Refusal::ALL.map(Refusal::word) {
-            let _ = metrics.refused.get_or_create(&RefusalLabel { reason });
-        }
-        registry.register(
-            "refused",
-            "Clients disconnected before they had sent a whole request, by reason",
-            metrics.refused.clone(),
-        );
         registry.register(
             "moves",
             "Nodes moved by this edge, by site and by why the receiver was to have one",
@@ -196,29 +130,21 @@ impl Metrics {
         Metrics { registry, ..metrics }
     }
 
-    /// Counts a request that was cut.
-    pub(crate) fn cut(&self, site: SiteId) {
-        self.cut[site.index()].inc();
+    /// Counts a request of a thread (by index) that was cut.
+    pub(crate) fn cut(&self, thread: usize, site: SiteId) {
+        self.requests.cut(thread, site);
     }
 
-    /// Counts a request that was sent to `tries` nodes and answered with `status`, 0 if not at all, after `elapsed`.
-    pub(crate) fn answered(&self, site: Option<SiteId>, status: u16, elapsed: Duration, tries: u32) {
-        match site {
-            Some(site) => {
-                let class = usize::from(status / 100).min(5);
-                self.answers[site.index()][class].inc();
-                // An answer of the edge itself is quick, and says nothing about response times.
-                if tries > 0 {
-                    self.latency[site.index()].observe(elapsed.as_secs_f64());
-                }
-            }
-            None => {
-                self.misdirected.inc();
-            }
-        }
-        if tries > 1 {
-            self.retries.inc_by(u64::from(tries) - 1);
-        }
+    /// Counts a request of a thread that was sent to `tries` nodes and answered with `status`, 0 if not at all, after `elapsed`.
+    pub(crate) fn answered(
+        &self,
+        thread: usize,
+        site: Option<SiteId>,
+        status: u16,
+        elapsed: Duration,
+        tries: u32,
+    ) {
+        self.requests.answered(thread, site, status, elapsed, tries);
     }
 
     /// Counts a move that was carried out, in `elapsed`.
@@ -235,9 +161,9 @@ impl Metrics {
         self.abandoned.get_or_create(&EndLabel { end }).inc();
     }
 
-    /// Counts a client that was disconnected before it had sent a whole request.
-    pub(crate) fn refused(&self, why: Refusal) {
-        self.refused.get_or_create(&RefusalLabel { reason: why.word() }).inc();
+    /// Counts a client of a thread that was disconnected before it had sent a whole request.
+    pub(crate) fn refused(&self, thread: usize, why: Refusal) {
+        self.requests.refused(thread, why);
     }
 
     /// Counts load records that were read and not used.
@@ -410,7 +336,7 @@ mod tests {
             nodes: names('n', nodes),
             sites: names('s', sites),
         };
-        let page = Metrics::new(Arc::new(state), None, Vec::new(), Vec::new()).encode();
+        let page = Metrics::new(Arc::new(state), None, 1, Vec::new(), Vec::new()).encode();
         page.lines().filter(|line| line.starts_with("sidelong_edge_node_site{")).map(str::to_owned).collect()
     }
 

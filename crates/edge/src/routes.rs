@@ -37,8 +37,15 @@ const OVERLOADED: &str = "503 Service Unavailable: the site is overloaded\n";
 /// Common Log Format needs three digits.
 const UNANSWERED: u16 = 499;
 
-/// The edge as the data path sees it.
+/// The edge as a thread of the data path sees it.
 pub(crate) struct Routes {
+    /// The thread, by index: what it counts is its own.
+    thread: usize,
+    table: Arc<Table>,
+}
+
+/// What all threads share, and none of them changes.
+struct Table {
     view: Arc<View>,
     gate: Option<Arc<Gate>>,
     metrics: Arc<Metrics>,
@@ -52,7 +59,22 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    pub(crate) fn new(
+    /// One for each thread that serves clients.
+    pub(crate) fn for_threads(
+        settings: &EdgeSettings,
+        view: Arc<View>,
+        gate: Option<Arc<Gate>>,
+        metrics: Arc<Metrics>,
+        log: Option<AccessLog>,
+    ) -> Vec<Self> {
+        let table = Arc::new(Table::new(settings, view, gate, metrics, log));
+        let threads = 0..settings.threads;
+        threads.map(|thread| Routes { thread, table: Arc::clone(&table) }).collect()
+    }
+}
+
+impl Table {
+    fn new(
         settings: &EdgeSettings,
         view: Arc<View>,
         gate: Option<Arc<Gate>>,
@@ -69,7 +91,7 @@ impl Routes {
             count += node.addresses.len();
             first..count
         });
-        Routes {
+        Table {
             servers: servers.collect(),
             view,
             gate,
@@ -128,22 +150,23 @@ impl Service for Routes {
     type Visit<'a> = AtEdge<'a>;
 
     fn accepts(&self, client: SocketAddr) -> bool {
-        let Some(gate) = &self.gate else { return true };
+        let Some(gate) = &self.table.gate else { return true };
         let now = clock::now();
         // With a stale view all connections are admitted.
-        self.view.is_stale(now) || gate.takes_in(Client::new(client), now)
+        self.table.view.is_stale(now) || gate.takes_in(self.thread, Client::new(client), now)
     }
 
     fn refused(&self, why: Refusal) {
-        self.metrics.refused(why);
+        self.table.metrics.refused(self.thread, why);
     }
 
     fn visit(&self, request: &Request, client: SocketAddr) -> AtEdge<'_> {
         AtEdge {
-            edge: self,
+            thread: self.thread,
+            edge: &self.table,
             begun: clock::now(),
             client,
-            site: self.site_of(request),
+            site: self.table.site_of(request),
             at: None,
             tried: None,
             tries: 0,
@@ -225,7 +248,8 @@ impl Drop for AtNode<'_> {
 
 /// One request.
 pub(crate) struct AtEdge<'a> {
-    edge: &'a Routes,
+    thread: usize,
+    edge: &'a Table,
     begun: Time,
     client: SocketAddr,
     site: Option<SiteId>,
@@ -241,7 +265,7 @@ impl Visit for AtEdge<'_> {
         let Some(site) = self.site else { return Err(Answer::new(421, MISDIRECTED)) };
         let Some(gate) = &self.edge.gate else { return Ok(()) };
         let is_stale = self.edge.view.is_stale(self.begun);
-        gate.decide(site, Client::new(self.client), self.begun, is_stale).map_err(|refused| {
+        gate.decide(self.thread, site, Client::new(self.client), self.begun, is_stale).map_err(|refused| {
             let reason = if refused.greedy { GREEDY_WORD } else { refused.why.word() };
             let fields =
                 vec![("retry-after", refused.retry_after_s.to_string().into()), (REASON, reason.into())];
@@ -295,7 +319,7 @@ impl Visit for AtEdge<'_> {
         }
         // A failure may be fast, and says nothing about response times.
         if let (Some(gate), Some(site), 200..400) = (&self.edge.gate, self.site, status) {
-            gate.succeeded(site, now.since(self.begun));
+            gate.succeeded(self.thread, site, now.since(self.begun));
         }
     }
 
@@ -305,7 +329,7 @@ impl Visit for AtEdge<'_> {
 
     fn cut(&mut self) {
         if let Some(site) = self.site {
-            self.edge.metrics.cut(site);
+            self.edge.metrics.cut(self.thread, site);
         }
     }
 
@@ -319,7 +343,7 @@ impl Visit for AtEdge<'_> {
         self.leave();
         let edge = self.edge;
         let elapsed = clock::now().since(self.begun);
-        edge.metrics.answered(self.site, outcome.status, elapsed, self.tries);
+        edge.metrics.answered(self.thread, self.site, outcome.status, elapsed, self.tries);
         if let Some(log) = &edge.log {
             log.write(Entry {
                 client: self.client.ip().to_canonical().to_string(),

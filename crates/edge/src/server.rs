@@ -142,7 +142,7 @@ impl Edge {
         let nodes = settings.nodes.iter().map(|node| node.name.clone()).collect();
         let sites = settings.sites.iter().map(|site| site.name.clone()).collect();
         let state = Arc::new(State { view, gate, peers, seen, nodes, sites });
-        let metrics = Metrics::new(Arc::clone(&state), log.clone(), about, counts);
+        let metrics = Metrics::new(Arc::clone(&state), log.clone(), settings.threads, about, counts);
         Ok(Edge { settings, state, metrics: Arc::new(metrics), log, listener, is_handed_over, tls, admin })
     }
 
@@ -174,7 +174,7 @@ impl Edge {
         let _admin = admin.map_err(|source| Error::Admin { edge: edge(), source })?;
         let (view, metrics) = (Arc::clone(&self.state.view), Arc::clone(&self.metrics));
         let (gate, log) = (self.state.gate.clone(), self.log.clone());
-        let routes = Arc::new(Routes::new(&self.settings, view, gate, metrics, log));
+        let routes = Routes::for_threads(&self.settings, view, gate, metrics, log);
         let proxy = Proxy {
             listener: self.listener,
             is_handed_over: self.is_handed_over,
@@ -183,7 +183,6 @@ impl Edge {
             servers: self.settings.nodes.iter().flat_map(servers).collect(),
             proxy_protocol: self.settings.proxy_protocol,
             forwarding: self.settings.forwarding.clone(),
-            threads: self.settings.threads,
             limits: self.settings.limits,
             is_closing,
         };

@@ -42,10 +42,11 @@ fn a_decision_allocates_nothing() {
         assert_eq!(counted.count_total, 0, "{balance:?}");
     }
     let promise = Promise { target: Some(Target::Queue(Duration::from_millis(10))), share: 0.0 };
-    let gate = Gate::new(&[promise], Duration::from_secs(30), Duration::from_millis(150));
+    let gate = Gate::new(&[promise], Duration::from_secs(30), Duration::from_millis(150), 1);
     let client = Client::new(([10, 0, 0, 1], 5000).into());
     let counted = allocation_counter::measure(|| {
-        let admitted = (0..1000).filter(|now| gate.decide(site, client, Time::from_ns(*now), false).is_ok());
+        let admitted =
+            (0..1000).filter(|now| gate.decide(0, site, client, Time::from_ns(*now), false).is_ok());
         assert_eq!(admitted.count(), 1000);
     });
     assert_eq!(counted.count_total, 0, "at the gate");

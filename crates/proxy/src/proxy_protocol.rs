@@ -17,22 +17,36 @@ const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const WORD: &[u8] = b"PROXY ";
 /// Longest header of version 1, with its line end.
 const LINE_BYTES_MAX: usize = 107;
-/// Longest header of version 2, as nginx's. What follows its addresses is not used here.
+/// Longest header of version 2, as nginx's.
 const HEADER_BYTES_MAX: usize = 4096;
+/// The field behind its addresses that tells of TLS (PP2_TYPE_SSL), and the bit of the field's first byte that is set if the client
+/// used it (PP2_CLIENT_SSL).
+const TLS_FIELD: u8 = 0x20;
+const CLIENT_USED_TLS: u8 = 1;
+/// Bytes of the addresses of two Unix sockets.
+const UNIX_BYTES: usize = 216;
+
+/// What a header tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// The client, unless the connection is the proxy's own or of no known kind.
+    pub(crate) client: Option<SocketAddr>,
+    /// Whether the client's connection to the proxy is over TLS.
+    pub(crate) is_tls: bool,
+}
 
 /// A header.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) len: usize,
-    /// The client, unless the connection is the proxy's own or of no known kind.
-    client: Option<SocketAddr>,
+    told: Told,
 }
 
-/// Reads the header that a connection begins with, and nothing behind it. Returns the client that it tells.
+/// Reads the header that a connection begins with, and nothing behind it.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidData`] if the connection begins otherwise; others if it ends.
-pub(crate) async fn read(stream: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
+pub(crate) async fn read(stream: &mut TcpStream) -> io::Result<Told> {
     let mut bytes = vec![0; HEADER_BYTES_MAX];
     let mut taken = 0;
     loop {
@@ -46,7 +60,7 @@ pub(crate) async fn read(stream: &mut TcpStream) -> io::Result<Option<SocketAddr
         stream.read_exact(&mut bytes[taken..end]).await?;
         taken = end;
         if let Some(header) = header {
-            return Ok(header.client);
+            return Ok(header.told);
         }
     }
 }
@@ -80,7 +94,7 @@ fn parse_v1(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
         }
         _ => return Err(Malformed),
     };
-    Ok(Some(Header { len: end + 2, client }))
+    Ok(Some(Header { len: end + 2, told: Told { client, is_tls: false } }))
 }
 
 /// The first of two addresses with their ports.
@@ -100,25 +114,43 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
         return Err(Malformed);
     }
     let Some(block) = rest.get(..len) else { return Ok(None) };
-    let client = match (version & 0xF, kind) {
-        // LOCAL, such as a check of the proxy's; and unknown or Unix sockets.
-        (0, _) | (1, 0x00 | 0x31) => None,
-        (1, 0x11) => Some(binary_addresses::<4>(block).ok_or(Malformed)?),
-        (1, 0x21) => Some(binary_addresses::<16>(block).ok_or(Malformed)?),
+    let (client, fields) = match (version & 0xF, kind) {
+        // LOCAL, such as a check of the proxy's.
+        (0, _) => (None, &[][..]),
+        // An unknown kind, or Unix sockets.
+        (1, 0x00) => (None, block),
+        (1, 0x31) => (None, block.get(UNIX_BYTES..).ok_or(Malformed)?),
+        (1, 0x11) => binary_addresses::<4>(block).ok_or(Malformed)?,
+        (1, 0x21) => binary_addresses::<16>(block).ok_or(Malformed)?,
         // Datagrams do not come over a connection, and other values mean nothing.
         _ => return Err(Malformed),
     };
-    Ok(Some(Header { len: head.len() + len, client }))
+    let told = Told { client, is_tls: tells_tls(fields)? };
+    Ok(Some(Header { len: head.len() + len, told }))
 }
 
-/// The first of two addresses of `LEN` bytes, with their ports behind both.
-fn binary_addresses<const LEN: usize>(block: &[u8]) -> Option<SocketAddr>
+/// The first of two addresses of `LEN` bytes, with their ports behind both; and what follows.
+fn binary_addresses<const LEN: usize>(block: &[u8]) -> Option<(Option<SocketAddr>, &[u8])>
 where
     IpAddr: From<[u8; LEN]>,
 {
-    let (addresses, ports) = block.get(..2 * LEN + 4)?.split_at(2 * LEN);
-    let (host, port) = (addresses.first_chunk::<LEN>()?, ports.first_chunk::<2>()?);
-    Some(SocketAddr::new(IpAddr::from(*host), u16::from_be_bytes(*port)))
+    let (addresses, rest) = block.split_at_checked(2 * LEN)?;
+    let (ports, fields) = rest.split_first_chunk::<4>()?;
+    let [high, low, ..] = *ports;
+    let host = IpAddr::from(*addresses.first_chunk::<LEN>()?);
+    Some((Some(SocketAddr::new(host, u16::from_be_bytes([high, low]))), fields))
+}
+
+/// Whether the fields (type, length, value) say that the client used TLS.
+fn tells_tls(mut fields: &[u8]) -> Result<bool, Malformed> {
+    let mut is_tls = false;
+    while let [kind, high, low, rest @ ..] = fields {
+        let len = usize::from(u16::from_be_bytes([*high, *low]));
+        let (value, others) = rest.split_at_checked(len).ok_or(Malformed)?;
+        is_tls |= *kind == TLS_FIELD && value.first().is_some_and(|used| used & CLIENT_USED_TLS != 0);
+        fields = others;
+    }
+    if fields.is_empty() { Ok(is_tls) } else { Err(Malformed) }
 }
 
 #[cfg(test)]
@@ -144,7 +176,8 @@ mod tests {
     fn client(header: &[u8]) -> Result<String, Malformed> {
         let header = parse(header)?.map(|parsed| {
             assert_eq!(parsed.len, header.len());
-            parsed.client.map_or("own".to_owned(), |client| client.to_string())
+            let client = parsed.told.client.map_or("own".to_owned(), |client| client.to_string());
+            if parsed.told.is_tls { client + " TLS" } else { client }
         });
         Ok(header.unwrap_or_else(|| "incomplete".to_owned()))
     }
@@ -182,6 +215,9 @@ mod tests {
         assert_eq!(client(&[b"PROXY UNKNOWN ".as_slice(), &[b'x'; 93]].concat()), Err(Malformed), "too long");
     }
 
+    /// A field that says that the client used TLS and showed no certificate.
+    const TLS: &[u8] = &[TLS_FIELD, 0, 5, CLIENT_USED_TLS, 0, 0, 0, 0];
+
     #[test]
     fn a_block_tells_the_client() {
         let (v4, v6) = (v4_block([192, 0, 2, 1].into(), 5000), v6_block(Ipv6Addr::LOCALHOST, 5000));
@@ -189,6 +225,17 @@ mod tests {
             (0x21, 0x11, &v4[..], Ok("192.0.2.1:5000")),
             (0x21, 0x21, &v6, Ok("[::1]:5000")),
             (0x21, 0x11, &[&v4[..], &[0x04, 0, 1, 0]].concat(), Ok("192.0.2.1:5000")),
+            (0x21, 0x11, &[&v4[..], &[0x04, 0, 0], TLS].concat(), Ok("192.0.2.1:5000 TLS")),
+            (0x21, 0x21, &[&v6[..], TLS].concat(), Ok("[::1]:5000 TLS")),
+            (0x21, 0x00, TLS, Ok("own TLS")),
+            (0x21, 0x31, &[&[b'/'; 216], TLS].concat(), Ok("own TLS")),
+            // The proxy speaks of certificates without TLS, and of nothing.
+            (0x21, 0x11, &[&v4[..], &[TLS_FIELD, 0, 5, 6, 0, 0, 0, 0]].concat(), Ok("192.0.2.1:5000")),
+            (0x21, 0x11, &[&v4[..], &[TLS_FIELD, 0, 0]].concat(), Ok("192.0.2.1:5000")),
+            (0x20, 0x11, &[&v4[..], TLS].concat(), Ok("own")),
+            // A field that is cut off.
+            (0x21, 0x11, &[&v4[..], &TLS[..7]].concat(), Err(Malformed)),
+            (0x21, 0x11, &[&v4[..], &TLS[..2]].concat(), Err(Malformed)),
             (0x20, 0x11, &v4, Ok("own")),
             (0x20, 0xFF, &[], Ok("own")),
             (0x21, 0x00, &[], Ok("own")),
@@ -227,8 +274,9 @@ mod tests {
             for end in 0..header.len() {
                 prop_assert_eq!(parse(&header[..end]), Ok(None));
             }
-            let told = Header { len: header.len(), client: Some(SocketAddr::new(address, port)) };
-            prop_assert_eq!(parse(&[header, more].concat()), Ok(Some(told)));
+            let told = Told { client: Some(SocketAddr::new(address, port)), is_tls: false };
+            let wanted = Header { len: header.len(), told };
+            prop_assert_eq!(parse(&[header, more].concat()), Ok(Some(wanted)));
         }
 
         #[test]

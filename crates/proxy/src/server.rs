@@ -5,7 +5,7 @@
 //! fifth case, and stay so. Handing over costs a wake-up for each connection, and nothing with one thread.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +13,10 @@ use std::thread;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{LocalSet, spawn_local};
@@ -82,8 +84,6 @@ pub struct Proxy {
     pub proxy_protocol: bool,
     /// By which fields servers are told of a request's way.
     pub forwarding: Forwarding,
-    /// Threads that serve clients, one at least.
-    pub threads: usize,
     /// Limits on clients and servers.
     pub limits: Limits,
     /// Set while the proxy shuts down.
@@ -91,16 +91,16 @@ pub struct Proxy {
 }
 
 /// A connection on its way to its thread.
-type Accepted = (std::net::TcpStream, SocketAddr, Place);
+type Accepted = (TcpStream, SocketAddr, Place);
 
 impl Proxy {
-    /// Serves until `stop` says so. After [`Stop::Graceful`] requests in flight may end within `drain_max`. `stop` is awaited again then, for [`Stop::Now`].
+    /// Serves with a thread for each of `services` until `stop` says so. After [`Stop::Graceful`] requests in flight may end within `drain_max`. `stop` is awaited again then, for [`Stop::Now`].
     ///
     /// # Errors
     /// If a thread or its runtime cannot be made.
     pub fn run<S: Service>(
         self,
-        service: Arc<S>,
+        services: Vec<S>,
         drain_max: Duration,
         mut stop: impl AsyncFnMut() -> Stop,
     ) -> io::Result<()> {
@@ -112,26 +112,27 @@ impl Proxy {
         let _ = listening.set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
         let _ = listening.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_AFTER));
         let (closing, is_closed) = watch::channel(false);
-        let counts: Vec<Arc<Counts>> = (0..self.threads.max(1)).map(|_| Arc::default()).collect();
+        let counts: Vec<Arc<Counts>> = services.iter().map(|_| Arc::default()).collect();
         let forwarding = Arc::new(self.forwarding);
         let clients = self.limits.connections_per_client_max.map(|max| Arc::new(Clients::new(max)));
-        let parts = |thread: usize| Parts {
-            service: Arc::clone(&service),
+        let parts = |(thread, service)| Parts {
+            service,
             limits: self.limits,
             clients: clients.clone(),
             servers: self.servers.clone(),
             trust: Trust::new(self.trusted_proxies.clone()),
             proxy_protocol: self.proxy_protocol,
             forwarding: Arc::clone(&forwarding),
-            counts: Arc::clone(&counts[thread]),
+            counts: Arc::<Counts>::clone(&counts[thread]),
             tls: self.tls.clone(),
             closing: is_closed.clone(),
             is_closing: Arc::clone(&self.is_closing),
         };
+        let mut threads = services.into_iter().enumerate().map(parts);
+        let Some(first) = threads.next() else { return Ok(()) };
         // A thread ends when nobody can hand it a connection any more.
         let mut hands = Vec::new();
-        for index in 1..counts.len() {
-            let parts = parts(index);
+        for (index, parts) in (1..).zip(threads) {
             let (hand, handed) = mpsc::channel(HANDED_MAX);
             let runtime = runtime()?;
             let run = move || parts.run(&runtime, handed);
@@ -140,12 +141,12 @@ impl Proxy {
         }
         let runtime = runtime()?;
         LocalSet::new().block_on(&runtime, async {
-            let worker = parts(0).worker();
+            let worker = first.worker();
             spawn_local(sweep(Rc::clone(&worker)));
             if let Some(tls) = self.tls.clone() {
                 spawn_local(renew(tls));
             }
-            let listener = tokio::net::TcpListener::from_std(self.listener)?;
+            let listener = registered(self.listener)?;
             // The threads go on when nobody accepts any more: they end with the last of `hands`.
             let acceptor = Acceptor { listener, worker, counts: counts.clone(), hands: hands.clone() };
             let accepting = spawn_local(acceptor.run());
@@ -204,7 +205,7 @@ async fn renew(tls: Tls) {
 
 /// What a thread is made of.
 struct Parts<S> {
-    service: Arc<S>,
+    service: S,
     limits: Limits,
     servers: Vec<Server>,
     clients: Option<Arc<Clients>>,
@@ -241,17 +242,14 @@ impl<S: Service> Parts<S> {
             spawn_local(sweep(Rc::clone(&worker)));
             while let Some(accepted) = handed.recv().await {
                 let (stream, address, place) = accepted;
-                match TcpStream::from_std(stream) {
-                    Ok(stream) => drop(spawn_local(Rc::clone(&worker).serve(stream, address, place))),
-                    Err(_) => drop(worker.counts.connections.fetch_sub(1, Ordering::Relaxed)),
-                }
+                spawn_local(Rc::clone(&worker).serve(stream, address, place));
             }
         });
     }
 }
 
 struct Acceptor<S> {
-    listener: tokio::net::TcpListener,
+    listener: AsyncFd<TcpListener>,
     worker: Rc<Worker<S>>,
     /// By thread; the first is this one.
     counts: Vec<Arc<Counts>>,
@@ -262,7 +260,7 @@ struct Acceptor<S> {
 impl<S: Service> Acceptor<S> {
     async fn run(self) {
         loop {
-            let (stream, address) = match self.listener.accept().await {
+            let (stream, address) = match self.listener.async_io(Interest::READABLE, accept).await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     if is_shortage(&error) {
@@ -299,15 +297,28 @@ impl<S: Service> Acceptor<S> {
             None => {
                 spawn_local(Rc::clone(&self.worker).serve(stream, address, place));
             }
-            // The other thread has a reactor of its own.
             Some(hand) => {
-                let stream = stream.into_std().ok();
-                let handed = stream.and_then(|stream| hand.try_send((stream, address, place)).ok());
-                if handed.is_none() {
+                if hand.try_send((stream, address, place)).is_err() {
                     self.counts[thread].connections.fetch_sub(1, Ordering::Relaxed);
                     self.worker.service.refused(Refusal::Full);
                 }
             }
         }
     }
+}
+
+/// Accepts a connection. No reactor knows it yet: one that is closed at once needs none, and another thread has its own.
+fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    let (stream, peer) = acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+    Ok((stream.into(), peer.ok_or(io::ErrorKind::ConnectionAborted)?))
+}
+
+/// Registers the listener, of which the reactor is only to say when a connection waits.
+#[expect(
+    deprecated,
+    reason = "what replaces it is unsafe for types that do not own their descriptor; a listener does"
+)]
+fn registered(listener: TcpListener) -> io::Result<AsyncFd<TcpListener>> {
+    AsyncFd::with_interest(listener, Interest::READABLE)
 }

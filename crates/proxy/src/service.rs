@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::answer::Answer;
 use crate::request::Request;
 
-/// Decides about connections and requests. All threads share it, so what it counts should not share cache lines.
-pub trait Service: Send + Sync + 'static {
+/// Decides about connections and requests. Each thread has one of its own.
+pub trait Service: Send + 'static {
     /// A request in this service's care.
     type Visit<'a>: Visit
     where

@@ -1,5 +1,5 @@
-//! A thread of the proxy: what its connections share. Threads share nothing with each other but the service,
-//! and the count of each client's connections if it is limited.
+//! A thread of the proxy: what its connections share. Threads share nothing with each other but what
+//! their services do, and the count of each client's connections if it is limited.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
 
 use crate::answer::Answer;
 use crate::buffer::Buffer;
@@ -17,6 +18,7 @@ use crate::clients::{Clients, Place};
 use crate::forwarding::Forwarding;
 use crate::io::{Io, Rewound};
 use crate::pool::Pool;
+use crate::proxy_protocol::Told;
 use crate::service::{Limits, Refusal, Service};
 use crate::tls::Tls;
 use crate::trust::Trust;
@@ -91,7 +93,7 @@ impl Drop for Counted<'_> {
 
 /// One thread's part.
 pub(crate) struct Worker<S> {
-    pub(crate) service: Arc<S>,
+    pub(crate) service: S,
     pub(crate) limits: Limits,
     /// If their connections are limited.
     pub(crate) clients: Option<Arc<Clients>>,
@@ -131,13 +133,10 @@ impl<S: Service> Worker<S> {
         None
     }
 
-    /// The client of a connection from `peer`, as its PROXY header tells it, and its place; `None` if it is closed.
-    async fn told(&self, stream: &mut TcpStream, peer: SocketAddr) -> Option<(SocketAddr, Place)> {
+    /// What the PROXY header of a connection from `peer` tells, and the client's place; `None` if it is closed.
+    async fn told(&self, stream: &mut TcpStream, peer: SocketAddr) -> Option<(Told, Place)> {
         match timeout(self.limits.header_timeout, proxy_protocol::read(stream)).await {
-            Ok(Ok(client)) => {
-                let client = client.unwrap_or(peer);
-                return Some((client, self.admit(client)?));
-            }
+            Ok(Ok(told)) => return Some((told, self.admit(told.client.unwrap_or(peer))?)),
             Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
                 tracing::debug!(%peer, "a connection without a valid PROXY header");
                 self.service.refused(Refusal::NoProxy);
@@ -165,24 +164,39 @@ impl<S: Service> Worker<S> {
         place
     }
 
+    /// The proxy does not end in the middle of a handshake.
+    async fn shake_hands(&self, tls: &Tls, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        stream.readable().await?;
+        let _in_flight = self.enter();
+        tls.acceptor().accept(stream).await
+    }
+
     /// Serves a connection that was accepted.
-    pub(crate) async fn serve(self: Rc<Self>, mut stream: TcpStream, peer: SocketAddr, mut place: Place) {
+    pub(crate) async fn serve(
+        self: Rc<Self>,
+        stream: std::net::TcpStream,
+        peer: SocketAddr,
+        mut place: Place,
+    ) {
         // The acceptor has counted it.
         let _counted = Counted(&self.counts.connections);
-        let mut address = peer;
+        let Ok(mut stream) = TcpStream::from_std(stream) else { return };
+        let mut told = Told::default();
         if self.proxy_protocol {
-            let Some((client, mut of_client)) = self.told(&mut stream, peer).await else { return };
-            of_client.refusal = place.refusal.or(of_client.refusal);
-            (address, place) = (client, of_client);
+            let Some((of_client, mut its_place)) = self.told(&mut stream, peer).await else { return };
+            its_place.refusal = place.refusal.or(its_place.refusal);
+            (told, place) = (of_client, its_place);
         }
-        let from = Client::new(address, &self.trust, self.tls.is_some(), &self.forwarding);
+        let address = told.client.unwrap_or(peer);
+        let is_tls = self.tls.is_some() || told.is_tls;
+        let from = Client::new(address, &self.trust, is_tls, &self.forwarding);
         // No handshake is wasted on a client that is not served.
         if let (Some(_), Some(why)) = (&self.tls, place.refusal) {
             return self.service.refused(why);
         }
         let (io, speaks_h2) = match &self.tls {
             None => (Io::Plain(stream), false),
-            Some(tls) => match timeout(self.limits.header_timeout, tls.acceptor().accept(stream)).await {
+            Some(tls) => match timeout(self.limits.header_timeout, self.shake_hands(tls, stream)).await {
                 Ok(Ok(stream)) => {
                     let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                     (Io::Tls(Box::new(stream)), speaks_h2)

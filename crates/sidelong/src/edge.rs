@@ -61,7 +61,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let Observed { mut counts, reads, history } = Observed::new(&parts, &args.name)?;
     let ganglia = ganglia(&parts, &settings)?;
     counts.extend(ganglia.as_ref().map(Ganglia::counts));
-    let gatekeeper = parts.gatekeeper();
+    let gatekeeper = parts.gatekeeper(settings.threads);
     let gate = gatekeeper.as_ref().map(Gatekeeper::gate);
     let memory = Memory::offer(&parts, index, &[])?;
     if let Some(offer) = &memory.offer {

@@ -375,10 +375,10 @@ impl Parts {
         Ok(brain.learning(self.cluster.nodes.iter().map(|node| node.is_foreign)))
     }
 
-    /// The gatekeeper of an edge's requests; `None` if all are admitted.
-    pub(crate) fn gatekeeper(&self) -> Option<Gatekeeper> {
+    /// The gatekeeper of requests that this many threads serve; `None` if all are admitted.
+    pub(crate) fn gatekeeper(&self, threads: usize) -> Option<Gatekeeper> {
         let (settings, promises) = self.admission_settings()?;
-        Some(Gatekeeper::new(&promises, settings.rotation, self.cluster.load.stale))
+        Some(Gatekeeper::new(&promises, settings.rotation, self.cluster.load.stale, threads))
     }
 
     /// The settings of admission control and the promise to each site; `None` if all requests are admitted.

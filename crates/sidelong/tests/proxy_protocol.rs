@@ -164,27 +164,8 @@ fn the_header_comes_before_tls_and_the_server_learns_of_both() {
         return;
     }
     let (cluster, _up) = cluster(|cluster| {
-        let [certificate, key] = ["own.pem", "own.key"].map(|file| cluster.path(file));
-        let mut openssl = Command::new("openssl");
-        openssl.args([
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=alpha.test",
-        ]);
-        openssl.arg("-out").arg(&certificate).arg("-keyout").arg(&key);
-        let made = openssl.output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        cluster.file.edges[0].tls = vec![Tls { certificate, key }];
-        *cluster = std::mem::replace(cluster, Cluster::new(&[("alpha", 1)])).foreign();
-        let listener = TcpListener::bind(cluster.node(0)).unwrap();
-        // It ends with the test's process.
-        std::thread::spawn(move || listener.incoming().flatten().for_each(|stream| _ = echo(stream)));
+        cluster.file.edges[0].tls = vec![certificate(cluster)];
+        serve_heads(cluster);
     });
     let edge = cluster.edge(0);
     let own = Client::connect(edge).local_address().ip();
@@ -201,6 +182,65 @@ fn the_header_comes_before_tls_and_the_server_learns_of_both() {
             true
         }
     });
+}
+
+/// A certificate for alpha.test and its key.
+fn certificate(cluster: &Cluster) -> Tls {
+    let [certificate, key] = ["own.pem", "own.key"].map(|file| cluster.path(file));
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=alpha.test"]);
+    openssl.arg("-out").arg(&certificate).arg("-keyout").arg(&key);
+    let made = openssl.output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    Tls { certificate, key }
+}
+
+/// In place of the node a server answers each request with its head.
+fn serve_heads(cluster: &mut Cluster) {
+    *cluster = std::mem::replace(cluster, Cluster::new(&[("alpha", 1)])).foreign();
+    let listener = TcpListener::bind(cluster.node(0)).unwrap();
+    // It ends with the test's process.
+    std::thread::spawn(move || listener.incoming().flatten().for_each(|stream| _ = echo(stream)));
+}
+
+#[test]
+fn a_balancer_that_ends_tls_says_so() {
+    if !(is_there("curl", "--version") && is_there("openssl", "version")) {
+        return;
+    }
+    let Some(program) = haproxy_program() else { return };
+    let (cluster, _up) = cluster(serve_heads);
+    let tls = certificate(&cluster);
+    let both = [tls.certificate, tls.key].map(|file| std::fs::read_to_string(file).unwrap()).concat();
+    let pem = cluster.path("both.pem");
+    std::fs::write(&pem, both).unwrap();
+    let (secure, plain, edge) = (cluster.at(6001), cluster.at(6002), cluster.edge(0));
+    let config = format!(
+        "defaults\n    mode tcp\n    timeout connect 10s\n    timeout client 60s\n    timeout server 60s\n\n\
+         listen tls\n    bind {secure} ssl crt {}\n    bind {plain}\n    server edge {edge} send-proxy-v2-ssl\n",
+        pem.display()
+    );
+    let file = cluster.path("haproxy.cfg");
+    std::fs::write(&file, config).unwrap();
+    let mut command = Command::new(program);
+    command.arg("-db").arg("-f").arg(&file);
+    let mut haproxy = Running::start_command(command);
+    for (scheme, at) in [("https", secure), ("http", plain)] {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--insecure", "--max-time", "60", "-w", "%{http_code}", "--resolve"]);
+        curl.arg(format!("alpha.test:{}:{}", at.port(), at.ip()));
+        curl.arg(format!("{scheme}://alpha.test:{}/", at.port()));
+        eventually("the server is there", || {
+            assert!(haproxy.is_running(), "{}", haproxy.err());
+            let said = curl.output().unwrap();
+            let head = String::from_utf8_lossy(&said.stdout).into_owned();
+            head.ends_with("\r\n\r\n200") && {
+                assert!(head.contains(&format!("\r\nx-forwarded-proto: {scheme}\r\n")), "{head}");
+                true
+            }
+        });
+    }
+    assert_eq!(metrics(cluster.admin(0))[REFUSED], 0.0);
 }
 
 /// Answers one request with its head.

@@ -2,11 +2,13 @@
 
 mod support;
 
-use std::io::Write as _;
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use sidelong_config::{AdmissionRule, Tls};
 use support::{Client, Cluster, Running, eventually, metrics, run, skipped};
 
@@ -171,6 +173,38 @@ fn requests_are_answered_over_tls() {
     plain.send("GET / HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
     assert!(!plain.rest().starts_with("HTTP/1.1 200"));
     up.end().succeeded();
+}
+
+/// The edge is asked to end in the middle of a handshake.
+#[test]
+fn a_client_in_a_handshake_is_served_before_the_edge_ends() {
+    let Some((cluster, _up)) = cluster(|_| ()) else { return };
+    let words = "GET /o/1/10 HTTP/1.1\r\nhost: alpha.test\r\nconnection: close\r\n\r\n";
+    eventually("its site is served", || over_tls(&cluster, words).starts_with("HTTP/1.1 200 "));
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let between = listener.local_addr().unwrap();
+    let answer = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut client, _) = listener.accept().unwrap();
+            let mut edge = TcpStream::connect(cluster.edge(0)).unwrap();
+            let mut hello = [0; 20];
+            client.read_exact(&mut hello).unwrap();
+            edge.write_all(&hello).unwrap();
+            // The edge has them, before it hears of its end.
+            std::thread::sleep(Duration::from_millis(200));
+            cluster.find("edge", "edge1").signal(Signal::TERM);
+            eventually("the edge is to end", || {
+                !support::try_get(cluster.admin(0), "any", "/readyz").is_ok_and(|reply| reply.status == 200)
+            });
+            // Longer than an edge waits for clients that say nothing.
+            std::thread::sleep(Duration::from_millis(300));
+            let (mut from_edge, mut to_client) = (edge.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || io::copy(&mut from_edge, &mut to_client));
+            let _ = io::copy(&mut client, &mut edge);
+        });
+        over_tls_with(&cluster, words, |openssl| _ = openssl.args(["-connect", &between.to_string()]))
+    });
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
 
 /// What `openssl s_client` says of a handshake with these options.

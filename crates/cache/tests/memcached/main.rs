@@ -18,6 +18,8 @@ use common::{Connection, Server};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use real::Memcached;
+use sidelong_cache::{Cache, Settings};
+use sidelong_policy::cache::store::Eviction;
 
 fn unix_now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64
@@ -206,6 +208,56 @@ fn the_answers_are_those_of_memcached() {
         Ok(())
     });
     same.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// A number that `stats` shows.
+fn stat(side: &mut dyn Side, name: &str) -> u64 {
+    let (answer, _) = side.text(&[b"stats\r\n", LAST_COMMAND].concat());
+    let lines = String::from_utf8(answer).unwrap();
+    let row = lines.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+    row.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {name} in {lines}"))
+}
+
+/// Stores twice as many items as there is room for. Their sizes are log-normal around 100 bytes, up to 20 KB.
+fn fill(side: &mut dyn Side) {
+    // Xorshift (Marsaglia 2003); twelve uniform numbers make a normal one.
+    let mut number = 0x2545_f491_4f6c_dd1d_u64;
+    let mut uniform = || {
+        number ^= number << 13;
+        number ^= number >> 7;
+        number ^= number << 17;
+        (number >> 11) as f64 / (1_u64 << 53) as f64
+    };
+    let value = [b'x'; 20_000];
+    for batch in 0..400 {
+        let mut commands = Vec::new();
+        for item in 0..1_000 {
+            let normal = (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
+            let bytes = (100.0 * (1.3 * normal).exp()).clamp(1.0, 20_000.0) as usize;
+            commands.extend(format!("set {batch}-{item} 0 0 {bytes} noreply\r\n").bytes());
+            commands.extend(&value[..bytes]);
+            commands.extend(b"\r\n");
+        }
+        commands.extend(LAST_COMMAND);
+        side.text(&commands);
+    }
+}
+
+#[test]
+fn as_many_items_fit_as_in_memcached() {
+    let Some(real) = Memcached::start("as_many_items_fit_as_in_memcached") else { return };
+    let mut theirs = Theirs::new(&real);
+    fill(&mut theirs);
+    let held = stat(&mut theirs, "curr_items");
+    assert!(stat(&mut theirs, "evictions") > held / 2);
+    for eviction in [Eviction::Sieve, Eviction::Lru] {
+        let mut ours = Ours::new();
+        let settings = *ours.server.cache.settings();
+        ours.server.cache = Cache::new(Settings { eviction, ..settings }).unwrap();
+        fill(&mut ours);
+        let ratio = stat(&mut ours, "curr_items") as f64 / held as f64;
+        assert!(ratio > 0.9, "{eviction:?}: {ratio} of memcached's {held}");
+    }
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl Edge {
         view.observe(FIRST, Some(Ownership::serving(SITE, 1)), Reading::default());
         view.relist();
         let promise = Promise { target: Some(Target::Queue(Duration::from_millis(9))), share: 0.0 };
-        let gate = Arc::new(Gate::new(&[promise], Duration::from_secs(30), STALE));
+        let gate = Arc::new(Gate::new(&[promise], Duration::from_secs(30), STALE, 1));
         let run = RunDirectory::open(run).unwrap();
         let (view, finds) = (Arc::new(view), Arc::new(Finds { run, count: AtomicU64::new(0) }));
         let share = host.map(|host| offer_share(host, name, MAP, (0, life)).unwrap());
@@ -82,7 +82,7 @@ impl Edge {
     /// How many of a hundred clients are admitted, with a view that is stale or not.
     fn lets_in(&self, now: Time, view_is_old: bool) -> usize {
         let client = |k: u8| Client::new(([10, 0, 0, k], 5000).into());
-        (0..100).filter(|k| self.gate.decide(SITE, client(*k), now, view_is_old).is_ok()).count()
+        (0..100).filter(|k| self.gate.decide(0, SITE, client(*k), now, view_is_old).is_ok()).count()
     }
 }
 

@@ -4,7 +4,7 @@
 //! object stays in one slot as long as it is there. A reused slot has another generation, so a [`Place`] always names
 //! one object, and [`Store::holds`] tells whether that is still there.
 //!
-//! An object takes 24 bytes and those of its value, at most 11 to 21 more in the index, and under LRU 4 to 8 in the
+//! An object takes 24 bytes and those of its value, at most 11 to 14 more in the index, and under LRU 4 to 8 in the
 //! log.
 
 mod index;
@@ -304,10 +304,10 @@ impl<V: Copy> Store<V> {
         evicted
     }
 
-    /// Whether most of its slots are free.
-    pub fn is_sparse(&self) -> bool {
-        let used: u32 = self.queues.iter().map(|queue| queue.len).sum();
-        self.slots.len() > SLOTS_MIN && self.slots.len() > 2 * used as usize
+    /// Slots in use, of which S3-FIFO's memory of evicted objects has some, and free ones.
+    pub fn slots(&self) -> (usize, usize) {
+        let used = self.queues.iter().map(|queue| queue.len as usize).sum();
+        (used, self.slots.len() - used)
     }
 
     /// Gives back the memory of free slots. No [`Place`] from before may be used again. What would be evicted next stays the
