@@ -38,9 +38,10 @@ const DRAIN_SHARE: u32 = 10;
 /// Likewise while a site rejects clients, a twentieth; no more often than this, which is less than a queue takes to grow.
 const REJECT_SHARE: u32 = 20;
 const REJECT: Duration = Duration::from_millis(5);
-/// Just after a node has left or come, HAProxy is asked more often, each time after this part of the time since. So what ends or
-/// begins at once is seen at once, and only some ten batches come of it.
+/// Just after a node has left or come, HAProxy is asked more often, each time after this part of the time since, and a quarter of a
+/// thread is the most. So what ends or begins at once is seen at once, and only some ten batches come of it.
 const SINCE_PART: u32 = 4;
+const SOON_SHARE: u32 = 4;
 
 /// What must be known of the cluster to lead HAProxy.
 #[derive(Clone, Debug)]
@@ -444,7 +445,8 @@ impl Servers {
             Some((since / SINCE_PART).min(most))
         };
         let soonest = self.nodes.iter().filter_map(next).min();
-        soonest.map_or(idle, |soonest| soonest.max(self.cluster.scan).min(IDLE_MAX))
+        let first = self.cluster.scan.max(cost * SOON_SHARE);
+        soonest.map_or(idle, |soonest| soonest.max(first).min(IDLE_MAX))
     }
 
     /// Whether a server would get requests that it must not get, or no requests though it should.

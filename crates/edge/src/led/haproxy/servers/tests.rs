@@ -150,6 +150,40 @@ fn a_node_is_left_after_two_counts_of_none_with_all_threads_stopped_in_between()
 }
 
 #[test]
+fn haproxy_is_asked_often_just_after_a_node_has_left_or_come() {
+    let mut table = Table::new(7);
+    let mut servers = led(&mut table);
+    let us = Duration::from_micros;
+    let drains = serving(ALPHA).draining_to(Some(BETA)).unwrap();
+    let leaving = wanted([drains, serving(BETA)]);
+    table.current[0][0] = 1;
+    exchange(&mut servers, &mut table, &leaving, ms(10_000));
+    let pause = |servers: &Servers, wanted: &[Wanted], rejects: bool, now: u64| {
+        servers.pause(wanted, rejects, ms(now))
+    };
+    // Four servers cost 210 us: a quarter of a thread, then a tenth.
+    let asked = [10_000, 10_006, 10_100].map(|now| pause(&servers, &leaving, false, now));
+    assert_eq!(asked, [us(1_000), us(1_500), us(2_100)]);
+    table.current[0][0] = 0;
+    for now in 10_101..10_104 {
+        exchange(&mut servers, &mut table, &leaving, ms(now));
+    }
+    assert_eq!(servers.stated(NODE), Some((drains, 0)));
+
+    let come = Ownership::serving(BETA, 2);
+    let coming = wanted([come, serving(BETA)]);
+    exchange(&mut servers, &mut table, &coming, ms(20_000));
+    exchange(&mut servers, &mut table, &coming, ms(20_001));
+    let asked = [20_001, 20_020, 20_200].map(|now| pause(&servers, &coming, false, now));
+    assert!(asked[0] < us(1_300) && asked[1] < us(6_000) && asked[2] == us(21_000), "{asked:?}");
+    assert_eq!(pause(&servers, &coming, true, 20_200), us(5_000));
+    // Its first request.
+    table.current[1][0] = 1;
+    exchange(&mut servers, &mut table, &coming, ms(20_021));
+    assert_eq!(pause(&servers, &coming, false, 20_021), us(21_000));
+}
+
+#[test]
 fn requests_that_outlast_a_drain_are_cut_where_their_site_says_so() {
     let mut table = Table::new(7);
     let mut servers = led(&mut table);
