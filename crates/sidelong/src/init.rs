@@ -155,7 +155,7 @@ fn text(args: &InitArgs, found: &[Found]) -> String {
             index + 1,
         );
     }
-    text + &args.front.map_or_else(|| edge(args), front)
+    text + &args.front.map_or_else(|| edge(args), |make| front(make, args.listen))
 }
 
 fn edge(args: &InitArgs) -> String {
@@ -169,13 +169,14 @@ fn edge(args: &InitArgs) -> String {
     text
 }
 
-fn front(make: FrontMake) -> String {
+fn front(make: FrontMake, listen: SocketAddr) -> String {
     let socket = match make {
         FrontMake::Haproxy => format!("socket = {HAPROXY_SOCKET:?}  # of HAProxy's line `stats socket`\n"),
         FrontMake::Nginx | FrontMake::Httpd | FrontMake::Envoy | FrontMake::Connect => String::new(),
     };
+    let admin = SocketAddr::new(listen.ip(), listen.port().saturating_add(ADMIN_PORT_OFFSET));
     format!(
-        "# What leads the proxy. Its lines: sidelong front config {FRONT}\n[[front]]\nname = \"{FRONT}\"\nproxy = \"{}\"\n{socket}",
+        "# What leads the proxy. Its lines: sidelong front config {FRONT}\n[[front]]\nname = \"{FRONT}\"\nproxy = \"{}\"\n{socket}admin = \"{admin}\"  # /metrics, /healthz, /status.json\n",
         make.of_file()
     )
 }
