@@ -136,14 +136,10 @@ pub(crate) struct InitArgs {
 const INIT_END: &str = "\
 It prints who listens at each server, and the control group whose load is the server's. It changes nothing but the file.
 
-Example:
+Examples:
   sidelong init --server 127.0.0.1:8080 --server 127.0.0.1:8081 --host app.example
-  sidelong up --config sidelong.toml
-
-With a proxy that runs already:
   sidelong init --server 127.0.0.1:8080 --server 127.0.0.1:8081 --host app.example --front nginx
-  sidelong up --config sidelong.toml
-  sidelong front config web1 --config sidelong.toml     # the lines for nginx";
+  sidelong up --config sidelong.toml";
 
 #[derive(Args)]
 #[command(after_help = UP_END)]
