@@ -6,7 +6,7 @@
 //! answers times the time that each took. Workers are busy with the requests in flight, as many of these as there are workers.
 //!
 //! A node is compared with its site and not with the cluster, because sites have requests of other lengths. It gets the site's own
-//! time as if it had given [`PRIOR`] answers of it. So few answers tell little, and a node that has none for a while, because it
+//! time as if it had given 16 answers of it. So few answers tell little, and a node that has none for a while, because it
 //! was slow, is believed to be as fast as the others again, and is tried.
 
 use std::time::Duration;
