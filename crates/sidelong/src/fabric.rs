@@ -361,7 +361,7 @@ mod tests {
         file.cache.peers[0].memory_mb += 1;
         assert!(differs(&file), "the memory, which others read");
         file.cache.peers[0].listen.set_port(11213);
-        file.cache.peers[0].fabric_listen = Some(file.cache.peers[1].listen);
+        file.cache.peers[0].fabric_listen = Some(SocketAddr::from(([127, 0, 0, 1], 11214)));
         file.cache.peers[0].clients_max += 1;
         assert!(!differs(&file), "what a cache alone need know");
     }
