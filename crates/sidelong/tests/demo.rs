@@ -88,14 +88,17 @@ fn persons_bid_and_buy_while_nodes_move_and_the_audit_finds_nothing() {
     let config = cluster.config();
     let by_hand =
         |arguments: &[&str]| run(arguments.iter().copied().chain(["--config", config.to_str().unwrap()]));
-    // A node is taken from the auction, whatever the load asks for, and then left to the edges; pages come meanwhile.
+    // A node is taken from the auction, whatever the load asks for, and then left to the edges; pages come meanwhile. The other
+    // stays there: the edges may have moved either, and a site keeps one.
     let page = || get(cluster.edge(0), "auction.test", "/").body;
     assert!(page().contains("data-interaction=\"Home\""));
+    eventually("a node stays at the auction", || by_hand(&["move", "n2", "auction"]).code == Some(0));
     eventually("a node of the auction moves by hand", || by_hand(&["move", "n1", "files"]).code == Some(0));
     assert!(page().contains("data-interaction=\"Home\""));
     assert_eq!(get(cluster.edge(0), "files.test", "/o/3/8192").body.len(), 8192);
     assert!(get(cluster.edge(0), "api.test", "/api/categories").body.contains("Antiques"));
     by_hand(&["resume", "n1"]).succeeded();
+    by_hand(&["resume", "n2"]).succeeded();
     assert!(!processes_of(&cluster, "n1-server").is_empty(), "it is a gunicorn");
     std::thread::sleep(std::time::Duration::from_secs(3));
     let summary = up.end().json();
