@@ -352,9 +352,9 @@ fn a_groups_threads_and_cpu_time_are_its_own() {
     let nothing = kept.look();
     assert_eq!(nothing.fresh().map(|hot| hot.run_queue), Some(0), "{nothing:?}");
     let inside: Vec<_> = (0..3).map(|_| group.busy()).collect();
-    are_seen(&mut kept, 3);
-    let permille = kept.look().fresh().unwrap().cpu_permille;
-    assert!(permille > 10, "whatever else runs: {permille}");
+    // On a busy machine the group may wait throughout one sample, but not for a second.
+    let permille = are_seen(&mut kept, 3).iter().map(|hot| hot.cpu_permille).max();
+    assert!(permille > Some(10), "whatever else runs: {permille:?}");
     let machine = kept.machine();
     if let Some(truth) = group.memory_bytes() {
         assert_ne!(machine.valid & valid::MEMORY, 0, "{machine:?}");
