@@ -217,20 +217,15 @@ impl Host<'_> {
             self.counters.count_fetch(false, is_hit);
             return is_hit;
         }
-        let item = self.cache.get(key, now);
+        let item = self.cache.get_and_touch(key, touch, now);
         self.counters.count_fetch(touch.is_some(), item.is_some());
-        let Some(item) = item else { return false };
-        show(&item);
-        if let Some(expires) = touch {
-            self.cache.touch(key, expires, now);
-        }
-        true
+        item.inspect(show).is_some()
     }
 
     /// Stores an item.
     ///
     /// # Errors
-    /// If there is no room for it. What `key` had is then gone.
+    /// If there is no room for it. What a `set` was to replace is then gone: nobody is to be given the old value for the new one.
     pub(crate) fn store(&mut self, put: &Put<'_>) -> Result<Outcome, PutError> {
         self.counters.cmd_set += 1;
         if put.mode == Mode::Set && put.compare.is_none() {
@@ -239,7 +234,10 @@ impl Host<'_> {
         let old = self.cache.peek(put.key, self.world.now);
         match (put.mode, old) {
             (Mode::Add, None) => self.put(put, put.value, put.flags, put.expires),
-            (Mode::Add, Some(_)) => Ok(Outcome::NotStored),
+            (Mode::Add, Some(_)) => {
+                self.cache.keep(put.key, self.world.now);
+                Ok(Outcome::NotStored)
+            }
             (Mode::Set | Mode::Replace, None) if put.compare.is_some() => {
                 self.counters.cas_misses += 1;
                 Ok(Outcome::NotFound)
@@ -290,7 +288,12 @@ impl Host<'_> {
         expires: Seconds,
     ) -> Result<Outcome, PutError> {
         let cas = self.cache.put(put.key, value, flags, expires, put.cas, self.world.now);
-        let cas = cas.inspect_err(|error| self.counters.count_failure(*error))?;
+        let cas = cas.inspect_err(|error| {
+            self.counters.count_failure(*error);
+            if put.mode == Mode::Set {
+                self.cache.remove(put.key, self.world.now);
+            }
+        })?;
         Ok(Outcome::Done { cas, bytes: value.len() })
     }
 

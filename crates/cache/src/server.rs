@@ -82,10 +82,10 @@ impl Connections {
 
 impl Options {
     /// What a session is told, with the rows that `rows` writes for `stats`.
-    fn world<'w>(&'w self, now: Seconds, rows: &'w dyn Fn(Rows, &mut Row<'_>)) -> World<'w> {
+    fn world<'w>(&'w self, now: Seconds, unix_at_0: i64, rows: &'w dyn Fn(Rows, &mut Row<'_>)) -> World<'w> {
         World {
             now,
-            unix_at_0: unix_at_0(now),
+            unix_at_0,
             out_bytes_max: OUT_BYTES_MAX,
             version: &self.version,
             users: self.users.as_ref(),
@@ -212,6 +212,8 @@ struct Server<'a> {
     failed: Vec<usize>,
     ticked: Instant,
     free: Vec<usize>,
+    /// The Unix time of second 0, as of the last tick.
+    unix_at_0: i64,
     connections: Connections,
     counters: Counters,
     read: Vec<u8>,
@@ -243,6 +245,7 @@ impl<'a> Server<'a> {
             failed: Vec::new(),
             ticked: Instant::now(),
             clients: Vec::new(),
+            unix_at_0: 0,
             free: Vec::new(),
             connections: Connections::default(),
             counters: Counters::default(),
@@ -262,9 +265,6 @@ impl<'a> Server<'a> {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
-            }
-            if events.is_empty() && self.connections.is_paused {
-                self.set_paused(self.connections.open >= self.options.clients_max as u64)?;
             }
             for event in &events {
                 let number = event.data.u64() as usize;
@@ -290,6 +290,11 @@ impl<'a> Server<'a> {
         let now = Instant::now();
         self.ticked = now;
         self.publish();
+        self.unix_at_0 = unix_at_0(self.now());
+        if self.connections.is_paused {
+            // For want of descriptors it may be that somebody else has freed some.
+            self.set_paused(self.connections.open >= self.options.clients_max as u64)?;
+        }
         if let Some(neighbours) = &mut self.neighbours {
             neighbours.tick(self.cache);
         }
@@ -311,7 +316,7 @@ impl<'a> Server<'a> {
         let Some(published) = &self.options.published else { return };
         let now = self.now();
         let rows = |rows, row: &mut Row<'_>| self.options.show(rows, &self.connections, now, row);
-        let world = self.options.world(now, &rows);
+        let world = self.options.world(now, self.unix_at_0, &rows);
         published.publish(&mut Host {
             cache: self.cache,
             counters: &mut self.counters,
@@ -590,7 +595,7 @@ impl<'a> Server<'a> {
         let mut used = 0;
         loop {
             let rows = |rows, row: &mut Row<'_>| self.options.show(rows, &self.connections, now, row);
-            let world = self.options.world(now, &rows);
+            let world = self.options.world(now, self.unix_at_0, &rows);
             let is_client = matches!(client.talk, Talk::Commands(_));
             let mut host = Host {
                 cache: self.cache,
