@@ -58,9 +58,21 @@ pub enum Rows {
     Connections,
 }
 
-/// Names and passwords.
-#[derive(Clone, Default)]
-pub struct Users(Vec<(String, String)>);
+/// Names and passwords, and how to log in with them.
+#[derive(Clone)]
+pub struct Users {
+    login: Login,
+    all: Vec<(String, String)>,
+}
+
+/// How clients log in. It decides on the protocol that they speak.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Login {
+    /// By a `set` of the text protocol (memcached's `-Y`).
+    Text,
+    /// By SASL in the binary protocol (memcached's `-S`).
+    Sasl,
+}
 
 /// Which items a command stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,15 +176,27 @@ impl World<'_> {
 }
 
 impl Users {
-    /// Reads lines of `name:password`, as in memcached's file for `-Y`. Others are left out.
-    pub fn parse(text: &str) -> Self {
-        let pairs = text.lines().filter_map(|line| line.split_once(':'));
-        Users(pairs.map(|(name, password)| (name.to_owned(), password.to_owned())).collect())
+    /// Reads lines of `name:password`, as in memcached's file for `-Y`. Others are left out. In its file for SASL a further `:`
+    /// ends the password.
+    pub fn parse(text: &str, login: Login) -> Self {
+        let pair = |line: &str| {
+            let (name, password) = line.split_once(':')?;
+            let password = match login {
+                Login::Text => password,
+                Login::Sasl => password.split(':').next()?,
+            };
+            Some((name.to_owned(), password.to_owned()))
+        };
+        Users { login, all: text.lines().filter_map(pair).collect() }
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
+    }
+
+    pub(crate) fn login(&self) -> Login {
+        self.login
     }
 
     /// Whether it is one of them. Takes as long whatever the password is.
@@ -180,7 +204,7 @@ impl Users {
         let differ = |a: &[u8], b: &[u8]| {
             a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) != 0 || a.len() != b.len()
         };
-        self.0.iter().any(|(n, p)| !differ(n.as_bytes(), name) & !differ(p.as_bytes(), password))
+        self.all.iter().any(|(n, p)| !differ(n.as_bytes(), name) & !differ(p.as_bytes(), password))
     }
 }
 
