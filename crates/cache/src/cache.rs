@@ -13,6 +13,7 @@ use sidelong_layout::{
 use sidelong_policy::cache::store::{Eviction, Gone, Place, Room, Store};
 use siphasher::sip::SipHasher13;
 
+pub use crate::heap::Size;
 use crate::heap::{At, Heap};
 use crate::listing;
 
@@ -203,6 +204,11 @@ impl Cache {
             memory_bytes: (self.heap.bytes_used() + self.tables_bytes()) as u64,
             ..self.counts
         }
+    }
+
+    /// The sizes of its items' places, as far as there are any.
+    pub fn sizes(&self) -> Vec<Size> {
+        self.heap.sizes()
     }
 
     /// The item of `key`, if there is one that has not expired. Counts as a fetch: the item that is returned says what was

@@ -220,6 +220,12 @@ fn stats_are_rows() {
     assert!(answers(b"stats settings\r\n").contains("STAT item_size_max 1048576\r\n"));
     assert!(answers(b"set a 0 0 1\r\nv\r\nstats items\r\n").contains("STAT items:1:number 1\r\n"));
     assert!(answers(b"stats slabs\r\n").starts_with("STAT active_slabs 0\r\n"));
+    let slabs = answers(b"set a 0 0 1\r\nv\r\nset b 0 0 2\r\nvv\r\nstats slabs\r\n");
+    assert!(
+        slabs.contains("STAT 1:chunk_size 64\r\n") && slabs.contains("STAT 1:used_chunks 2\r\n"),
+        "{slabs}"
+    );
+    assert!(slabs.contains("STAT active_slabs 1\r\n"), "{slabs}");
     assert!(answers(b"get a\r\nstats reset\r\nstats\r\n").contains("STAT cmd_get 0\r\n"));
 }
 
