@@ -209,7 +209,12 @@ static const struct server *take_chosen_node(struct balancer *its, sidelong_requ
     for (int life = 0; life < LIVES; life++) {
         if (!find_servers(its))
             return NULL;
-        switch (sidelong_choose(its->site->front, &its->site->site, is_usable_node, its, counted)) {
+        sidelong_choice choice = sidelong_choose(its->site->front, &its->site->site, is_usable_node, its, counted);
+        if (sidelong_generation(its->site->front) != its->generation) {
+            sidelong_ended(counted);
+            continue;
+        }
+        switch (choice) {
         case SIDELONG_NONE:
             return NULL;
         case SIDELONG_ALONE:
@@ -217,9 +222,7 @@ static const struct server *take_chosen_node(struct balancer *its, sidelong_requ
         case SIDELONG_CHOSEN:
             break;
         }
-        if (sidelong_generation(its->site->front) == its->generation)
-            return &its->servers[its->of[counted->node] - 1];
-        sidelong_ended(counted);
+        return &its->servers[its->of[counted->node] - 1];
     }
     return NULL;
 }

@@ -91,15 +91,17 @@ static int choose(struct pool *its)
 
         if ((!its->of || generation != its->generation) && !find_nodes(its, generation))
             return 0;
-        if (sidelong_choose(its->front, &its->site, is_usable, its, &request) != SIDELONG_CHOSEN)
-            return 0;
-        if (sidelong_generation(its->front) == its->generation) {
-            its->tried[its->tried_count++] = request.node;
-            int place = its->of[request.node];
-            sidelong_handed_over(&request);
-            return place;
+        sidelong_choice choice = sidelong_choose(its->front, &its->site, is_usable, its, &request);
+        if (sidelong_generation(its->front) != its->generation) {
+            sidelong_ended(&request);
+            continue;
         }
-        sidelong_ended(&request);
+        if (choice != SIDELONG_CHOSEN)
+            return 0;
+        its->tried[its->tried_count++] = request.node;
+        int place = its->of[request.node];
+        sidelong_handed_over(&request);
+        return place;
     }
     return 0;
 }

@@ -204,7 +204,13 @@ static proxy_worker *take_chosen(struct request *its, const proxy_balancer *bala
 {
     for (int life = 0; life < LIVES; life++) {
         its->members = members_of(balancer, its->request);
-        switch (sidelong_choose(the_front(), site_of(its->request->server), is_usable_node, its, &its->counted)) {
+        sidelong_choice choice =
+            sidelong_choose(the_front(), site_of(its->request->server), is_usable_node, its, &its->counted);
+        if (sidelong_generation(the_front()) != its->members->generation) {
+            sidelong_ended(&its->counted);
+            continue;
+        }
+        switch (choice) {
         case SIDELONG_NONE:
             return NULL;
         case SIDELONG_ALONE:
@@ -212,9 +218,7 @@ static proxy_worker *take_chosen(struct request *its, const proxy_balancer *bala
         case SIDELONG_CHOSEN:
             break;
         }
-        if (sidelong_generation(the_front()) == its->members->generation)
-            return take(its, its->members->of[its->counted.node] - 1);
-        sidelong_ended(&its->counted);
+        return take(its, its->members->of[its->counted.node] - 1);
     }
     return NULL;
 }

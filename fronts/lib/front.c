@@ -480,9 +480,11 @@ bool sidelong_leads(sidelong_front *front, uint64_t *age_ns)
 
 uint64_t sidelong_generation(sidelong_front *front)
 {
+    struct mapping *map = atomic_load_explicit(&front->current, memory_order_acquire);
     bool stale;
 
-    return generation_of(look(front, sidelong_now_ns(), &stale));
+    /* Each choice looks for other files. */
+    return generation_of(map ? map : look(front, sidelong_now_ns(), &stale));
 }
 
 static uint64_t fnv1a(const char *text, size_t bytes)

@@ -156,7 +156,7 @@ bool sidelong_leads(sidelong_front *front, uint64_t *age_ns);
 
 /*
  * Changes when nodes must be looked up anew by sidelong_node: with each life of the front. 0 before the first. If it has
- * changed since the nodes were looked up, sidelong_choose may have meant another one.
+ * changed since the nodes were looked up, sidelong_choose may have meant another one, or have found none: choose again.
  */
 uint64_t sidelong_generation(sidelong_front *front);
 

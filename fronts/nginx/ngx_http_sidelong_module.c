@@ -223,7 +223,12 @@ static bool take_chosen(struct request *its, ngx_peer_connection_t *connection)
     for (int life = 0; life < LIVES; life++) {
         if (find_nodes(its->upstream, its->rr.peers, connection->log) != NGX_OK)
             return false;
-        switch (sidelong_choose(site->front, &site->site, is_usable_node, its, &its->counted)) {
+        sidelong_choice choice = sidelong_choose(site->front, &site->site, is_usable_node, its, &its->counted);
+        if (sidelong_generation(site->front) != nodes->generation) {
+            sidelong_ended(&its->counted);
+            continue;
+        }
+        switch (choice) {
         case SIDELONG_NONE:
             return false;
         case SIDELONG_ALONE:
@@ -231,12 +236,9 @@ static bool take_chosen(struct request *its, ngx_peer_connection_t *connection)
         case SIDELONG_CHOSEN:
             break;
         }
-        if (sidelong_generation(site->front) == nodes->generation) {
-            ngx_uint_t server = (ngx_uint_t)nodes->of[its->counted.node] - 1;
-            take(its, connection, nodes->servers[server].peer, server);
-            return true;
-        }
-        sidelong_ended(&its->counted);
+        ngx_uint_t server = (ngx_uint_t)nodes->of[its->counted.node] - 1;
+        take(its, connection, nodes->servers[server].peer, server);
+        return true;
     }
     return false;
 }

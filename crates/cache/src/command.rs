@@ -219,10 +219,15 @@ impl Host<'_> {
         self.neighbours.as_ref().is_some_and(|neighbours| neighbours.has_others())
     }
 
-    /// Leaves a command for others with the driver.
-    pub(crate) fn send(&mut self, to: To, language: Language, command: &[u8]) {
+    /// The cache that is to be asked for the item of a key, if that is another one, whose memory cannot be read.
+    pub(crate) fn asked(&self, key: &[u8]) -> Option<usize> {
+        self.neighbours.as_ref().filter(|neighbours| neighbours.are_asked())?.home(key)
+    }
+
+    /// Leaves a command for others with the driver, with the answer to it if there is no item, should it only read.
+    pub(crate) fn send(&mut self, to: To, language: Language, command: &[u8], miss: Option<Vec<u8>>) {
         if let Some(neighbours) = &mut self.neighbours {
-            neighbours.send(to, language, command);
+            neighbours.send(to, language, command, miss);
         }
     }
 

@@ -64,7 +64,7 @@ pub struct Reads {
     pub hits: u64,
     /// Items that were not.
     pub misses: u64,
-    /// Of the misses, those of items that were being changed, or of homes whose memory is not to be had.
+    /// Of the misses, those of items that were being changed, or of homes that cannot be read or do not answer.
     pub failures: u64,
     /// Commands that homes were asked to carry out.
     pub forwarded: u64,
@@ -94,6 +94,8 @@ pub struct Errand {
     pub language: Language,
     /// The command.
     pub command: Vec<u8>,
+    /// The answer of a home that has no such item, if the command only reads.
+    pub miss: Option<Vec<u8>>,
 }
 
 /// How a command and its answer are written.
@@ -132,7 +134,8 @@ pub struct Neighbours {
     me: usize,
     homes: Homes,
     hasher: SipHasher13,
-    directory: Arc<dyn Directory>,
+    /// Where their memory is found; `None` if they are asked.
+    directory: Option<Arc<dyn Directory>>,
     initiator: Initiator,
     /// By number; what it says of this cache itself is not used.
     all: Vec<Neighbour>,
@@ -144,11 +147,11 @@ pub struct Neighbours {
 
 impl Neighbours {
     /// The neighbours of the cache `me` among `peers`, in a cluster whose parts have `cluster` alike. Their regions are found in
-    /// `directory`.
+    /// `directory`; without one nobody's memory is read, and homes are asked.
     ///
     /// # Panics
     /// If there is no such cache.
-    pub fn new(me: usize, peers: &[Peer], directory: Arc<dyn Directory>, cluster: u64) -> Self {
+    pub fn new(me: usize, peers: &[Peer], directory: Option<Arc<dyn Directory>>, cluster: u64) -> Self {
         assert!(me < peers.len(), "this cache is one of them");
         let neighbour = |peer: &Peer| Neighbour { peer: peer.clone(), link: None };
         Neighbours {
@@ -174,6 +177,18 @@ impl Neighbours {
         &self.all[number].peer.name
     }
 
+    /// Whether homes are asked for items, because their memory cannot be read.
+    pub(crate) fn are_asked(&self) -> bool {
+        self.directory.is_none()
+    }
+
+    /// Counts what a home was asked for: whether it has not answered, or had the item.
+    pub(crate) fn was_asked(&mut self, has_failed: bool, is_hit: bool) {
+        self.reads.hits += u64::from(!has_failed && is_hit);
+        self.reads.misses += u64::from(has_failed || !is_hit);
+        self.reads.failures += u64::from(has_failed);
+    }
+
     /// The number of this cache.
     pub(crate) fn me(&self) -> usize {
         self.me
@@ -192,10 +207,10 @@ impl Neighbours {
         Some(self.homes.of(hasher.finish())).filter(|home| *home != self.me)
     }
 
-    /// Leaves a command for the driver to send.
-    pub(crate) fn send(&mut self, to: To, language: Language, command: &[u8]) {
-        self.reads.forwarded += 1;
-        self.errand = Some(Errand { to, language, command: command.to_vec() });
+    /// Leaves a command for the driver to send, with the answer to it if there is no item, should it only read.
+    pub(crate) fn send(&mut self, to: To, language: Language, command: &[u8], miss: Option<Vec<u8>>) {
+        self.reads.forwarded += u64::from(miss.is_none());
+        self.errand = Some(Errand { to, language, command: command.to_vec(), miss });
     }
 
     /// The item of a key in its home's memory, with its times as `cache` counts them at `now`.
@@ -259,9 +274,10 @@ impl Neighbours {
     /// some ten times a second.
     pub fn tick(&mut self, cache: &mut Cache) {
         let me = self.me;
+        let Some(directory) = self.directory.clone() else { return };
         for number in (0..self.all.len()).filter(|number| *number != me) {
             if self.all[number].link.is_none() {
-                self.link(number);
+                self.link(number, &*directory);
             }
             if let Err(error) = self.count_reads(number, cache)
                 && error != OpError::Timeout
@@ -272,20 +288,22 @@ impl Neighbours {
         }
     }
 
-    fn link(&mut self, number: usize) {
+    fn link(&mut self, number: usize, directory: &dyn Directory) {
         let Neighbour { peer: Peer { region, map, .. }, link } = &mut self.all[number];
-        let found = self.directory.find(region, RegionKind::Cache, map.len(), Access::ReadOnly);
+        let found = directory.find(region, RegionKind::Cache, map.len(), Access::ReadOnly);
         let linked = found.and_then(|key| self.initiator.connect(&key, PATIENCE));
         let id = match linked {
             Ok(id) => id,
             Err(error) => return tracing::debug!(%error, "no link to a neighbour"),
         };
         self.batch.clear();
+        // A home that has only begun states its seed before this, and is linked to later.
+        let began_ns = self.batch.read(id, map.life() + offset_of!(CacheLife, began_ns), 8);
         let life = self.batch.read(id, map.life(), LINE_BYTES);
         let reads = self.batch.read(id, map.reads(self.me), 8);
         self.initiator.run(&mut self.batch, PATIENCE);
-        match (life_of(&self.batch, life), self.batch.value(reads)) {
-            (Ok(life), Ok(counted)) => *link = Some(Link { id, hasher: hasher(life.seed), counted }),
+        match (self.batch.value(began_ns), life_of(&self.batch, life), self.batch.value(reads)) {
+            (Ok(1..), Ok(life), Ok(counted)) => *link = Some(Link { id, hasher: hasher(life.seed), counted }),
             _ => self.initiator.close(id),
         }
     }

@@ -1,107 +1,165 @@
 //! A connection to another cache, which carries out commands on the items whose home it is.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use sidelong_fabric::Problem;
+use sidelong_fabric::control::{SealedError, Secret};
 
 use crate::frame;
 use crate::neighbours::Language;
+use crate::server::sockets::Stream;
 
-/// The longest wait for an answer. After that it is not known whether the command was carried out.
+/// The longest wait for an answer, and for a connection. After that it is not known whether a command was carried out.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// Between two attempts to connect. Commands fail at once meanwhile.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 64 << 10;
 
+/// How another cache is reached.
+#[derive(Clone, Debug)]
+pub enum Way {
+    /// At a Unix socket in the run directory, to which nobody has access but the user of the cluster.
+    Socket(PathBuf),
+    /// Over a network, sealed with the cluster's secret. Both must have `cluster` alike.
+    Network {
+        /// Where it listens.
+        address: SocketAddr,
+        /// The cluster's secret.
+        secret: Secret,
+        /// What all parts have alike.
+        cluster: u64,
+    },
+}
+
+impl Way {
+    fn connect(&self) -> io::Result<Stream> {
+        match self {
+            Way::Socket(path) => Stream::to_socket(path),
+            Way::Network { address, secret, cluster } => Stream::to_network(*address, secret, *cluster),
+        }
+    }
+}
+
 /// A client that waits for an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Waiting {
     /// Its number, and which of the clients that had it.
     pub(crate) client: (usize, u64),
+    /// Which of the answers that it waits for.
+    pub(crate) ticket: u64,
     until: Instant,
 }
 
 /// Commands on their way to one cache, and the clients that wait for the answers, which come in that order.
 pub(crate) struct Outgoing {
-    path: PathBuf,
-    stream: Option<UnixStream>,
+    way: Way,
+    stream: Option<Stream>,
     /// Bytes that it has not taken, from `sent` on.
     output: Vec<u8>,
     sent: usize,
     input: Vec<u8>,
     waiting: VecDeque<Waiting>,
-    /// No attempt to connect before.
-    not_before: Instant,
+    /// When it was last tried to connect.
+    tried: Option<Instant>,
+    /// Whether the last connection ended, or none could be made. Commands do not wait for the next one.
+    is_suspect: bool,
+    problem: Problem,
+    /// What the kernel watches its socket for: bytes, and room for some.
+    pub(crate) watched: Option<bool>,
 }
 
 impl Outgoing {
-    /// To the cache that listens at `path`.
-    pub(crate) fn new(path: PathBuf) -> Self {
+    /// To the cache that is reached so.
+    pub(crate) fn new(way: Way) -> Self {
         Outgoing {
-            path,
+            way,
             stream: None,
             output: Vec::new(),
             sent: 0,
             input: Vec::new(),
             waiting: VecDeque::new(),
-            not_before: Instant::now(),
+            tried: None,
+            is_suspect: false,
+            problem: Problem::default(),
+            watched: None,
         }
     }
 
     /// Its socket, to be watched.
     pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
-        self.stream.as_ref().map(UnixStream::as_fd)
+        self.stream.as_ref().map(Stream::as_fd)
     }
 
-    /// Whether it has yet to take commands.
+    fn is_open(&self) -> bool {
+        self.stream.as_ref().is_some_and(Stream::is_open)
+    }
+
+    /// Whether the socket has yet to take bytes.
     pub(crate) fn is_blocked(&self) -> bool {
-        !self.output.is_empty()
+        let Some(stream) = &self.stream else { return false };
+        stream.is_blocked() || stream.is_open() && !self.output.is_empty()
     }
 
-    /// Whether the first answer is overdue.
+    /// Whether the first answer, or the connection, is overdue.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
-        self.waiting.front().is_some_and(|first| first.until <= now)
+        let is_late = |tried: Instant| self.stream.is_some() && !self.is_open() && tried + ANSWER_WAIT <= now;
+        self.waiting.front().is_some_and(|first| first.until <= now) || self.tried.is_some_and(is_late)
     }
 
-    /// Sends a command for a client. Returns whether that has made a connection.
+    /// Connects, if that takes long, so that the first command need not wait for it. To be called some ten times a second.
+    pub(crate) fn prepare(&mut self, now: Instant) {
+        if self.stream.is_none() && matches!(self.way, Way::Network { .. }) {
+            _ = self.connect(now);
+        }
+    }
+
+    fn connect(&mut self, now: Instant) -> io::Result<()> {
+        if self.tried.is_some_and(|tried| now < tried + PAUSE) {
+            return Err(ErrorKind::NotConnected.into());
+        }
+        self.tried = Some(now);
+        self.stream = Some(self.way.connect().inspect_err(|_| self.is_suspect = true)?);
+        self.watched = None;
+        Ok(())
+    }
+
+    /// Has a command sent for a client, at the next [`Outgoing::write`].
     ///
     /// # Errors
-    /// If there is no connection. Other clients may wait for answers that will not come: [`Outgoing::end`].
+    /// If there is no connection.
     pub(crate) fn send(
         &mut self,
         language: Language,
         command: &[u8],
         client: (usize, u64),
+        ticket: u64,
         now: Instant,
-    ) -> io::Result<bool> {
-        let is_new = self.stream.is_none();
-        if is_new {
-            if now < self.not_before {
-                return Err(ErrorKind::NotConnected.into());
-            }
-            self.not_before = now + PAUSE;
-            self.stream = Some(connected(&self.path)?);
+    ) -> io::Result<()> {
+        if self.stream.is_none() {
+            self.connect(now)?;
+        }
+        if self.is_suspect && !self.is_open() {
+            return Err(ErrorKind::NotConnected.into());
         }
         frame::push(&mut self.output, language, command);
-        self.waiting.push_back(Waiting { client, until: now + ANSWER_WAIT });
-        if let Err(error) = self.write() {
-            // This client hears of it now, and the others at the end of the connection.
-            self.waiting.pop_back();
-            return Err(error);
-        }
-        Ok(is_new)
+        self.waiting.push_back(Waiting { client, ticket, until: now + ANSWER_WAIT });
+        Ok(())
     }
 
     /// Writes what it takes.
     pub(crate) fn write(&mut self) -> io::Result<()> {
-        let Some(mut stream) = self.stream.as_ref() else { return Ok(()) };
-        while self.sent < self.output.len() {
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        stream.flush()?;
+        if stream.is_open() {
+            self.is_suspect = false;
+        }
+        while stream.is_open() && self.sent < self.output.len() {
             match stream.write(&self.output[self.sent..]) {
                 Ok(len) => self.sent += len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -109,21 +167,26 @@ impl Outgoing {
                 Err(error) => return Err(error),
             }
         }
-        self.output.clear();
-        self.sent = 0;
+        if self.sent == self.output.len() {
+            self.output.clear();
+            self.sent = 0;
+        }
         Ok(())
     }
 
     /// Reads once. The answers are then to be taken with [`Outgoing::take`].
     pub(crate) fn read(&mut self) -> io::Result<()> {
-        let Some(mut stream) = self.stream.as_ref() else { return Ok(()) };
+        let Some(stream) = &mut self.stream else { return Ok(()) };
         let start = self.input.len();
         self.input.resize(start + READ_BYTES, 0);
         let read = stream.read(&mut self.input[start..]);
         self.input.truncate(start + *read.as_ref().unwrap_or(&0));
         match read {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.problem.clear();
+                Ok(())
+            }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
             Err(error) => Err(error),
         }
@@ -142,20 +205,26 @@ impl Outgoing {
         answers
     }
 
-    /// Closes the connection, and returns the clients that wait for answers.
-    pub(crate) fn end(&mut self) -> VecDeque<Waiting> {
-        self.stream = None;
+    /// Closes the connection of the cache `name` because of `error`, and returns the clients that wait for answers. What was not
+    /// sent is not sent any more.
+    pub(crate) fn end(&mut self, name: &str, error: &io::Error) -> VecDeque<Waiting> {
+        let is_refused = error.get_ref().is_some_and(|error| error.is::<SealedError>());
+        if self.problem.is_news(error, is_refused) {
+            match is_refused {
+                true => {
+                    tracing::warn!(cache = name, problem = %error, "another cache is not of this cluster")
+                }
+                false => tracing::debug!(cache = name, problem = %error, "another cache is not reached"),
+            }
+        }
+        self.is_suspect = true;
+        if let Some(stream) = self.stream.take() {
+            stream.abort();
+        }
+        self.watched = None;
         self.output = Vec::new();
         self.sent = 0;
         self.input = Vec::new();
         std::mem::take(&mut self.waiting)
     }
-}
-
-/// A connection that neither connecting nor anything else waits for.
-fn connected(path: &PathBuf) -> io::Result<UnixStream> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket.into())
 }

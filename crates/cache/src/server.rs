@@ -5,12 +5,15 @@
 //! first as long as the command, the second at most [`OUT_BYTES_MAX`] and one answer. Until the answers are taken, nothing
 //! more is read from that client. Over TLS a client has some 7 KB more, and up to 64 KB while it does not take its answers.
 
-mod sockets;
+mod client;
+mod peers;
+mod sealed;
+pub(crate) mod sockets;
 mod tls;
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::mem;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -22,13 +25,14 @@ use crate::cache::{Cache, Seconds};
 use crate::command::{Host, Row, Rows, Users, World};
 use crate::counters::Counters;
 use crate::frame;
-use crate::neighbours::{self, Errand, Language, Neighbours, To};
-use crate::outgoing::{Outgoing, Waiting};
-use crate::protocol::{binary, text};
+use crate::neighbours::{self, Neighbours};
+use crate::outgoing::Outgoing;
+pub use crate::outgoing::Way;
 use crate::published::Published;
 use crate::session::{Session, Wants};
+use client::{After, Client, Talk};
+use peers::Stranger;
 pub use sockets::Listener;
-use sockets::Stream;
 
 /// Bytes that are read from a client at a time.
 const READ_BYTES: usize = 64 << 10;
@@ -114,74 +118,12 @@ impl Options {
     }
 }
 
-/// What a client says.
-enum Talk {
-    /// Commands of memcached's.
-    Commands(Session),
-    /// Another cache's frames, each with a command.
-    Frames,
-}
-
-/// Answers of other caches that a client waits for.
-struct Waits {
-    /// Caches that are yet to answer.
-    left: usize,
-    language: Language,
-    command: Vec<u8>,
-    /// The last cache's answer.
-    answer: Vec<u8>,
-    /// A cache that has not answered.
-    failed: Option<usize>,
-}
-
-struct Client {
-    stream: Stream,
-    talk: Talk,
-    /// Tells it from earlier clients that had its number.
-    life: u64,
-    waits: Option<Waits>,
-    /// What was read of a command that is not whole, or that waits until answers were taken.
-    input: Vec<u8>,
-    /// Answers that the client has not taken, from `sent` on.
-    output: Vec<u8>,
-    sent: usize,
-    /// Whether it is closed once it has taken its answers.
-    is_ending: bool,
-    /// Bytes that the next command has in all, as far as known.
-    wanted: usize,
-}
-
-impl Client {
-    /// Whether it has yet to take answers.
-    fn is_blocked(&self) -> bool {
-        !self.output.is_empty() || self.stream.is_blocked()
-    }
-
-    /// The event that it waits for.
-    fn awaited(&self) -> EventFlags {
-        if self.is_blocked() {
-            EventFlags::OUT
-        } else if self.waits.is_some() {
-            EventFlags::empty()
-        } else {
-            EventFlags::IN
-        }
-    }
-}
-
-/// What became of a client.
-#[derive(PartialEq, Eq)]
-enum After {
-    Stays,
-    Gone,
-}
-
 /// The other caches of a cluster.
 pub struct Cluster {
     /// Their memory.
     pub neighbours: Neighbours,
-    /// By number, the Unix sockets at which they carry out commands.
-    pub sockets: Vec<PathBuf>,
+    /// By number, how they are told to carry out commands.
+    pub ways: Vec<Way>,
 }
 
 /// Serves clients until `stop` is set.
@@ -209,8 +151,12 @@ struct Server<'a> {
     /// By number, which the kernel gives with each event: listeners and other caches come before them.
     clients: Vec<Option<Client>>,
     lives: u64,
-    /// Other caches whose connections broke while a client's commands were carried out.
-    failed: Vec<usize>,
+    /// Other caches for which there are commands to be written.
+    unsent: Vec<usize>,
+    /// Connections to this cache from other machines, of which it is not known yet that they are of the cluster; oldest first.
+    strangers: VecDeque<Stranger>,
+    /// When a stranger was last complained of.
+    complained: Option<Instant>,
     ticked: Instant,
     /// The Unix time of second 0, as of the last tick.
     unix_at_0: i64,
@@ -233,17 +179,19 @@ impl<'a> Server<'a> {
             listener.set_nonblocking()?;
             epoll::add(&epoll, listener, EventData::new_u64(number as u64), EventFlags::IN)?;
         }
-        let (neighbours, sockets) =
-            cluster.map_or((None, Vec::new()), |cluster| (Some(cluster.neighbours), cluster.sockets));
+        let (neighbours, ways) =
+            cluster.map_or((None, Vec::new()), |cluster| (Some(cluster.neighbours), cluster.ways));
         let mut server = Server {
             listeners,
             options,
             cache,
             neighbours,
-            outgoing: sockets.into_iter().map(Outgoing::new).collect(),
+            outgoing: ways.into_iter().map(Outgoing::new).collect(),
             epoll,
             lives: 0,
-            failed: Vec::new(),
+            unsent: Vec::new(),
+            strangers: VecDeque::new(),
+            complained: None,
             ticked: Instant::now(),
             unix_at_0: 0,
             clients: Vec::new(),
@@ -276,12 +224,10 @@ impl<'a> Server<'a> {
                     Some(Ok(client)) => self.on_client(client, event.flags),
                 }
             }
-            for peer in mem::take(&mut self.failed) {
-                self.fail(peer);
-            }
             if self.ticked.elapsed() >= TICK {
                 self.tick()?;
             }
+            self.send_to_peers();
         }
         Ok(())
     }
@@ -299,11 +245,7 @@ impl<'a> Server<'a> {
         if let Some(neighbours) = &mut self.neighbours {
             neighbours.tick(self.cache);
         }
-        for peer in 0..self.outgoing.len() {
-            if self.outgoing[peer].is_overdue(now) {
-                self.fail(peer);
-            }
-        }
+        self.tick_peers(now);
         if self.cache.is_lost() {
             let lost =
                 "the region with its items was removed, or changed by another process: start the cache again";
@@ -332,7 +274,7 @@ impl<'a> Server<'a> {
 
     fn accept(&mut self, listener: usize) -> io::Result<()> {
         for _ in 0..ACCEPTS {
-            let is_for_caches = matches!(self.listeners[listener], Listener::Caches(..));
+            let is_for_caches = self.listeners[listener].is_for_caches();
             if self.connections.open >= self.options.clients_max as u64 && !is_for_caches {
                 return self.set_paused(true);
             }
@@ -355,17 +297,11 @@ impl<'a> Server<'a> {
                 return self.set_paused(true);
             }
             self.lives += 1;
-            let client = Client {
-                stream,
-                talk: if is_for_caches { Talk::Frames } else { Talk::Commands(Session::new()) },
-                life: self.lives,
-                waits: None,
-                input: Vec::new(),
-                output: Vec::new(),
-                sent: 0,
-                is_ending: false,
-                wanted: 0,
-            };
+            if !stream.is_open() {
+                self.admit_stranger(number, self.lives);
+            }
+            let talk = if is_for_caches { Talk::Frames } else { Talk::Commands(Session::new()) };
+            let client = Client::new(stream, talk, self.lives);
             if number == self.clients.len() {
                 self.clients.push(None);
             }
@@ -384,7 +320,7 @@ impl<'a> Server<'a> {
         self.connections.is_paused = is_paused;
         self.connections.paused += u64::from(is_paused);
         let flags = if is_paused { EventFlags::empty() } else { EventFlags::IN };
-        let is_for_clients = |listener: &Listener| !matches!(listener, Listener::Caches(..));
+        let is_for_clients = |listener: &Listener| !listener.is_for_caches();
         let listeners = self.listeners.iter().enumerate();
         for (number, listener) in listeners.filter(|(_, listener)| is_for_clients(listener)) {
             epoll::modify(&self.epoll, listener, EventData::new_u64(number as u64), flags)?;
@@ -397,11 +333,16 @@ impl<'a> Server<'a> {
         let awaited = client.awaited();
         let done = if client.is_blocked() {
             self.go_on(number, &mut client)
-        } else if client.waits.is_some() {
+        } else if client.waits() {
             Ok(After::Stays)
         } else {
             self.read(number, &mut client)
         };
+        if let Err(error) = &done
+            && !client.stream.is_open()
+        {
+            self.complain(error);
+        }
         // A client that hangs up while it is blocked, or while it waits, will not take its answers.
         let is_lost = awaited != EventFlags::IN && flags.intersects(EventFlags::HUP | EventFlags::ERR);
         self.keep(number, client, awaited, if is_lost { Ok(After::Gone) } else { done });
@@ -433,117 +374,6 @@ impl<'a> Server<'a> {
         EventData::new_u64((self.listeners.len() + self.outgoing.len() + number) as u64)
     }
 
-    /// Watches another cache for answers, and for room for commands if it has none.
-    fn watch_peer(&self, peer: usize, is_new: bool) -> io::Result<()> {
-        let Some(socket) = self.outgoing[peer].socket() else { return Ok(()) };
-        let data = EventData::new_u64((self.listeners.len() + peer) as u64);
-        let out = if self.outgoing[peer].is_blocked() { EventFlags::OUT } else { EventFlags::empty() };
-        let flags = EventFlags::IN | out;
-        Ok(if is_new {
-            epoll::add(&self.epoll, socket, data, flags)
-        } else {
-            epoll::modify(&self.epoll, socket, data, flags)
-        }?)
-    }
-
-    fn on_peer(&mut self, peer: usize, flags: EventFlags) {
-        let outgoing = &mut self.outgoing[peer];
-        let was_blocked = outgoing.is_blocked();
-        let written = if flags.contains(EventFlags::OUT) { outgoing.write() } else { Ok(()) };
-        let read = if flags.contains(EventFlags::OUT) && !flags.intersects(!EventFlags::OUT) {
-            Ok(())
-        } else {
-            outgoing.read()
-        };
-        for (waiting, answer) in self.outgoing[peer].take() {
-            self.deliver(waiting, Ok(answer));
-        }
-        let is_changed = was_blocked && !self.outgoing[peer].is_blocked();
-        let watched = if is_changed { self.watch_peer(peer, false) } else { Ok(()) };
-        if written.and(read).and(watched).is_err() {
-            self.fail(peer);
-        }
-    }
-
-    /// Gives up a connection to another cache: who waits for its answers gets none.
-    fn fail(&mut self, peer: usize) {
-        for waiting in self.outgoing[peer].end() {
-            self.deliver(waiting, Err(peer));
-        }
-    }
-
-    /// Hands a client the answer of another cache, or the number of one that has not answered.
-    fn deliver(&mut self, waiting: Waiting, answer: Result<Vec<u8>, usize>) {
-        let (number, life) = waiting.client;
-        let slot = &mut self.clients[number];
-        let Some(mut client) = slot.take_if(|client| client.life == life) else { return };
-        let awaited = client.awaited();
-        let Some(waits) = &mut client.waits else { return self.clients[number] = Some(client) };
-        waits.left -= 1;
-        match answer {
-            Ok(answer) => waits.answer = answer,
-            Err(peer) => waits.failed = Some(peer),
-        }
-        if waits.left > 0 {
-            self.clients[number] = Some(client);
-            return;
-        }
-        self.end_wait(&mut client);
-        let done = self.go_on(number, &mut client);
-        self.keep(number, client, awaited, done);
-    }
-
-    /// Appends what a client gets that waited.
-    fn end_wait(&self, client: &mut Client) {
-        let Some(waits) = client.waits.take() else { return };
-        match waits.failed {
-            None => client.output.extend_from_slice(&waits.answer),
-            Some(_) if waits.language == Language::Binary => {
-                binary::refuse_late(&waits.command, &mut client.output)
-            }
-            Some(_) if text::is_quiet(&waits.command) => {}
-            Some(peer) => {
-                let name = self.neighbours.as_ref().map_or("", |neighbours| neighbours.name(peer));
-                let problem = format!("SERVER_ERROR cache {name} does not answer: the outcome is unknown");
-                text::say(&mut client.output, &problem);
-            }
-        }
-    }
-
-    /// Sends a client's command to other caches.
-    fn ask(&mut self, number: usize, client: &mut Client, errand: Errand) {
-        let Errand { to, language, command } = errand;
-        let peers = match to {
-            To::Home(peer) => peer..peer + 1,
-            To::All => 0..self.outgoing.len(),
-        };
-        let me = self.neighbours.as_ref().map(Neighbours::me);
-        let mut waits = Waits { left: 0, language, command, answer: Vec::new(), failed: None };
-        let now = Instant::now();
-        for peer in peers.filter(|peer| Some(*peer) != me) {
-            let was_blocked = self.outgoing[peer].is_blocked();
-            let sent = self.outgoing[peer].send(language, &waits.command, (number, client.life), now);
-            let watched = sent.and_then(|is_new| {
-                let is_changed = is_new || self.outgoing[peer].is_blocked() != was_blocked;
-                if is_changed { self.watch_peer(peer, is_new) } else { Ok(()) }
-            });
-            match watched {
-                Ok(()) => waits.left += 1,
-                Err(error) => {
-                    tracing::debug!(%error, peer, "a command was not sent to its home");
-                    waits.failed = Some(peer);
-                    // Others that wait hear of it once this client is done with.
-                    self.failed.push(peer);
-                }
-            }
-        }
-        let is_over = waits.left == 0;
-        client.waits = Some(waits);
-        if is_over {
-            self.end_wait(client);
-        }
-    }
-
     /// Reads once, and answers the commands that are whole.
     fn read(&mut self, number: usize, client: &mut Client) -> io::Result<After> {
         let len = match client.stream.read(&mut self.read) {
@@ -572,7 +402,7 @@ impl<'a> Server<'a> {
     /// Goes on with a client that did not take its answers.
     fn go_on(&mut self, number: usize, client: &mut Client) -> io::Result<After> {
         self.send(client)?;
-        if client.is_blocked() || client.waits.is_some() {
+        if client.is_blocked() || client.waits() {
             return Ok(After::Stays);
         }
         client.output = Vec::new();
@@ -612,26 +442,40 @@ impl<'a> Server<'a> {
             used += fed.consumed;
             client.is_ending = matches!(fed.wants, Wants::Close);
             client.wanted = if let Wants::Input(bytes) = fed.wants { bytes } else { 0 };
-            mem::swap(&mut client.output, &mut self.out);
-            let sent = self.send(client);
-            if client.output.is_empty() {
+            if client.waits() {
+                // It is answered in the order of its commands.
+                client.hold(&mut self.out);
+            } else {
                 mem::swap(&mut client.output, &mut self.out);
+                let sent = self.send(client);
+                if client.output.is_empty() {
+                    mem::swap(&mut client.output, &mut self.out);
+                }
+                sent?;
             }
-            sent?;
             if fed.wants == Wants::Answer
                 && let Some(errand) = self.neighbours.as_mut().and_then(|neighbours| neighbours.errand.take())
             {
                 self.ask(number, client, errand);
-                if client.waits.is_none() {
+                if !client.waits() {
                     self.send(client)?;
                 }
             }
-            if client.is_blocked() || client.waits.is_some() {
+            if client.is_blocked() {
                 return Ok((After::Stays, used));
             }
             match fed.wants {
+                // While a home is asked for one item, it may be asked for the next. What is read in its memory must wait until
+                // what it was asked to change is done.
+                Wants::Answer | Wants::Room if client.waits() => {
+                    let are_asked = self.neighbours.as_ref().is_some_and(Neighbours::are_asked);
+                    if !are_asked || client.waits_for_much() {
+                        return Ok((After::Stays, used));
+                    }
+                }
                 Wants::Room | Wants::Answer => {}
                 Wants::Input(_) => return Ok((After::Stays, used)),
+                Wants::Close if client.waits() => return Ok((After::Stays, used)),
                 Wants::Close => return Ok((After::Gone, used)),
             }
         }
@@ -649,10 +493,7 @@ impl<'a> Server<'a> {
         }
         client.output.clear();
         client.sent = 0;
-        match client.stream.flush() {
-            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
-            _ => Ok(()),
-        }
+        client.stream.flush()
     }
 }
 

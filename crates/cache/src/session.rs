@@ -96,7 +96,7 @@ impl Session {
                         Protocol::Binary(_) => Language::Binary,
                         _ => Language::Text,
                     };
-                    host.send(to, language, &rest[..used]);
+                    host.send(to, language, &rest[..used], None);
                     consumed += used;
                     self.unwanted = unwanted;
                     break Wants::Answer;

@@ -70,7 +70,7 @@ impl Caches {
         };
         Member {
             cache: Cache::offered(settings, host.offer_owned(&spec).unwrap(), *map, self.began_ns),
-            neighbours: Neighbours::new(me, &self.peers, Arc::new(self.run()), 0),
+            neighbours: Neighbours::new(me, &self.peers, Some(Arc::new(self.run())), 0),
             counters: Counters::default(),
             began_ns: self.began_ns,
         }

@@ -190,9 +190,16 @@ pub struct Front {
 }
 
 impl Cluster {
+    /// Whether it has caches, and neither sites nor nodes nor edges.
+    pub fn has_only_caches(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
     pub(crate) fn new(file: &ClusterFile) -> std::result::Result<Cluster, Problem> {
         check::sections(file)?;
-        check::entries(file)?;
+        if !file.has_only_caches() {
+            check::entries(file)?;
+        }
         let pool: usize = file.nodes.iter().map(|entry| entry.count).sum();
         let sites = sites(file, pool);
         let nodes = nodes(file, &sites, pool)?;
@@ -250,6 +257,12 @@ impl Cluster {
 }
 
 impl ClusterFile {
+    /// Whether it has caches, and neither sites nor nodes nor edges.
+    pub(crate) fn has_only_caches(&self) -> bool {
+        let is_empty = self.sites.is_empty() && self.nodes.is_empty();
+        is_empty && self.edges.is_empty() && self.fronts.is_empty() && !self.cache.peers.is_empty()
+    }
+
     /// What the file means.
     ///
     /// # Errors
@@ -334,6 +347,9 @@ fn nodes(
     sites: &[Site],
     pool: usize,
 ) -> std::result::Result<Vec<(Node, usize)>, Problem> {
+    if file.has_only_caches() {
+        return Ok(Vec::new());
+    }
     let wanted: usize = sites.iter().map(|site| site.nodes).sum();
     let copies = wanted.saturating_sub(pool);
     check::pool(file, pool + copies, copies)?;

@@ -282,6 +282,9 @@ pub struct CachePeer {
     /// Where memcached's clients connect.
     #[serde(deserialize_with = "address::read")]
     pub listen: SocketAddr,
+    /// Where caches of other machines connect. Needed with a secret.
+    #[serde(default, deserialize_with = "address::read_option", skip_serializing_if = "Option::is_none")]
+    pub fabric_listen: Option<SocketAddr>,
     /// The admin endpoint. Default none.
     #[serde(default, deserialize_with = "address::read_option", skip_serializing_if = "Option::is_none")]
     pub admin: Option<SocketAddr>,
@@ -299,6 +302,7 @@ impl CachePeer {
         CachePeer {
             name: name.into(),
             listen,
+            fabric_listen: None,
             admin: None,
             memory_mb: Self::default_memory_mb(),
             clients_max: Self::default_clients_max(),

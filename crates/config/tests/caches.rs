@@ -5,7 +5,7 @@ mod support;
 use std::net::SocketAddr;
 
 use sidelong_config::{CachePeer, ClusterFile, Eviction};
-use support::{BASE, refused_after};
+use support::refused_after;
 
 #[test]
 fn a_cache_has_its_defaults_and_is_written_as_it_is_read() {
@@ -73,21 +73,54 @@ fn a_cache_has_a_name_and_addresses_of_its_own_and_room_for_an_item() {
 }
 
 #[test]
-fn caches_share_the_memory_of_one_machine() {
+fn caches_share_the_memory_of_one_machine_or_have_a_secret() {
     let peer = "[[cache.peer]]\nname = \"c\"\nlisten = \"127.0.0.1:11211\"\n";
-    let expected = "expected \"shm\": caches share memory on one machine so far";
     for fabric in ["tcp", "verbs"] {
         assert_eq!(
             refused_after(&format!("[cluster]\nfabric = \"{fabric}\"\n{peer}")),
-            format!("cluster.toml:11: fabric is \"{fabric}\" beside [[cache.peer]]; {expected}")
+            format!(
+                "cluster.toml:11: fabric is \"{fabric}\" without a secret, beside [[cache.peer]]; \
+                 expected \"shm\" for caches of one machine, or a secret for those of several"
+            )
         );
     }
-    let secret = "secret = \"sixteen bytes it\"";
-    assert_eq!(
-        refused_after(&format!("[cluster]\n{secret}\n{peer}")),
-        format!("cluster.toml:10: fabric is \"auto\", with a secret, beside [[cache.peer]]; {expected}")
-    );
-    for identity in [String::new(), format!("[cluster]\nfabric = \"shm\"\n{secret}\n")] {
-        ClusterFile::parse(&format!("{BASE}{identity}{peer}"), "cluster.toml").unwrap();
+    let secret = "[cluster]\nsecret = \"sixteen bytes it\"\n";
+    for cluster in ["", "[cluster]\nfabric = \"shm\"\n", secret] {
+        let cluster = ClusterFile::parse(&format!("{cluster}{peer}"), "cluster.toml").unwrap();
+        assert!(cluster.cluster().unwrap().has_only_caches());
+    }
+}
+
+#[test]
+fn caches_of_several_machines_are_reached_at_addresses() {
+    let peer = |number: u16, more: &str| {
+        format!("[[cache.peer]]\nname = \"c{number}\"\nlisten = \"10.0.0.{number}:11211\"\n{more}")
+    };
+    let file = |more: &str| {
+        let reached = "fabric_listen = \"10.0.0.1:7301\"\n";
+        format!("[cluster]\nsecret = \"sixteen bytes it\"\n{}{}", peer(1, reached), peer(2, more))
+    };
+    let parsed = |more: &str| ClusterFile::parse(&file(more), "cluster.toml");
+    let expected = "expected with a secret, an address and a port that other machines can reach";
+    for (more, line, found) in [
+        ("", 7, "cache \"c2\" has no fabric_listen"),
+        ("fabric_listen = \"10.0.0.2:0\"\n", 10, "cache \"c2\" has fabric_listen = \"10.0.0.2:0\""),
+        ("fabric_listen = \"0.0.0.0:7301\"\n", 10, "cache \"c2\" has fabric_listen = \"0.0.0.0:7301\""),
+    ] {
+        let refused = parsed(more).unwrap_err().to_string();
+        assert_eq!(refused, format!("cluster.toml:{line}: {found}; {expected}"));
+    }
+    parsed("fabric_listen = \"10.0.0.2:7301\"\n").unwrap();
+}
+
+#[test]
+fn the_files_of_the_page_are_cluster_files() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cache.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let files: Vec<_> =
+        page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(files.len(), 2);
+    for file in files {
+        ClusterFile::parse(file, "docs/cache.md").unwrap().cluster().unwrap();
     }
 }

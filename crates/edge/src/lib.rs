@@ -30,7 +30,9 @@ pub use ganglia::{Ganglia, GangliaSettings, GangliaThread};
 pub use gate::{Gate, Gatekeeper};
 pub use led::Led;
 pub use led::connect::LedByConnect;
-pub use led::haproxy::{HaproxyCluster, HaproxyNode, HaproxyServer, LedByHaproxy, survey_haproxy};
+pub use led::haproxy::{
+    HaproxyCluster, HaproxyNode, HaproxyServer, LedByHaproxy, haproxy_admission, survey_haproxy,
+};
 pub use led::memory::{LedByMemory, LedCluster, led_regions};
 pub use loads::Loads;
 pub use metrics::{About, CacheMetrics, Counts, Metrics, NodeMetrics, ReadOwn, ReadStat};

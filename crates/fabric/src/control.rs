@@ -13,6 +13,7 @@
 //! | `dialogue` | the endpoint's half of one session, without I/O |
 //! | `endpoint` | the thread: sockets, readiness, time |
 //! | `session` | the asking side |
+//! | `sealed` | both halves of a connection that carries any bytes, for processes that talk on their own sockets; without I/O |
 //! | `directory` | [`Directory`](crate::Directory) that asks the process which offers the region |
 //!
 //! A session is `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s` of the [Noise protocol](https://noiseprotocol.org/noise.html),
@@ -33,6 +34,7 @@ mod dialogue;
 mod directory;
 mod endpoint;
 mod noise;
+mod sealed;
 mod secret;
 mod session;
 mod wire;
@@ -43,6 +45,9 @@ pub use dialogue::Answers;
 pub use dialogue::fuzz_endpoint;
 pub use directory::ControlDirectory;
 pub use endpoint::Endpoint;
+#[cfg(fuzzing)]
+pub use sealed::fuzz_sealed;
+pub use sealed::{SEALED_BYTES_MAX, Sealed, SealedError};
 pub use secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret};
 pub use session::Session;
 pub use wire::{BODY_BYTES_MAX, FIND};

@@ -29,7 +29,8 @@ use std::sync::{Arc, Weak};
 #[cfg(fuzzing)]
 pub use link::fuzz_link;
 pub(crate) use link::{Link, Links};
-pub(crate) use server::{prepare, timespec};
+pub use server::prepare;
+pub(crate) use server::timespec;
 #[cfg(fuzzing)]
 pub use session::fuzz_target;
 

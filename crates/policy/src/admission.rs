@@ -50,7 +50,7 @@ pub(crate) use queue::LOW as REJECTS_ABOVE;
 
 pub use clients::{BUCKETS, Census, Client, Treatment};
 pub use pressure::{Answers, Target};
-pub use verdict::{Refused, Verdict, Why, decide};
+pub use verdict::{CIRCLE, Refused, Verdict, Why, decide};
 
 /// Number of scans over which their interval is averaged, so that a late scan does not change the loop.
 const LOOKS: u32 = 16;

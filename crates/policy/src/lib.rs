@@ -9,6 +9,7 @@
 //! | [`balance`] | which node of a site gets a request |
 //! | [`cache`] | what stays in memory, and whose memory is read |
 //! | [`health`] | which node gets none, because its connections fail |
+//! | [`pace`] | nothing: how fast a node is, compared with its site |
 //! | [`reconfigure`] | which node moves to another site |
 //! | [`workers`] | nothing: how many requests a foreign server handles at a time |
 //!
@@ -27,6 +28,7 @@ pub mod cache;
 pub mod cluster;
 pub mod health;
 pub mod index;
+pub mod pace;
 pub mod reconfigure;
 pub mod workers;
 

@@ -225,6 +225,8 @@ struct Knee {
     is_limited: bool,
     /// Whether the short time is looked for with fewer and fewer requests.
     descends: bool,
+    /// Windows in a row in which it was, with no fewer requests than before and without a sign that any of them waits.
+    in_vain: u32,
 }
 
 /// Requests over a time.
@@ -252,6 +254,8 @@ const APART: f64 = 1.3;
 const NEW: f64 = 0.4;
 /// Fewer by this factor tell whether it was enough.
 const FEWER: f64 = 1.1;
+/// So many windows in vain: there is no other server to take requests, or there is no need to.
+const IN_VAIN_MAX: u32 = 16;
 
 impl Knee {
     fn see(&mut self, in_flight: u32, answers: u64, assumed: u32, passed_s: f64) {
@@ -298,7 +302,9 @@ impl Knee {
         }
         // With clearly fewer requests they took no less, so none of them waits.
         let is_enough = mean * FEWER < self.seen_with && response_s * FEWER > self.service_s;
-        self.descends &= !is_enough;
+        let is_vain = self.descends && mean * FEWER >= self.seen_with && response_s <= FEWER * self.service_s;
+        self.in_vain = if is_vain { self.in_vain + 1 } else { 0 };
+        self.descends &= !is_enough && self.in_vain < IN_VAIN_MAX;
         if self.service_s == 0.0 || response_s * APART < self.service_s || mean * FEWER < self.seen_with {
             (self.service_s, self.seen_with) = (response_s, mean);
         } else if mean < APART * self.seen_with {
@@ -326,7 +332,7 @@ impl Knee {
             self.workers = Some(current.max(mean));
             (self.is_limited, self.enough, self.descends) = (false, mean, false);
         } else if self.descends {
-            self.workers = Some(current.min(mean) / APART);
+            self.workers = Some((current.min(mean) / APART).max(1.0));
         } else if mean > current / APART {
             self.workers = Some(current * APART);
         }

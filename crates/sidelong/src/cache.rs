@@ -16,7 +16,7 @@ use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use rustix::rand::{GetRandomFlags, getrandom};
 use sidelong_cache::neighbours::{Neighbours, Peer, now_ns};
-use sidelong_cache::server::{self, Listener, Options};
+use sidelong_cache::server::{self, Listener, Options, Way};
 use sidelong_cache::{Cache, Login, Published, Settings, Users};
 use sidelong_config::CachePeer;
 use sidelong_edge::Admin;
@@ -37,8 +37,8 @@ use switches::Switches;
 const MIB: usize = 1 << 20;
 /// Access to the socket at which other caches connect.
 const SOCKET_MASK: u32 = 0o600;
-/// Descriptors beside those of clients.
-const OTHER_DESCRIPTORS: u64 = 64;
+/// Descriptors beside those of clients: other caches, both ways, and strangers.
+const OTHER_DESCRIPTORS: u64 = 256;
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -158,9 +158,22 @@ impl Member {
         self.parts.run.path().join(format!("{}.cache", peer.name))
     }
 
-    fn listener(&self) -> Result<Listener, Failure> {
-        let path = self.socket(self.peer());
-        Ok(Listener::Caches(unix_listener(&path, SOCKET_MASK)?, path))
+    /// Where the others connect. `None` if there are none.
+    fn listener(&self) -> Result<Option<Listener>, Failure> {
+        match self.way(self.peer()) {
+            Some(Way::Socket(path)) => Ok(Some(Listener::Caches(unix_listener(&path, SOCKET_MASK)?, path))),
+            Some(Way::Network { address, secret, cluster }) => {
+                Ok(Some(Listener::Network { listener: listen(address)?, secret, cluster }))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// How a cache of the cluster is told what to carry out. `None` if it is alone on a machine of its own.
+    fn way(&self, peer: &CachePeer) -> Option<Way> {
+        let Some(secret) = self.parts.fabric.secret() else { return Some(Way::Socket(self.socket(peer))) };
+        let (cluster, _) = self.parts.life();
+        Some(Way::Network { address: peer.fabric_listen?, secret: secret.clone(), cluster })
     }
 
     fn peer(&self) -> &CachePeer {
@@ -217,7 +230,7 @@ pub(crate) fn run(args: &CacheArgs, quiet: bool) -> Result<(), Failure> {
     let options = setup.options(published.clone())?;
     let (mut cache, cluster) = setup.cache(options.began_ns)?;
     // Before clients can come, whose commands others may have to carry out.
-    let for_caches = setup.member.as_ref().map(Member::listener).transpose()?;
+    let for_caches = setup.member.as_ref().map(Member::listener).transpose()?.flatten();
     let tls = setup.tls.as_ref().map(TlsFiles::read).transpose()?;
     let mut listeners = setup.listeners(tls.as_ref())?;
     tls.map(renew).transpose()?;
@@ -254,8 +267,13 @@ impl Setup {
             map: CacheMap::new(peer.memory_mb as usize * MIB, all.len()),
         };
         let peers: Vec<Peer> = all.iter().map(peer).collect();
-        let Peer { region, map, .. } = &peers[member.index];
+        let ways = all.iter().filter_map(|peer| member.way(peer)).collect();
         let (identity, incarnation) = member.parts.life();
+        if !fabric.shares_memory() {
+            let neighbours = Neighbours::new(member.index, &peers, None, identity);
+            return Ok((Cache::new(settings)?, Some(server::Cluster { neighbours, ways })));
+        }
+        let Peer { region, map, .. } = &peers[member.index];
         let spec = RegionSpec {
             name: region,
             kind: RegionKind::Cache,
@@ -266,9 +284,8 @@ impl Setup {
         };
         let region = Host::Shm(ShmHost::new(run.path())).offer_owned(&spec)?;
         let cache = Cache::offered(settings, region, *map, began_ns);
-        let neighbours = Neighbours::new(member.index, &peers, fabric.directory(), identity);
-        let sockets = all.iter().map(|peer| member.socket(peer)).collect();
-        Ok((cache, Some(server::Cluster { neighbours, sockets })))
+        let neighbours = Neighbours::new(member.index, &peers, Some(fabric.directory()), identity);
+        Ok((cache, Some(server::Cluster { neighbours, ways })))
     }
 
     fn settings(&self) -> Result<Settings, Failure> {

@@ -125,6 +125,9 @@ pub(crate) struct InitArgs {
     /// Where clients will connect.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
     pub(crate) listen: SocketAddr,
+    /// The proxy of yours that clients connect to: a front leads it, in place of an edge.
+    #[arg(long, value_name = "MAKE", conflicts_with = "listen")]
+    pub(crate) front: Option<FrontMake>,
     /// The file to write, which must not exist.
     #[arg(long, value_name = "FILE", default_value = "sidelong.toml")]
     pub(crate) config: PathBuf,
@@ -133,8 +136,9 @@ pub(crate) struct InitArgs {
 const INIT_END: &str = "\
 It prints who listens at each server, and the control group whose load is the server's. It changes nothing but the file.
 
-Example:
+Examples:
   sidelong init --server 127.0.0.1:8080 --server 127.0.0.1:8081 --host app.example
+  sidelong init --server 127.0.0.1:8080 --server 127.0.0.1:8081 --host app.example --front nginx
   sidelong up --config sidelong.toml";
 
 #[derive(Args)]

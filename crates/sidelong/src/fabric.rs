@@ -76,6 +76,11 @@ impl Fabric {
         }
     }
 
+    /// The secret of the cluster's machines, if parts are on several.
+    pub(crate) fn secret(&self) -> Option<&Secret> {
+        self.secret.as_ref().filter(|_| self.control.is_some())
+    }
+
     /// Whether memory is shared, and so outlives the process that offered it.
     pub(crate) fn shares_memory(&self) -> bool {
         matches!(self.backend, Backend::Shm)
@@ -356,6 +361,7 @@ mod tests {
         file.cache.peers[0].memory_mb += 1;
         assert!(differs(&file), "the memory, which others read");
         file.cache.peers[0].listen.set_port(11213);
+        file.cache.peers[0].fabric_listen = Some(file.cache.peers[1].listen);
         file.cache.peers[0].clients_max += 1;
         assert!(!differs(&file), "what a cache alone need know");
     }

@@ -15,9 +15,17 @@ use tokio::time::timeout;
 use crate::cli::InitArgs;
 use crate::failure::{Failure, say};
 use crate::foreign;
+use crate::up::FrontMake;
 
 /// Port of the edge's admin endpoint: that of its listener and this.
 const ADMIN_PORT_OFFSET: u16 = 1000;
+
+/// Name of the front.
+const FRONT: &str = "web1";
+/// Where Debian's HAProxy opens its Runtime API.
+const HAPROXY_SOCKET: &str = "/run/haproxy/admin.sock";
+/// The addresses of sites where connections are directed: a part of 127.0.0.0/8 that nothing else uses.
+const CONNECT: &str = "127.77.0";
 
 pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
     let servers: Vec<_> = args.servers.iter().map(|server| resolved(server)).collect::<Result<_, _>>()?;
@@ -40,10 +48,11 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
         say(format_args!("{server}: {process}{speech}\n"))?;
     }
     let (config, host) = (args.config.display(), &args.hosts[0]);
-    say(format_args!(
-        "wrote {config}\nrun:   sidelong up --config {config}\nthen:  curl -H 'Host: {host}' http://{}/\n",
-        args.listen
-    ))
+    let then = match args.front {
+        Some(_) => format!("sidelong front config {FRONT} --config {config}"),
+        None => format!("curl -H 'Host: {host}' http://{}/", args.listen),
+    };
+    say(format_args!("wrote {config}\nrun:   sidelong up --config {config}\nthen:  {then}\n"))
 }
 
 /// What is found of a server.
@@ -127,9 +136,14 @@ fn text(args: &InitArgs, found: &[Found]) -> String {
         let _ = write!(
             text,
             "[[site]]\nname = {:?}\nhosts = [{host:?}]\nnodes = {nodes}\nfloor = 1\n\
-             # response_ms_p99 = 50  # target: 99 of 100 admitted requests are answered within this; the excess is rejected\n\n",
+             # response_ms_p99 = 50  # target: 99 of 100 admitted requests are answered within this; the excess is rejected\n",
             site_name(args, index),
         );
+        if args.front == Some(FrontMake::Connect) {
+            let port = args.listen.port();
+            let _ = writeln!(text, "connect = \"{CONNECT}.{}:{port}\"  # programs connect here", index + 1);
+        }
+        text.push('\n');
     }
     text.push_str("# The servers. For each, `sidelong up` runs an agent that reads its load; it does not touch the server.\n");
     for (index, (server, Found { process, is_http2 })) in args.servers.iter().zip(found).enumerate() {
@@ -141,16 +155,30 @@ fn text(args: &InitArgs, found: &[Found]) -> String {
             index + 1,
         );
     }
-    let _ = write!(
-        text,
-        "# The proxy: point clients here.\n[[edge]]\nname = \"edge1\"\nlisten = \"{}\"\n",
-        args.listen
-    );
-    if let Some(port) = args.listen.port().checked_add(ADMIN_PORT_OFFSET) {
-        let admin = SocketAddr::new(args.listen.ip(), port);
+    text + &args.front.map_or_else(|| edge(args), |make| front(make, args.listen))
+}
+
+fn edge(args: &InitArgs) -> String {
+    let listen = args.listen;
+    let mut text =
+        format!("# The proxy: point clients here.\n[[edge]]\nname = \"edge1\"\nlisten = \"{listen}\"\n");
+    if let Some(port) = listen.port().checked_add(ADMIN_PORT_OFFSET) {
+        let admin = SocketAddr::new(listen.ip(), port);
         let _ = writeln!(text, "admin = \"{admin}\"  # /metrics, /healthz, /status.json");
     }
     text
+}
+
+fn front(make: FrontMake, listen: SocketAddr) -> String {
+    let socket = match make {
+        FrontMake::Haproxy => format!("socket = {HAPROXY_SOCKET:?}  # of HAProxy's line `stats socket`\n"),
+        FrontMake::Nginx | FrontMake::Httpd | FrontMake::Envoy | FrontMake::Connect => String::new(),
+    };
+    let admin = SocketAddr::new(listen.ip(), listen.port().saturating_add(ADMIN_PORT_OFFSET));
+    format!(
+        "# What leads the proxy. Its lines: sidelong front config {FRONT}\n[[front]]\nname = \"{FRONT}\"\nproxy = \"{}\"\n{socket}admin = \"{admin}\"  # /metrics, /healthz, /status.json\n",
+        make.of_file()
+    )
 }
 
 /// The first label of the site's host; with a number if an earlier site has it.

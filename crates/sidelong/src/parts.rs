@@ -38,7 +38,21 @@ const LIFE_MS_MIN: u64 = 64;
 pub(crate) fn cluster(path: &Path, fabric: Option<config::Fabric>) -> Result<Cluster, Failure> {
     let mut file = ClusterFile::load(path)?;
     file.cluster.fabric = fabric.unwrap_or(file.cluster.fabric);
-    Ok(file.cluster()?)
+    with_nodes(file.cluster()?, path)
+}
+
+/// A cluster that has more than caches.
+///
+/// # Errors
+/// If it has not.
+pub(crate) fn with_nodes(cluster: Cluster, path: &Path) -> Result<Cluster, Failure> {
+    if !cluster.has_only_caches() {
+        return Ok(cluster);
+    }
+    let file = path.display();
+    Err(Failure::new(format!(
+        "{file} has only caches: start each by sidelong cache NAME --config {file}, and ask it for its stats"
+    )))
 }
 
 /// Raises the limit of open files to the highest allowed. Each link over tcp and each client connection is a socket, and the

@@ -401,7 +401,7 @@ fn what_it_cannot_do_is_refused_at_the_start() {
 fn what_the_machine_does_not_have_is_refused_at_the_start() {
     for (limit, arguments, why) in [
         ("ulimit -v 2000000", "-m 4096", "-m 4096"),
-        ("ulimit -n 200", "-c 1000", "1064 descriptors are needed"),
+        ("ulimit -n 200", "-c 1000", "1256 descriptors are needed"),
     ] {
         let mut command = Command::new("sh");
         let script = format!("{limit} && exec \"$0\" cache -p 0 {arguments}");

@@ -1,88 +1,30 @@
-//! Caches of a cluster that serve out of each other's memory: any cache, any key.
+//! Caches of a cluster that serve out of each other's memory, or ask each other over a network: any cache, any key.
 
 mod support;
 
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use sidelong_config::CachePeer;
+use support::caches::{Caches, FABRIC, SECRET};
 use support::memcached::{self, Client};
-use support::{Cluster, Running, eventually};
-
-/// Three caches.
-struct Caches {
-    /// Those that run, by number. They end before their directory goes.
-    running: Vec<Option<Running>>,
-    cluster: Cluster,
-    at: Vec<SocketAddr>,
-}
-
-impl Caches {
-    fn start(memory_mb: u32) -> Self {
-        let mut cluster = Cluster::new(&[("alpha", 1)]);
-        let at: Vec<_> = (0..3).map(|number| cluster.at(11211 + number)).collect();
-        let names = ["c1", "c2", "c3"];
-        cluster.file.cache.peers = names
-            .iter()
-            .zip(&at)
-            .map(|(name, at)| CachePeer { memory_mb, ..CachePeer::new(*name, *at) })
-            .collect();
-        let mut caches = Caches { running: vec![None, None, None], cluster, at };
-        (0..3).for_each(|number| caches.restart(number));
-        // Each has links to the memory of the others.
-        for key in 0..32 {
-            caches.client(key % 3).asks(format!("set begin{key} 0 0 1\r\nx\r\n"), "STORED\r\n");
-        }
-        for number in 0..3 {
-            eventually("it reads the others' memory", || caches.holds(number, "begin", 32));
-        }
-        caches
-    }
-
-    /// Whether a cache answers all of some keys.
-    fn holds(&self, number: usize, prefix: &str, keys: usize) -> bool {
-        let keys: Vec<_> = (0..keys).map(|key| format!("{prefix}{key}")).collect();
-        let found = self.client(number).list(&format!("get {}", keys.join(" ")));
-        found.matches("VALUE ").count() == keys.len()
-    }
-
-    fn restart(&mut self, number: usize) {
-        let cache = self.cluster.part("cache", &format!("c{}", number + 1));
-        eventually("it says where it is", || cache.out().ends_with(&format!("at {}\n", self.at[number])));
-        self.running[number] = Some(cache);
-    }
-
-    fn client(&self, number: usize) -> Client {
-        Client::connect(self.at[number])
-    }
-
-    fn clients(&self) -> [Client; 3] {
-        [0, 1, 2].map(|number| self.client(number))
-    }
-
-    fn signal(&self, number: usize, signal: Signal) {
-        self.running[number].as_ref().unwrap().signal(signal);
-    }
-
-    /// A key whose home is the cache with a number: no other is asked for it.
-    fn key_of(&self, number: usize) -> String {
-        let mut home = self.client(number);
-        let is_its = |key: &String| {
-            let before = home.stat("forwarded");
-            home.say(format!("delete {key}\r\n"));
-            home.line();
-            home.stat("forwarded") == before
-        };
-        (0..).map(|key| format!("of{number}-{key}")).find(is_its).unwrap()
-    }
-}
+use support::{Cluster, eventually, run};
 
 #[test]
 fn any_cache_answers_for_any_key() {
-    let caches = Caches::start(8);
+    answer_for_any_key(&Caches::start(8));
+}
+
+#[test]
+fn any_cache_answers_for_any_key_over_a_network() {
+    answer_for_any_key(&Caches::over_network(8));
+}
+
+fn answer_for_any_key(caches: &Caches) {
     let mut clients = caches.clients();
     let mut sum = |name: &str| clients.iter_mut().map(|client| client.stat(name)).sum::<u64>();
     let failed = sum("neighbour_read_failures");
@@ -118,6 +60,21 @@ fn any_cache_answers_for_any_key() {
     let found = c.rest_of_list();
     assert_eq!(found.matches("VALUE ").count(), 31, "{found}");
     a.asks("mg k1 t v\r\nmn\r\n", "VA 3 t100\r\n1-2\r\nMN\r\n");
+    // Commands that follow one another without waiting, answered in their order, whoever answers.
+    let (mut said, mut wanted) = (String::new(), String::new());
+    for key in 0..30 {
+        said += &format!("mg k{key} v k\r\nmg none{key} v k O{key}\r\nset p{key} 0 0 2\r\n{key:02}\r\n");
+        wanted += &format!(
+            "VA {} kk{key}\r\n{key}-2\r\nEN kNone{key} O{key}\r\nSTORED\r\n",
+            key.to_string().len() + 2
+        );
+        said += &format!("incr p{key} 1\r\nget p{key} absent\r\nmg absent q\r\ndelete p{key} noreply\r\n");
+        wanted += &format!("{0}\r\nVALUE p{key} 0 2\r\n{0:<2}\r\nEND\r\n", key + 1);
+    }
+    b.asks(
+        said + "version\r\n",
+        wanted.replace("kNone", "knone") + &format!("VERSION {}\r\n", env!("CARGO_PKG_VERSION")),
+    );
     // An item that is too large is not stored, and what its key had is gone, wherever that was.
     for key in 0..8 {
         let large = vec![b'x'; 2 << 20];
@@ -141,6 +98,11 @@ fn memcached_clients_use_any_of_them() {
     for at in &caches.at {
         memcached::unmodified_clients(*at);
     }
+}
+
+#[test]
+fn memcached_clients_use_any_of_them_over_a_network() {
+    memcached::unmodified_clients(Caches::over_network(64).at[0]);
 }
 
 #[test]
@@ -190,6 +152,106 @@ fn a_home_that_was_killed_comes_back_empty() {
     eventually("its memory is read again", || client.list(&format!("get {key}")) == value);
 }
 
+/// What clients see while the home of a key is silent: `silence` and `end` begin and end that.
+fn is_silent_for_a_while(caches: &Caches, silence: impl Fn(), end: impl Fn()) {
+    let (key, own) = (caches.key_of(1), caches.key_of(0));
+    let mut client = caches.client(0);
+    client.asks(format!("set {key} 0 0 3\r\nold\r\n"), "STORED\r\n");
+    silence();
+    // What cannot be read is a miss, and no more than the first is waited for.
+    for _ in 0..100 {
+        client.asks(format!("get {key}\r\nmg {key} v\r\n"), "END\r\nEN\r\n");
+    }
+    let refused = "SERVER_ERROR cache c2 is not reached: nothing was changed\r\n";
+    for _ in 0..100 {
+        client.asks(format!("set {key} 0 0 3\r\nnew\r\n"), refused);
+    }
+    client.asks(
+        format!("set {own} 0 0 1\r\nx\r\nget {own} {key}\r\n"),
+        format!("STORED\r\nVALUE {own} 0 1\r\nx\r\nEND\r\n"),
+    );
+    assert!(client.stat("neighbour_read_failures") >= 200);
+    end();
+    let value = format!("VALUE {key} 0 3\r\nold\r\nEND\r\n");
+    eventually("it is asked again", || client.list(&format!("get {key}")) == value);
+    client.asks(format!("set {key} 0 0 3\r\nyet\r\n"), "STORED\r\n");
+    client.asks(format!("get {key}\r\n"), format!("VALUE {key} 0 3\r\nyet\r\nEND\r\n"));
+}
+
+#[test]
+fn a_home_that_is_stopped_on_another_machine_is_a_miss() {
+    let caches = Caches::over_network(8);
+    is_silent_for_a_while(&caches, || caches.signal(1, Signal::STOP), || caches.signal(1, Signal::CONT));
+}
+
+#[test]
+fn so_is_one_that_the_network_does_not_reach() {
+    let caches = Caches::over_network(8);
+    is_silent_for_a_while(&caches, || caches.cut(1, true), || caches.cut(1, false));
+}
+
+#[test]
+fn a_home_that_was_killed_on_another_machine_comes_back_empty() {
+    let mut caches = Caches::over_network(8);
+    let key = caches.key_of(2);
+    let mut client = caches.client(0);
+    client.asks(format!("set {key} 0 0 3\r\nold\r\n"), "STORED\r\n");
+    caches.running[2].take().unwrap().kill();
+    client.asks(format!("get {key}\r\n"), "END\r\n");
+    client.say(format!("set {key} 0 0 3\r\nnew\r\n"));
+    let refused = client.line();
+    assert!(refused.starts_with("SERVER_ERROR cache c3"), "{refused}");
+    caches.restart(2);
+    client.asks(format!("get {key}\r\n"), "END\r\n");
+    eventually("it takes changes again", || {
+        client.say(format!("set {key} 0 0 4\r\nanew\r\n"));
+        client.line() == "STORED\r\n"
+    });
+    client.asks(format!("get {key}\r\n"), format!("VALUE {key} 0 4\r\nanew\r\nEND\r\n"));
+}
+
+#[test]
+fn who_is_not_of_the_cluster_is_refused() {
+    let mut caches = Caches::over_network(8);
+    let key = caches.key_of(1);
+    let mut client = caches.client(0);
+    for (secret, memory_mb, problem) in [
+        ("what nobody here knows", 8, "the secrets differ: all machines of a cluster need the same one"),
+        (SECRET, 9, "its cluster file has other sites, nodes or caches: use the same file on all machines"),
+    ] {
+        caches.running[1].take().unwrap().end().succeeded();
+        let other = caches.part_of(1, secret, |peers| peers[1].memory_mb = memory_mb);
+        let first = caches.running[0].as_ref().unwrap();
+        eventually("the first says why", || first.err().contains(problem));
+        eventually("and the other", || other.err().contains(problem));
+        assert!(!(first.err() + &other.err()).contains("knows"), "secrets are not shown");
+        client.asks(format!("get {key}\r\n"), "END\r\n");
+        let refused = "SERVER_ERROR cache c2 is not reached: nothing was changed\r\n";
+        client.asks(format!("set {key} 0 0 3\r\nnew\r\n"), refused);
+        other.end().succeeded();
+        caches.restart(1);
+        eventually("the right one is asked again", || {
+            client.try_ask(&format!("set {key} 0 0 3\r\nnew\r\n")).unwrap() == "STORED\r\n"
+        });
+    }
+    // Neither a client of memcached's nor another version learns anything at that port.
+    let at = caches.cluster.at(FABRIC);
+    let said = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(at).unwrap();
+        stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+        stream.write_all(bytes).unwrap();
+        let mut answer = Vec::new();
+        // It may end the connection before it has read all.
+        _ = stream.read_to_end(&mut answer);
+        answer
+    };
+    assert_eq!(said(&b"get begin1\r\n".repeat(10)), b"");
+    let answer = said(&[&b"SIDELBYT\x09\0\0\0\0\0\0\0"[..], &[0; 48]].concat());
+    assert_eq!(answer[..12], *b"SIDELBYT\x01\0\0\0", "its own version");
+    assert_eq!(said(&[]), b"", "who says nothing is not kept");
+    client.asks(format!("get {key}\r\n"), format!("VALUE {key} 0 3\r\nnew\r\nEND\r\n"));
+}
+
 #[test]
 fn a_cache_whose_memory_others_cannot_find_ends() {
     let mut caches = Caches::start(8);
@@ -204,6 +266,26 @@ fn a_cache_whose_memory_others_cannot_find_ends() {
         client.say(format!("set {key} 0 0 1\r\nx\r\n"));
         client.line() == "STORED\r\n"
     });
+}
+
+#[test]
+fn a_file_of_caches_alone_has_nothing_else_to_run() {
+    let mut cluster = Cluster::new(&[]);
+    cluster.file.edges.clear();
+    cluster.file.cache.peers = vec![CachePeer::new("c1", cluster.at(11211))];
+    let config = cluster.config();
+    let shown = config.to_str().unwrap();
+    for command in ["up", "status"] {
+        let refused = run([command, "--config", shown]).refused();
+        let expected = format!(
+            "{shown} has only caches: start each by sidelong cache NAME --config {shown}, and ask it for its stats"
+        );
+        assert_eq!(refused, expected);
+    }
+    let checked = run(["config", "check", shown]).succeeded();
+    assert!(checked.contains("1 cache"), "{checked}");
+    let refused = run(["node", "n1", "--config", shown]).refused();
+    assert!(refused.contains("has no node \"n1\""), "{refused}");
 }
 
 /// Of each key, what is known of the values that were stored: versions that rise.
@@ -289,23 +371,23 @@ fn check(caches: &Caches, versions: u64, meanwhile: impl FnOnce()) {
 
 #[test]
 fn no_read_is_older_than_what_was_known_before() {
-    let caches = Caches::start(8);
-    check(&caches, 1_500, || {});
+    check(&Caches::start(8), 1_500, || {});
+    check(&Caches::over_network(8), 500, || {});
 }
 
 #[test]
 fn nor_while_caches_hang_die_and_come_back() {
     let mut caches = Caches::start(8);
     let mut running: Vec<_> = caches.running.iter_mut().map(Option::take).collect();
-    let cluster = &caches.cluster;
-    check(&caches, 1_500, || {
+    let caches = &caches;
+    check(caches, 1_500, || {
         for (number, place) in running.iter_mut().enumerate() {
             let one = place.take().unwrap();
             one.signal(Signal::STOP);
             thread::sleep(Duration::from_millis(200));
             one.signal(Signal::CONT);
             one.kill();
-            *place = Some(cluster.part("cache", &format!("c{}", number + 1)));
+            *place = Some(caches.part(number));
         }
     });
     for one in running.into_iter().flatten() {

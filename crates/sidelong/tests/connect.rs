@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -9,8 +10,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
-use rustix::process::Signal;
+use rustix::process::{Signal, geteuid};
 use sidelong_config::{Configuration, FrontEntry, Proxy, ServerAddress};
+use support::httpd::readable;
 use support::servers::{Load, gunicorn, last_request, sites_at_once};
 use support::{Cluster, Done, PATIENCE, Running, eventually, run, skipped, try_get};
 
@@ -185,6 +187,103 @@ fn connect(address: SocketAddr) -> (BufReader<TcpStream>, String) {
     let mut name = String::new();
     stream.read_line(&mut name).unwrap();
     (stream, name.trim().to_owned())
+}
+
+/// A PostgreSQL for each node, of one set of databases; `None`, with a printed reason, without PostgreSQL.
+fn postgresqls(cluster: &Cluster) -> Option<Vec<Running>> {
+    let mut versions: Vec<_> =
+        std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().collect();
+    versions.sort_by_key(|version| version.file_name());
+    let programs = versions.last().map(|version| version.path().join("bin"));
+    let Some(programs) = programs.filter(|programs| programs.join("pgbench").exists()) else {
+        skipped("connect: no PostgreSQL here; Debian's package postgresql has it");
+        return None;
+    };
+    let dir = cluster.path("postgresql");
+    std::fs::create_dir(&dir).unwrap();
+    // It refuses to be root.
+    let user = geteuid().is_root().then_some("postgres");
+    if let Some(user) = user {
+        dir.ancestors().take(2).for_each(|path| readable(path, 0o755));
+        Running::start_command(as_user(None, "chown", &[user.as_ref(), dir.as_os_str()]))
+            .finish()
+            .succeeded();
+    }
+    let first = dir.join("n1");
+    let made = ["-A", "trust", "-U", "postgres", "--no-sync", "-D"].map(OsStr::new);
+    let command = as_user(user, programs.join("initdb"), &[&made[..], &[first.as_os_str()]].concat());
+    Running::start_command(command).finish().succeeded();
+    let data = NAMES.map(|name| dir.join(name));
+    for copied in &data[1..] {
+        let copy = as_user(user, "cp", &["-a".as_ref(), first.as_os_str(), copied.as_os_str()]);
+        Running::start_command(copy).finish().succeeded();
+    }
+    let servers = data.iter().enumerate().map(|(node, data)| {
+        let address = cluster.node(node);
+        let [ip, port] = [address.ip().to_string(), address.port().to_string()];
+        let mut server = as_user(user, programs.join("postgres"), &["-D".as_ref(), data.as_os_str()]);
+        server.args(["-F", "-k", "", "-h", &ip, "-p", &port]);
+        let server = Running::start_command(server);
+        eventually("PostgreSQL answers", || TcpStream::connect(address).is_ok());
+        server
+    });
+    Some(servers.collect())
+}
+
+/// A program that is run by a user, or by that of this test.
+fn as_user(user: Option<&str>, program: impl AsRef<OsStr>, arguments: &[&OsStr]) -> Command {
+    let mut command = Command::new(if user.is_some() { "setpriv".as_ref() } else { program.as_ref() });
+    if let Some(user) = user {
+        command.args(["--reuid", user, "--regid", user, "--clear-groups"]).arg(program.as_ref());
+    }
+    command.args(arguments);
+    command
+}
+
+/// Each transaction of PostgreSQL's own benchmark connects anew. Nodes move meanwhile, and none fails.
+#[test]
+fn transactions_of_postgresql_follow_a_node() {
+    let cluster = new_cluster();
+    let Some(servers) = postgresqls(&cluster) else { return };
+    let Some(mut led) = Led::start(cluster, servers) else { return };
+    // Which server it is, by its own word.
+    let asked = |led: &Led, port: u16| {
+        let address = led.cluster.at(port);
+        let mut psql = Command::new("psql");
+        psql.args(["-h", &address.ip().to_string(), "-p", &port.to_string(), "-U", "postgres", "-At", "-c"]);
+        psql.arg("show port");
+        Running::start_command(psql).finish().succeeded().trim().parse::<u16>().unwrap()
+    };
+    assert_eq!(asked(&led, ALPHA), led.cluster.node(0).port());
+    let script = led.cluster.path("transaction.sql");
+    std::fs::write(&script, "select pg_sleep(0.01);\n").unwrap();
+    let load = [ALPHA, BETA].map(|port| {
+        let address = led.cluster.at(port);
+        let mut pgbench = Command::new("pgbench");
+        pgbench.args(["-h", &address.ip().to_string(), "-p", &port.to_string(), "-U", "postgres"]);
+        pgbench.args(["-n", "-C", "-c", "2", "-t", "150", "-f"]).arg(&script).arg("postgres");
+        Running::start_command(pgbench)
+    });
+    for site in ["alpha", "beta", "alpha"] {
+        led.moves("n2", site);
+        let port = if site == "alpha" { ALPHA } else { BETA };
+        let n2 = led.cluster.node(1).port();
+        eventually("a transaction follows", || asked(&led, port) == n2);
+    }
+    for load in load {
+        let said = load.finish().succeeded();
+        assert!(
+            said.contains("actually processed: 300/300") && said.contains("failed transactions: 0 "),
+            "{said}"
+        );
+    }
+    led.await_connections([0; 3]);
+    for server in std::mem::take(&mut led.servers) {
+        // Without waiting for anybody.
+        server.signal(Signal::INT);
+        server.finish();
+    }
+    led.end();
 }
 
 /// A gunicorn for each node; `None`, with a printed reason, without gunicorn.

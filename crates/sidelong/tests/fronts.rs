@@ -18,7 +18,7 @@ use sidelong_policy::admission::Why;
 use support::foreign::move_to_and_fro;
 use support::httpd::readable;
 use support::proxies::{EnvoysMemory, Kind, WORKERS, module, proxy, sent};
-use support::servers::{Load, family, gunicorn, haproxy_program, processes_of, sites_at_once};
+use support::servers::{Load, family, gunicorn, haproxy_program, processes_of, requests_of, sites_at_once};
 use support::{Cluster, Running, eventually, get, metrics, run, skipped, try_get};
 
 /// Where the version is in a region.
@@ -47,14 +47,17 @@ conformance! {
     nginx Nginx {
         nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
         files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
+        a_server_that_is_taken_out_gets_no_requests
     }
     httpd Httpd {
         nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
         files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
+        a_server_that_is_taken_out_gets_no_requests
     }
     envoy Envoy {
         nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
         files_of_another_version_are_none a_choice_is_obeyed_at_once clients_are_rejected
+        a_server_that_is_taken_out_gets_no_requests
     }
     haproxy_by_choice HaproxyByChoice {
         nodes_move it_outlives_its_front a_worker_may_die it_may_be_reloaded its_files_may_be_lost
@@ -461,6 +464,55 @@ fn a_choice_is_obeyed_at_once(kind: Kind) {
     led.await_serving();
 }
 
+/// What a person has taken out in the proxy's own configuration stays out, wherever its node serves, while it moves a few times, or
+/// as often as SIDELONG_MOVES says.
+fn a_server_that_is_taken_out_gets_no_requests(kind: Kind) {
+    let Some(mut led) = Led::start(kind, by_hand) else { return };
+    led.proxy.take().unwrap().end();
+    let address = led.cluster.node(1);
+    let mut command = proxy(&led.cluster, kind, led.address(), &led.module);
+    let (file, line, taken_out) = match kind {
+        Kind::Nginx => ("conf", format!("server {address} max_fails=0;"), "server {} down;"),
+        Kind::Httpd => {
+            ("conf", format!("BalancerMember http://{address} retry=0"), "BalancerMember http://{} status=+D")
+        }
+        Kind::Envoy => {
+            let line = format!("address: \"{}\", port_value: {} }} }} }}\n", address.ip(), address.port());
+            ("yaml", line, "          health_status: UNHEALTHY\n")
+        }
+        Kind::HaproxyByWeights | Kind::HaproxyByChoice => {
+            unreachable!("its servers are taken out as it runs")
+        }
+    };
+    let file = led.cluster.path(&format!("proxy/proxy.{file}"));
+    let text = std::fs::read_to_string(&file).unwrap();
+    // In the pools of both sites.
+    assert_eq!(text.matches(&line).count(), 2, "{text}");
+    let taken_out = match kind {
+        Kind::Envoy => line.clone() + taken_out,
+        _ => taken_out.replace("{}", &address.to_string()),
+    };
+    std::fs::write(&file, text.replace(&line, &taken_out)).unwrap();
+    if kind == Kind::Envoy {
+        led.epoch = 0;
+        command.args(["--restart-epoch", "0"]);
+    }
+    let log = requests_of(&led.cluster, "two");
+    let before = std::fs::read(&log).unwrap_or_default();
+    led.proxy = Some(Running::start_command(command));
+    led.await_serving();
+    let rounds = std::env::var("SIDELONG_MOVES").map_or(4, |moves| moves.parse().unwrap());
+    for site in ["alpha", "beta"].into_iter().cycle().take(rounds) {
+        eventually("n2 moves", || run(["move", "n2", site, "--config", &led.config()]).code == Some(0));
+        for _ in 0..10 {
+            let reply = get(led.address(), &format!("{site}.test"), "/0");
+            assert!(reply.status == 200 && reply.body != "two", "{reply:?}");
+        }
+    }
+    assert_eq!(std::fs::read(&log).unwrap_or_default(), before, "n2 has got requests");
+    led.end();
+}
+
 /// Envoy with the lines that `sidelong front config` prints, where one word is replaced by a wrong one.
 fn envoy_with(cluster: &Cluster, (right, wrong): (&str, &str), module: &Path) -> Command {
     let command = proxy(cluster, Kind::Envoy, cluster.at(PROXY), module);
@@ -516,6 +568,40 @@ fn a_front_that_is_not_in_the_file_is_refused() {
     // One that nobody has started says which command does.
     let said = refused(&cluster, &["check", "web2"]);
     assert!(said.contains("`sidelong front web2` makes it"), "{said}");
+}
+
+/// From servers that run to a file with a front, and to the lines that the proxy needs.
+#[test]
+fn init_writes_a_file_with_a_front() {
+    let cluster = Cluster::new(&[("alpha", 1)]);
+    for (make, line) in [
+        ("nginx", "sidelong_admission"),
+        ("httpd", "lbmethod=sidelong"),
+        ("haproxy", "    server s2 127.0.0.1:2 weight 128\n"),
+        ("envoy", "lb_policy_name: sidelong"),
+        ("connect", "127.77.0.1:8000 site alpha\n"),
+    ] {
+        let file = cluster.path(&format!("{make}.toml"));
+        let file = file.to_str().unwrap();
+        let servers = ["--server", "127.0.0.1:1", "--server", "127.0.0.1:2"];
+        let init =
+            [&["init", "--host", "alpha.test", "--config", file, "--front", make], &servers[..]].concat();
+        let said = run(init.clone()).succeeded();
+        let lines = format!("sidelong front config web1 --config {file}");
+        assert!(said.contains(&lines), "{said}");
+        // Without a target nobody is rejected.
+        let text = std::fs::read_to_string(file).unwrap();
+        let without = run(lines.split(' ').skip(1)).succeeded();
+        assert!(make == "nginx" || without.contains(line), "{without}");
+        assert!(!without.contains("admission") && !without.contains("deny"), "{without}");
+        std::fs::write(file, text.replace("# response_ms_p99", "response_ms_p99")).unwrap();
+        let with = run(lines.split(' ').skip(1)).succeeded();
+        let admits = ["sidelong_admission", "SidelongAdmission On", "http-request deny"];
+        assert!(make == "connect" || admits.iter().any(|word| with.contains(word)), "{with}");
+        assert!(with.contains(line), "{with}");
+        let refused = run([&init[..], &["--listen", "127.0.0.1:1"]].concat());
+        assert!(refused.code == Some(2) && refused.err.contains("cannot be used with"), "{refused:?}");
+    }
 }
 
 #[test]

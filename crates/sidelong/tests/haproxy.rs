@@ -210,7 +210,7 @@ fn a_node_waits_for_requests_of_a_process_from_before_the_reload() {
         .for_each(a_node_waits_for_requests_of_an_old_process);
 }
 
-/// It gets no request, and the front leaves it so.
+/// It gets no request, and the front leaves it so, while a node moves a few times, or as often as SIDELONG_MOVES says.
 fn what_a_person_has_taken_out_stays_there(kind: Kind) {
     let Some(led) = Led::start(kind) else { return };
     led.ask("set server be_beta/n2 state maint");
@@ -220,7 +220,8 @@ fn what_a_person_has_taken_out_stays_there(kind: Kind) {
         let line = listed.lines().find(|line| line.starts_with(server)).unwrap().to_owned();
         ["MAINT", "DRAIN"].into_iter().find(|word| line.contains(&format!(",{word},"))).unwrap_or_default()
     };
-    for site in ["alpha", "beta"] {
+    let rounds = std::env::var("SIDELONG_MOVES").map_or(2, |moves| moves.parse().unwrap());
+    for site in ["alpha", "beta"].into_iter().cycle().take(rounds) {
         led.moves("n2", site);
         assert_eq!((held("be_beta,n2,"), held("be_alpha,n1,")), ("MAINT", "DRAIN"));
         let (host, out) = if site == "alpha" { ("alpha.test", "one") } else { ("beta.test", "two") };
@@ -243,6 +244,33 @@ fn what_a_person_has_put_into_maintenance_stays_there() {
     [Kind::HaproxyByWeights, Kind::HaproxyByChoice]
         .into_iter()
         .for_each(what_a_person_has_taken_out_stays_there);
+}
+
+/// By weights, HAProxy itself rejects the clients that a site does not admit, and admits all soon after its front was killed.
+#[test]
+fn clients_are_rejected_by_rules_of_haproxy_and_admitted_once_its_front_is_gone() {
+    let target = Duration::from_millis(200);
+    let with_a_target = |cluster: &mut Cluster| cluster.file.sites[1].response_p99 = Some(target);
+    let Some(led) = Led::start_with(Kind::HaproxyByWeights, with_a_target) else { return };
+    let address = led.cluster.at(8080);
+    // Each of the eight workers has as many requests as take four times the target.
+    let load = led.load("beta.test", 2 * target, 16);
+    let reply = || try_get(address, "beta.test", "/0").unwrap();
+    let mut rejected = reply();
+    eventually("clients are rejected", || {
+        rejected = reply();
+        rejected.status == 503
+    });
+    assert_eq!(rejected.header("x-sidelong-reason"), Some("over-target"), "{rejected:?}");
+    assert_eq!(rejected.header("retry-after"), Some("1"), "{rejected:?}");
+    assert_eq!(get(address, "alpha.test", "/0").status, 200);
+    led.front.kill();
+    let mut admitted = 0;
+    eventually("all are admitted", || {
+        admitted = if reply().status == 200 { admitted + 1 } else { 0 };
+        admitted == 20
+    });
+    drop(load);
 }
 
 /// HAProxy's weights alone would do as well, so the memory must tell.

@@ -92,6 +92,11 @@ pub(super) const ON_DEMAND: &[Step] = &[
         run: endurance,
     },
     Step {
+        name: "cache",
+        proves: "what clusters of caches answer under faults is linearizable for minutes; SIDELONG_SEED=N repeats the commands",
+        run: cache,
+    },
+    Step {
         name: "model-all",
         proves: "the lock protocol holds under that bound with persons and commands, too, and from more wrong words",
         run: model_all,
@@ -187,6 +192,12 @@ fn hostile(run: &mut Run) -> Result<(), Failure> {
 fn endurance(run: &mut Run) -> Result<(), Failure> {
     let mut tests = of_the_program(run, "endurance");
     tests.args(["--ignored", "--test-threads", "1"]);
+    run.must_test(tests)
+}
+
+fn cache(run: &mut Run) -> Result<(), Failure> {
+    let mut tests = of_the_program(run, "cache_histories");
+    tests.args(["--ignored"]);
     run.must_test(tests)
 }
 

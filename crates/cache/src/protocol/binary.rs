@@ -6,7 +6,7 @@
 use super::Step;
 use crate::cache::{KEY_BYTES_MAX, PutError};
 use crate::command::{Delta, Host, Mode, NoSum, Outcome, Put, Remains, Users};
-use crate::neighbours::To;
+use crate::neighbours::{Language, To};
 use crate::stats;
 
 /// The first byte of a request.
@@ -141,6 +141,11 @@ impl Order {
     fn is_for_home(self) -> bool {
         use Order::{Add, Delete, Get, Store, Touch};
         matches!(self, Get { touches: true, .. } | Touch | Store(_) | Delete | Add { .. })
+    }
+
+    /// Whether it reads an item and changes none.
+    fn only_reads(self) -> bool {
+        matches!(self, Order::Get { touches: false, .. })
     }
 
     /// Whether a packet may have so many bytes of extras, key and value.
@@ -288,6 +293,14 @@ impl Binary {
             return Step::Used(whole);
         }
         let packet = Packet { header: &header, extras, key, value, is_quiet };
+        if order.only_reads()
+            && let Some(home) = host.asked(key)
+        {
+            let mut miss = Vec::new();
+            packet.miss(matches!(order, Order::Get { shows_key: true, .. }), &mut miss);
+            host.send(To::Home(home), Language::Binary, &input[..whole], Some(miss));
+            return Step::Sent { used: whole };
+        }
         if order == Order::Flush && host.has_neighbours() {
             host.flush(packet.flush_time());
             return Step::Used(whole).forwarded(To::All);
@@ -372,11 +385,19 @@ impl Packet<'_> {
             let value = if shows_value { item.value } else { b"" };
             self.header.answer(out, Status::Ok, item.cas, &item.flags.to_be_bytes(), key, value);
         });
-        if is_hit || self.is_quiet {
+        if !is_hit {
+            self.miss(shows_key, out);
+        }
+    }
+
+    /// Answers that there is no such item.
+    fn miss(&self, shows_key: bool, out: &mut Vec<u8>) {
+        if self.is_quiet {
             return;
         }
         // Who gets the key gets no words.
-        let words = if shows_key { b"" } else { Status::NotFound.words() };
+        let (key, words) =
+            if shows_key { (self.key, &b""[..]) } else { (&b""[..], Status::NotFound.words()) };
         self.header.answer(out, Status::NotFound, 0, b"", key, words);
     }
 

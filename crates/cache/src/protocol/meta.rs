@@ -12,6 +12,7 @@ use super::text::{
 use super::{Step, push_number};
 use crate::cache::{Cache, Item, KEY_BYTES_MAX, PutError, Seconds};
 use crate::command::{Delta, Host, Mode, NoSum, Outcome, Put, Remains, World, number};
+use crate::neighbours::{Language, To};
 
 /// The most words of a line, flags included (memcached's).
 const WORDS_MAX: usize = 20;
@@ -220,10 +221,21 @@ pub(crate) fn command(
     }
     let result = match (letter, bytes) {
         (b's', Some(bytes)) => return request.set(bytes, line, host, out),
-        (b'g', _) => match request.get(host, out) {
-            Some(home) => return past.forwarded(home),
-            None => Ok(()),
-        },
+        (b'g', _) => {
+            if request.is_for_anyone()
+                && let (Some(home), Step::Used(used)) = (host.asked(key), past)
+            {
+                let mut miss = Vec::new();
+                request.show_miss(host.world.now, &mut miss);
+                let command = [line.text, b"\r\n"].concat();
+                host.send(To::Home(home), Language::Text, &command, Some(miss));
+                return Step::Sent { used };
+            }
+            match request.get(host, out) {
+                Some(home) => return past.forwarded(home),
+                None => Ok(()),
+            }
+        }
         (b'd', _) => request.delete(host, out),
         (b'a', _) => request.add(host, out),
         _ => {

@@ -20,7 +20,8 @@ pub(crate) enum Step {
     Needs(usize),
     /// It ends the connection.
     Close,
-    /// Others are to carry out the command, which is so many bytes. Those of a value that nobody wants are still to come.
+    /// Others are to carry out the command, which is so many bytes, and changes something. Those of a value that nobody wants are
+    /// still to come.
     Forward { to: To, used: usize, unwanted: u64 },
     /// It used up so many bytes, and has sent a command to others.
     Sent { used: usize },

@@ -287,14 +287,23 @@ impl Text {
 }
 
 impl Keys {
-    /// Has the key's home carry out what changes an item, if that is another cache.
+    /// Has another cache that is the key's home answer, if the item is changed, or cannot be read there.
     fn forward(&self, key: &[u8], host: &mut Host<'_>) -> bool {
-        let (Touch::At(exptime), Some(home)) = (self.touch, host.home(key)) else { return false };
-        let name = if self.shows_cas { "gats" } else { "gat" };
-        let mut command = format!("{name} {exptime} ").into_bytes();
+        let exptime = if let Touch::At(exptime) = self.touch { Some(exptime) } else { None };
+        let Some(home) = (if exptime.is_some() { host.home(key) } else { host.asked(key) }) else {
+            return false;
+        };
+        let mut command = Vec::with_capacity(KEY_BYTES_MAX);
+        command.extend_from_slice(if exptime.is_some() { b"gat" } else { b"get" });
+        command.extend_from_slice(if self.shows_cas { b"s " } else { b" " });
+        if let Some(exptime) = exptime {
+            push_number(&mut command, exptime);
+            command.push(b' ');
+        }
         command.extend_from_slice(key);
         command.extend_from_slice(b"\r\n");
-        host.send(To::Home(home), Language::Key, &command);
+        let miss = exptime.is_none().then(Vec::new);
+        host.send(To::Home(home), Language::Key, &command, miss);
         true
     }
 

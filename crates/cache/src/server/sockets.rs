@@ -3,13 +3,18 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
+use sidelong_fabric::control::{Sealed, Secret};
 use sidelong_tls::Tls;
 
+use super::sealed::SealedStream;
 use super::tls::Encrypted;
 
 /// Where clients connect.
@@ -21,6 +26,15 @@ pub enum Listener {
     Unix(UnixListener, PathBuf),
     /// The Unix socket at which other caches of the cluster connect. Its file is removed at the end, too.
     Caches(UnixListener, PathBuf),
+    /// The TCP address at which caches of other machines connect, who must know the secret, and have `cluster` alike.
+    Network {
+        /// The address.
+        listener: TcpListener,
+        /// The cluster's secret.
+        secret: Secret,
+        /// What all parts have alike.
+        cluster: u64,
+    },
 }
 
 impl Listener {
@@ -41,12 +55,24 @@ impl Listener {
                 stream.set_nonblocking(true)?;
                 Ok(Stream::Unix(stream))
             }
+            Listener::Network { listener, secret, cluster } => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                sidelong_fabric::tcp::prepare(&stream)?;
+                let sealed = Sealed::answering(secret.clone(), *cluster);
+                Ok(Stream::Sealed(Box::new(SealedStream::new(stream, sealed, Vec::new()))))
+            }
         }
+    }
+
+    /// Whether other caches connect there, and no clients.
+    pub(super) fn is_for_caches(&self) -> bool {
+        matches!(self, Listener::Caches(..) | Listener::Network { .. })
     }
 
     pub(super) fn set_nonblocking(&self) -> io::Result<()> {
         match self {
-            Listener::Tcp(listener, _) => listener.set_nonblocking(true),
+            Listener::Tcp(listener, _) | Listener::Network { listener, .. } => listener.set_nonblocking(true),
             Listener::Unix(listener, _) | Listener::Caches(listener, _) => listener.set_nonblocking(true),
         }
     }
@@ -55,7 +81,7 @@ impl Listener {
 impl fmt::Display for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Listener::Tcp(listener, _) => match listener.local_addr() {
+            Listener::Tcp(listener, _) | Listener::Network { listener, .. } => match listener.local_addr() {
                 Ok(address) => address.fmt(f),
                 Err(_) => f.write_str("TCP"),
             },
@@ -67,7 +93,7 @@ impl fmt::Display for Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Listener::Tcp(listener, _) => listener.as_fd(),
+            Listener::Tcp(listener, _) | Listener::Network { listener, .. } => listener.as_fd(),
             Listener::Unix(listener, _) | Listener::Caches(listener, _) => listener.as_fd(),
         }
     }
@@ -81,40 +107,89 @@ impl Drop for Listener {
     }
 }
 
-/// A connection.
-pub(super) enum Stream {
+/// A connection, on which nothing waits.
+pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Sealed(Box<SealedStream>),
     Tls(Box<Encrypted>),
 }
 
 impl Stream {
-    pub(super) fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+    /// To the Unix socket at a path.
+    pub(crate) fn to_socket(path: &Path) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(Stream::Unix(socket.into()))
+    }
+
+    /// To a cache of another machine. The connection is yet to be made, and to be opened.
+    pub(crate) fn to_network(address: SocketAddr, secret: &Secret, cluster: u64) -> io::Result<Self> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        match connect(&socket, &address) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let socket = TcpStream::from(socket);
+        sidelong_fabric::tcp::prepare(&socket)?;
+        let mut hello = Vec::new();
+        let sealed = Sealed::asking(secret, cluster, &mut hello);
+        Ok(Stream::Sealed(Box::new(SealedStream::new(socket, sealed, hello))))
+    }
+
+    /// Whether bytes may be written: the other side is known.
+    pub(crate) fn is_open(&self) -> bool {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) | Stream::Tls(_) => true,
+            Stream::Sealed(stream) => stream.is_open(),
+        }
+    }
+
+    /// Whether the socket has yet to take bytes that were written.
+    pub(crate) fn is_blocked(&self) -> bool {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => false,
+            Stream::Sealed(stream) => stream.is_blocked(),
+            Stream::Tls(stream) => stream.is_blocked(),
+        }
+    }
+
+    /// Writes what the socket takes of such bytes.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => Ok(()),
+            Stream::Sealed(stream) => stream.flush(),
+            Stream::Tls(stream) => stream.flush(),
+        }
+    }
+
+    /// Reads once.
+    pub(crate) fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.read(to),
             Stream::Unix(stream) => stream.read(to),
+            Stream::Sealed(stream) => stream.read(to),
             Stream::Tls(stream) => stream.read(to),
         }
     }
 
-    pub(super) fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+    /// Writes once. After an error of the kind `WouldBlock` the same bytes are to be written again.
+    pub(crate) fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.write(from),
             Stream::Unix(stream) => stream.write(from),
+            Stream::Sealed(stream) => stream.write(from),
             Stream::Tls(stream) => stream.write(from),
         }
     }
 
-    /// Whether bytes are held back that the client has yet to take.
-    pub(super) fn is_blocked(&self) -> bool {
-        matches!(self, Stream::Tls(stream) if stream.is_blocked())
-    }
-
-    /// Writes what is held back, as far as the client takes it.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Stream::Tcp(_) | Stream::Unix(_) => Ok(()),
-            Stream::Tls(stream) => stream.flush(),
+    /// Closes it. What the other side has not got it does not get any more.
+    pub(crate) fn abort(self) {
+        if let Stream::Sealed(stream) = &self {
+            _ = sockopt::set_socket_linger(&stream.socket, Some(Duration::ZERO));
         }
     }
 }
@@ -124,6 +199,7 @@ impl AsFd for Stream {
         match self {
             Stream::Tcp(stream) => stream.as_fd(),
             Stream::Unix(stream) => stream.as_fd(),
+            Stream::Sealed(stream) => stream.socket.as_fd(),
             Stream::Tls(stream) => stream.as_fd(),
         }
     }

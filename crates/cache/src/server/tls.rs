@@ -8,13 +8,13 @@ use std::sync::Arc;
 use rustls::{ServerConfig, ServerConnection};
 
 /// A client's end of it may be in the midst of its handshake.
-pub(super) struct Encrypted {
+pub(crate) struct Encrypted {
     socket: TcpStream,
     connection: ServerConnection,
 }
 
 impl Encrypted {
-    pub(super) fn new(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
+    pub(crate) fn new(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let connection = ServerConnection::new(config).map_err(io::Error::other)?;
         Ok(Encrypted { socket, connection })
     }
@@ -23,37 +23,36 @@ impl Encrypted {
     ///
     /// A read from the socket decrypts to a few records at most. `to` must be larger: what it has no room for would lie here until
     /// the client sends more.
-    pub(super) fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         self.connection.read_tls(&mut self.socket)?;
         let processed = self.connection.process_new_packets();
         // An answer of the handshake, or why there is none.
-        match self.flush() {
-            Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
-            _ => {}
-        }
+        self.flush()?;
         processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
         self.connection.reader().read(to)
     }
 
     /// Takes as much as it has room for, once the socket has taken what came before.
-    pub(super) fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         self.flush()?;
-        let len = self.connection.writer().write(from)?;
-        match self.flush() {
-            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
-            _ => Ok(len),
+        if self.is_blocked() {
+            return Err(ErrorKind::WouldBlock.into());
         }
+        let len = self.connection.writer().write(from)?;
+        self.flush()?;
+        Ok(len)
     }
 
     /// Whether the socket has yet to take bytes.
-    pub(super) fn is_blocked(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         self.connection.wants_write()
     }
 
-    /// Writes until the socket has taken all.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    /// Writes what the socket takes.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         while self.connection.wants_write() {
             match self.connection.write_tls(&mut self.socket) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 written => _ = written?,
             }

@@ -1,5 +1,7 @@
 //! Checks of `[cache]` and of each `[[cache.peer]]`.
 
+use std::net::SocketAddr;
+
 use super::{Addresses, At, Check, Seen, expect, name, port, within};
 use crate::file::ClusterFile;
 use crate::sections::CACHE_PEERS_MAX;
@@ -37,16 +39,29 @@ pub(super) fn cache(file: &ClusterFile) -> Check {
         })?;
     }
     let has_secret = file.cluster.secret.is_some() || file.cluster.secret_file.is_some();
-    let shares = match file.cluster.fabric {
-        Fabric::Auto => !has_secret,
-        Fabric::Shm => true,
-        Fabric::Tcp | Fabric::Verbs => false,
-    };
-    expect(count == 0 || shares, At::section("cluster").key("fabric"), || {
-        let secret = if has_secret { ", with a secret," } else { "" };
-        let found = format!("fabric is \"{}\"{secret} beside [[cache.peer]]", file.cluster.fabric);
-        (found, "\"shm\": caches share memory on one machine so far".into())
-    })
+    let fabric = file.cluster.fabric;
+    let is_known = has_secret || matches!(fabric, Fabric::Auto | Fabric::Shm);
+    expect(count == 0 || is_known, At::section("cluster").key("fabric"), || {
+        let found = format!("fabric is \"{fabric}\" without a secret, beside [[cache.peer]]");
+        (found, "\"shm\" for caches of one machine, or a secret for those of several".into())
+    })?;
+    for (i, peer) in
+        cache.peers.iter().enumerate().filter(|_| has_secret && fabric != Fabric::Shm && count > 1)
+    {
+        let is_reached = |listen: SocketAddr| listen.port() != 0 && !listen.ip().is_unspecified();
+        expect(
+            peer.fabric_listen.is_some_and(is_reached),
+            At::entry("cache.peer", i).key("fabric_listen"),
+            || {
+                let found = match peer.fabric_listen {
+                    Some(listen) => format!("cache {:?} has fabric_listen = \"{listen}\"", peer.name),
+                    None => format!("cache {:?} has no fabric_listen", peer.name),
+                };
+                (found, "with a secret, an address and a port that other machines can reach".into())
+            },
+        )?;
+    }
+    Ok(())
 }
 
 /// Checks that no peer has the name or an address of another process.
@@ -60,6 +75,9 @@ pub(super) fn cache_peers<'a>(
         let who = || format!("cache {:?}", peer.name);
         names.once(at.key("name"), "name", &peer.name, "a cache".into())?;
         addresses.once(at.key("listen"), peer.listen, who)?;
+        if let Some(listen) = peer.fabric_listen {
+            addresses.once(at.key("fabric_listen"), listen, who)?;
+        }
         if let Some(admin) = peer.admin {
             addresses.once(at.key("admin"), admin, who)?;
         }

@@ -5,6 +5,9 @@
 //! takes one at weight 0, so what follows from weights holds all the same. HAProxy's own counts stay what counts: of a request's
 //! end Lua learns only by filters, whose interface HAProxy calls unstable, and which cost it nine tenths more CPU time a request.
 //!
+//! Clients that a site does not admit are rejected by rules of its configuration, which read what it is told of the site's verdict
+//! ([`verdicts`]); by choice its Lua asks memory for that, too.
+//!
 //! A thread of its own talks to HAProxy, so that the watch thread never waits for it. They share what is wanted and what was
 //! counted, under locks that the watch thread only tries. The weights outlast the front. It never changes a server's
 //! administrative state: what a person has put into maintenance stays there.
@@ -12,6 +15,7 @@
 mod driver;
 pub(crate) mod protocol;
 mod servers;
+mod verdicts;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,12 +24,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sidelong_layout::{NodeId, Ownership, SiteId, Time};
+use sidelong_policy::admission::Verdict;
 use sidelong_policy::index::LoadIndex;
+use sidelong_policy::pace::{Pace, Seen as Paced};
 
 use self::driver::{Driver, Logs, send};
 pub use self::protocol::Server as HaproxyServer;
 use self::servers::{Counted, Servers, Wanted};
 pub use self::servers::{HaproxyCluster, HaproxyNode};
+use self::verdicts::Verdicts;
+pub use self::verdicts::haproxy_admission;
 use super::Led;
 use super::memory::LedByMemory;
 use crate::gate::Gate;
@@ -33,8 +41,9 @@ use crate::view::{View, WorkersAt};
 
 /// The time over which loads are averaged. Weights are changed at most once in 20 ms, and a few requests are no trend.
 const SMOOTHED_OVER: Duration = Duration::from_millis(100);
-/// The least share that a node has left. Nodes that are all full still share by what they can do.
-const LEFT_MIN: f32 = 1.0 / 16.0;
+/// The least share that a node has left. Nodes that are all full still share by what they can do, and one that is free because it
+/// is several times slower is no better than they.
+const LEFT_MIN: f32 = 1.0 / 4.0;
 const WEIGHT_MAX: f32 = 256.0;
 /// HAProxy is asked at least as often. What is sent in that time is less than the 2^15 requests that a reading can tell apart.
 const SILENT_MAX: Duration = Duration::from_millis(500);
@@ -44,7 +53,8 @@ pub struct LedByHaproxy {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     nodes: Vec<Node>,
-    wanted: Vec<Wanted>,
+    pace: Pace,
+    told: Told,
     shown_at: Time,
     /// What its Lua reads, if it does.
     choice: Option<LedByMemory>,
@@ -56,17 +66,26 @@ pub struct LedByHaproxy {
 /// What the watch thread keeps of a node.
 #[derive(Clone, Default)]
 struct Node {
-    capacity: f32,
+    workers: u32,
+    speed: f32,
     /// The share of its capacity that is left, averaged; `None` before the first scan.
     left: Option<f32>,
     counted: Counted,
     stated: Option<(Ownership, u32)>,
 }
 
+/// What HAProxy is to be told.
+#[derive(Clone, Default)]
+struct Told {
+    nodes: Vec<Wanted>,
+    /// Of each site; `None` if no site has a target, or HAProxy's Lua asks for it.
+    verdicts: Option<Vec<Verdict>>,
+}
+
 /// What the two threads tell each other.
 #[derive(Default)]
 struct Shared {
-    wanted: Mutex<Vec<Wanted>>,
+    told: Mutex<Told>,
     seen: Mutex<Seen>,
     stop: AtomicBool,
 }
@@ -99,14 +118,15 @@ impl LedByHaproxy {
         choice: Option<LedByMemory>,
     ) -> std::io::Result<Self> {
         let nodes = cluster.nodes.iter();
-        let node = |capacity| Node { capacity, ..Node::default() };
-        let wanted = vec![Wanted::default(); cluster.nodes.len()];
-        let shared = Arc::new(Shared { wanted: Mutex::new(wanted.clone()), ..Shared::default() });
+        let node = |at: &HaproxyNode| Node { workers: at.workers, speed: at.speed, ..Node::default() };
+        let told = Told { nodes: vec![Wanted::default(); cluster.nodes.len()], verdicts: None };
+        let shared = Arc::new(Shared { told: Mutex::new(told.clone()), ..Shared::default() });
         let mut led = LedByHaproxy {
             shared: Arc::clone(&shared),
             thread: None,
-            nodes: nodes.clone().map(|at| node(at.capacity)).collect(),
-            wanted,
+            nodes: nodes.clone().map(node).collect(),
+            pace: Pace::new(cluster.nodes.len(), cluster.backends.len()),
+            told,
             shown_at: Time::from_ns(0),
             choice,
             heard: 0,
@@ -117,7 +137,9 @@ impl LedByHaproxy {
             backends: cluster.backends.clone(),
             nodes: nodes.map(|node| node.name.clone()).collect(),
         };
-        let driver = Driver { names, socket, servers: Servers::new(cluster), shared, logs: Logs::default() };
+        let verdicts = Verdicts::new(cluster.sites.iter().map(String::as_str), cluster.stale);
+        let servers = Servers::new(cluster);
+        let driver = Driver { names, socket, servers, verdicts, shared, logs: Logs::default() };
         led.thread = Some(std::thread::Builder::new().name("haproxy".into()).spawn(|| driver.run())?);
         Ok(led)
     }
@@ -161,9 +183,16 @@ impl Led for LedByHaproxy {
             choice.tell(view, gate, now);
             choice.lead(now);
         }
-        let passed = now.since(self.shown_at).as_secs_f32() / SMOOTHED_OVER.as_secs_f32();
+        let since_last = now.since(self.shown_at);
         self.shown_at = now;
-        let most = self.nodes.iter().map(|node| node.capacity).fold(f32::MIN_POSITIVE, f32::max);
+        let passed = since_last.as_secs_f32() / SMOOTHED_OVER.as_secs_f32();
+        let paced = self.nodes.iter().enumerate().map(|(index, node)| {
+            let id = NodeId::new(index);
+            let site = view.ownership(id).and_then(Ownership::serving_site);
+            Paced { site, traffic: view.traffic(id, now), workers: node.workers, speed: node.speed }
+        });
+        self.pace.see(paced, since_last);
+        let most = self.nodes.iter().map(Node::capacity).fold(f32::MIN_POSITIVE, f32::max);
         let is_stale = view.is_stale(now);
         let mut wanted = Vec::with_capacity(self.nodes.len());
         for (index, node) in self.nodes.iter_mut().enumerate() {
@@ -173,16 +202,21 @@ impl Led for LedByHaproxy {
                 node.left = Some(node.left.map_or(left, |old| old + (left - old) * passed.min(1.0)));
             }
             let left = node.left.unwrap_or(1.0);
-            wanted.push(Wanted { ownership: view.ownership(id), weight: weight(node.capacity / most, left) });
+            let capacity = node.capacity() / most * self.pace.of(id);
+            wanted.push(Wanted { ownership: view.ownership(id), weight: weight(capacity, left) });
         }
-        let is_news = wanted.iter().zip(&self.wanted).any(|(new, old)| new.ownership != old.ownership);
-        match self.shared.wanted.try_lock() {
-            Ok(mut shared) => shared.clone_from(&wanted),
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().clone_from(&wanted),
+        // By choice, its Lua reads the verdicts in memory.
+        let gate = gate.filter(|_| self.choice.is_none());
+        let verdicts = gate.map(|gate| view.sites().map(|site| gate.verdict(site)).collect());
+        let told = Told { nodes: wanted, verdicts };
+        let is_news = told.is_news(&self.told);
+        match self.shared.told.try_lock() {
+            Ok(mut shared) => shared.clone_from(&told),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().clone_from(&told),
             // It is told at the next scan, as news.
             Err(TryLockError::WouldBlock) => return,
         }
-        self.wanted = wanted;
+        self.told = told;
         if let Some(thread) = self.thread.as_ref().filter(|_| is_news) {
             thread.thread().unpark();
         }
@@ -203,9 +237,31 @@ impl Drop for LedByHaproxy {
     }
 }
 
+impl Node {
+    fn capacity(&self) -> f32 {
+        self.workers as f32 * self.speed
+    }
+}
+
+impl Told {
+    /// Whether HAProxy must know at once what is different from before: who serves which site, and whether a site rejects clients.
+    fn is_news(&self, before: &Told) -> bool {
+        let rejects = |told: &Told| -> Vec<bool> {
+            told.verdicts.iter().flatten().map(|verdict| verdict.arc().is_some()).collect()
+        };
+        let mut nodes = self.nodes.iter().zip(&before.nodes);
+        nodes.any(|(new, old)| new.ownership != old.ownership) || rejects(self) != rejects(before)
+    }
+
+    /// Whether a site rejects clients.
+    fn rejects(&self) -> bool {
+        self.verdicts.iter().flatten().any(|verdict| verdict.arc().is_some())
+    }
+}
+
 impl Shared {
-    fn wanted(&self) -> Vec<Wanted> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn told(&self) -> Told {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Shows what HAProxy has said; `None` if it says nothing, and then nothing is stated.
@@ -250,7 +306,7 @@ pub fn survey_haproxy(
 ) -> Result<Vec<(SiteId, NodeId, HaproxyServer)>, String> {
     let wanted = vec![Wanted::default(); cluster.nodes.len()];
     let mut servers = Servers::new(cluster);
-    let batch = servers.batch(&wanted);
+    let batch = servers.batch(&wanted, Vec::new());
     let replies = send(socket, &batch)?;
     servers.heard(&batch, &replies, Time::from_ns(0), |_| None).map_err(|wrong| wrong.to_string())?;
     Ok(servers.list().map(|(site, node, server)| (site, node, server.clone())).collect())
@@ -266,7 +322,7 @@ mod tests {
         assert_eq!(weight(0.5, left(LoadIndex(0))), 128);
         assert_eq!(weight(1.0, left(LoadIndex(5_000))), 128);
         // Full nodes go on, by what they can do.
-        assert_eq!(weight(1.0, left(LoadIndex(40_000))), 16);
+        assert_eq!(weight(1.0, left(LoadIndex(40_000))), 64);
         assert_eq!(weight(0.001, left(LoadIndex(40_000))), 1);
     }
 }

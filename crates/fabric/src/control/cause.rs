@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub enum Cause {
     /// The other side speaks another version of the protocol.
     #[error(
-        "it speaks version {found} of the control protocol, this program version {expected}: run one release everywhere"
+        "it speaks version {found} of the protocol between machines, this program version {expected}: run one release everywhere"
     )]
     Version {
         /// The version of the other side.
@@ -22,7 +22,7 @@ pub enum Cause {
     #[error("a message was altered, repeated or lost on the way")]
     Replay,
     /// Bytes that are not frames of this protocol.
-    #[error("it does not speak the control protocol: is another program at that address?")]
+    #[error("it does not speak the protocol between machines: is another program at that address?")]
     Malformed,
     /// The endpoint has its maximum number of connections.
     #[error("the endpoint has too many connections")]

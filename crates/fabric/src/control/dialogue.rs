@@ -100,15 +100,15 @@ impl Dialogue {
         match &mut self.channel {
             None => {
                 let Some(opening) = input.first_chunk() else { return Ok(()) };
-                let checked = wire::check_opening(opening);
+                let checked = wire::SESSION.check_opening(opening);
                 if let Err(cause @ Cause::Version { .. }) = checked {
-                    output.extend_from_slice(&wire::encode_greeting(Err(cause)));
+                    output.extend_from_slice(&wire::SESSION.encode_greeting(Err(cause)));
                 }
                 checked?;
                 let Some(hello) = input.first_chunk() else { return Ok(()) };
-                let answered = noise::answer(secret, wire::PROLOGUE, wire::handshake(hello));
+                let answered = noise::answer(secret, wire::SESSION.prologue, wire::handshake(hello));
                 let told = answered.as_ref().map(|(message, _)| message).map_err(|cause| *cause);
-                output.extend_from_slice(&wire::encode_greeting(told));
+                output.extend_from_slice(&wire::SESSION.encode_greeting(told));
                 self.channel = Some(answered?.1);
                 input.drain(..wire::HELLO_BYTES);
             }
@@ -173,8 +173,8 @@ pub fn fuzz_endpoint(bytes: &[u8]) {
         }
         return;
     }
-    let (handshake, message) = noise::Handshake::begin(&secret, wire::PROLOGUE);
-    input.extend_from_slice(&wire::encode_hello(&message));
+    let (handshake, message) = noise::Handshake::begin(&secret, wire::SESSION.prologue);
+    input.extend_from_slice(&wire::SESSION.encode_hello(&message));
     dialogue.advance(&mut input, &mut output, &secret, &desk).expect("a valid hello");
     let greeting = output.first_chunk().expect("a greeting");
     let mut channel = handshake.finish(wire::handshake(greeting)).expect("a valid greeting");
@@ -220,7 +220,7 @@ mod tests {
             let mut dialogue = Dialogue::default();
             let (handshake, hello) = hello();
             let greeting = feed(&mut dialogue, desk, &hello).unwrap();
-            assert_eq!(wire::check_opening(greeting.first_chunk().unwrap()), Ok(()));
+            assert_eq!(wire::SESSION.check_opening(greeting.first_chunk().unwrap()), Ok(()));
             let greeted = handshake.finish(wire::handshake(greeting.first_chunk().unwrap()));
             let mut channel = greeted.unwrap();
             assert_eq!(dialogue.stage(), Stage::Greeted);
@@ -243,8 +243,8 @@ mod tests {
     }
 
     fn hello() -> (Handshake, [u8; HELLO_BYTES]) {
-        let (handshake, message) = Handshake::begin(&secret(), wire::PROLOGUE);
-        (handshake, wire::encode_hello(&message))
+        let (handshake, message) = Handshake::begin(&secret(), wire::SESSION.prologue);
+        (handshake, wire::SESSION.encode_hello(&message))
     }
 
     fn feed(dialogue: &mut Dialogue, desk: &Desk, bytes: &[u8]) -> Result<Vec<u8>, Cause> {

@@ -280,7 +280,7 @@ impl Work {
     /// Says that there is no room. If the peer does not read this, it sees the connection close.
     fn turn_away(&mut self, stream: &mut TcpStream, peer: SocketAddr, now: Instant) {
         let cause = self.shared.count(Cause::TooMany);
-        let _ = stream.write(&wire::encode_greeting(Err(cause)));
+        let _ = stream.write(&wire::SESSION.encode_greeting(Err(cause)));
         self.log.refused(peer, cause, now);
     }
 }

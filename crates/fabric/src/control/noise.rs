@@ -58,16 +58,36 @@ impl Channel {
 
     /// Encrypts the next message. The result is [`TAG_BYTES`] longer than `plain`.
     pub(super) fn seal(&mut self, plain: &[u8]) -> Vec<u8> {
-        let mut sealed = vec![0; plain.len() + TAG_BYTES];
-        self.0.write_message(plain, &mut sealed).expect("messages are short, and fewer than 2^64");
+        let mut sealed = Vec::new();
+        self.seal_onto(plain, &mut sealed);
         sealed
+    }
+
+    /// Appends what [`Channel::seal`] returns.
+    pub(super) fn seal_onto(&mut self, plain: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + plain.len() + TAG_BYTES, 0);
+        self.0.write_message(plain, &mut out[start..]).expect("messages are short, and fewer than 2^64");
     }
 
     /// Decrypts the other side's next message.
     pub(super) fn open(&mut self, sealed: &[u8]) -> Result<Vec<u8>, Cause> {
-        let mut plain = vec![0; sealed.len().saturating_sub(TAG_BYTES)];
-        self.0.read_message(sealed, &mut plain).map_err(|_| Cause::Replay)?;
+        let mut plain = Vec::new();
+        self.open_onto(sealed, &mut plain)?;
         Ok(plain)
+    }
+
+    /// Appends what [`Channel::open`] returns.
+    pub(super) fn open_onto(&mut self, sealed: &[u8], plain: &mut Vec<u8>) -> Result<(), Cause> {
+        let start = plain.len();
+        plain.resize(start + sealed.len().saturating_sub(TAG_BYTES), 0);
+        match self.0.read_message(sealed, &mut plain[start..]) {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                plain.truncate(start);
+                Err(Cause::Replay)
+            }
+        }
     }
 }
 

@@ -147,13 +147,13 @@ impl fmt::Debug for Session {
 fn greet(address: SocketAddr, secret: &Secret, deadline: Instant) -> Result<Session, Failed> {
     let mut stream = TcpStream::connect_timeout(&address, left(deadline)?)?;
     prepare(&stream)?;
-    let (handshake, message) = Handshake::begin(secret, wire::PROLOGUE);
-    write(&mut stream, &wire::encode_hello(&message), deadline)?;
+    let (handshake, message) = Handshake::begin(secret, wire::SESSION.prologue);
+    write(&mut stream, &wire::SESSION.encode_hello(&message), deadline)?;
     let mut greeting = [0; wire::HELLO_BYTES];
     // A greeting of another version may be shorter.
     let (opening, rest) = greeting.split_first_chunk_mut::<OPENING_BYTES>().expect("it is longer");
     read(&mut stream, opening, deadline)?;
-    wire::check_opening(opening)?;
+    wire::SESSION.check_opening(opening)?;
     read(&mut stream, rest, deadline)?;
     let mut channel = handshake.finish(wire::handshake(&greeting))?;
     // The hello might be a replay; this message cannot be one.

@@ -13,12 +13,21 @@
 use crate::control::cause::Cause;
 use crate::control::noise::{Channel, HANDSHAKE_BYTES, HandshakeMessage, TAG_BYTES};
 
-/// Version of the protocol. Raise it with every change of the frames above, of the handshake, or of the bodies'
+/// What is said over a connection. Raise the version with every change of its frames, of the handshake, or of the bodies'
 /// meaning.
-const PROTOCOL: u32 = 2;
-const MAGIC: u64 = u64::from_le_bytes(*b"SIDELCTL");
-/// Both sides' handshakes begin with this; no other version or protocol uses it.
-pub(super) const PROLOGUE: &[u8; 18] = b"sidelong control 2";
+pub(super) struct Protocol {
+    magic: [u8; 8],
+    version: u32,
+    /// Both sides' handshakes begin with this; no other version or protocol uses it.
+    pub(super) prologue: &'static [u8],
+}
+
+/// Requests and answers, in the frames above.
+pub(super) const SESSION: Protocol =
+    Protocol { magic: *b"SIDELCTL", version: 2, prologue: b"sidelong control 2" };
+/// Bytes both ways ([`Sealed`](super::Sealed)).
+pub(super) const SEALED: Protocol =
+    Protocol { magic: *b"SIDELBYT", version: 1, prologue: b"sidelong sealed bytes 1" };
 
 /// Bytes of a hello or greeting that are the same in every version.
 pub(super) const OPENING_BYTES: usize = 48;
@@ -43,32 +52,43 @@ pub(super) const DONE: u8 = 0;
 /// Kind of an answer that declines the request; its body gives the reason.
 pub(super) const DECLINED: u8 = 1;
 
-pub(super) fn encode_hello(handshake: &HandshakeMessage) -> [u8; HELLO_BYTES] {
-    opening(0, handshake)
-}
+impl Protocol {
+    pub(super) fn encode_hello(&self, handshake: &HandshakeMessage) -> [u8; HELLO_BYTES] {
+        self.opening(0, handshake)
+    }
 
-/// Encodes an endpoint's answer to a hello: its half of the handshake, or why it refuses.
-pub(super) fn encode_greeting(handshake: Result<&HandshakeMessage, Cause>) -> [u8; HELLO_BYTES] {
-    match handshake {
-        Ok(handshake) => opening(0, handshake),
-        Err(cause) => opening(status(cause), &[0; HANDSHAKE_BYTES]),
+    /// Encodes the answer to a hello: the other half of the handshake, or why it is refused.
+    pub(super) fn encode_greeting(&self, handshake: Result<&HandshakeMessage, Cause>) -> [u8; HELLO_BYTES] {
+        match handshake {
+            Ok(handshake) => self.opening(0, handshake),
+            Err(cause) => self.opening(status(cause), &[0; HANDSHAKE_BYTES]),
+        }
     }
-}
 
-/// Checks the first bytes of a hello or greeting: whether a handshake follows, or why not.
-pub(super) fn check_opening(frame: &[u8; OPENING_BYTES]) -> Result<(), Cause> {
-    if frame[..8] != MAGIC.to_le_bytes() {
-        return Err(Cause::Malformed);
+    /// Checks the first bytes of a hello or greeting: whether a handshake follows, or why not.
+    pub(super) fn check_opening(&self, frame: &[u8; OPENING_BYTES]) -> Result<(), Cause> {
+        if frame[..8] != self.magic {
+            return Err(Cause::Malformed);
+        }
+        let found = number(frame, 8);
+        if found != self.version {
+            return Err(Cause::Version { found, expected: self.version });
+        }
+        match number(frame, 12) {
+            0 => Ok(()),
+            1 => Err(Cause::Secret),
+            2 => Err(Cause::TooMany),
+            _ => Err(Cause::Malformed),
+        }
     }
-    let found = number(frame, 8);
-    if found != PROTOCOL {
-        return Err(Cause::Version { found, expected: PROTOCOL });
-    }
-    match number(frame, 12) {
-        0 => Ok(()),
-        1 => Err(Cause::Secret),
-        2 => Err(Cause::TooMany),
-        _ => Err(Cause::Malformed),
+
+    fn opening(&self, status: u32, handshake: &HandshakeMessage) -> [u8; HELLO_BYTES] {
+        let mut frame = [0; HELLO_BYTES];
+        frame[..8].copy_from_slice(&self.magic);
+        frame[8..12].copy_from_slice(&self.version.to_le_bytes());
+        frame[12..16].copy_from_slice(&status.to_le_bytes());
+        frame[16..].copy_from_slice(handshake);
+        frame
     }
 }
 
@@ -102,15 +122,6 @@ pub(super) fn open_message(sealed: &[u8], channel: &mut Channel) -> Result<(u8, 
     Ok((kind, body))
 }
 
-fn opening(status: u32, handshake: &HandshakeMessage) -> [u8; HELLO_BYTES] {
-    let mut frame = [0; HELLO_BYTES];
-    frame[..8].copy_from_slice(&MAGIC.to_le_bytes());
-    frame[8..12].copy_from_slice(&PROTOCOL.to_le_bytes());
-    frame[12..16].copy_from_slice(&status.to_le_bytes());
-    frame[16..].copy_from_slice(handshake);
-    frame
-}
-
 fn status(cause: Cause) -> u32 {
     match cause {
         Cause::Secret => 1,
@@ -136,22 +147,24 @@ mod tests {
 
     fn channels() -> [Channel; 2] {
         let secret = Secret::new(b"sixteen bytes it").unwrap();
-        let (handshake, message) = Handshake::begin(&secret, PROLOGUE);
-        let (message, answering) = noise::answer(&secret, PROLOGUE, &message).unwrap();
+        let (handshake, message) = Handshake::begin(&secret, SESSION.prologue);
+        let (message, answering) = noise::answer(&secret, SESSION.prologue, &message).unwrap();
         [handshake.finish(&message).unwrap(), answering]
     }
 
     fn check(frame: &[u8; HELLO_BYTES]) -> Result<(), Cause> {
-        check_opening(frame.first_chunk().unwrap())
+        SESSION.check_opening(frame.first_chunk().unwrap())
     }
 
     #[test]
     fn another_version_is_told_by_either_side() {
-        assert!(PROLOGUE.ends_with(PROTOCOL.to_string().as_bytes()));
-        let mut frame = encode_hello(&[7; HANDSHAKE_BYTES]);
+        assert!(
+            [SESSION, SEALED].iter().all(|one| one.prologue.ends_with(one.version.to_string().as_bytes()))
+        );
+        let mut frame = SESSION.encode_hello(&[7; HANDSHAKE_BYTES]);
         frame[8] = 9;
         let cause = check(&frame).unwrap_err();
-        assert_eq!(cause, Cause::Version { found: 9, expected: PROTOCOL });
+        assert_eq!(cause, Cause::Version { found: 9, expected: SESSION.version });
         let error = cause.to_string();
         assert!(error.contains("version 9") && error.contains("version 2"), "{error}");
         // Checked before the status, whose bytes may mean something else in another version.
@@ -162,7 +175,7 @@ mod tests {
     #[test]
     fn refusals_are_told_as_what_they_are() {
         for cause in [Cause::Secret, Cause::TooMany] {
-            assert_eq!(check(&encode_greeting(Err(cause))), Err(cause));
+            assert_eq!(check(&SESSION.encode_greeting(Err(cause))), Err(cause));
         }
     }
 
@@ -170,7 +183,7 @@ mod tests {
         #[test]
         fn openings_round_trip(low: [u8; 32], high: [u8; 16]) {
             let message = [&low[..], &high].concat().try_into().unwrap();
-            for frame in [encode_hello(&message), encode_greeting(Ok(&message))] {
+            for frame in [SESSION.encode_hello(&message), SESSION.encode_greeting(Ok(&message))] {
                 prop_assert_eq!((check(&frame), handshake(&frame)), (Ok(()), &message));
             }
         }

@@ -272,9 +272,12 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     Timespec { tv_sec: seconds as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
 }
 
-/// Options of both ends' sockets: no delay of small packets, and an end within about 10 s if the other machine
+/// Sets the options of both ends' sockets: no delay of small packets, and an end within about 10 s if the other machine
 /// vanishes.
-pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
+///
+/// # Errors
+/// If the system refuses one.
+pub fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(5))?;

@@ -13,7 +13,7 @@ use crate::balance::mix;
 const TURN_BITS: u32 = 30;
 const WHY_BITS: u32 = 3;
 /// The whole circle, in the verdict's units.
-const CIRCLE: u32 = 1 << TURN_BITS;
+pub const CIRCLE: u32 = 1 << TURN_BITS;
 /// The largest pressure: one client in a thousand is admitted.
 pub(super) const PRESSURE_MAX: f64 = 6.9;
 /// No client is trimmed below one request in this many; with this much lenience none is trimmed.
@@ -106,6 +106,11 @@ impl Verdict {
     /// Whether all requests are admitted.
     pub const fn is_open(self) -> bool {
         self.part == CIRCLE && !matches!(self.why, Why::Recovering)
+    }
+
+    /// The arc of the circle that is admitted, of [`CIRCLE`]: where it begins, and how long it is. `None` if that is all of it.
+    pub fn arc(self) -> Option<(u32, u32)> {
+        (self.part < CIRCLE).then_some((self.turn, self.part))
     }
 
     /// The part of clients that is admitted, 0 to 1.

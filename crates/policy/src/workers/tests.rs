@@ -151,6 +151,23 @@ fn a_server_that_accepts_all_is_learned_by_contrast() {
     assert!(is_about(bench.with(remote, [1, 2, 4, 8, 16, 32, 4, 12], 2_000), 5.0), "{:?}", bench.learner);
 }
 
+/// Once it had too many requests, and no time with few to compare with. Its site must not seem to need it for good.
+#[test]
+fn under_light_load_the_short_time_is_not_looked_for_without_end() {
+    let server = Server { workers: 8.0, ..PHP_FPM };
+    for few in 2..6 {
+        let mut bench = Bench::default();
+        bench.with(server, [12, 40], 1_500);
+        assert!(bench.learner.knee.descends, "{:?}", bench.learner);
+        bench.with(server, [few], 10_000);
+        let mut view = bench.view(server, few);
+        bench.learner.apply(&mut view);
+        assert!(view.capacity.workers > few, "{few} of 8: {:?}", bench.learner);
+        // It was seen with few, so now it is known.
+        assert!(is_about(bench.with(server, [40], 4_000), 8.0), "{:?}", bench.learner);
+    }
+}
+
 #[test]
 fn a_server_whose_requests_do_not_wait_is_not_bound() {
     let asynchronous = Server { workers: f64::INFINITY, holds: false, ..GUNICORN };

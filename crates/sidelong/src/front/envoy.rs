@@ -8,14 +8,20 @@ use sidelong_config::ServerAddress;
 use super::lines::Pool;
 
 /// A listener with a virtual host for each pool, and the pools' clusters, as YAML, led by the front of that prefix or by Envoy
-/// itself.
-pub(crate) fn lines(pools: &[Pool<'_>], led: Option<&str>, listen: Option<SocketAddr>) -> String {
+/// itself. `admits` if a site has a target, so that clients may be rejected.
+pub(crate) fn lines(
+    pools: &[Pool<'_>],
+    led: Option<&str>,
+    admits: bool,
+    listen: Option<SocketAddr>,
+) -> String {
     let (address, port) = match listen {
         Some(listen) => (format!("{:?}", listen.ip().to_string()), listen.port()),
         None => ("0.0.0.0".to_owned(), 80),
     };
-    let admission = if led.is_some() { ADMISSION } else { "" };
-    let hosts: String = pools.iter().map(|pool| virtual_host(pool, led)).collect();
+    let admits = led.filter(|_| admits);
+    let admission = if admits.is_some() { ADMISSION } else { "" };
+    let hosts: String = pools.iter().map(|pool| virtual_host(pool, admits)).collect();
     let clusters: String = pools.iter().map(|pool| of_pool(pool, led)).collect();
     format!(
         r#"static_resources:
@@ -46,9 +52,10 @@ const ADMISSION: &str = r#"          - name: sidelong_admission
               filter_name: admission
 "#;
 
-fn virtual_host(pool: &Pool<'_>, led: Option<&str>) -> String {
+/// The virtual host of a pool, which rejects clients by the verdicts of the front of that prefix.
+fn virtual_host(pool: &Pool<'_>, admits: Option<&str>) -> String {
     let domains: Vec<_> = pool.hosts.iter().map(|host| format!("{host:?}")).collect();
-    let admission = led.map_or_else(String::new, |prefix| {
+    let admission = admits.map_or_else(String::new, |prefix| {
         format!(
             r#"              typed_per_filter_config:
                 sidelong_admission:

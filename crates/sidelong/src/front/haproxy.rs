@@ -5,9 +5,11 @@ use std::path::Path;
 
 use sidelong_config::{Cluster, Drain, FrontEntry, LedBy, ServerAddress};
 use sidelong_edge::{
-    HaproxyCluster, HaproxyNode, HaproxyServer, Led, LedByHaproxy, LedByMemory, survey_haproxy,
+    HaproxyCluster, HaproxyNode, HaproxyServer, Led, LedByHaproxy, LedByMemory, haproxy_admission,
+    survey_haproxy,
 };
 use sidelong_layout::{NodeId, SiteId};
+use sidelong_policy::index::Capacity;
 
 use super::lines::Pool;
 use super::memory;
@@ -20,8 +22,7 @@ pub(super) fn led(
     entry: &FrontEntry,
     choice: Option<LedByMemory>,
 ) -> Result<Box<dyn Led>, Failure> {
-    let capacities = parts.capacities().into_iter().map(|capacity| capacity.workers as f32 * capacity.speed);
-    let cluster = described(&parts.cluster, entry, capacities);
+    let cluster = described(&parts.cluster, entry, &parts.capacities());
     let led = LedByHaproxy::start(&entry.name, socket(entry).to_owned(), cluster, choice)
         .map_err(|error| Failure::new(format!("front {}: cannot start a thread: {error}", entry.name)))?;
     Ok(Box::new(led))
@@ -54,10 +55,15 @@ pub(crate) fn backends(pools: &[Pool<'_>], led: Option<&FrontEntry>, admits: boo
         // leastconn takes weights of any size, and evens out what changes between two of them.
         let name = backend(led, pool.name);
         let _ = write!(lines, "backend {name}\n    balance leastconn\n");
-        if led.is_some_and(|entry| entry.led_by() == LedBy::Choose) {
-            if admits {
+        let by = led.map(FrontEntry::led_by);
+        match by.filter(|_| admits) {
+            Some(LedBy::Choose) => {
                 let _ = writeln!(lines, "    http-request lua.sidelong_admission {}", pool.name);
             }
+            Some(LedBy::Weights) => lines += &haproxy_admission(pool.name, "    "),
+            None => {}
+        }
+        if by == Some(LedBy::Choose) {
             let _ = writeln!(lines, "    use-server %[str({name}),lua.sidelong({})] if TRUE", pool.name);
         }
         for (node, address) in &pool.servers {
@@ -75,7 +81,7 @@ pub(crate) fn backends(pools: &[Pool<'_>], led: Option<&FrontEntry>, admits: boo
 
 /// Says which servers HAProxy has for each site.
 pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure> {
-    let described = described(cluster, entry, cluster.nodes.iter().map(|_| 1.0));
+    let described = described(cluster, entry, &vec![Capacity::default(); cluster.nodes.len()]);
     let found = survey_haproxy(socket(entry), described).map_err(|trouble| {
         Failure::new(format!("front {} cannot ask {}: {trouble}", entry.name, socket(entry).display()))
     })?;
@@ -124,18 +130,21 @@ pub(super) fn check(cluster: &Cluster, entry: &FrontEntry) -> Result<(), Failure
     }
 }
 
-fn described(cluster: &Cluster, entry: &FrontEntry, capacities: impl Iterator<Item = f32>) -> HaproxyCluster {
-    let node = |(node, capacity): (&sidelong_config::Node, f32)| HaproxyNode {
+fn described(cluster: &Cluster, entry: &FrontEntry, capacities: &[Capacity]) -> HaproxyCluster {
+    let node = |(node, capacity): (&sidelong_config::Node, &Capacity)| HaproxyNode {
         name: node.name.clone(),
         address: node.address(0).tcp(),
-        capacity,
+        workers: capacity.workers,
+        speed: capacity.speed,
     };
     HaproxyCluster {
+        sites: cluster.sites.iter().map(|site| site.name.clone()).collect(),
         backends: cluster.sites.iter().map(|site| backend(Some(entry), &site.name).to_owned()).collect(),
         cuts: cluster.sites.iter().map(|site| site.drain == Drain::Cut).collect(),
         nodes: cluster.nodes.iter().zip(capacities).map(node).collect(),
         drain_max: cluster.reconfig.drain_max,
         scan: cluster.reconfig.sensitivity,
+        stale: cluster.load.stale,
     }
 }
 

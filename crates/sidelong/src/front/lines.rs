@@ -77,24 +77,23 @@ impl<'a> Pool<'a> {
 pub(super) fn lines(cluster: &Cluster, entry: &FrontEntry) -> String {
     let prefix = prefix(cluster, entry);
     let pools = Pool::of(cluster, By::Sidelong);
+    let admits = cluster.has_admission();
     match entry.proxy {
         Proxy::Nginx => format!(
             "# Outside of http: load_module modules/ngx_http_sidelong_module.so;\n{}",
-            nginx(&pools, Some(&prefix), None)
+            nginx(&pools, Some(&prefix), admits, None)
         ),
         Proxy::Httpd => format!(
             "LoadModule sidelong_module modules/mod_sidelong.so\n{}",
-            httpd(&pools, Some(&prefix), None)
+            httpd(&pools, Some(&prefix), admits, None)
         ),
-        Proxy::Envoy => envoy::lines(&pools, Some(&prefix), None),
+        Proxy::Envoy => envoy::lines(&pools, Some(&prefix), admits, None),
         Proxy::Haproxy => {
             let lua = match entry.led_by() {
                 LedBy::Choose => haproxy::lua_lines(&prefix, haproxy::LUA.as_ref()),
                 LedBy::Weights => String::new(),
             };
-            haproxy::socket_line(entry)
-                + &lua
-                + &haproxy::backends(&pools, Some(entry), cluster.has_admission())
+            haproxy::socket_line(entry) + &lua + &haproxy::backends(&pools, Some(entry), admits)
         }
         Proxy::Connect => connect::lines(cluster),
         Proxy::Library => format!("/* sidelong_front_open({prefix:?}, why) */\n"),
@@ -106,14 +105,23 @@ pub(crate) fn prefix(cluster: &Cluster, entry: &FrontEntry) -> String {
     directory(cluster, entry).join(&entry.name).display().to_string()
 }
 
-/// Upstreams and servers of nginx, led by the front of that prefix or by nginx itself.
-pub(crate) fn nginx(pools: &[Pool<'_>], led: Option<&str>, listen: Option<SocketAddr>) -> String {
+/// Upstreams and servers of nginx, led by the front of that prefix or by nginx itself. `admits` if a site has a target, so that
+/// clients may be rejected.
+pub(crate) fn nginx(
+    pools: &[Pool<'_>],
+    led: Option<&str>,
+    admits: bool,
+    listen: Option<SocketAddr>,
+) -> String {
     let mut text = String::new();
     for Pool { name, hosts, servers, .. } in pools {
         let listen = listen.map_or_else(String::new, |address| format!("    listen {address};\n"));
         let (balance, admission) = match led {
             Some(prefix) => {
-                let admission = format!("    sidelong_admission {prefix} {name};\n");
+                let admission = match admits {
+                    true => format!("    sidelong_admission {prefix} {name};\n"),
+                    false => String::new(),
+                };
                 (format!("sidelong {prefix} {name};"), admission)
             }
             // The zone is what its workers share.
@@ -132,15 +140,23 @@ pub(crate) fn nginx(pools: &[Pool<'_>], led: Option<&str>, listen: Option<Socket
     text
 }
 
-/// Virtual hosts of httpd and their balancers, led by the front of that prefix or by httpd itself.
-pub(crate) fn httpd(pools: &[Pool<'_>], led: Option<&str>, listen: Option<SocketAddr>) -> String {
+/// Virtual hosts of httpd and their balancers, likewise.
+pub(crate) fn httpd(
+    pools: &[Pool<'_>],
+    led: Option<&str>,
+    admits: bool,
+    listen: Option<SocketAddr>,
+) -> String {
     let mut text = led.map_or_else(String::new, |prefix| format!("SidelongFront {prefix}\n"));
     let listen = listen.map_or_else(|| "*:80".to_owned(), |address| address.to_string());
     for Pool { name, hosts, servers, .. } in pools {
         let (first, aliases) = hosts.split_first().unwrap_or((&"", &[]));
         let aliases: String = aliases.iter().map(|host| format!("    ServerAlias {host}\n")).collect();
         let (site, method) = match led {
-            Some(_) => (format!("    SidelongSite {name}\n    SidelongAdmission On\n"), "sidelong"),
+            Some(_) => {
+                let admission = if admits { "    SidelongAdmission On\n" } else { "" };
+                (format!("    SidelongSite {name}\n{admission}"), "sidelong")
+            }
             None => (String::new(), "bybusyness"),
         };
         let member = |(node, address): &(&Node, &ServerAddress)| match address {

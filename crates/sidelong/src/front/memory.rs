@@ -1,5 +1,6 @@
 //! Proxies that are led by shared memory: offers it, and says who uses it.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
@@ -12,8 +13,8 @@ use sidelong_edge::{LedByMemory, LedCluster, led_regions};
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Host, RunDirectory};
 use sidelong_layout::{
-    ChoiceMap, EncodedAddress, HEADER_BYTES, NodeId, RegionHeader, RegionKind, SLOTS, Time, Worker,
-    WorkersMap,
+    ChoiceMap, EncodedAddress, HEADER_BYTES, NodeId, NodeState, Ownership, RegionHeader, RegionKind, SLOTS,
+    Time, Worker, WorkersMap,
 };
 use sidelong_load::monotonic_ns;
 
@@ -56,13 +57,22 @@ pub(super) fn survey(cluster: &Cluster, entry: &FrontEntry) -> Result<String, Fa
         Ok(u64::from_le_bytes(bytes))
     };
     let map = ChoiceMap { nodes, sites: cluster.sites.len(), servers: servers(cluster).len() };
-    let scanned = word(&open(&choice, RegionKind::Choice, map.len())?, ChoiceMap::TIME)?;
+    let choice = open(&choice, RegionKind::Choice, map.len())?;
+    let scanned = word(&choice, ChoiceMap::TIME)?;
     let age = Duration::from_nanos(monotonic_ns().saturating_sub(scanned));
     if scanned == 0 || age > cluster.load.stale {
         return Err(Failure::new(format!(
             "front {} does not run, or hangs: {} sends requests by itself",
             entry.name, entry.proxy
         )));
+    }
+    let mut held = String::new();
+    for (index, node) in cluster.nodes.iter().enumerate() {
+        let ownership = word(&choice, map.ownership(NodeId::new(index)))?;
+        let state = Ownership::decode(ownership, cluster.sites.len()).map(|ownership| ownership.state);
+        if state == Some(NodeState::Held) {
+            let _ = writeln!(held, "node {0} is held: `sidelong resume {0}` gives it back", node.name);
+        }
     }
     let map = WorkersMap { nodes };
     let file = open(&workers, RegionKind::Workers, map.len())?;
@@ -78,7 +88,7 @@ pub(super) fn survey(cluster: &Cluster, entry: &FrontEntry) -> Result<String, Fa
     }
     let workers = if pids.len() == 1 { "1 worker".to_owned() } else { format!("{} workers", pids.len()) };
     Ok(format!(
-        "front {} runs, and scanned {:.1} ms ago\n{workers} of {} ask it: {}\n",
+        "front {} runs, and scanned {:.1} ms ago\n{workers} of {} ask it: {}\n{held}",
         entry.name,
         age.as_secs_f64() * 1e3,
         entry.proxy,

@@ -21,6 +21,7 @@ mod servers;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -42,7 +43,7 @@ use crate::hangup::Hangup;
 use crate::monitor::Monitor;
 use crate::page::Terminal;
 use crate::parent::end_left_behind;
-use crate::parts::Parts;
+use crate::parts::{Parts, with_nodes};
 use admissions::{Admissions, Told};
 pub(crate) use auction::Demo;
 use auction::{Auction, Neighbours};
@@ -130,7 +131,8 @@ pub(crate) fn run(args: &UpArgs, quiet: bool) -> Result<(), Failure> {
     if args.cache {
         caches::add(&mut file);
     }
-    let parts = Parts::new(file.cluster()?)?;
+    let path = args.config.as_deref().unwrap_or(Path::new("the demo"));
+    let parts = Parts::new(with_nodes(file.cluster()?, path)?)?;
     // Parts use the directory that this process has chosen, whatever their environment.
     file.cluster.run_dir = Some(parts.run.path().to_owned());
     speaks_to_all(&parts.cluster)?;

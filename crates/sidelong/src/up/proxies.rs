@@ -39,7 +39,8 @@ pub(crate) enum FrontMake {
 }
 
 impl FrontMake {
-    const fn of_file(self) -> Make {
+    /// Its word in a cluster file.
+    pub(crate) const fn of_file(self) -> Make {
         match self {
             FrontMake::Nginx => Make::Nginx,
             FrontMake::Httpd => Make::Httpd,
@@ -213,10 +214,11 @@ impl Proxy {
         let pools = Pool::of(cluster, self.by);
         let prefix = lines::prefix(cluster, &self.front);
         let prefix = self.is_led().then_some(&*prefix);
+        let admits = cluster.has_admission();
         match self.make {
-            FrontMake::Nginx => lines::nginx(&pools, prefix, Some(self.listen)),
-            FrontMake::Httpd => lines::httpd(&pools, prefix, Some(self.listen)),
-            FrontMake::Envoy => envoy::lines(&pools, prefix, Some(self.listen)),
+            FrontMake::Nginx => lines::nginx(&pools, prefix, admits, Some(self.listen)),
+            FrontMake::Httpd => lines::httpd(&pools, prefix, admits, Some(self.listen)),
+            FrontMake::Envoy => envoy::lines(&pools, prefix, admits, Some(self.listen)),
             FrontMake::Connect => String::new(),
             FrontMake::Haproxy => {
                 let led = self.is_led().then_some(&self.front);
@@ -228,7 +230,7 @@ impl Proxy {
                      timeout server 60s\n{}{}",
                     self.threads,
                     lines::haproxy_frontend(&pools, led, self.listen),
-                    haproxy::backends(&pools, led, cluster.has_admission())
+                    haproxy::backends(&pools, led, admits)
                 )
             }
         }

@@ -70,16 +70,23 @@ impl Client {
 
     /// The value of a key, if it has one; `None` if the connection has ended.
     pub fn try_get(&mut self, key: &str) -> Option<Option<String>> {
-        let line = self.try_ask(&format!("get {key}\r\n"))?;
+        Some(self.try_gets(key)?.map(|(value, _)| value))
+    }
+
+    /// The value of a key with its unique number, if it has one; `None` if the connection has ended.
+    pub fn try_gets(&mut self, key: &str) -> Option<Option<(String, String)>> {
+        let line = self.try_ask(&format!("gets {key}\r\n"))?;
         if line == "END\r\n" {
             return Some(None);
         }
-        let bytes = line.trim_end().rsplit(' ').next().and_then(|bytes| bytes.parse().ok());
-        let bytes: usize = bytes.unwrap_or_else(|| panic!("not a value: {line}"));
+        let [_, _, _, bytes, unique] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            panic!("not a value: {line}")
+        };
+        let bytes: usize = bytes.parse().unwrap();
         let mut value = vec![0; bytes + b"\r\nEND\r\n".len()];
         self.stream.read_exact(&mut value).ok()?;
         value.truncate(bytes);
-        Some(Some(String::from_utf8(value).unwrap()))
+        Some(Some((String::from_utf8(value).unwrap(), unique.to_owned())))
     }
 
     /// The next line.

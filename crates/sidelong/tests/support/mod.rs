@@ -5,8 +5,10 @@
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test binary uses its own part of this")]
 
 pub mod auction;
+pub mod caches;
 mod cluster;
 pub mod foreign;
+pub mod histories;
 mod http;
 pub mod httpd;
 pub mod memcached;

@@ -387,7 +387,7 @@ fn php_fpm_program() -> Option<PathBuf> {
 }
 
 /// Where a server writes when a request begins and ends.
-fn requests_of(cluster: &Cluster, name: &str) -> PathBuf {
+pub fn requests_of(cluster: &Cluster, name: &str) -> PathBuf {
     cluster.path(&format!("{name}.requests"))
 }
 

@@ -12,8 +12,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use super::protocol;
-use super::servers::{Batch, Note, Servers, Wanted};
-use super::{Names, Shared};
+use super::servers::{Batch, Note, Servers};
+use super::verdicts::Verdicts;
+use super::{Names, Shared, Told};
 use crate::clock;
 use crate::led::process::{is_alive, started};
 
@@ -30,6 +31,7 @@ pub(super) struct Driver {
     pub(super) names: Names,
     pub(super) socket: PathBuf,
     pub(super) servers: Servers,
+    pub(super) verdicts: Verdicts,
     pub(super) shared: Arc<Shared>,
     pub(super) logs: Logs,
 }
@@ -62,13 +64,13 @@ impl Driver {
     pub(super) fn run(mut self) {
         let mut was_lost = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let wanted = self.shared.wanted();
-            let pause = match self.exchange(&wanted) {
+            let told = self.shared.told();
+            let pause = match self.exchange(&told) {
                 Ok(()) => {
                     if std::mem::take(&mut was_lost) {
                         tracing::warn!(front = self.names.front, "HAProxy answers again");
                     }
-                    self.servers.pause(&wanted, clock::now())
+                    self.servers.pause(&told.nodes, told.rejects(), clock::now())
                 }
                 Err(trouble) => {
                     self.shared.publish(None);
@@ -87,12 +89,14 @@ impl Driver {
         }
     }
 
-    fn exchange(&mut self, wanted: &[Wanted]) -> Result<(), String> {
-        let batch = self.servers.batch(wanted);
+    fn exchange(&mut self, told: &Told) -> Result<(), String> {
+        let verdicts = told.verdicts.as_deref();
+        let batch = self.servers.batch(&told.nodes, self.verdicts.commands(verdicts, clock::wall_ns()));
         let replies = send(&self.socket, &batch)?;
         self.servers
             .heard(&batch, &replies, clock::now(), started)
             .map_err(|wrong| format!("{wrong}; expected is the socket of HAProxy's `stats socket` line"))?;
+        self.verdicts.told(verdicts);
         let older = self.servers.keep_older(is_alive);
         if let Some(worker) = older.first().filter(|_| self.logs.replaced.is_due()) {
             tracing::warn!(

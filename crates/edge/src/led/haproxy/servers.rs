@@ -35,10 +35,19 @@ const SERVER_COST: Duration = Duration::from_micros(10);
 /// an answer takes does not tell: on a busy machine it mostly waits.
 const IDLE_SHARE: u32 = 100;
 const DRAIN_SHARE: u32 = 10;
+/// Likewise while a site rejects clients, a twentieth; no more often than this, which is less than a queue takes to grow.
+const REJECT_SHARE: u32 = 20;
+const REJECT: Duration = Duration::from_millis(5);
+/// Just after a node has left or come, HAProxy is asked more often, each time after this part of the time since, and a quarter of a
+/// thread is the most. So what ends or begins at once is seen at once, and only some ten batches come of it.
+const SINCE_PART: u32 = 4;
+const SOON_SHARE: u32 = 4;
 
 /// What must be known of the cluster to lead HAProxy.
 #[derive(Clone, Debug)]
 pub struct HaproxyCluster {
+    /// The sites' names.
+    pub sites: Vec<String>,
     /// The backend of each site.
     pub backends: Vec<String>,
     /// Of each site, whether its requests that outlast a drain are cut.
@@ -49,6 +58,8 @@ pub struct HaproxyCluster {
     pub drain_max: Duration,
     /// The interval of scans.
     pub scan: Duration,
+    /// What the front last said counts so long after it has ended.
+    pub stale: Duration,
 }
 
 /// A node to which HAProxy may have servers.
@@ -58,8 +69,10 @@ pub struct HaproxyNode {
     pub name: String,
     /// Where its server answers, if that is an IP address.
     pub address: Option<SocketAddr>,
-    /// What it can do compared with the others.
-    pub capacity: f32,
+    /// Requests that it works on at a time.
+    pub workers: u32,
+    /// The speed of a worker: 2.0 takes half the ordinary time.
+    pub speed: f32,
 }
 
 /// What a node's servers should have.
@@ -142,6 +155,8 @@ struct At {
     last: Counted,
     retries: u64,
     retried_at: Option<Time>,
+    /// Whether it serves, and got no request since it came.
+    is_fresh: bool,
     /// How often in a row no request was found.
     empty: u8,
     is_left: bool,
@@ -169,8 +184,8 @@ impl Servers {
         }
     }
 
-    /// What to send now.
-    pub(super) fn batch(&self, wanted: &[Wanted]) -> Batch {
+    /// What to send now, with these commands about sites, of which those of one entry belong into one connection.
+    pub(super) fn batch(&self, wanted: &[Wanted], told: Vec<(SiteId, Vec<String>)>) -> Batch {
         let (mut raises, mut others) = (Vec::new(), Vec::new());
         for (site, backend) in self.cluster.backends.iter().enumerate() {
             let id = SiteId::new(site);
@@ -187,30 +202,32 @@ impl Servers {
         }
         // Whatever is lost on the way, a site has no moment without a server.
         raises.append(&mut others);
-        let mut sets = raises;
-        sets.extend(self.cuts());
+        let each = raises.into_iter().chain(self.cuts()).map(|(site, command)| (site, vec![command]));
+        let together: Vec<_> = each.chain(told).collect();
         let stops = self.nodes.iter().any(|at| at.empty == 1);
-        let mut connections = vec![Vec::new()];
-        let mut bytes = 0;
-        for (_, command) in &sets {
-            if bytes + command.len() > BATCH_BYTES {
-                connections.push(Vec::new());
-                bytes = 0;
-            }
-            bytes += command.len() + 1;
-            connections.last_mut().into_iter().for_each(|last| last.push(command.clone()));
-        }
         let mut reads = vec![protocol::ASK_PROCESS.to_owned()];
         reads.extend(stops.then(|| protocol::ASK_ALL_THREADS.to_owned()));
         reads.extend(self.cluster.backends.iter().map(|backend| ask_servers(backend)));
+        let mut connections = vec![Vec::new()];
+        let mut bytes = 0;
         // A reply shows which process it is of: all reads are of one connection.
-        match connections.last_mut() {
-            Some(last) if bytes + reads.iter().map(|read| read.len() + 1).sum::<usize>() <= BATCH_BYTES => {
-                last.append(&mut reads);
+        for commands in together.iter().map(|(_, commands)| commands).chain([&reads]) {
+            let more = commands.iter().map(|command| command.len() + 1).sum::<usize>();
+            if bytes > 0 && bytes + more > BATCH_BYTES {
+                connections.push(Vec::new());
+                bytes = 0;
             }
-            _ => connections.push(reads),
+            bytes += more;
+            connections.last_mut().into_iter().for_each(|last| last.extend_from_slice(commands));
         }
-        Batch { connections, sets, stops, wanted: wanted.to_vec() }
+        let of_site =
+            |(site, commands): (SiteId, Vec<String>)| commands.into_iter().map(move |one| (site, one));
+        Batch {
+            connections,
+            sets: together.into_iter().flat_map(of_site).collect(),
+            stops,
+            wanted: wanted.to_vec(),
+        }
     }
 
     /// Ends the requests that outlast a drain, where the site has them cut.
@@ -354,7 +371,9 @@ impl Servers {
         let is_quiet = at.retried_at.is_none_or(|retried_at| now.since(retried_at) >= RETRY_MAX);
         if follows && wanted.ownership.is_some() && at.follows != wanted.ownership {
             (at.follows, at.since, at.empty) = (wanted.ownership, now, 0);
+            at.is_fresh = !at.drains();
         }
+        at.is_fresh &= more == 0;
         at.empty = match at.empty {
             _ if !follows || sum.in_flight > 0 || more > 0 || !at.drains() => 0,
             0 => 1,
@@ -402,23 +421,32 @@ impl Servers {
         std::mem::take(&mut self.notes)
     }
 
-    /// How long to leave HAProxy alone after a batch.
-    pub(super) fn pause(&self, wanted: &[Wanted], now: Time) -> Duration {
+    /// How long to leave HAProxy alone after a batch; `rejects` while a site rejects clients.
+    pub(super) fn pause(&self, wanted: &[Wanted], rejects: bool, now: Time) -> Duration {
         let servers = self.sites.iter().map(Vec::len).sum::<usize>() as u32;
         let cost = BATCH_COST + SERVER_COST * servers;
-        let idle = IDLE.max(cost * IDLE_SHARE).min(IDLE_MAX);
+        let (least, share) = if rejects { (REJECT, REJECT_SHARE) } else { (IDLE, IDLE_SHARE) };
+        let idle = least.max(cost * share).min(IDLE_MAX);
         if self.process.is_none() {
             return idle;
         }
-        let is_whole = now >= self.whole_at && self.older.is_empty();
-        // What takes longer than a move waits is not waited for.
-        let drains = |at: &At| at.drains() && !at.is_left && now.since(at.since) < self.cluster.drain_max;
-        let is_awaited = is_whole && self.nodes.iter().any(drains);
-        if is_awaited || !self.is_refused && self.is_wrong(wanted) {
-            self.cluster.scan.max(cost * DRAIN_SHARE).min(IDLE_MAX)
-        } else {
-            idle
+        if !self.is_refused && self.is_wrong(wanted) {
+            return self.cluster.scan.max(cost * DRAIN_SHARE).min(IDLE_MAX);
         }
+        let is_whole = now >= self.whole_at && self.older.is_empty();
+        let next = |at: &At| {
+            let since = now.since(at.since);
+            let most = match at.drains() {
+                // What takes longer than a move waits is not waited for.
+                true if is_whole && !at.is_left && since < self.cluster.drain_max => cost * DRAIN_SHARE,
+                false if at.is_fresh => idle,
+                _ => return None,
+            };
+            Some((since / SINCE_PART).min(most))
+        };
+        let soonest = self.nodes.iter().filter_map(next).min();
+        let first = self.cluster.scan.max(cost * SOON_SHARE);
+        soonest.map_or(idle, |soonest| soonest.max(first).min(IDLE_MAX))
     }
 
     /// Whether a server would get requests that it must not get, or no requests though it should.
@@ -454,236 +482,4 @@ fn is_to_be_set(weight: u16, target: u16, is_fixed: bool) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ALPHA: SiteId = SiteId::new(0);
-    const BETA: SiteId = SiteId::new(1);
-    const NODE: NodeId = NodeId::new(0);
-
-    /// HAProxy as a table: the weights and requests of two servers in each of two backends.
-    struct Table {
-        pid: u32,
-        weights: [[u16; 2]; 2],
-        current: [[u32; 2]; 2],
-        retries: u64,
-    }
-
-    impl Table {
-        fn new(pid: u32) -> Self {
-            Table { pid, weights: [[100; 2]; 2], current: [[0; 2]; 2], retries: 0 }
-        }
-
-        /// Does the first commands of a batch, all of them or so many.
-        fn answer(&mut self, batch: &Batch, most: usize) -> Vec<String> {
-            let commands = batch.connections.concat();
-            commands.iter().take(most).map(|command| self.one(command)).collect()
-        }
-
-        fn one(&mut self, command: &str) -> String {
-            let words: Vec<_> = command.split(' ').collect();
-            let backend = |name: &str| usize::from(name == "beta");
-            match words[..] {
-                ["set", "server", server, "weight", weight] => {
-                    let (site, name) = server.split_once('/').unwrap();
-                    self.weights[backend(site)][usize::from(name == "n2")] = weight.parse().unwrap();
-                    String::new()
-                }
-                ["shutdown", "sessions", "server", server] => {
-                    let (site, name) = server.split_once('/').unwrap();
-                    self.current[backend(site)][usize::from(name == "n2")] = 0;
-                    String::new()
-                }
-                ["show", "info"] => format!("Pid: {}\nUptime_sec: 9\n", self.pid),
-                ["show", "stat", site, ..] => {
-                    let site = backend(site);
-                    let mut reply = "# pxname,svname,qcur,scur,stot,wretr,status,uweight,addr,\n".to_owned();
-                    for node in 0..2 {
-                        let [weight, current] = [self.weights[site][node].into(), self.current[site][node]];
-                        let (name, port) = (["n1", "other"][node], node + 1);
-                        reply += &format!(
-                            "be,{name},0,{current},{current},{},UP,{weight},10.0.0.1:{port},\n",
-                            self.retries
-                        );
-                    }
-                    reply.replace("other", "n2")
-                }
-                ["show", "sess", _] => "Session not found.\n".to_owned(),
-                _ => panic!("{command}"),
-            }
-        }
-    }
-
-    fn ms(ms: u64) -> Time {
-        Time::from_ns(ms * 1_000_000)
-    }
-
-    fn cluster() -> HaproxyCluster {
-        let node = |name: &str, port| HaproxyNode {
-            name: name.into(),
-            address: Some(SocketAddr::from(([10, 0, 0, 1], port))),
-            capacity: 1.0,
-        };
-        HaproxyCluster {
-            backends: vec!["alpha".into(), "beta".into()],
-            cuts: vec![true, false],
-            nodes: vec![node("one", 1), node("two", 2)],
-            drain_max: Duration::from_secs(5),
-            scan: Duration::from_millis(1),
-        }
-    }
-
-    fn serving(site: SiteId) -> Ownership {
-        Ownership::serving(site, 1)
-    }
-
-    fn wanted(nodes: [Ownership; 2]) -> Vec<Wanted> {
-        nodes.into_iter().map(|ownership| Wanted { ownership: Some(ownership), weight: 200 }).collect()
-    }
-
-    fn exchange(servers: &mut Servers, table: &mut Table, wanted: &[Wanted], now: Time) {
-        let batch = servers.batch(wanted);
-        let replies = table.answer(&batch, usize::MAX);
-        servers.heard(&batch, &replies, now, |pid| Some(pid + 1)).unwrap();
-    }
-
-    /// HAProxy that does as is wanted, where the first node serves alpha and the second beta.
-    fn led(table: &mut Table) -> Servers {
-        let mut servers = Servers::new(cluster());
-        let both = wanted([serving(ALPHA), serving(BETA)]);
-        for now in [1, 2] {
-            exchange(&mut servers, table, &both, ms(now));
-        }
-        servers
-    }
-
-    #[test]
-    fn weights_are_raised_before_others_are_lowered() {
-        let mut table = Table::new(7);
-        let servers = led(&mut table);
-        assert_eq!(table.weights, [[200, 0], [0, 200]]);
-        let batch = servers.batch(&wanted([serving(BETA), serving(ALPHA)]));
-        let sets = &batch.connections[0][..4];
-        assert!(sets[..2].iter().all(|set| set.ends_with("weight 200")), "{sets:?}");
-        assert!(sets[2..].iter().all(|set| set.ends_with("weight 0")), "{sets:?}");
-        // Wherever a batch is cut, each backend has a server.
-        for cut in 0..4 {
-            table.weights = [[200, 0], [0, 200]];
-            table.answer(&batch, cut);
-            assert!(table.weights.iter().all(|weights| weights.iter().any(|weight| *weight > 0)), "{cut}");
-        }
-    }
-
-    #[test]
-    fn loads_that_hardly_change_send_nothing() {
-        let servers = led(&mut Table::new(7));
-        let mut both = wanted([serving(ALPHA), serving(BETA)]);
-        both[0].weight = 180;
-        assert_eq!(servers.batch(&both).sets, []);
-        both[0].weight = 100;
-        assert_eq!(servers.batch(&both).sets, [(ALPHA, "set server alpha/n1 weight 100".into())]);
-    }
-
-    #[test]
-    fn a_node_is_left_after_two_counts_of_none_with_all_threads_stopped_in_between() {
-        let mut table = Table::new(7);
-        let mut servers = led(&mut table);
-        assert_eq!(servers.stated(NODE), Some((serving(ALPHA), 0)));
-        let drains = serving(ALPHA).draining_to(Some(BETA)).unwrap();
-        let both = wanted([drains, serving(BETA)]);
-        table.current[0][0] = 2;
-        exchange(&mut servers, &mut table, &both, ms(10));
-        assert_eq!((table.weights[0][0], servers.stated(NODE)), (0, Some((drains, 2))));
-        table.current[0][0] = 0;
-        exchange(&mut servers, &mut table, &both, ms(11));
-        assert_eq!(servers.stated(NODE), Some((drains, 1)));
-        assert!(servers.batch(&both).stops);
-        exchange(&mut servers, &mut table, &both, ms(12));
-        assert_eq!(servers.stated(NODE), Some((drains, 0)));
-        assert!(!servers.batch(&both).stops);
-    }
-
-    #[test]
-    fn requests_that_outlast_a_drain_are_cut_where_their_site_says_so() {
-        let mut table = Table::new(7);
-        let mut servers = led(&mut table);
-        let drain = |site: SiteId, to| serving(site).draining_to(Some(to)).unwrap();
-        let both = wanted([drain(ALPHA, BETA), drain(BETA, ALPHA)]);
-        table.current = [[1, 0], [0, 1]];
-        exchange(&mut servers, &mut table, &both, ms(10));
-        exchange(&mut servers, &mut table, &both, ms(5_009));
-        assert_eq!(servers.batch(&both).sets, []);
-        exchange(&mut servers, &mut table, &both, ms(5_010));
-        let command = "shutdown sessions server alpha/n1".to_owned();
-        assert_eq!(servers.batch(&both).sets, [(ALPHA, command)]);
-        for now in 5_011..5_014 {
-            exchange(&mut servers, &mut table, &both, ms(now));
-        }
-        assert_eq!(servers.stated(NODE), Some((both[0].ownership.unwrap(), 0)));
-        assert_eq!(table.current, [[0, 0], [0, 1]]);
-    }
-
-    #[test]
-    fn a_retry_may_be_under_way_for_a_second() {
-        let mut table = Table::new(7);
-        let mut servers = led(&mut table);
-        let drains = serving(ALPHA).draining_to(Some(BETA)).unwrap();
-        let both = wanted([drains, serving(BETA)]);
-        table.retries = 1;
-        for now in 10..900 {
-            exchange(&mut servers, &mut table, &both, ms(now));
-            assert_eq!(servers.stated(NODE), Some((drains, 1)));
-        }
-        exchange(&mut servers, &mut table, &both, ms(1_200));
-        assert_eq!(servers.stated(NODE), Some((drains, 0)));
-    }
-
-    #[test]
-    fn a_process_that_was_replaced_may_have_requests_until_it_has_ended() {
-        let mut table = Table::new(7);
-        let mut servers = led(&mut table);
-        let drains = serving(ALPHA).draining_to(Some(BETA)).unwrap();
-        let both = wanted([drains, serving(BETA)]);
-        let repeat = |servers: &mut Servers, table: &mut Table, from: u64| {
-            (from..from + 3).for_each(|now| exchange(servers, table, &both, ms(now)));
-            servers.stated(NODE)
-        };
-        assert_eq!(repeat(&mut servers, &mut table, 10), Some((drains, 0)));
-        // Its successor has the weights of the file again.
-        let mut table = Table::new(8);
-        exchange(&mut servers, &mut table, &both, ms(20));
-        assert_eq!(servers.stated(NODE), Some((drains, 1)));
-        assert_eq!(repeat(&mut servers, &mut table, 21), Some((drains, 1)));
-        assert_eq!(table.weights[0][0], 0);
-        assert_eq!(servers.keep_older(|_| true), [Worker { pid: 7, started: 8 }]);
-        assert_eq!(servers.keep_older(|_| false), []);
-        assert_eq!(repeat(&mut servers, &mut table, 30), Some((drains, 0)));
-    }
-
-    #[test]
-    fn what_is_cut_or_is_something_else_changes_nothing() {
-        let mut table = Table::new(7);
-        let mut servers = led(&mut table);
-        let before = servers.stated(NODE);
-        let batch = servers.batch(&wanted([serving(BETA), serving(ALPHA)]));
-        let whole = table.answer(&batch, usize::MAX);
-        for most in 0..whole.len() {
-            assert!(servers.heard(&batch, &whole[..most], ms(9), Some).is_err());
-        }
-        let mut other = whole.clone();
-        other[whole.len() - 1] = "what\n".into();
-        assert!(servers.heard(&batch, &other, ms(9), Some).is_err());
-        assert_eq!(servers.stated(NODE), before);
-    }
-
-    #[test]
-    fn many_commands_go_over_several_connections_and_the_reads_over_one() {
-        let mut cluster = cluster();
-        cluster.backends = vec![format!("{:b<4000}", "alpha"), format!("{:b<4000}", "beta")];
-        let mut servers = Servers::new(cluster);
-        servers.sites = vec![vec![(Some(NODE), Server { name: "n1".into(), ..Server::default() })]; 2];
-        let batch = servers.batch(&wanted([serving(ALPHA), serving(ALPHA)]));
-        let lengths: Vec<_> = batch.connections.iter().map(Vec::len).collect();
-        assert_eq!(lengths, [1, 3]);
-    }
-}
+mod tests;

@@ -1,0 +1,165 @@
+//! A client, as the server keeps it between its events.
+
+use std::collections::VecDeque;
+
+use rustix::event::epoll::EventFlags;
+
+use super::OUT_BYTES_MAX;
+use super::sockets::Stream;
+use crate::neighbours::Language;
+use crate::session::Session;
+
+/// Answers of other caches that a client waits for at a time.
+const WAITS_MAX: usize = 1024;
+
+/// What a client says.
+pub(super) enum Talk {
+    /// Commands of memcached's.
+    Commands(Session),
+    /// Another cache's frames, each with a command.
+    Frames,
+}
+
+/// What became of a client.
+#[derive(PartialEq, Eq)]
+pub(super) enum After {
+    Stays,
+    Gone,
+}
+
+/// A cache that has not answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Silent {
+    pub(super) peer: usize,
+    /// Whether it may have got the command.
+    pub(super) was_told: bool,
+}
+
+/// The answer of other caches to one command.
+pub(super) struct Waits {
+    /// Caches that are yet to answer.
+    pub(super) left: usize,
+    pub(super) language: Language,
+    /// The command, or its begin: its line, or the header of its packet.
+    pub(super) command: Vec<u8>,
+    /// What the client gets if there is no such item, or nobody answers. `None` of a command that changes something.
+    pub(super) miss: Option<Vec<u8>>,
+    /// The last cache's answer.
+    pub(super) answer: Vec<u8>,
+    /// A cache that has not answered.
+    pub(super) failed: Option<Silent>,
+    /// The answers to the commands that follow, as far as this cache has given them itself.
+    after: Vec<u8>,
+}
+
+impl Waits {
+    pub(super) fn new(language: Language, command: Vec<u8>, miss: Option<Vec<u8>>) -> Self {
+        let (answer, after) = (Vec::new(), Vec::new());
+        Waits { left: 0, language, command, miss, answer, failed: None, after }
+    }
+}
+
+pub(super) struct Client {
+    pub(super) stream: Stream,
+    pub(super) talk: Talk,
+    /// Tells it from earlier clients that had its number.
+    pub(super) life: u64,
+    /// What it waits for, in the order of its commands.
+    waits: VecDeque<Waits>,
+    /// The number of the first of them, counted from the client's first.
+    ticket: u64,
+    /// Bytes of commands and answers that are held for them.
+    held: usize,
+    /// What was read of a command that is not whole, or that waits until answers were taken.
+    pub(super) input: Vec<u8>,
+    /// Answers that the client has not taken, from `sent` on.
+    pub(super) output: Vec<u8>,
+    pub(super) sent: usize,
+    /// Whether it is closed once it has taken its answers.
+    pub(super) is_ending: bool,
+    /// Bytes that the next command has in all, as far as known.
+    pub(super) wanted: usize,
+}
+
+impl Client {
+    pub(super) fn new(stream: Stream, talk: Talk, life: u64) -> Self {
+        Client {
+            stream,
+            talk,
+            life,
+            waits: VecDeque::new(),
+            ticket: 0,
+            held: 0,
+            input: Vec::new(),
+            output: Vec::new(),
+            sent: 0,
+            is_ending: false,
+            wanted: 0,
+        }
+    }
+
+    /// Whether it has yet to take answers.
+    pub(super) fn is_blocked(&self) -> bool {
+        !self.output.is_empty() || self.stream.is_blocked()
+    }
+
+    /// Whether it waits for other caches.
+    pub(super) fn waits(&self) -> bool {
+        !self.waits.is_empty()
+    }
+
+    /// Whether it waits for as much as it may.
+    pub(super) fn waits_for_much(&self) -> bool {
+        self.waits.len() >= WAITS_MAX || self.held >= OUT_BYTES_MAX
+    }
+
+    /// The event that it waits for.
+    pub(super) fn awaited(&self) -> EventFlags {
+        if self.is_blocked() {
+            EventFlags::OUT
+        } else if self.waits() {
+            EventFlags::empty()
+        } else {
+            EventFlags::IN
+        }
+    }
+
+    /// The number of what it waits for next.
+    pub(super) fn next_ticket(&self) -> u64 {
+        self.ticket + self.waits.len() as u64
+    }
+
+    /// Waits for one answer more, to a command of so many bytes.
+    pub(super) fn wait(&mut self, waits: Waits, bytes: usize) {
+        self.waits.push_back(waits);
+        self.held += bytes;
+    }
+
+    /// What it waits for by this number.
+    pub(super) fn awaits(&mut self, ticket: u64) -> Option<&mut Waits> {
+        self.waits.get_mut(usize::try_from(ticket.checked_sub(self.ticket)?).ok()?)
+    }
+
+    /// Holds answers back until those before them are there.
+    pub(super) fn hold(&mut self, answers: &mut Vec<u8>) {
+        if let Some(last) = self.waits.back_mut() {
+            self.held += answers.len();
+            last.after.append(answers);
+        }
+    }
+
+    /// Appends what it gets next, if that is there: `end` is given the command's answer to append.
+    pub(super) fn settle(&mut self, mut end: impl FnMut(Waits, &mut Vec<u8>)) {
+        while self.waits.front().is_some_and(|first| first.left == 0)
+            && let Some(mut first) = self.waits.pop_front()
+        {
+            self.ticket += 1;
+            let after = std::mem::take(&mut first.after);
+            end(first, &mut self.output);
+            self.output.extend_from_slice(&after);
+        }
+        if self.waits.is_empty() {
+            self.held = 0;
+        }
+    }
+}

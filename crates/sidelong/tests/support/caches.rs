@@ -1,0 +1,221 @@
+//! Three caches of one cluster: of one machine, or as if each had a machine of its own.
+
+use std::fs;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use sidelong_config::CachePeer;
+
+use super::memcached::Client;
+use super::{Cluster, Running, eventually};
+
+pub const SECRET: &str = "what everybody here knows";
+/// The first port of the caches' clients.
+const LISTEN: u16 = 11211;
+/// The first port at which caches of other machines connect.
+pub const FABRIC: u16 = 6001;
+/// And of the network between.
+const RELAYS: u16 = 6101;
+
+/// What is between the caches.
+enum Between {
+    /// The memory of one machine.
+    Memory,
+    /// A network, of which each cache has a way in.
+    Network(Vec<Relay>),
+}
+
+pub struct Caches {
+    /// Those that run, by number. They end before their directory goes.
+    pub running: Vec<Option<Running>>,
+    pub cluster: Cluster,
+    /// Where clients connect.
+    pub at: Vec<SocketAddr>,
+    between: Between,
+}
+
+impl Caches {
+    /// On one machine.
+    pub fn start(memory_mb: u32) -> Self {
+        Caches::begin(memory_mb, Cluster::new(&[("alpha", 1)]), Between::Memory)
+    }
+
+    /// On three, whose cluster file has caches alone.
+    pub fn over_network(memory_mb: u32) -> Self {
+        let mut cluster = Cluster::new(&[]);
+        cluster.file.edges.clear();
+        cluster.file.cluster.secret_file = Some("secret".into());
+        cluster.file.cluster.fabric = sidelong_config::Fabric::Tcp;
+        let relays =
+            (0..3).map(|number| Relay::start(cluster.at(RELAYS + number), cluster.at(FABRIC + number)));
+        let relays = Between::Network(relays.collect());
+        Caches::begin(memory_mb, cluster, relays)
+    }
+
+    fn begin(memory_mb: u32, mut cluster: Cluster, between: Between) -> Self {
+        let at: Vec<_> = (0..3).map(|number| cluster.at(LISTEN + number)).collect();
+        let names = ["c1", "c2", "c3"];
+        cluster.file.cache.peers = names
+            .iter()
+            .zip(&at)
+            .map(|(name, at)| CachePeer { memory_mb, ..CachePeer::new(*name, *at) })
+            .collect();
+        let mut caches = Caches { running: vec![None, None, None], cluster, at, between };
+        (0..3).for_each(|number| caches.restart(number));
+        caches.await_all();
+        caches
+    }
+
+    /// Waits until each finds the others' items.
+    pub fn await_all(&self) {
+        for key in 0..32 {
+            let mut client = self.client(key % 3);
+            eventually("it reaches the home", || {
+                client.try_ask(&format!("set begin{key} 0 0 1\r\nx\r\n")).unwrap() == "STORED\r\n"
+            });
+        }
+        for number in 0..3 {
+            eventually("it finds the others' items", || self.holds(number, "begin", 32));
+        }
+    }
+
+    /// Whether a cache answers all of some keys.
+    fn holds(&self, number: usize, prefix: &str, keys: usize) -> bool {
+        let keys: Vec<_> = (0..keys).map(|key| format!("{prefix}{key}")).collect();
+        let found = self.client(number).list(&format!("get {}", keys.join(" ")));
+        found.matches("VALUE ").count() == keys.len()
+    }
+
+    /// Starts a cache, and waits until it takes clients.
+    pub fn restart(&mut self, number: usize) {
+        let cache = self.part(number);
+        eventually("it says where it is", || cache.out().ends_with(&format!("at {}\n", self.at[number])));
+        self.running[number] = Some(cache);
+    }
+
+    /// Starts a cache.
+    pub fn part(&self, number: usize) -> Running {
+        match self.between {
+            Between::Memory => self.cluster.part("cache", &format!("c{}", number + 1)),
+            Between::Network(_) => self.part_of(number, SECRET, |_| {}),
+        }
+    }
+
+    /// Starts a cache whose machine has this secret, and another cluster file.
+    pub fn part_of(&self, number: usize, secret: &str, change: impl FnOnce(&mut Vec<CachePeer>)) -> Running {
+        let name = format!("c{}", number + 1);
+        let directory = self.cluster.path(&name);
+        fs::create_dir_all(&directory).unwrap();
+        let mut file = self.cluster.file.clone();
+        file.cluster.run_dir = Some("run".into());
+        for (peer, port) in file.cache.peers.iter_mut().zip(0..) {
+            let first = if usize::from(port) == number { FABRIC } else { RELAYS };
+            peer.fabric_listen = Some(self.cluster.at(first + port));
+        }
+        change(&mut file.cache.peers);
+        fs::write(directory.join("secret"), secret).unwrap();
+        fs::set_permissions(directory.join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+        let config = directory.join("cluster.toml");
+        fs::write(&config, file.to_toml().unwrap()).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
+        command.args(["cache", &name]).arg("--config").arg(config);
+        Running::start_command(command)
+    }
+
+    /// Has the network lose what is sent to a cache by others, or no more.
+    pub fn cut(&self, number: usize, is_cut: bool) {
+        let Between::Network(relays) = &self.between else { panic!("there is no network") };
+        relays[number].is_cut.store(is_cut, Ordering::SeqCst);
+    }
+
+    /// Whether there is a network between them.
+    pub fn has_network(&self) -> bool {
+        matches!(self.between, Between::Network(_))
+    }
+
+    pub fn client(&self, number: usize) -> Client {
+        Client::connect(self.at[number])
+    }
+
+    pub fn clients(&self) -> [Client; 3] {
+        [0, 1, 2].map(|number| self.client(number))
+    }
+
+    pub fn signal(&self, number: usize, signal: Signal) {
+        self.running[number].as_ref().unwrap().signal(signal);
+    }
+
+    /// A key whose home is the cache with a number: no other is asked for it.
+    pub fn key_of(&self, number: usize) -> String {
+        let mut home = self.client(number);
+        let is_its = |key: &String| {
+            let before = home.stat("forwarded");
+            home.say(format!("delete {key}\r\n"));
+            home.line();
+            home.stat("forwarded") == before
+        };
+        (0..).map(|key| format!("of{number}-{key}")).find(is_its).unwrap()
+    }
+}
+
+/// The network on the way to one address. It hands on bytes both ways, and while it is cut holds them, as a sender does whose
+/// packets are lost.
+struct Relay {
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Relay {
+    /// Its threads live as long as the test.
+    fn start(at: SocketAddr, to: SocketAddr) -> Self {
+        let is_cut = Arc::new(AtomicBool::new(false));
+        let listener = TcpListener::bind(at).unwrap();
+        let relay = Relay { is_cut: Arc::clone(&is_cut) };
+        thread::spawn(move || {
+            for from in listener.incoming().map_while(Result::ok) {
+                let is_cut = Arc::clone(&is_cut);
+                thread::spawn(move || {
+                    await_network(&is_cut);
+                    // Nobody is there: whoever asked sees the connection end.
+                    let Ok(to) = TcpStream::connect(to) else { return };
+                    for stream in [&from, &to] {
+                        _ = stream.set_nodelay(true);
+                    }
+                    let (back_from, back_to) = (to.try_clone().unwrap(), from.try_clone().unwrap());
+                    let back = Arc::clone(&is_cut);
+                    thread::spawn(move || pump(back_from, back_to, &back));
+                    pump(from, to, &is_cut);
+                });
+            }
+        });
+        relay
+    }
+}
+
+fn await_network(is_cut: &AtomicBool) {
+    while is_cut.load(Ordering::SeqCst) {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
+    let mut bytes = vec![0; 64 << 10];
+    loop {
+        let read = match from.read(&mut bytes) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            read => read.unwrap_or(0),
+        };
+        await_network(is_cut);
+        if read == 0 || to.write_all(&bytes[..read]).is_err() {
+            break;
+        }
+    }
+    _ = from.shutdown(Shutdown::Both);
+    _ = to.shutdown(Shutdown::Both);
+}
