@@ -13,6 +13,7 @@ use sidelong_layout::{
 use sidelong_policy::cache::store::{Eviction, Gone, Place, Room, Store};
 use siphasher::sip::SipHasher13;
 
+pub use crate::heap::Size;
 use crate::heap::{At, Heap};
 use crate::listing;
 
@@ -77,7 +78,7 @@ pub struct Item<'a> {
     pub value: &'a [u8],
 }
 
-/// Why an item was not stored. The item that was there before is gone.
+/// Why an item was not stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PutError {
     /// Larger than [`Settings::item_bytes_max`].
@@ -205,18 +206,36 @@ impl Cache {
         }
     }
 
+    /// The sizes of its items' places, as far as there are any.
+    pub fn sizes(&self) -> Vec<Size> {
+        self.heap.sizes()
+    }
+
     /// The item of `key`, if there is one that has not expired. Counts as a fetch: the item that is returned says what was
     /// so before.
     pub fn get(&mut self, key: &[u8], now: Seconds) -> Option<Item<'_>> {
+        self.get_and_touch(key, None, now)
+    }
+
+    /// The same. Afterwards it expires at `expires`, if that is given.
+    pub fn get_and_touch(&mut self, key: &[u8], expires: Option<Seconds>, now: Seconds) -> Option<Item<'_>> {
         let found = self.find(key, now)?;
         self.places.touch(found.place);
-        if !(found.header.has(Header::FETCHED) && found.header.accessed == now) {
-            let mut header = found.header;
-            header.set(Header::FETCHED, true);
-            header.accessed = now;
+        let mut header = found.header;
+        header.set(Header::FETCHED, true);
+        header.accessed = now;
+        header.expires = expires.unwrap_or(header.expires);
+        if header != found.header {
             self.set_header(found.at, &header);
         }
         Some(self.item(&found))
+    }
+
+    /// Counts as an access to the item of `key`, so that it is not evicted soon, but not as a fetch.
+    pub fn keep(&mut self, key: &[u8], now: Seconds) {
+        if let Some(found) = self.find(key, now) {
+            self.places.touch(found.place);
+        }
     }
 
     /// The item of `key`, as [`Cache::get`] returns it. Does not count as a fetch.
@@ -259,7 +278,7 @@ impl Cache {
     /// Stores an item in place of what `key` had, and returns its unique number: `cas`, or the next one.
     ///
     /// # Errors
-    /// If there is no room for it. What `key` had is then gone.
+    /// If there is no room for it. What `key` had is then still there, unless it was evicted for the new one.
     ///
     /// # Panics
     /// If the key is empty or longer than [`KEY_BYTES_MAX`].
@@ -277,7 +296,6 @@ impl Cache {
         let hash = self.hash(key);
         let len = HEADER_BYTES + key.len() + value.len();
         if !self.fits(key.len(), value.len()) {
-            self.forget(hash);
             return Err(PutError::TooLarge);
         }
         let place = self.place(hash, len)?;
@@ -446,10 +464,10 @@ impl Cache {
             if self.heap.suits(bytes, len) {
                 return Ok(Placed { at, unlisted: None });
             }
-            self.forget(hash);
         }
         let (at, taken) = self.make_room(len).ok_or(PutError::NoMemory)?;
         let taken = taken as u32;
+        self.forget(hash);
         let mut evicted = Vec::new();
         let place = self.places.insert(hash, taken, at, |gone| evicted.push(gone));
         evicted.iter().for_each(|gone| self.evict(gone));

@@ -58,9 +58,21 @@ pub enum Rows {
     Connections,
 }
 
-/// Names and passwords.
-#[derive(Clone, Default)]
-pub struct Users(Vec<(String, String)>);
+/// Names and passwords, and how to log in with them.
+#[derive(Clone)]
+pub struct Users {
+    login: Login,
+    all: Vec<(String, String)>,
+}
+
+/// How clients log in. It decides on the protocol that they speak.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Login {
+    /// By a `set` of the text protocol (memcached's `-Y`).
+    Text,
+    /// By SASL in the binary protocol (memcached's `-S`).
+    Sasl,
+}
 
 /// Which items a command stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,15 +176,27 @@ impl World<'_> {
 }
 
 impl Users {
-    /// Reads lines of `name:password`, as in memcached's file for `-Y`. Others are left out.
-    pub fn parse(text: &str) -> Self {
-        let pairs = text.lines().filter_map(|line| line.split_once(':'));
-        Users(pairs.map(|(name, password)| (name.to_owned(), password.to_owned())).collect())
+    /// Reads lines of `name:password`, as in memcached's file for `-Y`. Others are left out. In its file for SASL a further `:`
+    /// ends the password.
+    pub fn parse(text: &str, login: Login) -> Self {
+        let pair = |line: &str| {
+            let (name, password) = line.split_once(':')?;
+            let password = match login {
+                Login::Text => password,
+                Login::Sasl => password.split(':').next()?,
+            };
+            Some((name.to_owned(), password.to_owned()))
+        };
+        Users { login, all: text.lines().filter_map(pair).collect() }
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
+    }
+
+    pub(crate) fn login(&self) -> Login {
+        self.login
     }
 
     /// Whether it is one of them. Takes as long whatever the password is.
@@ -180,7 +204,7 @@ impl Users {
         let differ = |a: &[u8], b: &[u8]| {
             a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) != 0 || a.len() != b.len()
         };
-        self.0.iter().any(|(n, p)| !differ(n.as_bytes(), name) & !differ(p.as_bytes(), password))
+        self.all.iter().any(|(n, p)| !differ(n.as_bytes(), name) & !differ(p.as_bytes(), password))
     }
 }
 
@@ -222,20 +246,15 @@ impl Host<'_> {
             self.counters.count_fetch(false, is_hit);
             return is_hit;
         }
-        let item = self.cache.get(key, now);
+        let item = self.cache.get_and_touch(key, touch, now);
         self.counters.count_fetch(touch.is_some(), item.is_some());
-        let Some(item) = item else { return false };
-        show(&item);
-        if let Some(expires) = touch {
-            self.cache.touch(key, expires, now);
-        }
-        true
+        item.inspect(show).is_some()
     }
 
     /// Stores an item.
     ///
     /// # Errors
-    /// If there is no room for it. What `key` had is then gone.
+    /// If there is no room for it. What a `set` was to replace is then gone: nobody is to be given the old value for the new one.
     pub(crate) fn store(&mut self, put: &Put<'_>) -> Result<Outcome, PutError> {
         self.counters.cmd_set += 1;
         if put.mode == Mode::Set && put.compare.is_none() {
@@ -244,7 +263,10 @@ impl Host<'_> {
         let old = self.cache.peek(put.key, self.world.now);
         match (put.mode, old) {
             (Mode::Add, None) => self.put(put, put.value, put.flags, put.expires),
-            (Mode::Add, Some(_)) => Ok(Outcome::NotStored),
+            (Mode::Add, Some(_)) => {
+                self.cache.keep(put.key, self.world.now);
+                Ok(Outcome::NotStored)
+            }
             (Mode::Set | Mode::Replace, None) if put.compare.is_some() => {
                 self.counters.cas_misses += 1;
                 Ok(Outcome::NotFound)
@@ -295,7 +317,12 @@ impl Host<'_> {
         expires: Seconds,
     ) -> Result<Outcome, PutError> {
         let cas = self.cache.put(put.key, value, flags, expires, put.cas, self.world.now);
-        let cas = cas.inspect_err(|error| self.counters.count_failure(*error))?;
+        let cas = cas.inspect_err(|error| {
+            self.counters.count_failure(*error);
+            if put.mode == Mode::Set {
+                self.cache.remove(put.key, self.world.now);
+            }
+        })?;
         Ok(Outcome::Done { cas, bytes: value.len() })
     }
 

@@ -73,6 +73,21 @@ struct Class {
     open: Vec<u32>,
 }
 
+/// Places of one size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size {
+    /// Its number, which no other size has: from 1 on, in order.
+    pub number: usize,
+    /// Bytes of each place.
+    pub bytes: usize,
+    /// Places of a page.
+    pub per_page: usize,
+    /// Pages with places of this size.
+    pub pages: usize,
+    /// Places in use.
+    pub used: usize,
+}
+
 /// Memory of whole pages.
 #[derive(Debug)]
 pub(crate) struct Heap {
@@ -117,6 +132,25 @@ impl Heap {
     /// Bytes of the pages in use.
     pub(crate) fn bytes_used(&self) -> usize {
         self.pages_used * self.page_bytes
+    }
+
+    /// The sizes of which there are places. The largest is that of the blocks in whose runs larger items lie.
+    pub(crate) fn sizes(&self) -> Vec<Size> {
+        let slots = self.classes.iter().map(|class| (class.slot_bytes, class.slots as usize));
+        let all = slots.chain([(self.block_bytes(), BLOCKS)]).zip(1..);
+        let size = |((bytes, per_page), number)| Size { number, bytes, per_page, pages: 0, used: 0 };
+        let mut sizes: Vec<_> = all.map(size).collect();
+        for page in &self.pages {
+            let (class, used) = match page.holds {
+                Use::Nothing => continue,
+                Use::Class(class) => (usize::from(class), page.live),
+                Use::Runs(blocks) => (self.classes.len(), blocks.count_ones()),
+            };
+            sizes[class].pages += 1;
+            sizes[class].used += used as usize;
+        }
+        sizes.retain(|size| size.pages > 0);
+        sizes
     }
 
     /// Changes how many bytes the pages in use may have. They may have more for as long as nobody clears one.

@@ -31,7 +31,7 @@ pub mod session;
 mod stats;
 
 pub use cache::{Cache, Item, PutError, Settings};
-pub use command::{Host, Row, Rows, Users, World};
+pub use command::{Host, Login, Row, Rows, Users, World};
 pub use counters::Counters;
 pub use published::Published;
 pub use session::{Fed, Session, Wants};

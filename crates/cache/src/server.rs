@@ -3,12 +3,13 @@
 //! A read goes to a buffer that all clients share, and answers are collected in another, so that an idle client takes a few
 //! hundred bytes. A client whose command is not whole yet, or who does not take its answers, gets a buffer of its own: the
 //! first as long as the command, the second at most [`OUT_BYTES_MAX`] and one answer. Until the answers are taken, nothing
-//! more is read from that client.
+//! more is read from that client. Over TLS a client has some 7 KB more, and up to 64 KB while it does not take its answers.
 
 mod client;
 mod peers;
 mod sealed;
 pub(crate) mod sockets;
+mod tls;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -86,10 +87,10 @@ impl Connections {
 
 impl Options {
     /// What a session is told, with the rows that `rows` writes for `stats`.
-    fn world<'w>(&'w self, now: Seconds, rows: &'w dyn Fn(Rows, &mut Row<'_>)) -> World<'w> {
+    fn world<'w>(&'w self, now: Seconds, unix_at_0: i64, rows: &'w dyn Fn(Rows, &mut Row<'_>)) -> World<'w> {
         World {
             now,
-            unix_at_0: unix_at_0(now),
+            unix_at_0,
             out_bytes_max: OUT_BYTES_MAX,
             version: &self.version,
             users: self.users.as_ref(),
@@ -157,6 +158,8 @@ struct Server<'a> {
     /// When a stranger was last complained of.
     complained: Option<Instant>,
     ticked: Instant,
+    /// The Unix time of second 0, as of the last tick.
+    unix_at_0: i64,
     free: Vec<usize>,
     connections: Connections,
     counters: Counters,
@@ -190,6 +193,7 @@ impl<'a> Server<'a> {
             strangers: VecDeque::new(),
             complained: None,
             ticked: Instant::now(),
+            unix_at_0: 0,
             clients: Vec::new(),
             free: Vec::new(),
             connections: Connections::default(),
@@ -210,9 +214,6 @@ impl<'a> Server<'a> {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
-            }
-            if events.is_empty() && self.connections.is_paused {
-                self.set_paused(self.connections.open >= self.options.clients_max as u64)?;
             }
             for event in &events {
                 let number = event.data.u64() as usize;
@@ -235,6 +236,11 @@ impl<'a> Server<'a> {
     fn tick(&mut self) -> io::Result<()> {
         let now = Instant::now();
         self.ticked = now;
+        self.unix_at_0 = unix_at_0(self.now());
+        if self.connections.is_paused {
+            // For want of descriptors it may be that somebody else has freed some.
+            self.set_paused(self.connections.open >= self.options.clients_max as u64)?;
+        }
         self.publish();
         if let Some(neighbours) = &mut self.neighbours {
             neighbours.tick(self.cache);
@@ -253,7 +259,7 @@ impl<'a> Server<'a> {
         let Some(published) = &self.options.published else { return };
         let now = self.now();
         let rows = |rows, row: &mut Row<'_>| self.options.show(rows, &self.connections, now, row);
-        let world = self.options.world(now, &rows);
+        let world = self.options.world(now, self.unix_at_0, &rows);
         published.publish(&mut Host {
             cache: self.cache,
             counters: &mut self.counters,
@@ -420,7 +426,7 @@ impl<'a> Server<'a> {
         let mut used = 0;
         loop {
             let rows = |rows, row: &mut Row<'_>| self.options.show(rows, &self.connections, now, row);
-            let world = self.options.world(now, &rows);
+            let world = self.options.world(now, self.unix_at_0, &rows);
             let is_client = matches!(client.talk, Talk::Commands(_));
             let mut host = Host {
                 cache: self.cache,
@@ -487,7 +493,7 @@ impl<'a> Server<'a> {
         }
         client.output.clear();
         client.sent = 0;
-        Ok(())
+        client.stream.flush()
     }
 }
 

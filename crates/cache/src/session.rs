@@ -1,9 +1,10 @@
 //! One client.
 
-use crate::command::Host;
+use crate::command::{Host, Login};
 use crate::neighbours::Language;
+use crate::protocol::Step;
+use crate::protocol::binary::{self, Binary};
 use crate::protocol::text::Text;
-use crate::protocol::{Step, binary};
 
 /// What a client has said so far, as far as it matters for what it says next.
 ///
@@ -21,7 +22,7 @@ enum Protocol {
     #[default]
     Unknown,
     Text(Text),
-    Binary,
+    Binary(Binary),
 }
 
 /// How far [`Session::feed`] came.
@@ -58,7 +59,7 @@ impl Session {
     pub(crate) fn speaking(language: Language) -> Self {
         let protocol = match language {
             Language::Text | Language::Key => Protocol::Text(Text::logged_in()),
-            Language::Binary => Protocol::Binary,
+            Language::Binary => Protocol::Binary(Binary::logged_in()),
         };
         Session { protocol, unwanted: 0 }
     }
@@ -92,7 +93,7 @@ impl Session {
                 Step::Close => break Wants::Close,
                 Step::Forward { to, used, unwanted } => {
                     let language = match self.protocol {
-                        Protocol::Binary => Language::Binary,
+                        Protocol::Binary(_) => Language::Binary,
                         _ => Language::Text,
                     };
                     host.send(to, language, &rest[..used], None);
@@ -114,13 +115,19 @@ impl Session {
     fn step(&mut self, input: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
         match &mut self.protocol {
             Protocol::Unknown => {
-                // Whoever must log in does so in text.
-                let is_binary = input[0] == binary::REQUEST && host.world.users.is_none();
-                self.protocol = if is_binary { Protocol::Binary } else { Protocol::Text(Text::default()) };
+                let is_binary = match host.world.users {
+                    None => input[0] == binary::REQUEST,
+                    Some(users) => users.login() == Login::Sasl,
+                };
+                self.protocol = if is_binary {
+                    Protocol::Binary(Binary::default())
+                } else {
+                    Protocol::Text(Text::default())
+                };
                 Step::Used(0)
             }
             Protocol::Text(text) => text.step(input, host, out),
-            Protocol::Binary => binary::step(input, host, out),
+            Protocol::Binary(binary) => binary.step(input, host, out),
         }
     }
 }

@@ -64,7 +64,7 @@ impl Kind {
                 row("item_size_max", &host.cache.settings().item_bytes_max);
                 (host.world.rows)(Rows::Settings, row);
             }
-            // Items of all sizes share the memory: they are shown as one class.
+            // Items of all sizes are evicted in one order: they are shown as one class.
             Kind::Items if usage.items > 0 => {
                 row("items:1:number", &usage.items);
                 row("items:1:mem_requested", &usage.item_bytes);
@@ -73,11 +73,17 @@ impl Kind {
                 row("items:1:expired_unfetched", &usage.expired_unfetched);
             }
             Kind::Slabs => {
-                if usage.items > 0 {
-                    row("1:used_chunks", &usage.items);
-                    row("1:mem_requested", &usage.item_bytes);
+                let sizes = host.cache.sizes();
+                for size in &sizes {
+                    let mut of = |name: &str, number: usize| row(&format!("{}:{name}", size.number), &number);
+                    of("chunk_size", size.bytes);
+                    of("chunks_per_page", size.per_page);
+                    of("total_pages", size.pages);
+                    of("total_chunks", size.pages * size.per_page);
+                    of("used_chunks", size.used);
+                    of("free_chunks", size.pages * size.per_page - size.used);
                 }
-                row("active_slabs", &u64::from(usage.items > 0));
+                row("active_slabs", &sizes.len());
                 row("total_malloced", &usage.memory_bytes);
             }
             Kind::Sizes => row("sizes_status", &"disabled"),

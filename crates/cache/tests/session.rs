@@ -6,7 +6,7 @@ use common::{Connection, ITEM_BYTES_MAX, Server};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use sidelong_cache::{Host, Row, Rows, Session, Users, World};
+use sidelong_cache::{Cache, Host, Login, Row, Rows, Session, Settings, Users, World};
 
 /// More than any line, and the largest value.
 const WAITING_BYTES_MAX: usize = ITEM_BYTES_MAX + 4096;
@@ -117,7 +117,8 @@ fn a_flush_may_be_put_off() {
 
 #[test]
 fn whoever_must_log_in_does_nothing_else_before() {
-    let mut server = Server { users: Some(Users::parse("ann:secret\nbob:other\n")), ..Server::default() };
+    let users = Users::parse("ann:secret\nbob:other\n", Login::Text);
+    let mut server = Server { users: Some(users), ..Server::default() };
     let mut connection = Connection::default();
     let mut say = |bytes: &[u8]| String::from_utf8(server.answer(&mut connection, bytes)).unwrap();
     assert_eq!(say(b"get a\r\n"), "CLIENT_ERROR unauthenticated\r\n");
@@ -125,6 +126,80 @@ fn whoever_must_log_in_does_nothing_else_before() {
     assert_eq!(say(b"set x 0 0 3\r\nann\r\n"), "CLIENT_ERROR bad authentication token format\r\n");
     assert_eq!(say(b"\x80\n"), "CLIENT_ERROR unauthenticated\r\n");
     assert_eq!(say(b"set x 0 0 10\r\nann secret\r\nget a\r\n"), "STORED\r\nEND\r\n");
+}
+
+/// A packet of the binary protocol.
+fn packet(code: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x80, code, 0, key.len() as u8, 0, 0, 0, 0];
+    packet.extend(((key.len() + value.len()) as u32).to_be_bytes());
+    packet.extend([0; 12]);
+    packet.extend([key, value].concat());
+    packet
+}
+
+#[test]
+fn whoever_must_log_in_by_sasl_does_nothing_else_before() {
+    let users = Users::parse("ann:secret:more\nbob:other\n", Login::Sasl);
+    let mut server = Server { users: Some(users), ..Server::default() };
+    // The status, and the value.
+    let mut ask = |connection: &mut Connection, packet: &[u8]| {
+        let answer = server.answer(connection, packet);
+        (u16::from_be_bytes([answer[6], answer[7]]), String::from_utf8(answer[24..].to_vec()).unwrap())
+    };
+    let refused = (0x20, "Auth failure.".to_owned());
+    for code in [0x00, 0x0a, 0x10, 0x55] {
+        let mut connection = Connection::default();
+        assert_eq!(ask(&mut connection, &packet(code, b"a", b"")), refused);
+        assert!(connection.is_closed, "{code}");
+    }
+    let mut connection = Connection::default();
+    assert_eq!(ask(&mut connection, &packet(0x20, b"", b"")), (0, "PLAIN".to_owned()));
+    assert_eq!(ask(&mut connection, &packet(0x0b, b"", b"")), (0, "1.6.18".to_owned()));
+    for (mechanism, message) in [
+        (&b"PLAIN"[..], &b"\0ann\0other"[..]),
+        (b"PLAIN", b"\0ann\0secret:more"),
+        (b"PLAIN", b"ann\0secret"),
+        (b"PLAIN", b""),
+        (b"CRAM-MD5", b"\0ann\0secret"),
+    ] {
+        assert_eq!(ask(&mut connection, &packet(0x21, mechanism, message)), refused, "{message:?}");
+    }
+    let authenticated = (0, "Authenticated".to_owned());
+    assert_eq!(ask(&mut connection, &packet(0x21, b"PLAIN", b"ann\0ann\0secret")), authenticated);
+    assert_eq!(ask(&mut connection, &packet(0x00, b"a", b"")), (1, "Not found".to_owned()));
+    // One that fails later is not logged in any more.
+    assert_eq!(ask(&mut connection, &packet(0x21, b"PLAIN", b"\0bob\0secret")), refused);
+    assert_eq!(ask(&mut connection, &packet(0x00, b"a", b"")), refused);
+    let mut long = Connection::default();
+    assert_eq!(ask(&mut long, &packet(0x21, b"PLAIN", &[0; 20_000])).0, 4);
+    assert!(long.is_closed);
+    let mut text = Connection::default();
+    assert!(server.answer(&mut text, b"get a\r\n").is_empty() && text.is_closed);
+    assert_eq!((server.counters.auth_cmds, server.counters.auth_errors), (7, 6));
+    // Where nobody must log in, nobody can.
+    let answer = Server::default().answer(&mut Connection::default(), &packet(0x20, b"", b""));
+    assert_eq!(answer[7], 0x81);
+}
+
+#[test]
+fn what_finds_no_room_leaves_what_was_there_unless_it_was_to_be_replaced() {
+    let mut server = Server::default();
+    let settings = Settings { memory_bytes: 8 << 20, evicts: false, ..*server.cache.settings() };
+    server.cache = Cache::new(settings).unwrap();
+    let mut connection = Connection::default();
+    let mut say = |bytes: &[u8]| String::from_utf8(server.answer(&mut connection, bytes)).unwrap();
+    let large = "x".repeat(200_000);
+    assert_eq!(say(b"set a 0 0 1\r\n9\r\n"), "STORED\r\n");
+    let mut stored = 0;
+    while say(format!("set k{stored} 0 0 200000\r\n{large}\r\n").as_bytes()) == "STORED\r\n" {
+        stored += 1;
+    }
+    assert!(stored > 10);
+    let refused = "SERVER_ERROR out of memory storing object\r\n";
+    assert_eq!(say(format!("append a 0 0 200000\r\n{large}\r\n").as_bytes()), refused);
+    assert_eq!(say(b"incr a 1\r\n"), "10\r\n");
+    assert_eq!(say(format!("set a 0 0 200000\r\n{large}\r\n").as_bytes()), refused);
+    assert_eq!(say(b"get a\r\n"), "END\r\n");
 }
 
 #[test]
@@ -145,6 +220,12 @@ fn stats_are_rows() {
     assert!(answers(b"stats settings\r\n").contains("STAT item_size_max 1048576\r\n"));
     assert!(answers(b"set a 0 0 1\r\nv\r\nstats items\r\n").contains("STAT items:1:number 1\r\n"));
     assert!(answers(b"stats slabs\r\n").starts_with("STAT active_slabs 0\r\n"));
+    let slabs = answers(b"set a 0 0 1\r\nv\r\nset b 0 0 2\r\nvv\r\nstats slabs\r\n");
+    assert!(
+        slabs.contains("STAT 1:chunk_size 64\r\n") && slabs.contains("STAT 1:used_chunks 2\r\n"),
+        "{slabs}"
+    );
+    assert!(slabs.contains("STAT active_slabs 1\r\n"), "{slabs}");
     assert!(answers(b"get a\r\nstats reset\r\nstats\r\n").contains("STAT cmd_get 0\r\n"));
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sidelong_proxy::{Certificate, ClientCa, Proxy, Server, Tls};
+use sidelong_proxy::{HTTP_PROTOCOLS, Proxy, Server};
+use sidelong_tls::{Certificate, ClientCa, Tls};
 
 use crate::access_log::AccessLog;
 use crate::admin::{Admin, Pages};
@@ -230,7 +231,7 @@ fn tls(name: &str, files: &[settings::Tls], client_ca: Option<&Path>) -> Result<
             |reason: String| Error::ClientCa { edge: edge(), file: file.display().to_string(), reason };
         ClientCa::read(file).map_err(|error| refused(error.to_string()))
     });
-    let tls = Tls::new(certificates, client_ca.transpose()?);
+    let tls = Tls::new(certificates, client_ca.transpose()?, HTTP_PROTOCOLS);
     tls.map(Some).map_err(|error| Error::Tls { edge: edge(), reason: error.to_string() })
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use rustix::net::{SocketFlags, acceptfrom_with};
+use sidelong_tls::{Protocols, RENEW_EVERY, Tls};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -26,7 +27,6 @@ use crate::clients::{Clients, Place};
 use crate::forwarding::Forwarding;
 use crate::pool::{Pool, Server, is_shortage};
 use crate::service::{Limits, Refusal, Service};
-use crate::tls::Tls;
 use crate::trust::Trust;
 use crate::worker::{Counts, Worker};
 
@@ -47,8 +47,6 @@ const HANDED_MAX: usize = 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// Time between two sweeps of idle connections to servers.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// Time between two checks whether a certificate was replaced.
-const RENEW_EVERY: Duration = Duration::from_secs(5);
 /// Time between two checks whether the last request has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// The proxy has ended its work when no request was in flight for so long.
@@ -63,6 +61,9 @@ pub enum Stop {
     Now,
 }
 
+/// What clients may choose from over TLS.
+pub const HTTP_PROTOCOLS: Protocols = &["h2", "http/1.1"];
+
 /// A proxy that is ready to run.
 #[derive(Debug)]
 pub struct Proxy {
@@ -71,7 +72,7 @@ pub struct Proxy {
     /// Whether the listener was handed over, and goes on to a successor: at the end no connection is accepted any more, so that those
     /// which come meanwhile wait for it. Otherwise they are answered with 503.
     pub is_handed_over: bool,
-    /// How they use TLS, if they do.
+    /// How they use TLS, if they do, with [`HTTP_PROTOCOLS`].
     pub tls: Option<Tls>,
     /// Networks of proxies before this one. From one of them X-Forwarded-For is believed: the client is the last address there
     /// that is not such a proxy's. From all others the field is dropped. If there are none it is passed on from all, and the

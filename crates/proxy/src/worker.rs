@@ -7,9 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use sidelong_tls::Tls;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::answer::Answer;
@@ -20,7 +22,6 @@ use crate::io::{Io, Rewound};
 use crate::pool::Pool;
 use crate::proxy_protocol::Told;
 use crate::service::{Limits, Refusal, Service};
-use crate::tls::Tls;
 use crate::trust::Trust;
 use crate::{h1, h2, proxy_protocol};
 
@@ -168,7 +169,7 @@ impl<S: Service> Worker<S> {
     async fn shake_hands(&self, tls: &Tls, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         stream.readable().await?;
         let _in_flight = self.enter();
-        tls.acceptor().accept(stream).await
+        TlsAcceptor::from(tls.config()).accept(stream).await
     }
 
     /// Serves a connection that was accepted.

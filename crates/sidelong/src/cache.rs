@@ -9,6 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::thread;
 
 use clap::Args;
 use rustix::fs::Mode;
@@ -16,13 +17,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use rustix::rand::{GetRandomFlags, getrandom};
 use sidelong_cache::neighbours::{Neighbours, Peer, now_ns};
 use sidelong_cache::server::{self, Listener, Options, Way};
-use sidelong_cache::{Cache, Published, Settings, Users};
+use sidelong_cache::{Cache, Login, Published, Settings, Users};
 use sidelong_config::CachePeer;
 use sidelong_edge::Admin;
 use sidelong_fabric::shm::ShmHost;
 use sidelong_fabric::{Access, Host, RegionSpec};
 use sidelong_layout::{CacheMap, RegionKind};
 use sidelong_policy::cache::store::Eviction;
+use sidelong_tls::{Certificate, ClientCa, RENEW_EVERY, Tls, TlsError};
 
 use crate::cli::PartArgs;
 use crate::event::Event;
@@ -78,17 +80,49 @@ struct Setup {
     /// Most clients at a time.
     clients_max: u32,
     place: Place,
+    /// What TLS at TCP ports goes by.
+    tls: Option<TlsFiles>,
     /// Access to a Unix socket.
     unix_mask: u32,
     /// The port of addresses without one.
     tcp_port: u16,
-    /// The file of users, if clients must log in.
-    auth_file: Option<PathBuf>,
+    /// The file of users and how they log in, if clients must.
+    users: Option<(PathBuf, Login)>,
     /// The admin endpoint.
     admin: Option<SocketAddr>,
     verbosity: u8,
     /// The cache of a cluster file that it is.
     member: Option<Member>,
+}
+
+/// PEM files.
+struct TlsFiles {
+    certificate: PathBuf,
+    key: PathBuf,
+    /// The authority whose certificates clients must show, if they must.
+    client_ca: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    fn read(&self) -> Result<Tls, Failure> {
+        let certificate = Certificate::read(&self.certificate, &self.key).map_err(|error| match error {
+            TlsError::File { .. } | TlsError::Empty { .. } => Failure::new(error.to_string()),
+            error => Failure::new(format!("{}: {error}", self.certificate.display())),
+        })?;
+        let client_ca = self.client_ca.as_deref().map(ClientCa::read).transpose();
+        let client_ca = client_ca.map_err(|error| Failure::new(error.to_string()))?;
+        Tls::new(vec![certificate], client_ca, &[]).map_err(|error| Failure::new(error.to_string()))
+    }
+}
+
+/// Takes over certificates that were replaced on disk, for as long as the process runs.
+fn renew(tls: Tls) -> Result<(), Failure> {
+    let renewing = move || loop {
+        thread::sleep(RENEW_EVERY);
+        tls.renew();
+    };
+    thread::Builder::new().name("tls".into()).spawn(renewing)?;
+    Ok(())
 }
 
 /// Where clients connect.
@@ -155,9 +189,10 @@ impl Member {
             evicts: true,
             clients_max: peer.clients_max,
             place: Place::Tcp(vec![peer.listen]),
+            tls: None,
             unix_mask: 0o700,
             tcp_port: peer.listen.port(),
-            auth_file: None,
+            users: None,
             admin: peer.admin,
             verbosity: 0,
             member: Some(self),
@@ -196,7 +231,9 @@ pub(crate) fn run(args: &CacheArgs, quiet: bool) -> Result<(), Failure> {
     let (mut cache, cluster) = setup.cache(options.began_ns)?;
     // Before clients can come, whose commands others may have to carry out.
     let for_caches = setup.member.as_ref().map(Member::listener).transpose()?.flatten();
-    let mut listeners = setup.listeners()?;
+    let tls = setup.tls.as_ref().map(TlsFiles::read).transpose()?;
+    let mut listeners = setup.listeners(tls.as_ref())?;
+    tls.map(renew).transpose()?;
     let _admin = match (setup.admin, published) {
         (Some(address), Some(published)) => {
             Some(Admin::start(listen(address)?, metrics::pages(&options.version, published))?)
@@ -218,7 +255,10 @@ impl Setup {
     /// The cache, whose second 0 was at `began_ns`, and the others of its cluster.
     fn cache(&self, began_ns: u64) -> Result<(Cache, Option<server::Cluster>), Failure> {
         let settings = self.settings()?;
-        let Some(member) = &self.member else { return Ok((Cache::new(settings)?, None)) };
+        let Some(member) = &self.member else {
+            let refused = |error| Failure::new(format!("-m {}: {error}", self.memory_mib));
+            return Ok((Cache::new(settings).map_err(refused)?, None));
+        };
         let Parts { cluster, run, fabric, .. } = &member.parts;
         let all = &cluster.cache.peers;
         let peer = |peer: &CachePeer| Peer {
@@ -264,7 +304,7 @@ impl Setup {
     fn options(&self, published: Option<Arc<Published>>) -> Result<Options, Failure> {
         Ok(Options {
             clients_max: self.clients_max as usize,
-            users: self.auth_file.as_deref().map(users).transpose()?,
+            users: self.users.as_ref().map(|(file, login)| users(file, *login)).transpose()?,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             settings: self.shown(),
             // Its first second is 1.
@@ -279,6 +319,10 @@ impl Setup {
             Place::Tcp(_) => (self.tcp_port, "NULL".to_owned()),
             Place::Unix(path) => (0, path.display().to_string()),
         };
+        let login = |login| {
+            let is_so = self.users.as_ref().is_some_and(|(_, by)| *by == login);
+            if is_so { "yes" } else { "no" }.to_owned()
+        };
         let mut rows = vec![
             ("tcpport", port.to_string()),
             ("udpport", "0".to_owned()),
@@ -290,18 +334,25 @@ impl Setup {
             ("num_threads", "1".to_owned()),
             ("cas_enabled", "yes".to_owned()),
             ("hash_algorithm", "siphash13".to_owned()),
-            ("auth_enabled_ascii", self.auth_file.as_ref().map_or("no", |_| "yes").to_owned()),
+            ("auth_enabled_ascii", login(Login::Text)),
+            ("auth_enabled_sasl", login(Login::Sasl)),
         ];
+        rows.push(("ssl_enabled", if self.tls.is_some() { "yes" } else { "no" }.to_owned()));
+        if let Some(tls) = &self.tls {
+            rows.push(("ssl_chain_cert", tls.certificate.display().to_string()));
+            rows.push(("ssl_key", tls.key.display().to_string()));
+            rows.push(("ssl_verify_mode", if tls.client_ca.is_some() { "2" } else { "0" }.to_owned()));
+        }
         if let Some(member) = &self.member {
             rows.push(("name", member.peer().name.clone()));
         }
         rows
     }
 
-    fn listeners(&self) -> Result<Vec<Listener>, Failure> {
+    fn listeners(&self, tls: Option<&Tls>) -> Result<Vec<Listener>, Failure> {
         match &self.place {
             Place::Tcp(addresses) => {
-                addresses.iter().map(|address| Ok(Listener::Tcp(listen(*address)?))).collect()
+                addresses.iter().map(|address| Ok(Listener::Tcp(listen(*address)?, tls.cloned()))).collect()
             }
             Place::Unix(path) => {
                 Ok(vec![Listener::Unix(unix_listener(path, self.unix_mask)?, path.to_owned())])
@@ -342,10 +393,10 @@ fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).map_err(|error| Failure::new(format!("{address}: {error}")))
 }
 
-fn users(path: &Path) -> Result<Users, Failure> {
+fn users(path: &Path, login: Login) -> Result<Users, Failure> {
     let named = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
     let text = std::io::read_to_string(sidelong_files::open_regular(path).map_err(named)?).map_err(named)?;
-    let users = Users::parse(&text);
+    let users = Users::parse(&text, login);
     if users.is_empty() {
         return Err(Failure::new(format!("{}: it has no line NAME:PASSWORD", path.display())));
     }

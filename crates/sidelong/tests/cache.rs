@@ -6,11 +6,13 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit, setrlimit};
 use sidelong_config::{CachePeer, Eviction};
 use support::memcached::{self, Client};
-use support::{Cluster, Done, Running, eventually, run};
+use support::{Cluster, Done, Running, eventually, run, skipped};
 
 /// A cache at a port of its own.
 struct Cache {
@@ -20,7 +22,10 @@ struct Cache {
 
 impl Cache {
     fn start(arguments: &[&str]) -> Self {
-        let mut process = Running::start(["cache", "-p", "0"].iter().chain(arguments));
+        Cache::begun(Running::start(["cache", "-p", "0"].iter().chain(arguments)))
+    }
+
+    fn begun(mut process: Running) -> Self {
         let mut address = None;
         eventually("the cache says where it is", || {
             assert!(process.is_running(), "{}", process.err());
@@ -100,6 +105,59 @@ fn more_clients_than_it_takes_wait_for_their_turn() {
     drop(clients.pop());
     eleventh.hears("MN\r\n");
     assert!(clients[0].stat("listen_disabled_num") >= 1);
+}
+
+#[test]
+fn without_descriptors_clients_wait_for_their_turn() {
+    let cache = Cache::start(&[]);
+    let limit = |descriptors: u64| {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let both = Rlimit { current: Some(descriptors), maximum };
+        prlimit(Some(cache.process.pid()), Resource::Nofile, both).unwrap();
+    };
+    limit(32);
+    let mut clients: Vec<Client> = (0..40).map(|_| cache.client()).collect();
+    clients.iter_mut().for_each(|client| client.say("mn\r\n"));
+    let [first, .., last] = &mut clients[..] else { unreachable!() };
+    first.hears("MN\r\n");
+    eventually("accepting has stopped", || first.stat("listen_disabled_num") > 0);
+    limit(100);
+    // Nobody leaves, and this client is never quiet.
+    eventually("it is tried again", || first.stat("curr_connections") == 40);
+    last.hears("MN\r\n");
+}
+
+#[test]
+fn ten_thousand_clients_with_half_a_command_take_little() {
+    const CLIENTS: usize = 10_000;
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let needed = CLIENTS as u64 + 1000;
+    if setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum }).is_err() {
+        return skipped(&format!(
+            "{CLIENTS} clients: a process may have {maximum:?} descriptors (ulimit -Hn)"
+        ));
+    }
+    let cache = Cache::start(&["-c", "10010"]);
+    let memory = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", cache.process.pid())).unwrap();
+        let row = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        row.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
+    };
+    let mut asking = cache.client();
+    asking.asks("set a 0 0 1\r\nx\r\n", "STORED\r\n");
+    let before = memory();
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let mut client = cache.client();
+        client.say("get ");
+        clients.push(client);
+    }
+    eventually("all are there", || asking.stat("curr_connections") == 1 + CLIENTS as u64);
+    let each = (memory() - before) * 1024 / CLIENTS;
+    assert!(each < 2048, "{each} bytes for each");
+    for client in clients.iter_mut().step_by(100) {
+        client.asks("a\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n");
+    }
 }
 
 #[test]
@@ -186,6 +244,85 @@ fn with_users_nobody_else_gets_in() {
 }
 
 #[test]
+fn with_users_of_sasl_nobody_else_gets_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let users = directory.path().join("users");
+    std::fs::write(&users, "ann:secret\n").unwrap();
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sidelong"));
+        command.args(["cache", "-p", "0", "-S"]).env_remove("MEMCACHED_SASL_PWDB");
+        command
+    };
+    let mut command = start();
+    command.env("MEMCACHED_SASL_PWDB", &users);
+    let cache = Cache::begun(Running::start_command(command));
+    memcached::clients_by("sasl", cache.address, None);
+    let refused = Running::start_command(start()).finish().refused();
+    assert!(refused.contains("MEMCACHED_SASL_PWDB"), "{refused}");
+}
+
+/// A self-signed certificate for 127.0.0.1 and its key, in one file; `None` if no program can make it.
+fn certificate(directory: &Path) -> Option<PathBuf> {
+    let (certificate, key) = (directory.join("certificate.pem"), directory.join("key.pem"));
+    let mut openssl = Command::new("openssl");
+    openssl.args([
+        "req",
+        "-x509",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=cache",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+    ]);
+    // Clients show it, too, which must be no authority's.
+    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+    openssl.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]);
+    match openssl.arg("-out").arg(&certificate).arg("-keyout").arg(&key).output() {
+        Ok(done) => assert!(done.status.success(), "{openssl:?}"),
+        Err(error) => {
+            skipped(&format!("TLS: no openssl program to make a certificate: {error}"));
+            return None;
+        }
+    }
+    let both = [&certificate, &key].map(|file| std::fs::read_to_string(file).unwrap()).concat();
+    std::fs::write(&certificate, both).unwrap();
+    Some(certificate)
+}
+
+#[test]
+fn clients_speak_tls_where_there_is_a_certificate() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(certificate) = certificate(directory.path()) else { return };
+    let files = format!("ssl_chain_cert={}", certificate.display());
+    let cache = Cache::start(&["-Z", "-o", &files]);
+    memcached::clients_by("tls", cache.address, Some(&certificate));
+    // One that says nothing, or something else, holds up nobody.
+    let silent = cache.client();
+    let mut plain = cache.client();
+    plain.say("get a\r\n");
+    let mut heard = Vec::new();
+    _ = plain.stream.read_to_end(&mut heard);
+    assert!(!String::from_utf8_lossy(&heard).contains("END"), "{heard:?}");
+    memcached::clients_by("tls", cache.address, Some(&certificate));
+    drop(silent);
+    cache.process.end().succeeded();
+
+    let verified = format!("{files},ssl_ca_cert={0},ssl_verify_mode=2", certificate.display());
+    let cache = Cache::start(&["-Z", "-o", &verified]);
+    let mut openssl = Command::new("openssl");
+    openssl.args(["s_client", "-quiet", "-connect", &cache.address.to_string(), "-CAfile"]).arg(&certificate);
+    let ask = |openssl: &mut Command| {
+        let mut client =
+            openssl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        _ = client.stdin.as_mut().unwrap().write_all(b"get a\r\nquit\r\n");
+        String::from_utf8(client.wait_with_output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(ask(&mut openssl), "", "a client without a certificate");
+    assert_eq!(ask(openssl.arg("-cert").arg(&certificate).arg("-key").arg(&certificate)), "END\r\n");
+}
+
+#[test]
 fn a_cluster_file_says_what_it_is() {
     let mut cluster = Cluster::new(&[("alpha", 1)]);
     let (c1, c2) = (cluster.at(11211), cluster.at(11212));
@@ -245,10 +382,31 @@ fn what_it_cannot_do_is_refused_at_the_start() {
         (&["-p", &port], "in use"),
         (&["-Y", "/nowhere/users"], "/nowhere/users"),
         (&["-a", "999", "-s", "/tmp/s"], "octal"),
+        (&["-Z"], "-o"),
+        (&["-o", "ssl_key=/nowhere/key"], "need -Z"),
+        (&["-Z", "-o", "ssl_key=/nowhere/key"], "ssl_chain_cert=FILE"),
+        (&["-Z", "-o", "ssl_chain_cert=/nowhere/certificate"], "/nowhere/certificate"),
+        (&["-Z", "-o", "ssl_chain_cert=/nowhere/a,ssl_verify_mode=2"], "ssl_ca_cert=FILE"),
+        (&["-o", "hashpower=20"], "ssl_chain_cert"),
+        (&["-S", "-Y", "/nowhere/users"], "cannot be used with"),
     ];
     for (arguments, why) in refused {
         let Done { code, err, .. } = run(["cache"].iter().chain(*arguments));
         assert_eq!(code, Some(2), "{arguments:?}: {err}");
         assert!(err.contains(why), "{arguments:?}: {err}");
+    }
+}
+
+#[test]
+fn what_the_machine_does_not_have_is_refused_at_the_start() {
+    for (limit, arguments, why) in [
+        ("ulimit -v 2000000", "-m 4096", "-m 4096"),
+        ("ulimit -n 200", "-c 1000", "1256 descriptors are needed"),
+    ] {
+        let mut command = Command::new("sh");
+        let script = format!("{limit} && exec \"$0\" cache -p 0 {arguments}");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_sidelong")]);
+        let refused = Running::start_command(command).finish().refused();
+        assert!(refused.contains(why), "{refused}");
     }
 }

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::geteuid;
-use sidelong_config::{Fabric, Scheme, Tls, Workload, WorkloadKind};
+use sidelong_config::{CachePeer, Fabric, Scheme, Tls, Workload, WorkloadKind};
 use support::{Cluster, Running, run, skipped};
 
 /// A cluster of one node.
@@ -206,15 +206,15 @@ fn an_ordinary_user_may_run_it_where_that_user_may_write() {
 }
 
 /// The program in a mount namespace of its own, where `cluster`'s run directory is a file system of `bytes` bytes.
-fn up_in(bytes: usize, cluster: &Cluster) -> Running {
+fn run_in(bytes: usize, cluster: &Cluster, arguments: &[&str]) -> Running {
     let mut command = Command::new("unshare");
     if !geteuid().is_root() {
         command.arg("--map-root-user");
     }
-    let script =
-        "mount -t tmpfs -o mode=0700,size=$1 tmpfs \"$2\" && exec \"$3\" up --json --for 1s --config \"$4\"";
+    let script = "mount -t tmpfs -o mode=0700,size=$1 tmpfs \"$2\" && shift 2 && exec \"$@\"";
     command.args(["--mount", "sh", "-c", script, "sh", &bytes.to_string()]);
-    command.arg(cluster.run_dir()).arg(env!("CARGO_BIN_EXE_sidelong")).arg(cluster.config());
+    command.arg(cluster.run_dir()).arg(env!("CARGO_BIN_EXE_sidelong")).args(arguments);
+    command.arg("--config").arg(cluster.config());
     Running::start_command(command)
 }
 
@@ -222,13 +222,14 @@ fn up_in(bytes: usize, cluster: &Cluster) -> Running {
 fn full_memory_is_said_and_kills_nobody() {
     let cluster = Cluster::new(&[("alpha", 2), ("beta", 2)]).with_load(64, None);
     fs::create_dir(cluster.run_dir()).unwrap();
-    let roomy = up_in(4 << 20, &cluster).finish();
+    let up = ["up", "--json", "--for", "1s"];
+    let roomy = run_in(4 << 20, &cluster, &up).finish();
     if roomy.code != Some(0) {
         return skipped(&format!("a full run directory: no mount namespace here: {}", roomy.err.trim()));
     }
     // From no room at all to none for the last region.
     for pages in [1, 2, 3, 4, 6, 8, 10, 12, 13] {
-        let done = up_in(pages * 4096, &cluster).finish();
+        let done = run_in(pages * 4096, &cluster, &up).finish();
         if done.code == Some(0) {
             assert!(pages > 6, "it ran in {pages} pages");
             break;
@@ -237,6 +238,19 @@ fn full_memory_is_said_and_kills_nobody() {
         assert!(line.contains("No space left") || line.contains("full"), "{pages} pages: {line}");
         assert!(line.contains(cluster.run_dir().to_str().unwrap()), "{pages} pages: {line}");
     }
+}
+
+#[test]
+fn a_cache_whose_memory_does_not_fit_is_refused() {
+    let mut cluster = Cluster::new(&[("alpha", 1)]);
+    cluster.file.cache.peers = vec![CachePeer::new("c1", cluster.at(11211))];
+    fs::create_dir(cluster.run_dir()).unwrap();
+    let done = run_in(32 << 20, &cluster, &["cache", "c1"]).finish();
+    if done.err.contains("unshare") || done.err.contains("mount") {
+        return skipped(&format!("a full run directory: no mount namespace here: {}", done.err.trim()));
+    }
+    let line = done.refused();
+    assert!(line.contains("c1.items") && line.contains("No space left"), "{line}");
 }
 
 #[test]

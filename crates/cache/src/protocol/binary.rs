@@ -5,7 +5,7 @@
 
 use super::Step;
 use crate::cache::{KEY_BYTES_MAX, PutError};
-use crate::command::{Delta, Host, Mode, NoSum, Outcome, Put, Remains};
+use crate::command::{Delta, Host, Mode, NoSum, Outcome, Put, Remains, Users};
 use crate::neighbours::{Language, To};
 use crate::stats;
 
@@ -15,6 +15,16 @@ const ANSWER: u8 = 0x81;
 const HEADER_BYTES: usize = 24;
 /// An expiration that says: make no item.
 const NO_ITEM: u32 = u32::MAX;
+/// The mechanism by which clients log in: a name to act as, a name and a password, with zeros in between (RFC 4616).
+const PLAIN: &[u8] = b"PLAIN";
+/// The longest message of a client that logs in, in bytes (that of the text protocol).
+const LOGIN_BYTES_MAX: usize = 16384;
+
+/// A client that speaks binary.
+#[derive(Debug, Default)]
+pub(crate) struct Binary {
+    is_logged_in: bool,
+}
 
 /// How a command went, and the words for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +37,7 @@ enum Status {
     Invalid = 0x04,
     NotStored = 0x05,
     NotNumeric = 0x06,
+    NotLoggedIn = 0x20,
     Unknown = 0x81,
     NoMemory = 0x82,
     Temporary = 0x86,
@@ -42,6 +53,7 @@ impl Status {
             Status::Invalid => b"Invalid arguments",
             Status::NotStored => b"Not stored.",
             Status::NotNumeric => b"Non-numeric server-side value for incr or decr",
+            Status::NotLoggedIn => b"Auth failure.",
             Status::Unknown => b"Unknown command",
             Status::NoMemory => b"Out of memory",
             Status::Temporary => b"Temporary failure",
@@ -61,16 +73,24 @@ impl From<PutError> for Status {
 /// What a command asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
-    Get { shows_key: bool, touches: bool },
+    Get {
+        shows_key: bool,
+        touches: bool,
+    },
     Touch,
     Store(Mode),
     Delete,
-    Add { is_increment: bool },
+    Add {
+        is_increment: bool,
+    },
     Flush,
     Noop,
     Version,
     Stat,
     Quit,
+    /// What mechanisms there are to log in (SASL).
+    Mechanisms,
+    LogIn,
 }
 
 /// A command, and whether it is quiet.
@@ -108,6 +128,9 @@ fn order(code: u8) -> Option<(Order, bool)> {
         0x1d => (get(false, true), false),
         0x1e => (get(false, true), true),
         0x23 => (get(true, true), false),
+        0x20 => (Order::Mechanisms, false),
+        // The second is a further step of a mechanism that needs more than one.
+        0x21 | 0x22 => (Order::LogIn, false),
         0x24 => (get(true, true), true),
         _ => return None,
     })
@@ -136,7 +159,10 @@ impl Order {
             Order::Add { .. } => extras == 20 && has_key && !has_value,
             Order::Flush => matches!(extras, 0 | 4) && !has_key && !has_value,
             Order::Stat => extras == 0 && !has_value,
-            Order::Noop | Order::Version | Order::Quit => extras == 0 && !has_key && !has_value,
+            Order::LogIn => extras == 0 && has_key,
+            Order::Noop | Order::Version | Order::Quit | Order::Mechanisms => {
+                extras == 0 && !has_key && !has_value
+            }
         }
     }
 }
@@ -198,62 +224,101 @@ fn number_at<const BYTES: usize>(extras: &[u8], at: usize) -> u64 {
     extras[at..at + BYTES].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// The next packet.
-pub(crate) fn step(input: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
-    if input[0] != REQUEST {
-        return Step::Close;
+impl Binary {
+    /// A client that need not log in.
+    pub(crate) fn logged_in() -> Self {
+        Binary { is_logged_in: true }
     }
-    let Some(header) = Header::parse(input) else { return Step::Needs(HEADER_BYTES) };
-    let before_value = header.extras_bytes + header.key_bytes;
-    let Some(value_bytes) = header.body_bytes.checked_sub(before_value) else {
-        header.refuse(out, Status::Unknown);
-        return Step::Close;
-    };
-    let Some((order, is_quiet)) = order(header.code) else {
-        header.refuse(out, Status::Unknown);
-        return Step::Skip { used: HEADER_BYTES, unwanted: header.body_bytes as u64 };
-    };
-    if header.key_bytes > KEY_BYTES_MAX || !order.admits(header.extras_bytes, header.key_bytes, value_bytes) {
-        header.refuse(out, Status::Invalid);
-        return Step::Close;
-    }
-    let Some(body) = input.get(HEADER_BYTES..HEADER_BYTES + before_value) else {
-        return Step::Needs(HEADER_BYTES + before_value);
-    };
-    let (extras, key) = body.split_at(header.extras_bytes);
-    let home = if order.is_for_home() { host.home(key) } else { None };
-    if let Order::Store(mode) = order {
-        let past = Step::Skip { used: HEADER_BYTES + before_value, unwanted: value_bytes as u64 };
-        if let Some(home) = home.filter(|_| !host.cache.fits(key.len(), value_bytes)) {
-            return past.forwarded(home);
+
+    /// The next packet.
+    pub(crate) fn step(&mut self, input: &[u8], host: &mut Host<'_>, out: &mut Vec<u8>) -> Step {
+        if input[0] != REQUEST {
+            return Step::Close;
         }
-        if home.is_none() && !host.admits(key, value_bytes, mode == Mode::Set) {
-            header.refuse(out, Status::TooLarge);
-            return past;
+        let Some(header) = Header::parse(input) else { return Step::Needs(HEADER_BYTES) };
+        let before_value = header.extras_bytes + header.key_bytes;
+        let Some(value_bytes) = header.body_bytes.checked_sub(before_value) else {
+            header.refuse(out, Status::Unknown);
+            return Step::Close;
+        };
+        let users = host.world.users;
+        let known = order(header.code)
+            .filter(|(order, _)| users.is_some() || !matches!(order, Order::Mechanisms | Order::LogIn));
+        let needs_no_login = |(order, _)| matches!(order, Order::Mechanisms | Order::LogIn | Order::Version);
+        if users.is_some() && !self.is_logged_in && !known.is_some_and(needs_no_login) {
+            header.refuse(out, Status::NotLoggedIn);
+            return Step::Close;
         }
+        let Some((order, is_quiet)) = known else {
+            header.refuse(out, Status::Unknown);
+            return Step::Skip { used: HEADER_BYTES, unwanted: header.body_bytes as u64 };
+        };
+        let is_too_long = order == Order::LogIn && header.body_bytes > LOGIN_BYTES_MAX;
+        if is_too_long
+            || header.key_bytes > KEY_BYTES_MAX
+            || !order.admits(header.extras_bytes, header.key_bytes, value_bytes)
+        {
+            header.refuse(out, Status::Invalid);
+            return Step::Close;
+        }
+        let Some(body) = input.get(HEADER_BYTES..HEADER_BYTES + before_value) else {
+            return Step::Needs(HEADER_BYTES + before_value);
+        };
+        let (extras, key) = body.split_at(header.extras_bytes);
+        let home = if order.is_for_home() { host.home(key) } else { None };
+        if let Order::Store(mode) = order {
+            let past = Step::Skip { used: HEADER_BYTES + before_value, unwanted: value_bytes as u64 };
+            if let Some(home) = home.filter(|_| !host.cache.fits(key.len(), value_bytes)) {
+                return past.forwarded(home);
+            }
+            if home.is_none() && !host.admits(key, value_bytes, mode == Mode::Set) {
+                header.refuse(out, Status::TooLarge);
+                return past;
+            }
+        }
+        let whole = HEADER_BYTES + header.body_bytes;
+        let Some(value) = input.get(HEADER_BYTES + before_value..whole) else { return Step::Needs(whole) };
+        if let Some(home) = home {
+            return Step::Used(whole).forwarded(home);
+        }
+        if order == Order::LogIn {
+            host.counters.auth_cmds += 1;
+            self.is_logged_in = key == PLAIN && users.is_some_and(|users| is_user(users, value));
+            if self.is_logged_in {
+                header.answer(out, Status::Ok, 0, b"", b"", b"Authenticated");
+            } else {
+                host.counters.auth_errors += 1;
+                header.refuse(out, Status::NotLoggedIn);
+            }
+            return Step::Used(whole);
+        }
+        let packet = Packet { header: &header, extras, key, value, is_quiet };
+        if order.only_reads()
+            && let Some(home) = host.asked(key)
+        {
+            let mut miss = Vec::new();
+            packet.miss(matches!(order, Order::Get { shows_key: true, .. }), &mut miss);
+            host.send(To::Home(home), Language::Binary, &input[..whole], Some(miss));
+            return Step::Sent { used: whole };
+        }
+        if order == Order::Flush && host.has_neighbours() {
+            host.flush(packet.flush_time());
+            return Step::Used(whole).forwarded(To::All);
+        }
+        if let Err(status) = packet.carry_out(order, host, out) {
+            header.refuse(out, status);
+        }
+        if order == Order::Quit { Step::Close } else { Step::Used(whole) }
     }
-    let whole = HEADER_BYTES + header.body_bytes;
-    let Some(value) = input.get(HEADER_BYTES + before_value..whole) else { return Step::Needs(whole) };
-    if let Some(home) = home {
-        return Step::Used(whole).forwarded(home);
-    }
-    let packet = Packet { header: &header, extras, key, value, is_quiet };
-    if order.only_reads()
-        && let Some(home) = host.asked(key)
-    {
-        let mut miss = Vec::new();
-        packet.miss(matches!(order, Order::Get { shows_key: true, .. }), &mut miss);
-        host.send(To::Home(home), Language::Binary, &input[..whole], Some(miss));
-        return Step::Sent { used: whole };
-    }
-    if order == Order::Flush && host.has_neighbours() {
-        host.flush(packet.flush_time());
-        return Step::Used(whole).forwarded(To::All);
-    }
-    if let Err(status) = packet.carry_out(order, host, out) {
-        header.refuse(out, status);
-    }
-    if order == Order::Quit { Step::Close } else { Step::Used(whole) }
+}
+
+/// Whether a client says who it is that may log in.
+fn is_user(users: &Users, message: &[u8]) -> bool {
+    let mut parts = message.splitn(3, |byte| *byte == 0);
+    let (Some(_), Some(name), Some(password)) = (parts.next(), parts.next(), parts.next()) else {
+        return false;
+    };
+    users.admit(name, password)
 }
 
 /// A request.
@@ -282,7 +347,8 @@ impl Packet<'_> {
                 self.done(out, 0, b"");
             }
             Order::Version => self.done(out, 0, host.world.version.as_bytes()),
-            Order::Noop | Order::Quit => self.done(out, 0, b""),
+            Order::Noop | Order::Quit | Order::LogIn => self.done(out, 0, b""),
+            Order::Mechanisms => self.done(out, 0, PLAIN),
             Order::Stat => {
                 let show = |name: &str, value: &str| {
                     self.header.answer(out, Status::Ok, 0, b"", name.as_bytes(), value.as_bytes());

@@ -100,7 +100,7 @@ impl Client {
 
     /// Whether it has yet to take answers.
     pub(super) fn is_blocked(&self) -> bool {
-        !self.output.is_empty()
+        !self.output.is_empty() || self.stream.is_blocked()
     }
 
     /// Whether it waits for other caches.

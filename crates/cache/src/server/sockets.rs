@@ -12,14 +12,16 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
 use sidelong_fabric::control::{Sealed, Secret};
+use sidelong_tls::Tls;
 
 use super::sealed::SealedStream;
+use super::tls::Encrypted;
 
 /// Where clients connect.
 #[derive(Debug)]
 pub enum Listener {
-    /// A TCP address.
-    Tcp(TcpListener),
+    /// A TCP address, where clients may have to speak TLS.
+    Tcp(TcpListener, Option<Tls>),
     /// A Unix socket, whose file is removed at the end.
     Unix(UnixListener, PathBuf),
     /// The Unix socket at which other caches of the cluster connect. Its file is removed at the end, too.
@@ -38,12 +40,15 @@ pub enum Listener {
 impl Listener {
     pub(super) fn accept(&self) -> io::Result<Stream> {
         match self {
-            Listener::Tcp(listener) => {
+            Listener::Tcp(listener, tls) => {
                 let (stream, _) = listener.accept()?;
                 // An answer is written whole, and not held back for more.
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
-                Ok(Stream::Tcp(stream))
+                match tls {
+                    None => Ok(Stream::Tcp(stream)),
+                    Some(tls) => Ok(Stream::Tls(Box::new(Encrypted::new(stream, tls.config())?))),
+                }
             }
             Listener::Unix(listener, _) | Listener::Caches(listener, _) => {
                 let (stream, _) = listener.accept()?;
@@ -67,7 +72,7 @@ impl Listener {
 
     pub(super) fn set_nonblocking(&self) -> io::Result<()> {
         match self {
-            Listener::Tcp(listener) | Listener::Network { listener, .. } => listener.set_nonblocking(true),
+            Listener::Tcp(listener, _) | Listener::Network { listener, .. } => listener.set_nonblocking(true),
             Listener::Unix(listener, _) | Listener::Caches(listener, _) => listener.set_nonblocking(true),
         }
     }
@@ -76,7 +81,7 @@ impl Listener {
 impl fmt::Display for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Listener::Tcp(listener) | Listener::Network { listener, .. } => match listener.local_addr() {
+            Listener::Tcp(listener, _) | Listener::Network { listener, .. } => match listener.local_addr() {
                 Ok(address) => address.fmt(f),
                 Err(_) => f.write_str("TCP"),
             },
@@ -88,7 +93,7 @@ impl fmt::Display for Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Listener::Tcp(listener) | Listener::Network { listener, .. } => listener.as_fd(),
+            Listener::Tcp(listener, _) | Listener::Network { listener, .. } => listener.as_fd(),
             Listener::Unix(listener, _) | Listener::Caches(listener, _) => listener.as_fd(),
         }
     }
@@ -107,6 +112,7 @@ pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
     Sealed(Box<SealedStream>),
+    Tls(Box<Encrypted>),
 }
 
 impl Stream {
@@ -137,7 +143,7 @@ impl Stream {
     /// Whether bytes may be written: the other side is known.
     pub(crate) fn is_open(&self) -> bool {
         match self {
-            Stream::Tcp(_) | Stream::Unix(_) => true,
+            Stream::Tcp(_) | Stream::Unix(_) | Stream::Tls(_) => true,
             Stream::Sealed(stream) => stream.is_open(),
         }
     }
@@ -147,6 +153,7 @@ impl Stream {
         match self {
             Stream::Tcp(_) | Stream::Unix(_) => false,
             Stream::Sealed(stream) => stream.is_blocked(),
+            Stream::Tls(stream) => stream.is_blocked(),
         }
     }
 
@@ -155,6 +162,7 @@ impl Stream {
         match self {
             Stream::Tcp(_) | Stream::Unix(_) => Ok(()),
             Stream::Sealed(stream) => stream.flush(),
+            Stream::Tls(stream) => stream.flush(),
         }
     }
 
@@ -164,6 +172,7 @@ impl Stream {
             Stream::Tcp(stream) => stream.read(to),
             Stream::Unix(stream) => stream.read(to),
             Stream::Sealed(stream) => stream.read(to),
+            Stream::Tls(stream) => stream.read(to),
         }
     }
 
@@ -173,6 +182,7 @@ impl Stream {
             Stream::Tcp(stream) => stream.write(from),
             Stream::Unix(stream) => stream.write(from),
             Stream::Sealed(stream) => stream.write(from),
+            Stream::Tls(stream) => stream.write(from),
         }
     }
 
@@ -190,6 +200,7 @@ impl AsFd for Stream {
             Stream::Tcp(stream) => stream.as_fd(),
             Stream::Unix(stream) => stream.as_fd(),
             Stream::Sealed(stream) => stream.socket.as_fd(),
+            Stream::Tls(stream) => stream.as_fd(),
         }
     }
 }

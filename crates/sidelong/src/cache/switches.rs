@@ -1,18 +1,22 @@
 //! memcached's switches.
 
+use std::env;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
+use sidelong_cache::Login;
 use sidelong_cache::cache::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
 use sidelong_policy::cache::store::Eviction;
 
-use super::{MIB, Place, Setup};
+use super::{MIB, Place, Setup, TlsFiles};
 use crate::failure::Failure;
 
 /// The smallest and the largest of the largest items, as memcached has them, in bytes.
 const ITEM_BYTES_MIN: usize = 1 << 10;
 const ITEM_BYTES_MAX: usize = 1 << 30;
+/// Names the file of users for SASL, as for memcached.
+const SASL_FILE: &str = "MEMCACHED_SASL_PWDB";
 
 #[derive(Args)]
 pub(super) struct Switches {
@@ -52,12 +56,45 @@ pub(super) struct Switches {
     /// File of NAME:PASSWORD lines: clients must log in, in the text protocol.
     #[arg(short = 'Y', long, value_name = "FILE")]
     auth_file: Option<PathBuf>,
+    /// Serve TLS at TCP ports, with the certificate that -o names.
+    #[arg(short = 'Z', long, conflicts_with = "unix_socket")]
+    enable_ssl: bool,
+    /// memcached's extended options: ssl_chain_cert=FILE, ssl_key=FILE (default: in the same file), ssl_ca_cert=FILE with
+    /// ssl_verify_mode=2 (clients must show a certificate of this authority). All PEM.
+    #[arg(short = 'o', long, value_name = "OPTION=VALUE", value_delimiter = ',', value_parser = extended)]
+    extended: Vec<Extended>,
+    /// Clients must log in by SASL (PLAIN), in the binary protocol. The file of NAME:PASSWORD lines is named by the environment
+    /// variable MEMCACHED_SASL_PWDB.
+    #[arg(short = 'S', long, conflicts_with = "auth_file")]
+    enable_sasl: bool,
     /// Accepted for memcached's sake: SIDELONG_LOG says what is logged.
     #[arg(short = 'v', long, action = clap::ArgAction::Count)]
     verbose: u8,
     /// Not served: let systemd or a shell run it in the background.
     #[arg(short = 'd', long, hide = true)]
     daemon: bool,
+}
+
+/// An extended option.
+#[derive(Clone, Debug)]
+enum Extended {
+    Chain(PathBuf),
+    Key(PathBuf),
+    ClientCa(PathBuf),
+    /// Whether clients must show a certificate.
+    Verify(bool),
+}
+
+fn extended(text: &str) -> Result<Extended, String> {
+    match text.split_once('=') {
+        Some(("ssl_chain_cert", file)) => Ok(Extended::Chain(file.into())),
+        Some(("ssl_key", file)) => Ok(Extended::Key(file.into())),
+        Some(("ssl_ca_cert", file)) => Ok(Extended::ClientCa(file.into())),
+        Some(("ssl_verify_mode", "0")) => Ok(Extended::Verify(false)),
+        Some(("ssl_verify_mode", "2")) => Ok(Extended::Verify(true)),
+        Some(("ssl_verify_mode", _)) => Err("ssl_verify_mode must be 0 or 2".to_owned()),
+        _ => Err("known are ssl_chain_cert, ssl_key, ssl_ca_cert and ssl_verify_mode".to_owned()),
+    }
 }
 
 /// An address, and a port if it has one of its own.
@@ -127,6 +164,7 @@ impl Switches {
             }
         };
         Ok(Setup {
+            tls: self.tls()?,
             memory_mib: self.memory_limit,
             item_bytes_max: self.max_item_size,
             eviction: self.eviction,
@@ -135,10 +173,45 @@ impl Switches {
             place,
             unix_mask: self.unix_mask,
             tcp_port: self.port,
-            auth_file: self.auth_file.clone(),
+            users: self.users()?,
             admin: None,
             verbosity: self.verbose,
             member: None,
         })
+    }
+
+    fn users(&self) -> Result<Option<(PathBuf, Login)>, Failure> {
+        if !self.enable_sasl {
+            return Ok(self.auth_file.clone().map(|file| (file, Login::Text)));
+        }
+        let Some(file) = env::var_os(SASL_FILE) else {
+            return Err(Failure::new(format!("-S: set {SASL_FILE} to the file of NAME:PASSWORD lines")));
+        };
+        Ok(Some((file.into(), Login::Sasl)))
+    }
+
+    fn tls(&self) -> Result<Option<TlsFiles>, Failure> {
+        let last =
+            |which: fn(&Extended) -> Option<&PathBuf>| self.extended.iter().rev().find_map(which).cloned();
+        let chain = last(|option| if let Extended::Chain(file) = option { Some(file) } else { None });
+        let key = last(|option| if let Extended::Key(file) = option { Some(file) } else { None });
+        let client_ca = last(|option| if let Extended::ClientCa(file) = option { Some(file) } else { None });
+        let verify = self.extended.iter().rev().find_map(|option| match option {
+            Extended::Verify(verify) => Some(*verify),
+            _ => None,
+        });
+        if !self.enable_ssl {
+            let why = "-o: its ssl options need -Z (--enable-ssl)";
+            return if self.extended.is_empty() { Ok(None) } else { Err(Failure::new(why)) };
+        }
+        let Some(certificate) = chain else {
+            return Err(Failure::new("-Z: it needs a certificate: -o ssl_chain_cert=FILE,ssl_key=FILE"));
+        };
+        if client_ca.is_some() != verify.unwrap_or_default() {
+            let why =
+                "-o: ssl_ca_cert=FILE and ssl_verify_mode=2 need each other: clients must show a certificate";
+            return Err(Failure::new(why));
+        }
+        Ok(Some(TlsFiles { key: key.unwrap_or_else(|| certificate.clone()), certificate, client_ca }))
     }
 }

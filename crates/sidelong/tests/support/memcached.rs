@@ -25,6 +25,22 @@ pub fn unmodified_clients(address: SocketAddr) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
+/// Real clients of a cache that serves TLS with this certificate, or asks them to log in by SASL as ann with "secret".
+pub fn clients_by(way: &str, address: SocketAddr, certificate: Option<&Path>) {
+    let has =
+        Command::new(PYTHON).args(["-c", "import pylibmc, pymemcache; assert pylibmc.support_sasl"]).output();
+    if !has.is_ok_and(|done| done.status.success()) {
+        return skipped(&format!(
+            "{way}: Debian's packages python3-pylibmc and python3-pymemcache have the clients"
+        ));
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/memcached_secured.py");
+    let mut done = Command::new(PYTHON);
+    done.arg(script).args([way, &address.ip().to_string(), &address.port().to_string()]).args(certificate);
+    let done = done.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
 /// A client that talks by hand.
 pub struct Client {
     pub stream: TcpStream,

@@ -1,6 +1,7 @@
-//! TLS towards clients: rustls, TLS 1.2 and 1.3 with its modern defaults, HTTP/2 by ALPN, session resumption by tickets, several
-//! certificates by the name that a client asks for, and certificates of clients. Files that are replaced on disk are taken over
-//! without a restart.
+//! TLS towards clients: rustls, TLS 1.2 and 1.3 with its modern defaults, session resumption by tickets, several certificates by
+//! the name that a client asks for, and certificates of clients. Files that are replaced on disk are taken over without a
+//! restart. The driver of the connections is the caller's.
+#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,6 +9,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::server::danger::ClientCertVerifier;
@@ -19,8 +21,10 @@ use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject as _};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use sidelong_files::open_regular;
-use tokio_rustls::TlsAcceptor;
 use webpki::EndEntityCert;
+
+/// Time between two checks whether a file was replaced ([`Tls::renew`]).
+pub const RENEW_EVERY: Duration = Duration::from_secs(5);
 
 /// Why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +89,9 @@ impl ClientCa {
     }
 }
 
+/// Protocols that a client may choose from (ALPN), the best first. None: it is not asked.
+pub type Protocols = &'static [&'static str];
+
 /// What clients are shown, and what they must show.
 #[derive(Clone, Debug)]
 pub struct Tls(Arc<Shared>);
@@ -92,6 +99,7 @@ pub struct Tls(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     files: Mutex<(Vec<Certificate>, Option<ClientCa>)>,
+    protocols: Protocols,
     /// For new connections.
     config: RwLock<Arc<ServerConfig>>,
 }
@@ -102,14 +110,18 @@ impl Tls {
     ///
     /// # Errors
     /// If the system has no random numbers.
-    pub fn new(certificates: Vec<Certificate>, client_ca: Option<ClientCa>) -> Result<Self, TlsError> {
-        let config = RwLock::new(Arc::new(config(&certificates, client_ca.as_ref())?));
-        Ok(Tls(Arc::new(Shared { files: Mutex::new((certificates, client_ca)), config })))
+    pub fn new(
+        certificates: Vec<Certificate>,
+        client_ca: Option<ClientCa>,
+        protocols: Protocols,
+    ) -> Result<Self, TlsError> {
+        let config = RwLock::new(Arc::new(config(&certificates, client_ca.as_ref(), protocols)?));
+        Ok(Tls(Arc::new(Shared { files: Mutex::new((certificates, client_ca)), protocols, config })))
     }
 
     /// Takes over files that have changed since they were last read, for new connections. What cannot be used is logged, and what
-    /// was there before stays; it is not read again until it changes once more.
-    pub(crate) fn renew(&self) {
+    /// was there before stays; it is not read again until it changes once more. It reads files, and may wait for them.
+    pub fn renew(&self) {
         let mut files = self.0.files.lock().unwrap_or_else(PoisonError::into_inner);
         let (certificates, client_ca) = &mut *files;
         let mut is_new = false;
@@ -122,25 +134,30 @@ impl Tls {
         if !is_new {
             return;
         }
-        match config(certificates, client_ca.as_ref()) {
+        match config(certificates, client_ca.as_ref(), self.0.protocols) {
             Ok(config) => *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config),
             Err(error) => tracing::warn!(%error, "new certificates cannot be used"),
         }
     }
 
-    pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(Arc::clone(&self.0.config.read().unwrap_or_else(PoisonError::into_inner)))
+    /// What a new connection goes by.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-fn config(certificates: &[Certificate], client_ca: Option<&ClientCa>) -> Result<ServerConfig, TlsError> {
+fn config(
+    certificates: &[Certificate],
+    client_ca: Option<&ClientCa>,
+    protocols: Protocols,
+) -> Result<ServerConfig, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let builder = match client_ca {
         Some(ClientCa(kept)) => builder.with_client_cert_verifier(Arc::clone(&kept.value)),
         None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_cert_resolver(Arc::new(Shown::new(certificates)));
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     if client_ca.is_some() {
         // A session that is resumed shows no certificate: one that has expired meanwhile, or whose authority is no longer
         // in the file, would be taken for good.
