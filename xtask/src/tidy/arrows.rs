@@ -14,6 +14,7 @@ use crate::repo::Repo;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("layout", &[]),
     ("files", &[]),
+    ("tls", &["files"]),
     ("policy", &["layout"]),
     ("fabric", &["files", "layout"]),
     ("cache", &["fabric", "layout", "policy", "tls"]),
@@ -21,7 +22,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("config", &["files", "layout", "policy", "state"]),
     ("load", &["files", "layout", "fabric", "state"]),
     ("reconfig", &["layout", "fabric", "state", "policy"]),
-    ("tls", &["files"]),
     ("proxy", &["files", "tls"]),
     ("edge", &["files", "layout", "fabric", "state", "policy", "load", "reconfig", "proxy", "tls"]),
     ("trace", &["files"]),
