@@ -2,12 +2,12 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 use sidelong_config::{Configuration, Protocol};
-use support::{Client, Cluster, Done, Running, eventually, get, metrics, run};
+use support::{Client, Cluster, Done, PATIENCE, Running, eventually, get, metrics, run};
 
 /// Nodes of a cluster in which nothing moves by itself: n1 to n3 at alpha, n4 at beta.
 fn quiet() -> Cluster {
@@ -25,6 +25,19 @@ fn node(cluster: &Cluster, name: &str) -> (String, String) {
     let node = nodes.iter().find(|node| node["name"] == name).unwrap();
     let text = |key: &str| node[key].as_str().unwrap_or_default().to_owned();
     (text("state"), text("site"))
+}
+
+/// Waits until it is so.
+fn becomes(cluster: &Cluster, name: &str, state: &str, site: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let seen = node(cluster, name);
+        if seen == is(state, site) {
+            return;
+        }
+        let counted = || [0, 1].map(|edge| metrics(cluster.admin(edge)));
+        assert!(Instant::now() < deadline, "{name} is {seen:?}, not {state} at {site}: {:?}", counted());
+    }
 }
 
 fn is(state: &str, site: &str) -> (String, String) {
@@ -204,7 +217,7 @@ fn a_node_with_requests_stays_unless_one_waits_for_them() {
     assert_eq!(node(&cluster, "n1"), is("serving", "alpha"));
     let config = cluster.config();
     let mut drain = Running::start(["drain", "n1", "--wait", "--config", config.to_str().unwrap()]);
-    eventually("it drains", || node(&cluster, "n1") == is("draining", "alpha"));
+    becomes(&cluster, "n1", "draining", "alpha");
     assert!(drain.is_running());
     client.send("x").unwrap();
     client.reply(true).unwrap();
@@ -219,10 +232,11 @@ fn a_drain_that_is_interrupted_leaves_the_node_at_its_site() {
     let config = cluster.config();
     for signal in [Signal::INT, Signal::KILL] {
         let drain = Running::start(["drain", "n1", "--wait", "--config", config.to_str().unwrap()]);
-        eventually("it drains", || node(&cluster, "n1") == is("draining", "alpha"));
+        becomes(&cluster, "n1", "draining", "alpha");
         drain.signal(signal);
         drain.finish();
-        eventually("an edge takes it back", || node(&cluster, "n1") == is("serving", "alpha"));
+        // An edge takes it back.
+        becomes(&cluster, "n1", "serving", "alpha");
     }
     up.end().succeeded();
 }
