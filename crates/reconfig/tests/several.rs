@@ -9,7 +9,7 @@ use plan::plan;
 use sidelong_fabric::{Host, Initiator, RunDirectory, shm::ShmHost};
 use sidelong_layout::{EdgeId, NodeId, SiteId};
 use sidelong_reconfig::{BoardInit, How, Links, Mover, Protocol, board_map, offer_board, offer_words};
-use sidelong_state::{Outcome, Pool, Time, Timing};
+use sidelong_state::{Outcome, Pool, Time, Timing, Undrained};
 
 const NODES: usize = 4;
 const SITES: usize = 3;
@@ -65,6 +65,6 @@ fn a_move_that_waits_keeps_no_other_site_waiting() {
         }
         assert!(now.0 < 10 * DRAIN_NS_MAX, "it waits for no longer than it may");
     };
-    assert_eq!((ended.site, ended.how), (site(1), How::Lease(Outcome::NotDrained)));
+    assert_eq!((ended.site, ended.how), (site(1), How::Lease(Outcome::NotDrained(Undrained::Node))));
     assert!(several.is_idle());
 }

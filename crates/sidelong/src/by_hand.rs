@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{User, getuid};
 use sidelong_config::Cluster;
-use sidelong_layout::{NodeId, NodeState, Ownership, SiteId, Time};
+use sidelong_layout::{EdgeId, FrontWord, NodeId, NodeState, Ownership, SiteId, Time};
 use sidelong_reconfig::Links;
-use sidelong_state::{Goal, Memo, Move, Outcome, Plan, Protocol, Step};
+use sidelong_state::{Goal, Memo, Move, Op, Outcome, Plan, Protocol, Reply, Step, Undrained, Word};
 
 use crate::cli::{DrainArgs, MoveArgs, ResumeArgs, RunningArgs};
 use crate::edge;
@@ -146,7 +146,7 @@ impl Hand {
                     return tell(is_quiet, &said);
                 }
                 Outcome::AtFloor if !self.has_spare(plan) => return Err(self.at_floor(plan)),
-                Outcome::NotDrained => return Err(self.not_drained(plan)),
+                Outcome::NotDrained(kept) => return Err(self.not_drained(plan, kept)),
                 Outcome::NotChanged { fault } => {
                     let fault = edge::not_changed(fault);
                     let by_hand = self.by_hand(plan, "not-changed", None, Some(fault.clone()));
@@ -305,13 +305,33 @@ impl Hand {
         })
     }
 
-    fn not_drained(&self, plan: Plan) -> Failure {
+    fn not_drained(&mut self, plan: Plan, kept: Undrained) -> Failure {
+        // A server that has not finished some requests does not say whose they are.
+        let theirs = match kept {
+            Undrained::Node => self.at_fronts(plan.node),
+            _ => Vec::new(),
+        };
+        let kept = [vec![edge::undrained(&self.parts, kept)], theirs].concat().join(", ");
         let site = self.site(plan.from().unwrap_or(plan.site()));
         let (name, bound) = (&self.name, self.parts.cluster.reconfig.drain_max);
         let longer = if plan.goal == Goal::Hold { "; --wait waits for them" } else { "" };
         Failure::new(format!(
-            "requests of {site} at {name} had not ended after {bound:?} (reconfig.drain_ms_max), so it stays there{longer}"
+            "requests of {site} at {name} had not ended after {bound:?} (reconfig.drain_ms_max), so it stays there: {kept}{longer}"
         ))
+    }
+
+    /// What each front that has requests at a node has there now, in words.
+    fn at_fronts(&mut self, node: NodeId) -> Vec<String> {
+        let fronts = (0..self.parts.cluster.fronts.len()).map(EdgeId::new);
+        let said = fronts.filter_map(|front| {
+            let Reply::Value(word) = self.links.execute(Op::Read(Word::Front(front, node))) else {
+                return None;
+            };
+            let requests = FrontWord::decode(word).requests;
+            let is_kept = word != FrontWord::GONE && requests > 0;
+            is_kept.then(|| edge::undrained(&self.parts, Undrained::Requests(front, requests)))
+        });
+        said.collect()
     }
 
     fn not_changed(&self, plan: Plan, fault: &str) -> Failure {

@@ -16,13 +16,13 @@ use sidelong_layout::{EdgeId, Fault, NodeId, ShareMap};
 use sidelong_policy::brain::Brain;
 use sidelong_policy::reconfigure::MovePlan;
 use sidelong_reconfig::{Cause, Ended, How, offer_board, offer_front};
-use sidelong_state::{Outcome, PaperOutcome};
+use sidelong_state::{Outcome, PaperOutcome, Undrained};
 use signal_hook::consts::SIGUSR1;
 
 use crate::cli::PartArgs;
 use crate::event::Event;
 use crate::fabric::Offering;
-use crate::failure::Failure;
+use crate::failure::{Failure, some};
 use crate::hangup::Hangup;
 use crate::history::{Log, Record};
 use crate::parent::{self, end_with_parent};
@@ -363,7 +363,7 @@ fn ended_event(parts: &Parts, ended: &Ended) -> Event {
             site: parts.site_name(ended.site),
             node: plan.map(|plan| parts.node_name(plan.node)),
             why: plan.map(|plan| why(parts, &plan)).or(ended.cause.map(|cause| told(parts, cause))),
-            how: how(ended.how),
+            how: how(parts, ended.how),
             at_ns,
         },
     }
@@ -389,14 +389,16 @@ pub(crate) fn told(parts: &Parts, cause: Cause) -> String {
     }
 }
 
-fn how(how: How) -> String {
+fn how(parts: &Parts, how: How) -> String {
     let how = match how {
         How::Lease(Outcome::Moved) | How::Paper(PaperOutcome::Moved) => "moved",
         How::Lease(Outcome::Busy) | How::Paper(PaperOutcome::Busy) => "busy",
         How::Lease(Outcome::Recent) | How::Paper(PaperOutcome::Recent) => "recent",
         How::Lease(Outcome::AtFloor) => "the donor is at its floor",
         How::Lease(Outcome::NodeChanged) | How::Paper(PaperOutcome::NodeChanged) => "the node had changed",
-        How::Lease(Outcome::NotDrained) => "its old site's requests had not ended in time",
+        How::Lease(Outcome::NotDrained(kept)) => {
+            return format!("its old site's requests had not ended in time: {}", undrained(parts, kept));
+        }
         How::Lease(Outcome::NotChanged { fault }) => return not_changed(fault),
         How::Lease(Outcome::Contended) => "the donor's budget kept changing",
         How::Lease(Outcome::Unreachable) => "a word could not be reached",
@@ -406,6 +408,19 @@ fn how(how: How) -> String {
         How::Paper(PaperOutcome::Lost) => "completions were lost",
     };
     how.to_owned()
+}
+
+/// What kept a node at its old site, in words.
+pub(crate) fn undrained(parts: &Parts, kept: Undrained) -> String {
+    let front = |front: EdgeId| &parts.cluster.fronts[front.index()].name;
+    match kept {
+        Undrained::Node => "its server has not finished them".to_owned(),
+        Undrained::Requests(edge, requests) => {
+            format!("{} has {} there", front(edge), some(requests as usize, "request"))
+        }
+        Undrained::Unseen(edge) => format!("{} has not seen the node leave, as one that hangs", front(edge)),
+        Undrained::Unread(edge) => format!("what {} has there cannot be read", front(edge)),
+    }
 }
 
 /// Why a node could not change sites, in words.

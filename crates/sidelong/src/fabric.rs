@@ -223,14 +223,20 @@ impl Offering {
 }
 
 /// A hash of what all parts of a cluster must have alike, because words and records name sites, nodes and movers by their
-/// place in the file, and because a node and its movers must agree on whether it runs commands: a part with another one is
-/// refused by name. Never 0, which stands for no cluster.
+/// place in the file, and because a node and its movers must agree on whether it runs commands, and on whether its server is
+/// foreign and so acknowledges nothing: a part with another one is refused by name. Never 0, which stands for no cluster.
 ///
 /// What a part may know better than others, such as floors, is not in it: it can be changed part by part.
 fn identity(cluster: &Cluster) -> u64 {
     let mut text = format!("{:?} {:?}", cluster.reconfig.by, cluster.reconfig.protocol);
     if cluster.has_commands() {
         text += " with commands";
+    }
+    // Movers wait for acknowledgements of all other nodes.
+    let foreign: Vec<_> =
+        cluster.nodes.iter().filter(|node| node.is_foreign).map(|node| &node.name).collect();
+    if !foreign.is_empty() {
+        text += &format!("\nforeign {foreign:?}");
     }
     let sites = cluster.sites.iter().map(|site| &site.name);
     let nodes = cluster.nodes.iter().map(|node| &node.name);

@@ -34,11 +34,33 @@ use crate::regions;
 /// incarnation, so they repeat after four minutes, long after the lease of the earlier process.
 const LIFE_MS_MIN: u64 = 64;
 
-/// The cluster of the file at `path`, with `fabric` instead of the file's if given.
+/// The cluster file that an `up` writes into the run directory, for its parts.
+pub(crate) const RUN_FILE: &str = "cluster.toml";
+
+/// The cluster of the file at `path` as it runs, with `fabric` instead of the file's if given.
+///
+/// If an `up` on this machine runs it, this is what its parts have read. That may differ from the file: `up` puts servers and
+/// proxies of other makes in place of the file's, and the file may have changed since.
 pub(crate) fn cluster(path: &Path, fabric: Option<config::Fabric>) -> Result<Cluster, Failure> {
     let mut file = ClusterFile::load(path)?;
+    file = as_run(&file.cluster()?)?.unwrap_or(file);
     file.cluster.fabric = fabric.unwrap_or(file.cluster.fabric);
     with_nodes(file.cluster()?, path)
+}
+
+/// What the parts of a cluster have read, if an `up` on this machine runs it.
+fn as_run(cluster: &Cluster) -> Result<Option<ClusterFile>, Failure> {
+    let run = RunDirectory::at(&cluster.run_dir);
+    if !run.is_claimed() {
+        return Ok(None);
+    }
+    let file = match run.read(RUN_FILE) {
+        Ok(file) => ClusterFile::of_file(file, &run.path().join(RUN_FILE))?,
+        // It is about to be written.
+        Err(_) => return Ok(None),
+    };
+    // Another cluster in the same directory is refused by its words.
+    Ok(Some(file).filter(|file| file.cluster.name == cluster.name))
 }
 
 /// A cluster that has more than caches.

@@ -213,7 +213,7 @@ fn a_node_with_requests_stays_unless_one_waits_for_them() {
     let (cluster, up, mut client) = with_open_request();
     let refused = by_hand(&cluster, &["drain", "n1"]).refused();
     assert!(refused.contains("requests of alpha at n1 had not ended after 500ms"), "{refused}");
-    assert!(refused.ends_with("; --wait waits for them"), "{refused}");
+    assert!(refused.ends_with("edge1 has 1 request there; --wait waits for them"), "{refused}");
     assert_eq!(node(&cluster, "n1"), is("serving", "alpha"));
     let config = cluster.config();
     let mut drain = Running::start(["drain", "n1", "--wait", "--config", config.to_str().unwrap()]);

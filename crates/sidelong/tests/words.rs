@@ -184,7 +184,8 @@ fn parts_with_another_cluster_file_are_told_apart_and_the_others_go_on() {
     let mut cluster = Cluster::new(&[("alpha", 1), ("beta", 1)]);
     cluster.file.edges.truncate(1);
     let config = cluster.config();
-    // With a site and a node more, with the sites the other way round, which is all of one length, and with a command.
+    // With a site and a node more, with the sites the other way round, which is all of one length, with a command, and with a server
+    // that is not the node's.
     let mut more = cluster.file.clone();
     more.sites.push(SiteEntry::new("gamma", "gamma.test", 1));
     more.nodes.push(NodeEntry::new("n3", 1, cluster.at(6001)));
@@ -192,7 +193,9 @@ fn parts_with_another_cluster_file_are_told_apart_and_the_others_go_on() {
     turned.sites.reverse();
     let mut runs = cluster.file.clone();
     runs.sites[0].on_enter = Some(vec!["true".into()]);
-    for (name, other) in [("more", more), ("turned", turned), ("runs", runs)] {
+    let mut foreign = cluster.file.clone();
+    foreign.nodes[1] = NodeEntry::foreign("n2", 1, cluster.node(1));
+    for (name, other) in [("more", more), ("turned", turned), ("runs", runs), ("foreign", foreign)] {
         let others = cluster.path(&format!("{name}.toml"));
         std::fs::write(&others, other.to_toml().unwrap()).unwrap();
         // First, so that it is there before any other part.

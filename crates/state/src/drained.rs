@@ -6,11 +6,24 @@
 //! that acknowledges may still get a request from a front that has not seen it drain; that is why the fronts are asked,
 //! too.
 
-use sidelong_layout::{Ack, EdgeId, FrontWord, NodeId};
+use sidelong_layout::{Ack, EdgeId, FrontWord, NodeId, SEQUENCE_MAX};
 
 use crate::op::{Reply, Step, Word, done};
 use crate::pool::Pool;
 use crate::primitive::Load;
+
+/// What last kept a draining node at its old site.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Undrained {
+    /// The node has not acknowledged: its server has requests there, or the node does not run.
+    Node,
+    /// The front has so many requests there.
+    Requests(EdgeId, u32),
+    /// The front has not seen that the node drains.
+    Unseen(EdgeId),
+    /// What the front states could not be read.
+    Unread(EdgeId),
+}
 
 /// Asks the witnesses of one node, and remembers who has testified.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -42,29 +55,39 @@ impl Drained {
         matches!(self.witness, Some(Witness::Front(_)))
     }
 
-    /// Whether all have testified. If not, call again later, without a reply.
-    pub(crate) fn step(&mut self, mut reply: Option<Reply>) -> Step<bool> {
+    /// Whether all have testified, or who has not. If not, call again later, without a reply.
+    pub(crate) fn step(&mut self, mut reply: Option<Reply>) -> Step<Result<(), Undrained>> {
         while let Some(witness) = self.witness {
             let value = done!(self.load.step(reply.take()));
-            let (has_left, next) = match witness {
+            let (undrained, next) = match witness {
                 Witness::Node => {
                     let ack = value.and_then(Ack::decode);
-                    (ack.is_some_and(|ack| ack.generation == self.generation), front(0, self.fronts))
+                    let has_left = ack.is_some_and(|ack| ack.generation == self.generation);
+                    ((!has_left).then_some(Undrained::Node), front(0, self.fronts))
                 }
-                Witness::Front(index) => {
-                    let has_left = value.is_some_and(|word| FrontWord::has_left(word, self.generation));
-                    (has_left, front(index + 1, self.fronts))
-                }
+                Witness::Front(index) => (self.judge(index, value), front(index + 1, self.fronts)),
             };
-            if has_left {
+            if undrained.is_none() {
                 self.witness = next;
             }
             self.load = load(self.node, self.witness);
-            if !has_left {
-                return Step::Done(false);
+            if let Some(undrained) = undrained {
+                return Step::Done(Err(undrained));
             }
         }
-        Step::Done(true)
+        Step::Done(Ok(()))
+    }
+
+    /// What a front's word says against the node.
+    fn judge(&self, index: u16, word: Option<u64>) -> Option<Undrained> {
+        let front = EdgeId::new(usize::from(index));
+        let Some(word) = word else { return Some(Undrained::Unread(front)) };
+        if FrontWord::has_left(word, self.generation) {
+            return None;
+        }
+        let FrontWord { seen, requests } = FrontWord::decode(word);
+        let has_seen = seen == Some(self.generation & SEQUENCE_MAX);
+        Some(if has_seen { Undrained::Requests(front, requests) } else { Undrained::Unseen(front) })
     }
 }
 

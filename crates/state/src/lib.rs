@@ -140,6 +140,7 @@ mod transfer;
 
 pub use agent::NodeAgent;
 pub use counter::UpdateCounter;
+pub use drained::Undrained;
 pub use lease::{Holder, Memo, Sighting, Timing, TimingError};
 pub use moving::{Goal, Move, Outcome, Plan, STEPS};
 pub use op::{Op, Reply, Step, Word};

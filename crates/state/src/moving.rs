@@ -8,6 +8,7 @@
 use sidelong_layout::{Fault, NodeId, NodeState, Ownership, SiteId};
 
 use crate::Time;
+use crate::drained::Undrained;
 use crate::lease::{Acquire, Acquired, Holder, Lease, Memo, Release, Renewal, Timing};
 use crate::op::{Reply, Step, done};
 use crate::pool::Pool;
@@ -134,8 +135,8 @@ pub enum Outcome {
     AtFloor,
     /// The node's ownership differs from the plan.
     NodeChanged,
-    /// The node did not finish its old site's requests in time, and stays there.
-    NotDrained,
+    /// The old site's requests at the node had not ended in time, as far as the mover could tell, and it stays there.
+    NotDrained(Undrained),
     /// The node's commands failed or said nothing in time. If it runs its old site again, it is pinned there; otherwise it is
     /// held.
     NotChanged {
@@ -170,7 +171,7 @@ impl Outcome {
             Outcome::Recent => "recent",
             Outcome::AtFloor => "at-floor",
             Outcome::NodeChanged => "node-changed",
-            Outcome::NotDrained => "not-drained",
+            Outcome::NotDrained(_) => "not-drained",
             Outcome::NotChanged { .. } => "not-changed",
             Outcome::Contended => "contended",
             Outcome::Unreachable => "unreachable",

@@ -144,7 +144,7 @@ impl Reconcile {
                 }
                 Phase::Await { node, tries, word, drained } => {
                     let deadline = *self.deadline.get_or_insert(self.timing.drain_deadline(now));
-                    let has_drained = done!(drained.step(reply.take()));
+                    let has_drained = done!(drained.step(reply.take())).is_ok();
                     let (node, tries, word) = (*node, *tries, *word);
                     let Some(from) = word.site else { unreachable!("it drains") };
                     if has_drained {

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use sidelong_layout::{
-    Ack, Budget, EdgeId, Hot, Lock, NodeId, NodeState, Ownership, Rejected, SiteId, valid,
+    Ack, Budget, EdgeId, FrontWord, Hot, Lock, NodeId, NodeState, Ownership, Rejected, SiteId, valid,
 };
 
 use super::*;
@@ -210,7 +210,7 @@ fn a_pinned_node_stays_pinned_where_it_is_repaired_and_where_it_does_not_drain()
     let mut repair = Move::repair(site(0), holder(1), pool(), timing(), Memo::default());
     assert_eq!(cluster.run(&mut repair), Outcome::Recovered { left_out: 0 });
     cluster.acknowledges = false;
-    assert_eq!(hold(&mut cluster, 0, false), Outcome::NotDrained);
+    assert_eq!(hold(&mut cluster, 0, false), Outcome::NotDrained(Undrained::Node));
     assert_eq!((cluster.node(0).state, cluster.budgets()), (NodeState::Pinned, [2, 1]));
 }
 
@@ -249,10 +249,28 @@ fn a_plan_is_void_once_its_node_has_changed() {
 #[test]
 fn a_node_that_does_not_drain_stays() {
     let mut cluster = Cluster { acknowledges: false, ..Cluster::new() };
-    assert_eq!(cluster.run(&mut a_move(Memo::default())), Outcome::NotDrained);
+    assert_eq!(cluster.run(&mut a_move(Memo::default())), Outcome::NotDrained(Undrained::Node));
     assert_eq!((cluster.node(0).serving_site(), cluster.budgets()), (Some(site(0)), [2, 1]));
     assert_eq!(cluster.now, Time(3 * SECOND), "waits as long as it may");
     assert!(cluster.steps.contains(&"renew-lock"), "and keeps its lock meanwhile");
+}
+
+#[test]
+fn a_move_that_is_given_up_says_who_kept_the_node() {
+    let front = EdgeId::new(1);
+    let gave_up = |said: Option<FrontWord>, unreachable| {
+        let mut cluster = Cluster { unreachable, ..Cluster::new() };
+        cluster.words.insert(Word::Front(EdgeId::new(0), node(0)), FrontWord::GONE);
+        cluster.words.insert(Word::Front(front, node(0)), said.map_or(0, FrontWord::encode));
+        let pool = pool().with_fronts(2).with_silent([true; 3]);
+        cluster.run(&mut Move::new(plan(0), holder(0), pool, timing(), Memo::default()))
+    };
+    let says = |requests| Some(FrontWord { seen: Some(1), requests });
+    assert_eq!(gave_up(says(0), None), Outcome::Moved);
+    assert_eq!(gave_up(says(3), None), Outcome::NotDrained(Undrained::Requests(front, 3)));
+    assert_eq!(gave_up(None, None), Outcome::NotDrained(Undrained::Unseen(front)));
+    let lost = Some(Word::Front(front, node(0)));
+    assert_eq!(gave_up(says(0), lost), Outcome::NotDrained(Undrained::Unread(front)));
 }
 
 #[test]
@@ -261,7 +279,7 @@ fn a_mover_waits_longer_for_requests_that_are_cut() {
         let mut cluster = Cluster { acknowledges: false, ..Cluster::new() };
         let pool = pool().with_cuts(cuts);
         let mut machine = Move::new(plan(0), holder(0), pool, timing(), Memo::default());
-        assert_eq!(cluster.run(&mut machine), Outcome::NotDrained);
+        assert_eq!(cluster.run(&mut machine), Outcome::NotDrained(Undrained::Node));
         cluster.now
     };
     let waits = gave_up([false, true]);

@@ -180,14 +180,14 @@ impl Transfer {
                     let (donor, word) = (*donor, *word);
                     let deadline = *deadline
                         .get_or_insert(self.timing.drain_deadline(now).after_ns(self.pool.cut_ns_max(donor)));
-                    if done!(drained.step(reply.take())) {
-                        Ok(self.go(word))
-                    } else if now >= deadline {
-                        // As it was: one that was pinned stays so.
-                        let back = word.now(self.plan.expected.state, donor);
-                        Ok(read_budget(word, donor, back, Outcome::NotDrained))
-                    } else {
-                        return Step::WaitUntil(self.timing.next_poll(now).min(deadline));
+                    match done!(drained.step(reply.take())) {
+                        Ok(()) => Ok(self.go(word)),
+                        Err(undrained) if now >= deadline => {
+                            // As it was: one that was pinned stays so.
+                            let back = word.now(self.plan.expected.state, donor);
+                            Ok(read_budget(word, donor, back, Outcome::NotDrained(undrained)))
+                        }
+                        Err(_) => return Step::WaitUntil(self.timing.next_poll(now).min(deadline)),
                     }
                 }
                 Phase::Change { word, swap } => {

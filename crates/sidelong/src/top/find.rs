@@ -6,6 +6,7 @@ use sidelong_config::default_run_dir;
 use sidelong_fabric::RunDirectory;
 
 use crate::failure::Failure;
+use crate::parts::RUN_FILE;
 
 /// Run directories that are looked into at most.
 const DIRECTORIES_MAX: usize = 1024;
@@ -17,7 +18,7 @@ pub(crate) fn running() -> Result<PathBuf, Failure> {
     let entries = std::fs::read_dir(base).into_iter().flatten().take(DIRECTORIES_MAX).flatten();
     let files = entries
         .filter(|entry| RunDirectory::at(entry.path()).is_claimed())
-        .map(|entry| entry.path().join("cluster.toml"));
+        .map(|entry| entry.path().join(RUN_FILE));
     let mut files: Vec<_> = files.filter(|file| file.is_file()).collect();
     files.sort();
     choose(base, files)

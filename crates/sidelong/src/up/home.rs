@@ -7,9 +7,7 @@ use std::path::PathBuf;
 use sidelong_fabric::RunDirectory;
 
 use crate::failure::Failure;
-
-/// What the parts read at their start.
-const CONFIG: &str = "cluster.toml";
+use crate::parts::RUN_FILE;
 
 /// A claimed run directory, and the cluster file in it.
 pub(super) struct Home {
@@ -28,7 +26,7 @@ impl Home {
 
     /// The cluster file of the parts.
     pub(super) fn config(&self) -> PathBuf {
-        self.run.path().join(CONFIG)
+        self.run.path().join(RUN_FILE)
     }
 
     /// Makes the directory again if it is gone, and the file if it is not as written. Returns whether the directory was gone,
@@ -47,12 +45,12 @@ impl Home {
 
     fn is_written(&self) -> bool {
         let (mut found, most) = (String::new(), self.text.len() as u64 + 1);
-        let read = self.run.read(CONFIG).and_then(|file| file.take(most).read_to_string(&mut found));
+        let read = self.run.read(RUN_FILE).and_then(|file| file.take(most).read_to_string(&mut found));
         read.is_ok() && found == self.text
     }
 
     fn write(&self) -> Result<(), Failure> {
-        let written = self.run.replace(CONFIG, self.text.as_bytes());
+        let written = self.run.replace(RUN_FILE, self.text.as_bytes());
         written.map_err(|error| Failure::new(format!("cannot write {}: {error}", self.config().display())))
     }
 }
