@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::Method;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::alarm::Alarm;
 use crate::answer::Answer;
@@ -79,7 +79,6 @@ async fn forward<S: Service, D: Answerable>(
     (visit, outcome): (&mut impl Visit, &mut Outcome),
 ) -> Result<Left, Answer> {
     let limits = &worker.limits;
-    let begun = Instant::now();
     if request.forwards_left() == Some(0) {
         return Err(Answer::last_stop());
     }
@@ -112,11 +111,11 @@ async fn forward<S: Service, D: Answerable>(
         };
         let ended = match &mut connection {
             Connection::Http1(wire) => {
-                let pump = Pump::new(client, wire, request, response, visit, limits, &mut replay, begun);
+                let pump = Pump::new(client, wire, request, response, visit, limits, &mut replay);
                 pump.run(from, alarm).await
             }
             Connection::Http2(stream) => {
-                let pump = Pump::new(client, stream, request, response, visit, limits, &mut replay, begun);
+                let pump = Pump::new(client, stream, request, response, visit, limits, &mut replay);
                 pump.run(from, alarm).await
             }
         };

@@ -125,8 +125,10 @@ pub(crate) struct Pump<'a, D, U, V> {
     is_tunnel: bool,
     /// Informational responses so far.
     informed: u32,
-    /// When the client's body is due.
+    /// When the client's body is due. Time in which the server does not take it does not count.
     body_due: Instant,
+    /// Since when the server takes nothing of the body that has come.
+    held_since: Option<Instant>,
     /// Bytes of the body that were read.
     body_bytes: u64,
     /// Since when the server is waited for.
@@ -160,7 +162,6 @@ struct Waits {
 }
 
 impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
-    #[expect(clippy::too_many_arguments, reason = "all parts of one exchange meet here")]
     pub(crate) fn new(
         client: &'a mut D,
         server: &'a mut U,
@@ -169,7 +170,6 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
         visit: &'a mut V,
         limits: &'a Limits,
         replay: &'a mut Replay,
-        begun: Instant,
     ) -> Self {
         let up = if request.has_body() { Up::Body } else { Up::End };
         Pump {
@@ -185,7 +185,8 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
             replayed: 0,
             is_tunnel: false,
             informed: 0,
-            body_due: after(begun, limits.body_timeout),
+            body_due: after(Instant::now(), limits.body_timeout),
+            held_since: None,
             body_bytes: 0,
             server_since: None,
             client_since: None,
@@ -284,7 +285,13 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
             return Err(Trouble::Body(Answer::BODY_TOO_LARGE));
         }
         let sent = self.server.duplex().poll_send(cx, data);
-        let Some(sent) = self.upwards(sent, waits) else { return Ok(self.up == Up::Broken) };
+        let Some(sent) = self.upwards(sent, waits) else {
+            self.held_since = self.held_since.or_else(|| Some(Instant::now()));
+            return Ok(self.up == Up::Broken);
+        };
+        if let Some(since) = self.held_since.take() {
+            self.body_due = after(self.body_due, since.elapsed());
+        }
         if !self.is_tunnel {
             self.replay
                 .keep(&self.client.duplex().data()[..sent], self.request.is_repeatable() || U::REFUSES);

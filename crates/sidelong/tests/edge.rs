@@ -2,8 +2,8 @@
 
 mod support;
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use sidelong_config::Service;
@@ -163,6 +163,54 @@ fn who_dribbles_a_body_is_cut_off() {
     let words = dribble(&cluster, head, "1\r\nx\r\n");
     assert!(words.is_empty() || words.starts_with("HTTP/1.1 408 "), "{words:?}");
     assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/1").status, 200);
+}
+
+/// A server that begins to read a body only after `late`.
+fn serve_late(mut stream: TcpStream, late: Duration) -> Option<()> {
+    loop {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).ok()?;
+            head.extend(byte);
+        }
+        let head = String::from_utf8(head).ok()?;
+        if let Some(length) = head.lines().find_map(|line| line.strip_prefix("content-length: ")) {
+            std::thread::sleep(late);
+            stream.read_exact(&mut vec![0; length.parse().ok()?]).ok()?;
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
+    }
+}
+
+/// The client has sent as much as there was room for.
+#[test]
+fn a_server_that_takes_a_body_late_does_not_make_the_client_late() {
+    const LIMIT: Duration = Duration::from_secs(2);
+    // More than all buffers on the way.
+    const BYTES: usize = 16 << 20;
+    let mut cluster = Cluster::new(&[("alpha", 1)]).foreign();
+    cluster.file.edges.truncate(1);
+    let limits = &mut cluster.file.limits;
+    (limits.client_body_timeout, limits.response_timeout) = (LIMIT, PATIENCE);
+    limits.body_bytes_max = BYTES as u64;
+    let listener = TcpListener::bind(cluster.node(0)).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || serve_late(stream, 3 * LIMIT));
+        }
+    });
+    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
+    eventually("it is served", || {
+        try_get(cluster.edge(0), "alpha.test", "/").is_ok_and(|reply| reply.status == 200)
+    });
+    let mut client = Client::connect(cluster.edge(0));
+    client.send(format!("POST / HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: {BYTES}\r\n\r\n")).unwrap();
+    // Once this much is gone the server has begun to read, and what is left of the time is the client's.
+    client.send(vec![b'x'; BYTES - 1]).unwrap();
+    std::thread::sleep(LIMIT / 10);
+    client.send("x").unwrap();
+    assert_eq!(client.reply(true).unwrap().status, 200);
 }
 
 #[test]

@@ -84,8 +84,15 @@ pub(super) async fn ask(
     poll_fn(|context| client.poll_ready(context)).await.map_err(said)?;
     let is_bare = body.is_empty() && trailers.is_empty();
     let (answer, mut stream) = client.send_request(request, is_bare).map_err(said)?;
+    let mut is_sent = Ok(());
     if !is_bare {
-        send(&mut stream, Bytes::copy_from_slice(body.as_bytes()), trailers.is_empty()).await?;
+        is_sent = send(&mut stream, Bytes::copy_from_slice(body.as_bytes()), trailers.is_empty()).await;
+    }
+    // Whoever ends the stream early has answered before (RFC 9113, 8.1).
+    if let Err(why) = is_sent {
+        let answer = read(answer).await.map_err(|error| format!("{why}: {error}"))?;
+        let said = String::from_utf8_lossy(&answer.body);
+        return Err(format!("{why}, after {}: {said}", answer.status));
     }
     if !trailers.is_empty() {
         let name = |name: &str| HeaderName::from_bytes(name.as_bytes()).unwrap();
