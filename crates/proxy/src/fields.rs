@@ -144,6 +144,11 @@ impl Fields {
         Span { start, len: text.len() as u32 }
     }
 
+    /// Bytes of their text.
+    pub(crate) fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
     pub(crate) fn get(&self, span: Span) -> &[u8] {
         span.of(&self.text)
     }

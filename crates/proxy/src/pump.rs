@@ -15,7 +15,7 @@ use crate::answer::Answer;
 use crate::body::Framing;
 use crate::duplex::Duplex;
 use crate::request::Request;
-use crate::response::Response;
+use crate::response::{HEAD_BYTES_MAX, Response};
 use crate::service::{Limits, Visit};
 use crate::upstream::{Lost, Upstream};
 use crate::wire::BodyError;
@@ -30,6 +30,8 @@ const TUNNEL_IDLE_MAX: Duration = Duration::from_secs(3600);
 pub const CUT_CHECK: Duration = Duration::from_secs(1);
 /// Most informational responses before the response. Servers send one or two.
 const INFORMATIONAL_MAX: u32 = 100;
+/// Most bytes of all of them: as of one head. They wait here for a client that does not read, as HTTP/2 has no flow control for heads.
+const INFORMATIONAL_BYTES_MAX: usize = HEAD_BYTES_MAX;
 /// Most bytes of a body that are kept to send them to another server.
 const REPLAY_BYTES_MAX: usize = 64 << 10;
 
@@ -123,8 +125,9 @@ pub(crate) struct Pump<'a, D, U, V> {
     down: Down,
     replayed: usize,
     is_tunnel: bool,
-    /// Informational responses so far.
+    /// Informational responses so far, and their bytes.
     informed: u32,
+    informed_bytes: usize,
     /// When the client's body is due. Time in which the server does not take it does not count.
     body_due: Instant,
     /// Since when the server takes nothing of the body that has come.
@@ -185,6 +188,7 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
             replayed: 0,
             is_tunnel: false,
             informed: 0,
+            informed_bytes: 0,
             body_due: after(Instant::now(), limits.body_timeout),
             held_since: None,
             body_bytes: 0,
@@ -375,11 +379,8 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
 
     fn poll_head(&mut self, cx: &mut Context<'_>, waits: &mut Waits) -> Result<bool, Trouble> {
         if self.informed > 0 {
-            // One waits for the other, so that a client that takes none costs no memory here.
             let flushed = self.client.duplex().poll_flush(cx);
-            if self.downwards(flushed, waits)?.is_none() {
-                return Ok(false);
-            }
+            self.downwards(flushed, waits)?;
         }
         match self.server.poll_head(cx, self.request, self.response) {
             Poll::Ready(Ok(is_whole)) => {
@@ -416,7 +417,8 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
             101 => return Err(Trouble::Broken),
             _ if self.response.is_informational() => {
                 self.informed += 1;
-                if self.informed > INFORMATIONAL_MAX {
+                self.informed_bytes += self.response.head_bytes();
+                if self.informed > INFORMATIONAL_MAX || self.informed_bytes > INFORMATIONAL_BYTES_MAX {
                     return Err(Trouble::Broken);
                 }
                 self.client.inform(self.response, self.request).map_err(|_| Trouble::Client)?;

@@ -114,6 +114,11 @@ impl Response {
         }
     }
 
+    /// Bytes of the head, about.
+    pub(crate) fn head_bytes(&self) -> usize {
+        self.fields.bytes()
+    }
+
     pub(crate) fn is_informational(&self) -> bool {
         self.status < 200
     }
