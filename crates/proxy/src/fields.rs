@@ -137,6 +137,10 @@ impl Fields {
         self.list.push((known, name, value));
     }
 
+    pub(crate) fn remove(&mut self, known: Name) {
+        self.list.retain(|(name, ..)| *name != known);
+    }
+
     /// Keeps `text` beside the fields.
     pub(crate) fn keep(&mut self, text: &[u8]) -> Span {
         let start = self.text.len() as u32;
