@@ -91,6 +91,25 @@ fn connections_that_nobody_uses_are_closed() {
     assert_eq!(client.rest(), "");
 }
 
+/// Whatever it has sent: nothing, a part of HTTP/2's preface, or all of it and no settings.
+#[test]
+fn who_begins_with_nothing_is_let_go() {
+    let (cluster, _up, _client) = served(|cluster| {
+        cluster.file.limits.client_header_timeout = Duration::from_secs(1);
+        cluster.file.limits.idle_timeout = Duration::from_secs(1);
+    });
+    let begin = |sent: &str| {
+        let mut client = Client::connect(cluster.edge(0));
+        client.send(sent).unwrap();
+        client
+    };
+    let silent = ["", "PRI * HTTP/2.0\r\n\r\nS", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"].map(begin);
+    for mut client in silent {
+        client.rest();
+    }
+    assert_eq!(metrics(cluster.admin(0))[r#"sidelong_edge_refused_total{reason="too-slow"}"#], 1.0);
+}
+
 #[test]
 fn headers_are_bounded() {
     let (cluster, _up, mut client) = served(|cluster| cluster.file.limits.header_bytes_max = 4096);
