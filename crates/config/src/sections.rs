@@ -149,8 +149,8 @@ pub struct Limits {
     /// `client_header_timeout_ms`: from a request's first byte to its complete header. Default 5 s.
     #[serde(rename = "client_header_timeout_ms", with = "time::millis")]
     pub client_header_timeout: Duration,
-    /// `client_body_timeout_ms`: from the header to the complete body; once the server answers meanwhile, from the last bytes of either.
-    /// Default 30 s.
+    /// `client_body_timeout_ms`: from the header to the complete body, without the time in which the server does not take it;
+    /// once the server answers meanwhile, from the last bytes of either. Default 30 s.
     #[serde(rename = "client_body_timeout_ms", with = "time::millis")]
     pub client_body_timeout: Duration,
     /// `connect_timeout_ms`: to connect to a node. Default 50 ms.

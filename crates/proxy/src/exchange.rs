@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::Method;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::alarm::Alarm;
 use crate::answer::Answer;
@@ -79,7 +79,6 @@ async fn forward<S: Service, D: Answerable>(
     (visit, outcome): (&mut impl Visit, &mut Outcome),
 ) -> Result<Left, Answer> {
     let limits = &worker.limits;
-    let begun = Instant::now();
     if request.forwards_left() == Some(0) {
         return Err(Answer::last_stop());
     }
@@ -93,7 +92,7 @@ async fn forward<S: Service, D: Answerable>(
     let mut replay = Replay::default();
     for retries_left in (0..=limits.retries).rev() {
         let server = visit.choose().await.ok_or(Answer::NO_SERVER)?;
-        let mut connection = match worker.pool.connection(server).await {
+        let mut connection = match worker.pool.connection(server, request).await {
             Ok(connection) => connection,
             // The next server would be reached no better.
             Err(ConnectError::Local) => {
@@ -111,12 +110,12 @@ async fn forward<S: Service, D: Answerable>(
             }
         };
         let ended = match &mut connection {
-            Connection::Http1(wire) => {
-                let pump = Pump::new(client, wire, request, response, visit, limits, &mut replay, begun);
+            Connection::Http1(wire) | Connection::WebSocket(wire) => {
+                let pump = Pump::new(client, wire, request, response, visit, limits, &mut replay);
                 pump.run(from, alarm).await
             }
             Connection::Http2(stream) => {
-                let pump = Pump::new(client, stream, request, response, visit, limits, &mut replay, begun);
+                let pump = Pump::new(client, stream, request, response, visit, limits, &mut replay);
                 pump.run(from, alarm).await
             }
         };
@@ -138,6 +137,7 @@ async fn forward<S: Service, D: Answerable>(
             Some(trouble) => trouble,
         };
         let is_unprocessed = trouble == Trouble::Refused;
+        let is_tried = matches!(connection, Connection::WebSocket(_)) && !ended.has_begun;
         let answer = match trouble {
             Trouble::Client => return Ok(Left::Broken),
             Trouble::Body(answer) => {
@@ -145,6 +145,10 @@ async fn forward<S: Service, D: Answerable>(
                     worker.service.refused(Refusal::Slow);
                 }
                 return if ended.has_begun { Ok(Left::Broken) } else { Err(answer) };
+            }
+            // Any client can ask any server for it, so the server is not blamed.
+            Trouble::Closed | Trouble::Broken | Trouble::Malformed | Trouble::Late if is_tried => {
+                return Err(Answer::NO_WEBSOCKET);
             }
             // The server closed an idle connection just as it was used; it has not failed.
             Trouble::Closed | Trouble::Refused => Answer::BAD_GATEWAY,

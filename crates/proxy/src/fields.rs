@@ -137,11 +137,20 @@ impl Fields {
         self.list.push((known, name, value));
     }
 
+    pub(crate) fn remove(&mut self, known: Name) {
+        self.list.retain(|(name, ..)| *name != known);
+    }
+
     /// Keeps `text` beside the fields.
     pub(crate) fn keep(&mut self, text: &[u8]) -> Span {
         let start = self.text.len() as u32;
         self.text.extend_from_slice(text);
         Span { start, len: text.len() as u32 }
+    }
+
+    /// Bytes of their text.
+    pub(crate) fn bytes(&self) -> usize {
+        self.text.len()
     }
 
     pub(crate) fn get(&self, span: Span) -> &[u8] {

@@ -3,6 +3,8 @@
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use http::Method;
@@ -47,13 +49,13 @@ struct Connection {
     keep: bool,
     /// Whether its end is the end of the response's body.
     ends_body: bool,
-    /// Whether the proxy shuts down.
-    is_closing: bool,
+    /// Set while the proxy shuts down.
+    is_closing: Arc<AtomicBool>,
 }
 
 /// Serves a client until its connection ends.
 pub(crate) async fn serve<S: Service>(worker: &Rc<Worker<S>>, io: Io, from: Client) {
-    let mut connection = Connection::new(io);
+    let mut connection = Connection::new(io, Arc::clone(&worker.is_closing));
     let mut alarm = Alarm::default();
     let mut request = Request::default();
     let mut response = Response::default();
@@ -81,7 +83,6 @@ pub(crate) async fn serve<S: Service>(worker: &Rc<Worker<S>>, io: Io, from: Clie
         }
         is_first = false;
         connection.wire.expect(request.framing);
-        connection.is_closing = worker.is_closing();
         let left = exchange(worker, &mut connection, &from, (&request, &mut response), &mut alarm).await;
         if left == Left::Clean && connection.keep {
             continue;
@@ -100,11 +101,11 @@ pub(crate) async fn serve<S: Service>(worker: &Rc<Worker<S>>, io: Io, from: Clie
 
 /// Answers a connection that cannot be served at all, and closes it.
 pub(crate) async fn refuse(io: Io, answer: &Answer) {
-    Connection::new(io).refuse(answer).await;
+    Connection::new(io, Arc::default()).refuse(answer).await;
 }
 
 impl Connection {
-    fn new(io: Io) -> Self {
+    fn new(io: Io, is_closing: Arc<AtomicBool>) -> Self {
         let wire = Wire::new(io);
         Connection {
             wire,
@@ -112,8 +113,13 @@ impl Connection {
             is_in_head: false,
             keep: true,
             ends_body: false,
-            is_closing: false,
+            is_closing,
         }
+    }
+
+    /// Whether this request is to be the last.
+    fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
     }
 
     /// The next request is waited for.
@@ -236,7 +242,7 @@ impl Downstream for Connection {
     fn begin(&mut self, response: &Response, request: &Request, is_whole: bool) -> io::Result<()> {
         let framing = response.framing_for(request.version());
         self.ends_body = framing == Framing::UntilClose;
-        self.keep = request.keeps && is_whole && !self.is_closing && !self.ends_body;
+        self.keep = request.keeps && is_whole && !self.ends_body && !self.is_closing();
         if response.status == 101 {
             self.wire.expect(Framing::UntilClose);
             response.write(request.version(), false, self.wire.frame(Framing::UntilClose));
@@ -249,7 +255,7 @@ impl Downstream for Connection {
 
 impl Answerable for Connection {
     fn answer(&mut self, answer: &Answer, request: &Request, keep: bool) -> io::Result<()> {
-        self.keep = keep && request.keeps && !self.is_closing;
+        self.keep = keep && request.keeps && !self.is_closing();
         let with_text = *request.method() != Method::HEAD;
         answer.write(self.keep, with_text, self.wire.frame(Framing::Empty));
         Ok(())

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::h2::upstream::{Connections, Stream};
 use crate::io::Io;
+use crate::request::Request;
 use crate::service::{Failure, Limits};
 use crate::wire::Wire;
 
@@ -57,6 +58,8 @@ enum Kept {
 pub(crate) enum Connection {
     Http1(Wire),
     Http2(Stream),
+    /// One of HTTP/1.1 for a WebSocket, to a server that is said to speak HTTP/2 and opens none there. It may not speak HTTP/1.1.
+    WebSocket(Wire),
 }
 
 /// The connections, by server.
@@ -81,7 +84,11 @@ impl Pool {
     }
 
     /// A connection to a server for a request: a kept one, or a new one.
-    pub(crate) async fn connection(&self, server: usize) -> Result<Connection, ConnectError> {
+    pub(crate) async fn connection(
+        &self,
+        server: usize,
+        request: &Request,
+    ) -> Result<Connection, ConnectError> {
         let (address, kept) = self.servers.get(server).ok_or(ConnectError::Server(Failure::Broken))?;
         match kept {
             Kept::Http1(idle) => {
@@ -91,18 +98,32 @@ impl Pool {
                 Ok(Connection::Http1(Wire::new(self.connect(address).await?)))
             }
             Kept::Http2(connections) => {
-                if let Some(stream) = connections.stream() {
-                    return Ok(Connection::Http2(stream));
+                let stream = self.stream(address, connections).await?;
+                if request.websocket_key().is_some()
+                    && !timeout(self.silence_max, stream.opens_websockets()).await.unwrap_or(false)
+                {
+                    return Ok(Connection::WebSocket(Wire::new(self.connect(address).await?)));
                 }
-                let turn = timeout(self.connect_timeout, connections.connecting.lock()).await;
-                let _turn = turn.map_err(|_| ConnectError::Busy)?;
-                if let Some(stream) = connections.stream() {
-                    return Ok(Connection::Http2(stream));
-                }
-                let added = connections.add(self.connect(address).await?).await;
-                Ok(Connection::Http2(added.map_err(|_| ConnectError::Server(Failure::Broken))?))
+                Ok(Connection::Http2(stream))
             }
         }
+    }
+
+    async fn stream(
+        &self,
+        address: &ServerAddress,
+        connections: &Connections,
+    ) -> Result<Stream, ConnectError> {
+        if let Some(stream) = connections.stream() {
+            return Ok(stream);
+        }
+        let turn = timeout(self.connect_timeout, connections.connecting.lock()).await;
+        let _turn = turn.map_err(|_| ConnectError::Busy)?;
+        if let Some(stream) = connections.stream() {
+            return Ok(stream);
+        }
+        let added = connections.add(self.connect(address).await?).await;
+        added.map_err(|_| ConnectError::Server(Failure::Broken))
     }
 
     /// Keeps a connection after a request.

@@ -15,7 +15,7 @@ use crate::answer::Answer;
 use crate::body::Framing;
 use crate::duplex::Duplex;
 use crate::request::Request;
-use crate::response::Response;
+use crate::response::{HEAD_BYTES_MAX, Response};
 use crate::service::{Limits, Visit};
 use crate::upstream::{Lost, Upstream};
 use crate::wire::BodyError;
@@ -30,6 +30,8 @@ const TUNNEL_IDLE_MAX: Duration = Duration::from_secs(3600);
 pub const CUT_CHECK: Duration = Duration::from_secs(1);
 /// Most informational responses before the response. Servers send one or two.
 const INFORMATIONAL_MAX: u32 = 100;
+/// Most bytes of all of them: as of one head. They wait here for a client that does not read, as HTTP/2 has no flow control for heads.
+const INFORMATIONAL_BYTES_MAX: usize = HEAD_BYTES_MAX;
 /// Most bytes of a body that are kept to send them to another server.
 const REPLAY_BYTES_MAX: usize = 64 << 10;
 
@@ -123,10 +125,13 @@ pub(crate) struct Pump<'a, D, U, V> {
     down: Down,
     replayed: usize,
     is_tunnel: bool,
-    /// Informational responses so far.
+    /// Informational responses so far, and their bytes.
     informed: u32,
-    /// When the client's body is due.
+    informed_bytes: usize,
+    /// When the client's body is due. Time in which the server does not take it does not count.
     body_due: Instant,
+    /// Since when the server takes nothing of the body that has come.
+    held_since: Option<Instant>,
     /// Bytes of the body that were read.
     body_bytes: u64,
     /// Since when the server is waited for.
@@ -160,7 +165,6 @@ struct Waits {
 }
 
 impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
-    #[expect(clippy::too_many_arguments, reason = "all parts of one exchange meet here")]
     pub(crate) fn new(
         client: &'a mut D,
         server: &'a mut U,
@@ -169,7 +173,6 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
         visit: &'a mut V,
         limits: &'a Limits,
         replay: &'a mut Replay,
-        begun: Instant,
     ) -> Self {
         let up = if request.has_body() { Up::Body } else { Up::End };
         Pump {
@@ -185,7 +188,9 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
             replayed: 0,
             is_tunnel: false,
             informed: 0,
-            body_due: after(begun, limits.body_timeout),
+            informed_bytes: 0,
+            body_due: after(Instant::now(), limits.body_timeout),
+            held_since: None,
             body_bytes: 0,
             server_since: None,
             client_since: None,
@@ -284,7 +289,13 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
             return Err(Trouble::Body(Answer::BODY_TOO_LARGE));
         }
         let sent = self.server.duplex().poll_send(cx, data);
-        let Some(sent) = self.upwards(sent, waits) else { return Ok(self.up == Up::Broken) };
+        let Some(sent) = self.upwards(sent, waits) else {
+            self.held_since = self.held_since.or_else(|| Some(Instant::now()));
+            return Ok(self.up == Up::Broken);
+        };
+        if let Some(since) = self.held_since.take() {
+            self.body_due = after(self.body_due, since.elapsed());
+        }
         if !self.is_tunnel {
             self.replay
                 .keep(&self.client.duplex().data()[..sent], self.request.is_repeatable() || U::REFUSES);
@@ -368,11 +379,8 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
 
     fn poll_head(&mut self, cx: &mut Context<'_>, waits: &mut Waits) -> Result<bool, Trouble> {
         if self.informed > 0 {
-            // One waits for the other, so that a client that takes none costs no memory here.
             let flushed = self.client.duplex().poll_flush(cx);
-            if self.downwards(flushed, waits)?.is_none() {
-                return Ok(false);
-            }
+            self.downwards(flushed, waits)?;
         }
         match self.server.poll_head(cx, self.request, self.response) {
             Poll::Ready(Ok(is_whole)) => {
@@ -409,7 +417,8 @@ impl<'a, D: Downstream, U: Upstream, V: Visit> Pump<'a, D, U, V> {
             101 => return Err(Trouble::Broken),
             _ if self.response.is_informational() => {
                 self.informed += 1;
-                if self.informed > INFORMATIONAL_MAX {
+                self.informed_bytes += self.response.head_bytes();
+                if self.informed > INFORMATIONAL_MAX || self.informed_bytes > INFORMATIONAL_BYTES_MAX {
                     return Err(Trouble::Broken);
                 }
                 self.client.inform(self.response, self.request).map_err(|_| Trouble::Client)?;

@@ -189,7 +189,7 @@ impl Request {
             let key = websocket::key().map_err(|_| Answer::NO_SERVER)?;
             self.fields.push(b"upgrade", websocket::PROTOCOL);
             self.fields.push(b"sec-websocket-key", key.as_bytes());
-            self.websocket_accept = Some(self.fields.keep(websocket::accept(&key).as_bytes()));
+            self.websocket_accept = Some(self.fields.keep(websocket::accept(key.as_bytes()).as_bytes()));
         }
         // A cookie may come in several fields (RFC 9113, 8.2.3).
         let mut cookies = head.headers.get_all(COOKIE).iter().map(|value| value.as_bytes());
@@ -329,6 +329,19 @@ impl Request {
     /// See the field.
     pub(crate) fn websocket_accept(&self) -> Option<&[u8]> {
         self.websocket_accept.map(|accept| self.fields.get(accept))
+    }
+
+    /// The Sec-WebSocket-Key of a request that opens a WebSocket (RFC 6455, 4.1).
+    pub(crate) fn websocket_key(&self) -> Option<&[u8]> {
+        if !self.upgrades || self.method != Method::GET || self.has_body() {
+            return None;
+        }
+        let mut protocols = self.fields.values(Name::Upgrade).flat_map(elements);
+        let is_websocket =
+            protocols.next()?.eq_ignore_ascii_case(websocket::PROTOCOL) && protocols.next().is_none();
+        let mut keys = self.fields.iter().filter(|field| websocket::is_key(field.name));
+        let key = keys.next().filter(|_| is_websocket)?;
+        keys.next().is_none().then_some(key.value)
     }
 
     /// The values of X-Forwarded-For.

@@ -107,11 +107,25 @@ impl Response {
         Ok(())
     }
 
+    /// Makes the 2xx by which an HTTP/2 server opens a WebSocket (RFC 8441, 5) the 101 of RFC 6455, 4.2.2.
+    pub(crate) fn switch(&mut self, accept: &str) {
+        self.fields.remove(Name::WebSocketAccept);
+        self.fields.push(b"connection", b"upgrade");
+        self.fields.push(b"upgrade", websocket::PROTOCOL);
+        self.fields.push(b"sec-websocket-accept", accept.as_bytes());
+        (self.status, self.framing, self.length) = (101, Framing::Empty, None);
+    }
+
     /// RFC 9110, 6.6.1: who receives an answer without a date adds one.
     fn add_date(&mut self) {
         if !self.is_informational() && self.fields.values(Name::Date).next().is_none() {
             self.fields.push(b"date", &date::now());
         }
+    }
+
+    /// Bytes of the head, about.
+    pub(crate) fn head_bytes(&self) -> usize {
+        self.fields.bytes()
     }
 
     pub(crate) fn is_informational(&self) -> bool {

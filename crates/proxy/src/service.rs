@@ -121,7 +121,8 @@ pub struct Limits {
     pub header_bytes_max: usize,
     /// From the first byte of a request to the end of its head, and for a TLS handshake.
     pub header_timeout: Duration,
-    /// From the end of the head to the end of the body, however slowly it arrives. Once the server answers meanwhile, from the last
+    /// From the end of the head to the end of the body, however slowly it arrives. Time in which the server does not take it does not
+    /// count. Once the server answers meanwhile, from the last
     /// bytes of either.
     pub body_timeout: Duration,
     /// For a server: from the end of the request to its first bytes, and between any two reads or writes. For a client that

@@ -1,8 +1,9 @@
-//! WebSocket over HTTP/2 (RFC 8441) at a server that speaks HTTP/1.1. Over HTTP/2 there are no keys, so the edge takes the
-//! client's part of the opening handshake (RFC 6455, 4.1).
+//! WebSocket over HTTP/2 (RFC 8441). There are no keys there, so the edge takes the client's part of the opening handshake (RFC 6455,
+//! 4.1) at a server that speaks HTTP/1.1, and the server's part (4.2) for such a client.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use http::header::SEC_WEBSOCKET_KEY;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -10,6 +11,11 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 pub(crate) const PROTOCOL: &[u8] = b"websocket";
 /// What a server appends to the key (RFC 6455, 1.3).
 const SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// Whether `name` is the field that has the key.
+pub(crate) fn is_key(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(SEC_WEBSOCKET_KEY.as_str().as_bytes())
+}
 
 /// A fresh Sec-WebSocket-Key. It fails if the system has no random numbers.
 pub(crate) fn key() -> Result<String, ring::error::Unspecified> {
@@ -19,8 +25,8 @@ pub(crate) fn key() -> Result<String, ring::error::Unspecified> {
 }
 
 /// The Sec-WebSocket-Accept by which a server accepts `key`.
-pub(crate) fn accept(key: &str) -> String {
-    BASE64_STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key.as_bytes(), SUFFIX].concat()))
+pub(crate) fn accept(key: &[u8]) -> String {
+    BASE64_STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key, SUFFIX].concat()))
 }
 
 #[cfg(test)]
@@ -79,7 +85,7 @@ mod tests {
     #[test]
     fn only_an_answer_to_the_key_opens_a_websocket() {
         let request = taken("websocket", &[]).unwrap();
-        let right = accept(&key_in(&written(&request)));
+        let right = accept(key_in(&written(&request)).as_bytes());
         let opens = |status: &str, fields: &str| {
             let head = format!("HTTP/1.1 {status}\r\n{fields}\r\n");
             let mut response = Response::default();
@@ -95,7 +101,7 @@ mod tests {
             switch.replace("Upgrade: WebSocket\r\n", ""),
             switch.replace("WebSocket\r\n", "WebSocket, h2c\r\n"),
             switch.replace("WebSocket\r\n", "other\r\n"),
-            switch.replace(&right, &accept("another key")),
+            switch.replace(&right, &accept(b"another key")),
             switch.replace(&right, &right.to_ascii_lowercase()),
             format!("{switch}Sec-WebSocket-Accept: {right}\r\n"),
             "Connection: Upgrade\r\nUpgrade: WebSocket\r\n".to_owned(),
@@ -112,7 +118,7 @@ mod tests {
     #[test]
     fn a_key_is_accepted_as_in_the_rfc() {
         // RFC 6455, 1.3.
-        assert_eq!(accept("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         let (one, other) = (key().unwrap(), key().unwrap());
         assert_eq!((one.len(), other.len()), (24, 24));
         assert_ne!(one, other);

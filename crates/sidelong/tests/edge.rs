@@ -2,10 +2,13 @@
 
 mod support;
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use sidelong_config::Service;
 use support::{Client, Cluster, PATIENCE, Running, eventually, get, metrics, run, try_get};
 
@@ -91,6 +94,25 @@ fn connections_that_nobody_uses_are_closed() {
     assert_eq!(client.rest(), "");
 }
 
+/// Whatever it has sent: nothing, a part of HTTP/2's preface, or all of it and no settings.
+#[test]
+fn who_begins_with_nothing_is_let_go() {
+    let (cluster, _up, _client) = served(|cluster| {
+        cluster.file.limits.client_header_timeout = Duration::from_secs(1);
+        cluster.file.limits.idle_timeout = Duration::from_secs(1);
+    });
+    let begin = |sent: &str| {
+        let mut client = Client::connect(cluster.edge(0));
+        client.send(sent).unwrap();
+        client
+    };
+    let silent = ["", "PRI * HTTP/2.0\r\n\r\nS", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"].map(begin);
+    for mut client in silent {
+        client.rest();
+    }
+    assert_eq!(metrics(cluster.admin(0))[r#"sidelong_edge_refused_total{reason="too-slow"}"#], 1.0);
+}
+
 #[test]
 fn headers_are_bounded() {
     let (cluster, _up, mut client) = served(|cluster| cluster.file.limits.header_bytes_max = 4096);
@@ -163,6 +185,114 @@ fn who_dribbles_a_body_is_cut_off() {
     let words = dribble(&cluster, head, "1\r\nx\r\n");
     assert!(words.is_empty() || words.starts_with("HTTP/1.1 408 "), "{words:?}");
     assert_eq!(get(cluster.edge(0), "alpha.test", "/o/1/1").status, 200);
+}
+
+/// A server that begins to read a body only after `late`, and answers a request for `/held` once it may `go`.
+fn serve_late(mut stream: TcpStream, late: Duration, go: &AtomicBool) -> Option<()> {
+    loop {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).ok()?;
+            head.extend(byte);
+        }
+        let head = String::from_utf8(head).ok()?;
+        if let Some(length) = head.lines().find_map(|line| line.strip_prefix("content-length: ")) {
+            std::thread::sleep(late);
+            stream.read_exact(&mut vec![0; length.parse().ok()?]).ok()?;
+        }
+        while head.contains("/held") && !go.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
+    }
+}
+
+/// A site of one such server behind an edge.
+fn served_late(
+    late: Duration,
+    change: impl FnOnce(&mut Cluster),
+) -> (Cluster, [Running; 2], Arc<AtomicBool>) {
+    let mut cluster = Cluster::new(&[("alpha", 1)]).foreign();
+    cluster.file.edges.truncate(1);
+    change(&mut cluster);
+    let (listener, go) = (TcpListener::bind(cluster.node(0)).unwrap(), Arc::<AtomicBool>::default());
+    let may_go = Arc::clone(&go);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let go = Arc::clone(&may_go);
+            std::thread::spawn(move || serve_late(stream, late, &go));
+        }
+    });
+    let parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
+    eventually("it is served", || {
+        try_get(cluster.edge(0), "alpha.test", "/").is_ok_and(|reply| reply.status == 200)
+    });
+    (cluster, parts, go)
+}
+
+/// Requests in flight are answered. HTTP/1 says Connection: close with the answer, HTTP/2 sends GOAWAY.
+#[test]
+fn an_edge_that_ends_says_so_to_clients_that_stay() {
+    let (cluster, [_node, edge], go) = served_late(Duration::ZERO, |_| ());
+    let mut client = Client::connect(cluster.edge(0));
+    client.send("GET /held HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
+    let over_h2 = async {
+        let stream = tokio::net::TcpStream::connect(cluster.edge(0)).await.unwrap();
+        let (mut h2, connection) = h2::client::handshake(stream).await.unwrap();
+        tokio::spawn(connection);
+        let request = http::Request::get("http://alpha.test/held").body(()).unwrap();
+        let (answer, _) = h2.send_request(request, true).unwrap();
+        let answer = tokio::spawn(answer);
+        tokio::task::spawn_blocking({
+            let (admin, pid) = (cluster.admin(0), edge.pid());
+            move || {
+                let in_flight = || metrics(admin)["sidelong_edge_node_in_flight{node=\"n1\"}"];
+                eventually("both are at the server", || in_flight() == 2.0);
+                rustix::process::kill_process(pid, Signal::TERM).unwrap();
+                eventually("the edge is to end", || {
+                    !try_get(admin, "any", "/readyz").is_ok_and(|reply| reply.status == 200)
+                });
+                go.store(true, Ordering::Relaxed);
+            }
+        })
+        .await
+        .unwrap();
+        assert_eq!(answer.await.unwrap().unwrap().status(), 200);
+        loop {
+            match h2.ready().await {
+                Ok(ready) => h2 = ready,
+                Err(error) => break assert!(error.is_go_away() && error.is_remote(), "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, over_h2).await.unwrap() });
+    let reply = client.reply(true).unwrap();
+    assert_eq!((reply.status, reply.header("connection")), (200, Some("close")), "{reply:?}");
+    assert_eq!(client.rest(), "");
+    edge.finish().succeeded();
+}
+
+/// The client has sent as much as there was room for.
+#[test]
+fn a_server_that_takes_a_body_late_does_not_make_the_client_late() {
+    const LIMIT: Duration = Duration::from_secs(2);
+    // More than all buffers on the way.
+    const BYTES: usize = 16 << 20;
+    let (cluster, _parts, _) = served_late(3 * LIMIT, |cluster| {
+        let limits = &mut cluster.file.limits;
+        (limits.client_body_timeout, limits.response_timeout) = (LIMIT, PATIENCE);
+        limits.body_bytes_max = BYTES as u64;
+    });
+    let mut client = Client::connect(cluster.edge(0));
+    client.send(format!("POST / HTTP/1.1\r\nhost: alpha.test\r\ncontent-length: {BYTES}\r\n\r\n")).unwrap();
+    // Once this much is gone the server has begun to read, and what is left of the time is the client's.
+    client.send(vec![b'x'; BYTES - 1]).unwrap();
+    std::thread::sleep(LIMIT / 10);
+    client.send("x").unwrap();
+    assert_eq!(client.reply(true).unwrap().status, 200);
 }
 
 #[test]
@@ -415,6 +545,11 @@ fn it_counts_and_logs_what_it_answers() {
     }
     assert_eq!(now["sidelong_edge_view_stale"], 0.0);
 
+    let mut wrong = Client::connect(cluster.edge(0));
+    let head = "POST /wrong HTTP/1.1\r\nhost: alpha.test\r\ntransfer-encoding: chunked";
+    wrong.send(format!("{head}\r\n\r\nnone\r\n")).unwrap();
+    assert_eq!(wrong.reply(true).unwrap().status, 400);
+
     assert_eq!(get(cluster.admin(0), "any", "/healthz").body, "ok\n");
     assert_eq!(get(cluster.admin(0), "any", "/").status, 404);
     up.end().succeeded();
@@ -426,6 +561,7 @@ fn it_counts_and_logs_what_it_answers() {
     assert_eq!(having("\"GET /o/1/1000 HTTP/1.1\" 200 1000 alpha n"), 7, "{log}");
     assert_eq!(having("\"GET /nowhere HTTP/1.1\" 404 0 beta n"), 3, "{log}");
     assert_eq!(having("\"GET / HTTP/1.1\" 421 "), 2, "{log}");
+    assert_eq!(having("\"POST /wrong HTTP/1.1\" 400 "), 1, "{log}");
     assert!(log.lines().all(|line| line.starts_with("127.") && line.contains(" - - [")), "{log}");
     let figures = run(["trace", "info", path.to_str().unwrap(), "--json"]).json();
     assert_eq!(

@@ -6,16 +6,27 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
+use h2::ext::Protocol;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use support::servers::{nginx, nginx_over_http2};
-use support::{Client, Cluster, PATIENCE, Running, eventually, get, metrics, run, try_get};
+use support::{
+    Client, Cluster, PATIENCE, Reply, Running, eventually, get, metrics, run, try_get, websocket_accept,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+
+const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+                      sec-websocket-accept: @accept\r\n\r\n";
+const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+/// As large as a head of one may be by default at most servers.
+const LINK: &[u8] = &[b'a'; 8 << 10];
 
 /// What a server does with a request.
 #[derive(Clone, Copy, PartialEq)]
@@ -26,18 +37,28 @@ enum Does {
     Refuse,
     /// The same as Echo, and goes away in good order after each few requests.
     Leave,
+    /// The same as Echo, and opens WebSockets (RFC 8441), at first on each connection.
+    Tunnel,
+    /// The same as Echo, and opens WebSockets for who speaks HTTP/1.1.
+    Both,
 }
 
 /// A server that runs until its test's process ends.
 struct Server {
     connections: Arc<AtomicUsize>,
     requests: Arc<AtomicUsize>,
+    /// Floods of hints that the other side has ended.
+    floods_ended: Arc<AtomicUsize>,
 }
 
 impl Server {
     fn start(address: SocketAddr, does: Does) -> Self {
-        let (connections, requests) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-        let server = Server { connections: Arc::clone(&connections), requests: Arc::clone(&requests) };
+        let [connections, requests, floods_ended] = [(); 3].map(|()| Arc::<AtomicUsize>::default());
+        let server = Server {
+            connections: Arc::clone(&connections),
+            requests: Arc::clone(&requests),
+            floods_ended: Arc::clone(&floods_ended),
+        };
         let listener = std::net::TcpListener::bind(address).unwrap();
         listener.set_nonblocking(true).unwrap();
         std::thread::spawn(move || {
@@ -46,7 +67,7 @@ impl Server {
                 loop {
                     let (stream, _) = listener.accept().await.unwrap();
                     connections.fetch_add(1, Ordering::Relaxed);
-                    tokio::spawn(serve(stream, does, Arc::clone(&requests)));
+                    tokio::spawn(serve(stream, does, Arc::clone(&requests), Arc::clone(&floods_ended)));
                 }
             });
         });
@@ -58,8 +79,16 @@ impl Server {
     }
 }
 
-async fn serve(stream: TcpStream, does: Does, requests: Arc<AtomicUsize>) {
-    let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+async fn serve(stream: TcpStream, does: Does, requests: Arc<AtomicUsize>, floods_ended: Arc<AtomicUsize>) {
+    let mut first = [0];
+    if does == Does::Both && stream.peek(&mut first).await.is_ok() && first != *b"P" {
+        return drop(switch(stream).await);
+    }
+    let mut builder = h2::server::Builder::new();
+    if does == Does::Tunnel {
+        builder.enable_connect_protocol();
+    }
+    let Ok(mut connection) = builder.handshake(stream).await else { return };
     let mut served = 0;
     while let Some(Ok((request, mut respond))) = connection.accept().await {
         requests.fetch_add(1, Ordering::Relaxed);
@@ -68,14 +97,31 @@ async fn serve(stream: TcpStream, does: Does, requests: Arc<AtomicUsize>) {
             respond.send_reset(Reason::REFUSED_STREAM);
             continue;
         }
-        tokio::spawn(echo(request, respond));
+        tokio::spawn(echo(request, respond, Arc::clone(&floods_ended)));
         if does == Does::Leave && served == 3 {
             connection.graceful_shutdown();
         }
     }
 }
 
-async fn echo(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) -> Result<(), h2::Error> {
+/// Opens a WebSocket over HTTP/1.1, and sends back what comes.
+async fn switch(mut stream: TcpStream) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    let head = String::from_utf8_lossy(&head);
+    let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: ")).unwrap();
+    stream.write_all(SWITCH.replace("@accept", &websocket_accept(key)).as_bytes()).await?;
+    let (mut read, mut write) = stream.split();
+    tokio::io::copy(&mut read, &mut write).await.map(drop)
+}
+
+async fn echo(
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    floods_ended: Arc<AtomicUsize>,
+) -> Result<(), h2::Error> {
     let (head, mut body) = request.into_parts();
     match head.uri.path() {
         "/cancel" => {
@@ -85,6 +131,21 @@ async fn echo(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) ->
         "/none" => {
             let none = Response::builder().status(StatusCode::NO_CONTENT).body(()).unwrap();
             return respond.send_response(none, false)?.send_data(Bytes::from_static(b"HTTP/1.1 666"), true);
+        }
+        "/hints" => {
+            while poll_fn(|cx| Poll::Ready(respond.poll_reset(cx))).await.is_pending() {
+                for _ in 0..10 {
+                    let hint = Response::builder().status(StatusCode::EARLY_HINTS).header("link", LINK);
+                    respond.send_informational(hint.body(()).unwrap())?;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            floods_ended.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        "/closed" => {
+            let none = Response::builder().status(StatusCode::FORBIDDEN).body(()).unwrap();
+            return respond.send_response(none, true).map(drop);
         }
         "/drip" => {
             let mut stream = respond.send_response(Response::new(()), false)?;
@@ -108,8 +169,13 @@ async fn echo(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) ->
         text("x-forwarded-for"),
         text("upgrade")
     );
-    let mut stream =
-        respond.send_response(Response::builder().header("saw", saw).body(()).unwrap(), false)?;
+    let opens = head.extensions.get::<Protocol>().map_or("none", Protocol::as_str);
+    let opens =
+        format!("{opens} version={} key={}", text("sec-websocket-version"), text("sec-websocket-key"));
+    let response = Response::builder().header("saw", saw).header("opens", opens);
+    // HTTP/2 has no keys, and what it says of them counts for nothing.
+    let response = response.header("sec-websocket-accept", "none");
+    let mut stream = respond.send_response(response.body(()).unwrap(), false)?;
     while let Some(data) = body.data().await {
         let data = data?;
         let _ = body.flow_control().release_capacity(data.len());
@@ -155,7 +221,11 @@ struct Echoing {
 
 impl Echoing {
     fn start(cluster: Cluster) -> Self {
-        let server = Server::start(cluster.node(0), Does::Echo);
+        Self::with(cluster, Does::Echo)
+    }
+
+    fn with(cluster: Cluster, does: Does) -> Self {
+        let server = Server::start(cluster.node(0), does);
         let parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
         serves(&cluster);
         Echoing { _parts: parts, server, cluster }
@@ -327,6 +397,123 @@ fn clients_that_read_nothing_do_not_end_the_connection_of_others() {
         }
     });
     assert_eq!(server.connections.load(Ordering::Relaxed), 1);
+}
+
+/// Asks for a WebSocket over HTTP/1.1.
+fn asks(cluster: &Cluster, path: &str) -> (Client, Reply) {
+    let mut client = Client::connect(cluster.edge(0));
+    let fields = "connection: upgrade\r\nupgrade: WebSocket\r\nsec-websocket-version: 13";
+    client
+        .send(format!(
+            "GET {path} HTTP/1.1\r\nhost: alpha.test\r\n{fields}\r\nsec-websocket-key: {KEY}\r\n\r\n"
+        ))
+        .unwrap();
+    let reply = client.reply(false).unwrap();
+    (client, reply)
+}
+
+/// Sends bytes through a WebSocket that is open, and ends it.
+fn echoes(mut client: Client, reply: &Reply) {
+    assert_eq!((reply.status, reply.header("upgrade")), (101, Some("websocket")), "{reply:?}");
+    let accepts: Vec<_> =
+        reply.head.lines().filter(|line| line.to_ascii_lowercase().contains("-accept")).collect();
+    assert_eq!(accepts.len(), 1, "{reply:?}");
+    assert_eq!(reply.header("sec-websocket-accept"), Some(&*websocket_accept(KEY)));
+    client.send("ping").unwrap();
+    assert_eq!(client.bytes(4), b"ping");
+    client.end();
+    assert_eq!(client.rest(), "");
+}
+
+#[test]
+fn a_websocket_opens_at_a_server_that_announces_tunnels() {
+    let cluster = cluster(1);
+    let server = Server::start(cluster.node(0), Does::Tunnel);
+    let _parts = [cluster.part("node", "n1"), cluster.part("edge", "edge1")];
+    eventually("the edge listens", || Client::try_connect(cluster.edge(0)).is_ok());
+    // It opens as the first request on a connection, before anything shows what the server announces.
+    let mut open = None;
+    eventually("it opens", || {
+        let (client, reply) = asks(&cluster, "/chat");
+        open = Some((client, reply)).filter(|(_, reply)| reply.status == 101);
+        open.is_some()
+    });
+    let (client, reply) = open.unwrap();
+    assert_eq!((server.requests(), server.connections.load(Ordering::Relaxed)), (1, 1));
+    assert_eq!(
+        reply.header("saw"),
+        Some("CONNECT http://alpha.test/chat te=none for=127.0.0.1 upgrade=none")
+    );
+    assert_eq!(reply.header("opens"), Some("websocket version=13 key=none"));
+    echoes(client, &reply);
+    // It opens beside others, and as often as clients ask.
+    for _ in 0..3 {
+        assert_eq!(get(cluster.edge(0), "alpha.test", "/").status, 200);
+        let (client, reply) = asks(&cluster, "/chat");
+        echoes(client, &reply);
+    }
+    let (_, reply) = asks(&cluster, "/closed");
+    assert_eq!(reply.status, 403);
+    assert_eq!(server.connections.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_websocket_over_http2_opens_at_a_server_of_http2() {
+    let Echoing { cluster, .. } = &Echoing::with(cluster(1), Does::Tunnel);
+    let work = async {
+        let mut client = connect(cluster.edge(0)).await;
+        let mut request = call("/chat");
+        *request.method_mut() = Method::CONNECT;
+        request.extensions_mut().insert(Protocol::from_static("websocket"));
+        let (answer, mut stream) = client.send_request(request, false).unwrap();
+        let (head, mut body) = answer.await.unwrap().into_parts();
+        assert_eq!((head.status, head.headers.get("sec-websocket-accept")), (StatusCode::OK, None));
+        for text in ["ping", "pong"] {
+            send(&mut stream, Bytes::from_static(text.as_bytes())).await.unwrap();
+            assert_eq!(body.data().await.unwrap().unwrap(), text);
+        }
+        stream.send_data(Bytes::new(), true).unwrap();
+        assert!(body.data().await.is_none_or(|end| end.unwrap().is_empty()));
+    };
+    block_on(async { tokio::time::timeout(PATIENCE, work).await.unwrap() });
+}
+
+#[test]
+fn a_websocket_opens_over_http1_where_no_tunnels_are_announced() {
+    let Echoing { cluster, .. } = &Echoing::with(cluster(1), Does::Both);
+    for _ in 0..3 {
+        let (client, reply) = asks(cluster, "/chat");
+        echoes(client, &reply);
+        assert_eq!(get(cluster.edge(0), "alpha.test", "/").status, 200);
+    }
+}
+
+/// Any client can ask, so the server stays in service.
+#[test]
+fn a_server_that_opens_no_websocket_is_not_blamed() {
+    let Echoing { cluster, .. } = &Echoing::start(cluster(1));
+    for _ in 0..10 {
+        let (_, reply) = asks(cluster, "/chat");
+        assert_eq!(reply.status, 502, "{reply:?}");
+        assert_eq!(get(cluster.edge(0), "alpha.test", "/").status, 200);
+    }
+}
+
+/// HTTP/2 has no flow control for heads, so hints that a client does not take would wait in the edge.
+#[test]
+fn a_server_that_sends_hints_without_end_is_cut_off() {
+    let mut cluster = cluster(1);
+    cluster.file.limits.response_timeout = 3 * PATIENCE;
+    let Echoing { cluster, server, .. } = &Echoing::start(cluster);
+    let mut silent = Client::connect(cluster.edge(0));
+    silent.send("GET /hints HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
+    eventually("the flood ends", || server.floods_ended.load(Ordering::Relaxed) > 0);
+    serves(cluster);
+    let mut reader = Client::connect(cluster.edge(0));
+    reader.send("GET /hints HTTP/1.1\r\nhost: alpha.test\r\n\r\n").unwrap();
+    let mut statuses = std::iter::repeat_with(|| reader.reply(false).unwrap().status);
+    assert_eq!(statuses.find(|status| *status != 103), Some(502));
+    serves(cluster);
 }
 
 #[test]

@@ -177,6 +177,21 @@ fn requests_are_answered_over_tls() {
 
 /// The edge is asked to end in the middle of a handshake.
 #[test]
+fn who_does_not_finish_its_hello_is_let_go() {
+    let started = cluster(|cluster| cluster.file.limits.client_header_timeout = Duration::from_secs(1));
+    let Some((cluster, _up)) = started else { return };
+    let slow = || metrics(cluster.admin(0))[r#"sidelong_edge_refused_total{reason="too-slow"}"#];
+    let before = slow();
+    // The second sends the beginning of a record.
+    for sent in ["", "\u{16}\u{3}\u{1}"] {
+        let mut client = Client::connect(cluster.edge(0));
+        client.send(sent).unwrap();
+        assert_eq!(client.rest(), "");
+    }
+    assert_eq!(slow() - before, 2.0);
+}
+
+#[test]
 fn a_client_in_a_handshake_is_served_before_the_edge_ends() {
     let Some((cluster, _up)) = cluster(|_| ()) else { return };
     let words = "GET /o/1/10 HTTP/1.1\r\nhost: alpha.test\r\nconnection: close\r\n\r\n";

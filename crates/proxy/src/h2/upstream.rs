@@ -9,10 +9,11 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::Reason;
 use h2::client::{Builder, ResponseFuture, SendRequest};
+use h2::ext::Protocol;
+use h2::{Ping, PingPong, Reason};
 use http::uri::{Scheme, Uri};
-use http::{HeaderMap, Version};
+use http::{HeaderMap, Method, Version};
 use tokio::sync::Mutex;
 use tokio::task::spawn_local;
 use tokio::time::Instant;
@@ -24,6 +25,7 @@ use crate::io::Io;
 use crate::request::Request;
 use crate::response::{HEAD_BYTES_MAX, Response};
 use crate::upstream::{Lost, Upstream};
+use crate::websocket;
 use crate::worker::Client;
 
 /// Most requests at a time on one connection, if the server takes as many. With more a further connection is made.
@@ -56,8 +58,10 @@ struct State {
     streams: Cell<usize>,
     /// Since when no request is on it.
     idle_since: Cell<Instant>,
-    /// Whether a response has come on it.
+    /// Whether a response has come on it, or another answer of the server's.
     has_answered: Cell<bool>,
+    /// To ask for an answer before the first response.
+    ping: Mutex<Option<PingPong>>,
     /// Whether it takes no further requests.
     is_over: Cell<bool>,
 }
@@ -82,7 +86,7 @@ impl Connections {
 
     /// Makes a connection of `io`, with a place for a request.
     pub(crate) async fn add(&self, io: Io) -> Result<Stream, h2::Error> {
-        let (send, connection) = Builder::new()
+        let (send, mut connection) = Builder::new()
             .enable_push(false)
             .initial_window_size(WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -99,6 +103,7 @@ impl Connections {
             streams: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
             has_answered: Cell::new(false),
+            ping: Mutex::new(connection.ping_pong()),
             is_over: Cell::new(false),
         });
         let ended = Rc::clone(&state);
@@ -130,13 +135,39 @@ pub(crate) struct Stream {
     state: Rc<State>,
     response: Option<ResponseFuture>,
     halves: Halves,
+    /// If it is to open a WebSocket.
+    websocket: Option<WebSocket>,
+}
+
+struct WebSocket {
+    /// The Sec-WebSocket-Accept for the client.
+    accept: String,
+    /// What the client sends once it is open.
+    sender: Sender,
 }
 
 impl Stream {
     fn new(connection: &Connection) -> Self {
         let state = Rc::clone(&connection.state);
         state.streams.set(state.streams.get() + 1);
-        Stream { connection: connection.send.clone(), state, response: None, halves: Halves::default() }
+        Stream {
+            connection: connection.send.clone(),
+            state,
+            response: None,
+            halves: Halves::default(),
+            websocket: None,
+        }
+    }
+
+    /// Whether the server opens WebSockets (RFC 8441, 3). It says so before anything else, so a pong shows whether it does.
+    pub(crate) async fn opens_websockets(&self) -> bool {
+        if !self.state.has_answered.get()
+            && let Some(ping) = &mut *self.state.ping.lock().await
+            && ping.ping(Ping::opaque()).await.is_ok()
+        {
+            self.state.has_answered.set(true);
+        }
+        self.connection.is_extended_connect_protocol_enabled()
     }
 
     fn lost(&self, error: &h2::Error) -> Lost {
@@ -173,13 +204,15 @@ impl Drop for Stream {
     }
 }
 
-/// The head of a request, for a server.
+/// The head of a request, for a server. The GET that opens a WebSocket becomes an extended CONNECT (RFC 8441, 5).
 fn head(request: &Request, from: &Client) -> io::Result<http::Request<()>> {
     let mut fields = HeaderMap::new();
     let mut added = Ok(());
+    let is_websocket = request.websocket_key().is_some();
     request.forward(from, |name, values| {
         // HTTP/2 has no change of protocols.
-        if added.is_ok() && !name.eq_ignore_ascii_case(b"upgrade") {
+        let is_left_out = name.eq_ignore_ascii_case(b"upgrade") || is_websocket && websocket::is_key(name);
+        if added.is_ok() && !is_left_out {
             added = append(&mut fields, name, &values.join(b", ".as_slice()));
         }
     });
@@ -200,6 +233,10 @@ fn head(request: &Request, from: &Client) -> io::Result<http::Request<()>> {
     let mut head = http::Request::new(());
     (*head.method_mut(), *head.uri_mut()) = (request.method().clone(), uri);
     (*head.version_mut(), *head.headers_mut()) = (Version::HTTP_2, fields);
+    if is_websocket {
+        *head.method_mut() = Method::CONNECT;
+        head.extensions_mut().insert(Protocol::from_static("websocket"));
+    }
     Ok(head)
 }
 
@@ -213,14 +250,19 @@ impl Upstream for Stream {
 
     fn begin(&mut self, request: &Request, from: &Client) -> Result<(), Lost> {
         let head = head(request, from).map_err(|_| Lost::Malformed)?;
-        let sent = self.connection.send_request(head, !request.has_body());
+        let key = request.websocket_key();
+        let sent = self.connection.send_request(head, !request.has_body() && key.is_none());
         let (response, send) = sent.map_err(|_| {
             // It is just ending.
             self.give_up();
             Lost::Refused
         })?;
         self.response = Some(response);
-        self.halves.sender = request.has_body().then(|| Sender::new(send, None));
+        let sender = Sender::new(send, None);
+        match key {
+            Some(key) => self.websocket = Some(WebSocket { accept: websocket::accept(key), sender }),
+            None => self.halves.sender = request.has_body().then_some(sender),
+        }
         Ok(())
     }
 
@@ -246,11 +288,16 @@ impl Upstream for Stream {
             },
         };
         self.state.has_answered.set(true);
-        let taken = response.take(&head, has_body, request);
-        Poll::Ready(taken.map(|()| true).map_err(|_| Lost::Malformed))
+        response.take(&head, has_body, request).map_err(|_| Lost::Malformed)?;
+        if let Some(WebSocket { accept, .. }) = &self.websocket
+            && head.status.is_success()
+        {
+            response.switch(accept);
+        }
+        Poll::Ready(Ok(true))
     }
 
     fn tunnel(&mut self) {
-        // A response that changes the protocol is refused: HTTP/2 has none.
+        self.halves.sender = self.websocket.take().map(|websocket| websocket.sender);
     }
 }

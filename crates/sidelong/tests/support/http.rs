@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpStream};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -98,6 +98,18 @@ impl Client {
                 return Ok(());
             }
         }
+    }
+
+    /// The next bytes of a tunnel.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.stream.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// Sends no more.
+    pub fn end(&self) {
+        self.stream.get_ref().shutdown(Shutdown::Write).unwrap();
     }
 
     /// Reads until the server closes; returns what it sent until then.

@@ -96,6 +96,9 @@ const WRONG: &[(&str, &str)] = &[
     ),
 ];
 
+/// What would end all well.
+const EVIL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+
 /// Answers that begin well, and whose bodies are wrong. After them the server closes.
 const BODIES: &[(&str, &str)] = &[
     ("9112-8: an answer shorter than its length", "Content-Length: 10\r\n\r\nhello"),
@@ -160,6 +163,11 @@ pub(crate) fn cases() -> Vec<Case> {
             answers(format!("HTTP/1.1 200 {}", "x".repeat(1_000_000))),
         ),
     ];
+    let hint = |bytes: usize| format!("HTTP/1.1 103 Early Hints\r\nLink: {}\r\n\r\n", "a".repeat(bytes));
+    let floods = [
+        hostile("9110-15.2: a thousand interim answers", answers(hint(10).repeat(1000) + EVIL)),
+        hostile("9110-15.2: interim answers of 1 MB", answers(hint(20_000).repeat(50) + EVIL)),
+    ];
     let bodies = BODIES.iter().map(|(name, rest)| {
         let case = hostile(*name, closes(format!("HTTP/1.1 200 OK\r\n{rest}")));
         case.check([Cut])
@@ -170,7 +178,15 @@ pub(crate) fn cases() -> Vec<Case> {
         let case = exchange(format!("{name}, to HTTP/1.0"), &old, [Cut]);
         Case { reaches: Reaches::Tries, ..case }.script(closes(format!("HTTP/1.1 200 OK\r\n{rest}")))
     });
-    wrong.chain(heads).chain(bodies).chain(resets).chain(framed()).chain(bare()).chain(hops()).collect()
+    wrong
+        .chain(heads)
+        .chain(floods)
+        .chain(bodies)
+        .chain(resets)
+        .chain(framed())
+        .chain(bare())
+        .chain(hops())
+        .collect()
 }
 
 fn framed() -> Vec<Case> {

@@ -20,6 +20,8 @@ use crate::support::PATIENCE;
 const RESETS: u32 = 1000;
 /// Uploads that do not go on: connections, and streams on each.
 const STALLED: (usize, usize) = (8, 40);
+/// Frames of a flood.
+const FLOOD: usize = 20_000;
 /// An answer that is larger than any buffer on its way.
 const LARGE: usize = 1_000_000;
 
@@ -84,8 +86,15 @@ pub(super) async fn ask(
     poll_fn(|context| client.poll_ready(context)).await.map_err(said)?;
     let is_bare = body.is_empty() && trailers.is_empty();
     let (answer, mut stream) = client.send_request(request, is_bare).map_err(said)?;
+    let mut is_sent = Ok(());
     if !is_bare {
-        send(&mut stream, Bytes::copy_from_slice(body.as_bytes()), trailers.is_empty()).await?;
+        is_sent = send(&mut stream, Bytes::copy_from_slice(body.as_bytes()), trailers.is_empty()).await;
+    }
+    // Whoever ends the stream early has answered before (RFC 9113, 8.1).
+    if let Err(why) = is_sent {
+        let answer = read(answer).await.map_err(|error| format!("{why}: {error}"))?;
+        let said = String::from_utf8_lossy(&answer.body);
+        return Err(format!("{why}, after {}: {said}", answer.status));
     }
     if !trailers.is_empty() {
         let name = |name: &str| HeaderName::from_bytes(name.as_bytes()).unwrap();
@@ -371,9 +380,34 @@ fn answered() -> Vec<Case> {
     ]
 }
 
+/// Frames that cost their sender nothing (CVE-2019-9512, 9513, 9515 and 9518). The proxy may end the connection; nobody else notices.
+fn flood(name: &str, begin: fn(&Place<'_>) -> Vec<u8>, frame: fn() -> Vec<u8>) -> Case {
+    case(name, Vec::new(), move |place| {
+        let _ = frames::react(place.address, &[begin(place), frame().repeat(FLOOD)].concat());
+        get(place, "/@b")?.is(200, &place.fill("/@b"))?;
+        node_is_up(place)
+    })
+}
+
 /// Clients that take something and give nothing.
 fn held() -> Vec<Case> {
+    let nothing = |_: &Place<'_>| Vec::new();
+    let upload = |place: &Place<'_>| {
+        let fields = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", &*place.token),
+            (":authority", &*place.host),
+        ];
+        frames::headers(1, 0, &fields)
+    };
     vec![
+        flood("9113-10.5: 20,000 pings", nothing, || frames::frame(frames::PING, 0, 0, &[0; 8])),
+        flood("9113-10.5: 20,000 settings", nothing, || frames::frame(frames::SETTINGS, 0, 0, &[])),
+        flood("9113-10.5: 20,000 priorities", nothing, || {
+            frames::frame(frames::PRIORITY, 0, 3, &[0, 0, 0, 0, 1])
+        }),
+        flood("9113-10.5: 20,000 empty pieces of a body", upload, || frames::data(1, 0, "")),
         // CVE-2023-44487.
         case("9113-10.5: a thousand streams that are reset at once", Vec::new(), |place| {
             let stream = |k: u32| {
