@@ -130,11 +130,12 @@ static void add_servers(struct balancer *its, uint32_t priority, size_t room)
 static bool find_servers(struct balancer *its)
 {
     uint64_t generation = sidelong_generation(its->site->front);
-    size_t priorities = envoy_dynamic_module_callback_lb_get_priority_set_size(its->envoy), room = 0;
+    size_t priorities, room = 0;
     int last = -1;
 
     if (its->are_current && its->generation == generation)
         return true;
+    priorities = envoy_dynamic_module_callback_lb_get_priority_set_size(its->envoy);
     for (uint32_t i = 0; i < priorities; i++)
         room += envoy_dynamic_module_callback_lb_get_healthy_hosts_count(its->envoy, i);
     free(its->servers);

@@ -33,6 +33,10 @@
 #define SAMPLE 16
 enum { WEIGHTED, ROUND_ROBIN, LEAST_CONNECTIONS, POWER_OF_TWO };
 
+/* What a request seldom needs, and what each needs: its function then has all it works with in registers. */
+#define RARE __attribute__((cold, noinline))
+#define EACH inline __attribute__((always_inline))
+
 /* A slot that is not looked for yet, and that none was free. */
 #define NO_SLOT_YET (-1)
 #define NO_SLOT (-2)
@@ -40,6 +44,8 @@ enum { WEIGHTED, ROUND_ROBIN, LEAST_CONNECTIONS, POWER_OF_TWO };
 /* The two regions of one life of their files. It is never freed: requests may be counted in it. */
 struct mapping {
     struct choice *choice;
+    /* Its part by node. */
+    struct choice_node *node;
     struct workers *workers;
     size_t choice_bytes;
     size_t workers_bytes;
@@ -207,16 +213,9 @@ static void prepare(void)
     pthread_atfork(before_fork, after_fork, in_child);
 }
 
-static struct choice_node *node_of(const struct mapping *map, unsigned node)
-{
-    struct choice_node *nodes = (void *)&map->choice->site[map->sites];
-
-    return &nodes[node];
-}
-
 static const _Atomic uint16_t *list_of(const struct mapping *map, unsigned site)
 {
-    const _Atomic uint16_t *lists = (void *)node_of(map, map->nodes);
+    const _Atomic uint16_t *lists = (void *)&map->node[map->nodes];
 
     return &lists[(size_t)site * ((map->nodes + 3) / 4 * 4)];
 }
@@ -311,6 +310,7 @@ static struct mapping *map_files(const struct file files[2])
     }
     map->nodes = begin->nodes;
     map->sites = begin->sites;
+    map->node = (void *)&map->choice->site[map->sites];
     map->servers = (uint32_t)begin->servers;
     map->kept_words = kept / sizeof(uint64_t);
     map->slot = NO_SLOT_YET;
@@ -387,15 +387,9 @@ static int attach(sidelong_front *front, char why[SIDELONG_WHY_BYTES])
     return 0;
 }
 
-/* What is mapped now; NULL if nothing ever was. Looks for other files if these say nothing, and it is time to. */
-static struct mapping *mapping_of(sidelong_front *front, uint64_t now_ns, bool is_blind)
+/* What is mapped now; NULL if nothing ever was. */
+static struct mapping *mapping_of(sidelong_front *front)
 {
-    char why[SIDELONG_WHY_BYTES];
-
-    if (is_blind && is_due(&front->tried_ns, now_ns, REOPEN_NS) && pthread_mutex_trylock(&changing) == 0) {
-        attach(front, why);
-        pthread_mutex_unlock(&changing);
-    }
     return atomic_load_explicit(&front->current, memory_order_acquire);
 }
 
@@ -415,22 +409,42 @@ static bool is_stale(const struct mapping *map, uint64_t now_ns)
     return age_of(map, now_ns) > map->choice->stale_ns;
 }
 
+/* Looks for a front that may be back, if it is time to, and returns what is mapped then. */
+static RARE struct mapping *look_again(sidelong_front *front, uint64_t now_ns)
+{
+    char why[SIDELONG_WHY_BYTES];
+    struct mapping *map = mapping_of(front);
+
+    /* Cut short and written to before anybody looked. */
+    if (map && map->choice->header.magic != MAGIC)
+        lose(map, true);
+    if (is_due(&front->tried_ns, now_ns, REOPEN_NS) && pthread_mutex_trylock(&changing) == 0) {
+        attach(front, why);
+        pthread_mutex_unlock(&changing);
+    }
+    return mapping_of(front);
+}
+
+static RARE void keep_again(struct mapping *map, uint64_t now_ns)
+{
+    if (is_due(&map->kept_ns, now_ns, KEEP_NS) && pthread_mutex_trylock(&changing) == 0) {
+        keep(map);
+        pthread_mutex_unlock(&changing);
+    }
+}
+
 /* What is mapped, and whether it is too old to choose by, after a look for a front that may be back. */
 static struct mapping *look(sidelong_front *front, uint64_t now_ns, bool *stale)
 {
-    struct mapping *map = mapping_of(front, now_ns, false);
+    struct mapping *map = mapping_of(front);
 
     *stale = !map || is_stale(map, now_ns);
     /* The next life of the front may have other files. */
     if (*stale || generation_of(map) != atomic_load_explicit(&map->life, memory_order_relaxed)) {
-        /* Cut short and written to before anybody looked. */
-        if (map && map->choice->header.magic != MAGIC)
-            lose(map, true);
-        map = mapping_of(front, now_ns, true);
+        map = look_again(front, now_ns);
         *stale = !map || is_stale(map, now_ns);
-    } else if (is_due(&map->kept_ns, now_ns, KEEP_NS) && pthread_mutex_trylock(&changing) == 0) {
-        keep(map);
-        pthread_mutex_unlock(&changing);
+    } else if (now_ns - atomic_load_explicit(&map->kept_ns, memory_order_relaxed) >= KEEP_NS) {
+        keep_again(map, now_ns);
     }
     return map;
 }
@@ -498,7 +512,7 @@ static uint64_t fnv1a(const char *text, size_t bytes)
 
 int sidelong_node(sidelong_front *front, const struct sockaddr *address)
 {
-    struct mapping *map = mapping_of(front, 0, false);
+    struct mapping *map = mapping_of(front);
     uint8_t bytes[16] = {0};
     uint16_t family, port = 0;
 
@@ -534,50 +548,59 @@ int sidelong_node(sidelong_front *front, const struct sockaddr *address)
     return -1;
 }
 
-/* The index of a site; -1 if the front does not know it. */
-static int site_of(const struct mapping *map, sidelong_site *site)
+/* Looks a site up by its name, for that life of the front. */
+static RARE int find_site(const struct mapping *map, sidelong_site *site, uint64_t life)
 {
-    uint64_t life = generation_of(map) << 32;
-    uint64_t found = __atomic_load_n(&site->found, __ATOMIC_RELAXED);
-
-    /* In the lower half is the index plus 2, or 1 for a name that is not there. */
-    if ((found & 0xffffffff) != 0 && found >> 32 == life >> 32)
-        return (int)(found & 0xffffffff) - 2;
     int index = -1;
+
     for (unsigned one = 0; one < map->sites && index < 0; one++)
         if (strncmp(map->choice->site[one].name, site->name, SIDELONG_NAME_BYTES) == 0)
             index = (int)one;
-    __atomic_store_n(&site->found, life | (uint32_t)(index + 2), __ATOMIC_RELAXED);
+    __atomic_store_n(&site->found, life << 32 | (uint32_t)(index + 2), __ATOMIC_RELAXED);
     return index;
 }
 
-/* Whether the node serves the site: `state:4 site:12 next:12 generation:36`, serving is 1 and pinned 4. */
-static bool serves(const struct mapping *map, unsigned node, unsigned site, memory_order order)
+/* The index of a site; -1 if the front does not know it. */
+static int site_of(const struct mapping *map, sidelong_site *site)
 {
-    uint64_t says = atomic_load_explicit(&node_of(map, node)->ownership, order) >> 36;
-    uint64_t of_site = (uint64_t)(site + 1) << 12;
+    uint64_t life = generation_of(map);
+    uint64_t found = __atomic_load_n(&site->found, __ATOMIC_RELAXED);
 
-    return says == (1ull << 24 | of_site) || says == (4ull << 24 | of_site);
+    /* In the lower half is the index plus 2, or 1 for a name that is not there. */
+    if ((uint32_t)found != 0 && found >> 32 == (uint32_t)life)
+        return (int)((uint32_t)found - 2);
+    return find_site(map, site, life);
+}
+
+/* Whether a node with this ownership serves the site: `state:4 site:12 next:12 generation:36`, serving is 1 and pinned 4. */
+static bool serves(uint64_t ownership, unsigned site)
+{
+    uint32_t says = (uint32_t)(ownership >> 36), of_site = (site + 1) << 12;
+
+    return says == (1u << 24 | of_site) || says == (4u << 24 | of_site);
 }
 
 /* crates/policy, health.rs: `phase:2 count:8 until_us:54`. */
 enum health { UP, DOWN, TO_BE_TRIED };
 
-static enum health health_of(const struct mapping *map, unsigned node, uint64_t now_ns, uint64_t *word)
+static EACH enum health health_of(const struct choice_node *node, const struct worker_node *shared, uint64_t now_ns,
+                                    uint64_t *word)
 {
-    *word = atomic_load_explicit(&node_of(map, node)->health, memory_order_relaxed);
+    *word = atomic_load_explicit(&node->health, memory_order_relaxed);
     if (*word >> 62 == 0)
         return UP;
     if (now_ns / 1000 < (*word & ((1ull << 54) - 1)))
         return DOWN;
     /* The trial may be under way, and the front has not looked yet. */
-    return atomic_load_explicit(&map->workers->node[node].trial, memory_order_relaxed) == *word ? DOWN : TO_BE_TRIED;
+    return atomic_load_explicit(&shared->trial, memory_order_relaxed) == *word ? DOWN : TO_BE_TRIED;
 }
 
-/* A candidate among the nodes of a site. */
+/* The nodes of a site, and who asks for one. */
 struct candidates {
-    const struct mapping *map;
+    const struct choice_node *node;
+    const struct worker_node *shared;
     const _Atomic uint16_t *list;
+    unsigned nodes;
     unsigned site;
     unsigned count;
     uint64_t now_ns;
@@ -589,49 +612,42 @@ static unsigned node_at(const struct candidates *of, unsigned candidate)
 {
     unsigned node = atomic_load_explicit(&of->list[candidate], memory_order_relaxed);
 
-    return node < of->map->nodes ? node : 0;
+    return node < of->nodes ? node : 0;
 }
 
-static bool is_usable(const struct candidates *of, unsigned candidate)
+static bool is_of_site(const struct candidates *of, unsigned node)
 {
-    unsigned node = node_at(of, candidate);
-    uint64_t health;
+    return serves(atomic_load_explicit(&of->node[node].ownership, memory_order_relaxed), of->site);
+}
 
-    return serves(of->map, node, of->site, memory_order_relaxed)
-           && health_of(of->map, node, of->now_ns, &health) != DOWN
+static EACH bool is_up(const struct candidates *of, unsigned node)
+{
+    uint64_t word;
+
+    return health_of(&of->node[node], &of->shared[node], of->now_ns, &word) != DOWN
            && (!of->usable || of->usable(of->context, node));
 }
 
-/* The requests sent since the last scan, less those that have ended. A reading is `index:28 per_request:20 sent:16`. */
-static int64_t sent_since(const struct candidates *of, unsigned node, uint64_t reading)
-{
-    uint64_t sent = atomic_load_explicit(&of->map->workers->node[node].sent, memory_order_relaxed);
-
-    return (int16_t)((uint16_t)sent - (uint16_t)reading);
-}
+/* What nodes are compared by. */
+enum score { BY_INDEX, BY_REQUESTS };
 
 static uint32_t clamp(int64_t value)
 {
     return value < 0 ? 0 : value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
 }
 
-static uint32_t index_of(const struct candidates *of, unsigned candidate)
+/* As of now: with the requests that were sent since the last scan, less those that have ended. */
+static EACH uint32_t score_of(const struct candidates *of, unsigned node, enum score by)
 {
-    unsigned node = node_at(of, candidate);
-    uint64_t reading = atomic_load_explicit(&node_of(of->map, node)->reading, memory_order_relaxed);
-    int64_t index = (int64_t)(reading >> 36), per_request = (int64_t)(reading >> 16 & 0xfffff);
+    /* `index:28 per_request:20 sent:16` */
+    uint64_t reading = atomic_load_explicit(&of->node[node].reading, memory_order_relaxed);
+    uint64_t sent = atomic_load_explicit(&of->shared[node].sent, memory_order_relaxed);
+    int64_t since = (int16_t)((uint16_t)sent - (uint16_t)reading);
 
-    return clamp(index + sent_since(of, node, reading) * per_request);
-}
-
-static uint32_t requests_of(const struct candidates *of, unsigned candidate)
-{
-    unsigned node = node_at(of, candidate);
-    const struct choice_node *one = node_of(of->map, node);
-    uint64_t reading = atomic_load_explicit(&one->reading, memory_order_relaxed);
-    uint64_t requests = atomic_load_explicit(&one->requests, memory_order_relaxed);
-
-    return clamp((int64_t)(uint32_t)requests + sent_since(of, node, reading));
+    if (by == BY_INDEX)
+        return clamp((int64_t)(reading >> 36) + since * (int64_t)(reading >> 16 & 0xfffff));
+    uint32_t requests = (uint32_t)atomic_load_explicit(&of->node[node].requests, memory_order_relaxed);
+    return clamp(requests + since);
 }
 
 /* A number below `count` (Lemire 2016), as in crates/policy. */
@@ -640,53 +656,71 @@ static unsigned below(uint64_t random, unsigned count)
     return (unsigned)((random >> 32) * count >> 32);
 }
 
-typedef uint32_t score(const struct candidates *of, unsigned candidate);
+/* The usable nodes with the lowest score. */
+struct equals {
+    uint32_t lowest;
+    unsigned count;
+    uint16_t node[SCAN_MAX];
+};
 
-/* The usable one with the lowest score among `sampled`; equals take turns. -1 if none is usable. */
-static int least(const struct candidates *of, const unsigned *sampled, unsigned sample, score *by, uint64_t ticket)
+/* Takes a node among them, if it is one. What its score rules out is asked nothing else. */
+static EACH void compare(struct equals *to, const struct candidates *of, unsigned node, enum score by)
 {
-    unsigned equals[SCAN_MAX], count = 0;
-    uint32_t lowest = UINT32_MAX;
+    if (!is_of_site(of, node))
+        return;
+    uint32_t score = score_of(of, node, by);
+    if (score > to->lowest || !is_up(of, node))
+        return;
+    if (score < to->lowest)
+        to->count = 0;
+    to->lowest = score;
+    to->node[to->count++] = (uint16_t)node;
+}
 
-    for (unsigned i = 0; i < sample; i++) {
-        if (!is_usable(of, sampled[i]))
-            continue;
-        uint32_t one = by(of, sampled[i]);
-        if (one < lowest) {
-            lowest = one;
-            count = 0;
+/* One of them; they take turns. -1 if there is none. */
+static int one_of(const struct equals *equals, uint64_t ticket)
+{
+    return equals->count ? equals->node[equals->count == 1 ? 0 : ticket % equals->count] : -1;
+}
+
+static EACH int least_of_site(const struct candidates *of, enum score by, uint64_t ticket, uint64_t random)
+{
+    struct equals equals;
+
+    equals.lowest = UINT32_MAX;
+    equals.count = 0;
+    if (of->count <= SCAN_MAX) {
+        for (unsigned i = 0; i < of->count; i++)
+            compare(&equals, of, node_at(of, i), by);
+    } else {
+        for (unsigned part = 0; part < SAMPLE; part++) {
+            unsigned start = (unsigned)((uint64_t)part * of->count / SAMPLE);
+            unsigned end = (unsigned)((uint64_t)(part + 1) * of->count / SAMPLE);
+
+            compare(&equals, of, node_at(of, start + below(sidelong_mix(random ^ part), end - start)), by);
         }
-        if (one == lowest)
-            equals[count++] = sampled[i];
     }
-    return count ? (int)equals[ticket % count] : -1;
+    return one_of(&equals, ticket);
 }
 
-static int least_of_site(const struct candidates *of, score *by, uint64_t ticket, uint64_t random)
+/* Of two candidates drawn at random, or of the only one. */
+static EACH int least_of_two(const struct candidates *of, uint64_t ticket, uint64_t random)
 {
-    unsigned sampled[SCAN_MAX], count = of->count <= SCAN_MAX ? of->count : SAMPLE;
-
-    for (unsigned part = 0; part < count; part++) {
-        unsigned start = (unsigned)((uint64_t)part * of->count / count);
-        unsigned end = (unsigned)((uint64_t)(part + 1) * of->count / count);
-
-        sampled[part] = of->count <= SCAN_MAX ? part : start + below(sidelong_mix(random ^ part), end - start);
-    }
-    return least(of, sampled, count, by, ticket);
-}
-
-/* Two candidates drawn at random, or the only one. */
-static int least_of_two(const struct candidates *of, uint64_t ticket, uint64_t random)
-{
+    struct equals equals;
     unsigned first = below(random, of->count);
-    unsigned others = of->count > 1 ? of->count - 1 : 1;
-    unsigned pair[2] = {first, (first + 1 + below(sidelong_mix(random), others)) % of->count};
 
-    return least(of, pair, of->count < 2 ? 1 : 2, index_of, ticket);
+    equals.lowest = UINT32_MAX;
+    equals.count = 0;
+    compare(&equals, of, node_at(of, first), BY_INDEX);
+    if (of->count > 1) {
+        unsigned second = (first + 1 + below(sidelong_mix(random), of->count - 1)) % of->count;
+        compare(&equals, of, node_at(of, second), BY_INDEX);
+    }
+    return one_of(&equals, ticket);
 }
 
-/* `Balance::choose` of crates/policy: a candidate, -1 if none is usable. */
-static int choose(const struct candidates *of, uint64_t balance, uint64_t ticket, uint64_t random)
+/* `Balance::choose` of crates/policy: a node, -1 if none is usable. */
+static EACH int choose(const struct candidates *of, uint64_t balance, uint64_t ticket, uint64_t random)
 {
     int chosen = -1;
 
@@ -694,24 +728,30 @@ static int choose(const struct candidates *of, uint64_t balance, uint64_t ticket
         return -1;
     switch (balance) {
     case ROUND_ROBIN:
-        if (is_usable(of, (unsigned)(ticket % of->count)))
-            chosen = (int)(ticket % of->count);
+        chosen = (int)node_at(of, (unsigned)(ticket % of->count));
+        if (!is_of_site(of, (unsigned)chosen) || !is_up(of, (unsigned)chosen))
+            chosen = -1;
         break;
     case LEAST_CONNECTIONS:
-        chosen = least_of_site(of, requests_of, ticket, random);
+        chosen = least_of_site(of, BY_REQUESTS, ticket, random);
         break;
     case POWER_OF_TWO:
         chosen = least_of_two(of, ticket, random);
         break;
     case WEIGHTED:
     default:
-        chosen = least_of_site(of, index_of, ticket, random);
+        chosen = least_of_site(of, BY_INDEX, ticket, random);
     }
+    if (chosen >= 0)
+        return chosen;
     unsigned start = below(sidelong_mix(random), of->count);
-    for (unsigned i = 0; i < of->count && chosen < 0; i++)
-        if (is_usable(of, (start + i) % of->count))
-            chosen = (int)((start + i) % of->count);
-    return chosen;
+    for (unsigned i = 0; i < of->count; i++) {
+        unsigned node = node_at(of, (start + i) % of->count);
+
+        if (is_of_site(of, node) && is_up(of, node))
+            return (int)node;
+    }
+    return -1;
 }
 
 static struct candidates candidates_of(const struct mapping *map, unsigned site, uint64_t now_ns)
@@ -719,8 +759,10 @@ static struct candidates candidates_of(const struct mapping *map, unsigned site,
     uint64_t members = atomic_load_explicit(&map->choice->site[site].members, memory_order_acquire);
 
     return (struct candidates){
-        .map = map,
+        .node = map->node,
+        .shared = map->workers->node,
         .list = list_of(map, site),
+        .nodes = map->nodes,
         .site = site,
         .count = members < map->nodes ? (unsigned)members : map->nodes,
         .now_ns = now_ns,
@@ -730,7 +772,7 @@ static struct candidates candidates_of(const struct mapping *map, unsigned site,
 int sidelong_choose_at(sidelong_front *front, sidelong_site *site, uint64_t now_ns, uint64_t ticket, uint64_t random,
                        sidelong_usable usable, void *context)
 {
-    struct mapping *map = mapping_of(front, now_ns, false);
+    struct mapping *map = mapping_of(front);
     int index = map ? site_of(map, site) : -1;
 
     if (index < 0)
@@ -738,19 +780,14 @@ int sidelong_choose_at(sidelong_front *front, sidelong_site *site, uint64_t now_
     struct candidates of = candidates_of(map, (unsigned)index, now_ns);
     of.usable = usable;
     of.context = context;
-    int chosen = choose(&of, map->choice->balance, ticket, random);
-    return chosen < 0 ? -1 : (int)node_at(&of, (unsigned)chosen);
+    return choose(&of, map->choice->balance, ticket, random);
 }
 
-/* This process's slot, which it takes if it has none yet. */
-static int own_slot(struct mapping *map)
+/* Takes a slot for this process, unless another thread has. */
+static RARE int take_slot(struct mapping *map)
 {
-    int slot = atomic_load_explicit(&map->slot, memory_order_acquire);
-
-    if (slot != NO_SLOT_YET)
-        return slot;
     pthread_mutex_lock(&changing);
-    slot = atomic_load(&map->slot);
+    int slot = atomic_load(&map->slot);
     if (slot == NO_SLOT_YET) {
         uint64_t us = (uint64_t)getpid() << 32 | started;
 
@@ -765,6 +802,14 @@ static int own_slot(struct mapping *map)
     }
     pthread_mutex_unlock(&changing);
     return slot;
+}
+
+/* This process's slot, which it takes if it has none yet. */
+static int own_slot(struct mapping *map)
+{
+    int slot = atomic_load_explicit(&map->slot, memory_order_acquire);
+
+    return slot == NO_SLOT_YET ? take_slot(map) : slot;
 }
 
 enum stage { NOWHERE, SENT, ANSWERED };
@@ -793,7 +838,7 @@ static bool enter(struct mapping *map, unsigned site, unsigned node, sidelong_re
     if (counts)
         atomic_fetch_add_explicit(&counts->unanswered, 1, memory_order_relaxed);
     *request = (sidelong_request){.node = node, .stage = SENT, .counts = counts, .shared = shared};
-    if (serves(map, node, site, memory_order_seq_cst))
+    if (serves(atomic_load(&map->node[node].ownership), site))
         return true;
     leave(request);
     return false;
@@ -802,11 +847,12 @@ static bool enter(struct mapping *map, unsigned site, unsigned node, sidelong_re
 /* Whether a node gets this request. Of those that have failed, and may be tried, one request does. */
 static bool wins(struct mapping *map, unsigned node, uint64_t now_ns)
 {
-    _Atomic uint64_t *trial = &map->workers->node[node].trial;
-    uint64_t word, last = atomic_load_explicit(trial, memory_order_relaxed);
-    enum health health = health_of(map, node, now_ns, &word);
+    struct worker_node *shared = &map->workers->node[node];
+    uint64_t word, last = atomic_load_explicit(&shared->trial, memory_order_relaxed);
+    enum health health = health_of(&map->node[node], shared, now_ns, &word);
 
-    return health == UP || (health == TO_BE_TRIED && last != word && atomic_compare_exchange_strong(trial, &last, word));
+    return health == UP
+           || (health == TO_BE_TRIED && last != word && atomic_compare_exchange_strong(&shared->trial, &last, word));
 }
 
 sidelong_choice sidelong_choose(sidelong_front *front, sidelong_site *site, sidelong_usable usable, void *context,
@@ -833,11 +879,10 @@ sidelong_choice sidelong_choose(sidelong_front *front, sidelong_site *site, side
         /* While it looked, a node may have left and another come. */
         if (chosen < 0)
             continue;
-        unsigned node = node_at(&of, (unsigned)chosen);
         /* Counted first: a trial that is won is one that is sent. */
-        if (!enter(map, (unsigned)index, node, request))
+        if (!enter(map, (unsigned)index, (unsigned)chosen, request))
             continue;
-        if (wins(map, node, now_ns))
+        if (wins(map, (unsigned)chosen, now_ns))
             return SIDELONG_CHOSEN;
         leave(request);
     }
@@ -846,7 +891,7 @@ sidelong_choice sidelong_choose(sidelong_front *front, sidelong_site *site, side
 
 bool sidelong_begin(sidelong_front *front, sidelong_site *site, unsigned node, sidelong_request *request)
 {
-    struct mapping *map = mapping_of(front, 0, false);
+    struct mapping *map = mapping_of(front);
     int index = map ? site_of(map, site) : -1;
 
     return index >= 0 && node < map->nodes && enter(map, (unsigned)index, node, request);

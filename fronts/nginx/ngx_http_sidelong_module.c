@@ -47,6 +47,7 @@ struct site {
 struct settings {
     ngx_array_t sites; /* struct site * */
     ngx_int_t reason;  /* the index of $sidelong_reason */
+    ngx_flag_t admits; /* whether any location has a site that admits */
 };
 
 struct location {
@@ -110,15 +111,13 @@ static void free_nodes(struct nodes *nodes)
     ngx_memzero(nodes, sizeof(*nodes));
 }
 
-/* Looks up which nodes the servers are, if that may have changed. */
+/* Looks up which nodes the servers are. */
 static ngx_int_t find_nodes(struct upstream *upstream, ngx_http_upstream_rr_peers_t *peers, ngx_log_t *log)
 {
     struct nodes *nodes = &upstream->nodes;
     uint64_t generation = sidelong_generation(upstream->site->front);
     int last = -1;
 
-    if (nodes->servers && nodes->generation == generation && nodes->version == version_of(peers))
-        return NGX_OK;
     free_nodes(nodes);
     nodes->servers = ngx_calloc((peers->number + 1) * sizeof(*nodes->servers), log);
     if (!nodes->servers)
@@ -221,11 +220,13 @@ static bool take_chosen(struct request *its, ngx_peer_connection_t *connection)
     struct nodes *nodes = &its->upstream->nodes;
 
     for (int life = 0; life < LIVES; life++) {
-        if (find_nodes(its->upstream, its->rr.peers, connection->log) != NGX_OK)
+        if (!(nodes->servers && nodes->version == version_of(its->rr.peers))
+            && find_nodes(its->upstream, its->rr.peers, connection->log) != NGX_OK)
             return false;
         sidelong_choice choice = sidelong_choose(site->front, &site->site, is_usable_node, its, &its->counted);
         if (sidelong_generation(site->front) != nodes->generation) {
             sidelong_ended(&its->counted);
+            free_nodes(nodes);
             continue;
         }
         switch (choice) {
@@ -548,6 +549,8 @@ static char *set_admission(ngx_conf_t *conf, ngx_command_t *command, void *of)
     }
     if (conf->args->nelts == 2 || (its->closes && ngx_strcmp(words[3].data, "close") != 0))
         return "takes \"off\", or the front's prefix, a site and maybe \"close\"";
+    struct settings *all = ngx_http_conf_get_module_main_conf(conf, ngx_http_sidelong_module);
+    all->admits = 1;
     its->site = find_site(conf);
     return its->site ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
@@ -666,11 +669,16 @@ static ngx_int_t add_hooks(ngx_conf_t *conf)
 {
     ngx_http_core_main_conf_t *core = ngx_http_conf_get_module_main_conf(conf, ngx_http_core_module);
     struct settings *all = ngx_http_conf_get_module_main_conf(conf, ngx_http_sidelong_module);
-    ngx_http_handler_pt *handler = ngx_array_push(&core->phases[NGX_HTTP_PREACCESS_PHASE].handlers);
 
-    if (!handler || check_upstreams(conf) != NGX_OK)
+    if (check_upstreams(conf) != NGX_OK)
         return NGX_ERROR;
-    *handler = at_request;
+    if (all->admits) {
+        ngx_http_handler_pt *handler = ngx_array_push(&core->phases[NGX_HTTP_PREACCESS_PHASE].handlers);
+
+        if (!handler)
+            return NGX_ERROR;
+        *handler = at_request;
+    }
     next_header_filter = ngx_http_top_header_filter;
     ngx_http_top_header_filter = at_header;
     return share_counts(conf, all);

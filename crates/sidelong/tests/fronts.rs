@@ -306,7 +306,7 @@ fn nodes_move(kind: Kind) {
     led.go_to_and_fro();
     let said = run(["front", "check", "web1", "--config", &led.config()]).succeeded();
     match kind.reads_memory() {
-        true => assert!(said.contains("front web1 runs") && said.contains(" ask it: "), "{said}"),
+        true => assert!(said.contains("front web1 runs") && said.contains(" it: "), "{said}"),
         false => {
             assert!(said.contains("backend alpha of site alpha\n    node n1 is server n1, weight "), "{said}")
         }

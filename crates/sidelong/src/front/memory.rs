@@ -86,11 +86,12 @@ pub(super) fn survey(cluster: &Cluster, entry: &FrontEntry) -> Result<String, Fa
             entry.name, entry.proxy, entry.name
         )));
     }
-    let workers = if pids.len() == 1 { "1 worker".to_owned() } else { format!("{} workers", pids.len()) };
+    let (workers, ask) = if pids.len() == 1 { ("worker", "asks") } else { ("workers", "ask") };
     Ok(format!(
-        "front {} runs, and scanned {:.1} ms ago\n{workers} of {} ask it: {}\n{held}",
+        "front {} runs, and scanned {:.1} ms ago\n{} {workers} of {} {ask} it: {}\n{held}",
         entry.name,
         age.as_secs_f64() * 1e3,
+        pids.len(),
         entry.proxy,
         pids.join(", ")
     ))
