@@ -186,6 +186,22 @@ fn force_says_which_floor_it_breaks() {
     up.end().succeeded();
 }
 
+#[test]
+fn a_person_moves_what_runs_whatever_became_of_the_file() {
+    let mut cluster = quiet();
+    let mut up = cluster.up(&["--plain"]);
+    cluster.await_whole(&mut up);
+    cluster.file.nodes.iter_mut().for_each(|node| node.name += "-new");
+    by_hand(&cluster, &["move", "n2", "beta"]).succeeded();
+    assert_eq!(node(&cluster, "n2"), is("pinned", "beta"));
+    assert_eq!(history(&cluster).last().unwrap()["node"], "n2");
+    // Another cluster that is to have the same directory does not run.
+    cluster.file.cluster.name = "other".into();
+    let refused = by_hand(&cluster, &["move", "n2", "alpha"]).refused();
+    assert!(refused.contains("no node \"n2\"; it has n1-new, "), "{refused}");
+    up.end().succeeded();
+}
+
 /// A request at n1, the only node of alpha then, that ends when its client sends the last byte.
 fn with_open_request() -> (Cluster, Running, Client) {
     let mut cluster = quiet();

@@ -222,6 +222,7 @@ fn a_websocket_keeps_its_node_where_it_is_until_it_closes() {
     socket.echoes(1, "before");
     let why = lasting.by_hand(&["move", &node, "beta"]).refused();
     assert!(why.contains(&format!("requests of alpha at {node} had not ended after 500ms")), "{why}");
+    assert!(why.ends_with(": edge1 has 1 request there"), "{why}");
     socket.echoes(1, "behind");
     assert_eq!((lasting.at(&node), lasting.cut()), (1, 0.0));
     // Nothing but the end of the WebSocket lets it go.
