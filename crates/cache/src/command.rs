@@ -6,7 +6,7 @@ use std::fmt::Display;
 
 use crate::cache::{Cache, Item, PutError, Seconds};
 use crate::counters::Counters;
-use crate::neighbours::{Language, Neighbours, To};
+use crate::neighbours::{Home, Language, Neighbours, To};
 
 /// The longest time to live that is not taken for a Unix time, in seconds: 30 days (memcached's protocol.txt).
 const TTL_MAX: i64 = 60 * 60 * 24 * 30;
@@ -210,7 +210,7 @@ impl Users {
 
 impl Host<'_> {
     /// The cache that commands on a key are for, if that is another one.
-    pub(crate) fn home(&self, key: &[u8]) -> Option<usize> {
+    pub(crate) fn home(&self, key: &[u8]) -> Option<Home> {
         self.neighbours.as_ref()?.home(key)
     }
 
@@ -220,7 +220,7 @@ impl Host<'_> {
     }
 
     /// The cache that is to be asked for the item of a key, if that is another one, whose memory cannot be read.
-    pub(crate) fn asked(&self, key: &[u8]) -> Option<usize> {
+    pub(crate) fn asked(&self, key: &[u8]) -> Option<Home> {
         self.neighbours.as_ref().filter(|neighbours| neighbours.are_asked())?.home(key)
     }
 
@@ -232,8 +232,8 @@ impl Host<'_> {
     }
 
     /// The item of a key in the memory of the cache that is its home.
-    pub(crate) fn read(&mut self, home: usize, key: &[u8]) -> Option<Item<'_>> {
-        self.neighbours.as_mut()?.read(home, key, self.cache, self.world.now)
+    pub(crate) fn read(&mut self, home: Home, key: &[u8]) -> Option<Item<'_>> {
+        self.neighbours.as_mut()?.read(home.peer, key, self.cache, self.world.now)
     }
 
     /// Hands the item of `key` to `show`, if there is one. Afterwards it expires at `touch`.

@@ -6,6 +6,7 @@
 //! | `command` | what memcached's commands do to items, whatever the protocol |
 //! | `protocol` | text, meta and binary: bytes to commands, and answers to bytes |
 //! | [`session`] | one client: consumes what arrived, and appends the answers |
+//! | `neighbours`, [`Near`] | the other caches of a cluster: their memory, and copies of their items |
 //! | [`counters`], `stats` | what was done, and how `stats` shows it |
 //!
 //! | [`server`] | one thread that drives sessions over sockets |
@@ -22,6 +23,7 @@ mod frame;
 pub mod fuzzing;
 mod heap;
 mod listing;
+mod near;
 pub mod neighbours;
 mod outgoing;
 mod protocol;
@@ -33,5 +35,6 @@ mod stats;
 pub use cache::{Cache, Item, PutError, Settings};
 pub use command::{Host, Login, Row, Rows, Users, World};
 pub use counters::Counters;
+pub use near::Near;
 pub use published::Published;
 pub use session::{Fed, Session, Wants};

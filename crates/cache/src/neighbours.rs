@@ -68,19 +68,30 @@ pub struct Reads {
     pub failures: u64,
     /// Commands that homes were asked to carry out.
     pub forwarded: u64,
+    /// Items of which there was a copy here: homes were not asked.
+    pub near: u64,
+}
+
+/// The home of a key, if that is another cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Home {
+    /// Its number.
+    pub peer: usize,
+    /// A hash of the key.
+    pub key: u64,
 }
 
 /// Whom a command is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum To {
-    /// The cache with this number.
-    Home(usize),
+    /// The home of the command's key.
+    Home(Home),
     /// All others.
     All,
 }
 
-impl From<usize> for To {
-    fn from(home: usize) -> Self {
+impl From<Home> for To {
+    fn from(home: Home) -> Self {
         To::Home(home)
     }
 }
@@ -189,6 +200,11 @@ impl Neighbours {
         self.reads.failures += u64::from(has_failed);
     }
 
+    /// Counts an item of which there was a copy here.
+    pub(crate) fn was_near(&mut self) {
+        self.reads.near += 1;
+    }
+
     /// The number of this cache.
     pub(crate) fn me(&self) -> usize {
         self.me
@@ -201,10 +217,10 @@ impl Neighbours {
 
     /// The home of a key, if that is another cache.
     #[inline]
-    pub fn home(&self, key: &[u8]) -> Option<usize> {
-        let mut hasher = self.hasher;
-        hasher.write(key);
-        Some(self.homes.of(hasher.finish())).filter(|home| *home != self.me)
+    pub fn home(&self, key: &[u8]) -> Option<Home> {
+        let key = hash(self.hasher, key);
+        let peer = self.homes.of(key);
+        (peer != self.me).then_some(Home { peer, key })
     }
 
     /// Leaves a command for the driver to send, with the answer to it if there is no item, should it only read.

@@ -25,6 +25,7 @@ use crate::cache::{Cache, Seconds};
 use crate::command::{Host, Row, Rows, Users, World};
 use crate::counters::Counters;
 use crate::frame;
+use crate::near::Near;
 use crate::neighbours::{self, Neighbours};
 use crate::outgoing::Outgoing;
 pub use crate::outgoing::Way;
@@ -124,6 +125,8 @@ pub struct Cluster {
     pub neighbours: Neighbours,
     /// By number, how they are told to carry out commands.
     pub ways: Vec<Way>,
+    /// Copies of their items, if reads may be as old as these.
+    pub near: Option<Near>,
 }
 
 /// Serves clients until `stop` is set.
@@ -145,6 +148,7 @@ struct Server<'a> {
     options: &'a Options,
     cache: &'a mut Cache,
     neighbours: Option<Neighbours>,
+    near: Option<Near>,
     /// By number, the connections to the other caches.
     outgoing: Vec<Outgoing>,
     epoll: rustix::fd::OwnedFd,
@@ -179,13 +183,15 @@ impl<'a> Server<'a> {
             listener.set_nonblocking()?;
             epoll::add(&epoll, listener, EventData::new_u64(number as u64), EventFlags::IN)?;
         }
-        let (neighbours, ways) =
-            cluster.map_or((None, Vec::new()), |cluster| (Some(cluster.neighbours), cluster.ways));
+        let (neighbours, ways, near) = cluster.map_or((None, Vec::new(), None), |cluster| {
+            (Some(cluster.neighbours), cluster.ways, cluster.near)
+        });
         let mut server = Server {
             listeners,
             options,
             cache,
             neighbours,
+            near,
             outgoing: ways.into_iter().map(Outgoing::new).collect(),
             epoll,
             lives: 0,
@@ -442,6 +448,13 @@ impl<'a> Server<'a> {
             used += fed.consumed;
             client.is_ending = matches!(fed.wants, Wants::Close);
             client.wanted = if let Wants::Input(bytes) = fed.wants { bytes } else { 0 };
+            let mut errand = None;
+            if fed.wants == Wants::Answer {
+                errand = self.neighbours.as_mut().and_then(|neighbours| neighbours.errand.take());
+                if errand.as_ref().is_some_and(|errand| self.answer_near(errand)) {
+                    continue;
+                }
+            }
             if client.waits() {
                 // It is answered in the order of its commands.
                 client.hold(&mut self.out);
@@ -453,9 +466,7 @@ impl<'a> Server<'a> {
                 }
                 sent?;
             }
-            if fed.wants == Wants::Answer
-                && let Some(errand) = self.neighbours.as_mut().and_then(|neighbours| neighbours.errand.take())
-            {
+            if let Some(errand) = errand {
                 self.ask(number, client, errand);
                 if !client.waits() {
                     self.send(client)?;

@@ -57,6 +57,7 @@ impl Kind {
                     row("neighbour_misses", &reads.misses);
                     row("neighbour_read_failures", &reads.failures);
                     row("forwarded", &reads.forwarded);
+                    row("near_hits", &reads.near);
                 }
             }
             Kind::Settings => {

@@ -115,7 +115,9 @@ impl Member {
 /// Keys whose home is the first.
 fn keys(member: &Member, count: usize) -> Vec<String> {
     let all = (0..).map(|key| format!("key{key}"));
-    all.filter(|key| member.neighbours.home(key.as_bytes()) == Some(0)).take(count).collect()
+    all.filter(|key| member.neighbours.home(key.as_bytes()).is_some_and(|home| home.peer == 0))
+        .take(count)
+        .collect()
 }
 
 /// Bytes that say whose they are, which, and whether they are whole.

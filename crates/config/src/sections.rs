@@ -262,6 +262,9 @@ pub struct Caching {
     pub eviction: Eviction,
     /// Most bytes of an item: its header, key and value. Default 1 MiB.
     pub item_bytes_max: u64,
+    /// `fresh_ms`: how old the answer to a read may be in a cluster on several machines. Default 0.
+    #[serde(rename = "fresh_ms", with = "time::millis")]
+    pub fresh: Duration,
     /// Each `[[cache.peer]]`, at most [`CACHE_PEERS_MAX`].
     #[serde(rename = "peer", skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<CachePeer>,
@@ -269,7 +272,12 @@ pub struct Caching {
 
 impl Default for Caching {
     fn default() -> Self {
-        Caching { eviction: Eviction::Sieve, item_bytes_max: 1 << 20, peers: Vec::new() }
+        Caching {
+            eviction: Eviction::Sieve,
+            item_bytes_max: 1 << 20,
+            fresh: Duration::ZERO,
+            peers: Vec::new(),
+        }
     }
 }
 
@@ -294,6 +302,13 @@ pub struct CachePeer {
     /// Most clients at a time. Others wait to be accepted. Default 1024.
     #[serde(default = "CachePeer::default_clients_max")]
     pub clients_max: u32,
+}
+
+impl Caching {
+    /// Bytes of a peer's memory that hold copies of others' items: a sixteenth, if reads may be as old as copies.
+    pub fn near_bytes(&self, peer: &CachePeer) -> u64 {
+        if self.fresh.is_zero() { 0 } else { (u64::from(peer.memory_mb) << 20) / 16 }
+    }
 }
 
 impl CachePeer {

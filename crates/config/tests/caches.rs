@@ -3,6 +3,7 @@
 mod support;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use sidelong_config::{CachePeer, ClusterFile, Eviction};
 use support::refused_after;
@@ -16,7 +17,8 @@ fn a_cache_has_its_defaults_and_is_written_as_it_is_read() {
                  admin = \"127.0.0.1:9150\"\nclients_max = 2\n";
     let text = ClusterFile::demo_text()
         .replace("[cache]\neviction = \"sieve\"", entry)
-        .replace("item_bytes_max = 1_048_576", "");
+        .replace("item_bytes_max = 1_048_576", "")
+        .replace("fresh_ms = 0 ", "");
     let read = ClusterFile::parse(&text, "cache.toml").unwrap();
     let cache = read.cluster().unwrap().cache;
     assert_eq!((cache.eviction, cache.item_bytes_max), (Eviction::S3Fifo, 1 << 20));
@@ -67,6 +69,27 @@ fn a_cache_has_a_name_and_addresses_of_its_own_and_room_for_an_item() {
     assert_eq!(
         refused_after(&format!("[cache]\nitem_bytes_max = 4_194_305\n{}memory_mb = 8\n", peer(""))),
         "cluster.toml:15: cache \"c\" has 8 MiB, and item_bytes_max is 4194305; expected at least twice the largest item"
+    );
+    let secret = "cluster = { name = \"c\", secret = \"what everybody here knows\" }\n";
+    let with_copies = |ms: &str, line: &str, memory_mb: u32| {
+        let rest = format!("fabric_listen = \"10.0.0.1:7301\"\nmemory_mb = {memory_mb}\n");
+        let text = format!("{secret}[cache]\nfresh_ms = {ms}\n{line}\n{}{rest}", peer(""));
+        ClusterFile::parse(&text, "cluster.toml").and_then(|file| file.cluster()).map(|cluster| cluster.cache)
+    };
+    let cache = with_copies("2.5", "", 16).unwrap();
+    assert_eq!((cache.fresh, cache.near_bytes(&cache.peers[0])), (Duration::from_micros(2500), 1 << 20));
+    let refused = |ms, line, memory_mb| with_copies(ms, line, memory_mb).unwrap_err().to_string();
+    assert_eq!(refused("60_001", "", 16), "cluster.toml:3: fresh_ms is 60001; expected from 0 to 60000");
+    assert_eq!(
+        refused("1", "item_bytes_max = 8_388_608", 16),
+        "cluster.toml:9: cache \"c\" has 15 MiB beside copies of others' items, and item_bytes_max is 8388608; expected at \
+         least twice the largest item"
+    );
+    assert_eq!(refused("1", "", 8), "cluster.toml:9: memory_mb is 8; expected from 9 to 65536");
+    assert_eq!(
+        refused_after(&format!("[cache]\nfresh_ms = 1\n{}", peer(""))),
+        "cluster.toml:11: fresh_ms is 1 in a cluster on one machine; expected 0: a cache there reads the others' memory, and a \
+         copy would be no faster"
     );
     let peers: String = (0..65).map(|i| peer("").replace("\"c\"", &format!("\"c{i}\""))).collect();
     assert_eq!(refused_after(&peers), "cluster.toml:10: 65 [[cache.peer]]; expected at most 64");

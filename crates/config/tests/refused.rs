@@ -174,7 +174,7 @@ fn every_section_is_checked() {
         ("[cache]\nitem_bytes_max = 1023\n", "11: item_bytes_max is 1023; expected from 1024 to 1073741824"),
         (
             "[cache]\nevicts = true\n",
-            "11: unknown field `evicts`, expected one of `eviction`, `item_bytes_max`, `peer`",
+            "11: unknown field `evicts`, expected one of `eviction`, `item_bytes_max`, `fresh_ms`, `peer`",
         ),
         ("[workload]\nburst = 0\n", "11: burst is 0; expected from 1 to 1099511627776"),
         ("[workload]\nduration_s = 0\n", "11: duration_s is 0; expected from 0.001 to 31622400"),

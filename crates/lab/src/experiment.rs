@@ -45,7 +45,7 @@ const fn study(
     Experiment { id, figure, title, run }
 }
 
-static EXPERIMENTS: [Experiment; 51] = [
+static EXPERIMENTS: [Experiment; 52] = [
     study("R5", "Balaji et al. 2004, Figure 5", "read, by message size", |bench| {
         sizes::run(bench, sizes::READ)
     }),
@@ -227,6 +227,7 @@ static EXPERIMENTS: [Experiment; 51] = [
     study("F1", OWN, "nginx, httpd, HAProxy and Envoy, led and by themselves", fronts::run),
     study("K1", OWN, "gets and sets of the cache, beside memcached", cache::commands),
     study("K2", OWN, "an item in the memory of another cache, beside one's own", cache::neighbour),
+    study("K3", OWN, "a key that everybody asks for, through another cache than its home", cache::hot),
     study("agent", OWN, "nginx with an agent beside it, and behind the edge", agent::run),
 ];
 
@@ -269,7 +270,7 @@ mod tests {
                 && error.ends_with(
                     "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, S1, S2, perftest, sim-speed, \
                      edge-overhead, \
-                     move-latency, servers, gunicorn, F1, K1, K2, agent"
+                     move-latency, servers, gunicorn, F1, K1, K2, K3, agent"
                 ),
             "{error}"
         );

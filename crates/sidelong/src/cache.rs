@@ -17,7 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use rustix::rand::{GetRandomFlags, getrandom};
 use sidelong_cache::neighbours::{Neighbours, Peer, now_ns};
 use sidelong_cache::server::{self, Listener, Options, Way};
-use sidelong_cache::{Cache, Login, Published, Settings, Users};
+use sidelong_cache::{Cache, Login, Near, Published, Settings, Users};
 use sidelong_config::CachePeer;
 use sidelong_edge::Admin;
 use sidelong_fabric::shm::ShmHost;
@@ -271,7 +271,10 @@ impl Setup {
         let (identity, incarnation) = member.parts.life();
         if !fabric.shares_memory() {
             let neighbours = Neighbours::new(member.index, &peers, None, identity);
-            return Ok((Cache::new(settings)?, Some(server::Cluster { neighbours, ways })));
+            let near_bytes = cluster.cache.near_bytes(member.peer()) as usize;
+            let near = (near_bytes > 0).then(|| Near::new(cluster.cache.fresh, near_bytes));
+            let own = Settings { memory_bytes: settings.memory_bytes - near_bytes, ..settings };
+            return Ok((Cache::new(own)?, Some(server::Cluster { neighbours, ways, near })));
         }
         let Peer { region, map, .. } = &peers[member.index];
         let spec = RegionSpec {
@@ -285,7 +288,7 @@ impl Setup {
         let region = Host::Shm(ShmHost::new(run.path())).offer_owned(&spec)?;
         let cache = Cache::offered(settings, region, *map, began_ns);
         let neighbours = Neighbours::new(member.index, &peers, Some(fabric.directory()), identity);
-        Ok((cache, Some(server::Cluster { neighbours, ways })))
+        Ok((cache, Some(server::Cluster { neighbours, ways, near: None })))
     }
 
     fn settings(&self) -> Result<Settings, Failure> {
@@ -345,6 +348,7 @@ impl Setup {
         }
         if let Some(member) = &self.member {
             rows.push(("name", member.peer().name.clone()));
+            rows.push(("fresh_ms", (member.parts.cluster.cache.fresh.as_secs_f64() * 1e3).to_string()));
         }
         rows
     }

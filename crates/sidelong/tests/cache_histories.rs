@@ -24,6 +24,8 @@ const CLIENTS: u64 = 6;
 const KEYS: u64 = 6;
 /// Commands of a client in a round.
 const COMMANDS: u64 = 120;
+/// How old copies of others' items may be where there are some: some tens of commands.
+const FRESH: Duration = Duration::from_millis(20);
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 struct Random(u64);
@@ -65,11 +67,39 @@ struct Recorder<'a> {
     next: &'a AtomicU64,
     /// What was read of each key, in a client that believes it without asking: the control.
     believed: Option<HashMap<String, String>>,
+    /// Asks no other cache.
+    only: Option<usize>,
+}
+
+/// What a run is to be like.
+#[derive(Clone, Copy)]
+struct Plan {
+    rounds: u64,
+    seed: u64,
+    has_faults: bool,
+    /// Clients believe what they read once.
+    believes: bool,
+    /// What was read may have been so long ago.
+    fresh: Duration,
+    /// All clients ask the first cache.
+    asks_one: bool,
+}
+
+impl Plan {
+    fn new(rounds: u64) -> Self {
+        let (has_faults, believes, asks_one) = (true, false, false);
+        Plan { rounds, seed: seed(), has_faults, believes, fresh: Duration::ZERO, asks_one }
+    }
 }
 
 impl Recorder<'_> {
     fn now(&self) -> u64 {
         self.began.elapsed().as_nanos() as u64
+    }
+
+    fn cache(&mut self) -> usize {
+        let any = self.random.below(3) as usize;
+        self.only.unwrap_or(any)
     }
 
     /// A value that is stored once, of any size.
@@ -103,7 +133,7 @@ impl Recorder<'_> {
     fn step(&mut self, round: u64) {
         let key_number = self.random.below(KEYS);
         let (key, is_number) = (format!("r{round}k{key_number}"), key_number % 2 == 1);
-        let cache = self.random.below(3) as usize;
+        let cache = self.cache();
         let mut begun = self.now();
         let op = match self.random.below(if is_number { 14 } else { 20 }) {
             0..6 => {
@@ -169,7 +199,7 @@ impl Recorder<'_> {
                 let Some((old, unique)) = self.gets(cache, &key) else { return };
                 let (ended, op) = (self.now(), Op::Read(old.clone()));
                 self.recorded.add(&key, Event { op, begun, ended });
-                let (value, through) = (self.value(), self.random.below(3) as usize);
+                let (value, through) = (self.value(), self.cache());
                 begun = self.now();
                 let command = format!("cas {key} 0 0 {} {unique}\r\n{value}\r\n", value.len());
                 let swapped = Op::Swapped(old.clone(), value);
@@ -200,7 +230,8 @@ impl Recorder<'_> {
 }
 
 /// Runs rounds of random commands, with one fault in most, and returns why the first key's history that is wrong is so.
-fn run(caches: &mut Caches, rounds: u64, seed: u64, has_faults: bool, believes: bool) -> Option<String> {
+fn run(caches: &mut Caches, plan: Plan) -> Option<String> {
+    let Plan { rounds, seed, has_faults, believes, fresh, asks_one } = plan;
     let next = AtomicU64::new(1);
     let mut faults = Random(seed);
     let (mut known, mut unknown, mut decided, mut undecided) = (0, 0, 0, 0);
@@ -229,6 +260,7 @@ fn run(caches: &mut Caches, rounds: u64, seed: u64, has_faults: bool, believes: 
                             number: 0,
                             next,
                             believed,
+                            only: asks_one.then_some(0),
                         };
                         (0..COMMANDS).for_each(|_| recorder.step(round));
                     })
@@ -259,7 +291,10 @@ fn run(caches: &mut Caches, rounds: u64, seed: u64, has_faults: bool, believes: 
         });
         caches.running[victim] = victims;
         eventually("it takes clients", || TcpStream::connect(caches.at[victim]).is_ok());
-        for (key, events) in recorded.0.into_inner().unwrap() {
+        for (key, mut events) in recorded.0.into_inner().unwrap() {
+            for event in events.iter_mut().filter(|event| matches!(event.op, Op::Read(_))) {
+                event.begun = event.begun.saturating_sub(fresh.as_nanos() as u64);
+            }
             let pending = events.iter().filter(|event| matches!(event.op, Op::Perhaps(_))).count();
             unknown += pending;
             known += events.len() - pending;
@@ -281,17 +316,36 @@ fn run(caches: &mut Caches, rounds: u64, seed: u64, has_faults: bool, believes: 
 
 #[test]
 fn histories_over_memory_are_linearizable() {
-    assert_eq!(run(&mut Caches::start(8), 6, seed(), true, false), None);
+    assert_eq!(run(&mut Caches::start(8), Plan::new(6)), None);
 }
 
 #[test]
 fn histories_over_a_network_are_linearizable() {
-    assert_eq!(run(&mut Caches::over_network(8), 6, seed(), true, false), None);
+    assert_eq!(run(&mut Caches::over_network(8), Plan::new(6)), None);
+}
+
+#[test]
+fn with_copies_reads_are_as_old_as_they_may_be_and_no_older() {
+    let mut caches = Caches::with_copies(16, FRESH);
+    assert_eq!(run(&mut caches, Plan { fresh: FRESH, ..Plan::new(6) }), None);
+    let copies: u64 = caches.clients().iter_mut().map(|client| client.stat("near_hits")).sum();
+    assert!(copies > 0, "nobody read one");
+    // The control: they are older than without.
+    let problem = run(&mut caches, Plan { has_faults: false, ..Plan::new(20) });
+    assert!(problem.is_some(), "copies passed for what was there");
+}
+
+#[test]
+fn through_one_cache_nobody_sees_that_there_are_copies() {
+    let mut caches = Caches::with_copies(16, FRESH);
+    assert_eq!(run(&mut caches, Plan { asks_one: true, has_faults: false, ..Plan::new(6) }), None);
+    assert!(caches.client(0).stat("near_hits") > 0, "nobody read one");
 }
 
 #[test]
 fn clients_that_believe_what_they_read_once_are_found_out() {
-    let problem = run(&mut Caches::start(8), 20, seed(), false, true);
+    let plan = Plan { has_faults: false, believes: true, ..Plan::new(20) };
+    let problem = run(&mut Caches::start(8), plan);
     assert!(problem.is_some(), "stale reads passed for right");
 }
 
@@ -299,7 +353,8 @@ fn clients_that_believe_what_they_read_once_are_found_out() {
 #[ignore = "takes minutes: cargo xtask ci cache"]
 fn long_histories_are_linearizable() {
     let given = std::env::var("SIDELONG_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
-    let (rounds, seed) = (given.unwrap_or(200), seed());
-    assert_eq!(run(&mut Caches::start(8), rounds, seed, true, false), None);
-    assert_eq!(run(&mut Caches::over_network(8), rounds, seed, true, false), None);
+    let plan = Plan::new(given.unwrap_or(200));
+    assert_eq!(run(&mut Caches::start(8), plan), None);
+    assert_eq!(run(&mut Caches::over_network(8), plan), None);
+    assert_eq!(run(&mut Caches::with_copies(16, FRESH), Plan { fresh: FRESH, ..plan }), None);
 }

@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use sidelong_config::CachePeer;
@@ -103,6 +103,40 @@ fn memcached_clients_use_any_of_them() {
 #[test]
 fn memcached_clients_use_any_of_them_over_a_network() {
     memcached::unmodified_clients(Caches::over_network(64).at[0]);
+}
+
+#[test]
+fn a_hot_key_costs_its_home_what_it_would_with_one_reader() {
+    const FRESH: Duration = Duration::from_millis(50);
+    const GETS: u64 = 20_000;
+    let caches = Caches::with_copies(16, FRESH);
+    let key = caches.key_of(0);
+    let [mut home, mut one, mut two] = caches.clients();
+    let value = format!("VALUE {key} 0 1\r\nx\r\nEND\r\n");
+    home.asks(format!("set {key} 0 0 1\r\nx\r\n"), "STORED\r\n");
+    let begun = Instant::now();
+    let asked_before = home.stat("get_hits");
+    for reader in [&mut one, &mut two] {
+        let near_before = reader.stat("near_hits");
+        for _ in 0..GETS / 100 {
+            reader.asks(format!("get {key}\r\n").repeat(100), value.repeat(100));
+        }
+        assert!(reader.stat("near_hits") > near_before);
+    }
+    let asked = home.stat("get_hits") - asked_before;
+    // However fast the readers are: once in `FRESH` by each, with what else was under way when it was asked.
+    let times = begun.elapsed().as_millis() / FRESH.as_millis() + 2;
+    assert!(u128::from(asked) <= times * 100, "{asked} times within {:?}", begun.elapsed());
+    assert_eq!(asked + one.stat("near_hits") + two.stat("near_hits"), 2 * GETS);
+    // What is changed through a cache is seen through it at once, and through others in time.
+    one.asks(
+        format!("set {key} 0 0 1\r\ny\r\nget {key}\r\n"),
+        "STORED\r\n".to_owned() + &value.replace('x', "y"),
+    );
+    eventually("the others see it", || two.list(&format!("get {key}")) == value.replace('x', "y"));
+    one.asks("flush_all\r\n", "OK\r\n");
+    one.asks(format!("get {key}\r\n"), "END\r\n");
+    eventually("it is gone", || two.list(&format!("get {key}")) == "END\r\n");
 }
 
 #[test]

@@ -164,3 +164,28 @@ fn parts_run_apart_and_are_joined() {
     let done = sweep("3", &["--shard", "3/2"]);
     assert!(done.code == Some(2) && done.err.contains("expected i/n"), "{done:?}");
 }
+
+#[test]
+fn a_cluster_runs_live_beside_its_simulation() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("small.toml");
+    let site = "profile = \"today\"\n[workload]\nkind = \"zipf\"\nobjects = 2_000\nrequests = 20_000\n[cluster]\nmemory_mb = 2\nnodes = 3\n";
+    std::fs::write(&file, site).unwrap();
+    let file = file.to_str().unwrap();
+    let said = sim(&["live", file, "--set", "protocol=rpc,lazy,ledger", "--json"]).succeeded();
+    let rows: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.iter().map(|row| &row["protocol"]).collect::<Vec<_>>(), ["rpc", "lazy", "ledger"]);
+    for row in &rows {
+        assert_eq!((row["wrong"].as_u64(), row["nodes"].as_u64()), (Some(0), Some(3)), "{row}");
+        assert_eq!(row["live"]["requests"], row["simulated"]["requests"], "{row}");
+        // Which requests are under way at the same time differs, and with it a little of what is where.
+        for figure in ["here_rate", "disk_rate", "read_rate"] {
+            let [live, simulated] = ["live", "simulated"].map(|of| row[of][figure].as_f64().unwrap());
+            assert!((live - simulated).abs() < 0.05, "{figure}: {row}");
+        }
+        let failures = row["live"]["read_failure_rate"].as_f64().unwrap();
+        assert_eq!(failures > 0.01, row["protocol"] == "lazy", "{row}");
+    }
+    let refused = sim(&["live", file, "--set", "arrivals=poisson"]).refused();
+    assert!(refused.contains("workload.arrivals is not closed"), "{refused}");
+}

@@ -12,7 +12,7 @@ use super::text::{
 use super::{Step, push_number};
 use crate::cache::{Cache, Item, KEY_BYTES_MAX, PutError, Seconds};
 use crate::command::{Delta, Host, Mode, NoSum, Outcome, Put, Remains, World, number};
-use crate::neighbours::{Language, To};
+use crate::neighbours::{Home, Language, To};
 
 /// The most words of a line, flags included (memcached's).
 const WORDS_MAX: usize = 20;
@@ -309,7 +309,7 @@ impl Request<'_> {
     }
 
     /// Answers, or returns the key's home, if only that can.
-    fn get(&self, host: &mut Host<'_>, out: &mut Vec<u8>) -> Option<usize> {
+    fn get(&self, host: &mut Host<'_>, out: &mut Vec<u8>) -> Option<Home> {
         let now = host.world.now;
         if let Some(home) = host.home(self.key) {
             if !self.is_for_anyone() {

@@ -6,6 +6,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::OUT_BYTES_MAX;
 use super::sockets::Stream;
+use crate::near::Ticket;
 use crate::neighbours::Language;
 use crate::session::Session;
 
@@ -48,6 +49,8 @@ pub(super) struct Waits {
     pub(super) answer: Vec<u8>,
     /// A cache that has not answered.
     pub(super) failed: Option<Silent>,
+    /// What the answer is to be kept by, if a copy of it is.
+    pub(super) near: Option<Ticket>,
     /// The answers to the commands that follow, as far as this cache has given them itself.
     after: Vec<u8>,
 }
@@ -55,7 +58,7 @@ pub(super) struct Waits {
 impl Waits {
     pub(super) fn new(language: Language, command: Vec<u8>, miss: Option<Vec<u8>>) -> Self {
         let (answer, after) = (Vec::new(), Vec::new());
-        Waits { left: 0, language, command, miss, answer, failed: None, after }
+        Waits { left: 0, language, command, miss, answer, failed: None, near: None, after }
     }
 }
 

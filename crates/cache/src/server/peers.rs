@@ -147,10 +147,14 @@ impl Server<'_> {
 
     /// Appends the answers that a client has waited for.
     fn settle(&mut self, client: &mut Client) {
-        let neighbours = &mut self.neighbours;
+        let (neighbours, near) = (&mut self.neighbours, &mut self.near);
         client.settle(|waits, out| {
             if let (Some(neighbours), Some(miss)) = (neighbours.as_mut(), &waits.miss) {
-                neighbours.was_asked(waits.failed.is_some(), waits.answer != *miss);
+                let (has_failed, is_hit) = (waits.failed.is_some(), waits.answer != *miss);
+                neighbours.was_asked(has_failed, is_hit);
+                if let (Some(near), Some(ticket), true) = (near.as_mut(), waits.near, is_hit && !has_failed) {
+                    near.keep(ticket, &waits.answer);
+                }
             }
             let Some(Silent { peer, was_told }) = waits.failed else {
                 return out.extend_from_slice(&waits.answer);
@@ -170,15 +174,40 @@ impl Server<'_> {
         });
     }
 
+    /// Answers a command that only reads from the copy of an earlier answer, if there is one.
+    pub(super) fn answer_near(&mut self, errand: &Errand) -> bool {
+        let (Some(near), To::Home(home), Some(_)) = (&mut self.near, errand.to, &errand.miss) else {
+            return false;
+        };
+        let Some(answer) = near.find(home.key, errand.language, &errand.command, Instant::now()) else {
+            return false;
+        };
+        self.out.extend_from_slice(answer);
+        self.counters.count_fetch(false, true);
+        self.neighbours.as_mut().into_iter().for_each(Neighbours::was_near);
+        true
+    }
+
     /// Has a client's command sent to other caches.
     pub(super) fn ask(&mut self, number: usize, client: &mut Client, errand: Errand) {
         let Errand { to, language, mut command, miss } = errand;
         let peers = match to {
-            To::Home(peer) => peer..peer + 1,
+            To::Home(home) => home.peer..home.peer + 1,
             To::All => 0..self.outgoing.len(),
         };
         let me = self.neighbours.as_ref().map(Neighbours::me);
         let (now, bytes, ticket) = (Instant::now(), command.len(), client.next_ticket());
+        let near = self.near.as_mut().and_then(|near| match (to, &miss) {
+            (To::Home(home), Some(_)) => near.asked(home.key, language, &command, now),
+            (To::Home(home), None) => {
+                near.forget(home.key);
+                None
+            }
+            (To::All, _) => {
+                near.clear();
+                None
+            }
+        });
         let (mut left, mut failed) = (0, None);
         for peer in peers.filter(|peer| Some(*peer) != me) {
             match self.outgoing[peer].send(language, &command, (number, client.life), ticket, now) {
@@ -197,7 +226,7 @@ impl Server<'_> {
         }
         command.truncate(text::LINE_BYTES_MAX);
         let mut waits = Waits::new(language, command, miss);
-        (waits.left, waits.failed) = (left, failed);
+        (waits.left, waits.failed, waits.near) = (left, failed, near);
         client.wait(waits, bytes);
         self.settle(client);
     }

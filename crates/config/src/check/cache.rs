@@ -1,8 +1,9 @@
 //! Checks of `[cache]` and of each `[[cache.peer]]`.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use super::{Addresses, At, Check, Seen, expect, name, port, within};
+use super::{Addresses, At, Check, MINUTE, Seen, expect, millis, ms, name, port, within};
 use crate::file::ClusterFile;
 use crate::sections::CACHE_PEERS_MAX;
 use crate::words::Fabric;
@@ -17,6 +18,7 @@ const ITEM_BYTES: (u64, u64) = (1 << 10, 1 << 30);
 pub(super) fn cache(file: &ClusterFile) -> Check {
     let (section, cache) = (At::section("cache"), &file.cache);
     within(section, "item_bytes_max", cache.item_bytes_max, ITEM_BYTES.0, ITEM_BYTES.1)?;
+    millis(section, "fresh_ms", cache.fresh, Duration::ZERO, MINUTE)?;
     let count = cache.peers.len();
     expect(count <= CACHE_PEERS_MAX, At::section("cache.peer"), || {
         (format!("{count} [[cache.peer]]"), format!("at most {CACHE_PEERS_MAX}"))
@@ -28,12 +30,17 @@ pub(super) fn cache(file: &ClusterFile) -> Check {
         if let Some(admin) = peer.admin {
             port(at.key("admin"), admin)?;
         }
-        within(at, "memory_mb", peer.memory_mb, MEMORY_MB.0, MEMORY_MB.1)?;
+        // What is left beside copies has to be enough, too.
+        let memory_mb_min = MEMORY_MB.0 + u32::from(!cache.fresh.is_zero());
+        within(at, "memory_mb", peer.memory_mb, memory_mb_min, MEMORY_MB.1)?;
         within(at, "clients_max", peer.clients_max, 1, 1_000_000)?;
-        expect(cache.item_bytes_max <= u64::from(peer.memory_mb) * MIB / 2, at.key("memory_mb"), || {
+        let own = u64::from(peer.memory_mb) * MIB - cache.near_bytes(peer);
+        expect(cache.item_bytes_max <= own / 2, at.key("memory_mb"), || {
+            let near = if cache.fresh.is_zero() { "" } else { " beside copies of others' items" };
+            let own_mib = own as f64 / MIB as f64;
             let found = format!(
-                "cache {:?} has {} MiB, and item_bytes_max is {}",
-                peer.name, peer.memory_mb, cache.item_bytes_max
+                "cache {:?} has {own_mib} MiB{near}, and item_bytes_max is {}",
+                peer.name, cache.item_bytes_max
             );
             (found, "at least twice the largest item".into())
         })?;
@@ -44,6 +51,11 @@ pub(super) fn cache(file: &ClusterFile) -> Check {
     expect(count == 0 || is_known, At::section("cluster").key("fabric"), || {
         let found = format!("fabric is \"{fabric}\" without a secret, beside [[cache.peer]]");
         (found, "\"shm\" for caches of one machine, or a secret for those of several".into())
+    })?;
+    let reads_memory = !has_secret || fabric == Fabric::Shm;
+    expect(count == 0 || cache.fresh.is_zero() || !reads_memory, section.key("fresh_ms"), || {
+        let found = format!("fresh_ms is {} in a cluster on one machine", ms(cache.fresh));
+        (found, "0: a cache there reads the others' memory, and a copy would be no faster".into())
     })?;
     for (i, peer) in
         cache.peers.iter().enumerate().filter(|_| has_secret && fabric != Fabric::Shm && count > 1)

@@ -95,6 +95,10 @@ const ONE_EACH: &[(&str, Head<'static>)] = &[
         ),
     ),
     ("forwarded", counter("sidelong_cache_forwarded_commands", "", "Commands carried out by other caches")),
+    (
+        "near_hits",
+        counter("sidelong_cache_near_hits", "", "Items of other caches that were read from a copy here"),
+    ),
 ];
 
 /// What `stats` names of commands: the command, and how it ended.

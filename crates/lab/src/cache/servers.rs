@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::client::Client;
 use crate::bench::Bench;
@@ -13,6 +13,11 @@ use crate::server::Server;
 
 /// Memory of each server, in MiB: all items stay.
 const MEMORY_MIB: &str = "1024";
+/// Keys of which the home is sought, for each item. Half of them have the right one.
+const KEYS_MAX: usize = 10;
+/// The longest wait for caches to find each other, and the time between two attempts.
+const LINK_MAX: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(20);
 
 /// Starts a server on the servers' CPU.
 pub(super) fn start(bench: &Bench<'_>, name: &str, command: Command, address: SocketAddr) -> Result<Server> {
@@ -64,4 +69,36 @@ pub(super) fn talk<T>(
     let (talked, before, after) = talked.map_err(|error| servers[0].failed(format!("{what}: {error}")))?;
     let cpu = after?.iter().zip(&before?).map(|(after, before)| after.since(before)).collect();
     Ok((talked, cpu))
+}
+
+/// Keys of items by home: those of the cache that is asked, and those of the other.
+pub(super) fn by_home(client: &mut Client, items: usize) -> io::Result<[Vec<u32>; 2]> {
+    let mut keys = [Vec::new(), Vec::new()];
+    let mut before = client.stat("forwarded")?;
+    for number in 0..(KEYS_MAX * items) as u32 {
+        // What would change an item is sent to its home.
+        client.delete_absent(number)?;
+        let forwarded = client.stat("forwarded")?;
+        keys[usize::from(forwarded > before)].push(number);
+        before = forwarded;
+        if keys.iter().all(|keys| keys.len() >= items) {
+            keys.iter_mut().for_each(|keys| keys.truncate(items));
+            return Ok(keys);
+        }
+    }
+    Err(io::Error::other(format!("of {} keys, {} are its own", KEYS_MAX * items, keys[0].len())))
+}
+
+/// Attempts something until it succeeds, for [`LINK_MAX`] at most.
+///
+/// # Errors
+/// Of the last attempt.
+pub(super) fn eventually<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let deadline = Instant::now() + LINK_MAX;
+    loop {
+        match attempt() {
+            Err(_) if Instant::now() < deadline => std::thread::sleep(POLL),
+            done => return done,
+        }
+    }
 }

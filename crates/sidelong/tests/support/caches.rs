@@ -49,10 +49,16 @@ impl Caches {
 
     /// On three, whose cluster file has caches alone.
     pub fn over_network(memory_mb: u32) -> Self {
+        Caches::with_copies(memory_mb, Duration::ZERO)
+    }
+
+    /// The same; reads may be as old as `fresh`.
+    pub fn with_copies(memory_mb: u32, fresh: Duration) -> Self {
         let mut cluster = Cluster::new(&[]);
         cluster.file.edges.clear();
         cluster.file.cluster.secret_file = Some("secret".into());
         cluster.file.cluster.fabric = sidelong_config::Fabric::Tcp;
+        cluster.file.cache.fresh = fresh;
         let relays =
             (0..3).map(|number| Relay::start(cluster.at(RELAYS + number), cluster.at(FABRIC + number)));
         let relays = Between::Network(relays.collect());

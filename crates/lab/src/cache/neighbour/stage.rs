@@ -5,12 +5,12 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sidelong_config::{CachePeer, ClusterFile, EdgeEntry, Identity, NodeEntry, SiteEntry, default_run_dir};
 
-use super::super::client::{Asked, Client, Items, Request};
-use super::super::servers::{self, talk};
+use super::super::client::{Asked, Items, Request};
+use super::super::servers::{self, by_home, eventually, talk};
 use super::{Case, ITEMS, Way};
 use crate::bench::Bench;
 use crate::error::{Result, file};
@@ -19,11 +19,6 @@ use crate::server::{RunFiles, Server};
 
 /// The cache that is asked, and its neighbour.
 const CACHES: [&str; 2] = ["c1", "c2"];
-/// Keys of which the home is sought, for each item. Half of them have the right one.
-const KEYS_MAX: usize = 10;
-/// The longest wait for caches to find each other, and the time between two attempts.
-const LINK_MAX: Duration = Duration::from_secs(5);
-const POLL: Duration = Duration::from_millis(20);
 /// Time after a turn in which a home counts what was read of its items, which it does ten times a second.
 pub(super) const SETTLE: Duration = Duration::from_millis(200);
 
@@ -63,7 +58,7 @@ impl Stage {
         let nutcracker = nutcracker.transpose()?;
 
         let both = caches.each_ref();
-        let (keys, _) = talk(&both, "the homes of items", |client| eventually(|| by_home(client)))?;
+        let (keys, _) = talk(&both, "the homes of items", |client| eventually(|| by_home(client, ITEMS)))?;
         let others = Items { keys: &keys[1], value_bytes: 1 };
         talk(&both, "a neighbour's item", |client| {
             client.fill(others)?;
@@ -128,38 +123,6 @@ impl Stage {
             })?;
         }
         Ok(Some(turn))
-    }
-}
-
-/// Keys of items by home: those of the cache that is asked, and those of the other.
-fn by_home(client: &mut Client) -> io::Result<[Vec<u32>; 2]> {
-    let mut keys = [Vec::new(), Vec::new()];
-    let mut before = client.stat("forwarded")?;
-    for number in 0..(KEYS_MAX * ITEMS) as u32 {
-        // What would change an item is sent to its home.
-        client.delete_absent(number)?;
-        let forwarded = client.stat("forwarded")?;
-        keys[usize::from(forwarded > before)].push(number);
-        before = forwarded;
-        if keys.iter().all(|keys| keys.len() >= ITEMS) {
-            keys.iter_mut().for_each(|keys| keys.truncate(ITEMS));
-            return Ok(keys);
-        }
-    }
-    Err(io::Error::other(format!("of {} keys, {} are its own", KEYS_MAX * ITEMS, keys[0].len())))
-}
-
-/// Attempts something until it succeeds, for [`LINK_MAX`] at most.
-///
-/// # Errors
-/// Of the last attempt.
-fn eventually<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let deadline = Instant::now() + LINK_MAX;
-    loop {
-        match attempt() {
-            Err(_) if Instant::now() < deadline => std::thread::sleep(POLL),
-            done => return done,
-        }
     }
 }
 
