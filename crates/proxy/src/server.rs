@@ -239,7 +239,7 @@ impl<S: Service> Parts<S> {
             spawn_local(sweep(Rc::clone(&worker)));
             while let Some(accepted) = handed.recv().await {
                 let (stream, address, place) = accepted;
-                spawn_local(Rc::clone(&worker).serve(stream, address, place));
+                serve(&worker, stream, address, place);
             }
         });
     }
@@ -292,7 +292,7 @@ impl<S: Service> Acceptor<S> {
         }
         match thread.checked_sub(1).map(|other| &self.hands[other]) {
             None => {
-                spawn_local(Rc::clone(&self.worker).serve(stream, address, place));
+                serve(&self.worker, stream, address, place);
             }
             Some(hand) => {
                 if hand.try_send((stream, address, place)).is_err() {
@@ -302,6 +302,11 @@ impl<S: Service> Acceptor<S> {
             }
         }
     }
+}
+
+/// Serves a connection in a task of its own. In a box, because the runtime copies what it spawns some eight times.
+fn serve<S: Service>(worker: &Rc<Worker<S>>, stream: TcpStream, address: SocketAddr, place: Place) {
+    spawn_local(Box::pin(Rc::clone(worker).serve(stream, address, place)));
 }
 
 /// Accepts a connection. No reactor knows it yet: one that is closed at once needs none, and another thread has its own.
