@@ -244,6 +244,7 @@ impl Downstream for Connection {
         self.ends_body = framing == Framing::UntilClose;
         self.keep = request.keeps && is_whole && !self.ends_body && !self.is_closing();
         if response.status == 101 {
+            self.wire.io.keep_alive();
             self.wire.expect(Framing::UntilClose);
             response.write(request.version(), false, self.wire.frame(Framing::UntilClose));
         } else {

@@ -76,10 +76,11 @@ pub(crate) async fn serve<S: Service>(worker: &Rc<Worker<S>>, io: Rewound, from:
             Event::Request(request, respond) => {
                 let open = Open::new(&client.streams);
                 let (worker, from) = (Rc::clone(worker), from.clone());
-                tokio::task::spawn_local(async move {
+                // In a box, because the runtime copies what it spawns some eight times.
+                tokio::task::spawn_local(Box::pin(async move {
                     serve_stream(&worker, request, respond, &from).await;
                     drop(open);
-                });
+                }));
             }
             Event::Closing | Event::Idle => {
                 client.connection.graceful_shutdown();

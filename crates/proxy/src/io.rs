@@ -7,12 +7,17 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
 use crate::buffer::Buffer;
+
+/// Silence of a client after which the kernel asks whether it is still there: nothing else ends a tunnel that nobody uses. Whoever has
+/// no tunnel is held to deadlines, and is spared the timer.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 
 /// A connection.
 #[derive(Debug)]
@@ -52,15 +57,24 @@ impl Io {
         !matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
+    /// The kernel asks from time to time whether the other side is still there.
+    pub(crate) fn keep_alive(&self) {
+        // Without the option an idle tunnel ends later.
+        let _ = self.socket().set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_AFTER));
+    }
+
     /// The connection is to end with a reset, so that the other side cannot take its end for the end of a body.
     pub(crate) fn reset_on_close(&self) {
-        let socket = match self {
-            Io::Plain(stream) => socket2::SockRef::from(stream),
-            Io::Unix(stream) => socket2::SockRef::from(stream),
-            Io::Tls(stream) => socket2::SockRef::from(stream.get_ref().0),
-        };
         // Without the option it is still closed.
-        let _ = socket.set_linger(Some(Duration::ZERO));
+        let _ = self.socket().set_linger(Some(Duration::ZERO));
+    }
+
+    fn socket(&self) -> SockRef<'_> {
+        match self {
+            Io::Plain(stream) => SockRef::from(stream),
+            Io::Unix(stream) => SockRef::from(stream),
+            Io::Tls(stream) => SockRef::from(stream.get_ref().0),
+        }
     }
 }
 
@@ -125,6 +139,8 @@ pub(crate) struct Rewound {
 
 impl Rewound {
     pub(crate) fn new(first: Buffer, io: Io) -> Self {
+        // Any of its streams may become a tunnel.
+        io.keep_alive();
         Rewound { first, io, blocked: Rc::default() }
     }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use sidelong_tls::{Protocols, RENEW_EVERY, Tls};
-use socket2::{SockRef, TcpKeepalive};
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, Runtime};
@@ -33,9 +33,6 @@ use crate::worker::{Counts, Worker};
 /// Unsent bytes that the kernel keeps for a client. More would only wait there: a slow client would cost memory, and its pace
 /// could not be seen. It is seen in steps of half of this.
 const UNSENT_BYTES_MAX: u32 = 64 << 10;
-/// Silence of a client after which the kernel asks whether it is still there: nothing else ends a tunnel that nobody uses.
-const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
-
 /// Most connections that wait to be accepted, if the system allows so many (net.core.somaxconn): beyond it a client tries again
 /// only after a second. Rust's own is 128.
 const BACKLOG: i32 = 4096;
@@ -111,7 +108,6 @@ impl Proxy {
         let _ = listening.listen(BACKLOG);
         let _ = listening.set_tcp_nodelay(true);
         let _ = listening.set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
-        let _ = listening.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_AFTER));
         let (closing, is_closed) = watch::channel(false);
         let counts: Vec<Arc<Counts>> = services.iter().map(|_| Arc::default()).collect();
         let forwarding = Arc::new(self.forwarding);
@@ -243,7 +239,7 @@ impl<S: Service> Parts<S> {
             spawn_local(sweep(Rc::clone(&worker)));
             while let Some(accepted) = handed.recv().await {
                 let (stream, address, place) = accepted;
-                spawn_local(Rc::clone(&worker).serve(stream, address, place));
+                serve(&worker, stream, address, place);
             }
         });
     }
@@ -296,7 +292,7 @@ impl<S: Service> Acceptor<S> {
         }
         match thread.checked_sub(1).map(|other| &self.hands[other]) {
             None => {
-                spawn_local(Rc::clone(&self.worker).serve(stream, address, place));
+                serve(&self.worker, stream, address, place);
             }
             Some(hand) => {
                 if hand.try_send((stream, address, place)).is_err() {
@@ -306,6 +302,11 @@ impl<S: Service> Acceptor<S> {
             }
         }
     }
+}
+
+/// Serves a connection in a task of its own. In a box, because the runtime copies what it spawns some eight times.
+fn serve<S: Service>(worker: &Rc<Worker<S>>, stream: TcpStream, address: SocketAddr, place: Place) {
+    spawn_local(Box::pin(Rc::clone(worker).serve(stream, address, place)));
 }
 
 /// Accepts a connection. No reactor knows it yet: one that is closed at once needs none, and another thread has its own.

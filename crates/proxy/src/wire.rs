@@ -19,6 +19,9 @@ use crate::worker::Client;
 /// Memory for heads and framing that a connection keeps from one message to the next.
 const OUTPUT_BYTES_KEPT: usize = 1024;
 
+/// Room for a head, so that most need no more.
+const HEAD_BYTES: usize = 512;
+
 /// Why a body could not be read to its end.
 #[derive(Debug)]
 pub(crate) enum BodyError {
@@ -82,6 +85,7 @@ impl Wire {
     /// Room for a head. Its body follows in this framing.
     pub(crate) fn frame(&mut self, framing: Framing) -> &mut Vec<u8> {
         self.encoder = Encoder::new(framing);
+        self.output.reserve(HEAD_BYTES);
         &mut self.output
     }
 

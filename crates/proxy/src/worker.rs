@@ -2,7 +2,7 @@
 //! their services do, and the count of each client's connections if it is limited.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -49,7 +49,7 @@ impl Client {
         let ip = address.ip();
         Client {
             address,
-            text: ip.to_canonical().to_string().into(),
+            text: text(ip.to_canonical()).into(),
             passes_on: trust.passes_on(ip),
             is_proxy: trust.is_proxy(ip),
             is_tls,
@@ -63,6 +63,19 @@ impl Client {
         let address = SocketAddr::new(address.parse().unwrap(), 5000);
         Self::new(address, &Trust::default(), false, &Arc::default())
     }
+}
+
+/// An address as a text. The standard formatter takes 1,300 instructions, 4 % of a request on a connection of its own.
+fn text(address: IpAddr) -> String {
+    let IpAddr::V4(address) = address else { return address.to_string() };
+    let mut text = String::with_capacity(15);
+    for (index, octet) in address.octets().into_iter().enumerate() {
+        if index > 0 {
+            text.push('.');
+        }
+        text.push_str(itoa::Buffer::new().format(octet));
+    }
+    text
 }
 
 /// What threads tell each other: little, and seldom.
@@ -215,6 +228,18 @@ impl<S: Service> Worker<S> {
             h2::serve(&self, Rewound::new(Buffer::default(), io), from).await;
         } else {
             h1::serve(&self, io, from).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_written_as_anywhere() {
+        for address in ["0.0.0.0", "192.0.2.10", "255.255.255.255", "2001:db8::1", "::"] {
+            assert_eq!(text(address.parse().unwrap()), address);
         }
     }
 }
