@@ -12,11 +12,14 @@
 //! | [`server`] | one thread that drives sessions over sockets |
 //! | `published` | its figures, for another thread |
 //!
+//! | [`cooperative`] | a node that shares objects that do not change: `policy`'s published protocols, live |
+//!
 //! All but the server does no I/O and reads no clock: the driver hands in bytes and the time.
 #![forbid(unsafe_code)]
 
 pub mod cache;
 mod command;
+pub mod cooperative;
 pub mod counters;
 mod frame;
 #[cfg(fuzzing)]

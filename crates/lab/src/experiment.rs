@@ -10,8 +10,8 @@ use crate::setup::Demand::{SingleFile, WorldCup, Zipf};
 use crate::setup::Layout::{Four, Three};
 use crate::study::Conclusion;
 use crate::{
-    admission, agent, beside, busy, cache, fronts, latency, monitoring, overhead, overload, perftest, rams,
-    scale, servers, sizes, speed, throughput, utilisation,
+    admission, agent, beside, busy, cache, fronts, latency, live, monitoring, overhead, overload, perftest,
+    rams, scale, servers, sizes, speed, throughput, utilisation,
 };
 
 /// An experiment that can be run: a published one, or one of Sidelong's own.
@@ -45,7 +45,7 @@ const fn study(
     Experiment { id, figure, title, run }
 }
 
-static EXPERIMENTS: [Experiment; 52] = [
+static EXPERIMENTS: [Experiment; 53] = [
     study("R5", "Balaji et al. 2004, Figure 5", "read, by message size", |bench| {
         sizes::run(bench, sizes::READ)
     }),
@@ -213,6 +213,7 @@ static EXPERIMENTS: [Experiment; 52] = [
     ),
     study("S1", OWN, "throughput by burst length, simulated beside live", beside::run),
     study("S2", OWN, "reconfiguration from 8 to 10,000 simulated nodes while balancers die", scale::run),
+    study("L1", OWN, "the cooperative cache live beside simulated, by protocol", live::run),
     study("perftest", OWN, "operations over RDMA beside perftest's", perftest::run),
     study("sim-speed", OWN, "the simulator beside NexoSim, simpy and libCacheSim", speed::run),
     study("edge-overhead", OWN, "what a request costs the edge, beside nginx and HAProxy", overhead::run),
@@ -268,7 +269,7 @@ mod tests {
         assert!(
             error.starts_with("no experiment \"R4\"; there are R5, R6,")
                 && error.ends_with(
-                    "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, S1, S2, perftest, sim-speed, \
+                    "R24, A1, A2, A3, A4, A5, A6, A7, A8, C1, C2, C3, C4, M3, M4, M5, M6, M8, M9, MZ, S1, S2, L1, perftest, sim-speed, \
                      edge-overhead, \
                      move-latency, servers, gunicorn, F1, K1, K2, K3, agent"
                 ),

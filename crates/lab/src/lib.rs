@@ -32,6 +32,7 @@ mod error;
 mod experiment;
 mod fronts;
 mod latency;
+mod live;
 mod machine;
 mod monitoring;
 mod nginx;

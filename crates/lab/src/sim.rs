@@ -1,5 +1,6 @@
-//! One sweep: `sidelong sim run FILE.toml --out DIR --set ...` as a child process.
+//! One sweep: `sidelong sim run FILE.toml --out DIR --set ...`, or `sidelong sim live`, as a child process.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -21,19 +22,47 @@ pub(crate) fn run(
     sets: &[String],
     limit: Duration,
 ) -> Result<PathBuf> {
-    bench.begin(name);
-    let (path, out) = (bench.path(&format!("configs/{name}.toml")), bench.path(&format!("runs/{name}")));
-    file(&path, fs::write(&path, config))?;
+    let out = bench.path(&format!("runs/{name}"));
     if out.exists() {
         file(&out, fs::remove_dir_all(&out))?;
     }
+    let to = ["--out".as_ref(), out.as_os_str()];
+    execute(bench, name, config, "run", &to, sets, limit)?;
+    Ok(out.join("rows.csv"))
+}
+
+/// Runs the configuration live and simulated, likewise. Returns the path of a file with a JSON line for each run.
+pub(crate) fn live(
+    bench: &mut Bench<'_>,
+    name: &str,
+    config: &str,
+    sets: &[String],
+    limit: Duration,
+) -> Result<PathBuf> {
+    execute(bench, name, config, "live", &["--json".as_ref()], sets, limit)
+}
+
+/// Returns the path of what the command has printed.
+fn execute(
+    bench: &mut Bench<'_>,
+    name: &str,
+    config: &str,
+    what: &str,
+    to: &[&OsStr],
+    sets: &[String],
+    limit: Duration,
+) -> Result<PathBuf> {
+    bench.begin(name);
+    let path = bench.path(&format!("configs/{name}.toml"));
+    file(&path, fs::write(&path, config))?;
     let program = &bench.options.program;
     let mut command = Command::new(program);
-    command.args(["sim", "run"]).arg(&path).arg("--out").arg(&out);
+    command.args(["sim", what]).arg(&path).args(to);
     sets.iter().for_each(|set| _ = command.args(["--set", set]));
     let repeat = || {
         let sets: Vec<_> = sets.iter().map(|set| format!("--set {set}")).collect();
-        format!("{} sim run {} --out DIR {}", quoted(program), quoted(&path), sets.join(" "))
+        let to = if what == "run" { " --out DIR" } else { "" };
+        format!("{} sim {what} {}{to} {}", quoted(program), quoted(&path), sets.join(" "))
     };
     let (output, log) = (bench.path(&format!("runs/{name}.txt")), bench.path(&format!("runs/{name}.log")));
     let mut sim = Process::start(command, &output, &log)?;
@@ -47,5 +76,5 @@ pub(crate) fn run(
         Ended::Itself(_) => (),
     }
     bench.end();
-    Ok(out.join("rows.csv"))
+    Ok(output)
 }

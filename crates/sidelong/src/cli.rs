@@ -508,6 +508,33 @@ pub(crate) enum SimCommand {
         /// Directory of the second result.
         second: PathBuf,
     },
+    /// Run a cooperative cache live on this machine, beside its simulation: a process for each node, which reads the others' memory.
+    ///
+    /// The clients, the requests and the caches are those of the file; disks take the time that it says. All else takes the
+    /// time that it takes here.
+    Live {
+        /// Configuration file; an empty file means all defaults.
+        file: PathBuf,
+        /// Override a field, as for `run`. Each combination of several values is a run.
+        #[arg(long, value_name = "KEY=VALUE[,VALUE...]")]
+        set: Vec<String>,
+        /// Print a JSON line for each run.
+        #[arg(long)]
+        json: bool,
+    },
+    /// One node of `sim live`.
+    #[command(hide = true)]
+    LiveNode {
+        file: PathBuf,
+        #[arg(long)]
+        set: Vec<String>,
+        #[arg(long)]
+        point: usize,
+        #[arg(long)]
+        node: u32,
+        #[arg(long)]
+        run_dir: PathBuf,
+    },
     /// Time the simulator itself, for `lab run sim-speed`.
     #[command(hide = true)]
     Speed {

@@ -1,5 +1,7 @@
 //! `sidelong sim`: clusters that serve out of each other's memory, simulated.
 
+mod live;
+
 use std::io::Write as _;
 use std::num::NonZero;
 use std::path::Path;
@@ -33,6 +35,10 @@ pub(crate) fn run(args: &SimArgs, quiet: bool) -> Result<ExitCode, Failure> {
             say(format!("{}\n", out.join("report.md").display()))?;
         }
         SimCommand::Speed { case, count } => speed(*case, *count)?,
+        SimCommand::Live { file, set, json } => live::run(file, set, *json)?,
+        SimCommand::LiveNode { file, set, point, node, run_dir } => {
+            live::node(file, set, *point, *node, run_dir.clone())?;
+        }
         SimCommand::Run { file, set, out, threads, shard } => {
             let threads = match threads {
                 Some(threads) => usize::from(*threads),

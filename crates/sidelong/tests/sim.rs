@@ -169,7 +169,7 @@ fn parts_run_apart_and_are_joined() {
 fn a_cluster_runs_live_beside_its_simulation() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("small.toml");
-    let site = "profile = \"today\"\n[workload]\nkind = \"zipf\"\nobjects = 2_000\nrequests = 20_000\n[cluster]\nmemory_mb = 2\nnodes = 3\n";
+    let site = "profile = \"today\"\n[workload]\nkind = \"zipf\"\nobjects = 1_000\nrequests = 6_000\n[cluster]\nmemory_mb = 1\nnodes = 3\n";
     std::fs::write(&file, site).unwrap();
     let file = file.to_str().unwrap();
     let said = sim(&["live", file, "--set", "protocol=rpc,lazy,ledger", "--json"]).succeeded();
@@ -179,13 +179,12 @@ fn a_cluster_runs_live_beside_its_simulation() {
         assert_eq!((row["wrong"].as_u64(), row["nodes"].as_u64()), (Some(0), Some(3)), "{row}");
         assert_eq!(row["live"]["requests"], row["simulated"]["requests"], "{row}");
         // Which requests are under way at the same time differs, and with it a little of what is where.
-        for figure in ["here_rate", "disk_rate", "read_rate"] {
+        for figure in ["here_rate", "disk_rate", "read_rate", "read_failure_rate"] {
             let [live, simulated] = ["live", "simulated"].map(|of| row[of][figure].as_f64().unwrap());
             assert!((live - simulated).abs() < 0.05, "{figure}: {row}");
         }
-        let failures = row["live"]["read_failure_rate"].as_f64().unwrap();
-        assert_eq!(failures > 0.01, row["protocol"] == "lazy", "{row}");
     }
+    assert!(rows[1]["live"]["read_failure_rate"].as_f64() > Some(0.01), "{said}");
     let refused = sim(&["live", file, "--set", "arrivals=poisson"]).refused();
     assert!(refused.contains("workload.arrivals is not closed"), "{refused}");
 }

@@ -259,6 +259,18 @@ impl Cluster {
 
     /// Runs a cluster to its end.
     pub fn run(setup: Setup) -> Outcome {
+        let (cluster, events) = Cluster::played(setup);
+        cluster.outcome(events)
+    }
+
+    /// Runs a cluster to its end, and returns what each node has counted from its first request on.
+    pub fn counters(setup: Setup) -> Vec<Counters> {
+        let (cluster, _) = Cluster::played(setup);
+        cluster.peers.iter().map(|peer| *peer.counters()).collect()
+    }
+
+    /// A cluster that has answered all requests, and the number of events.
+    fn played(setup: Setup) -> (Self, u64) {
         let arrivals = setup.arrivals;
         let (count, seed) = (setup.requests.len(), setup.seed);
         let requests = Arc::clone(&setup.requests);
@@ -269,7 +281,7 @@ impl Cluster {
         }
         let times = arrivals.times(&requests, seed);
         let events = crate::engine::run(&mut cluster, &mut queue, times.map(|at| (at, ())));
-        cluster.outcome(events)
+        (cluster, events)
     }
 
     fn outcome(&self, events: u64) -> Outcome {
@@ -330,12 +342,9 @@ impl Cluster {
         totals
     }
 
-    /// The node on whose disk an object lies.
     #[inline]
     fn home_of(&self, key: u32) -> NodeId {
-        let mixed = (u64::from(key) ^ (self.setup.seed << 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        (((mixed >> 32) * self.nodes.len() as u64) >> 32) as NodeId
+        home_of(key, self.setup.seed, self.setup.nodes)
     }
 
     /// Before each [`AHEAD`] requests: dispatches them, to each node in turn as in the paper, and fetches the memory that they
@@ -469,6 +478,8 @@ impl Cluster {
                 }
                 Act::Read { tag, place, .. } => self.read(tag, place, now, queue),
                 Act::Done { tag } => self.done(tag, now, queue),
+                // There are no bytes.
+                Act::Publish { .. } | Act::Withdraw { .. } | Act::Keep { .. } | Act::Drop { .. } => (),
             }
         }
         self.acts = acts;
@@ -588,6 +599,14 @@ impl Cluster {
         self.peers[home as usize].loaded(key.into(), self.setup.requests.bytes(key), &mut self.acts);
         self.act(home, now, queue);
     }
+}
+
+/// The node, of so many, on whose disk an object lies.
+#[inline]
+pub fn home_of(key: u32, seed: u64, nodes: u32) -> NodeId {
+    let mixed = (u64::from(key) ^ (seed << 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    (((mixed >> 32) * u64::from(nodes)) >> 32) as NodeId
 }
 
 impl Model for Cluster {

@@ -4,7 +4,7 @@
 //! It is a state machine without clock and I/O. The driver calls [`Peer::look`] for each client request and does what
 //! it returns: serve from memory, read another node's memory, send a message, or read a disk. It reports the outcome
 //! with [`Peer::read_done`], [`Peer::receive`] and [`Peer::loaded`], which add further [`Act`]s. The simulator drives
-//! it by events, a live cache would by its fabric.
+//! it by events, a live node by its fabric.
 //!
 //! An object has a home, the node whose disk holds it. Only its home loads it, into the outgoing cache. Other nodes
 //! read it from there into their incoming caches, and remember the place. A read names the slot and generation that it
@@ -78,6 +78,30 @@ pub enum Act {
     Done {
         /// The request.
         tag: u32,
+    },
+    /// An object is in the outgoing cache: its bytes go where other nodes read them. To be done before what follows.
+    Publish {
+        /// The object.
+        key: u64,
+        /// Its place.
+        place: Place,
+    },
+    /// An object has left the outgoing cache: a read of its place fails from now on. To be done before what follows.
+    Withdraw {
+        /// The object.
+        key: u64,
+        /// Its former place.
+        place: Place,
+    },
+    /// Another node's object is in the incoming cache.
+    Keep {
+        /// The object.
+        key: u64,
+    },
+    /// Another node's object has left the incoming cache.
+    Drop {
+        /// The object.
+        key: u64,
     },
 }
 
@@ -339,7 +363,7 @@ impl Peer {
     ) {
         self.counters.reads += 1;
         if is_sound {
-            self.keep(key, bytes);
+            self.keep(key, bytes, acts);
             self.mark(home, place);
         } else {
             self.counters.read_failures += 1;
@@ -402,7 +426,7 @@ impl Peer {
                         acts.push(Act::Read { tag, from, place, bytes });
                     }
                     None => {
-                        self.keep(key, bytes);
+                        self.keep(key, bytes, acts);
                         acts.push(Act::Done { tag });
                     }
                 }
@@ -431,6 +455,7 @@ impl Peer {
                 let mut gone = Vec::new();
                 let place = self.outgoing.insert(key, bytes, Offered::default(), |went| gone.push(went));
                 gone.into_iter().for_each(|went| self.went(went, acts));
+                acts.extend(place.map(|place| Act::Publish { key, place }));
                 place
             }
         };
@@ -476,6 +501,7 @@ impl Peer {
 
     /// An object was evicted from the outgoing cache.
     fn went(&mut self, went: Gone<Offered>, acts: &mut Vec<Act>) {
+        acts.push(Act::Withdraw { key: went.key, place: went.place });
         let mut offered = went.value;
         if !offered.ever {
             return;
@@ -569,9 +595,11 @@ impl Peer {
     }
 
     /// Keeps another node's object.
-    fn keep(&mut self, key: u64, bytes: u32) {
+    fn keep(&mut self, key: u64, bytes: u32, acts: &mut Vec<Act>) {
         if self.incoming.peek(key).is_none() {
-            self.incoming.insert(key, bytes, (), |_| ());
+            let dropped = |gone: Gone<()>| acts.push(Act::Drop { key: gone.key });
+            let is_kept = self.incoming.insert(key, bytes, (), dropped).is_some();
+            acts.extend(is_kept.then_some(Act::Keep { key }));
         }
     }
 

@@ -63,6 +63,7 @@ impl Cluster {
         let mut at = node;
         match act {
             Act::Done { tag } => self.done.push(tag),
+            Act::Publish { .. } | Act::Withdraw { .. } | Act::Keep { .. } | Act::Drop { .. } => (),
             Act::Load { key } => self.peers[node as usize].loaded(key, bytes_of(key), &mut acts),
             Act::Send { to, message } => {
                 self.updates += u64::from(message.update_bytes().1);

@@ -1,0 +1,370 @@
+//! A node of the cooperative cache of Gu and Wang 2004, live: objects that do not change, in the memory of their homes and of
+//! those who read them there.
+//!
+//! What it keeps, reads and says is decided by `policy`'s [`Peer`], which the simulator drives, too. This carries it out over
+//! the fabric: an object lies in the region of its home, where others read it one-sidedly, and messages go to the inbox of
+//! their receiver. It knows no disk, no clients and no clock: it leaves [`Event`]s to its driver. [`play`] is one.
+
+mod memory;
+mod play;
+mod wire;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sidelong_fabric::{
+    Access, Batch, Directory, Error, Host, Inbox, InboxSpec, Initiator, LinkId, Region, RegionSpec,
+};
+use sidelong_layout::{HEADER_BYTES, RegionKind};
+use sidelong_policy::cache::peer::{Act, Counters, Look, NodeId, Peer};
+use sidelong_policy::cache::protocol::{CacheSettings, Message};
+use sidelong_policy::cache::store::Place;
+
+pub use memory::Map;
+use memory::Memory;
+pub use play::{Object, Part, Played, play};
+
+/// The longest wait for a neighbour's memory or inbox, and for a link to it.
+const PATIENCE: Duration = Duration::from_millis(10);
+/// Tries to read an object that its home is moving.
+const TRIES_MAX: usize = 4;
+/// The inbox of a node.
+const INBOX: InboxSpec = InboxSpec { slots: 256, message_bytes_max: 16 << 10 };
+/// Bytes that wait for a full inbox, above which what only keeps references up to date is not sent: a reference that is out of
+/// date costs its reader a read that fails.
+const WAITING_BYTES_MAX: usize = 1 << 20;
+/// The longest message: a larger object is not passed on.
+const MESSAGE_BYTES_MAX: usize = 1 << 30;
+
+/// Something for the driver.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Read an object from this node's disk, then call [`Node::loaded`].
+    Load {
+        /// The object.
+        key: u64,
+    },
+    /// A request is answered.
+    Answer {
+        /// The request.
+        tag: u32,
+        /// The object's bytes.
+        bytes: Arc<[u8]>,
+    },
+}
+
+/// A request that is not answered yet.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    key: u64,
+    home: NodeId,
+    failures: u8,
+}
+
+/// Another node.
+#[derive(Default)]
+struct Other {
+    memory: Option<LinkId>,
+    inbox: Option<LinkId>,
+    /// Parts of messages for which its inbox had no room.
+    waiting: VecDeque<Vec<u8>>,
+    waiting_bytes: usize,
+    /// What has come of a message from it.
+    coming: Vec<u8>,
+}
+
+/// One node.
+pub struct Node {
+    me: NodeId,
+    peer: Peer,
+    map: Map,
+    cluster: u64,
+    memory: Memory,
+    inbox: Inbox,
+    _inbox: Region,
+    initiator: Initiator,
+    batch: Batch,
+    others: Vec<Other>,
+    /// The bytes of the incoming cache.
+    incoming: BTreeMap<u64, Arc<[u8]>>,
+    under_way: BTreeMap<u32, Request>,
+}
+
+/// What a step has at hand: an object that was just read, loaded or sent, whether or not it is kept.
+type AtHand = Option<(u64, Arc<[u8]>)>;
+
+impl Node {
+    /// The node `me` of `nodes`, whose memory is laid out as that of the others and found in `directory`.
+    ///
+    /// # Errors
+    /// If its memory or its inbox cannot be offered.
+    ///
+    /// # Panics
+    /// If the settings do not pass [`CacheSettings::check`], or have notes fetched with reads: only messages carry them here.
+    pub fn new(
+        host: &Host,
+        directory: &dyn Directory,
+        me: NodeId,
+        nodes: u32,
+        settings: CacheSettings,
+        map: Map,
+        cluster: u64,
+    ) -> Result<Node, Error> {
+        assert!(settings.notes_max == 0, "notes come with messages");
+        let [memory, inbox] = names(me);
+        let spec = |name, len, access| RegionSpec {
+            name,
+            kind: RegionKind::Raw,
+            len,
+            access,
+            cluster,
+            incarnation: 1,
+        };
+        let memory = host.offer_owned(&spec(&memory, map.len(), Access::ReadOnly))?;
+        let (_inbox, inbox) =
+            host.offer_with_inbox(&spec(&inbox, HEADER_BYTES, Access::Atomic), &INBOX, |_| ())?;
+        memory.key().into_iter().chain([_inbox.key()]).try_for_each(|key| directory.publish(key))?;
+        Ok(Node {
+            me,
+            peer: Peer::new(me, nodes, settings),
+            map,
+            cluster,
+            memory: Memory::new(memory, map),
+            inbox,
+            _inbox,
+            initiator: Initiator::new().of_cluster(cluster),
+            batch: Batch::new(),
+            others: (0..nodes).map(|_| Other::default()).collect(),
+            incoming: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+        })
+    }
+
+    /// Links to the others, as far as they are there. Returns whether all are.
+    ///
+    /// # Errors
+    /// If one of them is of another cluster.
+    pub fn link(&mut self, directory: &dyn Directory) -> Result<bool, Error> {
+        let mut all = true;
+        for number in (0..self.others.len() as NodeId).filter(|number| *number != self.me) {
+            let [memory, inbox] = names(number);
+            let other = &mut self.others[number as usize];
+            let wanted = [
+                (memory, self.map.len(), Access::ReadOnly, &mut other.memory),
+                (inbox, HEADER_BYTES, Access::Atomic, &mut other.inbox),
+            ];
+            for (name, len, access, link) in wanted {
+                if link.is_some() {
+                    continue;
+                }
+                let found = directory.find(&name, RegionKind::Raw, len, access);
+                match found.and_then(|key| self.initiator.connect(&key, PATIENCE)) {
+                    Ok(id) => *link = Some(id),
+                    Err(error @ Error::Header { .. }) => return Err(error),
+                    Err(error) => {
+                        tracing::debug!(name, cluster = self.cluster, %error, "no link to another node");
+                        all = false;
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Counts since the start.
+    pub fn counters(&self) -> &Counters {
+        self.peer.counters()
+    }
+
+    /// Number of its own objects, of other nodes' objects, and of references.
+    pub fn entries(&self) -> [usize; 3] {
+        self.peer.entries()
+    }
+
+    /// A client asks for an object, whose home is `home`. Returns whether it is answered from this node's memory.
+    ///
+    /// # Panics
+    /// If a request of that number is under way.
+    pub fn request(&mut self, tag: u32, key: u64, home: NodeId, events: &mut Vec<Event>) -> bool {
+        let found = self.peer.look(key, home);
+        if found == Look::Here {
+            events.push(Event::Answer { tag, bytes: self.bytes(key, &None) });
+            return true;
+        }
+        let before = self.under_way.insert(tag, Request { key, home, failures: 0 });
+        assert!(before.is_none(), "requests have numbers of their own");
+        let mut acts = Vec::new();
+        match found {
+            Look::Here => {}
+            Look::There { place, .. } => self.read(tag, place, events),
+            Look::Ask => self.peer.ask(key, home, tag, 0, &mut acts),
+            Look::Load => self.peer.load(key, tag, &mut acts),
+        }
+        self.carry_out(acts, &None, events);
+        false
+    }
+
+    /// An object of the node's own disk has been read.
+    pub fn loaded(&mut self, key: u64, bytes: Arc<[u8]>, events: &mut Vec<Event>) {
+        let mut acts = Vec::new();
+        self.peer.loaded(key, bytes.len() as u32, &mut acts);
+        self.carry_out(acts, &Some((key, bytes)), events);
+    }
+
+    /// Takes one message, if there is one. Returns whether there was.
+    pub fn receive(&mut self, events: &mut Vec<Event>) -> bool {
+        self.receive_within(Duration::ZERO, events)
+    }
+
+    /// The same, and waits for one for at most `timeout`.
+    pub fn receive_within(&mut self, timeout: Duration, events: &mut Vec<Event>) -> bool {
+        let part = if timeout.is_zero() { self.inbox.try_receive() } else { self.inbox.receive(timeout) };
+        let Some(part) = part else { return false };
+        let Some((from, whole, bytes)) = wire::part(part.bytes) else { return true };
+        let Some(other) = self.others.get_mut(from as usize).filter(|_| whole <= MESSAGE_BYTES_MAX) else {
+            return true;
+        };
+        other.coming.extend_from_slice(bytes);
+        if other.coming.len() < whole {
+            return true;
+        }
+        let coming = std::mem::take(&mut other.coming);
+        let Some((message, object)) = wire::message(&coming) else { return true };
+        let at_hand = match message {
+            Message::Offer { key, place: None, .. } => Some((key, object.into())),
+            _ => None,
+        };
+        let mut acts = Vec::new();
+        self.peer.receive(from, message, &mut acts);
+        self.carry_out(acts, &at_hand, events);
+        true
+    }
+
+    /// Sends again what an inbox had no room for. Returns whether anything waits.
+    pub fn send_waiting(&mut self) -> bool {
+        (0..self.others.len()).filter(|number| !self.send_to(*number)).count() > 0
+    }
+
+    fn carry_out(&mut self, acts: Vec<Act>, at_hand: &AtHand, events: &mut Vec<Event>) {
+        for act in acts {
+            match act {
+                Act::Send { to, message } => self.send(to, &message, at_hand),
+                Act::Load { key } => events.push(Event::Load { key }),
+                Act::Read { tag, place, .. } => self.read(tag, place, events),
+                Act::Done { tag } => {
+                    if let Some(Request { key, .. }) = self.under_way.remove(&tag) {
+                        events.push(Event::Answer { tag, bytes: self.bytes(key, at_hand) });
+                    }
+                }
+                Act::Publish { key, place } => {
+                    let bytes = self.bytes(key, at_hand);
+                    self.memory.publish(place, key, &bytes);
+                }
+                Act::Withdraw { key, place } => self.memory.withdraw(place, key),
+                Act::Keep { key } => {
+                    let bytes = self.bytes(key, at_hand);
+                    self.incoming.insert(key, bytes);
+                }
+                Act::Drop { key } => _ = self.incoming.remove(&key),
+            }
+        }
+    }
+
+    /// The bytes of an object that is here.
+    fn bytes(&self, key: u64, at_hand: &AtHand) -> Arc<[u8]> {
+        if let Some((_, bytes)) = at_hand.as_ref().filter(|(at_hand, _)| *at_hand == key) {
+            return Arc::clone(bytes);
+        }
+        let kept = self.incoming.get(&key).cloned();
+        kept.or_else(|| self.memory.bytes(key).map(Arc::from)).expect("an object that the peer has is here")
+    }
+
+    /// Reads an object in its home's memory. If that fails, its home is asked.
+    fn read(&mut self, tag: u32, place: Place, events: &mut Vec<Event>) {
+        let Some(Request { key, home, .. }) = self.under_way.get(&tag).copied() else { return };
+        let found = self.fetch(home, place, key);
+        let mut acts = Vec::new();
+        let bytes = found.as_ref().map_or(0, |found| found.len() as u32);
+        self.peer.read_done(key, home, place, bytes, found.is_some(), &mut acts);
+        match &found {
+            Some(_) => acts.push(Act::Done { tag }),
+            None => {
+                let request = self.under_way.get_mut(&tag).expect("it is under way");
+                request.failures += 1;
+                self.peer.ask(key, home, tag, request.failures, &mut acts);
+            }
+        }
+        self.carry_out(acts, &found.map(|bytes| (key, bytes)), events);
+    }
+
+    /// The bytes at a place of another node's memory, if they are the object's.
+    fn fetch(&mut self, home: NodeId, place: Place, key: u64) -> Option<Arc<[u8]>> {
+        let link = self.others.get(home as usize)?.memory?;
+        let (map, batch) = (self.map, &mut self.batch);
+        for _ in 0..TRIES_MAX {
+            batch.clear();
+            let slot = batch.read(link, map.slot(place)?, memory::SLOT_BYTES);
+            self.initiator.run(batch, PATIENCE);
+            let before = memory::Slot::of(batch.words(slot).ok()?);
+            let (at, len) = match before.find(place, key, map) {
+                memory::Found::At(at, len) => (at, len),
+                memory::Found::Moving => continue,
+                memory::Found::Gone => return None,
+            };
+            batch.clear();
+            // In pieces, which the fabric bounds.
+            let pieces = (0..len).step_by(memory::PIECE_BYTES);
+            let pieces: Vec<_> = pieces
+                .map(|from| batch.read(link, at + from, (len - from).min(memory::PIECE_BYTES)))
+                .collect();
+            let slot = batch.read(link, map.slot(place)?, memory::SLOT_BYTES);
+            self.initiator.run(batch, PATIENCE);
+            if memory::Slot::of(batch.words(slot).ok()?) == before {
+                let pieces: Option<Vec<&[u8]>> =
+                    pieces.iter().map(|piece| batch.bytes(*piece).ok()).collect();
+                return Some(pieces?.concat().into());
+            }
+        }
+        None
+    }
+
+    fn send(&mut self, to: NodeId, message: &Message, at_hand: &AtHand) {
+        let is_update = !matches!(message, Message::Ask { .. } | Message::Offer { .. });
+        let object = match message {
+            Message::Offer { key, place: None, .. } => self.bytes(*key, at_hand),
+            _ => Arc::from([]),
+        };
+        let Some(other) = self.others.get_mut(to as usize) else { return };
+        if is_update && other.waiting_bytes > WAITING_BYTES_MAX {
+            return;
+        }
+        for part in wire::parts(self.me, message, &object, INBOX.message_bytes_max) {
+            other.waiting_bytes += part.len();
+            other.waiting.push_back(part);
+        }
+        self.send_to(to as usize);
+    }
+
+    /// Sends what waits for a node, as far as its inbox takes it. Returns whether that is all.
+    fn send_to(&mut self, to: usize) -> bool {
+        let other = &mut self.others[to];
+        while let (Some(part), Some(link)) = (other.waiting.front(), other.inbox) {
+            self.batch.clear();
+            let sent = self.batch.send(link, part);
+            self.initiator.run(&mut self.batch, PATIENCE);
+            if let Err(error) = self.batch.value(sent) {
+                tracing::trace!(to, %error, "an inbox takes no message");
+                return false;
+            }
+            other.waiting_bytes -= part.len();
+            other.waiting.pop_front();
+        }
+        other.waiting.is_empty()
+    }
+}
+
+/// The names of a node's memory and of its inbox.
+fn names(node: NodeId) -> [String; 2] {
+    [format!("object-memory-{node}"), format!("object-inbox-{node}")]
+}
