@@ -197,7 +197,9 @@ fn word(key: u64) -> [u8; 8] {
 
 /// The bytes of an object.
 fn content(key: u64, size: u32) -> Arc<[u8]> {
-    word(key).into_iter().cycle().take(size as usize).collect()
+    let mut bytes = word(key).repeat((size as usize).div_ceil(8));
+    bytes.truncate(size as usize);
+    bytes.into()
 }
 
 fn is_content(key: u64, size: u32, bytes: &[u8]) -> bool {

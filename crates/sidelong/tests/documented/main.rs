@@ -71,6 +71,7 @@ const SHOWN: &[(&str, How)] = &[
     ("sidelong resume", By(&["crates/sidelong/tests/by_hand.rs"])),
     ("sidelong sim compare", Run { after: "sidelong sim run FILE.toml --out DIR" }),
     ("sidelong sim explain", RUN),
+    ("sidelong sim live", By(&["crates/sidelong/tests/sim.rs"])),
     ("sidelong sim merge", By(&["crates/sidelong/tests/sim.rs"])),
     ("sidelong sim run", Explained),
     ("sidelong sim run FILE.toml --out DIR", RUN),
