@@ -169,9 +169,10 @@ fn parts_run_apart_and_are_joined() {
 fn a_cluster_runs_live_beside_its_simulation() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("small.toml");
-    let site = "profile = \"today\"\n[workload]\nkind = \"zipf\"\nobjects = 1_000\nrequests = 6_000\n[cluster]\nmemory_mb = 1\nnodes = 3\n";
+    let site = "profile = \"today\"\n[workload]\nkind = \"zipf\"\nobjects = 1_000\nrequests = 45_000\nsize_bytes_max = 4_096\n[cluster]\nmemory_mb = 1\nnodes = 3\n";
     std::fs::write(&file, site).unwrap();
     let file = file.to_str().unwrap();
+    // So many that what a node tells at the end does not fit a pipe.
     let said = sim(&["live", file, "--set", "protocol=rpc,lazy,ledger", "--json"]).succeeded();
     let rows: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.iter().map(|row| &row["protocol"]).collect::<Vec<_>>(), ["rpc", "lazy", "ledger"]);

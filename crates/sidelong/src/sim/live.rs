@@ -3,8 +3,8 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -116,14 +116,16 @@ fn setup(point: &Point) -> Result<Setup, Failure> {
 
 /// The processes of a run. They end when their standard input does.
 struct Nodes {
-    all: Vec<(Child, ChildStdin, BufReader<ChildStdout>)>,
+    all: Vec<(Child, ChildStdin)>,
+    /// What each says, by line.
+    said: Vec<BufReader<ChildStdout>>,
     run: RunDirectory,
 }
 
 impl Nodes {
     fn start(file: &Path, set: &[String], point: usize, setup: &Setup) -> Result<Nodes, Failure> {
         let path = sidelong_config::default_run_dir(&format!("sim-live-{}", std::process::id()));
-        let mut nodes = Nodes { all: Vec::new(), run: RunDirectory::open(path)? };
+        let mut nodes = Nodes { all: Vec::new(), said: Vec::new(), run: RunDirectory::open(path)? };
         for node in 0..setup.nodes {
             let mut command = Command::new(std::env::current_exe()?);
             command.args(["sim", "live-node"]).arg(file).args(set.iter().flat_map(|set| ["--set", set]));
@@ -131,44 +133,50 @@ impl Nodes {
             command.arg(nodes.run.path());
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
             let input = child.stdin.take().expect("it is piped");
-            let output = BufReader::new(child.stdout.take().expect("it is piped"));
-            nodes.all.push((child, input, output));
+            nodes.said.push(BufReader::new(child.stdout.take().expect("it is piped")));
+            nodes.all.push((child, input));
         }
         Ok(nodes)
     }
 
     fn play(mut self) -> Result<(Figures, u64), Failure> {
-        for number in 0..self.all.len() {
-            let line = self.line(number)?;
+        for (number, said) in self.said.iter_mut().enumerate() {
+            let line = line(number, said)?;
             if line != READY {
                 return Err(Failure::new(format!("node {number} says {line:?}")));
             }
         }
-        for (_, input, _) in &mut self.all {
+        for (_, input) in &mut self.all {
             input.write_all(GO)?;
         }
-        let told = (0..self.all.len())
-            .map(|number| Ok(serde_json::from_str::<Told>(&self.line(number)?)?))
-            .collect::<Result<Vec<_>, Failure>>()?;
+        // From all at once: a node that could not write could not serve the others.
+        let (sender, receiver) = mpsc::sync_channel(self.said.len());
+        for (number, mut said) in self.said.drain(..).enumerate() {
+            let sender = sender.clone();
+            // If another one fails before, nobody receives.
+            thread::spawn(move || _ = sender.send(line(number, &mut said)));
+        }
+        drop(sender);
+        let told = receiver.into_iter().map(|line| Ok(serde_json::from_str::<Told>(&line?)?));
+        let told = told.collect::<Result<Vec<_>, Failure>>()?;
         Ok((Figures::all(&told), told.iter().map(|told| told.wrong).sum()))
     }
+}
 
-    fn line(&mut self, number: usize) -> Result<String, Failure> {
-        let mut line = String::new();
-        self.all[number].2.read_line(&mut line)?;
-        match line.is_empty() {
-            true => Err(Failure::new(format!("node {number} has ended before its part did"))),
-            false => Ok(line),
-        }
+fn line(number: usize, said: &mut BufReader<ChildStdout>) -> Result<String, Failure> {
+    let mut line = String::new();
+    said.read_line(&mut line)?;
+    match line.is_empty() {
+        true => Err(Failure::new(format!("node {number} has ended before its part did"))),
+        false => Ok(line),
     }
 }
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        for (mut child, input, _) in self.all.drain(..) {
-            drop(input);
-            _ = child.wait();
-        }
+        let (mut children, inputs): (Vec<_>, Vec<_>) = self.all.drain(..).unzip();
+        drop(inputs);
+        children.iter_mut().for_each(|child| _ = child.wait());
         self.run.remove();
     }
 }
