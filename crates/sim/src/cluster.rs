@@ -296,7 +296,8 @@ impl Cluster {
         let busy = |ns: u64, servers: usize| ns as f64 / (span_ns * (self.nodes.len() * servers) as f64);
         let mean_ms = |ns: u128, count: u64| if count == 0 { 0.0 } else { ns as f64 / count as f64 / 1e6 };
         let at_quantile = |q: f64| responses.value_at_quantile(q) as f64 / 1e6;
-        let reads = counters.reads - before.counters.reads;
+        let counters = counters - before.counters;
+        let reads = counters.reads;
         let tables: usize = self.peers.iter().map(Peer::table_bytes).sum();
         let entries: usize = self.peers.iter().flat_map(Peer::entries).sum();
         Outcome {
@@ -307,11 +308,11 @@ impl Cluster {
             remote_ms_mean: mean_ms(self.measures.remote_ns, self.measures.remote),
             requests_per_s: requests as f64 / span_ns * 1e9,
             here_rate: each(self.measures.here),
-            disk_rate: each(counters.loads - before.counters.loads),
+            disk_rate: each(counters.loads),
             read_rate: each(reads),
-            read_failure_rate: part(counters.read_failures - before.counters.read_failures, reads),
-            update_messages_per_request: each(counters.update_messages - before.counters.update_messages),
-            update_bytes_per_request: each(counters.update_bytes - before.counters.update_bytes),
+            read_failure_rate: part(counters.read_failures, reads),
+            update_messages_per_request: each(counters.update_messages),
+            update_bytes_per_request: each(counters.update_bytes),
             cpu_busy: busy(cpu_ns - before.cpu_ns, self.setup.costs.cores),
             nic_busy: busy(nic_ns - before.nic_ns, 1),
             port_busy: busy(port_ns - before.port_ns, 1),
@@ -330,15 +331,7 @@ impl Cluster {
             totals.port_ns += port.busy_ns();
             totals.disk_ns += disk.busy_ns();
         }
-        for peer in &self.peers {
-            let (all, own) = (&mut totals.counters, peer.counters());
-            all.reads += own.reads;
-            all.read_failures += own.read_failures;
-            all.asks += own.asks;
-            all.loads += own.loads;
-            all.update_messages += own.update_messages;
-            all.update_bytes += own.update_bytes;
-        }
+        totals.counters = self.peers.iter().map(Peer::counters).sum();
         totals
     }
 

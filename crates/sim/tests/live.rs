@@ -125,18 +125,6 @@ fn live(setup: &Setup) -> (Vec<Counters>, u64) {
     (nodes.iter().map(|node| *node.counters()).collect(), here)
 }
 
-fn sum(counters: &[Counters]) -> Counters {
-    counters.iter().fold(Counters::default(), |mut all, own| {
-        all.reads += own.reads;
-        all.read_failures += own.read_failures;
-        all.asks += own.asks;
-        all.loads += own.loads;
-        all.update_messages += own.update_messages;
-        all.update_bytes += own.update_bytes;
-        all
-    })
-}
-
 #[test]
 fn every_counter_is_equal_under_each_protocol() {
     for protocol in Protocol::ALL {
@@ -144,7 +132,7 @@ fn every_counter_is_equal_under_each_protocol() {
         let simulated = Cluster::counters(setup.clone());
         let (counted, here) = live(&setup);
         assert_eq!(counted, simulated, "{protocol}");
-        let all = sum(&counted);
+        let all: Counters = counted.iter().sum();
         assert!(here > 100 && all.loads > 100 && all.asks > 100, "{protocol}: {all:?}, {here} here");
         if *protocol != Protocol::Rpc {
             // Who is told of each change at once has no reference that is out of date.

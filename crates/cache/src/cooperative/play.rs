@@ -171,19 +171,8 @@ impl Run<'_> {
         self.played.took.push(now - began);
         if let Some((begun, before)) = self.counted {
             self.played.time = now - begun;
-            self.played.counters = since(self.node.counters(), &before);
+            self.played.counters = *self.node.counters() - before;
         }
-    }
-}
-
-fn since(all: &Counters, before: &Counters) -> Counters {
-    Counters {
-        reads: all.reads - before.reads,
-        read_failures: all.read_failures - before.read_failures,
-        asks: all.asks - before.asks,
-        loads: all.loads - before.loads,
-        update_messages: all.update_messages - before.update_messages,
-        update_bytes: all.update_bytes - before.update_bytes,
     }
 }
 

@@ -13,6 +13,8 @@
 //! part.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::iter::Sum;
+use std::ops::Sub;
 
 use super::lists::{Arena, List};
 use super::protocol::{CacheSettings, Change, HEADER_BYTES, Message, NOTE_BYTES, Protocol, Rate};
@@ -120,6 +122,35 @@ pub struct Counters {
     pub update_messages: u64,
     /// Bytes sent or fetched to keep references up to date.
     pub update_bytes: u64,
+}
+
+impl Counters {
+    fn with(self, other: Counters, each: impl Fn(u64, u64) -> u64) -> Counters {
+        Counters {
+            reads: each(self.reads, other.reads),
+            read_failures: each(self.read_failures, other.read_failures),
+            asks: each(self.asks, other.asks),
+            loads: each(self.loads, other.loads),
+            update_messages: each(self.update_messages, other.update_messages),
+            update_bytes: each(self.update_bytes, other.update_bytes),
+        }
+    }
+}
+
+/// Counts since `before`.
+impl Sub for Counters {
+    type Output = Counters;
+
+    fn sub(self, before: Counters) -> Counters {
+        self.with(before, |all, before| all - before)
+    }
+}
+
+/// Counts of several nodes.
+impl<'a> Sum<&'a Counters> for Counters {
+    fn sum<I: Iterator<Item = &'a Counters>>(counters: I) -> Counters {
+        counters.fold(Counters::default(), |all, own| all.with(*own, |all, own| all + own))
+    }
 }
 
 /// A node that waits for a load, and its number for the request.
