@@ -262,6 +262,11 @@ impl Axis {
         let ticks = (1..=last).step_by(every).map(f64::from).collect();
         Axis { title: title.into(), range: 0.5..f64::from(last) + 0.5, ticks, label: plain }
     }
+
+    /// The one of `all` that stands at a value of [`Axis::counting`], for its label.
+    pub fn counted<T>(all: &[T], value: f64) -> Option<&T> {
+        (value as usize).checked_sub(1).and_then(|at| all.get(at))
+    }
 }
 
 impl Ranged for Axis {

@@ -214,10 +214,7 @@ impl Study for Live {
 }
 
 fn protocol_at(at: f64) -> String {
-    (at as usize)
-        .checked_sub(1)
-        .and_then(|at| PROTOCOLS.get(at))
-        .map_or(String::new(), |name| (*name).to_owned())
+    Axis::counted(&PROTOCOLS, at).map_or(String::new(), |name| (*name).to_owned())
 }
 
 fn find<'a>(rows: &'a [Row], nodes: u32, protocol: &str) -> Option<&'a Row> {

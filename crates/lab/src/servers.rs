@@ -205,10 +205,7 @@ impl Study for Servers {
         let panel = Panel {
             title: format!("bursts of {BURST} requests"),
             x: Axis {
-                label: |n| {
-                    let at = (n as usize).checked_sub(1).and_then(|at| CONFIGURATIONS.get(at));
-                    at.map(ToString::to_string).unwrap_or_default()
-                },
+                label: |n| Axis::counted(&CONFIGURATIONS, n).map(ToString::to_string).unwrap_or_default(),
                 ..Axis::counting("configuration".to_owned(), 3)
             },
             y: Axis::from_zero("requests/s", most),

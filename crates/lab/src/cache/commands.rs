@@ -297,8 +297,7 @@ impl Study for Cache {
                 title: format!("values of {size} bytes"),
                 x: Axis {
                     label: |n| {
-                        let at = (n as usize).checked_sub(1).and_then(|at| Shape::ALL.get(at));
-                        at.map_or(String::new(), |shape| shape.short().to_owned())
+                        Axis::counted(&Shape::ALL, n).map_or(String::new(), |shape| shape.short().to_owned())
                     },
                     ..Axis::counting("commands".to_owned(), Shape::ALL.len() as u32)
                 },

@@ -257,10 +257,7 @@ impl Study for Hot {
 }
 
 fn way_at(at: f64) -> String {
-    (at as usize)
-        .checked_sub(1)
-        .and_then(|at| Way::ALL.get(at))
-        .map_or(String::new(), |way| way.name().into())
+    Axis::counted(&Way::ALL, at).map_or(String::new(), |way| way.name().into())
 }
 
 fn checks(rows: &[Row]) -> Vec<Check> {

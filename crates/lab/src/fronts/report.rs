@@ -135,8 +135,7 @@ pub(super) fn draw(rows: &[Row]) -> Drawing {
 
 /// Names who chooses, by their place on the axis.
 fn by(place: f64) -> String {
-    let by = (place as usize).checked_sub(1).and_then(|at| By::ALL.get(at));
-    let name = by.map(|by| match by {
+    let name = Axis::counted(&By::ALL, place).map(|by| match by {
         By::Own => "own",
         By::Sidelong => "led",
         By::Shared => "pool",

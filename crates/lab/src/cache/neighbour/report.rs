@@ -99,5 +99,5 @@ pub(super) fn draw(rows: &[Row]) -> Drawing {
 
 /// Names a case by its place on the axis.
 fn case(at: f64) -> String {
-    (at as usize).checked_sub(1).and_then(|at| Case::ALL.get(at)).map_or(String::new(), |case| case.short())
+    Axis::counted(&Case::ALL, at).map_or(String::new(), |case| case.short())
 }
