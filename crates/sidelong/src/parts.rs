@@ -42,10 +42,13 @@ pub(crate) const RUN_FILE: &str = "cluster.toml";
 /// If an `up` on this machine runs it, this is what its parts have read. That may differ from the file: `up` puts servers and
 /// proxies of other makes in place of the file's, and the file may have changed since.
 pub(crate) fn cluster(path: &Path, fabric: Option<config::Fabric>) -> Result<Cluster, Failure> {
-    let mut file = ClusterFile::load(path)?;
-    file = as_run(&file.cluster()?)?.unwrap_or(file);
-    file.cluster.fabric = fabric.unwrap_or(file.cluster.fabric);
-    with_nodes(file.cluster()?, path)
+    let load = |mut file: ClusterFile| {
+        file.cluster.fabric = fabric.unwrap_or(file.cluster.fabric);
+        file.cluster()
+    };
+    let cluster = load(ClusterFile::load(path)?)?;
+    let cluster = as_run(&cluster)?.map(load).transpose()?.unwrap_or(cluster);
+    with_nodes(cluster, path)
 }
 
 /// What the parts of a cluster have read, if an `up` on this machine runs it.
