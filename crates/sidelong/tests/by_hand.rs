@@ -27,7 +27,7 @@ fn node(cluster: &Cluster, name: &str) -> (String, String) {
     (text("state"), text("site"))
 }
 
-/// Waits until it is so.
+/// Waits until a node is in a state at a site. If it does not come to be, says in which it is, and what the edges have counted.
 fn becomes(cluster: &Cluster, name: &str, state: &str, site: &str) {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use sidelong_config::Service;
-use support::{Client, Cluster, PATIENCE, Running, eventually, get, metrics, run, try_get};
+use support::{Client, Cluster, PATIENCE, Running, eventually, get, metrics, read_head, run, try_get};
 
 /// Two sites of two nodes each whose requests take no time, behind one edge with an access log.
 fn cluster() -> Cluster {
@@ -190,13 +190,7 @@ fn who_dribbles_a_body_is_cut_off() {
 /// A server that begins to read a body only after `late`, and answers a request for `/held` once it may `go`.
 fn serve_late(mut stream: TcpStream, late: Duration, go: &AtomicBool) -> Option<()> {
     loop {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).ok()?;
-            head.extend(byte);
-        }
-        let head = String::from_utf8(head).ok()?;
+        let head = read_head(&mut stream).ok()?;
         if let Some(length) = head.lines().find_map(|line| line.strip_prefix("content-length: ")) {
             std::thread::sleep(late);
             stream.read_exact(&mut vec![0; length.parse().ok()?]).ok()?;

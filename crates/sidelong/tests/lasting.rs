@@ -12,7 +12,9 @@ use bytes::Bytes;
 use h2::RecvStream;
 use h2::ext::Protocol;
 use sidelong_config::Drain;
-use support::{Cluster, Done, PATIENCE, Running, eventually, metrics, run, try_get, websocket_accept};
+use support::{
+    Cluster, Done, PATIENCE, Running, eventually, metrics, read_head, run, try_get, websocket_accept,
+};
 
 /// A WebSocket's key, and what the protocol makes of it (RFC 6455, 1.3).
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
@@ -43,13 +45,7 @@ impl Server {
 
     fn serve(&self, mut stream: TcpStream, name: &str) -> Option<()> {
         loop {
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                let mut byte = [0];
-                stream.read_exact(&mut byte).ok()?;
-                head.extend(byte);
-            }
-            let head = String::from_utf8(head).ok()?;
+            let head = read_head(&mut stream).ok()?;
             let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: "));
             let last = |work: &mut dyn FnMut() -> Option<()>| {
                 self.lasting.fetch_add(1, Ordering::SeqCst);

@@ -2,14 +2,14 @@
 
 mod support;
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
 use sidelong_config::Tls;
 use support::servers::{haproxy_program, is_there};
-use support::{Client, Cluster, Running, eventually, metrics, try_get};
+use support::{Client, Cluster, Running, eventually, metrics, read_head, try_get};
 
 const REFUSED: &str = r#"sidelong_edge_refused_total{reason="no-proxy"}"#;
 
@@ -245,12 +245,7 @@ fn a_balancer_that_ends_tls_says_so() {
 
 /// Answers one request with its head.
 fn echo(mut stream: TcpStream) -> io::Result<()> {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte)?;
-        head.extend(byte);
-    }
+    let head = read_head(&mut stream)?;
     write!(stream, "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", head.len())?;
-    stream.write_all(&head)
+    stream.write_all(head.as_bytes())
 }

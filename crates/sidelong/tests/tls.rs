@@ -175,7 +175,6 @@ fn requests_are_answered_over_tls() {
     up.end().succeeded();
 }
 
-/// The edge is asked to end in the middle of a handshake.
 #[test]
 fn who_does_not_finish_its_hello_is_let_go() {
     let started = cluster(|cluster| cluster.file.limits.client_header_timeout = Duration::from_secs(1));
@@ -191,6 +190,7 @@ fn who_does_not_finish_its_hello_is_let_go() {
     assert_eq!(slow() - before, 2.0);
 }
 
+/// The edge is asked to end in the middle of a handshake.
 #[test]
 fn a_client_in_a_handshake_is_served_before_the_edge_ends() {
     let Some((cluster, _up)) = cluster(|_| ()) else { return };

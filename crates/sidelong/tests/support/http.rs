@@ -174,3 +174,14 @@ pub fn websocket_accept(key: &str) -> String {
     let text = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
     BASE64_STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()))
 }
+
+/// The next head that a client sends to a server of a test.
+pub fn read_head(stream: &mut impl io::Read) -> io::Result<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        head.extend(byte);
+    }
+    String::from_utf8(head).map_err(io::Error::other)
+}

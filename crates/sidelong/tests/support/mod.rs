@@ -21,7 +21,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 pub use cluster::{Cluster, Part};
-pub use http::{Client, Reply, get, metrics, try_get, websocket_accept};
+pub use http::{Client, Reply, get, metrics, read_head, try_get, websocket_accept};
 pub use process::{Done, Running, run};
 pub use terminal::Terminal;
 
