@@ -33,6 +33,7 @@ use crate::worker::{Counts, Worker};
 /// Unsent bytes that the kernel keeps for a client. More would only wait there: a slow client would cost memory, and its pace
 /// could not be seen. It is seen in steps of half of this.
 const UNSENT_BYTES_MAX: u32 = 64 << 10;
+
 /// Most connections that wait to be accepted, if the system allows so many (net.core.somaxconn): beyond it a client tries again
 /// only after a second. Rust's own is 128.
 const BACKLOG: i32 = 4096;

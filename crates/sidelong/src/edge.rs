@@ -418,7 +418,7 @@ pub(crate) fn undrained(parts: &Parts, kept: Undrained) -> String {
         Undrained::Requests(edge, requests) => {
             format!("{} has {} there", front(edge), some(requests as usize, "request"))
         }
-        Undrained::Unseen(edge) => format!("{} has not seen the node leave, as one that hangs", front(edge)),
+        Undrained::Unseen(edge) => format!("{} has not seen that the node leaves; it may hang", front(edge)),
         Undrained::Unread(edge) => format!("what {} has there cannot be read", front(edge)),
     }
 }
