@@ -120,13 +120,21 @@ impl Timing {
     }
 }
 
-/// A lock word held by another edge, and when it was first seen.
+/// A word that has not changed since it was first seen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Sighting {
     /// The word.
     pub word: u64,
     /// When it was first seen, on the observer's clock.
     pub since: Time,
+}
+
+impl Sighting {
+    /// Takes note of a word in place of the one seen before; returns since when it has been unchanged.
+    pub(crate) fn since(seen: &mut Option<Sighting>, now: Time, word: u64) -> Time {
+        let same = seen.filter(|seen| seen.word == word);
+        seen.insert(same.unwrap_or(Sighting { word, since: now })).since
+    }
 }
 
 /// What an edge remembers of one site's lock between two [`Move`](crate::Move)s.
@@ -136,6 +144,9 @@ pub struct Memo {
     pub counter: UpdateCounter,
     /// The lock while another edge holds it.
     pub sighting: Option<Sighting>,
+    /// The ownership word that a repair waited for when it lost the lock. The next one does not begin the wait anew: edges that are
+    /// too busy to keep a lease would take turns at it for ever.
+    pub awaited: Option<Sighting>,
 }
 
 impl Memo {
@@ -145,12 +156,11 @@ impl Memo {
     /// because no other edge may watch a site whose last holder died. A lock unchanged for [`Timing::steal_ns`] needs
     /// [`Move::repair`](crate::Move::repair).
     pub fn see(&mut self, now: Time, word: u64) -> Option<Time> {
-        self.sighting = match (Lock::decode(word).owner, self.sighting) {
-            (None, _) => None,
-            (Some(_), Some(seen)) if seen.word == word => Some(seen),
-            (Some(_), _) => Some(Sighting { word, since: now }),
-        };
-        self.sighting.map(|seen| seen.since)
+        if Lock::decode(word).owner.is_none() {
+            self.sighting = None;
+            return None;
+        }
+        Some(Sighting::since(&mut self.sighting, now, word))
     }
 }
 

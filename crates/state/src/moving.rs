@@ -9,7 +9,7 @@ use sidelong_layout::{Fault, NodeId, NodeState, Ownership, SiteId};
 
 use crate::Time;
 use crate::drained::Undrained;
-use crate::lease::{Acquire, Acquired, Holder, Lease, Memo, Release, Renewal, Timing};
+use crate::lease::{Acquire, Acquired, Holder, Lease, Memo, Release, Renewal, Sighting, Timing};
 use crate::op::{Reply, Step, done};
 use crate::pool::Pool;
 use crate::reconcile::Reconcile;
@@ -302,10 +302,16 @@ impl Move {
                 },
                 Stage::Holding(holding) => match done!(holding.step(now, reply.take(), self.timing)) {
                     Held::Ended(then) => {
+                        self.memo.awaited = None;
                         self.stage = Stage::Freeing { release: holding.lease.release(), then };
                     }
-                    Held::Doubtful => holding.job = recovery(self.site, &self.pool, self.timing, true),
-                    Held::Lost => return Step::Done(Outcome::LeaseLost),
+                    Held::Doubtful => {
+                        holding.job = Job::recovery(self.site, &self.pool, self.timing, None, true)
+                    }
+                    Held::Lost => {
+                        self.memo.awaited = holding.job.awaited();
+                        return Step::Done(Outcome::LeaseLost);
+                    }
                 },
                 Stage::Freeing { release, then } => {
                     let then = *then;
@@ -322,13 +328,9 @@ impl Move {
     fn job(&self, taken_over: bool) -> Job {
         match self.plan {
             Some(plan) if !taken_over => Job::Transfer(Transfer::new(plan, self.pool.clone(), self.timing)),
-            _ => recovery(self.site, &self.pool, self.timing, false),
+            _ => Job::recovery(self.site, &self.pool, self.timing, self.memo.awaited, false),
         }
     }
-}
-
-fn recovery(site: SiteId, pool: &Pool, timing: Timing, doubtful: bool) -> Job {
-    Job::Recover { reconcile: Reconcile::recover(site, pool.clone(), timing), doubtful }
 }
 
 enum Held {
@@ -358,6 +360,23 @@ impl Holding {
 }
 
 impl Job {
+    fn recovery(
+        site: SiteId,
+        pool: &Pool,
+        timing: Timing,
+        awaited: Option<Sighting>,
+        doubtful: bool,
+    ) -> Self {
+        Job::Recover { reconcile: Reconcile::recover(site, pool.clone(), timing, awaited), doubtful }
+    }
+
+    const fn awaited(&self) -> Option<Sighting> {
+        match self {
+            Job::Transfer(_) => None,
+            Job::Recover { reconcile, .. } => reconcile.awaited(),
+        }
+    }
+
     fn step(&mut self, now: Time, reply: Option<Reply>) -> Step<Held> {
         Step::Done(match self {
             Job::Transfer(transfer) => match done!(transfer.step(now, reply)) {

@@ -30,7 +30,7 @@ use sidelong_layout::{Budget, ChangeResult, NodeId, NodeState, Ownership, SiteId
 use crate::Time;
 use crate::changed::{Changed, Found};
 use crate::drained::Drained;
-use crate::lease::Timing;
+use crate::lease::{Sighting, Timing};
 use crate::op::{Reply, Step, Word, done};
 use crate::pool::Pool;
 use crate::primitive::{Load, Swap, Swapped};
@@ -52,6 +52,8 @@ pub(crate) struct Reconcile {
     passes: u8,
     deadline: Option<Time>,
     change_deadline: Option<Time>,
+    /// The word that is waited for, or was in the repair before.
+    awaited: Option<Sighting>,
     left_out: u16,
     phase: Phase,
 }
@@ -79,16 +81,23 @@ enum Phase {
 impl Reconcile {
     /// Rebuilds one budget.
     pub(crate) fn site(site: SiteId, pool: Pool, timing: Timing) -> Self {
-        Reconcile::new(vec![site], None, pool, timing)
+        Reconcile::new(vec![site], None, pool, timing, None)
     }
 
-    /// Settles unfinished moves to `receiver` and rebuilds all budgets.
-    pub(crate) fn recover(receiver: SiteId, pool: Pool, timing: Timing) -> Self {
+    /// Settles unfinished moves to `receiver` and rebuilds all budgets. `awaited` is the word that the repair before waited for when
+    /// it lost the lock.
+    pub(crate) fn recover(receiver: SiteId, pool: Pool, timing: Timing, awaited: Option<Sighting>) -> Self {
         let sites = (0..pool.sites()).map(SiteId::new).collect();
-        Reconcile::new(sites, Some(receiver), pool, timing)
+        Reconcile::new(sites, Some(receiver), pool, timing, awaited)
     }
 
-    fn new(sites: Vec<SiteId>, receiver: Option<SiteId>, pool: Pool, timing: Timing) -> Self {
+    fn new(
+        sites: Vec<SiteId>,
+        receiver: Option<SiteId>,
+        pool: Pool,
+        timing: Timing,
+        awaited: Option<Sighting>,
+    ) -> Self {
         let tally = |site| Tally { site, budget: 0, count: 0, open: true };
         let tallies: Vec<Tally> = sites.into_iter().map(tally).collect();
         let phase = read_budget(&tallies, 0, pool.nodes());
@@ -101,9 +110,15 @@ impl Reconcile {
             passes: 1,
             deadline,
             change_deadline,
+            awaited,
             left_out: 0,
             phase,
         }
+    }
+
+    /// The word that it waits for.
+    pub(crate) const fn awaited(&self) -> Option<Sighting> {
+        self.awaited
     }
 
     pub(crate) const fn step_name(&self) -> &'static str {
@@ -143,9 +158,10 @@ impl Reconcile {
                     }
                 }
                 Phase::Await { node, tries, word, drained } => {
-                    let deadline = *self.deadline.get_or_insert(self.timing.drain_deadline(now));
-                    let has_drained = done!(drained.step(reply.take())).is_ok();
                     let (node, tries, word) = (*node, *tries, *word);
+                    let since = Sighting::since(&mut self.awaited, now, word.encode());
+                    let deadline = *self.deadline.get_or_insert(self.timing.drain_deadline(since));
+                    let has_drained = done!(drained.step(reply.take())).is_ok();
                     let Some(from) = word.site else { unreachable!("it drains") };
                     if has_drained {
                         let arrived = match word.next {
@@ -161,7 +177,8 @@ impl Reconcile {
                 }
                 Phase::AwaitChange { node, tries, changed } => {
                     let change_ns_max = self.pool.change_ns_max().unwrap_or_default();
-                    let deadline = *self.change_deadline.get_or_insert(now.after_ns(change_ns_max));
+                    let since = Sighting::since(&mut self.awaited, now, changed.word.encode());
+                    let deadline = *self.change_deadline.get_or_insert(since.after_ns(change_ns_max));
                     let found = done!(changed.step(reply.take()));
                     let (node, tries, word) = (*node, *tries, changed.word);
                     let to = match (found, word.next) {

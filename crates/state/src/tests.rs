@@ -306,6 +306,31 @@ fn a_dead_holders_move_is_settled_by_whoever_steals_its_lock() {
 }
 
 #[test]
+fn a_repair_that_loses_its_lock_does_not_wait_anew() {
+    let mut cluster = Cluster { acknowledges: false, ..Cluster::new() };
+    cluster.run_to(&mut a_move(Memo::default()), "await-ack");
+    // Whoever holds the lock is too busy to keep it, and repairs the site after each theft.
+    let repair = |cluster: &mut Cluster, memo| {
+        let mut early = Move::repair(site(1), holder(1), pool(), timing(), memo);
+        assert_eq!(cluster.run(&mut early), Outcome::Busy);
+        cluster.now = cluster.now.after_ns(timing().steal_ns());
+        Move::repair(site(1), holder(1), pool(), timing(), early.memo())
+    };
+    let mut starved = repair(&mut cluster, Memo::default());
+    cluster.steps.clear();
+    let unheard = cluster.run_to(&mut starved, "recover-await-ack");
+    let theft = cluster.lock().held_by(EdgeId::new(2), 1);
+    cluster.words.insert(Word::Lock(site(1)), theft.encode());
+    cluster.now = cluster.now.after_ns(6 * SECOND);
+    assert_eq!(cluster.run_from(&mut starved, unheard), Outcome::LeaseLost);
+    let mut next = repair(&mut cluster, starved.memo());
+    let began = cluster.now;
+    assert_eq!(cluster.run(&mut next), Outcome::Recovered { left_out: 0 });
+    assert!(cluster.node(0).serves(site(0)), "it goes back");
+    assert_eq!((cluster.now, next.memo().awaited), (began, None));
+}
+
+#[test]
 fn what_an_earlier_machine_of_the_same_life_left_is_taken_at_once() {
     let mut cluster = Cluster::new();
     let own = Lock::decode(0).held_by(EdgeId::new(0), 7);
