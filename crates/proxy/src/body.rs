@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use crate::buffer::Buffer;
 use crate::fields::{Fields, Name};
+use crate::spare::{self, BYTES_SPARE};
 
 /// How long a body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,6 +234,7 @@ impl Encoder {
             return count;
         }
         if self.chunk == 0 && count > 0 {
+            spare::take(&BYTES_SPARE, out);
             if self.has_chunks {
                 out.extend_from_slice(b"\r\n");
             }
@@ -256,6 +258,7 @@ impl Encoder {
         if !std::mem::take(&mut self.is_chunked) {
             return;
         }
+        spare::take(&BYTES_SPARE, out);
         if self.has_chunks {
             out.extend_from_slice(b"\r\n");
         }

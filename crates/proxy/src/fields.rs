@@ -1,5 +1,9 @@
 //! Header and trailer fields, as they were parsed.
 
+use std::cell::RefCell;
+
+use crate::spare::{self, BYTES_SPARE, Spare};
+
 /// A range of bytes in the text of a [`Fields`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
@@ -105,20 +109,26 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Fields in their order, with the text that they were parsed from. The memory is used again for the next message.
+/// A field's name and value in the text.
+type Place = (Name, Span, Span);
+
+thread_local! {
+    static PLACES_SPARE: Spare<Place> = const { RefCell::new(Vec::new()) };
+}
+
+/// Fields in their order, with the text that they were parsed from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields {
     text: Vec<u8>,
-    list: Vec<(Name, Span, Span)>,
+    list: Vec<Place>,
 }
 
 impl Fields {
     pub(crate) fn clear(&mut self) {
         self.text.clear();
         self.list.clear();
-        // A huge head does not keep its memory for the life of the connection.
-        self.text.shrink_to(4096);
-        self.list.shrink_to(64);
+        spare::take(&BYTES_SPARE, &mut self.text);
+        spare::take(&PLACES_SPARE, &mut self.list);
     }
 
     /// Takes the fields that were parsed from `text`, in place of those before.
@@ -171,6 +181,13 @@ impl Fields {
 
     pub(crate) fn spans(&self, known: Name) -> impl Iterator<Item = Span> {
         self.list.iter().filter(move |(name, ..)| *name == known).map(|(.., value)| *value)
+    }
+}
+
+impl Drop for Fields {
+    fn drop(&mut self) {
+        spare::give(&BYTES_SPARE, &mut self.text);
+        spare::give(&PLACES_SPARE, &mut self.list);
     }
 }
 

@@ -57,10 +57,10 @@ struct Connection {
 pub(crate) async fn serve<S: Service>(worker: &Rc<Worker<S>>, io: Io, from: Client) {
     let mut connection = Connection::new(io, Arc::clone(&worker.is_closing));
     let mut alarm = Alarm::default();
-    let mut request = Request::default();
-    let mut response = Response::default();
     let mut is_first = true;
     loop {
+        let mut request = Request::default();
+        let mut response = Response::default();
         connection.wait();
         let received =
             poll_fn(|cx| connection.poll_receive(cx, &worker.limits, &mut request, &mut alarm, is_first))

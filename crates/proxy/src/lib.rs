@@ -31,6 +31,7 @@ mod request;
 mod response;
 mod server;
 mod service;
+mod spare;
 mod trust;
 mod upstream;
 mod websocket;

@@ -18,8 +18,9 @@ use crate::request::Request;
 use crate::service::{Failure, Limits};
 use crate::wire::Wire;
 
-/// Most idle connections to one server, of one thread.
-const IDLE_MAX: usize = 256;
+/// Most idle connections to one server, of one thread: more than it will have requests there at a time. Where there are fewer, a
+/// thread that sends a burst of requests closes the connections of those that are answered, and opens them again for the next.
+const IDLE_MAX: usize = 4096;
 /// Longest time that a connection stays idle: as nginx's.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time between two attempts to connect to a Unix socket whose accept queue is full.

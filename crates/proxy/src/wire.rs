@@ -13,14 +13,9 @@ use crate::fields::Fields;
 use crate::io::Io;
 use crate::request::Request;
 use crate::response::Response;
+use crate::spare::{self, BYTES_SPARE};
 use crate::upstream::{Lost, Upstream};
 use crate::worker::Client;
-
-/// Memory for heads and framing that a connection keeps from one message to the next.
-const OUTPUT_BYTES_KEPT: usize = 1024;
-
-/// Room for a head, so that most need no more.
-const HEAD_BYTES: usize = 512;
 
 /// Why a body could not be read to its end.
 #[derive(Debug)]
@@ -85,14 +80,14 @@ impl Wire {
     /// Room for a head. Its body follows in this framing.
     pub(crate) fn frame(&mut self, framing: Framing) -> &mut Vec<u8> {
         self.encoder = Encoder::new(framing);
-        self.output.reserve(HEAD_BYTES);
+        spare::take(&BYTES_SPARE, &mut self.output);
         &mut self.output
     }
 
+    /// All of the output is sent.
     fn clear(&mut self) {
-        self.output.clear();
+        spare::give(&BYTES_SPARE, &mut self.output);
         self.sent = 0;
-        self.output.shrink_to(OUTPUT_BYTES_KEPT);
     }
 }
 
