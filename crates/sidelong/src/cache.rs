@@ -30,6 +30,7 @@ use crate::cli::PartArgs;
 use crate::event::Event;
 use crate::failure::{Failure, say};
 use crate::hangup::Hangup;
+use crate::listen;
 use crate::parent::{self, end_with_parent};
 use crate::parts::Parts;
 use switches::Switches;
@@ -390,11 +391,13 @@ fn unix_listener(path: &Path, mask: u32) -> Result<UnixListener, Failure> {
     let before = umask(Mode::from_raw_mode(0o777 & !mask));
     let listener = UnixListener::bind(path);
     umask(before);
-    listener.map_err(named)
+    let listener = listener.map_err(named)?;
+    listen::widen(&listener).map_err(named)?;
+    Ok(listener)
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).map_err(|error| Failure::new(format!("{address}: {error}")))
+    listen::listen(address).map_err(|error| Failure::new(format!("{address}: {error}")))
 }
 
 fn users(path: &Path, login: Login) -> Result<Users, Failure> {

@@ -22,6 +22,7 @@ mod history;
 mod init;
 mod interrupt;
 mod lab;
+mod listen;
 mod load;
 mod log;
 mod monitor;

@@ -31,6 +31,7 @@ use crate::failure::Failure;
 use crate::foreign;
 use crate::hangup::Hangup;
 use crate::history::Log;
+use crate::listen;
 use crate::parent::{self, end_with_parent};
 use crate::parts::{self, Parts};
 use crate::regions::Guard;
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &PartArgs) -> Result<(), Failure> {
     let node = &node;
 
     let listen = |address| {
-        TcpListener::bind(address)
+        listen::listen(address)
             .map_err(|error| Failure::new(format!("node {}: cannot listen on {address}: {error}", node.name)))
     };
     let server = match node.port() {
