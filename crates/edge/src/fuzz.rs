@@ -127,7 +127,7 @@ pub fn workers(scans: &[Written]) {
         for (after_ms, words) in scans {
             bench.now = bench.now.after(Duration::from_millis((*after_ms).into()));
             write(&bench.workers, WORKERS.len(), words);
-            bench.led.count(&bench.front, bench.now);
+            bench.led.count(&bench.front, &[], bench.now);
             bench.route();
             bench.led.show(&bench.front, Some(&bench.gate), bench.now);
             for node in (0..NODES).map(NodeId::new) {

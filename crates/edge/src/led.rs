@@ -7,14 +7,16 @@ pub(crate) mod memory;
 mod process;
 
 use sidelong_layout::{NodeId, Ownership, Time};
+use sidelong_load::Reading;
 
 use crate::gate::Gate;
 use crate::view::View;
 
 /// A proxy that is led. The watch thread calls it, in this order, at each scan.
 pub trait Led: Send {
-    /// Brings the view's counts up to date: the proxy's requests at each node, and what it has seen of the nodes.
-    fn count(&mut self, view: &View, now: Time);
+    /// Brings the view's counts up to date: the proxy's requests at each node, and what it has seen of the nodes. `readings` are the
+    /// nodes' records, by node.
+    fn count(&mut self, view: &View, readings: &[Reading], now: Time);
 
     /// Tells the proxy what the view knows: the requests that it begins from now on go by this. Then counts its requests again.
     fn show(&mut self, view: &View, gate: Option<&Gate>, now: Time);

@@ -331,8 +331,15 @@ impl View {
             // More than what takes a node out change nothing.
             (0..failures.min(self.health.failures.into())).for_each(|_| self.on_failure(node, now, failure));
         }
-        let has_come = at.in_flight > 0 || at.answers > 0;
-        if has_come && slot.arrived.load(Ordering::Relaxed) && slot.arrived.swap(false, Ordering::Relaxed) {
+        if at.in_flight > 0 || at.answers > 0 {
+            self.has_come(node, now);
+        }
+    }
+
+    /// Takes note that a request has come to `node`.
+    pub(crate) fn has_come(&self, node: NodeId, now: Time) {
+        let slot = &self.nodes[node.index()];
+        if slot.arrived.load(Ordering::Relaxed) && slot.arrived.swap(false, Ordering::Relaxed) {
             slot.first_request_ns.store(now.as_ns(), Ordering::Relaxed);
         }
     }

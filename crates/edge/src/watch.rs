@@ -90,7 +90,7 @@ impl Watch {
         }
 
         if let Some(led) = &mut self.led {
-            led.count(&self.view, now);
+            led.count(&self.view, &tick.readings, now);
         }
         let (mut relist, mut seen) = (false, 0);
         for (index, reading) in tick.readings.iter().enumerate() {

@@ -50,6 +50,7 @@ pub(crate) struct Transfer {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a machine spends its life in the large ones")]
 enum Phase {
     ReadNode {
         load: Load,

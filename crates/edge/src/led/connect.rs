@@ -3,7 +3,7 @@
 
 use sidelong_fabric::{Access, Error, Host, RegionSpec};
 use sidelong_layout::{NodeId, Ownership, RegionKind, Time};
-use sidelong_load::{ConnectError, Directed};
+use sidelong_load::{ConnectError, Directed, Reading};
 
 use super::Led;
 use super::memory::{LedByMemory, LedCluster, led_regions};
@@ -63,8 +63,8 @@ impl LedByConnect {
 }
 
 impl Led for LedByConnect {
-    fn count(&mut self, view: &View, now: Time) {
-        self.memory.count(view, now);
+    fn count(&mut self, view: &View, readings: &[Reading], now: Time) {
+        self.memory.count(view, readings, now);
     }
 
     fn show(&mut self, view: &View, gate: Option<&Gate>, now: Time) {

@@ -23,7 +23,8 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sidelong_layout::{NodeId, Ownership, SiteId, Time};
+use sidelong_layout::{NodeId, Ownership, SiteId, Time, valid};
+use sidelong_load::Reading;
 use sidelong_policy::admission::Verdict;
 use sidelong_policy::index::LoadIndex;
 use sidelong_policy::pace::{Pace, Seen as Paced};
@@ -47,6 +48,8 @@ const LEFT_MIN: f32 = 1.0 / 4.0;
 const WEIGHT_MAX: f32 = 256.0;
 /// HAProxy is asked at least as often. What is sent in that time is less than the 2^15 requests that a reading can tell apart.
 const SILENT_MAX: Duration = Duration::from_millis(500);
+/// It is asked sooner when the nodes' records say that a site's last request has ended, but so long after the last time at least.
+const AGAIN: Duration = Duration::from_millis(5);
 
 /// HAProxy, led by a front.
 pub struct LedByHaproxy {
@@ -61,7 +64,11 @@ pub struct LedByHaproxy {
     /// The number of HAProxy's answers that were taken, and when one was, or should have been.
     heard: u64,
     heard_at: Time,
+    over: Over,
 }
+
+/// Of each site, whether it has requests by what HAProxy said last, and none by its nodes' records.
+struct Over(Vec<bool>);
 
 /// What the watch thread keeps of a node.
 #[derive(Clone, Default)]
@@ -131,6 +138,7 @@ impl LedByHaproxy {
             choice,
             heard: 0,
             heard_at: Time::from_ns(0),
+            over: Over(vec![false; cluster.sites.len()]),
         };
         let names = Names {
             front: front.to_owned(),
@@ -146,7 +154,7 @@ impl LedByHaproxy {
 }
 
 impl Led for LedByHaproxy {
-    fn count(&mut self, view: &View, now: Time) {
+    fn count(&mut self, view: &View, readings: &[Reading], now: Time) {
         if let Some(choice) = &mut self.choice {
             choice.tend(now);
         }
@@ -166,15 +174,31 @@ impl Led for LedByHaproxy {
                 failed: failed.min(if answers > 0 { 1 } else { u64::from(u32::MAX) }) as u32,
                 on_trial: counted.sessions > node.counted.sessions,
             };
-            view.take(NodeId::new(index), now, &at);
+            let id = NodeId::new(index);
+            view.take(id, now, &at);
+            if readings.get(index).and_then(at_work).unwrap_or(0) > 0 {
+                // HAProxy tells so later.
+                view.has_come(id, now);
+            }
             (node.counted, node.stated) = (*counted, *stated);
         }
-        // Its counts are as old as its answer. Until the next one, what its Lua has sent comes on top.
-        if let Some(choice) = &mut self.choice
-            && (self.heard != seen.answers || now.since(self.heard_at) >= SILENT_MAX)
-        {
-            choice.count_from_now();
+        if self.heard != seen.answers || now.since(self.heard_at) >= SILENT_MAX {
             (self.heard, self.heard_at) = (seen.answers, now);
+            // Its counts are as old as its answer. Until the next one, what its Lua has sent comes on top.
+            if let Some(choice) = &mut self.choice {
+                choice.count_from_now();
+            }
+        }
+        drop(seen);
+        if now.since(self.heard_at) < AGAIN {
+            return;
+        }
+        let nodes = self.nodes.iter().zip(readings).enumerate().map(|(index, (node, reading))| {
+            let site = view.ownership(NodeId::new(index)).and_then(Ownership::serving_site);
+            (site, at_work(reading), node.counted.in_flight)
+        });
+        if self.over.see(nodes) {
+            self.wake();
         }
     }
 
@@ -217,8 +241,8 @@ impl Led for LedByHaproxy {
             Err(TryLockError::WouldBlock) => return,
         }
         self.told = told;
-        if let Some(thread) = self.thread.as_ref().filter(|_| is_news) {
-            thread.thread().unpark();
+        if is_news {
+            self.wake();
         }
     }
 
@@ -233,6 +257,35 @@ impl Drop for LedByHaproxy {
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             let _ = thread.join();
+        }
+    }
+}
+
+impl Over {
+    /// Takes each node's site, its requests by its record if that tells exactly, and those by what HAProxy said last. Returns whether
+    /// a site's last request has ended since. Until HAProxy is asked again, the site counts as busy, and gives no node away.
+    fn see(&mut self, nodes: impl Iterator<Item = (Option<SiteId>, Option<u32>, u32)>) -> bool {
+        let mut sites = vec![(false, false); self.0.len()];
+        for (site, at_work, in_flight) in nodes {
+            if let Some((is_busy, has_some)) = site.and_then(|site| sites.get_mut(site.index())) {
+                *is_busy |= at_work != Some(0);
+                *has_some |= in_flight > 0;
+            }
+        }
+        let mut is_news = false;
+        for (was_over, (is_busy, has_some)) in self.0.iter_mut().zip(sites) {
+            let is_over = has_some && !is_busy;
+            is_news |= is_over && !*was_over;
+            *was_over = is_over;
+        }
+        is_news
+    }
+}
+
+impl LedByHaproxy {
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
         }
     }
 }
@@ -285,6 +338,12 @@ impl Shared {
     }
 }
 
+/// The requests that a node has by its record; `None` if it does not tell exactly.
+fn at_work(reading: &Reading) -> Option<u32> {
+    let hot = reading.fresh().filter(|hot| hot.valid & valid::ORIGIN != 0)?;
+    Some(hot.busy.saturating_add(hot.queued))
+}
+
 /// The share of its capacity that a node of this load has left.
 fn left(load: LoadIndex) -> f32 {
     (1.0 - load.ratio() as f32).max(LEFT_MIN)
@@ -324,5 +383,19 @@ mod tests {
         // Full nodes go on, by what they can do.
         assert_eq!(weight(1.0, left(LoadIndex(40_000))), 64);
         assert_eq!(weight(0.001, left(LoadIndex(40_000))), 1);
+    }
+
+    #[test]
+    fn the_end_of_a_sites_requests_is_news_once() {
+        let [alpha, beta] = [0, 1].map(|site| Some(SiteId::new(site)));
+        let mut over = Over(vec![false; 2]);
+        let mut sees = |nodes: [(Option<SiteId>, Option<u32>, u32); 3]| over.see(nodes.into_iter());
+        assert!(!sees([(alpha, Some(1), 1), (alpha, Some(0), 1), (beta, Some(0), 0)]));
+        let ended = [(alpha, Some(0), 1), (alpha, Some(0), 1), (beta, Some(0), 0)];
+        assert!(sees(ended) && !sees(ended), "HAProxy is asked once");
+        // Of a server whose record does not tell nothing is known.
+        assert!(!sees([(alpha, None, 1), (alpha, Some(0), 0), (beta, Some(2), 0)]));
+        assert!(sees(ended));
+        assert!(sees([(alpha, Some(1), 1), (None, Some(0), 1), (beta, Some(0), 3)]), "the other site's");
     }
 }

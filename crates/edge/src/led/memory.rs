@@ -12,6 +12,7 @@ use sidelong_layout::{
     ChoiceMap, EncodedAddress, NAME_BYTES, NodeId, Ownership, RegionKind, SLOTS, SiteId, Time, Worker,
     WorkersMap,
 };
+use sidelong_load::Reading;
 use sidelong_policy::admission::Verdict;
 use sidelong_policy::balance::Balance;
 
@@ -306,7 +307,7 @@ impl LedByMemory {
 }
 
 impl Led for LedByMemory {
-    fn count(&mut self, view: &View, now: Time) {
+    fn count(&mut self, view: &View, _: &[Reading], now: Time) {
         self.tend(now);
         self.count_from_now();
         for (node, sum) in self.sum(view).iter().enumerate() {

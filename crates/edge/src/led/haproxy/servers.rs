@@ -38,10 +38,10 @@ const DRAIN_SHARE: u32 = 10;
 /// Likewise while a site rejects clients, a twentieth; no more often than this, which is less than a queue takes to grow.
 const REJECT_SHARE: u32 = 20;
 const REJECT: Duration = Duration::from_millis(5);
-/// Just after a node has left or come, HAProxy is asked more often, each time after this part of the time since, and a quarter of a
+/// Just after a node has left or come, HAProxy is asked more often, each time after this part of the time since, and half of a
 /// thread is the most. So what ends or begins at once is seen at once, and only some ten batches come of it.
 const SINCE_PART: u32 = 4;
-const SOON_SHARE: u32 = 4;
+const SOON_SHARE: u32 = 2;
 
 /// What must be known of the cluster to lead HAProxy.
 #[derive(Clone, Debug)]

@@ -161,7 +161,7 @@ fn haproxy_is_asked_often_just_after_a_node_has_left_or_come() {
     let pause = |servers: &Servers, wanted: &[Wanted], rejects: bool, now: u64| {
         servers.pause(wanted, rejects, ms(now))
     };
-    // Four servers cost 210 us: a quarter of a thread, then a tenth.
+    // Four servers cost 210 us: at most half of a thread, then a tenth.
     let asked = [10_000, 10_006, 10_100].map(|now| pause(&servers, &leaving, false, now));
     assert_eq!(asked, [us(1_000), us(1_500), us(2_100)]);
     table.current[0][0] = 0;
